@@ -152,6 +152,14 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
         flows += count
         segments += min(size_bytes / segment_bytes + count, scenario.hosts * link_segments)
     for job in scenario.jobs:
+        if job.division is not None:
+            # Rank classes stand for ranks, and a transfer is a flow or two of each class.
+            count = job.iterations or 1
+            iterations += count
+            operations += job.op_count * count
+            transfers += job.op_count * count
+            message_ns += int(is_fluid) * job.op_count * count * NS_PER_FLUID_MESSAGE
+            continue
         sends = len(job.hosts) > 1
         counts = job.counts
         sent_s = float(counts.most) * job.parameter_bytes / min(rate_bytes_per_s, scenario.host_rate_bps / 8)

@@ -2,8 +2,8 @@
 
 import json
 import math
-from dataclasses import asdict
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -452,7 +452,11 @@ def _divided(core: dict[str, Any], division: "Division", mean_ms: float) -> dict
         "groups": groups,
         "critical_path_ms": {name: time_ps / PS_PER_MS for name, time_ps in core["critical_ps"]},
         "classes": [
-            {"ranks": one["ranks"], "compute_ms": one["compute_ps"] / PS_PER_MS, "waits_ms": one["exposed_ps"] / PS_PER_MS}
+            {
+                "ranks": one["ranks"],
+                "compute_ms": one["compute_ps"] / PS_PER_MS,
+                "waits_ms": one["exposed_ps"] / PS_PER_MS,
+            }
             for one in core["classes"]
         ],
     }

@@ -128,6 +128,15 @@ def listing(label: str, columns: Columns, items: Iterable[Any], *, cap: int, whe
     return table(label, list(columns), rows, cap=cap, where=where)
 
 
+def flat(value: Any, key: str, start: str) -> list[list[dict[str, str]]]:
+    """List every number and word of a summary under its dotted key; lists are left to the file."""
+    if isinstance(value, Mapping):
+        return [row for k, v in value.items() for row in flat(v, f"{key}.{k}", start)]
+    if isinstance(value, list):
+        return []
+    return [[cell(key.removeprefix(start)), cell(plain(value), key=key)]]
+
+
 def embedded(value: object) -> Markup:
     """Return JSON that cannot end the script element it stands in."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))

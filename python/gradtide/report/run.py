@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import words
-from gradtide.report import pieces, timeline
+from gradtide.report import divided, pieces, timeline
 from gradtide.report.folder import Row, RunFolderError, entry, grouped, number, read_table, read_text
 from gradtide.report.timeline import milliseconds, size
 
@@ -28,7 +28,10 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     views = []
     for index, name in enumerate(list(jobs)[: caps.jobs]):
         mine = {key: table.get(name, []) for key, table in tables.items()}
-        views.append(_job(path, name, jobs[name], mine, rate, f"t{index}", caps, measured))
+        if "parallel" in jobs[name]:
+            views.append(divided.job(path, name, jobs[name], mine["operations"], f"t{index}", caps))
+        else:
+            views.append(_job(path, name, jobs[name], mine, rate, f"t{index}", caps, measured))
     columns: pieces.Columns = {
         "job": lambda job: job[0],
         "model": lambda job: entry(path, job[1], "model", str),
@@ -120,7 +123,7 @@ def _job(
     measured: str,
 ) -> dict[str, Any]:
     key, tile = f"jobs.{name}", pieces.tile
-    all_of, every = f"All figures of job {pieces.clip(name)}", _flat(facts, key, key + ".")
+    all_of, every = f"All figures of job {pieces.clip(name)}", pieces.flat(facts, key, key + ".")
     mean, low, high = (number(path, facts, f"iteration_time_ms.{k}") for k in ("mean", "min", "max"))
     compute_ms, comm_ms = number(path, facts, "compute_ms"), number(path, facts, "comm_ms")
     count = entry(path, facts, "iterations", int)
@@ -194,15 +197,6 @@ def _asynchrony(path: Path, facts: Mapping[str, Any], key: str, caps: pieces.Cap
     }
     rows = [[worker, *(cell(worker, *figure) for figure in figures.values())] for worker in workers]
     return pieces.table("Workers that are not in step", ("worker", *figures), rows, cap=caps.rows, where="summary.json")
-
-
-def _flat(value: Any, key: str, start: str) -> list[list[dict[str, str]]]:
-    """List every number and word of a summary under its dotted key; lists are left to the file."""
-    if isinstance(value, Mapping):
-        return [row for k, v in value.items() for row in _flat(v, f"{key}.{k}", start)]
-    if isinstance(value, list):
-        return []
-    return [[pieces.cell(key.removeprefix(start)), pieces.cell(pieces.plain(value), key=key)]]
 
 
 def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None:

@@ -379,6 +379,8 @@ def has_what_ifs(scenario: Scenario) -> bool:
     are planned anew for each rate take seconds. Packet by packet, or beside other flows, other rates would take longer
     than the run that was asked for.
     """
+    if any(job.division is not None for job in scenario.jobs):
+        return False
     if scenario.engine != "fluid":
         return scenario.engine == "pipe"
     is_alone = len(scenario.jobs) == 1 and not scenario.traffic

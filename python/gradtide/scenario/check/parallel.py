@@ -68,7 +68,8 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable) -> 
     from gradtide import presets
 
     compute, node, model = job.compute, ctx.file.cluster.node, table.architecture
-    assert model is not None and compute.seq is not None  # a configuration is refused without
+    assert model is not None
+    assert compute.seq is not None  # a configuration is refused without
     name = compute.device if compute.is_given("device") else DEFAULT_DEVICE
     try:
         accelerator = presets.accelerator(name)

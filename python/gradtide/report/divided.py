@@ -1,0 +1,138 @@
+"""The report of a model that is divided over ranks."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gradtide import words
+from gradtide.report import lanes, pieces
+from gradtide.report.folder import Row, entry, number
+from gradtide.report.timeline import size
+
+
+def job(
+    path: Path, name: str, facts: Mapping[str, Any], operations: Sequence[Row], ident: str, caps: pieces.Caps
+) -> dict[str, Any]:
+    """Return what the page shows of a job."""
+    key, tile = f"jobs.{name}", pieces.tile
+    own = f"{key}.parallel"
+    mean = number(path, facts, "iteration_time_ms.mean")
+    waterfall = {kind: number(path, facts, f"waterfall_ms.{kind}") for kind, _, _ in pieces.WATERFALL}
+    needed, has = number(path, facts, "parallel.memory.total"), number(path, facts, "parallel.memory.device")
+    groups: Mapping[str, Any] = entry(path, facts, "parallel.groups", dict)
+    classes: Sequence[Any] = entry(path, facts, "parallel.classes", list)
+    mesh: Mapping[str, int] = entry(path, facts, "parallel.mesh", dict)
+    ranks, model = entry(path, facts, "parallel.ranks", int), entry(path, facts, "model", str)
+    tokens = entry(path, facts, "parallel.tokens", int)
+    sequences = entry(path, facts, "parallel.global_batch", int)
+    waits = sum(number(path, groups, f"{group}.exposed_ms") for group in groups)
+    mfu = pieces.percent(number(path, facts, "parallel.mfu"))
+    fits = "of what the device has" if needed <= has else "more than the device has: it does not fit"
+    every = pieces.flat(facts, key, key + ".")
+    return {
+        "divided": True,
+        "name": pieces.clip(name),
+        "what": f"{pieces.clip(name, 40)}: {pieces.clip(model, 40)} on {words.ranks(ranks)}, {words.mesh(mesh)}",
+        "figures": [
+            tile(
+                "Iteration time",
+                pieces.ms(mean),
+                "ms",
+                "",
+                f"{tokens:,} tokens in {sequences:,} sequences",
+                f"{key}.iteration_time_ms.mean",
+            ),
+            tile(
+                "Tokens/s per GPU",
+                words.number(number(path, facts, "parallel.tokens_per_s_per_gpu")),
+                "",
+                "compute",
+                f"{mfu} % of the peak: model FLOPs utilisation",
+                f"{own}.tokens_per_s_per_gpu",
+            ),
+            tile(
+                "Exposed communication",
+                pieces.ms(waits),
+                "ms",
+                "exposed",
+                f"{pieces.percent(waits / mean)} % of the iteration: compute of an average rank waits",
+            ),
+            tile(
+                "Memory of a rank",
+                words.size(needed, 3).split()[0],
+                words.size(needed, 3).split()[1],
+                "transfer",
+                f"{pieces.percent(needed / has)} % {fits}",
+                f"{own}.memory.total",
+            ),
+        ],
+        "waterfall": pieces.waterfall(waterfall, f"{key}.waterfall_ms"),
+        "groups": _groups(path, groups, f"{own}.groups", caps),
+        "lanes": _lanes(operations, name, ident, classes),
+        "classes": _classes(classes, caps) if len(classes) > 1 else None,
+        "memory": _memory(path, facts, f"{own}.memory", caps),
+        "all": pieces.table(
+            f"All figures of job {pieces.clip(name)}", ("key", "#value"), every, cap=caps.rows, where="summary.json"
+        ),
+    }
+
+
+def _groups(path: Path, groups: Mapping[str, Any], key: str, caps: pieces.Caps) -> dict[str, Any]:
+    def cell(group: str, figure: str, show: Callable[[float], str]) -> dict[str, str]:
+        is_absent = entry(path, groups, f"{group}.{figure}", object) is None
+        text = "–" if is_absent else show(number(path, groups, f"{group}.{figure}"))
+        return pieces.cell(text, key=f"{key}.{group}.{figure}")
+
+    figures: dict[str, tuple[str, Callable[[float], str]]] = {
+        "#ranks": ("ranks", "{:.0f}".format),
+        "#on a node": ("ranks_per_node", "{:.0f}".format),
+        "#transfers": ("transfers", "{:,.0f}".format),
+        "#sent by a rank": ("bytes_per_rank", size),
+        "#busy, ms": ("busy_ms", pieces.ms),
+        "#exposed, ms": ("exposed_ms", pieces.ms),
+        "#slack: least, ms": ("slack_ms.min", pieces.ms),
+        "#median": ("slack_ms.p50", pieces.ms),
+        "#most": ("slack_ms.max", pieces.ms),
+    }
+    rows = [[group, *(cell(group, *figure) for figure in figures.values())] for group in groups]
+    return pieces.table("Process groups, of an average rank", ("group", *figures), rows, cap=caps.rows)
+
+
+def _classes(classes: Sequence[Any], caps: pieces.Caps) -> dict[str, Any]:
+    columns: pieces.Columns = {
+        "stage": lambda one: one[0],
+        "#ranks": lambda one: f"{one[1]['ranks']:,}",
+        "#computes, ms": lambda one: pieces.ms(one[1]["compute_ms"]),
+        "#waits, ms": lambda one: pieces.ms(one[1]["waits_ms"]),
+    }
+    return pieces.listing("Stages of the pipeline", columns, enumerate(classes), cap=caps.rows, where="summary.json")
+
+
+def _memory(path: Path, facts: Mapping[str, Any], key: str, caps: pieces.Caps) -> dict[str, Any]:
+    parts = ("parameters", "gradients", "optimizer", "activations", "logits", "total", "device")
+    rows = [
+        [part, pieces.cell(size(number(path, facts, f"parallel.memory.{part}")), key=f"{key}.{part}")] for part in parts
+    ]
+    return pieces.table("Memory of the fullest rank", ("part", "#bytes"), rows, cap=caps.rows)
+
+
+def _lanes(operations: Sequence[Row], name: str, ident: str, classes: Sequence[Any]) -> dict[str, Any] | None:
+    names = {number: f"stage {number}" if len(classes) > 1 else "all ranks" for number in range(len(classes))}
+    view = lanes.view(operations, names)
+    if view is None:
+        return None
+    shown, with_groups = lanes.detailed(view)
+    caption = "A lane is a stream of one rank of its class; all ranks of a class do the same at the same time."
+    if len(with_groups) < len(view.classes):
+        caption += (
+            f" Drawn are {len(shown)} of {len(view.classes)} classes, with the lanes of process groups for the first, "
+            "the last and the one that waits longest."
+        )
+    label = f"Timeline of one iteration of job {pieces.clip(name)}"
+    return {
+        "svg": lanes.draw(view, label=label, ident=ident),
+        "label": label,
+        "caption": caption,
+        "recomputes": any(row["kind"] == "recompute" for rows in view.classes.values() for row in rows),
+        "groups": [(group, group if group in lanes.AXES else "other") for group in view.groups],
+    }
