@@ -35,6 +35,7 @@ _PATHS = {
     "InlineLayer": "job.NAME.model.layers",
     "ThesisModel": "job.NAME.model, synthetic",
     "GraphModel": "job.NAME.model, op by op",
+    "Parallel": "job.NAME.parallel",
     "Compute": "job.NAME.compute",
     "Straggler": "job.NAME.compute.straggler",
     "Collective": "job.NAME.collective",
