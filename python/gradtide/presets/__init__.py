@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
+    from gradtide.parallel.costs import Accelerator
+
 SCHEMA = "gradtide.model/1"
 KINDS = ("model", "language", "graph", "device", "cluster", "flow", "paper")
 
@@ -253,6 +255,32 @@ def device(name: str) -> Device:
         if known.casefold() == name.casefold():
             return found
     raise KeyError(f"unknown device {name!r}; built in are {', '.join(device_names())}")
+
+
+def accelerator_names() -> list[str]:
+    """Return the names of the accelerators on which divided models are computed."""
+    return list(document("devices.toml")["accelerator"])
+
+
+def accelerator(name: str) -> "Accelerator":
+    """Return a built-in accelerator; upper and lower case are the same.
+
+    A device's name with a precision, such as H100-bf16, is the accelerator itself.
+
+    Raises:
+        KeyError: if there is none of that name.
+
+    Example:
+        >>> accelerator("h100-bf16").peaks["float8"]
+        1978900000000000.0
+    """
+    from gradtide.parallel.costs import Accelerator
+
+    plain = name.casefold().removesuffix("-bf16").removesuffix("-fp8")
+    for known, fields in document("devices.toml")["accelerator"].items():
+        if known.casefold() == plain:
+            return Accelerator(name=known, **fields)
+    raise KeyError(f"unknown accelerator {name!r}; built in are {', '.join(accelerator_names())}")
 
 
 def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
