@@ -1,5 +1,6 @@
 //! A job that is ready to run: its DAG, its buckets, its scheduler. Built from a [`JobSpec`], checked once.
 
+use crate::bands::priority::{Oracle, Rule};
 use crate::bucket::Bucket;
 use crate::caramel::cost::{CostError, Costs, LEAST_CHUNK};
 use crate::caramel::{Boundaries, transfers};
@@ -10,7 +11,6 @@ use crate::dag::Dag;
 use crate::model::{ComputeSteps, iteration_dag};
 use crate::pace::{self, Pace};
 use crate::planned::{Planned, asks_costs};
-use crate::priority::{Oracle, Rule};
 use crate::program::{self, ProgramError};
 use crate::schedule::Scheduler;
 use crate::servers::{self, ServersError};

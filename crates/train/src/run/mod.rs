@@ -19,14 +19,14 @@
 //! because it needs the transfers. From backward to backward, every iteration starts with an idle network and all
 //! parameters present: all are measured.
 
+use crate::bands::foresight::foresee;
+use crate::bands::priority::{Chunk, Milestone, Oracle, Outlook, Workers};
 use crate::collective::Aggregation;
 use crate::collective::messages::Bands;
 use crate::collective::plan::Passage;
 use crate::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program};
-use crate::foresight::foresee;
 use crate::job::{AggregationForm, AnyJob, Job, Pass};
 use crate::pace::{ONE_PPM, Pace, stretched};
-use crate::priority::{Chunk, Milestone, Oracle, Outlook, Workers};
 use crate::servers::{self, TooShort};
 use crate::traffic::{self, BackgroundFlows};
 use gradtide_net::{Bytes, Completion, FlowId, Network, Time};
