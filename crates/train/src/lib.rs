@@ -6,6 +6,7 @@ pub mod bands;
 pub mod bucket;
 pub mod caramel;
 pub mod collective;
+pub mod communicator;
 pub mod dag;
 pub mod engine;
 pub mod fabric;
@@ -27,13 +28,14 @@ pub mod traffic;
 
 use collective::messages::{Collective, Depth};
 use collective::plan::Counts;
+use communicator::AggregationForm;
 use engine::{Engine, Idle};
 use fabric::Fabric;
 use gradtide_net::fluid::FluidError;
 use gradtide_net::route::RouteError;
 use gradtide_net::{Announced, Band, Bytes, FabricError, Seed, Time};
 use gradtide_table::Table;
-use job::{AggregationForm, AnyJob, Job, JobError};
+use job::{AnyJob, Job, JobError};
 use result::RunResult;
 use run::Limits;
 use spec::{AlgorithmSpec, EngineSpec, RunSpec, Spec, TrafficSpec};
@@ -77,7 +79,7 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
         }
     };
     let collective = job::collective(job, bytes, depth, sizes).map_err(|error| refused(error.into()))?;
-    let bytes = if job.collective.drops_remainder() { job::divisible(bytes, job.hosts.len()) } else { bytes };
+    let bytes = if job.collective.drops_remainder() { communicator::divisible(bytes, job.hosts.len()) } else { bytes };
     Ok(result::messages(&collective, bytes))
 }
 

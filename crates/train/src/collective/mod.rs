@@ -14,6 +14,8 @@ use gradtide_net::{Completion, Flow, FlowId, Network, Time};
 pub enum Aggregation {
     /// One flow stands for all.
     Whole(FlowId),
+    /// Several flows side by side: those that are under way.
+    Several(Vec<FlowId>),
     /// Messages between hosts, each sent when what it waits for has arrived.
     Messages(Box<messages::Messages>),
 }
@@ -24,10 +26,16 @@ impl Aggregation {
         Self::Whole(network.start(flow))
     }
 
+    /// Starts several flows, of which there is at least one.
+    pub fn several(flows: impl IntoIterator<Item = Flow>, network: &mut dyn Network) -> Self {
+        Self::Several(flows.into_iter().map(|flow| network.start(flow)).collect())
+    }
+
     /// Whether a flow under way is one of its own.
     pub fn has(&self, flow: FlowId) -> bool {
         match self {
             Self::Whole(own) => *own == flow,
+            Self::Several(own) => own.contains(&flow),
             Self::Messages(messages) => messages.has(flow),
         }
     }
@@ -35,7 +43,7 @@ impl Aggregation {
     /// Its messages, if there are several.
     pub fn messages(&mut self) -> Option<&mut messages::Messages> {
         match self {
-            Self::Whole(_) => None,
+            Self::Whole(_) | Self::Several(_) => None,
             Self::Messages(messages) => Some(messages),
         }
     }
@@ -44,6 +52,10 @@ impl Aggregation {
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
         match self {
             Self::Whole(_) => true,
+            Self::Several(own) => {
+                own.retain(|&flow| flow != completion.flow);
+                own.is_empty()
+            }
             Self::Messages(messages) => messages.on_completion(completion, network),
         }
     }
@@ -51,7 +63,7 @@ impl Aggregation {
     /// When something next ends of which the network does not tell.
     pub fn wakes_at(&self) -> Option<Time> {
         match self {
-            Self::Whole(_) => None,
+            Self::Whole(_) | Self::Several(_) => None,
             Self::Messages(messages) => messages.wakes_at(),
         }
     }
@@ -59,7 +71,7 @@ impl Aggregation {
     /// Handles what has ended by now and starts what waited for it; `true` if this was the last.
     pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> bool {
         match self {
-            Self::Whole(_) => false,
+            Self::Whole(_) | Self::Several(_) => false,
             Self::Messages(messages) => messages.settle(now, network),
         }
     }
