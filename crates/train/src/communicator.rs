@@ -4,10 +4,13 @@ use crate::bands::priority::{Oracle, Rule};
 use crate::bands::{BandPolicy, Deadlines, Foreseeing, Group};
 use crate::bucket::Bucket;
 use crate::caramel::Boundaries;
+use crate::classes::{Carriage, Classes, GroupOp};
 use crate::collective::Aggregation;
+use crate::collective::levels::Span;
 use crate::collective::messages::{Bands, Collective};
 use crate::dag::Dag;
 use crate::schedule::Scheduler;
+use crate::workload::GroupTransfer;
 use gradtide_net::{Band, Bytes, Flow, Network, Time};
 use std::sync::Arc;
 
@@ -32,33 +35,20 @@ pub struct Communicator {
 pub enum Carries {
     /// Gradients, aggregated bucket by bucket.
     Gradients(Box<DataParallel>),
-    /// The flows of each transfer.
-    Flows(Arc<FlowLists>),
+    /// Collectives of a process group.
+    Group(GroupCollectives),
 }
 
-/// The flows of every transfer of a job, each at most once on the network.
-#[derive(Debug, Default)]
-pub struct FlowLists {
-    ends: Vec<u32>,
-    flows: Vec<Flow>,
-}
-
-impl FlowLists {
-    /// Adds the flows of the next transfer.
-    ///
-    /// # Panics
-    /// If there are none: a transfer without flows never ends.
-    pub fn push(&mut self, flows: impl IntoIterator<Item = Flow>) {
-        let before = self.flows.len();
-        self.flows.extend(flows);
-        assert!(self.flows.len() > before, "a transfer has at least one flow");
-        self.ends.push(self.flows.len() as u32);
-    }
-
-    fn of(&self, transfer: u32) -> &[Flow] {
-        let begin = transfer.checked_sub(1).map_or(0, |before| self.ends[before as usize]);
-        &self.flows[begin as usize..self.ends[transfer as usize] as usize]
-    }
+/// The collectives of process groups that behave alike.
+pub struct GroupCollectives {
+    /// The network of the job's rank classes.
+    pub network: Arc<Classes>,
+    /// How the ranks of a group lie on nodes.
+    pub span: Span,
+    /// All transfers of the job.
+    pub transfers: Arc<[GroupTransfer]>,
+    /// Priority.
+    pub band: Band,
 }
 
 /// What data-parallel workers aggregate, and how.
@@ -110,7 +100,7 @@ impl Communicator {
     pub fn chunk_count(&self, transfer: u32) -> u64 {
         match &self.carries {
             Carries::Gradients(gradients) => gradients.chunk_count(transfer),
-            Carries::Flows(_) => 1,
+            Carries::Group(_) => 1,
         }
     }
 
@@ -118,7 +108,7 @@ impl Communicator {
     pub fn delay_before_flows(&self) -> Time {
         match &self.carries {
             Carries::Gradients(gradients) => gradients.delay_before_flows(),
-            Carries::Flows(_) => Time::ZERO,
+            Carries::Group(_) => Time::ZERO,
         }
     }
 
@@ -127,7 +117,7 @@ impl Communicator {
     pub fn gates(&self) -> Vec<(u32, Time)> {
         match &self.carries {
             Carries::Gradients(gradients) => gradients.later_gates(),
-            Carries::Flows(_) => Vec::new(),
+            Carries::Group(_) => Vec::new(),
         }
     }
 
@@ -135,7 +125,7 @@ impl Communicator {
     pub fn policy(&self, dag: &Dag) -> Option<Box<dyn BandPolicy>> {
         match &self.carries {
             Carries::Gradients(gradients) => gradients.policy(self.credit, last_transfer(dag)),
-            Carries::Flows(_) => None,
+            Carries::Group(_) => None,
         }
     }
 
@@ -143,7 +133,7 @@ impl Communicator {
     pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
         match &self.carries {
             Carries::Gradients(gradients) => gradients.open(stream, network),
-            Carries::Flows(_) => 0,
+            Carries::Group(_) => 0,
         }
     }
 
@@ -159,9 +149,11 @@ impl Communicator {
     ) -> Aggregation {
         match &self.carries {
             Carries::Gradients(gradients) => gradients.aggregate(transfer, index, bands, stream, network),
-            Carries::Flows(lists) => {
-                let flows = lists.of(transfer).iter().map(|flow| Flow { stream, ..*flow });
-                Aggregation::several(flows, network)
+            Carries::Group(GroupCollectives { network: classes, span, transfers, band }) => {
+                let GroupTransfer { kind, bytes, .. } = transfers[transfer as usize];
+                let op = GroupOp { kind, bytes, span: *span, classes: &self.classes };
+                let carriage = Carriage { band: *band, stream, hold: Time::ZERO };
+                classes.begin(&op, carriage, network).expect("a group has at least two ranks")
             }
         }
     }
@@ -170,7 +162,7 @@ impl Communicator {
     pub fn gradients(&self) -> Option<&DataParallel> {
         match &self.carries {
             Carries::Gradients(gradients) => Some(gradients),
-            Carries::Flows(_) => None,
+            Carries::Group(_) => None,
         }
     }
 }

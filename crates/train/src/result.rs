@@ -1,5 +1,6 @@
 //! What a run gave: columns of exact numbers, and the few figures that answer the question.
 
+pub mod critical;
 mod served;
 
 use crate::bucket::Bucket;

@@ -313,8 +313,8 @@ impl<'a> JobRunner<'a> {
         let waiting_count = self.waits.waiting_count(op);
         if waiting_count > 0 {
             self.streams.workers[index as usize].gave_at = now;
+            self.release(op, slot, iteration, waiting_count, now);
         }
-        self.release(op, slot, iteration, waiting_count, now);
         if is_last {
             self.on_program_ends(index);
         }

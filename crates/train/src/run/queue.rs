@@ -174,6 +174,7 @@ impl SendQueue {
     }
 
     /// When compute comes to the next gate, as far as that is known.
+    #[inline]
     fn opens_at(&self, dag: &Dag, streams: &Streams) -> Option<Time> {
         let &Reverse(Held { gate, .. }) = self.held.peek()?;
         streams.passes_at(gate, dag)
