@@ -26,6 +26,7 @@ pub mod schedule;
 pub mod servers;
 pub mod spec;
 pub mod traffic;
+pub mod workload;
 
 use collective::messages::{Collective, Depth};
 use collective::plan::Counts;

@@ -4,6 +4,12 @@
 //! Defaults, unit parsing and every message to a user live in `gradtide.scenario` (Python). What arrives here is
 //! only checked against what would make the model meaningless ([`crate::SpecError`]); an unknown field is refused.
 
+mod parallel;
+
+pub use parallel::{
+    BlockKindSpec, BlockOpSpec, BlockSpec, MeshSpec, ParallelSpec, PipelineSpec, RoleSpec, ShardingSpec,
+};
+
 use serde::Deserialize;
 
 /// One run: jobs on a cluster.
