@@ -51,9 +51,9 @@ use traffic::BackgroundFlows;
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
     let fabric = Fabric::new(&spec.cluster)?;
     let (mut jobs, mut background) = plan(spec, &fabric)?;
-    let host = fabric.host.clone();
+    let ends = fabric.ends.clone();
     let mut engine = Engine::new(spec, fabric, &jobs)?;
-    let mut network = engine.network(host);
+    let mut network = engine.network(&ends);
     let traces = run::run(&mut jobs, &mut background, network.as_mut(), limits(&spec.run), observe)?;
     let end = network.now();
     drop(network);
@@ -181,6 +181,12 @@ pub enum SpecError {
         "ranks share links of this network: classes need a star, or a leaf-spine or Clos network of bisection 1 or more"
     )]
     Blocks,
+    /// Classes have no stages of hosts.
+    #[error("ranks of a divided job have no stages of hosts: leave out cluster.host")]
+    StagesOfClasses,
+    /// The pipe engine has one link per worker.
+    #[error("the pipe engine has one link per worker, and no nodes of GPUs; use the fluid engine")]
+    NodeOfPipe,
     /// A node that cannot be.
     #[error("cluster.node cannot be: {0}")]
     Node(&'static str),
@@ -264,7 +270,7 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Backgro
     if spec.jobs.is_empty() && spec.traffic.is_empty() {
         return Err(SpecError::Nothing);
     }
-    let host_count = fabric.graph.host_count;
+    let host_count = fabric.place_count();
     let mut idle = Idle::new(spec, fabric)?;
     let mut taken = std::collections::BTreeSet::new();
     let plan_job = |(stream, job): (u32, &spec::JobSpec)| {
