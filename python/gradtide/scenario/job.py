@@ -39,7 +39,7 @@ class Division:
     def compute_ps(self) -> int:
         """Compute time of an iteration of the rank that computes longest."""
         spec = self.described.spec
-        kinds = [
+        kinds: list[int] = [
             sum(op["forward_ps"] + op["backward_ps"] + op["recompute_ps"] for op in kind["ops"])
             for kind in spec["kinds"]
         ]
@@ -49,8 +49,9 @@ class Division:
             own = spec["blocks"][first : first + count]
             stages[index % len(stages)] += sum(kinds[block["kind"]] for block in own)
             first += count
-        micro = spec["micro_batches"]
-        return max(micro * stage + update for stage, update in zip(stages, spec["optimizer_ps"], strict=True))
+        micro = int(spec["micro_batches"])
+        updates: list[int] = spec["optimizer_ps"]
+        return max(micro * stage + update for stage, update in zip(stages, updates, strict=True))
 
     @property
     def op_count(self) -> int:

@@ -258,6 +258,8 @@ def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabr
             schedule["ranking"] = ctx.rankings[name]
         table["collective"] = _in_order_of(Collective, collective)
         table["schedule"] = _in_order_of(Schedule, schedule)
+        if job.parallel is not None:
+            data["job"][name] = _in_order_of(JobTable, check.parallel.without_effect(table))
     for origin in origins:
         table = {k: v for k, v in data["traffic"][origin.name].items() if k not in origin.replaced}
         data["traffic"][origin.name] = _in_order_of(TrafficTable, table | origin.written)

@@ -1,6 +1,6 @@
 """A model that is divided over ranks: its mesh against the model, the cluster and what else the job says."""
 
-from typing import get_args
+from typing import Any, get_args
 
 from gradtide.architecture import FieldError
 from gradtide.errors import did_you_mean
@@ -17,9 +17,10 @@ from gradtide.scenario.tables import LayerTable
 DEFAULT_DEVICE = "H100"
 
 WITHOUT_EFFECT = {
+    "": ("task", "priority", "announce", "placement"),
     "compute": ("efficiency", "batch", "scale_to", "order", "noise", "straggler"),
     "collective": tuple(Collective.declared()),
-    "schedule": tuple(Schedule.declared()),
+    "schedule": tuple(key for key in Schedule.declared() if key not in ("overhead", "sync")),
 }
 """Keys of a job that say nothing about a divided model, by their table."""
 
@@ -54,14 +55,22 @@ def _place(loc: Loc, field: str) -> Loc:
 
 
 def _without_effect(ctx: Context, job: JobTable, loc: Loc) -> None:
-    tables = {"compute": job.compute, "collective": job.collective, "schedule": job.schedule}
     for name, keys in WITHOUT_EFFECT.items():
+        table = job.value(name) if name else job
         for key in keys:
-            if tables[name].is_given(key):
-                ctx.no_effect((*loc, name, key), "for a model that is divided over ranks", "leave it out")
-    for key in ("task", "priority", "announce", "start", "placement"):
-        if job.is_given(key):
-            ctx.no_effect((*loc, key), "for a model that is divided over ranks", "leave it out")
+            if table.is_given(key):
+                here = (*loc, name, key) if name else (*loc, key)
+                ctx.no_effect(here, "for a model that is divided over ranks", "leave it out")
+
+
+def without_effect(written: dict[str, Any]) -> dict[str, Any]:
+    """Return the written keys of a divided job without those that say nothing about it."""
+    kept = {key: value for key, value in written.items() if key not in WITHOUT_EFFECT[""]}
+    for name in filter(None, WITHOUT_EFFECT):
+        table = {key: value for key, value in kept.pop(name, {}).items() if key not in WITHOUT_EFFECT[name]}
+        if table:
+            kept[name] = table
+    return kept
 
 
 def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable) -> Division:
