@@ -1,16 +1,14 @@
 """Tables of the presets in Markdown for docs/models/compute.md, and what the devices are calibrated against.
 
-python tools/make_model_presets.py --table models|devices|checks|times
+python tools/make_model_presets.py --table models|devices|checks
 """
 
 from dataclasses import dataclass
 
-from gradtide.presets import Device, device, device_names, document, list_presets, model
+from gradtide.presets import device, device_names, document, list_presets, model
 from gradtide.roofline import PICOSECONDS_PER_SECOND, roofline
 
-TABLES = ("models", "devices", "checks", "times")
-TIMED_MODELS = ("resnet50", "vgg16", "inception_v3", "tictac_resnet50_v1", "bert_base")
-TIMED_BATCH = 32
+TABLES = ("models", "devices", "checks")
 
 
 @dataclass(frozen=True)
@@ -46,8 +44,7 @@ def markdown_table(table: str) -> str:
     """Render one table of the compute page.
 
     Args:
-        table: `models`, `devices`, `checks` (published throughput beside ours) or `times` (forward and
-            backward of a few models).
+        table: `models`, `devices` or `checks` (published throughput beside ours).
 
     Raises:
         ValueError: if there is no such table.
@@ -80,7 +77,6 @@ def markdown_table(table: str) -> str:
                 "memory, GB/s",
                 "compute efficiency",
                 "Winograd gain",
-                "source",
                 "efficiency",
             ),
             [
@@ -93,7 +89,6 @@ def markdown_table(table: str) -> str:
                     f"{d.memory_bytes_per_s / 1e9:g}",
                     "–" if d.compute_efficiency is None else f"{d.compute_efficiency:g}",
                     f"{d.winograd_gain:g}",
-                    d.source,
                     f"{d.efficiency}: {d.basis}",
                 )
                 for d in map(device, device_names())
@@ -119,25 +114,7 @@ def markdown_table(table: str) -> str:
             )
         heads = ("device", "model", "batch", "published, images/s", "ours", "difference", "use", "source")
         return _with_sources(heads, rows)
-    if table == "times":
-        rows = []
-        for name in TIMED_MODELS:
-            cells = [f"`{name}`"]
-            for machine in _timed_devices():
-                layers = roofline(model(name), machine, TIMED_BATCH)
-                forward, backward = (
-                    sum(times) / 1e9
-                    for times in ([row.forward_ps for row in layers], [row.backward_ps for row in layers])
-                )
-                cells.append(f"{forward:.1f} / {backward:.1f}")
-            rows.append(tuple(cells))
-        return _render(("model", *(f"`{machine.name}`" for machine in _timed_devices())), rows)
     raise ValueError(f"table must be one of {', '.join(TABLES)}, got {table!r}")
-
-
-def _timed_devices() -> list[Device]:
-    """Return the devices whose efficiency is known."""
-    return [machine for machine in map(device, device_names()) if machine.compute_efficiency is not None]
 
 
 def _with_sources(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
