@@ -18,29 +18,13 @@ LLAMA = {
 }  # fmt: skip
 # Parameters as their publishers or transformers count them.
 KNOWN = {
-    "Llama-3.1-8B": (LLAMA, 8_030_261_248),
-    "Llama-3.1-70B": (
-        {**LLAMA, "hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 80, "num_attention_heads": 64},
-        70_553_706_496,
-    ),
-    "Llama-3.1-405B": (
-        {**LLAMA, "hidden_size": 16384, "intermediate_size": 53248, "num_hidden_layers": 126,
-         "num_attention_heads": 128},
-        405_853_388_800,
-    ),
-    "Mixtral-8x7B": (
-        {**LLAMA, "model_type": "mixtral", "vocab_size": 32000, "num_local_experts": 8, "num_experts_per_tok": 2},
-        46_702_792_704,
-    ),
+    "Llama-3.1-8B": (presets.configuration("llama3-8b"), 8_030_261_248),
+    "Llama-3.1-70B": (presets.configuration("llama3-70b"), 70_553_706_496),
+    "Llama-3.1-405B": (presets.configuration("llama3-405b"), 405_853_388_800),
+    "Mixtral-8x7B": (presets.configuration("mixtral-8x7b"), 46_702_792_704),
     # Without the layer that predicts a second token, and without biases of its router, which are no parameters.
-    "DeepSeek-V3": (
-        {"model_type": "deepseek_v3", "hidden_size": 7168, "intermediate_size": 18432, "moe_intermediate_size": 2048,
-         "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128, "n_routed_experts": 256,
-         "n_shared_experts": 1, "num_experts_per_tok": 8, "first_k_dense_replace": 3, "q_lora_rank": 1536,
-         "kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 128, "v_head_dim": 128,
-         "vocab_size": 129280},
-        671_026_404_352,
-    ),
+    "DeepSeek-V3": (presets.configuration("deepseek-v3"), 671_026_404_352),
+    "GPT-3": (presets.configuration("gpt3-175b"), 174_604_259_328),
     "Qwen2.5-7B": (
         {"model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
          "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152064},
@@ -62,6 +46,22 @@ KNOWN = {
 def test_parameters_are_exact(name):
     config, parameters = KNOWN[name]
     assert Architecture.of(config).parameters == parameters
+
+
+def test_each_built_in_language_model_is_known_and_can_be_trained():
+    rows = presets.list_presets("language")
+    published = {parameters for _, parameters in KNOWN.values()}
+    assert [row["name"] for row in rows] == presets.language_names()
+    assert {row["parameters"] for row in rows} <= published
+    assert all(f"{row['parameters']:,}" in row["source"] for row in rows)
+    by_name = gt.Scenario.from_dict(
+        {"job": {"train": {"model": "llama3-8b", "workers": 2, "compute": {"seq": 64, "device": "H100-bf16"}}},
+         "cluster": {"link": {"rate": "400Gbps"}}}
+    )  # fmt: skip
+    assert by_name.to_dict()["job"]["train"]["model"] == "llama3-8b"
+    assert sum(layer.parameter_bytes for layer in by_name.jobs[0].layers) == 4 * 8_030_261_248
+    with pytest.raises(KeyError, match="built in are deepseek-v3, gpt3-175b"):
+        presets.configuration("llama3")
 
 
 def test_a_token_passes_few_experts():

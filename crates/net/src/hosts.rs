@@ -247,7 +247,7 @@ impl Network for Hosts<'_> {
 mod tests {
     use super::*;
     use crate::units::Bytes;
-    use crate::{Link, Pipe, Star};
+    use crate::{Link, Pipe};
 
     const MICROSECOND: u64 = 1_000_000;
 
@@ -256,9 +256,9 @@ mod tests {
     }
 
     /// A pipe of 1 byte per nanosecond and a microsecond of delay.
-    fn pipe(hosts: u32) -> Pipe {
+    fn pipe(hosts: usize) -> Pipe {
         let link = Link { rate: rate(8_000_000_000), delay: Time::from_ps(MICROSECOND) };
-        Pipe::new(Star { host_count: hosts, link })
+        Pipe::new(std::iter::repeat_n(link, hosts))
     }
 
     fn flow(src: u32, dst: u32, bytes: u64) -> Flow {

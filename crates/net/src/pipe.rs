@@ -12,15 +12,14 @@
 //! switch, the receiving side, and flows that share a link with others.
 
 use crate::event::EventQueue;
-use crate::topology::Star;
+use crate::topology::Link;
 use crate::units::Time;
 use crate::{Band, Completion, Flow, FlowId, Network};
 use std::collections::BTreeMap;
 
-/// One pipe per host of a star. A thing of its own and no queue of a real switch.
+/// One pipe per host. A thing of its own and no queue of a real switch.
 #[derive(Debug)]
 pub struct Pipe {
-    star: Star,
     now: Time,
     hosts: Vec<Host>,
     /// Hosts that were given a flow since the last [`Network::advance`].
@@ -29,8 +28,9 @@ pub struct Pipe {
     started_count: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Host {
+    link: Link,
     busy: bool,
     /// First by band, then by arrival.
     waiting: BTreeMap<(Band, FlowId), Flow>,
@@ -43,16 +43,16 @@ struct Departure {
 }
 
 impl Pipe {
-    /// Idle pipes at time zero.
-    pub fn new(star: Star) -> Self {
-        let hosts = (0..star.host_count).map(|_| Host::default()).collect();
-        Self { star, now: Time::ZERO, hosts, touched: Vec::new(), departures: EventQueue::default(), started_count: 0 }
+    /// Idle pipes at time zero: one for each host, by its link out.
+    pub fn new(links: impl IntoIterator<Item = Link>) -> Self {
+        let hosts = links.into_iter().map(|link| Host { link, busy: false, waiting: BTreeMap::new() }).collect();
+        Self { now: Time::ZERO, hosts, touched: Vec::new(), departures: EventQueue::default(), started_count: 0 }
     }
 
-    /// Time for which `flow` holds its pipe, or `None` beyond [`Time::MAX`].
-    pub fn occupancy(star: &Star, flow: &Flow) -> Option<Time> {
-        let sending = star.link.rate.serialize(flow.bytes, flow.rounds, flow.parts)?;
-        let propagation = star.link.delay.ps().checked_mul(u64::from(flow.rounds))?;
+    /// Time for which `flow` holds a pipe over `link`, or `None` beyond [`Time::MAX`].
+    pub fn occupancy(link: &Link, flow: &Flow) -> Option<Time> {
+        let sending = link.rate.serialize(flow.bytes, flow.rounds, flow.parts)?;
+        let propagation = link.delay.ps().checked_mul(u64::from(flow.rounds))?;
         flow.hold.checked_add(sending)?.checked_add(Time::from_ps(propagation))
     }
 
@@ -63,7 +63,7 @@ impl Pipe {
         }
         let Some(((_, id), flow)) = host.waiting.pop_first() else { return };
         host.busy = true;
-        let occupancy = Self::occupancy(&self.star, &flow).expect("checked when the run is planned");
+        let occupancy = Self::occupancy(&host.link, &flow).expect("checked when the run is planned");
         let received = self.now + occupancy;
         let completion = Completion { flow: id, stream: flow.stream, began: self.now, received };
         self.departures.push(received, Departure { host: host_index, completion });
@@ -107,12 +107,13 @@ impl Network for Pipe {
 mod tests {
     use super::*;
     use crate::{Bytes, Connection, HostId, Link, Rate};
+    use std::iter::repeat_n;
 
     const MICROSECOND: u64 = 1_000_000;
 
-    fn star(host_count: u32) -> Star {
+    fn links(host_count: usize) -> impl Iterator<Item = Link> {
         let rate = Rate::from_bps(8_000_000_000).unwrap(); // one byte per nanosecond
-        Star { host_count, link: Link { rate, delay: Time::from_ps(MICROSECOND) } }
+        repeat_n(Link { rate, delay: Time::from_ps(MICROSECOND) }, host_count)
     }
 
     fn flow(src: u32, bytes: u64, band: u8) -> Flow {
@@ -147,14 +148,14 @@ mod tests {
     fn ring_of_eight_takes_fourteen_slices_and_delays() {
         // 2(N-1)·(S·8/(N·B) + d) = 14·(8000/8 ns + 1000 ns) = 28 us.
         let ring = Flow { rounds: 14, parts: 8, ..flow(0, 8_000, 0) };
-        let mut pipe = Pipe::new(star(8));
+        let mut pipe = Pipe::new(links(8));
         pipe.start(ring);
         assert_eq!(run_out(&mut pipe), [(0, 28_000)]);
     }
 
     #[test]
     fn a_higher_band_goes_first_but_interrupts_nothing() {
-        let mut pipe = Pipe::new(star(2));
+        let mut pipe = Pipe::new(links(2));
         pipe.start(flow(0, 1000, 1));
         pipe.advance(Time::from_ps(1), &mut Vec::new());
         pipe.start(flow(0, 1000, 1));
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn flows_started_at_one_instant_compete_by_band() {
-        let mut pipe = Pipe::new(star(2));
+        let mut pipe = Pipe::new(links(2));
         pipe.start(flow(0, 1000, 1));
         pipe.start(flow(0, 1000, 0));
         assert_eq!(run_out(&mut pipe), [(1, 2_000), (0, 4_000)]);
@@ -172,15 +173,24 @@ mod tests {
 
     #[test]
     fn pipes_of_two_hosts_do_not_meet() {
-        let mut pipe = Pipe::new(star(3));
+        let mut pipe = Pipe::new(links(3));
         pipe.start(flow(0, 1000, 0));
         pipe.start(flow(1, 1000, 0));
         assert_eq!(run_out(&mut pipe), [(0, 2_000), (1, 2_000)]);
     }
 
     #[test]
+    fn every_host_has_its_own_link() {
+        let fast = Link { rate: Rate::from_bps(80_000_000_000).unwrap(), delay: Time::from_ps(500_000) };
+        let mut pipe = Pipe::new(links(1).chain([fast]));
+        pipe.start(flow(0, 10_000, 0));
+        pipe.start(flow(1, 10_000, 0));
+        assert_eq!(run_out(&mut pipe), [(1, 1_500), (0, 11_000)]);
+    }
+
+    #[test]
     fn advance_stops_at_until_and_at_completions() {
-        let mut pipe = Pipe::new(star(2));
+        let mut pipe = Pipe::new(links(2));
         let mut done = Vec::new();
         pipe.advance(Time::from_ps(5), &mut done);
         assert_eq!((pipe.now().ps(), done.len()), (5, 0));

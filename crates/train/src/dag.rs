@@ -20,6 +20,8 @@ pub enum OpKind {
     Forward(u32),
     /// Backward pass of a layer.
     Backward(u32),
+    /// A compute op that has a name of its own: its index among the names of the job's ops.
+    Compute(u32),
     /// Aggregation of a bucket over the network.
     Transfer(u32),
 }
@@ -40,6 +42,8 @@ pub struct Transfer {
     pub first_layer: u32,
     /// Bytes of the bucket.
     pub bytes: Bytes,
+    /// Index of the communicator whose send queue it goes through.
+    pub communicator: u32,
 }
 
 /// What one compute stream executes, one op after the other, each no earlier than all it waits for.
@@ -56,12 +60,13 @@ pub struct Program {
 /// One iteration of a training job.
 ///
 /// The compute ops come first, program by program. The transfers follow, in bucket order. `within` holds edges between
-/// ops of one iteration, `across` edges to ops of the next.
+/// ops of one iteration, `across` edges to ops of the next. Any op may wait for any other: a compute op for those of
+/// its own program by the order of the program, for all else by an edge.
 #[derive(Clone, Debug)]
 pub struct Dag {
     /// Compute ops in program order, then transfers.
     pub ops: Vec<DagOp>,
-    /// One for each worker, or one that all have.
+    /// One for each rank class, or one that all workers have.
     pub programs: Vec<Program>,
     /// Number of compute ops.
     pub compute_count: u32,
@@ -181,6 +186,19 @@ mod tests {
     #[test]
     fn two_transfers_that_wait_for_each_other_are_a_cycle() {
         assert!(!dag(0, 2, &[(0, 1), (1, 0)]).is_executable());
+    }
+
+    #[test]
+    fn compute_ops_and_transfers_may_wait_for_either() {
+        // Ops 0 to 2 and 3 are the programs of two classes. Transfer 4 goes from the first class to the second, and
+        // transfer 5 back, behind a third, 6, that nothing but 4 releases.
+        let two = |within: &[Edge]| {
+            let programs = [0..3, 3..4].map(|ops| Program { forward: ops.start, backward: ops.start, ops });
+            Dag { programs: programs.to_vec(), ..dag(4, 3, within) }
+        };
+        assert!(two(&[(0, 4), (4, 3), (3, 5), (4, 6), (6, 5), (5, 2)]).is_executable());
+        assert!(!two(&[(0, 4), (4, 3), (3, 5), (6, 4), (5, 6)]).is_executable());
+        assert!(!two(&[(2, 4), (4, 3), (3, 5), (5, 1)]).is_executable(), "against the order of a program");
     }
 
     #[test]

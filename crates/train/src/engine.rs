@@ -163,7 +163,7 @@ impl Engine {
                 for (stream, job) in jobs.iter().filter_map(AnyJob::buckets).enumerate() {
                     check_length(run, &star, fabric.host.as_ref(), job, stream as u32)?;
                 }
-                Ok(Self::Pipe(Pipe::new(star)))
+                Ok(Self::Pipe(Pipe::new(std::iter::repeat_n(star.link, star.host_count as usize))))
             }
             EngineSpec::Fluid => {
                 let fluid = fluid(spec, &fabric)?;
@@ -441,7 +441,7 @@ const RECORD_LIMIT: u64 = 20_000_000;
 
 /// How long a flow takes on a pipe that carries no other, between hosts that carry no other.
 fn longest(star: &Star, host: Option<&Host>, flow: &Flow) -> Option<Time> {
-    Pipe::occupancy(star, flow)?.checked_add(host.map_or(Some(Time::ZERO), |host| host.time(flow))?)
+    Pipe::occupancy(&star.link, flow)?.checked_add(host.map_or(Some(Time::ZERO), |host| host.time(flow))?)
 }
 
 /// No time in the run passes half of [`Time::MAX`], so that differences have a sign; what it records fits in memory, and

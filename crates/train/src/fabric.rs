@@ -1,7 +1,7 @@
 //! The network of a scenario: its graph, and what users call its links.
 
 use crate::SpecError;
-use crate::spec::{CableSpec, ClusterSpec, HostSpec, TopologySpec, WireSpec};
+use crate::spec::{CableSpec, ClusterSpec, HostSpec, NodeSpec, TopologySpec, WireSpec};
 use gradtide_net::topology::Directed;
 use gradtide_net::{FatTree, Graph, Host, Link, NodeId, PortId, Rate, Ratio, Star, Time};
 use std::sync::Arc;
@@ -73,6 +73,20 @@ impl Fabric {
         let rate = links().map(|link| link.rate).min_by_key(|rate| rate.bps()).expect("a network has links");
         Link { rate, delay: links().map(|link| link.delay).max().unwrap_or_default() }
     }
+}
+
+/// Whether every GPU of a node has a card.
+///
+/// # Errors
+/// [`SpecError::Node`].
+pub fn check_node(node: &NodeSpec) -> Result<(), SpecError> {
+    if node.gpus == 0 || node.nics == 0 {
+        return Err(SpecError::Node("it has GPUs and network cards"));
+    }
+    if !node.gpus.is_multiple_of(node.nics) {
+        return Err(SpecError::Node("its network cards are shared by equal numbers of GPUs"));
+    }
+    Ok(())
 }
 
 /// What checks and estimates ask of a network before it is built.

@@ -19,6 +19,7 @@ use crate::spec::{
     PlannedBucketSpec, ServerSpec,
 };
 use gradtide_net::{Announced, Band, Bytes, Flow, Network, Rate, Seed, Time};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// A planned job.
@@ -27,6 +28,8 @@ pub struct Job {
     pub name: String,
     /// One iteration.
     pub dag: Dag,
+    /// Names of the ops that have one of their own.
+    pub op_names: Vec<Arc<str>>,
     /// What each transfer carries.
     pub buckets: Vec<Bucket>,
     /// From which offset of compute time on each bucket may be sent; beyond the compute time of an iteration, in the
@@ -261,6 +264,7 @@ impl Job {
         };
         Ok(Self {
             dag,
+            op_names: Vec::new(),
             bands: buckets.iter().map(|bucket| bands_of(bucket, &sizes, &bands)).collect(),
             buckets,
             opening_band: bands[0],

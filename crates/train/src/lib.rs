@@ -4,6 +4,7 @@
 
 pub mod bucket;
 pub mod caramel;
+pub mod classes;
 pub mod collective;
 pub mod dag;
 pub mod engine;
@@ -25,6 +26,7 @@ pub mod schedule;
 pub mod servers;
 pub mod spec;
 pub mod traffic;
+pub mod workload;
 
 use collective::messages::{Collective, Depth};
 use collective::plan::Counts;
@@ -173,6 +175,14 @@ pub enum SpecError {
         /// Name of the job.
         name: String,
     },
+    /// Classes of ranks stand for all of their ranks only where links are not shared.
+    #[error(
+        "ranks share links of this network: classes need a star, or a leaf-spine or Clos network of bisection 1 or more"
+    )]
+    Blocks,
+    /// A node that cannot be.
+    #[error("cluster.node cannot be: {0}")]
+    Node(&'static str),
     /// Nothing would ever arrive.
     #[error("the links carry less than one bit per second")]
     ZeroRate,

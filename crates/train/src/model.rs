@@ -107,7 +107,7 @@ pub fn iteration_dag(programs: &[ComputeSteps], buckets: &[Bucket], layer_count:
         programs: ranges,
         transfers: buckets
             .iter()
-            .map(|bucket| Transfer { first_layer: bucket.first_layer(), bytes: bucket.bytes })
+            .map(|bucket| Transfer { first_layer: bucket.first_layer(), bytes: bucket.bytes, communicator: 0 })
             .collect(),
         within: Edges::new(ops.len(), &within),
         across: Edges::new(ops.len(), &across),

@@ -1,5 +1,6 @@
 //! What a run gave: columns of exact numbers, and the few figures that answer the question.
 
+pub mod critical;
 mod served;
 
 use crate::bucket::Bucket;
@@ -548,6 +549,7 @@ fn operations(parts: &[Part<'_>]) -> Table {
                     OpKind::Update(_) => "update",
                     OpKind::Forward(_) => "forward",
                     OpKind::Backward(_) => "backward",
+                    OpKind::Compute(_) => "compute",
                     OpKind::Transfer(_) => "transfer",
                 }
                 .into()
@@ -562,6 +564,7 @@ fn operations(parts: &[Part<'_>]) -> Table {
                         OpKind::Update(index)
                         | OpKind::Forward(index)
                         | OpKind::Backward(index)
+                        | OpKind::Compute(index)
                         | OpKind::Transfer(index) => index.into(),
                     })
                     .collect(),
@@ -581,6 +584,7 @@ fn operations(parts: &[Part<'_>]) -> Table {
             "name",
             texts(|part, operation| match operation.kind {
                 OpKind::Barrier => String::new(),
+                OpKind::Compute(name) => part.job.op_names[name as usize].to_string(),
                 OpKind::Update(layer) | OpKind::Forward(layer) | OpKind::Backward(layer) => match &part.spec.ops {
                     Some(ops) => ops.graph.ops[layer as usize].name.clone(),
                     None => part.spec.layers[layer as usize].name.clone(),

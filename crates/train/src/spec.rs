@@ -4,6 +4,12 @@
 //! Defaults, unit parsing and every message to a user live in `gradtide.scenario` (Python). What arrives here is
 //! only checked against what would make the model meaningless ([`crate::SpecError`]); an unknown field is refused.
 
+mod parallel;
+
+pub use parallel::{
+    BlockKindSpec, BlockOpSpec, BlockSpec, MeshSpec, ParallelSpec, PipelineSpec, RoleSpec, ShardingSpec,
+};
+
 use serde::Deserialize;
 
 /// One run: jobs on a cluster.
@@ -689,6 +695,8 @@ pub struct ClusterSpec {
     pub topology: TopologySpec,
     /// Links that the topology says nothing else of.
     pub link: LinkSpec,
+    /// Machines with several GPUs, whose network cards are the hosts of the topology; `None`: every host is a worker.
+    pub node: Option<NodeSpec>,
     /// Time that a host's stack takes for a message: a part of the delay of every link of a host (0 in the thesis).
     pub host_latency_ps: u64,
     /// What every host adds to the messages of jobs; `None` adds nothing.
@@ -701,6 +709,18 @@ pub struct ClusterSpec {
     pub switch_buffer: Option<BufferSpec>,
     /// Transport protocol of every flow.
     pub transport: TransportSpec,
+}
+
+/// A machine with GPUs that a switch of its own joins.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeSpec {
+    /// GPUs; not 0.
+    pub gpus: u32,
+    /// Network cards; not 0, and a divisor of the GPUs. GPU g uses card g · nics / gpus.
+    pub nics: u32,
+    /// Link between a GPU and the node's scale-up switch, in each direction.
+    pub scale_up: LinkSpec,
 }
 
 /// What a host adds to a message: see [`gradtide_net::hosts`].

@@ -156,11 +156,11 @@ class Changes:
 
         return self.of(Scenario.load(name))
 
-    def trained(self, name: str, cluster: str | None, seq: int | None = None) -> "Scenario":
+    def trained(self, name: str, cluster: str | None, training: "Training | None" = None) -> "Scenario":
         """Read a scenario, or a model with the cluster that it is trained on, and change it."""
         from gradtide.studies.trained import trained
 
-        return self.of(trained(name, cluster, seq=seq))
+        return self.of(trained(name, cluster, **({} if training is None else training.keys)))
 
     def of(self, scenario: "Scenario") -> "Scenario":
         """Return the changed scenario; it can be run."""
@@ -195,6 +195,51 @@ class Changes:
         if self.engine is not None:
             add("run.engine", self.engine, f"--engine {self.engine}")
         return values
+
+
+def mesh(text: str | None) -> dict[str, Any] | None:
+    """Return the keys of a table `parallel` that is written as in `fsdp=16,tp=8`."""
+    from gradtide.scenario.source import scalar
+
+    keys: dict[str, Any] = {}
+    for part in split("--parallel", text) or ():
+        name, equals, value = (one.strip() for one in part.partition("="))
+        if not (name and equals and value):
+            fail_usage(f"--parallel {text}: write AXIS=RANKS with commas between, as in --parallel fsdp=16,tp=8")
+        if name in keys:
+            fail_usage(f"--parallel {text}: {name} is given twice; leave one of the two out")
+        keys[name] = scalar(value)
+    return keys or None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How a language model is trained: keys of a job, by their short names."""
+
+    parallel: Annotated[
+        str | None,
+        typer.Option(metavar="MESH", help="Divide a language model over ranks, as in fsdp=16,tp=8."),
+    ] = None
+    seq: Annotated[int | None, typer.Option(min=1, metavar="N", help="Tokens of a sequence, for a language model.")] = (
+        None
+    )
+    micro_batch: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Sequences that a rank computes at once. Default: 1.")
+    ] = None
+    global_batch: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Sequences of an iteration, of all ranks together.")
+    ] = None
+    recompute: Annotated[
+        str | None, typer.Option(metavar="WHAT", help="What backward computes again: none, selective or full.")
+    ] = None
+    precision: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="Number format: bf16, fp16, float8 or fp32. Default: bf16.")
+    ] = None
+
+    @property
+    def keys(self) -> dict[str, Any]:
+        """What is given, by short name."""
+        return {**dataclasses.asdict(self), "parallel": mesh(self.parallel)}
 
 
 class Without:

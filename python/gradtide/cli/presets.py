@@ -11,11 +11,11 @@ from gradtide.cli.printing import cell, print_json, print_table, say
 
 def presets(
     kind: Annotated[
-        str | None, typer.Argument(help="model, graph, device, cluster, flow or paper; leave out for all.")
+        str | None, typer.Argument(help="model, language, graph, device, cluster, flow or paper; leave out for all.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the built-in models, op graphs, devices, clusters, flow sizes and papers' scenarios."""
+    """List the built-in models, language models, op graphs, devices, clusters, flow sizes and papers' scenarios."""
     from gradtide import presets as room
 
     kind = kind if kind is None else kind.removesuffix("s")
@@ -29,6 +29,6 @@ def presets(
     for one in room.KINDS if kind is None else (kind,):
         members = [row for row in rows if row["kind"] == one]
         columns = [name for name in members[0] if name not in ("kind", "source")]
-        say(f"{one}s")
+        say("language models" if one == "language" else f"{one}s")
         print_table(columns, [[cell(row[name]) for name in columns] for row in members])
         say("")

@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from gradtide.cli.checks import apply_checks, refuse_unknown
 from gradtide.cli.ends import fail_usage
-from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Without, check_target, option, save
+from gradtide.cli.options import (
+    Changes,
+    ClusterOption,
+    Common,
+    ModelArgument,
+    Training,
+    Without,
+    check_target,
+    option,
+    save,
+)
 from gradtide.cli.printing import print_json, print_table, say, talk_of_cost, talk_of_files
 from gradtide.cli.progress import progress_bar
 
@@ -17,14 +27,14 @@ def run(
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,
-    seq: int | None = option("N", "Tokens of a sequence, for a Hugging Face configuration (config.json).", min=1),
     plan: Path | None = option("FILE", "Send gradients as this plan.json of gradtide plan says."),
     estimate: bool = option(None, "Print what the run will take, and do not run.", False, "--estimate"),
+    training: Training,
     changes: Changes,
     common: Annotated[Common, Without("jobs")],
 ) -> None:
     """Simulate one scenario: how long is an iteration, and what does it wait for?"""
-    loaded = changes.trained(scenario, cluster, seq)
+    loaded = changes.trained(scenario, cluster, training)
     if plan is not None:
         from gradtide.scenario.plan import read_plan
 

@@ -1,7 +1,8 @@
-"""Built-in models, op graphs, devices, clusters, flow sizes and papers' scenarios, read when asked for.
+"""Built-in models, language models, op graphs, devices, clusters, flow sizes and papers' scenarios.
 
-Each has its source. Models and op graphs are counts (bytes, FLOPs); `gradtide.roofline` makes times of them on a
-device. No scenario is parsed here.
+Each has its source, and is read when it is asked for. Models and op graphs are counts (bytes, FLOPs);
+`gradtide.roofline` makes times of them on a device. A language model is a configuration as Hugging Face writes it. No
+scenario is parsed here.
 """
 
 import sys
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
+    from gradtide.parallel.costs import Accelerator
+
 SCHEMA = "gradtide.model/1"
-KINDS = ("model", "graph", "device", "cluster", "flow", "paper")
+KINDS = ("model", "language", "graph", "device", "cluster", "flow", "paper")
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,11 @@ def model_names() -> list[str]:
     return stems("models", ".json")
 
 
+def language_names() -> list[str]:
+    """Return the names of the built-in language models, sorted."""
+    return stems("language", ".json")
+
+
 def device_names() -> list[str]:
     """Return the names of the built-in devices: GPUs, oldest first, then CPUs."""
     return list(_devices())
@@ -220,6 +228,19 @@ def model(name: str) -> ModelPreset:
     return ModelPreset(**head, layers=tuple(LayerPreset(**layer) for layer in found["layers"]))
 
 
+def configuration(name: str) -> dict[str, Any]:
+    """Return the configuration of a built-in language model, as Hugging Face writes it.
+
+    Raises:
+        KeyError: if there is none of that name.
+
+    Example:
+        >>> configuration("llama3-8b")["hidden_size"]
+        4096
+    """
+    return dict(_language(name)["configuration"])
+
+
 def device(name: str) -> Device:
     """Return a built-in device; upper and lower case are the same.
 
@@ -236,17 +257,44 @@ def device(name: str) -> Device:
     raise KeyError(f"unknown device {name!r}; built in are {', '.join(device_names())}")
 
 
+def accelerator_names() -> list[str]:
+    """Return the names of the accelerators on which divided models are computed."""
+    return list(document("devices.toml")["accelerator"])
+
+
+def accelerator(name: str) -> "Accelerator":
+    """Return a built-in accelerator; upper and lower case are the same.
+
+    A device's name with a precision, such as H100-bf16, is the accelerator itself.
+
+    Raises:
+        KeyError: if there is none of that name.
+
+    Example:
+        >>> accelerator("h100-bf16").peaks["float8"]
+        1978900000000000.0
+    """
+    from gradtide.parallel.costs import Accelerator
+
+    plain = name.casefold().removesuffix("-bf16").removesuffix("-fp8")
+    for known, fields in document("devices.toml")["accelerator"].items():
+        if known.casefold() == plain:
+            return Accelerator(name=known, **fields)
+    raise KeyError(f"unknown accelerator {name!r}; built in are {', '.join(accelerator_names())}")
+
+
 def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
     """Describe what is built in, one dictionary a preset, for a table.
 
     Args:
-        kind: `model`, `graph`, `device`, `cluster`, `flow` or `paper`; all of them if None.
+        kind: `model`, `language`, `graph`, `device`, `cluster`, `flow` or `paper`; all of them if None.
 
     Returns:
         Every dictionary has `kind`, `name`, `title` and `source`. A model adds `sample`, `tensors`, `layers`,
-        `parameter_mib` and `forward_gflop` (one sample); a graph `batch`,
-        `tensors`, `ops`, `forward_ops` and `parameter_mib`; a device `precision`, `peak_tflop_per_s`,
-        `memory_gb_per_s`, `compute_efficiency` and `memory_efficiency`; a cluster `rate` and `delay`.
+        `parameter_mib` and `forward_gflop` (one sample); a language model `family`, `blocks`, `hidden`, `parameters`
+        and `active_parameters` (of one token); a graph `batch`, `tensors`, `ops`, `forward_ops` and `parameter_mib`; a
+        device `precision`, `peak_tflop_per_s`, `memory_gb_per_s`, `compute_efficiency` and `memory_efficiency`; a
+        cluster `rate` and `delay`.
 
     Raises:
         ValueError: if `kind` is another word.
@@ -257,6 +305,7 @@ def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
 
     described: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "model": lambda: [found.described() for found in map(model, model_names())],
+        "language": lambda: [_described_language(name) for name in language_names()],
         "graph": lambda: [graphs.graph(name).described() for name in graphs.graph_names()],
         "device": lambda: [machine.described() for machine in _devices().values()],
         "cluster": lambda: [
@@ -266,6 +315,33 @@ def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
         "paper": lambda: [_described_paper(name) for name in paper_names()],
     }
     return [row for one in KINDS if kind in (None, one) for row in described[one]()]
+
+
+@cache
+def _language(name: str) -> dict[str, Any]:
+    import json
+
+    if name not in language_names():
+        raise KeyError(f"unknown language model {name!r}; built in are {', '.join(language_names())}")
+    found: dict[str, Any] = json.loads(folder("language").joinpath(f"{name}.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _described_language(name: str) -> dict[str, Any]:
+    from gradtide.architecture import Architecture
+
+    found, model = _language(name), Architecture.of(configuration(name))
+    return {
+        "kind": "language",
+        "name": name,
+        "title": found["title"],
+        "family": model.family,
+        "blocks": len(model.blocks),
+        "hidden": model.hidden,
+        "parameters": model.parameters,
+        "active_parameters": model.active_parameters,
+        "source": found["source"],
+    }
 
 
 def _described_flow(name: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ _TAGS: dict[str, type[Table]] = {
     "<graph>": GraphModel,
     "<adaptive>": Adaptive,
 }
-_ALL_TAGS = {*_TAGS, "<name>", "<word>", "<band>", "<bands>", "<hosts>", "<cables>", "<file>"}
+_ALL_TAGS = {*_TAGS, "<configuration>", "<name>", "<word>", "<band>", "<bands>", "<hosts>", "<cables>", "<file>"}
 
 
 def plain(data: Any, source: Source, loc: Loc = ()) -> Any:

@@ -78,6 +78,7 @@ class LayerTable:
         place: where the graph stands, for faults.
         batch: mini-batch of a built-in graph: the one asked for, or its paper's.
         seq: tokens of a sample, where the model is a configuration.
+        architecture: what a configuration describes.
         bucketed: whether layers are buckets already.
         left_out: what the model's file holds and its layers do not, a sentence each.
     """
@@ -90,25 +91,29 @@ class LayerTable:
     place: Source | Under | None = None
     batch: int | None = None
     seq: int | None = None
+    architecture: Architecture | None = None
     bucketed: bool = False
     left_out: tuple[str, ...] = ()
 
 
 def read_model(
-    value: str | InlineModel | ThesisModel | GraphModel,
+    value: str | InlineModel | ThesisModel | GraphModel | dict[str, Any],
     source: Source,
     loc: Loc,
     base_dir: Path,
     compute: Compute,
     *,
     by_op: bool = False,
+    is_divided: bool = False,
 ) -> LayerTable:
     """Return the table that `model` names; models without times get them from `compute`.
 
     With `by_op`, workers compute op by op: where there is a built-in graph of the name, it is meant, with its own
-    mini-batch if `compute` names none.
+    mini-batch if `compute` names none. With `is_divided`, a configuration is divided over ranks and has no times here.
     """
     fail = Failure(source, loc, value if isinstance(value, str) else None)
+    if isinstance(value, dict):
+        return _configuration(value, "config", Under(source, loc), source, loc, compute, is_divided=is_divided)
     if isinstance(value, ThesisModel):
         layers = thesis_layers(value.layers, value.size_bytes, value.time_ps, value.precision, fail)
         return LayerTable("thesis", layers, value.model_dump(by_alias=True), True)
@@ -129,13 +134,13 @@ def read_model(
         if suffix == ".csv":
             layers = read_layers_csv(text, value)
             return LayerTable(path.stem, layers, layers_table(path.stem, layers), True)
-        return read_model_file(text, value, source, loc, compute)
+        return read_model_file(text, value, source, loc, compute, is_divided=is_divided)
     if by_op:
         from gradtide.presets import graphs
 
         if value in graphs.graph_names():
             return _preset_graph(value, source, loc, compute)
-    return _preset(value, source, loc, compute)
+    return _preset(value, source, loc, compute, is_divided=is_divided)
 
 
 def _is_trace(value: str, path: Path) -> bool:
@@ -342,7 +347,9 @@ class _LayersFile:
         self.columns = columns
 
 
-def read_model_file(text: str, name: str, source: Source, loc: Loc, compute: Compute) -> LayerTable:
+def read_model_file(
+    text: str, name: str, source: Source, loc: Loc, compute: Compute, *, is_divided: bool = False
+) -> LayerTable:
     """Return the table of a model file, `"schema": "gradtide.model/1"`, or of an op DAG with its unit of time.
 
     A file with counts instead of times gets them from `compute`. The key at `loc` of the scenario names the file.
@@ -355,7 +362,8 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, compute: Com
     if isinstance(data, dict) and "ops" in data:
         return _graph_file(text, name, file)
     if isinstance(data, dict) and FAMILY in data and "schema" not in data:
-        return _configuration(data, name, file, source, loc, compute)
+        # Decimals are for times, and a configuration has none.
+        return _configuration(parse_json(text, name), name, file, source, loc, compute, is_divided=is_divided)
     if not isinstance(data, dict) or data.get("schema") != "gradtide.model/1":
         found = data.get("schema") if isinstance(data, dict) else data
         where: Loc = ("schema",) if isinstance(data, dict) and "schema" in data else ()
@@ -401,8 +409,33 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, compute: Com
     return LayerTable(label, tuple(timed), layers_table(label, timed), is_timed)
 
 
+NAMED = "_name_or_path"
+"""The field in which transformers keeps where a configuration is from."""
+
+
+def _label(data: dict[str, Any], name: str, model: Architecture) -> str:
+    """Return what results call a configuration: Hugging Face gives every file the same name."""
+    named = data.get(NAMED)
+    last = Path(named).name if isinstance(named, str) else ""
+    return Path(name).stem if Path(name).stem != "config" else last or model.family
+
+
+def _without_nulls(value: Any) -> Any:
+    """Copy what JSON holds without its nulls, which a scenario cannot write."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+    return [_without_nulls(one) for one in value if one is not None] if isinstance(value, list) else value
+
+
 def _configuration(
-    data: dict[str, Any], name: str, file: Source, source: Source, loc: Loc, compute: Compute
+    data: dict[str, Any],
+    name: str,
+    file: Source | Under,
+    source: Source,
+    loc: Loc,
+    compute: Compute,
+    *,
+    is_divided: bool = False,
 ) -> LayerTable:
     """Return the modules of a Hugging Face configuration as layers; a sample is a sequence of `compute.seq` tokens."""
     from gradtide.presets import LayerPreset
@@ -420,14 +453,17 @@ def _configuration(
     if model.longest is not None and compute.seq > model.longest:
         msg = f"the model has learned {model.longest} positions, and a sequence has {compute.seq} tokens"
         raise ScenarioError([source.fault("GT014", where, msg, f"write at most {model.longest}", compute.seq)])
+    label = _label(data, name, model)
+    if is_divided:
+        modules = tuple(Layer(module.name, 0, 0, module.parameters) for module in model.modules())
+        written = {**_without_nulls(data), NAMED: label}
+        return LayerTable(label, modules, written, False, seq=compute.seq, architecture=model)
     counted = [
         LayerPreset(work.name, ELEMENT * work.parameters, work.flops, ELEMENT * work.elements)
         for work in model.works(compute.seq)
     ]
-    # Hugging Face names every configuration alike.
-    label = model.family if Path(name).stem == "config" else Path(name).stem
     layers = _roofline(SimpleNamespace(name=label, layers=counted), source, loc, compute)
-    return LayerTable(label, tuple(layers), layers_table(label, layers), False, seq=compute.seq)
+    return LayerTable(label, tuple(layers), layers_table(label, layers), False, seq=compute.seq, architecture=model)
 
 
 def _graph_file(text: str, name: str, file: Source) -> LayerTable:
@@ -526,13 +562,17 @@ def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any
     return result, faults
 
 
-def _preset(name: str, source: Source, loc: Loc, compute: Compute) -> LayerTable:
+def _preset(name: str, source: Source, loc: Loc, compute: Compute, *, is_divided: bool = False) -> LayerTable:
     from gradtide import presets
 
+    if name in presets.language_names():
+        config = presets.configuration(name)
+        table = _configuration(config, name, Under(source, loc), source, loc, compute, is_divided=is_divided)
+        return replace(table, written=name)
     try:
         model = presets.model(name)
     except KeyError:
-        names = list(presets.model_names())
+        names = [*presets.model_names(), *presets.language_names()]
         hint = did_you_mean(name.lower(), names, "gradtide presets models lists the names", '"{}"')
         if Path(name).suffix or "/" in name:
             hint += "; a file ends in .csv or .json"

@@ -44,10 +44,9 @@ def run(
     scenario: "Scenario | str | Path | dict[str, Any]",
     *,
     cluster: Cluster = None,
-    seq: int | None = None,
-    seed: int | None = None,
     progress: Callable[[float], object] | None = None,
     limits: Limits | None = None,
+    **keys: Any,
 ) -> RunResult:
     """Run one scenario.
 
@@ -56,10 +55,10 @@ def run(
             which is then trained with all defaults.
         cluster: what a model is trained on: `NAME/N`, as in `ethernet-100g/16`, a file or dict of a cluster, or a
             scenario, in which the model takes the place of the job's.
-        seq: tokens of a sequence, for a Hugging Face configuration.
-        seed: replaces the scenario's seed.
         progress: called now and then with the share that is done, 0 to 1.
         limits: memory and time that it may take; the default is 80 % of what is free and an hour.
+        keys: keys that replace the scenario's, by short name (`Scenario.replace`), as in `seed=3`, `seq=8192` or
+            `parallel={"fsdp": 16, "tp": 8}`.
 
     Returns:
         The result; nothing is written to disk.
@@ -68,9 +67,7 @@ def run(
         ScenarioError: if the scenario is wrong, or would take more than the limits; all faults at once.
         SimulationError: if the run cannot go on; a `LimitReached` if it has taken all that it may.
     """
-    scenario = trained(scenario, cluster, seq=seq)
-    if seed is not None:
-        scenario = scenario.replace(seed=seed)
+    scenario = trained(scenario, cluster, **keys)
     scenario.check_built()
     limits = limits or Limits()
     estimate.check([scenario], limits)

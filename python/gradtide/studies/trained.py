@@ -19,7 +19,7 @@ DEFAULT_WORKERS = 8
 Cluster = Scenario | str | Path | Mapping[str, Any] | None
 
 
-def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, seq: int | None = None) -> Scenario:
+def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, **keys: Any) -> Scenario:
     """Return the scenario that a study is asked about.
 
     Args:
@@ -30,7 +30,7 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
             an op graph's a fifth servers; a file or dict with a cluster alone; or a scenario, in which the model takes
             the place of the job's. None for all defaults.
         workers: number of workers; None keeps the scenario's.
-        seq: tokens of a sequence, for a Hugging Face configuration; None keeps the scenario's.
+        keys: what a run is asked to change, by short name (`Scenario.replace`); None keeps the scenario's.
 
     Raises:
         ScenarioError: if there is no such scenario, model or cluster, or one of them is wrong.
@@ -40,7 +40,7 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
         base = as_scenario(scenario)
         is_own = workers is None or (bool(base.jobs) and workers == base.jobs[0].workers)
         changes = {} if is_own else {"workers": workers}
-        return base.replace(**changes, **_given(seq=seq))
+        return base.replace(**changes, **_given(keys))
     if model is None:
         is_text = isinstance(scenario, (str, Path))
         if is_text and Path(scenario).suffix != ".toml" and not str(scenario).startswith("paper/"):
@@ -69,11 +69,14 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
         base = as_scenario(dict(cluster) if isinstance(cluster, Mapping) else cluster)
     # By a change of its own, so that an error names the option that asks for it.
     changes = {} if workers in (None, base.jobs[0].workers) else {"workers": workers}
-    return base.replace(model=model, **changes, **_given(seq=seq))
+    if keys.get("parallel") is not None and data is not None and hosts is None:
+        # As many as the mesh has.
+        changes = {"workers": None}
+    return base.replace(model=model, **changes, **_given(keys))
 
 
-def _given(**values: int | None) -> dict[str, int]:
-    return {name: value for name, value in values.items() if value is not None}
+def _given(keys: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in keys.items() if value is not None}
 
 
 def _model(given: Any) -> Any:
@@ -89,7 +92,10 @@ def _model(given: Any) -> Any:
                 return given.to_dag()
             except ScenarioError:
                 raise error from None
-    is_scenario = isinstance(given, (Scenario, Path, dict, str)) and given not in presets.model_names()
+    is_scenario = isinstance(given, (Scenario, Path, dict, str)) and given not in (
+        *presets.model_names(),
+        *presets.language_names(),
+    )
     return None if is_scenario else given
 
 

@@ -1,6 +1,7 @@
 //! Collectives: what a transfer becomes on the network.
 
 pub mod exchange;
+pub mod levels;
 pub mod messages;
 mod pattern;
 pub mod plan;
@@ -14,6 +15,8 @@ use gradtide_net::{Completion, Flow, FlowId, Network, Time};
 pub enum Aggregation {
     /// One flow stands for all.
     Whole(FlowId),
+    /// So do several at once: those of each level and class that have not ended.
+    Several(Vec<FlowId>),
     /// Messages between hosts, each sent when what it waits for has arrived.
     Messages(Box<messages::Messages>),
 }
@@ -28,6 +31,7 @@ impl Aggregation {
     pub fn has(&self, flow: FlowId) -> bool {
         match self {
             Self::Whole(own) => *own == flow,
+            Self::Several(own) => own.contains(&flow),
             Self::Messages(messages) => messages.has(flow),
         }
     }
@@ -35,7 +39,7 @@ impl Aggregation {
     /// Its messages, if there are several.
     pub fn messages(&mut self) -> Option<&mut messages::Messages> {
         match self {
-            Self::Whole(_) => None,
+            Self::Whole(_) | Self::Several(_) => None,
             Self::Messages(messages) => Some(messages),
         }
     }
@@ -44,6 +48,10 @@ impl Aggregation {
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
         match self {
             Self::Whole(_) => true,
+            Self::Several(own) => {
+                own.retain(|&flow| flow != completion.flow);
+                own.is_empty()
+            }
             Self::Messages(messages) => messages.on_completion(completion, network),
         }
     }
@@ -51,7 +59,7 @@ impl Aggregation {
     /// When something next ends of which the network does not tell.
     pub fn wakes_at(&self) -> Option<Time> {
         match self {
-            Self::Whole(_) => None,
+            Self::Whole(_) | Self::Several(_) => None,
             Self::Messages(messages) => messages.wakes_at(),
         }
     }
@@ -59,7 +67,7 @@ impl Aggregation {
     /// Handles what has ended by now and starts what waited for it; `true` if this was the last.
     pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> bool {
         match self {
-            Self::Whole(_) => false,
+            Self::Whole(_) | Self::Several(_) => false,
             Self::Messages(messages) => messages.settle(now, network),
         }
     }

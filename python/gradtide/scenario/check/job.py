@@ -24,6 +24,7 @@ from gradtide.scenario.defaults import (
 from gradtide.scenario.fabric import Fabric, dealt_out, host_number, star
 from gradtide.scenario.gates import parse_gate
 from gradtide.scenario.keys.job import (
+    OF_PARALLEL,
     OF_ROOFLINE,
     Adaptive,
     AdaptiveTable,
@@ -62,6 +63,8 @@ def hosts(ctx: Context, fabric: Fabric | None) -> dict[str, tuple[int, ...]]:
                 named[name] = _ranked(ctx, name, found, fabric)
         elif job.workers is not None:
             wanted[name] = job.workers + op_by_op.beside(job)
+        elif job.parallel is not None:
+            wanted[name] = job.parallel.ranks
         elif not ctx.misspelt(loc, "workers", "hosts"):
             ctx.add("GT010", (*loc, "workers"), "`workers` is missing", 'write workers = 8, or hosts = ["h0", "h1"]')
     if len(ctx.faults) > faults_before or not is_known:
@@ -199,7 +202,8 @@ def read_table(ctx: Context, name: str, job: JobTable, loc: Loc) -> LayerTable |
         if is_remade(model) and compute.scale_to_ps is not None:
             model = model.with_values(time_ps=compute.scale_to_ps)
         by_op = job.collective.is_pulled or compute.order is not None
-        table = read_model(model, ctx.source, at, ctx.base_dir, compute, by_op=by_op)
+        is_divided = job.parallel is not None
+        table = read_model(model, ctx.source, at, ctx.base_dir, compute, by_op=by_op, is_divided=is_divided)
     except ScenarioError as error:
         ctx.faults += error.faults
         return None
@@ -210,6 +214,13 @@ def read_table(ctx: Context, name: str, job: JobTable, loc: Loc) -> LayerTable |
     elif compute.seq is not None and table.seq is None:
         why = "for a model that is no Hugging Face configuration"
         ctx.no_effect((*loc, "compute", "seq"), why, "leave it out")
+    if job.parallel is not None:
+        ctx.add("GT090", (*loc, "parallel"), "`parallel` is not built yet", "leave it out: data parallel is available")
+    for key in OF_PARALLEL:
+        if compute.is_given(key) and job.parallel is None:
+            ctx.no_effect(
+                (*loc, "compute", key), "without `parallel`", "write parallel = { fsdp = 8 }, or leave it out"
+            )
     if sum(r.parameter_bytes for r in table.layers) > units.U64_MAX:
         ctx.add("GT024", (*loc, "model"), "the parameters are too large", "sizes end at 2^64 B in all")
     ctx.tables[name] = table

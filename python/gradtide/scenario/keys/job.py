@@ -5,7 +5,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from gradtide import units
+from gradtide.architecture import FAMILY
 from gradtide.counts import CollectiveKind
+from gradtide.scenario.keys.parallel import Parallel
 from gradtide.scenario.keys.table import Table, key
 from gradtide.scenario.keys.types import (
     Announce,
@@ -106,9 +108,19 @@ class GraphModel(Table):
     op may have `updates`: the ids of the recvs whose gradients it completes."""
 
 
+def _configuration(value: object) -> dict[str, Any]:
+    assert isinstance(value, dict)  # what else has the field that names the family?
+    return value
+
+
+Configuration = Annotated[dict[str, Any], Form(_configuration, {"type": "object", "required": [FAMILY]})]
+
+
 def _model_tag(value: object) -> str | None:
     if isinstance(value, str):
         return "<name>"
+    if isinstance(value, dict) and FAMILY in value:
+        return "<configuration>"
     if isinstance(value, GraphModel) or (isinstance(value, dict) and (value.get("kind") == "graph" or "ops" in value)):
         return "<graph>"
     if isinstance(value, (InlineModel, ThesisModel)):
@@ -123,7 +135,8 @@ Model = Annotated[
     Annotated[Name, Tag("<name>")]
     | Annotated[InlineModel, Tag("<table>")]
     | Annotated[ThesisModel, Tag("<thesis>")]
-    | Annotated[GraphModel, Tag("<graph>")],
+    | Annotated[GraphModel, Tag("<graph>")]
+    | Annotated[Configuration, Tag("<configuration>")],
     Discriminator(_model_tag),
 ]
 
@@ -203,6 +216,9 @@ class Straggler(Table):
 OF_ROOFLINE = ("device", "efficiency", "batch", "seq")
 """Keys of `compute` that turn counts into times, and so are nothing for a model with times of its own."""
 
+OF_PARALLEL = ("micro_batch", "global_batch", "recompute", "precision")
+"""Keys of `compute` that only a job with `parallel` has."""
+
 
 class Compute(Table):
     """Device, batch and scale of a job's compute times."""
@@ -220,6 +236,17 @@ class Compute(Table):
     seq: int | None = key(default=None, ge=1, le=100_000_000, examples=[8192], core=False)
     """Tokens of a sequence, which is one sample. It is only for a Hugging Face configuration (config.json), which needs
     it."""
+    micro_batch: int | None = key(default=None, ge=1, le=1_000_000, examples=[1], core=False)
+    """Sequences that a rank computes at once (`parallel`). Default: 1."""
+    global_batch: int | None = key(default=None, ge=1, le=1_000_000_000, examples=[1024], core=False)
+    """Sequences of an iteration, of all ranks together (`parallel`). Gradients are accumulated over as many
+    micro-batches as it takes. Default: one micro-batch for each data-parallel rank; with a pipeline, one for each stage
+    and rank."""
+    recompute: Literal["none", "selective", "full"] | None = key(default=None, examples=["full"], core=False)
+    """What the backward pass computes again instead of keeping it (`parallel`). selective: attention (Korthikanti et
+    al. 2022). full: every layer. Default: none."""
+    precision: Literal["bf16", "fp16", "float8", "fp32"] | None = key(default=None, examples=["bf16"], core=False)
+    """Number format of products, parameters and activations (`parallel`). Default: bf16."""
     scale_to_ps: Duration | None = key(default=None, examples=["900ms"], core=False)
     """Scales all compute times so that one iteration computes for exactly this long. Default: times are not scaled."""
     order: Literal["listed", "random", "caramel"] | None = key(
@@ -452,6 +479,9 @@ class JobTable(Table):
     """What an iteration is. train: gradients are computed and summed. inference: parameters are pulled for a forward
     pass; it needs parameter servers with pull = "start". exchange: the bytes are not gradients, and any collective may
     carry them. Default: train."""
+    parallel: Parallel | None = key(default=None, examples=[{"fsdp": 16, "tp": 8}], core=False)
+    """How a Hugging Face configuration is divided over ranks (docs/models/parallel.md). Default: every worker has the
+    whole model and a mini-batch of its own."""
     compute: Compute = key(default={}, examples=[{"scale_to": "900ms"}])
     """How long computation takes."""
     collective: Collective = key(default={}, examples=[{"kind": "ring"}])

@@ -1,0 +1,259 @@
+//! Levels: what a collective of a process group costs a port of its ranks' nodes, and a network card.
+//!
+//! A group has n ranks, k on each of m nodes. A rank has a port on its node's scale-up switch, and its share of the
+//! node's network cards. S is the bytes of the collective: the buffer that is summed or sent, the gathered whole, the
+//! whole before it is scattered, and in an all-to-all what one rank has for all.
+//!
+//! | | out of a port on the scale-up switch | rounds | out of a rank's share of the cards | rounds |
+//! |---|---|---|---|---|
+//! | all-gather, reduce-scatter | S (n-1)/n (k-1)/k | n-m | S (n-1)/n 1/k | m-1 |
+//! | the same on one node | S (n-1)/n | n-1 | | |
+//! | all-reduce, ring | twice that | twice | twice that | twice |
+//! | all-reduce, tree | 2S (k-1)/k | 2(k-1) | 2S/k; of two nodes S/k | 2⌈log2 m⌉ |
+//! | broadcast | S (k-1)/k; on one node S | n-m | S/k | m-1 |
+//! | all-to-all | S (k-1)/n | 1 | S (n-k)/n | 1 |
+//! | send | S on one node | 1 | S between nodes | 1 |
+//!
+//! A ring over several nodes is k rings, each of which has a k-th of the buffer and leaves a node by the card of another
+//! rank; so all cards of the node carry the same. A round is a message for which the next one waits. Along a ring, n-1
+//! messages follow one another, of which m-1 go from node to node.
+//!
+//! # Source
+//! Rings: Patarasuk & Yuan (2009). One ring for each card, and rounds of a ring that cross nodes: the published sources
+//! of NCCL, `src/graph/tuning.cc`. Trees: Sanders, Speck & Träff (2009), two binary trees, whose inner nodes send three
+//! halves and whose leaves send one; within a node a chain, as in NCCL since 2.4 (Jeaugey 2019).
+//!
+//! What does not live here: rates, delays, and which of ring and tree is faster.
+
+use gradtide_net::Bytes;
+use thiserror::Error;
+
+/// What the ranks of a group do together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CollectiveKind {
+    /// All have the sum of all buffers.
+    AllReduce,
+    /// All have the parts of all.
+    AllGather,
+    /// Each has its part of the sum.
+    ReduceScatter,
+    /// Each has a part from each.
+    AllToAll,
+    /// All have what the first one has.
+    Broadcast,
+    /// The second of two ranks has what the first one has.
+    Send,
+}
+
+/// A process group on nodes: as many ranks on each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    ranks: u32,
+    per_node: u32,
+}
+
+/// Why ranks are no [`Span`].
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("{ranks} ranks of a group cannot fill nodes with {per_node} each")]
+pub struct SpanError {
+    /// Ranks of the group.
+    pub ranks: u32,
+    /// Of them on one node.
+    pub per_node: u32,
+}
+
+impl Span {
+    /// A group of `ranks`, `per_node` on each node.
+    ///
+    /// # Errors
+    /// [`SpanError`] unless this is a whole number of nodes, and at least one.
+    pub fn new(ranks: u32, per_node: u32) -> Result<Self, SpanError> {
+        let fits = per_node > 0 && ranks > 0 && ranks.is_multiple_of(per_node);
+        if fits { Ok(Self { ranks, per_node }) } else { Err(SpanError { ranks, per_node }) }
+    }
+
+    /// Ranks of the group.
+    pub fn ranks(self) -> u32 {
+        self.ranks
+    }
+
+    fn nodes(self) -> u32 {
+        self.ranks / self.per_node
+    }
+}
+
+/// What a rank sends at one level: so many of so many parts of S, in rounds that wait for one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortLoad {
+    sent: u64,
+    of: u64,
+    rounds: u32,
+}
+
+impl PortLoad {
+    const NONE: Self = Self { sent: 0, of: 1, rounds: 0 };
+
+    fn new(sent: u64, of: u64, rounds: u32) -> Self {
+        if rounds == 0 || sent == 0 { Self::NONE } else { Self { sent, of, rounds } }
+    }
+
+    /// Bytes out of the port if the collective has `bytes`, rounded up to a whole one.
+    pub fn bytes(self, bytes: Bytes) -> Bytes {
+        let sent = (u128::from(bytes.0) * u128::from(self.sent)).div_ceil(u128::from(self.of));
+        Bytes(u64::try_from(sent).unwrap_or(u64::MAX))
+    }
+
+    /// Messages for which the next one waits; 0 if nothing is sent.
+    pub fn rounds(self) -> u32 {
+        self.rounds
+    }
+}
+
+/// What a rank sends at both levels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Levels {
+    /// Out of its port on the node's scale-up switch.
+    pub scale_up: PortLoad,
+    /// Out of its share of the node's network cards.
+    pub nic: PortLoad,
+}
+
+/// What a collective costs in rings; all-to-all and send go to their destinations directly.
+pub fn levels(kind: CollectiveKind, span: Span) -> Levels {
+    let (ranks, per_node, nodes) = (u64::from(span.ranks), u64::from(span.per_node), span.nodes());
+    let direct =
+        |inside, outside, of| Levels { scale_up: PortLoad::new(inside, of, 1), nic: PortLoad::new(outside, of, 1) };
+    let ring = |sent: u64, of: u64, turns: u32| {
+        let scale_up = PortLoad::new(sent * (per_node - 1), of * per_node, turns * (span.ranks - nodes));
+        let nic = PortLoad::new(sent, of * per_node, turns * (nodes - 1));
+        Levels { scale_up: if nodes == 1 { PortLoad::new(sent, of, turns * (span.ranks - 1)) } else { scale_up }, nic }
+    };
+    match kind {
+        CollectiveKind::AllReduce => ring(2 * (ranks - 1), ranks, 2),
+        CollectiveKind::AllGather | CollectiveKind::ReduceScatter => ring(ranks - 1, ranks, 1),
+        CollectiveKind::Broadcast => ring(1, 1, 1),
+        CollectiveKind::AllToAll => direct(per_node - 1, ranks - per_node, ranks),
+        CollectiveKind::Send if span.ranks == 1 => direct(0, 0, 1),
+        CollectiveKind::Send => direct(u64::from(nodes == 1), u64::from(nodes > 1), 1),
+    }
+}
+
+/// What an all-reduce over several nodes costs along two binary trees of nodes, each with half of the bytes. `None` for
+/// all else.
+pub fn tree(kind: CollectiveKind, span: Span) -> Option<Levels> {
+    let (per_node, nodes) = (u64::from(span.per_node), span.nodes());
+    (kind == CollectiveKind::AllReduce && nodes > 1).then(|| Levels {
+        scale_up: PortLoad::new(2 * (per_node - 1), per_node, 2 * (span.per_node - 1)),
+        nic: PortLoad::new(if nodes == 2 { 1 } else { 2 }, per_node, 2 * nodes.next_power_of_two().ilog2()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collective::plan::{Algorithm, CollectivePlan};
+    use CollectiveKind::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter, Send};
+
+    const KINDS: [CollectiveKind; 6] = [AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, Send];
+
+    fn span(ranks: u32, per_node: u32) -> Span {
+        Span::new(ranks, per_node).unwrap()
+    }
+
+    /// Bytes and rounds at both levels.
+    fn costs(levels: Levels, bytes: u64) -> [(u64, u32); 2] {
+        [levels.scale_up, levels.nic].map(|load| (load.bytes(Bytes(bytes)).0, load.rounds()))
+    }
+
+    /// Bytes that a rank sends and steps of a plan in which all ranks send the same.
+    fn of_plan(algorithm: &Algorithm, ranks: u32, bytes: u64) -> (u64, u32) {
+        let plan = CollectivePlan::new(algorithm, ranks, Bytes(bytes), 1).unwrap();
+        let mut sent = 0;
+        for step in 0..plan.step_count() {
+            plan.sends(step, 0, &mut |message| sent += message.bytes.0);
+        }
+        (sent, plan.step_count())
+    }
+
+    #[test]
+    fn on_one_level_rings_and_direct_ones_cost_what_their_plans_send() {
+        for ranks in [2, 3, 7, 8, 64] {
+            let bytes = 5 * 64 * 63 * u64::from(ranks);
+            let plans = [
+                (AllReduce, Algorithm::Ring),
+                (AllGather, Algorithm::AllGather),
+                (ReduceScatter, Algorithm::ReduceScatter),
+                (AllToAll, Algorithm::AllToAll),
+            ];
+            for (kind, algorithm) in plans {
+                let expected = of_plan(&algorithm, ranks, bytes);
+                assert_eq!(costs(levels(kind, span(ranks, ranks)), bytes), [expected, (0, 0)], "{kind:?} of {ranks}");
+                assert_eq!(costs(levels(kind, span(ranks, 1)), bytes), [(0, 0), expected], "{kind:?} of {ranks}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_ring_over_nodes_shares_what_crosses_among_their_cards() {
+        // 64 ranks, 8 on each of 8 nodes: 2 · 63/64 S out of each rank, an eighth of it through its card.
+        assert_eq!(costs(levels(AllReduce, span(64, 8)), 6_400), [(11_025, 112), (1_575, 14)]);
+        assert_eq!(costs(levels(AllGather, span(64, 8)), 6_400), [(5_513, 56), (788, 7)]);
+    }
+
+    #[test]
+    fn a_ring_sends_the_same_in_all_wherever_its_ranks_are() {
+        for kind in [AllReduce, AllGather, ReduceScatter] {
+            for per_node in [1, 2, 4, 8, 16, 32, 64] {
+                let bytes = 64 * 64 * 63;
+                let [(inside, rounds_inside), (outside, rounds_outside)] =
+                    costs(levels(kind, span(64, per_node)), bytes);
+                let turns = if kind == AllReduce { 2 } else { 1 };
+                assert_eq!(inside + outside, turns * bytes * 63 / 64, "{kind:?} with {per_node} on a node");
+                assert_eq!(rounds_inside + rounds_outside, turns as u32 * 63);
+            }
+        }
+    }
+
+    #[test]
+    fn an_all_to_all_sends_to_each_rank_where_it_is() {
+        assert_eq!(costs(levels(AllToAll, span(64, 8)), 6_400), [(700, 1), (5_600, 1)]);
+        assert_eq!(costs(levels(AllToAll, span(8, 8)), 6_400), [(5_600, 1), (0, 0)]);
+    }
+
+    #[test]
+    fn a_send_crosses_one_level() {
+        assert_eq!(costs(levels(Send, span(2, 2)), 100), [(100, 1), (0, 0)]);
+        assert_eq!(costs(levels(Send, span(2, 1)), 100), [(0, 0), (100, 1)]);
+    }
+
+    #[test]
+    fn a_broadcast_leaves_every_rank_once() {
+        assert_eq!(costs(levels(Broadcast, span(4, 4)), 100), [(100, 3), (0, 0)]);
+        assert_eq!(costs(levels(Broadcast, span(8, 4)), 100), [(75, 6), (25, 1)]);
+    }
+
+    #[test]
+    fn trees_have_fewer_rounds_and_at_most_two_buffers_out_of_a_node() {
+        assert_eq!(costs(tree(AllReduce, span(64, 8)).unwrap(), 800), [(1_400, 14), (200, 6)]);
+        assert_eq!(costs(tree(AllReduce, span(16, 8)).unwrap(), 800), [(1_400, 14), (100, 2)]);
+        assert_eq!(costs(tree(AllReduce, span(5, 1)).unwrap(), 800), [(0, 0), (1_600, 6)]);
+        assert!(tree(AllReduce, span(8, 8)).is_none());
+        assert!(tree(AllGather, span(64, 8)).is_none());
+    }
+
+    #[test]
+    fn one_rank_sends_nothing_and_huge_groups_do_not_overflow() {
+        for kind in KINDS {
+            assert_eq!(costs(levels(kind, span(1, 1)), 1 << 50), [(0, 0), (0, 0)], "{kind:?}");
+        }
+        let [(inside, _), (outside, _)] = costs(levels(AllReduce, span(1 << 20, 8)), 1 << 50);
+        assert!(inside + outside <= 1 << 51);
+    }
+
+    #[test]
+    fn ranks_that_do_not_fill_nodes_are_refused() {
+        for (ranks, per_node) in [(0, 1), (8, 0), (12, 8), (4, 8)] {
+            assert_eq!(Span::new(ranks, per_node), Err(SpanError { ranks, per_node }));
+        }
+    }
+}

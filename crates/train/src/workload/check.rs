@@ -1,0 +1,185 @@
+//! Jobs that no mesh can train.
+
+use crate::caramel::compute::MAX_COMPUTE_PS;
+use crate::spec::{MeshSpec, ParallelSpec, PipelineSpec};
+use thiserror::Error;
+
+/// Most ops and transfers of a step: they take about 2 GB.
+const MOST_OPS: u128 = 1 << 24;
+
+/// A parallel job that means nothing. `gradtide.scenario` refuses all of these first, with a file and a line.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum WorkloadError {
+    /// A number that must be above 0.
+    #[error("{0} is 0, and must be at least 1")]
+    Zero(&'static str),
+    /// The mesh has another number of ranks than the job has workers.
+    #[error("the mesh has {mesh} ranks, but the job has {workers} workers")]
+    Ranks {
+        /// Product of the axes.
+        mesh: u64,
+        /// Hosts of the job.
+        workers: u64,
+    },
+    /// More ranks than 32 bits count.
+    #[error("the mesh has more than 2^32 ranks")]
+    TooManyRanks,
+    /// Experts that cannot be spread over the data-parallel ranks.
+    #[error(
+        "ep is {ep}: it must divide cp * fsdp = {sharded}, or be a multiple of it that divides cp * fsdp * dp = {data}"
+    )]
+    Experts {
+        /// Ranks that share the experts.
+        ep: u32,
+        /// Ranks that share the other parameters.
+        sharded: u64,
+        /// Data-parallel ranks.
+        data: u64,
+    },
+    /// Ranks of one class would lie on nodes in different ways.
+    #[error("groups of axis {axis} do not lie evenly on nodes of {gpus} GPUs: write a mesh that fills whole nodes")]
+    Uneven {
+        /// Name of the axis.
+        axis: &'static str,
+        /// GPUs of a node.
+        gpus: u32,
+    },
+    /// A block of no kind.
+    #[error("block {0} is of a kind that does not exist")]
+    NoSuchKind(String),
+    /// Virtual stages that are too few or too many.
+    #[error("there are {stages} stages, but pp and the schedule ask for {wanted}")]
+    StageCount {
+        /// Stages given.
+        stages: usize,
+        /// `pp`, times the virtual stages of a rank.
+        wanted: u64,
+    },
+    /// Stages of another model.
+    #[error("the stages hold {counted} blocks of {blocks}")]
+    Stages {
+        /// Blocks in the stages.
+        counted: u64,
+        /// Blocks of the model.
+        blocks: usize,
+    },
+    /// An interleaved schedule goes through its micro-batches in rounds.
+    #[error("an interleaved pipeline needs micro-batches in multiples of pp: {micro_batches} is none of {pp}")]
+    Rounds {
+        /// Micro-batches of a step.
+        micro_batches: u32,
+        /// Pipeline stages.
+        pp: u32,
+    },
+    /// One rank has nobody to interleave with.
+    #[error("an interleaved pipeline needs at least 2 stages")]
+    InterleavedAlone,
+    /// Times of the optimizer step for another pipeline.
+    #[error("there are {given} times of the optimizer step for {pp} pipeline stages")]
+    OptimizerTimes {
+        /// Times given.
+        given: usize,
+        /// Pipeline stages.
+        pp: u32,
+    },
+    /// A step that takes no time would be repeated for ever at one instant.
+    #[error("no op takes any time")]
+    NoTime,
+    /// Simulated time would overflow.
+    #[error("a step computes for more than {MAX_COMPUTE_PS} ps")]
+    TooLong,
+    /// Counters of bytes would overflow.
+    #[error("a step moves more than 2^64 bytes")]
+    TooManyBytes,
+    /// The graph would not fit in memory.
+    #[error("a step has more than {MOST_OPS} ops and transfers: use fewer micro-batches")]
+    TooManyOps,
+}
+
+/// Ranks of a mesh.
+pub(super) fn ranks(mesh: &MeshSpec) -> Option<u32> {
+    [mesh.cp, mesh.fsdp, mesh.dp, mesh.pp].iter().try_fold(mesh.tp, |product, &axis| product.checked_mul(axis))
+}
+
+pub(super) fn check(spec: &ParallelSpec) -> Result<(), WorkloadError> {
+    let MeshSpec { tp, cp, ep, fsdp, dp, pp } = spec.mesh;
+    let chunks = match spec.pipeline {
+        PipelineSpec::Interleaved { chunks } => chunks,
+        PipelineSpec::Gpipe | PipelineSpec::OneFOneB => 1,
+    };
+    let moves_activations = tp > 1 || pp > 1;
+    for (name, is_zero) in [
+        ("mesh.tp", tp == 0),
+        ("mesh.cp", cp == 0),
+        ("mesh.ep", ep == 0),
+        ("mesh.fsdp", fsdp == 0),
+        ("mesh.dp", dp == 0),
+        ("mesh.pp", pp == 0),
+        ("gpus_per_node", spec.gpus_per_node == 0),
+        ("micro_batches", spec.micro_batches == 0),
+        ("pipeline.chunks", chunks == 0),
+        ("the number of blocks", spec.blocks.is_empty()),
+        ("the number of ops of a block", spec.kinds.iter().any(|kind| kind.ops.is_empty())),
+        ("the number of blocks of a stage", spec.stages.contains(&0)),
+        ("activation_bytes", moves_activations && spec.activation_bytes == 0),
+    ] {
+        if is_zero {
+            return Err(WorkloadError::Zero(name));
+        }
+    }
+    ranks(&spec.mesh).ok_or(WorkloadError::TooManyRanks)?;
+    let (sharded, data) = (u64::from(cp) * u64::from(fsdp), u64::from(cp) * u64::from(fsdp) * u64::from(dp));
+    let is_nested = |ep: u64| sharded.is_multiple_of(ep) || ep.is_multiple_of(sharded) && data.is_multiple_of(ep);
+    if !is_nested(ep.into()) {
+        return Err(WorkloadError::Experts { ep, sharded, data });
+    }
+    if let Some(block) = spec.blocks.iter().find(|block| block.kind as usize >= spec.kinds.len()) {
+        return Err(WorkloadError::NoSuchKind(block.name.clone()));
+    }
+    let wanted = u64::from(pp) * u64::from(chunks);
+    if spec.stages.len() as u64 != wanted {
+        return Err(WorkloadError::StageCount { stages: spec.stages.len(), wanted });
+    }
+    let counted = spec.stages.iter().map(|&blocks| u64::from(blocks)).sum();
+    if counted != spec.blocks.len() as u64 {
+        return Err(WorkloadError::Stages { counted, blocks: spec.blocks.len() });
+    }
+    if chunks > 1 && pp == 1 {
+        return Err(WorkloadError::InterleavedAlone);
+    }
+    if matches!(spec.pipeline, PipelineSpec::Interleaved { .. }) && !spec.micro_batches.is_multiple_of(pp) {
+        return Err(WorkloadError::Rounds { micro_batches: spec.micro_batches, pp });
+    }
+    if spec.optimizer_ps.len() != pp as usize {
+        return Err(WorkloadError::OptimizerTimes { given: spec.optimizer_ps.len(), pp });
+    }
+    sizes(spec)
+}
+
+/// Whether times, bytes and ops of a step can be counted.
+fn sizes(spec: &ParallelSpec) -> Result<(), WorkloadError> {
+    let mut uses = vec![0_u128; spec.kinds.len()];
+    spec.blocks.iter().for_each(|block| uses[block.kind as usize] += 1);
+    let (cp, micro_batches) = (u128::from(spec.mesh.cp), u128::from(spec.micro_batches));
+    let (mut time, mut bytes, mut ops) = (0_u128, 0_u128, 0_u128);
+    for (kind, uses) in spec.kinds.iter().zip(uses) {
+        let sum = |figure: fn(&crate::spec::BlockOpSpec) -> u128| kind.ops.iter().map(figure).sum::<u128>() * uses;
+        time += sum(|op| u128::from(op.forward_ps) + u128::from(op.backward_ps) + u128::from(op.recompute_ps));
+        // Forward, backward and computed again; before and after.
+        bytes += 6 * cp * sum(|op| op.exchanged_bytes.into()) + 6 * sum(|_| 1) * u128::from(spec.activation_bytes);
+        let held = [kind.parameter_bytes, kind.gradient_bytes, kind.expert_parameter_bytes, kind.expert_gradient_bytes];
+        bytes += 2 * uses * held.into_iter().map(u128::from).sum::<u128>();
+        ops += sum(|_| 1) * 3 * (2 * cp + 4) + uses * 8;
+    }
+    bytes += 2 * spec.stages.len() as u128 * u128::from(spec.activation_bytes);
+    ops += 2 * spec.stages.len() as u128;
+    let time = time * micro_batches + spec.optimizer_ps.iter().map(|&time| u128::from(time)).sum::<u128>();
+    let once = u128::from(spec.norm_bytes) + u128::from(spec.tied_embedding_bytes);
+    match () {
+        () if time == 0 => Err(WorkloadError::NoTime),
+        () if time > MAX_COMPUTE_PS => Err(WorkloadError::TooLong),
+        () if ops * micro_batches > MOST_OPS => Err(WorkloadError::TooManyOps),
+        () if bytes * micro_batches + once > u64::MAX.into() => Err(WorkloadError::TooManyBytes),
+        () => Ok(()),
+    }
+}

@@ -1,0 +1,118 @@
+//! Data parallelism: gradients are reduced, their norm is taken, the optimizer makes its step.
+//!
+//! A sharded gradient is scattered over the ranks that share it, and its parts are summed over those that have the same
+//! (HSDP). What is reduced with which micro-batch:
+//!
+//! | | reduced |
+//! |---|---|
+//! | nothing sharded, or ZeRO-1 | with the last micro-batch |
+//! | ZeRO-2, ZeRO-3 | with every micro-batch; the next one begins when all of it is reduced |
+//! | either, with a pipeline | with the last micro-batch |
+//!
+//! With ZeRO-2 and ZeRO-3 the scatter of one block is over before the block after the next goes backward: there is one
+//! buffer for its input.
+//!
+//! Gradients of tied embeddings are summed when both stages have reduced theirs, then the norm is taken.
+//!
+//! # Source
+//! Rajbhandari et al. (2020); PyTorch's `fully_shard`: every backward pass reduces unless `set_requires_gradient_sync`
+//! says otherwise, which torch's pipeline stages do up to the last micro-batch, and Megatron always does.
+
+use super::mesh::DataGroups;
+use super::pipeline::Turn;
+use super::writer::{Node, Writer};
+use super::{Label, Phase, Subject};
+use crate::collective::levels::CollectiveKind;
+use crate::spec::ShardingSpec;
+use gradtide_net::Time;
+
+/// What several classes sum together after all else.
+#[derive(Clone, Copy)]
+pub(super) struct LastSums {
+    pub embedding: Option<Node>,
+    pub norm: Option<Node>,
+}
+
+const UPDATE: Label = Label { subject: Subject::All, phase: Phase::Update, micro_batch: 0 };
+
+impl Writer<'_> {
+    /// The sums that classes have in common.
+    pub fn last_sums(&mut self) -> LastSums {
+        let (spec, embedding, norm) = (self.spec, self.groups.embedding, self.groups.norm);
+        let mut sum = |group: Option<u32>, bytes| {
+            group.map(|group| self.transfer(group, CollectiveKind::AllReduce, bytes, UPDATE, &[]))
+        };
+        let sums = LastSums { embedding: sum(embedding, spec.tied_embedding_bytes), norm: sum(norm, spec.norm_bytes) };
+        if let LastSums { embedding: Some(embedding), norm: Some(norm) } = sums {
+            self.within(embedding, norm);
+        }
+        sums
+    }
+
+    /// Reduces the gradients of a block that went backward, if it is time.
+    pub fn reduce_block(&mut self, block: u32, turn: Turn) {
+        if !self.spec.overlap_gradients || !self.reduces_with(turn.micro_batch) {
+            return;
+        }
+        let (dense, experts) = self.held(block);
+        if dense.gradients == 0 && experts.gradients == 0 {
+            return;
+        }
+        let label = Label { subject: Subject::Block(block), phase: Phase::Backward, micro_batch: turn.micro_batch };
+        let before = std::mem::take(&mut self.parameters.scattering);
+        self.reduce(dense.gradients, experts.gradients, label);
+        if self.spec.sharding >= ShardingSpec::Zero2 {
+            self.awaited.extend(before);
+        }
+    }
+
+    /// After a backward pass, the next one begins when all of it is reduced.
+    pub fn end_backward(&mut self, turn: Turn) {
+        if self.reduces_with(turn.micro_batch) && turn.micro_batch + 1 < self.spec.micro_batches {
+            self.parameters.scattering.clear();
+            self.awaited.clear();
+            self.front.append(&mut self.parameters.reduced);
+        }
+    }
+
+    /// Reduces what is left, and ends the step of a class.
+    pub fn update(&mut self, last: LastSums) {
+        if !self.spec.overlap_gradients {
+            let (dense, experts) = self.held_by_class();
+            self.reduce(dense.gradients, experts.gradients, Label { phase: Phase::Backward, ..UPDATE });
+        }
+        self.parameters.scattering.clear();
+        self.awaited.clear();
+        self.front.append(&mut self.parameters.reduced);
+        let is_outer = self.class == 0 || self.class + 1 == self.spec.mesh.pp;
+        let embedding = last.embedding.filter(|_| is_outer);
+        if let (Some(first), Some(last)) = (embedding.or(last.norm), last.norm.or(embedding)) {
+            for end in std::mem::replace(&mut self.front, vec![last]) {
+                self.within(end, first);
+            }
+        }
+        self.compute(Time::from_ps(self.spec.optimizer_ps[self.class as usize]), UPDATE);
+    }
+
+    fn reduces_with(&self, micro_batch: u32) -> bool {
+        let is_each = self.spec.sharding >= ShardingSpec::Zero2 && self.spec.mesh.pp == 1;
+        is_each || micro_batch + 1 == self.spec.micro_batches
+    }
+
+    /// Reduces gradients that the last op completes.
+    fn reduce(&mut self, dense: u64, experts: u64, label: Label) {
+        let (own, done) = (self.own(), self.last_op());
+        for (DataGroups { sharded, replicated, shards }, bytes) in [(own.dense, dense), (own.experts, experts)] {
+            if bytes == 0 {
+                continue;
+            }
+            let scattered =
+                sharded.map(|group| self.transfer(group, CollectiveKind::ReduceScatter, bytes, label, &[done]));
+            self.parameters.scattering.extend(scattered);
+            let (kind, part) = (CollectiveKind::AllReduce, bytes.div_ceil(u64::from(shards)));
+            let after = scattered.unwrap_or(done);
+            let summed = replicated.map(|group| self.transfer(group, kind, part, label, &[after]));
+            self.parameters.reduced.extend(summed.or(scattered));
+        }
+    }
+}

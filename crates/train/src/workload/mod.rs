@@ -1,0 +1,235 @@
+//! The training step of a parallel job as a graph: one builder per kind of parallelism, all of them pure.
+//!
+//! A builder writes the ops of one pipeline stage into a [`writer`]. What follows must wait for the *front*: the op or
+//! transfer that came last.
+//!
+//! | file | what it adds | from |
+//! |---|---|---|
+//! | `pipeline` | the order of micro-batches, and what goes from stage to stage | Narayanan et al. 2021; Megatron-LM |
+//! | `fsdp` | all-gathers of parameters, ahead of the block that needs them | Zhao et al. 2023; torch `fully_shard` |
+//! | `data` | reductions of gradients, the norm, the optimizer step | Rajbhandari et al. 2020 |
+//! | `tensor` | collectives before and after an op | Shoeybi et al. 2019; Korthikanti et al. 2022 |
+//! | `expert` | all-to-all before and after experts | Lepikhin et al. 2021 |
+//! | `context` | the ring of keys and values | Liu et al. 2023 |
+//!
+//! What does not live here: how long a transfer takes, which of those that are ready goes first, and how long an op
+//! computes.
+
+mod check;
+mod context;
+mod data;
+mod expert;
+mod fsdp;
+mod mesh;
+mod pipeline;
+mod tensor;
+mod writer;
+
+pub use check::WorkloadError;
+
+use crate::collective::levels::{CollectiveKind, Span};
+use crate::dag::Dag;
+use crate::spec::ParallelSpec;
+use gradtide_net::Bytes;
+use std::fmt::{self, Display, Formatter};
+
+/// One training step of a parallel job.
+pub struct Step {
+    /// Ops of one rank of each class, then transfers. Compute ops have the index of their label.
+    pub dag: Dag,
+    /// What each compute op is.
+    pub labels: Vec<Label>,
+    /// One for each program of the graph.
+    pub classes: Vec<RankClass>,
+    /// One for each communicator of the graph.
+    pub groups: Vec<Group>,
+    /// One for each transfer of the graph.
+    pub transfers: Vec<GroupTransfer>,
+    names: Names,
+}
+
+/// Ranks that do the same at the same time, so that one stands for all: those of a pipeline stage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RankClass {
+    /// How many.
+    pub ranks: u32,
+}
+
+/// Process groups that do the same at the same time, so that one stands for all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Axis of the mesh, or what else brings its ranks together.
+    pub axis: Axis,
+    /// Classes whose ranks are in it; of a link between stages the sender, then the receiver.
+    pub classes: Vec<u32>,
+    /// How the ranks of one such group lie on nodes.
+    pub span: Span,
+}
+
+/// What brings the ranks of a group together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Axis {
+    /// They share each matrix.
+    Tensor,
+    /// They share each sequence.
+    Context,
+    /// They share the experts.
+    Expert,
+    /// They share the parameters, but for experts.
+    Sharded,
+    /// They have the same parameters, but for experts.
+    Replicated,
+    /// They share the parameters of the same experts.
+    ExpertSharded,
+    /// They have the same parameters of experts.
+    ExpertReplicated,
+    /// They are neighbours in the pipeline.
+    Pipeline,
+    /// They have copies of the embedding: the first and the last stage.
+    Embedding,
+    /// All ranks, for the norm of the gradients.
+    Norm,
+}
+
+impl Axis {
+    /// Name shown to users.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tensor => "tp",
+            Self::Context => "cp",
+            Self::Expert => "ep",
+            Self::Sharded => "fsdp",
+            Self::Replicated => "dp",
+            Self::ExpertSharded => "expert fsdp",
+            Self::ExpertReplicated => "expert dp",
+            Self::Pipeline => "pp",
+            Self::Embedding => "embedding",
+            Self::Norm => "norm",
+        }
+    }
+}
+
+/// What a transfer does on its group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupTransfer {
+    /// Index of the group.
+    pub group: u32,
+    /// What its ranks do together.
+    pub kind: CollectiveKind,
+    /// Its bytes, as [`crate::collective::levels`] counts them.
+    pub bytes: Bytes,
+    /// What it is for.
+    pub label: Label,
+}
+
+/// What an op or a transfer belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// Part of the model.
+    pub subject: Subject,
+    /// Part of the step.
+    pub phase: Phase,
+    /// Which micro-batch, from 0 on; 0 of what happens once in a step.
+    pub micro_batch: u32,
+}
+
+/// Part of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// All of it that is on a rank.
+    All,
+    /// What goes out of a virtual stage.
+    Stage(u32),
+    /// A block.
+    Block(u32),
+    /// An op of a block.
+    Op {
+        /// The block.
+        block: u32,
+        /// Index among the ops of its kind.
+        op: u32,
+    },
+}
+
+/// Part of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Before everything.
+    Begin,
+    /// Forward pass.
+    Forward,
+    /// What is computed again for the backward pass.
+    Recompute,
+    /// Backward pass.
+    Backward,
+    /// The norm of the gradients, and the optimizer step.
+    Update,
+}
+
+impl Phase {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Begin => "begin",
+            Self::Forward => "forward",
+            Self::Recompute => "recompute",
+            Self::Backward => "backward",
+            Self::Update => "optimizer",
+        }
+    }
+}
+
+struct Names {
+    blocks: Vec<(String, u32)>,
+    ops: Vec<Vec<String>>,
+}
+
+impl Names {
+    fn new(spec: &ParallelSpec) -> Self {
+        Self {
+            blocks: spec.blocks.iter().map(|block| (block.name.clone(), block.kind)).collect(),
+            ops: spec.kinds.iter().map(|kind| kind.ops.iter().map(|op| op.name.clone()).collect()).collect(),
+        }
+    }
+}
+
+/// A label beside the names that it refers to.
+pub struct Shown<'a> {
+    names: &'a Names,
+    label: Label,
+}
+
+impl Display for Shown<'_> {
+    fn fmt(&self, out: &mut Formatter<'_>) -> fmt::Result {
+        let Label { subject, phase, micro_batch } = self.label;
+        match subject {
+            Subject::All => return out.write_str(phase.name()),
+            Subject::Stage(stage) => write!(out, "stage {stage}")?,
+            Subject::Block(block) => out.write_str(&self.names.blocks[block as usize].0)?,
+            Subject::Op { block, op } => {
+                let (name, kind) = &self.names.blocks[block as usize];
+                write!(out, "{name}.{}", self.names.ops[*kind as usize][op as usize])?;
+            }
+        }
+        match phase {
+            Phase::Begin | Phase::Update => write!(out, " {}", phase.name()),
+            _ => write!(out, " {}, micro-batch {micro_batch}", phase.name()),
+        }
+    }
+}
+
+impl Step {
+    /// Builds the step of a job.
+    ///
+    /// # Errors
+    /// See [`WorkloadError`].
+    pub fn new(spec: &ParallelSpec) -> Result<Self, WorkloadError> {
+        check::check(spec)?;
+        let groups = mesh::Groups::new(spec)?;
+        Ok(writer::write(spec, groups))
+    }
+
+    /// What users call a label of this step: `layers.3.attn forward, micro-batch 2`.
+    pub fn shown(&self, label: Label) -> Shown<'_> {
+        Shown { names: &self.names, label }
+    }
+}

@@ -1,0 +1,172 @@
+//! Pipeline parallelism: in which order a stage takes its turns, and what goes from stage to stage.
+//!
+//! A turn is one micro-batch through one virtual stage, forward or backward. Sends wait for nobody: each pair and
+//! direction is a communicator of its own, and the sender goes on at once. (Megatron's 1F1B without interleaving waits
+//! for its sends in pairs.)
+//!
+//! | schedule | turns of stage i of p, m micro-batches, v virtual stages on each |
+//! |---|---|
+//! | GPipe | all forward, then all backward, in the same order |
+//! | 1F1B | p-i-1 forward; one forward and one backward in turn; the other backwards |
+//! | interleaved | the same with 2(p-i-1) + (v-1)p forward first; p micro-batches in turn through each virtual stage |
+//!
+//! The bubble is (p-1)/m of the time in which a stage computes, and (p-1)/(mv) if it is interleaved.
+//!
+//! # Source
+//! Huang et al. (2019), GPipe; Narayanan et al. (2021), section 2.2; orders as in Megatron-LM.
+
+use super::writer::{Node, Writer};
+use super::{Label, Phase, Subject};
+use crate::collective::levels::CollectiveKind;
+use crate::spec::{ParallelSpec, PipelineSpec};
+
+/// Which way a micro-batch goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    Forward,
+    Backward,
+}
+
+/// One micro-batch through one virtual stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Turn {
+    pub direction: Direction,
+    pub stage: u32,
+    pub micro_batch: u32,
+}
+
+impl Turn {
+    pub fn phase(self) -> Phase {
+        match self.direction {
+            Direction::Forward => Phase::Forward,
+            Direction::Backward => Phase::Backward,
+        }
+    }
+}
+
+/// Turns of a class, in order.
+pub(super) fn turns(spec: &ParallelSpec, class: u32) -> Vec<Turn> {
+    let (pp, micro_batches) = (spec.mesh.pp, spec.micro_batches);
+    let chunks = spec.stages.len() as u32 / pp;
+    let total = micro_batches * chunks;
+    // What goes forward before the first goes backward.
+    let ahead = match spec.pipeline {
+        // Gradients are accumulated.
+        _ if pp == 1 => 0,
+        PipelineSpec::Gpipe => total,
+        PipelineSpec::Interleaved { chunks: 2.. } => 2 * (pp - class - 1) + (chunks - 1) * pp,
+        PipelineSpec::OneFOneB | PipelineSpec::Interleaved { .. } => pp - class - 1,
+    };
+    let ahead = ahead.min(total);
+    let turn = |direction, count: u32| {
+        // All of one chunk come one after the other, unless there are several.
+        let round = if chunks == 1 { micro_batches } else { pp };
+        let (chunk, place) = (count / round % chunks, count % round);
+        let chunk = if direction == Direction::Forward { chunk } else { chunks - 1 - chunk };
+        Turn { direction, stage: chunk * pp + class, micro_batch: count / (round * chunks) * round + place }
+    };
+    let forward = |count| turn(Direction::Forward, count);
+    let backward = |count| turn(Direction::Backward, count);
+    let warm_up = (0..ahead).map(forward);
+    let steady = (ahead..total).flat_map(|count| [forward(count), backward(count - ahead)]);
+    warm_up.chain(steady).chain((total - ahead..total).map(backward)).collect()
+}
+
+/// What goes between virtual stages: a transfer for each direction, boundary and micro-batch.
+pub(super) struct Sends {
+    first: u32,
+    boundaries: u32,
+    micro_batches: u32,
+}
+
+impl Sends {
+    /// Writes all of them; what they wait for comes with the programs.
+    pub fn new(writer: &mut Writer<'_>) -> Self {
+        let spec = writer.spec;
+        let boundaries = spec.stages.len() as u32 - 1;
+        // What sequence parallelism divides is sent as it is; else, every rank sends all.
+        let parts = if spec.sequence_parallel { spec.mesh.tp } else { 1 };
+        let bytes = spec.activation_bytes.div_ceil(u64::from(parts));
+        let mut first = None;
+        for phase in [Phase::Forward, Phase::Backward] {
+            for boundary in 0..boundaries {
+                let (below, above) = (boundary % spec.mesh.pp, (boundary + 1) % spec.mesh.pp);
+                let (stage, group) = match phase {
+                    Phase::Forward => (boundary, writer.groups.link(below, above)),
+                    _ => (boundary + 1, writer.groups.link(above, below)),
+                };
+                for micro_batch in 0..spec.micro_batches {
+                    let label = Label { subject: Subject::Stage(stage), phase, micro_batch };
+                    let sent = writer.transfer(group, CollectiveKind::Send, bytes, label, &[]);
+                    first.get_or_insert(sent);
+                }
+            }
+        }
+        let first = if let Some(Node::Transfer(first)) = first { first } else { 0 };
+        Self { first, boundaries, micro_batches: spec.micro_batches }
+    }
+
+    /// What goes over the boundary behind virtual stage `boundary`.
+    fn over(&self, boundary: u32, turn: Turn) -> Node {
+        let direction = u32::from(turn.direction == Direction::Backward);
+        let row = direction * self.boundaries + boundary;
+        Node::Transfer(self.first + row * self.micro_batches + turn.micro_batch)
+    }
+
+    /// What a turn waits for.
+    fn received(&self, turn: Turn) -> Option<Node> {
+        let boundary = match turn.direction {
+            Direction::Forward => turn.stage.checked_sub(1),
+            Direction::Backward => Some(turn.stage).filter(|&stage| stage < self.boundaries),
+        };
+        boundary.map(|boundary| self.over(boundary, turn))
+    }
+
+    /// What waits for a turn.
+    fn sent(&self, turn: Turn) -> Option<Node> {
+        let boundary = match turn.direction {
+            Direction::Forward => Some(turn.stage).filter(|&stage| stage < self.boundaries),
+            Direction::Backward => turn.stage.checked_sub(1),
+        };
+        boundary.map(|boundary| self.over(boundary, turn))
+    }
+}
+
+impl Writer<'_> {
+    /// Writes a turn: a pass through the blocks of a virtual stage.
+    pub fn turn(&mut self, turn: Turn, sends: &Sends) {
+        let mut blocks: Vec<u32> = self.stages[turn.stage as usize].clone().collect();
+        if turn.direction == Direction::Backward {
+            blocks.reverse();
+        }
+        for (index, &block) in blocks.iter().enumerate() {
+            self.gather_ahead(&blocks, index, turn);
+            if index == 0 {
+                self.front.extend(sends.received(turn));
+            }
+            self.await_parameters(block);
+            match turn.direction {
+                Direction::Forward => self.forward(block, turn.micro_batch),
+                Direction::Backward => {
+                    self.backward(block, turn.micro_batch);
+                    self.reduce_block(block, turn);
+                }
+            }
+            self.free(block, turn);
+        }
+        if let Some(sent) = sends.sent(turn) {
+            for index in 0..self.front.len() {
+                self.within(self.front[index], sent);
+            }
+        }
+        if turn.direction == Direction::Backward {
+            self.end_backward(turn);
+        }
+    }
+
+    /// Blocks of the class under way, from the input on.
+    pub fn class_blocks(&self) -> Vec<u32> {
+        let stages = self.stages.iter().skip(self.class as usize).step_by(self.spec.mesh.pp as usize);
+        stages.cloned().flatten().collect()
+    }
+}

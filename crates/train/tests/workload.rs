@@ -1,0 +1,577 @@
+//! Builders of parallel steps: cases solved by hand, to the picosecond.
+#![allow(missing_docs)]
+
+mod reference;
+
+use gradtide_train::spec::ParallelSpec;
+use gradtide_train::workload::{GroupTransfer, Label, Step};
+use reference::{Times, run};
+use serde_json::{Value, json};
+
+/// Three layers on one rank: forward 10, 20, 30; backward 20, 40, 60; 100 bytes of parameters and as many of gradients
+/// each. The optimizer takes 5.
+fn three_layers() -> Value {
+    let op = |name: &str, forward: u64| {
+        json!({"name": name, "role": "other", "forward_ps": forward, "backward_ps": 2 * forward, "recompute_ps": 0,
+               "recompute_communicates": false, "exchanged_bytes": 0})
+    };
+    let kind = |forward: u64| {
+        json!({"parameter_bytes": 100, "gradient_bytes": 100, "expert_parameter_bytes": 0,
+               "expert_gradient_bytes": 0, "ops": [op("op", forward)]})
+    };
+    json!({
+        "mesh": {"tp": 1, "cp": 1, "ep": 1, "fsdp": 1, "dp": 1, "pp": 1}, "gpus_per_node": 8, "sharding": "none",
+        "micro_batches": 1, "pipeline": {"kind": "one_f_one_b"}, "sequence_parallel": false,
+        "forward_prefetch": 1, "backward_prefetch": 1, "overlap_gradients": true,
+        "kinds": [kind(10), kind(20), kind(30)],
+        "blocks": [{"name": "a", "kind": 0}, {"name": "b", "kind": 1}, {"name": "c", "kind": 2}],
+        "stages": [3], "optimizer_ps": [5], "activation_bytes": 10, "norm_bytes": 0, "tied_embedding_bytes": 0
+    })
+}
+
+/// A specification in which some values are others, each by its path.
+fn with(mut spec: Value, changes: &[(&str, Value)]) -> Value {
+    for (path, value) in changes {
+        *spec.pointer_mut(path).unwrap_or_else(|| panic!("{path} exists")) = value.clone();
+    }
+    spec
+}
+
+fn build(spec: Value) -> Step {
+    let spec: ParallelSpec = serde_json::from_value(spec).unwrap();
+    let step = Step::new(&spec).unwrap();
+    assert!(step.dag.is_executable());
+    step
+}
+
+/// A byte takes a picosecond.
+fn by_bytes(transfer: &GroupTransfer) -> u64 {
+    transfer.bytes.0
+}
+
+/// What happens in a step, by when it begins: `start-end name`.
+fn timeline(step: &Step, times: &Times, offset: u64) -> Vec<String> {
+    let count = step.labels.len();
+    let name = |op: usize| match op.checked_sub(count) {
+        None => step.shown(step.labels[op]).to_string(),
+        Some(index) => {
+            let GroupTransfer { group, kind, label, .. } = step.transfers[index];
+            let axis = step.groups[group as usize].axis.name();
+            format!("{axis} {kind:?} {}", step.shown(label))
+        }
+    };
+    let mut lines: Vec<(u64, u64, usize)> =
+        (0..times.start.len()).map(|op| (times.start[op], times.end[op], op)).collect();
+    lines.sort_unstable();
+    let shown = |&(start, end, op): &(u64, u64, usize)| format!("{}-{} {}", start - offset, end - offset, name(op));
+    lines.iter().map(shown).collect()
+}
+
+/// Checks the whole timeline of the first step; micro-batch 0 is not written out.
+fn check(step: &Step, expected: &[&str]) {
+    let times = run(step, 1, &by_bytes);
+    let lines = timeline(step, &times[0], 0).into_iter().map(|line| line.replace(", micro-batch 0", ""));
+    assert_eq!(lines.filter(|line| line != "0-0 begin").collect::<Vec<_>>(), expected);
+}
+
+fn end(times: &Times) -> u64 {
+    *times.end.iter().max().unwrap()
+}
+
+#[test]
+fn data_parallel_reduces_each_layer_beside_the_backward_pass() {
+    check(
+        &build(with(three_layers(), &[("/mesh/dp", json!(2))])),
+        &[
+            "0-10 a.op forward",
+            "10-30 b.op forward",
+            "30-60 c.op forward",
+            "60-120 c.op backward",
+            "120-160 b.op backward",
+            "120-220 dp AllReduce c backward",
+            "160-180 a.op backward",
+            "220-320 dp AllReduce b backward",
+            "320-420 dp AllReduce a backward",
+            "420-425 optimizer",
+        ],
+    );
+}
+
+#[test]
+fn gradients_that_do_not_overlap_are_reduced_at_once() {
+    let step = build(with(three_layers(), &[("/mesh/dp", json!(2)), ("/overlap_gradients", json!(false))]));
+    let times = &run(&step, 1, &by_bytes)[0];
+    assert_eq!(step.transfers.len(), 1);
+    assert_eq!((times.start.last(), times.end.last()), (Some(&180), Some(&480)));
+    assert_eq!(end(times), 485);
+}
+
+#[test]
+fn accumulated_gradients_are_reduced_with_the_last_micro_batch() {
+    let step = build(with(three_layers(), &[("/mesh/dp", json!(2)), ("/micro_batches", json!(2))]));
+    assert_eq!(step.transfers.len(), 3);
+    // The second backward pass: c from 240 to 300. Three reductions follow one another, then the optimizer.
+    assert_eq!(end(&run(&step, 1, &by_bytes)[0]), 300 + 3 * 100 + 5);
+}
+
+#[test]
+fn one_rank_sends_nothing() {
+    let step = build(with(three_layers(), &[("/sharding", json!("zero3")), ("/norm_bytes", json!(4))]));
+    assert!(step.groups.is_empty() && step.transfers.is_empty());
+    assert_eq!(end(&run(&step, 1, &by_bytes)[0]), 185);
+}
+
+fn sharded(sharding: &str) -> Value {
+    let mut spec = with(three_layers(), &[("/mesh/fsdp", json!(2)), ("/sharding", json!(sharding))]);
+    for kind in 0..3 {
+        for key in ["parameter_bytes", "gradient_bytes"] {
+            spec["kinds"][kind][key] = json!(50);
+        }
+    }
+    spec
+}
+
+#[test]
+fn fsdp_gathers_one_block_ahead_and_keeps_the_last() {
+    check(
+        &build(sharded("zero3")),
+        &[
+            "0-50 fsdp AllGather a forward",
+            "50-60 a.op forward",
+            "50-100 fsdp AllGather b forward",
+            "100-120 b.op forward",
+            "100-150 fsdp AllGather c forward",
+            "150-180 c.op forward",
+            "180-230 fsdp AllGather b backward",
+            "180-240 c.op backward",
+            "240-280 b.op backward",
+            "240-290 fsdp ReduceScatter c backward",
+            "290-340 fsdp AllGather a backward",
+            "340-360 a.op backward",
+            "340-390 fsdp ReduceScatter b backward",
+            "390-440 fsdp ReduceScatter a backward",
+            "440-445 optimizer",
+        ],
+    );
+}
+
+#[test]
+fn fsdp_without_prefetch_gathers_when_a_block_is_reached() {
+    let spec = with(sharded("zero3"), &[("/forward_prefetch", json!(0)), ("/backward_prefetch", json!(0))]);
+    check(
+        &build(spec),
+        &[
+            "0-50 fsdp AllGather a forward",
+            "50-60 a.op forward",
+            "60-110 fsdp AllGather b forward",
+            "110-130 b.op forward",
+            "130-180 fsdp AllGather c forward",
+            "180-210 c.op forward",
+            "210-270 c.op backward",
+            "270-320 fsdp ReduceScatter c backward",
+            "320-370 fsdp AllGather b backward",
+            "370-410 b.op backward",
+            "410-460 fsdp ReduceScatter b backward",
+            "460-510 fsdp AllGather a backward",
+            "510-530 a.op backward",
+            "530-580 fsdp ReduceScatter a backward",
+            "580-585 optimizer",
+        ],
+    );
+}
+
+#[test]
+fn zero2_gathers_once_and_has_one_buffer_to_scatter_from() {
+    check(
+        &build(sharded("zero2")),
+        &[
+            "0-50 fsdp AllGather a forward",
+            "50-60 a.op forward",
+            "50-100 fsdp AllGather b forward",
+            "100-120 b.op forward",
+            "100-150 fsdp AllGather c forward",
+            "150-180 c.op forward",
+            "180-240 c.op backward",
+            "240-280 b.op backward",
+            "240-290 fsdp ReduceScatter c backward",
+            // Its own reduce-scatter needs the buffer of c.
+            "290-310 a.op backward",
+            "290-340 fsdp ReduceScatter b backward",
+            "340-390 fsdp ReduceScatter a backward",
+            "390-395 optimizer",
+        ],
+    );
+}
+
+#[test]
+fn zero1_gathers_once_at_the_beginning_of_a_step() {
+    let expected = [
+        "0-50 fsdp AllGather a begin",
+        "50-60 a.op forward",
+        "50-100 fsdp AllGather b begin",
+        "100-120 b.op forward",
+        "100-150 fsdp AllGather c begin",
+        "150-180 c.op forward",
+        "180-240 c.op backward",
+        "240-280 b.op backward",
+        "240-290 fsdp ReduceScatter c backward",
+        "280-300 a.op backward",
+        "290-340 fsdp ReduceScatter b backward",
+        "340-390 fsdp ReduceScatter a backward",
+        "390-395 optimizer",
+    ];
+    check(&build(sharded("zero1")), &expected);
+    let step = build(with(sharded("zero1"), &[("/overlap_gradients", json!(false))]));
+    // All parameters, forward and backward, all gradients.
+    assert_eq!(end(&run(&step, 1, &by_bytes)[0]), 150 + 180 + 150 + 5);
+}
+
+#[test]
+fn all_steps_are_alike() {
+    for sharding in ["none", "zero1", "zero2", "zero3"] {
+        let step = build(with(sharded(sharding), &[("/mesh/dp", json!(2)), ("/norm_bytes", json!(4))]));
+        let times = run(&step, 3, &by_bytes);
+        let (first, third) = (timeline(&step, &times[0], 0), timeline(&step, &times[2], 2 * end(&times[0])));
+        assert_eq!(first, third, "{sharding}");
+    }
+}
+
+#[test]
+fn fsdp_reduces_every_micro_batch_and_gathers_again() {
+    let step = build(with(sharded("zero3"), &[("/micro_batches", json!(2))]));
+    let times = &run(&step, 1, &by_bytes)[0];
+    // The second micro-batch begins when the first is reduced, at 440, and takes as long.
+    assert_eq!(end(times), 440 + 440 + 5);
+    assert_eq!(step.transfers.len(), 2 * 8);
+    let with_pipeline = [("/mesh/pp", json!(2)), ("/stages", json!([2, 1])), ("/optimizer_ps", json!([5, 5]))];
+    let step = build(with(with(sharded("zero2"), &[("/micro_batches", json!(2))]), &with_pipeline));
+    // With a pipeline every block is gathered and reduced once; and two micro-batches pass one boundary both ways.
+    assert_eq!(step.transfers.len(), 3 + 3 + 4);
+}
+
+#[test]
+fn hsdp_sums_the_shards_of_its_replicas() {
+    let step = build(with(sharded("zero3"), &[("/mesh/dp", json!(2))]));
+    let times = &run(&step, 1, &by_bytes)[0];
+    let lines = timeline(&step, times, 0);
+    let sums: Vec<&String> = lines.iter().filter(|line| line.contains("dp AllReduce")).collect();
+    assert_eq!(
+        sums,
+        [
+            "290-315 dp AllReduce c backward, micro-batch 0",
+            "390-415 dp AllReduce b backward, micro-batch 0",
+            "440-465 dp AllReduce a backward, micro-batch 0"
+        ]
+    );
+    assert_eq!(end(times), 470);
+}
+
+/// Three blocks with attention of 10 and a network of 20 on two ranks, without parameters.
+fn transformer() -> Value {
+    let op = |name: &str, forward: u64| {
+        json!({"name": name, "role": name, "forward_ps": forward, "backward_ps": 2 * forward, "recompute_ps": 0,
+               "recompute_communicates": false, "exchanged_bytes": 0})
+    };
+    let kind = json!({"parameter_bytes": 0, "gradient_bytes": 0, "expert_parameter_bytes": 0,
+                      "expert_gradient_bytes": 0, "ops": [op("attention", 10), op("mlp", 20)]});
+    let block = |name: &str| json!({"name": name, "kind": 0});
+    with(three_layers(), &[("/kinds", json!([kind])), ("/blocks", json!([block("a"), block("b"), block("c")]))])
+}
+
+/// Every transfer begins when it is ready, and something begins when it ends.
+fn is_on_the_critical_path(step: &Step, times: &Times) -> bool {
+    let transfers = step.labels.len()..times.start.len();
+    transfers.into_iter().all(|op| times.ready[op] == times.start[op] && times.start.contains(&times.end[op]))
+}
+
+#[test]
+fn tensor_parallel_sums_twice_forward_and_twice_backward() {
+    let step = build(with(transformer(), &[("/mesh/tp", json!(2))]));
+    let times = &run(&step, 1, &by_bytes)[0];
+    let lines = timeline(&step, times, 0);
+    assert_eq!(
+        lines[1..5],
+        [
+            "0-10 a.attention forward, micro-batch 0",
+            "10-20 tp AllReduce a.attention forward, micro-batch 0",
+            "20-40 a.mlp forward, micro-batch 0",
+            "40-50 tp AllReduce a.mlp forward, micro-batch 0"
+        ]
+    );
+    assert_eq!(
+        lines[13..17],
+        [
+            "150-190 c.mlp backward, micro-batch 0",
+            "190-200 tp AllReduce c.mlp backward, micro-batch 0",
+            "200-220 c.attention backward, micro-batch 0",
+            "220-230 tp AllReduce c.attention backward, micro-batch 0"
+        ]
+    );
+    assert_eq!(end(times), 3 * 50 + 3 * 80 + 5);
+    assert!(is_on_the_critical_path(&step, times));
+}
+
+#[test]
+fn sequence_parallel_gathers_and_scatters_in_place_of_a_sum() {
+    let step = build(with(transformer(), &[("/mesh/tp", json!(2)), ("/sequence_parallel", json!(true))]));
+    let times = &run(&step, 1, &by_bytes)[0];
+    let lines = timeline(&step, times, 0);
+    assert_eq!(
+        lines[1..7],
+        [
+            "0-10 tp AllGather a.attention forward, micro-batch 0",
+            "10-20 a.attention forward, micro-batch 0",
+            "20-30 tp ReduceScatter a.attention forward, micro-batch 0",
+            "30-40 tp AllGather a.mlp forward, micro-batch 0",
+            "40-60 a.mlp forward, micro-batch 0",
+            "60-70 tp ReduceScatter a.mlp forward, micro-batch 0"
+        ]
+    );
+    assert_eq!(end(times), 3 * 70 + 3 * 100 + 5);
+    assert!(is_on_the_critical_path(&step, times));
+}
+
+#[test]
+fn embedding_and_head_communicate_on_one_side() {
+    let mut spec = with(transformer(), &[("/mesh/tp", json!(2))]);
+    spec["kinds"][0]["ops"][0]["role"] = json!("embedding");
+    spec["kinds"][0]["ops"][1]["role"] = json!("head");
+    let with_sums = run(&build(spec.clone()), 1, &by_bytes);
+    // Forward behind the embedding, backward before the head.
+    assert_eq!(end(&with_sums[0]), 3 * (30 + 10) + 3 * (60 + 10) + 5);
+    let divided = run(&build(with(spec, &[("/sequence_parallel", json!(true))])), 1, &by_bytes);
+    assert_eq!(end(&divided[0]), 3 * (30 + 20) + 3 * (60 + 20) + 5);
+}
+
+#[test]
+fn full_recomputation_repeats_the_sums_and_selective_does_not() {
+    let mut spec = with(transformer(), &[("/mesh/tp", json!(2))]);
+    spec["kinds"][0]["ops"][0]["recompute_ps"] = json!(7);
+    let selective = run(&build(spec.clone()), 1, &by_bytes);
+    assert_eq!(end(&selective[0]), 3 * 50 + 3 * (80 + 7) + 5);
+    for op in 0..2 {
+        spec["kinds"][0]["ops"][op]["recompute_ps"] = spec["kinds"][0]["ops"][op]["forward_ps"].clone();
+        spec["kinds"][0]["ops"][op]["recompute_communicates"] = json!(true);
+    }
+    let step = build(spec);
+    let times = &run(&step, 1, &by_bytes)[0];
+    assert_eq!(end(times), 3 * 50 + 3 * (50 + 80) + 5);
+    assert_eq!(
+        timeline(&step, times, 0)[13..15],
+        ["150-160 c.attention recompute, micro-batch 0", "160-170 tp AllReduce c.attention recompute, micro-batch 0"]
+    );
+}
+
+#[test]
+fn experts_exchange_tokens_before_and_after_both_ways() {
+    let mut spec = with(transformer(), &[("/mesh/dp", json!(2)), ("/mesh/ep", json!(2))]);
+    spec["kinds"][0]["ops"][1]["role"] = json!("experts");
+    spec["kinds"][0]["ops"][1]["exchanged_bytes"] = json!(3);
+    let step = build(spec);
+    let times = &run(&step, 1, &by_bytes)[0];
+    let lines = timeline(&step, times, 0);
+    assert_eq!(
+        lines[1..5],
+        [
+            "0-10 a.attention forward, micro-batch 0",
+            "10-13 ep AllToAll a.mlp forward, micro-batch 0",
+            "13-33 a.mlp forward, micro-batch 0",
+            "33-36 ep AllToAll a.mlp forward, micro-batch 0"
+        ]
+    );
+    assert_eq!(end(times), 3 * 36 + 3 * 66 + 5);
+    assert!(is_on_the_critical_path(&step, times));
+}
+
+#[test]
+fn gradients_of_experts_are_summed_by_those_who_have_the_same() {
+    let mut spec = with(three_layers(), &[("/mesh/dp", json!(4)), ("/mesh/ep", json!(2))]);
+    spec["kinds"][1]["expert_gradient_bytes"] = json!(30);
+    let step = build(spec.clone());
+    let of = |axis: &str| step.groups.iter().find(|group| group.axis.name() == axis).unwrap();
+    assert_eq!((of("dp").span.ranks(), of("expert dp").span.ranks(), of("ep").span.ranks()), (4, 2, 2));
+    let times = &run(&step, 1, &by_bytes)[0];
+    let lines = timeline(&step, times, 0);
+    assert!(lines.contains(&"160-190 expert dp AllReduce b backward, micro-batch 0".into()), "{lines:#?}");
+    // Where every rank has all experts, they are reduced with the rest of their block.
+    let all = build(with(spec, &[("/mesh/ep", json!(1))]));
+    let bytes: Vec<u64> = all.transfers.iter().map(|transfer| transfer.bytes.0).collect();
+    assert_eq!(bytes, [100, 130, 100]);
+}
+
+#[test]
+fn keys_and_values_go_around_while_ranks_attend() {
+    let mut spec = with(transformer(), &[("/mesh/cp", json!(2))]);
+    spec["kinds"][0]["ops"][0]["exchanged_bytes"] = json!(4);
+    let step = build(spec.clone());
+    let times = &run(&step, 1, &by_bytes)[0];
+    assert_eq!(
+        timeline(&step, times, 0)[1..4],
+        [
+            "0-4 cp Send a.attention forward, micro-batch 0",
+            "0-5 a.attention forward, micro-batch 0",
+            "5-10 a.attention forward, micro-batch 0"
+        ]
+    );
+    assert_eq!(end(times), 3 * 30 + 3 * 60 + 5, "all of it is hidden");
+    // What takes longer than a part is waited for: 8 forward, where a part takes 5, and 16 backward, where it takes 10.
+    spec["kinds"][0]["ops"][0]["exchanged_bytes"] = json!(8);
+    assert_eq!(end(&run(&build(spec.clone()), 1, &by_bytes)[0]), 3 * (30 + 3) + 3 * (60 + 6) + 5);
+    // Four ranks: parts of 3, 2, 2 and 2; keys and values arrive at 8, 16 and 24, and the last part follows.
+    spec["mesh"]["cp"] = json!(4);
+    let times = &run(&build(spec), 1, &by_bytes)[0];
+    assert_eq!(end(times), 3 * (24 + 2 + 20) + 3 * (48 + 5 + 40) + 5);
+}
+
+/// Two stages with one block each, forward 10 and backward 20, over which sends take 1.
+fn two_stages(schedule: &Value, micro_batches: u32) -> Step {
+    let mut spec = with(
+        three_layers(),
+        &[
+            ("/mesh/pp", json!(2)),
+            ("/stages", json!([1, 1])),
+            ("/optimizer_ps", json!([5, 5])),
+            ("/activation_bytes", json!(1)),
+            ("/micro_batches", json!(micro_batches)),
+            ("/pipeline", schedule.clone()),
+        ],
+    );
+    spec["blocks"] = json!([{"name": "a", "kind": 0}, {"name": "b", "kind": 0}]);
+    build(spec)
+}
+
+fn computes(step: &Step, times: &Times, class: usize) -> Vec<String> {
+    let ops = step.dag.programs[class].ops.clone().filter(|&op| times.end[op as usize] > times.start[op as usize]);
+    let name = |label: Label| step.shown(label).to_string();
+    let (start, end) = (&times.start, &times.end);
+    ops.map(|op| op as usize).map(|op| format!("{}-{} {}", start[op], end[op], name(step.labels[op]))).collect()
+}
+
+#[test]
+fn one_forward_one_backward_on_two_stages() {
+    let step = two_stages(&json!({"kind": "one_f_one_b"}), 3);
+    let times = &run(&step, 1, &by_bytes)[0];
+    assert_eq!(
+        computes(&step, times, 0),
+        [
+            "0-10 a.op forward, micro-batch 0",
+            "10-20 a.op forward, micro-batch 1",
+            "42-62 a.op backward, micro-batch 0",
+            "62-72 a.op forward, micro-batch 2",
+            "72-92 a.op backward, micro-batch 1",
+            "104-124 a.op backward, micro-batch 2",
+            "124-129 optimizer",
+        ]
+    );
+    assert_eq!(
+        computes(&step, times, 1),
+        [
+            "11-21 b.op forward, micro-batch 0",
+            "21-41 b.op backward, micro-batch 0",
+            "41-51 b.op forward, micro-batch 1",
+            "51-71 b.op backward, micro-batch 1",
+            "73-83 b.op forward, micro-batch 2",
+            "83-103 b.op backward, micro-batch 2",
+            "103-108 optimizer",
+        ]
+    );
+    assert_eq!(step.groups.iter().map(|group| group.classes.clone()).collect::<Vec<_>>(), [[0, 1], [1, 0]]);
+}
+
+#[test]
+fn gpipe_goes_forward_with_all_before_it_goes_backward() {
+    let step = two_stages(&json!({"kind": "gpipe"}), 2);
+    let times = &run(&step, 1, &by_bytes)[0];
+    assert_eq!(
+        computes(&step, times, 0),
+        [
+            "0-10 a.op forward, micro-batch 0",
+            "10-20 a.op forward, micro-batch 1",
+            "52-72 a.op backward, micro-batch 0",
+            "72-92 a.op backward, micro-batch 1",
+            "92-97 optimizer",
+        ]
+    );
+    assert_eq!(
+        computes(&step, times, 1),
+        [
+            "11-21 b.op forward, micro-batch 0",
+            "21-31 b.op forward, micro-batch 1",
+            "31-51 b.op backward, micro-batch 0",
+            "51-71 b.op backward, micro-batch 1",
+            "71-76 optimizer",
+        ]
+    );
+}
+
+#[test]
+fn interleaved_stages_go_through_their_chunks_in_turn() {
+    let mut spec = with(
+        three_layers(),
+        &[
+            ("/mesh/pp", json!(2)),
+            ("/stages", json!([1, 1, 1, 1])),
+            ("/optimizer_ps", json!([5, 5])),
+            ("/activation_bytes", json!(1)),
+            ("/micro_batches", json!(2)),
+            ("/pipeline", json!({"kind": "interleaved", "chunks": 2})),
+        ],
+    );
+    let block = |name: &str| json!({"name": name, "kind": 0});
+    spec["blocks"] = json!([block("a"), block("b"), block("c"), block("d")]);
+    let step = build(spec);
+    let times = &run(&step, 1, &by_bytes)[0];
+    // Stage 0 has a and c, stage 1 b and d. Stage 0 goes forward four times first, stage 1 twice.
+    assert_eq!(
+        computes(&step, times, 0),
+        [
+            "0-10 a.op forward, micro-batch 0",
+            "10-20 a.op forward, micro-batch 1",
+            "22-32 c.op forward, micro-batch 0",
+            "32-42 c.op forward, micro-batch 1",
+            "64-84 c.op backward, micro-batch 0",
+            "94-114 c.op backward, micro-batch 1",
+            "114-134 a.op backward, micro-batch 0",
+            "136-156 a.op backward, micro-batch 1",
+            "156-161 optimizer",
+        ]
+    );
+    assert_eq!(
+        computes(&step, times, 1),
+        [
+            "11-21 b.op forward, micro-batch 0",
+            "21-31 b.op forward, micro-batch 1",
+            "33-43 d.op forward, micro-batch 0",
+            "43-63 d.op backward, micro-batch 0",
+            "63-73 d.op forward, micro-batch 1",
+            "73-93 d.op backward, micro-batch 1",
+            "93-113 b.op backward, micro-batch 0",
+            "115-135 b.op backward, micro-batch 1",
+            "135-140 optimizer",
+        ]
+    );
+}
+
+#[test]
+fn the_norm_holds_all_stages_together() {
+    let mut spec = with(
+        three_layers(),
+        &[
+            ("/mesh/pp", json!(2)),
+            ("/stages", json!([2, 1])),
+            ("/optimizer_ps", json!([5, 7])),
+            ("/activation_bytes", json!(1)),
+            ("/norm_bytes", json!(4)),
+            ("/tied_embedding_bytes", json!(50)),
+        ],
+    );
+    let step = build(spec.clone());
+    let times = run(&step, 2, &by_bytes);
+    // a and b forward 0-30, c forward and backward 31-121, b and a backward 122-182, embedding 232, norm 236.
+    let begins = |times: &Times| step.dag.programs.iter().map(|it| times.start[it.ops.start as usize]).collect();
+    let (first, second): (Vec<u64>, Vec<u64>) = (begins(&times[0]), begins(&times[1]));
+    assert_eq!((first, second), (vec![0, 0], vec![241, 243]));
+    spec["norm_bytes"] = json!(0);
+    let step = build(spec);
+    assert_eq!(end(&run(&step, 1, &by_bytes)[0]), 232 + 7);
+}

@@ -1,0 +1,49 @@
+"""Keys of a job that is split over ranks in several ways at once."""
+
+from typing import Literal
+
+from gradtide.scenario.keys.table import Table, key
+
+MOST = 1_000_000
+
+
+class Parallel(Table):
+    """How a model is divided over ranks.
+
+    The product of tp, cp, fsdp, dp and pp is the number of ranks. Ranks are numbered in this order, tensor groups
+    first, so that they stay inside a node.
+    """
+
+    tp: int = key(default=1, ge=1, le=MOST, examples=[8], core=False)
+    """Ranks of a tensor-parallel group: each has a part of every matrix (Shoeybi et al. 2019)."""
+    cp: int = key(default=1, ge=1, le=MOST, examples=[2], core=False)
+    """Ranks of a context-parallel group: each has a part of every sequence."""
+    ep: int | None = key(default=None, ge=1, le=MOST, examples=[8], core=False)
+    """Ranks over which the experts of a layer are spread. They are ranks of cp, fsdp and dp, so ep divides the product
+    of these three and adds no ranks. A model with experts needs it; 1 keeps all experts on every rank."""
+    fsdp: int = key(default=1, ge=1, le=MOST, examples=[16], core=False)
+    """Ranks over which parameters, gradients and optimizer states are sharded, as `zero` says. Each has its own
+    sequences."""
+    dp: int = key(default=1, ge=1, le=MOST, examples=[2], core=False)
+    """Copies of everything above, which add up their gradients. With fsdp above 1, this is hybrid sharding (HSDP)."""
+    pp: int = key(default=1, ge=1, le=MOST, examples=[4], core=False)
+    """Stages of the pipeline."""
+    zero: Literal[1, 2, 3] | None = key(default=None, examples=[1], core=False)
+    """What is sharded over `fsdp` (Rajbhandari et al. 2020). 1: optimizer states. 2: gradients, too. 3: parameters,
+    too, as in FSDP. Default: 3; 2 with pp above 1, where gathering for each micro-batch would cost most."""
+    pipeline: Literal["1f1b", "gpipe", "interleaved"] = key(default="1f1b", core=False)
+    """Order in which a stage computes micro-batches. gpipe: all forward passes first. 1f1b: one forward, one backward
+    pass. interleaved: 1f1b in which each rank has several stages (`chunks`; Narayanan et al. 2021)."""
+    chunks: int | None = key(default=None, ge=2, le=1000, examples=[2], core=False)
+    """Stages of each rank (pipeline = "interleaved"), which needs it."""
+    sequence: bool | None = key(default=None, examples=[False], core=False)
+    """Whether tensor groups also divide the sequence outside their matrices, with all-gathers and reduce-scatters in
+    place of all-reduces (Korthikanti et al. 2022). Default: true if tp is above 1."""
+    prefetch: int = key(default=1, ge=0, le=1000, examples=[2], core=False)
+    """Layers whose parameters are gathered ahead of the layer that is computed (zero = 3). 1 is the default of PyTorch.
+    0 waits for each layer."""
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return self.tp * self.cp * self.fsdp * self.dp * self.pp
