@@ -49,23 +49,22 @@ def markdown_table(table: str) -> str:
     Raises:
         ValueError: if there is no such table.
     """
+    rows: list[tuple[str, ...]]
     if table == "models":
-        return _with_sources(
-            ("preset", "model", "sample", "tensors", "layers", "parameters, MiB", "forward, GFLOP", "source"),
-            [
-                (
-                    f"`{row['name']}`",
-                    row["title"],
-                    row["sample"],
-                    str(row["tensors"]),
-                    str(row["layers"]),
-                    f"{row['parameter_mib']:.2f}",
-                    f"{row['forward_gflop']:.3f}",
-                    row["source"].partition(";")[0],
-                )
-                for row in list_presets("model")
-            ],
-        )
+        presets = list_presets("model")
+        rows = [
+            (
+                f"`{row['name']}`",
+                row["title"],
+                row["sample"],
+                f"{row['parameter_mib']:.2f}",
+                f"{row['forward_gflop']:.3f}",
+            )
+            for row in presets
+        ]
+        counted = dict.fromkeys(row["source"].partition(";")[0] for row in presets)
+        head = ("preset", "model", "sample", "parameters, MiB", "forward, GFLOP")
+        return f"{_render(head, rows)}\n\nSources: {'; '.join(counted)}."
     if table == "devices":
         return _render(
             (
@@ -75,9 +74,9 @@ def markdown_table(table: str) -> str:
                 "bytes an element",
                 "peak, TFLOP/s",
                 "memory, GB/s",
-                "compute efficiency",
                 "Winograd gain",
-                "efficiency",
+                "compute efficiency",
+                "from",
             ),
             [
                 (
@@ -87,19 +86,18 @@ def markdown_table(table: str) -> str:
                     str(d.element_bytes),
                     f"{d.peak_flops / 1e12:g}",
                     f"{d.memory_bytes_per_s / 1e9:g}",
-                    "–" if d.compute_efficiency is None else f"{d.compute_efficiency:g}",
                     f"{d.winograd_gain:g}",
+                    "–" if d.compute_efficiency is None else f"{d.compute_efficiency:g}",
                     f"{d.efficiency}: {d.basis}",
                 )
                 for d in map(device, device_names())
             ],
         )
     if table == "checks":
-        rows: list[tuple[str, ...]] = []
+        rows = []
         for figure in published_throughputs():
             ours = images_per_s(figure.model, figure.device, figure.batch)
             ratio = 100 * (ours / figure.images_per_s - 1)
-            use = "calibrates" if figure.calibrates else "checks"
             rows.append(
                 (
                     f"`{figure.device}`",
@@ -107,13 +105,11 @@ def markdown_table(table: str) -> str:
                     str(figure.batch),
                     f"{figure.images_per_s:g}",
                     f"{ours:.0f}",
-                    f"{ratio:+.0f} %",
-                    use,
+                    "calibrates" if figure.calibrates else f"{ratio:+.0f} %",
                     figure.source,
                 )
             )
-        heads = ("device", "model", "batch", "published, images/s", "ours", "difference", "use", "source")
-        return _with_sources(heads, rows)
+        return _with_sources(("device", "model", "batch", "published, images/s", "ours", "difference", "source"), rows)
     raise ValueError(f"table must be one of {', '.join(TABLES)}, got {table!r}")
 
 
