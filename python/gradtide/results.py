@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradtide import _core, fct, words
-from gradtide.parallel.mesh import AXES
 
 if TYPE_CHECKING:
     from gradtide.scenario import Job, Scenario
@@ -440,7 +439,7 @@ def _divided(core: dict[str, Any], division: "Division", mean_ms: float) -> dict
         for group in core["groups"]
     }
     return {
-        "mesh": {axis: mesh[axis] for axis in AXES},
+        "mesh": dict(mesh),
         "ranks": described.ranks,
         "device": division.accelerator.name,
         "micro_batches": described.spec["micro_batches"],
