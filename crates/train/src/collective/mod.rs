@@ -15,7 +15,7 @@ use gradtide_net::{Completion, Flow, FlowId, Network, Time};
 pub enum Aggregation {
     /// One flow stands for all.
     Whole(FlowId),
-    /// So do several at once: those of each level and class that have not ended.
+    /// Several flows side by side: those that are under way.
     Several(Vec<FlowId>),
     /// Messages between hosts, each sent when what it waits for has arrived.
     Messages(Box<messages::Messages>),
@@ -25,6 +25,11 @@ impl Aggregation {
     /// Starts the whole aggregation as one flow.
     pub fn whole(flow: Flow, network: &mut dyn Network) -> Self {
         Self::Whole(network.start(flow))
+    }
+
+    /// Starts several flows, of which there is at least one.
+    pub fn several(flows: impl IntoIterator<Item = Flow>, network: &mut dyn Network) -> Self {
+        Self::Several(flows.into_iter().map(|flow| network.start(flow)).collect())
     }
 
     /// Whether a flow under way is one of its own.
