@@ -431,6 +431,62 @@ def test_a_plan_of_the_runtimes_alone_needs_little() -> None:
     assert (bare.order, bare.barrier, bare.workers) == ("priority", False, None)
 
 
+SHARDED: dict[str, Any] = {
+    "schema": "gradtide.plan/1",
+    "model": "gpt",
+    "fsdp": {
+        "units": [[""], ["blocks.0"], ["norm", "head"]],
+        "forward_prefetch": 1,
+        "backward_prefetch": 2,
+        "reshard_after_forward": True,
+    },
+}
+
+
+def test_a_plan_of_fsdp_is_read_as_it_was_written(tmp_path: Path) -> None:
+    plan = read_plan(SHARDED)
+    assert plan.fsdp is not None
+    assert plan.fsdp.units == (("",), ("blocks.0",), ("norm", "head"))
+    assert read_plan(plan.save(tmp_path / "plan.json")) == plan == read_plan(plan.to_dict())
+    # What says how DDP sends is not in it.
+    assert plan.to_dict().keys() & {"level", "buckets", "order", "depth"} == set()
+    with pytest.raises(gt.ScenarioError, match="GT090"):
+        plan.on(Scenario.from_dict(SIX))
+
+
+@pytest.mark.parametrize(
+    ("change", "loc", "words"),
+    [
+        ({"units": []}, "fsdp.units", "no list of units"),
+        ({"units": None}, "fsdp.units", "no list of units"),
+        ({"units": [["a"], []]}, "fsdp.units[1]", "a list of modules"),
+        ({"units": ["a", "b", "c"]}, "fsdp.units[0]", "a list of modules"),
+        ({"units": [["a"], ["b"], ["a"]]}, "fsdp.units[2]", "`a` is in two units"),
+        ({"units": [["a"], ["b"], [""]]}, "fsdp.units[2]", "and the first"),
+        ({"forward_prefetch": -1}, "fsdp.forward_prefetch", "0 to 2"),
+        ({"forward_prefetch": 3}, "fsdp.forward_prefetch", "0 to 2"),
+        ({"backward_prefetch": True}, "fsdp.backward_prefetch", "0 to 2"),
+        ({"backward_prefetch": 1.0}, "fsdp.backward_prefetch", "0 to 2"),
+        ({"backward_prefetch": float("nan")}, "fsdp.backward_prefetch", "0 to 2"),
+        ({"reshard_after_forward": None}, "fsdp.reshard_after_forward", "true or false"),
+        ({"reshard": True}, "fsdp.reshard", "there is no key `reshard`"),
+    ],
+)
+def test_what_a_plan_of_fsdp_cannot_say_is_a_fault(change: dict[str, Any], loc: str, words: str) -> None:
+    with pytest.raises(gt.ScenarioError) as caught:
+        read_plan({**SHARDED, "fsdp": {**SHARDED["fsdp"], **change}})
+    assert any(one["loc"] == loc and words in one["msg"] for one in caught.value.errors), caught.value
+
+
+@pytest.mark.parametrize("key", ["level", "buckets", "credit", "collective"])
+def test_a_plan_of_fsdp_says_nothing_of_ddp(key: str) -> None:
+    value: Any = {"level": "none", "buckets": [BUCKET], "credit": 1, "collective": {"kind": "ring"}}[key]
+    with pytest.raises(gt.ScenarioError, match="how DDP sends"):
+        read_plan({**SHARDED, key: value})
+    with pytest.raises(gt.ScenarioError, match="expected a table"):
+        read_plan({**SHARDED, "fsdp": 3})
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

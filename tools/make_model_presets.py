@@ -1,7 +1,7 @@
 """Writes the model files python/gradtide/presets/models/NAME.json from two tables of parameters and FLOPs.
 
     python tools/make_model_presets.py SLIM_JSON TORCH_JSON OUT_DIR
-    python tools/make_model_presets.py --table models|devices|checks|times
+    python tools/make_model_presets.py --table models|devices|checks
 
 The two tables are inputs of this script only; the package reads the files it writes. PROVENANCE.md beside
 those files says where the tables come from. The second form prints a table of docs/models/compute.md.
@@ -413,7 +413,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
         "--table",
-        choices=["models", "devices", "checks", "times"],
+        choices=["models", "devices", "checks"],
         help="print a table of docs/models/compute.md",
     )
     parser.add_argument("paths", nargs="*", type=Path, metavar="SLIM_JSON TORCH_JSON OUT_DIR")

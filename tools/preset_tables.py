@@ -1,16 +1,14 @@
 """Tables of the presets in Markdown for docs/models/compute.md, and what the devices are calibrated against.
 
-python tools/make_model_presets.py --table models|devices|checks|times
+python tools/make_model_presets.py --table models|devices|checks
 """
 
 from dataclasses import dataclass
 
-from gradtide.presets import Device, device, device_names, document, list_presets, model
+from gradtide.presets import device, device_names, document, list_presets, model
 from gradtide.roofline import PICOSECONDS_PER_SECOND, roofline
 
-TABLES = ("models", "devices", "checks", "times")
-TIMED_MODELS = ("resnet50", "vgg16", "inception_v3", "tictac_resnet50_v1", "bert_base")
-TIMED_BATCH = 32
+TABLES = ("models", "devices", "checks")
 
 
 @dataclass(frozen=True)
@@ -46,29 +44,27 @@ def markdown_table(table: str) -> str:
     """Render one table of the compute page.
 
     Args:
-        table: `models`, `devices`, `checks` (published throughput beside ours) or `times` (forward and
-            backward of a few models).
+        table: `models`, `devices` or `checks` (published throughput beside ours).
 
     Raises:
         ValueError: if there is no such table.
     """
+    rows: list[tuple[str, ...]]
     if table == "models":
-        return _with_sources(
-            ("preset", "model", "sample", "tensors", "layers", "parameters, MiB", "forward, GFLOP", "source"),
-            [
-                (
-                    f"`{row['name']}`",
-                    row["title"],
-                    row["sample"],
-                    str(row["tensors"]),
-                    str(row["layers"]),
-                    f"{row['parameter_mib']:.2f}",
-                    f"{row['forward_gflop']:.3f}",
-                    row["source"].partition(";")[0],
-                )
-                for row in list_presets("model")
-            ],
-        )
+        presets = list_presets("model")
+        rows = [
+            (
+                f"`{row['name']}`",
+                row["title"],
+                row["sample"],
+                f"{row['parameter_mib']:.2f}",
+                f"{row['forward_gflop']:.3f}",
+            )
+            for row in presets
+        ]
+        counted = dict.fromkeys(row["source"].partition(";")[0] for row in presets)
+        head = ("preset", "model", "sample", "parameters, MiB", "forward, GFLOP")
+        return f"{_render(head, rows)}\n\nSources: {'; '.join(counted)}."
     if table == "devices":
         return _render(
             (
@@ -78,10 +74,9 @@ def markdown_table(table: str) -> str:
                 "bytes an element",
                 "peak, TFLOP/s",
                 "memory, GB/s",
-                "compute efficiency",
                 "Winograd gain",
-                "source",
-                "efficiency",
+                "compute efficiency",
+                "from",
             ),
             [
                 (
@@ -91,20 +86,18 @@ def markdown_table(table: str) -> str:
                     str(d.element_bytes),
                     f"{d.peak_flops / 1e12:g}",
                     f"{d.memory_bytes_per_s / 1e9:g}",
-                    "–" if d.compute_efficiency is None else f"{d.compute_efficiency:g}",
                     f"{d.winograd_gain:g}",
-                    d.source,
+                    "–" if d.compute_efficiency is None else f"{d.compute_efficiency:g}",
                     f"{d.efficiency}: {d.basis}",
                 )
                 for d in map(device, device_names())
             ],
         )
     if table == "checks":
-        rows: list[tuple[str, ...]] = []
+        rows = []
         for figure in published_throughputs():
             ours = images_per_s(figure.model, figure.device, figure.batch)
             ratio = 100 * (ours / figure.images_per_s - 1)
-            use = "calibrates" if figure.calibrates else "checks"
             rows.append(
                 (
                     f"`{figure.device}`",
@@ -112,32 +105,12 @@ def markdown_table(table: str) -> str:
                     str(figure.batch),
                     f"{figure.images_per_s:g}",
                     f"{ours:.0f}",
-                    f"{ratio:+.0f} %",
-                    use,
+                    "calibrates" if figure.calibrates else f"{ratio:+.0f} %",
                     figure.source,
                 )
             )
-        heads = ("device", "model", "batch", "published, images/s", "ours", "difference", "use", "source")
-        return _with_sources(heads, rows)
-    if table == "times":
-        rows = []
-        for name in TIMED_MODELS:
-            cells = [f"`{name}`"]
-            for machine in _timed_devices():
-                layers = roofline(model(name), machine, TIMED_BATCH)
-                forward, backward = (
-                    sum(times) / 1e9
-                    for times in ([row.forward_ps for row in layers], [row.backward_ps for row in layers])
-                )
-                cells.append(f"{forward:.1f} / {backward:.1f}")
-            rows.append(tuple(cells))
-        return _render(("model", *(f"`{machine.name}`" for machine in _timed_devices())), rows)
+        return _with_sources(("device", "model", "batch", "published, images/s", "ours", "difference", "source"), rows)
     raise ValueError(f"table must be one of {', '.join(TABLES)}, got {table!r}")
-
-
-def _timed_devices() -> list[Device]:
-    """Return the devices whose efficiency is known."""
-    return [machine for machine in map(device, device_names()) if machine.compute_efficiency is not None]
 
 
 def _with_sources(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

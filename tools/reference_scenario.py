@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
-from textwrap import indent
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,6 +49,8 @@ _PATHS = {
     "FabricLink": "cluster.topology.fabric_link",
     "CustomLink": "cluster.topology.links",
     "Link": "cluster.link",
+    "Node": "cluster.node",
+    "ScaleUp": "cluster.node.scale_up",
     "Host": "cluster.host",
     "Stages": "cluster.host.stages",
     "Queue": "cluster.queue",
@@ -143,13 +144,11 @@ def errors_page() -> str:
     lines = [
         "# Errors\n",
         _NOTE,
-        "Every fault of an input has a code that never changes its meaning. `gradtide explain CODE` prints an entry, with a wrong and a fixed example. "
-        "In Python, `ScenarioError.errors` lists all faults of a file as dicts with `code`, `loc`, `msg`, `input`, `hint`, "
-        "`file`, `line`, `column` and `option`.\n",
+        "Every fault of an input has a code that never changes its meaning. `gradtide explain CODE` adds a wrong and a fixed "
+        "example to an entry. In Python, `ScenarioError.errors` lists all faults of a file, [as JSON does](interface.md#errors-as-json).\n",
     ]
     for code, entry in CODES.items():
         lines += [f"## {code}\n", f"**{entry.title}.** {entry.text}\n"]
-        lines += [indent(entry.bad, "    ") + "\n", "Fixed:\n", indent(entry.good, "    ") + "\n"]
     return "\n".join(lines)
 
 

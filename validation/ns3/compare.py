@@ -139,14 +139,14 @@ def compare(name: str) -> Comparison:
 def table() -> str:
     """Return the comparison of all cases as a Markdown table."""
     rows = [
-        "| case | flows | what it tells | ns-3, ms | mean differs by | worst flow | allowed |",
+        "| case | flows | what it tells | ns-3, ms | mean differs, % | worst flow, % | allowed, % |",
         "|---|---:|---|---:|---:|---:|---:|",
     ]
     for name, case in CASES.items():
         found = compare(name)
         rows.append(
             f"| {name} | {len(found.ns3_ms)} | {case.what} | {found.ns3_ms.mean():.4f} | "
-            f"{found.error_percent:+.2f} % | {found.worst_percent:.2f} % | {case.percent:g} % |"
+            f"{found.error_percent:+.2f} | {found.worst_percent:.2f} | {case.percent:g} |"
         )
     return "\n".join(rows)
 

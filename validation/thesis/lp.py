@@ -51,9 +51,9 @@ def rows(jobs: int) -> list[str]:
                 label = (
                     row["policy"] if is_own else f"lp, {'mean' if quantile is None else f'p{100 * quantile:g}'}: {of}"
                 )
-                cells = [name, label, f"{row['high_percent']:.0f} %"]
+                cells = [name, label, f"{row['high_percent']:.0f}"]
                 cells += [f"{row[key]:.1f}" for key in ("predicted_ms", "simulated_ms")]
-                cells += [f"{row['error_percent']:+.1f} %"]
+                cells += [f"{row['error_percent']:+.1f}"]
                 cells += [f"{row[key]:.2f}" for key in ("small_mean_fct_ms", "small_p99_fct_ms", "large_mean_fct_ms")]
                 made.append(f"| {' | '.join(cells)} |")
             print(name, quantile, summary["headline"], file=sys.stderr, flush=True)

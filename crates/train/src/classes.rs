@@ -28,7 +28,8 @@ use crate::spec::{ClusterSpec, LinkSpec, TopologySpec, WireSpec};
 use gradtide_net::route::Policy;
 use gradtide_net::topology::Directed;
 use gradtide_net::{
-    Band, Bytes, Connection, Flow, Fluid, FluidError, Graph, HostId, Link, Network, NodeId, Pipe, Rate, Seed, Time,
+    Band, Bytes, Connection, Flow, FlowId, Fluid, FluidError, Graph, HostId, Link, Network, NodeId, Pipe, Rate, Seed,
+    Time,
 };
 use std::sync::Arc;
 
@@ -49,7 +50,7 @@ pub struct GroupOp<'a> {
     pub bytes: Bytes,
     /// Where its ranks are.
     pub span: Span,
-    /// Whose ranks they are; of a send the sender's and the receiver's.
+    /// Whose ranks they are; of a send from one class to another the sender's and the receiver's.
     pub classes: &'a [u32],
 }
 
@@ -148,26 +149,26 @@ impl Classes {
 
     /// Starts a collective; `None` if there is nothing to send.
     pub fn begin(&self, op: &GroupOp<'_>, carriage: Carriage, network: &mut dyn Network) -> Option<Aggregation> {
-        let way = self.way(op);
-        let mut started = Vec::new();
-        let mut start = |from: u32, to: u32, load: PortLoad, before: Time| {
-            started.extend(self.flow((from, to), load, before, op.bytes, carriage).map(|flow| network.start(flow)));
-        };
-        let before = self.before_leaving(way);
-        if op.kind == CollectiveKind::Send {
-            let &[from, to] = op.classes else { panic!("a send has a sender and a receiver") };
-            start(2 * from, 2 * to, way.levels.scale_up, Time::ZERO);
-            start(2 * from + 1, 2 * to + 1, way.levels.nic, before);
-        } else {
-            for class in op.classes {
-                start(2 * class, 2 * class, way.levels.scale_up, Time::ZERO);
-                start(2 * class + 1, 2 * class + 1, way.levels.nic, before);
-            }
-        }
+        let started: Vec<FlowId> = self.flows(op, carriage).into_iter().map(|flow| network.start(flow)).collect();
         match started[..] {
             [] => None,
             [flow] => Some(Aggregation::Whole(flow)),
             _ => Some(Aggregation::Several(started)),
+        }
+    }
+
+    /// The flows of a collective, all of which start with it.
+    pub fn flows(&self, op: &GroupOp<'_>, carriage: Carriage) -> Vec<Flow> {
+        let way = self.way(op);
+        let before = self.before_leaving(way);
+        let both = |from: u32, to: u32| {
+            let flow = |ends, load, before| self.flow(ends, load, before, op.bytes, carriage);
+            let inside = flow((2 * from, 2 * to), way.levels.scale_up, Time::ZERO);
+            inside.into_iter().chain(flow((2 * from + 1, 2 * to + 1), way.levels.nic, before))
+        };
+        match (op.kind, op.classes) {
+            (CollectiveKind::Send, &[from, to]) => both(from, to).collect(),
+            (_, classes) => classes.iter().flat_map(|&class| both(class, class)).collect(),
         }
     }
 

@@ -204,36 +204,36 @@ fn zero2_gathers_once_and_has_one_buffer_to_scatter_from() {
 }
 
 #[test]
-fn zero1_gathers_for_the_next_step_behind_the_optimizer() {
-    let step = build(sharded("zero1"));
-    let times = run(&step, 3, &by_bytes);
-    assert_eq!(
-        timeline(&step, &times[0], 0)[4..],
-        [
-            "60-120 c.op backward, micro-batch 0",
-            "120-160 b.op backward, micro-batch 0",
-            "120-170 fsdp ReduceScatter c backward, micro-batch 0",
-            "160-180 a.op backward, micro-batch 0",
-            "170-220 fsdp ReduceScatter b backward, micro-batch 0",
-            "220-270 fsdp ReduceScatter a backward, micro-batch 0",
-            "270-275 optimizer",
-            "275-325 fsdp AllGather a optimizer",
-            "325-375 fsdp AllGather b optimizer",
-            "375-425 fsdp AllGather c optimizer",
-        ]
-    );
-    // Layer a needs 50, b has waited 40 more, c 30 more: its forward pass begins at 150 and not at 30.
-    let begins: Vec<u64> = times.iter().map(|times| times.start[0]).collect();
-    assert_eq!(begins, [0, 275, 275 + 395]);
-    assert_eq!(
-        timeline(&step, &times[1], 275)[..4],
-        [
-            "0-0 begin",
-            "50-60 a.op forward, micro-batch 0",
-            "100-120 b.op forward, micro-batch 0",
-            "150-180 c.op forward, micro-batch 0"
-        ]
-    );
+fn zero1_gathers_once_at_the_beginning_of_a_step() {
+    let expected = [
+        "0-50 fsdp AllGather a begin",
+        "50-60 a.op forward",
+        "50-100 fsdp AllGather b begin",
+        "100-120 b.op forward",
+        "100-150 fsdp AllGather c begin",
+        "150-180 c.op forward",
+        "180-240 c.op backward",
+        "240-280 b.op backward",
+        "240-290 fsdp ReduceScatter c backward",
+        "280-300 a.op backward",
+        "290-340 fsdp ReduceScatter b backward",
+        "340-390 fsdp ReduceScatter a backward",
+        "390-395 optimizer",
+    ];
+    check(&build(sharded("zero1")), &expected);
+    let step = build(with(sharded("zero1"), &[("/overlap_gradients", json!(false))]));
+    // All parameters, forward and backward, all gradients.
+    assert_eq!(end(&run(&step, 1, &by_bytes)[0]), 150 + 180 + 150 + 5);
+}
+
+#[test]
+fn all_steps_are_alike() {
+    for sharding in ["none", "zero1", "zero2", "zero3"] {
+        let step = build(with(sharded(sharding), &[("/mesh/dp", json!(2)), ("/norm_bytes", json!(4))]));
+        let times = run(&step, 3, &by_bytes);
+        let (first, third) = (timeline(&step, &times[0], 0), timeline(&step, &times[2], 2 * end(&times[0])));
+        assert_eq!(first, third, "{sharding}");
+    }
 }
 
 #[test]

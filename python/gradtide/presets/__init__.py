@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
+    from gradtide.parallel.costs import Accelerator
+
 SCHEMA = "gradtide.model/1"
-KINDS = ("model", "language", "graph", "device", "cluster", "flow", "paper")
+KINDS = ("model", "language", "graph", "device", "accelerator", "cluster", "flow", "paper")
 
 
 @dataclass(frozen=True)
@@ -272,17 +274,44 @@ def device(name: str) -> Device:
     raise KeyError(f"unknown device {name!r}; built in are {', '.join(device_names())}")
 
 
+def accelerator_names() -> list[str]:
+    """Return the names of the accelerators on which divided models are computed."""
+    return list(document("devices.toml")["accelerator"])
+
+
+def accelerator(name: str) -> "Accelerator":
+    """Return a built-in accelerator; upper and lower case are the same.
+
+    A device's name with a precision, such as H100-bf16, is the accelerator itself.
+
+    Raises:
+        KeyError: if there is none of that name.
+
+    Example:
+        >>> accelerator("h100-bf16").peaks["float8"]
+        1978900000000000.0
+    """
+    from gradtide.parallel.costs import Accelerator
+
+    plain = name.casefold().removesuffix("-bf16").removesuffix("-fp8")
+    for known, fields in document("devices.toml")["accelerator"].items():
+        if known.casefold() == plain:
+            return Accelerator(name=known, **fields)
+    raise KeyError(f"unknown accelerator {name!r}; built in are {', '.join(accelerator_names())}")
+
+
 def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
     """Describe what is built in, one dictionary a preset, for a table.
 
     Args:
-        kind: `model`, `language`, `graph`, `device`, `cluster`, `flow` or `paper`; all of them if None.
+        kind: `model`, `language`, `graph`, `device`, `accelerator`, `cluster`, `flow` or `paper`; all of them if None.
 
     Returns:
         Every dictionary has `kind`, `name`, `title` and `source`. A model adds `sample`, `tensors`, `layers`,
         `parameter_mib` and `forward_gflop` (one sample); a language model `family`, `blocks`, `hidden`, `parameters`
         and `active_parameters` (of one token); a graph `batch`, `tensors`, `ops`, `forward_ops` and `parameter_mib`; a
-        device `precision`, `peak_tflop_per_s`, `memory_gb_per_s`, `compute_efficiency` and `memory_efficiency`; a
+        device `precision`, `peak_tflop_per_s`, `memory_gb_per_s`, `compute_efficiency` and `memory_efficiency`;
+        an accelerator `memory_gib`, `memory_gb_per_s`, `bf16_tflop_per_s` and `efficiency`, None if it is unknown; a
         cluster `rate` and `delay`, one of nodes `gpus`, `scale_up` and `device`.
 
     Raises:
@@ -297,6 +326,7 @@ def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
         "language": lambda: [_described_language(name) for name in language_names()],
         "graph": lambda: [graphs.graph(name).described() for name in graphs.graph_names()],
         "device": lambda: [machine.described() for machine in _devices().values()],
+        "accelerator": lambda: [accelerator(name).described() for name in accelerator_names()],
         "cluster": lambda: [_described_cluster(name) for name in cluster_names()],
         "flow": lambda: [_described_flow(name) for name in flow_names()],
         "paper": lambda: [_described_paper(name) for name in paper_names()],

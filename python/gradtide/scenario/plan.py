@@ -6,7 +6,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,8 @@ from gradtide.scenario import Scenario
 from gradtide.scenario.source import Faults, Loc, Source, of_command_line, parse_json, read_text
 
 SCHEMA = "gradtide.plan/1"
+FSDP = "fsdp"
+"""The level of a plan that says how to shard, and the key that it has for that."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +48,34 @@ class PlannedBucket:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a job sends its gradients.
+class PlannedSharding:
+    """How a job shards its parameters with FSDP: each unit is gathered before it is computed, and reduced after.
 
     Attributes:
-        level: one of `LEVELS`.
+        units: names of the modules of each unit, in the order in which the forward pass calls them. The name of the
+            model itself is "": the parameters that no other unit has.
+        forward_prefetch: units that are gathered ahead of the one that computes.
+        backward_prefetch: the same in the backward pass.
+        reshard_after_forward: whether each unit is freed after its forward pass and gathered again for backward. The
+            unit of the model itself is kept, since backward begins with it.
+    """
+
+    units: tuple[tuple[str, ...], ...]
+    forward_prefetch: int
+    backward_prefetch: int
+    reshard_after_forward: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plan.json holds it."""
+        return {**vars(self), "units": [list(one) for one in self.units]}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a job sends its gradients, or shards its parameters.
+
+    Attributes:
+        level: one of `LEVELS`, or `FSDP`.
         buckets: in the order in which they become ready; every layer with parameters is in one. None where the level
             is none and the plan says no more.
         order: order of the transmission queue, as `schedule.order` has it.
@@ -66,6 +91,7 @@ class Plan:
         runtime: what it was made for: `device`, `backend` and what gradtide `cannot_set` there.
         predicted: what it was predicted to do; `overhead_us` is what a message costs beyond the scenario's own.
         advice: what to do with it, in sentences.
+        fsdp: how to shard; what is said of gradients then has no meaning. None at the other levels.
     """
 
     level: str
@@ -83,15 +109,11 @@ class Plan:
     runtime: Mapping[str, Any] = field(default_factory=dict)
     predicted: Mapping[str, Any] = field(default_factory=dict)
     advice: tuple[str, ...] = ()
+    fsdp: PlannedSharding | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plan.json holds it."""
-        return {
-            "schema": SCHEMA,
-            "version": self.version,
-            "scenario_sha256": self.scenario_sha256,
-            "model": self.model,
-            "workers": self.workers,
+        sends: dict[str, Any] = {
             "level": self.level,
             "order": self.order,
             "barrier": self.barrier,
@@ -100,6 +122,14 @@ class Plan:
             "depth": self.depth,
             "collective": dict(self.collective),
             "buckets": [one.to_dict() for one in self.buckets],
+        }
+        return {
+            "schema": SCHEMA,
+            "version": self.version,
+            "scenario_sha256": self.scenario_sha256,
+            "model": self.model,
+            "workers": self.workers,
+            **(sends if self.fsdp is None else {FSDP: self.fsdp.to_dict()}),
             "runtime": dict(self.runtime),
             "predicted": dict(self.predicted),
             "advice": list(self.advice),
@@ -128,6 +158,10 @@ class Plan:
         if len(scenario.jobs) != 1:
             msg = f"a plan is for one job, and {scenario.name} has {len(scenario.jobs)}"
             add("GT082", "", msg, "run the scenario without --plan")
+            raise ScenarioError(faults)
+        if self.fsdp is not None:
+            hint = "apply it to real training with gradtide.torch.wrap, or run the scenario without --plan"
+            add("GT090", FSDP, "running a scenario by a plan of FSDP is not built yet", hint)
             raise ScenarioError(faults)
         job = scenario.jobs[0]
         if self.workers not in (None, job.workers):
@@ -260,6 +294,9 @@ _OPTIONAL: dict[str, tuple[type, str]] = {
     "advice": (list, "a list"),
 }
 """Keys that a plan of the runtime's alone may leave out, or have as null; what they are, and how to say it."""
+_SHARDING = tuple(one.name for one in fields(PlannedSharding))
+_SENDS = ("level", "buckets", "order", "barrier", "chunk_bytes", "credit", "depth", "collective")
+"""Keys that say how DDP sends gradients."""
 
 
 @dataclass
@@ -283,8 +320,10 @@ class _Reader:
             is_low = kind is int and isinstance(value, int) and (value is True or value < 1)
             if is_low or not isinstance(value, kind):
                 self.add((key,), f"expected {what}, found {units.describe(value)}", _AGAIN, value)
-        level = data.get("level")
-        if level not in LEVELS:
+        is_sharded = data.get(FSDP) is not None
+        sharding = self.sharding(data, data[FSDP]) if is_sharded else None
+        level = FSDP if is_sharded else data.get("level")
+        if not is_sharded and level not in LEVELS:
             self.add(("level",), f"there is no level {units.describe(level)}", f"write {', '.join(LEVELS)}", level)
         predicted = given.get("predicted")
         overhead = predicted.get("overhead_us", 0) if isinstance(predicted, dict) else 0
@@ -294,19 +333,64 @@ class _Reader:
         advice = data.get("advice")
         if isinstance(advice, list) and not all(isinstance(text, str) for text in advice):
             self.add(("advice",), "expected a list of texts", _AGAIN)
-        buckets = self.buckets(data.get("buckets"), level)
+        buckets = () if is_sharded else self.buckets(data.get("buckets"), level)
         if self.faults:
             return None
         return Plan(
             **{
-                "order": "fifo" if level in ("none", "buckets") else "priority",
+                "order": "fifo" if level in ("none", "buckets", FSDP) else "priority",
                 "barrier": level != "crossiter",
                 **given,
                 "level": level,
                 "buckets": buckets,
                 "advice": tuple(advice or ()),
+                FSDP: sharding,
             }
         )
+
+    def sharding(self, data: Mapping[str, Any], table: Any) -> PlannedSharding | None:
+        for key in _SENDS:
+            if data.get(key) is not None:
+                self.add(
+                    (key,), f"`{key}` says how DDP sends, and FSDP sends by units", f"leave out `{key}`", data[key]
+                )
+        if not isinstance(table, dict):
+            found = units.describe(table)
+            self.add((FSDP,), f"expected a table, found {found}", f"write {', '.join(_SHARDING)}", table)
+            return None
+        for key in table:
+            if key not in _SHARDING:
+                self.add((FSDP, key), f"there is no key `{key}`", f"write {', '.join(_SHARDING)}", table[key])
+        rows = table.get("units")
+        if not isinstance(rows, list) or not rows:
+            self.add(
+                (FSDP, "units"), "the plan has no list of units", 'a unit is a list of modules: ["blocks.0"]', rows
+            )
+            return None
+        seen: set[str] = set()
+        for place, row in enumerate(rows):
+            if not isinstance(row, list) or not row or not all(isinstance(name, str) for name in row):
+                self.add((FSDP, "units", place), 'a unit is a list of modules: ["blocks.0"]', _AGAIN, row)
+                continue
+            for name in row:
+                if name in seen:
+                    self.add((FSDP, "units", place), f"`{name}` is in two units, or twice", "name it once", name)
+                seen.add(name)
+            if "" in row and (place > 0 or len(row) > 1):
+                msg = 'the model itself, "", is a unit of its own, and the first: its forward pass begins first'
+                self.add((FSDP, "units", place), msg, 'write [""] first', row)
+        for key in ("forward_prefetch", "backward_prefetch"):
+            ahead = table.get(key)
+            if isinstance(ahead, bool) or not isinstance(ahead, int) or not 0 <= ahead < len(rows):
+                msg = f"expected a number of units ahead, 0 to {len(rows) - 1}, found {units.describe(ahead)}"
+                self.add((FSDP, key), msg, "write 1, or 0 to gather nothing ahead", ahead)
+        reshard = table.get("reshard_after_forward")
+        if not isinstance(reshard, bool):
+            msg = f"expected true or false, found {units.describe(reshard)}"
+            self.add((FSDP, "reshard_after_forward"), msg, "true frees each unit after its forward pass", reshard)
+        if self.faults:
+            return None
+        return PlannedSharding(**{**table, "units": tuple(tuple(row) for row in rows)})
 
     def buckets(self, rows: Any, level: Any) -> tuple[PlannedBucket, ...]:
         found: list[PlannedBucket] = []

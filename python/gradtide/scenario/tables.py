@@ -140,7 +140,7 @@ def read_model(
 
         if value in graphs.graph_names():
             return _preset_graph(value, source, loc, compute)
-    return _preset(value, source, loc, compute)
+    return _preset(value, source, loc, compute, is_divided=is_divided)
 
 
 def _is_trace(value: str, path: Path) -> bool:
@@ -562,11 +562,12 @@ def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any
     return result, faults
 
 
-def _preset(name: str, source: Source, loc: Loc, compute: Compute) -> LayerTable:
+def _preset(name: str, source: Source, loc: Loc, compute: Compute, *, is_divided: bool = False) -> LayerTable:
     from gradtide import presets
 
     if name in presets.language_names():
-        table = _configuration(presets.configuration(name), name, Under(source, loc), source, loc, compute)
+        config = presets.configuration(name)
+        table = _configuration(config, name, Under(source, loc), source, loc, compute, is_divided=is_divided)
         return replace(table, written=name)
     try:
         model = presets.model(name)

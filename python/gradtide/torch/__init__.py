@@ -6,8 +6,8 @@
 
 `control` connects the ranks, `guard` tells which is lost, `sender` sums by priority, `streams` orders that on a GPU,
 `parallel` has the levels that DDP carries out, `crossiter` the one without a barrier, `deferred` its updates that are
-put off, `check` compares predicted and measured times, `wire` marks the job's packets, `sockets` finds them. `ps` has
-parameter servers. Only this package and `profiling` need torch.
+put off, `sharded` has plans of FSDP, `check` compares predicted and measured times, `wire` marks the job's packets,
+`sockets` finds them. `ps` has parameter servers. Only this package and `profiling` need torch.
 """
 
 try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TextIO
 
 from gradtide.errors import TrainingError
+from gradtide.torch.sharded import Sharded, sharded_of
 from gradtide.torch.wrapped import Wrapped, is_compiled
 
 APART = 0.15
@@ -57,7 +58,7 @@ class Verification:
 
 
 def verify(
-    model: Wrapped,
+    model: Any,
     step: Callable[[], Any],
     *,
     steps: int = 20,
@@ -80,33 +81,37 @@ def verify(
     """
     import torch.distributed as dist
 
-    if not isinstance(model, Wrapped):
+    applied = model if isinstance(model, Wrapped) else sharded_of(model)
+    if applied is None:
         raise TrainingError(f"verify takes what wrap has returned, not a {type(model).__name__}")
     if steps < 2:
         raise TrainingError(f"verify needs at least 2 steps, got {steps}")
     for _ in range(warm_up):
         step()
-    before, sent, instants = _counts(model), _sent(model), [clock()]
+    if isinstance(applied, Sharded):
+        applied.close()
+        applied.fault = ""
+    before, sent, instants = _counts(applied), _sent(applied), [clock()]
     for _ in range(steps):
         step()
         instants.append(clock())
-    waited, busy, moved, flushes = (now - then for now, then in zip(_counts(model), before, strict=True))
+    waited, busy, moved, flushes = (now - then for now, then in zip(_counts(applied), before, strict=True))
     times = [end - start for start, end in itertools.pairwise(instants)]
     quartiles = statistics.quantiles(times, n=4)
-    said = model.plan.predicted.get("iteration_time_ms")
-    if model.level == "none":
-        said = model.plan.predicted.get("baseline_iteration_time_ms", said)
+    said = applied.plan.predicted.get("iteration_time_ms")
+    if applied.level == "none":
+        said = applied.plan.predicted.get("baseline_iteration_time_ms", said)
     result = Verification(
-        level=model.level,
+        level=applied.level,
         measured=statistics.median(times),
         spread=(quartiles[2] - quartiles[0]) / 2,
-        waited=waited / steps if model.level == "crossiter" else None,
+        waited=waited / steps if applied.level == "crossiter" else None,
         rate=moved / busy if busy > 0 else None,
         predicted=said / 1e3 if isinstance(said, (int, float)) and said > 0 else None,
         reason="",
     )
-    missed = _missed(model, [now - then for now, then in zip(_sent(model), sent, strict=True)], steps)
-    result = replace(result, reason=_reason(model, result, flushes / steps), missed=missed)
+    missed = _missed(applied, [now - then for now, then in zip(_sent(applied), sent, strict=True)], steps)
+    result = replace(result, reason=_reason(applied, result, flushes / steps), missed=missed)
     if file is None and (not dist.is_initialized() or dist.get_rank() == 0):
         file = sys.stdout
     if file is not None:
@@ -116,8 +121,11 @@ def verify(
     return result
 
 
-def _missed(model: Wrapped, sent: list[int], steps: int) -> str:
-    """Return which buckets, pieces, parts or gates of the plan were not carried out, empty if all were."""
+def _missed(model: Wrapped | Sharded, sent: list[int], steps: int) -> str:
+    """Return which units, buckets, pieces, parts or gates of the plan were not carried out, empty if all were."""
+    if isinstance(model, Sharded):
+        model.close()
+        return model.fault
     plan = model.plan
     sizes = [bucket.bytes for bucket in plan.buckets if bucket.bytes]
     if model.level in ("buckets", "priority") and model._hook is not None and model._hook.sizes:
@@ -158,8 +166,10 @@ def _missed(model: Wrapped, sent: list[int], steps: int) -> str:
     return ""
 
 
-def _sent(model: Wrapped) -> list[int]:
+def _sent(model: Wrapped | Sharded) -> list[int]:
     """Return how many pieces, parts of pieces and buckets behind a gate were sent so far."""
+    if isinstance(model, Sharded):
+        return []
     return [model.tally.pieces, model.tally.parts, 0 if model._cross is None else model._cross.gated]
 
 
@@ -168,13 +178,15 @@ def _listed(sizes: list[int]) -> str:
     return f"{shown} B" if len(sizes) <= 4 else f"{shown} … ({len(sizes)}) B"
 
 
-def _counts(model: Wrapped) -> tuple[float, float, float, int]:
+def _counts(model: Wrapped | Sharded) -> tuple[float, float, float, int]:
     """Return seconds of waiting and of sending, bytes, and how often the weights were asked for, all so far."""
+    if isinstance(model, Sharded):
+        return 0.0, 0.0, 0.0, 0
     tally = model.tally
     return tally.waited_s, tally.busy_s, tally.bytes, 0 if model._cross is None else model._cross.flushes
 
 
-def _reason(model: Wrapped, result: Verification, flushes: float) -> str:
+def _reason(model: Wrapped | Sharded, result: Verification, flushes: float) -> str:
     """Return the first cause that the measurement shows for being apart from the prediction."""
     if result.predicted is None:
         return "The plan predicts no iteration time: nothing to compare with."

@@ -50,7 +50,7 @@ def groups_of(plan: Plan, module: "torch.nn.Module", *, has_unused: bool = False
     if unknown := [layer for layer in layers if layer not in known]:
         near = difflib.get_close_matches(unknown[0], sorted(known), 1, 0.6)
         hint = f"did you mean {near[0]!r}?" if near and len(unknown) < len(layers) else ""
-        raise _fault(plan, "buckets", f"{type(module).__name__} has no layer {several(unknown)}", hint)
+        raise fault_of(plan, "buckets", f"{type(module).__name__} has no layer {several(unknown)}", hint)
     holds: dict[str, list[str]] = {layer: [] for layer in layers}
     missing = []
     for name in trained:
@@ -62,7 +62,7 @@ def groups_of(plan: Plan, module: "torch.nn.Module", *, has_unused: bool = False
             holds[layer].append(name)
     if missing and not has_unused:
         msg = f"no layer of the plan has {several(missing)} of {type(module).__name__}"
-        raise _fault(plan, "buckets", msg, OF_UNUSED)
+        raise fault_of(plan, "buckets", msg, OF_UNUSED)
     groups = []
     for place, bucket in enumerate(plan.buckets):
         names = tuple(name for layer in bucket.layers for name in holds[layer])
@@ -72,13 +72,13 @@ def groups_of(plan: Plan, module: "torch.nn.Module", *, has_unused: bool = False
             hint = (
                 OF_UNUSED if size > bucket.bytes else "make a plan for this model; frozen parameters are in no bucket"
             )
-            raise _fault(plan, f"buckets.{place}.bytes", msg, hint)
+            raise fault_of(plan, f"buckets.{place}.bytes", msg, hint)
         if names:
             opener = None
             if bucket.gate is not None:
                 where, layer = bucket.gate
                 if layer not in known or (where == "backward" and not holds.get(layer)):
-                    raise _fault(plan, f"buckets.{place}.gate", f"no layer of the plan is {layer!r}")
+                    raise fault_of(plan, f"buckets.{place}.gate", f"no layer of the plan is {layer!r}")
                 module_name = layer if layer not in everyone else layer.rpartition(".")[0]
                 of_backward = tuple(trained[name] for name in holds.get(layer, ()))
                 opener = where, of_backward if where == "backward" else module.get_submodule(module_name)
@@ -94,7 +94,8 @@ def _upwards(name: str) -> Iterator[str]:
     yield name
 
 
-def _fault(plan: Plan, loc: str, msg: str, hint: str = "") -> ScenarioError:
+def fault_of(plan: Plan, loc: str, msg: str, hint: str = "") -> ScenarioError:
+    """Return the fault of a plan that is for another model."""
     made = "" if plan.model is None else f"; the plan is for {plan.model}"
     return ScenarioError([Fault("GT081", loc, msg + made, None, hint or "make a plan for this model", "plan")])
 

@@ -9,7 +9,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import torch
 import torch.distributed as dist
@@ -24,6 +24,7 @@ from gradtide.torch.groups import groups_of, several
 from gradtide.torch.guard import Guard, timeout_of
 from gradtide.torch.parallel import Hook, PriorityHook, bucket_options
 from gradtide.torch.sender import Sender, Tally
+from gradtide.torch.sharded import OPTIONS, shard, sharded_of
 from gradtide.torch.sockets import all_ends
 from gradtide.torch.streams import streams_of
 
@@ -166,6 +167,9 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
                 gc.collect()  # DDP takes its hooks off the parameters when it is collected
 
 
+@overload
+def wrap(model: "torch.nn.Module", optimizer: "Mapping[str, Any] | str | Path | Plan", **fsdp_options: Any) -> Any: ...
+@overload
 def wrap(
     model: "torch.nn.Module",
     optimizer: "torch.optim.Optimizer",
@@ -175,12 +179,25 @@ def wrap(
     process_group: Any = None,
     untested_on_gpu: bool = False,
     **ddp_options: Any,
-) -> Wrapped:
+) -> Wrapped: ...
+def wrap(
+    model: "torch.nn.Module",
+    optimizer: Any,
+    plan: Any = None,
+    *,
+    level: str | None = None,
+    process_group: Any = None,
+    untested_on_gpu: bool = False,
+    **ddp_options: Any,
+) -> Any:
     """Apply a plan to data-parallel training, in place of `DistributedDataParallel(model)`. Called on every rank.
+
+    `wrap(model, plan)` applies a plan of FSDP, in place of calls of `fully_shard`, and returns the model itself. It
+    takes fully_shard's `mesh`, `mp_policy`, `offload_policy` and `ignored_params`. Make the optimizer afterwards.
 
     Args:
         model: the bare module, already on its device.
-        optimizer: the one that the loop steps.
+        optimizer: the one that the loop steps; none of a plan of FSDP.
         plan: path of plan.json, its content, or what `gt.plan` has returned.
         level: `none`, `buckets`, `priority` or `crossiter`, if not the plan's.
         process_group: the ranks of the job; all, by default.
@@ -195,7 +212,18 @@ def wrap(
         ScenarioError: if the plan cannot be read or is for another model.
         TrainingError: if the level cannot do what the model, the optimizer or the options need; it says which can.
     """
+    if plan is None and not isinstance(optimizer, torch.optim.Optimizer):
+        optimizer, plan = None, optimizer
     plan = read_plan(plan)
+    if plan.fsdp is not None:
+        if optimizer is not None or level is not None or process_group is not None or untested_on_gpu:
+            raise TrainingError(
+                "a plan of FSDP takes no optimizer, level, process_group or untested_on_gpu: call wrap(model, plan, "
+                "mesh=…), and then make the optimizer from model.parameters(), which are others after it"
+            )
+        return _shard(model, plan, ddp_options)
+    if optimizer is None:
+        raise TrainingError("wrap needs the optimizer: call wrap(model, optimizer, plan)")
     level = plan.level if level is None else level
     if level not in LEVELS:
         raise TrainingError(f"level is {level!r}, and can be {', '.join(LEVELS)}")
@@ -213,11 +241,7 @@ def wrap(
     size = dist.get_world_size(base) if dist.is_available() and dist.is_initialized() else 1
     if size == 1:
         return Wrapped(model, plan, "alone")
-    if plan.workers not in (None, size):
-        warnings.warn(
-            f"the plan was made for {plan.workers} workers and is applied to {size}: its gain is not the predicted one",
-            stacklevel=2,
-        )
+    _warn_of_workers(plan, size)
     _refuse_devices(model, level, untested_on_gpu)
     _refuse_plan(plan, model, level)
     wrapped = Wrapped(model, plan, level)
@@ -245,6 +269,32 @@ def wrap(
     return wrapped
 
 
+def _shard(model: "torch.nn.Module", plan: Plan, options: dict[str, Any]) -> "torch.nn.Module":
+    """Refuse what a plan of FSDP cannot be applied to, and apply it."""
+    if isinstance(model, (Wrapped, DistributedDataParallel, DataParallel)):
+        raise TrainingError(f"wrap takes the bare module: give it model.module of this {type(model).__name__}")
+    if others := sorted(set(options) - set(OPTIONS)):
+        raise TrainingError(
+            f"a plan of FSDP does not take {', '.join(others)}, which it says itself or which changes what a unit "
+            f"sends. There are {', '.join(OPTIONS)}"
+        )
+    if not (dist.is_available() and dist.is_initialized()):
+        raise TrainingError("fully_shard needs a process group: call init_process_group first, also for one rank")
+    mesh = options.get("mesh")
+    _warn_of_workers(plan, dist.get_world_size() if mesh is None else mesh.size())
+    for group in [dist.group.WORLD] if mesh is None else mesh.get_all_groups():
+        _agree(plan, plan.level, model, group)
+    return shard(model, plan, options)
+
+
+def _warn_of_workers(plan: Plan, size: int) -> None:
+    if plan.workers not in (None, size):
+        warnings.warn(
+            f"the plan was made for {plan.workers} workers and is applied to {size}: its gain is not the predicted one",
+            stacklevel=3,
+        )
+
+
 def unwrap(model: Wrapped) -> "torch.nn.Module":
     """Undo `wrap`: wait for gradients that are being summed, and remove hooks, connections and threads.
 
@@ -254,6 +304,8 @@ def unwrap(model: Wrapped) -> "torch.nn.Module":
     Raises:
         TrainingError: if the last gradients could not be summed; all is undone even so.
     """
+    if sharded_of(model) is not None:
+        raise TrainingError("fully_shard cannot be undone: save the state (torch.distributed.checkpoint) and load it")
     if not isinstance(model, Wrapped):
         raise TrainingError(f"unwrap takes what wrap has returned, not a {type(model).__name__}")
     model._undo()
@@ -311,7 +363,7 @@ def _device_of(model: "torch.nn.Module", base: Any, plan: Plan) -> "torch.device
     return device
 
 
-def is_compiled(module: "torch.nn.Module") -> bool:
+def is_compiled(module: Any) -> bool:
     """Whether `module.compile()` has been called, by which a call skips what wrap puts beside it."""
     return getattr(module, "_compiled_call_impl", None) is not None
 
@@ -326,8 +378,9 @@ def _is_on_gloo(model: "torch.nn.Module", base: Any) -> bool:
 def _agree(plan: Plan, level: str, model: "torch.nn.Module", base: Any) -> None:
     """Refuse ranks that apply another plan, or to another model, than the first."""
     shapes = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.named_parameters() if p.requires_grad]
+    does = (plan.buckets, plan.chunk_bytes, plan.credit, plan.depth, plan.fsdp)
     mine = {
-        "plan": hashlib.sha256(repr((plan.buckets, plan.chunk_bytes, plan.credit, plan.depth)).encode()).hexdigest(),
+        "plan": hashlib.sha256(repr(does).encode()).hexdigest(),
         "level": level,
         "model": hashlib.sha256(repr(shapes).encode()).hexdigest(),
     }

@@ -25,8 +25,8 @@ pub struct ParallelSpec {
     pub forward_prefetch: u32,
     /// The same of the backward pass.
     pub backward_prefetch: u32,
-    /// Whether gradients are reduced block by block beside the backward pass, and parameters gathered block by block
-    /// after the optimizer step of ZeRO-1; otherwise all at once, when nothing else is left to do.
+    /// Whether gradients are reduced block by block beside the backward pass, and the parameters of ZeRO-1 gathered block
+    /// by block beside the forward pass; otherwise all at once, after the one and before the other.
     pub overlap_gradients: bool,
     /// Distinct kinds of blocks.
     pub kinds: Vec<BlockKindSpec>,

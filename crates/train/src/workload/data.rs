@@ -3,12 +3,11 @@
 //! A sharded gradient is scattered over the ranks that share it, and its parts are summed over those that have the same
 //! (HSDP). What is reduced with which micro-batch:
 //!
-//! | | reduced | then |
-//! |---|---|---|
-//! | nothing sharded | after the last micro-batch | |
-//! | ZeRO-1 | after the last micro-batch | parameters are gathered after the optimizer step, needed by the next one |
-//! | ZeRO-2, ZeRO-3 | after every micro-batch | the next one begins when all of it is reduced |
-//! | either, with a pipeline | after the last micro-batch | |
+//! | | reduced |
+//! |---|---|
+//! | nothing sharded, or ZeRO-1 | with the last micro-batch |
+//! | ZeRO-2, ZeRO-3 | with every micro-batch; the next one begins when all of it is reduced |
+//! | either, with a pipeline | with the last micro-batch |
 //!
 //! With ZeRO-2 and ZeRO-3 the scatter of one block is over before the block after the next goes backward: there is one
 //! buffer for its input.
@@ -76,17 +75,11 @@ impl Writer<'_> {
         }
     }
 
-    /// Reduces what is left, and ends the step of a class whose first op is `begin`.
-    pub fn update(&mut self, last: LastSums, begin: Node) {
-        let blocks = self.class_blocks();
-        let (mut gradients, mut parameters) = ((0, 0), (0, 0));
-        for &block in &blocks {
-            let (dense, experts) = self.held(block);
-            gradients = (gradients.0 + dense.gradients, gradients.1 + experts.gradients);
-            parameters = (parameters.0 + dense.parameters, parameters.1 + experts.parameters);
-        }
+    /// Reduces what is left, and ends the step of a class.
+    pub fn update(&mut self, last: LastSums) {
         if !self.spec.overlap_gradients {
-            self.reduce(gradients.0, gradients.1, Label { phase: Phase::Backward, ..UPDATE });
+            let (dense, experts) = self.held_by_class();
+            self.reduce(dense.gradients, experts.gradients, Label { phase: Phase::Backward, ..UPDATE });
         }
         self.parameters.scattering.clear();
         self.awaited.clear();
@@ -98,24 +91,7 @@ impl Writer<'_> {
                 self.within(end, first);
             }
         }
-        let update = self.compute(Time::from_ps(self.spec.optimizer_ps[self.class as usize]), UPDATE);
-        if self.spec.sharding != ShardingSpec::Zero1 {
-            return;
-        }
-        if !self.spec.overlap_gradients {
-            for gathered in self.gather(parameters.0, parameters.1, UPDATE, &[update]) {
-                self.across(gathered, begin);
-            }
-            return;
-        }
-        for block in blocks {
-            let (dense, experts) = self.held(block);
-            let label = Label { subject: Subject::Block(block), ..UPDATE };
-            for gathered in self.gather(dense.parameters, experts.parameters, label, &[update]) {
-                let first_use = self.first_uses[block as usize].expect("every block goes forward");
-                self.across(gathered, first_use);
-            }
-        }
+        self.compute(Time::from_ps(self.spec.optimizer_ps[self.class as usize]), UPDATE);
     }
 
     fn reduces_with(&self, micro_batch: u32) -> bool {

@@ -5,9 +5,10 @@
 //!
 //! | | after the forward pass of a block | after its backward pass |
 //! |---|---|---|
+//! | ZeRO-1 | kept | kept to the end of the step; the next one begins with gathering all, in the order of the model |
 //! | ZeRO-2 | kept | freed |
 //! | ZeRO-3 | freed, but for the last block of the model | freed |
-//! | either, with a pipeline | the same | freed after the last micro-batch |
+//! | ZeRO-2 and ZeRO-3 with a pipeline | the same | freed after the last micro-batch |
 //!
 //! The gathers and reduce-scatters of a block are on one communicator. A stage does not wait for its input before it
 //! gathers.
@@ -63,6 +64,38 @@ impl Writer<'_> {
         (Held { parameters, gradients: dense.gradients + experts.gradients }, Held::default())
     }
 
+    /// What a rank of the class under way has in all.
+    pub fn held_by_class(&self) -> (Held, Held) {
+        let add = |sum: Held, held: Held| Held {
+            parameters: sum.parameters + held.parameters,
+            gradients: sum.gradients + held.gradients,
+        };
+        let all = self.class_blocks().into_iter().map(|block| self.held(block));
+        all.fold(Default::default(), |(dense, experts), held| (add(dense, held.0), add(experts, held.1)))
+    }
+
+    /// Gathers what the optimizer step of ZeRO-1 has left in parts.
+    pub fn gather_at_begin(&mut self) {
+        if self.spec.sharding != ShardingSpec::Zero1 {
+            return;
+        }
+        let (phase, micro_batch) = (Phase::Begin, 0);
+        let begin = self.front.clone();
+        if self.spec.overlap_gradients {
+            for block in self.class_blocks() {
+                let (dense, experts) = self.held(block);
+                let label = Label { subject: Subject::Block(block), phase, micro_batch };
+                let gathers = self.gather(dense.parameters, experts.parameters, label, &begin);
+                self.parameters.arriving[block as usize] = gathers;
+            }
+        } else {
+            let (dense, experts) = self.held_by_class();
+            let label = Label { subject: Subject::All, phase, micro_batch };
+            let gathers = self.gather(dense.parameters, experts.parameters, label, &begin);
+            self.front.extend(gathers);
+        }
+    }
+
     /// Gathers what `blocks[index]` needs, and what is next, as far as the program gathers ahead.
     pub fn gather_ahead(&mut self, blocks: &[u32], index: usize, turn: Turn) {
         let depth = match turn.direction {
@@ -90,7 +123,7 @@ impl Writer<'_> {
     }
 
     /// Gathers parameters after `after`.
-    pub fn gather(&mut self, dense: u64, experts: u64, label: Label, after: &[Node]) -> Vec<Node> {
+    fn gather(&mut self, dense: u64, experts: u64, label: Label, after: &[Node]) -> Vec<Node> {
         let own = self.own();
         let mut gathers = Vec::new();
         for (group, bytes) in [(own.dense.sharded, dense), (own.experts.sharded, experts)] {

@@ -31,8 +31,6 @@ pub(super) struct Writer<'a> {
     pub awaited: Vec<Node>,
     /// Where parameters and gradients are.
     pub parameters: Parameters,
-    /// The op of each block that is computed first.
-    pub first_uses: Vec<Option<Node>>,
     costs: Vec<Time>,
     labels: Vec<Label>,
     transfers: Vec<GroupTransfer>,
@@ -55,7 +53,6 @@ pub(super) fn write(spec: &ParallelSpec, groups: Groups) -> Step {
         front: Vec::new(),
         awaited: Vec::new(),
         parameters: Parameters::new(spec),
-        first_uses: vec![None; spec.blocks.len()],
         costs: Vec::new(),
         labels: Vec::new(),
         transfers: Vec::new(),
@@ -70,16 +67,17 @@ pub(super) fn write(spec: &ParallelSpec, groups: Groups) -> Step {
         writer.class = class;
         writer.front.clear();
         let begin = writer.compute(Time::ZERO, Label { subject: Subject::All, phase: Phase::Begin, micro_batch: 0 });
+        writer.gather_at_begin();
         for turn in turns(spec, class) {
             writer.turn(turn, &sends);
         }
-        writer.update(last, begin);
+        writer.update(last);
         begins.push(begin);
         programs.push(Program { ops: start..writer.costs.len() as OpId, forward: start, backward: start });
     }
     if let (Some(norm), 2..) = (last.norm, begins.len()) {
         // No class is more than one step ahead of another.
-        begins.iter().for_each(|&begin| writer.across(norm, begin));
+        writer.across.extend(begins.iter().map(|&begin| (norm, begin)));
     }
     writer.into_step(programs)
 }
@@ -100,24 +98,14 @@ impl<'a> Writer<'a> {
         Node::Compute(self.costs.len() as u32 - 1)
     }
 
-    /// The op that will be written next.
-    pub fn next_op(&self) -> Node {
-        Node::Compute(self.costs.len() as u32)
-    }
-
     /// Makes `after` wait for `before` in the same step.
     pub fn within(&mut self, before: Node, after: Node) {
         self.within.push((before, after));
     }
 
-    /// Makes `after` of the next step wait for `before`.
-    pub fn across(&mut self, before: Node, after: Node) {
-        self.across.push((before, after));
-    }
-
     /// Writes a compute op. It waits for the front, and is the front.
     pub fn compute(&mut self, cost: Time, label: Label) -> Node {
-        let op = self.next_op();
+        let op = Node::Compute(self.costs.len() as u32);
         for before in self.front.drain(..).chain(self.awaited.drain(..)) {
             // A compute op at the front is the one before in the program.
             if let Node::Transfer(_) = before {
@@ -149,8 +137,6 @@ impl<'a> Writer<'a> {
 
     /// Forward pass of a block.
     pub fn forward(&mut self, block: u32, micro_batch: u32) {
-        let next = self.next_op();
-        self.first_uses[block as usize].get_or_insert(next);
         for (index, op) in self.kind(block).ops.iter().enumerate() {
             self.op(block, index, Phase::Forward, micro_batch, op.forward_ps);
         }

@@ -1,0 +1,359 @@
+"""How long a rank computes: every op of a block on an accelerator, from shapes.
+
+    product      = max(FLOPs / (peak x efficiency), bytes / (bandwidth x memory efficiency))
+    element-wise = bytes / (bandwidth x memory efficiency)
+    op           = max(sum of its kernels, number of kernels x time in which the host issues one)
+
+A backward pass has two products for each one forward, and moves half as many bytes again. Attention is either one
+kernel that leaves out what a causal mask hides and never writes scores (`flash`, Dao 2023), or products and
+element-wise kernels over all scores (`unfused`, as Megatron-LM had until 2022).
+
+Left out: what kernels of communication take from compute beside them, other than what fitted efficiencies contain.
+Sources: Williams et al. (2009) for the roofline; Korthikanti et al. (2022) for what stands between products.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+from gradtide.architecture import Architecture, Attention, Block, FieldError, Module
+from gradtide.parallel.mesh import Mesh
+
+Precision = Literal["bf16", "fp16", "float8", "fp32"]
+Recompute = Literal["none", "selective", "full"]
+Kernel = Literal["flash", "unfused"]
+Role = Literal["embedding", "attention", "mlp", "experts", "head", "other"]
+
+ELEMENT_BYTES: dict[str, int] = {"bf16": 2, "fp16": 2, "float8": 2, "fp32": 4}
+"""Bytes of an activation; with float8, only operands of products have one byte."""
+
+BACKWARD_PRODUCTS = 2
+"""The gradients of a product's two operands."""
+BACKWARD_MOVED = 1.5
+"""Forward reads x and writes y; backward reads x and dy and writes dx."""
+FLASH_BACKWARD = 2.5
+"""Five products against two: it computes scores again (Dao 2023, section 3.1)."""
+FLASH_SHARE = 0.5
+"""Of the efficiency of large products, where nothing says what a flash kernel reaches (assumed)."""
+UNFUSED_PASSES = 6.5
+"""Over all scores in 16 bits: written, read and written by softmax and by dropout with its mask of 8 bits, read."""
+UNFUSED_KERNELS = 5
+FLOAT8_BYTES = 5
+"""Per element that becomes an operand: read for its largest value, read and written in one byte (twice 2, and 1)."""
+HEAD_BYTES = 12
+"""Per logit: of 16 bits, and twice of 32 bits, in the loss; read and written."""
+ADAM_BYTES = 40
+"""Per parameter: gradient, master weight and two moments in fp32, read and written, and the norm of the gradient."""
+
+
+class NoPeakError(FieldError):
+    """A device that cannot multiply in a precision, or of which no measurement is known."""
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """What computes.
+
+    Attributes:
+        name: what users write.
+        title: full name.
+        peaks: FLOP/s of matrix products in each precision, dense (vendor).
+        memory_bytes: that a program may use.
+        memory_bytes_per_s: memory bandwidth (vendor).
+        memory_efficiency: share of the memory bandwidth that element-wise kernels reach.
+        half_size: depth of a product (what it sums over) at which it reaches half of `efficiency`.
+        source: of peaks, bandwidth and memory.
+        basis: what the efficiencies come from.
+        efficiency: share of the peak that large products reach, by precision; none where no step was compared.
+        attention_efficiency: share of the peak that a flash kernel reaches; None for `FLASH_SHARE` of `efficiency`.
+    """
+
+    name: str
+    title: str
+    peaks: dict[str, float]
+    memory_bytes: int
+    memory_bytes_per_s: float
+    memory_efficiency: float
+    half_size: float
+    source: str
+    basis: str
+    efficiency: dict[str, float] = field(default_factory=dict)
+    attention_efficiency: float | None = None
+
+    def stated(self, efficiency: float) -> "Accelerator":
+        """Return the same with an efficiency of large products that the user knows."""
+        shares = dict.fromkeys(self.peaks, efficiency)
+        return replace(self, efficiency=shares, attention_efficiency=efficiency * FLASH_SHARE, basis="stated")
+
+    def reached_by_attention(self, precision: str) -> float:
+        """Return the FLOP/s that a flash kernel reaches; it multiplies in 16 bits at least."""
+        reached = self.reached(precision)
+        if self.attention_efficiency is None:
+            return reached * FLASH_SHARE
+        return self.peaks["fp32" if precision == "fp32" else "bf16"] * self.attention_efficiency
+
+    def reached(self, precision: str) -> float:
+        """Return the FLOP/s that large products reach.
+
+        Raises:
+            NoPeakError: if the device has none, or its efficiency is unknown.
+        """
+        if precision not in self.peaks:
+            hint = f"it multiplies in {', '.join(self.peaks)}"
+            raise NoPeakError("precision", f"{self.name} does not multiply in {precision}", hint)
+        if precision not in self.efficiency:
+            hint = "state the share of its peak that large products reach (`efficiency`)"
+            raise NoPeakError("efficiency", f"{self.name} has no known efficiency: {self.basis}", hint)
+        return self.peaks[precision] * self.efficiency[precision]
+
+    @property
+    def moved_per_s(self) -> float:
+        """Bytes/s that element-wise kernels reach."""
+        return self.memory_bytes_per_s * self.memory_efficiency
+
+    def described(self) -> dict[str, Any]:
+        """Return its row in a table of presets."""
+        return {
+            "kind": "accelerator",
+            "name": self.name,
+            "title": self.title,
+            "bf16_tflop_per_s": self.peaks["bf16"] / 1e12,
+            "memory_gib": self.memory_bytes / 2**30,
+            "memory_gb_per_s": self.memory_bytes_per_s / 1e9,
+            "efficiency": self.efficiency.get("bf16"),
+            "source": f"{self.source}; efficiency: {self.basis}",
+        }
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a model is trained.
+
+    Attributes:
+        seq: tokens of a sequence.
+        micro_batch: sequences that a rank computes at once.
+        precision: of products.
+        recompute: what backward computes again. selective: unfused attention (Korthikanti et al. 2022); with flash
+            attention all but attention and every second product (as torchtitan). full: every block.
+        attention: which kernels compute attention.
+        compiled: whether element-wise ops are fused (torch.compile); if not, they move `eager_moved` times the bytes.
+        sequence_parallel: whether tensor groups divide the sequence outside their matrices.
+        dropout: whether masks are drawn and kept.
+        host_s: time in which the host issues a kernel.
+        eager_moved: see `compiled`. Fitted on the one step without torch.compile that validation/llm_steps.py has.
+    """
+
+    seq: int
+    micro_batch: int = 1
+    precision: Precision = "bf16"
+    recompute: Recompute = "none"
+    attention: Kernel = "flash"
+    compiled: bool = True
+    sequence_parallel: bool = True
+    dropout: bool = False
+    host_s: float = 5e-6
+    eager_moved: float = 3.0
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an activation."""
+        return ELEMENT_BYTES[self.precision]
+
+
+@dataclass
+class Op:
+    """An op of a block: what one rank computes of it for a micro-batch.
+
+    Attributes:
+        name: shown to users.
+        role: what is sent around it.
+        products: time of its products, forward.
+        attention: time of its flash kernel, forward.
+        moved: time of its element-wise kernels, forward.
+        moved_again: of that, what selective recomputation of unfused attention computes again.
+        products_again: the same of products.
+        kernels: that the host issues for it, forward.
+        kernels_again: of them, those that selective recomputation issues again.
+        exchanged_bytes: experts: what one rank dispatches; attention: keys and values of one rank.
+    """
+
+    name: str
+    role: Role
+    products: float = 0.0
+    attention: float = 0.0
+    moved: float = 0.0
+    moved_again: float = 0.0
+    products_again: float = 0.0
+    kernels: int = 0
+    kernels_again: int = 0
+    exchanged_bytes: int = 0
+
+
+class OpTimes(NamedTuple):
+    """Times of an op, in seconds."""
+
+    name: str
+    role: Role
+    forward: float
+    backward: float
+    recompute: float
+    recompute_communicates: bool
+    exchanged_bytes: int
+
+
+@dataclass(frozen=True)
+class Costs:
+    """The ops of a model on the ranks of a mesh."""
+
+    model: Architecture
+    accelerator: Accelerator
+    mesh: Mesh
+    training: Training
+    _seen: dict[object, tuple[OpTimes, ...]] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a micro-batch on one rank."""
+        return self.training.micro_batch * self.training.seq // self.mesh.cp
+
+    def embedding(self) -> tuple[OpTimes, ...]:
+        """Return the ops before the first block."""
+        op = Op("embed", "embedding", kernels=2)
+        op.moved = self._moved(2 * len(self.model.before) * self.tokens * self.model.hidden)
+        return (self._times(op, is_block=False),)
+
+    def head(self) -> tuple[OpTimes, ...]:
+        """Return the ops after the last block, the loss included."""
+        op = Op("head", "head", kernels=6)
+        logits = self.tokens * self.model.vocabulary / self.mesh.tp
+        op.moved = self._norms(self.model.after) + logits * HEAD_BYTES / self.accelerator.moved_per_s
+        precision = "bf16" if self.training.precision == "float8" else self.training.precision
+        op.products = self._product(self.tokens, self.model.vocabulary / self.mesh.tp, self.model.hidden, precision)
+        return (self._times(op, is_block=False),)
+
+    def block(self, block: Block) -> tuple[OpTimes, ...]:
+        """Return the ops of a block: attention, and what follows it."""
+        key = kind_of(block)
+        if key not in self._seen:
+            at = 1 + next(index for index, module in enumerate(block.modules) if module.name == block.output)
+            self._seen[key] = (self._attention(block.modules[:at], block.attention), self._fed(block.modules[at:]))
+        return self._seen[key]
+
+    def optimizer(self, parameters: int) -> float:
+        """Return the time of an optimizer step over so many parameters."""
+        return parameters * ADAM_BYTES / self.accelerator.moved_per_s
+
+    def _attention(self, modules: Sequence[Module], core: Attention) -> OpTimes:
+        training, mesh, width = self.training, self.mesh, core.heads * core.key_size / self.mesh.tp
+        op = Op("attn", "attention")
+        self._products(op, modules)
+        keys = max(core.kv_heads, mesh.tp) / mesh.tp * (core.key_size + core.value_size)
+        # Rotation or split of queries and keys, and the residual.
+        op.moved = self._norms(modules) + self._moved(self.tokens * 2 * (width + keys)) + self._residual()
+        op.kernels += 6
+        op.exchanged_bytes = round(self.tokens * keys * training.element_bytes)
+        flops = training.micro_batch * core.flops(training.seq) / (mesh.tp * mesh.cp)
+        if training.attention == "flash":
+            op.attention = (
+                flops * causal(core, training.seq) / self.accelerator.reached_by_attention(training.precision)
+            )
+            op.kernels += 1
+        else:
+            scores = training.micro_batch * core.heads * training.seq**2 / (mesh.tp * mesh.cp)
+            op.products_again = flops / self.accelerator.reached(training.precision) * self._slower(core.key_size)
+            op.moved_again = scores * UNFUSED_PASSES * training.element_bytes / self.accelerator.moved_per_s
+            op.products += op.products_again
+            op.moved += op.moved_again
+            op.kernels_again = UNFUSED_KERNELS
+            op.kernels += UNFUSED_KERNELS
+        return self._times(op)
+
+    def _fed(self, modules: Sequence[Module]) -> OpTimes:
+        """Return the part of a block after attention: one network, or experts and what stands beside them."""
+        is_sparse = any(module.experts > 1 for module in modules)
+        op = Op("experts", "experts") if is_sparse else Op("mlp", "mlp")
+        self._products(op, modules)
+        op.moved = self._norms(modules) + self._residual()
+        op.kernels += 4
+        for module in modules:
+            if module.split == "rows":
+                above = [one for one in modules if one.split == "columns" and one.active == module.active]
+                read = sum(one.outputs for one in above if one.outputs in (module.inputs, 2 * module.inputs))
+                op.moved += self._moved(self.tokens * module.active * (read + module.inputs) / self.mesh.tp)
+        if is_sparse:
+            active = max(module.active for module in modules)
+            whole = self.tokens * active * self.model.hidden
+            op.exchanged_bytes = round(self._outside(whole) * self.training.element_bytes)
+            op.moved += self._moved(self._outside(4 * whole))  # sorted by expert, and back
+            op.kernels += 4
+        return self._times(op)
+
+    def _products(self, op: Op, modules: Iterable[Module]) -> None:
+        tp = self.mesh.tp
+        for module in modules:
+            for shape in module.shapes:
+                if len(shape) < 2:
+                    continue
+                rows, depth = (float(size) for size in shape)
+                rows /= tp if module.split == "columns" else 1
+                depth /= tp if module.split == "rows" else 1
+                copies = module.experts // self.mesh.experts if module.experts > 1 else 1
+                tokens = self.tokens * (module.active if module.experts > 1 else 1) / copies
+                op.products += copies * self._product(tokens, rows, depth, self.training.precision)
+                op.kernels += 1
+                if self.training.precision == "float8":
+                    op.moved += copies * tokens * depth * FLOAT8_BYTES / self.accelerator.moved_per_s
+                    op.kernels += 2
+
+    def _product(self, tokens: float, rows: float, depth: float, precision: str) -> float:
+        flops = 2.0 * tokens * rows * depth
+        moved = ELEMENT_BYTES[precision] * (tokens * rows + rows * depth + tokens * depth)
+        compute = flops / self.accelerator.reached(precision) * self._slower(depth)
+        return max(compute, moved / self.accelerator.moved_per_s)
+
+    def _slower(self, depth: float) -> float:
+        """A tile of a product is filled and drained once, whatever the depth in between."""
+        return 1 + self.accelerator.half_size / depth
+
+    def _outside(self, elements: float) -> float:
+        """What tensor parallelism leaves whole, and sequence parallelism divides."""
+        return elements / self.mesh.tp if self.training.sequence_parallel else elements
+
+    def _norms(self, modules: Iterable[Module]) -> float:
+        wide = sum(module.inputs for module in modules if all(len(shape) == 1 for shape in module.shapes))
+        return self._moved(self._outside(2 * self.tokens * wide))
+
+    def _residual(self) -> float:
+        """Two are read, one is written; a dropout mask of 8 bits besides."""
+        return self._moved(self._outside((3.5 if self.training.dropout else 3) * self.tokens * self.model.hidden))
+
+    def _moved(self, elements: float) -> float:
+        eager = 1.0 if self.training.compiled else self.training.eager_moved
+        return eager * elements * self.training.element_bytes / self.accelerator.moved_per_s
+
+    def _times(self, op: Op, *, is_block: bool = True) -> OpTimes:
+        host = self.training.host_s
+        forward = max(op.products + op.attention + op.moved, op.kernels * host)
+        backward = BACKWARD_PRODUCTS * op.products + FLASH_BACKWARD * op.attention + BACKWARD_MOVED * op.moved
+        backward = max(backward, BACKWARD_PRODUCTS * op.kernels * host)
+        recompute = 0.0
+        if is_block and self.training.recompute == "full":
+            recompute = forward
+        elif is_block and self.training.recompute == "selective":
+            if self.training.attention == "unfused":
+                recompute = max(op.products_again + op.moved_again, op.kernels_again * host)
+            else:
+                recompute = max(op.products / 2 + op.moved, op.kernels * host)
+        is_whole = is_block and self.training.recompute == "full"
+        return OpTimes(op.name, op.role, forward, backward, recompute, is_whole, op.exchanged_bytes)
+
+
+def causal(core: Attention, tokens: int) -> float:
+    """Return the share of a sequence's pairs that a causal mask leaves."""
+    seen = tokens if core.window is None else min(tokens, core.window)
+    return 1 - seen / (2 * tokens)
+
+
+def kind_of(block: Block) -> object:
+    """Return what blocks of a kind have in common: all but their names."""
+    return (block.attention, tuple(module._replace(name="") for module in block.modules))

@@ -1,0 +1,162 @@
+"""What a rank has in memory: parameters, gradients, optimizer states, activations and logits.
+
+    states      = master weight and two moments in fp32, gradient, and the parameter in the precision of products
+    activations = of a block, what its backward pass reads (Korthikanti et al. 2022, section 4) x blocks x micro-batches
+                  that are under way (1F1B: as many as stages that are left; Narayanan et al. 2021)
+
+ZeRO 1 shards optimizer states, 2 gradients, 3 parameters, too (Rajbhandari et al. 2020), over the ranks of cp and fsdp.
+Left out: what the allocator cannot use, buffers of communication libraries, temporary results of kernels.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from gradtide.architecture import Block, Module
+from gradtide.parallel.costs import Costs
+
+MASTER_BYTES = 4
+MOMENTS_BYTES = 8
+LOGIT_BYTES = 14
+"""Per logit at the peak: in 16 bits and in fp32, its log-softmax and its gradient in fp32."""
+SCORE_BYTES = 5
+"""Per score of unfused attention: softmax, dropout and its mask (Korthikanti et al. 2022, section 4.1)."""
+STATISTIC_BYTES = 4
+"""Per token and head of flash attention: the logarithm of the sum of its row, in fp32."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of one rank at the peak.
+
+    Attributes:
+        parameters: in the precision of products, gathered ones included.
+        gradients: of the parameters that the rank keeps.
+        optimizer: master weights and moments.
+        activations: kept for the backward pass.
+        logits: of the last stage, and their gradients.
+        device: that the accelerator has.
+    """
+
+    parameters: int
+    gradients: int
+    optimizer: int
+    activations: int
+    logits: int
+    device: int
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.parameters + self.gradients + self.optimizer + self.activations + self.logits
+
+    @property
+    def fits(self) -> bool:
+        """Whether the accelerator has as much."""
+        return self.total <= self.device
+
+
+def of_rank(modules: Iterable[Module], costs: Costs) -> tuple[int, int]:
+    """Return how many parameters of modules a rank has, before sharding: dense ones, and those of experts."""
+    dense, experts = 0, 0
+    for module in modules:
+        own = sum(map(prod, module.shapes))
+        own = -(-own // costs.mesh.tp) if module.split else own
+        if module.experts > 1:
+            experts += own * module.experts // costs.mesh.experts
+        else:
+            dense += own
+    return dense, experts
+
+
+def kept(block: Block, costs: Costs) -> int:
+    """Return the bytes of a block that its backward pass reads, for one micro-batch of one rank, nothing recomputed."""
+    training, tp = costs.training, costs.mesh.tp
+    outside = inside = 0
+    groups: set[tuple[object, ...]] = set()
+    for module in block.modules:
+        # Modules side by side read the same elements, which are kept once.
+        is_norm = all(len(shape) == 1 for shape in module.shapes)
+        group = (module.name,) if is_norm else (module.inputs, module.active, module.name.rpartition(".")[0])
+        copies = module.active if module.experts > 1 else 1
+        if module.split == "rows":
+            inside += copies * module.inputs
+        elif group not in groups:
+            outside += copies * module.inputs
+            groups.add(group)
+        if module.split == "columns":
+            inside += copies * module.outputs
+    sequence = tp if training.sequence_parallel else 1
+    total = training.element_bytes * costs.tokens * (outside / sequence + inside / tp)
+    if training.dropout:
+        total += 2 * costs.tokens * costs.model.hidden / sequence
+    heads = training.micro_batch * block.attention.heads * training.seq / (tp * costs.mesh.cp)
+    if training.attention == "flash":
+        return round(total + STATISTIC_BYTES * heads)
+    scores = 0 if training.recompute == "selective" else SCORE_BYTES
+    return round(total + scores * heads * training.seq)
+
+
+def activations(blocks: Sequence[Block], under_way: float, costs: Costs) -> int:
+    """Return the bytes of activations that a stage keeps.
+
+    Args:
+        blocks: of the stage.
+        under_way: micro-batches whose backward pass has not begun.
+        costs: of the job.
+    """
+    if not blocks:
+        return 0
+    training = costs.training
+    sequence = costs.mesh.tp if training.sequence_parallel else 1
+    entering = training.element_bytes * costs.tokens * costs.model.hidden / sequence
+    sizes = [kept(block, costs) for block in blocks]
+    if training.recompute == "full":
+        # What enters each block, and all of one block while it goes backward.
+        return round(under_way * len(blocks) * entering + max(sizes))
+    if training.recompute == "selective" and training.attention == "flash":
+        return round(under_way * sum((entering + size) / 2 for size in sizes) + max(sizes) / 2)
+    return round(under_way * sum(sizes))
+
+
+def under_way(pipeline: str, stage: int, stages: int, micro_batches: int, chunks: int) -> float:
+    """Return how many micro-batches a stage keeps activations of, counted in all of the stage's blocks."""
+    if stages == 1:
+        return 1
+    if pipeline == "gpipe":
+        return micro_batches
+    if pipeline == "interleaved":
+        # Korthikanti et al. (2022), section 4.2.3, for the first stage; each later one has two fewer chunks.
+        chunks_under_way = (stages - stage - 1) * 2 + (chunks - 1) * stages + 1
+        return min(chunks_under_way, micro_batches * chunks) / chunks
+    return min(stages - stage, micro_batches)
+
+
+def states(
+    dense: int, experts: int, largest: int, zero: int, prefetch: int, gradient_bytes: int, costs: Costs
+) -> tuple[int, int, int]:
+    """Return the bytes of parameters, gradients and optimizer states.
+
+    Args:
+        dense: parameters of the stage before sharding, without experts.
+        experts: the same of experts.
+        largest: parameters of its largest block before sharding.
+        zero: what is sharded, 0 for nothing.
+        prefetch: blocks that are gathered ahead.
+        gradient_bytes: bytes in which gradients are kept.
+        costs: of the job.
+    """
+    shards = costs.mesh.cp * costs.mesh.fsdp
+    # Experts are on `ep` ranks of these already; what is left shards them.
+    expert_shards = max(1, shards // costs.mesh.experts)
+    whole = dense + experts
+    shard = -(-dense // shards) + -(-experts // expert_shards)
+    element = costs.training.element_bytes
+    # Sharded parameters are the master weights. With a pipeline, gathered parameters and gradients that are not reduced
+    # stay up to the last micro-batch.
+    is_pipeline = costs.mesh.pp > 1
+    gathered = whole if zero < 3 or is_pipeline else min(whole, largest * (1 + prefetch))
+    parameters = element * gathered
+    gradients = gradient_bytes * (whole if zero < 2 or is_pipeline else shard)
+    optimizer = (MASTER_BYTES + MOMENTS_BYTES) * (shard if zero else whole)
+    return parameters, gradients, optimizer

@@ -1,0 +1,157 @@
+"""The ranks of a job along each axis, and which models can be divided so.
+
+Mesh.parse("fsdp=16,tp=8").ranks  # 128
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from math import prod
+
+from gradtide.architecture import Architecture, FieldError
+from gradtide.errors import nearest
+
+MOST_RANKS = 1_000_000
+
+
+class MeshError(FieldError):
+    """A mesh that cannot be, or that a model cannot be divided over; `field` is the axis."""
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Ranks along each axis, innermost first.
+
+    Attributes:
+        tp: tensor parallel.
+        cp: context parallel.
+        ep: ranks over which experts are spread: of cp, fsdp and dp, so that it adds no ranks. None if not given.
+        fsdp: data parallel, sharded.
+        dp: data parallel, replicated.
+        pp: pipeline parallel.
+    """
+
+    tp: int = 1
+    cp: int = 1
+    ep: int | None = None
+    fsdp: int = 1
+    dp: int = 1
+    pp: int = 1
+
+    def __post_init__(self) -> None:
+        for axis in AXES:
+            ranks = getattr(self, axis)
+            if ranks is not None and (type(ranks) is not int or not 1 <= ranks <= MOST_RANKS):
+                raise MeshError(axis, f"`{axis}` is {ranks!r:.60}", f"write a whole number from 1 to {MOST_RANKS:,}")
+        if self.ranks > MOST_RANKS:
+            raise MeshError("parallel", f"the mesh has {self.ranks:,} ranks", f"write at most {MOST_RANKS:,}")
+        if self.ep is not None and self.spread % self.ep:
+            msg = f"experts are spread over ranks of cp, fsdp and dp, which are {self.spread}, and `ep` is {self.ep}"
+            raise MeshError("ep", msg, f"let `ep` divide {self.spread}")
+
+    @classmethod
+    def parse(cls, text: str) -> "Mesh":
+        """Return the mesh that a text such as `fsdp=16,tp=8` describes.
+
+        Raises:
+            MeshError: if an axis is unknown, given twice or no number.
+        """
+        ranks: dict[str, int] = {}
+        for part in text.split(","):
+            axis, _, value = (one.strip() for one in part.partition("="))
+            if axis not in AXES:
+                near = nearest(axis, AXES)
+                hint = f"did you mean {near}?" if near else f"axes are {', '.join(AXES)}"
+                raise MeshError(axis, f"{axis!r:.60} is no axis of a mesh", hint)
+            if axis in ranks:
+                raise MeshError(axis, f"`{axis}` is given twice", "leave one of the two out")
+            if not (value.isascii() and value.isdecimal() and len(value) <= len(str(MOST_RANKS))):
+                raise MeshError(axis, f"`{axis}` is {value!r:.60}", "write a whole number, as in fsdp=16,tp=8")
+            ranks[axis] = int(value)
+        return cls(**ranks)
+
+    @property
+    def ranks(self) -> int:
+        """Number of ranks."""
+        return prod((self.tp, self.spread, self.pp))
+
+    @property
+    def data(self) -> int:
+        """Ranks that have sequences of their own."""
+        return self.fsdp * self.dp
+
+    @property
+    def spread(self) -> int:
+        """Ranks over which experts may be spread."""
+        return self.cp * self.fsdp * self.dp
+
+    @property
+    def experts(self) -> int:
+        """Ranks over which experts are spread; 1 if they are not."""
+        return self.ep or 1
+
+    def check(self, model: Architecture, tokens: int, chunks: int = 1, ranks: int | None = None) -> None:
+        """Refuse a mesh over which the model cannot be divided.
+
+        Args:
+            model: what is trained.
+            tokens: of a sequence.
+            chunks: virtual stages of a rank.
+            ranks: that the cluster has, if this is known.
+
+        Raises:
+            MeshError: with the axis that does not fit, and what would.
+        """
+        if ranks is not None and self.ranks != ranks:
+            sizes = " x ".join(f"{axis} {getattr(self, axis)}" for axis in ("tp", "cp", "fsdp", "dp", "pp"))
+            raise MeshError(
+                "parallel", f"{sizes} is {self.ranks} ranks, and there are {ranks}", "change one of the two"
+            )
+        stages = self.pp * chunks
+        if stages > len(model.blocks):
+            hint = f"write at most {len(model.blocks) // chunks or 1}"
+            raise MeshError("pp", f"{len(model.blocks)} blocks cannot fill {stages} stages", hint)
+        if tokens % self.cp:
+            raise MeshError("cp", f"{self.cp} ranks cannot share {tokens} tokens equally", f"let it divide {tokens}")
+        self._check_tensor(model)
+        self._check_experts(model)
+
+    def _check_tensor(self, model: Architecture) -> None:
+        tp = self.tp
+        for core in dict.fromkeys(block.attention for block in model.blocks):
+            if core.heads % tp:
+                hint = f"let it divide {core.heads}"
+                raise MeshError("tp", f"{tp} ranks cannot share {core.heads} heads of queries equally", hint)
+            # With fewer heads than ranks, a head of keys is copied to as many ranks as it takes.
+            if core.kv_heads % tp and tp % core.kv_heads:
+                hint = f"let it divide {core.kv_heads}, or be a multiple of it"
+                raise MeshError("tp", f"{tp} ranks cannot share {core.kv_heads} heads of keys equally", hint)
+        for module in model.modules():
+            if module.split in ("columns", "rows"):
+                size = module.outputs if module.split == "columns" else module.inputs
+                if size % tp:
+                    raise MeshError("tp", f"{tp} ranks cannot share {size} of {module.name}", f"let it divide {size}")
+
+    def _check_experts(self, model: Architecture) -> None:
+        counts = {module.experts for module in model.modules()} - {1}
+        if not counts and self.experts > 1:
+            raise MeshError("ep", f"`ep` is {self.ep}, and the model has no experts", "leave `ep` out")
+        if counts and self.ep is None:
+            hint = "write ep = 8 to spread them, or ep = 1 to have all of them on every rank"
+            raise MeshError("ep", f"`ep` is missing for {max(counts)} experts", hint)
+        for experts in counts:
+            if experts % self.experts:
+                msg = f"{self.experts} ranks cannot share {experts} experts equally"
+                raise MeshError("ep", msg, f"let `ep` divide {experts}")
+
+
+AXES = tuple(field.name for field in fields(Mesh))
+
+
+def split(blocks: int, stages: int) -> Sequence[int]:
+    """Return how many blocks each virtual stage has, in order.
+
+    What is left over goes to stages in the middle: the first one has the embedding besides, the last one the head.
+    """
+    least, left = divmod(blocks, stages)
+    first = (stages - left + 1) // 2
+    return [least + (first <= stage < first + left) for stage in range(stages)]

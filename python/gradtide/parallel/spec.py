@@ -1,0 +1,250 @@
+"""All that the core must know of a divided job, and the memory of its ranks.
+
+    described = describe(Costs(model, accelerator, mesh, training), layout)
+    described.spec["stages"], described.memory.total
+
+The keys of `spec` are those of `ParallelSpec` in crates/train.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gradtide.architecture import Block, FieldError, Module
+from gradtide.parallel import memory
+from gradtide.parallel.costs import Costs, OpTimes, kind_of
+from gradtide.parallel.mesh import split
+
+Pipeline = Literal["1f1b", "gpipe", "interleaved"]
+PICOSECONDS = 10**12
+NORM_BYTES = 4
+"""The sum of squares of all gradients, in fp32."""
+GRADIENT_BYTES = {"bf16": 4, "float8": 4, "fp16": 2, "fp32": 4}
+"""In which gradients are reduced: fp32, but as they are in training with fp16."""
+GATHERED_BYTES = {"bf16": 2, "float8": 1, "fp16": 2, "fp32": 4}
+"""In which parameters of blocks are gathered; with float8 as operands of products."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the ranks of a mesh work together.
+
+    Attributes:
+        gpus_per_node: ranks of a node.
+        micro_batches: of a data-parallel rank in an iteration.
+        zero: what is sharded over cp and fsdp: 1 optimizer states, 2 gradients, 3 parameters, too; 0 nothing.
+        pipeline: order of micro-batches.
+        chunks: virtual stages of a rank; above 1 only if interleaved.
+        prefetch: blocks whose parameters are gathered ahead.
+        overlap_gradients: whether gradients are reduced beside the backward pass.
+        stages: blocks of each virtual stage; None to spread them evenly.
+    """
+
+    gpus_per_node: int = 8
+    micro_batches: int = 1
+    zero: int = 3
+    pipeline: Pipeline = "1f1b"
+    chunks: int = 1
+    prefetch: int = 1
+    overlap_gradients: bool = True
+    stages: Sequence[int] | None = None
+
+
+@dataclass(frozen=True)
+class Described:
+    """A divided job in numbers.
+
+    Attributes:
+        spec: the keys of `ParallelSpec`.
+        memory: of the rank that has most.
+        model_flops: of an iteration, of all ranks: what the model needs, nothing of it recomputed.
+        tokens: of an iteration.
+        ranks: of the mesh.
+    """
+
+    spec: dict[str, Any]
+    memory: memory.Memory
+    model_flops: int
+    tokens: int
+    ranks: int
+
+    def utilisation(self, iteration_s: float, peak_flops: float) -> float:
+        """Return the model FLOPs utilisation (Chowdhery et al. 2022, appendix B): useful FLOP/s against the peak's."""
+        return self.model_flops / (iteration_s * self.ranks * peak_flops)
+
+    def tokens_per_s(self, iteration_s: float) -> float:
+        """Return the tokens that a rank trains on per second."""
+        return self.tokens / (iteration_s * self.ranks)
+
+
+def micro_batches(global_batch: int | None, micro_batch: int, data: int, stages: int) -> int:
+    """Return the micro-batches of a data-parallel rank in an iteration.
+
+    Raises:
+        FieldError: if the sequences of an iteration cannot be shared equally.
+    """
+    if global_batch is None:
+        return stages
+    if global_batch % (micro_batch * data):
+        msg = f"{data} data-parallel ranks with micro-batches of {micro_batch} cannot share {global_batch} sequences"
+        raise FieldError("global_batch", msg, f"write a multiple of {micro_batch * data}")
+    return global_batch // (micro_batch * data)
+
+
+def model_flops(costs: Costs, sequences: int) -> int:
+    """Return the FLOPs that an iteration needs: three forward passes' worth, all pairs of attention counted.
+
+    For GPT this is 72 B s l h² (1 + s/6h + V/12lh) of Narayanan et al. (2021); for others 6 N + 12 l h s of a token
+    (Chowdhery et al. 2022), N without the table of embeddings, and with the parameters that a token passes through.
+    """
+    return 3 * sequences * costs.model.forward_flops(costs.training.seq)
+
+
+def describe(costs: Costs, layout: Layout) -> Described:
+    """Return what the core must know of a job, and what its fullest rank has in memory.
+
+    Raises:
+        FieldError: if the model cannot be divided so, or the device cannot compute it.
+    """
+    model, mesh, training = costs.model, costs.mesh, costs.training
+    _check(costs, layout)
+    counts = list(layout.stages or split(len(model.blocks), mesh.pp * layout.chunks))
+    kinds: list[dict[str, Any]] = []
+    found: dict[object, int] = {}
+
+    def kind(key: object, modules: Sequence[Module], ops: Sequence[OpTimes]) -> int:
+        if key not in found:
+            found[key] = len(kinds)
+            dense, experts = memory.of_rank(modules, costs)
+            is_block = not isinstance(key, str)
+            gathered = GATHERED_BYTES[training.precision] if is_block else training.element_bytes
+            reduced = GRADIENT_BYTES[training.precision]
+            kinds.append(
+                {
+                    "parameter_bytes": dense * gathered,
+                    "gradient_bytes": dense * reduced,
+                    "expert_parameter_bytes": experts * gathered,
+                    "expert_gradient_bytes": experts * reduced,
+                    "ops": [_op(op) for op in ops],
+                }
+            )
+        return found[key]
+
+    after = _after(costs)
+    blocks = [{"name": "embed", "kind": kind("embed", model.before, costs.embedding())}]
+    for index, block in enumerate(model.blocks):
+        blocks.append({"name": f"layers.{index}", "kind": kind(kind_of(block), block.modules, costs.block(block))})
+    blocks.append({"name": "head", "kind": kind("head", after, costs.head())})
+    stages = list(counts)
+    stages[0] += 1
+    stages[-1] += 1
+    sharding = ("none", "zero1", "zero2", "zero3")[layout.zero if mesh.cp * mesh.fsdp > 1 else 0]
+    names = {"1f1b": "one_f_one_b", "gpipe": "gpipe", "interleaved": "interleaved"}
+    pipeline: dict[str, Any] = {"kind": names[layout.pipeline]}
+    if layout.pipeline == "interleaved":
+        pipeline["chunks"] = layout.chunks
+    owned = [_owned(stage, counts, costs) for stage in range(mesh.pp)]
+    shards = mesh.cp * mesh.fsdp if sharding != "none" else 1
+    tied = model.before[0] if model.tied and mesh.pp > 1 else None
+    spec = {
+        "mesh": {**{axis: getattr(mesh, axis) for axis in ("tp", "cp", "fsdp", "dp", "pp")}, "ep": mesh.experts},
+        "gpus_per_node": layout.gpus_per_node,
+        "sharding": sharding,
+        "micro_batches": layout.micro_batches,
+        "pipeline": pipeline,
+        "sequence_parallel": training.sequence_parallel and mesh.tp > 1,
+        "forward_prefetch": layout.prefetch,
+        "backward_prefetch": layout.prefetch,
+        "overlap_gradients": layout.overlap_gradients,
+        "kinds": kinds,
+        "blocks": blocks,
+        "stages": stages,
+        "optimizer_ps": [
+            _ps(costs.optimizer(-(-dense // shards) + -(-experts // max(1, shards // mesh.experts))))
+            for dense, experts in owned
+        ],
+        "activation_bytes": costs.tokens * model.hidden * training.element_bytes,
+        "norm_bytes": NORM_BYTES,
+        "tied_embedding_bytes": memory.of_rank([tied], costs)[0] * GRADIENT_BYTES[training.precision] if tied else 0,
+    }
+    sequences = layout.micro_batches * training.micro_batch * mesh.data
+    fullest = max((_memory(stage, counts, costs, layout) for stage in range(mesh.pp)), key=lambda one: one.total)
+    return Described(spec, fullest, model_flops(costs, sequences), sequences * training.seq, mesh.ranks)
+
+
+def _check(costs: Costs, layout: Layout) -> None:
+    mesh, training = costs.mesh, costs.training
+    mesh.check(costs.model, training.seq, layout.chunks)
+    if layout.chunks > 1 and layout.pipeline != "interleaved":
+        raise FieldError("chunks", "only an interleaved pipeline has chunks", 'write pipeline = "interleaved"')
+    if layout.pipeline == "interleaved":
+        if mesh.pp == 1:
+            raise FieldError("pipeline", "one stage has nothing to interleave", "write pp, or leave `pipeline` out")
+        if layout.micro_batches % mesh.pp:
+            msg = f"{layout.micro_batches} micro-batches are no multiple of {mesh.pp} stages"
+            raise FieldError("pipeline", msg, 'change `global_batch`, or write pipeline = "1f1b"')
+    if training.sequence_parallel and costs.tokens % mesh.tp:
+        msg = f"{mesh.tp} ranks cannot share {costs.tokens} tokens of a micro-batch equally"
+        raise FieldError("sequence", msg, "write sequence = false, or change `tp`")
+    longest = costs.model.longest
+    if longest is not None and training.seq > longest:
+        msg = f"the model has learned {longest} positions, and a sequence has {training.seq} tokens"
+        raise FieldError("seq", msg, f"write at most {longest}")
+
+
+def _after(costs: Costs) -> Sequence[Module]:
+    """Return the modules after the last block; a tied head is a copy of the embedding on the last of several stages."""
+    model = costs.model
+    return (*model.after, model.before[0]) if model.tied and costs.mesh.pp > 1 else model.after
+
+
+def _own_blocks(stage: int, counts: Sequence[int], costs: Costs) -> list[Block]:
+    """Return the blocks of a stage, of all its virtual ones."""
+    ends = [sum(counts[: index + 1]) for index in range(len(counts))]
+    own = range(stage, len(counts), costs.mesh.pp)
+    return [block for index in own for block in costs.model.blocks[ends[index] - counts[index] : ends[index]]]
+
+
+def _owned(stage: int, counts: Sequence[int], costs: Costs) -> tuple[int, int]:
+    """Return how many parameters a rank of a stage has before sharding: dense ones, and those of experts."""
+    modules = [module for block in _own_blocks(stage, counts, costs) for module in block.modules]
+    if stage == 0:
+        modules += costs.model.before
+    if stage == costs.mesh.pp - 1:
+        modules += _after(costs)
+    return memory.of_rank(modules, costs)
+
+
+def _memory(stage: int, counts: Sequence[int], costs: Costs, layout: Layout) -> memory.Memory:
+    mesh, training = costs.mesh, costs.training
+    blocks = _own_blocks(stage, counts, costs)
+    dense, experts = _owned(stage, counts, costs)
+    units = [block.modules for block in {kind_of(block): block for block in blocks}.values()]
+    if stage == 0:
+        units.append(costs.model.before)
+    if stage == mesh.pp - 1:
+        units.append(tuple(_after(costs)))
+    largest = max(sum(memory.of_rank(unit, costs)) for unit in units)
+    zero = layout.zero if mesh.cp * mesh.fsdp > 1 else 0
+    kept_bytes = 4 if training.precision != "fp16" else 2
+    parts = memory.states(dense, experts, largest, zero, layout.prefetch, kept_bytes, costs)
+    under_way = memory.under_way(layout.pipeline, stage, mesh.pp, layout.micro_batches, layout.chunks)
+    logits = costs.tokens * costs.model.vocabulary * memory.LOGIT_BYTES // mesh.tp if stage == mesh.pp - 1 else 0
+    own = memory.activations(blocks, under_way, costs)
+    return memory.Memory(*parts, own, logits, costs.accelerator.memory_bytes)
+
+
+def _op(op: OpTimes) -> dict[str, Any]:
+    return {
+        "name": op.name,
+        "role": op.role,
+        "forward_ps": _ps(op.forward),
+        "backward_ps": _ps(op.backward),
+        "recompute_ps": _ps(op.recompute),
+        "recompute_communicates": op.recompute_communicates,
+        "exchanged_bytes": op.exchanged_bytes,
+    }
+
+
+def _ps(seconds: float) -> int:
+    return round(seconds * PICOSECONDS)

@@ -1,0 +1,62 @@
+"""Steps of language models that others measured, beside ours (validation/llm_steps.py)."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+spec = importlib.util.spec_from_file_location("llm_steps", ROOT / "validation/llm_steps.py")
+assert spec is not None
+assert spec.loader is not None
+llm_steps = importlib.util.module_from_spec(spec)
+sys.modules["llm_steps"] = llm_steps
+spec.loader.exec_module(llm_steps)
+
+READ = {table: llm_steps.read(llm_steps.TABLES, table) for table in llm_steps.READERS}
+
+
+@pytest.mark.parametrize("table", READ)
+def test_steps_are_within_ten_percent_on_average(table):
+    """What simulators that profile every operator reach on these rows is 8 % and 15 % (vTrain, 2024)."""
+    assert fmean(map(abs, llm_steps.errors(READ[table], {}))) < 0.10
+
+
+def test_steps_of_megatron_are_predicted():
+    """Nothing is fitted on them: constants are those of vTrain's steps."""
+    assert max(map(abs, llm_steps.errors(READ["megatron_table5"], {}))) < 0.15
+    assert not any("megatron_table5" in one.tables for one in llm_steps.FITS)
+
+
+def test_constants_are_those_of_the_fits():
+    """`--fit` starts from what presets say."""
+    a100, h100 = llm_steps.presets.accelerator("A100"), llm_steps.presets.accelerator("H100-500W")
+    vtrain, titan = (one.start for one in llm_steps.FITS)
+    assert (a100.efficiency["fp16"], a100.memory_efficiency, a100.half_size) == (
+        vtrain["product"], vtrain["memory"], vtrain["half_size"],
+    )  # fmt: skip
+    assert (h100.efficiency["bf16"], h100.efficiency["float8"], h100.attention_efficiency) == (
+        titan["product"], titan["float8"], titan["flash"],
+    )  # fmt: skip
+    h200 = llm_steps.presets.accelerator("H200")
+    assert h200.efficiency["float8"] == pytest.approx(h100.efficiency["float8"] * titan["power"], rel=0.005)
+
+
+def test_each_option_moves_llama_as_it_did():
+    """torch.compile, float8 and asynchronous tensor parallelism are faster; longer sequences are slower."""
+    steps = {step.id: step for step in READ["torchtitan"]}
+    ours = {name: llm_steps.closed_form(step, llm_steps.with_constants(step, {})) for name, step in steps.items()}
+    assert ours["t00"] > ours["t01"] > ours["t02"]
+    assert ours["t10"] > ours["t11"]
+    assert ours["t06"] < ours["t07"] < ours["t08"] < ours["t09"]
+    assert ours["t14"] < ours["t15"] < ours["t16"] < ours["t17"]
+    # One node, FSDP, no compile and compile: tokens of a GPU.
+    for name in ("t00", "t01", "t02"):
+        assert ours[name] == pytest.approx(steps[name].measured_s, rel=0.1)
+
+
+def test_the_page_shows_what_the_comparison_gives():
+    page = llm_steps.PAGE.read_text(encoding="utf-8")
+    assert llm_steps.tables(llm_steps.TABLES) in page, "python validation/llm_steps.py --write makes it anew"

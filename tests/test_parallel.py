@@ -1,0 +1,326 @@
+"""Divided language models: meshes, times of ops, memory, and what the core is told."""
+
+import dataclasses
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from gradtide import presets
+from gradtide.architecture import Architecture, FieldError
+from gradtide.parallel import memory
+from gradtide.parallel.costs import ADAM_BYTES, Accelerator, Costs, NoPeakError, Training
+from gradtide.parallel.mesh import Mesh, MeshError, split
+from gradtide.parallel.spec import Layout, describe, micro_batches, model_flops
+
+ROOT = Path(__file__).parent.parent
+HIDDEN, LAYERS, HEADS, SEQ, VOCABULARY = 1024, 8, 16, 512, 50304
+GPT = Architecture.of(
+    {"model_type": "gpt2", "n_embd": HIDDEN, "n_layer": LAYERS, "n_head": HEADS, "n_positions": SEQ,
+     "vocab_size": VOCABULARY}
+)  # fmt: skip
+LLAMA = Architecture.of(presets.configuration("llama3-8b"))
+MIXTRAL = Architecture.of(presets.configuration("mixtral-8x7b"))
+PEAK = 1e12
+IDEAL = Accelerator(
+    "ideal", "no memory to wait for", dict.fromkeys(("bf16", "fp16", "float8", "fp32"), PEAK), 80 * 2**30, 1e30, 1.0,
+    0.0, "", "", dict.fromkeys(("bf16", "fp16", "float8", "fp32"), 1.0), 1.0,
+)  # fmt: skip
+H100 = presets.accelerator("H100")
+
+
+def costs(model=GPT, accelerator=IDEAL, mesh="tp=1", **training):
+    given = {"seq": SEQ, "host_s": 0.0, **training}
+    return Costs(model, accelerator, Mesh.parse(mesh), Training(**given))
+
+
+def forward(found):
+    ops = [*found.embedding(), *(op for block in found.model.blocks for op in found.block(block)), *found.head()]
+    return sum(op.forward for op in ops), sum(op.backward for op in ops)
+
+
+# Meshes
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "says"),
+    [
+        ("tpp=8", "tpp", "did you mean tp?"),
+        ("tp=8,tp=2", "tp", "given twice"),
+        ("tp", "tp", "write a whole number"),
+        ("tp=-1", "tp", "write a whole number"),
+        ("tp=0", "tp", "from 1 to 1,000,000"),
+        ("tp=99999999999999999999", "tp", "write a whole number"),
+        ("tp=²", "tp", "write a whole number"),
+        ("", "", "is no axis"),
+        ("fsdp=1000000,tp=2", "parallel", "at most 1,000,000"),
+        ("fsdp=4,ep=8", "ep", "let `ep` divide 4"),
+    ],
+)
+def test_a_mesh_that_cannot_be_names_its_axis(text, field, says):
+    with pytest.raises(MeshError, match=re.escape(says)) as caught:
+        Mesh.parse(text)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "chunks", "ranks", "field", "says"),
+    [
+        ("tp=3", GPT, 1, None, "tp", "16 heads of queries"),
+        ("tp=16", GPT, 1, None, None, ""),
+        ("tp=16", LLAMA, 1, None, None, ""),
+        ("pp=9", GPT, 1, None, "pp", "8 blocks cannot fill 9 stages"),
+        ("pp=8", GPT, 2, None, "pp", "write at most 4"),
+        ("cp=3", GPT, 1, None, "cp", "let it divide 512"),
+        ("fsdp=8,ep=8", GPT, 1, None, "ep", "has no experts"),
+        ("fsdp=8,ep=1", GPT, 1, None, None, ""),
+        ("fsdp=8", MIXTRAL, 1, None, "ep", "missing for 8 experts"),
+        ("fsdp=16,ep=16", MIXTRAL, 1, None, "ep", "let `ep` divide 8"),
+        ("fsdp=16,ep=8", MIXTRAL, 1, 16, None, ""),
+        ("fsdp=16,tp=8", GPT, 1, 64, "parallel", "128 ranks, and there are 64"),
+    ],
+)
+def test_a_model_is_divided_only_where_it_can_be(text, model, chunks, ranks, field, says):
+    mesh = Mesh.parse(text)
+    if field is None:
+        mesh.check(model, SEQ, chunks, ranks)
+        return
+    with pytest.raises(MeshError, match=re.escape(says)) as caught:
+        mesh.check(model, SEQ, chunks, ranks)
+    assert caught.value.field == field
+
+
+def test_blocks_are_spread_evenly_and_the_ends_have_least():
+    assert list(split(126, 16)) == [7, *[8] * 14, 7]
+    for blocks, stages in [(1, 1), (7, 3), (8, 8), (31, 4)]:
+        found = list(split(blocks, stages))
+        assert sum(found) == blocks
+        assert max(found) - min(found) <= 1
+
+
+# Times
+
+
+@pytest.mark.parametrize("model", [GPT, LLAMA, MIXTRAL], ids=["gpt", "llama", "mixtral"])
+@pytest.mark.parametrize("mesh", ["tp=1", "tp=4", "cp=4", "tp=2,cp=2,fsdp=4"])
+def test_where_memory_is_no_limit_ranks_share_the_models_flops(model, mesh):
+    """Unfused attention computes all pairs, as `Architecture.forward_flops` counts them; backward is two products."""
+    found = costs(model, mesh=mesh + (",ep=1" if model is MIXTRAL else ""), attention="unfused", micro_batch=2)
+    shared = found.mesh.tp * found.mesh.cp
+    whole = 2 * model.forward_flops(SEQ)
+    # Every rank of a tensor group computes the router.
+    routers = 2 * SEQ * sum(m.flops_per_token for m in model.modules() if m.name.endswith("mlp.gate"))
+    expected = ((whole - routers) / shared + routers / found.mesh.cp) / PEAK
+    times = forward(found)
+    assert times[0] == pytest.approx(expected, rel=1e-9)
+    assert times[1] == pytest.approx(2 * expected, rel=1e-9)
+
+
+def test_experts_that_are_spread_do_not_change_what_a_rank_computes():
+    times = {forward(costs(MIXTRAL, mesh=f"fsdp=8,ep={ep}")) for ep in (1, 2, 8)}
+    assert max(times)[0] == pytest.approx(min(times)[0], rel=1e-12)
+    one = costs(MIXTRAL, mesh="fsdp=8,ep=8").block(MIXTRAL.blocks[0])[1]
+    assert one.role == "experts"
+    assert one.exchanged_bytes == SEQ * 2 * MIXTRAL.hidden * 2  # two experts for a token, 16 bits
+
+
+def test_a_flash_kernel_leaves_out_what_the_mask_hides():
+    """Of s² pairs s²/2 are left; of a window w, s w - w²/2. Backward has five products for two."""
+    flash, whole = costs(GPT), costs(GPT, attention="unfused")
+    attention = GPT.blocks[0].attention.flops(SEQ) / PEAK
+    ours, theirs = flash.block(GPT.blocks[0])[0], whole.block(GPT.blocks[0])[0]
+    assert theirs.forward - ours.forward == pytest.approx(attention / 2, rel=1e-9)
+    assert theirs.backward - ours.backward == pytest.approx((2 - 2.5 / 2) * attention, rel=1e-9)
+
+
+def test_times_by_hand():
+    """One product of 512 x 1024 x 4096 at half of the peak; depth 1024 costs 1 + 128/1024; 100 GB/s for the rest."""
+    slow = dataclasses.replace(
+        IDEAL, memory_bytes_per_s=200e9, memory_efficiency=0.5, half_size=128, efficiency={"bf16": 0.5}
+    )
+    up = 2 * SEQ * HIDDEN * 4096 / (PEAK / 2) * (1 + 128 / 1024)
+    down = 2 * SEQ * HIDDEN * 4096 / (PEAK / 2) * (1 + 128 / 4096)
+    # norm: in, out; activation: 4 h in, 4 h out; residual: two in, one out. Two bytes each.
+    moved = 2 * SEQ * HIDDEN * (2 + 8 + 3) / 100e9
+    mlp = costs(GPT, slow).block(GPT.blocks[0])[1]
+    assert mlp.forward == pytest.approx(up + down + moved, rel=1e-9)
+    assert mlp.backward == pytest.approx(2 * (up + down) + 1.5 * moved, rel=1e-9)
+    assert costs(GPT, slow, compiled=False, eager_moved=2.0).block(GPT.blocks[0])[1].forward == pytest.approx(
+        up + down + 2 * moved, rel=1e-9
+    )
+    assert costs(GPT, slow).optimizer(1000) == pytest.approx(1000 * ADAM_BYTES / 100e9)
+
+
+def test_what_the_host_cannot_issue_faster_takes_as_long_as_the_host_does():
+    attention, mlp = costs(GPT, host_s=1.0).block(GPT.blocks[0])
+    assert (attention.forward, attention.backward) == (9, 18)  # two products, six element-wise kernels, flash
+    assert (mlp.forward, mlp.backward) == (6, 12)
+
+
+@pytest.mark.parametrize("kernel", ["flash", "unfused"])
+def test_what_is_recomputed(kernel):
+    none, selective, full = (
+        costs(GPT, recompute=what, attention=kernel).block(GPT.blocks[0]) for what in ("none", "selective", "full")
+    )
+    assert [op.recompute for op in none] == [0, 0]
+    assert [op.recompute for op in full] == [op.forward for op in none]
+    assert all(op.recompute_communicates for op in full)
+    assert not any(op.recompute_communicates for op in (*none, *selective))
+    scores = GPT.blocks[0].attention.flops(SEQ) / PEAK
+    products = 2 * SEQ * 4 * HIDDEN**2 / PEAK, 2 * SEQ * 8 * HIDDEN**2 / PEAK
+    expected = [scores, 0] if kernel == "unfused" else [half / 2 for half in products]
+    assert [op.recompute for op in selective] == pytest.approx(expected)
+
+
+def test_float8_multiplies_in_blocks_alone():
+    fast = dataclasses.replace(IDEAL, peaks={**IDEAL.peaks, "float8": 2 * PEAK})
+    half, whole = costs(LLAMA, fast, precision="float8"), costs(LLAMA, fast)
+    assert half.head() == whole.head()
+    ours, theirs = half.block(LLAMA.blocks[0])[1], whole.block(LLAMA.blocks[0])[1]
+    assert ours.forward == pytest.approx(theirs.forward / 2)
+
+
+def test_a_device_that_cannot_or_is_not_known_is_refused():
+    with pytest.raises(NoPeakError, match="A100 does not multiply in float8; it multiplies in bf16, fp16, fp32"):
+        costs(GPT, presets.accelerator("A100"), precision="float8").block(GPT.blocks[0])
+    unknown = presets.accelerator("MI300X-bf16")
+    with pytest.raises(NoPeakError, match="state the share of its peak") as caught:
+        costs(GPT, unknown).block(GPT.blocks[0])
+    assert caught.value.field == "efficiency"
+    assert forward(costs(GPT, unknown.stated(0.5)))[0] > 0
+    with pytest.raises(KeyError, match="built in are A100, H100"):
+        presets.accelerator("H1000")
+
+
+@pytest.mark.parametrize("name", presets.accelerator_names())
+def test_accelerators_are_possible_and_say_where_their_figures_come_from(name):
+    found = presets.accelerator(name)
+    assert re.search("data ?sheet", found.source)
+    assert found.peaks["bf16"] == found.peaks["fp16"]
+    assert all(0 < share < 1 for share in (*found.efficiency.values(), found.memory_efficiency))
+    assert ("llm-steps" in found.basis or "as the H200" in found.basis) == bool(found.efficiency)
+
+
+# Memory
+
+
+@pytest.mark.parametrize("tp", [1, 4])
+@pytest.mark.parametrize("sequence", [False, True])
+def test_activations_are_those_of_korthikanti(tp, sequence):
+    """Korthikanti et al. (2022), equations 1 to 4 and 6: bytes of a layer with dropout, in 16 bits."""
+    micro = 2
+    sbh, scores = SEQ * micro * HIDDEN, 5 * HEADS * SEQ / HIDDEN
+
+    def ours(recompute):
+        given = {"micro_batch": micro, "sequence_parallel": sequence, "dropout": True, "attention": "unfused"}
+        return memory.activations(GPT.blocks[:3], 1, costs(mesh=f"tp={tp}", recompute=recompute, **given))
+
+    layer = sbh * (34 + scores) / tp if sequence else sbh * (10 + 24 / tp + scores / tp)
+    selective = layer - sbh * scores / tp
+    entering = 2 * sbh / (tp if sequence else 1)
+    assert ours("none") == 3 * layer
+    assert ours("selective") == 3 * selective
+    assert ours("full") == 3 * entering + layer
+
+
+def test_states_are_those_of_zero():
+    """Rajbhandari et al. (2020), section 3.1: 16 bytes of a parameter with gradients in 16 bits; here fp32: 18."""
+    found, parameters = costs(mesh="fsdp=8"), 8_000_000
+    for zero, expected in [
+        (0, (2, 4, 12)),
+        (1, (2, 4, 12 / 8)),
+        (2, (2, 4 / 8, 12 / 8)),
+        (3, (0.25, 4 / 8, 12 / 8)),  # two blocks of a 16th are gathered
+    ]:
+        states = memory.states(parameters, 0, parameters // 16, zero, 1, 4, found)
+        assert states == pytest.approx([share * parameters for share in expected])
+
+
+def test_micro_batches_that_are_under_way():
+    """Narayanan et al. (2021), section 2.2; the first interleaved stage: Korthikanti et al. (2022), section 4.2.3."""
+    assert [memory.under_way("1f1b", stage, 4, 8, 1) for stage in range(4)] == [4, 3, 2, 1]
+    assert memory.under_way("1f1b", 0, 4, 2, 1) == 2
+    assert memory.under_way("gpipe", 3, 4, 8, 1) == 8
+    assert memory.under_way("interleaved", 0, 4, 8, 2) == pytest.approx(4 * (1 + 3 / (4 * 2)))
+
+
+def test_a_job_that_does_not_fit_says_so():
+    large = Architecture.of(presets.configuration("llama3-70b"))
+    found = describe(Costs(large, H100, Mesh(fsdp=8), Training(8192, recompute="full")), Layout()).memory
+    assert not found.fits
+    small = describe(Costs(LLAMA, H100, Mesh(fsdp=64), Training(8192, recompute="full")), Layout()).memory
+    assert small.fits
+    assert small.total == sum((small.parameters, small.gradients, small.optimizer, small.activations, small.logits))
+
+
+# What the core is told
+
+
+def fields(struct):
+    """Return the fields of a struct of the core."""
+    text = "".join(path.read_text() for path in sorted((ROOT / "crates/train/src").glob("spec/*.rs")))
+    text += (ROOT / "crates/train/src/spec.rs").read_text()
+    body = re.search(rf"pub struct {struct} \{{(.*?)\n\}}", text, re.S)
+    assert body, struct
+    return set(re.findall(r"^    pub (\w+):", body[1], re.M))
+
+
+def test_the_core_knows_every_key():
+    spec = describe(costs(MIXTRAL, mesh="tp=2,fsdp=8,ep=4,pp=2"), Layout(micro_batches=2)).spec
+    assert set(spec) == fields("ParallelSpec")
+    assert set(spec["mesh"]) == fields("MeshSpec")
+    assert set(spec["kinds"][1]) == fields("BlockKindSpec")
+    assert set(spec["kinds"][1]["ops"][0]) == fields("BlockOpSpec")
+    assert set(spec["blocks"][0]) == fields("BlockSpec")
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ranks_together_have_every_parameter(seed):
+    draw = random.Random(seed)
+    model = draw.choice([GPT, LLAMA, MIXTRAL])
+    tp, ep, pp = draw.choice([1, 2, 8]), draw.choice([1, 2, 8]), draw.choice([1, 2, 4])
+    mesh = Mesh(tp=tp, fsdp=8, ep=ep if model is MIXTRAL else None, pp=pp)
+    spec = describe(Costs(model, H100, mesh, Training(SEQ)), Layout(micro_batches=pp)).spec
+    assert sum(spec["stages"]) == len(spec["blocks"]) == len(model.blocks) + 2
+    assert len(spec["stages"]) == len(spec["optimizer_ps"]) == pp
+    kinds = [spec["kinds"][block["kind"]] for block in spec["blocks"]]
+    whole = tp * sum(kind["parameter_bytes"] + mesh.experts * kind["expert_parameter_bytes"] for kind in kinds)
+    # Norms, biases of rows and routers are on every rank of a tensor group; a tied table is on two stages.
+    alone = sum(module.parameters for module in model.modules() if not module.split)
+    tied = model.vocabulary * model.hidden if model.tied and pp > 1 else 0
+    assert whole == 2 * (model.parameters + (tp - 1) * alone + tied)
+    assert (spec["tied_embedding_bytes"] > 0) == (tied > 0)
+
+
+def test_useful_flops_are_megatrons():
+    """Narayanan et al. (2021), equation 3 without its recomputation: 72 B s l h² (1 + s/6h + V/12lh)."""
+    formula = 72 * 4 * SEQ * LAYERS * HIDDEN**2
+    formula = formula * (1 + SEQ / (6 * HIDDEN) + VOCABULARY / (12 * LAYERS * HIDDEN))
+    assert model_flops(costs(), 4) == pytest.approx(formula, rel=1e-12)
+    found = describe(costs(mesh="fsdp=4"), Layout())
+    assert found.utilisation(found.model_flops / 4 / PEAK, PEAK) == 1
+    assert found.tokens_per_s(2.0) == SEQ / 2
+
+
+@pytest.mark.parametrize(
+    ("mesh", "layout", "training", "field", "says"),
+    [
+        ("pp=2", {"chunks": 2}, {}, "chunks", "only an interleaved pipeline"),
+        ("tp=1", {"pipeline": "interleaved", "chunks": 2}, {}, "pipeline", "nothing to interleave"),
+        ("pp=2", {"pipeline": "interleaved", "chunks": 2, "micro_batches": 3}, {}, "pipeline", "no multiple of 2"),
+        ("tp=4", {}, {"seq": 6}, "sequence", "cannot share 6 tokens"),
+        ("tp=1", {}, {"seq": 1024}, "seq", "write at most 512"),
+    ],
+)
+def test_a_layout_that_cannot_be_names_its_key(mesh, layout, training, field, says):
+    with pytest.raises(FieldError, match=says) as caught:
+        describe(costs(mesh=mesh, **training), Layout(**layout))
+    assert caught.value.field == field
+
+
+def test_sequences_of_an_iteration_are_shared_equally():
+    assert micro_batches(None, 1, 8, 4) == 4
+    assert micro_batches(64, 2, 8, 4) == 4
+    with pytest.raises(FieldError, match="write a multiple of 16"):
+        micro_batches(60, 2, 8, 1)

@@ -1,0 +1,424 @@
+"""Measured steps of language models on 2 to 512 GPUs, beside ours.
+
+    python validation/llm_steps.py [--tables DIR] [--write]   # the errors of every table; docs/validation/llm-steps.md
+    python validation/llm_steps.py --fit                      # what in presets/devices.toml is fitted, again
+
+Tables (validation/llm, or DIR with files of the same names):
+
+- vtrain_single, vtrain_multi: GPT in fp16 with Megatron-DeepSpeed on A100 (repository VIA-Research/vTrain at
+  f8dda84, data/ground_truth_*.csv, MIT-style licence of KAIST). No gradient buckets, full recomputation.
+- vtrain_allreduce_a100: nccl-tests all-reduce on A100 of one node, from the same repository.
+- megatron_table5: Korthikanti et al. (2022), table 5, as carried by calculon-ai/calculon at caa4b11 (Apache-2.0).
+- torchtitan: Llama 3 on H100 and H200, from pytorch/torchtitan at b5bcd76, benchmarks (BSD-3).
+
+What is fitted on which rows: `FITS`. Steps of Megatron are predicted with what is fitted on vTrain.
+"""
+
+import argparse
+import csv
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "python"))
+
+from gradtide import presets  # noqa: E402
+from gradtide.architecture import Architecture  # noqa: E402
+from gradtide.parallel.costs import Costs, Training  # noqa: E402
+from gradtide.parallel.mesh import Mesh  # noqa: E402
+from gradtide.parallel.spec import Layout, describe  # noqa: E402
+
+TABLES = ROOT / "validation" / "llm"
+UNSEEN = "unseen.csv"
+"""In the folder of the tables: errors of configurations that a fit has not seen (`--fit` writes it)."""
+PAGE = ROOT / "docs" / "validation" / "llm-steps.md"
+Row = Mapping[str, str]
+GPUS_PER_NODE = 8
+MOST_FIT_ROUNDS = 25
+
+
+# The network of a node and between nodes.
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a collective costs: `start_s`, `round_s` for each message that waits for another, bytes at two rates.
+
+    Attributes:
+        scale_up: bytes/s that a GPU reaches inside its node.
+        nic: bytes/s that a GPU reaches between nodes.
+        start_s: of every collective.
+        round_s: of every round inside a node.
+        nic_round_s: of every round between nodes.
+    """
+
+    scale_up: float
+    nic: float
+    start_s: float
+    round_s: float
+    nic_round_s: float = 5e-6
+
+    def ring(self, size: float, ranks: int, per_node: int, turns: int = 1) -> float:
+        """Return the time of an all-gather or reduce-scatter of `size` bytes; of an all-reduce with two turns."""
+        if ranks == 1:
+            return 0.0
+        nodes = -(-ranks // per_node)
+        moved = turns * size * (ranks - 1) / ranks
+        rounds = turns * ((ranks - nodes) * self.round_s + (nodes - 1) * self.nic_round_s)
+        if nodes == 1:
+            return self.start_s + rounds + moved / self.scale_up
+        inside = moved * (per_node - 1) / per_node / self.scale_up
+        return self.start_s + rounds + max(moved / per_node / self.nic, inside)
+
+
+# A100: fitted on vtrain_allreduce_a100 (`--fit`). Between nodes 800 Gbit/s for 8 GPUs, as vTrain says, of which data
+# reach 93 %. H100 and H200: 361 GB/s is what a ring all-gather reaches at 17 GB on a H200 (nccl-tests, published by
+# S. Bekman, ml-engineering at 744d01e), 40 us what a small all-reduce takes there; 400 Gbit/s for each GPU, same share.
+NIC_SHARE = 0.93
+A100 = Network(215e9, 12.5e9 * NIC_SHARE, 38e-6, 1.5e-6)
+SELENE = replace(A100, nic=25e9 * NIC_SHARE)
+HOPPER = Network(361e9, 50e9 * NIC_SHARE, 20e-6, 1.5e-6)
+
+
+# A row of a table -> a job.
+
+
+@dataclass(frozen=True)
+class Step:
+    """A measured step.
+
+    Attributes:
+        id: of the row.
+        configuration: what rows of the same model and mesh have in common.
+        model: what is trained.
+        accelerator: name of the preset.
+        mesh: of ranks.
+        training: how.
+        layout: how ranks work together.
+        network: between them.
+        measured_s: of an iteration.
+        gpus: number.
+        exposed: share of what tensor parallelism sends that nothing hides.
+        memory_gib: measured, if it is known.
+    """
+
+    id: str
+    configuration: tuple[Any, ...]
+    model: Architecture
+    accelerator: str
+    mesh: Mesh
+    training: Training
+    layout: Layout
+    network: Network
+    measured_s: float
+    gpus: int
+    exposed: float = 1.0
+    memory_gib: float | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the step."""
+        return self.training.micro_batch * self.layout.micro_batches * self.mesh.data * self.training.seq
+
+
+@cache
+def gpt(hidden: int, heads: int, layers: int, seq: int, vocabulary: int) -> Architecture:
+    """Return a GPT."""
+    config = {"n_embd": hidden, "n_layer": layers, "n_head": heads, "n_positions": seq, "vocab_size": vocabulary}
+    return Architecture.of({"model_type": "gpt2", **config})
+
+
+@cache
+def llama(name: str) -> Architecture:
+    """Return a preset by the name that torchtitan has for it."""
+    return Architecture.of(presets.configuration(name.lower().replace("llama3.1", "llama3")))
+
+
+MEGATRON_HOST_S = 43e-6
+"""Time in which PyTorch with Megatron-DeepSpeed issues a kernel: fitted on vtrain_single, of which most rows wait for
+it. It belongs to that program and its hosts, not to the GPU."""
+
+
+def of_vtrain(row: Row) -> Step:
+    """Read a row of vtrain_*: full recomputation, no sequence parallelism, one gradient all-reduce after backward."""
+    hidden, heads, layers, seq, micro, tp, dp, pp = (
+        int(row[key]) for key in ("hidden", "heads", "layers", "seq", "micro_batch", "tp", "dp", "pp")
+    )
+    training = Training(
+        seq, micro, "fp16", "full", "unfused", sequence_parallel=False, dropout=True, host_s=MEGATRON_HOST_S
+    )
+    gpus = int(row["gpus"])
+    layout = Layout(min(GPUS_PER_NODE, gpus), int(row["microbatches"]), 0, overlap_gradients=False)
+    return Step(
+        row["id"], (hidden, layers, tp, dp, pp), gpt(hidden, heads, layers, seq, int(row["vocab"])), "A100",
+        Mesh(tp=tp, dp=dp, pp=pp), training, layout, A100, float(row["measured_ms"]) / 1e3, gpus,
+    )  # fmt: skip
+
+
+def of_megatron(row: Row) -> Step:
+    """Read a row of megatron_table5: interleaved pipelines, no data parallelism."""
+    layers, hidden, heads, seq, micro, batch, tp, pp, chunks = (
+        int(row[key])
+        for key in ("layers", "hidden", "heads", "seq", "micro_batch", "global_batch", "tp", "pp", "interleave")
+    )
+    recompute = "full" if row["recompute"] == "full" else "selective"
+    training = Training(
+        seq, micro, "fp16", recompute, "unfused",  # type: ignore[arg-type]
+        sequence_parallel=row["sequence_parallel"] == "1", dropout=True, host_s=MEGATRON_HOST_S,
+    )  # fmt: skip
+    layout = Layout(GPUS_PER_NODE, batch // micro, 0, "interleaved" if chunks > 1 else "1f1b", chunks)
+    return Step(
+        f"{row['model']} {recompute}", (row["model"],), gpt(hidden, heads, layers, seq, int(row["vocab"])), "A100",
+        Mesh(tp=tp, pp=pp), training, layout, SELENE, float(row["measured_s"]), int(row["gpus"]),
+    )  # fmt: skip
+
+
+def of_torchtitan(row: Row) -> Step:
+    """Read a row of torchtitan: FSDP2, with pipelines micro-batches of one sequence and parameters that stay gathered.
+
+    Asynchronous tensor parallelism sends in as many parts as there are ranks, each beside the product of the one
+    before: one part is exposed.
+    """
+    fsdp, tp, cp, pp, seq, batch = (int(row[key]) for key in ("fsdp", "tp", "cp", "pp", "seq", "local_batch"))
+    training = Training(
+        seq, 1 if pp > 1 else batch, row["dtype"], row["recompute"] or "none",  # type: ignore[arg-type]
+        compiled=row["compile"] == "1",
+    )  # fmt: skip
+    is_interleaved = "interleaved" in row["schedule"].lower()
+    layout = Layout(
+        GPUS_PER_NODE, batch if pp > 1 else 1, 2 if pp > 1 else 3,
+        "interleaved" if is_interleaved else "1f1b", 2 if is_interleaved else 1,
+    )  # fmt: skip
+    gpus, mesh = int(row["gpus"]), Mesh(tp=tp, cp=cp, fsdp=fsdp, pp=pp)
+    tokens = batch * fsdp * seq
+    return Step(
+        row["id"], (row["id"],), llama(row["model"]), "H100-500W" if "500W" in row["hardware"] else "H200", mesh,
+        training, layout, HOPPER, tokens / float(row["tokens_per_s_per_gpu"]) / gpus, gpus,
+        1 / tp if row["async_tp"] == "1" else 1.0, float(row["memory_gib"]) if row["memory_gib"] else None,
+    )  # fmt: skip
+
+
+READERS: dict[str, Callable[[Row], Step]] = {
+    "vtrain_single": of_vtrain,
+    "vtrain_multi": of_vtrain,
+    "megatron_table5": of_megatron,
+    "torchtitan": of_torchtitan,
+}
+
+
+def read(folder: Path, table: str) -> list[Step]:
+    """Return the steps of a table; none if the folder does not have it."""
+    file = folder / f"{table}.csv"
+    if not file.is_file():
+        return []
+    with file.open(newline="", encoding="utf-8") as text:
+        return [READERS[table](row) for row in csv.DictReader(text)]
+
+
+# The time of a step. `closed_form` is what constants are fitted with, because it takes microseconds.
+
+
+def closed_form(step: Step, costs: Costs) -> float:
+    """Return the time of a step: its slowest stage, the pipeline's bubble, and what is sent beside or after compute."""
+    mesh, layout, network = step.mesh, step.layout, step.network
+    per_node = min(layout.gpus_per_node, step.gpus)
+    block = costs.block(step.model.blocks[0])
+    size = costs.tokens * step.model.hidden * costs.training.element_bytes
+    tensor = step.exposed * network.ring(size, mesh.tp, min(mesh.tp, per_node), 2)
+    outer = max(1, per_node // mesh.tp)
+    block_s = 0.0
+    for op in block:
+        again = op.recompute_communicates
+        block_s += op.forward + op.backward + op.recompute + tensor * (3 if again else 2)
+        if op.role == "attention":
+            keys = network.ring(op.exchanged_bytes * mesh.cp, mesh.cp, min(mesh.cp, outer))
+            block_s += keys * (4 if again else 3)
+    ends = [sum(op.forward + op.backward for op in ops) + tensor for ops in (costs.embedding(), costs.head())]
+    blocks = len(step.model.blocks)
+    slowest = -(-blocks // (mesh.pp * layout.chunks)) * layout.chunks * block_s + (
+        max(ends) if mesh.pp > 1 else sum(ends)
+    )
+    whole = blocks * block_s + sum(ends)
+    compute = layout.micro_batches * slowest + (whole - slowest) / layout.chunks
+    if mesh.pp > 1:
+        crosses = mesh.tp * mesh.cp * mesh.data >= per_node
+        send = size / mesh.tp / network.nic if crosses else network.start_s + size / network.scale_up
+        compute += 2 * (mesh.pp - 1) * send
+    shards = mesh.cp * mesh.fsdp
+    own = sum(module.parameters for one in step.model.blocks for module in one.modules) / mesh.pp / mesh.tp
+    own += step.model.vocabulary * step.model.hidden / mesh.tp
+    compute += costs.optimizer(round(own / shards))
+    near = min(shards, outer)
+    gathers = network.ring(own * (1 if costs.training.precision == "float8" else 2), shards, near)
+    beside = gathers * (2 if layout.zero == 3 else 1) + network.ring(4 * own, shards, near)
+    after = network.ring(2 * own, mesh.dp, min(mesh.dp, outer), 2)
+    return max(compute, beside) + beside / blocks + after
+
+
+# What is fitted, on which rows.
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Constants that are fitted together, so that the mean absolute error of some rows is least.
+
+    Attributes:
+        tables: whose rows.
+        start: of the search, by name.
+    """
+
+    tables: tuple[str, ...]
+    start: dict[str, float]
+
+
+FITS = (
+    Fit(("vtrain_single", "vtrain_multi"), {"product": 0.83, "memory": 0.675, "half_size": 103, "host_us": 43}),
+    Fit(("torchtitan",), {"product": 0.574, "float8": 0.472, "flash": 0.186, "eager": 3.0, "power": 1.19}),
+)
+LEAST = {"eager": 1.0, "half_size": 0.0}
+MOST = {"product": 0.95, "float8": 0.95, "memory": 0.95, "flash": 0.95}
+
+
+def with_constants(step: Step, constants: Mapping[str, float]) -> Costs:
+    """Return the costs of a step with constants in place of the preset's."""
+    accelerator, training = presets.accelerator(step.accelerator), step.training
+    if constants:
+        power = constants.get("power", 1.0) if step.accelerator == "H200" else 1.0
+        product = constants["product"] * power
+        shares = {"bf16": product, "fp16": product, "float8": constants.get("float8", 0.0) * power}
+        accelerator = replace(
+            accelerator,
+            efficiency=shares,
+            attention_efficiency=constants.get("flash", product) * power,
+            memory_efficiency=constants.get("memory", accelerator.memory_efficiency),
+            half_size=constants.get("half_size", accelerator.half_size),
+        )
+        training = replace(
+            training,
+            host_s=constants["host_us"] * 1e-6 if "host_us" in constants else training.host_s,
+            eager_moved=constants.get("eager", training.eager_moved),
+        )
+    return Costs(step.model, accelerator, step.mesh, training)
+
+
+def errors(steps: Iterable[Step], constants: Mapping[str, float]) -> list[float]:
+    """Return the relative error of each step by the closed form."""
+    return [closed_form(step, with_constants(step, constants)) / step.measured_s - 1 for step in steps]
+
+
+def distance(by_table: Iterable[list[Step]], constants: Mapping[str, float]) -> float:
+    """Return the mean over tables of the mean absolute error, so that a long table does not outweigh a short one."""
+    for name, value in constants.items():
+        if not LEAST.get(name, 0.0) <= value <= MOST.get(name, float("inf")):
+            return float("inf")
+    return fmean(fmean(map(abs, errors(steps, constants))) for steps in by_table if steps)
+
+
+def fit(by_table: list[list[Step]], start: Mapping[str, float], share: float = 0.1) -> dict[str, float]:
+    """Return the constants of the least distance: steps along each of them, ever shorter."""
+    found, best = dict(start), distance(by_table, start)
+    for _ in range(MOST_FIT_ROUNDS):
+        moved = False
+        for name in found:
+            for factor in (1 + share, 1 / (1 + share)):
+                tried = {**found, name: found[name] * factor}
+                reached = distance(by_table, tried)
+                if reached < best - 1e-6:
+                    found, best, moved = tried, reached, True
+        if not moved:
+            share /= 2
+        if share < 0.002:
+            break
+    return found
+
+
+def folds(tables: list[list[Step]], most: int = 10) -> Iterable[tuple[list[list[Step]], list[list[Step]]]]:
+    """Yield what is fitted and what is predicted then; rows of a configuration stay together."""
+    configurations = sorted({step.configuration for steps in tables for step in steps})
+    number = min(most, len(configurations))
+    of = {configuration: index % number for index, configuration in enumerate(configurations)}
+    for left_out in range(number):
+        yield (
+            [[step for step in steps if of[step.configuration] != left_out] for steps in tables],
+            [[step for step in steps if of[step.configuration] == left_out] for steps in tables],
+        )
+
+
+def print_fits(folder: Path) -> None:
+    """Fit every set of constants, and print what is found, and the errors of configurations that a fit has not seen."""
+    rows = [("table", "mean_absolute_error_percent")]
+    for one in FITS:
+        tables = [read(folder, table) for table in one.tables]
+        found = fit(tables, one.start)
+        print(f"fitted on {', '.join(one.tables)}:", {name: float(f"{value:.4g}") for name, value in found.items()})
+        for table, steps in zip(one.tables, tables, strict=True):
+            print(f"  {table}: mean absolute error {fmean(map(abs, errors(steps, found))):.1%} of {len(steps)} rows")
+        unseen: dict[str, list[float]] = {table: [] for table in one.tables}
+        for seen, left_out in folds(tables, 10 if len(tables) > 1 else 15):
+            constants = fit(seen, found, 0.05)
+            for table, steps in zip(one.tables, left_out, strict=True):
+                unseen[table] += errors(steps, constants)
+        for table, values in unseen.items():
+            rows.append((table, f"{100 * fmean(map(abs, values)):.1f}"))
+            print(f"  {table}, each configuration by a fit without it: {rows[-1][1]} %")
+    (folder / UNSEEN).write_text("".join(f"{','.join(row)}\n" for row in rows), encoding="utf-8")
+
+
+# The page.
+
+
+def memory_errors(steps: Iterable[Step]) -> list[float]:
+    """Return the relative error of the memory of the fullest rank, of each step that has it."""
+    return [
+        describe(with_constants(step, {}), step.layout).memory.total / 2**30 / step.memory_gib - 1
+        for step in steps
+        if step.memory_gib
+    ]
+
+
+def tables(folder: Path) -> str:
+    """Return the tables of the page."""
+    with (TABLES / UNSEEN).open(newline="", encoding="utf-8") as text:
+        unseen = {row["table"]: row["mean_absolute_error_percent"] for row in csv.DictReader(text)}
+    lines = ["<!-- table: errors -->", "", "| table | steps | mean absolute error, % | largest | of unseen steps |"]
+    lines.append("|---|---:|---:|---:|---:|")
+    for table in READERS:
+        found = [abs(error) for error in errors(read(folder, table), {})]
+        if found:
+            mean = f"{100 * fmean(found):.1f}"
+            lines.append(f"| {table} | {len(found)} | {mean} | {100 * max(found):.0f} | {unseen.get(table, mean)} |")
+    lines += ["", "<!-- table: steps -->", "", "| step | measured, s | ours, s | error, % |", "|---|---:|---:|---:|"]
+    for step in (*read(folder, "megatron_table5"), *read(folder, "torchtitan")):
+        (error,) = errors([step], {})
+        ours = step.measured_s * (1 + error)
+        lines.append(f"| {step.id}, {step.gpus} GPUs | {step.measured_s:.2f} | {ours:.2f} | {100 * error:+.1f} |")
+    titan = [abs(error) for error in memory_errors(read(folder, "torchtitan"))]
+    lines += ["", f"Memory of torchtitan's fullest rank: mean absolute error {100 * fmean(titan):.0f} %.", ""]
+    return "\n".join(lines)
+
+
+def write_page(folder: Path) -> None:
+    """Put the tables in place of those of the page."""
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition("<!-- table: errors -->")
+    _, _, after = rest.partition("\n## Limits")
+    PAGE.write_text(f"{before}{tables(folder)}\n## Limits{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tables", type=Path, default=TABLES, help="folder of the tables")
+    parser.add_argument("--fit", action="store_true", help="fit constants and print them")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
+    given = parser.parse_args()
+    if given.fit:
+        print_fits(given.tables)
+    elif given.write:
+        write_page(given.tables)
+    else:
+        print(tables(given.tables))
