@@ -7,7 +7,10 @@
 //! from GPU a to GPU b:   on one node between their ports, else between their cards
 //! ```
 //!
-//! Whoever calls sees GPUs as hosts. What does not live here: the links of cards and ports, which are the engine's.
+//! Whoever calls sees GPUs as hosts. Two GPUs have a connection of their own for each stream, also where they share their
+//! cards with others: a stream of the caller is as many streams of the engine as there are pairs of GPUs behind two cards.
+//!
+//! What does not live here: the links of cards and ports, which are the engine's.
 
 use crate::{Announced, Band, Completion, Flow, FlowId, Host, HostId, Hosts, Network, Time};
 
@@ -53,6 +56,17 @@ impl Nodes {
         gpu.0 / self.gpus
     }
 
+    /// Pairs of GPUs that may send to one another through two cards.
+    fn pairs(&self) -> u32 {
+        (self.gpus / self.nics).pow(2)
+    }
+
+    /// Which of these pairs two GPUs are.
+    fn pair(&self, src: HostId, dst: HostId) -> u32 {
+        let sharing = self.gpus / self.nics;
+        src.0 % sharing * sharing + dst.0 % sharing
+    }
+
     /// The hosts between which a message from one GPU to another goes.
     pub fn ends(&self, src: HostId, dst: HostId) -> (HostId, HostId) {
         if self.node(src) == self.node(dst) {
@@ -72,7 +86,8 @@ struct Gpus<N> {
 impl<N> Gpus<N> {
     fn translated(&self, flow: Flow) -> Flow {
         let (src, dst) = self.nodes.ends(flow.src, flow.dst);
-        Flow { src, dst, ..flow }
+        let stream = flow.stream * self.nodes.pairs() + self.nodes.pair(flow.src, flow.dst);
+        Flow { src, dst, stream, ..flow }
     }
 }
 
@@ -90,11 +105,14 @@ impl<N: Network> Network for Gpus<N> {
     }
 
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
+        let before = done.len();
         self.network.advance(until, done);
+        done[before..].iter_mut().for_each(|completion| completion.stream /= self.nodes.pairs());
     }
 
     fn set_band(&mut self, stream: u32, band: Band) {
-        self.network.set_band(stream, band);
+        let pairs = self.nodes.pairs();
+        (stream * pairs..(stream + 1) * pairs).for_each(|stream| self.network.set_band(stream, band));
     }
 
     fn fork(&self) -> Option<Box<dyn Network>> {

@@ -127,6 +127,7 @@ COMBINATIONS = {
         'kind = "ring", depth = 1 and credit = 1, or another policy',
     ),
     "oracle of two": Combination('policy = "oracle"', "beside another job", 'policy = "deadline", or one job'),
+    "cwnd of nodes": Combination("samples of windows", "where GPUs share network cards", "nics = gpus, or links alone"),
     "adaptive traffic": Combination("adaptive priority", "for background traffic", '"high", "low", 0 to 7'),
 }
 """Pairs of features that no engine models together yet."""
@@ -182,6 +183,8 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
         yield "transport", ("cluster", "transport"), "a transport other than the default"
     if run.probe is not None:
         yield "probe", ("run", "probe"), "a probe"
+        if run.probe.cwnd and cluster.node is not None and cluster.node.nics != cluster.node.gpus:
+            yield "cwnd of nodes", ("run", "probe", "cwnd"), "`cwnd`"
 
 
 def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool) -> Iterator[tuple[str, Loc, str]]:
