@@ -1,4 +1,4 @@
-//! The critical path: the chain of ops that decides how long an iteration takes.
+//! What an iteration waited for: the critical path, and every gap of compute.
 
 use crate::dag::{Dag, OpId};
 use gradtide_net::Time;
@@ -13,37 +13,18 @@ pub struct Span {
     pub end: Time,
 }
 
-/// Ops that lead to the last end of an iteration, first what began first. Each began when the one before it had ended:
-/// an op that it waits for, the op before it on its compute stream, or the transfer before it in its send queue. Of
-/// several that ended last, it is a compute op rather than a transfer, so that a transfer is on the path only where
-/// nothing else would have taken as long.
-///
-/// `spans` has one entry per op of `dag`.
-pub fn critical_path(dag: &Dag, spans: &[Span]) -> Vec<OpId> {
-    let before = Before::new(dag, spans);
-    let ends = |&op: &OpId| (spans[op as usize].end, Reverse(op));
-    let mut path: Vec<OpId> = (0..dag.ops.len() as OpId).max_by_key(ends).into_iter().collect();
-    while let Some(&op) = path.last() {
-        let start = spans[op as usize].start;
-        // What takes no time may end when it begins: in a chain of such ops, each has one before it.
-        let waited = before.of(op).filter(|&other| spans[other as usize].end <= start).max_by_key(ends);
-        match waited {
-            Some(other) => path.push(other),
-            None => break,
-        }
-    }
-    path.reverse();
-    path
-}
-
-/// What each op may have waited for.
-struct Before {
+/// One iteration as it happened, and what each op of it may have waited for: the ops that it needs, the op before it on
+/// its compute stream, or the transfer before it in its send queue.
+pub struct Causes<'a> {
+    dag: &'a Dag,
+    spans: &'a [Span],
     starts: Vec<u32>,
     sources: Vec<OpId>,
 }
 
-impl Before {
-    fn new(dag: &Dag, spans: &[Span]) -> Self {
+impl<'a> Causes<'a> {
+    /// `spans` has one entry per op of `dag`.
+    pub fn new(dag: &'a Dag, spans: &'a [Span]) -> Self {
         let mut pairs: Vec<(OpId, OpId)> = Vec::new();
         for source in 0..dag.ops.len() as OpId {
             pairs.extend(dag.within.from(source).iter().map(|&target| (target, source)));
@@ -59,20 +40,51 @@ impl Before {
             communicator(pair[0]) == communicator(pair[1])
                 && spans[pair[0] as usize].start < spans[pair[1] as usize].start
         };
-        let in_turn = queued.windows(2).filter(is_behind);
-        pairs.extend(in_turn.map(|pair| (pair[1], pair[0])));
+        pairs.extend(queued.windows(2).filter(is_behind).map(|pair| (pair[1], pair[0])));
         pairs.sort_unstable();
         let mut starts = vec![0_u32; dag.ops.len() + 1];
         pairs.iter().for_each(|&(target, _)| starts[target as usize + 1] += 1);
         for index in 0..dag.ops.len() {
             starts[index + 1] += starts[index];
         }
-        Self { starts, sources: pairs.into_iter().map(|(_, source)| source).collect() }
+        Self { dag, spans, starts, sources: pairs.into_iter().map(|(_, source)| source).collect() }
     }
 
-    fn of(&self, op: OpId) -> impl Iterator<Item = OpId> + '_ {
+    /// Ops that lead to the last end of the iteration, first what began first, each with the one that ended last of
+    /// those that it may have waited for. Of several that ended last, it is a compute op rather than a transfer, so that
+    /// a transfer is on the path only where nothing else would have taken as long.
+    pub fn critical_path(&self) -> Vec<OpId> {
+        let mut path: Vec<OpId> = (0..self.dag.ops.len() as OpId).max_by_key(|&op| self.ends(op)).into_iter().collect();
+        while let Some(before) = path.last().and_then(|&op| self.last_before(op, |_| true)) {
+            path.push(before);
+        }
+        path.reverse();
+        path
+    }
+
+    /// Every gap of compute since `began`: how long, and for which transfer, the one that ended last of those that the
+    /// next op needs; `None` if it needs none.
+    pub fn waits(&self, began: Time) -> impl Iterator<Item = (Time, Option<OpId>)> + '_ {
+        let gaps = self.dag.programs.iter().flat_map(move |program| {
+            program.ops.clone().map(move |op| {
+                let free_at = if op > program.ops.start { self.spans[op as usize - 1].end } else { began };
+                (op, self.spans[op as usize].start.saturating_since(free_at))
+            })
+        });
+        let is_transfer = |op: OpId| op >= self.dag.compute_count;
+        gaps.filter(|&(_, gap)| gap > Time::ZERO).map(move |(op, gap)| (gap, self.last_before(op, is_transfer)))
+    }
+
+    /// What ended last of what an op may have waited for.
+    fn last_before(&self, op: OpId, wanted: impl Fn(OpId) -> bool) -> Option<OpId> {
+        let start = self.spans[op as usize].start;
         let range = self.starts[op as usize] as usize..self.starts[op as usize + 1] as usize;
-        self.sources[range].iter().copied()
+        let before = self.sources[range].iter().copied();
+        before.filter(|&other| wanted(other) && self.spans[other as usize].end <= start).max_by_key(|&op| self.ends(op))
+    }
+
+    fn ends(&self, op: OpId) -> (Time, Reverse<OpId>) {
+        (self.spans[op as usize].end, Reverse(op))
     }
 }
 
@@ -102,24 +114,36 @@ mod tests {
         times.iter().map(|&(start, end)| Span { start: Time::from_ps(start), end: Time::from_ps(end) }).collect()
     }
 
+    fn path(dag: &Dag, times: &[(u64, u64)]) -> Vec<OpId> {
+        Causes::new(dag, &spans(times)).critical_path()
+    }
+
     #[test]
     fn it_goes_over_a_send_to_another_class() {
         let dag = dag(&[0], &[(0, 4), (4, 3)]);
-        let path = critical_path(&dag, &spans(&[(0, 5), (5, 6), (0, 2), (8, 12), (5, 8)]));
+        let path = path(&dag, &[(0, 5), (5, 6), (0, 2), (8, 12), (5, 8)]);
         assert_eq!(path, [0, 4, 3]);
     }
 
     #[test]
     fn a_transfer_that_compute_covers_is_not_on_it() {
         let dag = dag(&[0], &[(0, 4), (4, 3)]);
-        let path = critical_path(&dag, &spans(&[(0, 5), (5, 6), (0, 8), (8, 12), (5, 8)]));
+        let path = path(&dag, &[(0, 5), (5, 6), (0, 8), (8, 12), (5, 8)]);
         assert_eq!(path, [2, 3]);
     }
 
     #[test]
     fn a_transfer_waits_for_the_one_before_it_in_its_queue_alone() {
-        let times = spans(&[(0, 1), (1, 2), (0, 1), (9, 10), (1, 6), (6, 9), (1, 7)]);
+        let times = [(0, 1), (1, 2), (0, 1), (9, 10), (1, 6), (6, 9), (1, 7)];
         let edges = [(0, 4), (1, 5), (0, 6), (5, 3)];
-        assert_eq!(critical_path(&dag(&[0, 0, 1], &edges), &times), [0, 4, 5, 3]);
+        assert_eq!(path(&dag(&[0, 0, 1], &edges), &times), [0, 4, 5, 3]);
+    }
+
+    #[test]
+    fn a_gap_is_for_the_last_transfer_that_the_next_op_needs() {
+        let dag = dag(&[0, 1], &[(0, 4), (0, 5), (4, 3), (5, 3)]);
+        let times = spans(&[(2, 5), (5, 6), (0, 2), (9, 12), (5, 8), (5, 9)]);
+        let waits: Vec<_> = Causes::new(&dag, &times).waits(Time::ZERO).collect();
+        assert_eq!(waits, [(Time::from_ps(2), None), (Time::from_ps(7), Some(5))]);
     }
 }

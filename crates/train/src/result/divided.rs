@@ -1,0 +1,369 @@
+//! Tables and figures of jobs that divide a model over ranks, in the columns of all others. A bucket is a transfer here,
+//! a worker a rank class.
+
+use super::critical::{Causes, Span};
+use super::{Column, IterationRow, JobSummary, Table, signed, spread};
+use crate::collective::levels::{CollectiveKind, levels};
+use crate::dag::{OpId, OpKind};
+use crate::job::Job;
+use crate::run::{IterationRecord, JobRecord, TransferRecord};
+use crate::spec::JobSpec;
+use crate::workload::{Axis, Group, GroupTransfer, RankClass, Step};
+use gradtide_net::Time;
+use gradtide_watch::look_now;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Figures of a step; times in picoseconds.
+#[derive(Debug, Serialize)]
+pub struct StepSummary {
+    /// Rank classes.
+    pub classes: Vec<ClassSummary>,
+    /// Process groups, those of one axis together, in the order of the mesh.
+    pub groups: Vec<GroupSummary>,
+    /// What the critical path of the first iteration consists of: time in each part of the step, in transfers of each
+    /// axis, and between the two.
+    pub critical_ps: Vec<(&'static str, u64)>,
+}
+
+/// What one rank of a class does in an iteration; means.
+#[derive(Debug, Serialize)]
+pub struct ClassSummary {
+    /// Ranks of the class.
+    pub ranks: u32,
+    /// Compute.
+    pub compute_ps: f64,
+    /// Compute stood still.
+    pub exposed_ps: f64,
+}
+
+/// What the groups of an axis do in an iteration. Bytes and times are of an average rank of the job.
+#[derive(Debug, Serialize)]
+pub struct GroupSummary {
+    /// Name of the axis.
+    pub name: &'static str,
+    /// Ranks of one group.
+    pub ranks: u32,
+    /// Of them, those on one node.
+    pub per_node: u32,
+    /// Transfers of all classes.
+    pub transfer_count: u64,
+    /// Bytes that a rank sends.
+    pub bytes_per_rank: f64,
+    /// Time for which transfers are under way.
+    pub busy_ps: f64,
+    /// Time for which compute stood still, and the last thing that it waited for was one of these transfers.
+    pub exposed_ps: f64,
+    /// needed - ready: minimum, median, maximum; of transfers that compute needs itself.
+    pub slack_ps: Option<[f64; 3]>,
+}
+
+/// One job and what it did.
+pub struct Divided<'a> {
+    spec: &'a JobSpec,
+    step: &'a Step,
+    trace: &'a JobRecord,
+    name: Arc<str>,
+    spans: Vec<Span>,
+    critical: Vec<bool>,
+    critical_path: Vec<OpId>,
+    /// For each transfer, how long compute stood still for it in the first iteration.
+    exposed: Vec<Time>,
+}
+
+impl<'a> Divided<'a> {
+    /// `None` if the job divides no model.
+    pub fn new(spec: &'a JobSpec, job: &'a Job, trace: &'a JobRecord) -> Option<Self> {
+        let step = job.step.as_ref()?;
+        let mut spans = vec![Span::default(); step.dag.ops.len()];
+        for operation in trace.operations.iter().filter(|operation| operation.iteration == 0) {
+            let op = match operation.kind {
+                OpKind::Compute(op) => op,
+                OpKind::Transfer(transfer) => step.dag.transfer_op(transfer),
+                _ => continue,
+            };
+            spans[op as usize] = Span { start: operation.start, end: operation.end };
+        }
+        let began = trace.workers.iter().map(|records| records[0].start).min().unwrap_or(Time::ZERO);
+        let causes = Causes::new(&step.dag, &spans);
+        let critical_path = causes.critical_path();
+        let mut exposed = vec![Time::ZERO; step.transfers.len()];
+        for (gap, transfer) in causes.waits(began) {
+            if let Some(op) = transfer {
+                exposed[(op - step.dag.compute_count) as usize] += gap;
+            }
+        }
+        let mut critical = vec![false; spans.len()];
+        critical_path.iter().for_each(|&op| critical[op as usize] = true);
+        Some(Self { spec, step, trace, name: spec.name.as_str().into(), spans, critical, critical_path, exposed })
+    }
+
+    fn iterations(&self) -> &[IterationRecord] {
+        self.trace.iterations()
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = &[TransferRecord]> {
+        self.trace.transfers.blocks(self.trace.warmup_count, self.iterations().len())
+    }
+
+    fn group(&self, transfer: &GroupTransfer) -> &Group {
+        &self.step.groups[transfer.group as usize]
+    }
+
+    /// Figures of the job. Its waterfall is that of the class that computes longest.
+    pub fn summary(&self) -> JobSummary {
+        let records = self.iterations();
+        let mean = |of: fn(&IterationRecord) -> Time| mean_ps(records, of);
+        let all = || self.blocks().flat_map(|block| block.iter().filter(|record| is_needed(record)));
+        let step = self.step_summary();
+        JobSummary {
+            name: self.spec.name.clone(),
+            iteration_count: records.len() as u64,
+            worker_count: self.step.classes.iter().map(|class| u64::from(class.ranks)).sum(),
+            bucket_count: self.step.transfers.len() as u64,
+            iteration_time_ps: records.iter().map(|record| record.time.ps()).collect(),
+            compute_ps: mean(|record| record.compute),
+            comm_ps: step.groups.iter().map(|group| group.busy_ps).sum(),
+            exposed_ps: mean(|record| record.exposed),
+            barrier_ps: mean(|record| record.barrier),
+            slowdown_ps: mean(|record| record.slowdown),
+            straggler_percent: 0.0,
+            slowest_worker: (self.step.classes.len() > 1).then(|| self.trace.slowest() as u64),
+            slack_ps: spread(all().map(slack).collect()),
+            margin_ps: spread(all().map(margin).collect()),
+            lower_bound_ps: mean(|record| record.compute),
+            parameter_bytes: self.spec.layers.iter().map(|layer| layer.parameter_bytes).sum(),
+            bytes_per_worker: step.groups.iter().map(|group| group.bytes_per_rank).sum(),
+            asynchrony: None,
+            step: Some(step),
+        }
+    }
+
+    fn step_summary(&self) -> StepSummary {
+        let of_class = |(class, records): (&RankClass, &Vec<IterationRecord>)| ClassSummary {
+            ranks: class.ranks,
+            compute_ps: mean_ps(records, |record| record.compute),
+            exposed_ps: mean_ps(records, |record| record.exposed + record.barrier),
+        };
+        StepSummary {
+            classes: self.step.classes.iter().zip(&self.trace.workers).map(of_class).collect(),
+            groups: self.groups(),
+            critical_ps: self.critical_ps(),
+        }
+    }
+
+    fn groups(&self) -> Vec<GroupSummary> {
+        let mut found: BTreeMap<Axis, (GroupSummary, Vec<i64>)> = BTreeMap::new();
+        let iterations = self.iterations().len() as f64;
+        // Classes have equally many ranks.
+        let classes = self.step.classes.len() as f64;
+        let busy = self.blocks().fold(vec![Time::ZERO; self.step.transfers.len()], |mut sums, block| {
+            sums.iter_mut().zip(block).for_each(|(sum, record)| *sum += record.end - record.start);
+            sums
+        });
+        for (index, transfer) in self.step.transfers.iter().enumerate() {
+            let group = self.group(transfer);
+            let (summary, slacks) = found.entry(group.axis).or_insert_with(|| {
+                let (ranks, per_node) = (group.span.ranks(), group.span.per_node());
+                let name = group.axis.name();
+                let nothing = (0, 0.0, 0.0, 0.0);
+                let (transfer_count, bytes_per_rank, busy_ps, exposed_ps) = nothing;
+                let slack_ps = None;
+                (
+                    GroupSummary {
+                        name,
+                        ranks,
+                        per_node,
+                        transfer_count,
+                        bytes_per_rank,
+                        busy_ps,
+                        exposed_ps,
+                        slack_ps,
+                    },
+                    Vec::new(),
+                )
+            });
+            let share = match transfer.kind {
+                CollectiveKind::Send => 1.0,
+                _ => group.classes.len() as f64,
+            } / classes;
+            let loads = levels(transfer.kind, group.span);
+            let sent = [loads.scale_up, loads.nic].map(|load| load.bytes(transfer.bytes).0 as f64);
+            summary.transfer_count += 1;
+            summary.bytes_per_rank += share * sent.iter().sum::<f64>();
+            summary.busy_ps += share * busy[index].ps() as f64 / iterations;
+            summary.exposed_ps += self.exposed[index].ps() as f64 / classes;
+            let records = self.blocks().map(|block| &block[index]).filter(|record| is_needed(record));
+            slacks.extend(records.map(slack));
+        }
+        found.into_values().map(|(summary, slacks)| GroupSummary { slack_ps: spread(slacks), ..summary }).collect()
+    }
+
+    fn critical_ps(&self) -> Vec<(&'static str, u64)> {
+        let mut parts: Vec<(&'static str, u64)> = Vec::new();
+        let mut add = |name, time: Time| match parts.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum += time.ps(),
+            None => parts.push((name, time.ps())),
+        };
+        let mut reached = self.critical_path.first().map_or(Time::ZERO, |&op| self.spans[op as usize].start);
+        for &op in &self.critical_path {
+            let span = self.spans[op as usize];
+            add("between", span.start - reached);
+            add(self.part(op), span.end - span.start);
+            reached = span.end;
+        }
+        parts.retain(|&(_, time)| time > 0);
+        parts
+    }
+
+    /// What part of the step an op is in, or what axis a transfer is of.
+    fn part(&self, op: OpId) -> &'static str {
+        match op.checked_sub(self.step.dag.compute_count) {
+            None => self.step.labels[op as usize].phase.name(),
+            Some(transfer) => self.group(&self.step.transfers[transfer as usize]).axis.name(),
+        }
+    }
+}
+
+/// Whether compute needs a transfer itself, and not only through others.
+fn is_needed(record: &TransferRecord) -> bool {
+    record.needed > Time::ZERO
+}
+
+fn slack(record: &TransferRecord) -> i64 {
+    signed(record.needed) - signed(record.ready)
+}
+
+fn margin(record: &TransferRecord) -> i64 {
+    signed(record.needed) - signed(record.end)
+}
+
+fn mean_ps(records: &[IterationRecord], of: fn(&IterationRecord) -> Time) -> f64 {
+    records.iter().map(|record| u128::from(of(record).ps())).sum::<u128>() as f64 / records.len() as f64
+}
+
+/// One row per iteration of the job.
+pub fn iterations<'a>(jobs: &'a [Divided<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
+    jobs.iter().flat_map(|job| {
+        let busy = |block: &[TransferRecord]| block.iter().map(|record| record.busy).sum();
+        let rows = job.iterations().iter().zip(job.blocks().map(busy)).enumerate();
+        rows.map(|(index, (&record, busy))| (job.name.clone(), index as u64, record, busy))
+    })
+}
+
+/// One row per transfer and iteration.
+pub fn transfers(jobs: &[Divided<'_>]) -> Table {
+    let rows = || {
+        jobs.iter().flat_map(|job| {
+            job.blocks().enumerate().flat_map(move |(iteration, block)| {
+                let numbered = block.iter().zip(&job.step.transfers).enumerate();
+                numbered.map(move |(index, (record, transfer))| (job, [iteration as u64, index as u64], record, transfer))
+            })
+        })
+    };
+    let counts = |of: &dyn Fn([u64; 2], &TransferRecord, &GroupTransfer) -> u64| {
+        look_now();
+        Column::Count(rows().map(|(_, numbers, record, transfer)| of(numbers, record, transfer)).collect())
+    };
+    let texts = |of: &dyn Fn(&Divided<'_>, &GroupTransfer) -> Arc<str>| {
+        look_now();
+        Column::Text(rows().map(|(job, _, _, transfer)| of(job, transfer)).collect())
+    };
+    let times = |of: fn(&TransferRecord) -> i64| Column::Time(rows().map(|(_, _, record, _)| of(record)).collect());
+    let needed = |of: fn(&TransferRecord) -> i64| {
+        Column::MaybeTime(rows().map(|(_, _, record, _)| is_needed(record).then(|| of(record))).collect())
+    };
+    let block = |transfer: &GroupTransfer| transfer.label.block().map_or(0, u64::from);
+    Table::new(vec![
+        ("job", texts(&|job, _| job.name.clone())),
+        ("iteration", counts(&|[iteration, _], _, _| iteration)),
+        ("bucket", counts(&|[_, index], _, _| index)),
+        ("first_layer", counts(&|_, _, transfer| block(transfer))),
+        ("last_layer", counts(&|_, _, transfer| block(transfer))),
+        ("layer", texts(&|job, transfer| job.step.shown(transfer.label).to_string().into())),
+        ("bytes", counts(&|_, _, transfer| transfer.bytes.0)),
+        ("chunks", counts(&|_, _, _| 1)),
+        ("rank", counts(&|_, record, _| record.rank.into())),
+        ("ready_us", times(|record| signed(record.ready))),
+        ("start_us", times(|record| signed(record.start))),
+        ("end_us", times(|record| signed(record.end))),
+        ("needed_us", needed(|record| signed(record.needed))),
+        ("slack_us", needed(slack)),
+        ("margin_us", needed(margin)),
+        ("group", texts(&|job, transfer| job.group(transfer).axis.name().into())),
+        ("collective", texts(&|_, transfer| transfer.kind.name().into())),
+        ("class", texts(&|job, transfer| classes(job.group(transfer)).into())),
+    ])
+}
+
+/// The classes of a group: `2`, or `2-3` of a link.
+fn classes(group: &Group) -> String {
+    let numbers: Vec<String> = group.classes.iter().map(u32::to_string).collect();
+    numbers.join("-")
+}
+
+/// One row per op of each class, and per transfer of each class that takes part, of the first iterations.
+pub fn operations(jobs: &[Divided<'_>]) -> Table {
+    let rows = || {
+        jobs.iter().flat_map(|job| {
+            job.trace.operations.iter().flat_map(move |operation| {
+                let (op, classes) = match operation.kind {
+                    OpKind::Transfer(transfer) => {
+                        let group = job.group(&job.step.transfers[transfer as usize]);
+                        (job.step.dag.transfer_op(transfer), group.classes.clone())
+                    }
+                    OpKind::Compute(op) => (op, vec![operation.worker]),
+                    _ => (0, Vec::new()),
+                };
+                classes.into_iter().map(move |class| (job, operation, op, class))
+            })
+        })
+    };
+    let transfer = |job: &Divided<'_>, op: OpId| op.checked_sub(job.step.dag.compute_count);
+    let texts = |of: &dyn Fn(&Divided<'_>, OpId) -> Arc<str>| {
+        look_now();
+        Column::Text(rows().map(|(job, _, op, _)| of(job, op)).collect())
+    };
+    let exposed = |job: &Divided<'_>, op: OpId| transfer(job, op).map(|transfer| job.exposed[transfer as usize]);
+    Table::new(vec![
+        ("job", texts(&|job, _| job.name.clone())),
+        ("iteration", Column::Signed(rows().map(|(_, operation, ..)| Some(operation.iteration)).collect())),
+        ("resource", texts(&|job, op| if transfer(job, op).is_some() { "network" } else { "compute" }.into())),
+        ("kind", texts(&|job, op| if transfer(job, op).is_some() { "transfer" } else { job.part(op) }.into())),
+        ("index", Column::Count(rows().map(|(job, _, op, _)| transfer(job, op).unwrap_or(op).into()).collect())),
+        ("chunk", Column::Signed(rows().map(|(job, _, op, _)| transfer(job, op).map(|_| 0)).collect())),
+        (
+            "name",
+            texts(&|job, op| {
+                let label = match transfer(job, op) {
+                    Some(transfer) => job.step.transfers[transfer as usize].label,
+                    None => job.step.labels[op as usize],
+                };
+                job.step.shown(label).to_string().into()
+            }),
+        ),
+        ("start_us", Column::Time(rows().map(|(_, operation, ..)| signed(operation.start)).collect())),
+        ("end_us", Column::Time(rows().map(|(_, operation, ..)| signed(operation.end)).collect())),
+        ("class", Column::Signed(rows().map(|(.., class)| Some(class.into())).collect())),
+        ("group", texts(&|job, op| if transfer(job, op).is_some() { job.part(op) } else { "" }.into())),
+        (
+            "critical",
+            Column::Signed(
+                rows()
+                    .map(|(job, operation, op, _)| Some(i64::from(operation.iteration == 0 && job.critical[op as usize])))
+                    .collect(),
+            ),
+        ),
+        (
+            "exposed_us",
+            Column::MaybeTime(
+                rows().map(|(job, operation, op, _)| {
+                    let first = operation.iteration == 0;
+                    exposed(job, op).filter(|&time| first && time > Time::ZERO).map(signed)
+                })
+                .collect(),
+            ),
+        ),
+    ])
+}
