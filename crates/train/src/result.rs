@@ -1,6 +1,7 @@
 //! What a run gave: columns of exact numbers, and the few figures that answer the question.
 
 pub mod critical;
+mod divided;
 mod served;
 
 use crate::bucket::Bucket;
@@ -21,6 +22,8 @@ use gradtide_net::{Bytes, Time};
 use gradtide_table::{Column, Table};
 use gradtide_watch::look_now;
 use serde::Serialize;
+pub use divided::StepSummary;
+use divided::Divided;
 use served::Served;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -137,6 +140,8 @@ pub struct JobSummary {
     pub bytes_per_worker: f64,
     /// Workers of parameter servers that are not in step; absent for all other jobs.
     pub asynchrony: Option<Asynchrony>,
+    /// A job that divides a model over ranks; absent for all others.
+    pub step: Option<StepSummary>,
 }
 
 /// Workers that are not in step.
@@ -174,38 +179,44 @@ impl RunResult {
         end: Time,
         usage: Usage,
     ) -> Self {
-        let (mut parts, mut served, mut places) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut parts, mut served, mut divided, mut summaries) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for ((spec, job), did) in spec.jobs.iter().zip(jobs).zip(&done) {
             match (job, did) {
                 (AnyJob::Buckets(job), Did::Buckets(trace)) => {
-                    places.push((true, parts.len()));
-                    parts.push(Part::new(spec, job, trace).expect("a job aggregates gradients"));
+                    if let Some(job) = Divided::new(spec, job, trace) {
+                        summaries.push(job.summary());
+                        divided.push(job);
+                        continue;
+                    }
+                    let part = Part::new(spec, job, trace).expect("a job that divides no model aggregates gradients");
+                    summaries.push(part.summary());
+                    parts.push(part);
                 }
                 (AnyJob::Servers(plan), Did::Servers(trace)) => {
-                    places.push((false, served.len()));
-                    served.push(Served { spec, plan, trace, name: spec.name.as_str().into() });
+                    let job = Served { spec, plan, trace, name: spec.name.as_str().into() };
+                    summaries.push(job.summary());
+                    served.push(job);
                 }
                 _ => unreachable!("a job does what it is"),
             }
         }
-        let figures = |&(in_buckets, place): &(bool, usize)| match in_buckets {
-            true => parts[place].summary(),
-            false => served[place].summary(),
-        };
         let samples = usage.samples.unwrap_or_default();
         let used = usage.links.unwrap_or_else(|| lock_step_links(&parts, spec.cluster.link.rate_bps));
         // Without a job and without a flow no time passes.
         let utilisation = |link: &LinkUsage| link.busy.ps() as f64 / end.ps().max(1) as f64;
         Self {
-            iterations: iteration_table(&iterations(&parts).chain(served::iterations(&served)).collect::<Vec<_>>()),
+            iterations: iteration_table(
+                &(iterations(&parts).chain(served::iterations(&served)).chain(divided::iterations(&divided)))
+                    .collect::<Vec<_>>(),
+            ),
             workers: worker_table(&workers(&parts).chain(served::workers(&served)).collect::<Vec<_>>()),
-            transfers: transfers(&parts).and(served::transfers(&served)),
-            operations: operations(&parts).and(served::operations(&served)),
+            transfers: all(transfers(&parts).and(served::transfers(&served)), divided::transfers(&divided)),
+            operations: all(operations(&parts).and(served::operations(&served)), divided::operations(&divided)),
             flows: flows(spec, background),
             queues: queues(&samples),
             cwnd: cwnd(&samples),
             summary: Summary {
-                jobs: places.iter().map(figures).collect(),
+                jobs: summaries,
                 event_count: usage.event_count + done.iter().map(Did::event_count).sum::<u64>(),
                 packet_hops: usage.packet_hops,
                 drops: used.iter().map(|link| link.drops).sum(),
@@ -230,6 +241,11 @@ impl RunResult {
             ]),
         }
     }
+}
+
+/// The rows of jobs that divide no model, or of one that does, which is alone.
+fn all(others: Table, divided: Table) -> Table {
+    if others.row_count() == 0 && divided.row_count() > 0 { divided } else { others }
 }
 
 /// One job and what it did.
@@ -352,6 +368,7 @@ impl<'a> Part<'a> {
                 .gradients
                 .sent_by_busiest(self.bucket_bytes.iter().map(|bytes| u128::from(bytes.0)).sum()),
             asynchrony: None,
+            step: None,
         }
     }
 }

@@ -45,6 +45,20 @@ pub enum CollectiveKind {
     Send,
 }
 
+impl CollectiveKind {
+    /// Name shown to users.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all_reduce",
+            Self::AllGather => "all_gather",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::AllToAll => "all_to_all",
+            Self::Broadcast => "broadcast",
+            Self::Send => "send",
+        }
+    }
+}
+
 /// A process group on nodes: as many ranks on each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -75,6 +89,11 @@ impl Span {
     /// Ranks of the group.
     pub fn ranks(self) -> u32 {
         self.ranks
+    }
+
+    /// Of them, those on one node.
+    pub fn per_node(self) -> u32 {
+        self.per_node
     }
 
     fn nodes(self) -> u32 {

@@ -8,7 +8,7 @@ use crate::dag::{OpId, OpKind};
 use crate::job::Job;
 use crate::run::{IterationRecord, JobRecord, TransferRecord};
 use crate::spec::JobSpec;
-use crate::workload::{Axis, Group, GroupTransfer, Phase, Step};
+use crate::workload::{Axis, Group, GroupTransfer, RankClass, Step};
 use gradtide_net::Time;
 use gradtide_watch::look_now;
 use serde::Serialize;
@@ -141,13 +141,13 @@ impl<'a> Divided<'a> {
     }
 
     fn step_summary(&self) -> StepSummary {
-        let of_class = |(class, records): (_, &Vec<IterationRecord>)| ClassSummary {
-            ranks: self.step.classes[class].ranks,
+        let of_class = |(class, records): (&RankClass, &Vec<IterationRecord>)| ClassSummary {
+            ranks: class.ranks,
             compute_ps: mean_ps(records, |record| record.compute),
             exposed_ps: mean_ps(records, |record| record.exposed + record.barrier),
         };
         StepSummary {
-            classes: self.trace.workers.iter().enumerate().map(of_class).collect(),
+            classes: self.step.classes.iter().zip(&self.trace.workers).map(of_class).collect(),
             groups: self.groups(),
             critical_ps: self.critical_ps(),
         }

@@ -88,6 +88,7 @@ impl Served<'_> {
             parameter_bytes: graph.parameters.iter().map(|parameter| parameter.bytes.0).sum(),
             bytes_per_worker: self.plan.sent_by_busiest() as f64,
             asynchrony: self.asynchrony(),
+            step: None,
         }
     }
 }

@@ -167,8 +167,19 @@ pub enum Phase {
     Update,
 }
 
+impl Label {
+    /// The block that it is about, if it is one.
+    pub fn block(self) -> Option<u32> {
+        match self.subject {
+            Subject::Block(block) | Subject::Op { block, .. } => Some(block),
+            Subject::All | Subject::Stage(_) => None,
+        }
+    }
+}
+
 impl Phase {
-    const fn name(self) -> &'static str {
+    /// Name shown to users.
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Begin => "begin",
             Self::Forward => "forward",
