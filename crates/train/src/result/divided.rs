@@ -257,7 +257,7 @@ pub fn transfers(jobs: &[Divided<'_>]) -> Table {
     let rows = || {
         jobs.iter().flat_map(|job| {
             job.blocks().enumerate().flat_map(move |(iteration, block)| {
-                let numbered = block.iter().zip(&job.step.transfers).enumerate();
+                let numbered = block.iter().zip(job.step.transfers.iter()).enumerate();
                 numbered.map(move |(index, (record, transfer))| (job, [iteration as u64, index as u64], record, transfer))
             })
         })
