@@ -267,12 +267,13 @@ def divided_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[lis
 
 def group_rows(job: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the process groups of a divided model."""
-    header = ["group", "ranks", "transfers", "sent by a rank", "busy", "exposed", "slack: least", "median", "most"]
+    header = ["group", "ranks", "transfers", "rank sends", "busy", "exposed", "slack"]
     rows = []
     for name, figures in job["parallel"]["groups"].items():
-        slack = (_ms(figures["slack_ms"][key]) for key in ("min", "p50", "max"))
+        least, most = (figures["slack_ms"][key] for key in ("min", "max"))
+        slack = _ms(least) if least == most else f"{_ms(least)} … {_ms(most)}"
         counts = [str(figures["ranks"]), f"{figures['transfers']:,}", size(figures["bytes_per_rank"])]
-        rows.append([name, *counts, _ms(figures["busy_ms"]), _ms(figures["exposed_ms"]), *slack])
+        rows.append([name, *counts, _ms(figures["busy_ms"]), _ms(figures["exposed_ms"]), slack])
     return header, rows
 
 

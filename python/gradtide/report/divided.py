@@ -31,6 +31,7 @@ def job(
     every = pieces.flat(facts, key, key + ".")
     return {
         "divided": True,
+        **dict.fromkeys(("slack", "bandwidth", "iterations", "asynchrony")),
         "name": pieces.clip(name),
         "what": f"{pieces.clip(name, 40)}: {pieces.clip(model, 40)} on {words.ranks(ranks)}, {words.mesh(mesh)}",
         "figures": [

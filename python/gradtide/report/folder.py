@@ -58,10 +58,10 @@ _COLUMNS: dict[str, str] = {
     "iterations.csv": "job:str iteration:int start_us:float time_us:float compute_us:float comm_us:float "
     "exposed_us:float barrier_us:float slowdown_us:float alpha:float? utilisation:float",
     "transfers.csv": "job:str iteration:int bucket:int first_layer:int last_layer:int layer:str bytes:int "
-    "chunks:int rank:int ready_us:float start_us:float end_us:float needed_us:float slack_us:float "
-    "margin_us:float ~high_percent:float? ~direction:str ~worker:int?",
+    "chunks:int rank:int ready_us:float start_us:float end_us:float needed_us:float? slack_us:float? "
+    "margin_us:float? ~high_percent:float? ~direction:str ~worker:int? ~group:str",
     "operations.csv": "job:str iteration:int resource:str kind:str index:int chunk:int? name:str "
-    "start_us:float end_us:float ~worker:int? ~band:int?",
+    "start_us:float end_us:float ~worker:int? ~band:int? ~class:int? ~group:str ~critical:int? ~exposed_us:float?",
     "links.csv": "link:str rate_bps:int bytes:int busy_us:float utilisation:float ~drops:int? ~ce_marks:int? "
     "~max_queue_packets:int?",
     "flows.csv": "traffic:str flow:int start_us:float src:int dst:int bytes:int band:int fct_us:float? "

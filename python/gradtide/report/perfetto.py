@@ -121,22 +121,30 @@ def encode_timeline(run_dir: Path) -> bytes:
     transfers: dict[str, dict[tuple[int, int], Row]] = defaultdict(dict)
     drawn = {(row["job"], row["iteration"]) for rows in operations.values() for row in rows}
     for row in read_rows(run_dir, "transfers.csv"):
-        if not row["direction"] and (row["job"], row["iteration"]) in drawn:
+        if not row["direction"] and not row["group"] and (row["job"], row["iteration"]) in drawn:
             transfers[row["job"]][row["iteration"], row["bucket"]] = row
 
     out = bytearray()
     pid = flow = 0
     for job, facts in jobs.items():
-        workers = entry(path, facts, "workers", int)
+        is_divided = "parallel" in facts
+        workers = (
+            len(entry(path, facts, "parallel.classes", list)) if is_divided else entry(path, facts, "workers", int)
+        )
         rows = sorted(operations.get(job, []), key=lambda row: (row["start_us"], row["end_us"]))
         for worker in range(min(workers, MAX_WORKERS)):
             pid += 1
             process = pid << 16
             # A TrackDescriptor (60): uuid 1, process 3 {pid 1, process_name 6}.
-            out += _packet({60: {1: process, 3: {1: pid, 6: f"{job} worker {worker}"}}})
+            out += _packet({60: {1: process, 3: {1: pid, 6: f"{job} {'stage' if is_divided else 'worker'} {worker}"}}})
             # A row without a worker is of all of them.
-            mine = [row for row in rows if row["worker"] in (None, worker)]
-            places = {x: [row for row in mine if row["resource"] == x] for x in ("compute", "network")}
+            mine = [row for row in rows if row["class" if is_divided else "worker"] in (None, worker)]
+            streams = ["compute", *dict.fromkeys(row["group"] for row in mine if row["group"])]
+            places = (
+                {x: [row for row in mine if (row["group"] or "compute") == x] for x in streams}
+                if is_divided
+                else {x: [row for row in mine if row["resource"] == x] for x in ("compute", "network")}
+            )
             arrows, flow = _arrows(transfers[job], mine, flow)
             tid = 0
             for resource, own in places.items():
@@ -155,7 +163,10 @@ def encode_timeline(run_dir: Path) -> bytes:
 def _operation(track: int, row: Row, transfers: Mapping[tuple[int, int], Row], arrows: Mapping[int, _Flows]) -> bytes:
     """Return one row of operations.csv as a slice."""
     kind, index, name = row["kind"], row["index"], row["name"]
-    if kind in ("pull", "push"):
+    arguments: dict[str, Any]
+    if row["class"] is not None:
+        label, arguments = name, {"critical": row["critical"], "exposed_us": row["exposed_us"] or 0.0}
+    elif kind in ("pull", "push"):
         label, arguments = f"{kind} {name}", {"parameter": index}
     elif row["resource"] == "network":
         label = f"bucket {index}" if row["chunk"] in (None, 0) else f"bucket {index} chunk {row['chunk']}"

@@ -62,17 +62,41 @@ impl<'a> Causes<'a> {
         path
     }
 
-    /// Every gap of compute since `began`: how long, and for which transfer, the one that ended last of those that the
-    /// next op needs; `None` if it needs none.
-    pub fn waits(&self, began: Time) -> impl Iterator<Item = (Time, Option<OpId>)> + '_ {
-        let gaps = self.dag.programs.iter().flat_map(move |program| {
-            program.ops.clone().map(move |op| {
-                let free_at = if op > program.ops.start { self.spans[op as usize - 1].end } else { began };
-                (op, self.spans[op as usize].start.saturating_since(free_at))
-            })
-        });
+    /// For which transfers compute stood still since `began`, and how long for each: the one that the next op needs and
+    /// that ended last, then whatever that one waited for in turn, for as long as these are transfers. What is left is
+    /// the first one's: it waited for another class, or for its cause to be computed. `None` where no transfer is
+    /// needed.
+    pub fn waits(&self, began: Time) -> Vec<(Time, Option<OpId>)> {
+        let mut waits = Vec::new();
+        for program in &self.dag.programs {
+            let mut free_at = began;
+            for op in program.ops.clone() {
+                let Span { start, end } = self.spans[op as usize];
+                if start > free_at {
+                    self.split(op, free_at, &mut waits);
+                }
+                free_at = end;
+            }
+        }
+        waits
+    }
+
+    /// Splits what a compute op waited since `free_at`.
+    fn split(&self, op: OpId, free_at: Time, waits: &mut Vec<(Time, Option<OpId>)>) {
         let is_transfer = |op: OpId| op >= self.dag.compute_count;
-        gaps.filter(|&(_, gap)| gap > Time::ZERO).map(move |(op, gap)| (gap, self.last_before(op, is_transfer)))
+        let mut until = self.spans[op as usize].start;
+        let mut cause = self.last_before(op, is_transfer);
+        while let Some(transfer) = cause {
+            let from = self.spans[transfer as usize].start.max(free_at);
+            let next = self.last_before(transfer, |_| true).filter(|&before| is_transfer(before));
+            let from = if next.is_some() { from } else { free_at };
+            waits.push((until - from.min(until), Some(transfer)));
+            until = from.min(until);
+            cause = next.filter(|_| until > free_at);
+        }
+        if until > free_at {
+            waits.push((until - free_at, None));
+        }
     }
 
     /// What ended last of what an op may have waited for.
@@ -143,7 +167,15 @@ mod tests {
     fn a_gap_is_for_the_last_transfer_that_the_next_op_needs() {
         let dag = dag(&[0, 1], &[(0, 4), (0, 5), (4, 3), (5, 3)]);
         let times = spans(&[(2, 5), (5, 6), (0, 2), (9, 12), (5, 8), (5, 9)]);
-        let waits: Vec<_> = Causes::new(&dag, &times).waits(Time::ZERO).collect();
+        let waits = Causes::new(&dag, &times).waits(Time::ZERO);
         assert_eq!(waits, [(Time::from_ps(2), None), (Time::from_ps(7), Some(5))]);
+    }
+
+    #[test]
+    fn a_gap_is_split_among_transfers_that_follow_one_another() {
+        let dag = dag(&[0, 1], &[(0, 4), (4, 5), (5, 3)]);
+        let times = spans(&[(0, 5), (5, 6), (0, 2), (11, 12), (5, 9), (9, 11)]);
+        let waits = Causes::new(&dag, &times).waits(Time::ZERO);
+        assert_eq!(waits, [(Time::from_ps(2), Some(5)), (Time::from_ps(7), Some(4))]);
     }
 }

@@ -231,12 +231,18 @@ fn is_needed(record: &TransferRecord) -> bool {
     record.needed > Time::ZERO
 }
 
+/// When compute needed a transfer. What stands in line behind another that compute waits for is needed as soon as it can
+/// be sent, and not before: it has no slack.
+fn needed(record: &TransferRecord) -> Time {
+    record.needed.max(record.ready)
+}
+
 fn slack(record: &TransferRecord) -> i64 {
-    signed(record.needed) - signed(record.ready)
+    signed(needed(record)) - signed(record.ready)
 }
 
 fn margin(record: &TransferRecord) -> i64 {
-    signed(record.needed) - signed(record.end)
+    signed(needed(record)) - signed(record.end)
 }
 
 fn mean_ps(records: &[IterationRecord], of: fn(&IterationRecord) -> Time) -> f64 {
@@ -258,7 +264,8 @@ pub fn transfers(jobs: &[Divided<'_>]) -> Table {
         jobs.iter().flat_map(|job| {
             job.blocks().enumerate().flat_map(move |(iteration, block)| {
                 let numbered = block.iter().zip(job.step.transfers.iter()).enumerate();
-                numbered.map(move |(index, (record, transfer))| (job, [iteration as u64, index as u64], record, transfer))
+                numbered
+                    .map(move |(index, (record, transfer))| (job, [iteration as u64, index as u64], record, transfer))
             })
         })
     };
@@ -271,7 +278,7 @@ pub fn transfers(jobs: &[Divided<'_>]) -> Table {
         Column::Text(rows().map(|(job, _, _, transfer)| of(job, transfer)).collect())
     };
     let times = |of: fn(&TransferRecord) -> i64| Column::Time(rows().map(|(_, _, record, _)| of(record)).collect());
-    let needed = |of: fn(&TransferRecord) -> i64| {
+    let if_needed = |of: fn(&TransferRecord) -> i64| {
         Column::MaybeTime(rows().map(|(_, _, record, _)| is_needed(record).then(|| of(record))).collect())
     };
     let block = |transfer: &GroupTransfer| transfer.label.block().map_or(0, u64::from);
@@ -288,9 +295,9 @@ pub fn transfers(jobs: &[Divided<'_>]) -> Table {
         ("ready_us", times(|record| signed(record.ready))),
         ("start_us", times(|record| signed(record.start))),
         ("end_us", times(|record| signed(record.end))),
-        ("needed_us", needed(|record| signed(record.needed))),
-        ("slack_us", needed(slack)),
-        ("margin_us", needed(margin)),
+        ("needed_us", if_needed(|record| signed(needed(record)))),
+        ("slack_us", if_needed(slack)),
+        ("margin_us", if_needed(margin)),
         ("group", texts(&|job, transfer| job.group(transfer).axis.name().into())),
         ("collective", texts(&|_, transfer| transfer.kind.name().into())),
         ("class", texts(&|job, transfer| classes(job.group(transfer)).into())),
@@ -351,18 +358,21 @@ pub fn operations(jobs: &[Divided<'_>]) -> Table {
             "critical",
             Column::Signed(
                 rows()
-                    .map(|(job, operation, op, _)| Some(i64::from(operation.iteration == 0 && job.critical[op as usize])))
+                    .map(|(job, operation, op, _)| {
+                        Some(i64::from(operation.iteration == 0 && job.critical[op as usize]))
+                    })
                     .collect(),
             ),
         ),
         (
             "exposed_us",
             Column::MaybeTime(
-                rows().map(|(job, operation, op, _)| {
-                    let first = operation.iteration == 0;
-                    exposed(job, op).filter(|&time| first && time > Time::ZERO).map(signed)
-                })
-                .collect(),
+                rows()
+                    .map(|(job, operation, op, _)| {
+                        let first = operation.iteration == 0;
+                        exposed(job, op).filter(|&time| first && time > Time::ZERO).map(signed)
+                    })
+                    .collect(),
             ),
         ),
     ])
