@@ -3,9 +3,9 @@
 #![allow(missing_docs)]
 
 mod star;
+mod tables;
 
 use gradtide_net::{Seed, Time};
-use gradtide_table::{Column, Table};
 use gradtide_train::caramel::timeline;
 use gradtide_train::engine::{self, Idle};
 use gradtide_train::fabric::Fabric;
@@ -15,6 +15,7 @@ use gradtide_train::spec::{FusionSpec, Spec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use star::star;
+use tables::column;
 
 const US: u64 = 1_000_000;
 const ORDERS: [&str; 3] = ["listed", "random", "caramel"];
@@ -141,14 +142,6 @@ fn with_barrier(schedule: &Value, barrier: bool) -> Value {
     let mut schedule = schedule.clone();
     schedule["barrier"] = barrier.into();
     schedule
-}
-
-fn column(table: &Table, name: &str) -> Vec<u64> {
-    match &table.columns.iter().find(|(column, _)| column == name).unwrap().1 {
-        Column::Count(values) => values.clone(),
-        Column::Time(values) => values.iter().map(|&ps| ps as u64).collect(),
-        _ => panic!("{name} is a count or a time"),
-    }
 }
 
 fn run(spec: &Spec) -> RunResult {

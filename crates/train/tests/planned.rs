@@ -2,9 +2,10 @@
 #![allow(missing_docs)]
 
 mod star;
+mod tables;
 
 use gradtide_net::{Bytes, Seed, Time};
-use gradtide_table::{Column, Table};
+use gradtide_table::Table;
 use gradtide_train::caramel::timeline;
 use gradtide_train::engine::{self, Idle};
 use gradtide_train::fabric::Fabric;
@@ -17,6 +18,7 @@ use gradtide_train::spec::Spec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use star::star;
+use tables::column;
 
 /// Forward, backward and update in microseconds, and bytes.
 type Row = (u64, u64, u64, u64);
@@ -87,11 +89,7 @@ fn rows() -> impl Strategy<Value = Vec<Row>> {
 }
 
 fn counts(table: &Table, name: &str) -> Vec<u64> {
-    match &table.columns.iter().find(|(column, _)| column == name).unwrap().1 {
-        Column::Count(values) => values.clone(),
-        Column::Time(values) => values.iter().map(|&ps| ps as u64).collect(),
-        _ => panic!("{name} is a count or a time"),
-    }
+    column(table, name).into_iter().map(|value| value as u64).collect()
 }
 
 fn run(spec: &Spec) -> RunResult {
