@@ -449,6 +449,7 @@ def _divided(core: dict[str, Any], division: "Division", mean_ms: float) -> dict
         "mfu": described.utilisation(mean_ms / 1e3, peak),
         "memory": {**asdict(described.memory), "total": described.memory.total},
         "groups": groups,
+        "waits_for_stages_ms": core["others_ps"] / PS_PER_MS,
         "critical_path_ms": {name: time_ps / PS_PER_MS for name, time_ps in core["critical_ps"]},
         "classes": [
             {

@@ -26,6 +26,7 @@ def job(
     tokens = entry(path, facts, "parallel.tokens", int)
     sequences = entry(path, facts, "parallel.global_batch", int)
     waits = sum(number(path, groups, f"{group}.exposed_ms") for group in groups)
+    others = number(path, facts, "parallel.waits_for_stages_ms")
     mfu = pieces.percent(number(path, facts, "parallel.mfu"))
     fits = "of what the device has" if needed <= has else "more than the device has: it does not fit"
     every = pieces.flat(facts, key, key + ".")
@@ -56,7 +57,8 @@ def job(
                 pieces.ms(waits),
                 "ms",
                 "exposed",
-                f"{pieces.percent(waits / mean)} % of the iteration: compute of an average rank waits",
+                f"{pieces.percent(waits / mean)} % of the iteration: compute of an average rank waits"
+                + (f"; {pieces.percent(others / mean)} % more for other stages" if others else ""),
             ),
             tile(
                 "Memory of a rank",

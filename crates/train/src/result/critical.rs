@@ -62,18 +62,20 @@ impl<'a> Causes<'a> {
         path
     }
 
-    /// For which transfers compute stood still since `began`, and how long for each: the one that the next op needs and
-    /// that ended last, then whatever that one waited for in turn, for as long as these are transfers. What is left is
-    /// the first one's: it waited for another class, or for its cause to be computed. `None` where no transfer is
-    /// needed.
-    pub fn waits(&self, began: Time) -> Vec<(Time, Option<OpId>)> {
+    /// What compute of each program stood still for since `began`, and how long: the transfer that the next op needs and
+    /// that ended last, then what that one waited for in turn, for as long as these are transfers of the same ranks. What
+    /// is left is `None`: other ranks were not ready. `is_own` tells whether the ranks of a program take part in a
+    /// transfer.
+    pub fn waits(&self, began: Time, is_own: impl Fn(usize, OpId) -> bool) -> Vec<(Time, Option<OpId>)> {
         let mut waits = Vec::new();
-        for program in &self.dag.programs {
+        for (index, program) in self.dag.programs.iter().enumerate() {
             let mut free_at = began;
             for op in program.ops.clone() {
                 let Span { start, end } = self.spans[op as usize];
                 if start > free_at {
-                    self.split(op, free_at, &mut waits);
+                    let is_own =
+                        |op| if op < self.dag.compute_count { program.ops.contains(&op) } else { is_own(index, op) };
+                    self.split(op, free_at, is_own, &mut waits);
                 }
                 free_at = end;
             }
@@ -82,17 +84,14 @@ impl<'a> Causes<'a> {
     }
 
     /// Splits what a compute op waited since `free_at`.
-    fn split(&self, op: OpId, free_at: Time, waits: &mut Vec<(Time, Option<OpId>)>) {
-        let is_transfer = |op: OpId| op >= self.dag.compute_count;
+    fn split(&self, op: OpId, free_at: Time, is_own: impl Fn(OpId) -> bool, waits: &mut Vec<(Time, Option<OpId>)>) {
         let mut until = self.spans[op as usize].start;
-        let mut cause = self.last_before(op, is_transfer);
-        while let Some(transfer) = cause {
-            let from = self.spans[transfer as usize].start.max(free_at);
-            let next = self.last_before(transfer, |_| true).filter(|&before| is_transfer(before));
-            let from = if next.is_some() { from } else { free_at };
-            waits.push((until - from.min(until), Some(transfer)));
-            until = from.min(until);
-            cause = next.filter(|_| until > free_at);
+        let mut cause = self.last_before(op, |before| before >= self.dag.compute_count);
+        while let Some(transfer) = cause.filter(|&before| before >= self.dag.compute_count && is_own(before)) {
+            cause = self.last_before(transfer, |_| true);
+            let from = cause.map_or(free_at, |before| self.spans[before as usize].end.max(free_at)).min(until);
+            waits.push((until - from, Some(transfer)));
+            until = from;
         }
         if until > free_at {
             waits.push((until - free_at, None));
@@ -167,15 +166,15 @@ mod tests {
     fn a_gap_is_for_the_last_transfer_that_the_next_op_needs() {
         let dag = dag(&[0, 1], &[(0, 4), (0, 5), (4, 3), (5, 3)]);
         let times = spans(&[(2, 5), (5, 6), (0, 2), (9, 12), (5, 8), (5, 9)]);
-        let waits = Causes::new(&dag, &times).waits(Time::ZERO);
-        assert_eq!(waits, [(Time::from_ps(2), None), (Time::from_ps(7), Some(5))]);
+        let waits = Causes::new(&dag, &times).waits(Time::ZERO, |_, _| true);
+        assert_eq!(waits, [(Time::from_ps(2), None), (Time::from_ps(4), Some(5)), (Time::from_ps(3), None)]);
     }
 
     #[test]
     fn a_gap_is_split_among_transfers_that_follow_one_another() {
         let dag = dag(&[0, 1], &[(0, 4), (4, 5), (5, 3)]);
         let times = spans(&[(0, 5), (5, 6), (0, 2), (11, 12), (5, 9), (9, 11)]);
-        let waits = Causes::new(&dag, &times).waits(Time::ZERO);
-        assert_eq!(waits, [(Time::from_ps(2), Some(5)), (Time::from_ps(7), Some(4))]);
+        let waits = Causes::new(&dag, &times).waits(Time::ZERO, |_, _| true);
+        assert_eq!(waits, [(Time::from_ps(2), Some(5)), (Time::from_ps(4), Some(4)), (Time::from_ps(3), None)]);
     }
 }

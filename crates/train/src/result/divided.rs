@@ -22,6 +22,8 @@ pub struct StepSummary {
     pub classes: Vec<ClassSummary>,
     /// Process groups, those of one axis together, in the order of the mesh.
     pub groups: Vec<GroupSummary>,
+    /// Time for which compute of an average rank stood still because other ranks were not ready: the bubble of a pipeline.
+    pub others_ps: f64,
     /// What the critical path of the first iteration consists of: time in each part of the step, in transfers of each
     /// axis, and between the two.
     pub critical_ps: Vec<(&'static str, u64)>,
@@ -70,6 +72,8 @@ pub struct Divided<'a> {
     critical_path: Vec<OpId>,
     /// For each transfer, how long compute stood still for it in the first iteration.
     exposed: Vec<Time>,
+    /// How long compute of all classes stood still because other ranks were not ready.
+    for_others: Time,
 }
 
 impl<'a> Divided<'a> {
@@ -89,14 +93,28 @@ impl<'a> Divided<'a> {
         let causes = Causes::new(&step.dag, &spans);
         let critical_path = causes.critical_path();
         let mut exposed = vec![Time::ZERO; step.transfers.len()];
-        for (gap, transfer) in causes.waits(began) {
-            if let Some(op) = transfer {
-                exposed[(op - step.dag.compute_count) as usize] += gap;
+        let mut for_others = Time::ZERO;
+        let transfer = |op: OpId| (op - step.dag.compute_count) as usize;
+        let group = |op| &step.groups[step.transfers[transfer(op)].group as usize];
+        for (gap, cause) in causes.waits(began, |class, op| group(op).classes.contains(&(class as u32))) {
+            match cause {
+                Some(op) => exposed[transfer(op)] += gap,
+                None => for_others += gap,
             }
         }
         let mut critical = vec![false; spans.len()];
         critical_path.iter().for_each(|&op| critical[op as usize] = true);
-        Some(Self { spec, step, trace, name: spec.name.as_str().into(), spans, critical, critical_path, exposed })
+        Some(Self {
+            spec,
+            step,
+            trace,
+            name: spec.name.as_str().into(),
+            spans,
+            critical,
+            critical_path,
+            exposed,
+            for_others,
+        })
     }
 
     fn iterations(&self) -> &[IterationRecord] {
@@ -149,6 +167,7 @@ impl<'a> Divided<'a> {
         StepSummary {
             classes: self.step.classes.iter().zip(&self.trace.workers).map(of_class).collect(),
             groups: self.groups(),
+            others_ps: self.for_others.ps() as f64 / self.step.classes.len() as f64,
             critical_ps: self.critical_ps(),
         }
     }
