@@ -252,6 +252,8 @@ def divided_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[lis
         rows.append(["  slowed by overlap", part(job["waterfall_ms"]["slowdown"])])
     waits = sorted(facts["groups"].items(), key=lambda one: -one[1]["exposed_ms"])
     rows += [[f"  waits for {group}", part(figures["exposed_ms"])] for group, figures in waits if figures["exposed_ms"]]
+    if facts["waits_for_stages_ms"]:
+        rows.append(["  waits for other stages", part(facts["waits_for_stages_ms"])])
     rows += [
         [
             "critical path",
