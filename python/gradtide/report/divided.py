@@ -69,7 +69,7 @@ def job(
                 f"{own}.memory.total",
             ),
         ],
-        "waterfall": pieces.waterfall(waterfall, f"{key}.waterfall_ms"),
+        "waterfall": pieces.waterfall(waterfall, f"{key}.waterfall_ms", "wait at barrier"),
         "groups": _groups(path, groups, f"{own}.groups", caps),
         "lanes": _lanes(operations, name, ident, classes),
         "classes": _classes(classes, caps) if len(classes) > 1 else None,

@@ -157,6 +157,7 @@ def _job(
         f"{size(number(path, facts, 'parameter_bytes'))} of gradients in {words.buckets(buckets)}"
     )
     return {
+        "divided": False,
         "name": pieces.clip(name),
         "what": what,
         "figures": [
