@@ -35,6 +35,9 @@ from network import join, network, on_each_host
 
 PAYLOAD = round(1448 / 1514, 4)  # of what tbf counts, as in train.py
 UNLIMITED = "40gbit"
+DATA = Path(__file__).resolve().parent / "data" / "fsdp.json"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "validation" / "testbed-fsdp.md"
+BEGIN, END = "<!-- fsdp.py writes from here -->\n", "<!-- to here -->\n"
 DEPTHS = (0, 1, 2)
 WARM_UP = 3
 VOCABULARY, LENGTH = 2000, 64
@@ -59,6 +62,10 @@ def main() -> None:
         columns = list(units[0])
         lines = [",".join(columns), *(",".join(str(row[name]) for name in columns) for row in units)]
         Path(arguments.units_csv).write_text("\n".join([*lines, ""]))
+    if arguments.page:
+        cases = [*json.loads(DATA.read_text()), *({"arguments": vars(arguments), **row} for row in rows)]
+        DATA.write_text(json.dumps(cases, indent=1) + "\n")
+        write_page(cases)
     if arguments.json:
         Path(arguments.json).write_text(json.dumps({"arguments": vars(arguments), "cases": rows}, indent=1) + "\n")
 
@@ -71,6 +78,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rate", default="1gbit", help="of every port, as tc has it")
     parser.add_argument("--runs", type=int, default=5, help="in which the modes take turns")
     parser.add_argument("--iterations", type=int, default=5, help="timed in a run, after one")
+    parser.add_argument("--page", action="store_true", help="add to the page of the docs")
     parser.add_argument("--units-csv", help="write the measured units")
     parser.add_argument("--json")
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
@@ -419,7 +427,7 @@ def case(
     from gradtide.intervals import mean_interval
 
     number, unit = float(arguments.rate.rstrip("gmkbit")), arguments.rate.lstrip("0123456789.")
-    rate = number * {"gbit": 1e9, "mbit": 1e6}[unit] / 8 * PAYLOAD
+    rate = number * {"gbit": 1e9, "mbit": 1e6}[unit] / 8 * PAYLOAD  # bytes per second
     times = answer["times_ms"]
     rows = []
     for mode, values in times.items():
@@ -478,6 +486,33 @@ def table(found: dict[str, Any], arguments: argparse.Namespace) -> str:
     verdict = "leave FSDP2 alone" if low <= 1 else f"plan {best['mode'].partition(',')[2]} units ahead"
     lines += ["", f"{verdict}: the best saves {best['gain_percent']:.1f} %, and at least {low:.1f} % (95 %)"]
     return "\n".join(lines)
+
+
+def write_page(cases: Sequence[dict[str, Any]]) -> None:
+    """Write the table of all cases into the page."""
+    lines = [
+        "| model | rounds | units | ahead | measured, ms | predicted, ms | error | bytes alone, ms | saves (95 %) |",
+        "|---|---:|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for found in cases:
+        for row in found["rows"]:
+            of_unit, _, depth = row["mode"].partition(",")
+            low, high = row["gain_interval_percent"] or (0.0, 0.0)
+            saves = f"{row['gain_percent']:.1f} % ({low:.0f} to {high:.0f} %)" if depth else ""
+            cells = [
+                found["model"],
+                f"{len(row['runs_ms'])}",
+                "pair" if of_unit == "2" else "block",
+                depth or "FSDP2 as it is",
+                *(f"{row[key]:.0f}" for key in ("mean_ms", "predicted_ms")),
+                f"{row['error_percent']:+.1f} %",
+                f"{row['without_own_ms']:.0f}",
+                saves,
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    head, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    PAGE.write_text("\n".join([head + BEGIN, *lines, "", END + tail]))
 
 
 if __name__ == "__main__":
