@@ -154,7 +154,7 @@ def test_what_is_not_built_yet_is_refused_by_name(gradtide):
         (["plan", "resnet50", "--workers", "999999999"], "--> --workers"),
         (["plan", "paper/gao2020-ch4", "--workers", "999999999"], "--> --workers"),
         (["compare", "paper/gao2020-ch4", "--rate", "10"], "unit"),
-        (["presets", "modell"], "model, language, graph, device, cluster, flow, paper"),
+        (["presets", "modell"], "model, language, graph, device, accelerator, cluster, flow, paper"),
         (["explain", "GT999"], "GT999"),
         (["reproduce", "gao2020/ch9"], "gao2020/ch4"),
         (["report", "nowhere"], "nowhere"),

@@ -392,7 +392,7 @@ def test_list_presets_has_one_row_per_preset_and_papers_read_their_title() -> No
     assert (vgg["layers"], round(vgg["parameter_mib"], 2)) == (16, 527.79)
     with pytest.raises(KeyError, match="built in are cache-follower"):
         presets.flow_text("web")
-    with pytest.raises(ValueError, match="kind must be one of model, language, graph, device, cluster, flow, paper"):
+    with pytest.raises(ValueError, match="kind must be one of model, language, graph, device, accelerator, cluster"):
         presets.list_presets("models")
 
 

@@ -34,6 +34,8 @@ from gradtide.parallel.mesh import Mesh  # noqa: E402
 from gradtide.parallel.spec import Layout, describe  # noqa: E402
 
 TABLES = ROOT / "validation" / "llm"
+UNSEEN = "unseen.csv"
+"""In the folder of the tables: errors of configurations that a fit has not seen (`--fit` writes it)."""
 PAGE = ROOT / "docs" / "validation" / "llm-steps.md"
 Row = Mapping[str, str]
 GPUS_PER_NODE = 8
@@ -349,6 +351,7 @@ def folds(tables: list[list[Step]], most: int = 10) -> Iterable[tuple[list[list[
 
 def print_fits(folder: Path) -> None:
     """Fit every set of constants, and print what is found, and the errors of configurations that a fit has not seen."""
+    rows = [("table", "mean_absolute_error_percent")]
     for one in FITS:
         tables = [read(folder, table) for table in one.tables]
         found = fit(tables, one.start)
@@ -361,7 +364,9 @@ def print_fits(folder: Path) -> None:
             for table, steps in zip(one.tables, left_out, strict=True):
                 unseen[table] += errors(steps, constants)
         for table, values in unseen.items():
-            print(f"  {table}, each configuration by a fit without it: {fmean(map(abs, values)):.1%}")
+            rows.append((table, f"{100 * fmean(map(abs, values)):.1f}"))
+            print(f"  {table}, each configuration by a fit without it: {rows[-1][1]} %")
+    (folder / UNSEEN).write_text("".join(f"{','.join(row)}\n" for row in rows), encoding="utf-8")
 
 
 # The page.
@@ -378,16 +383,15 @@ def memory_errors(steps: Iterable[Step]) -> list[float]:
 
 def tables(folder: Path) -> str:
     """Return the tables of the page."""
-    lines = [
-        "<!-- table: errors -->",
-        "",
-        "| table | steps | mean absolute error, % | largest |",
-        "|---|---:|---:|---:|",
-    ]
+    with (TABLES / UNSEEN).open(newline="", encoding="utf-8") as text:
+        unseen = {row["table"]: row["mean_absolute_error_percent"] for row in csv.DictReader(text)}
+    lines = ["<!-- table: errors -->", "", "| table | steps | mean absolute error, % | largest | of unseen steps |"]
+    lines.append("|---|---:|---:|---:|---:|")
     for table in READERS:
         found = [abs(error) for error in errors(read(folder, table), {})]
         if found:
-            lines.append(f"| {table} | {len(found)} | {100 * fmean(found):.1f} | {100 * max(found):.0f} |")
+            mean = f"{100 * fmean(found):.1f}"
+            lines.append(f"| {table} | {len(found)} | {mean} | {100 * max(found):.0f} | {unseen.get(table, mean)} |")
     lines += ["", "<!-- table: steps -->", "", "| step | measured, s | ours, s | error, % |", "|---|---:|---:|---:|"]
     for step in (*read(folder, "megatron_table5"), *read(folder, "torchtitan")):
         (error,) = errors([step], {})

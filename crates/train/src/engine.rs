@@ -1,9 +1,11 @@
 //! The one place that names the network engines: which one a scenario asks for, and what it counted.
 
 use crate::SpecError;
+use crate::classes::Classes;
 use crate::collective::messages::{Collective, MessageSize};
+use crate::communicator::AggregationForm;
 use crate::fabric::Fabric;
-use crate::job::{AggregationForm, AnyJob, Job, Manner, Pass};
+use crate::job::{AnyJob, Job, Manner, Pass};
 use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
@@ -168,8 +170,11 @@ impl Engine {
             EngineSpec::Fluid => {
                 let fluid = fluid(spec, &fabric)?;
                 match jobs {
-                    [AnyJob::Buckets(job)] if is_recalled(spec) => {
-                        let recall = Recall::new(fluid, job.collective.clone(), 0, fabric.host.clone());
+                    [AnyJob::Buckets(job)]
+                        if is_recalled(spec)
+                            && let Some(gradients) = job.gradients() =>
+                    {
+                        let recall = Recall::new(fluid, gradients.collective.clone(), 0, fabric.host.clone());
                         Ok(Self::Recall(Box::new(recall), links()))
                     }
                     _ => Ok(Self::Fluid(Box::new(fluid), links())),
@@ -183,6 +188,21 @@ impl Engine {
                 let probe = run.probe.as_ref().map(|probe| Probe::new(probe, spec, named()));
                 Ok(Self::Packet(Box::new(Watched { engine, probe }), links()))
             }
+        }
+    }
+
+    /// An idle network of rank classes of these names.
+    ///
+    /// # Errors
+    /// [`SpecError::PacketOfClasses`], and as [`Fluid::new`].
+    pub fn of_classes(run: &RunSpec, classes: &Classes, names: &[String]) -> Result<Self, SpecError> {
+        match run.engine {
+            EngineSpec::Pipe => Ok(Self::Pipe(classes.pipe())),
+            EngineSpec::Fluid => {
+                let fluid = classes.fluid(Seed(run.seed))?;
+                Ok(Self::Fluid(Box::new(fluid), classes.link_names(names)))
+            }
+            EngineSpec::Packet => Err(SpecError::PacketOfClasses),
         }
     }
 
@@ -437,7 +457,7 @@ fn queue_config(queue: &QueueSpec, packet_bytes: u32) -> Result<QueueConfig, Spe
 
 /// Most transfers, or iterations of workers that differ, a run keeps: 48 bytes each while it runs and about 170 in its
 /// table, 4.4 GB in all.
-const RECORD_LIMIT: u64 = 20_000_000;
+pub const RECORD_LIMIT: u64 = 20_000_000;
 
 /// How long a flow takes on a pipe that carries no other, between hosts that carry no other.
 fn longest(star: &Star, host: Option<&Host>, flow: &Flow) -> Option<Time> {
@@ -449,10 +469,12 @@ fn longest(star: &Star, host: Option<&Host>, flow: &Flow) -> Option<Time> {
 fn check_length(run: &RunSpec, star: &Star, host: Option<&Host>, job: &Job, stream: u32) -> Result<(), SpecError> {
     let too_long = || SpecError::TooLong { name: job.name.clone() };
     let mut sending: u128 = 0;
-    for bucket in 0..job.buckets.len() as u32 {
-        let chunk_count = job.chunk_count(bucket);
-        let longest = longest(star, host, &job.lock_step_flow(bucket, 0, stream)).ok_or_else(too_long)?;
-        sending += (u128::from(longest.ps()) + u128::from(job.sync.ps())) * u128::from(chunk_count);
+    let [communicator] = &job.communicators[..] else { return Ok(()) };
+    let Some(gradients) = communicator.gradients() else { return Ok(()) };
+    for bucket in 0..gradients.buckets.len() as u32 {
+        let chunk_count = gradients.chunk_count(bucket);
+        let longest = longest(star, host, &gradients.lock_step_flow(bucket, 0, stream)).ok_or_else(too_long)?;
+        sending += (u128::from(longest.ps()) + u128::from(communicator.sync.ps())) * u128::from(chunk_count);
     }
     let compute = u128::from(job.dag.compute_time().ps());
     let (least_ppm, largest_ppm) = job.pace_range_ppm;
@@ -472,13 +494,13 @@ fn check_length(run: &RunSpec, star: &Star, host: Option<&Host>, job: &Job, stre
         return Err(too_long());
     }
     let worker_count = job.paces.as_ref().map_or(1, Vec::len);
-    let records = iterations.saturating_mul(job.buckets.len().max(worker_count) as u128);
+    let records = iterations.saturating_mul(gradients.buckets.len().max(worker_count) as u128);
     if records > u128::from(RECORD_LIMIT) {
         let records = u64::try_from(records).unwrap_or(u64::MAX);
         return Err(SpecError::TooManyRecords { name: job.name.clone(), records, limit: RECORD_LIMIT });
     }
     // No rank of a ring sends more than twice the buffer.
-    let bytes: u128 = job.buckets.iter().map(|bucket| u128::from(bucket.bytes.0)).sum();
+    let bytes: u128 = gradients.buckets.iter().map(|bucket| u128::from(bucket.bytes.0)).sum();
     if iterations.saturating_add(2).saturating_mul(2 * bytes) > u128::from(u64::MAX) {
         return Err(SpecError::TooManySent { name: job.name.clone() });
     }

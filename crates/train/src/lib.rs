@@ -2,26 +2,27 @@
 //!
 //! [`run`] is the whole crate in one function: scenario -> DAG and schedule -> network engine -> results.
 
+pub mod bands;
 pub mod bucket;
 pub mod caramel;
 pub mod classes;
 pub mod collective;
+pub mod communicator;
 pub mod dag;
+pub mod divided;
 pub mod engine;
 pub mod fabric;
-pub mod foresight;
-pub mod iteration;
 pub mod job;
 pub mod model;
 pub mod opdag;
 pub mod order;
 pub mod pace;
 pub mod planned;
-pub mod priority;
 pub mod probe;
 pub mod program;
 pub mod recall;
 pub mod result;
+pub mod run;
 pub mod schedule;
 pub mod servers;
 pub mod spec;
@@ -30,33 +31,53 @@ pub mod workload;
 
 use collective::messages::{Collective, Depth};
 use collective::plan::Counts;
+use communicator::AggregationForm;
 use engine::{Engine, Idle};
 use fabric::Fabric;
 use gradtide_net::fluid::FluidError;
 use gradtide_net::route::RouteError;
-use gradtide_net::{Announced, Band, Bytes, FabricError, Seed, Time};
+use gradtide_net::{Announced, Band, Bytes, FabricError, Host, Seed, Time};
 use gradtide_table::Table;
-use iteration::Limits;
-use job::{AggregationForm, AnyJob, Job, JobError};
+use job::{AnyJob, Job, JobError};
 use result::RunResult;
+use run::Limits;
 use spec::{AlgorithmSpec, EngineSpec, RunSpec, Spec, TrafficSpec};
 use thiserror::Error;
 use traffic::BackgroundFlows;
+use workload::Step;
 
 /// Runs one scenario. `observe` is told now and then what share of the run is done, and stops it by answering `false`.
 ///
 /// # Errors
 /// [`RunError::Spec`] before anything ran, [`RunError::Iteration`] if the run could not go on.
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
-    let fabric = Fabric::new(&spec.cluster)?;
-    let (mut jobs, mut background) = plan(spec, &fabric)?;
-    let host = fabric.host.clone();
-    let mut engine = Engine::new(spec, fabric, &jobs)?;
+    let Ready { mut jobs, mut background, mut engine, host } = ready(spec)?;
     let mut network = engine.network(host);
-    let traces = iteration::run(&mut jobs, &mut background, network.as_mut(), limits(&spec.run), observe)?;
+    let traces = run::run(&mut jobs, &mut background, network.as_mut(), limits(&spec.run), observe)?;
     let end = network.now();
     drop(network);
     Ok(RunResult::new(spec, &jobs, traces, background, end, engine.usage()))
+}
+
+/// Jobs on an idle network.
+struct Ready<'a> {
+    jobs: Vec<AnyJob>,
+    background: Vec<BackgroundFlows<'a>>,
+    engine: Engine,
+    host: Option<Host>,
+}
+
+fn ready(spec: &Spec) -> Result<Ready<'_>, SpecError> {
+    if let Some((job, classes)) = divided::plan(spec)? {
+        let names = job.step.as_ref().map(Step::class_names).unwrap_or_default();
+        let engine = Engine::of_classes(&spec.run, &classes, &names)?;
+        return Ok(Ready { jobs: vec![AnyJob::Buckets(Box::new(job))], background: Vec::new(), engine, host: None });
+    }
+    let fabric = Fabric::new(&spec.cluster)?;
+    let (jobs, background) = plan(spec, &fabric)?;
+    let host = fabric.host.clone();
+    let engine = Engine::new(spec, fabric, &jobs)?;
+    Ok(Ready { jobs, background, engine, host })
 }
 
 /// What the ranks of job `job` send one another to exchange `bytes`, as whole bytes: one row per message, by chunk,
@@ -80,7 +101,7 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
         }
     };
     let collective = job::collective(job, bytes, depth, sizes).map_err(|error| refused(error.into()))?;
-    let bytes = if job.collective.drops_remainder() { job::divisible(bytes, job.hosts.len()) } else { bytes };
+    let bytes = if job.collective.drops_remainder() { communicator::divisible(bytes, job.hosts.len()) } else { bytes };
     Ok(result::messages(&collective, bytes))
 }
 
@@ -134,7 +155,7 @@ pub enum RunError {
     Spec(#[from] SpecError),
     /// The run could not go on.
     #[error(transparent)]
-    Iteration(#[from] iteration::IterationError),
+    Iteration(#[from] run::IterationError),
 }
 
 /// A scenario that means nothing. `gradtide.scenario` refuses these first, with a file and a line.
@@ -204,6 +225,17 @@ pub enum SpecError {
         /// Index of the host.
         host: u32,
     },
+    /// A model that is divided over ranks beside something else.
+    #[error("job {name} divides its model over ranks: no other job and no background flows can be beside it")]
+    NotAlone {
+        /// Name of the job.
+        name: String,
+    },
+    /// Rank classes have no queues.
+    #[error(
+        "the packet engine does not know classes of ranks; use pipe or fluid for a model that is divided over ranks"
+    )]
+    PacketOfClasses,
     /// A background flow that is not valid.
     #[error("flow {index} of {name} cannot be: {what}")]
     Flow {

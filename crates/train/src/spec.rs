@@ -55,6 +55,8 @@ pub struct JobSpec {
     /// What a worker computes where it is no chain of layers; `layers` then has what the graph receives, without times.
     /// Not with `servers`.
     pub ops: Option<OpsSpec>,
+    /// How the model is divided over ranks, and what the step of a rank is; `layers` then has nothing that is simulated.
+    pub parallel: Option<ParallelSpec>,
     /// Queue length from which switches are to mark while a message of the job is on its way, announced before it; a
     /// multiple of 5 below 80. `None` announces nothing.
     pub announced_packets: Option<u32>,
@@ -79,7 +81,7 @@ pub enum AdaptiveSpec {
     Oracle(OracleSpec),
 }
 
-/// A bound for what a policy can do: see [`Oracle`](crate::priority::Oracle).
+/// A bound for what a policy can do: see [`Oracle`](crate::bands::priority::Oracle).
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OracleSpec {
@@ -93,7 +95,7 @@ pub struct OracleSpec {
     pub small_bytes: u64,
 }
 
-/// Priority that follows the remaining slack: see [`Rule`](crate::priority::Rule).
+/// Priority that follows the remaining slack: see [`Rule`](crate::bands::priority::Rule).
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeadlineSpec {

@@ -11,11 +11,12 @@ from gradtide.cli.printing import cell, print_json, print_table, say
 
 def presets(
     kind: Annotated[
-        str | None, typer.Argument(help="model, language, graph, device, cluster, flow or paper; leave out for all.")
+        str | None,
+        typer.Argument(help="model, language, graph, device, accelerator, cluster, flow or paper; leave out for all."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the built-in models, language models, op graphs, devices, clusters, flow sizes and papers' scenarios."""
+    """List what is built in: models, op graphs, devices, accelerators, clusters, flow sizes and papers' scenarios."""
     from gradtide import presets as room
 
     kind = kind if kind is None else kind.removesuffix("s")

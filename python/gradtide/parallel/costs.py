@@ -14,7 +14,7 @@ Sources: Williams et al. (2009) for the roofline; Korthikanti et al. (2022) for 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from gradtide.architecture import Architecture, Attention, Block, FieldError, Module
 from gradtide.parallel.mesh import Mesh
@@ -110,6 +110,19 @@ class Accelerator:
     def moved_per_s(self) -> float:
         """Bytes/s that element-wise kernels reach."""
         return self.memory_bytes_per_s * self.memory_efficiency
+
+    def described(self) -> dict[str, Any]:
+        """Return its row in a table of presets."""
+        return {
+            "kind": "accelerator",
+            "name": self.name,
+            "title": self.title,
+            "bf16_tflop_per_s": self.peaks["bf16"] / 1e12,
+            "memory_gib": self.memory_bytes / 2**30,
+            "memory_gb_per_s": self.memory_bytes_per_s / 1e9,
+            "efficiency": self.efficiency.get("bf16"),
+            "source": f"{self.source}; efficiency: {self.basis}",
+        }
 
 
 @dataclass(frozen=True)

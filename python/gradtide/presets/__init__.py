@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gradtide.parallel.costs import Accelerator
 
 SCHEMA = "gradtide.model/1"
-KINDS = ("model", "language", "graph", "device", "cluster", "flow", "paper")
+KINDS = ("model", "language", "graph", "device", "accelerator", "cluster", "flow", "paper")
 
 
 @dataclass(frozen=True)
@@ -287,13 +287,14 @@ def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
     """Describe what is built in, one dictionary a preset, for a table.
 
     Args:
-        kind: `model`, `language`, `graph`, `device`, `cluster`, `flow` or `paper`; all of them if None.
+        kind: `model`, `language`, `graph`, `device`, `accelerator`, `cluster`, `flow` or `paper`; all of them if None.
 
     Returns:
         Every dictionary has `kind`, `name`, `title` and `source`. A model adds `sample`, `tensors`, `layers`,
         `parameter_mib` and `forward_gflop` (one sample); a language model `family`, `blocks`, `hidden`, `parameters`
         and `active_parameters` (of one token); a graph `batch`, `tensors`, `ops`, `forward_ops` and `parameter_mib`; a
-        device `precision`, `peak_tflop_per_s`, `memory_gb_per_s`, `compute_efficiency` and `memory_efficiency`; a
+        device `precision`, `peak_tflop_per_s`, `memory_gb_per_s`, `compute_efficiency` and `memory_efficiency`;
+        an accelerator `memory_gib`, `memory_gb_per_s`, `bf16_tflop_per_s` and `efficiency`, None if it is unknown; a
         cluster `rate` and `delay`.
 
     Raises:
@@ -308,6 +309,7 @@ def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
         "language": lambda: [_described_language(name) for name in language_names()],
         "graph": lambda: [graphs.graph(name).described() for name in graphs.graph_names()],
         "device": lambda: [machine.described() for machine in _devices().values()],
+        "accelerator": lambda: [accelerator(name).described() for name in accelerator_names()],
         "cluster": lambda: [
             {"kind": "cluster", "name": name, **fields} for name, fields in document("clusters.toml").items()
         ],
