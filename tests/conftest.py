@@ -1,9 +1,12 @@
 """What holds for all tests."""
 
+import contextlib
 import os
 import signal
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +47,20 @@ def gradtide(
         return code, *capsys.readouterr()
 
     return call
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
+    """Mount a file system in memory at an empty folder, as a container's volume is, with options of mount."""
+    with contextlib.ExitStack() as ends:
+
+        def mount(name: str, *options: str) -> Path:
+            folder = tmp_path / name
+            folder.mkdir()
+            command = ["mount", "-t", "tmpfs", *options, "tmpfs", str(folder)]
+            if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+                pytest.skip("only root may mount a file system, and not everywhere")
+            ends.callback(subprocess.run, ["umount", str(folder)], check=True)
+            return folder
+
+        yield mount

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -421,17 +421,9 @@ def test_ctrl_c_ends_a_packet_run_in_which_nothing_completes(tmp_path: Path) -> 
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(mounted: Callable[..., Path]) -> Path:
     """A file system of 64 kB."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("only root may mount a small file system, and not everywhere")
-    try:
-        yield disk
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
+    return mounted("disk", "-o", "size=64k")
 
 
 @pytest.mark.parametrize("command", ["run", "tenants"])

@@ -10,7 +10,6 @@ where the low band costs the job anything.
 """
 
 import csv
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -18,14 +17,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from kept import Figures, KeptRuns
+
 from gradtide.papers import gao2020_ch5 as ch5
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
-from gradtide.studies.run import run_all
 from gradtide.studies.tenants.cases import variant
 from gradtide.studies.tenants.comparison import colour
 
-KEPT = Path(__file__).with_name("adaptive.jsonl")
 CELLS = Path(__file__).with_name("adaptive-cells.csv")
 PAGE = Path(__file__).parents[2] / "docs" / "validation" / "adaptive.md"
 CHUNKS = {"same, 4 chunks": "same", "all-low, 4 chunks": "low"}
@@ -51,6 +50,7 @@ SEEDS = {"again": (3, 4, 5, 6, 7, 8, 9, 12, 13, 14), "dctcp-again": (3, 4, 5, 6,
 """Other runs than the thesis's; 10 and 11 are those on which the policy was calibrated."""
 NEAR_PERCENT, KEPT_PERCENT, WORSE_PERCENT = 3.0, 70.0, 2.0
 Key = tuple[str, int, int, str, int]
+KEPT = KeptRuns(Path(__file__).with_name("adaptive.jsonl"), ("study", "ratio", "rate", "policy", "seed"))
 
 
 def cases() -> Iterator[Key]:
@@ -86,7 +86,7 @@ def scenario(key: Key) -> Scenario:
     return base.replace(seed=seed, priority={"adaptive": {"policy": policy}})
 
 
-def figures(result: RunResult) -> dict[str, float]:
+def figures(result: RunResult) -> Figures:
     """Return what is kept of a run."""
     web = next(iter(result.summary["traffic"].values()))
     return {
@@ -98,28 +98,7 @@ def figures(result: RunResult) -> dict[str, float]:
     }
 
 
-def known() -> dict[Key, dict[str, float]]:
-    """Return the runs that are kept."""
-    lines = KEPT.read_text(encoding="utf-8").splitlines() if KEPT.exists() else []
-    rows = [json.loads(line) for line in lines]
-    return {(r["study"], r["ratio"], r["rate"], r["policy"], r["seed"]): r["figures"] for r in rows}
-
-
-def run(jobs: int, studies: list[str]) -> None:
-    """Make the runs that are missing."""
-    done = known()
-    missing = [key for key in cases() if key not in done and key[0] in studies]
-    for first in range(0, len(missing), jobs):
-        part = missing[first : first + jobs]
-        results = run_all([scenario(key) for key in part], jobs, None)
-        with KEPT.open("a", encoding="utf-8") as file:
-            for key, result in zip(part, results, strict=True):
-                names = dict(zip(("study", "ratio", "rate", "policy", "seed"), key, strict=True))
-                rounded = {name: round(value, 6) for name, value in figures(result).items()}
-                file.write(json.dumps({**names, "figures": rounded}) + "\n")
-
-
-def means(study: str, cell: ch5.Cell, policy: str, done: dict[Key, dict[str, float]]) -> dict[str, float] | None:
+def means(study: str, cell: ch5.Cell, policy: str, done: dict[Key, Figures]) -> Figures | None:
     """Return the averages over the seeds; None unless all have run."""
     runs = [done.get((study, *cell, policy, seed)) for seed in SEEDS.get(study, ch5.SEEDS)]
     if any(found is None for found in runs):
@@ -127,7 +106,7 @@ def means(study: str, cell: ch5.Cell, policy: str, done: dict[Key, dict[str, flo
     return {name: sum(found[name] for found in runs if found) / len(runs) for name in runs[0] or ()}
 
 
-def cell_rows(study: str, done: dict[Key, dict[str, float]]) -> Iterator[dict[str, Any]]:
+def cell_rows(study: str, done: dict[Key, Figures]) -> Iterator[dict[str, Any]]:
     """Yield one row per configuration and policy."""
     for cell in STUDIES[study][0]:
         same, low = (means(study, cell, policy, done) for policy in ("same", "all-low"))
@@ -155,7 +134,7 @@ def cell_rows(study: str, done: dict[Key, dict[str, float]]) -> Iterator[dict[st
             }
 
 
-def front(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
+def front(study: str, done: dict[Key, Figures]) -> Iterator[str]:
     """Yield what each policy that was run costs and keeps, in yellow configurations.
 
     Of those that ran again it is all in which the low band costs the job anything.
@@ -187,7 +166,7 @@ def front(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
         yield f"| {' | '.join(parts)} |"
 
 
-def bars(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
+def bars(study: str, done: dict[Key, Figures]) -> Iterator[str]:
     """Yield how often each policy meets what is asked of it, and the choice after the fact."""
     counts: dict[str, list[int]] = {}
     total = [0, 0, 0]
@@ -226,7 +205,7 @@ def bars(study: str, done: dict[Key, dict[str, float]]) -> Iterator[str]:
         yield f"| {policy} | {' | '.join(map(str, row))} |"
 
 
-def write_page(done: dict[Key, dict[str, float]]) -> None:
+def write_page(done: dict[Key, Figures]) -> None:
     """Write the tables of the page, and the file of all configurations."""
     rows = [row for study in STUDIES for row in cell_rows(study, done)]
     with CELLS.open("w", encoding="utf-8", newline="") as file:
@@ -243,5 +222,6 @@ def write_page(done: dict[Key, dict[str, float]]) -> None:
 
 if __name__ == "__main__":
     asked = sys.argv[2:] or list(STUDIES)
-    run(int(sys.argv[1]) if len(sys.argv) > 1 else 2, asked)
-    write_page(known())
+    cases_asked = (key for key in cases() if key[0] in asked)
+    KEPT.make(cases_asked, scenario, figures, int(sys.argv[1]) if len(sys.argv) > 1 else 2)
+    write_page(KEPT.known())

@@ -9,7 +9,6 @@ paired changes, with its 95 % interval. Nothing was calibrated on these runs.
 """
 
 import csv
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -17,13 +16,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from kept import Figures, KeptRuns
+
 from gradtide.intervals import mean_interval
 from gradtide.papers import gao2020_ch5 as ch5
+from gradtide.results import RunResult
 from gradtide.scenario import Scenario
-from gradtide.studies.run import run_all
 from gradtide.studies.tenants.cases import variant
 
-KEPT = Path(__file__).with_name("straggler.jsonl")
 CELLS_FILE = Path(__file__).with_name("straggler-cells.csv")
 PAGE = Path(__file__).parents[2] / "docs" / "validation" / "adaptive.md"
 CELLS = ((1, 46), (1, 92))
@@ -45,7 +45,7 @@ POLICIES = ("same", "deadline", "straggler")
 SEEDS = (20, 21, 22, 23, 24)
 """Runs of which no other page has any."""
 Key = tuple[int, int, str, str, int]
-Figures = dict[str, float]
+KEPT = KeptRuns(Path(__file__).with_name("straggler.jsonl"), ("ratio", "rate", "slow", "policy", "seed"))
 
 
 def cases() -> Iterator[Key]:
@@ -66,29 +66,10 @@ def scenario(key: Key) -> Scenario:
     return base.replace(seed=seed, priority={"adaptive": {"policy": policy}})
 
 
-def known() -> dict[Key, Figures]:
-    """Return the runs that are kept."""
-    lines = KEPT.read_text(encoding="utf-8").splitlines() if KEPT.exists() else []
-    rows = [json.loads(line) for line in lines]
-    return {(r["ratio"], r["rate"], r["slow"], r["policy"], r["seed"]): r["figures"] for r in rows}
-
-
-def run(jobs: int) -> None:
-    """Make the runs that are missing."""
-    done = known()
-    missing = [key for key in cases() if key not in done]
-    for first in range(0, len(missing), jobs):
-        part = missing[first : first + jobs]
-        results = run_all([scenario(key) for key in part], jobs, None)
-        with KEPT.open("a", encoding="utf-8") as file:
-            for key, result in zip(part, results, strict=True):
-                names = dict(zip(("ratio", "rate", "slow", "policy", "seed"), key, strict=True))
-                web = next(iter(result.summary["traffic"].values()))
-                figures = {
-                    "iteration_s": round(result.iteration_time, 6),
-                    "small_ms": round(web["small"]["mean_fct_ms"], 6),
-                }
-                file.write(json.dumps({**names, "figures": figures}) + "\n")
+def figures(result: RunResult) -> Figures:
+    """Return what is kept of a run."""
+    web = next(iter(result.summary["traffic"].values()))
+    return {"iteration_s": result.iteration_time, "small_ms": web["small"]["mean_fct_ms"]}
 
 
 def change(done: dict[Key, Figures], key: tuple[int, int, str], policy: str, other: str, figure: str) -> str | None:
@@ -137,6 +118,6 @@ def write_page(done: dict[Key, Figures]) -> None:
 
 
 if __name__ == "__main__":
-    run(int(sys.argv[1]) if len(sys.argv) > 1 else 2)
-    write_cells(known())
-    write_page(known())
+    KEPT.make(cases(), scenario, figures, int(sys.argv[1]) if len(sys.argv) > 1 else 2)
+    write_cells(KEPT.known())
+    write_page(KEPT.known())

@@ -2,8 +2,9 @@
 
 use crate::SpecError;
 use crate::collective::messages::{Collective, MessageSize};
+use crate::communicator::AggregationForm;
 use crate::fabric::Fabric;
-use crate::job::{AggregationForm, AnyJob, Job, Manner, Pass};
+use crate::job::{AnyJob, Job, Manner, Pass};
 use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
@@ -175,8 +176,11 @@ impl Engine {
             EngineSpec::Fluid => {
                 let fluid = fluid(spec, &fabric)?;
                 match jobs {
-                    [AnyJob::Buckets(job)] if is_recalled(spec) => {
-                        let recall = Recall::new(fluid, job.collective.clone(), 0, fabric.ends.clone());
+                    [AnyJob::Buckets(job)]
+                        if is_recalled(spec)
+                            && let Some(gradients) = job.gradients() =>
+                    {
+                        let recall = Recall::new(fluid, gradients.collective.clone(), 0, fabric.ends.clone());
                         Ok(Self::Recall(Box::new(recall), links()))
                     }
                     _ => Ok(Self::Fluid(Box::new(fluid), links())),
@@ -450,10 +454,12 @@ fn longest(star: &Star, host: Option<&Host>, flow: &Flow) -> Option<Time> {
 fn check_length(run: &RunSpec, star: &Star, host: Option<&Host>, job: &Job, stream: u32) -> Result<(), SpecError> {
     let too_long = || SpecError::TooLong { name: job.name.clone() };
     let mut sending: u128 = 0;
-    for bucket in 0..job.buckets.len() as u32 {
-        let chunk_count = job.chunk_count(bucket);
-        let longest = longest(star, host, &job.lock_step_flow(bucket, 0, stream)).ok_or_else(too_long)?;
-        sending += (u128::from(longest.ps()) + u128::from(job.sync.ps())) * u128::from(chunk_count);
+    let [communicator] = &job.communicators[..] else { return Ok(()) };
+    let Some(gradients) = communicator.gradients() else { return Ok(()) };
+    for bucket in 0..gradients.buckets.len() as u32 {
+        let chunk_count = gradients.chunk_count(bucket);
+        let longest = longest(star, host, &gradients.lock_step_flow(bucket, 0, stream)).ok_or_else(too_long)?;
+        sending += (u128::from(longest.ps()) + u128::from(communicator.sync.ps())) * u128::from(chunk_count);
     }
     let compute = u128::from(job.dag.compute_time().ps());
     let (least_ppm, largest_ppm) = job.pace_range_ppm;
@@ -473,13 +479,13 @@ fn check_length(run: &RunSpec, star: &Star, host: Option<&Host>, job: &Job, stre
         return Err(too_long());
     }
     let worker_count = job.paces.as_ref().map_or(1, Vec::len);
-    let records = iterations.saturating_mul(job.buckets.len().max(worker_count) as u128);
+    let records = iterations.saturating_mul(gradients.buckets.len().max(worker_count) as u128);
     if records > u128::from(RECORD_LIMIT) {
         let records = u64::try_from(records).unwrap_or(u64::MAX);
         return Err(SpecError::TooManyRecords { name: job.name.clone(), records, limit: RECORD_LIMIT });
     }
     // No rank of a ring sends more than twice the buffer.
-    let bytes: u128 = job.buckets.iter().map(|bucket| u128::from(bucket.bytes.0)).sum();
+    let bytes: u128 = gradients.buckets.iter().map(|bucket| u128::from(bucket.bytes.0)).sum();
     if iterations.saturating_add(2).saturating_mul(2 * bytes) > u128::from(u64::MAX) {
         return Err(SpecError::TooManySent { name: job.name.clone() });
     }

@@ -1,28 +1,27 @@
 //! A job that is ready to run: its DAG, its buckets, its scheduler. Built from a [`JobSpec`], checked once.
 
+use crate::bands::priority::{Oracle, Rule};
 use crate::bucket::Bucket;
 use crate::caramel::cost::{CostError, Costs, LEAST_CHUNK};
-use crate::caramel::{Boundaries, transfers};
-use crate::collective::Aggregation;
-use crate::collective::messages::{Bands, Collective, Depth, MessageSize};
+use crate::caramel::transfers;
+use crate::collective::messages::{Collective, Depth, MessageSize};
 use crate::collective::plan::{self, Algorithm, Inside, PlanError};
+use crate::communicator::{self, AggregationForm, Carries, Communicator, DataParallel};
 use crate::dag::Dag;
 use crate::model::{ComputeSteps, iteration_dag};
 use crate::pace::{self, Pace};
 use crate::planned::{Planned, asks_costs};
-use crate::priority::{Oracle, Rule};
 use crate::program::{self, ProgramError};
-use crate::schedule::Scheduler;
 use crate::servers::{self, ServersError};
 use crate::spec::{
     AdaptiveSpec, AlgorithmSpec, DeadlineSpec, FusionSpec, InsideSpec, JobSpec, LayerSpec, OracleSpec, OrderSpec,
     PlannedBucketSpec, ServerSpec,
 };
-use gradtide_net::{Announced, Band, Bytes, Flow, Network, Rate, Seed, Time};
+use gradtide_net::{Announced, Band, Bytes, Rate, Seed, Time};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// A planned job.
+/// A job that is ready to run.
 pub struct Job {
     /// Key of the job in the scenario.
     pub name: String,
@@ -30,48 +29,20 @@ pub struct Job {
     pub dag: Dag,
     /// Names of the ops that have one of their own.
     pub op_names: Vec<Arc<str>>,
-    /// What each transfer carries.
-    pub buckets: Vec<Bucket>,
-    /// From which offset of compute time on each bucket may be sent; beyond the compute time of an iteration, in the
-    /// next.
-    pub gates: Vec<Time>,
-    /// Compute time of an iteration, and between which offsets of it each bucket can be sent without delaying any
-    /// worker.
-    pub boundaries: Boundaries,
-    /// The same of each program, if there were no barrier.
-    pub without_barrier: Vec<Boundaries>,
-    /// Order of the transmission queue.
-    pub scheduler: Box<dyn Scheduler>,
-    /// Chunks on the network at one time.
-    pub credit: usize,
+    /// Through whose queues its transfers go.
+    pub communicators: Vec<Communicator>,
     /// When the first iteration begins.
     pub start: Time,
     /// Measured iterations; `None` if the duration of the run decides.
     pub iteration_limit: Option<u32>,
     /// Time of a unit of compute beside a transfer, in millionths.
     pub overlap_slowdown_ppm: u64,
-    /// Time from the end of a chunk on all workers to the earliest start of the next.
-    pub sync: Time,
     /// How it runs on its engine.
     pub manner: Manner,
     /// The least and the largest factor on a worker's compute times, in millionths.
     pub pace_range_ppm: (u64, u64),
-    /// Pace of each worker; `None` if all are alike, so that one stands for all.
+    /// Pace of each worker; `None` if all are alike, so that one stands for all, or if there are rank classes.
     pub paces: Option<Vec<Pace>>,
-    /// How a chunk is aggregated.
-    pub collective: Collective,
-    drops_remainder: bool,
-    chunk: Option<Bytes>,
-    /// For each bucket, from which byte on which band holds; not empty, and the first from byte 0 on.
-    bands: Vec<Vec<(Bytes, Band)>>,
-    /// Band in which connections are opened: that of the lowest layer.
-    opening_band: Band,
-    has_several_bands: bool,
-    /// How workers change their bands; `None` if they keep to the job's.
-    pub rule: Option<Rule>,
-    /// Who chooses the bands in their place.
-    pub oracle: Option<Oracle>,
-    hold: Time,
 }
 
 /// A job of either kind.
@@ -83,6 +54,14 @@ pub enum AnyJob {
 }
 
 impl AnyJob {
+    /// Streams that its flows carry.
+    pub fn stream_count(&self) -> usize {
+        match self {
+            Self::Buckets(job) => job.communicators.len(),
+            Self::Servers(_) => 1,
+        }
+    }
+
     /// The job, if its gradients are aggregated in buckets.
     pub fn buckets(&self) -> Option<&Job> {
         match self {
@@ -110,20 +89,6 @@ pub struct Manner {
     pub messages: AggregationForm,
     /// What messages carry of what does not divide evenly.
     pub sizes: MessageSize,
-}
-
-/// How an aggregation is put to the network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AggregationForm {
-    /// As one flow that stands for all hosts.
-    LockStep,
-    /// As one flow that stands for all messages.
-    Recalled,
-    /// As messages between hosts.
-    EachHost {
-        /// Whether connections are opened before the job begins.
-        opens: bool,
-    },
 }
 
 /// A job that means nothing. `gradtide.scenario` refuses all of these first, with a file and a line.
@@ -262,47 +227,63 @@ impl Job {
             Some(AdaptiveSpec::Deadline(spec)) => (Some(rule(spec)?), None),
             Some(AdaptiveSpec::Oracle(spec)) => (None, Some(oracle(spec)?)),
         };
-        Ok(Self {
-            dag,
-            op_names: Vec::new(),
+        let gradients = DataParallel {
+            gates: planned.gates,
+            boundaries: planned.boundaries,
+            without_barrier: planned.without_barrier,
+            collective,
+            form: manner.messages,
+            rule,
+            oracle,
+            drops_remainder: spec.collective.drops_remainder(),
+            chunk: planned.chunk,
             bands: buckets.iter().map(|bucket| bands_of(bucket, &sizes, &bands)).collect(),
             buckets,
             opening_band: bands[0],
             has_several_bands: bands.iter().any(|&band| band != bands[0]),
-            rule,
-            oracle,
-            gates: planned.gates,
-            boundaries: planned.boundaries,
-            without_barrier: planned.without_barrier,
-            scheduler: planned.scheduler,
-            credit: spec.schedule.credit as usize,
+            hold: Time::from_ps(spec.schedule.overhead_ps),
+        };
+        Ok(Self {
+            dag,
+            op_names: Vec::new(),
+            communicators: vec![Communicator {
+                name: "".into(),
+                classes: Vec::new(),
+                scheduler: planned.scheduler,
+                credit: spec.schedule.credit as usize,
+                sync: Time::from_ps(spec.schedule.sync_ps),
+                carries: Carries::Gradients(Box::new(gradients)),
+            }],
             name: spec.name.clone(),
             start: Time::from_ps(spec.start_ps),
             iteration_limit: spec.iterations,
             overlap_slowdown_ppm: spec.compute.overlap_slowdown_ppm,
-            sync: Time::from_ps(spec.schedule.sync_ps),
             manner,
             pace_range_ppm: pace::range_ppm(&spec.compute),
             paces,
-            collective,
-            drops_remainder: spec.collective.drops_remainder(),
-            chunk: planned.chunk,
-            hold: Time::from_ps(spec.schedule.overhead_ps),
         })
     }
 
-    /// What the job sends, for a simulation of one channel on which a message takes `time`: what
+    /// What it aggregates, if it is data parallel and nothing else.
+    pub fn gradients(&self) -> Option<&DataParallel> {
+        match &self.communicators[..] {
+            [one] => one.gradients(),
+            _ => None,
+        }
+    }
+
+    /// What a data-parallel job sends, for a simulation of one channel on which a message takes `time`: what
     /// [`timeline::run`](crate::caramel::timeline::run) says of it with the job's boundaries, an engine does if the job
     /// is alone, its workers are alike, and its order holds for all iterations.
     pub fn on_one_channel(&mut self, time: &mut dyn FnMut(Bytes) -> Time) -> transfers::TransferPlan {
-        let mut ranks = Vec::new();
-        self.scheduler.ranks(&self.dag, &mut ranks);
-        let mut plan =
-            transfers::TransferPlan { transfers: Vec::new(), has_barrier: false, credit: self.credit as u32 };
+        let ranks = self.next_ranks();
+        let credit = self.communicators[0].credit as u32;
+        let mut plan = transfers::TransferPlan { transfers: Vec::new(), has_barrier: false, credit };
+        let Some(gradients) = self.gradients() else { return plan };
         for (index, &rank) in (0..).zip(&ranks) {
-            let gate = self.gates[index as usize].max(self.boundaries.windows[index as usize].update);
-            for chunk in 0..self.chunk_count(index) {
-                let bytes = self.chunk_bytes(index, chunk);
+            let gate = gradients.gates[index as usize].max(gradients.boundaries.windows[index as usize].update);
+            for chunk in 0..gradients.chunk_count(index) {
+                let bytes = gradients.chunk_bytes(index, chunk);
                 let (time, rank) = (time(bytes), Time::from_ps(rank.into()));
                 plan.transfers.push(transfers::PlannedTransfer { parameters: vec![index], bytes, time, gate, rank });
             }
@@ -312,112 +293,21 @@ impl Job {
         plan
     }
 
-    /// The layers of each bucket, and from which offset of compute time on it may be sent; what is sent first comes
-    /// first.
+    /// The layers of each bucket of a data-parallel job, and from which offset of compute time on it may be sent; what
+    /// is sent first comes first.
     pub fn sends(&mut self) -> Vec<(Vec<u32>, Time)> {
-        let mut ranks = Vec::new();
-        self.scheduler.ranks(&self.dag, &mut ranks);
-        let mut order: Vec<usize> = (0..self.buckets.len()).collect();
+        let ranks = self.next_ranks();
+        let Some(DataParallel { buckets, gates, .. }) = self.gradients() else { return Vec::new() };
+        let mut order: Vec<usize> = (0..buckets.len()).collect();
         order.sort_by_key(|&bucket| (ranks[bucket], bucket));
-        order.into_iter().map(|bucket| (self.buckets[bucket].layers.clone(), self.gates[bucket])).collect()
+        order.into_iter().map(|bucket| (buckets[bucket].layers.clone(), gates[bucket])).collect()
     }
 
-    /// Number of chunks of a bucket.
-    pub fn chunk_count(&self, bucket: u32) -> u64 {
-        self.buckets[bucket as usize].chunk_count(self.chunk)
-    }
-
-    /// Chunk `index` of a bucket as one flow, for the job whose index is `stream`.
-    pub fn lock_step_flow(&self, bucket: u32, index: u64, stream: u32) -> Flow {
-        let bytes = self.chunk_bytes(bucket, index);
-        (self.collective.lock_step(bytes, self.band(bucket, index), stream, self.hold))
-            .expect("a job of one worker has no buckets")
-    }
-
-    /// Band of chunk `index` of a bucket: that of the layer in which it begins.
-    pub fn band(&self, bucket: u32, index: u64) -> Band {
-        let begins = self.chunk.map_or(0, |chunk| index * chunk.0);
-        let steps = &self.bands[bucket as usize];
-        steps[steps.partition_point(|&(from, _)| from.0 <= begins) - 1].1
-    }
-
-    /// Whether chunks of the job travel in different bands.
-    pub fn has_several_bands(&self) -> bool {
-        self.has_several_bands
-    }
-
-    /// Starts the aggregation of chunk `index` of a bucket, for the job whose index is `stream`; `bands` has those of
-    /// workers that have their own.
-    pub fn aggregate(
-        &self,
-        bucket: u32,
-        index: u64,
-        bands: Option<Bands>,
-        stream: u32,
-        network: &mut dyn Network,
-    ) -> Aggregation {
-        let band = self.band(bucket, index);
-        match self.manner.messages {
-            AggregationForm::LockStep => Aggregation::whole(self.lock_step_flow(bucket, index, stream), network),
-            AggregationForm::Recalled => {
-                let flow = Flow { hold: Time::ZERO, rounds: 1, parts: 1, ..self.lock_step_flow(bucket, index, stream) };
-                Aggregation::whole(flow, network)
-            }
-            AggregationForm::EachHost { .. } => {
-                if self.has_several_bands {
-                    // All before it has been received, so the connections carry nothing new of another chunk.
-                    network.set_band(stream, band);
-                }
-                let bands = bands.unwrap_or(Bands::Alike(band));
-                let messages = self.collective.begin(self.chunk_bytes(bucket, index), bands, stream, network);
-                Aggregation::Messages(Box::new(messages))
-            }
-        }
-    }
-
-    /// Opens the connections that the job keeps for its life; how many flows must complete before it can begin.
-    pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
-        match self.manner.messages {
-            AggregationForm::EachHost { opens: true } if !self.buckets.is_empty() => {
-                let each = |rule: Rule| [rule.high, rule.low].map(|band| self.bands_of(rule, |_| band)).to_vec();
-                let bands = self.rule.map_or_else(|| vec![Bands::Alike(self.opening_band)], each);
-                bands.into_iter().map(|bands| self.collective.open(bands, stream, network)).sum()
-            }
-            _ => 0,
-        }
-    }
-
-    /// Bands of ranks that change them.
-    pub fn bands_of(&self, rule: Rule, band: impl Fn(usize) -> Band) -> Bands {
-        let bands = (0..self.collective.hosts().len()).map(band).collect();
-        Bands::OfRank { bands, low: rule.low, window: rule.window }
-    }
-
-    /// How long the queue waits between picking a chunk and starting its first flow; a lock-step flow holds it itself.
-    pub fn delay_before_flows(&self) -> Time {
-        match self.manner.messages {
-            AggregationForm::LockStep => Time::ZERO,
-            AggregationForm::Recalled | AggregationForm::EachHost { .. } => self.hold,
-        }
-    }
-
-    /// Bytes of `bytes` that the rank sends that sends most.
-    pub fn sent_by_busiest(&self, bytes: u128) -> f64 {
-        if self.buckets.is_empty() { 0.0 } else { self.collective.sent_by_busiest(bytes) }
-    }
-
-    /// Bytes of all chunks of a bucket.
-    pub fn sent_bytes(&self, bucket: u32) -> Bytes {
-        match self.drops_remainder {
-            false => self.buckets[bucket as usize].bytes,
-            true => (0..self.chunk_count(bucket)).map(|index| self.chunk_bytes(bucket, index)).sum(),
-        }
-    }
-
-    /// Bytes of a chunk.
-    pub fn chunk_bytes(&self, bucket: u32, index: u64) -> Bytes {
-        let bytes = self.buckets[bucket as usize].chunk_bytes(self.chunk, index);
-        if self.drops_remainder { divisible(bytes, self.collective.hosts().len()) } else { bytes }
+    /// Ranks of the transfers of the next iteration, each in its queue.
+    fn next_ranks(&mut self) -> Vec<u32> {
+        let mut ranks = Vec::new();
+        communicator::rank(&self.dag, &mut self.communicators, |_| true, &mut ranks);
+        ranks
     }
 }
 
@@ -443,12 +333,6 @@ fn rule(spec: DeadlineSpec) -> Result<Rule, JobError> {
         exchange: spec.exchange,
         counts_waits: spec.counts_waits,
     })
-}
-
-/// The most of `bytes` that `parts` ranks can have equal parts of.
-pub fn divisible(bytes: Bytes, parts: usize) -> Bytes {
-    let parts = parts as u64;
-    Bytes(bytes.0 / parts * parts)
 }
 
 /// Tells how long a collective takes for a number of bytes on a network that carries nothing else.

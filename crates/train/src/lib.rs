@@ -2,26 +2,26 @@
 //!
 //! [`run`] is the whole crate in one function: scenario -> DAG and schedule -> network engine -> results.
 
+pub mod bands;
 pub mod bucket;
 pub mod caramel;
 pub mod classes;
 pub mod collective;
+pub mod communicator;
 pub mod dag;
 pub mod engine;
 pub mod fabric;
-pub mod foresight;
-pub mod iteration;
 pub mod job;
 pub mod model;
 pub mod opdag;
 pub mod order;
 pub mod pace;
 pub mod planned;
-pub mod priority;
 pub mod probe;
 pub mod program;
 pub mod recall;
 pub mod result;
+pub mod run;
 pub mod schedule;
 pub mod servers;
 pub mod spec;
@@ -30,15 +30,16 @@ pub mod workload;
 
 use collective::messages::{Collective, Depth};
 use collective::plan::Counts;
+use communicator::AggregationForm;
 use engine::{Engine, Idle};
 use fabric::Fabric;
 use gradtide_net::fluid::FluidError;
 use gradtide_net::route::RouteError;
 use gradtide_net::{Announced, Band, Bytes, FabricError, Seed, Time};
 use gradtide_table::Table;
-use iteration::Limits;
-use job::{AggregationForm, AnyJob, Job, JobError};
+use job::{AnyJob, Job, JobError};
 use result::RunResult;
+use run::Limits;
 use spec::{AlgorithmSpec, EngineSpec, RunSpec, Spec, TrafficSpec};
 use thiserror::Error;
 use traffic::BackgroundFlows;
@@ -53,7 +54,7 @@ pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResul
     let ends = fabric.ends.clone();
     let mut engine = Engine::new(spec, fabric, &jobs)?;
     let mut network = engine.network(&ends);
-    let traces = iteration::run(&mut jobs, &mut background, network.as_mut(), limits(&spec.run), observe)?;
+    let traces = run::run(&mut jobs, &mut background, network.as_mut(), limits(&spec.run), observe)?;
     let end = network.now();
     drop(network);
     Ok(RunResult::new(spec, &jobs, traces, background, end, engine.usage()))
@@ -80,7 +81,7 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
         }
     };
     let collective = job::collective(job, bytes, depth, sizes).map_err(|error| refused(error.into()))?;
-    let bytes = if job.collective.drops_remainder() { job::divisible(bytes, job.hosts.len()) } else { bytes };
+    let bytes = if job.collective.drops_remainder() { communicator::divisible(bytes, job.hosts.len()) } else { bytes };
     Ok(result::messages(&collective, bytes))
 }
 
@@ -134,7 +135,7 @@ pub enum RunError {
     Spec(#[from] SpecError),
     /// The run could not go on.
     #[error(transparent)]
-    Iteration(#[from] iteration::IterationError),
+    Iteration(#[from] run::IterationError),
 }
 
 /// A scenario that means nothing. `gradtide.scenario` refuses these first, with a file and a line.

@@ -8,11 +8,12 @@ use crate::caramel::transfers::PlannedTransfer;
 use crate::caramel::{Boundaries, timeline};
 use crate::collective::messages::Collective;
 use crate::collective::plan::Action;
+use crate::communicator::DataParallel;
 use crate::dag::OpKind;
 use crate::engine::{LinkUsage, Usage};
-use crate::iteration::{Did, IterationRecord, JobRecord, OperationRecord, TransferRecord};
 use crate::job::{AnyJob, Job};
 use crate::probe::{Carried, Samples};
+use crate::run::{Did, IterationRecord, JobRecord, OperationRecord, TransferRecord};
 use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, OrderSpec, ServerSpec, Spec, TrafficSpec};
 use crate::traffic::{BackgroundFlows, Outcome};
 use gradtide_net::trace::{PortState, Window};
@@ -178,7 +179,7 @@ impl RunResult {
             match (job, did) {
                 (AnyJob::Buckets(job), Did::Buckets(trace)) => {
                     places.push((true, parts.len()));
-                    parts.push(Part::new(spec, job, trace));
+                    parts.push(Part::new(spec, job, trace).expect("a job aggregates gradients"));
                 }
                 (AnyJob::Servers(plan), Did::Servers(trace)) => {
                     places.push((false, served.len()));
@@ -235,6 +236,7 @@ impl RunResult {
 struct Part<'a> {
     spec: &'a JobSpec,
     job: &'a Job,
+    gradients: &'a DataParallel,
     trace: &'a JobRecord,
     /// Measured iterations of the slowest worker.
     iterations: &'a [IterationRecord],
@@ -246,47 +248,40 @@ struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    fn new(spec: &'a JobSpec, job: &'a Job, trace: &'a JobRecord) -> Self {
-        Self {
+    fn new(spec: &'a JobSpec, job: &'a Job, trace: &'a JobRecord) -> Option<Self> {
+        let gradients = job.gradients()?;
+        Some(Self {
             spec,
             job,
+            gradients,
             trace,
             iterations: trace.iterations(),
             name: spec.name.as_str().into(),
-            bucket_names: (job.buckets.iter())
+            bucket_names: (gradients.buckets.iter())
                 .map(|bucket| spec.layers[bucket.first_layer() as usize].name.as_str().into())
                 .collect(),
-            bucket_bytes: (0..job.buckets.len() as u32).map(|bucket| job.sent_bytes(bucket)).collect(),
-        }
+            bucket_bytes: (0..gradients.buckets.len() as u32).map(|bucket| gradients.sent_bytes(bucket)).collect(),
+        })
     }
 
     /// Transfers of the measured iterations, a slice per iteration.
     fn blocks(&self) -> impl Iterator<Item = &[TransferRecord]> {
-        let bucket_count = self.job.buckets.len();
-        let first = self.trace.warmup_count as usize;
-        (first..first + self.iterations.len())
-            .map(move |block| &self.trace.transfers[block * bucket_count..(block + 1) * bucket_count])
-    }
-
-    /// Transfers that have ended, of all iterations, with the bucket of each.
-    fn ended(&self) -> impl Iterator<Item = (u32, &TransferRecord)> {
-        let buckets = (0..self.job.buckets.len() as u32).cycle();
-        buckets.zip(&self.trace.transfers).filter(|(_, record)| record.end > Time::ZERO)
+        self.trace.transfers.blocks(self.trace.warmup_count, self.iterations.len())
     }
 
     /// Whole bytes that each rank of a ring has sent.
     fn sent_in_ring(&self) -> Vec<Bytes> {
-        let mut times_sent = vec![0_u64; self.job.buckets.len()];
-        self.ended().for_each(|(bucket, _)| times_sent[bucket as usize] += 1);
+        let mut times_sent = vec![0_u64; self.gradients.buckets.len()];
+        self.trace.transfers.ended().for_each(|(bucket, _)| times_sent[bucket as usize] += 1);
         let mut exchanges: BTreeMap<Bytes, u64> = BTreeMap::new();
         for (bucket, count) in (0..).zip(times_sent) {
-            for chunk in 0..self.job.chunk_count(bucket) {
-                *exchanges.entry(self.job.chunk_bytes(bucket, chunk)).or_default() += count;
+            for chunk in 0..self.gradients.chunk_count(bucket) {
+                *exchanges.entry(self.gradients.chunk_bytes(bucket, chunk)).or_default() += count;
             }
         }
         let mut sent = vec![Bytes(0); self.spec.hosts.len()];
         for (bytes, count) in exchanges {
-            let plan = self.job.collective.plan(bytes);
+            let plan = self.gradients.collective.plan(bytes);
             sent.iter_mut().zip(plan.sent_in_ring()).for_each(|(sum, once)| *sum += once * count);
         }
         sent
@@ -309,7 +304,7 @@ impl<'a> Part<'a> {
         let count = self.iterations.len() as u128;
         let compute: u128 = self.iterations.iter().map(|record| u128::from(record.compute.ps())).sum();
         let compute = Time::from_ps((compute / count) as u64);
-        let mut busy = vec![Time::ZERO; self.job.buckets.len()];
+        let mut busy = vec![Time::ZERO; self.gradients.buckets.len()];
         for block in self.blocks() {
             busy.iter_mut().zip(block).for_each(|(sum, transfer)| *sum += transfer.busy);
         }
@@ -318,10 +313,10 @@ impl<'a> Part<'a> {
             PlannedTransfer { parameters: vec![index], bytes: bucket.bytes, time, gate, rank }
         };
         let transfers: Vec<PlannedTransfer> =
-            (0..).zip(busy.into_iter().zip(&self.job.buckets)).map(transfer).collect();
+            (0..).zip(busy.into_iter().zip(&self.gradients.buckets)).map(transfer).collect();
         // No worker is faster than by its own updates and reads; those of two workers may be further apart.
         let bound = |program: &Boundaries| timeline::lower_bound(&program.stretched(compute), &transfers);
-        let bound = self.job.without_barrier.iter().map(bound).max().unwrap_or_default().ps() as f64;
+        let bound = self.gradients.without_barrier.iter().map(bound).max().unwrap_or_default().ps() as f64;
         if self.differs() || matches!(self.spec.schedule.order, OrderSpec::Random | OrderSpec::Arbitrary { .. }) {
             let total: u128 = self.iterations.iter().map(|record| u128::from(record.time.ps())).sum();
             return bound.min(total as f64 / count as f64);
@@ -341,7 +336,7 @@ impl<'a> Part<'a> {
             name: self.spec.name.clone(),
             iteration_count: records.len() as u64,
             worker_count: self.spec.hosts.len() as u64 - separate_servers(self.spec),
-            bucket_count: self.job.buckets.len() as u64,
+            bucket_count: self.gradients.buckets.len() as u64,
             iteration_time_ps: records.iter().map(|record| record.time.ps()).collect(),
             // Equal times have themselves for mean, to the last bit.
             compute_ps: (compute_ps / count) as f64 + (compute_ps % count) as f64 / count as f64,
@@ -355,7 +350,9 @@ impl<'a> Part<'a> {
             margin_ps: spread(all.iter().map(|transfer| margin(transfer)).collect()),
             lower_bound_ps: self.lower_bound_ps(),
             parameter_bytes: self.spec.layers.iter().map(|layer| layer.parameter_bytes).sum(),
-            bytes_per_worker: self.job.sent_by_busiest(self.bucket_bytes.iter().map(|bytes| u128::from(bytes.0)).sum()),
+            bytes_per_worker: self
+                .gradients
+                .sent_by_busiest(self.bucket_bytes.iter().map(|bytes| u128::from(bytes.0)).sum()),
             asynchrony: None,
         }
     }
@@ -457,7 +454,7 @@ fn iterations<'a>(parts: &'a [Part<'_>]) -> impl Iterator<Item = IterationRow> +
 fn workers<'a>(parts: &'a [Part<'_>]) -> impl Iterator<Item = WorkerRow> + 'a {
     parts.iter().filter(|part| part.differs()).flat_map(|part| {
         (0..part.iterations.len()).flat_map(move |iteration| {
-            part.trace.workers.iter().zip(part.job.collective.worker_hosts()).enumerate().map(
+            part.trace.workers.iter().zip(part.gradients.collective.worker_hosts()).enumerate().map(
                 move |(worker, (records, host))| {
                     let numbers = [iteration as u64, worker as u64, host.into()];
                     (part.name.clone(), numbers, records[iteration], None)
@@ -474,30 +471,36 @@ fn overlap(compute: Time, comm: Time, time: Time) -> Option<f64> {
 }
 
 fn transfers(parts: &[Part<'_>]) -> Table {
-    let rows = || {
-        parts.iter().flat_map(|part| {
-            part.blocks().enumerate().flat_map(move |(iteration, block)| {
-                block.iter().enumerate().map(move |(bucket, record)| (part, iteration, bucket, record))
-            })
-        })
-    };
-    let counts = |of: fn(&Part<'_>, usize, usize, &TransferRecord) -> u64| {
+    let count = parts.iter().map(|part| part.iterations.len() * part.gradients.buckets.len()).sum();
+    // Iteration by iteration: there may be millions of rows.
+    fn column<'a, T>(
+        parts: &'a [Part<'_>],
+        count: usize,
+        of: impl Fn(&'a Part<'_>, usize, usize, &TransferRecord) -> T,
+    ) -> Vec<T> {
         look_now();
-        Column::Count(rows().map(|(part, iteration, bucket, record)| of(part, iteration, bucket, record)).collect())
+        let mut column = Vec::with_capacity(count);
+        for part in parts {
+            for (iteration, block) in part.blocks().enumerate() {
+                column.extend(block.iter().enumerate().map(|(bucket, record)| of(part, iteration, bucket, record)));
+            }
+        }
+        column
+    }
+    let texts = |of: fn(&Part<'_>, usize) -> Arc<str>| {
+        Column::Text(column(parts, count, |part, _, bucket, _| of(part, bucket)))
     };
-    let times = |of: fn(&TransferRecord) -> i64| {
-        look_now();
-        Column::Time(rows().map(|(.., record)| of(record)).collect())
-    };
+    let counts = |of: fn(&Part<'_>, usize, usize, &TransferRecord) -> u64| Column::Count(column(parts, count, of));
+    let times = |of: fn(&TransferRecord) -> i64| Column::Time(column(parts, count, |_, _, _, record| of(record)));
     let mut table = Table::new(vec![
-        ("job", Column::Text(rows().map(|(part, ..)| part.name.clone()).collect())),
+        ("job", texts(|part, _| part.name.clone())),
         ("iteration", counts(|_, iteration, _, _| iteration as u64)),
         ("bucket", counts(|_, _, bucket, _| bucket as u64)),
-        ("first_layer", counts(|part, _, bucket, _| part.job.buckets[bucket].first_layer().into())),
-        ("last_layer", counts(|part, _, bucket, _| part.job.buckets[bucket].last_layer().into())),
-        ("layer", Column::Text(rows().map(|(part, _, bucket, _)| part.bucket_names[bucket].clone()).collect())),
+        ("first_layer", counts(|part, _, bucket, _| part.gradients.buckets[bucket].first_layer().into())),
+        ("last_layer", counts(|part, _, bucket, _| part.gradients.buckets[bucket].last_layer().into())),
+        ("layer", texts(|part, bucket| part.bucket_names[bucket].clone())),
         ("bytes", counts(|part, _, bucket, _| part.bucket_bytes[bucket].0)),
-        ("chunks", counts(|part, _, bucket, _| part.job.chunk_count(bucket as u32))),
+        ("chunks", counts(|part, _, bucket, _| part.gradients.chunk_count(bucket as u32))),
         ("rank", counts(|_, _, _, record| record.rank.into())),
         ("ready_us", times(|record| signed(record.ready))),
         ("start_us", times(|record| signed(record.start))),
@@ -506,11 +509,11 @@ fn transfers(parts: &[Part<'_>]) -> Table {
         ("slack_us", times(slack)),
         ("margin_us", times(margin)),
     ]);
-    if parts.iter().any(|part| part.job.rule.is_some() || part.job.oracle.is_some()) {
+    if parts.iter().any(|part| part.gradients.changes_bands()) {
         let share = |record: &TransferRecord| {
             (record.messages > 0).then(|| 100.0 * f64::from(record.high) / f64::from(record.messages))
         };
-        let shares = rows().map(|(.., record)| share(record)).collect();
+        let shares = column(parts, count, |_, _, _, record| share(record));
         table.columns.push(("high_percent".into(), Column::Ratio(shares)));
     }
     table
@@ -590,7 +593,7 @@ fn operations(parts: &[Part<'_>]) -> Table {
                     None => part.spec.layers[layer as usize].name.clone(),
                 },
                 OpKind::Transfer(bucket) => {
-                    let first_layer = part.job.buckets[bucket as usize].first_layer();
+                    let first_layer = part.gradients.buckets[bucket as usize].first_layer();
                     part.spec.layers[first_layer as usize].name.clone()
                 }
             }),
@@ -608,9 +611,9 @@ fn operations(parts: &[Part<'_>]) -> Table {
             _ => part.differs().then_some(operation.worker.into()),
         });
     }
-    if parts.iter().any(|part| part.job.has_several_bands()) {
+    if parts.iter().any(|part| part.gradients.has_several_bands()) {
         add("band", |part, operation| match operation.kind {
-            OpKind::Transfer(bucket) => Some(part.job.band(bucket, operation.chunk).index().into()),
+            OpKind::Transfer(bucket) => Some(part.gradients.band(bucket, operation.chunk).index().into()),
             _ => None,
         });
     }
@@ -621,7 +624,7 @@ fn operations(parts: &[Part<'_>]) -> Table {
 /// has of a buffer that does not divide evenly.
 fn lock_step_links(parts: &[Part<'_>], rate_bps: u64) -> Vec<LinkUsage> {
     let of_part = |part: &Part<'_>| {
-        let busy: Time = part.ended().map(|(_, record)| record.busy).sum();
+        let busy: Time = part.trace.transfers.ended().map(|(_, record)| record.busy).sum();
         let link = move |(&host, bytes): (&u32, Bytes)| LinkUsage {
             name: format!("h{host}").into(),
             bytes: bytes.0,

@@ -79,7 +79,7 @@ pub enum AdaptiveSpec {
     Oracle(OracleSpec),
 }
 
-/// A bound for what a policy can do: see [`Oracle`](crate::priority::Oracle).
+/// A bound for what a policy can do: see [`Oracle`](crate::bands::priority::Oracle).
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OracleSpec {
@@ -93,7 +93,7 @@ pub struct OracleSpec {
     pub small_bytes: u64,
 }
 
-/// Priority that follows the remaining slack: see [`Rule`](crate::priority::Rule).
+/// Priority that follows the remaining slack: see [`Rule`](crate::bands::priority::Rule).
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeadlineSpec {

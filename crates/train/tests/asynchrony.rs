@@ -2,13 +2,15 @@
 #![allow(missing_docs)]
 
 mod star;
+mod tables;
 
-use gradtide_table::{Column, Table};
+use gradtide_table::Table;
 use gradtide_train::result::{Asynchrony, RunResult};
 use gradtide_train::run;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use star::star;
+use tables::column;
 
 /// At 8 Gbit/s a byte takes a nanosecond.
 const RATE_BPS: u64 = 8_000_000_000;
@@ -59,17 +61,6 @@ fn figures(result: &RunResult) -> &Asynchrony {
 fn mean_ps(result: &RunResult) -> f64 {
     let times = &result.summary.jobs[0].iteration_time_ps;
     times.iter().sum::<u64>() as f64 / times.len() as f64
-}
-
-fn column(table: &Table, name: &str) -> Vec<i64> {
-    let (_, column) = table.columns.iter().find(|(own, _)| own == name).expect("a column");
-    match column {
-        Column::Count(values) => values.iter().map(|&value| value as i64).collect(),
-        Column::Time(values) => values.clone(),
-        Column::Signed(values) => values.iter().map(|value| value.unwrap_or(-1)).collect(),
-        Column::Text(values) => values.iter().map(|value| i64::from(&**value == "push")).collect(),
-        _ => panic!("no number"),
-    }
 }
 
 fn rows<const N: usize>(table: &Table, names: [&str; N]) -> Vec<[i64; N]> {

@@ -3,9 +3,9 @@
 #![allow(missing_docs)]
 
 mod star;
+mod tables;
 
 use gradtide_net::{Seed, Time};
-use gradtide_table::{Column, Table};
 use gradtide_train::caramel::timeline;
 use gradtide_train::engine::{self, Idle};
 use gradtide_train::fabric::Fabric;
@@ -15,6 +15,7 @@ use gradtide_train::spec::{FusionSpec, Spec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use star::star;
+use tables::column;
 
 const US: u64 = 1_000_000;
 const ORDERS: [&str; 3] = ["listed", "random", "caramel"];
@@ -143,14 +144,6 @@ fn with_barrier(schedule: &Value, barrier: bool) -> Value {
     schedule
 }
 
-fn column(table: &Table, name: &str) -> Vec<u64> {
-    match &table.columns.iter().find(|(column, _)| column == name).unwrap().1 {
-        Column::Count(values) => values.clone(),
-        Column::Time(values) => values.iter().map(|&ps| ps as u64).collect(),
-        _ => panic!("{name} is a count or a time"),
-    }
-}
-
 fn run(spec: &Spec) -> RunResult {
     gradtide_train::run(spec, &mut |_| true).unwrap()
 }
@@ -209,21 +202,21 @@ proptest! {
             }
             let spec = of_graph(&rows, order, workers, "pipe", &with_barrier(&schedule, barrier));
             let (mut job, mut idle) = plan(&spec);
-            let collective = job.collective.clone();
+            let collective = job.gradients().unwrap().collective.clone();
             let plan = job.on_one_channel(&mut |bytes| idle.time(0, &collective, bytes));
-            let timeline = timeline::run(&job.boundaries, &plan);
+            let timeline = timeline::run(&job.gradients().unwrap().boundaries, &plan);
             let result = run(&spec);
             let found = result.summary.jobs[0].iteration_time_ps.clone();
             // The engine runs 7 iterations; the simulation as many as it takes to repeat.
             let starts: Vec<u64> = timeline.starts.iter().map(|start| start.ps()).collect();
-            let reads_first = job.without_barrier[0].windows.iter().any(|window| window.read == Time::ZERO) || barrier;
+            let reads_first = job.gradients().unwrap().without_barrier[0].windows.iter().any(|window| window.read == Time::ZERO) || barrier;
             if reads_first {
                 // An iteration is measured from its first op, which may wait.
                 let total = |times: &[u64]| times.iter().sum::<u64>();
                 if timeline.starts.len() == timeline.repeats_from + 2 && timeline.repeats_from <= 6 {
                     prop_assert_eq!(found[5], timeline.iteration_time().ps(), "{} with {}: {:?}", order, schedule, starts);
                 }
-                prop_assert!(total(&found) >= 6 * job.boundaries.compute.ps());
+                prop_assert!(total(&found) >= 6 * job.gradients().unwrap().boundaries.compute.ps());
             } else {
                 let expected: Vec<u64> = starts.windows(2).map(|pair| pair[1] - pair[0]).skip(1).take(6).collect();
                 prop_assert_eq!(&found[..expected.len()], &expected[..], "{} with {}", order, schedule);
@@ -251,10 +244,10 @@ proptest! {
                 continue;
             }
             let (job, _) = plan(&spec);
-            let mut sent: Vec<u32> = job.buckets.iter().flat_map(|bucket| bucket.layers.clone()).collect();
+            let mut sent: Vec<u32> = job.gradients().unwrap().buckets.iter().flat_map(|bucket| bucket.layers.clone()).collect();
             sent.sort_unstable();
             prop_assert_eq!(&sent, &(0..parameters.len() as u32).collect::<Vec<u32>>());
-            prop_assert_eq!(job.buckets.iter().map(|bucket| bucket.bytes.0).sum::<u64>(), bytes);
+            prop_assert_eq!(job.gradients().unwrap().buckets.iter().map(|bucket| bucket.bytes.0).sum::<u64>(), bytes);
             let again = run(&spec);
             prop_assert_eq!(result.transfers.to_csv(), again.transfers.to_csv());
         }
@@ -272,13 +265,13 @@ proptest! {
             plan(&spec).0
         };
         let (random, caramel) = (of("random"), of("caramel"));
-        prop_assert_eq!(random.without_barrier.len(), workers as usize);
-        prop_assert_eq!(caramel.without_barrier.len(), 1);
-        let first = |job: &Job| job.boundaries.windows.iter().map(|window| window.update).min();
+        prop_assert_eq!(random.gradients().unwrap().without_barrier.len(), workers as usize);
+        prop_assert_eq!(caramel.gradients().unwrap().without_barrier.len(), 1);
+        let first = |job: &Job| job.gradients().unwrap().boundaries.windows.iter().map(|window| window.update).min();
         prop_assert!(first(&caramel) <= first(&random));
-        for program in &random.without_barrier {
-            prop_assert_eq!(program.compute, random.boundaries.compute);
-            for (joint, own) in random.boundaries.windows.iter().zip(&program.windows) {
+        for program in &random.gradients().unwrap().without_barrier {
+            prop_assert_eq!(program.compute, random.gradients().unwrap().boundaries.compute);
+            for (joint, own) in random.gradients().unwrap().boundaries.windows.iter().zip(&program.windows) {
                 prop_assert!(joint.update >= own.update && joint.read <= own.read);
             }
         }
@@ -302,7 +295,8 @@ fn different_orders_narrow_the_boundaries() {
     let updates = |order: &str, seed| {
         let mut spec = of_graph(&rows, order, 2, "pipe", &alone);
         spec.run.seed = seed;
-        let mut updates: Vec<u64> = plan(&spec).0.boundaries.windows.iter().map(|it| it.update.ps() / US).collect();
+        let mut updates: Vec<u64> =
+            plan(&spec).0.gradients().unwrap().boundaries.windows.iter().map(|it| it.update.ps() / US).collect();
         updates.sort_unstable();
         updates
     };

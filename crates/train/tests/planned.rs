@@ -2,9 +2,10 @@
 #![allow(missing_docs)]
 
 mod star;
+mod tables;
 
 use gradtide_net::{Bytes, Seed, Time};
-use gradtide_table::{Column, Table};
+use gradtide_table::Table;
 use gradtide_train::caramel::timeline;
 use gradtide_train::engine::{self, Idle};
 use gradtide_train::fabric::Fabric;
@@ -17,6 +18,7 @@ use gradtide_train::spec::Spec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use star::star;
+use tables::column;
 
 /// Forward, backward and update in microseconds, and bytes.
 type Row = (u64, u64, u64, u64);
@@ -87,11 +89,7 @@ fn rows() -> impl Strategy<Value = Vec<Row>> {
 }
 
 fn counts(table: &Table, name: &str) -> Vec<u64> {
-    match &table.columns.iter().find(|(column, _)| column == name).unwrap().1 {
-        Column::Count(values) => values.clone(),
-        Column::Time(values) => values.iter().map(|&ps| ps as u64).collect(),
-        _ => panic!("{name} is a count or a time"),
-    }
+    column(table, name).into_iter().map(|value| value as u64).collect()
 }
 
 fn run(spec: &Spec) -> RunResult {
@@ -109,9 +107,9 @@ fn both(spec: &Spec) -> (RunResult, Job, timeline::Timeline) {
         idle.time(0, collective, bytes)
     })
     .unwrap();
-    let collective = job.collective.clone();
+    let collective = job.gradients().unwrap().collective.clone();
     let plan = job.on_one_channel(&mut |bytes| idle.time(0, &collective, bytes));
-    let timeline = timeline::run(&job.boundaries, &plan);
+    let timeline = timeline::run(&job.gradients().unwrap().boundaries, &plan);
     (run(spec), job, timeline)
 }
 
@@ -202,9 +200,9 @@ proptest! {
                 let ring = collective("ring", Some(1), None);
                 let spec = scenario(&rows, 3, true, &schedule, &ring);
                 let (_, job, _) = both(&spec);
-                prop_assert_eq!(job.buckets.iter().map(|bucket| bucket.bytes.0).sum::<u64>(), bytes);
-                let mut layers: Vec<u32> = job.buckets.iter().flat_map(|bucket| bucket.layers.clone()).collect();
-                prop_assert!(job.buckets.iter().all(|bucket| bucket.layers.is_sorted_by(|a, b| a > b)));
+                prop_assert_eq!(job.gradients().unwrap().buckets.iter().map(|bucket| bucket.bytes.0).sum::<u64>(), bytes);
+                let mut layers: Vec<u32> = job.gradients().unwrap().buckets.iter().flat_map(|bucket| bucket.layers.clone()).collect();
+                prop_assert!(job.gradients().unwrap().buckets.iter().all(|bucket| bucket.layers.is_sorted_by(|a, b| a > b)));
                 layers.sort_unstable();
                 let sends = |&layer: &u32| rows[layer as usize].3 > 0;
                 prop_assert!(layers.into_iter().eq((0..rows.len() as u32).filter(sends)));

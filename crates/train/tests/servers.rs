@@ -2,8 +2,9 @@
 #![allow(missing_docs)]
 
 mod star;
+mod tables;
 
-use gradtide_table::{Column, Table};
+use gradtide_table::Table;
 use gradtide_train::opdag::{Kind, Op, OpDag};
 use gradtide_train::order::makespan::Scorer;
 use gradtide_train::order::needs::Needs;
@@ -12,6 +13,7 @@ use gradtide_train::run;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use star::star;
+use tables::column;
 
 /// At 8 Gbit/s a byte takes a nanosecond, so that every instant of a test is a whole picosecond.
 const RATE_BPS: u64 = 8_000_000_000;
@@ -99,17 +101,6 @@ fn ran(spec: &Value) -> RunResult {
 
 fn times(result: &RunResult) -> &[u64] {
     &result.summary.jobs[0].iteration_time_ps
-}
-
-fn counts<'a>(table: &'a Table, name: &str) -> Vec<i64> {
-    let (_, column): &'a (String, Column) = table.columns.iter().find(|(own, _)| own == name).expect("a column");
-    match column {
-        Column::Count(values) => values.iter().map(|&value| value as i64).collect(),
-        Column::Time(values) => values.clone(),
-        Column::Signed(values) => values.iter().map(|value| value.unwrap_or(-1)).collect(),
-        Column::Text(values) => values.iter().map(|value| i64::from(&**value == "push")).collect(),
-        _ => panic!("no number"),
-    }
 }
 
 /// Ranks of a file: that of a parameter is its place in `order`.
@@ -220,7 +211,7 @@ proptest! {
         let sizes: u64 = rows.iter().filter_map(|row| row.bytes).sum();
         prop_assert_eq!(inversions(table), 0);
         // What is pulled and pushed crosses the servers' links, and no byte more.
-        let of_links = counts(&result.links, "bytes");
+        let of_links = column(&result.links, "bytes");
         let (from_workers, from_servers) = of_links[..(workers + servers) as usize].split_at(workers as usize);
         prop_assert_eq!(from_servers.iter().sum::<i64>(), (2 * workers * sizes) as i64);
         prop_assert_eq!(from_workers.iter().sum::<i64>(), (2 * workers * sizes) as i64);
@@ -234,7 +225,7 @@ proptest! {
 /// Pulls that began on their channel after one of a larger rank.
 fn inversions(table: &Table) -> usize {
     let names = ["iteration", "worker", "server", "start_us", "rank", "direction"];
-    let columns: Vec<Vec<i64>> = names.iter().map(|name| counts(table, name)).collect();
+    let columns: Vec<Vec<i64>> = names.iter().map(|name| column(table, name)).collect();
     let mut rows: Vec<[i64; 5]> = (0..table.row_count())
         .filter(|&row| columns[5][row] == 0)
         .map(|row| std::array::from_fn(|column| columns[column][row]))
@@ -339,7 +330,7 @@ fn random_orders_differ_between_workers_and_iterations_and_follow_the_seed() {
     let (first, again, other) = (random(1), random(1), random(2));
     assert_eq!(first.transfers, again.transfers);
     assert_ne!(first.transfers, other.transfers);
-    let (ranks, directions) = (counts(&first.transfers, "rank"), counts(&first.transfers, "direction"));
+    let (ranks, directions) = (column(&first.transfers, "rank"), column(&first.transfers, "direction"));
     let pulls: Vec<i64> = ranks.iter().zip(directions).filter(|(_, push)| *push == 0).map(|(&rank, _)| rank).collect();
     let orders: std::collections::BTreeSet<&[i64]> = pulls.chunks(layers.len()).collect();
     assert_eq!(orders.len(), 4);

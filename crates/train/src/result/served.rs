@@ -1,7 +1,7 @@
 //! Tables and figures of jobs with parameter servers, in the columns of all others. A bucket is a parameter here.
 
 use super::{Asynchrony, Column, IterationRow, JobSummary, Table, WorkerAsynchrony, WorkerRow, signed, spread};
-use crate::iteration::IterationRecord;
+use crate::run::IterationRecord;
 use crate::servers::{
     ServerJob, ServerJobRecord, ServerOperation, ServerOperationRecord, ServerTransferRecord, Staleness, WorkerRecord,
 };

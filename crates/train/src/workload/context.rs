@@ -1,7 +1,9 @@
 //! Context parallelism: keys and values go around a ring, while each rank works on those that it has.
 //!
-//!     compute   part 0   part 1   part 2        an op in as many parts as there are ranks
-//!     send        1 ───►   2 ───►               what part k needs has come k ranks far
+//! ```text
+//! compute   part 0   part 1   part 2        an op in as many parts as there are ranks
+//! send        1 ───►   2 ───►               what part k needs has come k ranks far
+//! ```
 //!
 //! In the backward pass the gradients of keys and values go with them: twice the bytes. All parts take the same time, as
 //! with a causal mask of which each rank has a part from either end of the sequence.

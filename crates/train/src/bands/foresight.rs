@@ -7,10 +7,10 @@
 //! A job with one chunk on the network at a time uses the network only for this chunk, and the background flows do not
 //! depend on the job. So, until the chunk ends, a copy behaves exactly as the network itself does with the same bands,
 //! to the picosecond. After that the job of the copy is idle, because its next chunk has not been decided.
-//! [`Oracle`](crate::priority::Oracle) decides by what is seen here.
+//! [`Oracle`](super::priority::Oracle) decides by what is seen here.
 
+use super::priority::Foreseen;
 use crate::collective::Aggregation;
-use crate::priority::Foreseen;
 use crate::traffic::BackgroundFlows;
 use gradtide_net::{Band, Bytes, Completion, Network, Time};
 use gradtide_watch::look;

@@ -11,6 +11,7 @@
 //! `docs/models/adaptive.md` has the rules.
 
 use crate::caramel::Boundaries;
+use crate::collective::messages::Bands;
 use gradtide_net::{Band, Bytes, Rate, Time};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -40,6 +41,13 @@ pub struct Rule {
     pub exchange: bool,
     /// Whether a worker may be late by as long as it waits for slower ones anyway.
     pub counts_waits: bool,
+}
+
+impl Rule {
+    /// Bands of ranks that change them.
+    pub fn bands_of(&self, ranks: usize, band: impl Fn(usize) -> Band) -> Bands {
+        Bands::OfRank { bands: (0..ranks).map(band).collect(), low: self.low, window: self.window }
+    }
 }
 
 /// Rounds that an average looks back on: an iteration of some twenty buckets on eight workers. Calibration.

@@ -1,0 +1,216 @@
+//! In which band each worker of a job sends what it sends next.
+//!
+//! A send queue asks whoever changes the bands at four moments, and knows nothing else of them.
+
+pub mod foresight;
+pub mod priority;
+
+use crate::caramel::Boundaries;
+use crate::collective::Aggregation;
+use crate::collective::messages::{Bands, Messages};
+use crate::traffic::BackgroundFlows;
+use foresight::foresee;
+use gradtide_net::{Band, Bytes, Network, Time};
+use priority::{Chunk, Milestone, Oracle, Outlook, Rule, Workers};
+
+/// Changes the bands of the chunks of a send queue.
+pub trait BandPolicy {
+    /// Chunks on the network at one time, if that is not the queue's own credit.
+    fn credit(&self) -> Option<usize> {
+        None
+    }
+
+    /// A transfer is ready; each worker gave its last part of a transfer at a time of its own.
+    fn on_ready(&mut self, _transfer: u32, _now: Time, _gave_at: &mut dyn Iterator<Item = Time>) {}
+
+    /// The queue would pick a chunk: what is known of it, if anything is yet. An error lets it wait until another has
+    /// ended.
+    fn on_pick(&mut self, _view: &View<'_>, _beside: &mut [UnderWay<'_>]) -> Result<Option<Chunk>, Waits> {
+        Ok(None)
+    }
+
+    /// The flows of a chunk begin: in which bands.
+    fn on_begin(&mut self, beginning: Beginning<'_>, network: &mut dyn Network) -> Begun;
+
+    /// A message to `rank` of the chunk `own` among those under way has arrived, and the rank sends the next.
+    fn on_message(&mut self, _now: Time, _rank: u32, _under_way: &mut [UnderWay<'_>], _own: usize) {}
+}
+
+/// A chunk may not be sent before another has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Waits;
+
+/// What is left of an iteration when a chunk is picked or begins.
+pub struct View<'a> {
+    /// Present time.
+    pub now: Time,
+    /// Iteration of the chunk.
+    pub iteration: u32,
+    /// Its bytes.
+    pub bytes: Bytes,
+    /// How far each worker has computed, from the start of the iteration; one entry if all are alike.
+    pub positions: Vec<Time>,
+    /// Bytes of every bucket that have not arrived, without those of the chunk and of others that are under way.
+    pub left: Vec<Bytes>,
+    /// Whose chunk begins, and whose are under way.
+    pub under_way: Vec<u32>,
+    /// The order of the queue.
+    pub ranks: &'a [u32],
+}
+
+/// A chunk under way of which something is known.
+pub struct UnderWay<'a> {
+    /// What is known of it.
+    pub chunk: &'a mut Chunk,
+    /// Its messages, once they have started.
+    pub messages: Option<&'a mut Messages>,
+}
+
+/// A chunk whose flows are about to start.
+pub struct Beginning<'a> {
+    /// What is known of it.
+    pub chunk: Option<&'a Chunk>,
+    /// What else is left to send; the second is what is known of the chunks under way.
+    pub view: &'a dyn Fn() -> (View<'a>, Vec<&'a Chunk>),
+    /// Starts its flows in a band.
+    pub begin: &'a dyn Fn(Band, &mut dyn Network) -> Aggregation,
+    /// What else is on the network.
+    pub background: &'a [BackgroundFlows<'a>],
+}
+
+/// In which bands a chunk begins.
+pub struct Begun {
+    /// The bands.
+    pub bands: Bands,
+    /// What is known of it from now on, if that is new.
+    pub chunk: Option<Chunk>,
+    /// When it will have ended, if that is known.
+    pub ends: Option<Time>,
+}
+
+/// The workers that aggregate.
+#[derive(Clone, Debug)]
+pub struct Group {
+    boundaries: Boundaries,
+    milestones: Vec<Milestone>,
+    /// Messages that each receives of a chunk.
+    rounds: u32,
+    count: usize,
+    /// The bucket whose gradients are the last of an iteration.
+    last_bucket: Option<u32>,
+}
+
+impl Group {
+    /// `count` workers, of which each receives a chunk in `rounds` messages; of an iteration's buckets, `last_bucket` is
+    /// complete last.
+    pub fn new(boundaries: Boundaries, rounds: u32, count: usize, last_bucket: Option<u32>) -> Self {
+        Self { milestones: Milestone::all(&boundaries), boundaries, rounds, count, last_bucket }
+    }
+
+    fn outlook<'a>(&'a self, view: &'a View<'_>, rank: usize, ahead: Bytes) -> Outlook<'a> {
+        Outlook {
+            boundaries: &self.boundaries,
+            milestones: &self.milestones,
+            ranks: view.ranks,
+            now: view.now,
+            position: view.positions[if view.positions.len() > 1 { rank } else { 0 }],
+            left: &view.left,
+            under_way: &view.under_way,
+            ahead,
+        }
+    }
+}
+
+/// Workers that know when what they send is due, and send low what has time.
+pub struct Deadlines {
+    rule: Rule,
+    workers: Workers,
+    group: Group,
+    /// Chunks that may go high at one time.
+    credit: usize,
+}
+
+impl Deadlines {
+    /// Workers that have seen nothing.
+    pub fn new(rule: Rule, group: Group, credit: usize) -> Self {
+        Self { rule, workers: Workers::new(rule, group.count), group, credit }
+    }
+}
+
+impl BandPolicy for Deadlines {
+    fn credit(&self) -> Option<usize> {
+        Some(self.workers.credit())
+    }
+
+    fn on_ready(&mut self, transfer: u32, now: Time, gave_at: &mut dyn Iterator<Item = Time>) {
+        if self.group.last_bucket == Some(transfer) {
+            // One worker that stands for all waits for none.
+            self.workers.on_computed(gave_at.map(|gave_at| now - gave_at));
+        }
+    }
+
+    fn on_pick(&mut self, view: &View<'_>, beside: &mut [UnderWay<'_>]) -> Result<Option<Chunk>, Waits> {
+        let Self { workers, group, .. } = self;
+        let may_be_high = beside.iter().filter(|it| it.chunk.is_high_somewhere()).count() < self.credit;
+        let picked = (view.iteration, view.bytes, group.rounds);
+        let chunk = workers.begin(view.now, picked, may_be_high, &mut |rank| {
+            group.outlook(view, rank, beside.iter().map(|it| it.chunk.left(rank)).sum())
+        });
+        let chunk = chunk.ok_or(Waits)?;
+        if chunk.is_high_somewhere() {
+            for UnderWay { chunk, messages } in beside {
+                chunk.turn_high();
+                if let Some(messages) = messages {
+                    (0..group.count as u32).for_each(|rank| messages.set_band(rank, self.rule.high));
+                }
+            }
+        }
+        Ok(Some(chunk))
+    }
+
+    fn on_begin(&mut self, beginning: Beginning<'_>, _network: &mut dyn Network) -> Begun {
+        let is_high = |rank| beginning.chunk.is_some_and(|chunk| chunk.is_high(rank));
+        let bands = self.rule.bands_of(self.group.count, |rank| self.workers.band(is_high(rank)));
+        Begun { bands, chunk: None, ends: None }
+    }
+
+    fn on_message(&mut self, now: Time, rank: u32, under_way: &mut [UnderWay<'_>], own: usize) {
+        let place = rank as usize;
+        let is_high = under_way[own].chunk.is_high(place);
+        let beside = under_way.iter().filter(|it| it.chunk.is_high(place) == is_high).count() as u32;
+        let all = |&all: &bool| under_way.iter().all(|it| it.chunk.is_everywhere(all));
+        let are_high = [true, false].into_iter().find(all);
+        let UnderWay { chunk, messages } = &mut under_way[own];
+        self.workers.on_received(chunk, place, now, (beside, are_high));
+        if let Some(messages) = messages {
+            messages.set_band(rank, self.workers.band(chunk.is_high(place)));
+        }
+    }
+}
+
+/// An oracle that sees in copies of the network what comes of either band.
+pub struct Foreseeing {
+    oracle: Oracle,
+    group: Group,
+}
+
+impl Foreseeing {
+    /// One for these workers.
+    pub fn new(oracle: Oracle, group: Group) -> Self {
+        Self { oracle, group }
+    }
+}
+
+impl BandPolicy for Foreseeing {
+    fn on_begin(&mut self, beginning: Beginning<'_>, network: &mut dyn Network) -> Begun {
+        let Self { oracle, group } = self;
+        let ways = foresee(network, beginning.background, oracle.small, &oracle.ways, beginning.begin);
+        let (view, beside) = (beginning.view)();
+        let ahead = |rank| beside.iter().map(|chunk| chunk.left(rank)).sum();
+        let outlooks: Vec<Outlook<'_>> =
+            (0..view.positions.len()).map(|rank| group.outlook(&view, rank, ahead(rank))).collect();
+        let chosen = oracle.choose(view.bytes, &outlooks, &ways);
+        let chunk = Chunk::new(view.bytes, group.rounds, group.count, chosen > 0);
+        Begun { bands: Bands::Alike(oracle.ways[chosen]), chunk: Some(chunk), ends: Some(ways[chosen].ends) }
+    }
+}

@@ -1,0 +1,328 @@
+//! Communicators: groups of ranks, each with a serial communication stream, and what their transfers are on a network.
+
+use crate::bands::priority::{Oracle, Rule};
+use crate::bands::{BandPolicy, Deadlines, Foreseeing, Group};
+use crate::bucket::Bucket;
+use crate::caramel::Boundaries;
+use crate::classes::{Carriage, Classes, GroupOp};
+use crate::collective::Aggregation;
+use crate::collective::levels::Span;
+use crate::collective::messages::{Bands, Collective};
+use crate::dag::Dag;
+use crate::schedule::Scheduler;
+use crate::workload::GroupTransfer;
+use gradtide_net::{Band, Bytes, Flow, Network, Time};
+use std::sync::Arc;
+
+/// A group of ranks, and how its transfers are sent: through one queue, one after the other or as many at once as its
+/// credit says.
+pub struct Communicator {
+    /// What users call it.
+    pub name: Arc<str>,
+    /// Rank classes that are in it; none: all.
+    pub classes: Vec<u32>,
+    /// Order of its queue.
+    pub scheduler: Box<dyn Scheduler>,
+    /// Chunks on the network at one time.
+    pub credit: usize,
+    /// Time from the end of a chunk on all ranks to the earliest start of the next.
+    pub sync: Time,
+    /// What its transfers are.
+    pub carries: Carries,
+}
+
+/// What the transfers of a communicator are.
+pub enum Carries {
+    /// Gradients, aggregated bucket by bucket.
+    Gradients(Box<DataParallel>),
+    /// Collectives of a process group.
+    Group(GroupCollectives),
+}
+
+/// The collectives of process groups that behave alike.
+pub struct GroupCollectives {
+    /// The network of the job's rank classes.
+    pub network: Arc<Classes>,
+    /// How the ranks of a group lie on nodes.
+    pub span: Span,
+    /// All transfers of the job.
+    pub transfers: Arc<[GroupTransfer]>,
+    /// Priority.
+    pub band: Band,
+}
+
+/// What data-parallel workers aggregate, and how.
+pub struct DataParallel {
+    /// What each transfer carries.
+    pub buckets: Vec<Bucket>,
+    /// From which offset of compute time on each bucket may be sent; beyond the compute time of an iteration, in the
+    /// next.
+    pub gates: Vec<Time>,
+    /// Compute time of an iteration, and between which offsets of it each bucket can be sent without delaying any
+    /// worker.
+    pub boundaries: Boundaries,
+    /// The same of each program, if there were no barrier.
+    pub without_barrier: Vec<Boundaries>,
+    /// How a chunk is aggregated.
+    pub collective: Collective,
+    /// How that is put to the network.
+    pub form: AggregationForm,
+    /// How workers change their bands; `None` if they keep to the job's.
+    pub rule: Option<Rule>,
+    /// Who chooses the bands in their place.
+    pub oracle: Option<Oracle>,
+    pub(crate) drops_remainder: bool,
+    pub(crate) chunk: Option<Bytes>,
+    /// For each bucket, from which byte on which band holds; not empty, and the first from byte 0 on.
+    pub(crate) bands: Vec<Vec<(Bytes, Band)>>,
+    /// Band in which connections are opened: that of the lowest layer.
+    pub(crate) opening_band: Band,
+    pub(crate) has_several_bands: bool,
+    pub(crate) hold: Time,
+}
+
+/// How an aggregation is put to the network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AggregationForm {
+    /// As one flow that stands for all hosts.
+    LockStep,
+    /// As one flow that stands for all messages.
+    Recalled,
+    /// As messages between hosts.
+    EachHost {
+        /// Whether connections are opened before the job begins.
+        opens: bool,
+    },
+}
+
+impl Communicator {
+    /// Number of chunks of a transfer.
+    pub fn chunk_count(&self, transfer: u32) -> u64 {
+        match &self.carries {
+            Carries::Gradients(gradients) => gradients.chunk_count(transfer),
+            Carries::Group(_) => 1,
+        }
+    }
+
+    /// How long the queue waits between picking a chunk and starting its first flow.
+    pub fn delay_before_flows(&self) -> Time {
+        match &self.carries {
+            Carries::Gradients(gradients) => gradients.delay_before_flows(),
+            Carries::Group(_) => Time::ZERO,
+        }
+    }
+
+    /// Gates that may hold a transfer back though it is ready, by transfer: so many iterations later, at an offset of
+    /// compute. Empty if there are none.
+    pub fn gates(&self) -> Vec<(u32, Time)> {
+        match &self.carries {
+            Carries::Gradients(gradients) => gradients.later_gates(),
+            Carries::Group(_) => Vec::new(),
+        }
+    }
+
+    /// Who changes the bands of its chunks, if anybody does.
+    pub fn policy(&self, dag: &Dag) -> Option<Box<dyn BandPolicy>> {
+        match &self.carries {
+            Carries::Gradients(gradients) => gradients.policy(self.credit, last_transfer(dag)),
+            Carries::Group(_) => None,
+        }
+    }
+
+    /// Opens the connections that it keeps for its life; how many flows must complete before the job can begin.
+    pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
+        match &self.carries {
+            Carries::Gradients(gradients) => gradients.open(stream, network),
+            Carries::Group(_) => 0,
+        }
+    }
+
+    /// Starts chunk `index` of a transfer, whose flows carry `stream`; `bands` has those of workers that have their
+    /// own.
+    pub fn begin(
+        &self,
+        transfer: u32,
+        index: u64,
+        bands: Option<Bands>,
+        stream: u32,
+        network: &mut dyn Network,
+    ) -> Aggregation {
+        match &self.carries {
+            Carries::Gradients(gradients) => gradients.aggregate(transfer, index, bands, stream, network),
+            Carries::Group(GroupCollectives { network: classes, span, transfers, band }) => {
+                let GroupTransfer { kind, bytes, .. } = transfers[transfer as usize];
+                let op = GroupOp { kind, bytes, span: *span, classes: &self.classes };
+                let carriage = Carriage { band: *band, stream, hold: Time::ZERO };
+                classes.begin(&op, carriage, network).expect("a group has at least two ranks")
+            }
+        }
+    }
+
+    /// What it aggregates, if that is gradients.
+    pub fn gradients(&self) -> Option<&DataParallel> {
+        match &self.carries {
+            Carries::Gradients(gradients) => Some(gradients),
+            Carries::Group(_) => None,
+        }
+    }
+}
+
+impl DataParallel {
+    /// Number of chunks of a bucket.
+    pub fn chunk_count(&self, bucket: u32) -> u64 {
+        self.buckets[bucket as usize].chunk_count(self.chunk)
+    }
+
+    /// Chunk `index` of a bucket as one flow that carries `stream`.
+    pub fn lock_step_flow(&self, bucket: u32, index: u64, stream: u32) -> Flow {
+        let bytes = self.chunk_bytes(bucket, index);
+        (self.collective.lock_step(bytes, self.band(bucket, index), stream, self.hold))
+            .expect("a job of one worker has no buckets")
+    }
+
+    /// Band of chunk `index` of a bucket: that of the layer in which it begins.
+    pub fn band(&self, bucket: u32, index: u64) -> Band {
+        let begins = self.chunk.map_or(0, |chunk| index * chunk.0);
+        let steps = &self.bands[bucket as usize];
+        steps[steps.partition_point(|&(from, _)| from.0 <= begins) - 1].1
+    }
+
+    /// Whether chunks of the job travel in different bands.
+    pub fn has_several_bands(&self) -> bool {
+        self.has_several_bands
+    }
+
+    /// Whether workers change the bands in which they send, or an oracle does.
+    pub fn changes_bands(&self) -> bool {
+        self.rule.is_some() || self.oracle.is_some()
+    }
+
+    /// Bytes of `bytes` that the rank sends that sends most.
+    pub fn sent_by_busiest(&self, bytes: u128) -> f64 {
+        if self.buckets.is_empty() { 0.0 } else { self.collective.sent_by_busiest(bytes) }
+    }
+
+    /// Bytes of all chunks of a bucket.
+    pub fn sent_bytes(&self, bucket: u32) -> Bytes {
+        match self.drops_remainder {
+            false => self.buckets[bucket as usize].bytes,
+            true => (0..self.chunk_count(bucket)).map(|index| self.chunk_bytes(bucket, index)).sum(),
+        }
+    }
+
+    /// Bytes of a chunk.
+    pub fn chunk_bytes(&self, bucket: u32, index: u64) -> Bytes {
+        let bytes = self.buckets[bucket as usize].chunk_bytes(self.chunk, index);
+        if self.drops_remainder { divisible(bytes, self.collective.hosts().len()) } else { bytes }
+    }
+
+    fn later_gates(&self) -> Vec<(u32, Time)> {
+        let windows = &self.boundaries.windows;
+        if self.gates.iter().zip(windows).all(|(&gate, window)| gate <= window.update) {
+            return Vec::new();
+        }
+        // All of them, so that what opens at one instant is in the plan's order.
+        let compute = self.boundaries.compute.ps().max(1);
+        let gate = |(&gate, window): (&Time, &crate::caramel::Boundary)| {
+            let gate = gate.max(window.update);
+            ((gate.ps() / compute) as u32, Time::from_ps(gate.ps() % compute))
+        };
+        self.gates.iter().zip(windows).map(gate).collect()
+    }
+
+    fn policy(&self, credit: usize, last_bucket: Option<u32>) -> Option<Box<dyn BandPolicy>> {
+        if !matches!(self.form, AggregationForm::EachHost { .. }) {
+            return None;
+        }
+        let (rounds, count) = (self.collective.rounds(), self.collective.hosts().len());
+        let group = Group::new(self.boundaries.clone(), rounds, count, last_bucket);
+        match (self.rule, &self.oracle) {
+            (Some(rule), _) => Some(Box::new(Deadlines::new(rule, group, credit))),
+            (None, Some(oracle)) => Some(Box::new(Foreseeing::new(oracle.clone(), group))),
+            (None, None) => None,
+        }
+    }
+
+    fn aggregate(
+        &self,
+        bucket: u32,
+        index: u64,
+        bands: Option<Bands>,
+        stream: u32,
+        network: &mut dyn Network,
+    ) -> Aggregation {
+        match self.form {
+            AggregationForm::LockStep => Aggregation::whole(self.lock_step_flow(bucket, index, stream), network),
+            AggregationForm::Recalled => {
+                let flow = Flow { hold: Time::ZERO, rounds: 1, parts: 1, ..self.lock_step_flow(bucket, index, stream) };
+                Aggregation::whole(flow, network)
+            }
+            AggregationForm::EachHost { .. } => {
+                let band = self.band(bucket, index);
+                if self.has_several_bands {
+                    // All before it has been received, so the connections carry nothing new of another chunk.
+                    network.set_band(stream, band);
+                }
+                let bands = bands.unwrap_or(Bands::Alike(band));
+                let messages = self.collective.begin(self.chunk_bytes(bucket, index), bands, stream, network);
+                Aggregation::Messages(Box::new(messages))
+            }
+        }
+    }
+
+    fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
+        match self.form {
+            AggregationForm::EachHost { opens: true } if !self.buckets.is_empty() => {
+                let ranks = self.collective.hosts().len();
+                let each = |rule: Rule| [rule.high, rule.low].map(|band| rule.bands_of(ranks, |_| band)).to_vec();
+                let bands = self.rule.map_or_else(|| vec![Bands::Alike(self.opening_band)], each);
+                bands.into_iter().map(|bands| self.collective.open(bands, stream, network)).sum()
+            }
+            _ => 0,
+        }
+    }
+
+    /// A lock-step flow holds the queue itself.
+    fn delay_before_flows(&self) -> Time {
+        match self.form {
+            AggregationForm::LockStep => Time::ZERO,
+            AggregationForm::Recalled | AggregationForm::EachHost { .. } => self.hold,
+        }
+    }
+}
+
+/// The transfer that the last op with a gradient completes.
+fn last_transfer(dag: &Dag) -> Option<u32> {
+    let targets = (0..dag.compute_count).rev().find_map(|op| dag.within.from(op).iter().max().copied());
+    targets.map(|target| target - dag.compute_count)
+}
+
+/// Ranks of the transfers of the next iteration, each in its queue; those of queues that `asks` does not mean stay.
+pub fn rank(
+    dag: &Dag,
+    communicators: &mut [Communicator],
+    asks: impl Fn(&dyn Scheduler) -> bool,
+    ranks: &mut Vec<u32>,
+) {
+    if let [one] = communicators {
+        if asks(one.scheduler.as_ref()) {
+            one.scheduler.ranks(dag, ranks);
+        }
+        return;
+    }
+    let mut own = Vec::new();
+    ranks.resize(dag.transfers.len(), 0);
+    for (index, communicator) in (0..).zip(communicators) {
+        if asks(communicator.scheduler.as_ref()) {
+            communicator.scheduler.ranks(dag, &mut own);
+            let all = ranks.iter_mut().zip(&own).zip(&dag.transfers);
+            all.filter(|(_, transfer)| transfer.communicator == index).for_each(|((rank, &own), _)| *rank = own);
+        }
+    }
+}
+
+/// The most of `bytes` that `parts` ranks can have equal parts of.
+pub fn divisible(bytes: Bytes, parts: usize) -> Bytes {
+    let parts = parts as u64;
+    Bytes(bytes.0 / parts * parts)
+}

@@ -1,0 +1,427 @@
+//! One job under way: its graph, executed on compute streams, send queues and a network.
+
+use super::queue::{Around, Ended, SendQueue};
+use super::record::{IterationRecord, JobRecord, OperationRecord, Records};
+use super::streams::{OpEnd, Streams};
+use super::waits::{Waits, slot};
+use super::{IterationError, Limits};
+use crate::communicator;
+use crate::dag::{DagOp, OpKind};
+use crate::job::{Job, Pass};
+use crate::traffic::BackgroundFlows;
+use gradtide_net::{Completion, Network, Time};
+
+/// One job under way.
+pub struct JobRunner<'a> {
+    job: &'a mut Job,
+    /// The stream of its first communicator; those of the others follow.
+    stream: u32,
+    limits: Limits,
+    phase: Phase,
+    waits: Waits,
+    streams: Streams,
+    /// One for each communicator.
+    queues: Vec<SendQueue>,
+    ranks: Vec<u32>,
+    /// Whether the order of a queue is another one in every iteration.
+    changes_ranks: bool,
+    /// For each program, transfers that it would need at its start if there were no barrier.
+    read_at_start: Vec<Vec<u32>>,
+    /// Iterations that a worker has begun.
+    begun_count: u32,
+    /// The iteration whose first pass is the last of the run. The first worker to reach it decides for all.
+    last_iteration: Option<u32>,
+    unfinished_count: usize,
+    trace: JobRecord,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Before the start of the job.
+    Waiting,
+    /// So many connections are not open yet.
+    Opening(usize),
+    /// Ops are executed.
+    UnderWay,
+}
+
+impl<'a> JobRunner<'a> {
+    /// A job that has not begun, whose flows carry `stream` and those that follow, one for each communicator.
+    pub fn new(job: &'a mut Job, stream: u32, limits: Limits) -> Self {
+        let streams = Streams::new(job);
+        let mut ranks = Vec::new();
+        communicator::rank(&job.dag, &mut job.communicators, |_| true, &mut ranks);
+        let at_start = |windows: &crate::caramel::Boundaries| {
+            let first = (0..).zip(&windows.windows).filter(|(_, window)| window.read == Time::ZERO);
+            first.map(|(transfer, _)| transfer).collect()
+        };
+        let gradients = job.gradients().map_or(&[][..], |gradients| &gradients.without_barrier);
+        let mut transfers = Records::new(job.dag.transfers.len());
+        transfers.grow(0);
+        Self {
+            waits: Waits::new(&job.dag, streams.workers.len()),
+            queues: job.communicators.iter().map(|communicator| SendQueue::new(communicator, &job.dag)).collect(),
+            changes_ranks: job.communicators.iter().any(|communicator| !communicator.scheduler.is_fixed()),
+            read_at_start: gradients.iter().map(at_start).collect(),
+            stream,
+            limits,
+            phase: Phase::Waiting,
+            begun_count: 0,
+            last_iteration: None,
+            unfinished_count: streams.workers.len(),
+            streams,
+            ranks,
+            trace: JobRecord {
+                warmup_count: u32::from(job.manner.measured_from == Pass::Forward),
+                transfers,
+                ..JobRecord::default()
+            },
+            job,
+        }
+    }
+
+    /// What it did; an iteration counts when all workers have completed it.
+    pub fn into_trace(self) -> JobRecord {
+        let count = self.streams.workers.iter().map(|worker| worker.measured.len()).min().unwrap_or(0);
+        let measured = |mut measured: Vec<IterationRecord>| {
+            measured.truncate(count);
+            measured
+        };
+        let workers = self.streams.workers.into_iter().map(|worker| measured(worker.measured)).collect();
+        JobRecord { workers, ..self.trace }
+    }
+
+    /// Key of the job in the scenario.
+    pub fn name(&self) -> &str {
+        &self.job.name
+    }
+
+    /// Whether all iterations are over.
+    pub fn is_finished(&self) -> bool {
+        self.unfinished_count == 0
+    }
+
+    /// When the job next acts without an event of the network.
+    pub fn wakes_at(&self) -> Option<Time> {
+        match self.phase {
+            Phase::Waiting => return Some(self.job.start),
+            Phase::UnderWay if !self.is_finished() => {}
+            Phase::Opening(_) | Phase::UnderWay => return None,
+        }
+        let mut at = self.streams.next_end().map_or(Time::MAX, |(end, _)| end);
+        for queue in &self.queues {
+            at = at.min(queue.wakes_at(&self.job.dag, &self.streams));
+        }
+        Some(at).filter(|&at| at < Time::MAX)
+    }
+
+    /// Does everything that happens at `now` without the network, then lets the queues pick. An oracle reads
+    /// `background`.
+    pub fn settle(
+        &mut self,
+        now: Time,
+        network: &mut dyn Network,
+        background: &[BackgroundFlows<'_>],
+    ) -> Result<(), IterationError> {
+        if self.phase != Phase::UnderWay {
+            if now < self.job.start {
+                return Ok(());
+            }
+            if self.phase == Phase::Waiting {
+                let open =
+                    |(stream, communicator): (u32, &communicator::Communicator)| communicator.open(stream, network);
+                self.phase = Phase::Opening((self.stream..).zip(&self.job.communicators).map(open).sum());
+            }
+            if self.phase != Phase::Opening(0) {
+                return Ok(());
+            }
+            self.phase = Phase::UnderWay;
+            self.begin(now);
+        }
+        if self.is_finished() {
+            return Ok(());
+        }
+        for queue in 0..self.queues.len() {
+            while let Some(ended) = self.queues[queue].settle(now, network, &mut self.trace.transfers) {
+                self.on_chunk_ended(queue, ended, now);
+            }
+        }
+        while let Some(worker) = self.streams.next_worker(now) {
+            while self.finish_op(worker, now) && self.start_op(worker, now)? {}
+        }
+        for index in 0..self.queues.len() {
+            let queue = &mut self.queues[index];
+            if !queue.may_send() {
+                continue;
+            }
+            let was_sending = queue.is_sending();
+            let around = Around {
+                communicator: &self.job.communicators[index],
+                stream: self.stream + index as u32,
+                dag: &self.job.dag,
+                streams: &self.streams,
+                ranks: &self.ranks,
+                now,
+            };
+            queue.send(&around, network, background, &mut self.trace.transfers);
+            if queue.is_sending() != was_sending && self.streams.can_be_slowed() {
+                self.streams.slow(&self.job.communicators[index].classes, true);
+            }
+        }
+        if self.streams.can_be_slowed() {
+            self.streams.change_speed(now);
+        }
+        Ok(())
+    }
+
+    /// The first iteration begins: transfers that wait for nothing of it are ready.
+    fn begin(&mut self, now: Time) {
+        for transfer in 0..self.job.dag.transfers.len() as u32 {
+            if self.waits.is_ready(0, self.job.dag.transfer_op(transfer)) {
+                self.on_transfer_ready(transfer, 0, now);
+            }
+        }
+        for worker in 0..self.streams.workers.len() as u32 {
+            self.on_reached(worker, now);
+        }
+    }
+
+    /// Handles the end of a flow of the communicator of a stream.
+    pub fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network) {
+        if let Phase::Opening(count) = &mut self.phase {
+            *count -= 1;
+            for worker in &mut self.streams.workers {
+                worker.reached_at = now;
+            }
+            return;
+        }
+        let queue = (completion.stream - self.stream) as usize;
+        let ended = self.queues[queue].on_completion(now, completion, network, &mut self.trace.transfers);
+        if let Some(ended) = ended {
+            self.on_chunk_ended(queue, ended, now);
+        }
+    }
+
+    /// Starts a worker's next op if all it waits for is done; `false` if it must wait or is finished.
+    fn start_op(&mut self, index: u32, now: Time) -> Result<bool, IterationError> {
+        let worker = &self.streams.workers[index as usize];
+        let (op, reached_at, is_first) = (worker.next_op, worker.reached_at, worker.next_op == worker.first_op);
+        if !self.waits.is_ready(worker.slot, op) {
+            self.streams.wait(index);
+            return Ok(false);
+        }
+        let DagOp { kind, cost } = self.job.dag.ops[op as usize];
+        if now > reached_at {
+            self.on_waited(index, kind, now);
+        }
+        if kind == OpKind::Barrier {
+            self.record(index, kind, reached_at, now);
+        }
+        if is_first {
+            self.on_iteration_begins(index, now)?;
+        }
+        let worker = &mut self.streams.workers[index as usize];
+        if op >= worker.program.backward {
+            if worker.is_last_pass {
+                self.unfinished_count -= 1;
+                return Ok(false);
+            }
+            if worker.iteration >= self.trace.warmup_count + self.limits.timeline_iterations {
+                worker.is_timeline_open = false;
+            }
+        }
+        self.streams.begin(index, cost, now);
+        Ok(true)
+    }
+
+    /// A worker has stood still from when it reached its next op until now.
+    fn on_waited(&mut self, index: u32, kind: OpKind, now: Time) {
+        let worker = &self.streams.workers[index as usize];
+        let wait = now - worker.reached_at;
+        let exposed = if kind == OpKind::Barrier { self.wait_without_barrier(index) } else { wait };
+        let straggler = self.ready_at(index).saturating_since(worker.reached_at);
+        let current = &mut self.streams.workers[index as usize].current;
+        current.exposed += exposed;
+        current.barrier += wait - exposed;
+        current.straggler += straggler;
+    }
+
+    /// When the last transfer that a worker's next op is the first to use was ready.
+    fn ready_at(&self, index: u32) -> Time {
+        let worker = &self.streams.workers[index as usize];
+        let used = self.waits.first_uses(worker.next_op).filter_map(|near| {
+            let iteration = worker.iteration.checked_sub(u32::from(near.is_of_other))?;
+            Some(self.trace.transfers.get(iteration, near.index).ready)
+        });
+        used.max().unwrap_or(Time::ZERO)
+    }
+
+    /// The pass that iterations are measured from begins on a worker.
+    fn on_iteration_begins(&mut self, index: u32, now: Time) -> Result<(), IterationError> {
+        let worker = &mut self.streams.workers[index as usize];
+        let is_first = worker.iteration >= self.begun_count;
+        self.begun_count = self.begun_count.max(worker.iteration + 1);
+        let measured_count = worker.iteration.checked_sub(self.trace.warmup_count);
+        if measured_count.is_some_and(|count| count > 0) {
+            worker.current.time = now - worker.current.start;
+            worker.measured.push(worker.current);
+        }
+        worker.current = IterationRecord { start: now, ..IterationRecord::default() };
+        let Some(measured_count) = measured_count else { return Ok(()) };
+        let is_over = self.limits.duration.is_some_and(|duration| now >= duration);
+        if measured_count == 0 {
+            worker.is_timeline_open = self.limits.timeline_iterations > 0;
+            let too_short = is_first && is_over;
+            return if too_short { Err(IterationError::TooShort { job: self.job.name.clone() }) } else { Ok(()) };
+        }
+        if is_first && (is_over || self.job.iteration_limit.is_some_and(|limit| measured_count >= limit)) {
+            self.last_iteration = Some(worker.iteration);
+        }
+        worker.is_last_pass = self.last_iteration == Some(worker.iteration);
+        Ok(())
+    }
+
+    /// How long the first op would have had to wait for what it reads.
+    fn wait_without_barrier(&self, index: u32) -> Time {
+        let worker = &self.streams.workers[index as usize];
+        let Some(before) = worker.iteration.checked_sub(1) else { return Time::ZERO };
+        let programs = &self.read_at_start;
+        let first = &programs[if programs.len() > 1 { index as usize } else { 0 }];
+        let wait = |&transfer: &u32| self.trace.transfers.get(before, transfer).end.saturating_since(worker.reached_at);
+        first.iter().map(wait).max().unwrap_or(Time::ZERO)
+    }
+
+    /// Ends a worker's op if it ends now; `false` if it goes on.
+    fn finish_op(&mut self, index: u32, now: Time) -> bool {
+        let (started, cost) = match self.streams.end(index, now) {
+            OpEnd::Idle => return true,
+            OpEnd::GoesOn => return false,
+            OpEnd::Ended { started, cost } => (started, cost),
+        };
+        let worker = &mut self.streams.workers[index as usize];
+        let (op, slot, iteration) = (worker.next_op, worker.slot, worker.iteration);
+        let is_last = op + 1 == worker.program.ops.end;
+        worker.current.compute += cost;
+        worker.current.slowdown += now - started - cost;
+        worker.reached_at = now;
+        worker.next_op += 1;
+        self.trace.event_count += 1;
+        let kind = self.job.dag.ops[op as usize].kind;
+        if kind != OpKind::Barrier {
+            self.record(index, kind, started, now);
+        }
+        let waiting_count = self.waits.waiting_count(op);
+        if waiting_count > 0 {
+            self.streams.workers[index as usize].gave_at = now;
+            self.release(op, slot, iteration, waiting_count, now);
+        }
+        if is_last {
+            self.on_program_ends(index);
+        }
+        self.on_reached(index, now);
+        true
+    }
+
+    /// An op of an iteration is done: what waited for it alone is ready.
+    fn release(&mut self, op: u32, slot: usize, iteration: u32, waiting_count: usize, now: Time) {
+        for place in 0..waiting_count {
+            let (near, is_ready) = self.waits.release(op, slot, place);
+            match near.index.checked_sub(self.job.dag.compute_count) {
+                None => self.streams.has_news = true,
+                Some(transfer) if is_ready => {
+                    self.on_transfer_ready(transfer, iteration + u32::from(near.is_of_other), now);
+                }
+                Some(_) => {}
+            }
+        }
+    }
+
+    fn on_program_ends(&mut self, index: u32) {
+        let worker = &mut self.streams.workers[index as usize];
+        let slot = worker.slot;
+        worker.begin_next();
+        let iteration = worker.iteration;
+        self.trace.transfers.grow(iteration + 1);
+        if self.waits.on_program_end(slot) && self.changes_ranks {
+            let changes = |scheduler: &dyn crate::schedule::Scheduler| !scheduler.is_fixed();
+            communicator::rank(&self.job.dag, &mut self.job.communicators, changes, &mut self.ranks);
+        }
+        assert!(self.waits.can_begin(iteration), "no rank class is two iterations ahead of another");
+    }
+
+    /// Compute of a worker has come to its next op, which may need transfers.
+    fn on_reached(&mut self, index: u32, now: Time) {
+        let worker = &self.streams.workers[index as usize];
+        for near in self.waits.first_uses(worker.next_op) {
+            if let Some(iteration) = worker.iteration.checked_sub(u32::from(near.is_of_other)) {
+                self.trace.transfers.of(iteration, near.index).needed = now;
+            }
+        }
+    }
+
+    fn on_transfer_ready(&mut self, transfer: u32, iteration: u32, now: Time) {
+        let record = self.trace.transfers.of(iteration, transfer);
+        record.ready = now;
+        record.rank = self.ranks[transfer as usize];
+        let index = self.job.dag.transfers[transfer as usize].communicator as usize;
+        let around = Around {
+            communicator: &self.job.communicators[index],
+            stream: self.stream + index as u32,
+            dag: &self.job.dag,
+            streams: &self.streams,
+            ranks: &self.ranks,
+            now,
+        };
+        self.queues[index].on_ready(transfer, iteration, &around);
+    }
+
+    fn on_chunk_ended(&mut self, queue: usize, ended: Ended, now: Time) {
+        let Ended { transfer, iteration, chunk, began } = ended;
+        if self.streams.can_be_slowed() && !self.queues[queue].is_sending() {
+            self.streams.slow(&self.job.communicators[queue].classes, false);
+        }
+        self.trace.event_count += 1;
+        if iteration < self.trace.warmup_count + self.limits.timeline_iterations {
+            let iteration = i64::from(iteration) - i64::from(self.trace.warmup_count);
+            let kind = OpKind::Transfer(transfer);
+            self.trace.operations.push(OperationRecord { iteration, kind, worker: 0, chunk, start: began, end: now });
+        }
+        let record = self.trace.transfers.of(iteration, transfer);
+        if chunk == 0 {
+            record.start = began;
+        }
+        record.arrived_count += 1;
+        if u64::from(record.arrived_count) < self.job.communicators[queue].chunk_count(transfer) {
+            return;
+        }
+        record.end = now;
+        self.streams.has_news = true;
+        let op = self.job.dag.transfer_op(transfer);
+        self.release(op, slot(iteration), iteration, self.waits.waiting_count(op), now);
+        self.waits.on_end(slot(iteration));
+    }
+
+    /// Keeps a compute op for the timeline; an update that takes no time is not to be seen there.
+    fn record(&mut self, index: u32, kind: OpKind, start: Time, end: Time) {
+        let worker = &self.streams.workers[index as usize];
+        let is_visible = start < end || !matches!(kind, OpKind::Update(_));
+        if worker.is_timeline_open && is_visible {
+            let iteration = i64::from(worker.iteration) - i64::from(self.trace.warmup_count);
+            let record = OperationRecord { iteration, kind, worker: index, chunk: 0, start, end };
+            self.trace.operations.push(record);
+        }
+    }
+
+    /// Ops that wait in the iteration of the first worker.
+    pub fn waiting_ops(&self) -> usize {
+        self.waits.missing_count(self.streams.workers[0].slot)
+    }
+
+    /// Share of the run that is over.
+    pub fn progress(&self, now: Time) -> f64 {
+        let iteration = f64::from(self.streams.workers[0].iteration);
+        let of_limit = self.job.iteration_limit.map(|limit| iteration / (f64::from(limit) + 1.0));
+        let of_duration = self.limits.duration.map(|duration| now.ps() as f64 / duration.ps() as f64);
+        of_limit.into_iter().chain(of_duration).fold(0.0, f64::max).min(1.0)
+    }
+}

@@ -1,0 +1,262 @@
+//! The event loop that joins compute with a network.
+//!
+//! Every worker has one compute stream, which executes its ops in program order. Where all workers of a job are alike
+//! they do the same at the same time, and one stands for all; workers of an op graph may have programs of their own.
+//!
+//! Every job has one transmission queue. It has at most one chunk on the network at a time, or as many as its credit
+//! says. Whenever a chunk has ended on all workers, the queue picks the most urgent ready bucket. A bucket is ready
+//! when all workers have it, and it arrives on all workers at once: the global syncer of the thesis, section 5.2.
+//!
+//! A schedule may hold a ready bucket back until compute has come to its gate, an offset of compute time that every
+//! worker must have passed. While compute stalls, its offset does not advance, so a stall delays all later gates.
+//!
+//! At one instant the loop first handles everything that ends and every op of zero length. Then the queue picks, so
+//! a choice at time t sees every bucket that became ready at or before t.
+//!
+//! A job is measured from the start of one pass to the start of the same pass of the next iteration, and begins with
+//! it. From forward to forward, the first iteration starts with all parameters present and can be shorter than the
+//! network allows: it is run and not measured, and after the last measured iteration one more forward pass runs,
+//! because it needs the transfers. From backward to backward, every iteration starts with an idle network and all
+//! parameters present: all are measured.
+
+mod executor;
+mod queue;
+mod record;
+mod streams;
+mod waits;
+
+use crate::job::AnyJob;
+use crate::servers::{self, TooShort};
+use crate::traffic::{self, BackgroundFlows};
+use executor::JobRunner;
+use gradtide_net::{Completion, Network, Time};
+pub use record::{IterationRecord, JobRecord, OperationRecord, Records, TransferRecord};
+use thiserror::Error;
+
+/// When to stop, and what to keep.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// No further iteration begins at or after this time.
+    pub duration: Option<Time>,
+    /// Whether the duration also ends what is under way then.
+    pub ends_at_duration: bool,
+    /// Measured iterations whose ops are kept one by one.
+    pub timeline_iterations: u32,
+}
+
+/// The run cannot go on.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum IterationError {
+    /// Nothing can happen any more, yet a job is not done.
+    #[error("stalled at {at} us: job `{job}` waits for {waiting_ops} ops that nothing can finish")]
+    Stalled {
+        /// When.
+        at: Time,
+        /// Key of the job in the scenario.
+        job: String,
+        /// Number of ops that wait.
+        waiting_ops: usize,
+    },
+    /// The duration of the run ended before the first measured iteration.
+    #[error("job `{job}` completes no measured iteration within the run's duration; make it longer")]
+    TooShort {
+        /// Key of the job in the scenario.
+        job: String,
+    },
+    /// The observer asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Rounds of the loop between two calls of the observer, where the engine does not pause of itself: about 5 ms.
+const OBSERVE_EVERY: u64 = 1 << 16;
+
+/// Runs all jobs and background flows to their ends. Each communicator of a job has a stream: those of the first job
+/// come first, from 0 on. [`traffic::stream`] has those of background flows. `observe` is called now and then with the share of the run that is done, and stops the run by
+/// returning `false`.
+///
+/// # Errors
+/// See [`IterationError`].
+pub fn run<'a>(
+    jobs: &'a mut [AnyJob],
+    background: &mut [BackgroundFlows<'_>],
+    network: &mut dyn Network,
+    limits: Limits,
+    observe: &mut dyn FnMut(f64) -> bool,
+) -> Result<Vec<Did>, IterationError> {
+    // Of each stream, the job.
+    let mut owners: Vec<usize> = Vec::new();
+    let runner = |(index, job): (usize, &'a mut AnyJob)| {
+        let stream = owners.len() as u32;
+        owners.extend(std::iter::repeat_n(index, job.stream_count()));
+        AnyRunner::new(job, stream, limits)
+    };
+    let mut runners: Vec<AnyRunner<'_>> = jobs.iter_mut().enumerate().map(runner).collect();
+    let mut done: Vec<Completion> = Vec::new();
+    for round in 1_u64.. {
+        let now = network.now();
+        for runner in &mut runners {
+            runner.settle(now, network, background)?;
+        }
+        for flows in background.iter_mut() {
+            flows.settle(now, network);
+        }
+        let is_over = limits.ends_at_duration && limits.duration.is_some_and(|duration| now >= duration);
+        let is_finished =
+            runners.iter().all(AnyRunner::is_finished) && background.iter().all(BackgroundFlows::is_finished);
+        if is_over || is_finished {
+            break;
+        }
+        let until = (runners.iter().filter_map(AnyRunner::wakes_at))
+            .chain(background.iter().filter_map(BackgroundFlows::wakes_at))
+            .chain(limits.duration.filter(|_| limits.ends_at_duration))
+            .min()
+            .unwrap_or(Time::MAX);
+        network.advance(until, &mut done);
+        let pauses = done.is_empty() && network.now() < until;
+        if done.is_empty() && !pauses && until == Time::MAX {
+            let (job, waiting_ops) = (runners.iter())
+                .find(|runner| !runner.is_finished())
+                .map_or_else(Default::default, |runner| (runner.name().to_owned(), runner.waiting_ops()));
+            return Err(IterationError::Stalled { at: now, job, waiting_ops });
+        }
+        for completion in done.drain(..) {
+            let now = network.now();
+            match traffic::index(completion.stream) {
+                Some(index) => background[index].on_completion(now, completion),
+                None => runners[owners[completion.stream as usize]].on_completion(now, completion, network),
+            }
+        }
+        if (pauses || round.is_multiple_of(OBSERVE_EVERY))
+            && !observe(progress(&runners, background, network.now(), limits.duration))
+        {
+            return Err(IterationError::Interrupted);
+        }
+    }
+    let names: Vec<String> = runners.iter().map(|runner| runner.name().to_owned()).collect();
+    let done: Vec<Did> = runners.into_iter().map(AnyRunner::into_trace).collect();
+    match done.iter().position(|did| did.iteration_count() == 0) {
+        Some(job) => Err(IterationError::TooShort { job: names[job].clone() }),
+        None => Ok(done),
+    }
+}
+
+/// What share of the run is done: of its jobs, the least; without a job, of the flows or of the duration.
+fn progress(runners: &[AnyRunner<'_>], background: &[BackgroundFlows<'_>], now: Time, duration: Option<Time>) -> f64 {
+    if !runners.is_empty() {
+        return runners.iter().map(|runner| runner.progress(now)).fold(1.0, f64::min);
+    }
+    let of_flows = background.iter().map(BackgroundFlows::progress).fold(1.0, f64::min);
+    let of_duration = duration.map_or(0.0, |duration| now.ps() as f64 / duration.ps() as f64);
+    of_flows.max(of_duration).min(1.0)
+}
+
+/// What a job of either kind did.
+#[derive(Debug)]
+pub enum Did {
+    /// One whose gradients are aggregated in buckets.
+    Buckets(JobRecord),
+    /// One with parameter servers.
+    Servers(servers::ServerJobRecord),
+}
+
+impl Did {
+    /// Compute ops and transfers that ended.
+    pub fn event_count(&self) -> u64 {
+        match self {
+            Self::Buckets(trace) => trace.event_count,
+            Self::Servers(trace) => trace.event_count,
+        }
+    }
+
+    fn iteration_count(&self) -> usize {
+        match self {
+            Self::Buckets(trace) => trace.iterations().len(),
+            Self::Servers(trace) => trace.iterations().len(),
+        }
+    }
+}
+
+/// A job of either kind under way.
+enum AnyRunner<'a> {
+    Buckets(Box<JobRunner<'a>>),
+    Servers(Box<servers::ServerRunner<'a>>),
+}
+
+impl<'a> AnyRunner<'a> {
+    fn new(job: &'a mut AnyJob, stream: u32, limits: Limits) -> Self {
+        match job {
+            AnyJob::Buckets(job) => Self::Buckets(Box::new(JobRunner::new(job, stream, limits))),
+            AnyJob::Servers(plan) => Self::Servers(Box::new(servers::ServerRunner::new(
+                plan,
+                stream,
+                limits.duration,
+                limits.timeline_iterations,
+            ))),
+        }
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Buckets(runner) => runner.name(),
+            Self::Servers(runner) => runner.name(),
+        }
+    }
+
+    fn settle(
+        &mut self,
+        now: Time,
+        network: &mut dyn Network,
+        background: &[BackgroundFlows<'_>],
+    ) -> Result<(), IterationError> {
+        match self {
+            Self::Buckets(runner) => runner.settle(now, network, background),
+            Self::Servers(runner) => match runner.settle(now, network) {
+                Ok(()) => Ok(()),
+                Err(TooShort) => Err(IterationError::TooShort { job: runner.name().to_owned() }),
+            },
+        }
+    }
+
+    fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network) {
+        match self {
+            Self::Buckets(runner) => runner.on_completion(now, completion, network),
+            Self::Servers(runner) => runner.on_completion(now, completion),
+        }
+    }
+
+    fn wakes_at(&self) -> Option<Time> {
+        match self {
+            Self::Buckets(runner) => runner.wakes_at(),
+            Self::Servers(runner) => runner.wakes_at(),
+        }
+    }
+
+    fn is_finished(&self) -> bool {
+        match self {
+            Self::Buckets(runner) => runner.is_finished(),
+            Self::Servers(runner) => runner.is_finished(),
+        }
+    }
+
+    fn waiting_ops(&self) -> usize {
+        match self {
+            Self::Buckets(runner) => runner.waiting_ops(),
+            Self::Servers(runner) => runner.waiting_ops(),
+        }
+    }
+
+    fn progress(&self, now: Time) -> f64 {
+        match self {
+            Self::Buckets(runner) => runner.progress(now),
+            Self::Servers(runner) => runner.progress(now),
+        }
+    }
+
+    fn into_trace(self) -> Did {
+        match self {
+            Self::Buckets(runner) => Did::Buckets(runner.into_trace()),
+            Self::Servers(runner) => Did::Servers(runner.into_trace()),
+        }
+    }
+}

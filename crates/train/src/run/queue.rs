@@ -1,0 +1,358 @@
+//! A send queue: what is sent of a communicator next. The one place where orders, chunks, credit and gates act.
+
+use super::record::Records;
+use super::streams::Streams;
+use crate::bands::priority::Chunk;
+use crate::bands::{BandPolicy, Beginning, UnderWay, View};
+use crate::collective::Aggregation;
+use crate::collective::messages::Bands;
+use crate::communicator::Communicator;
+use crate::dag::Dag;
+use crate::traffic::BackgroundFlows;
+use gradtide_net::{Bytes, Completion, FlowId, Network, Time};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A transfer in the queue. Ordered as the queue sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ready {
+    /// What is left of an iteration goes before the next one's.
+    pub iteration: u32,
+    rank: u32,
+    /// Place among all transfers of the queue by when they became ready.
+    sequence: u64,
+    /// Which.
+    pub transfer: u32,
+    /// Chunks sent before.
+    pub chunk: u64,
+}
+
+/// A transfer behind its gate. Ordered as compute passes the gates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Held {
+    /// In which iteration the gate is, and where in it.
+    gate: (u32, Time),
+    iteration: u32,
+    transfer: u32,
+}
+
+/// A chunk that the queue has picked.
+#[derive(Debug)]
+struct Sending {
+    ready: Ready,
+    /// When its first flow starts.
+    begins_at: Time,
+    /// Its flows, once they have started.
+    aggregation: Option<Aggregation>,
+    /// What is known of it, where bands change.
+    followed: Option<Chunk>,
+    /// When it is to end, where that is known.
+    foreseen: Option<Time>,
+}
+
+/// A chunk that has ended on all ranks.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended {
+    /// The transfer.
+    pub transfer: u32,
+    /// Its iteration.
+    pub iteration: u32,
+    /// Which chunk.
+    pub chunk: u64,
+    /// When its first flow started.
+    pub began: Time,
+}
+
+/// What a queue sees of its job.
+#[derive(Clone, Copy)]
+pub struct Around<'a> {
+    /// Whose queue it is.
+    pub communicator: &'a Communicator,
+    /// The stream of its flows.
+    pub stream: u32,
+    /// One iteration.
+    pub dag: &'a Dag,
+    /// How far compute has come.
+    pub streams: &'a Streams,
+    /// Ranks of all transfers.
+    pub ranks: &'a [u32],
+    /// Present time.
+    pub now: Time,
+}
+
+/// The queue of a communicator.
+pub struct SendQueue {
+    queue: BinaryHeap<Reverse<Ready>>,
+    ready_count: u64,
+    /// For each transfer, how many iterations later and at which offset of compute it may be sent; empty if there are
+    /// no gates.
+    gates: Vec<(u32, Time)>,
+    /// Ready transfers that are held back.
+    held: BinaryHeap<Reverse<Held>>,
+    /// Chunks that have been picked, in that order.
+    sending: Vec<Sending>,
+    /// Those of them of which no flow has started.
+    unbegun_count: usize,
+    credit: usize,
+    /// Whether the next chunk waits until one has ended.
+    is_refused: bool,
+    /// Up to when the time for which the network is held has been counted.
+    counted_to: Time,
+    /// When the syncer lets the next chunk go, and how long it takes to do so.
+    free_at: Time,
+    sync: Time,
+    /// Where bands change.
+    policy: Option<Box<dyn BandPolicy>>,
+}
+
+impl SendQueue {
+    /// An empty one.
+    pub fn new(communicator: &Communicator, dag: &Dag) -> Self {
+        let policy = communicator.policy(dag);
+        Self {
+            queue: BinaryHeap::new(),
+            ready_count: 0,
+            gates: communicator.gates(),
+            held: BinaryHeap::new(),
+            sending: Vec::new(),
+            unbegun_count: 0,
+            credit: policy.as_ref().and_then(|policy| policy.credit()).unwrap_or(communicator.credit),
+            is_refused: false,
+            counted_to: Time::ZERO,
+            free_at: Time::ZERO,
+            sync: communicator.sync,
+            policy,
+        }
+    }
+
+    /// Whether something is under way.
+    #[inline]
+    pub fn is_sending(&self) -> bool {
+        !self.sending.is_empty()
+    }
+
+    /// Whether something is held back, may be picked, or has been picked and not begun.
+    #[inline]
+    pub fn may_send(&self) -> bool {
+        self.unbegun_count > 0 || (!self.queue.is_empty() && self.can_pick()) || !self.held.is_empty()
+    }
+
+    /// When it next acts without an event of the network.
+    #[inline]
+    pub fn wakes_at(&self, dag: &Dag, streams: &Streams) -> Time {
+        let mut at = Time::MAX;
+        for sending in &self.sending {
+            at = at.min(match &sending.aggregation {
+                None => sending.begins_at,
+                Some(aggregation) => aggregation.wakes_at().unwrap_or(Time::MAX),
+            });
+        }
+        if self.can_pick() && !self.queue.is_empty() {
+            at = at.min(self.free_at);
+        }
+        at.min(self.opens_at(dag, streams).unwrap_or(Time::MAX))
+    }
+
+    /// A transfer is ready.
+    pub fn on_ready(&mut self, transfer: u32, iteration: u32, around: &Around<'_>) {
+        if let Some(policy) = &mut self.policy {
+            let mut gave_at = around.streams.workers.iter().map(|worker| worker.gave_at);
+            policy.on_ready(transfer, around.now, &mut gave_at);
+        }
+        match self.gates.get(transfer as usize) {
+            Some(&(later, offset)) => {
+                self.held.push(Reverse(Held { gate: (iteration + later, offset), iteration, transfer }));
+            }
+            None => self.enqueue(transfer, iteration, around.ranks),
+        }
+    }
+
+    fn enqueue(&mut self, transfer: u32, iteration: u32, ranks: &[u32]) {
+        let (rank, sequence) = (ranks[transfer as usize], self.ready_count);
+        self.queue.push(Reverse(Ready { iteration, rank, sequence, transfer, chunk: 0 }));
+        self.ready_count += 1;
+    }
+
+    /// When compute comes to the next gate, as far as that is known.
+    #[inline]
+    fn opens_at(&self, dag: &Dag, streams: &Streams) -> Option<Time> {
+        let &Reverse(Held { gate, .. }) = self.held.peek()?;
+        streams.passes_at(gate, dag)
+    }
+
+    /// A chunk that has ended by now of which the network does not tell.
+    #[inline]
+    pub fn settle(&mut self, now: Time, network: &mut dyn Network, records: &mut Records) -> Option<Ended> {
+        let has_ended = |sending: &mut Sending| match &mut sending.aggregation {
+            Some(aggregation) if aggregation.wakes_at().is_some_and(|at| at <= now) => aggregation.settle(now, network),
+            _ => false,
+        };
+        let index = self.sending.iter_mut().rposition(has_ended)?;
+        Some(self.on_aggregated(index, now, records))
+    }
+
+    /// Handles the end of a flow; the chunk, if it was its last.
+    pub fn on_completion(
+        &mut self,
+        now: Time,
+        completion: Completion,
+        network: &mut dyn Network,
+        records: &mut Records,
+    ) -> Option<Ended> {
+        let has = |sending: &Sending| sending.aggregation.as_ref().is_some_and(|it| it.has(completion.flow));
+        let index = if self.sending.len() == 1 { Some(0) } else { self.sending.iter().position(has) };
+        let index = index.expect("the queue has a chunk under way");
+        if self.sending[index].followed.is_some() {
+            self.on_message(index, completion.flow, now, records);
+        }
+        let aggregation = self.sending[index].aggregation.as_mut().expect("its flows have started");
+        aggregation.on_completion(completion, network).then(|| self.on_aggregated(index, now, records))
+    }
+
+    /// A worker whose band changes has received a message, and sends the next.
+    fn on_message(&mut self, index: usize, flow: FlowId, now: Time, records: &mut Records) {
+        let own = self.sending[..index].iter().filter(|sending| sending.followed.is_some()).count();
+        let Sending { aggregation, ready, followed, .. } = &mut self.sending[index];
+        let messages = aggregation.as_mut().and_then(Aggregation::messages);
+        let (Some(messages), Some(chunk)) = (messages, followed) else { return };
+        let passage = messages.passage(flow);
+        let record = records.of(ready.iteration, ready.transfer);
+        record.messages += 1;
+        record.high += u32::from(chunk.is_high(passage.from as usize));
+        if let Some(policy) = &mut self.policy {
+            policy.on_message(now, passage.to, &mut under_way(&mut self.sending), own);
+        }
+    }
+
+    fn on_aggregated(&mut self, index: usize, now: Time, records: &mut Records) -> Ended {
+        self.is_refused = false;
+        self.count_busy(now, records);
+        let Sending { ready, begins_at, foreseen, .. } = self.sending.remove(index);
+        assert!(foreseen.is_none_or(|at| at == now), "what was foreseen comes: {foreseen:?}, not {now:?}");
+        self.free_at = now + self.sync;
+        Ended { transfer: ready.transfer, iteration: ready.iteration, chunk: ready.chunk, began: begins_at }
+    }
+
+    /// Opens gates, picks what may be sent, and starts its flows.
+    pub fn send(
+        &mut self,
+        around: &Around<'_>,
+        network: &mut dyn Network,
+        background: &[BackgroundFlows<'_>],
+        records: &mut Records,
+    ) {
+        let (now, communicator) = (around.now, around.communicator);
+        while self.opens_at(around.dag, around.streams).is_some_and(|at| at <= now)
+            && let Some(Reverse(held)) = self.held.pop()
+        {
+            self.enqueue(held.transfer, held.iteration, around.ranks);
+        }
+        while self.can_pick()
+            && self.free_at <= now
+            && let Some(&Reverse(ready)) = self.queue.peek()
+        {
+            let Some(followed) = self.follow(ready, around, records) else { break };
+            self.queue.pop();
+            let begins_at = now + communicator.delay_before_flows();
+            if ready.chunk + 1 < communicator.chunk_count(ready.transfer) {
+                self.queue.push(Reverse(Ready { chunk: ready.chunk + 1, ..ready }));
+            }
+            self.unbegun_count += 1;
+            self.sending.push(Sending { ready, begins_at, aggregation: None, followed, foreseen: None });
+        }
+        let sending_count = if self.unbegun_count > 0 { self.sending.len() } else { 0 };
+        for index in 0..sending_count {
+            let Sending { ready: Ready { transfer, chunk, .. }, begins_at, .. } = self.sending[index];
+            if self.sending[index].aggregation.is_none() && begins_at <= now {
+                self.count_busy(now, records);
+                let bands = self.bands(index, around, network, background, records);
+                let aggregation = communicator.begin(transfer, chunk, bands, around.stream, network);
+                self.sending[index].aggregation = Some(aggregation);
+                self.unbegun_count -= 1;
+            }
+        }
+    }
+
+    /// What is known of a chunk that would be picked, where bands change; `None` if it has to wait.
+    fn follow(&mut self, ready: Ready, around: &Around<'_>, records: &Records) -> Option<Option<Chunk>> {
+        let Some(mut policy) = self.policy.take() else { return Some(None) };
+        let ahead = self.sending.iter().map(|sending| sending.ready.transfer);
+        let view = view(ready, ahead.collect(), around, records);
+        let picked = policy.on_pick(&view, &mut under_way(&mut self.sending));
+        self.policy = Some(policy);
+        self.is_refused = picked.is_err();
+        picked.ok()
+    }
+
+    /// In which bands a chunk begins, if not in the job's.
+    fn bands(
+        &mut self,
+        index: usize,
+        around: &Around<'_>,
+        network: &mut dyn Network,
+        background: &[BackgroundFlows<'_>],
+        records: &Records,
+    ) -> Option<Bands> {
+        let policy = self.policy.as_mut()?;
+        let Sending { ready, followed, .. } = &self.sending[index];
+        let begin = |band, network: &mut dyn Network| {
+            network.set_band(around.stream, band);
+            let bands = Some(Bands::Alike(band));
+            around.communicator.begin(ready.transfer, ready.chunk, bands, around.stream, network)
+        };
+        let view = || {
+            let followed = self.sending.iter().filter_map(|sending| sending.followed.as_ref());
+            (view(*ready, Vec::new(), around, records), followed.collect())
+        };
+        let beginning = Beginning { chunk: followed.as_ref(), view: &view, begin: &begin, background };
+        let begun = policy.on_begin(beginning, network);
+        if let Bands::Alike(band) = begun.bands {
+            network.set_band(around.stream, band);
+        }
+        let sending = &mut self.sending[index];
+        sending.foreseen = begun.ends;
+        if begun.chunk.is_some() {
+            sending.followed = begun.chunk;
+        }
+        Some(begun.bands)
+    }
+
+    /// Whether another chunk may be put on the network.
+    #[inline]
+    fn can_pick(&self) -> bool {
+        self.sending.len() < self.credit && !self.is_refused
+    }
+
+    /// Counts the time for which the network is held: with several chunks on it, as that of the first.
+    fn count_busy(&mut self, now: Time, records: &mut Records) {
+        if let Some(first) = self.sending.first().filter(|first| first.aggregation.is_some()) {
+            records.of(first.ready.iteration, first.ready.transfer).busy += now - self.counted_to;
+        }
+        self.counted_to = now;
+    }
+}
+
+/// Chunks under way of which something is known.
+fn under_way(sending: &mut [Sending]) -> Vec<UnderWay<'_>> {
+    fn known(Sending { followed, aggregation, .. }: &mut Sending) -> Option<UnderWay<'_>> {
+        let messages = aggregation.as_mut().and_then(Aggregation::messages);
+        Some(UnderWay { chunk: followed.as_mut()?, messages })
+    }
+    sending.iter_mut().filter_map(known).collect()
+}
+
+/// What is left of the iteration of a chunk that is sent behind others, of the transfers `ahead`.
+fn view<'a>(ready: Ready, ahead: Vec<u32>, around: &Around<'a>, records: &Records) -> View<'a> {
+    let Ready { iteration, transfer, chunk, .. } = ready;
+    let gradients = around.communicator.gradients().expect("bands change where gradients are aggregated");
+    let under_way = [ahead, vec![transfer]].concat();
+    let left_of = |other: u32| {
+        let begun = under_way.iter().filter(|&&begun| begun == other).count() as u64;
+        let gone = u64::from(records.get(iteration, other).arrived_count) + begun;
+        (gone..gradients.chunk_count(other)).map(|chunk| gradients.chunk_bytes(other, chunk)).sum()
+    };
+    let left: Vec<Bytes> = (0..gradients.buckets.len() as u32).map(left_of).collect();
+    let positions = around.streams.positions(iteration, gradients.boundaries.compute, around.now);
+    let bytes = gradients.chunk_bytes(transfer, chunk);
+    View { now: around.now, iteration, bytes, positions, left, under_way, ranks: around.ranks }
+}

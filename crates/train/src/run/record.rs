@@ -1,0 +1,145 @@
+//! What is kept of a job under way.
+
+use crate::dag::OpKind;
+use gradtide_net::Time;
+
+/// What a job did.
+#[derive(Debug, Default)]
+pub struct JobRecord {
+    /// Measured iterations of every worker or rank class, in order, as many of one as of another; one entry if all are
+    /// alike.
+    pub workers: Vec<Vec<IterationRecord>>,
+    /// Iterations run before the first measured one.
+    pub warmup_count: u32,
+    /// Those of all iterations, warm-up iterations first.
+    pub transfers: Records,
+    /// Ops of the first measured iterations, as they ended.
+    pub operations: Vec<OperationRecord>,
+    /// Compute ops and chunks that ended.
+    pub event_count: u64,
+}
+
+impl JobRecord {
+    /// The worker that computes longest in all, the first of several: what the others wait for.
+    pub fn slowest(&self) -> usize {
+        let compute = |&worker: &usize| self.workers[worker].iter().map(|record| record.compute).sum::<Time>();
+        (0..self.workers.len()).rev().max_by_key(compute).unwrap_or(0)
+    }
+
+    /// Measured iterations of the slowest worker.
+    pub fn iterations(&self) -> &[IterationRecord] {
+        &self.workers[self.slowest()]
+    }
+
+    /// The longest that a worker waits for others' computing, as a share of the iteration: the largest of all
+    /// iterations.
+    pub fn straggler_share(&self) -> f64 {
+        let share = |record: &IterationRecord| record.straggler.ps() as f64 / record.time.ps() as f64;
+        self.workers.iter().flatten().map(share).fold(0.0, f64::max)
+    }
+}
+
+/// One measured iteration of a worker: from the start of a pass to the start of the next one of its kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct IterationRecord {
+    /// Start of the pass that it is measured from.
+    pub start: Time,
+    /// To the start of the next one.
+    pub time: Time,
+    /// What its ops take by themselves.
+    pub compute: Time,
+    /// Compute stood still for gradients that another worker had not computed yet; a part of the next two.
+    pub straggler: Time,
+    /// Compute stood still for a gradient that it needed next.
+    pub exposed: Time,
+    /// Compute stood still only because the barrier asked for gradients that it did not need yet.
+    pub barrier: Time,
+    /// What overlap with transfers added to the compute time.
+    pub slowdown: Time,
+}
+
+/// One transfer of one iteration.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TransferRecord {
+    /// All that it waits for was done, on all ranks.
+    pub ready: Time,
+    /// First chunk began.
+    pub start: Time,
+    /// Last chunk arrived.
+    pub end: Time,
+    /// Compute asked for it, on the last rank.
+    pub needed: Time,
+    /// Time for which it held the network.
+    pub busy: Time,
+    /// Place in the order.
+    pub rank: u32,
+    /// Chunks that have arrived.
+    pub arrived_count: u32,
+    /// Messages, and those of them in the high band, where workers change their bands.
+    pub messages: u32,
+    /// See `messages`.
+    pub high: u32,
+}
+
+/// One record of every transfer for each iteration.
+#[derive(Debug, Default)]
+pub struct Records {
+    per_iteration: usize,
+    all: Vec<TransferRecord>,
+}
+
+impl Records {
+    /// Of iterations with so many transfers.
+    pub fn new(per_iteration: usize) -> Self {
+        Self { per_iteration, all: Vec::new() }
+    }
+
+    /// Makes room for an iteration.
+    pub fn grow(&mut self, iteration: u32) {
+        let room = (iteration as usize + 1) * self.per_iteration;
+        if room > self.all.len() {
+            self.all.resize(room, TransferRecord::default());
+        }
+    }
+
+    /// That of a transfer of an iteration.
+    #[inline]
+    pub fn get(&self, iteration: u32, transfer: u32) -> &TransferRecord {
+        &self.all[iteration as usize * self.per_iteration + transfer as usize]
+    }
+
+    /// See [`get`](Self::get).
+    #[inline]
+    pub fn of(&mut self, iteration: u32, transfer: u32) -> &mut TransferRecord {
+        &mut self.all[iteration as usize * self.per_iteration + transfer as usize]
+    }
+
+    /// Those of `count` iterations from one on, a slice of each.
+    pub fn blocks(&self, first: u32, count: usize) -> impl Iterator<Item = &[TransferRecord]> {
+        let (all, width) = (&self.all[..], self.per_iteration);
+        let first = first as usize;
+        (first..first + count).map(move |block| &all[block * width..(block + 1) * width])
+    }
+
+    /// Transfers that have ended, of all iterations, each with its index.
+    pub fn ended(&self) -> impl Iterator<Item = (u32, &TransferRecord)> {
+        (0..self.per_iteration as u32).cycle().zip(&self.all).filter(|(_, record)| record.end > Time::ZERO)
+    }
+}
+
+/// One op or chunk, for timelines.
+#[derive(Clone, Copy, Debug)]
+pub struct OperationRecord {
+    /// Measured iteration; -1 for the one before the first.
+    pub iteration: i64,
+    /// What it did.
+    pub kind: OpKind,
+    /// Which worker or rank class, for compute; 0 if all are alike.
+    pub worker: u32,
+    /// Which chunk of a transfer.
+    pub chunk: u64,
+    /// Start; for a barrier, when compute reached it.
+    pub start: Time,
+    /// End.
+    pub end: Time,
+}

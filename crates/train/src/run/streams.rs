@@ -1,0 +1,297 @@
+//! Compute streams: one of each rank class, or of each worker, which executes its program op by op.
+
+use super::record::IterationRecord;
+use super::waits::slot;
+use crate::dag::{Dag, OpId, Program};
+use crate::job::{Job, Pass};
+use crate::pace::{ONE_PPM, Pace, stretched};
+use gradtide_net::Time;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// One compute stream.
+pub struct Worker {
+    /// `None` where all workers are alike.
+    pace: Option<Pace>,
+    /// Factor on the times of the present iteration, in millionths.
+    factor_ppm: u64,
+    /// Present iteration.
+    pub iteration: u32,
+    /// `iteration % SLOTS`.
+    pub slot: usize,
+    /// What it executes.
+    pub program: Program,
+    /// The op at which an iteration is measured to begin.
+    pub first_op: OpId,
+    /// The op under way, or the next.
+    pub next_op: OpId,
+    /// When compute came to `next_op`.
+    pub reached_at: Time,
+    /// The op under way.
+    pub running: Option<Running>,
+    /// Communicators of its own that have something under way, where that slows compute down.
+    pub slowed_by: u32,
+    /// When it last ended an op that something waits for.
+    pub gave_at: Time,
+    /// The iteration being measured, from one start of the pass to the next.
+    pub current: IterationRecord,
+    /// Those that are over.
+    pub measured: Vec<IterationRecord>,
+    /// Whether this is the pass after the last measured iteration.
+    pub is_last_pass: bool,
+    /// Whether compute ops are kept: from the first measured pass to the one after the last wanted.
+    pub is_timeline_open: bool,
+}
+
+/// A compute op under way.
+#[derive(Clone, Copy)]
+pub struct Running {
+    /// When it began.
+    pub started: Time,
+    /// When it ends, unless its speed changes.
+    pub end: Time,
+    /// What it takes by itself.
+    pub cost: Time,
+    /// Work left at `since`.
+    left: Time,
+    since: Time,
+    is_slow: bool,
+}
+
+impl Worker {
+    fn new(mut pace: Option<Pace>, program: Program, measured_from: Pass, reached_at: Time) -> Self {
+        let (first_op, next_op) = match measured_from {
+            Pass::Forward => (program.forward, program.ops.start),
+            Pass::Backward => (program.backward, program.backward),
+        };
+        Self {
+            program,
+            first_op,
+            factor_ppm: pace.as_mut().map_or(ONE_PPM, Pace::next_ppm),
+            pace,
+            iteration: 0,
+            slot: 0,
+            next_op,
+            reached_at,
+            running: None,
+            slowed_by: 0,
+            gave_at: Time::ZERO,
+            current: IterationRecord::default(),
+            measured: Vec::new(),
+            is_last_pass: false,
+            is_timeline_open: false,
+        }
+    }
+
+    fn own_cost(&self, cost: Time) -> Time {
+        if self.factor_ppm == ONE_PPM { cost } else { Time::from_ps(stretched(cost.ps(), self.factor_ppm)) }
+    }
+
+    /// Goes to the program of the next iteration.
+    pub fn begin_next(&mut self) {
+        self.next_op = self.program.ops.start;
+        self.iteration += 1;
+        self.slot = slot(self.iteration);
+        if let Some(pace) = &mut self.pace {
+            self.factor_ppm = pace.next_ppm();
+        }
+    }
+}
+
+/// All compute streams of a job.
+pub struct Streams {
+    /// By rank class, or by worker.
+    pub workers: Vec<Worker>,
+    /// When each op under way ends, and on which worker; empty where one worker stands for all.
+    ends: BinaryHeap<Reverse<(Time, u32)>>,
+    /// Workers whose next op waits, and those that are to look whether it still does.
+    waiting: Vec<u32>,
+    woken: Vec<u32>,
+    /// Whether something has happened that they may have waited for.
+    pub has_news: bool,
+    /// Compute offset at which each compute op begins.
+    offsets: Vec<Time>,
+    /// Time of a unit of compute beside a transfer, in millionths.
+    slowdown_ppm: u64,
+}
+
+impl Streams {
+    /// All are about to begin.
+    pub fn new(job: &mut Job) -> Self {
+        let paces = job.paces.take();
+        let dag = &job.dag;
+        let worker_count = paces.as_ref().map_or(dag.programs.len(), Vec::len);
+        debug_assert!(dag.programs.len() == 1 || dag.programs.len() == worker_count, "a program for each worker");
+        let paces = paces.map_or_else(
+            || (0..worker_count).map(|_| None).collect(),
+            |paces| paces.into_iter().map(Some).collect::<Vec<_>>(),
+        );
+        let program = |worker: usize| dag.programs[if dag.programs.len() > 1 { worker } else { 0 }].clone();
+        let worker = |(index, pace)| Worker::new(pace, program(index), job.manner.measured_from, job.start);
+        let mut offsets = Vec::with_capacity(dag.compute_count as usize);
+        for program in &dag.programs {
+            let mut now = Time::ZERO;
+            for op in &dag.ops[program.ops.start as usize..program.ops.end as usize] {
+                offsets.push(now);
+                now += op.cost;
+            }
+        }
+        Self {
+            workers: paces.into_iter().enumerate().map(worker).collect(),
+            ends: BinaryHeap::new(),
+            waiting: (0..worker_count as u32).collect(),
+            woken: Vec::new(),
+            has_news: true,
+            offsets,
+            slowdown_ppm: job.overlap_slowdown_ppm,
+        }
+    }
+
+    /// When the next op under way ends, and on which worker.
+    #[inline]
+    pub fn next_end(&self) -> Option<(Time, u32)> {
+        match &self.workers[..] {
+            [one] => one.running.as_ref().map(|running| (running.end, 0)),
+            _ => self.ends.peek().map(|&Reverse(next)| next),
+        }
+    }
+
+    /// A worker that may have something to do now.
+    #[inline]
+    pub fn next_worker(&mut self, now: Time) -> Option<u32> {
+        if self.woken.is_empty() && self.has_news {
+            self.has_news = false;
+            std::mem::swap(&mut self.waiting, &mut self.woken);
+        }
+        self.woken.pop().or_else(|| {
+            let (_, worker) = self.next_end().filter(|&(end, _)| end <= now)?;
+            self.ends.pop();
+            Some(worker)
+        })
+    }
+
+    /// A worker's next op has to wait.
+    pub fn wait(&mut self, index: u32) {
+        self.waiting.push(index);
+    }
+
+    /// A worker's next op begins.
+    #[inline]
+    pub fn begin(&mut self, index: u32, cost: Time, now: Time) {
+        let worker = &mut self.workers[index as usize];
+        let (cost, is_slow) = (worker.own_cost(cost), worker.slowed_by > 0);
+        let end = now + beside_transfers(cost, is_slow, self.slowdown_ppm);
+        worker.running = Some(Running { started: now, end, cost, left: cost, since: now, is_slow });
+    }
+
+    /// Ends a worker's op if its time is over.
+    #[inline]
+    pub fn end(&mut self, index: u32, now: Time) -> OpEnd {
+        let is_alone = self.workers.len() == 1;
+        let worker = &mut self.workers[index as usize];
+        let Some(Running { started, end, cost, .. }) = worker.running else { return OpEnd::Idle };
+        if end > now {
+            if !is_alone {
+                self.ends.push(Reverse((end, index)));
+            }
+            return OpEnd::GoesOn;
+        }
+        worker.running = None;
+        OpEnd::Ended { started, cost }
+    }
+
+    /// Whether transfers beside compute make it slower.
+    #[inline]
+    pub fn can_be_slowed(&self) -> bool {
+        self.slowdown_ppm != ONE_PPM
+    }
+
+    /// A communicator of these rank classes, or of all, has something under way from now on, or no more.
+    pub fn slow(&mut self, classes: &[u32], is_slow: bool) {
+        let change = |worker: &mut Worker| {
+            worker.slowed_by = if is_slow { worker.slowed_by + 1 } else { worker.slowed_by - 1 };
+        };
+        match classes {
+            [] => self.workers.iter_mut().for_each(change),
+            some => some.iter().for_each(|&class| change(&mut self.workers[class as usize])),
+        }
+    }
+
+    /// Compute beside a transfer takes longer; when one begins or ends, the ends of running ops move.
+    pub fn change_speed(&mut self, now: Time) {
+        let ppm = self.slowdown_ppm;
+        let mut has_changed = false;
+        for worker in &mut self.workers {
+            let is_slow = worker.slowed_by > 0;
+            let Some(running) = worker.running.as_mut().filter(|running| running.is_slow != is_slow) else { continue };
+            has_changed = true;
+            let elapsed = u128::from((now - running.since).ps());
+            let worked = match running.is_slow {
+                true => (elapsed * u128::from(ONE_PPM) / u128::from(ppm)) as u64,
+                false => elapsed as u64,
+            };
+            let left = Time::from_ps(running.left.ps().saturating_sub(worked));
+            let end = now + beside_transfers(left, is_slow, ppm);
+            *running = Running { end, left, since: now, is_slow, ..*running };
+        }
+        if has_changed && self.workers.len() > 1 {
+            let ends = self.workers.iter().zip(0..).filter_map(|(worker, index)| Some((worker.running?.end, index)));
+            self.ends.clear();
+            self.ends.extend(ends.map(Reverse));
+        }
+    }
+
+    /// When the last worker comes to a gate, an offset of an iteration, if nothing stands in the way of any until then:
+    /// of a worker that waits or has yet to come to the op, nobody knows.
+    pub fn passes_at(&self, (iteration, gate): (u32, Time), dag: &Dag) -> Option<Time> {
+        let passes_at = |worker: &Worker| {
+            let begins = self.offsets[worker.next_op as usize];
+            if worker.iteration > iteration || (worker.iteration == iteration && gate <= begins) {
+                return Some(Time::ZERO);
+            }
+            let running = worker.running.as_ref().filter(|_| worker.iteration == iteration)?;
+            let ends = begins + dag.ops[worker.next_op as usize].cost;
+            let after = worker.own_cost(ends.saturating_since(gate));
+            (gate <= ends).then(|| {
+                let until = running.left.saturating_since(after);
+                running.since + beside_transfers(until, running.is_slow, self.slowdown_ppm)
+            })
+        };
+        self.workers.iter().map(passes_at).try_fold(Time::ZERO, |latest, at| Some(latest.max(at?)))
+    }
+
+    /// How far each worker has computed, in compute time from the start of an iteration, each of which takes `compute`.
+    pub fn positions(&self, iteration: u32, compute: Time, now: Time) -> Vec<Time> {
+        let position = |worker: &Worker| {
+            let begins = self.offsets[worker.next_op as usize];
+            let gone = worker.running.as_ref().map_or(Time::ZERO, |running| now - running.started);
+            let iterations = u64::from(worker.iteration.saturating_sub(iteration));
+            begins + gone + Time::from_ps(iterations * compute.ps())
+        };
+        self.workers.iter().map(position).collect()
+    }
+}
+
+/// What has become of a worker's op.
+#[derive(Clone, Copy, Debug)]
+pub enum OpEnd {
+    /// None is under way.
+    Idle,
+    /// It is not over.
+    GoesOn,
+    /// It has ended.
+    Ended {
+        /// When it began.
+        started: Time,
+        /// What it takes by itself.
+        cost: Time,
+    },
+}
+
+/// How long work takes beside transfers, or without them.
+fn beside_transfers(work: Time, is_slow: bool, slowdown_ppm: u64) -> Time {
+    if !is_slow || slowdown_ppm == ONE_PPM {
+        return work;
+    }
+    Time::from_ps((u128::from(work.ps()) * u128::from(slowdown_ppm)).div_ceil(u128::from(ONE_PPM)) as u64)
+}
