@@ -49,6 +49,8 @@ pub struct GroupCollectives {
     pub transfers: Arc<[GroupTransfer]>,
     /// Priority.
     pub band: Band,
+    /// Time before the first byte of each.
+    pub hold: Time,
 }
 
 /// What data-parallel workers aggregate, and how.
@@ -149,10 +151,10 @@ impl Communicator {
     ) -> Aggregation {
         match &self.carries {
             Carries::Gradients(gradients) => gradients.aggregate(transfer, index, bands, stream, network),
-            Carries::Group(GroupCollectives { network: classes, span, transfers, band }) => {
+            Carries::Group(GroupCollectives { network: classes, span, transfers, band, hold }) => {
                 let GroupTransfer { kind, bytes, .. } = transfers[transfer as usize];
                 let op = GroupOp { kind, bytes, span: *span, classes: &self.classes };
-                let carriage = Carriage { band: *band, stream, hold: Time::ZERO };
+                let carriage = Carriage { band: *band, stream, hold: *hold };
                 classes.begin(&op, carriage, network).expect("a group has at least two ranks")
             }
         }

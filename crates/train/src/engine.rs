@@ -1,6 +1,7 @@
 //! The one place that names the network engines: which one a scenario asks for, and what it counted.
 
 use crate::SpecError;
+use crate::classes::Classes;
 use crate::collective::messages::{Collective, MessageSize};
 use crate::communicator::AggregationForm;
 use crate::fabric::Fabric;
@@ -194,6 +195,21 @@ impl Engine {
                 let probe = run.probe.as_ref().map(|probe| Probe::new(probe, spec, named()));
                 Ok(Self::Packet(Box::new(Watched { engine, probe }), links()))
             }
+        }
+    }
+
+    /// An idle network of rank classes of these names.
+    ///
+    /// # Errors
+    /// [`SpecError::PacketOfClasses`], and as [`Fluid::new`].
+    pub fn of_classes(run: &RunSpec, classes: &Classes, names: &[String]) -> Result<Self, SpecError> {
+        match run.engine {
+            EngineSpec::Pipe => Ok(Self::Pipe(classes.pipe())),
+            EngineSpec::Fluid => {
+                let fluid = classes.fluid(Seed(run.seed))?;
+                Ok(Self::Fluid(Box::new(fluid), classes.link_names(names)))
+            }
+            EngineSpec::Packet => Err(SpecError::PacketOfClasses),
         }
     }
 
@@ -442,7 +458,7 @@ fn queue_config(queue: &QueueSpec, packet_bytes: u32) -> Result<QueueConfig, Spe
 
 /// Most transfers, or iterations of workers that differ, a run keeps: 48 bytes each while it runs and about 170 in its
 /// table, 4.4 GB in all.
-const RECORD_LIMIT: u64 = 20_000_000;
+pub const RECORD_LIMIT: u64 = 20_000_000;
 
 /// How long a flow takes on a pipe that carries no other, between hosts that carry no other.
 fn longest(star: &Star, host: Option<&Host>, flow: &Flow) -> Option<Time> {

@@ -17,6 +17,7 @@ use crate::spec::{
     AdaptiveSpec, AlgorithmSpec, DeadlineSpec, FusionSpec, InsideSpec, JobSpec, LayerSpec, OracleSpec, OrderSpec,
     PlannedBucketSpec, ServerSpec,
 };
+use crate::workload::{Step, WorkloadError};
 use gradtide_net::{Announced, Band, Bytes, Rate, Seed, Time};
 use std::sync::Arc;
 use thiserror::Error;
@@ -26,9 +27,9 @@ pub struct Job {
     /// Key of the job in the scenario.
     pub name: String,
     /// One iteration.
-    pub dag: Dag,
-    /// Names of the ops that have one of their own.
-    pub op_names: Vec<Arc<str>>,
+    pub dag: Arc<Dag>,
+    /// What its ops and transfers are, if it divides a model over ranks.
+    pub step: Option<Step>,
     /// Through whose queues its transfers go.
     pub communicators: Vec<Communicator>,
     /// When the first iteration begins.
@@ -141,6 +142,12 @@ pub enum JobError {
     /// Overlap that speeds compute up.
     #[error("overlap can slow compute down, not speed it up: {0} is below 1000000 ppm")]
     Slowdown(u64),
+    /// What a model that is divided over ranks cannot have.
+    #[error("a model that is divided over ranks cannot have {0}")]
+    Divided(&'static str),
+    /// A division that means nothing.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
     /// An order of pulls for what is not pulled.
     #[error("the order is for parameter servers that every iteration begins with a pull from")]
     OrderOfServers,
@@ -244,8 +251,8 @@ impl Job {
             hold: Time::from_ps(spec.schedule.overhead_ps),
         };
         Ok(Self {
-            dag,
-            op_names: Vec::new(),
+            dag: Arc::new(dag),
+            step: None,
             communicators: vec![Communicator {
                 name: "".into(),
                 classes: Vec::new(),
@@ -427,6 +434,9 @@ fn holds_all(buckets: &[PlannedBucketSpec], layers: &[LayerSpec]) -> bool {
 }
 
 fn check(spec: &JobSpec) -> Result<(), JobError> {
+    if spec.parallel.is_some() {
+        return Err(JobError::Divided("buckets of gradients"));
+    }
     if spec.layers.is_empty() {
         return Err(JobError::NoLayers);
     }

@@ -9,6 +9,7 @@ pub mod classes;
 pub mod collective;
 pub mod communicator;
 pub mod dag;
+pub mod divided;
 pub mod engine;
 pub mod fabric;
 pub mod job;
@@ -35,7 +36,7 @@ use engine::{Engine, Idle};
 use fabric::Fabric;
 use gradtide_net::fluid::FluidError;
 use gradtide_net::route::RouteError;
-use gradtide_net::{Announced, Band, Bytes, FabricError, Seed, Time};
+use gradtide_net::{Announced, Band, Bytes, Ends, FabricError, Seed, Time};
 use gradtide_table::Table;
 use job::{AnyJob, Job, JobError};
 use result::RunResult;
@@ -43,21 +44,45 @@ use run::Limits;
 use spec::{AlgorithmSpec, EngineSpec, RunSpec, Spec, TrafficSpec};
 use thiserror::Error;
 use traffic::BackgroundFlows;
+use workload::Step;
 
 /// Runs one scenario. `observe` is told now and then what share of the run is done, and stops it by answering `false`.
 ///
 /// # Errors
 /// [`RunError::Spec`] before anything ran, [`RunError::Iteration`] if the run could not go on.
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
-    let fabric = Fabric::new(&spec.cluster)?;
-    let (mut jobs, mut background) = plan(spec, &fabric)?;
-    let ends = fabric.ends.clone();
-    let mut engine = Engine::new(spec, fabric, &jobs)?;
+    let Ready { mut jobs, mut background, mut engine, ends } = ready(spec)?;
     let mut network = engine.network(&ends);
     let traces = run::run(&mut jobs, &mut background, network.as_mut(), limits(&spec.run), observe)?;
     let end = network.now();
     drop(network);
     Ok(RunResult::new(spec, &jobs, traces, background, end, engine.usage()))
+}
+
+/// Jobs on an idle network.
+struct Ready<'a> {
+    jobs: Vec<AnyJob>,
+    background: Vec<BackgroundFlows<'a>>,
+    engine: Engine,
+    ends: Ends,
+}
+
+fn ready(spec: &Spec) -> Result<Ready<'_>, SpecError> {
+    if let Some((job, classes)) = divided::plan(spec)? {
+        let names = job.step.as_ref().map(Step::class_names).unwrap_or_default();
+        let engine = Engine::of_classes(&spec.run, &classes, &names)?;
+        return Ok(Ready {
+            jobs: vec![AnyJob::Buckets(Box::new(job))],
+            background: Vec::new(),
+            engine,
+            ends: Ends::default(),
+        });
+    }
+    let fabric = Fabric::new(&spec.cluster)?;
+    let (jobs, background) = plan(spec, &fabric)?;
+    let ends = fabric.ends.clone();
+    let engine = Engine::new(spec, fabric, &jobs)?;
+    Ok(Ready { jobs, background, engine, ends })
 }
 
 /// What the ranks of job `job` send one another to exchange `bytes`, as whole bytes: one row per message, by chunk,
@@ -211,6 +236,17 @@ pub enum SpecError {
         /// Index of the host.
         host: u32,
     },
+    /// A model that is divided over ranks beside something else.
+    #[error("job {name} divides its model over ranks: no other job and no background flows can be beside it")]
+    NotAlone {
+        /// Name of the job.
+        name: String,
+    },
+    /// Rank classes have no queues.
+    #[error(
+        "the packet engine does not know classes of ranks; use pipe or fluid for a model that is divided over ranks"
+    )]
+    PacketOfClasses,
     /// A background flow that is not valid.
     #[error("flow {index} of {name} cannot be: {what}")]
     Flow {

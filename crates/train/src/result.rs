@@ -235,7 +235,6 @@ impl RunResult {
 /// One job and what it did.
 struct Part<'a> {
     spec: &'a JobSpec,
-    job: &'a Job,
     gradients: &'a DataParallel,
     trace: &'a JobRecord,
     /// Measured iterations of the slowest worker.
@@ -252,7 +251,6 @@ impl<'a> Part<'a> {
         let gradients = job.gradients()?;
         Some(Self {
             spec,
-            job,
             gradients,
             trace,
             iterations: trace.iterations(),
@@ -587,7 +585,7 @@ fn operations(parts: &[Part<'_>]) -> Table {
             "name",
             texts(|part, operation| match operation.kind {
                 OpKind::Barrier => String::new(),
-                OpKind::Compute(name) => part.job.op_names[name as usize].to_string(),
+                OpKind::Compute(_) => unreachable!("ops of layers have kinds of their own"),
                 OpKind::Update(layer) | OpKind::Forward(layer) | OpKind::Backward(layer) => match &part.spec.ops {
                     Some(ops) => ops.graph.ops[layer as usize].name.clone(),
                     None => part.spec.layers[layer as usize].name.clone(),

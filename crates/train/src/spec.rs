@@ -55,6 +55,8 @@ pub struct JobSpec {
     /// What a worker computes where it is no chain of layers; `layers` then has what the graph receives, without times.
     /// Not with `servers`.
     pub ops: Option<OpsSpec>,
+    /// How the model is divided over ranks, and what the step of a rank is; `layers` then has nothing that is simulated.
+    pub parallel: Option<ParallelSpec>,
     /// Queue length from which switches are to mark while a message of the job is on its way, announced before it; a
     /// multiple of 5 below 80. `None` announces nothing.
     pub announced_packets: Option<u32>,

@@ -2,15 +2,24 @@
 #![allow(missing_docs)]
 
 mod reference;
+mod star;
 
+use gradtide_net::{Completion, Flow, FlowId, Link, Network, Pipe, Rate, Time};
+use gradtide_train::classes::GroupOp;
 use gradtide_train::collective::levels::{CollectiveKind, Span};
+use gradtide_train::dag::OpKind;
+use gradtide_train::divided;
+use gradtide_train::job::AnyJob;
+use gradtide_train::run::{Did, Limits};
+use gradtide_train::spec::Spec;
 use gradtide_train::spec::{
     BlockKindSpec, BlockOpSpec, BlockSpec, MeshSpec, ParallelSpec, PipelineSpec, RoleSpec, ShardingSpec,
 };
-use gradtide_train::workload::{Axis, Step, WorkloadError};
+use gradtide_train::workload::{Axis, Group, GroupTransfer, Step, WorkloadError};
 use proptest::prelude::*;
-use reference::run;
-use std::collections::BTreeMap;
+use reference::{Times, run};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
 
 const ACTIVATIONS: u64 = 64;
 const KEYS_AND_VALUES: u64 = 24;
@@ -133,7 +142,7 @@ proptest! {
         let spec = ParallelSpec { sharding, sequence_parallel, overlap_gradients, pipeline, ..base };
         let step = Step::new(&spec).unwrap();
         let mut sums: BTreeMap<(Axis, CollectiveKind), u64> = BTreeMap::new();
-        for transfer in &step.transfers {
+        for transfer in step.transfers.iter() {
             *sums.entry((step.groups[transfer.group as usize].axis, transfer.kind)).or_default() += transfer.bytes.0;
         }
 
@@ -351,6 +360,99 @@ proptest! {
             }
             Err(error) => prop_assert!(false, "{error}"),
         }
+    }
+}
+
+/// A network on which no flow delays another.
+#[derive(Default)]
+struct Free {
+    now: Time,
+    started: u64,
+    ends: BTreeSet<(Time, u64, u32)>,
+}
+
+/// 10 ps for a byte, 8 ps for a message.
+fn link() -> Link {
+    Link { rate: Rate::from_bps(800_000_000_000).unwrap(), delay: Time::from_ps(8) }
+}
+
+impl Network for Free {
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn start(&mut self, flow: Flow) -> FlowId {
+        let end = self.now.checked_add(Pipe::occupancy(&link(), &flow).unwrap()).unwrap();
+        self.ends.insert((end, self.started, flow.stream));
+        self.started += 1;
+        FlowId(self.started - 1)
+    }
+
+    fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
+        let first = self.ends.first().map_or(Time::MAX, |&(end, ..)| end);
+        self.now = until.min(first);
+        while let Some((received, flow, stream)) = self.ends.pop_first() {
+            if received > self.now {
+                self.ends.insert((received, flow, stream));
+                break;
+            }
+            done.push(Completion { flow: FlowId(flow), stream, began: self.now, received });
+        }
+    }
+}
+
+/// A scenario of one job on hosts around a switch.
+fn scenario(parallel: ParallelSpec, engine: &str) -> Spec {
+    let MeshSpec { tp, cp, fsdp, dp, pp, .. } = parallel.mesh;
+    let ranks = tp * cp * fsdp * dp * pp;
+    let mut spec: Spec = serde_json::from_value(json!({
+        "jobs": [{
+            "name": "train", "layers": [], "hosts": (0..ranks).collect::<Vec<_>>(), "iterations": 2,
+            "collective": {"algorithm": {"kind": "ring"}, "remainder": "sent", "depth": 1, "reduction_rate_bps": null},
+            "schedule": {"order": {"kind": "fifo"}, "fusion": {"kind": "cap", "bytes": 0}, "chunk_bytes": null,
+                         "credit": 1, "barrier": false, "overhead_ps": 0, "sync_ps": 0},
+            "bands": [0], "start_ps": 0,
+            "compute": {"overlap_slowdown_ppm": 1_000_000, "noise_ppm": 0, "straggler": null}
+        }],
+        "traffic": [], "cluster": star::star(ranks, 800_000_000_000, 4),
+        "run": {"engine": engine, "seed": 0, "duration_ps": null, "timeline_iterations": 2, "probe": null}
+    }))
+    .unwrap();
+    spec.jobs[0].parallel = Some(parallel);
+    spec
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Where no flow delays another, the executor does what the reference does, op by op, to the picosecond.
+    #[test]
+    fn the_executor_does_what_the_reference_does(spec in specs()) {
+        let spec = scenario(ParallelSpec { gpus_per_node: 1, ..spec }, "pipe");
+        let (job, classes) = divided::plan(&spec).unwrap().unwrap();
+        let step = Step::new(spec.jobs[0].parallel.as_ref().unwrap()).unwrap();
+        let time = |transfer: &GroupTransfer| {
+            let Group { span, classes: of, .. } = &step.groups[transfer.group as usize];
+            let op = GroupOp { kind: transfer.kind, bytes: transfer.bytes, span: *span, classes: of };
+            classes.time(&op).unwrap().ps()
+        };
+        let expected = reference::run(&step, 2, &time);
+        let limits = Limits { duration: None, ends_at_duration: false, timeline_iterations: 2 };
+        let mut jobs = [AnyJob::Buckets(Box::new(job))];
+        let did = gradtide_train::run::run(&mut jobs, &mut [], &mut Free::default(), limits, &mut |_| true).unwrap();
+        let Did::Buckets(did) = &did[0] else { unreachable!() };
+        let mut count = 0;
+        for op in &did.operations {
+            let index = match op.kind {
+                OpKind::Compute(index) => index as usize,
+                OpKind::Transfer(index) => step.dag.transfer_op(index) as usize,
+                kind => panic!("{kind:?} in a step"),
+            };
+            let Times { start, end, .. } = &expected[op.iteration as usize];
+            prop_assert_eq!((op.start.ps(), op.end.ps()), (start[index], end[index]), "{:?}", op);
+            count += 1;
+        }
+        prop_assert_eq!(count, 2 * step.dag.ops.len());
     }
 }
 

@@ -21,6 +21,17 @@ pub enum WorkloadError {
         /// Hosts of the job.
         workers: u64,
     },
+    /// Nodes of another cluster.
+    #[error("the mesh is laid on nodes of {wanted} GPUs, but those of the cluster have {gpus}")]
+    Node {
+        /// GPUs of a node of the cluster.
+        gpus: u32,
+        /// GPUs of a node as the mesh has it.
+        wanted: u32,
+    },
+    /// Workers out of place.
+    #[error("workers of a model that is divided over ranks must fill one node after the other")]
+    Places,
     /// More ranks than 32 bits count.
     #[error("the mesh has more than 2^32 ranks")]
     TooManyRanks,

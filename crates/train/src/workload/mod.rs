@@ -32,11 +32,12 @@ use crate::dag::Dag;
 use crate::spec::ParallelSpec;
 use gradtide_net::Bytes;
 use std::fmt::{self, Display, Formatter};
+use std::sync::Arc;
 
 /// One training step of a parallel job.
 pub struct Step {
     /// Ops of one rank of each class, then transfers. Compute ops have the index of their label.
-    pub dag: Dag,
+    pub dag: Arc<Dag>,
     /// What each compute op is.
     pub labels: Vec<Label>,
     /// One for each program of the graph.
@@ -44,7 +45,7 @@ pub struct Step {
     /// One for each communicator of the graph.
     pub groups: Vec<Group>,
     /// One for each transfer of the graph.
-    pub transfers: Vec<GroupTransfer>,
+    pub transfers: Arc<[GroupTransfer]>,
     names: Names,
 }
 
@@ -226,6 +227,14 @@ impl Step {
         check::check(spec)?;
         let groups = mesh::Groups::new(spec)?;
         Ok(writer::write(spec, groups))
+    }
+
+    /// Names of its classes.
+    pub fn class_names(&self) -> Vec<String> {
+        match self.classes.len() {
+            1 => vec!["rank".into()],
+            count => (0..count).map(|stage| format!("stage{stage}")).collect(),
+        }
     }
 
     /// What users call a label of this step: `layers.3.attn forward, micro-batch 2`.

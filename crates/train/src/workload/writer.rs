@@ -9,6 +9,7 @@ use crate::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
 use crate::spec::{BlockKindSpec, ParallelSpec, RoleSpec};
 use gradtide_net::{Bytes, Time};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// An op, while the number of compute ops is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,10 +210,10 @@ impl<'a> Writer<'a> {
         let ranks = self.groups.class_ranks;
         Step {
             classes: vec![RankClass { ranks }; dag.programs.len()],
-            dag,
+            dag: Arc::new(dag),
             labels: self.labels,
             groups: self.groups.all,
-            transfers: self.transfers,
+            transfers: self.transfers.into(),
             names: Names::new(self.spec),
         }
     }

@@ -1,0 +1,173 @@
+//! A job whose model is divided over ranks, ready to run: the graph of its step on the network of its classes.
+//!
+//! Such a job has the network for itself, and one rank of each class stands for all of them. So the network is that of
+//! its [`Classes`]: no host, switch or route is spelled out.
+
+use crate::SpecError;
+use crate::classes::{Classes, GroupOp};
+use crate::collective::messages::MessageSize;
+use crate::communicator::{AggregationForm, Carries, Communicator, GroupCollectives};
+use crate::dag::Program;
+use crate::engine::RECORD_LIMIT;
+use crate::job::{Job, JobError, Manner, Pass};
+use crate::pace;
+use crate::schedule::Fifo;
+use crate::spec::{ClusterSpec, JobSpec, ParallelSpec, Spec};
+use crate::workload::{Group, Step, WorkloadError};
+use gradtide_net::{Band, Time};
+use std::sync::Arc;
+
+/// Plans the job of a scenario that divides a model, and its network; `None` if no job does.
+///
+/// # Errors
+/// [`SpecError`] if the job means nothing, is not alone, or could not be run to its end.
+pub fn plan(spec: &Spec) -> Result<Option<(Job, Arc<Classes>)>, SpecError> {
+    let Some(divided) = spec.jobs.iter().find(|job| job.parallel.is_some()) else { return Ok(None) };
+    let name = || divided.name.clone();
+    let ([job], []) = (&spec.jobs[..], &spec.traffic[..]) else { return Err(SpecError::NotAlone { name: name() }) };
+    let Some(parallel) = &job.parallel else { return Ok(None) };
+    if job.iterations.is_none() && spec.run.duration_ps.is_none() {
+        return Err(SpecError::Endless { name: name() });
+    }
+    let refused = |error| SpecError::Job { name: name(), error };
+    check_keys(job, &spec.cluster).map_err(refused)?;
+    let step = Step::new(parallel).map_err(|error| refused(error.into()))?;
+    check_hosts(job, parallel, &spec.cluster, &step)?;
+    let classes = Arc::new(Classes::new(&spec.cluster, step.classes.len() as u32)?);
+    check_length(spec, job, &step, &classes)?;
+    let band = Band::new(job.bands[0]).ok_or_else(|| refused(JobError::Band(job.bands[0])))?;
+    Ok(Some((ready(job, step, &classes, band), classes)))
+}
+
+/// The job on the network of its classes.
+fn ready(spec: &JobSpec, step: Step, network: &Arc<Classes>, band: Band) -> Job {
+    let communicator = |group: &Group| Communicator {
+        name: group.axis.name().into(),
+        classes: group.classes.clone(),
+        scheduler: Box::new(Fifo),
+        credit: 1,
+        sync: Time::from_ps(spec.schedule.sync_ps),
+        carries: Carries::Group(GroupCollectives {
+            network: network.clone(),
+            span: group.span,
+            transfers: step.transfers.clone(),
+            band,
+            hold: Time::from_ps(spec.schedule.overhead_ps),
+        }),
+    };
+    Job {
+        name: spec.name.clone(),
+        communicators: step.groups.iter().map(communicator).collect(),
+        dag: step.dag.clone(),
+        step: Some(step),
+        start: Time::from_ps(spec.start_ps),
+        iteration_limit: spec.iterations,
+        overlap_slowdown_ppm: spec.compute.overlap_slowdown_ppm,
+        // A step ends when nothing of it is under way: the next one begins with an idle network.
+        manner: Manner {
+            measured_from: Pass::Backward,
+            messages: AggregationForm::LockStep,
+            sizes: MessageSize::Whole,
+        },
+        pace_range_ppm: pace::range_ppm(&spec.compute),
+        paces: None,
+    }
+}
+
+/// Calls `visit` with each transfer, as classes take it.
+fn each_op(step: &Step, mut visit: impl FnMut(GroupOp<'_>)) {
+    for transfer in step.transfers.iter() {
+        let group = &step.groups[transfer.group as usize];
+        let (kind, bytes) = (transfer.kind, transfer.bytes);
+        visit(GroupOp { kind, bytes, span: group.span, classes: &group.classes });
+    }
+}
+
+/// What has no meaning for a step that is a graph already.
+fn check_keys(job: &JobSpec, cluster: &ClusterSpec) -> Result<(), JobError> {
+    let compute = &job.compute;
+    if compute.overlap_slowdown_ppm < pace::ONE_PPM {
+        return Err(JobError::Slowdown(compute.overlap_slowdown_ppm));
+    }
+    if job.bands.len() != 1 {
+        return Err(JobError::Bands { bands: job.bands.len(), layers: 1 });
+    }
+    for (what, is_there) in [
+        ("parameter servers", job.servers.is_some()),
+        ("a graph of ops", job.ops.is_some()),
+        ("adaptive bands", job.adaptive.is_some()),
+        ("announced bursts", job.announced_packets.is_some()),
+        ("chunks", job.schedule.chunk_bytes.is_some()),
+        ("several chunks at a time", job.schedule.credit != 1),
+        ("workers that differ", compute.noise_ppm > 0 || compute.straggler.is_some()),
+        ("messages that wait for a host", cluster.host.is_some()),
+    ] {
+        if is_there {
+            return Err(JobError::Divided(what));
+        }
+    }
+    Ok(())
+}
+
+/// Rank r is on node r / `gpus_per_node`, and the cluster has as many GPUs in a node.
+fn check_hosts(job: &JobSpec, parallel: &ParallelSpec, cluster: &ClusterSpec, step: &Step) -> Result<(), SpecError> {
+    let refused = |error: WorkloadError| SpecError::Job { name: job.name.clone(), error: error.into() };
+    let (mesh, workers) = (step.classes.iter().map(|class| u64::from(class.ranks)).sum(), job.hosts.len() as u64);
+    if mesh != workers {
+        return Err(refused(WorkloadError::Ranks { mesh, workers }));
+    }
+    let gpus = cluster.node.as_ref().map_or(1, |node| node.gpus);
+    if parallel.gpus_per_node != gpus {
+        return Err(refused(WorkloadError::Node { gpus, wanted: parallel.gpus_per_node }));
+    }
+    let first = |rank: usize| job.hosts[rank - rank % gpus as usize];
+    let mut sorted = job.hosts.clone();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let is_in_place = |(rank, &host): (usize, &u32)| {
+        first(rank).is_multiple_of(gpus) && u64::from(host) == u64::from(first(rank)) + rank as u64 % u64::from(gpus)
+    };
+    if sorted.len() != job.hosts.len() || !job.hosts.iter().enumerate().all(is_in_place) {
+        return Err(refused(WorkloadError::Places));
+    }
+    Ok(())
+}
+
+/// No time in the run passes half of [`Time::MAX`]; what it records and counts fits.
+fn check_length(spec: &Spec, job: &JobSpec, step: &Step, classes: &Classes) -> Result<(), SpecError> {
+    let name = || job.name.clone();
+    let each = u128::from(job.schedule.overhead_ps) + u128::from(job.schedule.sync_ps);
+    let (mut sending, mut bytes) = (Some(0_u128), 0_u128);
+    each_op(step, |op| {
+        let time = classes.time(&op).map(|time| u128::from(time.ps()) + each);
+        sending = sending.zip(time).map(|(sum, time)| sum + time);
+        // No rank sends more than twice the buffer.
+        bytes += 2 * u128::from(op.bytes.0);
+    });
+    let of_program = |program: &Program| {
+        let ops = &step.dag.ops[program.ops.start as usize..program.ops.end as usize];
+        ops.iter().map(|op| u128::from(op.cost.ps())).sum::<u128>()
+    };
+    let computing = || step.dag.programs.iter().map(of_program);
+    let slowed = computing().sum::<u128>() * u128::from(job.compute.overlap_slowdown_ppm);
+    // At worst, everything waits for everything else.
+    let longest = sending.ok_or_else(|| SpecError::TooLong { name: name() })? + slowed.div_ceil(pace::ONE_PPM.into());
+    let shortest = computing().max().unwrap_or(0).max(1);
+    let (start, duration) = (u128::from(job.start_ps), spec.run.duration_ps.map(u128::from));
+    let by_duration = duration.map_or(u128::MAX, |duration| duration.div_ceil(shortest) + 1);
+    let iterations = job.iterations.map_or(u128::MAX, u128::from).min(by_duration).saturating_add(1);
+    let end = iterations.saturating_mul(longest).saturating_add(start);
+    let end = end.min(duration.map_or(u128::MAX, |duration| start.max(duration) + 2 * longest));
+    if end > u128::from(Time::MAX.ps() / 2) {
+        return Err(SpecError::TooLong { name: name() });
+    }
+    let records = iterations.saturating_mul(step.transfers.len() as u128);
+    if records > u128::from(RECORD_LIMIT) {
+        let records = u64::try_from(records).unwrap_or(u64::MAX);
+        return Err(SpecError::TooManyRecords { name: name(), records, limit: RECORD_LIMIT });
+    }
+    if iterations.saturating_mul(bytes) > u128::from(u64::MAX) {
+        return Err(SpecError::TooManySent { name: name() });
+    }
+    Ok(())
+}
