@@ -135,6 +135,11 @@ def test_what_a_run_prints_and_its_report_shows(tmp_path: Path) -> None:
     folder = result.save(tmp_path / "run")
     report = (folder / "report.html").read_text()
     assert "Workers that are not in step" in report
+    assert "which the others wait for" not in report
+    assert "Workers are not in step: this is an iteration of worker" in report
+    assert 'data-key="jobs.train.asynchrony.staleness_iterations.mean"' in report
+    in_step = gt.run(scenario("sync", **{"job.train.compute.straggler": STRAGGLER})).save(tmp_path / "in-step")
+    assert "which the others wait for" in (in_step / "report.html").read_text()
     assert "jobs.train.asynchrony.workers.2.staleness_updates.max" in report
     header = (folder / "workers.csv").read_text().splitlines()[0].split(",")
     assert header[-2:] == ["staleness_iterations", "staleness_updates"]

@@ -180,6 +180,23 @@ def test_what_scrolls_on_a_phone_says_so_and_names_and_verdicts_stay_on_screen(
     context.close()
 
 
+@pytest.mark.parametrize("width", [1200, 390, 330])
+@pytest.mark.parametrize("name", ["collectives", "compare", "fifo", "waterfall"])
+def test_no_number_in_a_bar_is_cut_and_none_stands_apart_from_its_unit(
+    browser: "Browser", pages: dict[str, Path], name: str, width: int
+) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 900})
+    page = Visit(context, pages[name]).page
+    pieces = page.evaluate("""() => [...document.querySelectorAll('.bars > span')]
+        .map(x => [x.textContent, x.scrollWidth - x.clientWidth])""")
+    assert any(text for text, _ in pieces)
+    assert [text for text, over in pieces if text and over > 0] == []
+    lines = page.evaluate("[...document.querySelectorAll('.whole')].map(x => x.getClientRects().length)")
+    assert lines
+    assert set(lines) == {1}
+    context.close()
+
+
 def test_what_a_reader_sees_is_the_summary(browser: "Browser", pages: dict[str, Path]) -> None:
     context = browser.new_context()
     page = Visit(context, pages["fifo"]).page

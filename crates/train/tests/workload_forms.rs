@@ -509,3 +509,37 @@ fn what_means_nothing_is_refused() {
     assert_eq!(refused(&|spec| spec.micro_batches = u32::MAX - 1), Error::TooManyOps);
     assert_eq!(refused(&|spec| spec.mesh.cp = 1 << 24), Error::TooManyOps);
 }
+
+#[test]
+fn a_divided_job_that_its_cluster_cannot_have_is_refused() {
+    let mesh = MeshSpec { fsdp: 4, ..ONE };
+    let refused = |change: &dyn Fn(&mut Spec)| {
+        let parallel = ParallelSpec { gpus_per_node: 1, ..transformer(mesh, 1, 2, 1) };
+        let mut spec = scenario(parallel, "fluid");
+        assert!(divided::plan(&spec).is_ok_and(|planned| planned.is_some()));
+        change(&mut spec);
+        divided::plan(&spec).err().expect("it means nothing").to_string()
+    };
+    let parallel = |spec: &mut Spec| spec.jobs[0].parallel.take().unwrap();
+    assert!(
+        refused(&|spec| drop(spec.jobs[0].hosts.pop())).contains("the mesh has 4 ranks, but the job has 3 workers")
+    );
+    assert!(refused(&|spec| spec.jobs[0].hosts[1] = 0).contains("must fill one node after the other"));
+    let on_nodes = |spec: &mut Spec| {
+        let parallel = ParallelSpec { gpus_per_node: 2, ..parallel(spec) };
+        spec.jobs[0].parallel = Some(parallel);
+    };
+    assert!(refused(&on_nodes).contains("nodes of 2 GPUs, but those of the cluster have 1"));
+    assert!(refused(&|spec| spec.jobs.push(spec.jobs[0].clone())).contains("no other job and no background flows"));
+    assert!(refused(&|spec| spec.jobs[0].iterations = None).contains("no number of iterations"));
+    assert!(refused(&|spec| spec.jobs[0].bands = vec![0, 1]).contains("2 bands"));
+    assert!(refused(&|spec| spec.jobs[0].bands = vec![200]).contains("band 200"));
+    assert!(refused(&|spec| spec.jobs[0].compute.noise_ppm = 1).contains("workers that differ"));
+    assert!(refused(&|spec| spec.jobs[0].compute.overlap_slowdown_ppm = 0).contains("below 1000000 ppm"));
+    assert!(refused(&|spec| spec.jobs[0].schedule.chunk_bytes = Some(1)).contains("chunks"));
+    assert!(refused(&|spec| spec.jobs[0].schedule.overhead_ps = u64::MAX).contains("past 106 days"));
+    assert!(refused(&|spec| spec.jobs[0].iterations = Some(u32::MAX)).contains("would record"));
+    let packets = scenario(ParallelSpec { gpus_per_node: 1, ..transformer(mesh, 1, 2, 1) }, "packet");
+    let refused = gradtide_train::run(&packets, &mut |_| true).err().expect("there are no packets").to_string();
+    assert!(refused.contains("the packet engine does not know classes"), "{refused}");
+}

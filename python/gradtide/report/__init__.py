@@ -6,6 +6,7 @@ and `scatter.py`. The page holds no time stamp and nothing of the machine, so th
 same bytes.
 """
 
+import re
 import sys
 from functools import cache
 from pathlib import Path
@@ -13,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from gradtide.files import write_listed
 from gradtide.report import buy, collectives, compare, pieces, plan, reproduce, run, waterfall
@@ -158,9 +159,11 @@ def _asset(name: str) -> str:
 @cache
 def _templates() -> jinja2.Environment:
     loader = jinja2.FileSystemLoader(Path(__file__).parent / "assets")
-    return jinja2.Environment(
+    templates = jinja2.Environment(
         loader=loader, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    templates.filters["whole"] = _whole
+    return templates
 
 
 def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row) -> str:
@@ -195,6 +198,19 @@ def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row) -> s
             **{"reproduce": "", **view},
         )
     )
+
+
+_QUANTITY = re.compile(r"(\d[\d.,]* (?:%|[mun]?s|[kMG]?B|[kMG]?bit/s)(?!\w))")
+"""Where a number ended a line, its unit would begin the next."""
+
+
+def _whole(text: str) -> Markup:
+    """Return a text whose numbers stay on one line with their units."""
+    parts = (
+        Markup('<span class="whole">{}</span>').format(part) if index % 2 else escape(part)
+        for index, part in enumerate(_QUANTITY.split(text))
+    )
+    return Markup("").join(parts)
 
 
 class _Command(ModuleType):

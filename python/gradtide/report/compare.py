@@ -184,11 +184,14 @@ def _pivot(
     caps: pieces.Caps,
 ) -> dict[str, Any]:
     table, shown = [], schedules[:MOST_COLUMNS]
+    names = {key: title(key).split(", ") for key in groups}
+    # What all groups have in common stands above the table, so that the first column stays narrow.
+    common = next((i for i, of in enumerate(zip(*names.values(), strict=False)) if len(set(of)) > 1), 0)
     for key, rows in groups.items():
         times = {row["schedule"]: row for row in rows}
         taken = [row["iteration_time_us"] for row in rows]
         fastest, slowest = min(taken), max(taken)
-        cells: list[Any] = [title(key)]
+        cells: list[Any] = [", ".join(names[key][common:])]
         for row in map(times.get, shown):
             if row is None:
                 cells.append("–")
@@ -200,8 +203,10 @@ def _pivot(
         table.append(cells)
     label, columns = "Iteration time by group and schedule", ("group", *("#" + s for s in shown))
     made = pieces.table(label, columns, table, cap=min(caps.rows, 80), where="rows.csv")
+    of = f" of {', '.join(next(iter(names.values()))[:common])}" if common else ""
     note = (
-        "Iteration time in ms. The fastest in each group is green. The change against the first schedule is beside it."
+        f"Iteration time{of} in ms. The fastest in each group is green. The change against the first schedule is "
+        "beside it."
     )
     if len(schedules) > len(shown):
         note += f" The first {len(shown)} of {len(schedules)} schedules."

@@ -204,10 +204,10 @@ def chart(
 def part(kind: str, words: str, share: float, texts: Iterable[str], room: float) -> dict[str, Any]:
     """Return a piece of a bar, a `share` of it in percent; in it stands the first text for which there is room.
 
-    A whole bar has `room` for so many characters.
+    A whole bar has `room` for so many characters. On a narrow screen the page takes the shortest text, or none.
     """
-    text = next((text for text in texts if len(text) < share / 100 * room), "")
-    return {"kind": kind, "share": share, "text": text, "words": words}
+    fitting = [text for text in texts if len(text) < share / 100 * room] or [""]
+    return {"kind": kind, "share": share, "text": fitting[0], "short": fitting[-1], "words": words}
 
 
 def meaning(kind: str, name: str, value: str = "", key: str = "", zero: bool = False) -> dict[str, Any]:
@@ -224,10 +224,11 @@ def bar(values: Mapping[str, float], longest: float, room: float) -> list[dict[s
     return parts
 
 
-def waterfall(values: Mapping[str, float], key: str) -> dict[str, Any]:
-    """Return the one bar of a job with its values, ms, in the legend."""
+def waterfall(values: Mapping[str, float], key: str, barrier: str) -> dict[str, Any]:
+    """Return the one bar of a job with its values, ms, in the legend; `barrier` says what its last part is."""
     parts = bar(values, sum(values.values()), 120)
-    legend = [meaning(k, name, ms(values[k]), f"{key}.{k}", values[k] == 0) for k, name, _ in WATERFALL]
+    names = {k: name for k, name, _ in WATERFALL} | {"barrier": barrier}
+    legend = [meaning(k, name, ms(values[k]), f"{key}.{k}", values[k] == 0) for k, name in names.items()]
     return {"rows": [{"parts": parts, "label": "; ".join(p["words"] for p in parts)}], "legend": legend}
 
 
@@ -249,23 +250,33 @@ def drawn_timelines(runs: Sequence[tuple[Path, str | None, str]], caps: Caps) ->
 
 
 def drawn_timeline(
-    view: timeline.Window | None, *, label: str, ident: str, cap: int, span_ms: float | None = None
+    view: timeline.Window | None,
+    *,
+    label: str,
+    ident: str,
+    cap: int,
+    span_ms: float | None = None,
 ) -> dict[str, Any] | None:
     """Return a timeline with its caption and table; None where no operation was recorded."""
     if view is None:
         return None
     shown, total = timeline.chosen(view.transfers), view.transfers
     late = sum(map(timeline.is_late, total))
+    pulled = any(row.get("direction") for row in total)
+    barrier = "for pushes and other workers" if pulled else "at the barrier"
     caption = (
         f"In this iteration compute waits {ms(view.idle_ms('exposed'))} ms for the network and "
-        f"{ms(view.idle_ms('barrier'))} ms at the barrier; "
+        f"{ms(view.idle_ms('barrier'))} ms {barrier}; "
         f"{late} of {len(total)} transfers arrive{'s' if late == 1 else ''} late."
     )
     if view.worker is not None:
-        caption = (
-            f"Workers differ: compute is that of worker {view.worker}, the slowest, which the others wait for. "
-            f"{caption}"
-        )
+        who = f"Workers differ: compute is that of worker {view.worker}, the slowest, which the others wait for."
+        if not view.in_step:
+            who = (
+                f"Workers are not in step: this is an iteration of worker {view.worker} alone, the slowest. An "
+                "iteration of the job counts what all workers do."
+            )
+        caption = f"{who} {caption}"
     if not total:
         caption = "This job sends nothing."
     if len(shown) < len(total):
@@ -293,6 +304,7 @@ def drawn_timeline(
         "update": any(row["kind"] == "update" for row in view.compute),
         "transfer": bool(total),
         "late": late > 0,
+        "pulled": pulled,
         "old": any(row["iteration"] < view.compute[0]["iteration"] for row in view.network),
     }
     return {

@@ -87,7 +87,7 @@ def _tiles(path: Path, rows: Sequence[Row], chosen: int, predicted: Row, bound_m
         tile("The plan saves", pieces.fixed(row["saves_percent"]), "%", "slack", how, "plan.predicted.gain_percent"),
         tile("Iteration time", now, "ms", "compute", before, f"{key}.iteration_ms"),
         tile("Lower bound", pieces.ms(bound_ms), "ms", "transfer", above, "lower_bound_ms"),
-        tile("Messages", str(row["messages"]), "an iteration", "exposed", sent, f"{key}.messages"),
+        tile("Messages", str(row["messages"]), "an iteration", "", sent, f"{key}.messages"),
     ]
 
 
@@ -134,7 +134,7 @@ def _timelines(
 
 
 def _mode(row: Row) -> str:
-    return f"{words.level(pieces.clip(row['level'], 20))}: {pieces.schedule(row['order'], row['barrier'])}"
+    return f"{pieces.clip(row['level'], 20)}: {pieces.schedule(row['order'], row['barrier'])}"
 
 
 def _plot(scored: Sequence[Row], modes: Sequence[str], bound_ms: float, caps: pieces.Caps) -> dict[str, Any]:

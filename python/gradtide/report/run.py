@@ -120,6 +120,7 @@ def _job(
     measured: str,
 ) -> dict[str, Any]:
     key, tile = f"jobs.{name}", pieces.tile
+    model, workers = entry(path, facts, "model", str), entry(path, facts, "workers", int)
     all_of, every = f"All figures of job {pieces.clip(name)}", _flat(facts, key, key + ".")
     mean, low, high = (number(path, facts, f"iteration_time_ms.{k}") for k in ("mean", "min", "max"))
     compute_ms, comm_ms = number(path, facts, "compute_ms"), number(path, facts, "comm_ms")
@@ -131,17 +132,22 @@ def _job(
     share = pieces.percent(number(path, facts, "utilisation"))
     waits = pieces.ms(waterfall["exposed"])
     exposed = f"{pieces.percent(waterfall['exposed'] / mean)} % of the iteration: compute waits for a gradient"
+    is_pulled = any(row.get("direction") for row in tables["transfers"])
+    barrier = "wait for pushes and other workers" if is_pulled else "wait at barrier"
     if waterfall["barrier"] > 0:
-        exposed += f"; {pieces.ms(waterfall['barrier'])} ms more at the barrier"
+        exposed += f"; {pieces.ms(waterfall['barrier'])} ms more {'for pushes' if is_pulled else 'at the barrier'}"
     utilisation = f"share of the iteration in which workers compute; {pieces.ms(compute_ms)} ms"
     rho = f"communication / compute: {pieces.ms(comm_ms)} ms / {pieces.ms(compute_ms)} ms"
     speed_up = []
+    asynchrony = None
+    if "asynchrony" in facts:
+        asynchrony = _asynchrony(path, facts, key, caps)
+        spread += f"; each is {workers} of the workers' own"
     if "speed_up" in facts:  # folders of earlier versions have none
         efficiency = pieces.percent(number(path, facts, "scaling_efficiency"))
         note = f"over one worker without a network: a scaling efficiency of {efficiency} %"
         value = f"{number(path, facts, 'speed_up'):.4g}"
         speed_up = [tile("Speed-up", value, "x", "slack", note, f"{key}.speed_up")]
-    model, workers = entry(path, facts, "model", str), entry(path, facts, "workers", int)
     buckets = entry(path, facts, "buckets", int)
     what = (
         f"{pieces.clip(name, 40)}: {pieces.clip(model, 40)} on {words.workers(workers)}, "
@@ -156,8 +162,9 @@ def _job(
             *speed_up,
             tile("Exposed communication", waits, "ms", "exposed", exposed, f"{key}.waterfall_ms.exposed"),
             tile("ρ = N/C", f"{number(path, facts, 'rho'):.2f}", "", "transfer", rho, f"{key}.rho"),
+            *([asynchrony["tile"]] if asynchrony else []),
         ],
-        "waterfall": pieces.waterfall(waterfall, f"{key}.waterfall_ms"),
+        "waterfall": pieces.waterfall(waterfall, f"{key}.waterfall_ms", barrier),
         "timeline": pieces.drawn_timeline(
             timeline.window(tables["operations"], tables["transfers"]),
             label=f"Timeline of one iteration of job {pieces.clip(name)}",
@@ -167,13 +174,13 @@ def _job(
         "slack": slack_chart(tables["transfers"], caps),
         "bandwidth": _bandwidth_chart(tables["bandwidth"], rate, mean, compute_ms, caps),
         "iterations": _iteration_chart(tables["iterations"], caps) if varies else None,
-        "asynchrony": _asynchrony(path, facts, key, caps) if "asynchrony" in facts else None,
+        "asynchrony": asynchrony and asynchrony["table"],
         "all": pieces.table(all_of, ("key", "#value"), every, cap=caps.rows, where="summary.json"),
     }
 
 
 def _asynchrony(path: Path, facts: Mapping[str, Any], key: str, caps: pieces.Caps) -> dict[str, Any]:
-    """Return the table of workers that are not in step."""
+    """Return how far workers are out of step: a tile of the job, and a table of the workers."""
     workers: Mapping[str, Any] = entry(path, facts, "asynchrony.workers", dict)
 
     def cell(worker: str, figure: str, show: Callable[[float], str]) -> dict[str, str]:
@@ -186,14 +193,19 @@ def _asynchrony(path: Path, facts: Mapping[str, Any], key: str, caps: pieces.Cap
         "#iterations": ("iterations", "{:.0f}".format),
         "#iterations/s": ("iterations_per_s", words.number),
         "#iteration, ms": ("iteration_time_ms", pieces.ms),
-        "#wait for slower workers, ms": ("bound_wait_ms", pieces.ms),
-        "#staleness, iterations, mean": ("staleness_iterations.mean", words.number),
-        "#max": ("staleness_iterations.max", "{:.0f}".format),
-        "#staleness, updates, mean": ("staleness_updates.mean", words.number),
-        "#max ": ("staleness_updates.max", "{:.0f}".format),
+        "#held back, ms": ("bound_wait_ms", pieces.ms),
+        "#behind, iterations": ("staleness_iterations.mean", words.number),
+        "#at most": ("staleness_iterations.max", "{:.0f}".format),
+        "#updates": ("staleness_updates.mean", words.number),
+        "#at most ": ("staleness_updates.max", "{:.0f}".format),
     }
     rows = [[worker, *(cell(worker, *figure) for figure in figures.values())] for worker in workers]
-    return pieces.table("Workers that are not in step", ("worker", *figures), rows, cap=caps.rows, where="summary.json")
+    label = "Workers that are not in step"
+    table = pieces.table(label, ("worker", *figures), rows, cap=caps.rows, where="summary.json")
+    mean, most = (number(path, facts, f"asynchrony.staleness_iterations.{one}") for one in ("mean", "max"))
+    note = f"iterations that the slowest worker is behind, on average; {most:.0f} at most"
+    where = f"{key}.asynchrony.staleness_iterations.mean"
+    return {"table": table, "tile": pieces.tile("Staleness", words.number(mean), "", "", note, where)}
 
 
 def _flat(value: Any, key: str, start: str) -> list[list[dict[str, str]]]:
@@ -207,6 +219,7 @@ def _flat(value: Any, key: str, start: str) -> list[list[dict[str, str]]]:
 
 def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None:
     """Draw slack and margin of every layer, of pulls where there are any; None where nothing is sent."""
+    is_pulled = any(row.get("direction") for row in transfers)
     transfers = [row for row in transfers if row.get("direction") != "push"]
     if not transfers:
         return None
@@ -222,6 +235,13 @@ def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
         lines.append(pieces.line(0, name, [*values, values[-1]], width=2.4, token=token))
     together = len(steps[0])
     note = f" Every step shows the least value of {together} adjacent buckets." if together > 1 else ""
+    why = (
+        "All pulls are ready when an iteration begins. Layers near the input are needed first, so they have the least "
+        "slack."
+        if is_pulled
+        else "Layers near the input get their gradients last and need them first, so they have the least slack. Layers "
+        "of one bucket have the same values."
+    )
     return pieces.chart(
         "Slack and margin against layer index",
         x=[*(step[0][0] for step in steps), steps[-1][-1][1] + 1],
@@ -233,8 +253,7 @@ def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
         band=[1, 2],
         marks=[{"y": 0, "label": "below 0: compute waits", "token": "exposed-text"}],
         legend=[{"token": "slack", "name": "queueing and sending"}],
-        caption="Layers near the input get their gradients last and need them first, so they have the least slack. "
-        "Layers of one bucket have the same values. Values are means over the measured iterations." + note,
+        caption=f"{why} Values are means over the measured iterations{' of all workers' if is_pulled else ''}.{note}",
         cap=caps.rows,
     )
 

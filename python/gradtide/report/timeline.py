@@ -138,6 +138,8 @@ class Window:
     idle: list[Idle] = field(default_factory=list)
     worker: int | None = None
     """Whose compute it is; None where all workers are alike."""
+    in_step: bool = True
+    """Whether all workers begin an iteration together."""
 
     @property
     def span_ms(self) -> float:
@@ -201,6 +203,11 @@ def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None
         inside = [row for row in rows if row["iteration"] == first]
         own = [row for row in own if row["direction"] == "pull"]
     found = Window(start, turn, end, transfers=sorted(own, key=lambda row: row["first_layer"]), worker=worker)
+    pulls = (row for row in transfers if row.get("direction") == "pull")
+    # In step, all workers begin to pull at once.
+    found.in_step = len({(row["iteration"], row["ready_us"]) for row in pulls}) <= len(
+        {row["iteration"] for row in transfers}
+    )
     found.compute = [row for row in inside if row["kind"] in ("forward", "backward", "update")]
     found.network = [row for row in inside if row["resource"] == "network"]
     found.idle = _idle(found)

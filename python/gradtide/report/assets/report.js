@@ -55,9 +55,12 @@
   };
 
   // Ticks of a logarithmic axis: 1, 2, 5 of every decade where they fit, else whole decades.
-  const logSplits = (u, axis, low, high) => {
+  const logSplits = (values) => (u, axis, low, high) => {
     const all = [];
     const room = (axis === 0 ? u.width - 70 : 2 * u.height - 80) / Math.log10(high / low);
+    // A few values are better ticks than round numbers, where they do not touch.
+    const near = values.slice(1).some((v, i) => room * Math.log10(v / values[i]) < 44);
+    if (axis === 0 && values.length > 1 && values.length <= 8 && !near) return values;
     const steps = room > 110 ? [1, 2, 5] : [1];
     for (let e = Math.floor(Math.log10(low)) - 1; e <= Math.log10(high) + 1; e++) {
       for (const m of steps) all.push(Number(`${m}e${e}`));
@@ -76,8 +79,21 @@
       label, labelSize: 24, labelFont: font, font, stroke: muted, labelGap: 0, size: label === spec.ylabel ? 56 : 32,
       grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 5 },
       values: (u, all) => all.map((v) => (v === null ? null : tick(v))),
-      ...(log ? { splits: logSplits, filter: (u, all) => all } : {}),
+      ...(log ? { splits: logSplits(spec.x), filter: (u, all) => all } : {}),
       ...(spec.xwhole && label === spec.xlabel ? { incrs: whole } : {}),
+    });
+    // Whether a line of the chart crosses a box of the canvas.
+    const covers = (u, x0, x1, y0, y1) => spec.lines.some((s) => {
+      const at = spec.x.map((x, i) => [u.valToPos(x, "x", true), s.values[i]]).filter(([, v]) => v !== null)
+        .map(([x, v]) => [x, u.valToPos(v, "y", true)]);
+      return at.some(([ax, ay], i) => {
+        const [bx, by] = at[i + 1] || [ax, ay];
+        for (let t = 0; t <= 1; t += 0.02) {
+          const x = ax + t * (bx - ax), y = ay + t * (by - ay);
+          if (x >= x0 && x <= x1 && y >= y0 && y <= y1) return true;
+        }
+        return false;
+      });
     });
     const marks = (u) => {
       const c = u.ctx, k = uPlot.pxRatio, { left, top, width, height } = u.bbox;
@@ -104,7 +120,16 @@
         } else {
           const y = Math.round(u.valToPos(mark.y, "y", true));
           c.moveTo(left, y); c.lineTo(left + width, y); c.stroke();
-          if (mark.label) label(mark.label, left + width - 6 * k, y + 15 * k, "right", ink);
+          // Below the line at its right end, or wherever else the label hides no data.
+          const wide = mark.label ? c.measureText(mark.label).width + 8 * k : 0;
+          const places = [[true, true], [true, false], [false, true], [false, false]];
+          const isFree = ([right, below]) => {
+            const from = right ? left + width - 6 * k - wide : left + 6 * k;
+            return !covers(u, from, from + wide, below ? y + 2 * k : y - 19 * k, below ? y + 19 * k : y - 2 * k);
+          };
+          const [right, below] = places.find(isFree) || places[0];
+          const x = right ? left + width - 6 * k : left + 6 * k;
+          if (mark.label) label(mark.label, x, below ? y + 15 * k : y - 6 * k, right ? "right" : "left", ink);
         }
       }
       for (const dot of spec.dots || []) {
@@ -178,6 +203,19 @@
       }
     });
     for (const entry of charts) seen.observe(entry.box);
+  }
+
+  // A piece of a bar says no more than there is room for: half a number would be another one.
+  for (const piece of document.querySelectorAll(".bars [data-short]")) {
+    const whole = piece.textContent;
+    const fit = () => {
+      for (const text of [whole, piece.dataset.short, ""]) {
+        piece.textContent = text;
+        if (piece.scrollWidth <= piece.clientWidth) break;
+      }
+    };
+    if (window.ResizeObserver) new ResizeObserver(fit).observe(piece.parentElement);
+    fit();
   }
 
   // What is wider than the page says that it scrolls, and fades out on the right until its end is reached.
