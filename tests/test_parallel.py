@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from gradtide import presets
-from gradtide.architecture import Architecture, FieldError
+from gradtide.architecture import FAMILIES, Architecture, FieldError
 from gradtide.parallel import memory
 from gradtide.parallel.costs import ADAM_BYTES, Accelerator, Costs, NoPeakError, Training
-from gradtide.parallel.mesh import Mesh, MeshError, split
+from gradtide.parallel.mesh import AXES, Mesh, MeshError, split
 from gradtide.parallel.spec import Layout, describe, micro_batches, model_flops
 
 ROOT = Path(__file__).parent.parent
@@ -324,3 +324,69 @@ def test_sequences_of_an_iteration_are_shared_equally():
     assert micro_batches(64, 2, 8, 4) == 4
     with pytest.raises(FieldError, match="write a multiple of 16"):
         micro_batches(60, 2, 8, 1)
+
+
+def drawn(draw):
+    """Draw a configuration of any family that is small."""
+    kv_heads, size = draw.choice([1, 2, 4]), draw.choice([8, 16])
+    heads = kv_heads * draw.choice([1, 2, 4])
+    config = {
+        "model_type": draw.choice(sorted(FAMILIES)), "hidden_size": heads * size, "n_embd": heads * size,
+        "num_hidden_layers": draw.randint(1, 6), "num_attention_heads": heads, "n_head": heads,
+        "num_key_value_heads": kv_heads, "intermediate_size": draw.choice([48, 96, 130]), "vocab_size": 99,
+        "n_positions": 64, "tie_word_embeddings": draw.random() < 0.4, "num_local_experts": 4,
+        "num_experts_per_tok": 2, "n_routed_experts": 4, "n_shared_experts": draw.choice([0, 1]),
+        "moe_intermediate_size": 32, "shared_expert_intermediate_size": 64, "first_k_dense_replace": 1,
+        "kv_lora_rank": 16, "q_lora_rank": draw.choice([None, 24]), "qk_rope_head_dim": 8, "qk_nope_head_dim": 16,
+        "v_head_dim": 16, "sliding_window": draw.choice([None, 4, 100]),
+    }  # fmt: skip
+    return Architecture.of({**config, "n_layer": config["num_hidden_layers"]})
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_any_model_on_any_mesh_is_described_or_refused_with_a_field(seed):
+    draw = random.Random(seed)
+    model = drawn(draw)
+    mesh = Mesh(
+        tp=draw.choice([1, 1, 2, 4]), cp=draw.choice([1, 2]), fsdp=draw.choice([1, 4]), dp=draw.choice([1, 2]),
+        pp=draw.choice([1, 1, 2, 3]),
+    )  # fmt: skip
+    if any(module.experts > 1 for module in model.modules()) or draw.random() < 0.05:
+        mesh = dataclasses.replace(mesh, ep=draw.choice([one for one in (1, 2, 4) if mesh.spread % one == 0]))
+    training = Training(
+        seq=draw.choice([16, 64]), micro_batch=draw.choice([1, 3]),
+        precision=draw.choice(["bf16", "fp16", "float8", "fp32"]),
+        recompute=draw.choice(["none", "selective", "full"]), attention=draw.choice(["flash", "unfused"]),
+        compiled=draw.random() < 0.5, sequence_parallel=draw.random() < 0.5, dropout=draw.random() < 0.5,
+    )  # fmt: skip
+    layout = Layout(
+        micro_batches=draw.choice([1, 6]), zero=draw.choice([0, 1, 2, 3]), prefetch=draw.choice([0, 1, 9]),
+        pipeline=draw.choice(["1f1b", "gpipe"]),
+    )  # fmt: skip
+    known = dataclasses.replace(H100, efficiency=dict.fromkeys(H100.peaks, 0.5))
+    try:
+        found = describe(Costs(model, known, mesh, training), layout)
+    except FieldError as error:
+        refused = error
+    else:
+        refused = None
+    if refused is not None:
+        assert refused.field in {*AXES, "sequence"}
+        assert refused.hint
+        return
+    kinds = found.spec["kinds"]
+    ops = [op for kind in kinds for op in kind["ops"]]
+    whole = [value for op in ops for key, value in op.items() if key.endswith(("_ps", "bytes"))]
+    whole += [value for kind in kinds for key, value in kind.items() if key.endswith("bytes")]
+    whole += [*found.spec["optimizer_ps"], *found.spec["stages"]]
+    assert all(type(value) is int and value >= 0 for value in whole)
+    assert all(op["forward_ps"] > 0 and op["backward_ps"] > 0 for op in ops)
+    assert all(part >= 0 for part in dataclasses.astuple(found.memory))
+    assert found.memory.total > 0
+    # More recomputation never keeps more, and never takes less time.
+    times = [
+        describe(Costs(model, known, mesh, dataclasses.replace(training, recompute=what)), layout)
+        for what in ("none", "selective", "full")
+    ]
+    again = [sum(op["recompute_ps"] for kind in one.spec["kinds"] for op in kind["ops"]) for one in times]
+    assert again == sorted(again)

@@ -167,7 +167,7 @@ def device_names() -> list[str]:
 
 
 def cluster_names() -> list[str]:
-    """Return the names of the built-in clusters, slowest first."""
+    """Return the names of the built-in clusters: of single hosts, slowest first, then of machines with several GPUs."""
     return list(document("clusters.toml"))
 
 

@@ -57,7 +57,7 @@ impl<'a> JobRunner<'a> {
         };
         let gradients = job.gradients().map_or(&[][..], |gradients| &gradients.without_barrier);
         let mut transfers = Records::new(job.dag.transfers.len());
-        transfers.grow(0);
+        transfers.grow(1);
         Self {
             waits: Waits::new(&job.dag, streams.workers.len()),
             queues: job.communicators.iter().map(|communicator| SendQueue::new(communicator, &job.dag)).collect(),
