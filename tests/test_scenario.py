@@ -349,6 +349,7 @@ timeline = 0
         "cluster": {
             "topology": {"kind": "star", "hosts": 4},
             "link": {"rate_bps": 10**9, "delay_ps": 5_000_000, "efficiency_ppm": 950_000},
+            "node": None,
             "host_latency_ps": 3_000_000,
             "host": {
                 "message_ps": 15_000_000,

@@ -49,6 +49,8 @@ _PATHS = {
     "FabricLink": "cluster.topology.fabric_link",
     "CustomLink": "cluster.topology.links",
     "Link": "cluster.link",
+    "Node": "cluster.node",
+    "ScaleUp": "cluster.node.scale_up",
     "Host": "cluster.host",
     "Stages": "cluster.host.stages",
     "Queue": "cluster.queue",

@@ -140,8 +140,8 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
     is_alone = is_fluid and not scenario.expected_traffic
     is_alone = is_alone and [(job.is_pulled, job.schedule.credit) for job in scenario.jobs] == [(False, 1)]
     fabric = scenario.fabric
-    links, routes = 2 * fabric.cable_count, fabric.switch_count * fabric.host_count
-    inner, on_network = links - 2 * fabric.host_count, int(is_packet or is_fluid)
+    links, routes = 2 * fabric.cable_count, fabric.switch_count * fabric.end_count
+    inner, on_network = links - 2 * fabric.end_count, int(is_packet or is_fluid)
     segment_bytes = scenario.segment_bytes
     rate_bytes_per_s = scenario.link_rate_bps / 8
     # A host's link carries at most this much within the duration.

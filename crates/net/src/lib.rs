@@ -10,6 +10,7 @@ pub mod fluid;
 pub mod hosts;
 mod index;
 pub mod maxmin;
+pub mod nodes;
 pub mod packet;
 pub mod pipe;
 pub mod route;
@@ -20,6 +21,7 @@ pub mod units;
 
 pub use fluid::{Fluid, FluidError};
 pub use hosts::{Host, Hosts};
+pub use nodes::{Ends, Nodes};
 pub use packet::{PacketConfig, PacketEngine};
 pub use pipe::Pipe;
 pub use seed::Seed;

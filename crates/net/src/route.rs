@@ -237,12 +237,17 @@ impl Routes {
                 }
             }
         }
-        if let Some(from) = self.distance.iter().position(|&distance| distance == UNREACHABLE) {
+        let lost = self.distance.iter().position(|&distance| distance == UNREACHABLE);
+        if let Some(from) = lost.filter(|_| !graph.has_parts) {
             return Err(RouteError::Unreachable { from: from as u32, to: host });
         }
         for switch in 0..graph.switch_count {
             look();
             let node = (graph.host_count + switch) as usize;
+            if self.distance[node] == UNREACHABLE {
+                self.next[(switch * self.host_count + host) as usize] = UNREACHABLE;
+                continue;
+            }
             let closer = self.distance[node] - 1;
             let leads = |port: &PortId| self.distance[graph.far(*port).0 as usize] == closer;
             let ports: Vec<PortId> = out[node].iter().copied().filter(leads).collect();
@@ -407,7 +412,7 @@ mod tests {
             .flat_map(|&(a, b)| [(a, b), (b, a)])
             .map(|(from, to)| Directed { from: NodeId(from), to: NodeId(to), link: link() })
             .collect();
-        let graph = Graph { host_count: 2, switch_count: 4, links };
+        let graph = Graph { host_count: 2, switch_count: 4, links, has_parts: false };
         let routes = Routes::shortest(&graph).unwrap();
         assert_eq!(routes.next(0, 0, || (0, 7)), PortId(1));
         assert_eq!(routes.next(0, 1, || (0, 0)), PortId(4));
@@ -423,7 +428,7 @@ mod tests {
             .flat_map(|&(a, b)| [(a, b), (b, a)])
             .map(|(from, to)| Directed { from: NodeId(from), to: NodeId(to), link: link() })
             .collect();
-        let graph = Graph { host_count: 5, switch_count: 4, links };
+        let graph = Graph { host_count: 5, switch_count: 4, links, has_parts: false };
         let routes = Routes::shortest(&graph).unwrap();
         for (src, dst) in (0..5).flat_map(|src| (0..5).map(move |dst| (src, dst))).filter(|(src, dst)| src != dst) {
             for hash in [0, u32::MAX] {

@@ -40,7 +40,7 @@ fn dumbbell(count: u32, bps: u64, round_ns: u64) -> Graph {
     for host in 0..count {
         links.extend(cable(host, count + 1, 100 * GIGABIT, delay_ns));
     }
-    Graph { host_count: count + 1, switch_count: 1, links }
+    Graph { host_count: count + 1, switch_count: 1, links, has_parts: false }
 }
 
 /// Packets that fit into a round trip of `dumbbell` without a queue: four delays, a packet and an acknowledgement on
@@ -483,7 +483,7 @@ fn parking_lot(round_ns: u64) -> Graph {
     {
         links.extend(cable(switch(at), host, 100 * GIGABIT, delay_ns));
     }
-    Graph { host_count: 6, switch_count: 3, links }
+    Graph { host_count: 6, switch_count: 3, links, has_parts: false }
 }
 
 /// What the long flow and the two cross flows get of a gigabit.

@@ -146,13 +146,21 @@ fn network_shape(
     Ok((hosts, switches, cables, ports, hops, hosts_per_edge, shared_by))
 }
 
-/// What the links of any network are called, in the order of their ports.
+/// What the links of any network are called, in the order of their ports; of nodes, if hosts are their network cards.
 #[pyfunction]
-fn link_names(py: Python<'_>, topology_json: &str, rate_bps: u64, delay_ps: u64) -> PyResult<Vec<String>> {
+#[pyo3(signature = (topology_json, rate_bps, delay_ps, node_json=None))]
+fn link_names(
+    py: Python<'_>,
+    topology_json: &str,
+    rate_bps: u64,
+    delay_ps: u64,
+    node_json: Option<&str>,
+) -> PyResult<Vec<String>> {
     let topology = serde_json::from_str(topology_json).map_err(|error| errors::from_json(&error))?;
-    let wires = watched(py, || fabric::wires(&topology, WireSpec { rate_bps, delay_ps }))?;
-    let (_, names) = wires.map_err(|error| errors::from_run(py, &error.into()))?;
-    Ok(names.iter().map(|name| name.as_ref().to_owned()).collect())
+    let node = node_json.map(serde_json::from_str).transpose().map_err(|error| errors::from_json(&error))?;
+    let wires = watched(py, || fabric::wires(&topology, WireSpec { rate_bps, delay_ps }, node.as_ref()))?;
+    let wires = wires.map_err(|error| errors::from_run(py, &error.into()))?;
+    Ok(wires.names.iter().map(|name| name.as_ref().to_owned()).collect())
 }
 
 /// Picoseconds that a transfer of each layer of job `job` of a resolved scenario takes, as its schedulers expect.

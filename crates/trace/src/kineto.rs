@@ -145,6 +145,8 @@ struct Span {
     /// Numbers launches in their order.
     correlation: Option<u64>,
     comm: Option<Box<(Level, NodeType, Comm)>>,
+    /// Whether its thread waits in it for what moves, and so computes nothing.
+    waits: bool,
 }
 
 impl Span {
@@ -274,6 +276,7 @@ impl Events {
             external: whole(args.external),
             correlation: whole(args.correlation),
             comm,
+            waits: event.name == "_c10d_functional::wait_tensor",
         });
         Ok(())
     }
@@ -292,7 +295,12 @@ impl Events {
             Some(count) => {
                 Some((count.saturating_mul(element_bytes(args.dtype.as_deref().unwrap_or("")).unwrap_or(4)), 0))
             }
-            None => input_bytes(args.dims.as_ref(), args.types.as_ref()),
+            // A call that divides or joins has its output first, as c10d::_reduce_scatter_base_(output, input, …).
+            None => input_bytes(
+                args.dims.as_ref(),
+                args.types.as_ref(),
+                usize::from(level == Level::Call && collective.is_some_and(has_output)),
+            ),
         };
         let rank = |raw| whole(raw).and_then(|rank| u32::try_from(rank).ok());
         // c10d::send(tensors, group, destination, tag); c10d::recv_(tensors, group, source, tag).
@@ -314,13 +322,17 @@ impl Events {
 
     fn finish(mut self) -> Result<RankTrace, TraceError> {
         self.spans.sort_by_key(|span| (span.start_ns, u64::MAX - span.duration_ns));
+        self.name_sums_for_parts();
+        self.cut_at_waits();
         let outer = self.outermost();
         let moving = self.moving();
         self.count_unmatched();
         let mut ids = vec![None; self.spans.len()];
         let mut kept = Vec::new();
         for (index, span) in self.spans.iter().enumerate() {
-            let is_comp = span.comm.as_ref().is_none_or(|comm| comm.0 == Level::Call) && outer[index] == Some(index);
+            let is_comp = span.comm.as_ref().is_none_or(|comm| comm.0 == Level::Call)
+                && outer[index] == Some(index)
+                && !span.waits;
             if moving.contains_key(&index) || is_comp {
                 ids[index] = Some(kept.len() as u64);
                 kept.push(index);
@@ -383,11 +395,14 @@ impl Events {
                 }),
             });
         }
+        let has_groups = self.distributed.pg_config.len() > 1;
         for op in &mut ops {
-            if let Some(comm) = &mut op.comm
-                && comm.bytes == UNKNOWN
-            {
+            let Some(comm) = &mut op.comm else { continue };
+            if comm.bytes == UNKNOWN {
                 comm.bytes = 0;
+            }
+            if has_groups && comm.group.is_empty() && comm.collective.is_some() {
+                self.gaps.add(Gap::Group, &op.name);
             }
         }
         self.marks.extend(launched.marks());
@@ -399,6 +414,90 @@ impl Events {
         let about = About { rank, world_size, version: self.version };
         checked(&mut ops, &mut self.gaps)?;
         Ok(RankTrace { ops, marks: self.marks, about, gaps: self.gaps })
+    }
+
+    /// Gives a backend's sum that carries out a reduce-scatter the name of that.
+    ///
+    /// ProcessGroupGloo has no reduce-scatter: it sums all of it, and each rank keeps its part
+    /// (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp). Calls and sums are matched in their order, by their bytes;
+    /// if one is left over, nothing is named otherwise.
+    fn name_sums_for_parts(&mut self) {
+        let sum = (NodeType::Coll, Some(CollectiveType::AllReduce));
+        let part = (NodeType::Coll, Some(CollectiveType::ReduceScatter));
+        let at = |wanted: Level, kinds: &[Transferred]| -> Vec<usize> {
+            let is_one = |span: &Span| {
+                let comm = span.comm.as_deref();
+                comm.is_some_and(|(level, kind, comm)| *level == wanted && kinds.contains(&(*kind, comm.collective)))
+            };
+            (0..self.spans.len()).filter(|&index| is_one(&self.spans[index])).collect()
+        };
+        let bytes = |index: usize| self.spans[index].comm.as_deref().map_or(0, |comm| comm.2.bytes);
+        let (calls, mut sums) = (at(Level::Call, &[sum, part]), at(Level::Backend, &[sum]));
+        let has_own = !at(Level::Backend, &[part]).is_empty() || !at(Level::Kernel, &[sum, part]).is_empty();
+        if has_own || calls.len() != sums.len() || at(Level::Call, &[part]).is_empty() {
+            return;
+        }
+        let mut found = Vec::new();
+        for call in calls {
+            let begun =
+                |&sum: &usize| self.spans[sum].start_ns >= self.spans[call].start_ns && bytes(sum) == bytes(call);
+            let Some(place) = sums.iter().position(begun) else { return };
+            found.push((call, sums.remove(place)));
+        }
+        for (call, sum) in found {
+            let of = self.spans[call].comm.as_deref().map(|comm| (comm.1, comm.2.collective));
+            if of == Some(part)
+                && let Some(comm) = self.spans[sum].comm.as_deref_mut()
+            {
+                comm.2.collective = part.1;
+            }
+        }
+    }
+
+    /// Cuts operators where their thread waits for a transfer, so that only the rest counts as computing.
+    ///
+    /// A thread waits in a call that lasts until its transfer is at least half done; a call that returns sooner has
+    /// begun it and gone on.
+    fn cut_at_waits(&mut self) {
+        for (transfer, call) in self.moving() {
+            let Some(call) = call.filter(|_| self.spans[transfer].is_host) else { continue };
+            let half_ns = self.spans[transfer].start_ns.saturating_add(self.spans[transfer].duration_ns / 2);
+            self.spans[call].waits = self.spans[call].end_ns() >= half_ns;
+        }
+        let mut open: Vec<Option<usize>> = vec![None; self.lanes.len()];
+        for index in 0..self.spans.len() {
+            look();
+            let span = &self.spans[index];
+            let (lane, start_ns, end_ns, waits) = (span.lane as usize, span.start_ns, span.end_ns(), span.waits);
+            let is_backend = span.comm.as_ref().is_some_and(|comm| comm.0 != Level::Call);
+            let around = open[lane].filter(|&one| start_ns < self.spans[one].end_ns());
+            match around {
+                Some(one) if waits => {
+                    let around = &mut self.spans[one];
+                    let rest_ns = around.end_ns().saturating_sub(end_ns);
+                    around.duration_ns = start_ns - around.start_ns;
+                    let name = around.name.clone();
+                    open[lane] = None;
+                    if rest_ns > 0 {
+                        open[lane] = Some(self.spans.len());
+                        self.spans.push(Span {
+                            name,
+                            lane: lane as u32,
+                            start_ns: end_ns,
+                            duration_ns: rest_ns,
+                            is_host: true,
+                            external: None,
+                            correlation: None,
+                            comm: None,
+                            waits: false,
+                        });
+                    }
+                }
+                None if !waits && !is_backend && span.is_host => open[lane] = Some(index),
+                _ => {}
+            }
+        }
+        self.spans.sort_by_key(|span| (span.start_ns, u64::MAX - span.duration_ns));
     }
 
     /// The part of a step that an operator is of: the optimizer's if it is within a call of its step.
@@ -622,10 +721,13 @@ fn element_bytes(name: &str) -> Option<u64> {
 
 /// Bytes of the tensors among an operator's inputs, and how many of them are of unknown type; `None` if no shapes were
 /// recorded.
-fn input_bytes(dims: Option<&Value>, types: Option<&Value>) -> Option<(u64, u64)> {
+///
+/// # Arguments
+/// `skipped`: inputs at the beginning that are no input but memory for the output.
+fn input_bytes(dims: Option<&Value>, types: Option<&Value>, skipped: usize) -> Option<(u64, u64)> {
     let (dims, types) = (dims?.as_array()?, types?.as_array()?);
     let (mut bytes, mut assumed) = (0_u64, 0);
-    for (shape, name) in dims.iter().zip(types) {
+    for (shape, name) in dims.iter().zip(types).skip(skipped) {
         let name = name.as_str().unwrap_or("");
         let known = element_bytes(name);
         if known.is_none() && name != "TensorList" {
@@ -635,6 +737,12 @@ fn input_bytes(dims: Option<&Value>, types: Option<&Value>) -> Option<(u64, u64)
         bytes = bytes.saturating_add(element_count(shape).saturating_mul(known.unwrap_or(ASSUMED_ELEMENT_BYTES)));
     }
     Some((bytes, assumed))
+}
+
+/// Whether the output of a collective is no memory of its input.
+fn has_output(collective: CollectiveType) -> bool {
+    use CollectiveType::{AllGather, AllToAll, Gather, ReduceScatter, ReduceScatterBlock, Scatter};
+    matches!(collective, AllGather | AllToAll | Gather | ReduceScatter | ReduceScatterBlock | Scatter)
 }
 
 /// Elements of a shape, or of a list of shapes.

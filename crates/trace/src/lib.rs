@@ -76,6 +76,8 @@ pub enum Gap {
     CollectiveType,
     /// A transfer of a kind that this program does not know; it counts as computation.
     UnknownTransfer,
+    /// The process group of a collective, where the job has several; it counts as one of all ranks.
+    Group,
     /// The kernel or backend event of a call that moves bytes; the call is left out.
     UnmatchedCall,
     /// Events of a category that this program does not know; they are left out.
@@ -98,6 +100,7 @@ impl Gap {
             Self::ElementType => "element_type",
             Self::CollectiveType => "collective_type",
             Self::UnknownTransfer => "unknown_transfer",
+            Self::Group => "group",
             Self::UnmatchedCall => "unmatched_call",
             Self::UnknownCategory => "unknown_category",
             Self::Duration => "duration",

@@ -79,8 +79,12 @@ impl Classes {
     /// The endpoints of so many classes on a cluster; without nodes, every rank has a host for itself.
     ///
     /// # Errors
-    /// [`SpecError::Blocks`] for a network whose links ranks share, [`SpecError::Node`] and [`SpecError::ZeroRate`].
+    /// [`SpecError::Blocks`] for a network whose links ranks share, [`SpecError::StagesOfClasses`], [`SpecError::Node`]
+    /// and [`SpecError::ZeroRate`].
     pub fn new(cluster: &ClusterSpec, class_count: u32) -> Result<Self, SpecError> {
+        if cluster.host.is_some() {
+            return Err(SpecError::StagesOfClasses);
+        }
         let card = &cluster.link;
         let delay_ps = route_delay_ps(cluster)?;
         let Some(node) = &cluster.node else {
@@ -118,7 +122,7 @@ impl Classes {
             [Directed { from: switch, to: sender, link }, Directed { from: receiver, to: switch, link }]
         });
         let links = out.chain(into).chain(unused).collect();
-        Fluid::new(&Graph { host_count: 2 * endpoints, switch_count: 1, links }, Policy::Ecmp, seed)
+        Fluid::new(&Graph { host_count: 2 * endpoints, switch_count: 1, links, has_parts: false }, Policy::Ecmp, seed)
     }
 
     /// Names and rates of the links that carry something, by the port of the fluid engine, for classes of these names:
@@ -233,8 +237,8 @@ impl Classes {
 
 /// A link with `part` of the payload rate.
 fn link(spec: &LinkSpec, part: (u32, u32), delay_ps: u64) -> Result<Link, SpecError> {
-    let payload_bps = u128::from(spec.rate_bps) * u128::from(spec.efficiency_ppm) / 1_000_000;
-    let bps = payload_bps * u128::from(part.0) / u128::from(part.1);
+    let whole = Rate::from_bps(spec.rate_bps).ok_or(SpecError::ZeroRate)?;
+    let bps = u128::from(fabric::payload(whole, spec.efficiency_ppm)?.bps()) * u128::from(part.0) / u128::from(part.1);
     let rate = u64::try_from(bps).ok().and_then(Rate::from_bps).ok_or(SpecError::ZeroRate)?;
     Ok(Link { rate, delay: Time::from_ps(delay_ps) })
 }

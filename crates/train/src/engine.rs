@@ -18,7 +18,7 @@ use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, PcnConfig, Que
 use gradtide_net::route::Policy;
 use gradtide_net::trace::PortCounters;
 use gradtide_net::{
-    Announced, Band, Bytes, Completion, Flow, FlowId, Fluid, Host, Hosts, Network, PacketConfig, PacketEngine, Pipe,
+    Announced, Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Host, Network, PacketConfig, PacketEngine, Pipe,
     PortId, Seed, Star, Time,
 };
 use std::sync::Arc;
@@ -101,7 +101,7 @@ pub enum Idle {
     /// One priority pipe per host.
     Pipe(Star, Option<Host>),
     /// Flows at their max-min fair rates; none if nobody asks.
-    Fluid(Option<Box<Fluid>>, Option<Host>),
+    Fluid(Option<Box<Fluid>>, Ends),
 }
 
 impl Idle {
@@ -110,7 +110,11 @@ impl Idle {
     /// # Errors
     /// As [`Fluid::new`].
     pub fn new(spec: &Spec, fabric: &Fabric) -> Result<Self, SpecError> {
-        if spec.jobs.iter().any(asks_costs) { Self::asked(spec, fabric) } else { Ok(Self::Fluid(None, None)) }
+        if spec.jobs.iter().any(asks_costs) {
+            Self::asked(spec, fabric)
+        } else {
+            Ok(Self::Fluid(None, Ends::default()))
+        }
     }
 
     /// The network of a scenario, for whoever asks.
@@ -119,8 +123,8 @@ impl Idle {
     /// As [`Fluid::new`].
     pub fn asked(spec: &Spec, fabric: &Fabric) -> Result<Self, SpecError> {
         match (spec.run.engine, fabric.star) {
-            (EngineSpec::Pipe, Some(star)) => Ok(Self::Pipe(star, fabric.host.clone())),
-            _ => Ok(Self::Fluid(Some(Box::new(fluid(spec, fabric)?)), fabric.host.clone())),
+            (EngineSpec::Pipe, Some(star)) => Ok(Self::Pipe(star, fabric.ends.host.clone())),
+            _ => Ok(Self::Fluid(Some(Box::new(fluid(spec, fabric)?)), fabric.ends.clone())),
         }
     }
 
@@ -135,9 +139,9 @@ impl Idle {
                 let flow = collective.lock_step(bytes, band, stream, Time::ZERO);
                 flow.map_or(Time::ZERO, |flow| longest(star, host.as_ref(), &flow).unwrap_or(Time::MAX))
             }
-            Self::Fluid(idle, host) => {
+            Self::Fluid(idle, ends) => {
                 let fluid = idle.take().expect("somebody asks");
-                let mut recall = Recall::new(*fluid, collective.clone(), stream, host.clone());
+                let mut recall = Recall::new(*fluid, collective.clone(), stream, ends.clone());
                 let time = recall.time(bytes);
                 *idle = Some(Box::new(recall.into_fluid()));
                 time
@@ -161,9 +165,12 @@ impl Engine {
                 {
                     return Err(SpecError::CollectiveOfPipe { name: other.name.clone() });
                 }
+                if fabric.ends.nodes.is_some() {
+                    return Err(SpecError::NodeOfPipe);
+                }
                 let star = fabric.star.ok_or(SpecError::FabricOfPipe)?;
                 for (stream, job) in jobs.iter().filter_map(AnyJob::buckets).enumerate() {
-                    check_length(run, &star, fabric.host.as_ref(), job, stream as u32)?;
+                    check_length(run, &star, fabric.ends.host.as_ref(), job, stream as u32)?;
                 }
                 Ok(Self::Pipe(Pipe::new(std::iter::repeat_n(star.link, star.host_count as usize))))
             }
@@ -174,7 +181,7 @@ impl Engine {
                         if is_recalled(spec)
                             && let Some(gradients) = job.gradients() =>
                     {
-                        let recall = Recall::new(fluid, gradients.collective.clone(), 0, fabric.host.clone());
+                        let recall = Recall::new(fluid, gradients.collective.clone(), 0, fabric.ends.clone());
                         Ok(Self::Recall(Box::new(recall), links()))
                     }
                     _ => Ok(Self::Fluid(Box::new(fluid), links())),
@@ -207,19 +214,13 @@ impl Engine {
     }
 
     /// Itself, as jobs see it from hosts that add `host` to a message.
-    pub fn network(&mut self, host: Option<Host>) -> Box<dyn Network + '_> {
-        fn behind<'a>(host: Option<Host>, network: impl Network + 'a) -> Box<dyn Network + 'a> {
-            match host {
-                None => Box::new(network),
-                Some(host) => Box::new(Hosts::new(host, network)),
-            }
-        }
+    pub fn network(&mut self, ends: &Ends) -> Box<dyn Network + '_> {
         match self {
-            Self::Pipe(pipe) => behind(host, pipe),
-            Self::Fluid(fluid, _) => behind(host, fluid.as_mut()),
-            // Its exchanges go through the hosts already.
-            Self::Recall(recall, _) => behind(None, recall.as_mut()),
-            Self::Packet(watched, _) => behind(host, watched.as_mut()),
+            Self::Pipe(pipe) => ends.around(pipe),
+            Self::Fluid(fluid, _) => ends.around(fluid.as_mut()),
+            // Its exchanges go through the ends already.
+            Self::Recall(recall, _) => Box::new(recall.as_mut()),
+            Self::Packet(watched, _) => ends.around(watched.as_mut()),
         }
     }
 

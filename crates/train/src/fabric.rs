@@ -3,7 +3,7 @@
 use crate::SpecError;
 use crate::spec::{CableSpec, ClusterSpec, HostSpec, NodeSpec, TopologySpec, WireSpec};
 use gradtide_net::topology::Directed;
-use gradtide_net::{FatTree, Graph, Host, Link, NodeId, PortId, Rate, Ratio, Star, Time};
+use gradtide_net::{Ends, FatTree, Graph, Host, HostId, Link, NodeId, Nodes, PortId, Rate, Ratio, Star, Time};
 use std::sync::Arc;
 
 /// Hosts, switches and links with their names.
@@ -17,43 +17,60 @@ pub struct Fabric {
     pub nominal_bps: Vec<u64>,
     /// The same as a star, if it is one.
     pub star: Option<Star>,
-    /// What its hosts add to a message, if anything.
-    pub host: Option<Host>,
+    /// What is between workers and the graph: machines whose cards and ports are its hosts, stages.
+    pub ends: Ends,
 }
 
 impl Fabric {
     /// The network that `cluster` describes.
     ///
     /// # Errors
-    /// [`SpecError::Fabric`] and [`SpecError::Cable`] for a shape that cannot be, [`SpecError::ZeroRate`].
+    /// [`SpecError::Fabric`], [`SpecError::Cable`] and [`SpecError::Node`] for a shape that cannot be,
+    /// [`SpecError::ZeroRate`].
     pub fn new(cluster: &ClusterSpec) -> Result<Self, SpecError> {
-        let (graph, names) =
-            wires(&cluster.topology, WireSpec { rate_bps: cluster.link.rate_bps, delay_ps: cluster.link.delay_ps })?;
-        Self::with_hosts(graph, names, cluster)
+        let every = WireSpec { rate_bps: cluster.link.rate_bps, delay_ps: cluster.link.delay_ps };
+        let Wires { graph, names, nodes, .. } = wires(&cluster.topology, every, cluster.node.as_ref())?;
+        Self::with_hosts(graph, names, nodes, cluster)
     }
 
     /// Takes from the links what headers take, and adds to those of hosts the time in a host's stack.
-    fn with_hosts(mut graph: Graph, link_names: Vec<Arc<str>>, cluster: &ClusterSpec) -> Result<Self, SpecError> {
+    fn with_hosts(
+        mut graph: Graph,
+        link_names: Vec<Arc<str>>,
+        nodes: Option<Nodes>,
+        cluster: &ClusterSpec,
+    ) -> Result<Self, SpecError> {
         if graph.links.is_empty() {
             return Err(SpecError::Cable("it has a cable at least"));
         }
         let nominal_bps = graph.links.iter().map(|wire| wire.link.rate.bps()).collect();
+        let card_count = nodes.map_or(graph.host_count, |nodes| nodes.card_count());
         for wire in &mut graph.links {
-            let payload_bps = u128::from(wire.link.rate.bps()) * u128::from(cluster.link.efficiency_ppm) / 1_000_000;
-            wire.link.rate = u64::try_from(payload_bps).ok().and_then(Rate::from_bps).ok_or(SpecError::ZeroRate)?;
-            if wire.from.0.min(wire.to.0) < graph.host_count {
+            let end = wire.from.0.min(wire.to.0);
+            let is_port = (card_count..graph.host_count).contains(&end);
+            let spec = cluster.node.as_ref().filter(|_| is_port).map_or(&cluster.link, |node| &node.scale_up);
+            wire.link.rate = payload(wire.link.rate, spec.efficiency_ppm)?;
+            if end < card_count {
                 let delay_ps = wire.link.delay.ps().saturating_add(cluster.host_latency_ps);
                 wire.link.delay = Time::from_ps(delay_ps);
             }
         }
         let star = match cluster.topology {
-            TopologySpec::Star { hosts: host_count } => Some(Star { host_count, link: graph.links[0].link }),
+            TopologySpec::Star { hosts: host_count } if nodes.is_none() => {
+                Some(Star { host_count, link: graph.links[0].link })
+            }
             _ => None,
         };
-        Ok(Self { graph, link_names, nominal_bps, star, host: cluster.host.map(host) })
+        Ok(Self { graph, link_names, nominal_bps, star, ends: Ends { nodes, host: cluster.host.map(host) } })
     }
 
-    /// The link out of every host, as fast as what the host sends gets through; that into it is the same.
+    /// How many workers there is room for, one on each: hosts, or GPUs of nodes.
+    pub fn place_count(&self) -> u32 {
+        self.ends.nodes.map_or(self.graph.host_count, |nodes| nodes.gpu_count())
+    }
+
+    /// The link out of every place, as fast as what it sends gets through, of a GPU that of its network card; that into
+    /// it is the same.
     pub fn host_links(&self) -> Vec<Link> {
         let mut links = vec![self.graph.links[0].link; self.graph.host_count as usize];
         for wire in &self.graph.links {
@@ -61,7 +78,10 @@ impl Fabric {
                 *link = wire.link;
             }
         }
-        if let Some(slowest) = self.host.as_ref().and_then(Host::slowest) {
+        if let Some(nodes) = self.ends.nodes {
+            links = (0..nodes.gpu_count()).map(|gpu| links[nodes.card(HostId(gpu)).0 as usize]).collect();
+        }
+        if let Some(slowest) = self.ends.host.as_ref().and_then(Host::slowest) {
             links.iter_mut().for_each(|link| link.rate = link.rate.min(slowest));
         }
         links
@@ -125,18 +145,95 @@ pub fn shape(topology: &TopologySpec, every: WireSpec) -> Result<Shape, SpecErro
     })
 }
 
-/// The network at its nominal rates, and the name of every link by the index of its port.
+/// A network at its nominal rates.
+#[derive(Debug)]
+pub struct Wires {
+    /// Hosts, switches and links.
+    pub graph: Graph,
+    /// Name of every link, by the index of its port.
+    pub names: Vec<Arc<str>>,
+    /// The machines of its hosts, if these are cards and ports.
+    pub nodes: Option<Nodes>,
+}
+
+/// The network at its nominal rates: of nodes, each with a switch of its own for its GPUs.
 ///
 /// # Errors
 /// As [`Fabric::new`].
-pub fn wires(topology: &TopologySpec, every: WireSpec) -> Result<(Graph, Vec<Arc<str>>), SpecError> {
-    if let TopologySpec::Custom { hosts, switches, cables } = topology {
-        return wired(*hosts, switches, cables);
+pub fn wires(topology: &TopologySpec, every: WireSpec, node: Option<&NodeSpec>) -> Result<Wires, SpecError> {
+    let (graph, names) = match topology {
+        TopologySpec::Custom { hosts, switches, cables } => wired(*hosts, switches, cables)?,
+        _ => {
+            let tree = tree(topology, every)?.expect("a network that is not given cable by cable is a tree");
+            let graph = tree.graph();
+            let names = (0..graph.links.len() as u32).map(|port| tree.link_name(&graph, PortId(port)).into()).collect();
+            (graph, names)
+        }
+    };
+    match node {
+        None => Ok(Wires { graph, names, nodes: None }),
+        Some(node) => with_ports(graph, names, node),
     }
-    let tree = tree(topology, every)?.expect("a network that is not given cable by cable is a tree");
-    let graph = tree.graph();
-    let names = (0..graph.links.len() as u32).map(|port| tree.link_name(&graph, PortId(port)).into()).collect();
-    Ok((graph, names))
+}
+
+/// Entries in the tables of routes, which have a number of 32 bits.
+const MAX_ROUTES: u64 = 1 << 31;
+
+/// Adds the GPUs of nodes, whose cards the hosts are, and the switches between them.
+fn with_ports(mut graph: Graph, mut names: Vec<Arc<str>>, node: &NodeSpec) -> Result<Wires, SpecError> {
+    check_node(node)?;
+    let cards = graph.host_count;
+    if cards == 0 || !cards.is_multiple_of(node.nics) {
+        return Err(SpecError::Node("the hosts of the topology are the network cards of whole nodes"));
+    }
+    let nodes = Nodes::new(cards / node.nics, node.gpus, node.nics).ok_or(SpecError::Node("it has too many GPUs"))?;
+    let gpus = nodes.gpu_count();
+    let hosts = u64::from(cards) + u64::from(gpus);
+    if (u64::from(graph.switch_count) + u64::from(cards / node.nics)) * hosts > MAX_ROUTES {
+        return Err(SpecError::Node("there are too many nodes for the tables of their routes"));
+    }
+    name_cards(&graph, &mut names, node);
+    // Switches come behind all hosts.
+    let moved = |id: NodeId| if id.0 < cards { id } else { NodeId(id.0 + gpus) };
+    for wire in &mut graph.links {
+        (wire.from, wire.to) = (moved(wire.from), moved(wire.to));
+    }
+    let link = link(WireSpec { rate_bps: node.scale_up.rate_bps, delay_ps: node.scale_up.delay_ps })?;
+    let first_switch = cards + gpus + graph.switch_count;
+    for gpu in 0..gpus {
+        let machine = nodes.node(HostId(gpu));
+        let (port, switch) = (NodeId(nodes.port(HostId(gpu)).0), NodeId(first_switch + machine));
+        let name = format!("node{machine}.gpu{}", gpu % node.gpus);
+        graph.links.extend([Directed { from: port, to: switch, link }, Directed { from: switch, to: port, link }]);
+        names.extend([format!("{name}->nvswitch").into(), format!("nvswitch->{name}").into()]);
+    }
+    (graph.host_count, graph.switch_count) = (cards + gpus, graph.switch_count + cards / node.nics);
+    graph.has_parts = true;
+    Ok(Wires { graph, names, nodes: Some(nodes) })
+}
+
+/// Calls the links of hosts by the cards that these are: `node3.nic5->leaf0`, `leaf0->node3.nic5`.
+fn name_cards(graph: &Graph, names: &mut [Arc<str>], node: &NodeSpec) {
+    let card = |host: NodeId| format!("node{}.nic{}", host.0 / node.nics, host.0 % node.nics);
+    let mut switches = vec![String::new(); graph.host_count as usize];
+    for (wire, name) in graph.links.iter().zip(&mut *names) {
+        if wire.to.0 < graph.host_count {
+            let switch = name.strip_suffix(&format!("-h{}", wire.to.0)).unwrap_or(name).to_owned();
+            *name = format!("{switch}->{}", card(wire.to)).into();
+            switches[wire.to.0 as usize] = switch;
+        }
+    }
+    for (wire, name) in graph.links.iter().zip(names) {
+        if wire.from.0 < graph.host_count {
+            *name = format!("{}->{}", card(wire.from), switches[wire.from.0 as usize]).into();
+        }
+    }
+}
+
+/// What headers leave of a rate.
+pub(crate) fn payload(rate: Rate, efficiency_ppm: u64) -> Result<Rate, SpecError> {
+    let payload_bps = u128::from(rate.bps()) * u128::from(efficiency_ppm) / 1_000_000;
+    u64::try_from(payload_bps).ok().and_then(Rate::from_bps).ok_or(SpecError::ZeroRate)
 }
 
 /// The tree that a topology is; `None` for one that is given cable by cable.
@@ -174,7 +271,7 @@ fn wired(hosts: u32, switches: &[String], cables: &[CableSpec]) -> Result<(Graph
             false => format!("{}-{}", name(wire.from), name(wire.to)).into(),
         })
         .collect();
-    Ok((Graph { host_count: hosts, switch_count: switches.len() as u32, links }, names))
+    Ok((Graph { host_count: hosts, switch_count: switches.len() as u32, links, has_parts: false }, names))
 }
 
 fn host(HostSpec { message_ps, stages }: HostSpec) -> Host {

@@ -36,7 +36,7 @@ use engine::{Engine, Idle};
 use fabric::Fabric;
 use gradtide_net::fluid::FluidError;
 use gradtide_net::route::RouteError;
-use gradtide_net::{Announced, Band, Bytes, FabricError, Host, Seed, Time};
+use gradtide_net::{Announced, Band, Bytes, Ends, FabricError, Seed, Time};
 use gradtide_table::Table;
 use job::{AnyJob, Job, JobError};
 use result::RunResult;
@@ -51,8 +51,8 @@ use workload::Step;
 /// # Errors
 /// [`RunError::Spec`] before anything ran, [`RunError::Iteration`] if the run could not go on.
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
-    let Ready { mut jobs, mut background, mut engine, host } = ready(spec)?;
-    let mut network = engine.network(host);
+    let Ready { mut jobs, mut background, mut engine, ends } = ready(spec)?;
+    let mut network = engine.network(&ends);
     let traces = run::run(&mut jobs, &mut background, network.as_mut(), limits(&spec.run), observe)?;
     let end = network.now();
     drop(network);
@@ -64,20 +64,25 @@ struct Ready<'a> {
     jobs: Vec<AnyJob>,
     background: Vec<BackgroundFlows<'a>>,
     engine: Engine,
-    host: Option<Host>,
+    ends: Ends,
 }
 
 fn ready(spec: &Spec) -> Result<Ready<'_>, SpecError> {
     if let Some((job, classes)) = divided::plan(spec)? {
         let names = job.step.as_ref().map(Step::class_names).unwrap_or_default();
         let engine = Engine::of_classes(&spec.run, &classes, &names)?;
-        return Ok(Ready { jobs: vec![AnyJob::Buckets(Box::new(job))], background: Vec::new(), engine, host: None });
+        return Ok(Ready {
+            jobs: vec![AnyJob::Buckets(Box::new(job))],
+            background: Vec::new(),
+            engine,
+            ends: Ends::default(),
+        });
     }
     let fabric = Fabric::new(&spec.cluster)?;
     let (jobs, background) = plan(spec, &fabric)?;
-    let host = fabric.host.clone();
+    let ends = fabric.ends.clone();
     let engine = Engine::new(spec, fabric, &jobs)?;
-    Ok(Ready { jobs, background, engine, host })
+    Ok(Ready { jobs, background, engine, ends })
 }
 
 /// What the ranks of job `job` send one another to exchange `bytes`, as whole bytes: one row per message, by chunk,
@@ -201,6 +206,12 @@ pub enum SpecError {
         "ranks share links of this network: classes need a star, or a leaf-spine or Clos network of bisection 1 or more"
     )]
     Blocks,
+    /// Classes have no stages of hosts.
+    #[error("ranks of a divided job have no stages of hosts: leave out cluster.host")]
+    StagesOfClasses,
+    /// The pipe engine has one link per worker.
+    #[error("the pipe engine has one link per worker, and no nodes of GPUs; use the fluid engine")]
+    NodeOfPipe,
     /// A node that cannot be.
     #[error("cluster.node cannot be: {0}")]
     Node(&'static str),
@@ -295,7 +306,7 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Backgro
     if spec.jobs.is_empty() && spec.traffic.is_empty() {
         return Err(SpecError::Nothing);
     }
-    let host_count = fabric.graph.host_count;
+    let host_count = fabric.place_count();
     let mut idle = Idle::new(spec, fabric)?;
     let mut taken = std::collections::BTreeSet::new();
     let plan_job = |(stream, job): (u32, &spec::JobSpec)| {

@@ -7,7 +7,7 @@ use crate::collective::exchange;
 use crate::collective::messages::Collective;
 use crate::collective::ring;
 use gradtide_net::fluid::{Lane, Load};
-use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, Fluid, Host, Hosts, Network, Time};
+use gradtide_net::{Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Network, Time};
 use gradtide_watch::look;
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 pub struct Recall {
     fluid: Fluid,
     collective: Collective,
-    /// What hosts add to its messages, if anything.
-    host: Option<Host>,
+    /// What is between its ranks and the engine.
+    ends: Ends,
     /// The job's.
     stream: u32,
     /// Ways of a ring whose ranks never slow one another.
@@ -43,11 +43,11 @@ struct Known {
 
 impl Recall {
     /// An idle network, of which `fluid` has carried nothing, for the job of this stream.
-    pub fn new(fluid: Fluid, collective: Collective, stream: u32, host: Option<Host>) -> Self {
+    pub fn new(fluid: Fluid, collective: Collective, stream: u32, ends: Ends) -> Self {
         let of_plan = || exchange::lanes(&collective.plan(Bytes(0)), collective.hosts(), stream, &fluid);
-        let lanes = (collective.is_plain() && host.is_none()).then(of_plan).flatten();
+        let lanes = (collective.is_plain() && ends.host.is_none() && ends.nodes.is_none()).then(of_plan).flatten();
         let (known, now) = (BTreeMap::new(), Time::ZERO);
-        Self { fluid, collective, host, stream, lanes, known, now, under_way: None, started_count: 0 }
+        Self { fluid, collective, ends, stream, lanes, known, now, under_way: None, started_count: 0 }
     }
 
     /// How long an exchange of `bytes` takes.
@@ -88,7 +88,7 @@ impl Recall {
         }
         let mut fluid = self.fluid.clone();
         let (before, until) = (exchange::loads(&fluid), fluid.now() + elapsed);
-        carry_out(&self.collective, self.host.as_ref(), flow, &mut fluid, until);
+        carry_out(&self.collective, &self.ends, flow, &mut fluid, until);
         since(&before, &fluid)
     }
 
@@ -112,7 +112,7 @@ impl Recall {
             return Known { duration: took.duration, loads: took.loads, events: took.message_count, count: 0 };
         }
         let (began, before, events) = (self.fluid.now(), exchange::loads(&self.fluid), self.fluid.counters().events);
-        carry_out(&self.collective, self.host.as_ref(), flow, &mut self.fluid, Time::MAX);
+        carry_out(&self.collective, &self.ends, flow, &mut self.fluid, Time::MAX);
         Known {
             duration: self.fluid.now() - began,
             loads: since(&before, &self.fluid),
@@ -123,11 +123,8 @@ impl Recall {
 }
 
 /// Carries out an exchange message by message on an idle network, to its end or to `until`.
-fn carry_out(collective: &Collective, host: Option<&Host>, flow: &Flow, fluid: &mut Fluid, until: Time) {
-    let mut network: Box<dyn Network + '_> = match host {
-        None => Box::new(fluid),
-        Some(host) => Box::new(Hosts::new(host.clone(), fluid)),
-    };
+fn carry_out(collective: &Collective, ends: &Ends, flow: &Flow, fluid: &mut Fluid, until: Time) {
+    let mut network = ends.around(fluid);
     let network = network.as_mut();
     let mut messages = collective.begin(flow.bytes, flow.band, flow.stream, network);
     let mut done = Vec::new();

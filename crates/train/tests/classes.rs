@@ -1,11 +1,15 @@
-//! Rank classes against closed forms, on the pipe and the fluid engine.
+//! Rank classes against closed forms and against all their ranks on the graph of the cluster, on pipe and fluid.
 #![allow(missing_docs)]
 
 use CollectiveKind::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter, Send};
-use gradtide_net::{Band, Bytes, Network, Seed, Time};
+use gradtide_net::route::Policy;
+use gradtide_net::{Band, Bytes, Fluid, Network, Seed, Time};
 use gradtide_train::SpecError;
 use gradtide_train::classes::{Carriage, Classes, GroupOp};
 use gradtide_train::collective::levels::{CollectiveKind, Span};
+use gradtide_train::collective::messages::{Collective, Depth, MessageSize};
+use gradtide_train::collective::plan::{Algorithm, Inside};
+use gradtide_train::fabric::Fabric;
 use gradtide_train::spec::ClusterSpec;
 use serde_json::{Value, json};
 
@@ -169,6 +173,16 @@ fn one_rank_and_no_bytes_need_no_flow_or_no_time() {
 }
 
 #[test]
+fn stages_of_hosts_are_refused() {
+    let mut slow = star(8);
+    slow.host = serde_json::from_value(json!({
+        "message_ps": 1, "stages": {"copy_bps": null, "serialise_bps": null, "receive_bps": null}
+    }))
+    .unwrap();
+    assert_eq!(Classes::new(&slow, 1).unwrap_err(), SpecError::StagesOfClasses);
+}
+
+#[test]
 fn networks_on_which_ranks_share_links_have_no_classes() {
     let leaf_spine = |spines| {
         json!({"kind": "leaf_spine", "leaves": 8, "hosts_per_leaf": 8, "spines": spines,
@@ -193,4 +207,144 @@ fn nodes_that_cannot_be_are_refused() {
     let mut slow = star(8);
     slow.node.as_mut().unwrap().scale_up.rate_bps = 0;
     assert_eq!(Classes::new(&slow, 1).unwrap_err(), SpecError::ZeroRate);
+}
+
+/// All ranks of groups on the graph of the cluster: when the last message of each collective has arrived. `groups`
+/// has the GPUs of each, in the order of their ranks.
+fn spelled_out(cluster: &ClusterSpec, algorithm: &Algorithm, groups: &[Vec<u32>], bytes: u64) -> Time {
+    let fabric = Fabric::new(cluster).unwrap();
+    let mut fluid = Fluid::new(&fabric.graph, Policy::Ecmp, Seed(0)).unwrap();
+    let mut network = fabric.ends.around(&mut fluid);
+    let band = Band::new(0).unwrap();
+    let mut under_way: Vec<_> = (0..)
+        .zip(groups)
+        .map(|(stream, group)| {
+            let (algorithm, depth) = (algorithm.clone(), Depth::Fixed(1));
+            Collective::new(algorithm, group.clone(), Bytes(bytes), depth, None, MessageSize::Even).unwrap().begin(
+                Bytes(bytes),
+                band,
+                stream,
+                network.as_mut(),
+            )
+        })
+        .collect();
+    let (mut left, mut done) = (groups.len(), Vec::new());
+    while left > 0 {
+        network.advance(Time::MAX, &mut done);
+        for completion in done.drain(..) {
+            left -= usize::from(under_way[completion.stream as usize].on_completion(completion, network.as_mut()));
+        }
+    }
+    network.now()
+}
+
+/// GPUs 8m + i of all nodes m, one group for each i.
+fn across(nodes: u32) -> Vec<Vec<u32>> {
+    (0..8).map(|gpu| (0..nodes).map(|node| 8 * node + gpu).collect()).collect()
+}
+
+fn within(nodes: u32) -> Vec<Vec<u32>> {
+    (0..nodes).map(|node| (8 * node..8 * node + 8).collect()).collect()
+}
+
+fn eight_nodes(nics: u32) -> ClusterSpec {
+    cluster(json!({"kind": "star", "hosts": 8 * nics}), nics)
+}
+
+#[test]
+fn classes_take_the_time_of_all_their_ranks_on_a_star() {
+    let bytes = 64_000_000;
+    let everyone = vec![(0..64).collect::<Vec<u32>>()];
+    let cases = [
+        (Algorithm::Ring, AllReduce, within(8), 8, 8),
+        (Algorithm::AllGather, AllGather, within(8), 8, 8),
+        (Algorithm::ReduceScatter, ReduceScatter, within(8), 8, 8),
+        (Algorithm::AllToAll, AllToAll, within(8), 8, 8),
+        (Algorithm::AllGather, AllGather, across(8), 8, 1),
+        (Algorithm::ReduceScatter, ReduceScatter, across(8), 8, 1),
+        (Algorithm::AllToAll, AllToAll, across(8), 8, 1),
+        (Algorithm::AllToAll, AllToAll, everyone, 64, 8),
+        (Algorithm::PointToPoint, Send, (0..4).map(|i| vec![2 * i, 2 * i + 1]).collect(), 2, 2),
+        (Algorithm::PointToPoint, Send, (0..8).map(|i| vec![i, 8 + i]).collect(), 2, 1),
+    ];
+    for nics in [8, 4] {
+        let cluster = eight_nodes(nics);
+        let classes = Classes::new(&cluster, 2).unwrap();
+        for (algorithm, kind, groups, ranks, per_node) in &cases {
+            let of_classes =
+                both(&classes, &[op(*kind, *ranks, *per_node, bytes, &[0, 1][..1 + usize::from(*kind == Send)])]);
+            let expected = spelled_out(&cluster, algorithm, groups, bytes).ps() as f64;
+            for ends in of_classes {
+                assert_near(ends[0], expected, &format!("{kind:?} of {ranks}, {per_node} on a node of {nics} cards"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_hierarchical_all_reduce_is_four_collectives_of_classes() {
+    let bytes = 64_000_000;
+    let sharded = Algorithm::Hierarchical { group: 8, inside: Inside::Sharded };
+    // The tree between nodes, which has fewer rounds, is not what is spelled out.
+    let rings = [
+        op(ReduceScatter, 8, 8, bytes, &[0]),
+        op(ReduceScatter, 8, 1, bytes / 8, &[0]),
+        op(AllGather, 8, 1, bytes / 8, &[0]),
+        op(AllGather, 8, 8, bytes, &[0]),
+    ];
+    for nics in [8, 4] {
+        // Cho et al. (2019): 2 · 7 messages of S/8 within nodes, 2 · 7 of S/64 between them.
+        let expected = 14.0 * (8e6 + 2e6) + 14.0 * (10e6 * 8.0 / f64::from(nics) + 20e6);
+        let cluster = eight_nodes(nics);
+        assert_near(spelled_out(&cluster, &sharded, &[(0..64).collect()], bytes), expected, "all ranks");
+        let classes = Classes::new(&cluster, 1).unwrap();
+        let time: u64 = rings.iter().map(|ring| classes.time(ring).unwrap().ps()).sum();
+        assert_near(Time::from_ps(time), expected, "classes");
+    }
+}
+
+/// The GPUs of 64 in eight rings, each of which leaves nodes by another card.
+fn turned_rings() -> Vec<Vec<u32>> {
+    (0..8).map(|ring| (0..64).map(|rank| rank / 8 * 8 + (ring + rank) % 8).collect()).collect()
+}
+
+#[test]
+fn a_ring_over_nodes_is_a_ring_for_each_card() {
+    let (mut cluster, bytes) = (eight_nodes(8), 64_000_000);
+    let rings = |cluster: &ClusterSpec| spelled_out(cluster, &Algorithm::AllGather, &turned_rings(), bytes / 8);
+    let op = op(AllGather, 64, 8, bytes, &[0]);
+    let sending = 64e6 * 63.0 / 64.0 / 0.8;
+    // With delays: messages follow one another through cards, so all but the last delay may pass while others are sent.
+    let of_classes = Classes::new(&cluster, 1).unwrap().time(&op).unwrap();
+    let found = rings(&cluster);
+    assert!(found <= of_classes, "{found:?} of all ranks, {of_classes:?} of classes");
+    assert!(found.ps() as f64 >= sending + 20e6, "cards are busy for {sending} ps, and the last message travels");
+    // Without: cards are never idle, and nothing else counts.
+    cluster.link.delay_ps = 0;
+    cluster.node.as_mut().unwrap().scale_up.delay_ps = 0;
+    assert_near(rings(&cluster), sending, "all ranks without delays");
+    assert_near(Classes::new(&cluster, 1).unwrap().time(&op).unwrap(), sending, "classes without delays");
+}
+
+#[test]
+fn links_of_nodes_say_what_they_join() {
+    let leaf_spine = json!({"kind": "leaf_spine", "leaves": 2, "hosts_per_leaf": 4, "spines": 1,
+        "fabric_link": {"rate_bps": 800_000_000_000_u64, "delay_ps": 0}});
+    let fabric = Fabric::new(&cluster(leaf_spine, 4)).unwrap();
+    let names: Vec<&str> = fabric.link_names.iter().map(AsRef::as_ref).collect();
+    for name in
+        ["node0.nic3->leaf0", "leaf1->node1.nic0", "leaf1-spine0", "node1.gpu7->nvswitch", "nvswitch->node0.gpu0"]
+    {
+        assert_eq!(names.iter().filter(|&&other| other == name).count(), 1, "{name} of {names:?}");
+    }
+    assert_eq!((fabric.place_count(), fabric.graph.host_count, fabric.graph.switch_count), (16, 8 + 16, 3 + 2));
+}
+
+#[test]
+fn cards_that_are_no_whole_number_of_nodes_are_refused() {
+    let fabric = |hosts| Fabric::new(&cluster(json!({"kind": "star", "hosts": hosts}), 8)).map(|_| ());
+    assert_eq!(fabric(16), Ok(()));
+    for hosts in [0, 4, 12] {
+        assert!(fabric(hosts).is_err(), "{hosts} cards on nodes with 8");
+    }
 }

@@ -77,10 +77,14 @@ def _print_waterfall(result: "WaterfallResult") -> None:
 
     shown = sorted(result.rows, key=lambda row: (-row["exposed_us"], row["transfer"]))[:20]
     if shown:
-        columns = ("transfer", "bytes", "starts ms", "takes ms", "moving ms", "exposed ms", "bus rate", "bounded by")
+        # Of a job that is divided in several ways, the same collective of two groups is two things.
+        groups = len({row["group"] for row in result.rows}) > 1
+        columns = ["transfer", *["group"] * groups, "bytes"]
+        columns += ["starts ms", "takes ms", "moving ms", "exposed ms", "bus rate", "bounded by"]
         rows = [
             [
                 row["collective"].replace("_", "-"),
+                *[row["group"] or "not named"] * groups,
                 row["bytes"],
                 *(ms(row[key]) for key in ("start_us", "duration_us", "moving_us", "exposed_us")),
                 "" if row["bus_rate_bps"] is None else words.rate(row["bus_rate_bps"]),

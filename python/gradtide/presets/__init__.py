@@ -167,24 +167,41 @@ def device_names() -> list[str]:
 
 
 def cluster_names() -> list[str]:
-    """Return the names of the built-in clusters, slowest first."""
+    """Return the names of the built-in clusters: of single hosts, slowest first, then of machines with several GPUs."""
     return list(document("clusters.toml"))
 
 
 def cluster(name: str) -> dict[str, Any] | None:
-    """Return the keys of a scenario that a built-in cluster stands for, `NAME` or `NAME/N` for one of N hosts, or None.
+    """Return the keys of a scenario that a built-in cluster stands for, or None.
+
+    `NAME/N` has N hosts, or N nodes with several GPUs each; of `NAME` a job has as many as it needs.
 
     Example:
         >>> cluster("ethernet-25g/16")["cluster"]["topology"]["hosts"]
         16
+        >>> cluster("h100-hgx/2")["cluster"]["node"]["gpus"]
+        8
     """
     kind, slash, count = name.partition("/")
     found = document("clusters.toml").get(kind)
     if found is None or (slash and (not count.isdecimal() or int(count) < 1)):
         return None
-    link = {key: found[key] for key in ("rate", "delay")}
-    hosts = {"topology": {"kind": "star", "hosts": int(count)}} if slash else {}
-    return {"cluster": {**hosts, "link": link}, "run": {"engine": "fluid"}}
+    link = {key: found[key] for key in ("rate", "delay", "efficiency") if key in found}
+    node = {"node": found["node"]} if "node" in found else {}
+    cards = found["node"]["nics"] if node else 1
+    hosts = {"topology": {"kind": "star", "hosts": int(count) * cards}} if slash else {}
+    return {"cluster": {**hosts, "link": link, **node}, "run": {"engine": "fluid"}}
+
+
+def cluster_device(name: str) -> str | None:
+    """Return the device that computes on a built-in cluster, `NAME` or `NAME/N`; None if it names none.
+
+    Example:
+        >>> cluster_device("h100-hgx/16")
+        'H100-bf16'
+    """
+    found: str | None = document("clusters.toml").get(name.partition("/")[0], {}).get("device")
+    return found
 
 
 def paper_names() -> list[str]:
@@ -295,7 +312,7 @@ def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
         and `active_parameters` (of one token); a graph `batch`, `tensors`, `ops`, `forward_ops` and `parameter_mib`; a
         device `precision`, `peak_tflop_per_s`, `memory_gb_per_s`, `compute_efficiency` and `memory_efficiency`;
         an accelerator `memory_gib`, `memory_gb_per_s`, `bf16_tflop_per_s` and `efficiency`, None if it is unknown; a
-        cluster `rate` and `delay`.
+        cluster `rate` and `delay`, one of nodes `gpus`, `scale_up` and `device`.
 
     Raises:
         ValueError: if `kind` is another word.
@@ -310,9 +327,7 @@ def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
         "graph": lambda: [graphs.graph(name).described() for name in graphs.graph_names()],
         "device": lambda: [machine.described() for machine in _devices().values()],
         "accelerator": lambda: [accelerator(name).described() for name in accelerator_names()],
-        "cluster": lambda: [
-            {"kind": "cluster", "name": name, **fields} for name, fields in document("clusters.toml").items()
-        ],
+        "cluster": lambda: [_described_cluster(name) for name in cluster_names()],
         "flow": lambda: [_described_flow(name) for name in flow_names()],
         "paper": lambda: [_described_paper(name) for name in paper_names()],
     }
@@ -327,6 +342,16 @@ def _language(name: str) -> dict[str, Any]:
         raise KeyError(f"unknown language model {name!r}; built in are {', '.join(language_names())}")
     found: dict[str, Any] = json.loads(folder("language").joinpath(f"{name}.json").read_text(encoding="utf-8"))
     return found
+
+
+def _described_cluster(name: str) -> dict[str, Any]:
+    fields = document("clusters.toml")[name]
+    row = {"kind": "cluster", "name": name, **{key: fields[key] for key in ("title", "rate", "delay")}}
+    node = fields.get("node")
+    if node is not None:
+        row |= {"gpus": node["gpus"], "scale_up": node["scale_up"]["rate"], "device": fields["device"]}
+    source = fields["source"]
+    return {**row, "source": f"{source}; {fields['basis']}" if "basis" in fields else source}
 
 
 def _described_language(name: str) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from typing import Literal, TypeGuard
 from gradtide import units
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.keys import ScenarioFile
-from gradtide.scenario.keys.cluster import Cluster, Queue, Transport
-from gradtide.scenario.keys.job import AdaptiveTable, Schedule, ThesisModel
+from gradtide.scenario.keys.cluster import Cluster, Node, Queue, Transport
+from gradtide.scenario.keys.job import AdaptiveTable, JobTable, Schedule, ThesisModel
 from gradtide.units import PPM
 
 GROUPED = ("butterfly_layered", "hierarchical")
@@ -50,6 +50,18 @@ LEAST_LOW_WINDOW = 16_000
 """Bytes: an initial window (RFC 6928), so that slow start is not what limits a message."""
 LOW_WINDOW_PS = 100_000_000
 """Time for which a window in the low band keeps a link busy: some tens of full packets at today's rates."""
+
+
+def nics_of(node: Node) -> int:
+    """Return the network cards of a node."""
+    return node.gpus if node.nics is None else node.nics
+
+
+def overhead_of(job: JobTable, cluster: Cluster) -> int:
+    """Return the time before each transfer, in picoseconds: of a collective that of its launch on a node."""
+    schedule, node = job.schedule, cluster.node
+    is_open = node is not None and not schedule.is_given("overhead") and not job.collective.is_pulled
+    return node.launch_ps if is_open and node is not None else schedule.overhead_ps
 
 
 def bands_of(queue: Queue) -> int:

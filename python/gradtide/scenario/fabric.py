@@ -100,6 +100,11 @@ class Tree:
         """Return the core's `TopologySpec`."""
         return _tree_spec(self.kind, self.keys, self.fabric_link)
 
+    @property
+    def end_count(self) -> int:
+        """Hosts of an engine."""
+        return self.host_count
+
     def written(self) -> dict[str, Any]:
         """Return the keys of `cluster.topology`."""
         spec = self.spec()
@@ -118,10 +123,10 @@ def _tree_spec(kind: str, keys: Mapping[str, Any], trunk: tuple[int, int]) -> di
     return {"kind": kind, **keys, "fabric_link": {"rate_bps": rate_bps, "delay_ps": delay_ps}}
 
 
-def _link_names(spec: Mapping[str, Any], link: tuple[int, int]) -> list[str]:
+def _link_names(spec: Mapping[str, Any], link: tuple[int, int], node: Mapping[str, Any] | None = None) -> list[str]:
     from gradtide import _core
 
-    return _core.link_names(json.dumps(spec), *link)
+    return _core.link_names(json.dumps(spec), *link, None if node is None else json.dumps(node))
 
 
 def star(host_count: int, link: tuple[int, int]) -> Tree:
@@ -164,6 +169,11 @@ class Wiring:
     cables: tuple[Cable, ...]
 
     kind = "custom"
+
+    @property
+    def end_count(self) -> int:
+        """Hosts of an engine."""
+        return self.host_count
 
     @property
     def switch_count(self) -> int:
@@ -266,7 +276,103 @@ class Wiring:
         return {"kind": "custom", "hosts": self.host_count, "switches": list(self.switches), "links": links}
 
 
-Fabric = Tree | Wiring
+@dataclass(frozen=True)
+class Nodes:
+    """Machines with several GPUs, which are the hosts of jobs; the hosts of `cards` are their network cards.
+
+    Attributes:
+        cards: the network between nodes.
+        gpus: GPUs of a node.
+        nics: network cards of a node, a divisor of `gpus`.
+        scale_up: rate in bits per second and delay in picoseconds of a GPU's link to the switch of its node.
+    """
+
+    cards: Tree | Wiring
+    gpus: int
+    nics: int
+    scale_up: tuple[int, int]
+
+    @property
+    def kind(self) -> str:
+        """Kind of the network between nodes."""
+        return self.cards.kind
+
+    @property
+    def node_count(self) -> int:
+        """Number of nodes."""
+        return self.cards.host_count // self.nics
+
+    @property
+    def host_count(self) -> int:
+        """Number of GPUs."""
+        return self.node_count * self.gpus
+
+    @property
+    def end_count(self) -> int:
+        """Hosts of an engine: network cards, and the ports of GPUs within nodes."""
+        return self.cards.host_count + self.host_count
+
+    @property
+    def switch_count(self) -> int:
+        """Number of switches, with one in each node."""
+        return self.cards.switch_count + self.node_count
+
+    @property
+    def cable_count(self) -> int:
+        """Number of cables, with one for each GPU within its node."""
+        return self.cards.cable_count + self.host_count
+
+    @property
+    def ports(self) -> int:
+        """Ports of a switch between nodes."""
+        return self.cards.ports
+
+    @property
+    def hops(self) -> int:
+        """Links of the longest route."""
+        return max(2, self.cards.hops)
+
+    @property
+    def hosts_per_edge(self) -> int:
+        """GPUs of a node."""
+        return self.gpus
+
+    @property
+    def shared(self) -> int:
+        """Hosts that one link can carry the traffic of."""
+        return min(self.host_count, max(1, self.cards.shared) * (self.gpus // self.nics))
+
+    @property
+    def worst_link(self) -> tuple[int, int]:
+        """The slowest rate, and the longest delay."""
+        rate_bps, delay_ps = self.cards.worst_link
+        return min(rate_bps, self.scale_up[0]), max(delay_ps, self.scale_up[1])
+
+    @property
+    def mean_host_rate_bps(self) -> Fraction:
+        """Mean rate of a GPU's part of its network card."""
+        return self.cards.mean_host_rate_bps * self.nics / self.gpus
+
+    def edge_of(self, host: int) -> int:
+        """Return the number of the node of a GPU."""
+        return host // self.gpus
+
+    def link_names(self) -> list[str]:
+        """Return what links are called, each once."""
+        link = dict(zip(("rate_bps", "delay_ps"), self.scale_up, strict=True))
+        node = {"gpus": self.gpus, "nics": self.nics, "scale_up": {**link, "efficiency_ppm": units.PPM}}
+        return _link_names(self.spec(), self.cards.worst_link, node)
+
+    def spec(self) -> dict[str, Any]:
+        """Return the core's `TopologySpec`, of the network between nodes."""
+        return self.cards.spec()
+
+    def written(self) -> dict[str, Any]:
+        """Return the keys of `cluster.topology`."""
+        return self.cards.written()
+
+
+Fabric = Tree | Wiring | Nodes
 
 
 class Complaint(NamedTuple):

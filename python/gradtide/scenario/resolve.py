@@ -20,12 +20,13 @@ from gradtide.scenario.defaults import (
     GROUPED,
     announced_packets,
     is_remade,
-    link_of,
+    nics_of,
+    overhead_of,
     queue_of,
     schedule_of,
     transport_of,
 )
-from gradtide.scenario.fabric import Fabric, star
+from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import ScenarioFile
 from gradtide.scenario.keys.job import OF_ROOFLINE, Adaptive, Collective, JobTable, Ps, Schedule
@@ -96,7 +97,7 @@ def _resolve(ctx: Context) -> Resolved | None:
     check.run.length(ctx)
     hosts = check.job.hosts(ctx, fabric)
     if fabric is None and ctx.is_open_star and hosts and len(hosts) == len(file.job) and ctx.ok("cluster", "topology"):
-        fabric = star(max([1, *(max(h) + 1 for h in hosts.values())]), link_of(file.cluster))
+        fabric = check.network.open_star(file.cluster, max([1, *(max(h) + 1 for h in hosts.values())]))
     check.network.check_queue(ctx, file.cluster.queue)
     check.network.check_transport(ctx, file.cluster, fabric)
     check.run.probe(ctx, fabric)
@@ -186,6 +187,7 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
         ),
         schedule=job.schedule.with_values(
             order=op_by_op.order_of(job),
+            overhead_ps=overhead_of(job, ctx.file.cluster),
             fusion_bytes=fusion,
             barrier=barrier,
             depth=depth,
@@ -214,8 +216,9 @@ def _completed(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> ScenarioF
             priority=priority,
         )
     cluster = ctx.file.cluster
+    node = None if cluster.node is None else cluster.node.with_values(nics=nics_of(cluster.node))
     queue, transport = queue_of(ctx.file, fabric), transport_of(cluster, fabric)
-    return ctx.file.with_values(job=tables, cluster=cluster.with_values(queue=queue, transport=transport))
+    return ctx.file.with_values(job=tables, cluster=cluster.with_values(node=node, queue=queue, transport=transport))
 
 
 def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabric: Fabric) -> dict[str, Any]:

@@ -63,6 +63,7 @@ FEATURES = {
     "topology": Feature(
         "leaf-spine, Clos and custom networks", "cluster.topology", NOT_BUILT, YES, YES, 'kind = "star"'
     ),
+    "node": Feature("nodes of several GPUs, each a worker of its own", "cluster.node", NOT_BUILT, YES, YES),
     "sharing": Feature("jobs that share hosts (GT043)", "job.NAME.hosts", NOT_BUILT, YES, YES),
     "ring": Feature("ring all-reduce", "job.NAME.collective.kind", YES, YES, YES),
     "collective": Feature(
@@ -125,6 +126,7 @@ COMBINATIONS = {
         'kind = "ring", depth = 1 and credit = 1, or another policy',
     ),
     "oracle of two": Combination('policy = "oracle"', "beside another job", 'policy = "deadline", or one job'),
+    "cwnd of nodes": Combination("samples of windows", "where GPUs share network cards", "nics = gpus, or links alone"),
     "adaptive traffic": Combination("adaptive priority", "for background traffic", '"high", "low", 0 to 7'),
 }
 """Pairs of features that no engine models together yet."""
@@ -157,6 +159,8 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
     cluster, run = resolved.file.cluster, resolved.file.run
     if resolved.fabric.kind != "star":
         yield "topology", ("cluster", "topology", "kind"), f'kind = "{resolved.fabric.kind}"'
+    if cluster.node is not None and any(job.parallel is None for job in resolved.file.job.values()):
+        yield "node", ("cluster", "node"), "a job whose workers are GPUs of nodes"
     for job in resolved.jobs:
         yield from _asked_by_job(job, ("job", job.name), is_alone=len(resolved.jobs) == 1)
     for name, table in resolved.file.traffic.items():
@@ -168,6 +172,8 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
             yield "margins", ("run", key), f"`{key}`, which is for background traffic,"
     if cluster.link.efficiency_ppm != PPM:
         yield "efficiency", ("cluster", "link", "efficiency"), "`efficiency`"
+    if cluster.node is not None and cluster.node.scale_up.efficiency_ppm != PPM:
+        yield "efficiency", ("cluster", "node", "scale_up", "efficiency"), "`efficiency`"
     if cluster.queue != Queue():
         yield "queue", ("cluster", "queue"), "a queue other than the default"
     if cluster.switch_buffer is not None:
@@ -176,6 +182,8 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
         yield "transport", ("cluster", "transport"), "a transport other than the default"
     if run.probe is not None:
         yield "probe", ("run", "probe"), "a probe"
+        if run.probe.cwnd and cluster.node is not None and cluster.node.nics != cluster.node.gpus:
+            yield "cwnd of nodes", ("run", "probe", "cwnd"), "`cwnd`"
 
 
 def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool) -> Iterator[tuple[str, Loc, str]]:

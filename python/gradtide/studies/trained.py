@@ -52,7 +52,7 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
     data, base_dir = _cluster_alone(cluster)
     if data is not None:
         layers = [{"name": "any", "forward": "1ms", "backward": "1ms", "parameters": "4B"}]
-        hosts = data.get("cluster", {}).get("topology", {}).get("hosts")
+        hosts = _places(data.get("cluster", {}))
         job: dict[str, Any] = {"model": {"layers": layers}, "workers": hosts or DEFAULT_WORKERS}
         if isinstance(model, OpDag):
             data = {**data, "run": {"engine": "fluid", **data.get("run", {})}}
@@ -67,12 +67,24 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
     else:
         assert cluster is not None
         base = as_scenario(dict(cluster) if isinstance(cluster, Mapping) else cluster)
+    device = presets.cluster_device(cluster) if isinstance(cluster, str) else None
+    if device is not None and model in (*presets.model_names(), *presets.language_names()):
+        keys = {**keys, "device": keys.get("device") or device}
     # By a change of its own, so that an error names the option that asks for it.
     changes = {} if workers in (None, base.jobs[0].workers) else {"workers": workers}
     if keys.get("parallel") is not None and data is not None and hosts is None:
         # As many as the mesh has.
         changes = {"workers": None}
     return base.replace(model=model, **changes, **_given(keys))
+
+
+def _places(cluster: Mapping[str, Any]) -> Any:
+    """Return how many workers a cluster has places for: hosts, or GPUs of nodes; None for what a job needs."""
+    hosts, node = cluster.get("topology", {}).get("hosts"), cluster.get("node")
+    if not isinstance(hosts, int) or not isinstance(node, Mapping) or not isinstance(node.get("gpus"), int):
+        return hosts
+    cards = node.get("nics", node["gpus"])
+    return hosts * node["gpus"] // cards if isinstance(cards, int) and cards > 0 else hosts
 
 
 def _given(keys: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ _WORDS = {
     "element_type": ("transfers without an element type", "taken for float32"),
     "collective_type": ("collectives without a `comm_type`", "taken for all-reduces"),
     "unknown_transfer": ("transfers of an unknown kind", "counted as computation"),
+    "group": ("collectives whose process group is not named", "taken for collectives of all ranks (gloo names none)"),
     "unmatched_call": ("calls of transfers without a kernel or an event of the backend", "left out"),
     "unknown_category": ("events of an unknown category", "left out"),
     "duration": ("compute nodes without a duration", "counted as 0 us"),
@@ -24,6 +25,7 @@ _WORDS = {
 _FIXES = {
     "collective_type": "write `comm_type` into the collectives",
     "unknown_transfer": "what they send would be missing from the model",
+    "group": "the job has several groups; NCCL names them",
     "unmatched_call": "record every backend (ProfilerActivity.CUDA for NCCL)",
     "duration": "give each compute node its duration, since a model needs recorded times",
     "start": "the file describes a workload; record a run of it",

@@ -32,6 +32,12 @@ NEGLIGIBLE = 0.02
 """Bytes of other transfers, as a share of the gradients', up to which they are left out: buffers, a loss."""
 
 
+_NOT_BUILT = (
+    ". Models of jobs that divide parameters, tensors or stages are not built yet: use the trace of a data-parallel "
+    "job, or `gradtide profile` for the model alone"
+)
+
+
 @dataclass(frozen=True)
 class TraceModel:
     """A step of a trace as a model, for `Scenario.replace(model=…)` and the studies.
@@ -160,8 +166,8 @@ def _gradients(
             found.setdefault(row["group"], []).append(row)
     if not found:
         raise TraceError(
-            f"the step has no all-reduce of a gradient ({_counted(moved) or 'no transfer at all'}), so what a worker "
-            "sends is not known; use the trace of a data-parallel job, or `gradtide profile` for the model alone"
+            f"the step has no all-reduce of a gradient ({_listed(own) or 'no transfer at all'}), so what a worker "
+            f"sends is not known{_NOT_BUILT}"
         )
     # Of several groups, as with tensor parallelism, gradients are where most is moved.
     group, sent = max(found.items(), key=lambda item: sum(row["bytes"] for row in item[1]))
@@ -182,10 +188,20 @@ def _gradients(
     if other_bytes > NEGLIGIBLE * whole:
         raise TraceError(
             f"beside gradients of {units.format_bytes(whole)} the step sends {units.format_bytes(other_bytes)} that no "
-            f"layer can represent ({_counted(others)}); use the trace of a data-parallel job, or `gradtide profile` "
-            "for the model alone"
+            f"layer can represent ({_listed(others)}){_NOT_BUILT}"
         )
     return sorted(sent, key=lambda row: (row["seen"]["ready_ns"], row["seen"]["start_ns"])), others
+
+
+def _listed(transfers: Sequence[dict[str, Any]]) -> str:
+    """Return what is sent of each kind, in which group, and when the first is: `8 all_gather (first at 1.2 ms)`."""
+    firsts: dict[tuple[str, str], list[float]] = {}
+    for row in transfers:
+        firsts.setdefault((row["collective"], row["group"]), []).append(row["seen"]["start_ns"] / 1e6)
+    return ", ".join(
+        f"{len(starts)} {kind}{f' of group {group}' if group else ''} (the first at {min(starts):.3f} ms)"
+        for (kind, group), starts in sorted(firsts.items())
+    )
 
 
 def _counted(transfers: Sequence[dict[str, Any]]) -> str:

@@ -190,7 +190,7 @@ impl FatTree {
             }));
             first += lower;
         }
-        Graph { host_count: self.host_count(), switch_count: self.switch_count(), links }
+        Graph { host_count: self.host_count(), switch_count: self.switch_count(), links, has_parts: false }
     }
 
     /// What a user calls a node: `h3`; the switch of a star is `s`, others are `leaf2` and `spine1`, or `edge2`, `agg1`

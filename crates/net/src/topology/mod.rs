@@ -56,6 +56,8 @@ pub struct Graph {
     pub switch_count: u32,
     /// Links; the index of one is the [`PortId`] of its egress port.
     pub links: Vec<Directed>,
+    /// Whether it is several networks side by side, between whose hosts nothing is sent. Else each host reaches all.
+    pub has_parts: bool,
 }
 
 impl Graph {

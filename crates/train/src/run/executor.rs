@@ -57,7 +57,7 @@ impl<'a> JobRunner<'a> {
         };
         let gradients = job.gradients().map_or(&[][..], |gradients| &gradients.without_barrier);
         let mut transfers = Records::new(job.dag.transfers.len());
-        transfers.grow(0);
+        transfers.grow(1);
         Self {
             waits: Waits::new(&job.dag, streams.workers.len()),
             queues: job.communicators.iter().map(|communicator| SendQueue::new(communicator, &job.dag)).collect(),
@@ -239,21 +239,26 @@ impl<'a> JobRunner<'a> {
         let worker = &self.streams.workers[index as usize];
         let wait = now - worker.reached_at;
         let exposed = if kind == OpKind::Barrier { self.wait_without_barrier(index) } else { wait };
-        let straggler = self.ready_at(index).saturating_since(worker.reached_at);
+        let straggler = self.waited_for_others(index, now);
         let current = &mut self.streams.workers[index as usize].current;
         current.exposed += exposed;
         current.barrier += wait - exposed;
         current.straggler += straggler;
     }
 
-    /// When the last transfer that a worker's next op is the first to use was ready.
-    fn ready_at(&self, index: u32) -> Time {
+    /// How long a worker has stood still for others' computing: until the last transfer that its next op is the first to
+    /// use was ready, or, if none of them has ended now, for an op of another worker all the time.
+    fn waited_for_others(&self, index: u32, now: Time) -> Time {
         let worker = &self.streams.workers[index as usize];
-        let used = self.waits.first_uses(worker.next_op).filter_map(|near| {
-            let iteration = worker.iteration.checked_sub(u32::from(near.is_of_other))?;
-            Some(self.trace.transfers.get(iteration, near.index).ready)
-        });
-        used.max().unwrap_or(Time::ZERO)
+        let (mut ready, mut has_ended) = (Time::ZERO, false);
+        for near in self.waits.first_uses(worker.next_op) {
+            if let Some(iteration) = worker.iteration.checked_sub(u32::from(near.is_of_other)) {
+                let record = self.trace.transfers.get(iteration, near.index);
+                ready = ready.max(record.ready);
+                has_ended |= record.end == now;
+            }
+        }
+        if has_ended { ready } else { now }.saturating_since(worker.reached_at)
     }
 
     /// The pass that iterations are measured from begins on a worker.

@@ -10,7 +10,7 @@ from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.errors import ScenarioError, did_you_mean
 from gradtide.scenario import servers as op_by_op
 from gradtide.scenario.check.context import MAX_WORKERS, Context
-from gradtide.scenario.check.network import holds_a_segment
+from gradtide.scenario.check.network import holds_a_segment, open_star
 from gradtide.scenario.defaults import (
     GROUPED,
     PLANNED,
@@ -18,10 +18,9 @@ from gradtide.scenario.defaults import (
     adaptive_of,
     bands_of,
     is_remade,
-    link_of,
     transport_of,
 )
-from gradtide.scenario.fabric import Fabric, dealt_out, host_number, star
+from gradtide.scenario.fabric import Fabric, dealt_out, host_number
 from gradtide.scenario.gates import parse_gate
 from gradtide.scenario.keys.job import (
     OF_PARALLEL,
@@ -141,12 +140,13 @@ def _share_out(
     if fabric is None:
         # The resolved scenario says how many hosts there are, and must place the jobs as this one does.
         least = max([1, len(taken) + sum(wanted.values()), *(number + 1 for number in taken)])
-        fabric = star(least, link_of(ctx.file.cluster))
-    host_count = fabric.host_count
+        fabric = open_star(ctx.file.cluster, least)
+    host_count, what = fabric.host_count, "hosts" if ctx.file.cluster.node is None else "GPUs"
     for name, count in wanted.items():
         if count > host_count:
-            msg = f"{count} workers on {host_count} hosts"
-            too_few(ctx, msg, f"write hosts = {count}, or fewer workers", host_count)
+            enough = open_star(ctx.file.cluster, count).written()["hosts"]
+            msg = f"{count} workers on {host_count} {what}"
+            too_few(ctx, msg, f"write hosts = {enough}, or fewer workers", host_count)
             continue
         free = (host for host in _candidates(ctx, name, fabric) if host not in taken)
         found = list(itertools.islice(free, count))

@@ -5,12 +5,14 @@ from fractions import Fraction
 from gradtide import units
 from gradtide.errors import ScenarioError
 from gradtide.scenario.check.context import MAX_WORKERS, Context
-from gradtide.scenario.defaults import MAX_BANDS, announced_packets, link_of, marks, transport_of
+from gradtide.scenario.defaults import MAX_BANDS, announced_packets, link_of, marks, nics_of, transport_of
 from gradtide.scenario.fabric import (
     MAX_CABLES,
     Cable,
     Fabric,
+    Nodes,
     Tree,
+    Wiring,
     cable_fault,
     clos,
     host_number,
@@ -20,7 +22,7 @@ from gradtide.scenario.fabric import (
     star,
     wired,
 )
-from gradtide.scenario.keys.cluster import Cluster, Queue, Topology
+from gradtide.scenario.keys.cluster import Cluster, Node, Queue, Topology
 from gradtide.scenario.read import example
 from gradtide.scenario.source import Failure, Loc, read_text
 
@@ -36,6 +38,51 @@ TOPOLOGY_KEYS = {
 
 def shape(ctx: Context, topology: Topology) -> Fabric | None:
     """Return the shape of the network, or `None` if the jobs decide or it cannot be known."""
+    if not _check_node(ctx):
+        return None
+    cards, node = _shape(ctx, topology), ctx.file.cluster.node
+    if cards is None or node is None:
+        return cards
+    nics, loc = nics_of(node), ("cluster", "topology")
+    if cards.host_count % nics:
+        msg = f"{cards.host_count} network cards are no whole number of nodes with {nics} each"
+        key = "hosts" if topology.hosts is not None else "kind"
+        hint = f"the hosts of the topology are network cards: write a multiple of {nics}, or other `nics`"
+        ctx.add("GT014", (*loc, key), msg, hint, cards.host_count)
+        return None
+    if cards.host_count // nics * node.gpus > MAX_WORKERS:
+        ctx.too_many(("cluster", "node", "gpus"), cards.host_count // nics * node.gpus, MAX_WORKERS, "GPUs")
+        return None
+    return _with_gpus(cards, node)
+
+
+def open_star(cluster: Cluster, places: int) -> Fabric:
+    """Return the star that has places for so many workers, in whole nodes if the cluster has nodes."""
+    node, link = cluster.node, link_of(cluster)
+    if node is None:
+        return star(places, link)
+    return _with_gpus(star(-(-places // node.gpus) * nics_of(node), link), node)
+
+
+def _with_gpus(cards: Tree | Wiring, node: Node) -> Nodes:
+    return Nodes(cards, node.gpus, nics_of(node), (node.scale_up.rate_bps, node.scale_up.delay_ps))
+
+
+def _check_node(ctx: Context) -> bool:
+    """Check that the network cards of a node are shared by equal numbers of its GPUs."""
+    node = ctx.file.cluster.node
+    if node is None or not ctx.ok("cluster", "node"):
+        return ctx.ok("cluster", "node")
+    if node.gpus % nics_of(node) == 0:
+        return True
+    near = max(count for count in range(1, min(node.gpus, nics_of(node)) + 1) if node.gpus % count == 0)
+    msg = f"{node.gpus} GPUs cannot share {nics_of(node)} network cards equally"
+    ctx.add("GT014", ("cluster", "node", "nics"), msg, f"write a divisor of gpus, as in nics = {near}", node.nics)
+    return False
+
+
+def _shape(ctx: Context, topology: Topology) -> Tree | Wiring | None:
+    """Return the shape of the network between hosts, or `None` if the jobs decide or it cannot be known."""
     loc: Loc = ("cluster", "topology")
     if not ctx.ok("cluster", "topology"):
         return None
@@ -128,7 +175,7 @@ def _whole_switches(ctx: Context, bisection: Fraction, parts: Fraction, what: st
     return False
 
 
-def _wiring(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -> Fabric | None:
+def _wiring(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -> Wiring | None:
     """Return a network cable by cable, from the file or from the list."""
     from gradtide import formats
 

@@ -47,6 +47,8 @@ def probe(ctx: Context, fabric: Fabric | None) -> None:
             last = fabric.host_count - 1
             inner = sorted(known - {f"h{host}" for host in range(last + 1)}, key=lambda n: (len(n), n))
             every = f"links are h0 to h{last} and {inner[0]} to {inner[-1]}" if inner else f"links are h0 to h{last}"
+            if ctx.file.cluster.node is not None:
+                every = f"links are {fabric.link_names()[0]} to {fabric.link_names()[-1]}"
             hint = f'did you mean "{near}"? {every}' if near else every
             ctx.add("GT013", (*loc, "links", index), f'unknown link "{link[:80]}"', hint, link)
     for key, given in (("links", probe.links), ("cwnd", probe.cwnd)):

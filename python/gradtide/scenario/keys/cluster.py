@@ -209,6 +209,35 @@ class Host(Table):
     are at several stages at the same time."""
 
 
+class ScaleUp(Table):
+    """Link between a GPU and the scale-up switch of its node, in each direction."""
+
+    SHORT = "scale_up_{}"
+
+    rate_bps: Rate = key(examples=["450GBps"])
+    """Nominal rate."""
+    delay_ps: Time = key(default="1us", examples=["1us"])
+    """Propagation delay. A message crosses two such links."""
+    efficiency_ppm: Share = key(default=1.0, examples=[0.8])
+    """Share of the rate that collectives reach."""
+
+
+class Node(Table):
+    """Machines with several GPUs, which are the hosts of jobs. The hosts of `topology` are their network cards."""
+
+    SHORT = "node_{}"
+
+    gpus: int = key(ge=1, le=1024, examples=[8])
+    """Number of GPUs of each node. With 8, h0 to h7 are the GPUs of the first node."""
+    scale_up: ScaleUp = key(examples=[{"rate": "450GBps", "delay": "1us"}])
+    """Links within a node. A message between its GPUs uses them; any other uses the network cards of both GPUs."""
+    nics: int | None = key(default=None, ge=1, le=1024, examples=[8])
+    """Number of network cards of each node, a divisor of `gpus`: GPU g uses card g · nics / gpus. Default: one for each
+    GPU."""
+    launch_ps: Time = key(default="0us", examples=["20us"], core=False)
+    """Time before the first byte of each collective: the default of `schedule.overhead`."""
+
+
 class Cluster(Table):
     """The network that the jobs run on."""
 
@@ -218,6 +247,8 @@ class Cluster(Table):
     """Shape of the network."""
     link: Link = key(default={}, examples=[{"rate": "10Gbps", "delay": "10us"}])
     """Rate and delay of every link for which the topology gives no others."""
+    node: Node | None = key(default=None, examples=[{"gpus": 8, "scale_up": {"rate": "450GBps"}, "nics": 8}])
+    """Machines with several GPUs, and the links within them. Default: every host is a worker."""
     host_latency_ps: Time = key(default="0s", examples=["5us"])
     """Time that a host's network stack takes for a message. It is added to the delay of every link of a host. The pipe
     engine counts one link per ring step."""

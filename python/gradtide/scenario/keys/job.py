@@ -422,7 +422,8 @@ class Schedule(Table):
     """Share of pulls that swap places with a later one on the same channel (pull = "start"). TicTac, section 5.1,
     measured 0.005. Default: 0."""
     overhead_ps: Time = key(default="0us", examples=["20us"])
-    """Time for which each transfer occupies the transmission queue before its first byte is sent."""
+    """Time for which each transfer occupies the transmission queue before its first byte is sent. Default: 0us, or
+    `cluster.node.launch`."""
     sync_ps: Time = key(default="0us", examples=["20us"])
     """Time from the end of a transfer on all workers to the earliest start of the next. A global syncer needs it to
     learn that all workers have finished and to start the next transfer."""

@@ -1,0 +1,191 @@
+//! Machines with several GPUs, around any engine: each GPU has a port on the scale-up switch of its machine, and shares
+//! the machine's network cards.
+//!
+//! ```text
+//! hosts of the engine:   cards of node 0, of node 1, …, then ports of GPU 0, of GPU 1, …
+//! GPU r:                 number r mod gpus of node r / gpus; its card is number (r mod gpus) · nics / gpus of the node
+//! from GPU a to GPU b:   on one node between their ports, else between their cards
+//! ```
+//!
+//! Whoever calls sees GPUs as hosts. Two GPUs have a connection of their own for each stream, also where they share their
+//! cards with others: a stream of the caller is as many streams of the engine as there are pairs of GPUs behind two cards.
+//!
+//! What does not live here: the links of cards and ports, which are the engine's.
+
+use crate::{Announced, Band, Completion, Flow, FlowId, Host, HostId, Hosts, Network, Time};
+
+/// Where GPUs are among the hosts of an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nodes {
+    gpus: u32,
+    nics: u32,
+    count: u32,
+}
+
+impl Nodes {
+    /// So many machines, each with `gpus` GPUs and `nics` cards; `None` if the cards are none, or not shared by equal
+    /// numbers of GPUs, or there are 2^32 ends.
+    pub fn new(count: u32, gpus: u32, nics: u32) -> Option<Self> {
+        let shared_alike = nics > 0 && gpus > 0 && gpus.is_multiple_of(nics);
+        gpus.checked_add(nics)?.checked_mul(count)?;
+        shared_alike.then_some(Self { gpus, nics, count })
+    }
+
+    /// GPUs in all.
+    pub fn gpu_count(&self) -> u32 {
+        self.count * self.gpus
+    }
+
+    /// Network cards in all.
+    pub fn card_count(&self) -> u32 {
+        self.count * self.nics
+    }
+
+    /// The host that is the card of a GPU.
+    pub fn card(&self, gpu: HostId) -> HostId {
+        HostId(gpu.0 / self.gpus * self.nics + gpu.0 % self.gpus * self.nics / self.gpus)
+    }
+
+    /// The host that is the port of a GPU on the scale-up switch.
+    pub fn port(&self, gpu: HostId) -> HostId {
+        HostId(self.card_count() + gpu.0)
+    }
+
+    /// The machine of a GPU.
+    pub fn node(&self, gpu: HostId) -> u32 {
+        gpu.0 / self.gpus
+    }
+
+    /// Pairs of GPUs that may send to one another through two cards.
+    fn pairs(&self) -> u32 {
+        (self.gpus / self.nics).pow(2)
+    }
+
+    /// Which of these pairs two GPUs are.
+    fn pair(&self, src: HostId, dst: HostId) -> u32 {
+        let sharing = self.gpus / self.nics;
+        src.0 % sharing * sharing + dst.0 % sharing
+    }
+
+    /// The hosts between which a message from one GPU to another goes.
+    pub fn ends(&self, src: HostId, dst: HostId) -> (HostId, HostId) {
+        if self.node(src) == self.node(dst) {
+            (self.port(src), self.port(dst))
+        } else {
+            (self.card(src), self.card(dst))
+        }
+    }
+}
+
+/// A network as GPUs see it.
+struct Gpus<N> {
+    nodes: Nodes,
+    network: N,
+}
+
+impl<N> Gpus<N> {
+    fn translated(&self, flow: Flow) -> Flow {
+        let (src, dst) = self.nodes.ends(flow.src, flow.dst);
+        let stream = flow.stream * self.nodes.pairs() + self.nodes.pair(flow.src, flow.dst);
+        Flow { src, dst, stream, ..flow }
+    }
+}
+
+impl<N: Network> Network for Gpus<N> {
+    fn now(&self) -> Time {
+        self.network.now()
+    }
+
+    fn start(&mut self, flow: Flow) -> FlowId {
+        self.network.start(self.translated(flow))
+    }
+
+    fn start_announced(&mut self, flow: Flow, announced: Announced) -> FlowId {
+        self.network.start_announced(self.translated(flow), announced)
+    }
+
+    fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
+        let before = done.len();
+        self.network.advance(until, done);
+        done[before..].iter_mut().for_each(|completion| completion.stream /= self.nodes.pairs());
+    }
+
+    fn set_band(&mut self, stream: u32, band: Band) {
+        let pairs = self.nodes.pairs();
+        (stream * pairs..(stream + 1) * pairs).for_each(|stream| self.network.set_band(stream, band));
+    }
+
+    fn fork(&self) -> Option<Box<dyn Network>> {
+        let network = self.network.fork()?;
+        Some(Box::new(Gpus { nodes: self.nodes, network }))
+    }
+}
+
+impl<N: Network + ?Sized> Network for Box<N> {
+    fn now(&self) -> Time {
+        (**self).now()
+    }
+
+    fn start(&mut self, flow: Flow) -> FlowId {
+        (**self).start(flow)
+    }
+
+    fn start_announced(&mut self, flow: Flow, announced: Announced) -> FlowId {
+        (**self).start_announced(flow, announced)
+    }
+
+    fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
+        (**self).advance(until, done);
+    }
+
+    fn set_band(&mut self, stream: u32, band: Band) {
+        (**self).set_band(stream, band);
+    }
+
+    fn fork(&self) -> Option<Box<dyn Network>> {
+        (**self).fork()
+    }
+}
+
+/// What is between those who send and an engine.
+#[derive(Clone, Debug, Default)]
+pub struct Ends {
+    /// Machines, if hosts are not workers themselves.
+    pub nodes: Option<Nodes>,
+    /// What hosts add to a message, if anything.
+    pub host: Option<Host>,
+}
+
+impl Ends {
+    /// A network as those who send see it.
+    pub fn around<'a>(&self, network: impl Network + 'a) -> Box<dyn Network + 'a> {
+        match (self.nodes, self.host.clone()) {
+            (None, None) => Box::new(network),
+            (None, Some(host)) => Box::new(Hosts::new(host, network)),
+            (Some(nodes), None) => Box::new(Gpus { nodes, network }),
+            (Some(nodes), Some(host)) => Box::new(Hosts::new(host, Gpus { nodes, network })),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_of_a_node_go_between_ports_and_others_between_cards() {
+        let nodes = Nodes::new(2, 8, 4).unwrap();
+        assert_eq!((nodes.card_count(), nodes.gpu_count()), (8, 16));
+        assert_eq!(nodes.ends(HostId(1), HostId(7)), (HostId(8 + 1), HostId(8 + 7)));
+        // GPUs 6 and 7 of a node share its fourth card.
+        assert_eq!(nodes.ends(HostId(7), HostId(8)), (HostId(3), HostId(4)));
+        assert_eq!(nodes.ends(HostId(14), HostId(6)), (HostId(7), HostId(3)));
+    }
+
+    #[test]
+    fn nodes_that_cannot_be_are_none() {
+        for (count, gpus, nics) in [(1, 8, 0), (1, 0, 0), (1, 8, 3), (1, 4, 8), (1 << 29, 8, 8)] {
+            assert_eq!(Nodes::new(count, gpus, nics), None, "{count} nodes of {gpus} GPUs and {nics} cards");
+        }
+    }
+}

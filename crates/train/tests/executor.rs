@@ -1,0 +1,231 @@
+//! The executor on small graphs, solved by hand to the picosecond.
+#![allow(missing_docs)]
+
+mod star;
+
+use gradtide_net::{Band, Bytes, Network, Seed, Time};
+use gradtide_train::classes::Classes;
+use gradtide_train::collective::levels::{CollectiveKind, Span};
+use gradtide_train::collective::messages::MessageSize;
+use gradtide_train::communicator::{AggregationForm, Carries, Communicator, GroupCollectives};
+use gradtide_train::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
+use gradtide_train::job::{AnyJob, Job, Manner, Pass};
+use gradtide_train::run::{self, Did, JobRecord, Limits};
+use gradtide_train::schedule::Fifo;
+use gradtide_train::workload::{GroupTransfer, Label, Phase, Subject};
+use std::sync::Arc;
+
+/// An all-gather among two ranks of class 0 takes 5 ps for a byte, a send 10 ps: links carry 800 Gbit/s without delay.
+const GATHER: CollectiveKind = CollectiveKind::AllGather;
+const SEND: CollectiveKind = CollectiveKind::Send;
+
+/// Costs of the ops of each class; transfers as (communicator, kind, bytes); classes of each communicator. Transfers are
+/// numbered behind the ops.
+struct Graph<'a> {
+    programs: &'a [&'a [u64]],
+    transfers: &'a [(u32, CollectiveKind, u64)],
+    communicators: &'a [&'a [u32]],
+    within: &'a [Edge],
+    across: &'a [Edge],
+    slowdown_ppm: u64,
+}
+
+fn job(graph: &Graph<'_>, classes: &Arc<Classes>) -> Job {
+    let mut programs: Vec<Program> = Vec::new();
+    let mut ops = Vec::new();
+    for &costs in graph.programs {
+        let start = ops.len() as OpId;
+        ops.extend(costs.iter().map(|&cost| DagOp { kind: OpKind::Compute(0), cost: Time::from_ps(cost) }));
+        programs.push(Program { ops: start..ops.len() as OpId, forward: start, backward: start });
+    }
+    let compute_count = ops.len() as u32;
+    ops.extend(
+        (0..graph.transfers.len() as u32).map(|index| DagOp { kind: OpKind::Transfer(index), cost: Time::ZERO }),
+    );
+    let label = Label { subject: Subject::All, phase: Phase::Forward, micro_batch: 0 };
+    let transfers: Arc<[GroupTransfer]> = (graph.transfers.iter())
+        .map(|&(group, kind, bytes)| GroupTransfer { group, kind, bytes: Bytes(bytes), label })
+        .collect();
+    let dag = Dag {
+        programs,
+        compute_count,
+        layer_count: 1,
+        transfers: (transfers.iter())
+            .map(|it| Transfer { first_layer: 0, bytes: it.bytes, communicator: it.group })
+            .collect(),
+        within: Edges::new(ops.len(), graph.within),
+        across: Edges::new(ops.len(), graph.across),
+        ops,
+    };
+    assert!(dag.is_executable());
+    let communicator = |of: &&[u32]| Communicator {
+        name: "group".into(),
+        classes: of.to_vec(),
+        scheduler: Box::new(Fifo),
+        credit: 1,
+        sync: Time::ZERO,
+        carries: Carries::Group(GroupCollectives {
+            network: classes.clone(),
+            span: Span::new(2, 1).unwrap(),
+            transfers: transfers.clone(),
+            band: Band::new(0).unwrap(),
+            hold: Time::ZERO,
+        }),
+    };
+    Job {
+        name: "train".into(),
+        dag: Arc::new(dag),
+        step: None,
+        communicators: graph.communicators.iter().map(communicator).collect(),
+        start: Time::ZERO,
+        iteration_limit: Some(2),
+        overlap_slowdown_ppm: graph.slowdown_ppm,
+        manner: Manner {
+            measured_from: Pass::Backward,
+            messages: AggregationForm::LockStep,
+            sizes: MessageSize::Whole,
+        },
+        pace_range_ppm: (1_000_000, 1_000_000),
+        paces: None,
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Engine {
+    Pipe,
+    Fluid,
+}
+
+fn run(graph: &Graph<'_>, engine: Engine) -> JobRecord {
+    let mut cluster = star::star(2, 800_000_000_000, 1);
+    cluster["link"]["delay_ps"] = 0.into();
+    let cluster = serde_json::from_value(cluster).unwrap();
+    let classes = Arc::new(Classes::new(&cluster, graph.programs.len() as u32).unwrap());
+    let mut network: Box<dyn Network> = match engine {
+        Engine::Pipe => Box::new(classes.pipe()),
+        Engine::Fluid => Box::new(classes.fluid(Seed(0)).unwrap()),
+    };
+    let mut jobs = [AnyJob::Buckets(Box::new(job(graph, &classes)))];
+    let limits = Limits { duration: None, ends_at_duration: false, timeline_iterations: 2 };
+    let done = run::run(&mut jobs, &mut [], network.as_mut(), limits, &mut |_| true).unwrap();
+    match done.into_iter().next() {
+        Some(Did::Buckets(record)) => record,
+        _ => panic!("one job"),
+    }
+}
+
+/// Ready, start, end and need of the transfers of an iteration, in ps.
+fn transfers(record: &JobRecord, iteration: u32) -> Vec<[u64; 4]> {
+    let times = |it: &run::TransferRecord| [it.ready, it.start, it.end, it.needed].map(Time::ps);
+    record.transfers.blocks(iteration, 1).flatten().map(times).collect()
+}
+
+/// Start, time, compute, exposed and straggler of an iteration of a class, in ps.
+fn iteration(record: &JobRecord, class: usize, index: usize) -> [u64; 5] {
+    let it = &record.workers[class][index];
+    [it.start, it.time, it.compute, it.exposed, it.straggler].map(Time::ps)
+}
+
+#[test]
+fn a_class_waits_for_what_another_sends() {
+    // Class 0: a takes 100, b 50. Class 1: c takes 30, d 20, and d needs 10 bytes that a sends. So d runs from 200 to
+    // 220. The next a waits for d, and with it everything.
+    let (a, d, send) = (0, 3, 4);
+    let graph = Graph {
+        programs: &[&[100, 50], &[30, 20]],
+        transfers: &[(0, SEND, 10)],
+        communicators: &[&[0, 1]],
+        within: &[(a, send), (send, d)],
+        across: &[(d, a)],
+        slowdown_ppm: 1_000_000,
+    };
+    for engine in [Engine::Pipe, Engine::Fluid] {
+        let record = run(&graph, engine);
+        assert_eq!(transfers(&record, 0), [[100, 100, 200, 30]]);
+        assert_eq!(transfers(&record, 1), [[320, 320, 420, 250]]);
+        // Class 0 waits 70 for the computing of class 1; class 1 waits 170, 70 of them for that of class 0.
+        assert_eq!(iteration(&record, 0, 0), [0, 220, 150, 70, 70]);
+        assert_eq!(iteration(&record, 0, 1), [220, 220, 150, 70, 70]);
+        assert_eq!(iteration(&record, 1, 0), [0, 220, 50, 170, 70]);
+        assert_eq!(iteration(&record, 1, 1), [220, 220, 50, 170, 70]);
+    }
+}
+
+#[test]
+fn three_layers_wait_for_their_parameters() {
+    // Each layer's parameters take 100 to gather, its op 60. The second gather follows the first; the third waits for
+    // the first op too. Ops run at 100, 200 and 300, and the first gather of the next iteration follows the last op.
+    let (gather, last) = ([3, 4, 5], 2);
+    let graph = Graph {
+        programs: &[&[60, 60, 60]],
+        transfers: &[(0, GATHER, 20); 3],
+        communicators: &[&[0]],
+        within: &[
+            (gather[0], 0),
+            (gather[1], 1),
+            (gather[2], 2),
+            (gather[0], gather[1]),
+            (gather[1], gather[2]),
+            (0, gather[2]),
+        ],
+        across: &[(last, gather[0])],
+        slowdown_ppm: 1_000_000,
+    };
+    for engine in [Engine::Pipe, Engine::Fluid] {
+        let record = run(&graph, engine);
+        assert_eq!(transfers(&record, 0), [[0, 0, 100, 0], [100, 100, 200, 160], [200, 200, 300, 260]]);
+        assert_eq!(transfers(&record, 1)[0], [360, 360, 460, 360]);
+        let runs: Vec<(u64, u64)> = (record.operations.iter())
+            .filter(|op| op.kind == OpKind::Compute(0) && op.iteration == 0)
+            .map(|op| (op.start.ps(), op.end.ps()))
+            .collect();
+        assert_eq!(runs, [(100, 160), (200, 260), (300, 360)]);
+        // From the start of an iteration's first op, at 100, to that of the next, at 460.
+        assert_eq!(iteration(&record, 0, 0), [100, 360, 180, 180, 0]);
+    }
+}
+
+#[test]
+fn transfers_of_two_communicators_share_the_network_and_those_of_one_follow_each_other() {
+    // Two all-gathers of 100 each are ready when the first op ends, at 10; the second op needs both.
+    let graph = |communicators| Graph {
+        programs: &[&[10, 10]],
+        transfers: communicators,
+        communicators: &[&[0], &[0]],
+        within: &[(0, 2), (0, 3), (2, 1), (3, 1)],
+        across: &[(1, 0)],
+        slowdown_ppm: 1_000_000,
+    };
+    let two: [(u32, CollectiveKind, u64); 2] = [(0, GATHER, 20), (1, GATHER, 20)];
+    let one: [(u32, CollectiveKind, u64); 2] = [(0, GATHER, 20); 2];
+    let (shared, in_turn) = ([[10, 10, 210, 10]; 2], [[10, 10, 110, 10], [10, 110, 210, 10]]);
+    assert_eq!(transfers(&run(&graph(&two), Engine::Fluid), 0), shared);
+    assert_eq!(transfers(&run(&graph(&one), Engine::Fluid), 0), in_turn);
+    assert_eq!(transfers(&run(&graph(&one), Engine::Pipe), 0), in_turn);
+    // A pipe carries one flow after the other: that of the second communicator waits in the network.
+    assert_eq!(transfers(&run(&graph(&two), Engine::Pipe), 0), [[10, 10, 110, 10], [10, 10, 210, 10]]);
+}
+
+#[test]
+fn a_transfer_slows_the_classes_of_its_communicator_alone() {
+    // From 100 to 600 class 0 gathers, and computes half as fast: its op of 1000 has 250 done at 600 and ends at 1350.
+    // Class 1 computes beside that at its own speed, and is done at 1100.
+    let (first, last) = ([0, 2], [1, 3]);
+    let graph = Graph {
+        programs: &[&[100, 1000], &[100, 1000]],
+        transfers: &[(0, GATHER, 100)],
+        communicators: &[&[0]],
+        within: &[(0, 4)],
+        across: &[(4, 0), (last[0], first[1]), (last[1], first[0])],
+        slowdown_ppm: 2_000_000,
+    };
+    for engine in [Engine::Pipe, Engine::Fluid] {
+        let record = run(&graph, engine);
+        assert_eq!(transfers(&record, 0)[0][..3], [100, 100, 600]);
+        let slowdown = |class: usize| record.workers[class][0].slowdown.ps();
+        assert_eq!((slowdown(0), slowdown(1)), (250, 0));
+        assert_eq!(iteration(&record, 0, 0), [0, 1350, 1100, 0, 0]);
+        // Its next iteration waits for the computing of class 0, not for the network.
+        assert_eq!(iteration(&record, 1, 0), [0, 1350, 1100, 250, 250]);
+    }
+}

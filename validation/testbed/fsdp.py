@@ -1,0 +1,519 @@
+"""Real training by PyTorch's FSDP2 and gloo on a network of namespaces: plans of several depths beside FSDP2's own.
+
+    sudo python validation/testbed/fsdp.py [--model gpt|residual]… [--workers 2] [--rate 1gbit] [--runs 5] [--json FILE]
+
+The network is that of train.py. Models compute for real, on one thread for each worker. For each model, in this order:
+
+1. On a network that is no limit, each call of gloo is timed in steps that gather nothing ahead. What lies between the
+   calls is computing (with the copies of FSDP2), unit by unit: `--units-csv` writes it. Times of the calls are gloo's
+   own, which copies and sums on the processor.
+2. From these times, the units' bytes and the rate alone, the step of each plan is predicted. "bytes alone" leaves out
+   gloo's own times.
+3. On the network of the given rate, FSDP2's own steps and each plan's take turns.
+
+So nothing is fitted on what is compared. gloo gathers in a ring: each port carries (n-1)/n of the whole. It has no
+reduce-scatter of its own: PyTorch sums all of it (twice as many bytes) and keeps a part. Bytes of a port are counted
+beside what that says. The prediction is of the manner of the CPU, where a reduce-scatter blocks the backward pass, and
+two calls at once share the port. Needs root, iproute2 and torch, and a machine that does nothing else. It asserts
+nothing.
+"""
+
+import argparse
+import io
+import itertools
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from network import join, network, on_each_host
+
+PAYLOAD = round(1448 / 1514, 4)  # of what tbf counts, as in train.py
+UNLIMITED = "40gbit"
+DATA = Path(__file__).resolve().parent / "data" / "fsdp.json"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "validation" / "testbed-fsdp.md"
+BEGIN, END = "<!-- fsdp.py writes from here -->\n", "<!-- to here -->\n"
+DEPTHS = (0, 1, 2)
+WARM_UP = 3
+VOCABULARY, LENGTH = 2000, 64
+
+
+def main() -> None:
+    """Measure, predict, train, print."""
+    arguments = parsed()
+    if arguments.rank is not None:
+        worker(arguments)
+        return
+    if os.geteuid() != 0:
+        sys.exit("the testbed makes network namespaces: run it as root")
+    rows, units = [], []
+    for model in arguments.model:
+        timed = on_network(arguments, model, "time", UNLIMITED, burst="16m")
+        units += [{"model": model, **row} for row in timed]
+        trained = on_network(arguments, model, "train", arguments.rate)
+        rows.append(case(model, timed, trained, arguments))
+        print(table(rows[-1], arguments), flush=True)
+    if arguments.units_csv:
+        columns = list(units[0])
+        lines = [",".join(columns), *(",".join(str(row[name]) for name in columns) for row in units)]
+        Path(arguments.units_csv).write_text("\n".join([*lines, ""]))
+    if arguments.page:
+        cases = [*json.loads(DATA.read_text()), *({"arguments": vars(arguments), **row} for row in rows)]
+        DATA.write_text(json.dumps(cases, indent=1) + "\n")
+        write_page(cases)
+    if arguments.json:
+        Path(arguments.json).write_text(json.dumps({"arguments": vars(arguments), "cases": rows}, indent=1) + "\n")
+
+
+def parsed() -> argparse.Namespace:
+    """Return the arguments."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", action="append", choices=sorted(MODELS))
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rate", default="1gbit", help="of every port, as tc has it")
+    parser.add_argument("--runs", type=int, default=5, help="in which the modes take turns")
+    parser.add_argument("--iterations", type=int, default=5, help="timed in a run, after one")
+    parser.add_argument("--page", action="store_true", help="add to the page of the docs")
+    parser.add_argument("--units-csv", help="write the measured units")
+    parser.add_argument("--json")
+    parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--phase", help=argparse.SUPPRESS)
+    parser.add_argument("--store", help=argparse.SUPPRESS)
+    parser.add_argument("--answer", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    arguments.model = arguments.model or sorted(MODELS)
+    return arguments
+
+
+def on_network(arguments: argparse.Namespace, model: str, phase: str, rate: str, **how: str) -> Any:
+    """Run a phase on every worker, and return what the first answers."""
+    with network(arguments.workers, rate, **how), tempfile.TemporaryDirectory() as folder:
+        answer = Path(folder) / "answer.json"
+        command = [sys.executable, __file__, "--model", model, "--phase", phase, "--workers", str(arguments.workers)]
+        command += ["--runs", str(arguments.runs), "--iterations", str(arguments.iterations)]
+        on_each_host(arguments.workers, [*command, "--store", str(Path(folder) / "store"), "--answer", str(answer)])
+        return json.loads(answer.read_text())
+
+
+# The models
+
+
+def gpt() -> "tuple[Any, Any, Any]":
+    """Return a small GPT, what makes its inputs, and its loss."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    width, heads = 320, 5
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.after = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.mixes, self.joins = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+        def forward(self, x: Any) -> Any:
+            parts = self.mixes(self.before(x)).unflatten(-1, (3, heads, -1)).movedim(2, 0).transpose(2, 3)
+            mixed = functional.scaled_dot_product_attention(*parts, is_causal=True).transpose(1, 2).flatten(2)
+            x = x + self.joins(mixed)
+            return x + self.down(functional.gelu(self.up(self.after(x))))
+
+    model = nn.Sequential(
+        nn.Embedding(VOCABULARY, width), *(Block() for _ in range(6)), nn.Linear(width, VOCABULARY, bias=False)
+    )
+    inputs = lambda generator: torch.randint(VOCABULARY, (4, LENGTH), generator=generator)  # noqa: E731
+    return model, inputs, lambda out, x: functional.cross_entropy(out.flatten(0, 1), x.roll(-1, 1).flatten())
+
+
+def residual() -> "tuple[Any, Any, Any]":
+    """Return a small residual network of convolutions, whose last blocks have most of the bytes."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    class Block(nn.Module):
+        def __init__(self, before: int, width: int) -> None:
+            super().__init__()
+            self.one = nn.Conv2d(before, width, 3, 2 if before < width else 1, 1, bias=False)
+            self.two = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+            self.scale, self.shift = nn.GroupNorm(8, width), nn.GroupNorm(8, width)
+            self.passes = nn.Conv2d(before, width, 1, 2, bias=False) if before < width else nn.Identity()
+
+        def forward(self, x: Any) -> Any:
+            inner = functional.relu(self.scale(self.one(x)))
+            return functional.relu(self.passes(x) + self.shift(self.two(inner)))
+
+    widths = [32, 64, 64, 128, 128, 256, 256, 384, 384]
+    blocks = [Block(before, width) for before, width in itertools.pairwise(widths)]
+    head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], 100))
+    model = nn.Sequential(nn.Conv2d(3, widths[0], 3, 1, 1), *blocks, head)
+    inputs = lambda generator: torch.randn(12, 3, 32, 32, generator=generator)  # noqa: E731
+    return model, inputs, lambda out, x: functional.cross_entropy(out, torch.arange(len(out)) % 100)
+
+
+MODELS = {"gpt": gpt, "residual": residual}
+
+
+def plan_of(children: int, of_unit: int, depth: int) -> dict[str, Any]:
+    """Return a plan in which so many of a sequence's modules in line are one unit."""
+    names = [str(place) for place in range(children)]
+    units = [names[place : place + of_unit] for place in range(0, children, of_unit)]
+    table = {"units": units, "forward_prefetch": depth, "backward_prefetch": depth, "reshard_after_forward": True}
+    return {"schema": "gradtide.plan/1", "fsdp": table}
+
+
+# A worker
+
+
+def worker(arguments: argparse.Namespace) -> None:
+    """Do a phase; the first rank writes down what came of it."""
+    import torch.distributed as dist
+
+    join(arguments.rank, arguments.workers, arguments.store)
+    [name] = arguments.model
+    answer = timed(name, arguments) if arguments.phase == "time" else trained(name, arguments)
+    if arguments.rank == 0:
+        Path(arguments.answer).write_text(json.dumps(answer))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def training(name: str, arguments: argparse.Namespace, shard: Any) -> "tuple[Any, Any]":
+    """Return a sharded model and a step of its training."""
+    import torch
+
+    torch.manual_seed(0)
+    model, inputs, loss = MODELS[name]()
+    model = shard(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
+    generator = torch.Generator().manual_seed(arguments.rank)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        x = inputs(generator)
+        loss(model(x), x).backward()
+        optimizer.step()
+
+    return model, step
+
+
+class Timed:
+    """A call of gloo that is waited for, with the times of its begin and end."""
+
+    def __init__(self, calls: list[Any], kind: str, unit: int) -> None:
+        self.calls, self.kind, self.unit = calls, kind, unit
+
+    def allocate(self, size: Any, *, dtype: Any, device: Any) -> Any:
+        """Return memory, as FSDP2 asks for it."""
+        import torch
+
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self, output_tensor: Any, input_tensor: Any, group: Any, op: Any = None, async_op: bool = False
+    ) -> Any:
+        """Make the call and wait for it."""
+        import torch.distributed as dist
+
+        begin = time.perf_counter()
+        if self.kind == "all-gather":
+            dist.all_gather_into_tensor(output_tensor, input_tensor, group=group)
+        else:
+            dist.reduce_scatter_tensor(output_tensor, input_tensor, op=op, group=group)
+        size = max(output_tensor.nbytes, input_tensor.nbytes)
+        self.calls.append((self.kind, self.unit, begin, time.perf_counter(), size))
+
+
+def timed(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return a row for each unit, by one and in pairs: its bytes, its computing, and gloo's own time; medians."""
+    import torch.distributed as dist
+
+    import gradtide.torch
+
+    rows: list[dict[str, Any]] = []
+    for of_unit in (1, 2):
+        calls: list[Any] = []
+
+        def shard(model: Any, calls: list[Any] = calls, of_unit: int = of_unit) -> Any:
+            plan = plan_of(len(model), of_unit, 0)
+            gradtide.torch.wrap(model, plan)
+            for unit, part in enumerate(plan["fsdp"]["units"]):
+                module = model.get_submodule(part[0])
+                module.set_custom_all_gather(Timed(calls, "all-gather", unit))
+                module.set_custom_reduce_scatter(Timed(calls, "reduce-scatter", unit))
+            return model
+
+        model, step = training(name, arguments, shard)
+        count = -(-len(model) // of_unit)
+        found: list[dict[str, list[float]]] = []
+        for _ in range(WARM_UP + 10):
+            dist.barrier()
+            calls.clear()
+            begin = time.perf_counter()
+            step()
+            found.append(between(calls, count, begin, time.perf_counter()))
+        sizes = {unit: size for kind, unit, _, _, size in calls if kind == "all-gather"}
+        for unit in range(count):
+            row = {"of_unit": of_unit, "unit": unit, "bytes": sizes[unit]}
+            for part in found[0]:
+                row[part] = round(1e6 * statistics.median(one[part][unit] for one in found[WARM_UP:]))
+            rows.append(row)
+    everyone: list[Any] = [None] * arguments.workers
+    dist.all_gather_object(everyone, rows)
+    # A step goes at the pace of the slower worker, but which that is changes from unit to unit: the mean of workers.
+    return [
+        {key: round(statistics.mean(theirs[key] for theirs in same)) for key in same[0]}
+        for same in zip(*everyone, strict=True)
+    ]
+
+
+def between(calls: Sequence[Any], count: int, begin: float, end: float) -> dict[str, list[float]]:
+    """Return the seconds between the calls of a step: what follows a call is of its unit, and the rest the update's."""
+    parts = ("forward_us", "backward_us", "update_us", "gather_us", "reduce_us")
+    found = {part: [0.0] * count for part in parts}
+    found["update_us"][0] += calls[0][2] - begin
+    seen: set[int] = set()
+    for place, (kind, unit, start, stop, _) in enumerate(calls):
+        after = calls[place + 1][2] if place + 1 < len(calls) else end
+        is_gather = kind == "all-gather"
+        is_forward = is_gather and unit not in seen
+        part = "forward_us" if is_forward else "backward_us"
+        found["update_us" if place + 1 == len(calls) else part][0 if place + 1 == len(calls) else unit] += after - stop
+        found["gather_us" if is_gather else "reduce_us"][unit] += (stop - start) / (2 if is_gather else 1)
+        if is_gather:
+            seen.add(unit)
+    return found
+
+
+def trained(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the times of each mode's steps in each run, and what a port carried in a step beside what it should."""
+    import torch.distributed as dist
+    from torch.distributed.fsdp import fully_shard
+
+    import gradtide.torch
+
+    def own(model: Any) -> Any:
+        for part in model:
+            fully_shard(part)
+        return fully_shard(model)
+
+    children = len(MODELS[name]()[0])
+    modes: dict[str, Any] = {"fsdp2": own}
+    for of_unit in (1, 2):
+        for depth in DEPTHS:
+            plan = plan_of(children, of_unit, depth)
+            modes[f"{of_unit},{depth}"] = lambda model, plan=plan: gradtide.torch.wrap(model, plan)
+    steps = {mode: training(name, arguments, shard) for mode, shard in modes.items()}
+    times: dict[str, list[float]] = {mode: [] for mode in modes}
+    carried: dict[str, float] = {}
+    for mode, (model, step) in steps.items():
+        if mode == "fsdp2":
+            step()
+        else:
+            gradtide.torch.verify(model, step, steps=2, warm_up=1, file=io.StringIO())
+    for run in range(arguments.runs):
+        for mode, (_, step) in steps.items():
+            dist.barrier()
+            step()
+            before, start = sent(), time.perf_counter()
+            for _ in range(arguments.iterations):
+                step()
+            times[mode].append(1e3 * (time.perf_counter() - start) / arguments.iterations)
+            carried[mode] = (sent() - before) / arguments.iterations
+        if arguments.rank == 0:
+            shown = "  ".join(f"{mode} {values[-1]:.1f}" for mode, values in times.items())
+            print(f"{name}, run {run}: {shown} ms, load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
+    return {"times_ms": times, "bytes": carried}
+
+
+def sent() -> int:
+    """Return the bytes that this host has sent so far."""
+    return int(Path("/sys/class/net/eth0/statistics/tx_bytes").read_text())
+
+
+# What is predicted
+
+
+class Rank:
+    """One core and one port of a worker: a call sends its bytes, and then takes its own time on the core.
+
+    Calls that are under way share the port, and what computes shares the core, each alike.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        self.now = 0.0
+        self.sends: dict[Any, float] = {}
+        self.works: dict[Any, float] = {}
+        self.own: dict[Any, float] = {}
+
+    def start(self, call: Any, size: float, own: float) -> None:
+        """Begin a call of so many bytes, and of so many seconds of its own."""
+        self.sends[call], self.own[call] = size, own
+
+    def compute(self, seconds: float) -> None:
+        """Let the worker compute so much."""
+        self.works[None] = seconds
+        self.wait(None)
+
+    def wait(self, call: Any) -> None:
+        """Let time go by until a call has ended, or what the worker computes."""
+        while call in self.sends or call in self.works:
+            share = self.rate / max(len(self.sends), 1)
+            spans = [left / share for left in self.sends.values()] + [
+                left * len(self.works) for left in self.works.values()
+            ]
+            span = min(spans)
+            self.now += span
+            self.works = {one: left - span / len(self.works) for one, left in self.works.items()}
+            self.sends = {one: left - span * share for one, left in self.sends.items()}
+            self.works = {one: left for one, left in self.works.items() if left > 1e-12}
+            for one in [one for one, left in self.sends.items() if left <= 1e-3]:
+                del self.sends[one]
+                if self.own[one] > 0:
+                    self.works[one] = self.own[one]
+
+
+def predicted(rows: Sequence[dict[str, Any]], depth: int, workers: int, rate: float, *, own: bool = True) -> float:
+    """Return the time of a step, milliseconds.
+
+    Args:
+        rows: of the units.
+        depth: units that are gathered ahead.
+        workers: ranks of the ring.
+        rate: of a port, payload bytes per second.
+        own: whether calls take gloo's own time beside that of their bytes.
+    """
+    from gradtide import read_plan
+    from gradtide.torch.sharded import GATHER, REDUCE, expected_backward, expected_forward
+
+    plan = read_plan(plan_of(len(rows), 1, depth)).fsdp
+    assert plan is not None
+    units = range(len(rows))
+    gathered: set[int] = set()
+    forward = expected_forward(plan, gathered)
+    turns = [(unit, is_start) for unit in units for is_start in (True, False)]
+    backward = expected_backward(plan, turns, [0], set(units), gathered)
+    crosses = (workers - 1) / workers
+    rank = Rank(rate)
+    for kind, unit in forward:
+        if kind == GATHER:
+            rank.start((GATHER, unit), crosses * rows[unit]["bytes"], own * rows[unit]["gather_us"] / 1e6)
+        else:
+            rank.wait((GATHER, unit))
+            rank.compute(rows[unit]["forward_us"] / 1e6)
+    for kind, unit in backward:
+        if kind == GATHER:
+            rank.start((GATHER, unit), crosses * rows[unit]["bytes"], own * rows[unit]["gather_us"] / 1e6)
+        else:
+            rank.wait((GATHER, unit))
+            rank.compute(rows[unit]["backward_us"] / 1e6)
+            rank.start((REDUCE, unit), 2 * crosses * rows[unit]["bytes"], own * rows[unit]["reduce_us"] / 1e6)
+            rank.wait((REDUCE, unit))
+    rank.compute(rows[0]["update_us"] / 1e6)
+    return 1e3 * rank.now
+
+
+def case(
+    model: str, units: Sequence[dict[str, Any]], answer: dict[str, Any], arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """Return a model's modes, measured beside predicted."""
+    from gradtide.intervals import mean_interval
+
+    number, unit = float(arguments.rate.rstrip("gmkbit")), arguments.rate.lstrip("0123456789.")
+    rate = number * {"gbit": 1e9, "mbit": 1e6}[unit] / 8 * PAYLOAD  # bytes per second
+    times = answer["times_ms"]
+    rows = []
+    for mode, values in times.items():
+        of_unit, depth = (1, 0) if mode == "fsdp2" else map(int, mode.split(","))
+        mine = [row for row in units if row["of_unit"] == of_unit]
+        gains = [100 * (1 - value / own) for value, own in zip(values, times["fsdp2"], strict=True)]
+        mean = statistics.mean(values)
+        rows.append(
+            {
+                "mode": mode,
+                "runs_ms": values,
+                "mean_ms": mean,
+                "predicted_ms": (said := predicted(mine, depth, arguments.workers, rate)),
+                "error_percent": 100 * (said / mean - 1),
+                "without_own_ms": predicted(mine, depth, arguments.workers, rate, own=False),
+                "gain_percent": statistics.mean(gains),
+                "gain_interval_percent": mean_interval(gains),
+                "bytes": answer["bytes"][mode],
+                # Two gathers, and a sum of all by a ring.
+                "expected_bytes": 4 * (arguments.workers - 1) / arguments.workers * sum(row["bytes"] for row in mine),
+            }
+        )
+    alone = [row for row in units if row["of_unit"] == 1]
+    return {
+        "model": model,
+        "megabytes": sum(row["bytes"] for row in alone) / 1e6,
+        "compute_ms": sum(row["forward_us"] + row["backward_us"] + row["update_us"] for row in alone) / 1e3,
+        "units": list(units),
+        "rows": rows,
+    }
+
+
+def table(found: dict[str, Any], arguments: argparse.Namespace) -> str:
+    """Return the table of a model."""
+    lines = [
+        "",
+        f"{found['model']}: {arguments.workers} workers, {found['megabytes']:.1f} MB, {found['compute_ms']:.0f} ms of "
+        f"computing, ports of {arguments.rate}, {arguments.runs} runs of {arguments.iterations} steps",
+        "",
+        f"{'units':<12}{'ahead':<18}{'measured':>10}{'predicted':>11}{'error':>9}{'bytes alone':>13}{'saves':>9}"
+        f"  {'95 % interval':<18}"
+        f"{'bytes sent / expected':>22}",
+    ]
+    for row in found["rows"]:
+        of_unit, _, depth = row["mode"].partition(",")
+        units = {"fsdp2": "block", "1": "block", "2": "pair"}[of_unit]
+        low, high = row["gain_interval_percent"] or (0.0, 0.0)
+        lines.append(
+            f"{units:<12}{depth or 'FSDP2 as it is':<18}{row['mean_ms']:>10.1f}{row['predicted_ms']:>11.1f}"
+            f"{row['error_percent']:>+8.1f}%{row['without_own_ms']:>13.1f}{row['gain_percent']:>+8.1f}%"
+            f"  {f'{low:+.1f} to {high:+.1f} %':<18}"
+            f"{row['bytes'] / row['expected_bytes']:>22.3f}"
+        )
+    best = max(found["rows"][1:], key=lambda row: row["gain_percent"])
+    low = (best["gain_interval_percent"] or (0.0,))[0]
+    verdict = "leave FSDP2 alone" if low <= 1 else f"plan {best['mode'].partition(',')[2]} units ahead"
+    lines += ["", f"{verdict}: the best saves {best['gain_percent']:.1f} %, and at least {low:.1f} % (95 %)"]
+    return "\n".join(lines)
+
+
+def write_page(cases: Sequence[dict[str, Any]]) -> None:
+    """Write the table of all cases into the page."""
+    lines = [
+        "| model | rounds | units | ahead | measured, ms | predicted, ms | error | bytes alone, ms | saves (95 %) |",
+        "|---|---:|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for found in cases:
+        for row in found["rows"]:
+            of_unit, _, depth = row["mode"].partition(",")
+            low, high = row["gain_interval_percent"] or (0.0, 0.0)
+            saves = f"{row['gain_percent']:.1f} % ({low:.0f} to {high:.0f} %)" if depth else ""
+            cells = [
+                found["model"],
+                f"{len(row['runs_ms'])}",
+                "pair" if of_unit == "2" else "block",
+                depth or "FSDP2 as it is",
+                *(f"{row[key]:.0f}" for key in ("mean_ms", "predicted_ms")),
+                f"{row['error_percent']:+.1f} %",
+                f"{row['without_own_ms']:.0f}",
+                saves,
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
+    head, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    PAGE.write_text("\n".join([head + BEGIN, *lines, "", END + tail]))
+
+
+if __name__ == "__main__":
+    main()
