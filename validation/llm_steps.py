@@ -16,10 +16,11 @@ What is fitted on which rows: `FITS`. Steps of Megatron are predicted with what 
 
 import argparse
 import csv
+import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -27,15 +28,19 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "python"))
 
-from gradtide import presets  # noqa: E402
+import gradtide  # noqa: E402
+from gradtide import _core, presets, units  # noqa: E402
 from gradtide.architecture import Architecture  # noqa: E402
 from gradtide.parallel.costs import Costs, Training  # noqa: E402
 from gradtide.parallel.mesh import Mesh  # noqa: E402
 from gradtide.parallel.spec import Layout, describe  # noqa: E402
+from gradtide.studies.run import _core_input  # noqa: E402
 
 TABLES = ROOT / "validation" / "llm"
 UNSEEN = "unseen.csv"
 """In the folder of the tables: errors of configurations that a fit has not seen (`--fit` writes it)."""
+OURS = "ours.csv"
+"""In the folder of the tables: the time of every step (`--write` writes it)."""
 PAGE = ROOT / "docs" / "validation" / "llm-steps.md"
 Row = Mapping[str, str]
 GPUS_PER_NODE = 8
@@ -47,42 +52,60 @@ MOST_FIT_ROUNDS = 25
 
 @dataclass(frozen=True)
 class Network:
-    """What a collective costs: `start_s`, `round_s` for each message that waits for another, bytes at two rates.
+    """A built-in cluster, and what a collective costs on it.
 
     Attributes:
-        scale_up: bytes/s that a GPU reaches inside its node.
-        nic: bytes/s that a GPU reaches between nodes.
-        start_s: of every collective.
-        round_s: of every round inside a node.
-        nic_round_s: of every round between nodes.
+        preset: its name.
+        nic_rate: of the share that a GPU has of its node's network cards, if it is not the preset's.
     """
 
-    scale_up: float
-    nic: float
-    start_s: float
-    round_s: float
-    nic_round_s: float = 5e-6
+    preset: str
+    nic_rate: str = ""
+
+    @cached_property
+    def keys(self) -> dict[str, Any]:
+        """What the preset stands for."""
+        found = presets.cluster(self.preset)
+        assert found is not None
+        keys: dict[str, Any] = found["cluster"]
+        return {**keys, "link": {**keys["link"], "rate": self.nic_rate or keys["link"]["rate"]}}
+
+    @cached_property
+    def rates(self) -> tuple[float, float]:
+        """Bytes/s that collectives reach inside a node, and of a GPU's share of the network cards."""
+        inside, link = self.keys["node"]["scale_up"], self.keys["link"]
+        return tuple(units.parse_rate(one["rate"]) / 8 * one["efficiency"] for one in (inside, link))  # type: ignore[return-value]
+
+    @cached_property
+    def delays(self) -> tuple[float, float, float]:
+        """Seconds before the first byte of a collective, of a round inside a node, and of a round between nodes."""
+        node, link = self.keys["node"], self.keys["link"]
+        start, inside, between = (
+            units.parse_time(text) / 1e12 for text in (node["launch"], node["scale_up"]["delay"], link["delay"])
+        )
+        return start, 2 * inside, 2 * between
 
     def ring(self, size: float, ranks: int, per_node: int, turns: int = 1) -> float:
         """Return the time of an all-gather or reduce-scatter of `size` bytes; of an all-reduce with two turns."""
         if ranks == 1:
             return 0.0
+        (scale_up, nic), (start, inside_s, between_s) = self.rates, self.delays
         nodes = -(-ranks // per_node)
         moved = turns * size * (ranks - 1) / ranks
-        rounds = turns * ((ranks - nodes) * self.round_s + (nodes - 1) * self.nic_round_s)
         if nodes == 1:
-            return self.start_s + rounds + moved / self.scale_up
-        inside = moved * (per_node - 1) / per_node / self.scale_up
-        return self.start_s + rounds + max(moved / per_node / self.nic, inside)
+            return start + turns * (ranks - 1) * inside_s + moved / scale_up
+        inside = moved * (per_node - 1) / per_node / scale_up
+        between = moved / per_node / nic + turns * (nodes - 1) * between_s
+        return start + turns * (ranks - nodes) * inside_s + max(inside, between)
+
+    def send(self, size: float, crosses: bool) -> float:
+        """Return the time in which a rank sends `size` bytes to another, on its node or not."""
+        return self.delays[0] + size / self.rates[crosses]
 
 
-# A100: fitted on vtrain_allreduce_a100 (`--fit`). Between nodes 800 Gbit/s for 8 GPUs, as vTrain says, of which data
-# reach 93 %. H100 and H200: 361 GB/s is what a ring all-gather reaches at 17 GB on a H200 (nccl-tests, published by
-# S. Bekman, ml-engineering at 744d01e), 40 us what a small all-reduce takes there; 400 Gbit/s for each GPU, same share.
-NIC_SHARE = 0.93
-A100 = Network(215e9, 12.5e9 * NIC_SHARE, 38e-6, 1.5e-6)
-SELENE = replace(A100, nic=25e9 * NIC_SHARE)
-HOPPER = Network(361e9, 50e9 * NIC_SHARE, 20e-6, 1.5e-6)
+# vTrain says 800 Gbit/s for a node of 8 GPUs; Korthikanti et al. (2022) measured on nodes with 8 cards of 200 Gbit/s.
+VTRAIN = Network("a100-hgx", "100Gbps")
+SELENE = Network("a100-hgx")
 
 
 # A row of a table -> a job.
@@ -156,7 +179,7 @@ def of_vtrain(row: Row) -> Step:
     layout = Layout(min(GPUS_PER_NODE, gpus), int(row["microbatches"]), 0, overlap_gradients=False)
     return Step(
         row["id"], (hidden, layers, tp, dp, pp), gpt(hidden, heads, layers, seq, int(row["vocab"])), "A100",
-        Mesh(tp=tp, dp=dp, pp=pp), training, layout, A100, float(row["measured_ms"]) / 1e3, gpus,
+        Mesh(tp=tp, dp=dp, pp=pp), training, layout, VTRAIN, float(row["measured_ms"]) / 1e3, gpus,
     )  # fmt: skip
 
 
@@ -196,10 +219,12 @@ def of_torchtitan(row: Row) -> Step:
     )  # fmt: skip
     gpus, mesh = int(row["gpus"]), Mesh(tp=tp, cp=cp, fsdp=fsdp, pp=pp)
     tokens = batch * fsdp * seq
+    accelerator, cluster = ("H100-500W", "h100-hgx") if "500W" in row["hardware"] else ("H200", "h200-hgx")
+    measured_s = tokens / float(row["tokens_per_s_per_gpu"]) / gpus
     return Step(
-        row["id"], (row["id"],), llama(row["model"]), "H100-500W" if "500W" in row["hardware"] else "H200", mesh,
-        training, layout, HOPPER, tokens / float(row["tokens_per_s_per_gpu"]) / gpus, gpus,
-        1 / tp if row["async_tp"] == "1" else 1.0, float(row["memory_gib"]) if row["memory_gib"] else None,
+        row["id"], (row["id"],), llama(row["model"]), accelerator, mesh, training, layout, Network(cluster),
+        measured_s, gpus, 1 / tp if row["async_tp"] == "1" else 1.0,
+        float(row["memory_gib"]) if row["memory_gib"] else None,
     )  # fmt: skip
 
 
@@ -247,8 +272,7 @@ def closed_form(step: Step, costs: Costs) -> float:
     compute = layout.micro_batches * slowest + (whole - slowest) / layout.chunks
     if mesh.pp > 1:
         crosses = mesh.tp * mesh.cp * mesh.data >= per_node
-        send = size / mesh.tp / network.nic if crosses else network.start_s + size / network.scale_up
-        compute += 2 * (mesh.pp - 1) * send
+        compute += 2 * (mesh.pp - 1) * network.send(size / mesh.tp if crosses else size, crosses)
     shards = mesh.cp * mesh.fsdp
     own = sum(module.parameters for one in step.model.blocks for module in one.modules) / mesh.pp / mesh.tp
     own += step.model.vocabulary * step.model.hidden / mesh.tp
@@ -258,6 +282,37 @@ def closed_form(step: Step, costs: Costs) -> float:
     beside = gathers * (2 if layout.zero == 3 else 1) + network.ring(4 * own, shards, near)
     after = network.ring(2 * own, mesh.dp, min(mesh.dp, outer), 2)
     return max(compute, beside) + beside / blocks + after
+
+
+@cache
+def core_input(network: Network, gpus_per_node: int, gpus: int) -> dict[str, Any]:
+    """Return what the core is given for a divided model on so many GPUs."""
+    keys = network.keys
+    node = {**keys["node"], "gpus": gpus_per_node, "nics": gpus_per_node}
+    scenario = gradtide.Scenario.from_dict(
+        {
+            "cluster": {"link": keys["link"], "node": node},
+            "job": {"train": {"model": "llama3-8b", "parallel": {"fsdp": gpus}, "compute": {"seq": 8192}}},
+            "run": {"engine": "fluid"},
+        }
+    )
+    found: dict[str, Any] = json.loads(_core_input(scenario))
+    return found
+
+
+def simulated(step: Step, costs: Costs) -> float:
+    """Return the time of a step as `gradtide run` has it, engine fluid.
+
+    On a pipe, the last thing that a stage sends back waits behind all gradients that the same card sends, first come
+    first served; a network card sends both at once.
+    """
+    given = core_input(step.network, step.layout.gpus_per_node, step.gpus)
+    spec = describe(costs, step.layout).spec
+    spec["activation_bytes"] = round(spec["activation_bytes"] * step.exposed)
+    (job,) = given["jobs"]
+    output = _core.run(json.dumps({**given, "jobs": [{**job, "layers": job["layers"][:1], "parallel": spec}]}))
+    (time_ps,) = json.loads(output.summary_json)["jobs"][0]["iteration_time_ps"]
+    return float(time_ps) / 1e12
 
 
 # What is fitted, on which rows.
@@ -306,9 +361,12 @@ def with_constants(step: Step, constants: Mapping[str, float]) -> Costs:
     return Costs(step.model, accelerator, step.mesh, training)
 
 
-def errors(steps: Iterable[Step], constants: Mapping[str, float]) -> list[float]:
-    """Return the relative error of each step by the closed form."""
-    return [closed_form(step, with_constants(step, constants)) / step.measured_s - 1 for step in steps]
+StepTime = Callable[[Step, Costs], float]
+
+
+def errors(steps: Iterable[Step], constants: Mapping[str, float], step_time: StepTime = closed_form) -> list[float]:
+    """Return the relative error of each step."""
+    return [step_time(step, with_constants(step, constants)) / step.measured_s - 1 for step in steps]
 
 
 def distance(by_table: Iterable[list[Step]], constants: Mapping[str, float]) -> float:
@@ -381,33 +439,61 @@ def memory_errors(steps: Iterable[Step]) -> list[float]:
     ]
 
 
-def tables(folder: Path) -> str:
+def times(folder: Path) -> dict[str, dict[str, float]]:
+    """Simulate every step; return seconds by table and row."""
+    return {
+        table: {step.id: simulated(step, with_constants(step, {})) for step in read(folder, table)} for table in READERS
+    }
+
+
+def kept(folder: Path) -> dict[str, dict[str, float]]:
+    """Return what `times` gave when the page was written."""
+    found: dict[str, dict[str, float]] = {table: {} for table in READERS}
+    with (folder / OURS).open(newline="", encoding="utf-8") as text:
+        for row in csv.DictReader(text):
+            found[row["table"]][row["id"]] = float(row["ours_s"])
+    return found
+
+
+def tables(folder: Path, ours: Mapping[str, Mapping[str, float]]) -> str:
     """Return the tables of the page."""
     with (TABLES / UNSEEN).open(newline="", encoding="utf-8") as text:
         unseen = {row["table"]: row["mean_absolute_error_percent"] for row in csv.DictReader(text)}
-    lines = ["<!-- table: errors -->", "", "| table | steps | mean absolute error, % | largest | of unseen steps |"]
-    lines.append("|---|---:|---:|---:|---:|")
+    lines = [
+        "<!-- table: errors -->",
+        "",
+        "| table | steps | mean absolute error, % | largest | closed form | unseen |",
+    ]
+    lines.append("|---|---:|---:|---:|---:|---:|")
     for table in READERS:
-        found = [abs(error) for error in errors(read(folder, table), {})]
-        if found:
-            mean = f"{100 * fmean(found):.1f}"
-            lines.append(f"| {table} | {len(found)} | {mean} | {100 * max(found):.0f} | {unseen.get(table, mean)} |")
+        steps = read(folder, table)
+        if not steps:
+            continue
+        found = [abs(ours[table][step.id] / step.measured_s - 1) for step in steps]
+        closed = f"{100 * fmean(map(abs, errors(steps, {}))):.1f}"
+        mean, largest = f"{100 * fmean(found):.1f}", f"{100 * max(found):.0f}"
+        lines.append(f"| {table} | {len(found)} | {mean} | {largest} | {closed} | {unseen.get(table, closed)} |")
     lines += ["", "<!-- table: steps -->", "", "| step | measured, s | ours, s | error, % |", "|---|---:|---:|---:|"]
-    for step in (*read(folder, "megatron_table5"), *read(folder, "torchtitan")):
-        (error,) = errors([step], {})
-        ours = step.measured_s * (1 + error)
-        lines.append(f"| {step.id}, {step.gpus} GPUs | {step.measured_s:.2f} | {ours:.2f} | {100 * error:+.1f} |")
-    titan = [abs(error) for error in memory_errors(read(folder, "torchtitan"))]
-    lines += ["", f"Memory of torchtitan's fullest rank: mean absolute error {100 * fmean(titan):.0f} %.", ""]
+    for table in ("megatron_table5", "torchtitan"):
+        for step in read(folder, table):
+            time_s = ours[table][step.id]
+            error = 100 * (time_s / step.measured_s - 1)
+            lines.append(f"| {step.id}, {step.gpus} GPUs | {step.measured_s:.2f} | {time_s:.2f} | {error:+.1f} |")
+    memory = [abs(error) for error in memory_errors(read(folder, "torchtitan"))]
+    if memory:
+        lines += ["", f"Memory of torchtitan's fullest rank: mean absolute error {100 * fmean(memory):.0f} %.", ""]
     return "\n".join(lines)
 
 
 def write_page(folder: Path) -> None:
-    """Put the tables in place of those of the page."""
+    """Keep the time of every step, and put the tables in place of those of the page."""
+    ours = times(folder)
+    rows = [f"{table},{name},{time_s:.6f}\n" for table, found in ours.items() for name, time_s in found.items()]
+    (folder / OURS).write_text("table,id,ours_s\n" + "".join(rows), encoding="utf-8")
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition("<!-- table: errors -->")
     _, _, after = rest.partition("\n## Limits")
-    PAGE.write_text(f"{before}{tables(folder)}\n## Limits{after}", encoding="utf-8")
+    PAGE.write_text(f"{before}{tables(folder, kept(folder))}\n## Limits{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":
@@ -421,4 +507,4 @@ if __name__ == "__main__":
     elif given.write:
         write_page(given.tables)
     else:
-        print(tables(given.tables))
+        print(tables(given.tables, times(given.tables)))
