@@ -344,6 +344,7 @@ timeline = 0
                 "ops": None,
                 "announced_packets": None,
                 "adaptive": None,
+                "parallel": None,
             }
         ],
         "cluster": {

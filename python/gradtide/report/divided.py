@@ -71,7 +71,7 @@ def job(
         ],
         "waterfall": pieces.waterfall(waterfall, f"{key}.waterfall_ms", "wait at barrier"),
         "groups": _groups(path, groups, f"{own}.groups", caps),
-        "lanes": _lanes(operations, name, ident, classes),
+        "lanes": timeline(operations, name, ident, classes),
         "classes": _classes(classes, caps) if len(classes) > 1 else None,
         "memory": _memory(path, facts, f"{own}.memory", caps),
         "all": pieces.table(
@@ -119,7 +119,8 @@ def _memory(path: Path, facts: Mapping[str, Any], key: str, caps: pieces.Caps) -
     return pieces.table("Memory of the fullest rank", ("part", "#bytes"), rows, cap=caps.rows)
 
 
-def _lanes(operations: Sequence[Row], name: str, ident: str, classes: Sequence[Any]) -> dict[str, Any] | None:
+def timeline(operations: Sequence[Row], name: str, ident: str, classes: Sequence[Any]) -> dict[str, Any] | None:
+    """Return the drawing of an iteration; None where no operation was recorded."""
     names = {number: f"stage {number}" if len(classes) > 1 else "all ranks" for number in range(len(classes))}
     view = lanes.view(operations, names)
     if view is None:
@@ -131,7 +132,7 @@ def _lanes(operations: Sequence[Row], name: str, ident: str, classes: Sequence[A
             f" Drawn are {len(shown)} of {len(view.classes)} classes, with the lanes of process groups for the first, "
             "the last and the one that waits longest."
         )
-    label = f"Timeline of one iteration of job {pieces.clip(name)}"
+    label = f"Timeline of one iteration of {pieces.clip(name)}"
     return {
         "svg": lanes.draw(view, label=label, ident=ident),
         "label": label,

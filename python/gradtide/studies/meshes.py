@@ -19,7 +19,7 @@ class MeshesResult(StudyRows):
     """Meshes side by side.
 
     Attributes:
-        rows: one dict per mesh; the columns of `rows.csv`.
+        rows: one dict per mesh; the columns of `meshes.csv`.
         results: the runs by name.
     """
 
@@ -40,7 +40,7 @@ class MeshesResult(StudyRows):
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
-        write_study(self, folder, runs=self.results)
+        write_study(self, folder, "meshes.csv", self.results)
 
     @property
     def headline(self) -> str:

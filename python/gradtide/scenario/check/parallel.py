@@ -13,12 +13,13 @@ from gradtide.scenario.keys.job import Collective, Compute, JobTable, Schedule
 from gradtide.scenario.keys.parallel import Parallel
 from gradtide.scenario.source import Loc
 from gradtide.scenario.tables import LayerTable
+from gradtide.units import PPM
 
 DEFAULT_DEVICE = "H100"
 
 WITHOUT_EFFECT = {
     "": ("task", "priority", "announce", "placement"),
-    "compute": ("efficiency", "batch", "scale_to", "order", "noise", "straggler"),
+    "compute": ("batch", "scale_to", "order", "noise", "straggler"),
     "collective": tuple(Collective.declared()),
     "schedule": tuple(key for key in Schedule.declared() if key not in ("overhead", "sync")),
 }
@@ -86,6 +87,8 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable) -> 
         known = presets.accelerator_names()
         hint = did_you_mean(name, known, f"there are {', '.join(known)}")
         raise FieldError("device", f"there is no accelerator {name!r:.60}", hint) from None
+    if compute.efficiency_ppm is not None:
+        accelerator = accelerator.stated(compute.efficiency_ppm / PPM)
     mesh = Mesh(**{axis: getattr(keys, axis) for axis in AXES})
     if job.workers is not None and job.workers != mesh.ranks:
         msg = f"the mesh has {mesh.ranks:,} ranks, and there are {job.workers:,} workers"

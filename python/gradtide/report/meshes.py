@@ -1,0 +1,50 @@
+"""The report of meshes side by side."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gradtide import words
+from gradtide.report import divided, pieces
+from gradtide.report.compare import inside
+from gradtide.report.folder import Row, entry, number, read_json, read_table
+
+
+def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
+    """Return the template of a comparison of meshes and what it shows."""
+    path = run_dir / "summary.json"
+    rows: Sequence[Any] = entry(path, summary, "rows", list)
+
+    def mfu(row: Row) -> str:
+        return "–" if row["mfu"] is None else pieces.percent(row["mfu"])
+
+    columns: pieces.Columns = {
+        "mesh": lambda row: row["mesh"],
+        "#ranks": lambda row: f"{row['ranks']:,}",
+        "#iteration, ms": lambda row: pieces.ms(number(path, row, "iteration_time_us") / 1e3),
+        "#tokens/s per GPU": lambda row: words.number(row["tokens_per_s_per_gpu"]),
+        "#behind the best, %": lambda row: f"{row['behind_percent']:.1f}",
+        "#model FLOPs utilisation, %": mfu,
+        "#waits, %": lambda row: pieces.percent(row["exposed_us"] / row["iteration_time_us"]),
+        "most for": lambda row: row["waits_most_for"] or "–",
+        "#memory of a rank": lambda row: pieces.cell(
+            words.size(row["memory_bytes"], 3),
+            "" if row["fits"] else "differs",
+            small="" if row["fits"] else "too much",
+        ),
+    }
+    return "meshes.html.j2", {
+        "title": f"gradtide compare: {pieces.clip(rows[0]['model'], 40)} over {len(rows)} meshes",
+        "what": f"{pieces.clip(rows[0]['model'], 40)} over {len(rows)} meshes",
+        "reproduce": "gradtide compare MODEL --parallel MESH --parallel MESH",
+        "table": pieces.listing("Meshes", columns, rows, cap=caps.rows, where="meshes.csv"),
+        "timelines": [_timeline(run_dir, row, f"t{index}") for index, row in enumerate(rows[: caps.jobs])],
+    }
+
+
+def _timeline(run_dir: Path, row: Row, ident: str) -> dict[str, Any]:
+    folder = inside(run_dir, "runs", row["run"])
+    jobs = entry(folder / "summary.json", read_json(folder / "summary.json"), "jobs", dict)
+    classes: Sequence[Any] = entry(folder / "summary.json", next(iter(jobs.values())), "parallel.classes", list)
+    drawn = divided.timeline(read_table(folder, "operations.csv"), row["mesh"], ident, classes)
+    return {"title": f"{row['mesh']}: {pieces.ms(row['iteration_time_us'] / 1e3)} ms", "lanes": drawn}
