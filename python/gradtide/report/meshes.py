@@ -20,14 +20,13 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
     columns: pieces.Columns = {
         "mesh": lambda row: row["mesh"],
-        "#ranks": lambda row: f"{row['ranks']:,}",
         "#iteration, ms": lambda row: pieces.ms(number(path, row, "iteration_time_us") / 1e3),
         "#tokens/s per GPU": lambda row: words.number(row["tokens_per_s_per_gpu"]),
-        "#behind the best, %": lambda row: f"{row['behind_percent']:.1f}",
-        "#model FLOPs utilisation, %": mfu,
+        "#behind, %": lambda row: f"{row['behind_percent']:.1f}",
+        "#MFU, %": mfu,
         "#waits, %": lambda row: pieces.percent(row["exposed_us"] / row["iteration_time_us"]),
         "most for": lambda row: row["waits_most_for"] or "–",
-        "#memory of a rank": lambda row: pieces.cell(
+        "#memory": lambda row: pieces.cell(
             words.size(row["memory_bytes"], 3),
             "" if row["fits"] else "differs",
             small="" if row["fits"] else "too much",

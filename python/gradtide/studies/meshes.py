@@ -152,6 +152,7 @@ def _run(name: str) -> str:
 def _row(mesh: str, result: RunResult) -> dict[str, Any]:
     job, facts = result.job, result.job["parallel"]
     waits = {name: group["exposed_ms"] for name, group in facts["groups"].items()}
+    waits["other stages"] = facts["waits_for_stages_ms"]
     most = max(waits, key=lambda name: waits[name], default="")
     needed, has = facts["memory"]["total"], facts["memory"]["device"]
     return {
@@ -163,7 +164,7 @@ def _row(mesh: str, result: RunResult) -> dict[str, Any]:
         "iteration_time_us": 1e3 * job["iteration_time_ms"]["mean"],
         "compute_us": 1e3 * job["compute_ms"],
         "exposed_us": 1e3 * sum(waits.values()),
-        "waits_most_for": most if waits and waits[most] else "",
+        "waits_most_for": most if waits[most] else "",
         "tokens_per_s_per_gpu": facts["tokens_per_s_per_gpu"],
         "mfu": facts["mfu"],
         "memory_bytes": needed,

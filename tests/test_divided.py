@@ -1,0 +1,135 @@
+"""Language models that are divided over ranks, from the scenario to the report."""
+
+import json
+
+import pytest
+
+import gradtide as gt
+from gradtide.scenario import Scenario
+from gradtide.studies.meshes import meshes
+
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "num_hidden_layers": 4,
+    "vocab_size": 32000,
+    "rope_scaling": None,
+}
+MIXTURE = {**CONFIG, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+
+
+def scenario(parallel, *, model=CONFIG, cluster="h100-hgx", engine="fluid", **compute):
+    keys = gt.presets.cluster(cluster)
+    job = {"model": model, "parallel": parallel, "compute": {"seq": 1024, **compute}}
+    return {**keys, "job": {"train": job}, "run": {"engine": engine}}
+
+
+def facts(result):
+    return result.job["parallel"]
+
+
+MESHES = [
+    {"fsdp": 8},
+    {"fsdp": 8, "prefetch": 0},
+    {"fsdp": 8, "zero": 1},
+    {"fsdp": 4, "dp": 2},
+    {"tp": 4, "fsdp": 2},
+    {"tp": 4, "fsdp": 2, "sequence": False},
+    {"cp": 2, "fsdp": 4},
+    {"dp": 8},
+]
+
+
+@pytest.mark.parametrize("engine", ["pipe", "fluid"])
+@pytest.mark.parametrize("parallel", MESHES, ids=str)
+def test_compute_and_waits_make_an_iteration(parallel, engine):
+    result = gt.run(scenario(parallel, engine=engine))
+    waits = sum(group["exposed_ms"] for group in facts(result)["groups"].values())
+    waits += facts(result)["waits_for_stages_ms"]
+    time_ms = result.job["iteration_time_ms"]["mean"]
+    assert result.job["compute_ms"] + waits == pytest.approx(time_ms, rel=1e-6)
+    assert sum(facts(result)["critical_path_ms"].values()) == pytest.approx(time_ms, rel=1e-6)
+
+
+def test_tensor_parallelism_has_no_slack_and_fsdp_has():
+    groups = facts(gt.run(scenario({"tp": 2, "fsdp": 4}, micro_batch=4)))["groups"]
+    assert groups["tp"]["slack_ms"] == {"min": 0.0, "p50": 0.0, "max": 0.0}
+    assert groups["fsdp"]["slack_ms"]["max"] > 0
+
+
+def test_only_stages_of_a_pipeline_wait_for_one_another():
+    assert facts(gt.run(scenario({"fsdp": 8})))["waits_for_stages_ms"] == 0
+    figures = facts(gt.run(scenario({"pp": 4})))
+    assert figures["waits_for_stages_ms"] > 0
+    assert len(figures["classes"]) == 4
+
+
+def test_experts_exchange_their_tokens():
+    groups = facts(gt.run(scenario({"fsdp": 8, "ep": 8}, model=MIXTURE)))["groups"]
+    assert {"ep", "fsdp"} <= set(groups)
+    # Dispatch and combine, forward and backward, of each of four layers.
+    assert groups["ep"]["transfers"] == 16
+
+
+def test_a_resolved_scenario_is_read_as_it_was():
+    one = Scenario.from_dict(scenario({"fsdp": 4, "ep": 2}, model=MIXTURE | {"_name_or_path": "org/small"}))
+    assert one.jobs[0].model == "small"
+    again = Scenario.from_toml(one.to_toml())
+    assert again == one
+    assert again.spec() == one.spec()
+
+
+@pytest.mark.parametrize(
+    ("parallel", "where", "words"),
+    [
+        ({"fsdp": 4, "tp": 3}, "parallel.tp", "cannot share 16 heads"),
+        ({"pp": 8}, "parallel.pp", "4 blocks cannot fill 8 stages"),
+        ({"fsdp": 4, "ep": 2}, "parallel.ep", "no experts"),
+        ({"fsdp": 4, "tq": 2}, "parallel.tq", "unknown field"),
+        ({"fsdp": 0}, "parallel.fsdp", "0"),
+        ({"pp": 2, "pipeline": "interleaved"}, "parallel.pipeline", "`chunks` is missing"),
+    ],
+)
+def test_a_mesh_that_does_not_fit_is_refused_at_its_key(parallel, where, words):
+    with pytest.raises(gt.ScenarioError) as caught:
+        Scenario.from_dict(scenario(parallel))
+    fault = caught.value.faults[0]
+    assert fault.loc == f"job.train.{where}"
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"workers": 12}, "the mesh has 8 ranks, and there are 12 workers"),
+        ({"schedule": {"order": "priority"}}, "`order` has no effect"),
+        ({"compute": {"seq": 1024, "batch": 4}}, "`batch` has no effect"),
+        ({"compute": {"seq": 1024, "global_batch": 12}}, "cannot share 12 sequences"),
+        ({"compute": {"seq": 1024, "device": "K8"}}, "no accelerator"),
+        ({"model": "resnet50"}, "resnet50 cannot be divided"),
+        ({"model": MIXTURE}, "`ep` is missing"),
+    ],
+)
+def test_keys_that_do_not_go_together_are_refused(changes, words):
+    data = scenario({"fsdp": 8})
+    data["job"]["train"] |= changes
+    with pytest.raises(gt.ScenarioError) as caught:
+        Scenario.from_dict(data)
+    assert words in str(caught.value)
+
+
+def test_meshes_are_compared_and_reported(tmp_path):
+    base = scenario({"fsdp": 8})
+    result = meshes(base, [{"fsdp": 8}, {"fsdp": 2, "tp": 4}, {"fsdp": 2, "pp": 4}])
+    assert [row["mesh"] for row in result.rows] == ["fsdp=8", "fsdp=2,tp=4", "fsdp=2,pp=4"]
+    assert min(row["behind_percent"] for row in result.rows) == 0
+    result.save(tmp_path / "meshes")
+    page = (tmp_path / "meshes" / "report.html").read_text(encoding="utf-8")
+    assert page.count('<svg class="timeline') == 3
+    kept = json.loads((tmp_path / "meshes" / "summary.json").read_text(encoding="utf-8"))
+    assert kept["headline"] == result.summary["headline"]
+    with pytest.raises(ValueError, match="given twice"):
+        meshes(base, [{"fsdp": 8}, {"fsdp": 8}])
