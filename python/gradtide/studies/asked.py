@@ -19,3 +19,13 @@ def refuse(why: str, options: Mapping[str, Any]) -> None:
     given = [option for option, value in options.items() if value is not None]
     if given:
         raise ValueError(f"{why}: {', '.join(given)} would do nothing; leave it out")
+
+
+def refuse_divided(base: Scenario, what: str) -> None:
+    """Refuse a job whose model is divided over ranks, for a study that is of gradients alone."""
+    job = next((job for job in base.jobs if job.division is not None), None)
+    if job is not None:
+        raise ValueError(
+            f"{what} is not built yet for a model that is divided over ranks, and [job.{job.name}] has `parallel`; "
+            "available: gradtide run, and gradtide compare with --parallel"
+        )

@@ -12,6 +12,7 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
+from gradtide.studies.asked import refuse_divided
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import head, run_all, total_cost, write_runs, write_summary
@@ -248,6 +249,7 @@ def grid(base: Scenario, schedules: Sequence[Schedule] | None, axes: Axes) -> li
     if schedules is None:
         schedules = PULL_SCHEDULES if all(job.is_pulled for job in base.jobs) else DEFAULT_SCHEDULES
     refuse_empty("schedules", schedules)
+    refuse_divided(base, "a comparison of schedules")
     axes.check(base)
     contenders = [contender(one) for one in schedules]
     variants = []

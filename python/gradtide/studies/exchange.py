@@ -9,7 +9,7 @@ from gradtide import _core, units
 from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import as_scenario
+from gradtide.studies.asked import as_scenario, refuse_divided
 
 COLLECTIVES = ("ring", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
 
@@ -123,6 +123,7 @@ def check_one_job(base: Scenario, what: str, *, trains: bool = False) -> None:
         raise ValueError(
             f"{what} takes one job, and {base.name} has {len(base.jobs)}: {', '.join(j.name for j in base.jobs)}"
         )
+    refuse_divided(base, what)
     if base.to_dict().get("traffic"):
         raise ValueError(
             f"{what} takes a job without background flows; delete [traffic.{next(iter(base.to_dict()['traffic']))}]"

@@ -38,8 +38,9 @@ def division(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable
         msg = f"{table.label} cannot be divided over ranks: it is no Hugging Face configuration"
         ctx.add("GT055", (*loc, "parallel"), msg, 'write model = "config.json", or leave `parallel` out')
         return None
-    if len(ctx.file.job) > 1:
-        ctx.add("GT090", (*loc, "parallel"), "a divided model beside another job is not built yet", "one job alone")
+    if len(ctx.file.job) > 1 or ctx.file.traffic:
+        msg = "a divided model beside other jobs or background traffic is not built yet"
+        ctx.add("GT090", (*loc, "parallel"), msg, "available: one job alone")
         return None
     try:
         return _divided(ctx, job, keys, table)
