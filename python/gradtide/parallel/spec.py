@@ -17,6 +17,9 @@ from gradtide.parallel.mesh import split
 
 Pipeline = Literal["1f1b", "gpipe", "interleaved"]
 PICOSECONDS = 10**12
+MEAN_ERROR = 0.08
+"""By how much predicted steps were off on average where others measured them: the worst table of
+docs/validation/llm-steps.md."""
 NORM_BYTES = 4
 """The sum of squares of all gradients, in fp32."""
 GRADIENT_BYTES = {"bf16": 4, "float8": 4, "fp16": 2, "fp32": 4}

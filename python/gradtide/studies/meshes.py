@@ -8,6 +8,7 @@ from typing import Any
 from gradtide import words
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
+from gradtide.parallel.spec import MEAN_ERROR
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.keep import Kept
@@ -57,14 +58,13 @@ class MeshesResult(StudyRows):
         sentence = f"{who}: {best['mesh']} is fastest, {words.number(best['tokens_per_s_per_gpu'])} tokens/s per GPU"
         if others:
             ahead = best["tokens_per_s_per_gpu"] / others[0]["tokens_per_s_per_gpu"] - 1
-            sentence += (
-                f", {words.percent(ahead)} ahead of {others[0]['mesh']}"
-                if ahead >= words.SAME
-                else (f", and {others[0]['mesh']} is as fast")
-            )
+            is_telling = ahead >= MEAN_ERROR
+            sentence += f", {words.percent(ahead)} ahead of {others[0]['mesh']}"
+            sentence += "" if is_telling else ", which is less than the model is off"
         if best is not ranked[0]:
             sentence += f"; {ranked[0]['mesh']} would be faster and does not fit in memory"
-        return f"{sentence}. Each figure is of one simulation, which is exact for its model and no measurement."
+        off = f"{100 * MEAN_ERROR:.0f} %"
+        return f"{sentence}. Predicted, not measured: steps that others measured were off by {off} on average."
 
 
 @within_limits
