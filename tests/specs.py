@@ -186,8 +186,9 @@ def unconserved(spec, output):
     """Return what is wrong with the bytes of a run's links; nothing if they are those of its messages and flows."""
     least, most = sent_bytes(spec, output)
     links = list(zip(output.links.column("link"), output.links.column("bytes").tolist(), strict=True))
-    sent = sum(size for name, size in links if re.fullmatch(r"h\d+", name))
-    received = sum(size for name, size in links if re.search(r"-h\d+$", name))
+    # On nodes, a message goes over ports of GPUs or over network cards.
+    sent = sum(size for name, size in links if re.fullmatch(r"h\d+|node\d+\.(gpu|nic)\d+->.*", name))
+    received = sum(size for name, size in links if re.search(r"-h\d+$|->node\d+\.(gpu|nic)\d+$", name))
     match spec["run"]["engine"]:
         case "pipe" if not least <= sent <= most:
             return f"hosts sent {sent} bytes, their messages have {least}"

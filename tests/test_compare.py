@@ -241,8 +241,11 @@ def test_the_command_refuses_what_means_nothing(arguments, message, monkeypatch,
 
 def test_clusters_by_name():
     for name in presets.cluster_names():
-        scenario = gt.compare("alexnet", cluster=f"{name}/2", schedules=["fifo"]).results.popitem()[1].scenario
         row = next(row for row in presets.list_presets("cluster") if row["name"] == name)
+        assert row["source"]
+        if "gpus" in row:  # test_nodes.py
+            continue
+        scenario = gt.compare("alexnet", cluster=f"{name}/2", schedules=["fifo"]).results.popitem()[1].scenario
         assert scenario == gt.Scenario.from_dict(
             {
                 "job": {"train": {"model": "alexnet", "workers": 2}},
@@ -250,7 +253,6 @@ def test_clusters_by_name():
                 "run": {"engine": "fluid"},
             }
         ).replace(barrier=False)
-        assert row["source"]
     assert presets.cluster("ethernet-25g/x") is None
     assert presets.cluster("token-ring") is None
 
