@@ -1,6 +1,6 @@
 """The ranks of a job along each axis, and which models can be divided so.
 
-Mesh.parse("fsdp=16,tp=8").ranks  # 128
+Mesh(fsdp=16, tp=8).ranks  # 128
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,6 @@ from dataclasses import dataclass, fields
 from math import prod
 
 from gradtide.architecture import Architecture, FieldError
-from gradtide.errors import nearest
 
 MOST_RANKS = 1_000_000
 
@@ -47,27 +46,6 @@ class Mesh:
         if self.ep is not None and self.spread % self.ep:
             msg = f"experts are spread over ranks of cp, fsdp and dp, which are {self.spread}, and `ep` is {self.ep}"
             raise MeshError("ep", msg, f"let `ep` divide {self.spread}")
-
-    @classmethod
-    def parse(cls, text: str) -> "Mesh":
-        """Return the mesh that a text such as `fsdp=16,tp=8` describes.
-
-        Raises:
-            MeshError: if an axis is unknown, given twice or no number.
-        """
-        ranks: dict[str, int] = {}
-        for part in text.split(","):
-            axis, _, value = (one.strip() for one in part.partition("="))
-            if axis not in AXES:
-                near = nearest(axis, AXES)
-                hint = f"did you mean {near}?" if near else f"axes are {', '.join(AXES)}"
-                raise MeshError(axis, f"{axis!r:.60} is no axis of a mesh", hint)
-            if axis in ranks:
-                raise MeshError(axis, f"`{axis}` is given twice", "leave one of the two out")
-            if not (value.isascii() and value.isdecimal() and len(value) <= len(str(MOST_RANKS))):
-                raise MeshError(axis, f"`{axis}` is {value!r:.60}", "write a whole number, as in fsdp=16,tp=8")
-            ranks[axis] = int(value)
-        return cls(**ranks)
 
     @property
     def ranks(self) -> int:
