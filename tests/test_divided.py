@@ -60,6 +60,13 @@ def test_tensor_parallelism_has_no_slack_and_fsdp_has():
     assert groups["fsdp"]["slack_ms"]["max"] > 0
 
 
+def test_waits_do_not_depend_on_what_is_recorded_for_the_timeline():
+    base = Scenario.from_dict(scenario({"fsdp": 8}))
+    recorded, bare = gt.run(base), gt.run(base.set({"run.timeline": 0}))
+    assert facts(bare) == facts(recorded)
+    assert len(bare.operations) == 0 < len(recorded.operations)
+
+
 def test_only_stages_of_a_pipeline_wait_for_one_another():
     assert facts(gt.run(scenario({"fsdp": 8})))["waits_for_stages_ms"] == 0
     figures = facts(gt.run(scenario({"pp": 4})))

@@ -41,7 +41,7 @@ use gradtide_table::Table;
 use job::{AnyJob, Job, JobError};
 use result::RunResult;
 use run::Limits;
-use spec::{AlgorithmSpec, EngineSpec, RunSpec, Spec, TrafficSpec};
+use spec::{AlgorithmSpec, EngineSpec, Spec, TrafficSpec};
 use thiserror::Error;
 use traffic::BackgroundFlows;
 use workload::Step;
@@ -53,7 +53,7 @@ use workload::Step;
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
     let Ready { mut jobs, mut background, mut engine, ends } = ready(spec)?;
     let mut network = engine.network(&ends);
-    let traces = run::run(&mut jobs, &mut background, network.as_mut(), limits(&spec.run), observe)?;
+    let traces = run::run(&mut jobs, &mut background, network.as_mut(), limits(spec), observe)?;
     let end = network.now();
     drop(network);
     Ok(RunResult::new(spec, &jobs, traces, background, end, engine.usage()))
@@ -374,11 +374,14 @@ fn check_flows(traffic: &TrafficSpec, host_count: u32) -> Result<(), SpecError> 
     Ok(())
 }
 
-fn limits(run: &RunSpec) -> Limits {
+fn limits(spec: &Spec) -> Limits {
+    let run = &spec.run;
+    // What a step waited for is told by its ops, whether or not they are asked for.
+    let least = u32::from(spec.jobs.iter().any(|job| job.parallel.is_some()));
     Limits {
         duration: run.duration_ps.map(Time::from_ps),
         // A pipe's job finishes its last iteration; where flows compete, what happens after the end would differ.
         ends_at_duration: run.engine != EngineSpec::Pipe,
-        timeline_iterations: run.timeline_iterations,
+        timeline_iterations: run.timeline_iterations.max(least),
     }
 }

@@ -211,7 +211,10 @@ impl RunResult {
             ),
             workers: worker_table(&workers(&parts).chain(served::workers(&served)).collect::<Vec<_>>()),
             transfers: all(transfers(&parts).and(served::transfers(&served)), divided::transfers(&divided)),
-            operations: all(operations(&parts).and(served::operations(&served)), divided::operations(&divided)),
+            operations: all(
+                operations(&parts).and(served::operations(&served)),
+                divided::operations(&divided, spec.run.timeline_iterations),
+            ),
             flows: flows(spec, background),
             queues: queues(&samples),
             cwnd: cwnd(&samples),

@@ -6,7 +6,7 @@ use super::{Column, IterationRow, JobSummary, Table, signed, spread};
 use crate::collective::levels::{CollectiveKind, levels};
 use crate::dag::{OpId, OpKind};
 use crate::job::Job;
-use crate::run::{IterationRecord, JobRecord, TransferRecord};
+use crate::run::{IterationRecord, JobRecord, OperationRecord, TransferRecord};
 use crate::spec::JobSpec;
 use crate::workload::{Axis, Group, GroupTransfer, RankClass, Step};
 use gradtide_net::Time;
@@ -330,10 +330,11 @@ fn classes(group: &Group) -> String {
 }
 
 /// One row per op of each class, and per transfer of each class that takes part, of the first iterations.
-pub fn operations(jobs: &[Divided<'_>]) -> Table {
+pub fn operations(jobs: &[Divided<'_>], timeline_iterations: u32) -> Table {
     let rows = || {
         jobs.iter().flat_map(|job| {
-            job.trace.operations.iter().flat_map(move |operation| {
+            let is_wanted = move |operation: &&OperationRecord| operation.iteration < i64::from(timeline_iterations);
+            job.trace.operations.iter().filter(is_wanted).flat_map(move |operation| {
                 let (op, classes) = match operation.kind {
                     OpKind::Transfer(transfer) => {
                         let group = job.group(&job.step.transfers[transfer as usize]);
