@@ -25,7 +25,7 @@ from gradtide.studies.exchange import (
     summing_collectives,
 )
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import head, run_all, total_cost, write_core, write_study
+from gradtide.studies.run import head, run_all, run_name, total_cost, write_core, write_study
 from gradtide.studies.trained import trained
 
 FABRICS = ("clos2", "clos3", "leaf_spine", "star")
@@ -322,7 +322,7 @@ def _candidate(
     if not job.is_uneven and not job.draws_orders and run.duration_ps is None:
         run = run.replace(iterations=min(job.iterations or ITERATIONS, ITERATIONS))
     parts = [fabric.kind, f"r{fabric.bisection}", collective, units.format_rate(rate_bps)]
-    name = re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-.")
+    name = run_name(parts)
     delayed = run.replace(link_delay=units.format_time(_other_delay_ps(run)))
     return Candidate(name, fabric, collective, rate_bps, run, alone(run, job.parameter_bytes), delayed, price)
 

@@ -1,6 +1,5 @@
 """`gradtide compare`: schedules side by side, over models, workers, servers, mini-batches, tasks and link rates."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -15,7 +14,7 @@ from gradtide.scenario import Scenario
 from gradtide.studies.asked import refuse_divided
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import head, run_all, total_cost, write_runs, write_summary
+from gradtide.studies.run import head, run_all, run_name, total_cost, write_runs, write_summary
 from gradtide.studies.schedules import Contender, Schedule, contender
 from gradtide.studies.trained import Cluster, trained
 
@@ -279,7 +278,7 @@ def _variant(point: Scenario, group: int, contender: Contender, axes: Mapping[st
     parts = [job.model, f"{job.workers}w", *(f"{axes[key]}{key[0]}" for key in ("servers", "batch") if key in axes)]
     parts += [axes["task"]] if "task" in axes else []
     parts += [units.format_rate(scenario.link_rate_bps), schedule]
-    name = re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-.")
+    name = run_name(parts)
     return Variant(name, group, schedule, scenario)
 
 

@@ -1,6 +1,5 @@
 """`gradtide compare --parallel A --parallel B`: over which mesh a language model trains fastest, and what fits."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from gradtide.parallel.spec import MEAN_ERROR
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import head, run_all, total_cost, write_study
+from gradtide.studies.run import head, run_all, run_name, total_cost, write_study
 from gradtide.studies.trained import Cluster, trained
 
 
@@ -25,7 +24,7 @@ class MeshesResult(StudyRows):
     """
 
     def __init__(self, results: Mapping[str, RunResult]) -> None:
-        self.results = {_run(mesh): result for mesh, result in results.items()}
+        self.results = {run_name([mesh]): result for mesh, result in results.items()}
         self.rows = [_row(mesh, result) for mesh, result in results.items()]
         best = max(row["tokens_per_s_per_gpu"] for row in self.rows)
         for row in self.rows:
@@ -144,11 +143,6 @@ def shown(table: Mapping[str, Any]) -> str:
     )
 
 
-def _run(name: str) -> str:
-    """Return the name of a run's folder."""
-    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.")
-
-
 def _row(mesh: str, result: RunResult) -> dict[str, Any]:
     job, facts = result.job, result.job["parallel"]
     waits = {name: group["exposed_ms"] for name, group in facts["groups"].items()}
@@ -156,7 +150,7 @@ def _row(mesh: str, result: RunResult) -> dict[str, Any]:
     most = max(waits, key=lambda name: waits[name], default="")
     needed, has = facts["memory"]["total"], facts["memory"]["device"]
     return {
-        "run": _run(mesh),
+        "run": run_name([mesh]),
         "model": job["model"],
         "mesh": mesh,
         "ranks": facts["ranks"],

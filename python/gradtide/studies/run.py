@@ -1,6 +1,7 @@
 """`gradtide run`: how long does one iteration take, and what does it wait for?"""
 
 import json
+import re
 import resource
 import threading
 import time
@@ -297,6 +298,11 @@ def write_core(result: RunResult, folder: Path) -> None:
             (folder / f"{name}.csv").write_text(table.to_csv(), encoding="utf-8")
     write_summary(result.summary, folder)
     write_versions(folder)
+
+
+def run_name(parts: Iterable[str]) -> str:
+    """Return the name of a run's folder in a study: what tells it from the others, in small letters."""
+    return re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-.")
 
 
 def write_runs(results: Mapping[str, RunResult], folder: Path) -> None:
