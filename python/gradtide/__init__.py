@@ -10,11 +10,13 @@ Importing this module is cheap: what a name needs is imported when the name is f
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
-from gradtide._core import __version__
-
+# `typing` and the core would take 20 ms before `__main__` can note a Ctrl-C; type checkers take this name for true.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from gradtide._core import __version__
     from gradtide.announced import Arrival, Burst, BurstsResult, bursts
     from gradtide.announced import receive as bursts_receive
     from gradtide.codes import explain
@@ -60,6 +62,7 @@ _MODULES = ("presets", "report")
 """Public modules."""
 
 _NAMES = {
+    "_core": "__version__",
     "announced": "Arrival Burst BurstsResult bursts bursts_receive=receive",
     "codes": "explain",
     "errors": "GradtideError ProfileError ScenarioError SchedulerError SimulationError TraceError",
@@ -111,7 +114,7 @@ __all__ = [
 # fmt: on
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name in (*_MODULES, "torch"):  # torch needs PyTorch, which `from gradtide import *` must not
         return import_module(f"gradtide.{name}")
     if name not in _HOMES:
