@@ -2,7 +2,7 @@
 
     python tools/verdicts.py [PART…]    makes all of them, or those named, as in gao2020/ch4; minutes to an hour
 
-What they count goes to python/gradtide/papers/verdicts.toml, and every statement to the page that has its table.
+What they count goes to python/gradtide/papers/verdicts.toml, and every statement that differs to the page that has its table.
 """
 
 import re
@@ -14,51 +14,51 @@ from gradtide.papers.harness import SHOWN, tally
 
 ROOT = Path(__file__).parent.parent
 COUNTS = ROOT / "python/gradtide/papers/verdicts.toml"
-AGREES = {"where": "figure", "statement": "quantity", "published": "published", "ours": "ours"}
-OTHERS = {**AGREES, "verdict": "verdict", "why": "note"}
-REST = "The others:"
+COLUMNS = {
+    "where": "figure",
+    "statement": "quantity",
+    "published": "published",
+    "ours": "ours",
+    "verdict": "verdict",
+    "why": "note",
+}
+REST = "The command prints those that agree. The others:"
 
 
-def rows(checks: list[dict[str, str]]) -> tuple[list[str], list[str]]:
-    """Return rows of Markdown: the statements that agree, and the others; a reason is not repeated below itself.
+def rows(checks: list[dict[str, str]]) -> list[str]:
+    """Return rows of Markdown: the statements that do not agree; a reason is not repeated below itself.
 
     Not of a statement in another reading, as in "..., random orders": the command shows those.
     """
     said = [(check["figure"], check["quantity"]) for check in checks if check["verdict"] != SHOWN]
-    agree: list[str] = []
-    others: list[str] = []
+    found: list[str] = []
     above: tuple[str, str] | None = None
     for check in checks:
         is_variant = any(of == check["figure"] and check["quantity"].startswith(f"{what}, ") for of, what in said)
-        if check["verdict"] == SHOWN and is_variant:
-            continue
-        if check["verdict"] == "agrees":
-            agree.append(_row(check, AGREES))
+        if check["verdict"] == "agrees" or (check["verdict"] == SHOWN and is_variant):
             continue
         reason = (check["figure"], check["note"])
         is_said = check["note"] and reason == above
-        others.append(_row({**check, "note": "as above"} if is_said else check, OTHERS))
+        found.append(_row({**check, "note": "as above"} if is_said else check))
         above = reason
-    return agree, others
+    return found
 
 
-def _row(check: dict[str, str], columns: dict[str, str]) -> str:
-    return f"| {' | '.join(check[key] for key in columns.values())} |"
+def _row(check: dict[str, str]) -> str:
+    return f"| {' | '.join(check[key] for key in COLUMNS.values())} |"
 
 
 def table(summary: dict) -> str:
-    """Return the headline and every statement of a reproduction as Markdown."""
-    agree, others = (
-        "\n".join([f"| {' | '.join(columns)} |", "|---" * len(columns) + "|", *found])
-        for columns, found in zip((AGREES, OTHERS), rows(summary["checks"]), strict=True)
-    )
-    return f"{summary['headline']} Those that agree:\n\n{agree}\n\n{REST}\n\n{others}\n"
+    """Return the headline and every statement of a reproduction that does not agree as Markdown."""
+    head = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
+    found = "\n".join([*head, *rows(summary["checks"])])
+    return f"{summary['headline']} {REST}\n\n{found}\n"
 
 
 def write_page(name: str, text: str) -> None:
     """Put the tables in the place of those that a page has below its mark, if one has."""
     for page in sorted((ROOT / "docs/validation").glob("*.md")):
-        old = rf"(<!-- table: {re.escape(name)} -->\n\n)[^\n]*\n\n(?:\|.*\n)+\n{REST}\n\n(?:\|.*\n)+"
+        old = rf"(<!-- table: {re.escape(name)} -->\n\n)[^\n]*{REST}\n\n(?:\|.*\n)+"
         changed, count = re.subn(old, lambda found: found[1] + text, page.read_text(encoding="utf-8"))
         if count:
             page.write_text(changed, encoding="utf-8")
