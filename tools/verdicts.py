@@ -2,7 +2,8 @@
 
     python tools/verdicts.py [PART…]    makes all of them, or those named, as in gao2020/ch4; minutes to an hour
 
-What they count goes to python/gradtide/papers/verdicts.toml, and every statement that differs to the page that has its table.
+What they count goes to python/gradtide/papers/verdicts.toml; statements that differ go to the
+page that has their table.
 """
 
 import re
