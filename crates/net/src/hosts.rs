@@ -16,7 +16,7 @@
 
 use crate::event::EventQueue;
 use crate::units::{Rate, Time};
-use crate::{Announced, Band, Completion, Connection, Flow, FlowId, HostId, Network};
+use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network};
 use std::collections::BTreeMap;
 
 /// What every host adds to a transfer.
@@ -46,7 +46,7 @@ impl Host {
     /// What several flows together take in each stage of their sender.
     fn times_together(&self, flows: &[Given]) -> Vec<Option<Time>> {
         let mut sums = vec![Some(Time::ZERO); self.sending.len()];
-        for (_, flow, _) in flows {
+        for (_, flow) in flows {
             let add =
                 |(sum, time): (&mut Option<Time>, Option<Time>)| *sum = sum.and_then(|sum| sum.checked_add(time?));
             sums.iter_mut().zip(stage_times(&self.sending, flow)).for_each(add);
@@ -72,7 +72,7 @@ pub struct Hosts<'a> {
 }
 
 /// A flow that its sender has been given.
-type Given = (FlowId, Flow, Option<Announced>);
+type Given = (FlowId, Flow);
 
 /// What hosts are at.
 #[derive(Clone, Debug, Default)]
@@ -85,7 +85,7 @@ struct State {
     /// Flows that have been started since time last went on.
     given: Vec<Given>,
     /// Flows that senders are not done with, by when they will be.
-    waiting: BTreeMap<(Time, FlowId), (Flow, Option<Announced>)>,
+    waiting: BTreeMap<(Time, FlowId), Flow>,
     /// Flows on the network, by their numbers there.
     under_way: BTreeMap<FlowId, (FlowId, Flow)>,
     /// Flows that receivers are not done with.
@@ -98,40 +98,27 @@ impl<'a> Hosts<'a> {
         Self { network: Box::new(network), host, state: State::default() }
     }
 
-    fn begin(&mut self, flow: Flow, announced: Option<Announced>) -> FlowId {
-        let id = FlowId(self.state.started_count);
-        self.state.started_count += 1;
-        match flow.connection {
-            Connection::Own => self.put(id, flow, announced),
-            Connection::Stream | Connection::StreamBand { .. } => self.state.given.push((id, flow, announced)),
-        }
-        id
-    }
-
     /// Gives senders what has been started at this instant.
     fn take_up(&mut self) {
         let now = self.network.now();
         for flows in together(std::mem::take(&mut self.state.given)) {
             let times = self.host.times_together(&flows);
             let ready_at = pass(&mut self.state.sending, flows[0].1.src, now, times.into_iter());
-            for (id, flow, announced) in flows {
+            for (id, flow) in flows {
                 let cost = std::iter::once(self.host.message_time(&flow));
                 let done_at = pass(&mut self.state.messages, flow.src, ready_at, cost);
                 if done_at > now {
-                    self.state.waiting.insert((done_at, id), (flow, announced));
+                    self.state.waiting.insert((done_at, id), flow);
                 } else {
-                    self.put(id, flow, announced);
+                    self.put(id, flow);
                 }
             }
         }
     }
 
     /// Puts a flow on the network.
-    fn put(&mut self, id: FlowId, flow: Flow, announced: Option<Announced>) {
-        let there = match announced {
-            None => self.network.start(flow),
-            Some(announced) => self.network.start_announced(flow, announced),
-        };
+    fn put(&mut self, id: FlowId, flow: Flow) {
+        let there = self.network.start(flow);
         self.state.under_way.insert(there, (id, flow));
     }
 
@@ -198,11 +185,13 @@ impl Network for Hosts<'_> {
     }
 
     fn start(&mut self, flow: Flow) -> FlowId {
-        self.begin(flow, None)
-    }
-
-    fn start_announced(&mut self, flow: Flow, announced: Announced) -> FlowId {
-        self.begin(flow, Some(announced))
+        let id = FlowId(self.state.started_count);
+        self.state.started_count += 1;
+        match flow.connection {
+            Connection::Own => self.put(id, flow),
+            Connection::Stream | Connection::StreamBand { .. } => self.state.given.push((id, flow)),
+        }
+        id
     }
 
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
@@ -221,8 +210,8 @@ impl Network for Hosts<'_> {
                 done.push(completion);
             }
             while let Some(first) = self.state.waiting.first_entry().filter(|first| first.key().0 <= now) {
-                let ((_, id), (flow, announced)) = first.remove_entry();
-                self.put(id, flow, announced);
+                let ((_, id), flow) = first.remove_entry();
+                self.put(id, flow);
             }
             if pauses || done.len() > before || now >= until {
                 return;
@@ -231,9 +220,11 @@ impl Network for Hosts<'_> {
     }
 
     fn set_band(&mut self, stream: u32, band: Band) {
-        let given = self.state.given.iter_mut().map(|(_, flow, _)| flow);
-        let waiting = self.state.waiting.values_mut().map(|(flow, _)| flow);
-        given.chain(waiting).filter(|flow| flow.stream == stream).for_each(|flow| flow.band = band);
+        let given = self.state.given.iter_mut().map(|(_, flow)| flow);
+        given
+            .chain(self.state.waiting.values_mut())
+            .filter(|flow| flow.stream == stream)
+            .for_each(|flow| flow.band = band);
         self.network.set_band(stream, band);
     }
 

@@ -104,13 +104,30 @@ pub struct Flow {
     /// Part of a collective that it belongs to. Messages of one part that a host starts at one instant for different
     /// hosts go through its stages as one: see [`hosts`].
     pub part: Option<u32>,
+    /// As what burst its sender announces it to the switches first; it begins when the receiver has answered. Engines
+    /// whose switches heed no announcements start it at once.
+    pub announced: Option<Announced>,
 }
 
 impl Flow {
     /// Bytes in one message, at once, in the first band and on a connection of their own.
     pub const fn alone(src: HostId, dst: HostId, bytes: Bytes) -> Self {
         let (hold, band, connection) = (Time::ZERO, Band(0), Connection::Own);
-        Self { src, dst, bytes, rounds: 1, parts: 1, counted: bytes, hold, band, stream: 0, connection, part: None }
+        let (part, announced) = (None, None);
+        Self {
+            src,
+            dst,
+            bytes,
+            rounds: 1,
+            parts: 1,
+            counted: bytes,
+            hold,
+            band,
+            stream: 0,
+            connection,
+            part,
+            announced,
+        }
     }
 
     /// What tells connections between two hosts apart: the stream, and a number for each of its bands that has one.
@@ -170,12 +187,6 @@ pub trait Network {
     /// Starts a flow at [`now`](Network::now).
     fn start(&mut self, flow: Flow) -> FlowId;
 
-    /// Starts a flow as a burst that its sender announces to the switches first, and that begins when the receiver has
-    /// answered. Engines whose switches heed no announcements start it at once.
-    fn start_announced(&mut self, flow: Flow, _announced: Announced) -> FlowId {
-        self.start(flow)
-    }
-
     /// Runs to `until`, or to the first instant at which a flow completes, whichever is earlier, and appends every
     /// flow that completes at that instant to `done`. Flows started at one instant compete as if started together.
     ///
@@ -203,10 +214,6 @@ impl<N: Network + ?Sized> Network for &mut N {
 
     fn start(&mut self, flow: Flow) -> FlowId {
         (**self).start(flow)
-    }
-
-    fn start_announced(&mut self, flow: Flow, announced: Announced) -> FlowId {
-        (**self).start_announced(flow, announced)
     }
 
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {

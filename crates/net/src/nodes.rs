@@ -12,7 +12,7 @@
 //!
 //! What does not live here: the links of cards and ports, which are the engine's.
 
-use crate::{Announced, Band, Completion, Flow, FlowId, Host, HostId, Hosts, Network, Time};
+use crate::{Band, Completion, Flow, FlowId, Host, HostId, Hosts, Network, Time};
 
 /// Where GPUs are among the hosts of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,10 +100,6 @@ impl<N: Network> Network for Gpus<N> {
         self.network.start(self.translated(flow))
     }
 
-    fn start_announced(&mut self, flow: Flow, announced: Announced) -> FlowId {
-        self.network.start_announced(self.translated(flow), announced)
-    }
-
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
         let before = done.len();
         self.network.advance(until, done);
@@ -128,10 +124,6 @@ impl<N: Network + ?Sized> Network for Box<N> {
 
     fn start(&mut self, flow: Flow) -> FlowId {
         (**self).start(flow)
-    }
-
-    fn start_announced(&mut self, flow: Flow, announced: Announced) -> FlowId {
-        (**self).start_announced(flow, announced)
     }
 
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {

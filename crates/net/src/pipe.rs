@@ -129,6 +129,7 @@ mod tests {
             stream: 0,
             connection: Connection::Stream,
             part: None,
+            announced: None,
         }
     }
 

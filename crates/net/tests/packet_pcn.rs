@@ -63,7 +63,7 @@ fn the_burst_begins_when_the_answer_is_here_and_its_first_packet_restores_the_th
         1,
     );
     let mut engine = engine(1000, pcn());
-    engine.start_announced(burst(0, 100_000), announced(10));
+    engine.start(Flow { announced: Some(announced(10)), ..burst(0, 100_000) });
     let mut done = Vec::new();
     let mut lowered_ns = Vec::new();
     for now_ns in (0..200_000).step_by(100) {
@@ -91,7 +91,7 @@ fn what_an_application_needs_first_begins_with_the_answer() {
     let mut plain = engine(1000, pcn());
     plain.start(held);
     let mut engine = engine(1000, pcn());
-    engine.start_announced(held, announced(10));
+    engine.start(Flow { announced: Some(announced(10)), ..held });
     // The answer's round trip as above; then the handshake is over long before the first segment, which comes to the
     // switch a hop and 1.1 us after the hold.
     let restored_ns = 4 * (10_000 + 51) + hold_ns + 10_000;
@@ -114,7 +114,7 @@ fn a_stream_announces_what_follows_a_pause_and_nothing_else() {
             engine.advance(Time::MAX, &mut done);
         }
         engine.advance(engine.now() + Time::from_ps(pause_ns * NS), &mut done);
-        let start = if is_announced { engine.start_announced(flow, announced(10)) } else { engine.start(flow) };
+        let start = engine.start(Flow { announced: is_announced.then(|| announced(10)), ..flow });
         assert_eq!(start.0, 1);
         (end(&mut engine, 1), engine)
     };
@@ -135,10 +135,7 @@ fn a_lost_announcement_costs_the_timeout() {
         let mut engine = PacketEngine::new(&star.graph(), config.clone()).unwrap();
         // Of three packets one is on the wire, one in the device, and for the third there is no room.
         for _ in 0..flow_count {
-            match is_announced {
-                true => engine.start_announced(burst(0, 1_000), announced(5)),
-                false => engine.start(burst(0, 1_000)),
-            };
+            engine.start(Flow { announced: is_announced.then(|| announced(5)), ..burst(0, 1_000) });
         }
         let mut done = Vec::new();
         while !done.iter().any(|completion: &Completion| completion.flow.0 + 1 == flow_count) {
@@ -164,11 +161,8 @@ proptest! {
             let mut done = Vec::new();
             for &(src, bytes, fifths, is_stream, pause_us) in &bursts {
                 let connection = if is_stream { Connection::Stream } else { Connection::Own };
-                let flow = Flow { connection, stream: src, ..burst(src, bytes) };
-                match is_announced {
-                    true => engine.start_announced(flow, announced(5 * fifths)),
-                    false => engine.start(flow),
-                };
+                let announced = is_announced.then(|| announced(5 * fifths));
+                engine.start(Flow { connection, stream: src, announced, ..burst(src, bytes) });
                 let until = engine.now() + Time::from_ps(pause_us * 1000 * NS);
                 while engine.now() < until {
                     engine.advance(until, &mut done);

@@ -231,6 +231,7 @@ impl Classes {
             // Collectives of one job share endpoints and do not follow one another.
             connection: Connection::Own,
             part: None,
+            announced: None,
         })
     }
 }

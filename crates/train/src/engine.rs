@@ -18,8 +18,8 @@ use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, PcnConfig, Que
 use gradtide_net::route::Policy;
 use gradtide_net::trace::PortCounters;
 use gradtide_net::{
-    Announced, Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Host, Network, PacketConfig, PacketEngine, Pipe,
-    PortId, Seed, Star, Time,
+    Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Host, Network, PacketConfig, PacketEngine, Pipe, PortId, Seed,
+    Star, Time,
 };
 use std::sync::Arc;
 
@@ -301,14 +301,6 @@ impl Network for Watched {
 
     fn start(&mut self, flow: Flow) -> FlowId {
         let id = self.engine.start(flow);
-        if let Some(probe) = &mut self.probe {
-            probe.on_start(id, &flow);
-        }
-        id
-    }
-
-    fn start_announced(&mut self, flow: Flow, announced: Announced) -> FlowId {
-        let id = self.engine.start_announced(flow, announced);
         if let Some(probe) = &mut self.probe {
             probe.on_start(id, &flow);
         }

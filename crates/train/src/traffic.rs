@@ -125,11 +125,9 @@ impl<'a> BackgroundFlows<'a> {
                 stream: self.stream,
                 connection: Connection::Own,
                 part: None,
+                announced: self.spec.announced_packets.and_then(Announced::new),
             };
-            let id = match self.spec.announced_packets.and_then(Announced::new) {
-                None => network.start(flow),
-                Some(announced) => network.start_announced(flow, announced),
-            };
+            let id = network.start(flow);
             self.under_way.insert(id, index);
             self.outcomes[index].start = Some(now);
         }

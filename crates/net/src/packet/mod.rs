@@ -31,7 +31,7 @@ use crate::route::{Hashes, Policy, RouteError, Routes};
 use crate::topology::{Graph, NodeId, PortId, Star};
 use crate::trace::{Counters, PortCounters, PortState, Window};
 use crate::units::{Bytes, Time};
-use crate::{Announced, Band, Completion, Flow, FlowId, HostId, Network, Seed};
+use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
 use buffer::SharedBuffers;
 use calendar::Calendar;
 use host::Hosts;
@@ -290,12 +290,12 @@ impl PacketEngine {
         id
     }
 
-    fn begin(&mut self, id: FlowId, flow: &Flow, announced: Option<Announced>) {
+    fn begin(&mut self, id: FlowId, flow: &Flow) {
         assert!(flow.src != flow.dst, "a flow from a host to itself crosses no network");
         assert!(flow.rounds == 1 && flow.parts == 1, "the packet engine moves messages, not whole collectives");
         let ports = (self.routes.first(flow.src.0), self.routes.first(flow.dst.0));
         let mut out = std::mem::take(&mut self.out);
-        let announced = announced.zip(self.config.pcn.filter(|_| self.pcn.is_some()).map(|pcn| pcn.timeout));
+        let announced = flow.announced.zip(self.config.pcn.filter(|_| self.pcn.is_some()).map(|pcn| pcn.timeout));
         let port = self.hosts.start(&self.config.tcp, self.now, id, flow, announced, ports, &mut out);
         self.out = out;
         self.flush(port);
@@ -398,7 +398,7 @@ impl PacketEngine {
     fn other(&mut self) {
         self.planned_ps = 0;
         if let Some((_, (id, flow))) = self.scheduled.pop_until(self.now) {
-            self.begin(id, &flow, None);
+            self.begin(id, &flow);
             return;
         }
         if let Some(timer) = self.hosts.pop(self.now) {
@@ -421,13 +421,7 @@ impl Network for PacketEngine {
 
     fn start(&mut self, flow: Flow) -> FlowId {
         let id = self.next_id();
-        self.begin(id, &flow, None);
-        id
-    }
-
-    fn start_announced(&mut self, flow: Flow, announced: Announced) -> FlowId {
-        let id = self.next_id();
-        self.begin(id, &flow, Some(announced));
+        self.begin(id, &flow);
         id
     }
 

@@ -397,10 +397,7 @@ impl Outbox {
         let flow = Flow { part: Some(chunk), ..self.addressing.flow(message) };
         let Flow { bytes, parts, .. } = flow;
         let sent = MessageInFlight { chunk, passage: message.passage(), bytes, parts, action: message.action };
-        let id = match self.addressing.announced {
-            None => network.start(flow),
-            Some(announced) => network.start_announced(flow, announced),
-        };
+        let id = network.start(flow);
         self.under_way.insert(id, sent);
     }
 }
@@ -443,6 +440,7 @@ impl Addressing {
             stream: self.stream,
             connection,
             part: None,
+            announced: self.announced,
         }
     }
 }

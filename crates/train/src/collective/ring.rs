@@ -22,5 +22,6 @@ pub fn lock_step(hosts: &[u32], bytes: Bytes, band: Band, stream: u32, hold: Tim
         stream,
         connection: Connection::Stream,
         part: None,
+        announced: None,
     })
 }

@@ -349,8 +349,8 @@ impl<'a> ServerRunner<'a> {
         let (worker, server) = (HostId(self.plan.workers[worker as usize]), HostId(self.plan.servers[server]));
         let (src, dst) = if is_push { (worker, server) } else { (server, worker) };
         let (hold, band, stream) = (self.plan.hold, self.plan.band, self.stream);
-        let (counted, connection) = (bytes, Connection::Stream);
-        Flow { src, dst, bytes, rounds: 1, parts: 1, counted, hold, band, stream, connection, part: None }
+        let (counted, connection, part, announced) = (bytes, Connection::Stream, None, None);
+        Flow { src, dst, bytes, rounds: 1, parts: 1, counted, hold, band, stream, connection, part, announced }
     }
 
     /// Iterations that workers are to complete, all together; `None` if the duration of the run decides.
