@@ -278,8 +278,8 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def flat(**given: Any) -> None:
-        typed = {name: "--" + name.strip("_").replace("_", "-") for name, value in given.items() if value is not None}
-        with _naming_options(typed):
+        known = {name: "--" + name.strip("_").replace("_", "-") for name in given}
+        with _naming_options({name: option for name, option in known.items() if given[name] is not None}, known):
             for name, (group, fields) in groups.items():
                 given[name] = group(**{field: given.pop(field) for field in fields})
             with _within_limits(given.values()):
@@ -307,7 +307,7 @@ def _within_limits(groups: Iterable[Any]) -> Iterator[None]:
 
 
 @contextmanager
-def _naming_options(options: dict[str, str]) -> Iterator[None]:
+def _naming_options(options: dict[str, str], known: dict[str, str]) -> Iterator[None]:
     """Let errors name the option that the user typed, where the Python functions name a parameter.
 
     A list may be the plural in Python (`rates` for `--rate`), and so may an option whose values are set one by one
@@ -317,14 +317,14 @@ def _naming_options(options: dict[str, str]) -> Iterator[None]:
         yield
     except UsageError as error:
         name, colon, rest = str(error).partition(": ")
-        known = next((one for one in (name, name.removesuffix("s"), name.removesuffix("es")) if one in options), None)
-        if not colon or known is None:
+        typed = next((one for one in (name, name.removesuffix("s"), name.removesuffix("es")) if one in options), None)
+        if not colon or typed is None:
             raise
-        raise UsageError(f"{options[known]}: {rest}") from None
+        raise UsageError(f"{options[typed]}: {rest}") from None
     except ScenarioError:
         from gradtide.scenario.source import as_options
 
-        with as_options({name.removesuffix("s"): option for name, option in options.items()} | options):
+        with as_options({name.removesuffix("s"): option for name, option in options.items()} | options, known):
             raise
 
 

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
 from gradtide import inputs
@@ -59,16 +60,19 @@ class Overlay(NamedTuple):
 
 
 @contextmanager
-def as_options(options: Mapping[str, str]) -> Iterator[None]:
+def as_options(options: Mapping[str, str], others: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
     """Make faults of a value from an option name the option that the user typed.
 
     Args:
         options: option by what it sets: a short name of `Scenario.replace`, or a path of `Scenario.set`.
+        others: options that the command also has, by name: what is missing could be given with one of them.
     """
 
     def named(fault: Fault) -> Fault:
         what, equals, value = (fault.text or "").partition("=")
         option = options.get(what)
+        if fault.file == Source.name and fault.text is None:
+            return replace(fault, file=others.get(fault.loc.rpartition(".")[2], "command line"))
         if not equals or option is None or fault.line is not None:
             return fault
         value = value[1:-1] if value[:1] == value[-1:] == '"' else value
