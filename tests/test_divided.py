@@ -34,6 +34,7 @@ def facts(result):
 MESHES = [
     {"fsdp": 8},
     {"fsdp": 8, "prefetch": 0},
+    {"fsdp": 8, "unit": 3, "prefetch": 2, "backward_prefetch": 0},
     {"fsdp": 8, "zero": 1},
     {"fsdp": 4, "dp": 2},
     {"tp": 4, "fsdp": 2},

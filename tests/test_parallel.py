@@ -12,7 +12,7 @@ from gradtide.architecture import FAMILIES, Architecture, FieldError
 from gradtide.parallel import memory
 from gradtide.parallel.costs import ADAM_BYTES, Accelerator, Costs, NoPeakError, Training
 from gradtide.parallel.mesh import AXES, Mesh, MeshError, split
-from gradtide.parallel.spec import Layout, describe, micro_batches, model_flops
+from gradtide.parallel.spec import Layout, describe, micro_batches, model_flops, units
 
 ROOT = Path(__file__).parent.parent
 HIDDEN, LAYERS, HEADS, SEQ, VOCABULARY = 1024, 8, 16, 512, 50304
@@ -272,6 +272,25 @@ def test_the_core_knows_every_key():
     assert set(spec["blocks"][0]) == fields("BlockSpec")
 
 
+def test_units_are_blocks_in_line_of_one_stage():
+    spec = describe(costs(LLAMA, mesh="fsdp=8"), Layout(unit=3, backward_prefetch=2)).spec
+    assert sum(spec["units"]) == len(LLAMA.blocks) + 2
+    assert spec["units"][:3] == [1, 3, 3]
+    assert (spec["forward_prefetch"], spec["backward_prefetch"]) == (1, 2)
+    # Stages of 3 and 4 blocks, with the embedding before and the head behind.
+    assert units([3, 4], 2) == [1, 2, 1, 2, 2, 1]
+
+
+def test_memory_has_the_units_that_are_gathered():
+    def gathered(**layout):
+        return describe(costs(mesh="fsdp=8"), Layout(**layout)).memory.parameters
+
+    block = 2 * sum(module.parameters for module in GPT.blocks[0].modules)
+    table = 2 * sum(module.parameters for module in GPT.before)
+    assert gathered() == 2 * max(block, table)
+    assert gathered(unit=4, backward_prefetch=2) == min(3 * max(4 * block, table), 2 * GPT.parameters)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_ranks_together_have_every_parameter(seed):
     draw = random.Random(seed)
@@ -358,7 +377,7 @@ def test_any_model_on_any_mesh_is_described_or_refused_with_a_field(seed):
     )  # fmt: skip
     layout = Layout(
         micro_batches=draw.choice([1, 6]), zero=draw.choice([0, 1, 2, 3]), prefetch=draw.choice([0, 1, 9]),
-        pipeline=draw.choice(["1f1b", "gpipe"]),
+        pipeline=draw.choice(["1f1b", "gpipe"]), unit=draw.choice([1, 2, 9]),
     )  # fmt: skip
     known = dataclasses.replace(H100, efficiency=dict.fromkeys(H100.peaks, 0.5))
     try:

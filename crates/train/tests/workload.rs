@@ -25,7 +25,7 @@ fn three_layers() -> Value {
         "forward_prefetch": 1, "backward_prefetch": 1, "overlap_gradients": true,
         "kinds": [kind(10), kind(20), kind(30)],
         "blocks": [{"name": "a", "kind": 0}, {"name": "b", "kind": 1}, {"name": "c", "kind": 2}],
-        "stages": [3], "optimizer_ps": [5], "activation_bytes": 10, "norm_bytes": 0, "tied_embedding_bytes": 0
+        "units": [1, 1, 1], "stages": [3], "optimizer_ps": [5], "activation_bytes": 10, "norm_bytes": 0, "tied_embedding_bytes": 0
     })
 }
 
@@ -176,6 +176,27 @@ fn fsdp_without_prefetch_gathers_when_a_block_is_reached() {
             "510-530 a.op backward",
             "530-580 fsdp ReduceScatter a backward",
             "580-585 optimizer",
+        ],
+    );
+}
+
+#[test]
+fn blocks_of_a_unit_are_gathered_and_reduced_together() {
+    check(
+        &build(with(sharded("zero3"), &[("/units", json!([1, 2]))])),
+        &[
+            "0-50 fsdp AllGather a forward",
+            "50-60 a.op forward",
+            "50-150 fsdp AllGather b forward",
+            "150-170 b.op forward",
+            "170-200 c.op forward",
+            "200-250 fsdp AllGather a backward",
+            "200-260 c.op backward",
+            "260-300 b.op backward",
+            "300-320 a.op backward",
+            "300-400 fsdp ReduceScatter b backward",
+            "400-450 fsdp ReduceScatter a backward",
+            "450-455 optimizer",
         ],
     );
 }
@@ -429,6 +450,7 @@ fn two_stages(schedule: &Value, micro_batches: u32) -> Step {
         three_layers(),
         &[
             ("/mesh/pp", json!(2)),
+            ("/units", json!([1, 1])),
             ("/stages", json!([1, 1])),
             ("/optimizer_ps", json!([5, 5])),
             ("/activation_bytes", json!(1)),
@@ -510,6 +532,7 @@ fn interleaved_stages_go_through_their_chunks_in_turn() {
         three_layers(),
         &[
             ("/mesh/pp", json!(2)),
+            ("/units", json!([1, 1, 1, 1])),
             ("/stages", json!([1, 1, 1, 1])),
             ("/optimizer_ps", json!([5, 5])),
             ("/activation_bytes", json!(1)),

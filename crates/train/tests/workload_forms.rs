@@ -62,6 +62,7 @@ fn transformer(mesh: MeshSpec, stages: u32, blocks_of_stage: u32, micro_batches:
         overlap_gradients: true,
         kinds: vec![kind],
         blocks: (0..count).map(|index| BlockSpec { name: format!("layers.{index}"), kind: 0 }).collect(),
+        units: vec![1; count as usize],
         stages: vec![blocks_of_stage; stages as usize],
         optimizer_ps: vec![0; mesh.pp as usize],
         activation_bytes: ACTIVATIONS,
@@ -205,14 +206,14 @@ proptest! {
 fn specs() -> impl Strategy<Value = ParallelSpec> {
     let schedule = (0..3_u32, 1..4_u32, 1..4_u32, shardings());
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
-    let numbers = (0..4_u32, 0..4_u32, 0..2_u64, 0..2_u64, prop::collection::vec(1..4_u32, 12));
+    let numbers = (0..4_u32, 0..4_u32, 0..2_u64, 0..2_u64, prop::collection::vec(1..4_u32, 12), 1..4_u32);
     let roles = [RoleSpec::Embedding, RoleSpec::Attention, RoleSpec::Mlp, RoleSpec::Experts, RoleSpec::Head];
     let kind = (prop::collection::vec((0..5_usize, 0..20_u64, 0..9_u64, any::<bool>()), 1..4), 0..3_u64, 0..3_u64);
     let kinds = prop::collection::vec(kind, 1..4);
     (meshes(), schedule, flags, numbers, kinds).prop_map(move |(mesh, schedule, flags, numbers, kinds)| {
         let (schedule, chunks, rounds, sharding) = schedule;
         let (sequence_parallel, overlap_gradients, communicates, is_small_node) = flags;
-        let (forward_prefetch, backward_prefetch, norm_bytes, tied_embedding_bytes, counts) = numbers;
+        let (forward_prefetch, backward_prefetch, norm_bytes, tied_embedding_bytes, counts, of_unit) = numbers;
         let chunks = if mesh.pp > 1 && schedule == 2 { chunks } else { 1 };
         let stages: Vec<u32> = counts[..(mesh.pp * chunks) as usize].to_vec();
         let kinds: Vec<BlockKindSpec> = (kinds.into_iter())
@@ -245,6 +246,9 @@ fn specs() -> impl Strategy<Value = ParallelSpec> {
             overlap_gradients,
             blocks: (0..count).map(|index| BlockSpec { name: "b".into(), kind: index % kinds.len() as u32 }).collect(),
             kinds,
+            units: (stages.iter())
+                .flat_map(|&count| (0..count).step_by(of_unit as usize).map(move |first| of_unit.min(count - first)))
+                .collect(),
             stages,
             optimizer_ps: vec![3; mesh.pp as usize],
             norm_bytes,
@@ -488,6 +492,9 @@ fn what_means_nothing_is_refused() {
     assert_eq!(refused(&|spec| spec.pipeline = PipelineSpec::Gpipe), Error::StageCount { stages: 4, wanted: 2 });
     assert_eq!(refused(&|spec| spec.stages[0] = 3), Error::Stages { counted: 9, blocks: 8 });
     assert_eq!(refused(&|spec| spec.stages[0] = u32::MAX), Error::Stages { counted: 4294967301, blocks: 8 });
+    assert_eq!(refused(&|spec| spec.units[1] = 0), Error::Zero("the number of blocks of a unit"));
+    assert_eq!(refused(&|spec| spec.units.truncate(3)), Error::Units { counted: 3, blocks: 8 });
+    assert_eq!(refused(&|spec| spec.units = vec![1, 2, 5]), Error::DividedUnit(2));
     assert_eq!(refused(&|spec| spec.micro_batches = 5), Error::Rounds { micro_batches: 5, pp: 2 });
     let alone = |spec: &mut ParallelSpec| {
         spec.mesh.pp = 1;

@@ -140,9 +140,9 @@ def states(
     Args:
         dense: parameters of the stage before sharding, without experts.
         experts: the same of experts.
-        largest: parameters of its largest block before sharding.
+        largest: parameters of its largest unit before sharding.
         zero: what is sharded, 0 for nothing.
-        prefetch: blocks that are gathered ahead.
+        prefetch: units that are gathered ahead.
         gradient_bytes: bytes in which gradients are kept.
         costs: of the job.
     """

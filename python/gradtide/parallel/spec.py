@@ -38,7 +38,9 @@ class Layout:
         zero: what is sharded over cp and fsdp: 1 optimizer states, 2 gradients, 3 parameters, too; 0 nothing.
         pipeline: order of micro-batches.
         chunks: virtual stages of a rank; above 1 only if interleaved.
-        prefetch: blocks whose parameters are gathered ahead.
+        unit: blocks whose parameters are gathered, and their gradients reduced, together.
+        prefetch: units whose parameters are gathered ahead in the forward pass.
+        backward_prefetch: the same in the backward pass.
         overlap_gradients: whether gradients are reduced beside the backward pass.
         stages: blocks of each virtual stage; None to spread them evenly.
     """
@@ -48,7 +50,9 @@ class Layout:
     zero: int = 3
     pipeline: Pipeline = "1f1b"
     chunks: int = 1
+    unit: int = 1
     prefetch: int = 1
+    backward_prefetch: int = 1
     overlap_gradients: bool = True
     stages: Sequence[int] | None = None
 
@@ -157,10 +161,11 @@ def describe(costs: Costs, layout: Layout) -> Described:
         "pipeline": pipeline,
         "sequence_parallel": training.sequence_parallel and mesh.tp > 1,
         "forward_prefetch": layout.prefetch,
-        "backward_prefetch": layout.prefetch,
+        "backward_prefetch": layout.backward_prefetch,
         "overlap_gradients": layout.overlap_gradients,
         "kinds": kinds,
         "blocks": blocks,
+        "units": units(counts, layout.unit),
         "stages": stages,
         "optimizer_ps": [
             _ps(costs.optimizer(-(-dense // shards) + -(-experts // max(1, shards // mesh.experts))))
@@ -173,6 +178,17 @@ def describe(costs: Costs, layout: Layout) -> Described:
     sequences = layout.micro_batches * training.micro_batch * mesh.data
     fullest = max((_memory(stage, counts, costs, layout) for stage in range(mesh.pp)), key=lambda one: one.total)
     return Described(spec, fullest, model_flops(costs, sequences), sequences * training.seq, mesh.ranks)
+
+
+def units(counts: Sequence[int], of_unit: int) -> list[int]:
+    """Return the blocks of each unit; the embedding and the head are units of their own.
+
+    Args:
+        counts: blocks of each virtual stage.
+        of_unit: blocks of a unit, where a stage has as many left.
+    """
+    inner = [min(of_unit, count - first) for count in counts for first in range(0, count, of_unit)]
+    return [1, *inner, 1]
 
 
 def _check(costs: Costs, layout: Layout) -> None:
@@ -222,15 +238,16 @@ def _memory(stage: int, counts: Sequence[int], costs: Costs, layout: Layout) -> 
     mesh, training = costs.mesh, costs.training
     blocks = _own_blocks(stage, counts, costs)
     dense, experts = _owned(stage, counts, costs)
-    units = [block.modules for block in {kind_of(block): block for block in blocks}.values()]
+    sizes = [sum(memory.of_rank(block.modules, costs)) for block in blocks]
+    sizes = [sum(sizes[first : first + layout.unit]) for first in range(0, len(sizes), layout.unit)]
     if stage == 0:
-        units.append(costs.model.before)
+        sizes.append(sum(memory.of_rank(costs.model.before, costs)))
     if stage == mesh.pp - 1:
-        units.append(tuple(_after(costs)))
-    largest = max(sum(memory.of_rank(unit, costs)) for unit in units)
+        sizes.append(sum(memory.of_rank(_after(costs), costs)))
+    ahead = max(layout.prefetch, layout.backward_prefetch)
     zero = layout.zero if mesh.cp * mesh.fsdp > 1 else 0
     kept_bytes = 4 if training.precision != "fp16" else 2
-    parts = memory.states(dense, experts, largest, zero, layout.prefetch, kept_bytes, costs)
+    parts = memory.states(dense, experts, max(sizes), zero, ahead, kept_bytes, costs)
     under_way = memory.under_way(layout.pipeline, stage, mesh.pp, layout.micro_batches, layout.chunks)
     logits = costs.tokens * costs.model.vocabulary * memory.LOGIT_BYTES // mesh.tp if stage == mesh.pp - 1 else 0
     own = memory.activations(blocks, under_way, costs)

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 /// How a model is trained on a mesh of ranks.
 ///
-/// Blocks are what data parallelism shards, gathers and reduces as a whole: FSDP's units.
+/// Units are what data parallelism shards, gathers and reduces as a whole: one block, or several in line.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ParallelSpec {
@@ -21,17 +21,19 @@ pub struct ParallelSpec {
     /// Whether what tensor parallelism leaves whole is spread over the sequence: an all-gather and a reduce-scatter in
     /// place of each all-reduce.
     pub sequence_parallel: bool,
-    /// Blocks of which parameters are gathered ahead of the forward pass; torch's default is 1.
+    /// Units of which parameters are gathered ahead of the forward pass; torch's default is 1.
     pub forward_prefetch: u32,
     /// The same of the backward pass.
     pub backward_prefetch: u32,
-    /// Whether gradients are reduced block by block beside the backward pass, and the parameters of ZeRO-1 gathered block
-    /// by block beside the forward pass; otherwise all at once, after the one and before the other.
+    /// Whether gradients are reduced unit by unit beside the backward pass, and the parameters of ZeRO-1 gathered unit by
+    /// unit beside the forward pass; otherwise all at once, after the one and before the other.
     pub overlap_gradients: bool,
     /// Distinct kinds of blocks.
     pub kinds: Vec<BlockKindSpec>,
     /// The model, from its input on.
     pub blocks: Vec<BlockSpec>,
+    /// Blocks of each unit, from the input on; not 0, together all of them. No unit is on two virtual stages.
+    pub units: Vec<u32>,
     /// Blocks of each virtual stage, from the input on; not 0, together all of them. Virtual stage s is on pipeline
     /// stage s modulo `mesh.pp`.
     pub stages: Vec<u32>,

@@ -1,7 +1,9 @@
 //! Jobs that no mesh can train.
 
+use super::writer::ranges;
 use crate::caramel::compute::MAX_COMPUTE_PS;
 use crate::spec::{MeshSpec, ParallelSpec, PipelineSpec};
+use std::collections::BTreeSet;
 use thiserror::Error;
 
 /// Most ops and transfers of a step: they take about 2 GB.
@@ -74,6 +76,17 @@ pub enum WorkloadError {
         /// Blocks of the model.
         blocks: usize,
     },
+    /// Units of another model.
+    #[error("the units hold {counted} blocks of {blocks}")]
+    Units {
+        /// Blocks in the units.
+        counted: u64,
+        /// Blocks of the model.
+        blocks: usize,
+    },
+    /// A unit on two virtual stages.
+    #[error("a stage begins with block {0}, inside a unit: end units where stages end")]
+    DividedUnit(u32),
     /// An interleaved schedule goes through its micro-batches in rounds.
     #[error("an interleaved pipeline needs micro-batches in multiples of pp: {micro_batches} is none of {pp}")]
     Rounds {
@@ -132,6 +145,7 @@ pub(super) fn check(spec: &ParallelSpec) -> Result<(), WorkloadError> {
         ("the number of blocks", spec.blocks.is_empty()),
         ("the number of ops of a block", spec.kinds.iter().any(|kind| kind.ops.is_empty())),
         ("the number of blocks of a stage", spec.stages.contains(&0)),
+        ("the number of blocks of a unit", spec.units.contains(&0)),
         ("activation_bytes", moves_activations && spec.activation_bytes == 0),
     ] {
         if is_zero {
@@ -151,9 +165,16 @@ pub(super) fn check(spec: &ParallelSpec) -> Result<(), WorkloadError> {
     if spec.stages.len() as u64 != wanted {
         return Err(WorkloadError::StageCount { stages: spec.stages.len(), wanted });
     }
-    let counted = spec.stages.iter().map(|&blocks| u64::from(blocks)).sum();
-    if counted != spec.blocks.len() as u64 {
-        return Err(WorkloadError::Stages { counted, blocks: spec.blocks.len() });
+    let blocks = spec.blocks.len();
+    let counted = |counts: &[u32]| counts.iter().map(|&blocks| u64::from(blocks)).sum::<u64>();
+    match (counted(&spec.stages), counted(&spec.units)) {
+        (counted, _) if counted != blocks as u64 => return Err(WorkloadError::Stages { counted, blocks }),
+        (_, counted) if counted != blocks as u64 => return Err(WorkloadError::Units { counted, blocks }),
+        _ => {}
+    }
+    let begins: BTreeSet<u32> = ranges(&spec.units).into_iter().map(|unit| unit.start).collect();
+    if let Some(stage) = ranges(&spec.stages).into_iter().find(|stage| !begins.contains(&stage.start)) {
+        return Err(WorkloadError::DividedUnit(stage.start));
     }
     if chunks > 1 && pp == 1 {
         return Err(WorkloadError::InterleavedAlone);

@@ -9,7 +9,7 @@
 //! | ZeRO-2, ZeRO-3 | with every micro-batch; the next one begins when all of it is reduced |
 //! | either, with a pipeline | with the last micro-batch |
 //!
-//! With ZeRO-2 and ZeRO-3 the scatter of one block is over before the block after the next goes backward: there is one
+//! With ZeRO-2 and ZeRO-3 the scatter of one unit is over before the unit after the next goes backward: there is one
 //! buffer for its input.
 //!
 //! Gradients of tied embeddings are summed when both stages have reduced theirs, then the norm is taken.
@@ -49,16 +49,16 @@ impl Writer<'_> {
         sums
     }
 
-    /// Reduces the gradients of a block that went backward, if it is time.
-    pub fn reduce_block(&mut self, block: u32, turn: Turn) {
+    /// Reduces the gradients of a unit that went backward, if it is time.
+    pub fn reduce_unit(&mut self, unit: u32, turn: Turn) {
         if !self.spec.overlap_gradients || !self.reduces_with(turn.micro_batch) {
             return;
         }
-        let (dense, experts) = self.held(block);
+        let (dense, experts) = self.held(unit);
         if dense.gradients == 0 && experts.gradients == 0 {
             return;
         }
-        let label = Label { subject: Subject::Block(block), phase: Phase::Backward, micro_batch: turn.micro_batch };
+        let label = Label { subject: self.subject(unit), phase: Phase::Backward, micro_batch: turn.micro_batch };
         let before = std::mem::take(&mut self.parameters.scattering);
         self.reduce(dense.gradients, experts.gradients, label);
         if self.spec.sharding >= ShardingSpec::Zero2 {

@@ -1,21 +1,21 @@
-//! Sharded parameters: gathered ahead of the block that needs them, freed behind it.
+//! Sharded parameters: gathered ahead of the unit that needs them, freed behind it.
 //!
-//! Block j of a pass is gathered when block j-d of the same pass can begin, where d is the prefetch depth, or at the
+//! Unit j of a pass is gathered when unit j-d of the same pass can begin, where d is the prefetch depth, or at the
 //! start of the pass. Within a step, parameters stay until they are freed:
 //!
-//! | | after the forward pass of a block | after its backward pass |
+//! | | after the forward pass of a unit | after its backward pass |
 //! |---|---|---|
 //! | ZeRO-1 | kept | kept to the end of the step; the next one begins with gathering all, in the order of the model |
 //! | ZeRO-2 | kept | freed |
-//! | ZeRO-3 | freed, but for the last block of the model | freed |
+//! | ZeRO-3 | freed, but for the last unit of the model | freed |
 //! | ZeRO-2 and ZeRO-3 with a pipeline | the same | freed after the last micro-batch |
 //!
-//! The gathers and reduce-scatters of a block are on one communicator. A stage does not wait for its input before it
+//! The gathers and reduce-scatters of a unit are on one communicator. A stage does not wait for its input before it
 //! gathers.
 //!
 //! # Source
 //! PyTorch's `fully_shard`, `set_modules_to_forward_prefetch` and `set_modules_to_backward_prefetch`, with its default of
-//! one block ahead; torchtitan keeps the last block, which would be gathered again at once. With a pipeline, torch's
+//! one unit ahead; torchtitan keeps the last unit, which would be gathered again at once. With a pipeline, torch's
 //! stages keep parameters up to the last backward pass.
 
 use super::pipeline::{Direction, Turn};
@@ -23,23 +23,24 @@ use super::writer::{Node, Writer};
 use super::{Label, Phase, Subject};
 use crate::collective::levels::CollectiveKind;
 use crate::spec::{ParallelSpec, ShardingSpec};
+use std::ops::Add;
 
 /// Where parameters and gradients are.
 #[derive(Default)]
 pub(super) struct Parameters {
-    /// Whether a rank has those of a block, or soon will.
+    /// Whether a rank has those of a unit, or soon will.
     is_gathered: Vec<bool>,
-    /// All-gathers under way, by block.
+    /// All-gathers under way, by unit.
     arriving: Vec<Vec<Node>>,
     /// Ends of the reductions that nothing has waited for yet.
     pub reduced: Vec<Node>,
-    /// Reduce-scatters of the block that went backward last.
+    /// Reduce-scatters of the unit that went backward last.
     pub scattering: Vec<Node>,
 }
 
 impl Parameters {
     pub fn new(spec: &ParallelSpec) -> Self {
-        let count = spec.blocks.len();
+        let count = spec.units.len();
         Self { is_gathered: vec![false; count], arriving: vec![Vec::new(); count], ..Self::default() }
     }
 }
@@ -51,27 +52,36 @@ pub(super) struct Held {
     pub gradients: u64,
 }
 
+impl Add for Held {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self { parameters: self.parameters + other.parameters, gradients: self.gradients + other.gradients }
+    }
+}
+
 impl Writer<'_> {
-    /// What a rank has of a block, dense and of experts. Experts that all ranks have are as all else.
-    pub fn held(&self, block: u32) -> (Held, Held) {
+    /// What a rank has of a unit, dense and of experts.
+    pub fn held(&self, unit: u32) -> (Held, Held) {
+        let all = self.units[unit as usize].clone().map(|block| self.held_of_block(block));
+        all.fold(Default::default(), |(dense, experts), held| (dense + held.0, experts + held.1))
+    }
+
+    /// Experts that all ranks have are as all else.
+    fn held_of_block(&self, block: u32) -> (Held, Held) {
         let kind = self.kind(block);
         let dense = Held { parameters: kind.parameter_bytes, gradients: kind.gradient_bytes };
         let experts = Held { parameters: kind.expert_parameter_bytes, gradients: kind.expert_gradient_bytes };
         if self.spec.mesh.ep > 1 {
             return (dense, experts);
         }
-        let parameters = dense.parameters + experts.parameters;
-        (Held { parameters, gradients: dense.gradients + experts.gradients }, Held::default())
+        (dense + experts, Held::default())
     }
 
     /// What a rank of the class under way has in all.
     pub fn held_by_class(&self) -> (Held, Held) {
-        let add = |sum: Held, held: Held| Held {
-            parameters: sum.parameters + held.parameters,
-            gradients: sum.gradients + held.gradients,
-        };
-        let all = self.class_blocks().into_iter().map(|block| self.held(block));
-        all.fold(Default::default(), |(dense, experts), held| (add(dense, held.0), add(experts, held.1)))
+        let all = self.class_units().into_iter().map(|unit| self.held(unit));
+        all.fold(Default::default(), |(dense, experts), held| (dense + held.0, experts + held.1))
     }
 
     /// Gathers what the optimizer step of ZeRO-1 has left in parts.
@@ -82,11 +92,11 @@ impl Writer<'_> {
         let (phase, micro_batch) = (Phase::Begin, 0);
         let begin = self.front.clone();
         if self.spec.overlap_gradients {
-            for block in self.class_blocks() {
-                let (dense, experts) = self.held(block);
-                let label = Label { subject: Subject::Block(block), phase, micro_batch };
+            for unit in self.class_units() {
+                let (dense, experts) = self.held(unit);
+                let label = Label { subject: self.subject(unit), phase, micro_batch };
                 let gathers = self.gather(dense.parameters, experts.parameters, label, &begin);
-                self.parameters.arriving[block as usize] = gathers;
+                self.parameters.arriving[unit as usize] = gathers;
             }
         } else {
             let (dense, experts) = self.held_by_class();
@@ -96,30 +106,29 @@ impl Writer<'_> {
         }
     }
 
-    /// Gathers what `blocks[index]` needs, and what is next, as far as the program gathers ahead.
-    pub fn gather_ahead(&mut self, blocks: &[u32], index: usize, turn: Turn) {
+    /// Gathers what `units[index]` needs, and what is next, as far as the program gathers ahead.
+    pub fn gather_ahead(&mut self, units: &[u32], index: usize, turn: Turn) {
         let depth = match turn.direction {
             Direction::Forward => self.spec.forward_prefetch,
             Direction::Backward => self.spec.backward_prefetch,
         };
-        let end = index.saturating_add(depth as usize).saturating_add(1).min(blocks.len());
+        let end = index.saturating_add(depth as usize).saturating_add(1).min(units.len());
         let start = if index == 0 { 0 } else { index.saturating_add(depth as usize).min(end) };
-        for &block in &blocks[start..end] {
-            if self.spec.sharding >= ShardingSpec::Zero2 && !self.parameters.is_gathered[block as usize] {
-                self.parameters.is_gathered[block as usize] = true;
-                let label =
-                    Label { subject: Subject::Block(block), phase: turn.phase(), micro_batch: turn.micro_batch };
+        for &unit in &units[start..end] {
+            if self.spec.sharding >= ShardingSpec::Zero2 && !self.parameters.is_gathered[unit as usize] {
+                self.parameters.is_gathered[unit as usize] = true;
+                let label = Label { subject: self.subject(unit), phase: turn.phase(), micro_batch: turn.micro_batch };
                 let front = self.front.clone();
-                let (dense, experts) = self.held(block);
+                let (dense, experts) = self.held(unit);
                 let gathers = self.gather(dense.parameters, experts.parameters, label, &front);
-                self.parameters.arriving[block as usize] = gathers;
+                self.parameters.arriving[unit as usize] = gathers;
             }
         }
     }
 
-    /// Makes the next compute op wait for the parameters of a block.
-    pub fn await_parameters(&mut self, block: u32) {
-        self.awaited.append(&mut self.parameters.arriving[block as usize]);
+    /// Makes the next compute op wait for the parameters of a unit.
+    pub fn await_parameters(&mut self, unit: u32) {
+        self.awaited.append(&mut self.parameters.arriving[unit as usize]);
     }
 
     /// Gathers parameters after `after`.
@@ -134,15 +143,15 @@ impl Writer<'_> {
         gathers
     }
 
-    /// Frees what a pass of a block leaves.
-    pub fn free(&mut self, block: u32, turn: Turn) {
-        let is_last_block = block as usize + 1 == self.spec.blocks.len();
+    /// Frees what a pass of a unit leaves.
+    pub fn free(&mut self, unit: u32, turn: Turn) {
+        let is_last = unit as usize + 1 == self.units.len();
         let is_freed = match turn.phase() {
             Phase::Backward => self.spec.mesh.pp == 1 || turn.micro_batch + 1 == self.spec.micro_batches,
-            _ => self.spec.sharding == ShardingSpec::Zero3 && !is_last_block,
+            _ => self.spec.sharding == ShardingSpec::Zero3 && !is_last,
         };
         if is_freed {
-            self.parameters.is_gathered[block as usize] = false;
+            self.parameters.is_gathered[unit as usize] = false;
         }
     }
 }

@@ -133,26 +133,29 @@ impl Sends {
 }
 
 impl Writer<'_> {
-    /// Writes a turn: a pass through the blocks of a virtual stage.
+    /// Writes a turn: a pass through the units of a virtual stage.
     pub fn turn(&mut self, turn: Turn, sends: &Sends) {
-        let mut blocks: Vec<u32> = self.stages[turn.stage as usize].clone().collect();
+        let mut units = self.units_of(turn.stage);
         if turn.direction == Direction::Backward {
-            blocks.reverse();
+            units.reverse();
         }
-        for (index, &block) in blocks.iter().enumerate() {
-            self.gather_ahead(&blocks, index, turn);
+        for (index, &unit) in units.iter().enumerate() {
+            self.gather_ahead(&units, index, turn);
             if index == 0 {
                 self.front.extend(sends.received(turn));
             }
-            self.await_parameters(block);
+            self.await_parameters(unit);
+            let mut blocks = self.units[unit as usize].clone();
             match turn.direction {
-                Direction::Forward => self.forward(block, turn.micro_batch),
+                Direction::Forward => blocks.for_each(|block| self.forward(block, turn.micro_batch)),
                 Direction::Backward => {
-                    self.backward(block, turn.micro_batch);
-                    self.reduce_block(block, turn);
+                    while let Some(block) = blocks.next_back() {
+                        self.backward(block, turn.micro_batch);
+                    }
+                    self.reduce_unit(unit, turn);
                 }
             }
-            self.free(block, turn);
+            self.free(unit, turn);
         }
         if let Some(sent) = sends.sent(turn) {
             for index in 0..self.front.len() {
@@ -164,9 +167,15 @@ impl Writer<'_> {
         }
     }
 
-    /// Blocks of the class under way, from the input on.
-    pub fn class_blocks(&self) -> Vec<u32> {
-        let stages = self.stages.iter().skip(self.class as usize).step_by(self.spec.mesh.pp as usize);
-        stages.cloned().flatten().collect()
+    /// Units of the class under way, from the input on.
+    pub fn class_units(&self) -> Vec<u32> {
+        let stages = (self.class..self.stages.len() as u32).step_by(self.spec.mesh.pp as usize);
+        stages.flat_map(|stage| self.units_of(stage)).collect()
+    }
+
+    fn units_of(&self, stage: u32) -> Vec<u32> {
+        let blocks = &self.stages[stage as usize];
+        let is_on_it = |&unit: &u32| blocks.contains(&self.units[unit as usize].start);
+        (0..self.units.len() as u32).filter(is_on_it).collect()
     }
 }

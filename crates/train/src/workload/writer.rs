@@ -22,6 +22,8 @@ pub(super) enum Node {
 pub(super) struct Writer<'a> {
     pub spec: &'a ParallelSpec,
     pub groups: Groups,
+    /// Blocks of each unit.
+    pub units: Vec<Range<u32>>,
     /// Blocks of each virtual stage.
     pub stages: Vec<Range<u32>>,
     /// The class whose program is written.
@@ -41,15 +43,11 @@ pub(super) struct Writer<'a> {
 
 /// Writes the whole step.
 pub(super) fn write(spec: &ParallelSpec, groups: Groups) -> Step {
-    let mut end = 0;
-    let stage = |&count: &u32| {
-        end += count;
-        end - count..end
-    };
     let mut writer = Writer {
         spec,
         groups,
-        stages: spec.stages.iter().map(stage).collect(),
+        units: ranges(&spec.units),
+        stages: ranges(&spec.stages),
         class: 0,
         front: Vec::new(),
         awaited: Vec::new(),
@@ -83,6 +81,16 @@ pub(super) fn write(spec: &ParallelSpec, groups: Groups) -> Step {
     writer.into_step(programs)
 }
 
+/// Blocks in line, so many in each part.
+pub(super) fn ranges(counts: &[u32]) -> Vec<Range<u32>> {
+    let mut end = 0;
+    let part = |&count: &u32| {
+        end += count;
+        end - count..end
+    };
+    counts.iter().map(part).collect()
+}
+
 impl<'a> Writer<'a> {
     /// Groups of the class under way.
     pub fn own(&self) -> ClassGroups {
@@ -92,6 +100,11 @@ impl<'a> Writer<'a> {
     /// What a block has in common with others.
     pub fn kind(&self, block: u32) -> &'a BlockKindSpec {
         &self.spec.kinds[self.spec.blocks[block as usize].kind as usize]
+    }
+
+    /// What users call a unit: its first block.
+    pub fn subject(&self, unit: u32) -> Subject {
+        Subject::Block(self.units[unit as usize].start)
     }
 
     /// The op that was written last.

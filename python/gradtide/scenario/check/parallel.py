@@ -112,10 +112,14 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable) -> 
         zero=(2 if mesh.pp > 1 else 3) if keys.zero is None else keys.zero,
         pipeline=keys.pipeline,
         chunks=chunks,
+        unit=keys.unit,
         prefetch=keys.prefetch,
+        backward_prefetch=keys.prefetch if keys.backward_prefetch is None else keys.backward_prefetch,
     )
     described = describe(Costs(model, accelerator, mesh, training), layout)
-    complete = keys.with_values(zero=layout.zero, sequence=training.sequence_parallel)
+    complete = keys.with_values(
+        zero=layout.zero, sequence=training.sequence_parallel, backward_prefetch=layout.backward_prefetch
+    )
     return Division(complete, accelerator, training, layout, described)
 
 

@@ -40,8 +40,13 @@ class Parallel(Table):
     """Whether tensor groups also divide the sequence outside their matrices, with all-gathers and reduce-scatters in
     place of all-reduces (Korthikanti et al. 2022). Default: true if tp is above 1."""
     prefetch: int = key(default=1, ge=0, le=1000, examples=[2], core=False)
-    """Layers whose parameters are gathered ahead of the layer that is computed (zero = 3). 1 is the default of PyTorch.
-    0 waits for each layer."""
+    """Units whose parameters are gathered ahead of the unit that is computed (zero = 2 and 3). 1 is the default of
+    PyTorch. 0 waits for each unit."""
+    backward_prefetch: int | None = key(default=None, ge=0, le=1000, examples=[2], core=False)
+    """The same in the backward pass. Default: as `prefetch`."""
+    unit: int = key(default=1, ge=1, le=1000, examples=[2], core=False)
+    """Blocks whose parameters are gathered together, and whose gradients are reduced together: the modules of one call
+    of `fully_shard`. The embedding and the head are units of their own."""
 
     @property
     def ranks(self) -> int:
