@@ -61,8 +61,10 @@ def test_a_rank_computes_as_long_as_the_table_says(tmp_path):
 
 
 def test_every_stage_updates_its_own_layers():
-    rows = [{"op": name, "forward": "1ms", "backward": "2ms", "update": update} for name, update in
-            [("embed", "1us"), ("layers.0", "2us"), ("layers.1", "4us"), ("layers.2", "8us"), ("layers.3", "16us"), ("head", "32us")]]  # fmt: skip
+    names = ("embed", "layers.0", "layers.1", "layers.2", "layers.3", "head")
+    rows = [
+        {"op": name, "forward": "1ms", "backward": "2ms", "update": f"{2**index}us"} for index, name in enumerate(names)
+    ]
     one = Scenario.from_dict(scenario({"pp": 2}, times={"rows": rows}))
     assert one.jobs[0].division.described.spec["optimizer_ps"] == [7_000_000, 56_000_000]
 
@@ -144,5 +146,5 @@ def test_meshes_with_other_parts_of_an_op_are_not_compared(tmp_path):
     (tmp_path / "times.csv").write_text(WHOLE, encoding="utf-8")
     base = scenario({"fsdp": 8}, times=str(tmp_path / "times.csv"))
     assert [row["mesh"] for row in meshes(base, [{"fsdp": 8}, {"pp": 2}]).rows] == ["fsdp=8", "pp=2"]
-    with pytest.raises(ValueError, match="times: times.csv has the times of one rank"):
+    with pytest.raises(ValueError, match=r"times: times\.csv has the times of one rank"):
         meshes(base, [{"fsdp": 8}, {"fsdp": 4, "tp": 2}])

@@ -74,8 +74,8 @@ INSIDE = [["embedding"], ["blocks.0"], ["blocks.0.up"], *BLOCKS[1:], ["norm", "h
 TIED = [["embedding", "head"], *BLOCKS, ["norm"]]
 
 
-def planned(units=WHOLE, forward=1, backward=1, reshard=True, **more):
-    table = {"units": units, "forward_prefetch": forward, "backward_prefetch": backward}
+def planned(units=WHOLE, forward=1, backward=1, reshard=True, keep_last=False, **more):
+    table = {"units": units, "forward_prefetch": forward, "backward_prefetch": backward, "keep_last": keep_last}
     return {"schema": "gradtide.plan/1", "fsdp": {**table, "reshard_after_forward": reshard}, **more}
 
 
@@ -130,6 +130,7 @@ CASES = {
         for reshard in (True, False)
     },
     "pairs": ({}, {"units": PAIRS}, "", {}),
+    "the last is kept": ({}, {"forward": 2, "keep_last": True}, "", {}),
     "the model is a unit": ({}, {"units": ROOT, "forward": 2, "backward": 2}, "", {}),
     "all in one": ({}, {"units": [[""]], "forward": 0, "backward": 0}, "", {}),
     "a unit inside a unit": ({}, {"units": INSIDE}, "", {}),
@@ -213,6 +214,13 @@ ORDERS = {
 """As recorded of torch 2.15 and gloo, of three units; the first needs no gradient of its input."""
 
 
+def test_the_last_unit_is_not_gathered_again_if_it_is_kept():
+    plan = sharding([["a"], ["b"], ["c"]], 1, 1, keep_last=True)
+    gathered = set()
+    assert shown(expected_forward(plan, gathered)) == ORDERS[1, True][0]
+    assert shown(expected_backward(plan, turns(3), [0], {0, 1, 2}, gathered)) == "ag1 rs2 ag0 rs1 rs0"
+
+
 @pytest.mark.parametrize(("depth", "reshard"), ORDERS)
 def test_depth_says_what_is_gathered_before_what_is_computed(depth, reshard):
     plan = sharding([["a"], ["b"], ["c"]], depth, depth, reshard)
@@ -233,6 +241,72 @@ def test_every_unit_is_gathered_once_a_pass_and_reduced_once():
             for events, kinds in ((there, ("all-gather", "forward")), (back, ("all-gather", "reduce-scatter"))):
                 for kind in kinds:
                     assert sorted(unit for one, unit in events if one == kind) == list(range(units))
+
+
+# What gradtide plan writes
+
+
+class Named(nn.Module):
+    """Four blocks, with modules as a Hugging Face model names them."""
+
+    def __init__(self):
+        super().__init__()
+        self.model = nn.Module()
+        self.model.embed_tokens = nn.Embedding(WORDS, WIDTH)
+        self.model.layers = nn.ModuleList(Block() for _ in range(4))
+        self.model.norm = nn.LayerNorm(WIDTH)
+        self.lm_head = nn.Linear(WIDTH, WORDS, bias=False)
+
+    def forward(self, words):
+        x = self.model.embed_tokens(words)
+        for block in self.model.layers:
+            x = block(x)
+        return self.lm_head(self.model.norm(x))
+
+
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 2048,
+    "intermediate_size": 4096,
+    "num_attention_heads": 16,
+    "num_hidden_layers": 4,
+    "vocab_size": 32000,
+}
+
+
+def found_plan(rate, **parallel):
+    cluster = {"topology": {"kind": "star", "hosts": 2}, "link": {"rate": rate, "delay": "1us"}}
+    train = {"model": CONFIG, "parallel": {"fsdp": 2, **parallel}, "compute": {"seq": 4096}}
+    return gt.plan({"cluster": cluster, "job": {"train": train}, "run": {"engine": "fluid"}})
+
+
+def trains_as_planned(rank, plans, snippet):
+    found = []
+    for plan in (*plans, None):
+        torch.manual_seed(0)
+        model = Named()
+        if plan is None:
+            exec("\n".join(snippet), {"model": model, "mesh": dist.init_device_mesh("cpu", (2,))})
+        else:
+            wrap(model, plan)
+        weights = train(model, rank, "")
+        if plan is not None:
+            sharded_of(model).close()
+            found.append((sharded_of(model).passes, sharded_of(model).fault))
+        found.append([weight.tolist() for weight in weights])
+    return found
+
+
+def test_what_gradtide_plan_writes_is_carried_out_and_so_is_its_code(tmp_path):
+    easy, hard = found_plan("1600Gbps"), found_plan("10Gbps")
+    assert easy.plan.fsdp.keep_last
+    assert not hard.plan.fsdp.reshard_after_forward
+    plans = [easy.to_dict(), hard.to_dict()]
+    for outcome in torch_ranks.run(2, trains_as_planned, tmp_path, plans, hard.snippet):
+        assert outcome.error == ""
+        first, weights, second, *others = outcome.value
+        assert first == second == (STEPS, "")
+        assert all(other == weights for other in others)
 
 
 # verify

@@ -61,14 +61,18 @@ class Errors:
         return predicted * math.exp(-self.half), predicted * math.exp(self.half)
 
 
+SHARDED = "docs/validation/testbed-fsdp.md"
+"""Source of the pairs of FSDP."""
+
+
 @cache
-def pairs() -> tuple[Pair, ...]:
-    """Return every pair of a predicted and a measured iteration time."""
+def pairs(*, sharded: bool = False) -> tuple[Pair, ...]:
+    """Return every pair of a predicted and a measured iteration time: of FSDP, or of all else."""
     text = resources.files("gradtide").joinpath("measured.csv").read_text(encoding="utf-8")
     kinds = Pair.__annotations__
-    return tuple(
-        Pair(**{name: kinds[name](value) for name, value in row.items()}) for row in csv.DictReader(io.StringIO(text))
-    )
+    rows = csv.DictReader(io.StringIO(text))
+    found = (Pair(**{name: kinds[name](value) for name, value in row.items()}) for row in rows)
+    return tuple(one for one in found if (one.source == SHARDED) == sharded)
 
 
 def time_errors(known: Sequence[Pair] | None = None) -> Errors:

@@ -2,21 +2,22 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import Changes, Common, ModelArgument, option, split
-from gradtide.cli.printing import print_table, say, talk, talk_of_files
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Training, option, split
+from gradtide.cli.printing import print_table, put, say, talk, talk_of_files
 from gradtide.cli.study import conduct
 from gradtide.errors import GradtideError
 
 if TYPE_CHECKING:
-    from gradtide.studies.plan import PlanResult
+    from gradtide.studies.plan import PlanResult, ShardingResult
 
 
 def plan(
     scenario: ModelArgument,
     *,
+    cluster: ClusterOption = None,
     workers: int | None = option("N", "Set the number of workers.", min=2),
     device: str | None = option(
         "NAME",
@@ -41,7 +42,7 @@ def plan(
         "TIME", "Charge a scheduler this time per message, above level buckets. Default: 1ms."
     ),
     worth: str = option("PERCENT", "Recommend a plan only if it saves at least this.", "1%"),
-    smallest: str = option("SIZE", "Send no message smaller than this.", "1MiB"),
+    smallest: str | None = option("SIZE", "Send no message smaller than this. Default: 1MiB."),
     baseline: str | None = option(
         "NAME", "Compare with ddp or scenario. Default: the scenario's own schedule if it has one, else ddp."
     ),
@@ -52,16 +53,28 @@ def plan(
     output: Path | None = option(
         "PATH", "Write the plan to NAME.json, or a folder of results.", None, "-o", "--output"
     ),
+    training: Training,
     changes: Changes,
     common: Common,
 ) -> None:
-    """How should this job send its gradients, what does that save, and is it worth it? Writes plan.json."""
+    """How should this job send its gradients, or FSDP shard it, and is it worth it? Writes plan.json."""
     from gradtide.studies import plan as study
     from gradtide.studies.run import sample
 
     with as_usage_error(ValueError):
         least = study.parse_percent("worth", worth)
-        base = changes.of(study.trained(scenario, None, workers))
+        base = changes.of(study.trained(scenario, cluster, workers, **training.keys))
+
+    def show(result: "PlanResult | ShardingResult") -> None:
+        if isinstance(result, study.PlanResult):
+            _print_plan(result)
+        else:
+            _print_sharding(result)
+
+    def example() -> dict[str, float | None]:
+        if base.jobs and base.jobs[0].division is not None:
+            return study.figures(study.plan(base))
+        return study.figures(study.plan({"job": sample().to_dict()["job"]}))
 
     def check_output(path: Path | None) -> None:
         with as_usage_error(GradtideError, option="--output"):
@@ -69,7 +82,8 @@ def plan(
 
     def name_files(path: Path) -> None:
         is_alone = path.suffix == ".json"
-        talk("", f"plan      {path if is_alone else path / 'plan.json'}   (gradtide run {scenario} --plan takes it)")
+        who = f"gradtide run {scenario} --plan" if base.jobs[0].division is None else "gradtide.torch.wrap"
+        talk("", f"plan      {path if is_alone else path / 'plan.json'}   ({who} takes it)")
         if not is_alone:
             talk_of_files(path)
 
@@ -90,8 +104,8 @@ def plan(
             seeds=seeds,
             **how,
         ),
-        show=_print_plan,
-        example=lambda: study.figures(study.plan({"job": sample().to_dict()["job"]})),
+        show=show,
+        example=example,
         figures=lambda result: {result.plan.level: study.figures(result)},
         check_output=check_output,
         name_files=name_files,
@@ -124,3 +138,40 @@ def _print_plan(result: "PlanResult") -> None:
     say("", result.summary["headline"])
     for sentence in result.plan.advice:
         say(f"  - {sentence}")
+
+
+def _print_sharding(result: "ShardingResult") -> None:
+    from gradtide import words
+
+    def cells(row: dict[str, Any]) -> list[Any]:
+        found = [
+            "plan" if row["chosen"] else "",
+            row["name"],
+            row["unit"],
+            row["forward_prefetch"],
+            row["backward_prefetch"],
+            "yes" if row["reshard_after_forward"] else "no",
+        ]
+        memory = words.size(row["memory_bytes"], 3) + ("" if row["fits"] else ", too much")
+        if row["iteration_ms"] is None:
+            return [*found, "–", "–", "–", memory]
+        low, high = row["saves_low_percent"], row["saves_high_percent"]
+        interval = "–" if low is None else f"{round(low) + 0} to {round(high) + 0} %"
+        return [*found, f"{row['iteration_ms']:.1f}", f"{row['saves_percent']:.1f} %", interval, memory]
+
+    searched = result.summary["searched"]
+    large = f", {searched['too_large']} too large for the memory" if searched["too_large"] else ""
+    say(f"{searched['settings']} settings of fully_shard{large}")
+    columns = ["", "setting", "unit", "fwd", "bwd", "freed", "T, ms", "saves", "95 % interval", "memory"]
+    print_table(columns, list(map(cells, result.rows)))
+    say(
+        "unit: blocks that are gathered together; fwd, bwd: units gathered ahead; freed: after the forward pass",
+        f"No plan can be below {words.milliseconds(result.summary['lower_bound_ms'])}.",
+        "",
+        result.summary["headline"],
+    )
+    for sentence in result.plan.advice:
+        say(f"  - {sentence}")
+    if result.rows[-1]["setting"] != result.rows[0]["setting"]:
+        say("", "The best of all with torch alone:", "")
+        put(*(f"    {line}" if line else "" for line in result.snippet))

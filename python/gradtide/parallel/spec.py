@@ -6,9 +6,9 @@
 The keys of `spec` are those of `ParallelSpec` in crates/train.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice, takewhile
 from typing import Any, Literal
 
 from gradtide.architecture import Block, FieldError, Module
@@ -69,6 +69,8 @@ class Described:
         model_flops: of an iteration, of all ranks: what the model needs, nothing of it recomputed.
         tokens: of an iteration.
         ranks: of the mesh.
+        units: names of the modules of each unit, as a Hugging Face model has them. Where the head shares the parameters
+            of the embedding, both are of the model itself: the first unit, "".
     """
 
     spec: dict[str, Any]
@@ -76,6 +78,7 @@ class Described:
     model_flops: int
     tokens: int
     ranks: int
+    units: tuple[tuple[str, ...], ...]
 
     def utilisation(self, iteration_s: float, peak_flops: float) -> float:
         """Return the model FLOPs utilisation (Chowdhery et al. 2022, appendix B): useful FLOP/s against the peak's."""
@@ -154,6 +157,7 @@ def describe(costs: Costs, layout: Layout, own: OwnTimes | None = None) -> Descr
     stages = list(counts)
     stages[0] += 1
     stages[-1] += 1
+    of_units = units(counts, layout.unit)
     sharding = ("none", "zero1", "zero2", "zero3")[layout.zero if mesh.cp * mesh.fsdp > 1 else 0]
     names = {"1f1b": "one_f_one_b", "gpipe": "gpipe", "interleaved": "interleaved"}
     pipeline: dict[str, Any] = {"kind": names[layout.pipeline]}
@@ -174,7 +178,7 @@ def describe(costs: Costs, layout: Layout, own: OwnTimes | None = None) -> Descr
         "overlap_gradients": layout.overlap_gradients,
         "kinds": kinds,
         "blocks": blocks,
-        "units": units(counts, layout.unit),
+        "units": of_units,
         "stages": stages,
         "optimizer_ps": [
             _ps(costs.optimizer(-(-dense // shards) + -(-experts // max(1, shards // mesh.experts))))
@@ -188,7 +192,14 @@ def describe(costs: Costs, layout: Layout, own: OwnTimes | None = None) -> Descr
     }
     sequences = layout.micro_batches * training.micro_batch * mesh.data
     fullest = max((_memory(stage, counts, costs, layout) for stage in range(mesh.pp)), key=lambda one: one.total)
-    return Described(spec, fullest, model_flops(costs, sequences), sequences * training.seq, mesh.ranks)
+    return Described(
+        spec,
+        fullest,
+        model_flops(costs, sequences),
+        sequences * training.seq,
+        mesh.ranks,
+        _unit_names(costs, of_units),
+    )
 
 
 def units(counts: Sequence[int], of_unit: int) -> list[int]:
@@ -200,6 +211,21 @@ def units(counts: Sequence[int], of_unit: int) -> list[int]:
     """
     inner = [min(of_unit, count - first) for count in counts for first in range(0, count, of_unit)]
     return [1, *inner, 1]
+
+
+def _unit_names(costs: Costs, counts: Sequence[int]) -> tuple[tuple[str, ...], ...]:
+    model = costs.model
+    names = iter([_common(module.name for module in block.modules) for block in model.blocks])
+    inner = [tuple(islice(names, count)) for count in counts[1:-1]]
+    if model.tied:
+        return (("",), *inner)
+    before, after = (tuple(module.name for module in modules) for modules in (model.before, model.after))
+    return (before, *inner, after)
+
+
+def _common(names: Iterable[str]) -> str:
+    parts = zip(*(name.split(".") for name in names), strict=False)
+    return ".".join(same[0] for same in takewhile(lambda same: len(set(same)) == 1, parts))
 
 
 def _check(costs: Costs, layout: Layout) -> None:

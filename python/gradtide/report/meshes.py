@@ -9,6 +9,11 @@ from gradtide.report import divided, pieces
 from gradtide.report.compare import inside
 from gradtide.report.folder import Row, entry, number, read_json, read_table
 
+NOTE = (
+    "Each row is one simulation. Memory is of the rank that has most. MFU: model FLOPs utilisation. Behind: the "
+    "fastest mesh. Waits: compute stands still for transfers or for other stages."
+)
+
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
     """Return the template of a comparison of meshes and what it shows."""
@@ -37,13 +42,17 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "what": f"{pieces.clip(rows[0]['model'], 40)} over {len(rows)} meshes",
         "reproduce": "gradtide compare MODEL --parallel MESH --parallel MESH",
         "table": pieces.listing("Meshes", columns, rows, cap=caps.rows, where="meshes.csv"),
-        "timelines": [_timeline(run_dir, row, f"t{index}") for index, row in enumerate(rows[: caps.jobs])],
+        "note": NOTE,
+        "timelines": [
+            timeline(run_dir, row["run"], row["mesh"], f"t{index}") for index, row in enumerate(rows[: caps.jobs])
+        ],
     }
 
 
-def _timeline(run_dir: Path, row: Row, ident: str) -> dict[str, Any]:
-    folder = inside(run_dir, "runs", row["run"])
-    jobs = entry(folder / "summary.json", read_json(folder / "summary.json"), "jobs", dict)
-    classes: Sequence[Any] = entry(folder / "summary.json", next(iter(jobs.values())), "parallel.classes", list)
-    drawn = divided.timeline(read_table(folder, "operations.csv"), row["mesh"], ident, classes)
-    return {"title": f"{row['mesh']}: {pieces.ms(row['iteration_time_us'] / 1e3)} ms", "lanes": drawn}
+def timeline(run_dir: Path, run: str, name: str, ident: str) -> dict[str, Any]:
+    """Return a step of a run, with its iteration time as the title."""
+    path = inside(run_dir, "runs", run) / "summary.json"
+    job = next(iter(entry(path, read_json(path), "jobs", dict).values()))
+    classes: Sequence[Any] = entry(path, job, "parallel.classes", list)
+    drawn = divided.timeline(read_table(path.parent, "operations.csv"), name, ident, classes)
+    return {"title": f"{name}: {pieces.ms(number(path, job, 'iteration_time_ms.mean'))} ms", "lanes": drawn}

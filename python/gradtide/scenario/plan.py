@@ -58,12 +58,14 @@ class PlannedSharding:
         backward_prefetch: the same in the backward pass.
         reshard_after_forward: whether each unit is freed after its forward pass and gathered again for backward. The
             unit of the model itself is kept, since backward begins with it.
+        keep_last: whether the last unit is kept, too: backward would gather it at once.
     """
 
     units: tuple[tuple[str, ...], ...]
     forward_prefetch: int
     backward_prefetch: int
     reshard_after_forward: bool
+    keep_last: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plan.json holds it."""
@@ -160,9 +162,7 @@ class Plan:
             add("GT082", "", msg, "run the scenario without --plan")
             raise ScenarioError(faults)
         if self.fsdp is not None:
-            hint = "apply it to real training with gradtide.torch.wrap, or run the scenario without --plan"
-            add("GT090", FSDP, "running a scenario by a plan of FSDP is not built yet", hint)
-            raise ScenarioError(faults)
+            return self._sharded_on(scenario, self.fsdp)
         job = scenario.jobs[0]
         if self.workers not in (None, job.workers):
             hint = f"make a plan for {job.workers}, or set workers = {self.workers}"
@@ -204,6 +204,37 @@ class Plan:
         return scenario.set(
             {f"{home}.schedule": schedule, f"{home}.collective": dict(self.collective or written["collective"])}
         )
+
+    def _sharded_on(self, scenario: Scenario, fsdp: PlannedSharding) -> Scenario:
+        """Return a scenario whose model is sharded as planned."""
+        job = scenario.jobs[0]
+        home = f"job.{job.name}"
+        if job.division is None:
+            msg = "running a plan of FSDP on a model that is not divided over ranks is not built yet"
+            hint = f"write `parallel` in [{home}], or apply the plan to real training with gradtide.torch.wrap"
+            raise ScenarioError([Fault("GT090", FSDP, msg, None, hint, "plan")])
+        if fsdp.reshard_after_forward and not fsdp.keep_last and fsdp.units[0] != ("",):
+            msg, hint = "running a plan that frees the last unit is not built yet", 'write "keep_last": true'
+            raise ScenarioError([Fault("GT090", f"{FSDP}.keep_last", msg, False, hint, "plan")])
+        if self.workers not in (None, job.workers):
+            hint = f"make a plan for {job.workers} ranks"
+            msg = f"the plan is for {self.workers} ranks, and [{home}] has {job.workers}"
+            raise ScenarioError([Fault("GT082", "workers", msg, self.workers, hint, "plan")])
+        parallel = {
+            **scenario.to_dict()["job"][job.name]["parallel"],
+            "unit": len(fsdp.units[min(1, len(fsdp.units) - 1)]),
+            "prefetch": fsdp.forward_prefetch,
+            "backward_prefetch": fsdp.backward_prefetch,
+            "zero": 3 if fsdp.reshard_after_forward else 2,
+        }
+        changed = scenario.set({f"{home}.parallel": parallel})
+        division = changed.jobs[0].division
+        assert division is not None
+        if division.described.units != fsdp.units:
+            of_plan = "" if self.model in (None, job.model) else f"; the plan is for {self.model}"
+            msg = f"the plan's units are not blocks in line of {job.model}{of_plan}"
+            raise ScenarioError([Fault("GT081", f"{FSDP}.units", msg, None, _AGAIN, "plan")])
+        return changed
 
     def faults_of_layers(self, layer_bytes: Mapping[str, int], model: str) -> list[Fault]:
         """Return a fault if the plan lacks a layer of a model or gives it another size; at most one.
@@ -388,6 +419,13 @@ class _Reader:
         if not isinstance(reshard, bool):
             msg = f"expected true or false, found {units.describe(reshard)}"
             self.add((FSDP, "reshard_after_forward"), msg, "true frees each unit after its forward pass", reshard)
+        keeps = table.get("keep_last", False)
+        if not isinstance(keeps, bool):
+            msg = f"expected true or false, found {units.describe(keeps)}"
+            self.add((FSDP, "keep_last"), msg, "true does not free the last unit after its forward pass", keeps)
+        elif keeps and reshard is False:
+            msg = "`keep_last` has no effect where no unit is freed"
+            self.add((FSDP, "keep_last"), msg, "leave it out", keeps)
         if self.faults:
             return None
         return PlannedSharding(**{**table, "units": tuple(tuple(row) for row in rows)})

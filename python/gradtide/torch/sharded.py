@@ -44,7 +44,7 @@ def expected_forward(plan: PlannedSharding, gathered: set[int]) -> list[Event]:
         events += _gathers(range(unit, min(unit + plan.forward_prefetch + 1, count)), gathered)
         events.append((FORWARD, unit))
     if plan.reshard_after_forward:
-        gathered &= {0} if _has_root(plan) else set()
+        gathered &= _kept(plan)
     return events
 
 
@@ -85,8 +85,10 @@ def _gathers(units: Iterable[int], gathered: set[int]) -> list[Event]:
     return [(GATHER, unit) for unit in missing]
 
 
-def _has_root(plan: PlannedSharding) -> bool:
-    return plan.units[0] == ("",)
+def _kept(plan: PlannedSharding) -> set[int]:
+    """Return the units that stay whole from the forward to the backward pass, where others are freed."""
+    root = {0} if plan.units[0] == ("",) else set()
+    return root | ({len(plan.units) - 1} if plan.keep_last else set())
 
 
 class Sharded:
@@ -306,10 +308,12 @@ def shard(module: "torch.nn.Module", plan: Plan, options: dict[str, Any]) -> "to
             f"be carried out on {device}, where the host calls the next unit while this one computes: write 1"
         )
     trained = {unit for parameter, unit in owners.items() if parameter.requires_grad}
+    kept = _kept(plan.fsdp)
     for unit in _inside_first(parts):
         if parts[unit][0] is not module:
+            reshards = plan.fsdp.reshard_after_forward and unit not in kept
             try:
-                fully_shard(parts[unit], reshard_after_forward=plan.fsdp.reshard_after_forward, **options)
+                fully_shard(parts[unit], reshard_after_forward=reshards, **options)
             except ValueError as error:
                 raise TrainingError(f"fully_shard refuses a unit of the plan: {error}") from error
     # The model itself is a call of its own even without parameters: torch takes the first that is called for the root.

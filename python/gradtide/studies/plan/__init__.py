@@ -21,6 +21,7 @@ from gradtide.studies.exchange import check_one_job, parse_size
 from gradtide.studies.keep import Kept
 from gradtide.studies.plan.found import Found, Settings, ddp, fill, modes_of
 from gradtide.studies.plan.result import PlanResult, caps, check_target
+from gradtide.studies.plan.sharding import ShardingResult, plan_sharding
 from gradtide.studies.run import part_of, run_all, runtime_named
 from gradtide.studies.search import MODES, Layers
 from gradtide.studies.trained import trained
@@ -52,17 +53,21 @@ def plan(
     collectives: Sequence[str] | None = None,
     overhead: str | None = None,
     worth: float = WORTH_PERCENT,
-    smallest: int | str = SMALLEST,
+    smallest: int | str | None = None,
     baseline: str | None = None,
     noise: float | None = None,
     seeds: int | None = None,
-    budget: int = BUDGET,
+    budget: int | None = None,
     jobs: int = 1,
     progress: Callable[[float], object] | None = None,
     keep: Kept | None = None,
     limits: Limits | None = None,
-) -> PlanResult:
+    **keys: Any,
+) -> PlanResult | ShardingResult:
     """Search how a job should send its gradients: order, buckets, collective, barrier and chunk.
+
+    Of a model that is divided over ranks (`parallel`), search how FSDP should shard it: units, prefetch, and whether
+    parameters are kept. Of the arguments that say how, only `worth` then has a meaning.
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model (a
@@ -82,17 +87,18 @@ def plan(
         overhead: what a message costs beyond the scenario's own overhead at the levels priority and crossiter. Default:
             1 ms.
         worth: percent of an iteration that a plan, or a higher level, has to save.
-        smallest: no message is smaller, in bytes or with a unit; 0 for no limit.
+        smallest: no message is smaller, in bytes or with a unit; 0 for no limit. Default: 1 MiB.
         baseline: ddp, PyTorch DistributedDataParallel's default buckets; or scenario. Default: the scenario's schedule
             if it has one that is not the default, else ddp. Both are candidates.
         noise: coefficient of variation of a worker's compute time, if `compute.noise` gives none; 0 for none. Default:
             0.03.
         seeds: paired runs with noise. Default: 8.
-        budget: runs of local search in each mode; equal budgets give equal plans.
+        budget: runs of local search in each mode; equal budgets give equal plans. Default: 500.
         jobs: runs under way at once; the result does not depend on it.
         progress: called now and then with the share that is done.
         keep: where finished runs are kept until the plan is made.
         limits: memory and time that it may take.
+        keys: keys that replace the scenario's, by short name, as in `parallel={"fsdp": 64}, seq=8192`.
 
     Raises:
         Interrupted: on Ctrl-C, with the best plan so far.
@@ -105,7 +111,14 @@ def plan(
         >>> plan({"job": {"train": job}, "cluster": {"link": {"rate": "1Gbps"}}}, device="cpu").plan.level
         'crossiter'
     """
-    base = trained(scenario, cluster, workers)
+    base = trained(scenario, cluster, workers, **keys)
+    how: dict[str, Any] = {"jobs": jobs, "keep": keep, "limits": limits}
+    if len(base.jobs) == 1 and base.jobs[0].division is not None:
+        _refuse_ddp(
+            device=device, level=level, schedule=schedule, collectives=collectives, overhead=overhead,
+            smallest=smallest, baseline=baseline, noise=noise, seeds=seeds, budget=budget,
+        )  # fmt: skip
+        return plan_sharding(base, worth=_share(worth), progress=progress, **how)
     check_one_job(base, "plan", trains=True)
     known = runtime_of(base, scenario, device)
     if known is not None:
@@ -131,12 +144,11 @@ def plan(
         # No buckets: the scenario is left as it is.
         plans["scenario"] = Plan("none", (), own.order, own.barrier, own.chunk_bytes, collective=own_collective(base))
     chosen = baseline or next(reversed(plans))
-    how: dict[str, Any] = {"jobs": jobs, "keep": keep, "limits": limits}
     results = run_all([one.on(base) for one in plans.values()], progress=part(0, 0.05), **how)
     runs = {name: (one, result) for (name, one), result in zip(plans.items(), results, strict=True)}
     found = Found(base, settings, layers, chosen, runs, costs=[result.summary["cost"] for result in results])
     try:
-        fill(found, collectives, budget, part, how)
+        fill(found, collectives, BUDGET if budget is None else budget, part, how)
     except (KeyboardInterrupt, Unfinished) as error:
         finished: list[RunResult | None] = [*results, *found.runs.values()]
         stop = error if isinstance(error, Unfinished) else Interrupted([])
@@ -170,7 +182,7 @@ def parse_percent(name: str, text: str) -> float:
         raise ValueError(f"{name}: {text!r} is no percentage; write it with its sign, as in 1%") from None
 
 
-def figures(result: PlanResult) -> dict[str, float | None]:
+def figures(result: PlanResult | ShardingResult) -> dict[str, float | None]:
     """Return what `--fail-if` can name: `saves_percent`, `iteration_ms` and so on, of the plan."""
     return numbers(next(row for row in result.rows if row["chosen"]))
 
@@ -182,7 +194,7 @@ def _settings(
     schedule: str | None,
     overhead: str | None,
     worth: float,
-    smallest: int | str,
+    smallest: int | str | None,
     noise: float | None,
     seeds: int | None,
 ) -> Settings:
@@ -211,25 +223,37 @@ def _settings(
         raise ValueError("seeds: has no effect with noise = 0, since all runs would be equal; leave it out")
     noise, seeds = NOISE if noise is None else noise, SEEDS if seeds is None else seeds
     overhead_ps = units.parse_option("overhead", units.parse_time, OVERHEAD if overhead is None else overhead)
-    if not 0 <= worth < 100:
-        raise ValueError(f"worth: {worth} is no percentage of an iteration; write 1 for 1 %")
+    share = _share(worth)
     if seeds < 1:
         raise ValueError(f"seeds: {seeds} is below 1; write 8, or noise = 0 for no runs with noise")
     if not 0 <= noise <= 0.5:
         raise ValueError(f"noise: {noise} is no coefficient of variation; write 0.03 for 3 %")
-    smallest_bytes = parse_size(smallest, "smallest")
+    smallest_bytes = parse_size(SMALLEST if smallest is None else smallest, "smallest")
     return Settings(
         runtime,
         known is not None,
         level,
         overhead_ps,
-        worth / 100,
+        share,
         smallest_bytes,
         seeds,
         own or noise,
         own == 0,
         schedule,
     )
+
+
+def _share(worth: float) -> float:
+    if not 0 <= worth < 100:
+        raise ValueError(f"worth: {worth} is no percentage of an iteration; write 1 for 1 %")
+    return worth / 100
+
+
+def _refuse_ddp(**given: Any) -> None:
+    """Refuse what says how DDP sends, for a model that FSDP shards."""
+    name = next((name for name, value in given.items() if value is not None), None)
+    if name is not None:
+        raise ValueError(f"{name}: has no effect for a model that is divided over ranks; leave it out")
 
 
 def _refuse_collective(base: Scenario, runtime: Runtime) -> None:
@@ -258,4 +282,4 @@ def _on_fluid(base: Scenario) -> Scenario:
     return Scenario.from_dict(data)
 
 
-__all__ = ["PlanResult", "caps", "check_target", "figures", "parse_percent", "plan", "trained"]
+__all__ = ["PlanResult", "ShardingResult", "caps", "check_target", "figures", "parse_percent", "plan", "trained"]

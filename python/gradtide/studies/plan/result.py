@@ -105,14 +105,7 @@ class PlanResult(StudyRows):
         Raises:
             FolderError: if `path` holds what is not ours, or cannot be written; nothing is left behind then.
         """
-        path = Path(path)
-        if path.suffix != ".json":
-            return super().save(path)
-        check_target(path)
-        try:
-            return self.plan.save(path)
-        except OSError as error:
-            raise FolderError(f"cannot write {path}: {error.strerror or error}; nothing was left behind") from error
+        return save_plan(self.plan, Path(path)) if Path(path).suffix == ".json" else super().save(path)
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
@@ -127,6 +120,15 @@ class PlanResult(StudyRows):
         if "plan" in runs:
             report.write_timeline(folder / "runs" / "plan").rename(folder / "timeline.pftrace")
             report.write_report(folder)
+
+
+def save_plan(plan: Plan, path: Path) -> Path:
+    """Write a plan alone; refuses a file that is none."""
+    check_target(path)
+    try:
+        return plan.save(path)
+    except OSError as error:
+        raise FolderError(f"cannot write {path}: {error.strerror or error}; nothing was left behind") from error
 
 
 def check_target(path: Path | None) -> None:

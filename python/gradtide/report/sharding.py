@@ -1,0 +1,55 @@
+"""The report of a plan of FSDP: what each kind of change saves, and a step of the plan beside torch's default."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gradtide import words
+from gradtide.report import meshes, pieces
+from gradtide.report.folder import Row, entry
+
+NOTE = (
+    "Unit: blocks that are gathered together. Forward, backward: units gathered ahead. Freed: after the forward pass. "
+    "Each row is one simulation."
+)
+
+
+def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
+    """Return the template of a plan of FSDP and what it shows."""
+    path = run_dir / "summary.json"
+    rows: Sequence[Any] = entry(path, summary, "rows", list)
+    what = (
+        f"{pieces.clip(entry(path, summary, 'model', str), 40)} on {words.ranks(entry(path, summary, 'workers', int))}"
+    )
+
+    def figure(key: str, digits: int = 1) -> Any:
+        return lambda row: "–" if row[key] is None else f"{row[key]:.{digits}f}"
+
+    columns: pieces.Columns = {
+        "setting": lambda row: f"{row['name']}{', the plan' if row['chosen'] else ''}",
+        "#unit": lambda row: str(row["unit"]),
+        "#forward": lambda row: str(row["forward_prefetch"]),
+        "#backward": lambda row: str(row["backward_prefetch"]),
+        "freed": lambda row: "yes" if row["reshard_after_forward"] else "no",
+        "#iteration, ms": figure("iteration_ms"),
+        "#waits, ms": figure("waits_ms"),
+        "#saves, %": figure("saves_percent"),
+        "#at least, %": figure("saves_low_percent", 0),
+        "#memory": lambda row: pieces.cell(
+            words.size(row["memory_bytes"], 3),
+            "" if row["fits"] else "differs",
+            small="" if row["fits"] else "too much",
+        ),
+    }
+    advice = entry(path, summary, "plan.advice", list)
+    shown = [("torch's default", "baseline"), ("the plan", "plan")]
+    return "meshes.html.j2", {
+        "title": f"gradtide plan: {what}",
+        "what": f"plans of FSDP for {what}",
+        "reproduce": "gradtide plan MODEL --parallel MESH",
+        "table": pieces.listing("Settings of fully_shard", columns, rows, cap=caps.rows, where="settings.csv"),
+        "note": " ".join([NOTE, *(pieces.clip(text, 2000) for text in advice[:12])]),
+        "timelines": [
+            meshes.timeline(run_dir, run, title, f"t{index}") for index, (title, run) in enumerate(shown[: caps.jobs])
+        ],
+    }

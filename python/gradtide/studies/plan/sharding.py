@@ -1,0 +1,529 @@
+"""`gradtide plan` of a model that FSDP shards: units, what is gathered ahead, and whether parameters are kept.
+
+Every setting is one that public methods of PyTorch's `fully_shard` carry out. What does not fit in the memory of a rank
+is not run. The order of all-gathers and reduce-scatters is torch's: what another could save is at most the distance to
+a lower bound (`gradtide.parallel.bound`).
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from gradtide import _core, report, words
+from gradtide.errors import Unfinished
+from gradtide.measured import Errors, pairs, saving_errors, time_errors
+from gradtide.parallel.bound import Least, Position, least
+from gradtide.results import RunResult, StudyRows, Table
+from gradtide.runtime import RUNTIMES
+from gradtide.scenario import Scenario
+from gradtide.scenario.job import Division
+from gradtide.scenario.plan import FSDP, Plan, PlannedSharding
+from gradtide.studies.folder import write_versions
+from gradtide.studies.keep import Kept
+from gradtide.studies.plan.result import LEAVE, WORTH_IT, save_plan
+from gradtide.studies.run import head, run_all, total_cost, write_runs, write_summary
+
+UNITS = (1, 2, 4)
+"""Blocks of a unit that are tried: larger ones are gathered and reduced with fewer fixed costs, and later."""
+DEPTHS = (1, 2, 3)
+"""Units ahead that are tried. 0 cannot be carried out on a GPU."""
+
+ALIKE = 0.01
+"""Iteration times that differ by no more count as equal, and the setting nearest to torch's default is taken."""
+
+
+@dataclass(frozen=True, order=True)
+class Setting:
+    """A way to call `fully_shard`.
+
+    Attributes:
+        zero: 3 frees each unit after its forward pass, 2 keeps it until backward.
+        unit: blocks of a unit.
+        forward: units that are gathered ahead in the forward pass.
+        backward: the same in the backward pass.
+    """
+
+    zero: int = 3
+    unit: int = 1
+    forward: int = 1
+    backward: int = 1
+
+    @property
+    def changes(self) -> int:
+        """In how many things it differs from torch's default."""
+        return sum(mine != torchs for mine, torchs in zip(astuple(self), astuple(DEFAULT), strict=True))
+
+    @property
+    def keys(self) -> dict[str, int]:
+        """Keys of the table `parallel`."""
+        return {
+            "zero": self.zero,
+            "unit": self.unit,
+            "prefetch": self.forward,
+            "backward_prefetch": self.backward,
+        }
+
+    def planned(self, division: Division) -> PlannedSharding:
+        """Return what a plan says of it; of a model that is so divided."""
+        units = division.described.units
+        most = len(units) - 1
+        reshards = self.zero == 3
+        # A model whose head shares the embedding's parameters has them in the unit of the model, which is kept.
+        keeps = reshards and units[0] != ("",)
+        return PlannedSharding(units, min(self.forward, most), min(self.backward, most), reshards, keeps)
+
+
+DEFAULT = Setting()
+"""As PyTorch does it, with one block a unit."""
+
+
+def settings(division: Division) -> list[Setting]:
+    """Return what is tried, torch's default first. Where parameters are kept, backward gathers nothing ahead."""
+    blocks = len(division.described.spec["blocks"]) - 2
+    units = [unit for unit in UNITS if unit == 1 or 2 * unit <= blocks]
+    freed = [Setting(3, *one) for one in product(units, DEPTHS, DEPTHS)]
+    return freed + [Setting(2, *one) for one in product(units, DEPTHS)]
+
+
+@dataclass
+class Tried:
+    """A setting, and what became of it.
+
+    Attributes:
+        setting: which.
+        scenario: the job so sharded.
+        result: of its run; None if it does not fit in memory, or was not run yet.
+    """
+
+    setting: Setting
+    scenario: Scenario
+    result: RunResult | None = None
+
+    @property
+    def division(self) -> Division:
+        """How the model is divided."""
+        found = self.scenario.jobs[0].division
+        assert found is not None
+        return found
+
+    @property
+    def memory_bytes(self) -> int:
+        """Of the rank that has most."""
+        return self.division.described.memory.total
+
+    @property
+    def fits(self) -> bool:
+        """Whether a rank has so much memory."""
+        return self.division.described.memory.fits
+
+    @property
+    def time_ms(self) -> float:
+        """Iteration time of its run."""
+        assert self.result is not None
+        time_ms: float = self.result.job["iteration_time_ms"]["mean"]
+        return time_ms
+
+
+def plan_sharding(
+    base: Scenario,
+    *,
+    worth: float,
+    jobs: int = 1,
+    progress: Callable[[float], object] | None = None,
+    keep: Kept | None = None,
+    limits: Any = None,
+) -> "ShardingResult":
+    """Search how `fully_shard` should shard a model; the arguments are those of `plan`.
+
+    Raises:
+        ValueError: if the job is none that `fully_shard` shards.
+    """
+    job = base.jobs[0]
+    division = job.division
+    assert division is not None
+    _refuse(division)
+    home = f"job.{job.name}.parallel"
+    written = base.to_dict()["job"][job.name]["parallel"]
+
+    def tried(setting: Setting) -> Tried:
+        return Tried(setting, base.set({home: {**written, **setting.keys}}))
+
+    layout = division.layout
+    own = Setting(layout.zero, layout.unit, layout.prefetch, layout.backward_prefetch)
+    every = [tried(setting) for setting in dict.fromkeys([DEFAULT, own, *settings(division)])]
+    runs = [one for one in every if one.fits or one.setting == DEFAULT]
+    try:
+        results: Sequence[RunResult | None] = run_all([one.scenario for one in runs], jobs, progress, keep, limits)
+    except Unfinished as stop:
+        _take(runs, stop.results)
+        if every[0].result is not None:
+            stop.tell(ShardingResult(every, own, worth))
+        raise
+    _take(runs, results)
+    return ShardingResult(every, own, worth)
+
+
+def _take(runs: Sequence[Tried], results: Sequence[RunResult | None]) -> None:
+    for one, result in zip(runs, results, strict=False):
+        one.result = result
+
+
+def _refuse(division: Division) -> None:
+    mesh, layout = division.described.spec["mesh"], division.layout
+    for axis, what in (("pp", "a pipeline"), ("ep", "experts that are spread over ranks")):
+        if mesh[axis] > 1:
+            raise ValueError(f"plan is not built yet for {what}, and `parallel` has {axis} = {mesh[axis]}; write 1")
+    if mesh["cp"] * mesh["fsdp"] < 2:
+        raise ValueError("plan takes a model that FSDP shards; write parallel = { fsdp = 8 }, or more ranks")
+    if layout.zero not in (2, 3):
+        raise ValueError(f"plan takes what fully_shard does, and `parallel` has zero = {layout.zero}; write 3, or 2")
+
+
+class ShardingResult(StudyRows):
+    """How a model should be sharded, and what it was chosen from.
+
+    Attributes:
+        plan: what plan.json holds.
+        scenario: the scenario so sharded.
+        baseline: the run of torch's default.
+        run: the run of the plan.
+        rows: one dict for torch's default, for the best of each kind of change, and for the best of all.
+        candidates: one dict for every setting; the columns of `settings.csv`.
+    """
+
+    def __init__(self, every: Sequence[Tried], own: Setting, worth: float) -> None:
+        default = every[0]
+        assert default.result is not None
+        self.baseline = default.result
+        self._worth = worth
+        self._default = default
+        ran = [one for one in every if one.result is not None]
+        best = _best([one for one in ran if one.fits]) or default
+        self.least = bound(ran)
+        pays = _pays(_line("", best, default), worth)
+        chosen = best if pays or not default.fits else default
+        self.run = chosen.result
+        self.scenario = chosen.scenario
+        self.rows = [{**_line(name, one, default), "chosen": False} for name, one in _shown(every, own, best, default)]
+        self.rows[0 if chosen is default else -1]["chosen"] = True
+        self.candidates = [_line("", one, default) for one in every]
+        self._best_row = _line("", best, default)
+        self.snippet = snippet(best)
+        self.plan = self._planned(chosen)
+        self.best = self._planned(best)
+        job = chosen.scenario.jobs[0]
+        self.summary: dict[str, Any] = {
+            **head("sharding", str(self.baseline.summary["engine"])),
+            "seed": chosen.scenario.seed,
+            "scenario_sha256": default.scenario.sha256,
+            "job": job.name,
+            "model": job.model,
+            "workers": job.workers,
+            "headline": self._headline(best),
+            "lower_bound_ms": self.least.time,
+            "lower_bound_why": self.least.why,
+            "searched": {"settings": len(every), "run": len(ran), "too_large": sum(not one.fits for one in every)},
+            "rows": self.rows,
+            "plan": self.plan.to_dict(),
+            "torch": self.snippet,
+            "cost": total_cost(one.result.summary for one in ran if one.result is not None),
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plan.json holds it."""
+        return self.plan.to_dict()
+
+    def save(self, path: str | Path) -> Path:
+        """Write the plan alone if `path` ends with .json, else a folder with the plan and its report.
+
+        Raises:
+            FolderError: if `path` holds what is not ours, or cannot be written; nothing is left behind then.
+        """
+        return save_plan(self.plan, Path(path)) if Path(path).suffix == ".json" else super().save(path)
+
+    def write(self, folder: Path) -> None:
+        """Write everything into the existing `folder`."""
+        assert self.run is not None
+        self.plan.save(folder / "plan.json")
+        self.best.save(folder / "best.json")
+        write_runs({"baseline": self.baseline, "plan": self.run}, folder)
+        (folder / "settings.csv").write_text(Table.of_dicts(self.candidates).to_csv(), encoding="utf-8")
+        write_summary(self.summary, folder)
+        write_versions(folder)
+        report.write_timeline(folder / "runs" / "plan").rename(folder / "timeline.pftrace")
+        report.write_report(folder)
+
+    def _planned(self, one: Tried) -> Plan:
+        row, job = _line("", one, self._default), one.scenario.jobs[0]
+        low, high = row["saves_low_percent"], row["saves_high_percent"]
+        runtime = RUNTIMES["gpu"]
+        return Plan(
+            FSDP,
+            (),
+            "fifo",
+            True,
+            model=job.model,
+            workers=job.workers,
+            scenario_sha256=self._default.scenario.sha256,
+            version=_core.__version__,
+            runtime={"device": runtime.device, "backend": runtime.backend, "cannot_set": [ORDER]},
+            predicted={
+                "engine": row["engine"],
+                "baseline": "torch",
+                "baseline_iteration_time_ms": self._default.time_ms,
+                "iteration_time_ms": row["iteration_ms"],
+                "gain_percent": row["saves_percent"],
+                "gain_interval_percent": None if low is None else [low, high],
+                "verdict": WORTH_IT if _pays(row, self._worth) else LEAVE,
+                "measured_errors": {"savings": _errors(_savings()), "iteration_times": _errors(_times())},
+                "lower_bound_ms": self.least.time,
+                "memory_bytes": one.memory_bytes,
+            },
+            advice=tuple(self._advice(one)),
+            fsdp=one.setting.planned(one.division),
+        )
+
+    def _headline(self, best: Tried) -> str:
+        default, row, job = self._default, self._best_row, best.scenario.jobs[0]
+        who = f"{job.model} on {words.ranks(job.workers)}"
+        before, after = (words.milliseconds(one.time_ms) for one in (default, best))
+        if not best.fits:
+            return f"{who}: no setting fits in memory. Torch's default needs {words.size(default.memory_bytes, 3)}."
+        if not default.fits:
+            return (
+                f"{who}: torch's default does not fit in memory. With {_words(best.setting)}, it does: an iteration "
+                f"is predicted to take {after}."
+            )
+        if _pays(row, self._worth):
+            what = f"fully_shard with {_words(best.setting)}"
+            return f"{who}: {what}, is predicted to save {_gain(row)}: {after} instead of {before}."
+        most = f"the best setting found saves {_gain(row)}" if row["saves_percent"] > 0 else "no setting saves anything"
+        return f"{who}: leave torch's default alone. An iteration takes {before}, and {most}."
+
+    def _advice(self, one: Tried) -> Iterator[str]:
+        row = self._best_row
+        if _pays(row, self._worth):
+            yield f"Worth it: even the low end of the interval saves {row['saves_low_percent']:.1f} %."
+        elif self._default.fits:
+            yield "Leave it alone: predictions of FSDP were off by more than the best setting saves."
+        if one.setting != DEFAULT:
+            yield 'gradtide.torch.wrap(model, "plan.json", mesh=mesh) does it with public methods of fully_shard.'
+        yield self._order()
+        if one.division.described.units[0] == ("",):
+            yield (
+                "The head shares the parameters of the embedding: both are of the model itself, which fully_shard "
+                "keeps. The prediction gathers the embedding once more."
+            )
+        yield _basis()
+
+    def _order(self) -> str:
+        best_ms = self._best_row["iteration_ms"]
+        left = best_ms - self.least.time
+        more = f"at most {words.milliseconds(left)} more ({100 * left / best_ms:.1f} %)"
+        if left < 5e-4 * best_ms:
+            more = "nothing more"
+        return (
+            f"Torch sends all-gathers and reduce-scatters in the order in which they become ready. Another order could "
+            f"save {more}: no plan can be below {words.milliseconds(self.least.time)}, the time of {self.least.why}."
+        )
+
+
+ORDER = "the order of all-gathers and reduce-scatters"
+
+
+def bound(ran: Sequence[Tried]) -> Least:
+    """Return a lower bound of all settings, in milliseconds: the lowest of any units, kept or freed.
+
+    It counts transfers at the times that they took, which nothing else on the network made longer.
+    """
+    found = []
+    for one in {(one.setting.zero, one.setting.unit): one for one in ran}.values():
+        assert one.result is not None
+        spec, rows = one.division.described.spec, one.result.transfers.to_dicts()
+        step = least(_positions(one))
+        once = spec["optimizer_ps"][0] / 1e9
+        once += sum(row["end_us"] - row["start_us"] for row in rows if row["group"] == "norm") / 1e3
+        found.append(Least(spec["micro_batches"] * step.time + once, step.why))
+    return min(found)
+
+
+def _positions(one: Tried) -> list[Position]:
+    """Return the units of a pass, times in milliseconds."""
+    assert one.result is not None
+    spec, rows = one.division.described.spec, one.result.transfers.to_dicts()
+    # Beside transfers of other groups those of this one may have taken longer than they must.
+    is_alone = {row["group"] for row in rows} <= {"fsdp", "norm"}
+    took: dict[tuple[str, int], float] = {}
+    for row in rows:
+        if row["group"] == "fsdp":
+            took.setdefault((row["collective"], row["first_layer"]), (row["end_us"] - row["start_us"]) / 1e3)
+    first, units = 0, []
+    for count in spec["units"]:
+        units.append((first, spec["blocks"][first : first + count]))
+        first += count
+
+    def compute(blocks: Sequence[Mapping[str, Any]], *keys: str) -> float:
+        times: list[int] = [op[key] for block in blocks for op in spec["kinds"][block["kind"]]["ops"] for key in keys]
+        return sum(times) / 1e9
+
+    forward = [
+        Position(
+            blocks[0]["name"],
+            took.get(("all_gather", place), 0.0) if is_alone or place == 0 else 0.0,
+            compute(blocks, "forward_ps"),
+            0.0,
+        )
+        for place, blocks in units
+    ]
+    is_freed = one.setting.zero == 3
+    backward = [
+        Position(
+            f"{blocks[0]['name']} backward",
+            took.get(("all_gather", place), 0.0) if is_freed and is_alone and place != units[-1][0] else 0.0,
+            compute(blocks, "backward_ps", "recompute_ps"),
+            took.get(("reduce_scatter", place), 0.0) if is_alone else 0.0,
+        )
+        for place, blocks in reversed(units)
+    ]
+    return forward + backward
+
+
+def _best(some: Sequence[Tried]) -> Tried | None:
+    """Return what differs least from the default, of those that take about as long as the fastest."""
+    if not some:
+        return None
+    limit = (1 + ALIKE) * min(one.time_ms for one in some)
+    return min(
+        (one for one in some if one.time_ms <= limit),
+        key=lambda one: (one.setting.changes, _key(one)),
+    )
+
+
+def _key(one: Tried) -> tuple[float, int, Setting]:
+    """Return the sort key of settings: time, memory, and what is nearest to the default."""
+    return round(one.time_ms, 6), one.memory_bytes, one.setting
+
+
+def _shown(every: Sequence[Tried], own: Setting, best: Tried, default: Tried) -> Iterator[tuple[str, Tried]]:
+    yield "torch's default", default
+    if own != DEFAULT:
+        yield "the scenario's", next(one for one in every if one.setting == own)
+    kinds: list[tuple[str, Callable[[Setting], bool]]] = [
+        ("deeper prefetch", lambda one: (one.zero, one.unit) == (3, 1)),
+        ("larger units", lambda one: (one.zero, one.forward, one.backward) == (3, 1, 1)),
+        ("parameters kept", lambda one: replace(one, zero=3) == DEFAULT),
+    ]
+    for name, is_of in kinds:
+        some = [one for one in every if is_of(one.setting) and one.setting not in (DEFAULT, own)]
+        ran = [one for one in some if one.result is not None]
+        if some:
+            yield name, min(ran, key=_key) if ran else min(some, key=lambda one: one.memory_bytes)
+    yield "best of all", best
+
+
+def _line(name: str, one: Tried, default: Tried) -> dict[str, Any]:
+    setting, result = one.setting, one.result
+    saves = None if result is None else 1 - one.time_ms / default.time_ms
+    low = high = None
+    if saves is not None and setting != DEFAULT:
+        low, high = (1 - end for end in reversed(_savings().around(1 - saves)))
+    groups = {} if result is None else result.job["parallel"]["groups"]
+    return {
+        "name": name,
+        "setting": _label(setting),
+        "unit": setting.unit,
+        "forward_prefetch": setting.forward,
+        "backward_prefetch": setting.backward,
+        "reshard_after_forward": setting.zero == 3,
+        "iteration_ms": None if result is None else one.time_ms,
+        "waits_ms": None if result is None else sum(group["exposed_ms"] for group in groups.values()),
+        "saves_ms": None if result is None else default.time_ms - one.time_ms,
+        **{
+            f"{key}_percent": None if share is None else 100 * share
+            for key, share in (("saves", saves), ("saves_low", low), ("saves_high", high))
+        },
+        "memory_bytes": one.memory_bytes,
+        "device_bytes": one.division.described.memory.device,
+        "fits": one.fits,
+        "engine": "" if result is None else str(result.summary["engine"]),
+    }
+
+
+def _pays(row: Mapping[str, Any], worth: float) -> bool:
+    low = row["saves_low_percent"]
+    return bool(row["fits"] and low is not None and low >= 100 * worth)
+
+
+def _label(setting: Setting) -> str:
+    return ",".join(f"{key}={value}" for key, value in setting.keys.items())
+
+
+def _words(setting: Setting) -> str:
+    blocks = "1 block" if setting.unit == 1 else f"{setting.unit} blocks"
+    kept = "" if setting.zero == 3 else ", parameters kept for backward"
+    return f"{blocks} a unit, {setting.forward} ahead forward and {setting.backward} backward{kept}"
+
+
+def _gain(row: Mapping[str, Any]) -> str:
+    return f"{row['saves_percent']:.1f} % ({round(row['saves_low_percent'])} to {round(row['saves_high_percent'])} %)"
+
+
+def _savings() -> Errors:
+    return saving_errors(pairs(sharded=True))
+
+
+def _times() -> Errors:
+    return time_errors(pairs(sharded=True))
+
+
+def _errors(of: Errors) -> dict[str, Any]:
+    return {"count": len(of.logs), "setups": of.setups, "percent": list(of.range_percent)}
+
+
+def _basis() -> str:
+    """Say what the interval rests on."""
+    savings = _savings()
+    low, high = (f"{100 + end:.0f}" for end in savings.range_percent)
+    return (
+        f"The interval comes from {len(savings.logs)} measured savings in {savings.setups} setups, all of FSDP2 with "
+        f"gloo on two CPUs: measured over predicted, the ratio of plan to default was {low} to {high} %. None is of a "
+        "GPU."
+    )
+
+
+def snippet(one: Tried) -> list[str]:
+    """Return lines of Python that do the same with torch alone."""
+    planned = one.setting.planned(one.division)
+    is_tied = planned.units[0] == ("",)
+    inner = planned.units[1:] if is_tied else planned.units[1:-1]
+    of_unit = one.setting.unit
+    parts = [f"list(blocks[i : i + {of_unit}]) for i in range(0, {sum(map(len, inner))}, {of_unit})"]
+    parts = [f"*({parts[0] if of_unit > 1 else '[block] for block in blocks'})"]
+    if not is_tied:
+        first, last = (f"[{', '.join(map(_path, unit))}]" for unit in (planned.units[0], planned.units[-1]))
+        parts = [first, *parts, last]
+    reshard = "unit is not units[-1]" if planned.keep_last else str(planned.reshard_after_forward)
+    ahead, back = planned.forward_prefetch, planned.backward_prefetch
+    return [
+        "from torch.distributed.fsdp import fully_shard",
+        "",
+        f"blocks = {_path(inner[0][0].rpartition('.')[0])}",
+        "units = [",
+        *(f"    {part}," for part in parts),
+        "]",
+        "for unit in units:",
+        f"    fully_shard(unit, mesh=mesh, reshard_after_forward={reshard})",
+        "fully_shard(model, mesh=mesh)",
+        "first = [unit[0] for unit in units]",
+        "for i, one in enumerate(first):",
+        f"    one.set_modules_to_forward_prefetch(first[i + 1 : i + {ahead + 1}])",
+        f"    one.set_modules_to_backward_prefetch(first[max(0, i - {back}) : i][::-1])",
+    ]
+
+
+def _path(name: str) -> str:
+    """Return a module's name as Python has it, as in `model.layers[0]`."""
+    parts = (f"[{part}]" if part.isdigit() else f".{part}" for part in name.split("."))
+    return f"model{''.join(parts)}"
