@@ -248,6 +248,8 @@ def divided_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[lis
         ["iteration time", _ms(time_ms)],
         ["  compute", part(job["compute_ms"])],
     ]
+    if facts["times"] is not None:
+        rows.append(["  times of ops", f"from {facts['times']}"])
     if job["waterfall_ms"]["slowdown"]:
         rows.append(["  slowed by overlap", part(job["waterfall_ms"]["slowdown"])])
     waits = sorted(facts["groups"].items(), key=lambda one: -one[1]["exposed_ms"])

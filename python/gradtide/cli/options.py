@@ -236,10 +236,16 @@ class Training:
         str | None, typer.Option(metavar="FORMAT", help="Number format: bf16, fp16, float8 or fp32. Default: bf16.")
     ] = None
 
+    times: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Take the times of ops from this table, as in the ops.csv of a run folder."),
+    ] = None
+
     @property
     def keys(self) -> dict[str, Any]:
-        """What is given, by short name."""
-        return {**dataclasses.asdict(self), "parallel": mesh(self.parallel)}
+        """What is given, by short name; the scenario may lie in another folder than this."""
+        times = None if self.times is None else str(self.times.absolute())
+        return {**dataclasses.asdict(self), "parallel": mesh(self.parallel), "times": times}
 
 
 class Without:
