@@ -425,8 +425,10 @@ impl<'a> JobRunner<'a> {
 
     /// Share of the run that is over.
     pub fn progress(&self, now: Time) -> f64 {
-        let iteration = f64::from(self.streams.workers[0].iteration);
-        let of_limit = self.job.iteration_limit.map(|limit| iteration / (f64::from(limit) + 1.0));
+        let worker = &self.streams.workers[0];
+        let within = f64::from(worker.next_op - worker.program.ops.start) / worker.program.ops.len() as f64;
+        let iteration = f64::from(worker.iteration) + within;
+        let of_limit = self.job.iteration_limit.map(|limit| iteration / f64::from(limit + self.trace.warmup_count));
         let of_duration = self.limits.duration.map(|duration| now.ps() as f64 / duration.ps() as f64);
         of_limit.into_iter().chain(of_duration).fold(0.0, f64::max).min(1.0)
     }
