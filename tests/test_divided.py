@@ -150,6 +150,33 @@ def test_shared_links_other_jobs_and_flows_slow_a_job_down():
     assert time_ms(data, 1) == pytest.approx(alone, rel=0.5)
 
 
+@pytest.mark.parametrize("engine", ["fluid", "packet"])
+def test_in_a_low_band_a_job_leaves_the_links_to_others(engine):
+    data = scenario({"fsdp": 16}, engine=engine)
+    data["cluster"]["topology"] = {"kind": "star", "hosts": 16}
+    flow = {"src": "h0", "dst": "h8", "bytes": "50MB", "start": "1ms"}
+    data |= {"traffic": {"other": {"flows": [flow]}}, "run": {"engine": engine, "duration": "100ms"}}
+
+    def fct_us(band):
+        data["job"]["train"]["priority"] = band
+        return gt.run(data).flows["fct_us"][0]
+
+    # 50 MB at 400 Gbit/s, of which the fluid engine keeps 4 % for headers; halved by an equal.
+    assert fct_us("low") == pytest.approx(1000, rel=0.1)
+    assert fct_us("high") > 1300
+
+
+def test_several_bands_of_a_divided_job_are_refused():
+    for priority, words in (
+        (["high", "low"], "a list of bands"),
+        ({"adaptive": {"policy": "deadline"}}, "not built yet"),
+    ):
+        data = scenario({"fsdp": 8})
+        data["job"]["train"]["priority"] = priority
+        with pytest.raises(gt.ScenarioError, match=words):
+            Scenario.from_dict(data).check_built()
+
+
 def test_what_needs_all_ranks_is_refused_on_the_pipe_engine():
     def refused(change, **compute):
         data = {**scenario({"fsdp": 8}, engine="pipe", **compute), **change}

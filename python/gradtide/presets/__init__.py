@@ -171,11 +171,21 @@ def cluster_names() -> list[str]:
     return list(document("clusters.toml"))
 
 
+RDMA_PACKETS = {
+    "transport": {"kind": "ideal", "segment": "4096B", "window": "4MiB"},
+    "queue": {"capacity": "100000pkt"},
+}
+"""RDMA on the packet engine, which has neither credits nor pauses: windows that never change, and queues that never
+overflow. 4096 bytes are the largest MTU of InfiniBand (InfiniBand Architecture Specification, volume 1), which RoCE has
+on Ethernet with jumbo frames; NCCL has its buffer of 4 MiB under way at most (NCCL_BUFFSIZE). Heads of lines do not
+block others here."""
+
+
 def cluster(name: str, engine: str | None = None) -> dict[str, Any] | None:
     """Return the keys of a scenario that a built-in cluster stands for, or None.
 
-    `NAME/N` has N hosts, or N nodes with several GPUs each; of `NAME` a job has as many as it needs. The packet engine
-    sends headers: it has the whole rate, and the segments of the network, where other engines have an efficiency.
+    `NAME/N` has N hosts, or N nodes with several GPUs each; of `NAME` a job has as many as it needs. On the packet
+    engine, headers and windows take what an efficiency takes on others; RDMA has `RDMA_PACKETS`.
 
     Example:
         >>> cluster("ethernet-25g/16")["cluster"]["topology"]["hosts"]
@@ -189,12 +199,12 @@ def cluster(name: str, engine: str | None = None) -> dict[str, Any] | None:
         return None
     is_packet = engine == "packet"
     link = {key: found[key] for key in ("rate", "delay", *([] if is_packet else ["efficiency"])) if key in found}
-    transport = {"transport": {"segment": found["segment"]}} if is_packet and "segment" in found else {}
+    packets = RDMA_PACKETS if is_packet and found.get("rdma") else {}
     node = {"node": found["node"]} if "node" in found else {}
     cards = found["node"]["nics"] if node else 1
     hosts = {"topology": {"kind": "star", "hosts": int(count) * cards}} if slash else {}
     return {
-        "cluster": {**hosts, "link": link, **node, **transport},
+        "cluster": {**hosts, "link": link, **node, **packets},
         "run": {"engine": "packet" if is_packet else "fluid"},
     }
 

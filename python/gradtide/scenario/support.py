@@ -126,6 +126,7 @@ FEATURES = {
 COMBINATIONS = {
     "pulled slowdown": Combination("compute that overlap slows down", 'with pull = "start"', 'pull = "update", or 1'),
     "pulled bands": Combination("a list of bands", 'with pull = "start"', "one band"),
+    "divided bands": Combination("a list of bands", "for a model that is divided over ranks", "one band"),
     "credit of bands": Combination(
         "several chunks at one time", "with several bands of priority", "credit = 1, or one priority"
     ),
@@ -198,6 +199,10 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
 def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool) -> Iterator[tuple[str, Loc, str]]:
     collective, schedule = job.collective, job.schedule
     if job.division is not None:
+        if len(job.bands) > 1:
+            yield "divided bands", (*loc, "priority"), "a list of bands"
+        if job.adaptive is not None:
+            yield "adaptive job", (*loc, "priority"), f'policy = "{job.adaptive.policy}"'
         return
     if collective.kind != "ring":
         yield "collective", (*loc, "collective", "kind"), f'kind = "{collective.kind}"'

@@ -2,7 +2,7 @@
 //!
 //! | | messages |
 //! |---|---|
-//! | all-gather, reduce-scatter, all-reduce | a ring; over several nodes k rings, of which each has a k-th of the buffer and leaves a node by another rank |
+//! | all-gather, reduce-scatter, all-reduce | a ring; over several nodes k rings, of which each has a k-th of the buffer and leaves a node by another rank; messages of at most 1 MiB |
 //! | all-reduce in trees | k chains in each node and trees between their heads, half of them the other way round; 512 KiB at a time |
 //! | all-to-all | from each rank to each |
 //! | broadcast | a binomial tree |
@@ -11,7 +11,8 @@
 //! What does not live here: which of ring and tree is taken, and in what order transfers follow one another.
 //!
 //! # Source
-//! As [`levels`](super::levels). Parts of trees: NCCL's buffer of 4 MiB (`NCCL_BUFFSIZE`) has 8 slots.
+//! As [`levels`](super::levels). Parts: NCCL's buffer of 4 MiB (`NCCL_BUFFSIZE`) has 8 slots, of which rings pass on two at
+//! once (`src/include/collectives.h`, `ALLGATHER_SLICESTEPS`).
 
 use super::levels::{CollectiveKind, Span};
 use super::messages::{MessageSize, Messages};
@@ -46,7 +47,9 @@ type Ways = (Vec<CollectivePlan>, Vec<Vec<u32>>);
 
 /// Bytes of a tree that follow one another.
 const TREE_PART: u64 = 4 << 20 >> 3;
-/// Parts of a tree at most.
+/// Most bytes of a message of a ring.
+const RING_PART: u64 = 4 << 20 >> 2;
+/// Parts of a way at most.
 const MOST_PARTS: u64 = 64;
 
 impl GroupHosts {
@@ -167,7 +170,11 @@ impl GroupMessages {
             CollectiveKind::Broadcast => (Algorithm::Broadcast, 1),
             CollectiveKind::Send => (Algorithm::PointToPoint, 1),
         };
-        Form { algorithm, ways, depth: 1 }
+        let is_ring =
+            matches!(self.kind, CollectiveKind::AllReduce | CollectiveKind::AllGather | CollectiveKind::ReduceScatter);
+        let message = self.bytes.0 / ways / u64::from(span.ranks());
+        let depth = if is_ring { message.div_ceil(RING_PART).clamp(1, MOST_PARTS) } else { 1 };
+        Form { algorithm, ways, depth }
     }
 }
 

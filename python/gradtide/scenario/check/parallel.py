@@ -19,7 +19,7 @@ from gradtide.units import PPM
 DEFAULT_DEVICE = "H100"
 
 WITHOUT_EFFECT = {
-    "": ("task", "priority", "announce", "placement"),
+    "": ("task", "announce", "placement"),
     "compute": ("batch", "scale_to", "order"),
     "collective": tuple(Collective.declared()),
     "schedule": tuple(key for key in Schedule.declared() if key not in ("overhead", "sync")),
