@@ -20,12 +20,14 @@ mod context;
 mod data;
 mod expert;
 mod fsdp;
+mod graph;
 mod mesh;
 mod pipeline;
 mod tensor;
 mod writer;
 
 pub use check::WorkloadError;
+pub use graph::{Graph, GraphClass, GraphGroup, GraphTransfer};
 
 use crate::collective::levels::{CollectiveKind, Span};
 use crate::dag::Dag;
@@ -65,6 +67,9 @@ pub struct Group {
     pub classes: Vec<u32>,
     /// How the ranks of one such group lie on nodes.
     pub span: Span,
+    /// By how much the ranks of one such group are apart, in the numbers of all ranks of its classes. `None` if it has
+    /// one rank of each of two classes, at the same place in both.
+    pub stride: Option<u32>,
 }
 
 /// What brings the ranks of a group together.
