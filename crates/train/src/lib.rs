@@ -68,7 +68,7 @@ struct Ready<'a> {
 }
 
 fn ready(spec: &Spec) -> Result<Ready<'_>, SpecError> {
-    if let Some((job, classes)) = divided::plan(spec)? {
+    if let Some((job, classes)) = divided::on_classes(spec)? {
         let names = job.step.as_ref().map(Step::class_names).unwrap_or_default();
         let engine = Engine::of_classes(&spec.run, &classes, &names)?;
         let jobs = vec![AnyJob::Buckets(Box::new(job))];
@@ -84,9 +84,13 @@ fn ready(spec: &Spec) -> Result<Ready<'_>, SpecError> {
 /// The step of a job that divides a model, as a document; nothing is run. `None` if no job does.
 ///
 /// # Errors
-/// As of [`run`], before anything runs.
+/// [`SpecError`] if the job means nothing.
 pub fn step_graph(spec: &Spec) -> Result<Option<Graph>, SpecError> {
-    Ok(divided::plan(spec)?.and_then(|(job, _)| job.step).map(|step| step.graph()))
+    let of_job = |job: &spec::JobSpec| {
+        let step = Step::new(job.parallel.as_ref()?);
+        Some(step.map_err(|error| SpecError::Job { name: job.name.clone(), error: error.into() }))
+    };
+    spec.jobs.iter().find_map(of_job).map(|step| step.map(|step| step.graph())).transpose()
 }
 
 /// What the ranks of job `job` send one another to exchange `bytes`, as whole bytes: one row per message, by chunk,
@@ -241,16 +245,13 @@ pub enum SpecError {
         host: u32,
     },
     /// A model that is divided over ranks beside something else.
-    #[error("job {name} divides its model over ranks: no other job and no background flows can be beside it")]
+    #[error(
+        "job {name} divides its model over ranks: where one rank stands for all of its class, nothing else can be beside it"
+    )]
     NotAlone {
         /// Name of the job.
         name: String,
     },
-    /// Rank classes have no queues.
-    #[error(
-        "the packet engine does not know classes of ranks; use pipe or fluid for a model that is divided over ranks"
-    )]
-    PacketOfClasses,
     /// A background flow that is not valid.
     #[error("flow {index} of {name} cannot be: {what}")]
     Flow {
@@ -328,6 +329,11 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Backgro
         }
         let (seed, manner) = (Seed(spec.run.seed), engine::manner(spec));
         let mut alone = |collective: &Collective, bytes| idle.time(stream, collective, bytes);
+        if let Some(parallel) = &job.parallel {
+            let opens = spec.run.engine == EngineSpec::Packet;
+            let job = divided::on_ranks(spec, job, parallel, manner.sizes, opens)?;
+            return Ok(AnyJob::Buckets(Box::new(job)));
+        }
         let planned = match &job.servers {
             None => Job::plan(job, seed, manner, &mut alone).map(|job| AnyJob::Buckets(Box::new(job))),
             Some(_) => {
