@@ -39,13 +39,20 @@ pub fn plan(spec: &Spec) -> Result<Option<(Job, Arc<Classes>)>, SpecError> {
     Ok(Some((ready(job, step, &classes, band), classes)))
 }
 
+/// Collectives of a group that gloo carries out side by side.
+///
+/// Source: `ProcessGroupGloo::Options::threads` of PyTorch 2.15; NCCL has one stream for each communicator.
+const GLOO_THREADS: usize = 2;
+
 /// The job on the network of its classes.
 fn ready(spec: &JobSpec, step: Step, network: &Arc<Classes>, band: Band) -> Job {
+    let is_gloo = spec.parallel.as_ref().is_some_and(|parallel| parallel.gloo);
+    let credit = if is_gloo { GLOO_THREADS } else { 1 };
     let communicator = |group: &Group| Communicator {
         name: group.axis.name().into(),
         classes: group.classes.clone(),
         scheduler: Box::new(Fifo),
-        credit: 1,
+        credit,
         sync: Time::from_ps(spec.schedule.sync_ps),
         carries: Carries::Group(GroupCollectives {
             network: network.clone(),

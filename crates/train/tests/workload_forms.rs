@@ -60,6 +60,7 @@ fn transformer(mesh: MeshSpec, stages: u32, blocks_of_stage: u32, micro_batches:
         forward_prefetch: 1,
         backward_prefetch: 1,
         overlap_gradients: true,
+        gloo: false,
         kinds: vec![kind],
         blocks: (0..count).map(|index| BlockSpec { name: format!("layers.{index}"), kind: 0 }).collect(),
         units: vec![1; count as usize],
@@ -244,6 +245,7 @@ fn specs() -> impl Strategy<Value = ParallelSpec> {
             forward_prefetch,
             backward_prefetch,
             overlap_gradients,
+            gloo: norm_bytes == tied_embedding_bytes,
             blocks: (0..count).map(|index| BlockSpec { name: "b".into(), kind: index % kinds.len() as u32 }).collect(),
             kinds,
             units: (stages.iter())
