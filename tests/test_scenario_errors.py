@@ -2590,6 +2590,7 @@ def codes_tested() -> set[str]:
     elsewhere = {"GT002", "GT003", "GT004", "GT006", "GT011", "GT017", "GT030", "GT031", "GT047", "GT053", "GT064"}
     elsewhere |= {"GT054"}  # test_enforced.py
     elsewhere |= {"GT055"}  # test_divided.py
+    elsewhere |= {"GT056"}  # test_own_times.py
     elsewhere |= {"GT066"}  # test_calibrate.py
     elsewhere |= {"GT070", "GT071", "GT072", "GT073"}  # test_order.py
     elsewhere |= {"GT080", "GT081", "GT082"}  # test_plan.py

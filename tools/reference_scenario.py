@@ -37,6 +37,8 @@ _PATHS = {
     "GraphModel": "job.NAME.model, op by op",
     "Parallel": "job.NAME.parallel",
     "Compute": "job.NAME.compute",
+    "OpTimes": "job.NAME.compute.times",
+    "OpTime": "job.NAME.compute.times.rows",
     "Straggler": "job.NAME.compute.straggler",
     "Collective": "job.NAME.collective",
     "Ps": "job.NAME.collective.ps",

@@ -353,6 +353,13 @@ CODES: dict[str, Code] = {
         'model = "llama3-8b"\nparallel = { fsdp = 4, tp = 12 }',
         'model = "llama3-8b"\nparallel = { fsdp = 4, tp = 8 }',
     ),
+    "GT056": Code(
+        "times of ops do not fit the model",
+        "With `compute.times`, every op of the model has one row, under its own name or that of its block. The ops.csv "
+        "of a run folder names them all; `*` stands for any number.",
+        "op,forward_us,backward_us\nlayers.0.attention,1200,2400",
+        "op,forward_us,backward_us\nembed,10,20\nlayers.*.attn,1200,2400\nlayers.*.mlp,2000,4000\nhead,900,1800",
+    ),
     "GT060": Code(
         "unknown flow sizes",
         "Flow sizes are a preset, or the path of a CDF file with a suffix or a slash. `gradtide presets flow` "

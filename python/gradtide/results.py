@@ -442,6 +442,7 @@ def _divided(core: dict[str, Any], division: "Division", mean_ms: float) -> dict
         "mesh": dict(mesh),
         "ranks": described.ranks,
         "device": division.accelerator.name,
+        "times": None if division.own is None else division.own.source,
         "micro_batches": described.spec["micro_batches"],
         "global_batch": division.global_batch,
         "tokens": described.tokens,

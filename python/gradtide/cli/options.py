@@ -160,7 +160,7 @@ class Changes:
         """Read a scenario, or a model with the cluster that it is trained on, and change it; `keys` as in `trained`."""
         from gradtide.studies.trained import trained
 
-        return self.of(trained(name, cluster, **keys))
+        return self.of(trained(name, cluster, for_engine=self._values.get("run.engine"), **keys))
 
     def of(self, scenario: "Scenario") -> "Scenario":
         """Return the changed scenario; it can be run."""
@@ -236,10 +236,16 @@ class Training:
         str | None, typer.Option(metavar="FORMAT", help="Number format: bf16, fp16, float8 or fp32. Default: bf16.")
     ] = None
 
+    times: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Take the times of ops from this table, as in the ops.csv of a run folder."),
+    ] = None
+
     @property
     def keys(self) -> dict[str, Any]:
-        """What is given, by short name."""
-        return {**dataclasses.asdict(self), "parallel": mesh(self.parallel)}
+        """What is given, by short name; the scenario may lie in another folder than this."""
+        times = None if self.times is None else str(self.times.absolute())
+        return {**dataclasses.asdict(self), "parallel": mesh(self.parallel), "times": times}
 
 
 class Without:

@@ -8,13 +8,14 @@ The keys of `spec` are those of `ParallelSpec` in crates/train.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import accumulate, islice, takewhile
 from typing import Any, Literal
 
 from gradtide.architecture import Block, FieldError, Module
 from gradtide.parallel import memory
 from gradtide.parallel.costs import Costs, OpTimes, kind_of
 from gradtide.parallel.mesh import split
+from gradtide.parallel.times import OwnTimes, named_blocks, op_names
 
 Pipeline = Literal["1f1b", "gpipe", "interleaved"]
 PICOSECONDS = 10**12
@@ -113,8 +114,13 @@ def model_flops(costs: Costs, sequences: int) -> int:
     return 3 * sequences * costs.model.forward_flops(costs.training.seq)
 
 
-def describe(costs: Costs, layout: Layout) -> Described:
+def describe(costs: Costs, layout: Layout, own: OwnTimes | None = None) -> Described:
     """Return what the core must know of a job, and what its fullest rank has in memory.
+
+    Args:
+        costs: the ops of the model.
+        layout: how ranks work together.
+        own: times in place of those of `costs`.
 
     Raises:
         FieldError: if the model cannot be divided so, or the device cannot compute it.
@@ -125,9 +131,9 @@ def describe(costs: Costs, layout: Layout) -> Described:
     kinds: list[dict[str, Any]] = []
     found: dict[object, int] = {}
 
-    def kind(key: object, modules: Sequence[Module], ops: Sequence[OpTimes]) -> int:
-        if key not in found:
-            found[key] = len(kinds)
+    def kind(key: object, modules: Sequence[Module], ops: tuple[OpTimes, ...]) -> int:
+        if (key, ops) not in found:
+            found[key, ops] = len(kinds)
             dense, experts = memory.of_rank(modules, costs)
             is_block = not isinstance(key, str)
             gathered = GATHERED_BYTES[training.precision] if is_block else training.element_bytes
@@ -141,13 +147,15 @@ def describe(costs: Costs, layout: Layout) -> Described:
                     "ops": [_op(op) for op in ops],
                 }
             )
-        return found[key]
+        return found[key, ops]
 
-    after = _after(costs)
-    blocks = [{"name": "embed", "kind": kind("embed", model.before, costs.embedding())}]
-    for index, block in enumerate(model.blocks):
-        blocks.append({"name": f"layers.{index}", "kind": kind(kind_of(block), block.modules, costs.block(block))})
-    blocks.append({"name": "head", "kind": kind("head", after, costs.head())})
+    timed = [(name, ops if own is None else own.of_block(name, ops)) for name, ops in named_blocks(costs)]
+    modules = [model.before, *(block.modules for block in model.blocks), _after(costs)]
+    keys = ["embed", *map(kind_of, model.blocks), "head"]
+    blocks = [
+        {"name": name, "kind": kind(key, of_block, ops)}
+        for (name, ops), key, of_block in zip(timed, keys, modules, strict=True)
+    ]
     stages = list(counts)
     stages[0] += 1
     stages[-1] += 1
@@ -178,7 +186,9 @@ def describe(costs: Costs, layout: Layout) -> Described:
         "optimizer_ps": [
             _ps(costs.optimizer(-(-dense // shards) + -(-experts // max(1, shards // mesh.experts))))
             for dense, experts in owned
-        ],
+        ]
+        if own is None or not own.has_updates
+        else _updates(own, timed, stages, mesh.pp),
         "activation_bytes": costs.tokens * model.hidden * training.element_bytes,
         "norm_bytes": NORM_BYTES,
         "tied_embedding_bytes": memory.of_rank([tied], costs)[0] * GRADIENT_BYTES[training.precision] if tied else 0,
@@ -294,6 +304,24 @@ def _op(op: OpTimes) -> dict[str, Any]:
         "recompute_communicates": op.recompute_communicates,
         "exchanged_bytes": op.exchanged_bytes,
     }
+
+
+def _updates(
+    own: OwnTimes, timed: Sequence[tuple[str, Sequence[OpTimes]]], stages: Sequence[int], pp: int
+) -> list[int]:
+    """Return how long the optimizer takes on a rank of each stage, from the user's times."""
+    ends = list(accumulate(stages))
+    blocks = [timed[end - count : end] for end, count in zip(ends, stages, strict=True)]
+    return [
+        _ps(
+            sum(
+                sum(own.updates(op_names(name, [op.name for op in ops])))
+                for part in blocks[stage::pp]
+                for name, ops in part
+            )
+        )
+        for stage in range(pp)
+    ]
 
 
 def _ps(seconds: float) -> int:

@@ -6,7 +6,8 @@ from gradtide import counts
 from gradtide.layers import Layer
 from gradtide.parallel.costs import Accelerator, Training
 from gradtide.parallel.spec import Described, Layout
-from gradtide.scenario.keys.job import AdaptiveTable, Collective, Compute, Schedule
+from gradtide.parallel.times import OwnTimes
+from gradtide.scenario.keys.job import AdaptiveTable, Collective, Compute, OpTimes, Schedule
 from gradtide.scenario.keys.parallel import Parallel
 from gradtide.scenario.opdag import OpDag
 from gradtide.units import PPM
@@ -22,6 +23,8 @@ class Division:
         training: what they compute.
         layout: how they work together.
         described: what the core must know, and the memory of a rank.
+        own: times of ops that the user gives; None where the accelerator decides.
+        times: the same as a resolved scenario has them.
     """
 
     keys: Parallel
@@ -29,6 +32,8 @@ class Division:
     training: Training
     layout: Layout
     described: Described
+    own: OwnTimes | None = None
+    times: OpTimes | None = None
 
     @property
     def global_batch(self) -> int:

@@ -4,7 +4,6 @@ No cluster and no schedule here. The module is longer than 600 lines because eac
 with line and field, and all of them end in one `LayerTable`.
 """
 
-import csv
 import os
 import re
 import struct
@@ -21,6 +20,7 @@ from gradtide import inputs, units
 from gradtide.architecture import FAMILY, Architecture, FieldError
 from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean, nearest
 from gradtide.layers import Layer
+from gradtide.scenario.csvfile import MAX_FAULTS_OF_A_FILE, CsvFile
 from gradtide.scenario.keys.job import Compute, GraphModel, InlineModel, ThesisModel
 from gradtide.scenario.keys.types import parse_name
 from gradtide.scenario.opdag import Op, OpDag, op_dag
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from gradtide.presets import Device
 
 MAX_LAYERS = 100_000
-MAX_FAULTS_OF_A_FILE = 20
 _COLUMNS = ("layer", "forward_us", "backward_us", "parameter_bytes", "update_us")
 _HEADER = "layer,forward_us,backward_us,parameter_bytes[,update_us]"
 _MODEL_KEYS = ("schema", "name", "title", "source", "sample", "tensors", "profile", "layers")
@@ -247,31 +246,11 @@ def read_layers_csv(text: str, name: str) -> tuple[Layer, ...]:
     return _LayersFile(text, name).layers()
 
 
-class _LayersFile:
-    def __init__(self, text: str, name: str) -> None:
-        self.lines = text.split("\n")
-        self.name = name
-        self.columns: list[str] = []
-
-    def fault(
-        self, line: int, code: str, msg: str, hint: str, value: Any = None, field: str = "", column: int = -1
-    ) -> Fault:
-        """Make the fault of a line, or of the field in one of its columns."""
-        text = self.lines[line - 1]
-        start, width = 0, len(text)
-        if column >= 0 and '"' not in text:
-            cells = text.split(",")
-            cell = cells[column]
-            start = sum(len(cell) + 1 for cell in cells[:column]) + len(cell) - len(cell.lstrip())
-            width = len(cell.strip())
-        return Fault(code, field, msg, value, hint, self.name, line, text, start, max(1, width))
+class _LayersFile(CsvFile):
+    header, known, needed, most, unit = _HEADER, _COLUMNS, 4, MAX_LAYERS, "layers"
 
     def layers(self) -> tuple[Layer, ...]:
         rows = self.rows()
-        if not rows:
-            fault = Fault("GT005", "", f"{self.name} is empty", None, f"its first line is {_HEADER}", self.name)
-            raise ScenarioError([fault])
-        self.read_header(*rows[0])
         layers: list[Layer] = []
         places: list[int] = []
         faults: list[Fault] = []
@@ -280,12 +259,11 @@ class _LayersFile:
             field = {"name": "layer", "forward": "forward_us"}.get(field, field)
             return self.fault(places[index], code, msg, hint, value, field, self.columns.index(field))
 
-        for line, cells in rows[1:]:
+        for line, cells in rows:
             if len(faults) >= MAX_FAULTS_OF_A_FILE:
                 break
-            if len(cells) != len(self.columns):
-                msg = f"the row has {len(cells)} fields, the header {len(self.columns)}"
-                faults.append(self.fault(line, "GT033", msg, "add or delete fields"))
+            if (wrong := self.uneven(line, cells)) is not None:
+                faults.append(wrong)
                 continue
             places.append(line)
             row = dict(zip(self.columns, cells, strict=True))
@@ -309,42 +287,6 @@ class _LayersFile:
         if faults:
             raise ScenarioError(faults)
         return tuple(layers)
-
-    def rows(self) -> list[tuple[int, list[str]]]:
-        rows: list[tuple[int, list[str]]] = []
-        for number, line in enumerate(self.lines, 1):
-            if not line.strip():
-                continue
-            if len(rows) > MAX_LAYERS:
-                msg = f"{self.name} has more than {MAX_LAYERS:,} layers"
-                raise ScenarioError([Fault("GT050", "", msg, None, "merge layers", self.name)])
-            try:
-                cells = next(csv.reader([line], strict=True, skipinitialspace=True))
-            except (csv.Error, StopIteration) as error:
-                msg = f"not valid CSV: {error}"
-                fault = Fault("GT033", "", msg, line[:80], "check the quotes", self.name, number, line)
-                raise ScenarioError([fault]) from None
-            rows.append((number, [cell.strip() for cell in cells]))
-        return rows
-
-    def read_header(self, line: int, columns: list[str]) -> None:
-        if not set(columns) & set(_COLUMNS):
-            raise ScenarioError([self.fault(line, "GT032", "the first line is not the header", f"write {_HEADER}")])
-        faults, seen = Faults(), set[str]()
-        for index, column in enumerate(columns):
-            at = (column or None, column, index)
-            if column not in _COLUMNS:
-                hint = did_you_mean(column, _COLUMNS, f"write {_HEADER}")
-                faults.append(self.fault(line, "GT032", f"unknown column `{column}`", hint, *at))
-            elif column in seen:
-                faults.append(self.fault(line, "GT032", f"the column `{column}` occurs twice", "delete one", *at))
-            seen.add(column)
-        for column in _COLUMNS[:4]:
-            if column not in columns:
-                faults.append(self.fault(line, "GT032", f"the column `{column}` is missing", f"write {_HEADER}"))
-        if faults:
-            raise ScenarioError(faults)
-        self.columns = columns
 
 
 def read_model_file(

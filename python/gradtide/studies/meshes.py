@@ -114,7 +114,19 @@ def variants(make: Callable[[dict[str, Any]], Scenario], parallel: Sequence[Mapp
         if name in found:
             raise ValueError(f"parallel: {name} is given twice; delete one of them")
         found[name] = make(dict(table))
+    divisions = [job.division for one in found.values() for job in one.jobs if job.division is not None]
+    own = next((one.own for one in divisions if one.own is not None), None)
+    if own is not None and len({_parts(one.described.spec["mesh"]) for one in divisions}) > 1:
+        raise ValueError(
+            f"times: {own.source} has the times of one rank, and with another tp, cp or ep a rank computes other "
+            "parts; compare meshes that differ in fsdp, dp and pp, or leave `times` out"
+        )
     return found
+
+
+def _parts(mesh: Mapping[str, int]) -> tuple[int, ...]:
+    """Return what decides which part of an op a rank computes."""
+    return tuple(mesh[axis] for axis in ("tp", "cp", "ep"))
 
 
 def run_meshes(
@@ -146,7 +158,7 @@ def shown(table: Mapping[str, Any]) -> str:
 def _row(mesh: str, result: RunResult) -> dict[str, Any]:
     job, facts = result.job, result.job["parallel"]
     waits = {name: group["exposed_ms"] for name, group in facts["groups"].items()}
-    waits["other stages"] = facts["waits_for_stages_ms"]
+    waits[words.others(facts["mesh"])] = facts["waits_for_stages_ms"]
     most = max(waits, key=lambda name: waits[name], default="")
     needed, has = facts["memory"]["total"], facts["memory"]["device"]
     return {

@@ -22,6 +22,7 @@ from gradtide.runtime import RUNTIMES, Runtime, level_of, where
 from gradtide.scenario import Scenario
 from gradtide.scenario.defaults import PLANNED
 from gradtide.scenario.servers import ARBITRARY_PPM
+from gradtide.scenario.times import ops_csv
 from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.folder import whole_folder, write_json, write_versions
 from gradtide.studies.keep import Kept
@@ -296,6 +297,10 @@ def write_core(result: RunResult, folder: Path) -> None:
         table: Table = getattr(result, name)
         if optional.get(name, True):
             (folder / f"{name}.csv").write_text(table.to_csv(), encoding="utf-8")
+    for job in result.scenario.jobs:
+        if job.division is not None:
+            text = ops_csv(job.division.described.spec, job.division.own)
+            (folder / "ops.csv").write_text(text, encoding="utf-8")
     write_summary(result.summary, folder)
     write_versions(folder)
 

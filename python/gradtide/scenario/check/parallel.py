@@ -3,7 +3,7 @@
 from typing import Any, get_args
 
 from gradtide.architecture import FieldError
-from gradtide.errors import did_you_mean
+from gradtide.errors import ScenarioError, did_you_mean
 from gradtide.parallel.costs import Costs, Kernel, Precision, Recompute, Training
 from gradtide.parallel.mesh import AXES, Mesh
 from gradtide.parallel.spec import Layout, describe, micro_batches
@@ -13,13 +13,14 @@ from gradtide.scenario.keys.job import Collective, Compute, JobTable, Schedule
 from gradtide.scenario.keys.parallel import Parallel
 from gradtide.scenario.source import Loc
 from gradtide.scenario.tables import LayerTable
+from gradtide.scenario.times import read_times
 from gradtide.units import PPM
 
 DEFAULT_DEVICE = "H100"
 
 WITHOUT_EFFECT = {
     "": ("task", "priority", "announce", "placement"),
-    "compute": ("batch", "scale_to", "order", "noise", "straggler"),
+    "compute": ("batch", "scale_to", "order"),
     "collective": tuple(Collective.declared()),
     "schedule": tuple(key for key in Schedule.declared() if key not in ("overhead", "sync")),
 }
@@ -32,18 +33,21 @@ def division(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable
     if keys is None:
         return None
     _without_effect(ctx, job, loc)
+    if job.compute.times is not None:
+        for key in ("efficiency", "compile"):
+            if job.compute.is_given(key):
+                ctx.no_effect((*loc, "compute", key), "beside `times`", "leave one of the two out")
     if table is None or not ctx.ok("job", name, "parallel") or not ctx.ok("job", name, "compute"):
         return None
     if table.architecture is None:
         msg = f"{table.label} cannot be divided over ranks: it is no Hugging Face configuration"
         ctx.add("GT055", (*loc, "parallel"), msg, 'write model = "config.json", or leave `parallel` out')
         return None
-    if len(ctx.file.job) > 1 or ctx.file.traffic:
-        msg = "a divided model beside other jobs or background traffic is not built yet"
-        ctx.add("GT090", (*loc, "parallel"), msg, "available: one job alone")
-        return None
     try:
-        return _divided(ctx, job, keys, table)
+        return _divided(ctx, job, keys, table, loc)
+    except ScenarioError as error:
+        ctx.faults += error.faults
+        return None
     except FieldError as error:
         ctx.add("GT055", _place(loc, error.field), error.msg, error.hint)
         return None
@@ -75,7 +79,7 @@ def without_effect(written: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable) -> Division:
+def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc: Loc) -> Division:
     from gradtide import presets
 
     compute, node, model = job.compute, ctx.file.cluster.node, table.architecture
@@ -90,6 +94,10 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable) -> 
         raise FieldError("device", f"there is no accelerator {name!r:.60}", hint) from None
     if compute.efficiency_ppm is not None:
         accelerator = accelerator.stated(compute.efficiency_ppm / PPM)
+    precision = compute.precision or get_args(Precision)[0]
+    if compute.times is not None and precision in accelerator.peaks and precision not in accelerator.efficiency:
+        # Only proportions of its times are asked for.
+        accelerator = accelerator.stated(1.0)
     mesh = Mesh(**{axis: getattr(keys, axis) for axis in AXES})
     if job.workers is not None and job.workers != mesh.ranks:
         msg = f"the mesh has {mesh.ranks:,} ranks, and there are {job.workers:,} workers"
@@ -100,7 +108,7 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable) -> 
     training = Training(
         seq=compute.seq,
         micro_batch=compute.micro_batch or 1,
-        precision=compute.precision or get_args(Precision)[0],
+        precision=precision,
         recompute=compute.recompute or get_args(Recompute)[0],
         attention=compute.attention or get_args(Kernel)[0],
         compiled=compute.compile is not False,
@@ -116,11 +124,23 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable) -> 
         prefetch=keys.prefetch,
         backward_prefetch=keys.prefetch if keys.backward_prefetch is None else keys.backward_prefetch,
     )
-    described = describe(Costs(model, accelerator, mesh, training), layout)
+    costs = Costs(model, accelerator, mesh, training)
+    rows, own = None, None
+    if compute.times is not None:
+        mesh.check(model, training.seq, chunks)
+        given = read_times(compute.times, ctx.source, (*loc, "compute", "times"), ctx.base_dir)
+        rows, own = given.table, given.own(costs)
+        if own.has_recompute and training.recompute == "none":
+            raise FieldError(
+                "times",
+                "recompute times have no effect: nothing is computed again",
+                'write recompute = "full", or delete the column',
+            )
+    described = describe(costs, layout, own)
     complete = keys.with_values(
         zero=layout.zero, sequence=training.sequence_parallel, backward_prefetch=layout.backward_prefetch
     )
-    return Division(complete, accelerator, training, layout, described)
+    return Division(complete, accelerator, training, layout, described, own, rows)
 
 
 def completed(compute: Compute, division: Division) -> Compute:
@@ -134,5 +154,6 @@ def completed(compute: Compute, division: Division) -> Compute:
         recompute=training.recompute,
         precision=training.precision,
         attention=training.attention,
-        compile=training.compiled,
+        compile=None if division.own is not None else training.compiled,
+        times=division.times,
     )

@@ -216,8 +216,44 @@ class Straggler(Table):
 OF_ROOFLINE = ("device", "efficiency", "batch", "seq")
 """Keys of `compute` that turn counts into times, and so are nothing for a model with times of its own."""
 
-OF_PARALLEL = ("micro_batch", "global_batch", "recompute", "precision", "attention", "compile")
+OF_PARALLEL = ("micro_batch", "global_batch", "recompute", "precision", "attention", "compile", "times")
 """Keys of `compute` that only a job with `parallel` has."""
+
+
+class OpTime(Table):
+    """Times of an op or a block, for one micro-batch on one rank."""
+
+    op: Name = key(examples=["layers.*.attn"])
+    """Op or block, as the run folder's ops.csv names it. `*` stands for any number. The time of a block is shared among
+    its ops in proportion to the times that it replaces."""
+    forward_ps: Time = key(examples=["1ms"])
+    """Forward time."""
+    backward_ps: Time = key(examples=["2ms"])
+    """Backward time, without what is computed again."""
+    recompute_ps: Time | None = key(default=None, examples=["1ms"])
+    """Time to compute again what is not kept. Default: if no row has it, as much of the forward time as without
+    `times`; otherwise 0."""
+    update_ps: Time | None = key(default=None, examples=["50us"])
+    """Time of the optimizer for its parameters. Default: if no row has it, as without `times`; otherwise 0."""
+
+
+class OpTimes(Table):
+    """Your own times of ops, written in the scenario itself."""
+
+    source: FileName = key(default="the scenario", examples=["times.csv"])
+    """Where the figures come from. It changes no result."""
+    rows: list[OpTime] = key(examples=[[{"op": "layers.*", "forward": "1ms", "backward": "2ms"}]])
+    """Times; every op has one row."""
+
+
+def _times_tag(value: object) -> str | None:
+    return "<file>" if isinstance(value, str) else "<rows>" if isinstance(value, (dict, OpTimes)) else None
+
+
+Times = Annotated[
+    Annotated[FileName, Tag("<file>")] | Annotated[OpTimes, Tag("<rows>")],
+    Discriminator(_times_tag),
+]
 
 
 class Compute(Table):
@@ -252,6 +288,10 @@ class Compute(Table):
     products and element-wise kernels over all scores, as in Megatron-LM before 2023. Default: flash."""
     compile: bool | None = key(default=None, examples=[False], core=False)
     """Whether element-wise operations are fused, as by torch.compile (`parallel`). Default: true."""
+    times: Times | None = key(default=None, examples=["times.csv"], core=False)
+    """Your own times of ops, in place of those of the device (`parallel`). A file has a header and a row for each op or
+    block: op,forward_us,backward_us[,recompute_us][,update_us], as in the ops.csv of a run folder. Default: times of
+    the device (docs/models/compute.md)."""
     scale_to_ps: Duration | None = key(default=None, examples=["900ms"], core=False)
     """Scales all compute times so that one iteration computes for exactly this long. Default: times are not scaled."""
     order: Literal["listed", "random", "caramel"] | None = key(

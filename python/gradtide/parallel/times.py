@@ -1,0 +1,115 @@
+"""A user's own times of ops, in place of those that shapes and an accelerator give.
+
+A row names an op (`layers.3.attn`) or a whole block (`layers.3`), and `*` in it stands for any number. The time of a
+whole block is shared among its ops in proportion to the times that it replaces. All times are those of one rank, for
+one micro-batch.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gradtide.parallel.costs import Costs, OpTimes
+
+MOST_NAMES = 5
+"""Ops that a message names."""
+
+
+class OwnTime(NamedTuple):
+    """A row: times in seconds, None where the user gives none."""
+
+    name: str
+    forward: float
+    backward: float
+    recompute: float | None = None
+    update: float | None = None
+
+
+class Problem(NamedTuple):
+    """What is wrong with a row, by its index; None for the table as a whole."""
+
+    row: int | None
+    msg: str
+    hint: str
+
+
+def named_blocks(costs: Costs) -> list[tuple[str, tuple[OpTimes, ...]]]:
+    """Return every block of a model with its ops, in the order of the model."""
+    inner = [(f"layers.{index}", costs.block(block)) for index, block in enumerate(costs.model.blocks)]
+    return [("embed", costs.embedding()), *inner, ("head", costs.head())]
+
+
+def op_names(block: str, ops: Sequence[str]) -> list[str]:
+    """Return what users call the ops of a block: the one op of a block has its name."""
+    return [block] if len(ops) == 1 else [f"{block}.{op}" for op in ops]
+
+
+@dataclass(frozen=True)
+class OwnTimes:
+    """Times of every op of a model.
+
+    Attributes:
+        source: what they come from, shown to users.
+        rows: by op.
+        has_recompute: whether rows say how long it takes to compute again what is not kept.
+        has_updates: whether they say how long the optimizer takes.
+    """
+
+    source: str
+    rows: Mapping[str, OwnTime]
+    has_recompute: bool
+    has_updates: bool
+
+    @classmethod
+    def read(cls, source: str, rows: Sequence[OwnTime], costs: Costs) -> tuple["OwnTimes", list[Problem]]:
+        """Give each op of a model its row, and find rows that name nothing, ops that two rows name, ops without."""
+        blocks = [(block, op_names(block, [op.name for op in ops])) for block, ops in named_blocks(costs)]
+        known = list(dict.fromkeys(name for block, names in blocks for name in (block, *names)))
+        found: dict[str, OwnTime] = {}
+        problems: list[Problem] = []
+        for index, row in enumerate(rows):
+            is_named = re.compile(r"\d+".join(map(re.escape, row.name.split("*")))).fullmatch
+            own = [name for block, names in blocks for name in names if is_named(block) or is_named(name)]
+            taken = next((name for name in own if name in found), None)
+            if not own:
+                problems.append(Problem(index, f"the model has no op `{row.name:.80}`", f"there are {_listed(known)}"))
+            elif taken is not None:
+                problems.append(Problem(index, f"`{taken}` has times already", "delete one of the two rows"))
+            found.update(dict.fromkeys(own, row))
+        missing = [name for _, names in blocks for name in names if name not in found]
+        if missing:
+            ops = "an op has no times" if len(missing) == 1 else f"{len(missing):,} ops have no times"
+            hint = 'write a row for each; "layers.*" stands for every layer'
+            problems.append(Problem(None, f"{ops}: {_listed(missing)}", hint))
+        has_recompute = any(row.recompute is not None for row in rows)
+        return cls(source, found, has_recompute, any(row.update is not None for row in rows)), problems
+
+    def of_block(self, block: str, ops: Sequence[OpTimes]) -> tuple[OpTimes, ...]:
+        """Return the ops of a block with the user's times."""
+        own = [self.rows[name] for name in op_names(block, [op.name for op in ops])]
+        pairs = list(zip(own, ops, strict=True))
+        return tuple(self._timed(op, row, [other for one, other in pairs if one == row]) for row, op in pairs)
+
+    def updates(self, names: Sequence[str]) -> list[float]:
+        """Return how long the optimizer takes for the ops of a block; what they share counts for the first."""
+        rows = [self.rows[name] for name in names]
+        return [0.0 if row in rows[:index] else row.update or 0.0 for index, row in enumerate(rows)]
+
+    def _timed(self, op: OpTimes, row: OwnTime, sharing: Sequence[OpTimes]) -> OpTimes:
+        """Return an op with its share of the times of a row, which all of `sharing` share."""
+
+        def part(whole: float, own: float, all_own: float) -> float:
+            return whole * own / all_own if all_own else whole / len(sharing)
+
+        forward = part(row.forward, op.forward, sum(one.forward for one in sharing))
+        backward = part(row.backward, op.backward, sum(one.backward for one in sharing))
+        if not self.has_recompute:
+            recompute = op.recompute * forward / op.forward if op.forward else 0.0
+        else:
+            recompute = part(row.recompute or 0.0, op.recompute, sum(one.recompute for one in sharing))
+        return op._replace(forward=forward, backward=backward, recompute=recompute)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
