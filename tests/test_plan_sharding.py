@@ -269,6 +269,15 @@ def test_what_cannot_be_planned_is_refused(parallel, options, words):
         gt.plan(base, **options)
 
 
+def test_ranks_that_differ_are_refused_and_the_fluid_engine_takes_the_place_of_the_packet_engine():
+    with pytest.raises(ValueError, match="ranks that are alike"):
+        gt.plan(scenario(noise=0.05))
+    base = scenario()
+    packet = gt.plan(base.set({"run.engine": "packet"}))
+    assert packet.summary["engine"] == "fluid"
+    assert packet.rows == gt.plan(base).rows
+
+
 def test_pairs_of_fsdp_are_those_that_the_testbed_measured():
     rows = testbed.PAIRS.read_text().splitlines()
     assert [row for row in rows if row.startswith("fsdp ")] == testbed.pairs(CASES_OF_TESTBED)
