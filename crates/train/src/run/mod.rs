@@ -22,15 +22,17 @@
 mod executor;
 mod queue;
 mod record;
+mod served;
 mod streams;
 mod waits;
 
 use crate::job::AnyJob;
-use crate::servers::{self, TooShort};
+use crate::servers;
 use crate::traffic::{self, BackgroundFlows};
 use executor::JobRunner;
 use gradtide_net::{Completion, Network, Time};
 pub use record::{IterationRecord, JobRecord, OperationRecord, Records, TransferRecord};
+use served::{ServerRunner, TooShort};
 use thiserror::Error;
 
 /// When to stop, and what to keep.
@@ -180,14 +182,14 @@ impl Did {
 /// A job of either kind under way.
 enum AnyRunner<'a> {
     Buckets(Box<JobRunner<'a>>),
-    Servers(Box<servers::ServerRunner<'a>>),
+    Servers(Box<ServerRunner<'a>>),
 }
 
 impl<'a> AnyRunner<'a> {
     fn new(job: &'a mut AnyJob, stream: u32, limits: Limits) -> Self {
         match job {
             AnyJob::Buckets(job) => Self::Buckets(Box::new(JobRunner::new(job, stream, limits))),
-            AnyJob::Servers(plan) => Self::Servers(Box::new(servers::ServerRunner::new(
+            AnyJob::Servers(plan) => Self::Servers(Box::new(ServerRunner::new(
                 plan,
                 stream,
                 limits.duration,

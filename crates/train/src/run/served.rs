@@ -1,11 +1,11 @@
 //! The job under way: what happens at each instant.
 
-use super::clocks::Clocks;
-use super::{
+use crate::pace::{ONE_PPM, Pace, stretched};
+use crate::servers::clocks::Clocks;
+use crate::servers::{
     ServerJob, ServerJobRecord, ServerOperation, ServerOperationRecord, ServerTransferRecord, Staleness, WorkerRecord,
     share,
 };
-use crate::pace::{ONE_PPM, Pace, stretched};
 use gradtide_net::{Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Time};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
