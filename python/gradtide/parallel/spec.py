@@ -44,6 +44,7 @@ class Layout:
         prefetch: units whose parameters are gathered ahead in the forward pass.
         backward_prefetch: the same in the backward pass.
         overlap_gradients: whether gradients are reduced beside the backward pass.
+        gloo: whether gloo sends: torch then reduces all of a gradient, and waits for it.
         stages: blocks of each virtual stage; None to spread them evenly.
     """
 
@@ -56,6 +57,7 @@ class Layout:
     prefetch: int = 1
     backward_prefetch: int = 1
     overlap_gradients: bool = True
+    gloo: bool = False
     stages: Sequence[int] | None = None
 
 
@@ -176,6 +178,7 @@ def describe(costs: Costs, layout: Layout, own: OwnTimes | None = None) -> Descr
         "forward_prefetch": layout.prefetch,
         "backward_prefetch": layout.backward_prefetch,
         "overlap_gradients": layout.overlap_gradients,
+        "gloo": layout.gloo,
         "kinds": kinds,
         "blocks": blocks,
         "units": of_units,
