@@ -13,7 +13,7 @@ use gradtide_train::job::AnyJob;
 use gradtide_train::run::{Did, Limits};
 use gradtide_train::spec::Spec;
 use gradtide_train::spec::{
-    BlockKindSpec, BlockOpSpec, BlockSpec, MeshSpec, ParallelSpec, PipelineSpec, RoleSpec, ShardingSpec,
+    BlockKindSpec, BlockOpSpec, BlockSpec, ContextSpec, MeshSpec, ParallelSpec, PipelineSpec, RoleSpec, ShardingSpec,
 };
 use gradtide_train::workload::{Axis, Group, GroupTransfer, Step, WorkloadError};
 use proptest::prelude::*;
@@ -34,6 +34,7 @@ fn op(name: &str, role: RoleSpec, forward_ps: u64, exchanged_bytes: u64) -> Bloc
         recompute_ps: 0,
         recompute_communicates: false,
         exchanged_bytes,
+        beside: Default::default(),
     }
 }
 
@@ -57,6 +58,9 @@ fn transformer(mesh: MeshSpec, stages: u32, blocks_of_stage: u32, micro_batches:
         micro_batches,
         pipeline: PipelineSpec::OneFOneB,
         sequence_parallel: false,
+        async_tp: false,
+        scatter_gather: false,
+        context: ContextSpec::Ring,
         forward_prefetch: 1,
         backward_prefetch: 1,
         overlap_gradients: true,
