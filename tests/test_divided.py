@@ -22,7 +22,7 @@ MIXTURE = {**CONFIG, "model_type": "mixtral", "num_local_experts": 8, "num_exper
 
 
 def scenario(parallel, *, model=CONFIG, cluster="h100-hgx", engine="fluid", **compute):
-    keys = gt.presets.cluster(cluster)
+    keys = gt.presets.cluster(cluster, engine)
     job = {"model": model, "parallel": parallel, "compute": {"seq": 1024, **compute}}
     return {**keys, "job": {"train": job}, "run": {"engine": engine}}
 
@@ -107,6 +107,60 @@ def test_a_mesh_that_does_not_fit_is_refused_at_its_key(parallel, where, words):
     fault = caught.value.faults[0]
     assert fault.loc == f"job.train.{where}"
     assert words in str(caught.value)
+
+
+BLOCKING = {"kind": "leaf_spine", "leaves": 2, "hosts_per_leaf": 8, "spines": 2}
+"""A quarter of what hosts may send goes between leaves. The name of a job says its place."""
+
+
+def time_ms(data, job=0):
+    return list(gt.run(data).summary["jobs"].values())[job]["iteration_time_ms"]["mean"]
+
+
+@pytest.mark.parametrize("parallel", MESHES, ids=str)
+def test_packets_on_one_node_take_as_long_as_classes(parallel):
+    """All goes over the scale-up switch, which has no packets. Connections are opened before the iteration."""
+    assert time_ms(scenario(parallel, engine="packet")) == pytest.approx(time_ms(scenario(parallel)), rel=1e-6)
+
+
+def test_a_straggler_holds_up_all_ranks_and_no_longer_than_it_computes():
+    plain, slow = scenario({"fsdp": 8}), scenario({"fsdp": 8}, straggler={"worker": 3, "factor": 2})
+    compute_ms = gt.run(plain).job["compute_ms"]
+    assert time_ms(plain) + 0.5 * compute_ms < time_ms(slow) < time_ms(plain) + 1.001 * compute_ms
+    result = gt.run(slow)
+    assert len(facts(result)["classes"]) == 8
+    assert result.job["slowest_worker"] == 3
+
+
+def test_shared_links_other_jobs_and_flows_slow_a_job_down():
+    wide = {"kind": "leaf_spine", "leaves": 2, "hosts_per_leaf": 8, "spines": 8}
+    data = scenario({"fsdp": 16})
+    times = {}
+    for name, topology in (("wide", wide), ("thin", BLOCKING)):
+        data["cluster"]["topology"] = topology
+        times[name] = time_ms(data)
+    assert times["thin"] > 1.5 * times["wide"]
+    flows = [{"src": f"h{host}", "dst": f"h{8 + host}", "bytes": "10GB", "start": "0s"} for host in range(8)]
+    run = {"engine": "fluid", "duration": "1s"}
+    assert time_ms({**data, "traffic": {"other": {"flows": flows}}, "run": run}) > times["thin"]
+    data["cluster"]["topology"] = {**BLOCKING, "leaves": 4}
+    alone = time_ms(data)
+    data["job"]["second"] = data["job"]["train"]
+    assert time_ms(data) == pytest.approx(alone, rel=1e-6)
+    assert time_ms(data, 1) == pytest.approx(alone, rel=0.5)
+
+
+def test_what_needs_all_ranks_is_refused_on_the_pipe_engine():
+    def refused(change, **compute):
+        data = {**scenario({"fsdp": 8}, engine="pipe", **compute), **change}
+        with pytest.raises(gt.ScenarioError) as caught:
+            Scenario.from_dict(data).check_built()
+        return str(caught.value)
+
+    assert "a divided model whose ranks differ is not built yet" in refused({}, noise=0.1)
+    assert "a divided model with a straggler is not built yet" in refused({}, straggler={"factor": 2})
+    job = scenario({"fsdp": 8})["job"]["train"]
+    assert "beside other jobs or background traffic" in refused({"job": {"a": job, "b": job}})
 
 
 @pytest.mark.parametrize(

@@ -62,11 +62,9 @@ def test_groups_are_nodes_unless_a_scenario_says_otherwise():
     assert exchange(16, {"kind": "hierarchical", "inside": "sharded", "group": 4}).jobs[0].group == 4
 
 
-def test_packets_within_a_node_are_those_of_a_star():
-    ideal = {"cluster.transport": {"kind": "ideal", "window": "1MB"}, "run.engine": "packet"}
-    node = exchange(8, "ring", scale_up={"rate": "80Gbps", "delay": "1us"}).set(ideal)
-    star = node.set({"cluster.node": None, "cluster.link": {"rate": "80Gbps", "delay": "1us"}})
-    assert comm_s(node) == comm_s(star)
+def test_within_a_node_packets_take_the_time_of_the_fluid():
+    node = exchange(8, "ring")
+    assert comm_s(node.set({"run.engine": "packet"})) == comm_s(node)
 
 
 def test_packets_between_nodes_are_those_of_a_star_of_cards():

@@ -231,6 +231,7 @@ def test_the_preset_of_chapter_4_is_table_4_1() -> None:
     assert scenario.spec()["run"] == {
         "engine": "pipe",
         "seed": 0,
+        "all_ranks": False,
         "duration_ps": None,
         "timeline_iterations": 2,
         "probe": None,
@@ -367,7 +368,14 @@ timeline = 0
             "transport": NEWRENO,
         },
         "traffic": [],
-        "run": {"engine": "pipe", "seed": 42, "duration_ps": 2 * 10**12, "timeline_iterations": 0, "probe": None},
+        "run": {
+            "engine": "pipe",
+            "seed": 42,
+            "all_ranks": False,
+            "duration_ps": 2 * 10**12,
+            "timeline_iterations": 0,
+            "probe": None,
+        },
     }
 
 

@@ -153,12 +153,17 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
         segments += min(size_bytes / segment_bytes + count, scenario.hosts * link_segments)
     for job in scenario.jobs:
         if job.division is not None:
-            # Rank classes stand for ranks, and a transfer is a flow or two of each class.
+            # One rank stands for all of its class, and a transfer is a flow or two of each class; or each is simulated.
+            ops, each, crossing_bytes = scenario.ranks_load.get(
+                job.name, (job.op_count, int(is_fluid) * job.op_count, 0)
+            )
             count = job.iterations or 1
             iterations += count
-            operations += job.op_count * count
-            transfers += job.op_count * count
-            message_ns += int(is_fluid) * job.op_count * count * NS_PER_FLUID_MESSAGE
+            operations += ops * count
+            transfers += ops * count
+            messages += each * count
+            message_ns += each * count * NS_PER_FLUID_MESSAGE
+            segments += crossing_bytes * count / segment_bytes
             continue
         sends = len(job.hosts) > 1
         counts = job.counts
@@ -183,8 +188,9 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
         operations_after += (job.op_count * programs + chunks) * what_ifs * min(count, WHAT_IF_ITERATIONS)
         worker_iterations += programs * count
         if is_packet:
-            messages += min(sent, job.workers * link_segments)
-            message_ns = messages * NS_PER_MESSAGE
+            crossing = min(float(sent), job.workers * link_segments)
+            messages += crossing
+            message_ns += crossing * NS_PER_MESSAGE
             segments += min(sent * per_message, job.workers * link_segments)
         if is_fluid:
             messages += sent

@@ -246,7 +246,7 @@ def divided_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[lis
     rows = [
         ["model", f"{job['model']} on {ranks(facts['ranks'])}: {mesh(facts['mesh'])}"],
         ["iteration time", _ms(time_ms)],
-        ["  compute", part(job["compute_ms"])],
+        ["  compute", part(sum(one["ranks"] * one["compute_ms"] for one in facts["classes"]) / facts["ranks"])],
     ]
     if facts["times"] is not None:
         rows.append(["  times of ops", f"from {facts['times']}"])
@@ -255,7 +255,7 @@ def divided_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[lis
     waits = sorted(facts["groups"].items(), key=lambda one: -one[1]["exposed_ms"])
     rows += [[f"  waits for {group}", part(figures["exposed_ms"])] for group, figures in waits if figures["exposed_ms"]]
     if facts["waits_for_stages_ms"]:
-        rows.append(["  waits for other stages", part(facts["waits_for_stages_ms"])])
+        rows.append([f"  waits for {others(facts['mesh'])}", part(facts["waits_for_stages_ms"])])
     rows += [
         [
             "critical path",
@@ -284,6 +284,11 @@ def group_rows(job: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 def ranks(count: int) -> str:
     """Write a number of ranks."""
     return "1 rank" if count == 1 else f"{count:,} ranks"
+
+
+def others(mesh: Mapping[str, int]) -> str:
+    """Return whom a rank waits for that is not ready to send: other stages of the pipeline, or other ranks."""
+    return "other stages" if mesh["pp"] > 1 else "other ranks"
 
 
 def mesh(axes: Mapping[str, int]) -> str:

@@ -22,13 +22,21 @@ pub struct Nodes {
     count: u32,
 }
 
+/// GPUs that share a card at most, so that streams of all pairs of them can be counted.
+const MOST_SHARING: u32 = 64;
+
 impl Nodes {
     /// So many machines, each with `gpus` GPUs and `nics` cards; `None` if the cards are none, or not shared by equal
-    /// numbers of GPUs, or there are 2^32 ends.
+    /// numbers of GPUs, at most 64, or there are 2^32 ends.
     pub fn new(count: u32, gpus: u32, nics: u32) -> Option<Self> {
-        let shared_alike = nics > 0 && gpus > 0 && gpus.is_multiple_of(nics);
+        let shared_alike = nics > 0 && gpus > 0 && gpus.is_multiple_of(nics) && gpus / nics <= MOST_SHARING;
         gpus.checked_add(nics)?.checked_mul(count)?;
         shared_alike.then_some(Self { gpus, nics, count })
+    }
+
+    /// Machines.
+    pub fn count(&self) -> u32 {
+        self.count
     }
 
     /// GPUs in all.

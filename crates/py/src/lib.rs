@@ -8,6 +8,7 @@ mod watch;
 use convert::PyTable;
 use gradtide_net::Bytes;
 use gradtide_train::collective::plan::Counts;
+use gradtide_train::divided::Load;
 use gradtide_train::fabric::{self, Shape};
 use gradtide_train::opdag::OpDagError;
 use gradtide_train::spec::{Spec, WireSpec};
@@ -129,21 +130,29 @@ fn collective_counts(algorithm_json: &str, ranks: u32) -> PyResult<(u64, u64, u6
     Ok((steps, messages, sent, most))
 }
 
-/// The shape of a star, leaf-spine or Clos network whose hosts have links of this rate and delay: hosts, switches,
-/// cables, ports of a switch, links of the longest route, hosts of an edge switch, and hosts that one link can carry
-/// the traffic of.
+/// What an iteration of a divided job takes if each rank is simulated: compute ops and transfers, messages, and bytes
+/// that cross network cards.
 #[pyfunction]
-fn network_shape(
-    py: Python<'_>,
-    topology_json: &str,
-    rate_bps: u64,
-    delay_ps: u64,
-) -> PyResult<(u32, u32, u32, u32, u32, u32, u32)> {
+fn ranks_load(py: Python<'_>, parallel_json: &str, cluster_json: &str) -> PyResult<(u64, u64, u64)> {
+    let parallel = serde_json::from_str(parallel_json).map_err(|error| errors::from_json(&error))?;
+    let cluster = serde_json::from_str(cluster_json).map_err(|error| errors::from_json(&error))?;
+    let load = watched(py, || Load::new(&parallel, &cluster))?;
+    let Load { ops, messages, bytes } = load.map_err(|error| errors::from_run(py, &error.into()))?;
+    Ok((ops, messages, bytes))
+}
+
+type ShapeRow = (u32, u32, u32, u32, u32, u32, u32, bool);
+
+/// The shape of a star, leaf-spine or Clos network whose hosts have links of this rate and delay: hosts, switches,
+/// cables, ports of a switch, links of the longest route, hosts of an edge switch, hosts that one link can carry the
+/// traffic of, and whether it blocks.
+#[pyfunction]
+fn network_shape(py: Python<'_>, topology_json: &str, rate_bps: u64, delay_ps: u64) -> PyResult<ShapeRow> {
     let topology = serde_json::from_str(topology_json).map_err(|error| errors::from_json(&error))?;
     let shape = fabric::shape(&topology, WireSpec { rate_bps, delay_ps });
-    let Shape { hosts, switches, cables, ports, hops, hosts_per_edge, shared_by } =
+    let Shape { hosts, switches, cables, ports, hops, hosts_per_edge, shared_by, blocks } =
         shape.map_err(|error| errors::from_run(py, &error.into()))?;
-    Ok((hosts, switches, cables, ports, hops, hosts_per_edge, shared_by))
+    Ok((hosts, switches, cables, ports, hops, hosts_per_edge, shared_by, blocks))
 }
 
 /// What the links of any network are called, in the order of their ports; of nodes, if hosts are their network cards.
@@ -213,6 +222,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(link_names, module)?)?;
     module.add_function(wrap_pyfunction!(messages, module)?)?;
     module.add_function(wrap_pyfunction!(network_shape, module)?)?;
+    module.add_function(wrap_pyfunction!(ranks_load, module)?)?;
     module.add_function(wrap_pyfunction!(order, module)?)?;
     module.add_function(wrap_pyfunction!(planned, module)?)?;
     module.add_function(wrap_pyfunction!(transfer_times, module)?)?;

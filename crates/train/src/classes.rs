@@ -85,6 +85,17 @@ impl Classes {
         if cluster.host.is_some() {
             return Err(SpecError::StagesOfClasses);
         }
+        if fabric::blocks(&cluster.topology, cluster.link.rate_bps) {
+            return Err(SpecError::Blocks);
+        }
+        Self::unshared(cluster, class_count)
+    }
+
+    /// The same as if no link were shared: what ranks have at best.
+    ///
+    /// # Errors
+    /// [`SpecError::Node`] and [`SpecError::ZeroRate`].
+    pub fn unshared(cluster: &ClusterSpec, class_count: u32) -> Result<Self, SpecError> {
         let card = &cluster.link;
         let delay_ps = route_delay_ps(cluster)?;
         let Some(node) = &cluster.node else {
@@ -181,14 +192,25 @@ impl Classes {
         (0..self.class_count).flat_map(move |_| [scale_up, nic])
     }
 
+    /// Whether trees take less time alone than rings.
+    pub fn is_tree(&self, op: &GroupOp<'_>) -> bool {
+        self.tree(op).is_some()
+    }
+
+    fn tree(&self, op: &GroupOp<'_>) -> Option<Way> {
+        let time = |way| self.time_of(way, op.bytes).unwrap_or(Time::MAX);
+        let tree = Way { levels: levels::tree(op.kind, op.span)?, crosses_both: true };
+        (time(tree) < time(Self::ring(op))).then_some(tree)
+    }
+
+    fn ring(op: &GroupOp<'_>) -> Way {
+        let crosses_both = !matches!(op.kind, CollectiveKind::AllToAll | CollectiveKind::Send);
+        Way { levels: levels::levels(op.kind, op.span), crosses_both }
+    }
+
     /// Of rings and trees the one that takes less time alone, as NCCL chooses.
     fn way(&self, op: &GroupOp<'_>) -> Way {
-        let crosses_both = !matches!(op.kind, CollectiveKind::AllToAll | CollectiveKind::Send);
-        let ring = Way { levels: levels::levels(op.kind, op.span), crosses_both };
-        let Some(levels) = levels::tree(op.kind, op.span) else { return ring };
-        let tree = Way { levels, crosses_both };
-        let time = |way| self.time_of(way, op.bytes).unwrap_or(Time::MAX);
-        if time(tree) < time(ring) { tree } else { ring }
+        self.tree(op).unwrap_or_else(|| Self::ring(op))
     }
 
     /// For how long what leaves the node waits for the rounds within it.
@@ -244,28 +266,19 @@ fn link(spec: &LinkSpec, part: (u32, u32), delay_ps: u64) -> Result<Link, SpecEr
     Ok(Link { rate, delay: Time::from_ps(delay_ps) })
 }
 
-/// Delay of the longest route between two hosts of a network that does not block.
+/// Delay of the longest route between two hosts; of a network that is given cable by cable, over two of its longest.
 fn route_delay_ps(cluster: &ClusterSpec) -> Result<u64, SpecError> {
     let LinkSpec { rate_bps, delay_ps, .. } = cluster.link;
     let every = WireSpec { rate_bps, delay_ps };
-    let hops = || fabric::shape(&cluster.topology, every).map(|shape| u64::from(shape.hops));
-    let (inner_hops, inner_ps) = match cluster.topology {
-        TopologySpec::Star { .. } => (0, 0),
-        TopologySpec::LeafSpine { hosts_per_leaf, spines, fabric_link, .. } => {
-            if u128::from(spines) * u128::from(fabric_link.rate_bps) < u128::from(hosts_per_leaf) * u128::from(rate_bps)
-            {
-                return Err(SpecError::Blocks);
-            }
-            (hops()?.saturating_sub(2), fabric_link.delay_ps)
+    let inner_hops = || fabric::shape(&cluster.topology, every).map(|shape| u64::from(shape.hops).saturating_sub(2));
+    let (end_ps, inner_hops, inner_ps) = match &cluster.topology {
+        TopologySpec::Star { .. } => (delay_ps, 0, 0),
+        TopologySpec::LeafSpine { fabric_link, .. } => (delay_ps, inner_hops()?, fabric_link.delay_ps),
+        TopologySpec::Clos2 { .. } | TopologySpec::Clos3 { .. } => (delay_ps, inner_hops()?, delay_ps),
+        TopologySpec::Custom { cables, .. } => {
+            (cables.iter().map(|cable| cable.delay_ps).max().unwrap_or_default(), 0, 0)
         }
-        TopologySpec::Clos2 { bisection: [up, down], .. } | TopologySpec::Clos3 { bisection: [up, down], .. } => {
-            if up < down {
-                return Err(SpecError::Blocks);
-            }
-            (hops()?.saturating_sub(2), delay_ps)
-        }
-        TopologySpec::Custom { .. } => return Err(SpecError::Blocks),
     };
-    let ends_ps = delay_ps.saturating_add(cluster.host_latency_ps).saturating_mul(2);
+    let ends_ps = end_ps.saturating_add(cluster.host_latency_ps).saturating_mul(2);
     Ok(ends_ps.saturating_add(inner_ps.saturating_mul(inner_hops)))
 }

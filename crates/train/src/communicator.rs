@@ -6,12 +6,14 @@ use crate::bucket::Bucket;
 use crate::caramel::Boundaries;
 use crate::classes::{Carriage, Classes, GroupOp};
 use crate::collective::Aggregation;
+use crate::collective::group::{GroupHosts, GroupMessages};
 use crate::collective::levels::Span;
-use crate::collective::messages::{Bands, Collective};
+use crate::collective::messages::{Bands, Collective, MessageSize};
 use crate::dag::Dag;
 use crate::schedule::Scheduler;
 use crate::workload::GroupTransfer;
-use gradtide_net::{Band, Bytes, Flow, Network, Time};
+use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Network, Time};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A group of ranks, and how its transfers are sent: through one queue, one after the other or as many at once as its
@@ -51,6 +53,18 @@ pub struct GroupCollectives {
     pub band: Band,
     /// Time before the first byte of each.
     pub hold: Time,
+    /// Its ranks, if all of them are simulated and not one of each class.
+    pub ranks: Option<GroupRanks>,
+}
+
+/// The ranks of a process group, each on its host.
+pub struct GroupRanks {
+    /// Where they are.
+    pub hosts: GroupHosts,
+    /// What messages carry of what does not divide evenly.
+    pub sizes: MessageSize,
+    /// Hosts between which connections are opened before the job begins.
+    pub opens: BTreeSet<(u32, u32)>,
 }
 
 /// What data-parallel workers aggregate, and how.
@@ -110,7 +124,8 @@ impl Communicator {
     pub fn delay_before_flows(&self) -> Time {
         match &self.carries {
             Carries::Gradients(gradients) => gradients.delay_before_flows(),
-            Carries::Group(_) => Time::ZERO,
+            // Flows of classes hold the queue themselves.
+            Carries::Group(group) => group.ranks.as_ref().map_or(Time::ZERO, |_| group.hold),
         }
     }
 
@@ -135,7 +150,7 @@ impl Communicator {
     pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
         match &self.carries {
             Carries::Gradients(gradients) => gradients.open(stream, network),
-            Carries::Group(_) => 0,
+            Carries::Group(group) => group.open(stream, network),
         }
     }
 
@@ -151,12 +166,7 @@ impl Communicator {
     ) -> Aggregation {
         match &self.carries {
             Carries::Gradients(gradients) => gradients.aggregate(transfer, index, bands, stream, network),
-            Carries::Group(GroupCollectives { network: classes, span, transfers, band, hold }) => {
-                let GroupTransfer { kind, bytes, .. } = transfers[transfer as usize];
-                let op = GroupOp { kind, bytes, span: *span, classes: &self.classes };
-                let carriage = Carriage { band: *band, stream, hold: *hold };
-                classes.begin(&op, carriage, network).expect("a group has at least two ranks")
-            }
+            Carries::Group(group) => group.begin(&self.classes, transfer, stream, network),
         }
     }
 
@@ -166,6 +176,39 @@ impl Communicator {
             Carries::Gradients(gradients) => Some(gradients),
             Carries::Group(_) => None,
         }
+    }
+}
+
+impl GroupCollectives {
+    /// A transfer as its classes take it.
+    pub fn op<'a>(&self, transfer: u32, classes: &'a [u32]) -> GroupOp<'a> {
+        let GroupTransfer { kind, bytes, .. } = self.transfers[transfer as usize];
+        GroupOp { kind, bytes, span: self.span, classes }
+    }
+
+    /// A transfer as its ranks take it.
+    pub fn messages(&self, transfer: u32) -> GroupMessages {
+        let op = self.op(transfer, &[]);
+        GroupMessages { kind: op.kind, bytes: op.bytes, is_tree: self.network.is_tree(&op) }
+    }
+
+    fn begin(&self, classes: &[u32], transfer: u32, stream: u32, network: &mut dyn Network) -> Aggregation {
+        let Some(GroupRanks { hosts, sizes, .. }) = &self.ranks else {
+            let carriage = Carriage { band: self.band, stream, hold: self.hold };
+            let begun = self.network.begin(&self.op(transfer, classes), carriage, network);
+            return begun.expect("a group has at least two ranks");
+        };
+        let messages = hosts.begin(self.messages(transfer), *sizes, (self.band, stream), network);
+        Aggregation::Messages(Box::new(messages))
+    }
+
+    fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
+        let Some(GroupRanks { opens, .. }) = &self.ranks else { return 0 };
+        for &(src, dst) in opens {
+            let flow = Flow::alone(HostId(src), HostId(dst), Bytes(0));
+            network.start(Flow { band: self.band, stream, connection: Connection::Stream, ..flow });
+        }
+        opens.len()
     }
 }
 

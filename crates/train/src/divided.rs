@@ -1,46 +1,159 @@
-//! A job whose model is divided over ranks, ready to run: the graph of its step on the network of its classes.
+//! A job whose model is divided over ranks, ready to run: the graph of its step, on the network of its classes or on
+//! that of its ranks.
 //!
-//! Such a job has the network for itself, and one rank of each class stands for all of them. So the network is that of
-//! its [`Classes`]: no host, switch or route is spelled out.
+//! Ranks of a class do the same at the same time where nothing makes them differ. Then one stands for all, the network is
+//! that of its [`Classes`], and no host, switch or route is spelled out. Otherwise each rank is simulated, with its own
+//! groups, on its own host: on the packet engine always, on the fluid one if the scenario says so.
 
 use crate::SpecError;
 use crate::classes::{Classes, GroupOp};
+use crate::collective::group::{GroupHosts, GroupMessages};
+use crate::collective::levels::levels;
 use crate::collective::messages::MessageSize;
-use crate::communicator::{AggregationForm, Carries, Communicator, GroupCollectives};
+use crate::communicator::{AggregationForm, Carries, Communicator, GroupCollectives, GroupRanks};
 use crate::dag::Program;
 use crate::engine::RECORD_LIMIT;
 use crate::job::{Job, JobError, Manner, Pass};
-use crate::pace;
+use crate::pace::{self, Pace};
 use crate::schedule::Fifo;
-use crate::spec::{ClusterSpec, JobSpec, ParallelSpec, Spec};
-use crate::workload::{Group, Step, WorkloadError};
-use gradtide_net::{Band, Time};
+use crate::spec::{ClusterSpec, ComputeSpec, EngineSpec, JobSpec, ParallelSpec, RunSpec, Spec};
+use crate::workload::{Axis, Group, Step, WorkloadError};
+use gradtide_net::{Band, Seed, Time};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Plans the job of a scenario that divides a model, and its network; `None` if no job does.
+/// Whether each rank of the divided jobs of a scenario is simulated.
+fn is_spelled_out(run: &RunSpec) -> bool {
+    match run.engine {
+        EngineSpec::Pipe => false,
+        EngineSpec::Fluid => run.all_ranks,
+        EngineSpec::Packet => true,
+    }
+}
+
+/// Plans the job of a scenario that divides a model, and the network of its classes; `None` if no job does, or if each
+/// rank is simulated.
 ///
 /// # Errors
 /// [`SpecError`] if the job means nothing, is not alone, or could not be run to its end.
-pub fn plan(spec: &Spec) -> Result<Option<(Job, Arc<Classes>)>, SpecError> {
-    let Some(divided) = spec.jobs.iter().find(|job| job.parallel.is_some()) else { return Ok(None) };
+pub fn on_classes(spec: &Spec) -> Result<Option<(Job, Arc<Classes>)>, SpecError> {
+    let divided = spec.jobs.iter().find(|job| job.parallel.is_some()).filter(|_| !is_spelled_out(&spec.run));
+    let Some(divided) = divided else { return Ok(None) };
     let name = || divided.name.clone();
     let ([job], []) = (&spec.jobs[..], &spec.traffic[..]) else { return Err(SpecError::NotAlone { name: name() }) };
     let Some(parallel) = &job.parallel else { return Ok(None) };
     if job.iterations.is_none() && spec.run.duration_ps.is_none() {
         return Err(SpecError::Endless { name: name() });
     }
-    let refused = |error| SpecError::Job { name: name(), error };
-    check_keys(job, &spec.cluster).map_err(refused)?;
-    let step = Step::new(parallel).map_err(|error| refused(error.into()))?;
-    check_hosts(job, parallel, &spec.cluster, &step)?;
+    if differ(&job.compute) {
+        let error = JobError::Divided("workers that differ, where one rank stands for all of its class");
+        return Err(SpecError::Job { name: name(), error });
+    }
+    let step = checked(job, parallel, &spec.cluster)?;
     let classes = Arc::new(Classes::new(&spec.cluster, step.classes.len() as u32)?);
-    check_length(spec, job, &step, &classes)?;
-    let band = Band::new(job.bands[0]).ok_or_else(|| refused(JobError::Band(job.bands[0])))?;
-    Ok(Some((ready(job, step, &classes, band), classes)))
+    check_length(spec, job, &step, Some(&classes))?;
+    Ok(Some((ready(job, step, &classes, |_| None)?, classes)))
 }
 
-/// The job on the network of its classes.
-fn ready(spec: &JobSpec, step: Step, network: &Arc<Classes>, band: Band) -> Job {
+/// Plans a job of a scenario that divides its model as `parallel` says, with all of its ranks. `opens` says whether
+/// connections are opened before it begins.
+///
+/// # Errors
+/// [`SpecError`] if the job means nothing, or could not be run to its end.
+pub fn on_ranks(
+    spec: &Spec,
+    job: &JobSpec,
+    parallel: &ParallelSpec,
+    sizes: MessageSize,
+    opens: bool,
+) -> Result<Job, SpecError> {
+    let refused = |error: JobError| SpecError::Job { name: job.name.clone(), error };
+    let step = checked(job, parallel, &spec.cluster)?.spelled_out().map_err(|error| refused(error.into()))?;
+    pace::check(&job.compute, job.hosts.len()).map_err(|why| refused(JobError::Pace(why)))?;
+    check_length(spec, job, &step, None)?;
+    let classes = Arc::new(Classes::unshared(&spec.cluster, 1)?);
+    let ranks = |group: &Group| {
+        let hosts = group.classes.iter().map(|&rank| job.hosts[rank as usize]).collect();
+        let hosts = GroupHosts { hosts, span: group.span, is_link: group.axis == Axis::Pipeline };
+        Some(GroupRanks { hosts, sizes, opens: BTreeSet::new() })
+    };
+    let mut ready = ready(job, step, &classes, ranks)?;
+    let mut seen = BTreeSet::new();
+    for (index, transfer) in ready.dag.transfers.iter().enumerate() {
+        let Carries::Group(group) = &mut ready.communicators[transfer.communicator as usize].carries else { continue };
+        let messages = group.messages(index as u32);
+        if let Some(ranks) = &mut group.ranks {
+            ranks.hosts.check(messages).map_err(|error| refused(error.into()))?;
+            if opens && seen.insert((transfer.communicator, messages.kind, messages.is_tree)) {
+                ranks.opens.extend(ranks.hosts.pairs(messages));
+            }
+        }
+    }
+    let worker_count = job.hosts.len() as u32;
+    let paces = Pace::of_workers(&job.compute, worker_count, &job.name, Seed(spec.run.seed));
+    Ok(Job { paces, ..ready })
+}
+
+/// What an iteration of a divided job takes if each rank is simulated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Compute ops and transfers.
+    pub ops: u64,
+    /// Messages of all transfers.
+    pub messages: u64,
+    /// Bytes that cross network cards.
+    pub bytes: u64,
+}
+
+impl Load {
+    /// That of a job on a cluster.
+    ///
+    /// # Errors
+    /// [`SpecError`] if either means nothing.
+    pub fn new(parallel: &ParallelSpec, cluster: &ClusterSpec) -> Result<Self, SpecError> {
+        let refused = |error: WorkloadError| SpecError::Job { name: "of ranks".into(), error: error.into() };
+        let step = Step::new(parallel).map_err(refused)?;
+        let classes = Classes::unshared(cluster, 1)?;
+        let programs = step.classes.iter().zip(&step.dag.programs);
+        let computes = programs.map(|(class, program)| u64::from(class.ranks) * program.ops.len() as u64);
+        let mut load = Self { ops: computes.sum(), ..Self::default() };
+        each_op(&step, |op| {
+            let members: u64 = op.classes.iter().map(|&class| u64::from(step.classes[class as usize].ranks)).sum();
+            let (ranks, is_tree) = (u64::from(op.span.ranks()), classes.is_tree(&op));
+            let groups = members / ranks;
+            let messages = GroupMessages { kind: op.kind, bytes: op.bytes, is_tree }.count(op.span);
+            load.ops += groups;
+            load.messages = load.messages.saturating_add(groups.saturating_mul(messages));
+            let sent = levels(op.kind, op.span).nic.bytes(op.bytes).0;
+            load.bytes = load.bytes.saturating_add(members.saturating_mul(sent));
+        });
+        Ok(load)
+    }
+}
+
+/// Whether workers differ.
+fn differ(compute: &ComputeSpec) -> bool {
+    compute.noise_ppm > 0 || compute.straggler.is_some()
+}
+
+/// The step of a job that means something.
+fn checked(job: &JobSpec, parallel: &ParallelSpec, cluster: &ClusterSpec) -> Result<Step, SpecError> {
+    let refused = |error| SpecError::Job { name: job.name.clone(), error };
+    check_keys(job).map_err(refused)?;
+    let step = Step::new(parallel).map_err(|error| refused(error.into()))?;
+    check_hosts(job, parallel, cluster, &step)?;
+    Ok(step)
+}
+
+/// The job of a step, each group of which has these ranks or stands for others.
+fn ready(
+    spec: &JobSpec,
+    step: Step,
+    network: &Arc<Classes>,
+    ranks: impl Fn(&Group) -> Option<GroupRanks>,
+) -> Result<Job, SpecError> {
+    let refused = |error| SpecError::Job { name: spec.name.clone(), error };
+    let band = Band::new(spec.bands[0]).ok_or_else(|| refused(JobError::Band(spec.bands[0])))?;
     let communicator = |group: &Group| Communicator {
         name: group.axis.name().into(),
         classes: group.classes.clone(),
@@ -53,9 +166,10 @@ fn ready(spec: &JobSpec, step: Step, network: &Arc<Classes>, band: Band) -> Job 
             transfers: step.transfers.clone(),
             band,
             hold: Time::from_ps(spec.schedule.overhead_ps),
+            ranks: ranks(group),
         }),
     };
-    Job {
+    Ok(Job {
         name: spec.name.clone(),
         communicators: step.groups.iter().map(communicator).collect(),
         dag: step.dag.clone(),
@@ -71,7 +185,7 @@ fn ready(spec: &JobSpec, step: Step, network: &Arc<Classes>, band: Band) -> Job 
         },
         pace_range_ppm: pace::range_ppm(&spec.compute),
         paces: None,
-    }
+    })
 }
 
 /// Calls `visit` with each transfer, as classes take it.
@@ -84,7 +198,7 @@ fn each_op(step: &Step, mut visit: impl FnMut(GroupOp<'_>)) {
 }
 
 /// What has no meaning for a step that is a graph already.
-fn check_keys(job: &JobSpec, cluster: &ClusterSpec) -> Result<(), JobError> {
+fn check_keys(job: &JobSpec) -> Result<(), JobError> {
     let compute = &job.compute;
     if compute.overlap_slowdown_ppm < pace::ONE_PPM {
         return Err(JobError::Slowdown(compute.overlap_slowdown_ppm));
@@ -99,8 +213,6 @@ fn check_keys(job: &JobSpec, cluster: &ClusterSpec) -> Result<(), JobError> {
         ("announced bursts", job.announced_packets.is_some()),
         ("chunks", job.schedule.chunk_bytes.is_some()),
         ("several chunks at a time", job.schedule.credit != 1),
-        ("workers that differ", compute.noise_ppm > 0 || compute.straggler.is_some()),
-        ("messages that wait for a host", cluster.host.is_some()),
     ] {
         if is_there {
             return Err(JobError::Divided(what));
@@ -133,20 +245,23 @@ fn check_hosts(job: &JobSpec, parallel: &ParallelSpec, cluster: &ClusterSpec, st
     Ok(())
 }
 
-/// No time in the run passes half of [`Time::MAX`]; what it records and counts fits.
-fn check_length(spec: &Spec, job: &JobSpec, step: &Step, classes: &Classes) -> Result<(), SpecError> {
+/// What the run records and counts fits; where one rank stands for all, no time in it passes half of [`Time::MAX`].
+fn check_length(spec: &Spec, job: &JobSpec, step: &Step, classes: Option<&Classes>) -> Result<(), SpecError> {
     let name = || job.name.clone();
     let each = u128::from(job.schedule.overhead_ps) + u128::from(job.schedule.sync_ps);
     let (mut sending, mut bytes) = (Some(0_u128), 0_u128);
     each_op(step, |op| {
-        let time = classes.time(&op).map(|time| u128::from(time.ps()) + each);
+        let time =
+            classes.map_or(Some(Time::ZERO), |classes| classes.time(&op)).map(|time| u128::from(time.ps()) + each);
         sending = sending.zip(time).map(|(sum, time)| sum + time);
         // No rank sends more than twice the buffer.
         bytes += 2 * u128::from(op.bytes.0);
     });
+    let (_, slowest_ppm) = pace::range_ppm(&job.compute);
     let of_program = |program: &Program| {
         let ops = &step.dag.ops[program.ops.start as usize..program.ops.end as usize];
-        ops.iter().map(|op| u128::from(op.cost.ps())).sum::<u128>()
+        ops.iter().map(|op| u128::from(op.cost.ps())).sum::<u128>() * u128::from(slowest_ppm)
+            / u128::from(pace::ONE_PPM)
     };
     let computing = || step.dag.programs.iter().map(of_program);
     let slowed = computing().sum::<u128>() * u128::from(job.compute.overlap_slowdown_ppm);

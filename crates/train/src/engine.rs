@@ -4,7 +4,7 @@ use crate::SpecError;
 use crate::classes::Classes;
 use crate::collective::messages::{Collective, MessageSize};
 use crate::communicator::AggregationForm;
-use crate::fabric::Fabric;
+use crate::fabric::{self, Fabric};
 use crate::job::{AnyJob, Job, Manner, Pass};
 use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
@@ -16,10 +16,10 @@ use crate::spec::{
 use gradtide_net::packet::tcp::{CongestionAlgorithm, Recovery, TcpConfig};
 use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, PcnConfig, QueueConfig, SharedBuffer};
 use gradtide_net::route::Policy;
-use gradtide_net::trace::PortCounters;
+use gradtide_net::trace::{Counters, PortCounters};
 use gradtide_net::{
-    Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Host, Network, PacketConfig, PacketEngine, Pipe, PortId, Seed,
-    Star, Time,
+    Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Graph, Host, Network, PacketConfig, PacketEngine, Pipe, PortId,
+    ScaleUp, Seed, Star, Time,
 };
 use std::sync::Arc;
 
@@ -31,8 +31,16 @@ pub enum Engine {
     Fluid(Box<Fluid>, Vec<(Arc<str>, u64)>),
     /// The same for a job that is alone.
     Recall(Box<Recall>, Vec<(Arc<str>, u64)>),
-    /// Queues and TCP, packet by packet.
-    Packet(Box<Watched>, Vec<(Arc<str>, u64)>),
+    /// Queues and TCP, packet by packet; the ports of GPUs, if there are nodes.
+    Packet(Box<Watched>, Option<Box<GpuPorts>>, Vec<(Arc<str>, u64)>),
+}
+
+/// The ports of GPUs on the scale-up switches of their nodes, beside a network of their cards.
+#[derive(Debug)]
+pub struct GpuPorts {
+    /// The host that is the first of them.
+    first: u32,
+    fluid: Fluid,
 }
 
 /// The packet engine, and a probe if one is asked for.
@@ -91,7 +99,7 @@ pub fn manner(spec: &Spec) -> Manner {
 
 /// Whether one job has the network for itself, and has one exchange on it at a time.
 fn is_recalled(spec: &Spec) -> bool {
-    let one_at_a_time = |job: &JobSpec| job.servers.is_none() && job.schedule.credit == 1;
+    let one_at_a_time = |job: &JobSpec| job.servers.is_none() && job.parallel.is_none() && job.schedule.credit == 1;
     spec.traffic.is_empty() && matches!(&spec.jobs[..], [job] if one_at_a_time(job))
 }
 
@@ -188,12 +196,19 @@ impl Engine {
                 }
             }
             EngineSpec::Packet => {
-                let config = packet_config(spec, &fabric)?;
-                let mut engine = PacketEngine::new(&fabric.graph, config)?;
+                let (graph, ports) = match fabric.apart() {
+                    None => (&fabric.graph, None),
+                    Some((cards, ports)) => (&cards.clone(), Some((cards.host_count, ports))),
+                };
+                let mut engine = PacketEngine::new(graph, packet_config(spec, graph)?)?;
                 engine.pause_every(PAUSE_EVERY);
-                let named = || (0..).zip(fabric.link_names.iter().cloned()).collect();
-                let probe = run.probe.as_ref().map(|probe| Probe::new(probe, spec, named()));
-                Ok(Self::Packet(Box::new(Watched { engine, probe }), links()))
+                let named = || (0..).zip(fabric.link_names.iter().cloned()).take(graph.links.len()).collect();
+                let probe = run.probe.as_ref().map(|probe| Probe::new(probe, spec, jobs, named()));
+                let ports = ports.map(|(first, graph)| {
+                    let fluid = Fluid::new(&graph, routing(&spec.cluster), Seed(run.seed))?;
+                    Ok::<_, SpecError>(Box::new(GpuPorts { first, fluid }))
+                });
+                Ok(Self::Packet(Box::new(Watched { engine, probe }), ports.transpose()?, links()))
             }
         }
     }
@@ -201,16 +216,13 @@ impl Engine {
     /// An idle network of rank classes of these names.
     ///
     /// # Errors
-    /// [`SpecError::PacketOfClasses`], and as [`Fluid::new`].
+    /// As [`Fluid::new`].
     pub fn of_classes(run: &RunSpec, classes: &Classes, names: &[String]) -> Result<Self, SpecError> {
-        match run.engine {
-            EngineSpec::Pipe => Ok(Self::Pipe(classes.pipe())),
-            EngineSpec::Fluid => {
-                let fluid = classes.fluid(Seed(run.seed))?;
-                Ok(Self::Fluid(Box::new(fluid), classes.link_names(names)))
-            }
-            EngineSpec::Packet => Err(SpecError::PacketOfClasses),
+        if run.engine == EngineSpec::Pipe {
+            return Ok(Self::Pipe(classes.pipe()));
         }
+        let fluid = classes.fluid(Seed(run.seed))?;
+        Ok(Self::Fluid(Box::new(fluid), classes.link_names(names)))
     }
 
     /// Itself, as jobs see it from hosts that add `host` to a message.
@@ -220,7 +232,10 @@ impl Engine {
             Self::Fluid(fluid, _) => ends.around(fluid.as_mut()),
             // Its exchanges go through the ends already.
             Self::Recall(recall, _) => Box::new(recall.as_mut()),
-            Self::Packet(watched, _) => ends.around(watched.as_mut()),
+            Self::Packet(watched, None, _) => ends.around(watched.as_mut()),
+            Self::Packet(watched, Some(ports), _) => {
+                ends.around(ScaleUp::new(ports.first, watched.as_mut(), &mut ports.fluid))
+            }
         }
     }
 
@@ -239,12 +254,18 @@ impl Engine {
                 let links = Some(link_usage(links, counters, false));
                 Usage { event_count: recall.event_count(), links, ..Usage::default() }
             }
-            Self::Packet(watched, links) => {
+            Self::Packet(watched, ports, links) => {
                 let samples = watched.samples();
                 let engine = &mut watched.engine;
-                let links = Some(link_usage(links, |port| engine.port_counters(PortId(port)), true));
-                let counters = engine.counters();
-                Usage { event_count: counters.events, packet_hops: counters.packet_hops, links, samples }
+                let port_links = ports.as_ref().map_or(0, |ports| ports.fluid.link_count() as usize);
+                let (of_cards, of_ports) = links.split_at(links.len() - port_links);
+                let mut usage = link_usage(of_cards, |port| engine.port_counters(PortId(port)), true);
+                let Counters { mut events, packet_hops, .. } = engine.counters();
+                if let Some(GpuPorts { fluid, .. }) = ports.as_deref() {
+                    usage.extend(link_usage(of_ports, |port| fluid.port_counters(PortId(port)), false));
+                    events += fluid.counters().events;
+                }
+                Usage { event_count: events, packet_hops, links: Some(usage), samples }
             }
         }
     }
@@ -355,10 +376,10 @@ fn fluid(spec: &Spec, fabric: &Fabric) -> Result<Fluid, SpecError> {
     Ok(Fluid::new(&fabric.graph, routing(&spec.cluster), Seed(spec.run.seed))?)
 }
 
-fn packet_config(spec: &Spec, fabric: &Fabric) -> Result<PacketConfig, SpecError> {
+fn packet_config(spec: &Spec, graph: &Graph) -> Result<PacketConfig, SpecError> {
     let cluster = &spec.cluster;
     // Timers are made for the slowest and longest link; on a star all are alike.
-    let star = Star { host_count: fabric.graph.host_count, link: fabric.worst_link() };
+    let star = Star { host_count: graph.host_count, link: fabric::worst_link(graph) };
     let transport = &cluster.transport;
     let narrow = |value: u32, what| u16::try_from(value).map_err(|_| SpecError::TooLarge(what));
     let base = TcpConfig::basic_sim(star.host_count, star.link.rate, star.link.delay);

@@ -64,6 +64,36 @@ impl Fabric {
         Ok(Self { graph, link_names, nominal_bps, star, ends: Ends { nodes, host: cluster.host.map(host) } })
     }
 
+    /// The same without the ports of GPUs, and these by themselves, as hosts from 0 on; `None` without nodes. Links of the
+    /// one come first among those of both.
+    pub fn apart(&self) -> Option<(Graph, Graph)> {
+        let nodes = self.ends.nodes?;
+        let Graph { host_count, switch_count, links, has_parts } = &self.graph;
+        let (card_count, gpu_count, machines) = (nodes.card_count(), nodes.gpu_count(), nodes.count());
+        let is_port = |wire: &&Directed| (card_count..*host_count).contains(&wire.from.0.min(wire.to.0));
+        let moved = |wire: &Directed, place: &dyn Fn(NodeId) -> u32| {
+            let (from, to) = (NodeId(place(wire.from)), NodeId(place(wire.to)));
+            Directed { from, to, link: wire.link }
+        };
+        let of_cards = |id: NodeId| if id.0 < card_count { id.0 } else { id.0 - gpu_count };
+        let first_switch = host_count + switch_count - machines;
+        let of_ports =
+            |id: NodeId| if id.0 < *host_count { id.0 - card_count } else { id.0 - first_switch + gpu_count };
+        let cards = Graph {
+            host_count: card_count,
+            switch_count: switch_count - machines,
+            links: links.iter().filter(|wire| !is_port(wire)).map(|wire| moved(wire, &of_cards)).collect(),
+            has_parts: false,
+        };
+        let ports = Graph {
+            host_count: gpu_count,
+            switch_count: machines,
+            links: links.iter().filter(is_port).map(|wire| moved(wire, &of_ports)).collect(),
+            has_parts: *has_parts,
+        };
+        Some((cards, ports))
+    }
+
     /// How many workers there is room for, one on each: hosts, or GPUs of nodes.
     pub fn place_count(&self) -> u32 {
         self.ends.nodes.map_or(self.graph.host_count, |nodes| nodes.gpu_count())
@@ -86,13 +116,13 @@ impl Fabric {
         }
         links
     }
+}
 
-    /// The slowest rate and the longest delay of all links.
-    pub fn worst_link(&self) -> Link {
-        let links = || self.graph.links.iter().map(|wire| wire.link);
-        let rate = links().map(|link| link.rate).min_by_key(|rate| rate.bps()).expect("a network has links");
-        Link { rate, delay: links().map(|link| link.delay).max().unwrap_or_default() }
-    }
+/// The slowest rate and the longest delay of all links of a network.
+pub fn worst_link(graph: &Graph) -> Link {
+    let links = || graph.links.iter().map(|wire| wire.link);
+    let rate = links().map(|link| link.rate).min_by_key(|rate| rate.bps()).expect("a network has links");
+    Link { rate, delay: links().map(|link| link.delay).max().unwrap_or_default() }
 }
 
 /// Whether every GPU of a node has a card.
@@ -126,6 +156,8 @@ pub struct Shape {
     pub hosts_per_edge: u32,
     /// Hosts that one link can carry the traffic of.
     pub shared_by: u32,
+    /// Whether links between switches carry less than all hosts together send over them.
+    pub blocks: bool,
 }
 
 /// The shape of a network that is not given cable by cable.
@@ -142,7 +174,23 @@ pub fn shape(topology: &TopologySpec, every: WireSpec) -> Result<Shape, SpecErro
         hops: tree.hop_count(),
         hosts_per_edge: tree.hosts_per_edge(),
         shared_by: tree.shared_by(),
+        blocks: blocks(topology, every.rate_bps),
     })
+}
+
+/// Whether links between switches carry less than hosts with links of this rate together send over them; of a network
+/// that is given cable by cable, nobody looks.
+pub fn blocks(topology: &TopologySpec, rate_bps: u64) -> bool {
+    match *topology {
+        TopologySpec::Star { .. } => false,
+        TopologySpec::LeafSpine { hosts_per_leaf, spines, fabric_link, .. } => {
+            u128::from(spines) * u128::from(fabric_link.rate_bps) < u128::from(hosts_per_leaf) * u128::from(rate_bps)
+        }
+        TopologySpec::Clos2 { bisection: [up, down], .. } | TopologySpec::Clos3 { bisection: [up, down], .. } => {
+            up < down
+        }
+        TopologySpec::Custom { .. } => true,
+    }
 }
 
 /// A network at its nominal rates.

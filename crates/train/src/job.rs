@@ -17,7 +17,7 @@ use crate::spec::{
     AdaptiveSpec, AlgorithmSpec, DeadlineSpec, FusionSpec, InsideSpec, JobSpec, LayerSpec, OracleSpec, OrderSpec,
     PlannedBucketSpec, ServerSpec,
 };
-use crate::workload::{Step, WorkloadError};
+use crate::workload::{RanksError, Step, WorkloadError};
 use gradtide_net::{Announced, Band, Bytes, Rate, Seed, Time};
 use std::sync::Arc;
 use thiserror::Error;
@@ -148,6 +148,9 @@ pub enum JobError {
     /// A division that means nothing.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
+    /// A division over too many ranks to simulate each of them.
+    #[error(transparent)]
+    TooManyRanks(#[from] RanksError),
     /// An order of pulls for what is not pulled.
     #[error("the order is for parameter servers that every iteration begins with a pull from")]
     OrderOfServers,

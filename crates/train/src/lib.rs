@@ -68,7 +68,7 @@ struct Ready<'a> {
 }
 
 fn ready(spec: &Spec) -> Result<Ready<'_>, SpecError> {
-    if let Some((job, classes)) = divided::plan(spec)? {
+    if let Some((job, classes)) = divided::on_classes(spec)? {
         let names = job.step.as_ref().map(Step::class_names).unwrap_or_default();
         let engine = Engine::of_classes(&spec.run, &classes, &names)?;
         let jobs = vec![AnyJob::Buckets(Box::new(job))];
@@ -233,16 +233,13 @@ pub enum SpecError {
         host: u32,
     },
     /// A model that is divided over ranks beside something else.
-    #[error("job {name} divides its model over ranks: no other job and no background flows can be beside it")]
+    #[error(
+        "job {name} divides its model over ranks: where one rank stands for all of its class, nothing else can be beside it"
+    )]
     NotAlone {
         /// Name of the job.
         name: String,
     },
-    /// Rank classes have no queues.
-    #[error(
-        "the packet engine does not know classes of ranks; use pipe or fluid for a model that is divided over ranks"
-    )]
-    PacketOfClasses,
     /// A background flow that is not valid.
     #[error("flow {index} of {name} cannot be: {what}")]
     Flow {
@@ -320,6 +317,11 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Backgro
         }
         let (seed, manner) = (Seed(spec.run.seed), engine::manner(spec));
         let mut alone = |collective: &Collective, bytes| idle.time(stream, collective, bytes);
+        if let Some(parallel) = &job.parallel {
+            let opens = spec.run.engine == EngineSpec::Packet;
+            let job = divided::on_ranks(spec, job, parallel, manner.sizes, opens)?;
+            return Ok(AnyJob::Buckets(Box::new(job)));
+        }
         let planned = match &job.servers {
             None => Job::plan(job, seed, manner, &mut alone).map(|job| AnyJob::Buckets(Box::new(job))),
             Some(_) => {

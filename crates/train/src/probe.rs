@@ -4,11 +4,13 @@
 //! is looked at, and runs on. Long runs are thinned: when a table is full every second instant is forgotten and the
 //! step doubles, so that the instants stay even and memory stays bounded.
 
+use crate::job::AnyJob;
 use crate::spec::{ProbeSpec, Spec};
 use crate::traffic;
 use gradtide_net::trace::{PortState, Window};
 use gradtide_net::{Connection, Flow, FlowId, HostId, Time};
 use std::collections::BTreeMap;
+use std::iter::repeat_n;
 use std::sync::Arc;
 
 /// Rows that each table keeps: about 100 bytes a row.
@@ -67,10 +69,12 @@ pub struct Samples {
 
 impl Probe {
     /// A probe of `links`, of which the scenario may name some.
-    pub fn new(spec: &ProbeSpec, run: &Spec, links: Vec<(u32, Arc<str>)>) -> Self {
+    pub fn new(spec: &ProbeSpec, run: &Spec, jobs: &[AnyJob], links: Vec<(u32, Arc<str>)>) -> Self {
         let is_meant = |name: &str| spec.links.as_ref().is_none_or(|meant| meant.iter().any(|other| other == name));
         let links: Vec<_> = links.into_iter().filter(|(_, name)| is_meant(name)).collect();
-        let jobs = (0..).zip(&run.jobs).map(|(stream, job)| (stream, &job.name));
+        // A job has as many streams as communicators.
+        let names = run.jobs.iter().zip(jobs).flat_map(|(spec, job)| repeat_n(&spec.name, job.stream_count()));
+        let jobs = (0..).zip(names);
         let traffic = (run.traffic.iter().enumerate()).map(|(index, of)| (traffic::stream(index), &of.name));
         let streams: Vec<(u32, &String)> = jobs.chain(traffic).collect();
         let sources = spec.cwnd.iter().flat_map(|of| {

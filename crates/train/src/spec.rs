@@ -849,6 +849,9 @@ pub struct RunSpec {
     pub engine: EngineSpec,
     /// Root of all random streams.
     pub seed: u64,
+    /// Whether each rank of a divided job is simulated, and not one of each class. The packet engine always does so.
+    #[serde(default)]
+    pub all_ranks: bool,
     /// Simulated time after which no further iteration is begun.
     pub duration_ps: Option<u64>,
     /// Measured iterations of each job whose operations are recorded one by one.

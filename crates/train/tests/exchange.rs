@@ -143,6 +143,7 @@ fn algorithms() -> Vec<Algorithm> {
         Algorithm::Butterfly,
         Algorithm::ButterflyLayered { group: 3 },
         Algorithm::Hierarchical { group: 3, inside: Inside::Ring },
+        Algorithm::Hierarchical { group: 2, inside: Inside::Chain },
         hierarchical(Inside::Reduce),
         hierarchical(Inside::Sharded),
         Algorithm::ParameterServer { servers: packed_servers(1) },

@@ -70,6 +70,7 @@ fn job(graph: &Graph<'_>, classes: &Arc<Classes>) -> Job {
             transfers: transfers.clone(),
             band: Band::new(0).unwrap(),
             hold: Time::ZERO,
+            ranks: None,
         }),
     };
     Job {

@@ -60,6 +60,7 @@ fn all_reduces(ranks: u32) -> Vec<Algorithm> {
         all.push(Algorithm::ButterflyLayered { group });
         all.push(Algorithm::Hierarchical { group, inside: Inside::Reduce });
         all.push(Algorithm::Hierarchical { group, inside: Inside::Ring });
+        all.push(Algorithm::Hierarchical { group, inside: Inside::Chain });
         if ranks.is_multiple_of(group) {
             all.push(Algorithm::Hierarchical { group, inside: Inside::Sharded });
         }
@@ -318,6 +319,7 @@ fn critical_paths_are_the_textbooks() {
             expected.push((hierarchical(Inside::Reduce), 2 * inside + 2 * (heads - 1)));
             expected.push((hierarchical(Inside::Ring), 2 * (group - 1) + 2 * (heads - 1) + inside));
             expected.push((hierarchical(Inside::Sharded), 2 * (group - 1) + 2 * (heads - 1)));
+            expected.push((hierarchical(Inside::Chain), 2 * (group - 1) + 2 * heads.ilog2()));
         }
         for (algorithm, steps) in expected {
             let plan = plan(&algorithm, ranks, 1000);

@@ -1,6 +1,7 @@
 //! Builders of parallel steps against closed forms, on random meshes, and what they refuse.
 #![allow(missing_docs)]
 
+mod parallel;
 mod reference;
 mod star;
 
@@ -13,67 +14,13 @@ use gradtide_train::job::AnyJob;
 use gradtide_train::run::{Did, Limits};
 use gradtide_train::spec::Spec;
 use gradtide_train::spec::{
-    BlockKindSpec, BlockOpSpec, BlockSpec, ContextSpec, MeshSpec, ParallelSpec, PipelineSpec, RoleSpec, ShardingSpec,
+    BlockKindSpec, BlockOpSpec, BlockSpec, MeshSpec, ParallelSpec, PipelineSpec, RoleSpec, ShardingSpec,
 };
 use gradtide_train::workload::{Axis, Group, GroupTransfer, Step, WorkloadError};
+use parallel::{ACTIVATIONS, KEYS_AND_VALUES, TOKENS, op, scenario, transformer};
 use proptest::prelude::*;
 use reference::{Times, run};
-use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
-
-const ACTIVATIONS: u64 = 64;
-const KEYS_AND_VALUES: u64 = 24;
-const TOKENS: u64 = 40;
-
-fn op(name: &str, role: RoleSpec, forward_ps: u64, exchanged_bytes: u64) -> BlockOpSpec {
-    BlockOpSpec {
-        name: name.into(),
-        role,
-        forward_ps,
-        backward_ps: 2 * forward_ps,
-        recompute_ps: 0,
-        recompute_communicates: false,
-        exchanged_bytes,
-        beside: Default::default(),
-    }
-}
-
-/// A transformer of blocks that are all alike, with as many blocks on each virtual stage.
-fn transformer(mesh: MeshSpec, stages: u32, blocks_of_stage: u32, micro_batches: u32) -> ParallelSpec {
-    let kind = BlockKindSpec {
-        parameter_bytes: 48,
-        gradient_bytes: 96,
-        expert_parameter_bytes: 480,
-        expert_gradient_bytes: 960,
-        ops: vec![
-            op("attn", RoleSpec::Attention, 600, KEYS_AND_VALUES),
-            op("experts", RoleSpec::Experts, 1200, TOKENS),
-        ],
-    };
-    let count = stages * blocks_of_stage;
-    ParallelSpec {
-        mesh,
-        gpus_per_node: 8,
-        sharding: ShardingSpec::None,
-        micro_batches,
-        pipeline: PipelineSpec::OneFOneB,
-        sequence_parallel: false,
-        async_tp: false,
-        scatter_gather: false,
-        context: ContextSpec::Ring,
-        forward_prefetch: 1,
-        backward_prefetch: 1,
-        overlap_gradients: true,
-        kinds: vec![kind],
-        blocks: (0..count).map(|index| BlockSpec { name: format!("layers.{index}"), kind: 0 }).collect(),
-        units: vec![1; count as usize],
-        stages: vec![blocks_of_stage; stages as usize],
-        optimizer_ps: vec![0; mesh.pp as usize],
-        activation_bytes: ACTIVATIONS,
-        norm_bytes: 4,
-        tied_embedding_bytes: 0,
-    }
-}
 
 const ONE: MeshSpec = MeshSpec { tp: 1, cp: 1, ep: 1, fsdp: 1, dp: 1, pp: 1 };
 
@@ -409,27 +356,6 @@ impl Network for Free {
     }
 }
 
-/// A scenario of one job on hosts around a switch.
-fn scenario(parallel: ParallelSpec, engine: &str) -> Spec {
-    let MeshSpec { tp, cp, fsdp, dp, pp, .. } = parallel.mesh;
-    let ranks = tp * cp * fsdp * dp * pp;
-    let mut spec: Spec = serde_json::from_value(json!({
-        "jobs": [{
-            "name": "train", "layers": [], "hosts": (0..ranks).collect::<Vec<_>>(), "iterations": 2,
-            "collective": {"algorithm": {"kind": "ring"}, "remainder": "sent", "depth": 1, "reduction_rate_bps": null},
-            "schedule": {"order": {"kind": "fifo"}, "fusion": {"kind": "cap", "bytes": 0}, "chunk_bytes": null,
-                         "credit": 1, "barrier": false, "overhead_ps": 0, "sync_ps": 0},
-            "bands": [0], "start_ps": 0,
-            "compute": {"overlap_slowdown_ppm": 1_000_000, "noise_ppm": 0, "straggler": null}
-        }],
-        "traffic": [], "cluster": star::star(ranks, 800_000_000_000, 4),
-        "run": {"engine": engine, "seed": 0, "duration_ps": null, "timeline_iterations": 2, "probe": null}
-    }))
-    .unwrap();
-    spec.jobs[0].parallel = Some(parallel);
-    spec
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
@@ -437,7 +363,7 @@ proptest! {
     #[test]
     fn the_executor_does_what_the_reference_does(spec in specs()) {
         let spec = scenario(ParallelSpec { gpus_per_node: 1, ..spec }, "pipe");
-        let (job, classes) = divided::plan(&spec).unwrap().unwrap();
+        let (job, classes) = divided::on_classes(&spec).unwrap().unwrap();
         let step = Step::new(spec.jobs[0].parallel.as_ref().unwrap()).unwrap();
         let time = |transfer: &GroupTransfer| {
             let Group { span, classes: of, .. } = &step.groups[transfer.group as usize];
@@ -527,9 +453,9 @@ fn a_divided_job_that_its_cluster_cannot_have_is_refused() {
     let refused = |change: &dyn Fn(&mut Spec)| {
         let parallel = ParallelSpec { gpus_per_node: 1, ..transformer(mesh, 1, 2, 1) };
         let mut spec = scenario(parallel, "fluid");
-        assert!(divided::plan(&spec).is_ok_and(|planned| planned.is_some()));
+        assert!(divided::on_classes(&spec).is_ok_and(|planned| planned.is_some()));
         change(&mut spec);
-        divided::plan(&spec).err().expect("it means nothing").to_string()
+        divided::on_classes(&spec).err().expect("it means nothing").to_string()
     };
     let parallel = |spec: &mut Spec| spec.jobs[0].parallel.take().unwrap();
     assert!(refused(&|spec| _ = spec.jobs[0].hosts.pop()).contains("the mesh has 4 ranks, but the job has 3 workers"));
@@ -539,7 +465,7 @@ fn a_divided_job_that_its_cluster_cannot_have_is_refused() {
         spec.jobs[0].parallel = Some(parallel);
     };
     assert!(refused(&on_nodes).contains("nodes of 2 GPUs, but those of the cluster have 1"));
-    assert!(refused(&|spec| spec.jobs.push(spec.jobs[0].clone())).contains("no other job and no background flows"));
+    assert!(refused(&|spec| spec.jobs.push(spec.jobs[0].clone())).contains("nothing else can be beside it"));
     assert!(refused(&|spec| spec.jobs[0].iterations = None).contains("no number of iterations"));
     assert!(refused(&|spec| spec.jobs[0].bands = vec![0, 1]).contains("2 bands"));
     assert!(refused(&|spec| spec.jobs[0].bands = vec![200]).contains("band 200"));
@@ -548,7 +474,4 @@ fn a_divided_job_that_its_cluster_cannot_have_is_refused() {
     assert!(refused(&|spec| spec.jobs[0].schedule.chunk_bytes = Some(1)).contains("chunks"));
     assert!(refused(&|spec| spec.jobs[0].schedule.overhead_ps = u64::MAX).contains("past 106 days"));
     assert!(refused(&|spec| spec.jobs[0].iterations = Some(u32::MAX)).contains("would record"));
-    let packets = scenario(ParallelSpec { gpus_per_node: 1, ..transformer(mesh, 1, 2, 1) }, "packet");
-    let refused = gradtide_train::run(&packets, &mut |_| true).expect_err("there are no packets").to_string();
-    assert!(refused.contains("the packet engine does not know classes"), "{refused}");
 }

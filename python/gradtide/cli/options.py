@@ -160,7 +160,7 @@ class Changes:
         """Read a scenario, or a model with the cluster that it is trained on, and change it; `keys` as in `trained`."""
         from gradtide.studies.trained import trained
 
-        return self.of(trained(name, cluster, **keys))
+        return self.of(trained(name, cluster, for_engine=self._values.get("run.engine"), **keys))
 
     def of(self, scenario: "Scenario") -> "Scenario":
         """Return the changed scenario; it can be run."""

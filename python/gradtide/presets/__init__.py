@@ -171,10 +171,11 @@ def cluster_names() -> list[str]:
     return list(document("clusters.toml"))
 
 
-def cluster(name: str) -> dict[str, Any] | None:
+def cluster(name: str, engine: str | None = None) -> dict[str, Any] | None:
     """Return the keys of a scenario that a built-in cluster stands for, or None.
 
-    `NAME/N` has N hosts, or N nodes with several GPUs each; of `NAME` a job has as many as it needs.
+    `NAME/N` has N hosts, or N nodes with several GPUs each; of `NAME` a job has as many as it needs. The packet engine
+    sends headers: it has the whole rate, and the segments of the network, where other engines have an efficiency.
 
     Example:
         >>> cluster("ethernet-25g/16")["cluster"]["topology"]["hosts"]
@@ -186,11 +187,16 @@ def cluster(name: str) -> dict[str, Any] | None:
     found = document("clusters.toml").get(kind)
     if found is None or (slash and (not count.isdecimal() or int(count) < 1)):
         return None
-    link = {key: found[key] for key in ("rate", "delay", "efficiency") if key in found}
+    is_packet = engine == "packet"
+    link = {key: found[key] for key in ("rate", "delay", *([] if is_packet else ["efficiency"])) if key in found}
+    transport = {"transport": {"segment": found["segment"]}} if is_packet and "segment" in found else {}
     node = {"node": found["node"]} if "node" in found else {}
     cards = found["node"]["nics"] if node else 1
     hosts = {"topology": {"kind": "star", "hosts": int(count) * cards}} if slash else {}
-    return {"cluster": {**hosts, "link": link, **node}, "run": {"engine": "fluid"}}
+    return {
+        "cluster": {**hosts, "link": link, **node, **transport},
+        "run": {"engine": "packet" if is_packet else "fluid"},
+    }
 
 
 def cluster_device(name: str) -> str | None:

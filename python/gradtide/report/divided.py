@@ -58,7 +58,7 @@ def job(
                 "ms",
                 "exposed",
                 f"{pieces.percent(waits / mean)} % of the iteration: compute of an average rank waits"
-                + (f"; {pieces.percent(others / mean)} % more for other stages" if others else ""),
+                + (f"; {pieces.percent(others / mean)} % more for {words.others(mesh)}" if others else ""),
             ),
             tile(
                 "Memory of a rank",

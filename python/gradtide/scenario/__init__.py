@@ -6,6 +6,7 @@ another, `defaults` what depends on other keys, `resolve` joins them, `write` is
 """
 
 import hashlib
+import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from gradtide.scenario.fabric import Fabric, Tree, Wiring
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import json_schema, short_names
 from gradtide.scenario.opdag import OpDag
+from gradtide.scenario.ranks import all_simulated
 from gradtide.scenario.source import (
     Faults,
     Loc,
@@ -32,6 +34,7 @@ from gradtide.scenario.source import (
     read_text,
     scalar,
 )
+from gradtide.scenario.spec import cluster_spec
 from gradtide.scenario.spec import spec as core_spec
 from gradtide.scenario.tables import graph_table, layers_table
 from gradtide.scenario.write import toml, toml_value
@@ -208,6 +211,20 @@ class Scenario:
     def jobs(self) -> tuple[Job, ...]:
         """The jobs, resolved, in the order of the file."""
         return self._resolved.jobs
+
+    @cached_property
+    def ranks_load(self) -> dict[str, tuple[int, int, int]]:
+        """Work of an iteration of each divided job by its name, if every rank is simulated; else nothing.
+
+        Each is a number of ops and transfers, of messages, and of bytes that cross network cards.
+        """
+        from gradtide import _core
+
+        if not all_simulated(self._resolved):
+            return {}
+        divided = [(job.name, job.division.described.spec) for job in self.jobs if job.division is not None]
+        cluster = json.dumps(cluster_spec(self._resolved))
+        return {name: _core.ranks_load(json.dumps(spec), cluster) for name, spec in divided}
 
     @property
     def warnings(self) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from gradtide.scenario.job import Job
 from gradtide.scenario.keys import Probe
 from gradtide.scenario.keys.cluster import Queue, Transport
 from gradtide.scenario.keys.job import Schedule
+from gradtide.scenario.ranks import all_simulated
 from gradtide.scenario.resolve import Resolved
 from gradtide.scenario.servers import ARBITRARY_PPM, graph_spec
 from gradtide.traffic import BackgroundFlows
@@ -21,19 +22,25 @@ from gradtide.units import Buffer
 
 def spec(resolved: Resolved, traffic: Sequence[BackgroundFlows]) -> dict[str, Any]:
     """Return the core's input (`crates/train/src/spec.rs`) for a scenario that has an engine, and its flows."""
-    cluster, run = resolved.file.cluster, resolved.file.run
-    buffer = cluster.switch_buffer
+    run = resolved.file.run
     return {
         "jobs": [_job_spec(job, resolved.fabric) for job in resolved.jobs],
         "traffic": [_traffic_spec(flows, resolved) for flows in traffic],
-        "cluster": {
-            "topology": resolved.fabric.spec(),
-            **cluster.core(),
-            "queue": _queue_spec(cluster.queue),
-            "switch_buffer": None if buffer is None else {"capacity": _capacity(buffer.capacity), **buffer.core()},
-            "transport": _transport_spec(cluster.transport),
-        },
-        "run": {**run.core(), "probe": _probe_spec(run.probe)},
+        "cluster": cluster_spec(resolved),
+        "run": {**run.core(), "all_ranks": all_simulated(resolved), "probe": _probe_spec(run.probe)},
+    }
+
+
+def cluster_spec(resolved: Resolved) -> dict[str, Any]:
+    """Return the cluster of the core's input."""
+    cluster = resolved.file.cluster
+    buffer = cluster.switch_buffer
+    return {
+        "topology": resolved.fabric.spec(),
+        **cluster.core(),
+        "queue": _queue_spec(cluster.queue),
+        "switch_buffer": None if buffer is None else {"capacity": _capacity(buffer.capacity), **buffer.core()},
+        "transport": _transport_spec(cluster.transport),
     }
 
 

@@ -12,6 +12,7 @@ from gradtide.scenario.defaults import transport_of
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys.cluster import Queue, Transport
 from gradtide.scenario.keys.job import Adaptive
+from gradtide.scenario.ranks import reasons
 from gradtide.scenario.resolve import Resolved
 from gradtide.scenario.source import Loc, Source
 from gradtide.scenario.write import toml_value
@@ -73,7 +74,14 @@ FEATURES = {
     "depth": Feature("pipelined parts of a chunk", "job.NAME.schedule.depth", NOT_BUILT, YES, YES, "depth = 1"),
     "schedule": Feature("order, buckets, chunks, credit, barrier", "job.NAME.schedule", YES, YES, YES),
     "compute": Feature("workers that differ: noise, straggler", "job.NAME.compute", YES, YES, YES),
-    "parallel": Feature("a model that is divided over ranks", "job.NAME.parallel", YES, YES, NOT_BUILT),
+    "parallel": Feature("a model that is divided over ranks", "job.NAME.parallel", YES, YES, YES),
+    "ranks": Feature(
+        "its ranks one by one: with noise, on shared links, beside other traffic",
+        "job.NAME.parallel",
+        NOT_BUILT,
+        YES,
+        YES,
+    ),
     "overhead": Feature(
         'a time before each transfer, with pull = "start"',
         "job.NAME.schedule.overhead",
@@ -164,6 +172,8 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
         yield "node", ("cluster", "node"), "a job whose workers are GPUs of nodes"
     for job in resolved.jobs:
         yield from _asked_by_job(job, ("job", job.name), is_alone=len(resolved.jobs) == 1)
+    for loc, what in reasons(resolved):
+        yield "ranks", loc, what
     for name, table in resolved.file.traffic.items():
         yield "traffic", ("traffic", name), "background traffic"
         if isinstance(table.priority, Adaptive):
@@ -173,8 +183,6 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
             yield "margins", ("run", key), f"`{key}`, which is for background traffic,"
     if cluster.link.efficiency_ppm != PPM:
         yield "efficiency", ("cluster", "link", "efficiency"), "`efficiency`"
-    if cluster.node is not None and cluster.node.scale_up.efficiency_ppm != PPM:
-        yield "efficiency", ("cluster", "node", "scale_up", "efficiency"), "`efficiency`"
     if cluster.queue != Queue():
         yield "queue", ("cluster", "queue"), "a queue other than the default"
     if cluster.switch_buffer is not None:
@@ -190,7 +198,6 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
 def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool) -> Iterator[tuple[str, Loc, str]]:
     collective, schedule = job.collective, job.schedule
     if job.division is not None:
-        yield "parallel", (*loc, "parallel"), "a model that is divided over ranks"
         return
     if collective.kind != "ring":
         yield "collective", (*loc, "collective", "kind"), f'kind = "{collective.kind}"'

@@ -158,7 +158,7 @@ def shown(table: Mapping[str, Any]) -> str:
 def _row(mesh: str, result: RunResult) -> dict[str, Any]:
     job, facts = result.job, result.job["parallel"]
     waits = {name: group["exposed_ms"] for name, group in facts["groups"].items()}
-    waits["other stages"] = facts["waits_for_stages_ms"]
+    waits[words.others(facts["mesh"])] = facts["waits_for_stages_ms"]
     most = max(waits, key=lambda name: waits[name], default="")
     needed, has = facts["memory"]["total"], facts["memory"]["device"]
     return {

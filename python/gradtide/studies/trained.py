@@ -19,7 +19,9 @@ DEFAULT_WORKERS = 8
 Cluster = Scenario | str | Path | Mapping[str, Any] | None
 
 
-def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, **keys: Any) -> Scenario:
+def trained(
+    scenario: Any, cluster: Cluster = None, workers: int | None = None, for_engine: str | None = None, **keys: Any
+) -> Scenario:
     """Return the scenario that a study is asked about.
 
     Args:
@@ -30,6 +32,7 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
             an op graph's a fifth servers; a file or dict with a cluster alone; or a scenario, in which the model takes
             the place of the job's. None for all defaults.
         workers: number of workers; None keeps the scenario's.
+        for_engine: the engine that it will be given, since built-in clusters differ. Default: that of `keys`.
         keys: what a run is asked to change, by short name (`Scenario.replace`); None keeps the scenario's.
 
     Raises:
@@ -49,7 +52,7 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
         else:
             own = as_scenario(scenario)
             model = own.to_dict()["job"][own.jobs[0].name]["model"]
-    data, base_dir = _cluster_alone(cluster)
+    data, base_dir = _cluster_alone(cluster, for_engine or keys.get("engine"))
     if data is not None:
         layers = [{"name": "any", "forward": "1ms", "backward": "1ms", "parameters": "4B"}]
         hosts = _places(data.get("cluster", {}))
@@ -119,10 +122,10 @@ def _is_configuration(given: Any) -> bool:
     return isinstance(data, dict) and FAMILY in data
 
 
-def _cluster_alone(cluster: Cluster) -> tuple[dict[str, Any] | None, Path]:
+def _cluster_alone(cluster: Cluster, engine: str | None) -> tuple[dict[str, Any] | None, Path]:
     """Return what describes a cluster and no job, and where its paths start; `None` if there is a job, too."""
     base_dir, data = Path(), dict(cluster) if isinstance(cluster, Mapping) else {} if cluster is None else None
-    named = presets.cluster(cluster) if isinstance(cluster, str) else None
+    named = presets.cluster(cluster, engine) if isinstance(cluster, str) else None
     if named is not None:
         return named, base_dir
     if isinstance(cluster, str) and not Path(cluster).suffix and not cluster.startswith("paper/"):

@@ -360,6 +360,16 @@ impl Fluid {
         lanes.collect()
     }
 
+    /// By when something happens next, rounded up; `None` if nothing will unless a flow is started.
+    pub fn next_event(&mut self) -> Option<Time> {
+        if !self.completed.is_empty() {
+            return Some(self.now());
+        }
+        self.share();
+        let next = self.next_at();
+        (next < NEVER).then(|| Time::from_ps(next.div_ceil(FS_PER_PS) as u64))
+    }
+
     /// Whether nothing is under way.
     pub fn is_idle(&self) -> bool {
         self.completed_count == self.started_count

@@ -56,7 +56,7 @@ pub fn message_by_message(plan: &CollectivePlan, hosts: &[u32], mut network: Flu
     let mut under_way: InFlight<Passage> = InFlight::default();
     let addressing = Addressing::new(hosts, MessageSize::Even);
     let start = |message: Message, under_way: &mut InFlight<Passage>, network: &mut Fluid| {
-        let flow = network.start(addressing.flow(message));
+        let flow = network.start(addressing.flow(0, message));
         under_way.insert(flow, message.passage());
     };
     let mut progress = Progress::begin(plan.clone(), &mut |message| start(message, &mut under_way, &mut network));

@@ -9,7 +9,7 @@
 //! | all-gather, reduce-scatter | S (n-1)/n (k-1)/k | n-m | S (n-1)/n 1/k | m-1 |
 //! | the same on one node | S (n-1)/n | n-1 | | |
 //! | all-reduce, ring | twice that | twice | twice that | twice |
-//! | all-reduce, tree | 2S (k-1)/k | 2(k-1) | 2S/k; of two nodes S/k | 2⌈log2 m⌉ |
+//! | all-reduce, tree | 2S (k-1)/k | 2(k-1) | 2S/k; of two nodes S/k | 2⌊log2 m⌋ |
 //! | broadcast | S (k-1)/k; on one node S | n-m | S/k | m-1 |
 //! | all-to-all | S (k-1)/n | 1 | S (n-k)/n | 1 |
 //! | send | S on one node | 1 | S between nodes | 1 |
@@ -20,7 +20,7 @@
 //!
 //! # Source
 //! Rings: Patarasuk & Yuan (2009). One ring for each card, and rounds of a ring that cross nodes: the published sources
-//! of NCCL, `src/graph/tuning.cc`. Trees: Sanders, Speck & Träff (2009), two binary trees, whose inner nodes send three
+//! of NCCL, `src/graph/tuning.cc`, which has the rounds of trees, too. Trees: Sanders, Speck & Träff (2009), two binary trees, whose inner nodes send three
 //! halves and whose leaves send one; within a node a chain, as in NCCL since 2.4 (Jeaugey 2019).
 //!
 //! What does not live here: rates, delays, and which of ring and tree is faster.
@@ -163,7 +163,7 @@ pub fn tree(kind: CollectiveKind, span: Span) -> Option<Levels> {
     let (per_node, nodes) = (u64::from(span.per_node), span.nodes());
     (kind == CollectiveKind::AllReduce && nodes > 1).then(|| Levels {
         scale_up: PortLoad::new(2 * (per_node - 1), per_node, 2 * (span.per_node - 1)),
-        nic: PortLoad::new(if nodes == 2 { 1 } else { 2 }, per_node, 2 * nodes.next_power_of_two().ilog2()),
+        nic: PortLoad::new(if nodes == 2 { 1 } else { 2 }, per_node, 2 * nodes.ilog2()),
     })
 }
 
@@ -255,7 +255,7 @@ mod tests {
     fn trees_have_fewer_rounds_and_at_most_two_buffers_out_of_a_node() {
         assert_eq!(costs(tree(AllReduce, span(64, 8)).unwrap(), 800), [(1_400, 14), (200, 6)]);
         assert_eq!(costs(tree(AllReduce, span(16, 8)).unwrap(), 800), [(1_400, 14), (100, 2)]);
-        assert_eq!(costs(tree(AllReduce, span(5, 1)).unwrap(), 800), [(0, 0), (1_600, 6)]);
+        assert_eq!(costs(tree(AllReduce, span(5, 1)).unwrap(), 800), [(0, 0), (1_600, 4)]);
         assert!(tree(AllReduce, span(8, 8)).is_none());
         assert!(tree(AllGather, span(64, 8)).is_none());
     }

@@ -78,7 +78,8 @@ struct Outbox {
 /// What makes a flow of a message.
 #[derive(Clone, Debug)]
 pub(super) struct Addressing {
-    hosts: Vec<u32>,
+    /// Host of each rank; where chunks have ways of their own, those of the first chunk, of the second, ….
+    hosts: Vec<Vec<u32>>,
     size: MessageSize,
     bands: Bands,
     stream: u32,
@@ -235,36 +236,55 @@ impl Collective {
             }
         }
         first.values().for_each(|&message| {
-            network.start(addressing.flow(message));
+            network.start(addressing.flow(0, message));
         });
         first.len()
     }
 
     /// Starts every message of `bytes` that does not wait for another.
     pub fn begin(&self, bytes: Bytes, bands: impl Into<Bands>, stream: u32, network: &mut dyn Network) -> Messages {
-        let mut outbox = Outbox { addressing: self.addressing(bands.into(), stream), under_way: InFlight::default() };
-        let begin = |(chunk, plan)| {
-            Progress::begin(plan, &mut |message: Message| {
-                outbox.send(chunk, message, network);
-            })
-        };
-        let chunks: Vec<Progress> = (0..).zip(self.chunks(bytes)).map(begin).collect();
         let adding = self.adding.map(|rate| Adding {
             rate,
             free_at: vec![Time::ZERO; self.hosts.len()],
             waiting: BinaryHeap::new(),
             arrived_count: 0,
         });
-        let left_count = chunks.iter().filter(|chunk| !chunk.is_complete()).count();
-        Messages { chunks, outbox, adding, left_count }
+        let addressing = self.addressing(bands.into(), stream);
+        Messages { adding, ..Messages::begin(self.chunks(bytes), addressing, network) }
     }
 
     fn addressing(&self, bands: Bands, stream: u32) -> Addressing {
-        Addressing { bands, stream, announced: self.announced, ..Addressing::new(&self.hosts, self.size) }
+        let hosts = vec![self.hosts.clone()];
+        Addressing { hosts, size: self.size, bands, stream, announced: self.announced }
     }
 }
 
 impl Messages {
+    /// Starts every message of these plans that does not wait for another. Ranks of the i-th are on the i-th of `hosts`,
+    /// round and round, and send in one band; what is received is added in no time.
+    pub fn along(
+        plans: Vec<CollectivePlan>,
+        hosts: Vec<Vec<u32>>,
+        size: MessageSize,
+        (band, stream): (Band, u32),
+        network: &mut dyn Network,
+    ) -> Self {
+        let addressing = Addressing { hosts, size, bands: Bands::Alike(band), stream, announced: None };
+        Self::begin(plans, addressing, network)
+    }
+
+    fn begin(plans: Vec<CollectivePlan>, addressing: Addressing, network: &mut dyn Network) -> Self {
+        let mut outbox = Outbox { addressing, under_way: InFlight::default() };
+        let begin = |(chunk, plan)| {
+            Progress::begin(plan, &mut |message: Message| {
+                outbox.send(chunk, message, network);
+            })
+        };
+        let chunks: Vec<Progress> = (0..).zip(plans).map(begin).collect();
+        let left_count = chunks.iter().filter(|chunk| !chunk.is_complete()).count();
+        Messages { chunks, outbox, adding: None, left_count }
+    }
+
     /// Handles the arrival of a message and starts what waited for it; `true` if nothing is left to do.
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
         let sent = self.outbox.under_way.remove(completion.flow);
@@ -394,7 +414,7 @@ impl Adding {
 
 impl Outbox {
     fn send(&mut self, chunk: u32, message: Message, network: &mut dyn Network) {
-        let flow = Flow { part: Some(chunk), ..self.addressing.flow(message) };
+        let flow = Flow { part: Some(chunk), ..self.addressing.flow(chunk, message) };
         let Flow { bytes, parts, .. } = flow;
         let sent = MessageInFlight { chunk, passage: message.passage(), bytes, parts, action: message.action };
         let id = network.start(flow);
@@ -415,11 +435,12 @@ impl Addressing {
     /// In the first band of the first stream.
     pub fn new(hosts: &[u32], size: MessageSize) -> Self {
         let bands = Bands::Alike(Band::new(0).expect("there is a first band"));
-        Self { hosts: hosts.to_vec(), size, bands, stream: 0, announced: None }
+        Self { hosts: vec![hosts.to_vec()], size, bands, stream: 0, announced: None }
     }
 
-    pub fn flow(&self, message: Message) -> Flow {
+    pub fn flow(&self, chunk: u32, message: Message) -> Flow {
         let (bytes, parts) = self.size.of(message);
+        let hosts = &self.hosts[chunk as usize % self.hosts.len()];
         let (band, connection) = match &self.bands {
             Bands::Alike(band) => (*band, Connection::Stream),
             Bands::OfRank { bands, low, window } => {
@@ -429,8 +450,8 @@ impl Addressing {
             }
         };
         Flow {
-            src: HostId(self.hosts[message.from as usize]),
-            dst: HostId(self.hosts[message.to as usize]),
+            src: HostId(hosts[message.from as usize]),
+            dst: HostId(hosts[message.to as usize]),
             bytes,
             rounds: 1,
             parts,

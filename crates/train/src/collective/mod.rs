@@ -1,6 +1,7 @@
 //! Collectives: what a transfer becomes on the network.
 
 pub mod exchange;
+pub mod group;
 pub mod levels;
 pub mod messages;
 mod pattern;

@@ -56,6 +56,10 @@ pub(super) enum Pattern {
     TreeReduce,
     /// Everything to the children 2i+1 and 2i+2.
     TreeBroadcast,
+    /// Everything from i to i-1, the last rank first.
+    ChainReduce,
+    /// Everything from i to i+1, the first rank first.
+    ChainBroadcast,
     /// Everything from i to i - 2^k, where bit k is the lowest of i.
     BinomialReduce,
     /// The same tree downwards, the largest subtree first.
@@ -74,7 +78,9 @@ impl Pattern {
     /// Steps that a team of `n` takes.
     pub fn step_count(&self, n: u32) -> u32 {
         match self {
-            Self::RingReduceScatter { .. } | Self::RingAllGather { .. } => n - 1,
+            Self::RingReduceScatter { .. } | Self::RingAllGather { .. } | Self::ChainReduce | Self::ChainBroadcast => {
+                n - 1
+            }
             Self::Fold | Self::Unfold => u32::from(!n.is_power_of_two()),
             Self::Halving | Self::Doubling | Self::Butterfly | Self::TreeReduce | Self::TreeBroadcast => n.ilog2(),
             Self::BinomialReduce | Self::BinomialBroadcast => log2_ceil(n),
@@ -145,6 +151,16 @@ impl Pattern {
                     children(i, n).for_each(|child| send(child, BufferShare::WHOLE, Action::Copy));
                 }
             }
+            Self::ChainReduce => {
+                if i > 0 && step == n - 1 - i {
+                    send(i - 1, BufferShare::WHOLE, Action::Reduce);
+                }
+            }
+            Self::ChainBroadcast => {
+                if i == step {
+                    send(i + 1, BufferShare::WHOLE, Action::Copy);
+                }
+            }
             Self::BinomialReduce => {
                 if i.trailing_zeros() == step {
                     send(i - (1 << step), BufferShare::WHOLE, Action::Reduce);
@@ -212,6 +228,8 @@ impl Pattern {
             Self::TreeReduce if (i + 1).ilog2() + 1 == n.ilog2() - step => children(i, n).count() as u32,
             Self::TreeReduce => 0,
             Self::TreeBroadcast => u32::from((i + 1).ilog2() == step + 1),
+            Self::ChainReduce => u32::from(step + i + 2 == n),
+            Self::ChainBroadcast => u32::from(i == step + 1),
             Self::BinomialReduce => u32::from(i.is_multiple_of(2 << step) && i + (1 << step) < n),
             Self::BinomialBroadcast => u32::from(i.trailing_zeros() == log2_ceil(n) - 1 - step),
             Self::Push { servers } if servers.binary_search(&i).is_ok() => n - servers.len() as u32,

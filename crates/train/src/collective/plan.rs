@@ -104,10 +104,11 @@ impl Algorithm {
         let fold = |ranks: u32| f64::from(u8::from(!ranks.is_power_of_two()));
         let butterfly = |ranks: u32| f64::from(ranks.ilog2()) + fold(ranks);
         let heads = |group: u32| ranks.div_ceil(group.min(ranks));
+        let of_tree = |ranks: u32| f64::from((ranks - 1).min(ranks.div_ceil(2)).min(3));
         match self {
             Self::Ring | Self::Shuffle => ring(ranks),
             Self::HalvingDoubling => ring(1 << ranks.ilog2()) + fold(ranks) * total,
-            Self::Tree => total * f64::from((ranks - 1).min(ranks.div_ceil(2)).min(3)),
+            Self::Tree => total * of_tree(ranks),
             Self::Butterfly => total * butterfly(ranks),
             Self::ButterflyLayered { group } => total * (levels(ranks.min(*group)) + butterfly(heads(*group))),
             Self::Hierarchical { group, inside } => {
@@ -116,6 +117,9 @@ impl Algorithm {
                     Inside::Reduce => levels(group) * total + ring(heads),
                     Inside::Ring => ring(group) + ring(heads) + levels(group) * total,
                     Inside::Sharded => ring(group) + ring(heads) / f64::from(group),
+                    Inside::Chain => {
+                        total * (of_tree(heads) + f64::from(group.min(2) - 1)).max(f64::from(group.min(3) - 1))
+                    }
                 }
             }
             Self::ParameterServer { servers } => {
@@ -157,6 +161,17 @@ impl Algorithm {
                             messages: full * within.messages + last.messages + between.messages + down,
                             sent: full * within.sent + last.sent + between.sent + down,
                             most: sum(most, (levels(group), 1)),
+                        }
+                    }
+                    Inside::Chain => {
+                        let (tree, up) = (Self::Tree.counts(heads), u64::from(ranks - heads));
+                        // A head, or a rank between two others.
+                        let most = (tree.most.0 + u64::from(group.min(2) - 1)).max(u64::from(group.min(3) - 1));
+                        Counts {
+                            steps: tree.steps + 2 * u64::from(group - 1),
+                            messages: tree.messages + 2 * up,
+                            sent: tree.sent + 2 * up,
+                            most: (most, 1),
                         }
                     }
                 }
@@ -254,6 +269,11 @@ pub enum Inside {
     /// # Source
     /// BlueConnect (Cho et al. 2019), with two dimensions.
     Sharded,
+    /// Along a chain to the first rank; up and down one binary tree of the first ones; back along the chain.
+    ///
+    /// # Source
+    /// NCCL's trees since 2.4 (Jeaugey 2019), of which it takes two.
+    Chain,
 }
 
 /// A message of a plan.
@@ -542,6 +562,11 @@ fn phases(algorithm: &Algorithm, ranks: u32) -> Result<Vec<(Pattern, Teams)>, Pl
             }
             let [scatter, gather] = ring(1).map(|pattern| on(Teams::Inside { group }, &[pattern]));
             Ok([scatter, on(Teams::Across { group }, &ring(0)), gather].concat())
+        }
+        &Algorithm::Hierarchical { group, inside: Inside::Chain } => {
+            let heads: Vec<_> = on(Teams::Heads { group }, &[TreeReduce, TreeBroadcast]);
+            let [up, down] = [ChainReduce, ChainBroadcast].map(|pattern| on(Teams::Inside { group }, &[pattern]));
+            Ok([up, heads, down].concat())
         }
         Algorithm::ParameterServer { servers } => {
             let servers = checked_servers(servers, ranks)?;

@@ -3,7 +3,7 @@
 
 use super::critical::{Causes, Span};
 use super::{Column, IterationRow, JobSummary, Table, signed, spread};
-use crate::collective::levels::{CollectiveKind, levels};
+use crate::collective::levels::levels;
 use crate::dag::{OpId, OpKind};
 use crate::job::Job;
 use crate::run::{IterationRecord, JobRecord, OperationRecord, TransferRecord};
@@ -49,7 +49,7 @@ pub struct GroupSummary {
     pub ranks: u32,
     /// Of them, those on one node.
     pub per_node: u32,
-    /// Transfers of all classes.
+    /// Transfers of one rank of each stage.
     pub transfer_count: u64,
     /// Bytes that a rank sends.
     pub bytes_per_rank: f64,
@@ -96,7 +96,8 @@ impl<'a> Divided<'a> {
         let mut for_others = Time::ZERO;
         let transfer = |op: OpId| (op - step.dag.compute_count) as usize;
         let group = |op| &step.groups[step.transfers[transfer(op)].group as usize];
-        for (gap, cause) in causes.waits(began, |class, op| group(op).classes.contains(&(class as u32))) {
+        let is_own = |class: usize, op| step.is_of_stage(group(op), step.classes[class].stage);
+        for (gap, cause) in causes.waits(began, is_own) {
             match cause {
                 Some(op) => exposed[transfer(op)] += gap,
                 None => for_others += gap,
@@ -133,7 +134,7 @@ impl<'a> Divided<'a> {
     pub fn summary(&self) -> JobSummary {
         let records = self.iterations();
         let mean = |of: fn(&IterationRecord) -> Time| mean_ps(records, of);
-        let all = || self.blocks().flat_map(|block| block.iter().filter(|record| is_needed(record)));
+        let all = || self.blocks().flat_map(|block| block.iter().filter(|record| record.is_needed));
         let step = self.step_summary();
         JobSummary {
             name: self.spec.name.clone(),
@@ -203,17 +204,15 @@ impl<'a> Divided<'a> {
                     Vec::new(),
                 )
             });
-            let share = match transfer.kind {
-                CollectiveKind::Send => 1.0,
-                _ => group.classes.len() as f64,
-            } / classes;
+            let senders = if group.axis == Axis::Pipeline { 1 } else { group.classes.len() };
+            let share = senders as f64 / classes;
             let loads = levels(transfer.kind, group.span);
             let sent = [loads.scale_up, loads.nic].map(|load| load.bytes(transfer.bytes).0 as f64);
-            summary.transfer_count += 1;
+            summary.transfer_count += u64::from(self.step.is_first_of_its_kind(group));
             summary.bytes_per_rank += share * sent.iter().sum::<f64>();
             summary.busy_ps += share * busy[index].ps() as f64 / iterations;
             summary.exposed_ps += self.exposed[index].ps() as f64 / classes;
-            let records = self.blocks().map(|block| &block[index]).filter(|record| is_needed(record));
+            let records = self.blocks().map(|block| &block[index]).filter(|record| record.is_needed);
             slacks.extend(records.map(slack));
         }
         found.into_values().map(|(summary, slacks)| GroupSummary { slack_ps: spread(slacks), ..summary }).collect()
@@ -243,11 +242,6 @@ impl<'a> Divided<'a> {
             Some(transfer) => self.group(&self.step.transfers[transfer as usize]).axis.name(),
         }
     }
-}
-
-/// Whether compute needs a transfer itself, and not only through others.
-fn is_needed(record: &TransferRecord) -> bool {
-    record.needed > Time::ZERO
 }
 
 /// When compute needed a transfer. What stands in line behind another that compute waits for is needed as soon as it can
@@ -298,7 +292,7 @@ pub fn transfers(jobs: &[Divided<'_>]) -> Table {
     };
     let times = |of: fn(&TransferRecord) -> i64| Column::Time(rows().map(|(_, _, record, _)| of(record)).collect());
     let if_needed = |of: fn(&TransferRecord) -> i64| {
-        Column::MaybeTime(rows().map(|(_, _, record, _)| is_needed(record).then(|| of(record))).collect())
+        Column::MaybeTime(rows().map(|(_, _, record, _)| record.is_needed.then(|| of(record))).collect())
     };
     let block = |transfer: &GroupTransfer| transfer.label.block().map_or(0, u64::from);
     Table::new(vec![
@@ -323,8 +317,15 @@ pub fn transfers(jobs: &[Divided<'_>]) -> Table {
     ])
 }
 
-/// The classes of a group: `2`, or `2-3` of a link.
+/// The classes of a group: `2`, `2-3` of a link, `0..7` of more than two that follow one another, `0..56:8` if they are 8
+/// apart.
 fn classes(group: &Group) -> String {
+    if let [first, second, .., last] = group.classes[..] {
+        let apart = second - first;
+        if group.classes.windows(2).all(|two| two[0] + apart == two[1]) {
+            return if apart == 1 { format!("{first}..{last}") } else { format!("{first}..{last}:{apart}") };
+        }
+    }
     let numbers: Vec<String> = group.classes.iter().map(u32::to_string).collect();
     numbers.join("-")
 }

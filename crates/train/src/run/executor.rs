@@ -359,7 +359,8 @@ impl<'a> JobRunner<'a> {
         let worker = &self.streams.workers[index as usize];
         for near in self.waits.first_uses(worker.next_op) {
             if let Some(iteration) = worker.iteration.checked_sub(u32::from(near.is_of_other)) {
-                self.trace.transfers.of(iteration, near.index).needed = now;
+                let record = self.trace.transfers.of(iteration, near.index);
+                (record.needed, record.is_needed) = (now, true);
             }
         }
     }

@@ -69,6 +69,8 @@ pub struct TransferRecord {
     pub end: Time,
     /// Compute asked for it, on the last rank.
     pub needed: Time,
+    /// Whether compute asked for it at all, and not only what waits for it.
+    pub is_needed: bool,
     /// Time for which it held the network.
     pub busy: Time,
     /// Place in the order.

@@ -148,18 +148,21 @@ impl Waits {
     }
 }
 
+/// A program that uses a transfer in its own iteration needs it no more in the next.
 fn first_uses(dag: &Dag) -> Vec<Edge> {
     let mut uses = Vec::new();
     for transfer in 0..dag.transfers.len() as u32 {
         let op = dag.transfer_op(transfer);
+        let mut users: Vec<usize> = Vec::new();
         for (readers, word) in [(dag.within.from(op), transfer), (dag.across.from(op), transfer | OTHER)] {
             let mut readers: Vec<OpId> = readers.iter().copied().filter(|&reader| reader < dag.compute_count).collect();
             readers.sort_unstable();
-            // Programs lie one behind the other.
-            let mut last = None;
+            let known = users.len();
             for reader in readers {
+                // Programs lie one behind the other.
                 let program = dag.programs.partition_point(|program| program.ops.end <= reader);
-                if last.replace(program) != Some(program) {
+                if users[known..].last() != Some(&program) && users[..known].binary_search(&program).is_err() {
+                    users.push(program);
                     uses.push((reader, word));
                 }
             }

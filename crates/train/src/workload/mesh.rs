@@ -124,7 +124,7 @@ impl Groups {
         } else {
             return Err(WorkloadError::Uneven { axis: axis.name(), gpus });
         };
-        self.push(axis, classes, size, per_node).map(Some)
+        self.push(axis, classes, size, per_node, Some(stride)).map(Some)
     }
 
     /// A group of one rank of each of two stages, if it is not there yet.
@@ -144,13 +144,20 @@ impl Groups {
         } else {
             return Err(WorkloadError::Uneven { axis: axis.name(), gpus });
         };
-        self.push(axis, &[from, to], 2, per_node)
+        self.push(axis, &[from, to], 2, per_node, None)
     }
 
-    fn push(&mut self, axis: Axis, classes: &[u32], size: u32, per_node: u32) -> Result<u32, WorkloadError> {
+    fn push(
+        &mut self,
+        axis: Axis,
+        classes: &[u32],
+        size: u32,
+        per_node: u32,
+        stride: Option<u32>,
+    ) -> Result<u32, WorkloadError> {
         let uneven = |_| WorkloadError::Uneven { axis: axis.name(), gpus: per_node };
         let span = Span::new(size, per_node).map_err(uneven)?;
-        self.all.push(Group { axis, classes: classes.to_vec(), span });
+        self.all.push(Group { axis, classes: classes.to_vec(), span, stride });
         Ok(self.all.len() as u32 - 1)
     }
 }

@@ -12,6 +12,8 @@
 //! | `expert` | all-to-all before and after experts | Lepikhin et al. 2021 |
 //! | `context` | keys and values for all | Liu et al. 2023; Llama Team 2024 |
 //!
+//! A builder writes what one rank of each class does; `ranks` makes of it what all ranks do.
+//!
 //! What does not live here: how long a transfer takes, which of those that are ready goes first, and how long an op
 //! computes.
 
@@ -22,10 +24,12 @@ mod expert;
 mod fsdp;
 mod mesh;
 mod pipeline;
+mod ranks;
 mod tensor;
 mod writer;
 
 pub use check::WorkloadError;
+pub use ranks::RanksError;
 
 use crate::collective::levels::{CollectiveKind, Span};
 use crate::dag::Dag;
@@ -46,14 +50,18 @@ pub struct Step {
     pub groups: Vec<Group>,
     /// One for each transfer of the graph.
     pub transfers: Arc<[GroupTransfer]>,
+    /// Whether each rank is a class by itself.
+    pub is_spelled_out: bool,
     names: Names,
 }
 
 /// Ranks that do the same at the same time, so that one stands for all: those of a pipeline stage.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankClass {
     /// How many.
     pub ranks: u32,
+    /// Their pipeline stage.
+    pub stage: u32,
 }
 
 /// Process groups that do the same at the same time, so that one stands for all.
@@ -65,6 +73,9 @@ pub struct Group {
     pub classes: Vec<u32>,
     /// How the ranks of one such group lie on nodes.
     pub span: Span,
+    /// By how much the ranks of one such group are apart, in the numbers of all ranks of its classes. `None` if it has
+    /// one rank of each of two classes, at the same place in both.
+    pub stride: Option<u32>,
 }
 
 /// What brings the ranks of a group together.
@@ -190,6 +201,7 @@ impl Phase {
     }
 }
 
+#[derive(Clone)]
 struct Names {
     blocks: Vec<(String, u32)>,
     ops: Vec<Vec<String>>,
@@ -243,9 +255,22 @@ impl Step {
     /// Names of its classes.
     pub fn class_names(&self) -> Vec<String> {
         match self.classes.len() {
+            count if self.is_spelled_out => (0..count).map(|rank| format!("rank{rank}")).collect(),
             1 => vec!["rank".into()],
             count => (0..count).map(|stage| format!("stage{stage}")).collect(),
         }
+    }
+
+    /// Whether a group is one of those of a stage.
+    pub fn is_of_stage(&self, group: &Group, stage: u32) -> bool {
+        group.classes.iter().any(|&class| self.classes[class as usize].stage == stage)
+    }
+
+    /// Whether a group stands for all that do the same: the first of them, where each is simulated.
+    pub fn is_first_of_its_kind(&self, group: &Group) -> bool {
+        let Some(&class) = group.classes.first() else { return true };
+        let is_of_it = |before: u32| self.classes[before as usize].stage == self.classes[class as usize].stage;
+        class == 0 || !is_of_it(class - 1)
     }
 
     /// What users call a label of this step: `layers.3.attn forward, micro-batch 2`.

@@ -247,11 +247,12 @@ impl<'a> Writer<'a> {
         };
         let ranks = self.groups.class_ranks;
         Step {
-            classes: vec![RankClass { ranks }; dag.programs.len()],
+            classes: (0..dag.programs.len() as u32).map(|stage| RankClass { ranks, stage }).collect(),
             dag: Arc::new(dag),
             labels: self.labels,
             groups: self.groups.all,
             transfers: self.transfers.into(),
+            is_spelled_out: false,
             names: Names::new(self.spec),
         }
     }

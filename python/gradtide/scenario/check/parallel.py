@@ -20,7 +20,7 @@ DEFAULT_DEVICE = "H100"
 
 WITHOUT_EFFECT = {
     "": ("task", "priority", "announce", "placement"),
-    "compute": ("batch", "scale_to", "order", "noise", "straggler"),
+    "compute": ("batch", "scale_to", "order"),
     "collective": tuple(Collective.declared()),
     "schedule": tuple(key for key in Schedule.declared() if key not in ("overhead", "sync")),
 }
@@ -42,10 +42,6 @@ def division(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable
     if table.architecture is None:
         msg = f"{table.label} cannot be divided over ranks: it is no Hugging Face configuration"
         ctx.add("GT055", (*loc, "parallel"), msg, 'write model = "config.json", or leave `parallel` out')
-        return None
-    if len(ctx.file.job) > 1 or ctx.file.traffic:
-        msg = "a divided model beside other jobs or background traffic is not built yet"
-        ctx.add("GT090", (*loc, "parallel"), msg, "available: one job alone")
         return None
     try:
         return _divided(ctx, job, keys, table, loc)

@@ -1,0 +1,169 @@
+//! Scale-up switches beside packets: messages between GPUs of one machine are fluids, all others go packet by packet.
+//!
+//! ```text
+//! hosts before `first_port`:    network cards, on any engine
+//! hosts from `first_port` on:   ports of GPUs on the scale-up switches of their machines, on the fluid engine
+//! ```
+//!
+//! NVLink and its kind have credits for every hop in place of TCP, and lose nothing: max-min fair rates are nearer to
+//! them than any transport here is. The two engines share no link and go from event to event together. Neither is ahead
+//! of the other by more than the picosecond in which the fluid's next event lies.
+
+use crate::{Band, Completion, Flow, FlowId, Fluid, HostId, Network, Time};
+use std::borrow::BorrowMut;
+use std::collections::VecDeque;
+
+/// Cards on one engine, ports on the fluid one.
+#[derive(Debug)]
+pub struct ScaleUp<F, N> {
+    first_port: u32,
+    cards: N,
+    ports: F,
+    started_count: u64,
+    of_cards: Numbers,
+    of_ports: Numbers,
+    arrived: Vec<Completion>,
+}
+
+/// Flows of one engine, which numbers them as they start: what they are called outside. Rows of the first ones are
+/// dropped when they have ended.
+#[derive(Clone, Debug, Default)]
+struct Numbers {
+    first: u64,
+    rows: VecDeque<Option<FlowId>>,
+}
+
+impl Numbers {
+    fn take(&mut self, own: FlowId) -> FlowId {
+        let id = self.rows[(own.0 - self.first) as usize].take().expect("a flow completes once");
+        while let Some(None) = self.rows.front() {
+            self.rows.pop_front();
+            self.first += 1;
+        }
+        id
+    }
+}
+
+impl<F, N> ScaleUp<F, N> {
+    /// Idle engines at time zero. The hosts of `ports` are those from `first_port` on.
+    pub fn new(first_port: u32, cards: N, ports: F) -> Self {
+        let (of_cards, of_ports) = (Numbers::default(), Numbers::default());
+        Self { first_port, cards, ports, started_count: 0, of_cards, of_ports, arrived: Vec::new() }
+    }
+
+    /// Gives completions of an engine the names that its flows have outside.
+    fn report(arrived: &mut Vec<Completion>, numbers: &mut Numbers, done: &mut Vec<Completion>) {
+        done.extend(
+            arrived.drain(..).map(|completion| Completion { flow: numbers.take(completion.flow), ..completion }),
+        );
+    }
+}
+
+impl<F: BorrowMut<Fluid>, N: Network> Network for ScaleUp<F, N> {
+    fn now(&self) -> Time {
+        self.cards.now()
+    }
+
+    fn start(&mut self, flow: Flow) -> FlowId {
+        let id = FlowId(self.started_count);
+        self.started_count += 1;
+        let port = |host: HostId| host.0.checked_sub(self.first_port).map(HostId);
+        match port(flow.src).zip(port(flow.dst)) {
+            Some((src, dst)) => {
+                self.ports.borrow_mut().start(Flow { src, dst, ..flow });
+                self.of_ports.rows.push_back(Some(id));
+            }
+            None => {
+                self.cards.start(flow);
+                self.of_cards.rows.push_back(Some(id));
+            }
+        }
+        id
+    }
+
+    fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
+        let before = done.len();
+        loop {
+            let ports = self.ports.borrow_mut();
+            let next = ports.next_event().map_or(until, |at| at.max(self.cards.now()).min(until));
+            self.cards.advance(next, &mut self.arrived);
+            let now = self.cards.now();
+            Self::report(&mut self.arrived, &mut self.of_cards, done);
+            ports.advance(now, &mut self.arrived);
+            Self::report(&mut self.arrived, &mut self.of_ports, done);
+            // Cards may come back earlier than asked.
+            if done.len() > before || now >= until || now < next {
+                return;
+            }
+        }
+    }
+
+    fn set_band(&mut self, stream: u32, band: Band) {
+        self.cards.set_band(stream, band);
+        self.ports.borrow_mut().set_band(stream, band);
+    }
+
+    fn fork(&self) -> Option<Box<dyn Network>> {
+        let (cards, ports) = (self.cards.fork()?, self.ports.borrow().clone());
+        let (of_cards, of_ports) = (self.of_cards.clone(), self.of_ports.clone());
+        let (first_port, started_count) = (self.first_port, self.started_count);
+        Some(Box::new(ScaleUp { first_port, cards, ports, started_count, of_cards, of_ports, arrived: Vec::new() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route::Policy;
+    use crate::topology::Directed;
+    use crate::{Bytes, Connection, Graph, Link, NodeId, Pipe, Rate, Seed};
+
+    /// 1 byte per nanosecond on two cards, after a delay of 1 us; 8 on two ports, after 0.1 us each way.
+    fn network() -> ScaleUp<Fluid, Pipe> {
+        let link = |bps, delay_ps| Link { rate: Rate::from_bps(bps).unwrap(), delay: Time::from_ps(delay_ps) };
+        let (card, port) = (link(8_000_000_000, 1_000_000), link(64_000_000_000, 100_000));
+        let both =
+            |host| [(host, 2), (2, host)].map(|(from, to)| Directed { from: NodeId(from), to: NodeId(to), link: port });
+        let links = (0..2).flat_map(both).collect();
+        let graph = Graph { host_count: 2, switch_count: 1, links, has_parts: true };
+        ScaleUp::new(2, Pipe::new([card; 2]), Fluid::new(&graph, Policy::Ecmp, Seed(0)).unwrap())
+    }
+
+    fn flow(src: u32, dst: u32, bytes: u64) -> Flow {
+        Flow { connection: Connection::Stream, ..Flow::alone(HostId(src), HostId(dst), Bytes(bytes)) }
+    }
+
+    fn next(network: &mut dyn Network) -> Vec<(u64, u64)> {
+        let mut done = Vec::new();
+        network.advance(Time::MAX, &mut done);
+        done.iter().map(|completion| (completion.flow.0, network.now().ps())).collect()
+    }
+
+    #[test]
+    fn each_message_goes_over_its_own_network_and_what_follows_begins_in_time() {
+        let mut network = network();
+        // 8000 bytes: 8 us and 1 us between cards, 1 us and 0.2 us between ports.
+        for (src, dst) in [(0, 1), (2, 3), (3, 2)] {
+            network.start(flow(src, dst, 8_000));
+        }
+        assert_eq!(next(&mut network), [(1, 1_200_000), (2, 1_200_000)]);
+        network.start(flow(2, 3, 8_000));
+        assert_eq!(next(&mut network), [(3, 2_400_000)]);
+        assert_eq!(next(&mut network), [(0, 9_000_000)]);
+        network.start(flow(3, 2, 8_000));
+        network.start(flow(1, 0, 1_000));
+        assert_eq!(next(&mut network), [(4, 10_200_000)]);
+        assert_eq!(next(&mut network), [(5, 11_000_000)]);
+    }
+
+    #[test]
+    fn it_stops_where_it_is_told_to() {
+        let mut network = network();
+        network.start(flow(2, 3, 8_000));
+        let mut done = Vec::new();
+        for at in [500_000, 1_199_999, 1_200_000, 5_000_000] {
+            network.advance(Time::from_ps(at), &mut done);
+            assert_eq!((network.now().ps(), done.len()), (at, usize::from(at >= 1_200_000)));
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Divided jobs with all of their ranks: against their classes, and where ranks differ.
+#![allow(missing_docs)]
+
+mod parallel;
+mod star;
+
+use gradtide_train::spec::{BesideSpec, ContextSpec, MeshSpec, ParallelSpec, ShardingSpec, Spec, StragglerSpec};
+use gradtide_train::workload::Step;
+use parallel::{scenario, transformer};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+/// Sizes that divide evenly by all ranks of a mesh, and for which rings beat trees.
+const PART: u64 = 1 << 14;
+
+fn sized(spec: ParallelSpec) -> ParallelSpec {
+    let mut spec = ParallelSpec { gpus_per_node: 1, activation_bytes: 2 * PART, norm_bytes: PART, ..spec };
+    let kind = &mut spec.kinds[0];
+    (kind.parameter_bytes, kind.gradient_bytes) = (3 * PART, 6 * PART);
+    (kind.expert_parameter_bytes, kind.expert_gradient_bytes) = (12 * PART, 24 * PART);
+    for (op, bytes) in kind.ops.iter_mut().zip([PART, 4 * PART]) {
+        op.exchanged_bytes = bytes;
+        (op.forward_ps, op.backward_ps) = (op.forward_ps * 1_000, op.backward_ps * 1_000);
+    }
+    spec
+}
+
+/// Times of each iteration of the first job.
+fn run(spec: &Spec) -> Vec<u64> {
+    let result = gradtide_train::run(spec, &mut |_| true).unwrap();
+    let summary: Value = serde_json::to_value(&result.summary).unwrap();
+    summary["jobs"][0]["iteration_time_ps"].as_array().unwrap().iter().map(|ps| ps.as_u64().unwrap()).collect()
+}
+
+fn meshes() -> impl Strategy<Value = MeshSpec> {
+    let axis = || prop_oneof![Just(1_u32), Just(2), Just(4)];
+    let axes = (axis(), 1..3_u32, axis(), 1..3_u32, axis());
+    axes.prop_map(|(tp, cp, fsdp, dp, pp)| MeshSpec { tp, cp, ep: 1, fsdp, dp, pp })
+        .prop_filter("at most 32 ranks, and two", |mesh| {
+            (2..=32).contains(&(mesh.tp * mesh.cp * mesh.fsdp * mesh.dp * mesh.pp))
+        })
+}
+
+fn shardings() -> impl Strategy<Value = ShardingSpec> {
+    prop::sample::select(vec![ShardingSpec::None, ShardingSpec::Zero1, ShardingSpec::Zero2, ShardingSpec::Zero3])
+}
+
+fn on_all_ranks(spec: &Spec) -> Spec {
+    let mut spec = spec.clone();
+    spec.run.all_ranks = true;
+    spec
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// One rank of each class stands for all of them. Rates are rounded to 2^-20 bit/s and instants to 1 fs, so a flow is
+    /// a picosecond late at most, and at worst one transfer waits for another.
+    #[test]
+    fn classes_take_as_long_as_all_of_their_ranks(
+        mesh in meshes(),
+        sharding in shardings(),
+        (sequence_parallel, async_tp, scatter_gather) in any::<(bool, bool, bool)>(),
+        context in prop::sample::select(vec![ContextSpec::Ring, ContextSpec::AllGather]),
+        overlap_gradients in any::<bool>(),
+        rounds in 1..3_u32,
+    ) {
+        let base = transformer(mesh, mesh.pp, 2, rounds * mesh.pp);
+        let async_tp = async_tp && sequence_parallel;
+        let base = ParallelSpec { sequence_parallel, async_tp, scatter_gather, context, ..base };
+        let mut spec = sized(ParallelSpec { sharding, overlap_gradients, ..base });
+        spec.kinds[0].ops[0].beside = [
+            BesideSpec { join_ps: 200_000, sum_ps: 100_000, add_ps: 10_000 },
+            BesideSpec { join_ps: 400_000, ..BesideSpec::default() },
+        ];
+        let spec = scenario(spec, "fluid");
+        let late = 2 * Step::new(spec.jobs[0].parallel.as_ref().unwrap()).unwrap().transfers.len() as u64;
+        for (of_class, of_ranks) in run(&spec).into_iter().zip(run(&on_all_ranks(&spec))) {
+            prop_assert!(of_class.abs_diff(of_ranks) <= late, "{of_class} ps and {of_ranks} ps; {late} ps at most");
+        }
+    }
+}
+
+const ONE: MeshSpec = MeshSpec { tp: 1, cp: 1, ep: 1, fsdp: 1, dp: 1, pp: 1 };
+/// Of a block: 600 and 1200 ns forward, twice that backward.
+const COMPUTE: u64 = 2 * 3 * 1_800_000;
+/// What data-parallel ranks sum of two blocks whose experts all ranks have.
+const GRADIENTS: u64 = 2 * 30 * PART;
+/// On links of 100 bytes a nanosecond.
+const PS_PER_BYTE: u64 = 10;
+
+/// Two blocks on ranks that compute, then sum their gradients.
+fn summed(mesh: MeshSpec, engine: &str) -> Spec {
+    scenario(sized(ParallelSpec { overlap_gradients: false, ..transformer(mesh, 1, 2, 1) }), engine)
+}
+
+#[test]
+fn all_wait_for_a_rank_that_computes_twice_as_long() {
+    let alike = on_all_ranks(&summed(MeshSpec { dp: 4, ..ONE }, "fluid"));
+    let mut uneven = alike.clone();
+    uneven.jobs[0].compute.straggler =
+        Some(StragglerSpec { worker: Some(2), factor_ppm: 2_000_000, probability_ppm: 1_000_000 });
+    for (slow, fast) in run(&uneven).into_iter().zip(run(&alike)) {
+        assert_eq!(slow - fast, COMPUTE);
+    }
+}
+
+#[test]
+fn groups_that_share_a_link_get_half_of_it_each() {
+    // Ranks 0 and 1 are on one leaf, 2 and 3 on the other: two sums go over one cable each way.
+    let leaves = |rate_bps: u64| {
+        let mut spec = on_all_ranks(&summed(MeshSpec { tp: 2, dp: 2, ..ONE }, "fluid"));
+        let fabric_link = json!({"rate_bps": rate_bps, "delay_ps": 4});
+        let topology =
+            json!({"kind": "leaf_spine", "leaves": 2, "hosts_per_leaf": 2, "spines": 1, "fabric_link": fabric_link});
+        spec.cluster.topology = serde_json::from_value(topology).unwrap();
+        run(&spec)
+    };
+    // Where the cable is no limit, the last sum of a tensor group goes beside over the hosts' own links: 2 PART bytes, of
+    // which two delays of 4 ps are hidden.
+    for (half, whole) in leaves(800_000_000_000).into_iter().zip(leaves(1_600_000_000_000)) {
+        assert_eq!(half - whole, (GRADIENTS - 2 * PART) * PS_PER_BYTE + 8);
+    }
+}
+
+#[test]
+fn a_sum_beside_another_flow_takes_twice_as_long() {
+    let alone = on_all_ranks(&summed(MeshSpec { dp: 2, ..ONE }, "fluid"));
+    let mut beside = alone.clone();
+    let flow = json!({
+        "name": "other", "start_ps": [0], "src": [0], "dst": [1], "bytes": [1_u64 << 40], "band": [0], "idle_ps": null,
+        "together": false, "setup_ps": 0, "announced_packets": null
+    });
+    beside.traffic.push(serde_json::from_value(flow).unwrap());
+    beside.run.duration_ps = Some(1 << 33);
+    // In two sums, the second round of the slow link has waited for no delay of 8 ps.
+    for (both, one) in run(&beside).into_iter().zip(run(&alone)) {
+        assert_eq!(both - one, (GRADIENTS + PART) * PS_PER_BYTE - 2 * 8);
+    }
+}
+
+#[test]
+fn jobs_on_other_hosts_change_nothing() {
+    let alone = on_all_ranks(&summed(MeshSpec { tp: 2, dp: 2, ..ONE }, "fluid"));
+    let mut both = alone.clone();
+    both.cluster.topology = serde_json::from_value(json!({"kind": "star", "hosts": 8})).unwrap();
+    let mut other = alone.jobs[0].clone();
+    (other.name, other.hosts) = ("other".into(), (4..8).collect());
+    both.jobs.push(other);
+    assert_eq!(run(&both), run(&alone));
+}
+
+#[test]
+fn packets_add_headers_and_no_more() {
+    let [fluid, packet] = ["fluid", "packet"].map(|engine| run(&summed(MeshSpec { dp: 2, ..ONE }, engine)));
+    for (fluid, packet) in fluid.into_iter().zip(packet) {
+        // 92 bytes for each 1380 on the wire, and half as many acknowledgements of 92 as segments the other way.
+        let sent = (GRADIENTS + PART) * PS_PER_BYTE;
+        let most = sent * 138 / 1380 + 100_000;
+        assert!(
+            (fluid..=fluid + most).contains(&packet),
+            "{packet} ps, {fluid} ps without headers, {most} ps for them"
+        );
+    }
+}
+
+/// Nodes of 8 GPUs with ports of 1 byte a picosecond and cards of 0.1; a message takes 2 us inside and 20 us outside.
+fn on_nodes(mesh: MeshSpec, engine: &str) -> Spec {
+    let ranks = mesh.fsdp * mesh.dp;
+    let mut spec = summed(mesh, engine);
+    spec.jobs[0].parallel.as_mut().unwrap().gpus_per_node = 8;
+    let cluster = &mut spec.cluster;
+    cluster.topology = serde_json::from_value(json!({"kind": "star", "hosts": ranks})).unwrap();
+    cluster.link.delay_ps = 10_000_000;
+    let scale_up = json!({"rate_bps": 8_000_000_000_000_u64, "delay_ps": 1_000_000, "efficiency_ppm": 1_000_000});
+    cluster.node = Some(serde_json::from_value(json!({"gpus": 8, "nics": 8, "scale_up": scale_up})).unwrap());
+    spec
+}
+
+#[test]
+fn on_nodes_a_sum_is_late_by_what_fills_its_trees() {
+    for (dp, levels) in [(16, 1), (64, 3)] {
+        let spec = on_nodes(MeshSpec { dp, ..ONE }, "fluid");
+        // A class sends all at once. An eighth of a sum is one part, which crosses each card of its tree, up and down, and
+        // the 7 ports of each of two chains before the next one sends it on.
+        let filling = (GRADIENTS + PART) / 8 * (2 * levels * PS_PER_BYTE + 2 * 7);
+        for (of_class, of_ranks) in run(&spec).into_iter().zip(run(&on_all_ranks(&spec))) {
+            let late = of_ranks - of_class;
+            assert!((1..=filling).contains(&late), "{late} ps of {filling} ps, {dp} ranks");
+        }
+    }
+}
+
+#[test]
+fn on_nodes_a_ring_is_late_by_one_crossing() {
+    for fsdp in [16, 64] {
+        let mut spec = on_nodes(MeshSpec { fsdp, ..ONE }, "fluid");
+        let parallel = spec.jobs[0].parallel.as_mut().unwrap();
+        (parallel.sharding, parallel.norm_bytes) = (ShardingSpec::Zero2, 0);
+        // Two gathers and two scatters, at most 30 PART in 8 rings. Of n-1 hops around m nodes m cross from node to node,
+        // where NCCL's constants, and classes with them, count m-1.
+        let part = 30 * PART / 8 / u64::from(fsdp);
+        let crossing = 4 * (2 * 10_000_000 + part * PS_PER_BYTE);
+        for (of_class, of_ranks) in run(&spec).into_iter().zip(run(&on_all_ranks(&spec))) {
+            let late = of_ranks - of_class;
+            assert!((1..=crossing).contains(&late), "{late} ps of {crossing} ps, {fsdp} ranks");
+        }
+    }
+}

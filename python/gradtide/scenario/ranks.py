@@ -1,0 +1,31 @@
+"""Whether one rank of each class of a divided model stands for all of them, or every rank is simulated."""
+
+from collections.abc import Iterator
+
+from gradtide.scenario.resolve import Resolved
+from gradtide.scenario.source import Loc
+
+
+def reasons(resolved: Resolved) -> Iterator[tuple[Loc, str]]:
+    """Yield what makes ranks of one class differ: where it is asked for, and in words. Then each must be simulated."""
+    cluster = resolved.file.cluster
+    for job in resolved.jobs:
+        if job.division is None:
+            continue
+        loc: Loc = ("job", job.name)
+        if len(resolved.jobs) > 1 or resolved.file.traffic:
+            yield (*loc, "parallel"), "a divided model beside other jobs or background traffic"
+        if job.compute.noise_ppm:
+            yield (*loc, "compute", "noise"), "a divided model whose ranks differ"
+        if job.compute.straggler is not None:
+            yield (*loc, "compute", "straggler"), "a divided model with a straggler"
+        if cluster.host is not None:
+            yield ("cluster", "host"), "a divided model on hosts with stages"
+        if resolved.fabric.blocks:
+            yield ("cluster", "topology"), "a divided model on a network whose links are shared"
+
+
+def all_simulated(resolved: Resolved) -> bool:
+    """Return whether every rank of its divided models is simulated; False if there is none."""
+    is_divided = any(job.division is not None for job in resolved.jobs)
+    return is_divided and (resolved.file.run.engine == "packet" or any(reasons(resolved)))
