@@ -267,11 +267,17 @@ def closed_form(step: Step, costs: Costs) -> float:
     size = costs.tokens * step.model.hidden * costs.training.element_bytes
     tensor = network.ring(size, mesh.tp, min(mesh.tp, per_node), 2)
     outer = max(1, per_node // mesh.tp)
+
+    def exposed(product: float) -> float:
+        """Return how long a product in parts waits for the others' parts; all of a collective without one."""
+        part_s = network.send(size / mesh.tp, crosses=False)
+        return max(0.0, (mesh.tp - 1) * (part_s - product / mesh.tp)) if product else tensor / 2
+
     block_s = 0.0
     for op in block:
         again = op.recompute_communicates
         beside = op.beside if layout.async_tp else (Beside(), Beside())
-        forward_s, backward_s = (tensor * [one.join, one.sum].count(0.0) / 2 + one.add for one in beside)
+        forward_s, backward_s = (exposed(one.join) + exposed(one.sum) + one.add for one in beside)
         block_s += op.forward + op.backward + op.recompute + forward_s * (2 if again else 1) + backward_s
         if op.role == "attention":
             keys = network.ring(op.exchanged_bytes * mesh.cp, mesh.cp, min(mesh.cp, outer))
