@@ -29,7 +29,7 @@ fn three_layers() -> Value {
         "mesh": {"tp": 1, "cp": 1, "ep": 1, "fsdp": 1, "dp": 1, "pp": 1}, "gpus_per_node": 8, "sharding": "none",
         "micro_batches": 1, "pipeline": {"kind": "one_f_one_b"}, "sequence_parallel": false,
         "async_tp": false, "scatter_gather": false, "context": "ring",
-        "forward_prefetch": 1, "backward_prefetch": 1, "overlap_gradients": true,
+        "forward_prefetch": 1, "backward_prefetch": 1, "overlap_gradients": true, "gloo": false,
         "kinds": [kind(10), kind(20), kind(30)],
         "blocks": [{"name": "a", "kind": 0}, {"name": "b", "kind": 1}, {"name": "c", "kind": 2}],
         "units": [1, 1, 1], "stages": [3], "optimizer_ps": [5], "activation_bytes": 10, "norm_bytes": 0, "tied_embedding_bytes": 0
@@ -183,6 +183,30 @@ fn fsdp_without_prefetch_gathers_when_a_block_is_reached() {
             "510-530 a.op backward",
             "530-580 fsdp ReduceScatter a backward",
             "580-585 optimizer",
+        ],
+    );
+}
+
+#[test]
+fn gloo_reduces_all_of_a_gradient_and_the_pass_waits() {
+    check(
+        &build(with(sharded("zero3"), &[("/gloo", json!(true))])),
+        &[
+            "0-50 fsdp AllGather a forward",
+            "50-60 a.op forward",
+            "50-100 fsdp AllGather b forward",
+            "100-120 b.op forward",
+            "100-150 fsdp AllGather c forward",
+            "150-180 c.op forward",
+            "180-230 fsdp AllGather b backward",
+            "180-240 c.op backward",
+            "240-290 fsdp AllReduce c backward",
+            "290-330 b.op backward",
+            "290-340 fsdp AllGather a backward",
+            "340-390 fsdp AllReduce b backward",
+            "390-410 a.op backward",
+            "410-460 fsdp AllReduce a backward",
+            "460-465 optimizer",
         ],
     );
 }

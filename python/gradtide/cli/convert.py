@@ -30,7 +30,11 @@ def _show_formats(wanted: bool) -> None:
 
 def convert(
     source: Annotated[
-        str, typer.Argument(metavar="IN", help="File of any format of --formats; traces also as folder or pattern.")
+        str,
+        typer.Argument(
+            metavar="IN",
+            help="File of any format of --formats; traces also as folder or pattern; a scenario or run folder.",
+        ),
     ],
     target: Annotated[
         Path | None, typer.Argument(metavar="OUT", help="File to write. Its suffix or --to says the format.")

@@ -48,6 +48,7 @@ class Layout:
         context: how ranks of cp come by the keys and values of others.
         async_tp: whether tensor groups send in parts, beside products.
         scatter_gather: whether ranks of a tensor group send their part to the next stage, which gathers all.
+        gloo: whether gloo sends: torch then reduces all of a gradient, and waits for it.
         stages: blocks of each virtual stage; None to spread them evenly.
     """
 
@@ -63,6 +64,7 @@ class Layout:
     context: Context = "ring"
     async_tp: bool = False
     scatter_gather: bool = False
+    gloo: bool = False
     stages: Sequence[int] | None = None
 
 
@@ -186,6 +188,7 @@ def describe(costs: Costs, layout: Layout, own: OwnTimes | None = None) -> Descr
         "forward_prefetch": layout.prefetch,
         "backward_prefetch": layout.backward_prefetch,
         "overlap_gradients": layout.overlap_gradients,
+        "gloo": layout.gloo,
         "kinds": kinds,
         "blocks": blocks,
         "units": of_units,

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import units
+from gradtide.scenario import Scenario
 from gradtide.studies.asked import refuse
 
 VERSION = "0.0.4"
@@ -25,8 +26,10 @@ def convert(
     """Read a file of another tool, and write what it holds in another format.
 
     Args:
-        source: file of any format that `gradtide convert --formats` lists; traces also as folder or pattern.
-        target: file to write; nothing is written without.
+        source: file of any format that `gradtide convert --formats` lists; traces also as folder or pattern; or a
+            scenario that divides a model over ranks, or the folder of its run.
+        target: file to write; nothing is written without. Of a scenario `NAME.et`: the Chakra traces of all ranks,
+            `NAME.0.et` and so on, and their process groups in `NAME.groups.json`, as ASTRA-sim reads them.
         from_format: format of `source`. Default: what its content shows.
         to_format: format of `target`. Default: what its suffix says.
         packet: what a value of a cdf-ns2 file is, as in `1460B`.
@@ -44,8 +47,25 @@ def convert(
         ValueError: if there is no such conversion, something has to be said that is not, or an argument has no effect.
     """
     from gradtide import formats, traces
+    from gradtide.traces import simulated
 
     target = None if target is None else Path(target)
+    scenario = _scenario_of(source)
+    if scenario is not None:
+        of_files = {"--from": from_format, "--to": to_format, "--packet": packet, "--topology": topology}
+        refuse("a scenario is written as Chakra", {**of_files, "--cut": cut or None})
+        if target is None or target.suffix != ".et":
+            raise ValueError(f"{source} is a scenario: name OUT as in step.et, for the Chakra traces of its ranks")
+        if version is not None and version not in traces.CHAKRA_VERSIONS:
+            raise ValueError(f"no version {version!r} is written; there are {', '.join(traces.CHAKRA_VERSIONS)}")
+        saved = simulated.save(Scenario.load(scenario), target, rank, version or VERSION)
+        return {
+            "schema": "gradtide.convert/1",
+            "format": "scenario",
+            "holds": "step",
+            "written": [str(file) for file in saved],
+            "notes": [],
+        }
     form = formats.recognised(Path(source)) if from_format is None else formats.known(from_format)
     of_trace = {"--rank": rank, "--cut": cut or None, "--version": version}
     if form is None or form.kind == "trace":
@@ -71,3 +91,11 @@ def convert(
     written = None if done.target is None else {"file": str(target), "format": done.target.name}
     summary = {"schema": "gradtide.convert/1", "format": form.name, "holds": form.kind, **done.figures}
     return {**summary, "written": written, "notes": list(done.notes)}
+
+
+def _scenario_of(source: Any) -> Path | None:
+    """Return the scenario that a file is, or that a run folder holds."""
+    if not isinstance(source, (str, Path)):
+        return None
+    resolved = Path(source) / "scenario.resolved.toml"
+    return resolved if resolved.is_file() else Path(source) if Path(source).suffix == ".toml" else None

@@ -34,6 +34,8 @@ pub struct ParallelSpec {
     /// Whether gradients are reduced unit by unit beside the backward pass, and the parameters of ZeRO-1 gathered unit by
     /// unit beside the forward pass; otherwise all at once, after the one and before the other.
     pub overlap_gradients: bool,
+    /// Whether gloo sends: a reduce-scatter is carried out as an all-reduce, and the pass waits for it.
+    pub gloo: bool,
     /// Distinct kinds of blocks.
     pub kinds: Vec<BlockKindSpec>,
     /// The model, from its input on.

@@ -22,6 +22,7 @@ mod context;
 mod data;
 mod expert;
 mod fsdp;
+mod graph;
 mod mesh;
 mod pipeline;
 mod ranks;
@@ -29,6 +30,7 @@ mod tensor;
 mod writer;
 
 pub use check::WorkloadError;
+pub use graph::{Graph, GraphClass, GraphGroup, GraphTransfer};
 pub use ranks::RanksError;
 
 use crate::collective::levels::{CollectiveKind, Span};

@@ -53,6 +53,7 @@ pub fn transformer(mesh: MeshSpec, stages: u32, blocks_of_stage: u32, micro_batc
         forward_prefetch: 1,
         backward_prefetch: 1,
         overlap_gradients: true,
+        gloo: false,
         kinds: vec![kind],
         blocks: (0..count).map(|index| BlockSpec { name: format!("layers.{index}"), kind: 0 }).collect(),
         units: vec![1; count as usize],
