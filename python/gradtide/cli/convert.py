@@ -53,6 +53,9 @@ def convert(
         None, "Trace to DAG: let what is received start without waiting, for gradtide order.", False, "--cut"
     ),
     version: str | None = option("V", "Trace to Chakra: write this schema, 0.0.4 or 1.0.0. Default: 0.0.4."),
+    step: int | None = option(
+        None, "Trace to Chakra: write this step of all ranks, with what waits for transfers.", min=0
+    ),
     max_input: MaxInputOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -76,6 +79,7 @@ def convert(
             rank=rank,
             cut=cut,
             version=version,
+            step=step,
         )
     if as_json:
         print_json(document)

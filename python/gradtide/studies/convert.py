@@ -22,6 +22,7 @@ def convert(
     rank: int | None = None,
     cut: bool = False,
     version: str | None = None,
+    step: int | None = None,
 ) -> dict[str, Any]:
     """Read a file of another tool, and write what it holds in another format.
 
@@ -37,6 +38,7 @@ def convert(
         rank: of a trace: this rank alone.
         cut: trace to op DAG: what is received starts without waiting.
         version: trace to Chakra: schema to write, 0.0.4 or 1.0.0. Default: 0.0.4.
+        step: trace to Chakra: this step alone, of all ranks, with what waits for transfers; written as of a scenario.
 
     Returns:
         The document that `gradtide convert --json` prints.
@@ -47,18 +49,18 @@ def convert(
         ValueError: if there is no such conversion, something has to be said that is not, or an argument has no effect.
     """
     from gradtide import formats, traces
-    from gradtide.traces import simulated
+    from gradtide.traces import astra
 
     target = None if target is None else Path(target)
+    if version is not None and version not in traces.CHAKRA_VERSIONS:
+        raise ValueError(f"no version {version!r} is written; there are {', '.join(traces.CHAKRA_VERSIONS)}")
     scenario = _scenario_of(source)
     if scenario is not None:
         of_files = {"--from": from_format, "--to": to_format, "--packet": packet, "--topology": topology}
-        refuse("a scenario is written as Chakra", {**of_files, "--cut": cut or None})
+        refuse("a scenario is written as Chakra", {**of_files, "--cut": cut or None, "--step": step})
         if target is None or target.suffix != ".et":
             raise ValueError(f"{source} is a scenario: name OUT as in step.et, for the Chakra traces of its ranks")
-        if version is not None and version not in traces.CHAKRA_VERSIONS:
-            raise ValueError(f"no version {version!r} is written; there are {', '.join(traces.CHAKRA_VERSIONS)}")
-        saved = simulated.save(Scenario.load(scenario), target, rank, version or VERSION)
+        saved = astra.save(Scenario.load(scenario), target, rank, version or VERSION)
         return {
             "schema": "gradtide.convert/1",
             "format": "scenario",
@@ -67,7 +69,7 @@ def convert(
             "notes": [],
         }
     form = formats.recognised(Path(source)) if from_format is None else formats.known(from_format)
-    of_trace = {"--rank": rank, "--cut": cut or None, "--version": version}
+    of_trace = {"--rank": rank, "--cut": cut or None, "--version": version, "--step": step}
     if form is None or form.kind == "trace":
         of_files = {"--packet": packet, "--topology": topology, "--to": to_format}
         refuse("the suffix of OUT says the format of a trace", of_files)
@@ -76,9 +78,14 @@ def convert(
         elif target.suffix == ".et":
             refuse("a Chakra trace is written as it is", {"--cut": cut or None})
         elif target.suffix == ".json":
-            refuse("an op DAG has no version", {"--version": version})
+            refuse("an op DAG has no version, and is of the whole trace", {"--version": version, "--step": step})
         trace = traces.read(source)
-        saved = [] if target is None else trace.save(target, rank=rank, cut=cut, version=version or VERSION)
+        if target is None:
+            saved = []
+        elif step is not None:
+            saved = astra.StepFiles(trace.graph(step)).save(target, rank, version or VERSION)
+        else:
+            saved = trace.save(target, rank=rank, cut=cut, version=version or VERSION)
         return {**trace.summary(), "written": [str(file) for file in saved]}
     refuse(f"{form.name} is no trace", of_trace)
     if target is None:

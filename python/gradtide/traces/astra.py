@@ -1,4 +1,4 @@
-"""The step of a simulated job as Chakra traces that ASTRA-sim reads: a file per rank, and the file of process groups.
+"""A step of a job as Chakra traces that ASTRA-sim reads: a file per rank, and the file of process groups.
 
 A node of a rank's file is an op that the rank computes, or its part in a transfer. All that a node waits for is in
 `data_deps`, which is what ASTRA-sim's readers look at; so is the op before it in the program of the rank. A send has a
@@ -48,27 +48,14 @@ def save(scenario: "Scenario", path: Path, rank: int | None = None, version: str
     text = _core.step_graph(json.dumps(scenario.spec()))
     if text is None:
         raise TraceError("no job divides a model over ranks, so there is no step to write; give it `parallel`")
-    step = SimulatedStep(json.loads(text))
-    if rank is None and step.node_count > MAX_NODES:
-        raise TraceError(f"{step.ranks:,} ranks have {step.node_count:,} nodes; write one with --rank")
-    if rank is not None and rank >= step.ranks:
-        raise TraceError(f"there is no rank {rank}; there are {step.ranks}, from 0 on")
-    targets = {path: rank} if rank is not None else {path.with_suffix(f".{one}.et"): one for one in range(step.ranks)}
-    groups = path.with_suffix(GROUPS)
-    try:
-        for target, one in targets.items():
-            write_whole(target, step.chakra(one, version))
-        write_whole(groups, step.comm_groups().encode())
-    except OSError as error:
-        raise TraceError(f"{error.filename or path} cannot be written: {error.strerror}") from error
-    return [*targets, groups]
+    return StepFiles(json.loads(text)).save(path, rank, version)
 
 
-class SimulatedStep:
-    """The step of a job whose model is divided over ranks, with every rank.
+class StepFiles:
+    """A step with all of its ranks.
 
     Args:
-        document: what `_core.step_graph` says.
+        document: what `_core.step_graph` and `Trace.graph` give.
     """
 
     def __init__(self, document: dict[str, Any]) -> None:
@@ -82,6 +69,24 @@ class SimulatedStep:
         self._waits: dict[int, list[int]] = {}
         for before, after in document["edges"]:
             self._waits.setdefault(after, []).append(before)
+
+    def save(self, path: Path, rank: int | None = None, version: str = "0.0.4") -> list[Path]:
+        """Write the files; see the function `save`."""
+        if rank is None and self.node_count > MAX_NODES:
+            raise TraceError(f"{self.ranks:,} ranks have {self.node_count:,} nodes; write one with --rank")
+        if rank is not None and rank >= self.ranks:
+            raise TraceError(f"there is no rank {rank}; there are {self.ranks}, from 0 on")
+        targets = (
+            {path: rank} if rank is not None else {path.with_suffix(f".{one}.et"): one for one in range(self.ranks)}
+        )
+        groups = path.with_suffix(GROUPS)
+        try:
+            for target, one in targets.items():
+                write_whole(target, self.chakra(one, version))
+            write_whole(groups, self.comm_groups().encode())
+        except OSError as error:
+            raise TraceError(f"{error.filename or path} cannot be written: {error.strerror}") from error
+        return [*targets, groups]
 
     @property
     def ranks(self) -> int:
