@@ -39,7 +39,9 @@ MESHES = [
     {"fsdp": 4, "dp": 2},
     {"tp": 4, "fsdp": 2},
     {"tp": 4, "fsdp": 2, "sequence": False},
+    {"tp": 4, "fsdp": 2, "async_tp": True},
     {"cp": 2, "fsdp": 4},
+    {"cp": 2, "fsdp": 4, "context": "all-gather"},
     {"dp": 8},
 ]
 
@@ -222,3 +224,40 @@ def test_meshes_are_compared_and_reported(tmp_path):
     assert kept["headline"] == result.summary["headline"]
     with pytest.raises(ValueError, match="given twice"):
         meshes(base, [{"fsdp": 8}, {"fsdp": 8}])
+
+
+def test_keys_and_values_are_as_many_bytes_either_way():
+    """Of n ranks each sends (n-1) parts forward and twice as many backward, around a ring and gathered."""
+    sent = {
+        context: facts(gt.run(scenario({"cp": 4, "fsdp": 2, "context": context})))["groups"]["cp"]["bytes_per_rank"]
+        for context in ("ring", "all-gather")
+    }
+    heads, layers = CONFIG["num_key_value_heads"], CONFIG["num_hidden_layers"]
+    part = 2 * 1024 // 4 * 2 * heads * CONFIG["hidden_size"] // CONFIG["num_attention_heads"]
+    assert sent["ring"] == sent["all-gather"] == 3 * part * 3 * layers
+
+
+def test_gathering_keys_and_values_is_waited_for_and_a_ring_hides():
+    waits = [
+        facts(gt.run(scenario({"cp": 4, "fsdp": 2, "context": context})))["groups"]["cp"]["exposed_ms"]
+        for context in ("ring", "all-gather")
+    ]
+    assert waits[0] < waits[1]
+
+
+def test_asynchronous_tensor_parallelism_hides_what_products_are_long_enough_for():
+    one, other = (
+        gt.run(scenario({"tp": 4, "fsdp": 2, "async_tp": is_async}, micro_batch=16)) for is_async in (False, True)
+    )
+    assert other.iteration_time < one.iteration_time
+    assert 0 < facts(other)["groups"]["tp"]["exposed_ms"] < facts(one)["groups"]["tp"]["exposed_ms"]
+
+
+def test_skewed_experts_send_and_compute_more():
+    groups = [
+        facts(gt.run(scenario({"fsdp": 8, "ep": 8, "expert_skew": skew}, model=MIXTURE)))["groups"]["ep"]
+        for skew in (1.0, 2.0)
+    ]
+    assert groups[1]["bytes_per_rank"] == 2 * groups[0]["bytes_per_rank"]
+    with pytest.raises(gt.ScenarioError, match="write at most 4"):
+        Scenario.from_dict(scenario({"fsdp": 8, "ep": 8, "expert_skew": 5.0}, model=MIXTURE))

@@ -3,6 +3,7 @@
 import dataclasses
 import random
 import re
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -406,3 +407,72 @@ def test_any_model_on_any_mesh_is_described_or_refused_with_a_field(seed):
     ]
     again = [sum(op["recompute_ps"] for kind in one.spec["kinds"] for op in kind["ops"]) for one in times]
     assert again == sorted(again)
+
+
+# What is sent beside products, and experts that are used unequally
+
+
+def test_what_asynchronous_tensor_parallelism_sends_beside_is_pytorchs():
+    """All-gathers go beside all products that read them, scatters beside one product; a sum of several is not cut."""
+    for model, is_cut in [(GPT, True), (LLAMA, False)]:
+        found = costs(model, mesh="tp=4")
+        core, hidden = model.blocks[0].attention, model.hidden
+        out = 2 * SEQ * hidden * core.heads * core.value_size / 4 / PEAK
+        entering = 2 * SEQ * hidden * (core.heads + 2 * core.kv_heads) * core.key_size / 4 / PEAK
+        forward, backward = found.block(model.blocks[0])[0].beside
+        assert (forward.join, forward.sum) == pytest.approx((entering, out), rel=1e-9)
+        assert (backward.join, backward.sum) == pytest.approx((out, entering if is_cut else 0), rel=1e-9)
+        assert found.embedding()[0].beside == found.head()[0].beside == ((0, 0, 0), (0, 0, 0))
+
+
+def test_parts_that_have_come_are_added_up_by_memory():
+    """Read in 16 bits: the activations; written: a fourth of them."""
+    slow = dataclasses.replace(IDEAL, memory_bytes_per_s=100e9)
+    forward, _ = costs(GPT, slow, "tp=4").block(GPT.blocks[0])[1].beside
+    assert forward.add == pytest.approx(SEQ * HIDDEN * 2 * 1.25 / 100e9)
+
+
+def test_products_that_are_sent_beside_are_within_their_op():
+    for model in (GPT, LLAMA):
+        described = describe(costs(model, H100, "tp=8", recompute="full"), Layout(async_tp=True))
+        for kind in described.spec["kinds"]:
+            for op in kind["ops"]:
+                for beside, whole in zip(op["beside"], (op["forward_ps"], op["backward_ps"]), strict=True):
+                    assert 0 <= beside["join_ps"] + beside["sum_ps"] <= whole
+    assert describe(costs(LLAMA, H100, "tp=8"), Layout()).spec["kinds"][1]["ops"][0]["beside"][0]["join_ps"] == 0
+
+
+def test_the_busiest_rank_of_experts_has_more_to_do():
+    """1.5 times the mean: of tokens that are sent, of products of experts and of what they keep; nothing else."""
+    even, skewed = (costs(MIXTRAL, mesh="fsdp=8,ep=8", expert_skew=skew) for skew in (1.0, 1.5))
+    block = MIXTRAL.blocks[0]
+    (attention, one), (same, other) = even.block(block), skewed.block(block)
+    assert attention == same
+    assert other.exchanged_bytes == 1.5 * one.exchanged_bytes
+    router = sum(2 * SEQ * prod(shape) for m in block.modules if m.name.endswith("mlp.gate") for shape in m.shapes)
+    assert other.forward - router / PEAK == pytest.approx(1.5 * (one.forward - router / PEAK), rel=1e-9)
+    expert = next(m for m in block.modules if m.name.endswith("down_proj"))
+    # In 16 bits: what enters the experts, what leaves both their halves, and what enters the way down.
+    kept = 2 * SEQ * expert.active * (MIXTRAL.hidden + 3 * expert.inputs)
+    assert memory.kept(block, skewed) - memory.kept(block, even) == pytest.approx(0.5 * kept, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("model", "mesh", "layout", "training", "field", "says"),
+    [
+        (GPT, "fsdp=8", {"async_tp": True}, {}, "async_tp", "nobody to send to"),
+        (GPT, "tp=8", {"async_tp": True}, {"sequence_parallel": False}, "async_tp", "divided sequence"),
+        (GPT, "tp=16", {"async_tp": True}, {}, "async_tp", "write tp = 8 at most"),
+        (GPT, "tp=8", {"scatter_gather": True}, {}, "scatter_gather", "stages of a pipeline"),
+        (GPT, "tp=2,pp=2", {"scatter_gather": True}, {}, "scatter_gather", "write sequence = false"),
+        (GPT, "fsdp=8", {"context": "all-gather"}, {}, "context", "write cp"),
+        (GPT, "fsdp=8", {}, {"expert_skew": 1.5}, "expert_skew", "write ep above 1"),
+        (MIXTRAL, "fsdp=8,ep=1", {}, {"expert_skew": 1.5}, "expert_skew", "write ep above 1"),
+        (MIXTRAL, "fsdp=8,ep=2", {}, {"expert_skew": 2.5}, "expert_skew", "write at most 2"),
+        (MIXTRAL, "fsdp=8,ep=8", {}, {"expert_skew": 4.5}, "expert_skew", "write at most 4"),
+    ],
+)
+def test_ways_to_send_that_cannot_be_are_refused(model, mesh, layout, training, field, says):
+    with pytest.raises(FieldError, match=re.escape(says)) as caught:
+        describe(costs(model, mesh=mesh, **training), Layout(**layout))
+    assert caught.value.field == field

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,10 @@ from gradtide.studies.plan import sharding
 from gradtide.studies.plan.sharding import DEFAULT, Setting
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "validation" / "testbed"))
+import fsdp as testbed  # noqa: E402 - a script of the repository, not of a package
+
+CASES_OF_TESTBED = json.loads(testbed.DATA.read_text())
 BLOCKS = 6
 CONFIG = {
     "model_type": "llama",
@@ -264,9 +269,29 @@ def test_what_cannot_be_planned_is_refused(parallel, options, words):
         gt.plan(base, **options)
 
 
+def test_ranks_that_differ_are_refused_and_the_fluid_engine_takes_the_place_of_the_packet_engine():
+    with pytest.raises(ValueError, match="ranks that are alike"):
+        gt.plan(scenario(noise=0.05))
+    base = scenario()
+    packet = gt.plan(base.set({"run.engine": "packet"}))
+    assert packet.summary["engine"] == "fluid"
+    assert packet.rows == gt.plan(base).rows
+
+
 def test_pairs_of_fsdp_are_those_that_the_testbed_measured():
-    cases = json.loads((ROOT / "validation" / "testbed" / "data" / "fsdp.json").read_text())
-    measured = [(round(row["predicted_ms"], 1), round(row["mean_ms"], 1)) for case in cases for row in case["rows"]]
-    assert [(one.predicted_ms, one.measured_ms) for one in pairs(sharded=True)] == measured
+    rows = testbed.PAIRS.read_text().splitlines()
+    assert [row for row in rows if row.startswith("fsdp ")] == testbed.pairs(CASES_OF_TESTBED)
     assert {one.source for one in pairs(sharded=True)} == {SHARDED}
     assert SHARDED not in {one.source for one in pairs()}
+
+
+@pytest.mark.parametrize("number", range(len(CASES_OF_TESTBED)))
+def test_predicted_steps_of_the_testbed_are_what_gradtide_simulates(number):
+    """From units that were timed on a network without limit, and the rate alone."""
+    case = CASES_OF_TESTBED[number]
+    assert case["arguments"]["rate"] == "1gbit"
+    for row in case["rows"]:
+        mode = testbed.MODES_BY_NAME[row["mode"]]
+        units = [unit for unit in case["units"] if unit["of_unit"] == mode.of_unit]
+        ms = testbed.predicted(units, mode, case["arguments"]["workers"], 1e9 / 8 * testbed.PAYLOAD)
+        assert ms == pytest.approx(row["predicted_ms"], rel=1e-9), row["mode"]

@@ -31,7 +31,7 @@ sys.path.insert(0, str(ROOT / "python"))
 import gradtide  # noqa: E402
 from gradtide import _core, presets, units  # noqa: E402
 from gradtide.architecture import Architecture  # noqa: E402
-from gradtide.parallel.costs import Costs, Training  # noqa: E402
+from gradtide.parallel.costs import Beside, Costs, Training  # noqa: E402
 from gradtide.parallel.mesh import Mesh  # noqa: E402
 from gradtide.parallel.spec import Layout, describe  # noqa: E402
 from gradtide.studies.run import _core_input  # noqa: E402
@@ -126,7 +126,6 @@ class Step:
         network: between them.
         measured_s: of an iteration.
         gpus: number.
-        exposed: share of what tensor parallelism sends that nothing hides.
         memory_gib: measured, if it is known.
     """
 
@@ -140,7 +139,6 @@ class Step:
     network: Network
     measured_s: float
     gpus: int
-    exposed: float = 1.0
     memory_gib: float | None = None
 
     @property
@@ -168,7 +166,10 @@ it. It belongs to that program and its hosts, not to the GPU."""
 
 
 def of_vtrain(row: Row) -> Step:
-    """Read a row of vtrain_*: full recomputation, no sequence parallelism, one gradient all-reduce after backward."""
+    """Read a row of vtrain_*: full recomputation, no sequence parallelism, one gradient all-reduce after backward.
+
+    Stages send parts that are gathered, as DeepSpeed's pipelines do by default (`pipe_partitioned`).
+    """
     hidden, heads, layers, seq, micro, tp, dp, pp = (
         int(row[key]) for key in ("hidden", "heads", "layers", "seq", "micro_batch", "tp", "dp", "pp")
     )
@@ -176,7 +177,9 @@ def of_vtrain(row: Row) -> Step:
         seq, micro, "fp16", "full", "unfused", sequence_parallel=False, dropout=True, host_s=MEGATRON_HOST_S
     )
     gpus = int(row["gpus"])
-    layout = Layout(min(GPUS_PER_NODE, gpus), int(row["microbatches"]), 0, overlap_gradients=False)
+    layout = Layout(
+        min(GPUS_PER_NODE, gpus), int(row["microbatches"]), 0, overlap_gradients=False, scatter_gather=tp > 1 and pp > 1
+    )
     return Step(
         row["id"], (hidden, layers, tp, dp, pp), gpt(hidden, heads, layers, seq, int(row["vocab"])), "A100",
         Mesh(tp=tp, dp=dp, pp=pp), training, layout, VTRAIN, float(row["measured_ms"]) / 1e3, gpus,
@@ -184,7 +187,10 @@ def of_vtrain(row: Row) -> Step:
 
 
 def of_megatron(row: Row) -> Step:
-    """Read a row of megatron_table5: interleaved pipelines, no data parallelism."""
+    """Read a row of megatron_table5: interleaved pipelines, no data parallelism.
+
+    Megatron-LM of that time sends parts that are gathered by default (`scatter_gather_tensors_in_pipeline`).
+    """
     layers, hidden, heads, seq, micro, batch, tp, pp, chunks = (
         int(row[key])
         for key in ("layers", "hidden", "heads", "seq", "micro_batch", "global_batch", "tp", "pp", "interleave")
@@ -194,7 +200,14 @@ def of_megatron(row: Row) -> Step:
         seq, micro, "fp16", recompute, "unfused",  # type: ignore[arg-type]
         sequence_parallel=row["sequence_parallel"] == "1", dropout=True, host_s=MEGATRON_HOST_S,
     )  # fmt: skip
-    layout = Layout(GPUS_PER_NODE, batch // micro, 0, "interleaved" if chunks > 1 else "1f1b", chunks)
+    layout = Layout(
+        GPUS_PER_NODE,
+        batch // micro,
+        0,
+        "interleaved" if chunks > 1 else "1f1b",
+        chunks,
+        scatter_gather=not training.sequence_parallel and tp > 1 and pp > 1,
+    )
     return Step(
         f"{row['model']} {recompute}", (row["model"],), gpt(hidden, heads, layers, seq, int(row["vocab"])), "A100",
         Mesh(tp=tp, pp=pp), training, layout, SELENE, float(row["measured_s"]), int(row["gpus"]),
@@ -204,8 +217,7 @@ def of_megatron(row: Row) -> Step:
 def of_torchtitan(row: Row) -> Step:
     """Read a row of torchtitan: FSDP2, with pipelines micro-batches of one sequence and parameters that stay gathered.
 
-    Asynchronous tensor parallelism sends in as many parts as there are ranks, each beside the product of the one
-    before: one part is exposed.
+    Asynchronous tensor parallelism leaves out the head and the embedding, and sums over several products.
     """
     fsdp, tp, cp, pp, seq, batch = (int(row[key]) for key in ("fsdp", "tp", "cp", "pp", "seq", "local_batch"))
     training = Training(
@@ -215,7 +227,7 @@ def of_torchtitan(row: Row) -> Step:
     is_interleaved = "interleaved" in row["schedule"].lower()
     layout = Layout(
         GPUS_PER_NODE, batch if pp > 1 else 1, 2 if pp > 1 else 3,
-        "interleaved" if is_interleaved else "1f1b", 2 if is_interleaved else 1,
+        "interleaved" if is_interleaved else "1f1b", 2 if is_interleaved else 1, async_tp=row["async_tp"] == "1",
     )  # fmt: skip
     gpus, mesh = int(row["gpus"]), Mesh(tp=tp, cp=cp, fsdp=fsdp, pp=pp)
     tokens = batch * fsdp * seq
@@ -223,8 +235,7 @@ def of_torchtitan(row: Row) -> Step:
     measured_s = tokens / float(row["tokens_per_s_per_gpu"]) / gpus
     return Step(
         row["id"], (row["id"],), llama(row["model"]), accelerator, mesh, training, layout, Network(cluster),
-        measured_s, gpus, 1 / tp if row["async_tp"] == "1" else 1.0,
-        float(row["memory_gib"]) if row["memory_gib"] else None,
+        measured_s, gpus, float(row["memory_gib"]) if row["memory_gib"] else None,
     )  # fmt: skip
 
 
@@ -254,12 +265,20 @@ def closed_form(step: Step, costs: Costs) -> float:
     per_node = min(layout.gpus_per_node, step.gpus)
     block = costs.block(step.model.blocks[0])
     size = costs.tokens * step.model.hidden * costs.training.element_bytes
-    tensor = step.exposed * network.ring(size, mesh.tp, min(mesh.tp, per_node), 2)
+    tensor = network.ring(size, mesh.tp, min(mesh.tp, per_node), 2)
     outer = max(1, per_node // mesh.tp)
+
+    def exposed(product: float) -> float:
+        """Return how long a product in parts waits for the others' parts; all of a collective without one."""
+        part_s = network.send(size / mesh.tp, crosses=False)
+        return max(0.0, (mesh.tp - 1) * (part_s - product / mesh.tp)) if product else tensor / 2
+
     block_s = 0.0
     for op in block:
         again = op.recompute_communicates
-        block_s += op.forward + op.backward + op.recompute + tensor * (3 if again else 2)
+        beside = op.beside if layout.async_tp else (Beside(), Beside())
+        forward_s, backward_s = (exposed(one.join) + exposed(one.sum) + one.add for one in beside)
+        block_s += op.forward + op.backward + op.recompute + forward_s * (2 if again else 1) + backward_s
         if op.role == "attention":
             keys = network.ring(op.exchanged_bytes * mesh.cp, mesh.cp, min(mesh.cp, outer))
             block_s += keys * (4 if again else 3)
@@ -308,7 +327,6 @@ def simulated(step: Step, costs: Costs) -> float:
     """
     given = core_input(step.network, step.layout.gpus_per_node, step.gpus)
     spec = describe(costs, step.layout).spec
-    spec["activation_bytes"] = round(spec["activation_bytes"] * step.exposed)
     (job,) = given["jobs"]
     output = _core.run(json.dumps({**given, "jobs": [{**job, "layers": job["layers"][:1], "parallel": spec}]}))
     (time_ps,) = json.loads(output.summary_json)["jobs"][0]["iteration_time_ps"]

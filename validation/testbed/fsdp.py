@@ -11,11 +11,14 @@ The network is that of train.py. Models compute for real, on one thread for each
    gloo's own times.
 3. On the network of the given rate, FSDP2's own steps and each plan's take turns.
 
+4. The mode of the shortest predicted step is the plan, and what it saves is measured. All modes begin with the same
+   steps, after which weights are compared with those of FSDP2's own.
+
 So nothing is fitted on what is compared. gloo gathers in a ring: each port carries (n-1)/n of the whole. It has no
 reduce-scatter of its own: PyTorch sums all of it (twice as many bytes) and keeps a part. Bytes of a port are counted
-beside what that says. The prediction is of the manner of the CPU, where a reduce-scatter blocks the backward pass, and
-two calls at once share the port. Needs root, iproute2 and torch, and a machine that does nothing else. It asserts
-nothing.
+beside what that says. gradtide's simulator predicts steps, in the manner of gloo: a reduce-scatter blocks the backward
+pass, and two calls at once share the port. Needs root, iproute2 and torch, and a machine that does nothing else. It
+asserts nothing.
 """
 
 import argparse
@@ -27,18 +30,28 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from network import join, network, on_each_host
 
 PAYLOAD = round(1448 / 1514, 4)  # of what tbf counts, as in train.py
 UNLIMITED = "40gbit"
 DATA = Path(__file__).resolve().parent / "data" / "fsdp.json"
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "validation" / "testbed-fsdp.md"
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = "docs/validation/testbed-fsdp.md"
+PAGE = ROOT / SOURCE
+PAIRS = ROOT / "python" / "gradtide" / "measured.csv"
 BEGIN, END = "<!-- fsdp.py writes from here -->\n", "<!-- to here -->\n"
+COLUMNS = (
+    "model", "ranks", "rounds", "units", "ahead",
+    "measured, ms", "predicted, ms", "error", "bytes alone, ms", "saves (95 %)",
+)  # fmt: skip
 DEPTHS = (0, 1, 2)
+CHECKED = 3
+"""Steps after which weights are compared."""
 WARM_UP = 3
 VOCABULARY, LENGTH = 2000, 64
 
@@ -63,9 +76,12 @@ def main() -> None:
         lines = [",".join(columns), *(",".join(str(row[name]) for name in columns) for row in units)]
         Path(arguments.units_csv).write_text("\n".join([*lines, ""]))
     if arguments.page:
-        cases = [*json.loads(DATA.read_text()), *({"arguments": vars(arguments), **row} for row in rows)]
+        about = {name: getattr(arguments, name) for name in ("workers", "rate", "runs", "iterations")}
+        cases = [*json.loads(DATA.read_text()), *({"arguments": about, **row} for row in rows)]
         DATA.write_text(json.dumps(cases, indent=1) + "\n")
         write_page(cases)
+        others = [line for line in PAIRS.read_text(encoding="utf-8").splitlines() if not line.startswith("fsdp ")]
+        PAIRS.write_text("\n".join([*others, *pairs(cases), ""]), encoding="utf-8")
     if arguments.json:
         Path(arguments.json).write_text(json.dumps({"arguments": vars(arguments), "cases": rows}, indent=1) + "\n")
 
@@ -160,12 +176,27 @@ def residual() -> "tuple[Any, Any, Any]":
 MODELS = {"gpt": gpt, "residual": residual}
 
 
-def plan_of(children: int, of_unit: int, depth: int) -> dict[str, Any]:
-    """Return a plan in which so many of a sequence's modules in line are one unit."""
-    names = [str(place) for place in range(children)]
-    units = [names[place : place + of_unit] for place in range(0, children, of_unit)]
-    table = {"units": units, "forward_prefetch": depth, "backward_prefetch": depth, "reshard_after_forward": True}
-    return {"schema": "gradtide.plan/1", "fsdp": table}
+class Mode(NamedTuple):
+    """A way to shard: modules of a unit, units ahead, and whether units are freed after the forward pass."""
+
+    name: str
+    of_unit: int
+    depth: int
+    frees: bool
+
+    def plan(self, children: int) -> dict[str, Any]:
+        """Return the plan for a sequence of so many modules."""
+        names = [str(place) for place in range(children)]
+        units = [names[place : place + self.of_unit] for place in range(0, children, self.of_unit)]
+        ahead = {"forward_prefetch": self.depth, "backward_prefetch": self.depth}
+        return {"schema": "gradtide.plan/1", "fsdp": {"units": units, **ahead, "reshard_after_forward": self.frees}}
+
+
+OWN = Mode("fsdp2", 1, 0, True)
+"""FSDP2 as it is, which waits for each all-gather over gloo at once."""
+PLANS = [Mode(f"{of_unit},{depth}", of_unit, depth, True) for of_unit in (1, 2) for depth in DEPTHS]
+PLANS += [Mode(f"1,{depth},kept", 1, depth, False) for depth in DEPTHS[1:]]
+MODES_BY_NAME = {mode.name: mode for mode in (OWN, *PLANS)}
 
 
 # A worker
@@ -241,7 +272,7 @@ def timed(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
         calls: list[Any] = []
 
         def shard(model: Any, calls: list[Any] = calls, of_unit: int = of_unit) -> Any:
-            plan = plan_of(len(model), of_unit, 0)
+            plan = Mode("", of_unit, 0, True).plan(len(model))
             gradtide.torch.wrap(model, plan)
             for unit, part in enumerate(plan["fsdp"]["units"]):
                 module = model.get_submodule(part[0])
@@ -252,7 +283,7 @@ def timed(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]]:
         model, step = training(name, arguments, shard)
         count = -(-len(model) // of_unit)
         found: list[dict[str, list[float]]] = []
-        for _ in range(WARM_UP + 10):
+        for _ in range(WARM_UP + 20):
             dist.barrier()
             calls.clear()
             begin = time.perf_counter()
@@ -305,11 +336,13 @@ def trained(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
 
     children = len(MODELS[name]()[0])
     modes: dict[str, Any] = {"fsdp2": own}
-    for of_unit in (1, 2):
-        for depth in DEPTHS:
-            plan = plan_of(children, of_unit, depth)
-            modes[f"{of_unit},{depth}"] = lambda model, plan=plan: gradtide.torch.wrap(model, plan)
+
+    def planned(mode: Mode) -> Any:
+        return lambda model: gradtide.torch.wrap(model, mode.plan(children))
+
+    modes |= {mode.name: planned(mode) for mode in PLANS}
     steps = {mode: training(name, arguments, shard) for mode, shard in modes.items()}
+    apart = weights_apart(steps)
     times: dict[str, list[float]] = {mode: [] for mode in modes}
     carried: dict[str, float] = {}
     for mode, (model, step) in steps.items():
@@ -329,7 +362,22 @@ def trained(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         if arguments.rank == 0:
             shown = "  ".join(f"{mode} {values[-1]:.1f}" for mode, values in times.items())
             print(f"{name}, run {run}: {shown} ms, load {os.getloadavg()[0]:.1f}", file=sys.stderr, flush=True)
-    return {"times_ms": times, "bytes": carried}
+    return {"times_ms": times, "bytes": carried, "weights_apart": apart}
+
+
+def weights_apart(steps: "dict[str, tuple[Any, Any]]") -> dict[str, float]:
+    """Return by how much weights differ at most from those of FSDP2's own, after the same steps."""
+    import torch
+
+    weights: dict[str, list[Any]] = {}
+    for mode, (model, step) in steps.items():
+        for _ in range(CHECKED):
+            step()
+        weights[mode] = [value.full_tensor().clone() for value in model.state_dict().values()]
+    return {
+        mode: max(float(torch.max(torch.abs(one - own))) for one, own in zip(mine, weights[OWN.name], strict=True))
+        for mode, mine in weights.items()
+    }
 
 
 def sent() -> int:
@@ -340,84 +388,64 @@ def sent() -> int:
 # What is predicted
 
 
-class Rank:
-    """One core and one port of a worker: a call sends its bytes, and then takes its own time on the core.
-
-    Calls that are under way share the port, and what computes shares the core, each alike.
-    """
-
-    def __init__(self, rate: float) -> None:
-        self.rate = rate
-        self.now = 0.0
-        self.sends: dict[Any, float] = {}
-        self.works: dict[Any, float] = {}
-        self.own: dict[Any, float] = {}
-
-    def start(self, call: Any, size: float, own: float) -> None:
-        """Begin a call of so many bytes, and of so many seconds of its own."""
-        self.sends[call], self.own[call] = size, own
-
-    def compute(self, seconds: float) -> None:
-        """Let the worker compute so much."""
-        self.works[None] = seconds
-        self.wait(None)
-
-    def wait(self, call: Any) -> None:
-        """Let time go by until a call has ended, or what the worker computes."""
-        while call in self.sends or call in self.works:
-            share = self.rate / max(len(self.sends), 1)
-            spans = [left / share for left in self.sends.values()] + [
-                left * len(self.works) for left in self.works.values()
-            ]
-            span = min(spans)
-            self.now += span
-            self.works = {one: left - span / len(self.works) for one, left in self.works.items()}
-            self.sends = {one: left - span * share for one, left in self.sends.items()}
-            self.works = {one: left for one, left in self.works.items() if left > 1e-12}
-            for one in [one for one, left in self.sends.items() if left <= 1e-3]:
-                del self.sends[one]
-                if self.own[one] > 0:
-                    self.works[one] = self.own[one]
-
-
-def predicted(rows: Sequence[dict[str, Any]], depth: int, workers: int, rate: float, *, own: bool = True) -> float:
-    """Return the time of a step, milliseconds.
+def predicted(rows: Sequence[dict[str, Any]], mode: Mode, workers: int, rate: float, *, own: bool = True) -> float:
+    """Return the time of a step, milliseconds, as gradtide simulates it.
 
     Args:
         rows: of the units.
-        depth: units that are gathered ahead.
+        mode: how they are sharded.
         workers: ranks of the ring.
         rate: of a port, payload bytes per second.
-        own: whether calls take gloo's own time beside that of their bytes.
+        own: whether calls take gloo's own time, on the core that computes, beside that of their bytes.
     """
-    from gradtide import read_plan
-    from gradtide.torch.sharded import GATHER, REDUCE, expected_backward, expected_forward
+    from gradtide import _core
+    from gradtide.scenario import Scenario
 
-    plan = read_plan(plan_of(len(rows), 1, depth)).fsdp
-    assert plan is not None
-    units = range(len(rows))
-    gathered: set[int] = set()
-    forward = expected_forward(plan, gathered)
-    turns = [(unit, is_start) for unit in units for is_start in (True, False)]
-    backward = expected_backward(plan, turns, [0], set(units), gathered)
-    crosses = (workers - 1) / workers
-    rank = Rank(rate)
-    for kind, unit in forward:
-        if kind == GATHER:
-            rank.start((GATHER, unit), crosses * rows[unit]["bytes"], own * rows[unit]["gather_us"] / 1e6)
-        else:
-            rank.wait((GATHER, unit))
-            rank.compute(rows[unit]["forward_us"] / 1e6)
-    for kind, unit in backward:
-        if kind == GATHER:
-            rank.start((GATHER, unit), crosses * rows[unit]["bytes"], own * rows[unit]["gather_us"] / 1e6)
-        else:
-            rank.wait((GATHER, unit))
-            rank.compute(rows[unit]["backward_us"] / 1e6)
-            rank.start((REDUCE, unit), 2 * crosses * rows[unit]["bytes"], own * rows[unit]["reduce_us"] / 1e6)
-            rank.wait((REDUCE, unit))
-    rank.compute(rows[0]["update_us"] / 1e6)
-    return 1e3 * rank.now
+    def kind(size: int, forward_us: int, backward_us: int) -> dict[str, Any]:
+        op = {"name": "op", "role": "other", "recompute_ps": 0, "recompute_communicates": False, "exchanged_bytes": 0}
+        op |= {"forward_ps": 10**6 * forward_us, "backward_ps": 10**6 * backward_us}
+        sizes = {"parameter_bytes": size, "gradient_bytes": size, "expert_parameter_bytes": 0}
+        return {**sizes, "expert_gradient_bytes": 0, "ops": [op]}
+
+    kinds = [
+        kind(
+            row["bytes"],
+            row["forward_us"] + own * row["gather_us"],
+            row["backward_us"] + own * (mode.frees * row["gather_us"] + row["reduce_us"]),
+        )
+        for row in rows
+    ]
+    # The simulator keeps the last unit, and FSDP2 frees it as all others: so this one has nothing.
+    kinds.append(kind(0, 0, 0))
+    layer = {"name": "any", "forward": "1ms", "backward": "1ms", "parameters": "4B"}
+    job = {"workers": workers, "model": {"layers": [layer]}}
+    cluster = {
+        "topology": {"kind": "star", "hosts": workers},
+        "link": {"rate": f"{round(8 * rate)}bps", "delay": "0us"},
+    }
+    spec = Scenario.from_dict({"job": {"train": job}, "cluster": cluster, "run": {"engine": "fluid"}}).spec()
+    spec["jobs"][0]["parallel"] = {
+        "mesh": {"tp": 1, "cp": 1, "ep": 1, "fsdp": workers, "dp": 1, "pp": 1},
+        "gpus_per_node": 1,
+        "sharding": "zero3" if mode.frees else "zero2",
+        "micro_batches": 1,
+        "pipeline": {"kind": "one_f_one_b"},
+        "sequence_parallel": False,
+        "forward_prefetch": mode.depth,
+        "backward_prefetch": mode.depth,
+        "overlap_gradients": True,
+        "gloo": True,
+        "kinds": kinds,
+        "blocks": [{"name": f"unit {unit}", "kind": unit} for unit in range(len(kinds))],
+        "units": [1] * len(kinds),
+        "stages": [len(kinds)],
+        "optimizer_ps": [10**6 * rows[0]["update_us"]],
+        "activation_bytes": 0,
+        "norm_bytes": 0,
+        "tied_embedding_bytes": 0,
+    }
+    times = json.loads(_core.run(json.dumps(spec)).summary_json)["jobs"][0]["iteration_time_ps"]
+    return float(times[-1]) / 1e9
 
 
 def case(
@@ -431,8 +459,8 @@ def case(
     times = answer["times_ms"]
     rows = []
     for mode, values in times.items():
-        of_unit, depth = (1, 0) if mode == "fsdp2" else map(int, mode.split(","))
-        mine = [row for row in units if row["of_unit"] == of_unit]
+        how = MODES_BY_NAME[mode]
+        mine = [row for row in units if row["of_unit"] == how.of_unit]
         gains = [100 * (1 - value / own) for value, own in zip(values, times["fsdp2"], strict=True)]
         mean = statistics.mean(values)
         rows.append(
@@ -440,14 +468,18 @@ def case(
                 "mode": mode,
                 "runs_ms": values,
                 "mean_ms": mean,
-                "predicted_ms": (said := predicted(mine, depth, arguments.workers, rate)),
+                "predicted_ms": (said := predicted(mine, how, arguments.workers, rate)),
                 "error_percent": 100 * (said / mean - 1),
-                "without_own_ms": predicted(mine, depth, arguments.workers, rate, own=False),
+                "without_own_ms": predicted(mine, how, arguments.workers, rate, own=False),
                 "gain_percent": statistics.mean(gains),
                 "gain_interval_percent": mean_interval(gains),
                 "bytes": answer["bytes"][mode],
-                # Two gathers, and a sum of all by a ring.
-                "expected_bytes": 4 * (arguments.workers - 1) / arguments.workers * sum(row["bytes"] for row in mine),
+                # Two gathers, or one, and a sum of all by a ring.
+                "expected_bytes": (3 + how.frees)
+                * (arguments.workers - 1)
+                / arguments.workers
+                * sum(row["bytes"] for row in mine),
+                "weights_apart": answer.get("weights_apart", {}).get(mode),
             }
         )
     alone = [row for row in units if row["of_unit"] == 1]
@@ -472,38 +504,73 @@ def table(found: dict[str, Any], arguments: argparse.Namespace) -> str:
         f"{'bytes sent / expected':>22}",
     ]
     for row in found["rows"]:
-        of_unit, _, depth = row["mode"].partition(",")
-        units = {"fsdp2": "block", "1": "block", "2": "pair"}[of_unit]
+        how = MODES_BY_NAME[row["mode"]]
         low, high = row["gain_interval_percent"] or (0.0, 0.0)
         lines.append(
-            f"{units:<12}{depth or 'FSDP2 as it is':<18}{row['mean_ms']:>10.1f}{row['predicted_ms']:>11.1f}"
+            f"{_units(how):<12}{_ahead(how):<18}{row['mean_ms']:>10.1f}{row['predicted_ms']:>11.1f}"
             f"{row['error_percent']:>+8.1f}%{row['without_own_ms']:>13.1f}{row['gain_percent']:>+8.1f}%"
             f"  {f'{low:+.1f} to {high:+.1f} %':<18}"
             f"{row['bytes'] / row['expected_bytes']:>22.3f}"
         )
-    best = max(found["rows"][1:], key=lambda row: row["gain_percent"])
-    low = (best["gain_interval_percent"] or (0.0,))[0]
-    verdict = "leave FSDP2 alone" if low <= 1 else f"plan {best['mode'].partition(',')[2]} units ahead"
-    lines += ["", f"{verdict}: the best saves {best['gain_percent']:.1f} %, and at least {low:.1f} % (95 %)"]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", verdict(found)])
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """Return what the plan is, that of the shortest predicted step, and what it saves."""
+    own, *plans = found["rows"]
+    best = min(plans, key=lambda row: row["predicted_ms"])
+    saves = 100 * (1 - best["predicted_ms"] / own["predicted_ms"])
+    how = MODES_BY_NAME[best["mode"]]
+    low, high = best["gain_interval_percent"] or (0.0, 0.0)
+    apart = max(row["weights_apart"] or 0.0 for row in plans)
+    return (
+        f"plan: {_units(how)}, {_ahead(how)} ahead; predicted to save {saves:.1f} %, saved {best['gain_percent']:.1f} "
+        f"% ({low:.1f} to {high:.1f} %); weights of all modes differ by at most {apart:g}"
+    )
+
+
+def _units(how: Mode) -> str:
+    return "pair" if how.of_unit == 2 else "block"
+
+
+def _ahead(how: Mode) -> str:
+    return "FSDP2 as it is" if how == OWN else f"{how.depth}{'' if how.frees else ', kept'}"
+
+
+def pairs(cases: Sequence[dict[str, Any]]) -> list[str]:
+    """Return rows of measured.csv."""
+    own, lines, seen = _ahead(OWN), [], Counter[str]()
+    for found in cases:
+        workers, rate = found["arguments"]["workers"], found["arguments"]["rate"]
+        setup = f"fsdp {found['model']} {rate}"
+        seen[setup] += 1
+        setup += f" {seen[setup]}" if seen[setup] > 1 else ""
+        for row in found["rows"]:
+            how = MODES_BY_NAME[row["mode"]]
+            what, base = (own, "") if how == OWN else (f"{_units(how)} {_ahead(how)} ahead", own)
+            times = f"{row['predicted_ms']:.1f},{row['mean_ms']:.1f}"
+            on = f"{workers},gloo,{rate.replace('gbit', ' Gbit/s')},{len(row['runs_ms'])}"
+            lines.append(f"{setup},{what.replace(',', '')},{base},{on},{times},{SOURCE}")
+    return lines
 
 
 def write_page(cases: Sequence[dict[str, Any]]) -> None:
     """Write the table of all cases into the page."""
     lines = [
-        "| model | rounds | units | ahead | measured, ms | predicted, ms | error | bytes alone, ms | saves (95 %) |",
-        "|---|---:|---|---|---:|---:|---:|---:|---:|",
+        f"| {' | '.join(COLUMNS)} |",
+        "|---|---:|---:|---|---|---:|---:|---:|---:|---:|",
     ]
     for found in cases:
         for row in found["rows"]:
-            of_unit, _, depth = row["mode"].partition(",")
+            how = MODES_BY_NAME[row["mode"]]
             low, high = row["gain_interval_percent"] or (0.0, 0.0)
-            saves = f"{row['gain_percent']:.1f} % ({low:.0f} to {high:.0f} %)" if depth else ""
+            saves = "" if how == OWN else f"{row['gain_percent']:.1f} % ({low:.0f} to {high:.0f} %)"
             cells = [
                 found["model"],
+                f"{found['arguments']['workers']}",
                 f"{len(row['runs_ms'])}",
-                "pair" if of_unit == "2" else "block",
-                depth or "FSDP2 as it is",
+                _units(how),
+                _ahead(how),
                 *(f"{row[key]:.0f}" for key in ("mean_ms", "predicted_ms")),
                 f"{row['error_percent']:+.1f} %",
                 f"{row['without_own_ms']:.0f}",

@@ -181,6 +181,15 @@ fn transfer_times(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<u
     Ok(times.into_iter().map(gradtide_net::Time::ps).collect())
 }
 
+/// The step of a job that divides a model, in JSON; None if no job does.
+#[pyfunction]
+fn step_graph(py: Python<'_>, spec_json: &str) -> PyResult<Option<String>> {
+    let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
+    let graph = watched(py, || gradtide_train::step_graph(&spec))?;
+    let graph = graph.map_err(|error| errors::from_run(py, &error.into()))?;
+    graph.map(|graph| serde_json::to_string(&graph).map_err(|error| errors::from_json(&error))).transpose()
+}
+
 /// What job `job` of a resolved scenario sends in an iteration, first what goes first: the layers of each bucket, and
 /// the picoseconds of compute from which on it may be sent.
 #[pyfunction]
@@ -225,6 +234,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(ranks_load, module)?)?;
     module.add_function(wrap_pyfunction!(order, module)?)?;
     module.add_function(wrap_pyfunction!(planned, module)?)?;
+    module.add_function(wrap_pyfunction!(step_graph, module)?)?;
     module.add_function(wrap_pyfunction!(transfer_times, module)?)?;
     module.add_function(wrap_pyfunction!(run, module)?)
 }

@@ -248,6 +248,7 @@ fn comm(kind: NodeType, attributes: &[Attribute], names: &mut Names) -> Result<C
         },
         ranks: None,
         ends: rank("comm_src").zip(rank("comm_dst")),
+        tag: rank("comm_tag").unwrap_or_default(),
         ready_ns: None,
     })
 }
@@ -270,8 +271,12 @@ pub fn write(trace: &RankTrace, version: &str) -> Vec<u8> {
                 push("pg_name", Value::Text(comm.group.to_string()));
             }
             if let Some((from, to)) = comm.ends {
-                push("comm_src", Value::Uint32(from));
-                push("comm_dst", Value::Uint32(to));
+                // ASTRA-sim reads these as `int32` alone; ranks are below a million.
+                push("comm_src", Value::Int32(from as i32));
+                push("comm_dst", Value::Int32(to as i32));
+            }
+            if comm.tag > 0 {
+                push("comm_tag", Value::Int32(i32::try_from(comm.tag).unwrap_or(i32::MAX)));
             }
         }
         put(

@@ -52,6 +52,12 @@ struct RowComm {
     /// Of the first transfer of a group; the others have none, or a file would grow with transfers times ranks.
     ranks: Option<Arc<[u32]>>,
     ends: Option<(u32, u32)>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    tag: u32,
+}
+
+fn is_zero(tag: &u32) -> bool {
+    *tag == 0
 }
 
 const SCHEMA: &str = "gradtide.trace/1";
@@ -104,6 +110,7 @@ fn row(op: &TraceOp, cut: bool, is_first_of_group: bool) -> Row {
             group: comm.group.to_string(),
             ranks: comm.ranks.clone().filter(|_| is_first_of_group),
             ends: comm.ends,
+            tag: comm.tag,
         }),
     }
 }
@@ -147,6 +154,7 @@ pub fn read(document: &Document) -> Result<RankTrace, TraceError> {
                 group: names.get(&comm.group),
                 ranks: comm.ranks.clone().or_else(|| groups.get(comm.group.as_str()).cloned()),
                 ends: comm.ends,
+                tag: comm.tag,
                 ready_ns: None,
             }))
         });

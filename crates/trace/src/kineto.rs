@@ -317,7 +317,10 @@ impl Events {
         if assumed > 0 && level > Level::Call {
             self.gaps.add(Gap::ElementType, name);
         }
-        Some((kind, Comm { collective, bytes, group: self.names.get(group), ranks: None, ends, ready_ns: None }))
+        Some((
+            kind,
+            Comm { collective, bytes, group: self.names.get(group), ranks: None, ends, tag: 0, ready_ns: None },
+        ))
     }
 
     fn finish(mut self) -> Result<RankTrace, TraceError> {

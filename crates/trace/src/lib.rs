@@ -199,6 +199,8 @@ pub struct Comm {
     pub ranks: Option<Arc<[u32]>>,
     /// Who sends and who receives, of a message between two ranks.
     pub ends: Option<(u32, u32)>,
+    /// What tells it from other messages between the same ranks; 0 where nothing does.
+    pub tag: u32,
     /// When it could have started, where the file says it: when it was called, or what it sends was computed.
     pub ready_ns: Option<u64>,
 }

@@ -145,6 +145,11 @@ fn checked(job: &JobSpec, parallel: &ParallelSpec, cluster: &ClusterSpec) -> Res
     Ok(step)
 }
 
+/// Collectives of a group that gloo carries out side by side.
+///
+/// Source: `ProcessGroupGloo::Options::threads` of PyTorch 2.15; NCCL has one stream for each communicator.
+const GLOO_THREADS: usize = 2;
+
 /// The job of a step, each group of which has these ranks or stands for others.
 fn ready(
     spec: &JobSpec,
@@ -154,11 +159,13 @@ fn ready(
 ) -> Result<Job, SpecError> {
     let refused = |error| SpecError::Job { name: spec.name.clone(), error };
     let band = Band::new(spec.bands[0]).ok_or_else(|| refused(JobError::Band(spec.bands[0])))?;
+    let is_gloo = spec.parallel.as_ref().is_some_and(|parallel| parallel.gloo);
+    let credit = if is_gloo { GLOO_THREADS } else { 1 };
     let communicator = |group: &Group| Communicator {
         name: group.axis.name().into(),
         classes: group.classes.clone(),
         scheduler: Box::new(Fifo),
-        credit: 1,
+        credit,
         sync: Time::from_ps(spec.schedule.sync_ps),
         carries: Carries::Group(GroupCollectives {
             network: network.clone(),

@@ -44,7 +44,7 @@ use run::Limits;
 use spec::{AlgorithmSpec, EngineSpec, Spec, TrafficSpec};
 use thiserror::Error;
 use traffic::BackgroundFlows;
-use workload::Step;
+use workload::{Graph, Step};
 
 /// Runs one scenario. `observe` is told now and then what share of the run is done, and stops it by answering `false`.
 ///
@@ -53,10 +53,10 @@ use workload::Step;
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
     let Ready { mut jobs, mut background, mut engine, ends } = ready(spec)?;
     let mut network = engine.network(&ends);
-    let traces = run::run(&mut jobs, &mut background, network.as_mut(), limits(spec), observe)?;
+    let done = run::run(&mut jobs, &mut background, network.as_mut(), limits(spec), observe)?;
     let end = network.now();
     drop(network);
-    Ok(RunResult::new(spec, &jobs, traces, background, end, engine.usage()))
+    Ok(RunResult::new(spec, done, background, end, engine.usage()))
 }
 
 /// Jobs on an idle network.
@@ -79,6 +79,18 @@ fn ready(spec: &Spec) -> Result<Ready<'_>, SpecError> {
     let ends = fabric.ends.clone();
     let engine = Engine::new(spec, fabric, &jobs)?;
     Ok(Ready { jobs, background, engine, ends })
+}
+
+/// The step of a job that divides a model, as a document; nothing is run. `None` if no job does.
+///
+/// # Errors
+/// [`SpecError`] if the job means nothing.
+pub fn step_graph(spec: &Spec) -> Result<Option<Graph>, SpecError> {
+    let of_job = |job: &spec::JobSpec| {
+        let step = Step::new(job.parallel.as_ref()?);
+        Some(step.map_err(|error| SpecError::Job { name: job.name.clone(), error: error.into() }))
+    };
+    spec.jobs.iter().find_map(of_job).map(|step| step.map(|step| step.graph())).transpose()
 }
 
 /// What the ranks of job `job` send one another to exchange `bytes`, as whole bytes: one row per message, by chunk,

@@ -7,7 +7,8 @@
 mod parallel;
 
 pub use parallel::{
-    BlockKindSpec, BlockOpSpec, BlockSpec, MeshSpec, ParallelSpec, PipelineSpec, RoleSpec, ShardingSpec,
+    BesideSpec, BlockKindSpec, BlockOpSpec, BlockSpec, ContextSpec, MeshSpec, ParallelSpec, PipelineSpec, RoleSpec,
+    ShardingSpec,
 };
 
 use serde::Deserialize;

@@ -4,7 +4,7 @@
 mod parallel;
 mod star;
 
-use gradtide_train::spec::{MeshSpec, ParallelSpec, ShardingSpec, Spec, StragglerSpec};
+use gradtide_train::spec::{BesideSpec, ContextSpec, MeshSpec, ParallelSpec, ShardingSpec, Spec, StragglerSpec};
 use gradtide_train::workload::Step;
 use parallel::{scenario, transformer};
 use proptest::prelude::*;
@@ -60,12 +60,20 @@ proptest! {
     fn classes_take_as_long_as_all_of_their_ranks(
         mesh in meshes(),
         sharding in shardings(),
-        sequence_parallel in any::<bool>(),
+        (sequence_parallel, async_tp, scatter_gather) in any::<(bool, bool, bool)>(),
+        context in prop::sample::select(vec![ContextSpec::Ring, ContextSpec::AllGather]),
         overlap_gradients in any::<bool>(),
         rounds in 1..3_u32,
     ) {
         let base = transformer(mesh, mesh.pp, 2, rounds * mesh.pp);
-        let spec = scenario(sized(ParallelSpec { sharding, sequence_parallel, overlap_gradients, ..base }), "fluid");
+        let async_tp = async_tp && sequence_parallel;
+        let base = ParallelSpec { sequence_parallel, async_tp, scatter_gather, context, ..base };
+        let mut spec = sized(ParallelSpec { sharding, overlap_gradients, ..base });
+        spec.kinds[0].ops[0].beside = [
+            BesideSpec { join_ps: 200_000, sum_ps: 100_000, add_ps: 10_000 },
+            BesideSpec { join_ps: 400_000, ..BesideSpec::default() },
+        ];
+        let spec = scenario(spec, "fluid");
         let late = 2 * Step::new(spec.jobs[0].parallel.as_ref().unwrap()).unwrap().transfers.len() as u64;
         for (of_class, of_ranks) in run(&spec).into_iter().zip(run(&on_all_ranks(&spec))) {
             prop_assert!(of_class.abs_diff(of_ranks) <= late, "{of_class} ps and {of_ranks} ps; {late} ps at most");

@@ -4,16 +4,22 @@
 mod reference;
 
 use gradtide_train::spec::ParallelSpec;
-use gradtide_train::workload::{GroupTransfer, Label, Step};
+use gradtide_train::workload::{GroupTransfer, Label, Step, WorkloadError};
 use reference::{Times, run};
 use serde_json::{Value, json};
+
+/// Nothing is sent beside an op.
+fn beside() -> Value {
+    let none = json!({"join_ps": 0, "sum_ps": 0, "add_ps": 0});
+    json!([none, none])
+}
 
 /// Three layers on one rank: forward 10, 20, 30; backward 20, 40, 60; 100 bytes of parameters and as many of gradients
 /// each. The optimizer takes 5.
 fn three_layers() -> Value {
     let op = |name: &str, forward: u64| {
         json!({"name": name, "role": "other", "forward_ps": forward, "backward_ps": 2 * forward, "recompute_ps": 0,
-               "recompute_communicates": false, "exchanged_bytes": 0})
+               "recompute_communicates": false, "exchanged_bytes": 0, "beside": beside()})
     };
     let kind = |forward: u64| {
         json!({"parameter_bytes": 100, "gradient_bytes": 100, "expert_parameter_bytes": 0,
@@ -22,7 +28,8 @@ fn three_layers() -> Value {
     json!({
         "mesh": {"tp": 1, "cp": 1, "ep": 1, "fsdp": 1, "dp": 1, "pp": 1}, "gpus_per_node": 8, "sharding": "none",
         "micro_batches": 1, "pipeline": {"kind": "one_f_one_b"}, "sequence_parallel": false,
-        "forward_prefetch": 1, "backward_prefetch": 1, "overlap_gradients": true,
+        "async_tp": false, "scatter_gather": false, "context": "ring",
+        "forward_prefetch": 1, "backward_prefetch": 1, "overlap_gradients": true, "gloo": false,
         "kinds": [kind(10), kind(20), kind(30)],
         "blocks": [{"name": "a", "kind": 0}, {"name": "b", "kind": 1}, {"name": "c", "kind": 2}],
         "units": [1, 1, 1], "stages": [3], "optimizer_ps": [5], "activation_bytes": 10, "norm_bytes": 0, "tied_embedding_bytes": 0
@@ -181,6 +188,30 @@ fn fsdp_without_prefetch_gathers_when_a_block_is_reached() {
 }
 
 #[test]
+fn gloo_reduces_all_of_a_gradient_and_the_pass_waits() {
+    check(
+        &build(with(sharded("zero3"), &[("/gloo", json!(true))])),
+        &[
+            "0-50 fsdp AllGather a forward",
+            "50-60 a.op forward",
+            "50-100 fsdp AllGather b forward",
+            "100-120 b.op forward",
+            "100-150 fsdp AllGather c forward",
+            "150-180 c.op forward",
+            "180-230 fsdp AllGather b backward",
+            "180-240 c.op backward",
+            "240-290 fsdp AllReduce c backward",
+            "290-330 b.op backward",
+            "290-340 fsdp AllGather a backward",
+            "340-390 fsdp AllReduce b backward",
+            "390-410 a.op backward",
+            "410-460 fsdp AllReduce a backward",
+            "460-465 optimizer",
+        ],
+    );
+}
+
+#[test]
 fn blocks_of_a_unit_are_gathered_and_reduced_together() {
     check(
         &build(with(sharded("zero3"), &[("/units", json!([1, 2]))])),
@@ -291,7 +322,7 @@ fn hsdp_sums_the_shards_of_its_replicas() {
 fn transformer() -> Value {
     let op = |name: &str, forward: u64| {
         json!({"name": name, "role": name, "forward_ps": forward, "backward_ps": 2 * forward, "recompute_ps": 0,
-               "recompute_communicates": false, "exchanged_bytes": 0})
+               "recompute_communicates": false, "exchanged_bytes": 0, "beside": beside()})
     };
     let kind = json!({"parameter_bytes": 0, "gradient_bytes": 0, "expert_parameter_bytes": 0,
                       "expert_gradient_bytes": 0, "ops": [op("attention", 10), op("mlp", 20)]});
@@ -442,6 +473,114 @@ fn keys_and_values_go_around_while_ranks_attend() {
     spec["mesh"]["cp"] = json!(4);
     let times = &run(&build(spec), 1, &by_bytes)[0];
     assert_eq!(end(times), 3 * (24 + 2 + 20) + 3 * (48 + 5 + 40) + 5);
+}
+
+#[test]
+fn gathered_keys_and_values_are_waited_for() {
+    let mut spec = with(transformer(), &[("/mesh/cp", json!(2)), ("/context", json!("all_gather"))]);
+    spec["kinds"][0]["ops"][0]["exchanged_bytes"] = json!(4);
+    let step = build(spec);
+    let times = &run(&step, 1, &by_bytes)[0];
+    let lines = timeline(&step, times, 0);
+    assert_eq!(
+        lines[1..4],
+        [
+            "0-8 cp AllGather a.attention forward, micro-batch 0",
+            "8-18 a.attention forward, micro-batch 0",
+            "18-38 a.mlp forward, micro-batch 0"
+        ]
+    );
+    assert_eq!(
+        lines[10..14],
+        [
+            "114-154 c.mlp backward, micro-batch 0",
+            "154-162 cp AllGather c.attention backward, micro-batch 0",
+            "162-182 c.attention backward, micro-batch 0",
+            "182-190 cp ReduceScatter c.attention backward, micro-batch 0"
+        ]
+    );
+    assert_eq!(end(times), 3 * (8 + 30) + 3 * (8 + 60 + 8) + 5);
+    assert!(is_on_the_critical_path(&step, times));
+}
+
+/// Forward, 4 of attention's 10 read what is gathered, and 4 leave what is scattered; backward 8 of 20 read it.
+fn asynchronous(activations: u64) -> Value {
+    let changes = [
+        ("/mesh/tp", json!(2)),
+        ("/sequence_parallel", json!(true)),
+        ("/async_tp", json!(true)),
+        ("/activation_bytes", json!(activations)),
+        ("/stages", json!([1])),
+        ("/units", json!([1])),
+        ("/blocks", json!([{"name": "a", "kind": 0}])),
+    ];
+    let mut spec = with(transformer(), &changes);
+    spec["kinds"][0]["ops"].as_array_mut().unwrap().truncate(1);
+    spec["kinds"][0]["ops"][0]["beside"] =
+        json!([{"join_ps": 4, "sum_ps": 4, "add_ps": 1}, {"join_ps": 8, "sum_ps": 0, "add_ps": 0}]);
+    spec
+}
+
+#[test]
+fn asynchronous_tensor_parallel_sends_parts_beside_products() {
+    check(
+        &build(asynchronous(4)),
+        &[
+            // The own half of the sequence, then the other's, which has come meanwhile.
+            "0-2 a.attention forward",
+            "0-2 tp Send a.attention forward",
+            "2-4 a.attention forward",
+            "4-6 a.attention forward",
+            // The other's half of the sum first.
+            "6-8 a.attention forward",
+            "8-10 a.attention forward",
+            "8-10 tp Send a.attention forward",
+            "10-11 a.attention forward",
+            "11-13 tp Send a.attention backward",
+            "11-15 a.attention backward",
+            "15-19 a.attention backward",
+            "19-31 a.attention backward",
+            "31-35 tp ReduceScatter a.attention backward",
+            "35-40 optimizer",
+        ],
+    );
+    // Parts of 10: forward each of both is waited for 8, backward for 6.
+    let times = &run(&build(asynchronous(20)), 1, &by_bytes)[0];
+    assert_eq!(end(times), (11 + 2 * 8) + (20 + 6 + 20) + 5);
+}
+
+#[test]
+fn what_is_sent_beside_an_op_takes_no_longer_than_the_op() {
+    let mut spec = asynchronous(4);
+    spec["kinds"][0]["ops"][0]["beside"][0]["sum_ps"] = json!(7);
+    let spec: ParallelSpec = serde_json::from_value(spec).unwrap();
+    assert_eq!(Step::new(&spec).err(), Some(WorkloadError::Beside("attention".into())));
+}
+
+#[test]
+fn stages_send_parts_that_the_next_one_gathers() {
+    let spec = |is_divided| {
+        with(
+            transformer(),
+            &[
+                ("/mesh/pp", json!(2)),
+                ("/mesh/tp", json!(2)),
+                ("/stages", json!([2, 1])),
+                ("/optimizer_ps", json!([5, 5])),
+                ("/scatter_gather", json!(is_divided)),
+            ],
+        )
+    };
+    let sent = |step: &Step, name: &str| -> Vec<u64> {
+        let of_kind = step.transfers.iter().filter(|transfer| transfer.kind.name() == name);
+        of_kind.map(|transfer| transfer.bytes.0).collect()
+    };
+    let (whole, divided) = (build(spec(false)), build(spec(true)));
+    assert_eq!((sent(&whole, "send"), sent(&whole, "all_gather")), (vec![10, 10], vec![]));
+    assert_eq!((sent(&divided, "send"), sent(&divided, "all_gather")), (vec![5, 5], vec![10, 10]));
+    // 5 less on the way and 10 more to gather, both ways.
+    let ends = [whole, divided].map(|step| end(&run(&step, 1, &by_bytes)[0]));
+    assert_eq!(ends[1], ends[0] + 2 * (10 - 5));
 }
 
 /// Two stages with one block each, forward 10 and backward 20, over which sends take 1.

@@ -195,6 +195,7 @@ fn specs() -> impl Strategy<Value = ParallelSpec> {
             forward_prefetch,
             backward_prefetch,
             overlap_gradients,
+            gloo: norm_bytes == tied_embedding_bytes,
             blocks: (0..count).map(|index| BlockSpec { name: "b".into(), kind: index % kinds.len() as u32 }).collect(),
             kinds,
             units: (stages.iter())
@@ -362,7 +363,8 @@ proptest! {
     /// Where no flow delays another, the executor does what the reference does, op by op, to the picosecond.
     #[test]
     fn the_executor_does_what_the_reference_does(spec in specs()) {
-        let spec = scenario(ParallelSpec { gpus_per_node: 1, ..spec }, "pipe");
+        // Over gloo two transfers go at once, and the reference sends one after the other.
+        let spec = scenario(ParallelSpec { gpus_per_node: 1, gloo: false, ..spec }, "pipe");
         let (job, classes) = divided::on_classes(&spec).unwrap().unwrap();
         let step = Step::new(spec.jobs[0].parallel.as_ref().unwrap()).unwrap();
         let time = |transfer: &GroupTransfer| {
@@ -374,7 +376,7 @@ proptest! {
         let limits = Limits { duration: None, ends_at_duration: false, timeline_iterations: 2 };
         let mut jobs = [AnyJob::Buckets(Box::new(job))];
         let did = gradtide_train::run::run(&mut jobs, &mut [], &mut Free::default(), limits, &mut |_| true).unwrap();
-        let Did::Buckets(did) = &did[0] else { unreachable!() };
+        let Did::Buckets(_, did) = &did[0] else { unreachable!() };
         let mut count = 0;
         for op in &did.operations {
             let index = match op.kind {

@@ -30,7 +30,11 @@ def _show_formats(wanted: bool) -> None:
 
 def convert(
     source: Annotated[
-        str, typer.Argument(metavar="IN", help="File of any format of --formats; traces also as folder or pattern.")
+        str,
+        typer.Argument(
+            metavar="IN",
+            help="File of any format of --formats; traces also as folder or pattern; a scenario or run folder.",
+        ),
     ],
     target: Annotated[
         Path | None, typer.Argument(metavar="OUT", help="File to write. Its suffix or --to says the format.")
@@ -49,6 +53,9 @@ def convert(
         None, "Trace to DAG: let what is received start without waiting, for gradtide order.", False, "--cut"
     ),
     version: str | None = option("V", "Trace to Chakra: write this schema, 0.0.4 or 1.0.0. Default: 0.0.4."),
+    step: int | None = option(
+        None, "Trace to Chakra: write this step of all ranks, with what waits for transfers.", min=0
+    ),
     max_input: MaxInputOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -72,6 +79,7 @@ def convert(
             rank=rank,
             cut=cut,
             version=version,
+            step=step,
         )
     if as_json:
         print_json(document)

@@ -139,6 +139,8 @@ class Training:
         compiled: whether element-wise ops are fused (torch.compile); if not, they move `eager_moved` times the bytes.
         sequence_parallel: whether tensor groups divide the sequence outside their matrices.
         dropout: whether masks are drawn and kept.
+        expert_skew: tokens of the rank whose experts have most, divided by the mean. All ranks wait for this one, so
+            each has its times.
         host_s: time in which the host issues a kernel.
         eager_moved: see `compiled`. Fitted on the one step without torch.compile that validation/llm_steps.py has.
     """
@@ -151,6 +153,7 @@ class Training:
     compiled: bool = True
     sequence_parallel: bool = True
     dropout: bool = False
+    expert_skew: float = 1.0
     host_s: float = 5e-6
     eager_moved: float = 3.0
 
@@ -158,6 +161,24 @@ class Training:
     def element_bytes(self) -> int:
         """Bytes of an activation."""
         return ELEMENT_BYTES[self.precision]
+
+
+class Beside(NamedTuple):
+    """Parts of an op's time beside which a tensor group can send, in seconds.
+
+    Attributes:
+        join: products that read what is gathered.
+        sum: the product that leaves what is scattered.
+        add: time to add up the parts that have come, beyond the op's own.
+    """
+
+    join: float = 0.0
+    sum: float = 0.0
+    add: float = 0.0
+
+    def scaled(self, factor: float) -> "Beside":
+        """Return the same of products that take so many times as long."""
+        return Beside(self.join * factor, self.sum * factor, self.add)
 
 
 @dataclass
@@ -175,6 +196,7 @@ class Op:
         kernels: that the host issues for it, forward.
         kernels_again: of them, those that selective recomputation issues again.
         exchanged_bytes: experts: what one rank dispatches; attention: keys and values of one rank.
+        beside: forward and backward.
     """
 
     name: str
@@ -187,6 +209,7 @@ class Op:
     kernels: int = 0
     kernels_again: int = 0
     exchanged_bytes: int = 0
+    beside: tuple[Beside, Beside] = (Beside(), Beside())
 
 
 class OpTimes(NamedTuple):
@@ -199,6 +222,8 @@ class OpTimes(NamedTuple):
     recompute: float
     recompute_communicates: bool
     exchanged_bytes: int
+    beside: tuple[Beside, Beside] = (Beside(), Beside())
+    """Forward and backward."""
 
 
 @dataclass(frozen=True)
@@ -245,7 +270,7 @@ class Costs:
 
     def _attention(self, modules: Sequence[Module], core: Attention) -> OpTimes:
         training, mesh, width = self.training, self.mesh, core.heads * core.key_size / self.mesh.tp
-        op = Op("attn", "attention")
+        op = Op("attn", "attention", beside=self._beside(modules))
         self._products(op, modules)
         keys = max(core.kv_heads, mesh.tp) / mesh.tp * (core.key_size + core.value_size)
         # Rotation or split of queries and keys, and the residual.
@@ -271,7 +296,7 @@ class Costs:
     def _fed(self, modules: Sequence[Module]) -> OpTimes:
         """Return the part of a block after attention: one network, or experts and what stands beside them."""
         is_sparse = any(module.experts > 1 for module in modules)
-        op = Op("experts", "experts") if is_sparse else Op("mlp", "mlp")
+        op = Op("experts", "experts") if is_sparse else Op("mlp", "mlp", beside=self._beside(modules))
         self._products(op, modules)
         op.moved = self._norms(modules) + self._residual()
         op.kernels += 4
@@ -279,10 +304,10 @@ class Costs:
             if module.split == "rows":
                 above = [one for one in modules if one.split == "columns" and one.active == module.active]
                 read = sum(one.outputs for one in above if one.outputs in (module.inputs, 2 * module.inputs))
-                op.moved += self._moved(self.tokens * module.active * (read + module.inputs) / self.mesh.tp)
+                op.moved += self._moved(self.tokens * self._active(module) * (read + module.inputs) / self.mesh.tp)
         if is_sparse:
             active = max(module.active for module in modules)
-            whole = self.tokens * active * self.model.hidden
+            whole = self.training.expert_skew * self.tokens * active * self.model.hidden
             op.exchanged_bytes = round(self._outside(whole) * self.training.element_bytes)
             op.moved += self._moved(self._outside(4 * whole))  # sorted by expert, and back
             op.kernels += 4
@@ -298,12 +323,37 @@ class Costs:
                 rows /= tp if module.split == "columns" else 1
                 depth /= tp if module.split == "rows" else 1
                 copies = module.experts // self.mesh.experts if module.experts > 1 else 1
-                tokens = self.tokens * (module.active if module.experts > 1 else 1) / copies
+                tokens = self.tokens * self._active(module) / copies
                 op.products += copies * self._product(tokens, rows, depth, self.training.precision)
                 op.kernels += 1
                 if self.training.precision == "float8":
                     op.moved += copies * tokens * depth * FLOAT8_BYTES / self.accelerator.moved_per_s
                     op.kernels += 2
+
+    def _active(self, module: Module) -> float:
+        """Return how many copies of a module a token goes through, on the rank that has most to do."""
+        return module.active * self.training.expert_skew if module.experts > 1 else 1
+
+    def _beside(self, modules: Sequence[Module]) -> tuple[Beside, Beside]:
+        """Return what asynchronous tensor parallelism hides behind, as PyTorch does.
+
+        It gathers beside all products that read the gathered, and scatters beside the one product that leaves what is
+        scattered. Backward, matrices side by side leave a sum of several products, which PyTorch does not cut
+        (torch/_inductor/fx_passes/micro_pipeline_tp.py, fuse_matmul_reduce_scatter).
+        """
+        entered = [one for one in modules if one.split == "columns" and one.inputs == self.model.hidden]
+        left = [one for one in modules if one.split == "rows"]
+        entering, leaving = (self._products_of(group) for group in (entered, left))
+        summed = self.tokens * self.model.hidden * (1 + 1 / self.mesh.tp)
+        add = summed * self.training.element_bytes / self.accelerator.moved_per_s
+        is_cut = len(entered) == 1
+        backward = Beside(leaving, entering if is_cut else 0.0, add if is_cut else 0.0)
+        return Beside(entering, leaving, add), backward
+
+    def _products_of(self, modules: Iterable[Module]) -> float:
+        alone = Op("products", "other")
+        self._products(alone, modules)
+        return alone.products
 
     def _product(self, tokens: float, rows: float, depth: float, precision: str) -> float:
         flops = 2.0 * tokens * rows * depth
@@ -345,7 +395,7 @@ class Costs:
             else:
                 recompute = max(op.products / 2 + op.moved, op.kernels * host)
         is_whole = is_block and self.training.recompute == "full"
-        return OpTimes(op.name, op.role, forward, backward, recompute, is_whole, op.exchanged_bytes)
+        return OpTimes(op.name, op.role, forward, backward, recompute, is_whole, op.exchanged_bytes, op.beside)
 
 
 def causal(core: Attention, tokens: int) -> float:

@@ -72,13 +72,13 @@ def of_rank(modules: Iterable[Module], costs: Costs) -> tuple[int, int]:
 def kept(block: Block, costs: Costs) -> int:
     """Return the bytes of a block that its backward pass reads, for one micro-batch of one rank, nothing recomputed."""
     training, tp = costs.training, costs.mesh.tp
-    outside = inside = 0
+    outside = inside = 0.0
     groups: set[tuple[object, ...]] = set()
     for module in block.modules:
         # Modules side by side read the same elements, which are kept once.
         is_norm = all(len(shape) == 1 for shape in module.shapes)
         group = (module.name,) if is_norm else (module.inputs, module.active, module.name.rpartition(".")[0])
-        copies = module.active if module.experts > 1 else 1
+        copies = module.active * training.expert_skew if module.experts > 1 else 1
         if module.split == "rows":
             inside += copies * module.inputs
         elif group not in groups:

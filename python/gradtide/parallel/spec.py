@@ -13,11 +13,12 @@ from typing import Any, Literal
 
 from gradtide.architecture import Block, FieldError, Module
 from gradtide.parallel import memory
-from gradtide.parallel.costs import Costs, OpTimes, kind_of
+from gradtide.parallel.costs import Beside, Costs, OpTimes, kind_of
 from gradtide.parallel.mesh import split
 from gradtide.parallel.times import OwnTimes, named_blocks, op_names
 
 Pipeline = Literal["1f1b", "gpipe", "interleaved"]
+Context = Literal["ring", "all-gather"]
 PICOSECONDS = 10**12
 MEAN_ERROR = 0.08
 """By how much predicted steps were off on average where others measured them: the worst table of
@@ -44,6 +45,10 @@ class Layout:
         prefetch: units whose parameters are gathered ahead in the forward pass.
         backward_prefetch: the same in the backward pass.
         overlap_gradients: whether gradients are reduced beside the backward pass.
+        context: how ranks of cp come by the keys and values of others.
+        async_tp: whether tensor groups send in parts, beside products.
+        scatter_gather: whether ranks of a tensor group send their part to the next stage, which gathers all.
+        gloo: whether gloo sends: torch then reduces all of a gradient, and waits for it.
         stages: blocks of each virtual stage; None to spread them evenly.
     """
 
@@ -56,6 +61,10 @@ class Layout:
     prefetch: int = 1
     backward_prefetch: int = 1
     overlap_gradients: bool = True
+    context: Context = "ring"
+    async_tp: bool = False
+    scatter_gather: bool = False
+    gloo: bool = False
     stages: Sequence[int] | None = None
 
 
@@ -142,7 +151,7 @@ def describe(costs: Costs, layout: Layout, own: OwnTimes | None = None) -> Descr
                     "gradient_bytes": dense * reduced,
                     "expert_parameter_bytes": experts * gathered,
                     "expert_gradient_bytes": experts * reduced,
-                    "ops": [_op(op) for op in ops],
+                    "ops": [_op(op, is_async=layout.async_tp) for op in ops],
                 }
             )
         return found[key, ops]
@@ -173,9 +182,13 @@ def describe(costs: Costs, layout: Layout, own: OwnTimes | None = None) -> Descr
         "micro_batches": layout.micro_batches,
         "pipeline": pipeline,
         "sequence_parallel": training.sequence_parallel and mesh.tp > 1,
+        "async_tp": layout.async_tp,
+        "scatter_gather": layout.scatter_gather,
+        "context": layout.context.replace("-", "_"),
         "forward_prefetch": layout.prefetch,
         "backward_prefetch": layout.backward_prefetch,
         "overlap_gradients": layout.overlap_gradients,
+        "gloo": layout.gloo,
         "kinds": kinds,
         "blocks": blocks,
         "units": of_units,
@@ -242,10 +255,42 @@ def _check(costs: Costs, layout: Layout) -> None:
     if training.sequence_parallel and costs.tokens % mesh.tp:
         msg = f"{mesh.tp} ranks cannot share {costs.tokens} tokens of a micro-batch equally"
         raise FieldError("sequence", msg, "write sequence = false, or change `tp`")
+    _check_sends(costs, layout)
     longest = costs.model.longest
     if longest is not None and training.seq > longest:
         msg = f"the model has learned {longest} positions, and a sequence has {training.seq} tokens"
         raise FieldError("seq", msg, f"write at most {longest}")
+
+
+def _check_sends(costs: Costs, layout: Layout) -> None:
+    """Refuse ways to send that a mesh has no use for, or that cannot be."""
+    mesh, training = costs.mesh, costs.training
+    if layout.context != "ring" and mesh.cp == 1:
+        raise FieldError("context", "one rank has the whole sequence", "write cp, or leave `context` out")
+    if layout.async_tp:
+        if mesh.tp == 1:
+            raise FieldError("async_tp", "one rank has nobody to send to", "write tp, or leave `async_tp` out")
+        if not training.sequence_parallel:
+            msg = "parts that are sent beside products are those of a divided sequence"
+            raise FieldError("async_tp", msg, "leave `sequence` out")
+        if mesh.tp > layout.gpus_per_node:
+            msg = f"the {mesh.tp} ranks of a tensor group are not on one node, of {layout.gpus_per_node} GPUs"
+            raise FieldError("async_tp", msg, f"write tp = {layout.gpus_per_node} at most, or leave `async_tp` out")
+    if layout.scatter_gather:
+        if mesh.tp == 1 or mesh.pp == 1:
+            msg = "only tensor groups that are stages of a pipeline send parts"
+            raise FieldError("scatter_gather", msg, "write tp and pp, or leave `scatter_gather` out")
+        if training.sequence_parallel:
+            msg = "with sequence parallelism every rank sends its part anyway"
+            raise FieldError("scatter_gather", msg, "write sequence = false, or leave `scatter_gather` out")
+    if training.expert_skew > 1:
+        if mesh.experts == 1:
+            msg = "every rank has all experts"
+            raise FieldError("expert_skew", msg, "write ep above 1, or leave `expert_skew` out")
+        most = min(mesh.experts, *(m.experts / m.active for m in costs.model.modules() if m.experts > 1))
+        if training.expert_skew > most:
+            msg = f"no rank of {mesh.experts} can have {training.expert_skew:g} times the mean"
+            raise FieldError("expert_skew", msg, f"write at most {most:g}")
 
 
 def _after(costs: Costs) -> Sequence[Module]:
@@ -291,7 +336,9 @@ def _memory(stage: int, counts: Sequence[int], costs: Costs, layout: Layout) -> 
     return memory.Memory(*parts, own, logits, costs.accelerator.memory_bytes)
 
 
-def _op(op: OpTimes) -> dict[str, Any]:
+def _op(op: OpTimes, *, is_async: bool) -> dict[str, Any]:
+    again = op.recompute if op.recompute_communicates else op.forward
+    none = Beside()
     return {
         "name": op.name,
         "role": op.role,
@@ -300,7 +347,18 @@ def _op(op: OpTimes) -> dict[str, Any]:
         "recompute_ps": _ps(op.recompute),
         "recompute_communicates": op.recompute_communicates,
         "exchanged_bytes": op.exchanged_bytes,
+        "beside": [
+            _beside(one if is_async else none, _ps(most))
+            for one, most in zip(op.beside, (min(op.forward, again), op.backward), strict=True)
+        ],
     }
+
+
+def _beside(beside: Beside, most_ps: int) -> dict[str, int]:
+    """Return whole picoseconds of which no more than those of the op are left after rounding."""
+    join_ps = min(_ps(beside.join), most_ps)
+    sum_ps = min(_ps(beside.sum), most_ps - join_ps)
+    return {"join_ps": join_ps, "sum_ps": sum_ps, "add_ps": _ps(beside.add)}
 
 
 def _updates(

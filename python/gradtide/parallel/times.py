@@ -108,7 +108,9 @@ class OwnTimes:
             recompute = op.recompute * forward / op.forward if op.forward else 0.0
         else:
             recompute = part(row.recompute or 0.0, op.recompute, sum(one.recompute for one in sharing))
-        return op._replace(forward=forward, backward=backward, recompute=recompute)
+        factors = [own / whole if whole else 0.0 for own, whole in ((forward, op.forward), (backward, op.backward))]
+        beside = (op.beside[0].scaled(factors[0]), op.beside[1].scaled(factors[1]))
+        return op._replace(forward=forward, backward=backward, recompute=recompute, beside=beside)
 
 
 def _listed(names: Sequence[str]) -> str:

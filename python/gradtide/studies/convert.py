@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import units
+from gradtide.scenario import Scenario
 from gradtide.studies.asked import refuse
 
 VERSION = "0.0.4"
@@ -21,12 +22,15 @@ def convert(
     rank: int | None = None,
     cut: bool = False,
     version: str | None = None,
+    step: int | None = None,
 ) -> dict[str, Any]:
     """Read a file of another tool, and write what it holds in another format.
 
     Args:
-        source: file of any format that `gradtide convert --formats` lists; traces also as folder or pattern.
-        target: file to write; nothing is written without.
+        source: file of any format that `gradtide convert --formats` lists; traces also as folder or pattern; or a
+            scenario that divides a model over ranks, or the folder of its run.
+        target: file to write; nothing is written without. Of a scenario `NAME.et`: the Chakra traces of all ranks,
+            `NAME.0.et` and so on, and their process groups in `NAME.groups.json`, as ASTRA-sim reads them.
         from_format: format of `source`. Default: what its content shows.
         to_format: format of `target`. Default: what its suffix says.
         packet: what a value of a cdf-ns2 file is, as in `1460B`.
@@ -34,6 +38,7 @@ def convert(
         rank: of a trace: this rank alone.
         cut: trace to op DAG: what is received starts without waiting.
         version: trace to Chakra: schema to write, 0.0.4 or 1.0.0. Default: 0.0.4.
+        step: trace to Chakra: this step alone, of all ranks, with what waits for transfers; written as of a scenario.
 
     Returns:
         The document that `gradtide convert --json` prints.
@@ -44,10 +49,27 @@ def convert(
         ValueError: if there is no such conversion, something has to be said that is not, or an argument has no effect.
     """
     from gradtide import formats, traces
+    from gradtide.traces import astra
 
     target = None if target is None else Path(target)
+    if version is not None and version not in traces.CHAKRA_VERSIONS:
+        raise ValueError(f"no version {version!r} is written; there are {', '.join(traces.CHAKRA_VERSIONS)}")
+    scenario = _scenario_of(source)
+    if scenario is not None:
+        of_files = {"--from": from_format, "--to": to_format, "--packet": packet, "--topology": topology}
+        refuse("a scenario is written as Chakra", {**of_files, "--cut": cut or None, "--step": step})
+        if target is None or target.suffix != ".et":
+            raise ValueError(f"{source} is a scenario: name OUT as in step.et, for the Chakra traces of its ranks")
+        saved = astra.save(Scenario.load(scenario), target, rank, version or VERSION)
+        return {
+            "schema": "gradtide.convert/1",
+            "format": "scenario",
+            "holds": "step",
+            "written": [str(file) for file in saved],
+            "notes": [],
+        }
     form = formats.recognised(Path(source)) if from_format is None else formats.known(from_format)
-    of_trace = {"--rank": rank, "--cut": cut or None, "--version": version}
+    of_trace = {"--rank": rank, "--cut": cut or None, "--version": version, "--step": step}
     if form is None or form.kind == "trace":
         of_files = {"--packet": packet, "--topology": topology, "--to": to_format}
         refuse("the suffix of OUT says the format of a trace", of_files)
@@ -56,9 +78,14 @@ def convert(
         elif target.suffix == ".et":
             refuse("a Chakra trace is written as it is", {"--cut": cut or None})
         elif target.suffix == ".json":
-            refuse("an op DAG has no version", {"--version": version})
+            refuse("an op DAG has no version, and is of the whole trace", {"--version": version, "--step": step})
         trace = traces.read(source)
-        saved = [] if target is None else trace.save(target, rank=rank, cut=cut, version=version or VERSION)
+        if target is None:
+            saved = []
+        elif step is not None:
+            saved = astra.StepFiles(trace.graph(step)).save(target, rank, version or VERSION)
+        else:
+            saved = trace.save(target, rank=rank, cut=cut, version=version or VERSION)
         return {**trace.summary(), "written": [str(file) for file in saved]}
     refuse(f"{form.name} is no trace", of_trace)
     if target is None:
@@ -71,3 +98,11 @@ def convert(
     written = None if done.target is None else {"file": str(target), "format": done.target.name}
     summary = {"schema": "gradtide.convert/1", "format": form.name, "holds": form.kind, **done.figures}
     return {**summary, "written": written, "notes": list(done.notes)}
+
+
+def _scenario_of(source: Any) -> Path | None:
+    """Return the scenario that a file is, or that a run folder holds."""
+    if not isinstance(source, (str, Path)):
+        return None
+    resolved = Path(source) / "scenario.resolved.toml"
+    return resolved if resolved.is_file() else Path(source) if Path(source).suffix == ".toml" else None

@@ -130,11 +130,14 @@ class Trace:
             TraceError: if there is no such step.
         """
         number = self.typical_step if number is None else number
+        self._check_step(number)
+        document: dict[str, Any] = json.loads(self._core.step(self.steps.index(number), PIXELS))
+        return {"number": number, **document}
+
+    def _check_step(self, number: int) -> None:
         if number not in self.steps:
             shown = _some(self.steps).partition(" ")[2]
             raise TraceError(f"there is no step {number} that all ranks have; there are {shown}")
-        document: dict[str, Any] = json.loads(self._core.step(self.steps.index(number), PIXELS))
-        return {"number": number, **document}
 
     def to_model(self, rank: int | None = None, *, step: int | None = None, name: str = "trace") -> TraceModel:
         """Return a step as a model, for scenarios and studies: each all-reduce of a gradient is a layer.
@@ -157,6 +160,26 @@ class Trace:
         about = self.summary()
         world_size = about["world_size"] or len(self.rank_numbers)
         return of_step(document, self.steps_found_by, rank, name, world_size, tuple(about["warnings"]))
+
+    def graph(self, step: int | None = None) -> dict[str, Any]:
+        """Return a step as a graph: what every rank computes, what is transferred in which group, what waits for what.
+
+        Args:
+            step: which; the typical one if not given.
+
+        Returns:
+            `classes`, one per rank, each with its `ops` in their order: name and picoseconds; `groups`; `transfers`,
+            each with `kind`, `bytes` and its `group`; and `edges`: pairs of which the second waits for the first. Ops
+            are counted rank by rank, and transfers after them.
+
+        Raises:
+            TraceError: if there is no such step, a rank is missing, or the step holds what no graph can represent.
+        """
+        from gradtide.traces.graph import step_graph
+
+        number = self.typical_step if step is None else step
+        self._check_step(number)
+        return step_graph(self, number)
 
     def waterfall(self, step: int | None = None) -> "WaterfallResult":
         """Return where the time of a step goes, what bounds each transfer, and what would help.

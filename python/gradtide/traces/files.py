@@ -9,6 +9,9 @@ from pathlib import Path
 from gradtide import inputs
 from gradtide.errors import TraceError
 
+GROUPS = ".groups.json"
+"""End of the name of the file that lists process groups, beside Chakra traces; it is no trace."""
+
 
 def named(path: str | Path | Sequence[str | Path], suffixes: tuple[str, ...]) -> list[Path]:
     """Return the files that a path, a folder, a pattern or a list names, sorted by name.
@@ -22,7 +25,7 @@ def named(path: str | Path | Sequence[str | Path], suffixes: tuple[str, ...]) ->
     with told(here), suppress(FileNotFoundError, NotADirectoryError):  # a pattern, or nothing
         os.stat(here)
     if here.is_dir():
-        found = sorted(one for one in here.iterdir() if one.name.endswith(suffixes))
+        found = sorted(one for one in here.iterdir() if one.name.endswith(suffixes) and not one.name.endswith(GROUPS))
         return found or _none(f"{path} holds no file {' or '.join('*' + suffix for suffix in suffixes)}")
     if here.exists():
         return [here]

@@ -2,7 +2,7 @@
 //!
 //! | | messages |
 //! |---|---|
-//! | all-gather, reduce-scatter, all-reduce | a ring; over several nodes k rings, of which each has a k-th of the buffer and leaves a node by another rank; messages of at most 1 MiB |
+//! | all-gather, reduce-scatter, all-reduce | a ring; over several nodes k rings, of which each has a k-th of the buffer, leaves a node by another rank, and has messages of at most 1 MiB |
 //! | all-reduce in trees | k chains in each node and trees between their heads, half of them the other way round; 512 KiB at a time |
 //! | all-to-all | from each rank to each |
 //! | broadcast | a binomial tree |
@@ -170,10 +170,13 @@ impl GroupMessages {
             CollectiveKind::Broadcast => (Algorithm::Broadcast, 1),
             CollectiveKind::Send => (Algorithm::PointToPoint, 1),
         };
-        let is_ring =
-            matches!(self.kind, CollectiveKind::AllReduce | CollectiveKind::AllGather | CollectiveKind::ReduceScatter);
+        let is_cut = !is_one_node
+            && matches!(
+                self.kind,
+                CollectiveKind::AllReduce | CollectiveKind::AllGather | CollectiveKind::ReduceScatter
+            );
         let message = self.bytes.0 / ways / u64::from(span.ranks());
-        let depth = if is_ring { message.div_ceil(RING_PART).clamp(1, MOST_PARTS) } else { 1 };
+        let depth = if is_cut { message.div_ceil(RING_PART).clamp(1, MOST_PARTS) } else { 1 };
         Form { algorithm, ways, depth }
     }
 }

@@ -21,6 +21,12 @@ pub struct ParallelSpec {
     /// Whether what tensor parallelism leaves whole is spread over the sequence: an all-gather and a reduce-scatter in
     /// place of each all-reduce.
     pub sequence_parallel: bool,
+    /// Whether tensor groups send in parts beside the products of `beside`; needs `sequence_parallel`.
+    pub async_tp: bool,
+    /// Whether a rank sends its `tp`-th of what all ranks of a tensor group have to the next stage, which gathers it.
+    pub scatter_gather: bool,
+    /// How ranks of axis `cp` come by the keys and values of others.
+    pub context: ContextSpec,
     /// Units of which parameters are gathered ahead of the forward pass; torch's default is 1.
     pub forward_prefetch: u32,
     /// The same of the backward pass.
@@ -28,6 +34,8 @@ pub struct ParallelSpec {
     /// Whether gradients are reduced unit by unit beside the backward pass, and the parameters of ZeRO-1 gathered unit by
     /// unit beside the forward pass; otherwise all at once, after the one and before the other.
     pub overlap_gradients: bool,
+    /// Whether gloo sends: a reduce-scatter is carried out as an all-reduce, and the pass waits for it.
+    pub gloo: bool,
     /// Distinct kinds of blocks.
     pub kinds: Vec<BlockKindSpec>,
     /// The model, from its input on.
@@ -77,6 +85,16 @@ pub enum ShardingSpec {
     Zero2,
     /// Parameters, too: they are freed after the forward pass and gathered again before the backward pass.
     Zero3,
+}
+
+/// How keys and values get to all ranks that share a sequence.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum ContextSpec {
+    /// Around a ring, beside attention.
+    Ring,
+    /// Gathered before attention.
+    AllGather,
 }
 
 /// In which order a pipeline stage goes through its micro-batches.
@@ -140,6 +158,20 @@ pub struct BlockOpSpec {
     /// Experts: what one rank has for all ranks, and gets back from them. Attention: keys and values of one rank. 0 for
     /// all others.
     pub exchanged_bytes: u64,
+    /// What asynchronous tensor parallelism sends beside, forward and backward; computing again is as forward.
+    pub beside: [BesideSpec; 2],
+}
+
+/// Parts of an op's time.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct BesideSpec {
+    /// Products that read what is gathered; 0: they wait for all of it.
+    pub join_ps: u64,
+    /// Products that leave what is scattered; 0: it is scattered when all of it is there.
+    pub sum_ps: u64,
+    /// Adding up the parts that have come, if `sum_ps` is not 0: beyond the op's own time.
+    pub add_ps: u64,
 }
 
 /// What an op is, and thus what is sent around it.

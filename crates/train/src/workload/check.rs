@@ -2,7 +2,7 @@
 
 use super::writer::ranges;
 use crate::caramel::compute::MAX_COMPUTE_PS;
-use crate::spec::{MeshSpec, ParallelSpec, PipelineSpec};
+use crate::spec::{BlockOpSpec, MeshSpec, ParallelSpec, PipelineSpec};
 use std::collections::BTreeSet;
 use thiserror::Error;
 
@@ -84,6 +84,9 @@ pub enum WorkloadError {
         /// Blocks of the model.
         blocks: usize,
     },
+    /// Parts of an op that take longer than it.
+    #[error("what op {0} sends beside takes longer than the op")]
+    Beside(String),
     /// A unit on two virtual stages.
     #[error("a stage begins with block {0}, inside a unit: end units where stages end")]
     DividedUnit(u32),
@@ -161,6 +164,15 @@ pub(super) fn check(spec: &ParallelSpec) -> Result<(), WorkloadError> {
     if let Some(block) = spec.blocks.iter().find(|block| block.kind as usize >= spec.kinds.len()) {
         return Err(WorkloadError::NoSuchKind(block.name.clone()));
     }
+    let ops = spec.kinds.iter().flat_map(|kind| &kind.ops);
+    let is_whole = |op: &&BlockOpSpec| {
+        let [forward, backward] = op.beside.map(|beside| u128::from(beside.join_ps) + u128::from(beside.sum_ps));
+        let again = if op.recompute_communicates { op.recompute_ps.min(op.forward_ps) } else { op.forward_ps };
+        forward <= again.into() && backward <= op.backward_ps.into()
+    };
+    if let Some(op) = ops.into_iter().find(|op| !is_whole(op)) {
+        return Err(WorkloadError::Beside(op.name.clone()));
+    }
     let wanted = u64::from(pp) * u64::from(chunks);
     if spec.stages.len() as u64 != wanted {
         return Err(WorkloadError::StageCount { stages: spec.stages.len(), wanted });
@@ -192,19 +204,21 @@ pub(super) fn check(spec: &ParallelSpec) -> Result<(), WorkloadError> {
 fn sizes(spec: &ParallelSpec) -> Result<(), WorkloadError> {
     let mut uses = vec![0_u128; spec.kinds.len()];
     spec.blocks.iter().for_each(|block| uses[block.kind as usize] += 1);
-    let (cp, micro_batches) = (u128::from(spec.mesh.cp), u128::from(spec.micro_batches));
+    let [tp, cp, micro_batches] = [spec.mesh.tp, spec.mesh.cp, spec.micro_batches].map(u128::from);
     let (mut time, mut bytes, mut ops) = (0_u128, 0_u128, 0_u128);
     for (kind, uses) in spec.kinds.iter().zip(uses) {
         let sum = |figure: fn(&crate::spec::BlockOpSpec) -> u128| kind.ops.iter().map(figure).sum::<u128>() * uses;
         time += sum(|op| u128::from(op.forward_ps) + u128::from(op.backward_ps) + u128::from(op.recompute_ps));
+        time += sum(|op| 2 * u128::from(op.beside[0].add_ps) + u128::from(op.beside[1].add_ps));
         // Forward, backward and computed again; before and after.
         bytes += 6 * cp * sum(|op| op.exchanged_bytes.into()) + 6 * sum(|_| 1) * u128::from(spec.activation_bytes);
         let held = [kind.parameter_bytes, kind.gradient_bytes, kind.expert_parameter_bytes, kind.expert_gradient_bytes];
         bytes += 2 * uses * held.into_iter().map(u128::from).sum::<u128>();
-        ops += sum(|_| 1) * 3 * (2 * cp + 4) + uses * 8;
+        let parts = if spec.async_tp { 4 * tp } else { 0 };
+        ops += sum(|_| 1) * 3 * (2 * cp + 4 + parts) + uses * 8;
     }
-    bytes += 2 * spec.stages.len() as u128 * u128::from(spec.activation_bytes);
-    ops += 2 * spec.stages.len() as u128;
+    bytes += 4 * spec.stages.len() as u128 * u128::from(spec.activation_bytes);
+    ops += 4 * spec.stages.len() as u128;
     let time = time * micro_batches + spec.optimizer_ps.iter().map(|&time| u128::from(time)).sum::<u128>();
     let once = u128::from(spec.norm_bytes) + u128::from(spec.tied_embedding_bytes);
     match () {

@@ -8,14 +8,18 @@
 //! In the backward pass the gradients of keys and values go with them: twice the bytes. All parts take the same time, as
 //! with a causal mask of which each rank has a part from either end of the sequence.
 //!
-//! torchtitan gathers keys and values before it attends by default, Megatron has the ring. The ring hides what it sends.
+//! Gathered instead, keys and values are there before attention, and again before its backward pass; after it their
+//! gradients are scattered. Compute waits for all of it. (torchtitan attends to its own part meanwhile, and sends
+//! gradients around a ring.)
 //!
 //! # Source
-//! Liu et al. (2023), ring attention, section 3.
+//! Ring: Liu et al. (2023), ring attention, section 3. Gathered: Llama Team (2024), The Llama 3 Herd of Models, section
+//! 3.3.2.
 
 use super::writer::Writer;
 use super::{Label, Phase};
 use crate::collective::levels::CollectiveKind;
+use crate::spec::ContextSpec;
 use gradtide_net::Time;
 
 impl Writer<'_> {
@@ -25,16 +29,20 @@ impl Writer<'_> {
             self.compute(cost, label);
             return;
         };
-        let bytes = if label.phase == Phase::Backward { 2 * bytes } else { bytes };
-        let part_count = u64::from(self.spec.mesh.cp);
-        let (share, rest) = (cost.ps() / part_count, cost.ps() % part_count);
-        let mut held = self.front.clone();
-        for part in 0..part_count {
-            let sent = (part + 1 < part_count).then(|| self.transfer(group, CollectiveKind::Send, bytes, label, &held));
-            self.compute(Time::from_ps(share + if part == 0 { rest } else { 0 }), label);
-            if let Some(sent) = sent {
-                held = vec![sent];
-                self.front.push(sent);
+        let ranks = self.spec.mesh.cp;
+        let is_backward = label.phase == Phase::Backward;
+        match self.spec.context {
+            ContextSpec::Ring => {
+                let bytes = if is_backward { 2 * bytes } else { bytes };
+                self.in_parts(group, ranks, bytes, cost, label);
+            }
+            ContextSpec::AllGather => {
+                let whole = u64::from(ranks) * bytes;
+                self.exchange(Some(group), CollectiveKind::AllGather, whole, label);
+                self.compute(cost, label);
+                if is_backward {
+                    self.exchange(Some(group), CollectiveKind::ReduceScatter, whole, label);
+                }
             }
         }
     }

@@ -12,6 +12,8 @@
 //! With ZeRO-2 and ZeRO-3 the scatter of one unit is over before the unit after the next goes backward: there is one
 //! buffer for its input.
 //!
+//! Over gloo, torch reduces all of a gradient, keeps a part, and goes on when that has ended.
+//!
 //! Gradients of tied embeddings are summed when both stages have reduced theirs, then the norm is taken.
 //!
 //! # Source
@@ -61,7 +63,10 @@ impl Writer<'_> {
         let label = Label { subject: self.subject(unit), phase: Phase::Backward, micro_batch: turn.micro_batch };
         let before = std::mem::take(&mut self.parameters.scattering);
         self.reduce(dense.gradients, experts.gradients, label);
-        if self.spec.sharding >= ShardingSpec::Zero2 {
+        if self.spec.gloo {
+            self.parameters.scattering.clear();
+            self.front.append(&mut self.parameters.reduced);
+        } else if self.spec.sharding >= ShardingSpec::Zero2 {
             self.awaited.extend(before);
         }
     }
@@ -102,12 +107,12 @@ impl Writer<'_> {
     /// Reduces gradients that the last op completes.
     fn reduce(&mut self, dense: u64, experts: u64, label: Label) {
         let (own, done) = (self.own(), self.last_op());
+        let scatter = if self.spec.gloo { CollectiveKind::AllReduce } else { CollectiveKind::ReduceScatter };
         for (DataGroups { sharded, replicated, shards }, bytes) in [(own.dense, dense), (own.experts, experts)] {
             if bytes == 0 {
                 continue;
             }
-            let scattered =
-                sharded.map(|group| self.transfer(group, CollectiveKind::ReduceScatter, bytes, label, &[done]));
+            let scattered = sharded.map(|group| self.transfer(group, scatter, bytes, label, &[done]));
             self.parameters.scattering.extend(scattered);
             let (kind, part) = (CollectiveKind::AllReduce, bytes.div_ceil(u64::from(shards)));
             let after = scattered.unwrap_or(done);

@@ -10,7 +10,7 @@
 //! | `data` | reductions of gradients, the norm, the optimizer step | Rajbhandari et al. 2020 |
 //! | `tensor` | collectives before and after an op | Shoeybi et al. 2019; Korthikanti et al. 2022 |
 //! | `expert` | all-to-all before and after experts | Lepikhin et al. 2021 |
-//! | `context` | the ring of keys and values | Liu et al. 2023 |
+//! | `context` | keys and values for all | Liu et al. 2023; Llama Team 2024 |
 //!
 //! A builder writes what one rank of each class does; `ranks` makes of it what all ranks do.
 //!
@@ -22,6 +22,7 @@ mod context;
 mod data;
 mod expert;
 mod fsdp;
+mod graph;
 mod mesh;
 mod pipeline;
 mod ranks;
@@ -29,6 +30,7 @@ mod tensor;
 mod writer;
 
 pub use check::WorkloadError;
+pub use graph::{Graph, GraphClass, GraphGroup, GraphTransfer};
 pub use ranks::RanksError;
 
 use crate::collective::levels::{CollectiveKind, Span};

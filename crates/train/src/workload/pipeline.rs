@@ -2,7 +2,8 @@
 //!
 //! A turn is one micro-batch through one virtual stage, forward or backward. Sends wait for nobody: each pair and
 //! direction is a communicator of its own, and the sender goes on at once. (Megatron's 1F1B without interleaving waits
-//! for its sends in pairs.)
+//! for its sends in pairs.) Without sequence parallelism, all ranks of a tensor group have the same: each can send its
+//! part, which the receivers gather (Narayanan et al. 2021, section 4.1).
 //!
 //! | schedule | turns of stage i of p, m micro-batches, v virtual stages on each |
 //! |---|---|
@@ -84,8 +85,8 @@ impl Sends {
     pub fn new(writer: &mut Writer<'_>) -> Self {
         let spec = writer.spec;
         let boundaries = spec.stages.len() as u32 - 1;
-        // What sequence parallelism divides is sent as it is; else, every rank sends all.
-        let parts = if spec.sequence_parallel { spec.mesh.tp } else { 1 };
+        // What sequence parallelism divides is sent as it is; else, every rank sends all, unless the receivers gather.
+        let parts = if spec.sequence_parallel || spec.scatter_gather { spec.mesh.tp } else { 1 };
         let bytes = spec.activation_bytes.div_ceil(u64::from(parts));
         let mut first = None;
         for phase in [Phase::Forward, Phase::Backward] {
@@ -141,8 +142,16 @@ impl Writer<'_> {
         }
         for (index, &unit) in units.iter().enumerate() {
             self.gather_ahead(&units, index, turn);
-            if index == 0 {
-                self.front.extend(sends.received(turn));
+            if let (0, Some(received)) = (index, sends.received(turn)) {
+                self.front.push(received);
+                if self.spec.scatter_gather && !self.spec.sequence_parallel {
+                    let label = Label {
+                        subject: Subject::Stage(turn.stage),
+                        phase: turn.phase(),
+                        micro_batch: turn.micro_batch,
+                    };
+                    self.exchange(self.own().tensor, CollectiveKind::AllGather, self.spec.activation_bytes, label);
+                }
             }
             self.await_parameters(unit);
             let mut blocks = self.units[unit as usize].clone();

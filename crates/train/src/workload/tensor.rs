@@ -8,13 +8,18 @@
 //! normalisations under sequence parallelism. Left out, because it hides behind a product: the all-gather that Megatron
 //! repeats in the backward pass to save memory.
 //!
+//! Asynchronous tensor parallelism cuts a product that reads what is gathered, or leaves what is scattered, into as many
+//! parts as there are ranks, and sends each beside others. Which products these are comes with the op.
+//!
 //! # Source
-//! Shoeybi et al. (2019), section 3, operators f and g; Korthikanti et al. (2022), section 4.2.2.
+//! Shoeybi et al. (2019), section 3, operators f and g; Korthikanti et al. (2022), section 4.2.2;
+//! PyTorch's `fused_all_gather_matmul` and `fused_matmul_reduce_scatter`.
 
-use super::writer::Writer;
+use super::writer::{Writer, share};
 use super::{Label, Phase};
 use crate::collective::levels::CollectiveKind;
-use crate::spec::RoleSpec;
+use crate::spec::{BesideSpec, RoleSpec};
+use gradtide_net::Time;
 
 /// What happens around an op.
 pub(super) struct Sides {
@@ -39,16 +44,45 @@ pub(super) fn sides(role: RoleSpec, phase: Phase) -> Sides {
 
 impl Writer<'_> {
     /// Makes a divided sequence whole.
-    pub fn join(&mut self, label: Label) {
-        if self.spec.sequence_parallel {
-            self.exchange(self.own().tensor, CollectiveKind::AllGather, self.spec.activation_bytes, label);
+    pub fn join(&mut self, beside: BesideSpec, label: Label) {
+        match (self.own().tensor, beside.join_ps) {
+            (Some(group), 1..) => {
+                let cost = Time::from_ps(beside.join_ps);
+                self.in_parts(group, self.spec.mesh.tp, self.part_bytes(), cost, label);
+            }
+            (group, _) if self.spec.sequence_parallel => {
+                self.exchange(group, CollectiveKind::AllGather, self.spec.activation_bytes, label);
+            }
+            _ => {}
         }
     }
 
     /// Adds up what the ranks have.
-    pub fn sum(&mut self, label: Label) {
+    pub fn sum(&mut self, beside: BesideSpec, label: Label) {
+        if let (Some(group), 1..) = (self.own().tensor, beside.sum_ps) {
+            self.sum_in_parts(group, beside, label);
+            return;
+        }
         let is_divided = self.spec.sequence_parallel;
         let kind = if is_divided { CollectiveKind::ReduceScatter } else { CollectiveKind::AllReduce };
         self.exchange(self.own().tensor, kind, self.spec.activation_bytes, label);
+    }
+
+    /// Computes and sends the parts of others, then its own, and adds up what has come.
+    fn sum_in_parts(&mut self, group: u32, beside: BesideSpec, label: Label) {
+        let ranks = self.spec.mesh.tp;
+        let mut sent = Vec::new();
+        for part in 0..ranks {
+            let done = self.compute(share(Time::from_ps(beside.sum_ps), part, ranks), label);
+            if part + 1 < ranks {
+                sent.push(self.transfer(group, CollectiveKind::Send, self.part_bytes(), label, &[done]));
+            }
+        }
+        self.front.append(&mut sent);
+        self.compute(Time::from_ps(beside.add_ps), label);
+    }
+
+    fn part_bytes(&self) -> u64 {
+        self.spec.activation_bytes.div_ceil(self.spec.mesh.tp.into())
     }
 }

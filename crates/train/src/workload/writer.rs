@@ -6,7 +6,7 @@ use super::pipeline::{Sends, turns};
 use super::{GroupTransfer, Label, Names, Phase, RankClass, Step, Subject, tensor};
 use crate::collective::levels::CollectiveKind;
 use crate::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
-use crate::spec::{BlockKindSpec, ParallelSpec, RoleSpec};
+use crate::spec::{BesideSpec, BlockKindSpec, ParallelSpec, RoleSpec};
 use gradtide_net::{Bytes, Time};
 use std::ops::Range;
 use std::sync::Arc;
@@ -91,6 +91,12 @@ pub(super) fn ranges(counts: &[u32]) -> Vec<Range<u32>> {
     counts.iter().map(part).collect()
 }
 
+/// A part of a time; the first one has what is left over.
+pub(super) fn share(cost: Time, part: u32, parts: u32) -> Time {
+    let (share, rest) = (cost.ps() / u64::from(parts), cost.ps() % u64::from(parts));
+    Time::from_ps(share + if part == 0 { rest } else { 0 })
+}
+
 impl<'a> Writer<'a> {
     /// Groups of the class under way.
     pub fn own(&self) -> ClassGroups {
@@ -149,6 +155,20 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// Computes in as many parts as there are ranks: the first on what the rank has, each other one on `bytes` that
+    /// come one after the other, beside the parts before.
+    pub fn in_parts(&mut self, group: u32, ranks: u32, bytes: u64, cost: Time, label: Label) {
+        let mut held = self.front.clone();
+        for part in 0..ranks {
+            let sent = (part + 1 < ranks).then(|| self.transfer(group, CollectiveKind::Send, bytes, label, &held));
+            self.compute(share(cost, part, ranks), label);
+            if let Some(sent) = sent {
+                held = vec![sent];
+                self.front.push(sent);
+            }
+        }
+    }
+
     /// Forward pass of a block.
     pub fn forward(&mut self, block: u32, micro_batch: u32) {
         for (index, op) in self.kind(block).ops.iter().enumerate() {
@@ -171,10 +191,15 @@ impl<'a> Writer<'a> {
     fn op(&mut self, block: u32, index: usize, phase: Phase, micro_batch: u32, cost_ps: u64) {
         let op = &self.kind(block).ops[index];
         let label = Label { subject: Subject::Op { block, op: index as u32 }, phase, micro_batch };
-        let cost = Time::from_ps(cost_ps);
         let sides = tensor::sides(op.role, phase);
+        let beside = if self.own().tensor.is_some() && self.spec.async_tp {
+            op.beside[usize::from(phase == Phase::Backward)]
+        } else {
+            BesideSpec::default()
+        };
+        let cost = Time::from_ps(cost_ps - beside.join_ps - beside.sum_ps);
         if sides.joins {
-            self.join(label);
+            self.join(beside, label);
         }
         match op.role {
             RoleSpec::Experts => self.experts(op.exchanged_bytes, cost, label),
@@ -184,7 +209,7 @@ impl<'a> Writer<'a> {
             }
         }
         if sides.sums {
-            self.sum(label);
+            self.sum(beside, label);
         }
     }
 

@@ -2,7 +2,8 @@
 #![allow(dead_code)] // Each test uses some of it.
 
 use gradtide_train::spec::{
-    BlockKindSpec, BlockOpSpec, BlockSpec, MeshSpec, ParallelSpec, PipelineSpec, RoleSpec, ShardingSpec, Spec,
+    BlockKindSpec, BlockOpSpec, BlockSpec, ContextSpec, MeshSpec, ParallelSpec, PipelineSpec, RoleSpec, ShardingSpec,
+    Spec,
 };
 use serde_json::json;
 
@@ -22,6 +23,7 @@ pub fn op(name: &str, role: RoleSpec, forward_ps: u64, exchanged_bytes: u64) -> 
         recompute_ps: 0,
         recompute_communicates: false,
         exchanged_bytes,
+        beside: Default::default(),
     }
 }
 
@@ -45,9 +47,13 @@ pub fn transformer(mesh: MeshSpec, stages: u32, blocks_of_stage: u32, micro_batc
         micro_batches,
         pipeline: PipelineSpec::OneFOneB,
         sequence_parallel: false,
+        async_tp: false,
+        scatter_gather: false,
+        context: ContextSpec::Ring,
         forward_prefetch: 1,
         backward_prefetch: 1,
         overlap_gradients: true,
+        gloo: false,
         kinds: vec![kind],
         blocks: (0..count).map(|index| BlockSpec { name: format!("layers.{index}"), kind: 0 }).collect(),
         units: vec![1; count as usize],

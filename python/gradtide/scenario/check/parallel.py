@@ -113,6 +113,7 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
         attention=compute.attention or get_args(Kernel)[0],
         compiled=compute.compile is not False,
         sequence_parallel=mesh.tp > 1 if keys.sequence is None else keys.sequence,
+        expert_skew=keys.expert_skew_ppm / PPM,
     )
     layout = Layout(
         gpus_per_node=1 if node is None else node.gpus,
@@ -121,6 +122,9 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
         pipeline=keys.pipeline,
         chunks=chunks,
         unit=keys.unit,
+        context=keys.context,
+        async_tp=keys.async_tp,
+        scatter_gather=keys.scatter_gather,
         prefetch=keys.prefetch,
         backward_prefetch=keys.prefetch if keys.backward_prefetch is None else keys.backward_prefetch,
     )

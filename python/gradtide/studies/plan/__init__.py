@@ -118,6 +118,12 @@ def plan(
             device=device, level=level, schedule=schedule, collectives=collectives, overhead=overhead,
             smallest=smallest, baseline=baseline, noise=noise, seeds=seeds, budget=budget,
         )  # fmt: skip
+        if base.jobs[0].is_uneven:
+            raise ValueError(
+                f"plan of FSDP takes ranks that are alike; leave compute.noise and compute.straggler out of "
+                f"[job.{base.jobs[0].name}]"
+            )
+        base = _on_fluid(base) if base.engine == "packet" else base
         return plan_sharding(base, worth=_share(worth), progress=progress, **how)
     check_one_job(base, "plan", trains=True)
     known = runtime_of(base, scenario, device)

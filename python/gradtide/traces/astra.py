@@ -1,0 +1,182 @@
+"""A step of a job as Chakra traces that ASTRA-sim reads: a file per rank, and the file of process groups.
+
+A node of a rank's file is an op that the rank computes, or its part in a transfer. All that a node waits for is in
+`data_deps`, which is what ASTRA-sim's readers look at; so is the op before it in the program of the rank. A send has a
+node on its sender and one on its receiver, and `comm_tag` tells it from others of the two.
+
+`comm_size` is the input of a rank, as in ASTRA-sim: of an all-gather the part that it has, of all else the whole
+buffer. Groups count from 1, since ASTRA-sim takes 0 for all ranks.
+
+Sources: MLCommons Chakra, `et_def.proto`; ASTRA-sim, `workload/Workload.cc` (which attributes it reads, and that
+`--comm-group-configuration` maps numbers of groups to ranks) and `Ring.cc` (sizes).
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gradtide import _core
+from gradtide.errors import TraceError
+from gradtide.files import write_whole
+from gradtide.traces.files import GROUPS
+
+if TYPE_CHECKING:
+    from gradtide.scenario import Scenario
+
+PS_PER_NS = 1000
+MAX_NODES = 50_000_000
+"""Of all files together; a node takes about 100 bytes of a file."""
+
+
+def save(scenario: "Scenario", path: Path, rank: int | None = None, version: str = "0.0.4") -> list[Path]:
+    """Write the step of a job, as Chakra.
+
+    Args:
+        scenario: its one job divides a model over ranks.
+        path: `NAME.et`, for `NAME.0.et` and so on, and `NAME.groups.json`.
+        rank: write this one alone, as `NAME.et`.
+        version: Chakra schema that the files name.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        TraceError: if there is no such job or rank, the files would be too large, or cannot be written.
+    """
+    text = _core.step_graph(json.dumps(scenario.spec()))
+    if text is None:
+        raise TraceError("no job divides a model over ranks, so there is no step to write; give it `parallel`")
+    return StepFiles(json.loads(text)).save(path, rank, version)
+
+
+class StepFiles:
+    """A step with all of its ranks.
+
+    Args:
+        document: what `_core.step_graph` and `Trace.graph` give.
+    """
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.classes: list[dict[str, Any]] = document["classes"]
+        self.groups: list[dict[str, Any]] = document["groups"]
+        self.transfers: list[dict[str, Any]] = document["transfers"]
+        counts = [len(one["ops"]) for one in self.classes]
+        self._first_op = [sum(counts[:index]) for index in range(len(counts) + 1)]
+        ranks = [one["ranks"] for one in self.classes]
+        self._first_rank = [sum(ranks[:index]) for index in range(len(ranks) + 1)]
+        self._waits: dict[int, list[int]] = {}
+        for before, after in document["edges"]:
+            self._waits.setdefault(after, []).append(before)
+
+    def save(self, path: Path, rank: int | None = None, version: str = "0.0.4") -> list[Path]:
+        """Write the files; see the function `save`."""
+        if rank is None and self.node_count > MAX_NODES:
+            raise TraceError(f"{self.ranks:,} ranks have {self.node_count:,} nodes; write one with --rank")
+        if rank is not None and rank >= self.ranks:
+            raise TraceError(f"there is no rank {rank}; there are {self.ranks}, from 0 on")
+        targets = (
+            {path: rank} if rank is not None else {path.with_suffix(f".{one}.et"): one for one in range(self.ranks)}
+        )
+        groups = path.with_suffix(GROUPS)
+        try:
+            for target, one in targets.items():
+                write_whole(target, self.chakra(one, version))
+            write_whole(groups, self.comm_groups().encode())
+        except OSError as error:
+            raise TraceError(f"{error.filename or path} cannot be written: {error.strerror}") from error
+        return [*targets, groups]
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of the job."""
+        return sum(int(one["ranks"]) for one in self.classes)
+
+    @property
+    def node_count(self) -> int:
+        """Nodes of all files, at most."""
+        return sum(one["ranks"] * (len(one["ops"]) + len(self.transfers)) for one in self.classes)
+
+    def members(self, group: int, rank: int) -> list[int]:
+        """Return the ranks of the group of this kind that a rank is in."""
+        kind = self.groups[group]
+        firsts = [self._first_rank[one] for one in kind["classes"]]
+        own = next(one for one in kind["classes"] if self._first_rank[one] <= rank < self._first_rank[one + 1])
+        if kind["stride"] is None:
+            return [first + rank - self._first_rank[own] for first in firsts]
+        everybody = [
+            rank for one in kind["classes"] for rank in range(self._first_rank[one], self._first_rank[one + 1])
+        ]
+        size, stride = kind["ranks"], kind["stride"]
+        place = everybody.index(rank)
+        first = place // (size * stride) * size * stride + place % stride
+        return [everybody[first + step * stride] for step in range(size)]
+
+    @cached_property
+    def numbers(self) -> dict[tuple[int, tuple[int, ...]], int]:
+        """Numbers of process groups, from 1 on, by kind and ranks; links between stages have none."""
+        found: dict[tuple[int, tuple[int, ...]], int] = {}
+        sending = {one["group"] for one in self.transfers if one["kind"] == "send"}
+        for group, kind in enumerate(self.groups):
+            if group in sending or not any(one["group"] == group for one in self.transfers):
+                continue
+            for one in kind["classes"]:
+                for rank in range(self._first_rank[one], self._first_rank[one + 1]):
+                    found.setdefault((group, tuple(self.members(group, rank))), len(found) + 1)
+        return found
+
+    def comm_groups(self) -> str:
+        """Return the file that ASTRA-sim's `--comm-group-configuration` names."""
+        lines = [f'"{number}": {json.dumps(ranks)}' for (_, ranks), number in self.numbers.items()]
+        return "{\n" + ",\n".join(lines) + "\n}\n"
+
+    def chakra(self, rank: int, version: str) -> bytes:
+        """Return the file of a rank."""
+        own = next(index for index in range(len(self.classes)) if rank < self._first_rank[index + 1])
+        rows = [*self._computed(own), *self._moved(own, rank)]
+        document = {"schema": "gradtide.trace/1", "rank": rank, "world_size": self.ranks, "target": 0, "ops": rows}
+        return _core.Trace.from_dag(json.dumps(document)).to_chakra(rank, version)
+
+    def _computed(self, own: int) -> Iterator[dict[str, Any]]:
+        first, last = self._first_op[own], self._first_op[own + 1]
+        for op, (name, time_ps) in zip(range(first, last), self.classes[own]["ops"], strict=True):
+            before = [op - 1] if op > first else []
+            yield _row(op, name, "comp", [*before, *self._inputs(op, own)], -(-time_ps // PS_PER_NS))
+
+    def _moved(self, own: int, rank: int) -> Iterator[dict[str, Any]]:
+        for index, transfer in enumerate(self.transfers):
+            classes = self.groups[transfer["group"]]["classes"]
+            if own not in classes:
+                continue
+            op = self._first_op[-1] + index
+            members = self.members(transfer["group"], rank)
+            comm: dict[str, Any] = {"collective": None, "bytes": transfer["bytes"], "group": "", "ranks": None}
+            if transfer["kind"] == "send":
+                sends = own == classes[0]
+                comm |= {"ends": members, "tag": index + 1}
+                yield _row(
+                    op, transfer["name"], "send" if sends else "recv", self._inputs(op, own) if sends else [], 0, comm
+                )
+                continue
+            size = transfer["bytes"]
+            if transfer["kind"] == "all_gather":
+                size = -(-size // len(members))
+            number = self.numbers[transfer["group"], tuple(members)]
+            comm |= {"collective": transfer["kind"], "bytes": size, "group": str(number), "ends": None}
+            yield _row(op, transfer["name"], "coll", self._inputs(op, own), 0, comm)
+
+    def _inputs(self, op: int, own: int) -> list[int]:
+        """Return what an op waits for, of what is in the file of a rank of class `own`."""
+        return [before for before in self._waits.get(op, ()) if self._is_in(before, own)]
+
+    def _is_in(self, op: int, own: int) -> bool:
+        if op < self._first_op[-1]:
+            return self._first_op[own] <= op < self._first_op[own + 1]
+        return own in self.groups[self.transfers[op - self._first_op[-1]]["group"]]["classes"]
+
+
+def _row(op: int, name: str, node: str, inputs: Sequence[int], time_ns: int, comm: Any = None) -> dict[str, Any]:
+    kind = "recv" if node in ("recv", "coll") else "comp"
+    row = {"id": op, "name": name, "kind": kind, "node": node, "inputs": sorted(set(inputs)), "ctrl_inputs": 0}
+    return row | {"time": time_ns, "start": 0, "is_host": False} | ({} if comm is None else {"comm": comm})

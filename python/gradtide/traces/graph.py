@@ -1,0 +1,242 @@
+"""A recorded step as a graph: what every rank computes, what is transferred in which group, and what waits for what.
+
+    computing, cut where a transfer is ready or ends     -> ops, one after the other on each rank
+    neither computing nor in a transfer                  -> ops, too: the host was busy
+    in a transfer, from ready to end, and not computing  -> no op: what it waits for decides how long that takes
+
+A trace does not say what waits for a transfer. So it waits for what its ranks had computed when it was ready, and the
+first op that a rank begins after its end waits for it. Where an op really needs a transfer later, or not at all, this
+is too early: on a slower network than the recorded one a step then takes longer than it should.
+
+The document has the form of `_core.step_graph`, each rank a class by itself.
+"""
+
+import json
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from gradtide.errors import TraceError
+
+if TYPE_CHECKING:
+    from gradtide.traces import Trace
+
+PS_PER_NS = 1000
+KINDS = {
+    "all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_block": "reduce_scatter",
+    "all_to_all": "all_to_all",
+    "broadcast": "broadcast",
+}
+"""What the ranks of a group do together, by the trace's word."""
+HARMLESS = ("element_type", "other", "dependency")
+"""Gaps that change no time of a step and no dependency that is read here."""
+LINKS = ("messages",)
+"""Name of what is no collective's group: messages from one rank to another."""
+EXACT = 1 << 62
+"""Pixels for stretches of computing that are not joined."""
+
+Span = tuple[int, int]
+
+
+def step_graph(trace: "Trace", number: int) -> dict[str, Any]:
+    """Return a step of a trace as a document.
+
+    Raises:
+        TraceError: if the files lack something that the step is made of, or it holds what no graph can represent.
+    """
+    ranks = trace.rank_numbers
+    _refuse_missing(trace, ranks)
+    index = trace.steps.index(number)
+    document = json.loads(trace._core.step(index, EXACT))
+    rows = {rank: _moved_rows(trace, rank) for rank in ranks}
+    windows = dict(zip(ranks, trace._steps["steps"][index]["windows_ns"], strict=True))
+    moves = _messages(document, rows, windows) + _collectives(document, rows)
+    _refuse_cut(moves, document)
+    classes: list[dict[str, Any]] = []
+    edges: list[tuple[int, int]] = []
+    programs = [_Program(one, moves) for one in document["ranks"]]
+    op_count = sum(len(own.ops) for own in programs)
+    first = 0
+    for own in programs:
+        edges += [(first + op, op_count + place) for op, place in own.awaited if _waits(moves[place], own.rank)]
+        edges += [(op_count + place, first + op) for place, op in own.waiting]
+        classes.append({"name": f"rank{own.rank}", "ranks": 1, "ops": own.ops})
+        first += len(own.ops)
+    groups: dict[tuple[str, tuple[int, ...]], int] = {}
+    transfers = [
+        {
+            **{key: move[key] for key in ("name", "kind", "bytes")},
+            "group": groups.setdefault(move["group"], len(groups)),
+        }
+        for move in moves
+    ]
+    listed = [
+        {"name": name, "classes": list(members), "ranks": len(members), "stride": None if name in LINKS else 1}
+        for name, members in groups
+    ]
+    return {"classes": classes, "groups": listed, "transfers": transfers, "edges": edges}
+
+
+def _waits(move: dict[str, Any], rank: int) -> bool:
+    """Whether a transfer waits for a rank: a message does not wait for who receives it."""
+    sender: int = move["group"][1][0]
+    return move["kind"] != "send" or rank == sender
+
+
+def _refuse_missing(trace: "Trace", ranks: Sequence[int]) -> None:
+    missing = trace.summary()["missing_ranks"]
+    if missing:
+        raise TraceError(f"there is no trace of rank {', '.join(map(str, missing[:5]))}; a step needs all of its ranks")
+    gaps = [str(gap) for gap in trace._gaps if gap.what not in HARMLESS]
+    if gaps:
+        raise TraceError(f"the step is no graph: {' · '.join(gaps)}")
+    if list(ranks) != list(range(len(ranks))):
+        raise TraceError(f"ranks are {', '.join(map(str, ranks[:5]))}; a graph counts them from 0")
+
+
+def _moved_rows(trace: "Trace", rank: int) -> list[dict[str, Any]]:
+    """Return what a rank sends and receives, and in which group; the ranks of a group are listed once in a file."""
+    rows = [row for row in json.loads(trace._core.to_dag(rank, False))["ops"] if row.get("comm") is not None]
+    listed = {row["comm"]["group"]: tuple(row["comm"]["ranks"]) for row in rows if row["comm"]["ranks"]}
+    for row in rows:
+        row["ranks"] = listed.get(row["comm"]["group"], ())
+    return rows
+
+
+def _messages(
+    document: dict[str, Any], rows: dict[int, list[dict[str, Any]]], windows: dict[int, Span]
+) -> list[dict[str, Any]]:
+    """Return messages between two ranks: the n-th that one sends to another is the n-th that this receives from it."""
+    by_time = {(rank, row["node"], row["start"], row["time"]): row["comm"] for rank, own in rows.items() for row in own}
+    found: dict[tuple[int, int], dict[str, list[Any]]] = defaultdict(lambda: {"send": [], "recv": []})
+    for transfer in document["transfers"]:
+        if transfer["collective"] not in ("send", "recv"):
+            continue
+        for seen in transfer["seen"]:
+            start_ns = windows[seen["rank"]][0] + seen["start_ns"]
+            comm = by_time[seen["rank"], transfer["collective"], start_ns, seen["duration_ns"]]
+            if comm["ends"] is None:
+                raise TraceError(f"a {transfer['collective']} of rank {seen['rank']} does not say who sends to whom")
+            found[tuple(comm["ends"])][transfer["collective"]].append((seen["start_ns"], seen, comm["bytes"]))
+    messages = []
+    for ends, both in found.items():
+        sent, received = (sorted(both[kind], key=lambda one: one[0]) for kind in ("send", "recv"))
+        if len(sent) != len(received):
+            counts = (
+                f"{len(sent)} messages are sent from rank {ends[0]} to rank {ends[1]}, and {len(received)} received"
+            )
+            raise TraceError(f"the step is no graph: {counts}")
+        for (_, one, size), (_, other, _) in zip(sent, received, strict=True):
+            name = f"send from rank {ends[0]} to rank {ends[1]}"
+            spans = {ends[0]: _span(one), ends[1]: _span(other)}
+            messages.append({"name": name, "kind": "send", "bytes": size, "group": (LINKS[0], ends), "seen": spans})
+    return messages
+
+
+def _collectives(document: dict[str, Any], rows: dict[int, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    # Chakra lists no ranks: there those are in a group that take part in any transfer of it.
+    members_of = {row["comm"]["group"]: set[int]() for own in rows.values() for row in own}
+    for rank, own in rows.items():
+        for row in own:
+            members_of[row["comm"]["group"]] |= set(row["ranks"]) or {rank}
+    found = []
+    for transfer in document["transfers"]:
+        kind, group = transfer["collective"], transfer["group"]
+        if kind in ("send", "recv"):
+            continue
+        if kind not in KINDS:
+            count = sum(one["collective"] == kind for one in document["transfers"])
+            raise TraceError(
+                f"the step is no graph: it has {count} {kind}, and a graph has {', '.join(sorted(set(KINDS.values())))}"
+            )
+        members = tuple(sorted(members_of[group]))
+        spans = {seen["rank"]: _span(seen) for seen in transfer["seen"]}
+        if len(spans) != len(transfer["seen"]) or tuple(sorted(spans)) != members:
+            who = ", ".join(str(seen["rank"]) for seen in transfer["seen"])
+            raise TraceError(
+                f"{kind} of group {group or 'all'} has ranks {members}, and in the step ranks {who} take part in it"
+            )
+        size = transfer["bytes"] * (len(members) if kind == "all_gather" else 1)
+        found.append(
+            {
+                "name": kind,
+                "kind": KINDS[kind],
+                "bytes": size,
+                "group": (group or "all", members),
+                "seen": spans,
+            }
+        )
+    return found
+
+
+def _span(seen: dict[str, Any]) -> Span:
+    """Return when a transfer was ready on a rank, and when it ended."""
+    return seen["ready_ns"], seen["start_ns"] + seen["duration_ns"]
+
+
+def _refuse_cut(moves: Iterable[dict[str, Any]], document: dict[str, Any]) -> None:
+    """Refuse a step with transfers that are of another step, too."""
+    lengths = {one["rank"]: one["span_ns"] for one in document["ranks"]}
+    cut = [
+        f"{move['name']} of rank {rank}"
+        for move in moves
+        for rank, (ready, end) in move["seen"].items()
+        if ready < 0 or end > lengths[rank]
+    ]
+    if cut:
+        named = ", ".join(f"{count} {name}" for name, count in Counter(cut).most_common(5))
+        raise TraceError(
+            f"the step is no graph: transfers go on in the step before or after it ({named}); take another step"
+        )
+
+
+class _Program:
+    """What a rank does.
+
+    Attributes:
+        rank: which.
+        ops: one after the other: name and picoseconds.
+        awaited: pairs of an op and the transfer that waits for it.
+        waiting: pairs of a transfer and the op that waits for it.
+    """
+
+    def __init__(self, document: dict[str, Any], moves: Sequence[dict[str, Any]]) -> None:
+        self.rank: int = document["rank"]
+        spans = [(place, move["seen"][self.rank]) for place, move in enumerate(moves) if self.rank in move["seen"]]
+        computing = document["computing"]
+        cuts = {0, document["span_ns"], *(time for _, span in spans for time in span)}
+        times = sorted(cuts | {time for start, end, _ in computing for time in (start, end)})
+        moving = _joined(span for _, span in spans)
+        self.ops: list[tuple[str, int]] = []
+        begins: list[int] = []
+        for start, end in pairwise(times):
+            what = _within(computing, start)
+            if what is None and _within(moving, start) is not None:
+                continue
+            self.ops.append(("host" if what is None else what[2], (end - start) * PS_PER_NS))
+            begins.append(start)
+        # No op is under way when a transfer is ready or ends.
+        self.awaited = [(op - 1, place) for place, (ready, _) in spans if (op := bisect_left(begins, ready)) > 0]
+        self.waiting = [(place, op) for place, (_, end) in spans if (op := bisect_left(begins, end)) < len(begins)]
+
+
+def _joined(spans: Iterable[Span]) -> list[Span]:
+    """Return what spans cover."""
+    found: list[Span] = []
+    for start, end in sorted(spans):
+        if found and start <= found[-1][1]:
+            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        else:
+            found.append((start, end))
+    return found
+
+
+def _within(stretches: Sequence[Any], time: int) -> Any:
+    """Return the stretch that an instant is in, its start included; None if there is none."""
+    place = bisect_right(stretches, time, key=lambda one: one[0]) - 1
+    return stretches[place] if place >= 0 and time < stretches[place][1] else None
