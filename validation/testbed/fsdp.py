@@ -404,6 +404,7 @@ def predicted(rows: Sequence[dict[str, Any]], mode: Mode, workers: int, rate: fl
     def kind(size: int, forward_us: int, backward_us: int) -> dict[str, Any]:
         op = {"name": "op", "role": "other", "recompute_ps": 0, "recompute_communicates": False, "exchanged_bytes": 0}
         op |= {"forward_ps": 10**6 * forward_us, "backward_ps": 10**6 * backward_us}
+        op["beside"] = [{"join_ps": 0, "sum_ps": 0, "add_ps": 0}] * 2
         sizes = {"parameter_bytes": size, "gradient_bytes": size, "expert_parameter_bytes": 0}
         return {**sizes, "expert_gradient_bytes": 0, "ops": [op]}
 
@@ -431,6 +432,9 @@ def predicted(rows: Sequence[dict[str, Any]], mode: Mode, workers: int, rate: fl
         "micro_batches": 1,
         "pipeline": {"kind": "one_f_one_b"},
         "sequence_parallel": False,
+        "async_tp": False,
+        "scatter_gather": False,
+        "context": "ring",
         "forward_prefetch": mode.depth,
         "backward_prefetch": mode.depth,
         "overlap_gradients": True,
