@@ -53,10 +53,10 @@ use workload::{Graph, Step};
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
     let Ready { mut jobs, mut background, mut engine, ends } = ready(spec)?;
     let mut network = engine.network(&ends);
-    let traces = run::run(&mut jobs, &mut background, network.as_mut(), limits(spec), observe)?;
+    let done = run::run(&mut jobs, &mut background, network.as_mut(), limits(spec), observe)?;
     let end = network.now();
     drop(network);
-    Ok(RunResult::new(spec, &jobs, traces, background, end, engine.usage()))
+    Ok(RunResult::new(spec, done, background, end, engine.usage()))
 }
 
 /// Jobs on an idle network.

@@ -12,7 +12,7 @@ use crate::collective::plan::Action;
 use crate::communicator::DataParallel;
 use crate::dag::OpKind;
 use crate::engine::{LinkUsage, Usage};
-use crate::job::{AnyJob, Job};
+use crate::job::Job;
 use crate::probe::{Carried, Samples};
 use crate::run::{Did, IterationRecord, JobRecord, OperationRecord, TransferRecord};
 use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, OrderSpec, ServerSpec, Spec, TrafficSpec};
@@ -171,18 +171,11 @@ pub struct WorkerAsynchrony {
 
 impl RunResult {
     /// Collects the results of all jobs and background flows, and the counts of the engine.
-    pub fn new(
-        spec: &Spec,
-        jobs: &[AnyJob],
-        done: Vec<Did>,
-        background: Vec<BackgroundFlows<'_>>,
-        end: Time,
-        usage: Usage,
-    ) -> Self {
+    pub fn new(spec: &Spec, done: Vec<Did<'_>>, background: Vec<BackgroundFlows<'_>>, end: Time, usage: Usage) -> Self {
         let (mut parts, mut served, mut divided, mut summaries) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for ((spec, job), did) in spec.jobs.iter().zip(jobs).zip(&done) {
-            match (job, did) {
-                (AnyJob::Buckets(job), Did::Buckets(trace)) => {
+        for (spec, did) in spec.jobs.iter().zip(&done) {
+            match did {
+                Did::Buckets(job, trace) => {
                     if let Some(job) = Divided::new(spec, job, trace) {
                         summaries.push(job.summary());
                         divided.push(job);
@@ -192,12 +185,11 @@ impl RunResult {
                     summaries.push(part.summary());
                     parts.push(part);
                 }
-                (AnyJob::Servers(plan), Did::Servers(trace)) => {
+                Did::Servers(plan, trace) => {
                     let job = Served { spec, plan, trace, name: spec.name.as_str().into() };
                     summaries.push(job.summary());
                     served.push(job);
                 }
-                _ => unreachable!("a job does what it is"),
             }
         }
         let samples = usage.samples.unwrap_or_default();

@@ -110,7 +110,7 @@ fn run(graph: &Graph<'_>, engine: Engine) -> JobRecord {
     let limits = Limits { duration: None, ends_at_duration: false, timeline_iterations: 2 };
     let done = run::run(&mut jobs, &mut [], network.as_mut(), limits, &mut |_| true).unwrap();
     match done.into_iter().next() {
-        Some(Did::Buckets(record)) => record,
+        Some(Did::Buckets(_, record)) => record,
         _ => panic!("one job"),
     }
 }

@@ -376,7 +376,7 @@ proptest! {
         let limits = Limits { duration: None, ends_at_duration: false, timeline_iterations: 2 };
         let mut jobs = [AnyJob::Buckets(Box::new(job))];
         let did = gradtide_train::run::run(&mut jobs, &mut [], &mut Free::default(), limits, &mut |_| true).unwrap();
-        let Did::Buckets(did) = &did[0] else { unreachable!() };
+        let Did::Buckets(_, did) = &did[0] else { unreachable!() };
         let mut count = 0;
         for op in &did.operations {
             let index = match op.kind {

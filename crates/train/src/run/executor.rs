@@ -1,23 +1,23 @@
-//! One job under way: its graph, executed on compute streams, send queues and a network.
+//! A graph under way, executed on compute streams, send queues and a network.
 
 use super::queue::{Around, Ended, SendQueue};
 use super::record::{IterationRecord, JobRecord, OperationRecord, Records};
+use super::runner::{Execution, TooShort};
 use super::streams::{OpEnd, Streams};
 use super::waits::{Waits, slot};
-use super::{IterationError, Limits};
-use crate::communicator;
+use super::{Did, Limits};
+use crate::communicator::{self, Communicator};
 use crate::dag::{DagOp, OpKind};
 use crate::job::{Job, Pass};
 use crate::traffic::BackgroundFlows;
 use gradtide_net::{Completion, Network, Time};
 
-/// One job under way.
-pub struct JobRunner<'a> {
+/// A graph under way.
+pub struct Executor<'a> {
     job: &'a mut Job,
     /// The stream of its first communicator; those of the others follow.
     stream: u32,
     limits: Limits,
-    phase: Phase,
     waits: Waits,
     streams: Streams,
     /// One for each communicator.
@@ -35,17 +35,7 @@ pub struct JobRunner<'a> {
     trace: JobRecord,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Before the start of the job.
-    Waiting,
-    /// So many connections are not open yet.
-    Opening(usize),
-    /// Ops are executed.
-    UnderWay,
-}
-
-impl<'a> JobRunner<'a> {
+impl<'a> Executor<'a> {
     /// A job that has not begun, whose flows carry `stream` and those that follow, one for each communicator.
     pub fn new(job: &'a mut Job, stream: u32, limits: Limits) -> Self {
         let streams = Streams::new(job);
@@ -65,7 +55,6 @@ impl<'a> JobRunner<'a> {
             read_at_start: gradients.iter().map(at_start).collect(),
             stream,
             limits,
-            phase: Phase::Waiting,
             begun_count: 0,
             last_iteration: None,
             unfinished_count: streams.workers.len(),
@@ -80,130 +69,8 @@ impl<'a> JobRunner<'a> {
         }
     }
 
-    /// What it did; an iteration counts when all workers have completed it.
-    pub fn into_trace(self) -> JobRecord {
-        let count = self.streams.workers.iter().map(|worker| worker.measured.len()).min().unwrap_or(0);
-        let measured = |mut measured: Vec<IterationRecord>| {
-            measured.truncate(count);
-            measured
-        };
-        let workers = self.streams.workers.into_iter().map(|worker| measured(worker.measured)).collect();
-        JobRecord { workers, ..self.trace }
-    }
-
-    /// Key of the job in the scenario.
-    pub fn name(&self) -> &str {
-        &self.job.name
-    }
-
-    /// Whether all iterations are over.
-    pub fn is_finished(&self) -> bool {
-        self.unfinished_count == 0
-    }
-
-    /// When the job next acts without an event of the network.
-    pub fn wakes_at(&self) -> Option<Time> {
-        match self.phase {
-            Phase::Waiting => return Some(self.job.start),
-            Phase::UnderWay if !self.is_finished() => {}
-            Phase::Opening(_) | Phase::UnderWay => return None,
-        }
-        let mut at = self.streams.next_end().map_or(Time::MAX, |(end, _)| end);
-        for queue in &self.queues {
-            at = at.min(queue.wakes_at(&self.job.dag, &self.streams));
-        }
-        Some(at).filter(|&at| at < Time::MAX)
-    }
-
-    /// Does everything that happens at `now` without the network, then lets the queues pick. An oracle reads
-    /// `background`.
-    pub fn settle(
-        &mut self,
-        now: Time,
-        network: &mut dyn Network,
-        background: &[BackgroundFlows<'_>],
-    ) -> Result<(), IterationError> {
-        if self.phase != Phase::UnderWay {
-            if now < self.job.start {
-                return Ok(());
-            }
-            if self.phase == Phase::Waiting {
-                let open =
-                    |(stream, communicator): (u32, &communicator::Communicator)| communicator.open(stream, network);
-                self.phase = Phase::Opening((self.stream..).zip(&self.job.communicators).map(open).sum());
-            }
-            if self.phase != Phase::Opening(0) {
-                return Ok(());
-            }
-            self.phase = Phase::UnderWay;
-            self.begin(now);
-        }
-        if self.is_finished() {
-            return Ok(());
-        }
-        for queue in 0..self.queues.len() {
-            while let Some(ended) = self.queues[queue].settle(now, network, &mut self.trace.transfers) {
-                self.on_chunk_ended(queue, ended, now);
-            }
-        }
-        while let Some(worker) = self.streams.next_worker(now) {
-            while self.finish_op(worker, now) && self.start_op(worker, now)? {}
-        }
-        for index in 0..self.queues.len() {
-            let queue = &mut self.queues[index];
-            if !queue.may_send() {
-                continue;
-            }
-            let was_sending = queue.is_sending();
-            let around = Around {
-                communicator: &self.job.communicators[index],
-                stream: self.stream + index as u32,
-                dag: &self.job.dag,
-                streams: &self.streams,
-                ranks: &self.ranks,
-                now,
-            };
-            queue.send(&around, network, background, &mut self.trace.transfers);
-            if queue.is_sending() != was_sending && self.streams.can_be_slowed() {
-                self.streams.slow(&self.job.communicators[index].classes, true);
-            }
-        }
-        if self.streams.can_be_slowed() {
-            self.streams.change_speed(now);
-        }
-        Ok(())
-    }
-
-    /// The first iteration begins: transfers that wait for nothing of it are ready.
-    fn begin(&mut self, now: Time) {
-        for transfer in 0..self.job.dag.transfers.len() as u32 {
-            if self.waits.is_ready(0, self.job.dag.transfer_op(transfer)) {
-                self.on_transfer_ready(transfer, 0, now);
-            }
-        }
-        for worker in 0..self.streams.workers.len() as u32 {
-            self.on_reached(worker, now);
-        }
-    }
-
-    /// Handles the end of a flow of the communicator of a stream.
-    pub fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network) {
-        if let Phase::Opening(count) = &mut self.phase {
-            *count -= 1;
-            for worker in &mut self.streams.workers {
-                worker.reached_at = now;
-            }
-            return;
-        }
-        let queue = (completion.stream - self.stream) as usize;
-        let ended = self.queues[queue].on_completion(now, completion, network, &mut self.trace.transfers);
-        if let Some(ended) = ended {
-            self.on_chunk_ended(queue, ended, now);
-        }
-    }
-
     /// Starts a worker's next op if all it waits for is done; `false` if it must wait or is finished.
-    fn start_op(&mut self, index: u32, now: Time) -> Result<bool, IterationError> {
+    fn start_op(&mut self, index: u32, now: Time) -> Result<bool, TooShort> {
         let worker = &self.streams.workers[index as usize];
         let (op, reached_at, is_first) = (worker.next_op, worker.reached_at, worker.next_op == worker.first_op);
         if !self.waits.is_ready(worker.slot, op) {
@@ -262,7 +129,7 @@ impl<'a> JobRunner<'a> {
     }
 
     /// The pass that iterations are measured from begins on a worker.
-    fn on_iteration_begins(&mut self, index: u32, now: Time) -> Result<(), IterationError> {
+    fn on_iteration_begins(&mut self, index: u32, now: Time) -> Result<(), TooShort> {
         let worker = &mut self.streams.workers[index as usize];
         let is_first = worker.iteration >= self.begun_count;
         self.begun_count = self.begun_count.max(worker.iteration + 1);
@@ -277,7 +144,7 @@ impl<'a> JobRunner<'a> {
         if measured_count == 0 {
             worker.is_timeline_open = self.limits.timeline_iterations > 0;
             let too_short = is_first && is_over;
-            return if too_short { Err(IterationError::TooShort { job: self.job.name.clone() }) } else { Ok(()) };
+            return if too_short { Err(TooShort) } else { Ok(()) };
         }
         if is_first && (is_over || self.job.iteration_limit.is_some_and(|limit| measured_count >= limit)) {
             self.last_iteration = Some(worker.iteration);
@@ -417,17 +284,111 @@ impl<'a> JobRunner<'a> {
             self.trace.operations.push(record);
         }
     }
+}
 
-    /// Ops that wait in the iteration of the first worker.
-    pub fn waiting_ops(&self) -> usize {
+impl<'a> Execution<'a> for Executor<'a> {
+    fn open(&mut self, network: &mut dyn Network) -> usize {
+        let open = |(stream, communicator): (u32, &Communicator)| communicator.open(stream, network);
+        (self.stream..).zip(&self.job.communicators).map(open).sum()
+    }
+
+    /// Transfers that wait for nothing of the first iteration are ready.
+    fn begin(&mut self, now: Time, _: &mut dyn Network) -> Result<(), TooShort> {
+        for transfer in 0..self.job.dag.transfers.len() as u32 {
+            if self.waits.is_ready(0, self.job.dag.transfer_op(transfer)) {
+                self.on_transfer_ready(transfer, 0, now);
+            }
+        }
+        for worker in 0..self.streams.workers.len() as u32 {
+            self.streams.workers[worker as usize].reached_at = now;
+            self.on_reached(worker, now);
+        }
+        Ok(())
+    }
+
+    fn settle(
+        &mut self,
+        now: Time,
+        network: &mut dyn Network,
+        background: &[BackgroundFlows<'_>],
+    ) -> Result<(), TooShort> {
+        if self.is_finished() {
+            return Ok(());
+        }
+        for queue in 0..self.queues.len() {
+            while let Some(ended) = self.queues[queue].settle(now, network, &mut self.trace.transfers) {
+                self.on_chunk_ended(queue, ended, now);
+            }
+        }
+        while let Some(worker) = self.streams.next_worker(now) {
+            while self.finish_op(worker, now) && self.start_op(worker, now)? {}
+        }
+        for index in 0..self.queues.len() {
+            let queue = &mut self.queues[index];
+            if !queue.may_send() {
+                continue;
+            }
+            let was_sending = queue.is_sending();
+            let around = Around {
+                communicator: &self.job.communicators[index],
+                stream: self.stream + index as u32,
+                dag: &self.job.dag,
+                streams: &self.streams,
+                ranks: &self.ranks,
+                now,
+            };
+            queue.send(&around, network, background, &mut self.trace.transfers);
+            if queue.is_sending() != was_sending && self.streams.can_be_slowed() {
+                self.streams.slow(&self.job.communicators[index].classes, true);
+            }
+        }
+        if self.streams.can_be_slowed() {
+            self.streams.change_speed(now);
+        }
+        Ok(())
+    }
+
+    fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network) {
+        let queue = (completion.stream - self.stream) as usize;
+        let ended = self.queues[queue].on_completion(now, completion, network, &mut self.trace.transfers);
+        if let Some(ended) = ended {
+            self.on_chunk_ended(queue, ended, now);
+        }
+    }
+
+    fn wakes_at(&self) -> Option<Time> {
+        if self.is_finished() {
+            return None;
+        }
+        let mut at = self.streams.next_end().map_or(Time::MAX, |(end, _)| end);
+        for queue in &self.queues {
+            at = at.min(queue.wakes_at(&self.job.dag, &self.streams));
+        }
+        Some(at).filter(|&at| at < Time::MAX)
+    }
+
+    fn is_finished(&self) -> bool {
+        self.unfinished_count == 0
+    }
+
+    /// Those in the iteration of the first worker.
+    fn waiting_ops(&self) -> usize {
         self.waits.missing_count(self.streams.workers[0].slot)
     }
 
-    /// Share of the run that is over.
-    pub fn progress(&self, now: Time) -> f64 {
+    fn progress(&self) -> Option<f64> {
         let iteration = f64::from(self.streams.workers[0].iteration);
-        let of_limit = self.job.iteration_limit.map(|limit| iteration / (f64::from(limit) + 1.0));
-        let of_duration = self.limits.duration.map(|duration| now.ps() as f64 / duration.ps() as f64);
-        of_limit.into_iter().chain(of_duration).fold(0.0, f64::max).min(1.0)
+        self.job.iteration_limit.map(|limit| iteration / (f64::from(limit) + 1.0))
+    }
+
+    /// An iteration counts when all workers have completed it.
+    fn into_did(self: Box<Self>) -> Did<'a> {
+        let count = self.streams.workers.iter().map(|worker| worker.measured.len()).min().unwrap_or(0);
+        let measured = |mut measured: Vec<IterationRecord>| {
+            measured.truncate(count);
+            measured
+        };
+        let workers = self.streams.workers.into_iter().map(|worker| measured(worker.measured)).collect();
+        Did::Buckets(self.job, JobRecord { workers, ..self.trace })
     }
 }

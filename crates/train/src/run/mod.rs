@@ -22,15 +22,17 @@
 mod executor;
 mod queue;
 mod record;
+mod runner;
+mod served;
 mod streams;
 mod waits;
 
-use crate::job::AnyJob;
-use crate::servers::{self, TooShort};
+use crate::job::{AnyJob, Job};
+use crate::servers::{ServerJob, ServerJobRecord};
 use crate::traffic::{self, BackgroundFlows};
-use executor::JobRunner;
 use gradtide_net::{Completion, Network, Time};
 pub use record::{IterationRecord, JobRecord, OperationRecord, Records, TransferRecord};
+use runner::JobRunner;
 use thiserror::Error;
 
 /// When to stop, and what to keep.
@@ -83,15 +85,15 @@ pub fn run<'a>(
     network: &mut dyn Network,
     limits: Limits,
     observe: &mut dyn FnMut(f64) -> bool,
-) -> Result<Vec<Did>, IterationError> {
+) -> Result<Vec<Did<'a>>, IterationError> {
     // Of each stream, the job.
     let mut owners: Vec<usize> = Vec::new();
     let runner = |(index, job): (usize, &'a mut AnyJob)| {
         let stream = owners.len() as u32;
         owners.extend(std::iter::repeat_n(index, job.stream_count()));
-        AnyRunner::new(job, stream, limits)
+        JobRunner::new(job, stream, limits)
     };
-    let mut runners: Vec<AnyRunner<'_>> = jobs.iter_mut().enumerate().map(runner).collect();
+    let mut runners: Vec<JobRunner<'a>> = jobs.iter_mut().enumerate().map(runner).collect();
     let mut done: Vec<Completion> = Vec::new();
     for round in 1_u64.. {
         let now = network.now();
@@ -103,11 +105,11 @@ pub fn run<'a>(
         }
         let is_over = limits.ends_at_duration && limits.duration.is_some_and(|duration| now >= duration);
         let is_finished =
-            runners.iter().all(AnyRunner::is_finished) && background.iter().all(BackgroundFlows::is_finished);
+            runners.iter().all(JobRunner::is_finished) && background.iter().all(BackgroundFlows::is_finished);
         if is_over || is_finished {
             break;
         }
-        let until = (runners.iter().filter_map(AnyRunner::wakes_at))
+        let until = (runners.iter().filter_map(JobRunner::wakes_at))
             .chain(background.iter().filter_map(BackgroundFlows::wakes_at))
             .chain(limits.duration.filter(|_| limits.ends_at_duration))
             .min()
@@ -134,7 +136,7 @@ pub fn run<'a>(
         }
     }
     let names: Vec<String> = runners.iter().map(|runner| runner.name().to_owned()).collect();
-    let done: Vec<Did> = runners.into_iter().map(AnyRunner::into_trace).collect();
+    let done: Vec<Did<'a>> = runners.into_iter().map(JobRunner::into_did).collect();
     match done.iter().position(|did| did.iteration_count() == 0) {
         Some(job) => Err(IterationError::TooShort { job: names[job].clone() }),
         None => Ok(done),
@@ -142,7 +144,7 @@ pub fn run<'a>(
 }
 
 /// What share of the run is done: of its jobs, the least; without a job, of the flows or of the duration.
-fn progress(runners: &[AnyRunner<'_>], background: &[BackgroundFlows<'_>], now: Time, duration: Option<Time>) -> f64 {
+fn progress(runners: &[JobRunner<'_>], background: &[BackgroundFlows<'_>], now: Time, duration: Option<Time>) -> f64 {
     if !runners.is_empty() {
         return runners.iter().map(|runner| runner.progress(now)).fold(1.0, f64::min);
     }
@@ -151,112 +153,27 @@ fn progress(runners: &[AnyRunner<'_>], background: &[BackgroundFlows<'_>], now: 
     of_flows.max(of_duration).min(1.0)
 }
 
-/// What a job of either kind did.
-#[derive(Debug)]
-pub enum Did {
+/// What a job of either kind did, beside the job.
+pub enum Did<'a> {
     /// One whose gradients are aggregated in buckets.
-    Buckets(JobRecord),
+    Buckets(&'a Job, JobRecord),
     /// One with parameter servers.
-    Servers(servers::ServerJobRecord),
+    Servers(&'a ServerJob, ServerJobRecord),
 }
 
-impl Did {
+impl Did<'_> {
     /// Compute ops and transfers that ended.
     pub fn event_count(&self) -> u64 {
         match self {
-            Self::Buckets(trace) => trace.event_count,
-            Self::Servers(trace) => trace.event_count,
+            Self::Buckets(_, record) => record.event_count,
+            Self::Servers(_, record) => record.event_count,
         }
     }
 
     fn iteration_count(&self) -> usize {
         match self {
-            Self::Buckets(trace) => trace.iterations().len(),
-            Self::Servers(trace) => trace.iterations().len(),
-        }
-    }
-}
-
-/// A job of either kind under way.
-enum AnyRunner<'a> {
-    Buckets(Box<JobRunner<'a>>),
-    Servers(Box<servers::ServerRunner<'a>>),
-}
-
-impl<'a> AnyRunner<'a> {
-    fn new(job: &'a mut AnyJob, stream: u32, limits: Limits) -> Self {
-        match job {
-            AnyJob::Buckets(job) => Self::Buckets(Box::new(JobRunner::new(job, stream, limits))),
-            AnyJob::Servers(plan) => Self::Servers(Box::new(servers::ServerRunner::new(
-                plan,
-                stream,
-                limits.duration,
-                limits.timeline_iterations,
-            ))),
-        }
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            Self::Buckets(runner) => runner.name(),
-            Self::Servers(runner) => runner.name(),
-        }
-    }
-
-    fn settle(
-        &mut self,
-        now: Time,
-        network: &mut dyn Network,
-        background: &[BackgroundFlows<'_>],
-    ) -> Result<(), IterationError> {
-        match self {
-            Self::Buckets(runner) => runner.settle(now, network, background),
-            Self::Servers(runner) => match runner.settle(now, network) {
-                Ok(()) => Ok(()),
-                Err(TooShort) => Err(IterationError::TooShort { job: runner.name().to_owned() }),
-            },
-        }
-    }
-
-    fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network) {
-        match self {
-            Self::Buckets(runner) => runner.on_completion(now, completion, network),
-            Self::Servers(runner) => runner.on_completion(now, completion),
-        }
-    }
-
-    fn wakes_at(&self) -> Option<Time> {
-        match self {
-            Self::Buckets(runner) => runner.wakes_at(),
-            Self::Servers(runner) => runner.wakes_at(),
-        }
-    }
-
-    fn is_finished(&self) -> bool {
-        match self {
-            Self::Buckets(runner) => runner.is_finished(),
-            Self::Servers(runner) => runner.is_finished(),
-        }
-    }
-
-    fn waiting_ops(&self) -> usize {
-        match self {
-            Self::Buckets(runner) => runner.waiting_ops(),
-            Self::Servers(runner) => runner.waiting_ops(),
-        }
-    }
-
-    fn progress(&self, now: Time) -> f64 {
-        match self {
-            Self::Buckets(runner) => runner.progress(now),
-            Self::Servers(runner) => runner.progress(now),
-        }
-    }
-
-    fn into_trace(self) -> Did {
-        match self {
-            Self::Buckets(runner) => Did::Buckets(runner.into_trace()),
-            Self::Servers(runner) => Did::Servers(runner.into_trace()),
+            Self::Buckets(_, record) => record.iterations().len(),
+            Self::Servers(_, record) => record.iterations().len(),
         }
     }
 }

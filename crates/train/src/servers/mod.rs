@@ -17,16 +17,14 @@
 //! (docs/models/servers.md, docs/decisions/17-op-dags-and-servers.md).
 
 mod channels;
-mod clocks;
+pub mod clocks;
 pub mod graph;
 mod plan;
-mod run;
 mod shard;
-mod share;
+pub mod share;
 
 pub use graph::{ServedParameter, WorkerGraph, WorkerOp};
 pub use plan::ServerJob;
-pub use run::{ServerRunner, TooShort};
 pub use shard::shards;
 
 use crate::opdag::OpDagError;

@@ -43,7 +43,7 @@ pub struct ServerJob {
     /// Pace of each worker; `None` if all are alike.
     pub paces: Option<Vec<Pace>>,
     /// In which order each worker pulls.
-    pub(super) pulls: Pulls,
+    pub pulls: Pulls,
     /// What a transfer takes when nobody else sends: by parameter, without delays. It is one of the slowest worker, or
     /// of the fastest if they are not in step.
     pull_times: Vec<Time>,
@@ -56,7 +56,7 @@ pub struct ServerJob {
 }
 
 /// In which order the workers pull, and how well that is kept.
-pub(super) struct Pulls {
+pub struct Pulls {
     order: PullOrder,
     orders: Vec<Stream>,
     disorder_ppm: u64,
@@ -259,12 +259,12 @@ impl ServerJob {
     }
 
     /// Whether a parameter is updated once in an iteration, with the sum of all workers' gradients.
-    pub(super) fn is_in_step(&self) -> bool {
+    pub fn is_in_step(&self) -> bool {
         self.bound == Some(0)
     }
 
     /// Time in which a server adds one gradient of a parameter.
-    pub(super) fn adding_time(&self, parameter: u32) -> Time {
+    pub fn adding_time(&self, parameter: u32) -> Time {
         let bits = u128::from(self.graph.parameters[parameter as usize].bytes.0) * 8 * 1_000_000_000_000;
         self.adding.map_or(Time::ZERO, |rate| {
             Time::from_ps(u64::try_from(bits.div_ceil(u128::from(rate.bps()))).unwrap_or(u64::MAX))

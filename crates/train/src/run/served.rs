@@ -1,27 +1,24 @@
-//! The job under way: what happens at each instant.
+//! A job with parameter servers under way: what happens at each instant.
 
-use super::clocks::Clocks;
-use super::{
+use super::runner::{Execution, TooShort};
+use super::{Did, Limits};
+use crate::pace::{ONE_PPM, Pace, stretched};
+use crate::servers::clocks::Clocks;
+use crate::servers::{
     ServerJob, ServerJobRecord, ServerOperation, ServerOperationRecord, ServerTransferRecord, Staleness, WorkerRecord,
     share,
 };
-use crate::pace::{ONE_PPM, Pace, stretched};
+use crate::traffic::BackgroundFlows;
 use gradtide_net::{Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Time};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-/// The duration of the run ended before the first iteration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooShort;
-
-/// One job under way.
-pub struct ServerRunner<'a> {
+/// A job with parameter servers under way.
+pub struct ServedExecutor<'a> {
     plan: &'a mut ServerJob,
     stream: u32,
-    duration: Option<Time>,
-    timeline_iterations: u32,
+    limits: Limits,
     paces: Option<Vec<Pace>>,
-    phase: JobPhase,
     clocks: Clocks,
     workers: Vec<ServedWorker>,
     /// When each server has added and applied all that it has: one after another, as they come.
@@ -47,16 +44,6 @@ pub struct ServerRunner<'a> {
     /// Of each parameter, the gradients that have come; of workers that are not in step.
     versions: Vec<Version>,
     trace: ServerJobRecord,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum JobPhase {
-    /// Before the start of the job.
-    Waiting,
-    /// So many connections are not open yet.
-    Opening(usize),
-    RunningOp,
-    Finished,
 }
 
 /// Gradients of a parameter that are applied one by one.
@@ -114,10 +101,9 @@ impl Version {
     }
 }
 
-impl<'a> ServerRunner<'a> {
-    /// A job whose flows are to carry `stream`. No iteration begins at or after `duration`, and the ops and transfers
-    /// of the first iterations are kept one by one.
-    pub fn new(plan: &'a mut ServerJob, stream: u32, duration: Option<Time>, timeline_iterations: u32) -> Self {
+impl<'a> ServedExecutor<'a> {
+    /// A job that has not begun, whose flows carry `stream`.
+    pub fn new(plan: &'a mut ServerJob, stream: u32, limits: Limits) -> Self {
         let op_count = plan.graph.ops.len();
         let worker = |_| ServedWorker {
             iteration: 0,
@@ -145,10 +131,8 @@ impl<'a> ServerRunner<'a> {
             per_worker,
             trace: ServerJobRecord { workers: vec![Vec::new(); worker_count], ..ServerJobRecord::default() },
             stream,
-            duration,
-            timeline_iterations,
+            limits,
             paces: plan.paces.take(),
-            phase: JobPhase::Waiting,
             clocks: Clocks::new(worker_count, plan.bound),
             ends: BinaryHeap::new(),
             applied: BinaryHeap::new(),
@@ -162,103 +146,6 @@ impl<'a> ServerRunner<'a> {
             versions: (0..versions).map(|_| Version::default()).collect(),
             plan,
         }
-    }
-
-    /// What it did.
-    pub fn into_trace(mut self) -> ServerJobRecord {
-        if !self.plan.is_in_step() {
-            self.trace.transfers.sort_by_key(|transfer| (transfer.iteration, transfer.worker));
-            self.trace.shared = Some(share::iterations(&self.trace.workers, self.plan.iteration_limit));
-        }
-        self.trace
-    }
-
-    /// Key of the job in the scenario.
-    pub fn name(&self) -> &str {
-        &self.plan.name
-    }
-
-    /// Whether all iterations are over.
-    pub fn is_finished(&self) -> bool {
-        self.phase == JobPhase::Finished
-    }
-
-    /// Ops and transfers that are not done.
-    pub fn waiting_ops(&self) -> usize {
-        self.workers.iter().map(|worker| worker.left_count).sum()
-    }
-
-    /// Share of the iterations that is over.
-    pub fn progress(&self, now: Time) -> f64 {
-        let of_limit = self.wanted_count().map(|wanted| self.clocks.completed_count() as f64 / wanted as f64);
-        let of_duration = self.duration.map(|duration| now.ps() as f64 / duration.ps() as f64);
-        of_limit.into_iter().chain(of_duration).fold(0.0, f64::max).min(1.0)
-    }
-
-    /// When the job next acts without an event of the network.
-    pub fn wakes_at(&self) -> Option<Time> {
-        match self.phase {
-            JobPhase::Waiting => Some(self.plan.start),
-            JobPhase::Opening(_) | JobPhase::Finished => None,
-            JobPhase::RunningOp => {
-                self.ends.peek().into_iter().chain(self.applied.peek()).map(|&Reverse((at, _))| at).min()
-            }
-        }
-    }
-
-    /// Does everything that happens at `now` without the network.
-    ///
-    /// # Errors
-    /// [`TooShort`] if the first iteration would begin too late.
-    pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> Result<(), TooShort> {
-        if self.phase == JobPhase::Waiting && now >= self.plan.start {
-            self.phase = JobPhase::Opening(self.open(network));
-        }
-        if self.phase == JobPhase::Opening(0) {
-            if self.duration.is_some_and(|duration| now >= duration) || self.wanted_count() == Some(0) {
-                return Err(TooShort);
-            }
-            self.phase = JobPhase::RunningOp;
-            (0..self.workers.len() as u32).for_each(|worker| self.begin(worker, now, network));
-        }
-        while self.phase == JobPhase::RunningOp {
-            self.compute(now, network);
-            if !self.complete(now) {
-                break;
-            }
-            self.go_on(now, network);
-        }
-        Ok(())
-    }
-
-    /// Handles the arrival of a transfer.
-    pub fn on_completion(&mut self, now: Time, completion: Completion) {
-        if let JobPhase::Opening(count) = &mut self.phase {
-            *count -= 1;
-            return;
-        }
-        let place = self.under_way.remove(&completion.flow).expect("the transfer is under way");
-        self.trace.event_count += 1;
-        let record = &mut self.block[place];
-        let ServerTransferRecord { worker: index, parameter, is_push, .. } = *record;
-        let server = self.plan.server_of[parameter as usize] as usize;
-        let worker = &mut self.workers[index as usize];
-        let free_at = &mut worker.free_at[server][usize::from(is_push)];
-        let start = completion.began.max(*free_at);
-        (record.start, record.end, *free_at) = (start, now, now);
-        worker.transfer_count -= 1;
-        if worker.transfer_count == 0 {
-            worker.record.comm += now - worker.busy_since;
-        }
-        if is_push {
-            worker.record.own = now - worker.began;
-            self.on_pushed(index, now, server, parameter);
-            self.keep(index, ServerOperation::Push(parameter), start, now);
-        } else {
-            self.on_done(index, parameter);
-            self.keep(index, ServerOperation::Pull(parameter), start, now);
-        }
-        self.on_less_left(index);
     }
 
     /// An op or a transfer of a worker's iteration is done. After the last, servers have yet to apply its gradients.
@@ -325,26 +212,6 @@ impl<'a> ServerRunner<'a> {
         }
     }
 
-    /// Opens the connections that the job keeps for its life; how many.
-    fn open(&self, network: &mut dyn Network) -> usize {
-        if !self.plan.opens {
-            return 0;
-        }
-        let mut count = 0;
-        for worker in 0..self.workers.len() {
-            for server in 0..self.plan.servers.len() {
-                let flow = self.flow(worker as u32, server, false, Bytes(0));
-                network.start(flow);
-                count += 1;
-                if self.plan.is_training {
-                    network.start(Flow { src: flow.dst, dst: flow.src, ..flow });
-                    count += 1;
-                }
-            }
-        }
-        count
-    }
-
     fn flow(&self, worker: u32, server: usize, is_push: bool, bytes: Bytes) -> Flow {
         let (worker, server) = (HostId(self.plan.workers[worker as usize]), HostId(self.plan.servers[server]));
         let (src, dst) = if is_push { (worker, server) } else { (server, worker) };
@@ -374,7 +241,7 @@ impl<'a> ServerRunner<'a> {
 
     /// Workers that may go on begin their next iteration. When enough is done none does, but what has begun is done.
     fn go_on(&mut self, now: Time, network: &mut dyn Network) {
-        let is_over = self.duration.is_some_and(|duration| now >= duration)
+        let is_over = self.limits.duration.is_some_and(|duration| now >= duration)
             || self.wanted_count().is_some_and(|wanted| self.clocks.completed_count() >= wanted);
         self.held.sort_unstable();
         let may_go_on = |&worker: &u32| is_over || self.clocks.may_begin(self.workers[worker as usize].iteration + 1);
@@ -385,16 +252,13 @@ impl<'a> ServerRunner<'a> {
             if is_over {
                 self.active_count -= 1;
             } else {
-                self.begin(worker, now, network);
+                self.begin_next(worker, now, network);
             }
-        }
-        if self.active_count == 0 {
-            self.phase = JobPhase::Finished;
         }
     }
 
     /// Begins the next iteration of a worker.
-    fn begin(&mut self, index: u32, now: Time, network: &mut dyn Network) {
+    fn begin_next(&mut self, index: u32, now: Time, network: &mut dyn Network) {
         let first = index as usize * self.per_worker;
         let pull_count = self.plan.graph.parameters.len();
         let factor_ppm = self.paces.as_mut().map_or(ONE_PPM, |paces| paces[index as usize].next_ppm());
@@ -542,8 +406,97 @@ impl<'a> ServerRunner<'a> {
     /// Keeps an op or a transfer for the timeline; what takes no time is not to be seen there.
     fn keep(&mut self, worker: u32, what: ServerOperation, start: Time, end: Time) {
         let iteration = self.workers[worker as usize].iteration;
-        if iteration < self.timeline_iterations && start < end {
+        if iteration < self.limits.timeline_iterations && start < end {
             self.trace.operations.push(ServerOperationRecord { iteration, worker, what, start, end });
         }
+    }
+}
+
+impl<'a> Execution<'a> for ServedExecutor<'a> {
+    fn open(&mut self, network: &mut dyn Network) -> usize {
+        if !self.plan.opens {
+            return 0;
+        }
+        let mut count = 0;
+        for worker in 0..self.workers.len() {
+            for server in 0..self.plan.servers.len() {
+                let flow = self.flow(worker as u32, server, false, Bytes(0));
+                network.start(flow);
+                count += 1;
+                if self.plan.is_training {
+                    network.start(Flow { src: flow.dst, dst: flow.src, ..flow });
+                    count += 1;
+                }
+            }
+        }
+        count
+    }
+
+    fn begin(&mut self, now: Time, network: &mut dyn Network) -> Result<(), TooShort> {
+        if self.limits.duration.is_some_and(|duration| now >= duration) || self.wanted_count() == Some(0) {
+            return Err(TooShort);
+        }
+        (0..self.workers.len() as u32).for_each(|worker| self.begin_next(worker, now, network));
+        Ok(())
+    }
+
+    fn settle(&mut self, now: Time, network: &mut dyn Network, _: &[BackgroundFlows<'_>]) -> Result<(), TooShort> {
+        while !self.is_finished() {
+            self.compute(now, network);
+            if !self.complete(now) {
+                break;
+            }
+            self.go_on(now, network);
+        }
+        Ok(())
+    }
+
+    fn on_completion(&mut self, now: Time, completion: Completion, _: &mut dyn Network) {
+        let place = self.under_way.remove(&completion.flow).expect("the transfer is under way");
+        self.trace.event_count += 1;
+        let record = &mut self.block[place];
+        let ServerTransferRecord { worker: index, parameter, is_push, .. } = *record;
+        let server = self.plan.server_of[parameter as usize] as usize;
+        let worker = &mut self.workers[index as usize];
+        let free_at = &mut worker.free_at[server][usize::from(is_push)];
+        let start = completion.began.max(*free_at);
+        (record.start, record.end, *free_at) = (start, now, now);
+        worker.transfer_count -= 1;
+        if worker.transfer_count == 0 {
+            worker.record.comm += now - worker.busy_since;
+        }
+        if is_push {
+            worker.record.own = now - worker.began;
+            self.on_pushed(index, now, server, parameter);
+            self.keep(index, ServerOperation::Push(parameter), start, now);
+        } else {
+            self.on_done(index, parameter);
+            self.keep(index, ServerOperation::Pull(parameter), start, now);
+        }
+        self.on_less_left(index);
+    }
+
+    fn wakes_at(&self) -> Option<Time> {
+        self.ends.peek().into_iter().chain(self.applied.peek()).map(|&Reverse((at, _))| at).min()
+    }
+
+    fn is_finished(&self) -> bool {
+        self.active_count == 0
+    }
+
+    fn waiting_ops(&self) -> usize {
+        self.workers.iter().map(|worker| worker.left_count).sum()
+    }
+
+    fn progress(&self) -> Option<f64> {
+        self.wanted_count().map(|wanted| self.clocks.completed_count() as f64 / wanted as f64)
+    }
+
+    fn into_did(mut self: Box<Self>) -> Did<'a> {
+        if !self.plan.is_in_step() {
+            self.trace.transfers.sort_by_key(|transfer| (transfer.iteration, transfer.worker));
+            self.trace.shared = Some(share::iterations(&self.trace.workers, self.plan.iteration_limit));
+        }
+        Did::Servers(self.plan, self.trace)
     }
 }
