@@ -161,6 +161,42 @@ def test_what_no_graph_can_represent_is_named(tmp_path, ranks, says):
         files(tmp_path, *ranks).graph()
 
 
+@pytest.mark.parametrize("kind", RECORDED)
+def test_a_step_of_chakra_has_the_same_groups_and_transfers(tmp_path, kind):
+    trace = gt.from_kineto(TRACES / kind)
+    trace.save(tmp_path / "trace.et")
+    read = gt.from_chakra(tmp_path)
+    for key in ("classes", "ranks"):
+        assert [group[key] for group in read.graph()["groups"]] == [group[key] for group in trace.graph()["groups"]]
+    whole, one = (Counter(transfer["kind"] for transfer in of.graph()["transfers"]) for of in (read, trace))
+    # Chakra has no marks of the profiler: both steps are one.
+    assert whole == Counter({kind: len(trace.steps) * count for kind, count in one.items()})
+
+
+def test_a_rank_is_in_the_groups_whose_transfers_it_takes_part_in(tmp_path):
+    """Four ranks, each in a row and a column of a mesh; Chakra says only what the groups are called."""
+    us = 10**6
+    for rank in range(4):
+        pairs = {"row": [rank // 2 * 2, rank // 2 * 2 + 1], "column": [rank % 2, rank % 2 + 2]}
+        names = {f"{axis}{min(ranks)}": ranks for axis, ranks in pairs.items()}
+        groups = [{"pg_name": name, "ranks": ranks} for name, ranks in names.items()]
+        events = [event("aten::mm", "cpu_op", 0, 20), event("aten::add", "cpu_op", 90, 10)]
+        for start, name in zip((20, 55), names, strict=True):
+            said = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 10, "Process Group Name": name}
+            said["Group size"] = 2
+            events.append(event("ncclDevKernel_AllReduce", "kernel", start, 30, stream=7, **said))
+        events.append(event("gemm", "kernel", 0, 20, stream=1))
+        job = {"rank": rank, "world_size": 4, "pg_config": groups}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps({"distributedInfo": job, "traceEvents": events}))
+    trace = gt.from_kineto(tmp_path)
+    trace.save(tmp_path / "step.et")
+    wanted = {("row0", (0, 1)), ("row2", (2, 3)), ("column0", (0, 2)), ("column1", (1, 3))}
+    for one in (trace, gt.from_chakra([tmp_path / f"step.{rank}.et" for rank in range(4)])):
+        graph = one.graph()
+        assert {(group["name"], tuple(group["classes"])) for group in graph["groups"]} == wanted
+        assert replayed(graph, [30 * us] * 4) >= 80 * us
+
+
 def test_groups_without_names_are_named():
     with pytest.raises(gt.TraceError, match=r"process group is not named: 152 \(gloo:all_gather, gloo:all_reduce\)"):
         gt.from_kineto(TRACES / "mesh").graph()

@@ -55,7 +55,7 @@ def step_graph(trace: "Trace", number: int) -> dict[str, Any]:
     document = json.loads(trace._core.step(index, EXACT))
     rows = {rank: _moved_rows(trace, rank) for rank in ranks}
     windows = dict(zip(ranks, trace._steps["steps"][index]["windows_ns"], strict=True))
-    moves = _messages(document, rows, windows) + _collectives(document, rows, ranks)
+    moves = _messages(document, rows, windows) + _collectives(document, rows)
     _refuse_cut(moves, document)
     classes: list[dict[str, Any]] = []
     edges: list[tuple[int, int]] = []
@@ -138,10 +138,12 @@ def _messages(
     return messages
 
 
-def _collectives(
-    document: dict[str, Any], rows: dict[int, list[dict[str, Any]]], ranks: Sequence[int]
-) -> list[dict[str, Any]]:
-    listed = {row["comm"]["group"]: row["ranks"] for own in rows.values() for row in own if row["ranks"]}
+def _collectives(document: dict[str, Any], rows: dict[int, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    # Chakra lists no ranks: there those are in a group that take part in any transfer of it.
+    members_of = {row["comm"]["group"]: set[int]() for own in rows.values() for row in own}
+    for rank, own in rows.items():
+        for row in own:
+            members_of[row["comm"]["group"]] |= set(row["ranks"]) or {rank}
     found = []
     for transfer in document["transfers"]:
         kind, group = transfer["collective"], transfer["group"]
@@ -152,9 +154,9 @@ def _collectives(
             raise TraceError(
                 f"the step is no graph: it has {count} {kind}, and a graph has {', '.join(sorted(set(KINDS.values())))}"
             )
-        members = listed.get(group, tuple(ranks))
+        members = tuple(sorted(members_of[group]))
         spans = {seen["rank"]: _span(seen) for seen in transfer["seen"]}
-        if len(spans) != len(transfer["seen"]) or sorted(spans) != sorted(members):
+        if len(spans) != len(transfer["seen"]) or tuple(sorted(spans)) != members:
             who = ", ".join(str(seen["rank"]) for seen in transfer["seen"])
             raise TraceError(
                 f"{kind} of group {group or 'all'} has ranks {members}, and in the step ranks {who} take part in it"
@@ -165,7 +167,7 @@ def _collectives(
                 "name": kind,
                 "kind": KINDS[kind],
                 "bytes": size,
-                "group": (group or "all", tuple(sorted(members))),
+                "group": (group or "all", members),
                 "seen": spans,
             }
         )
