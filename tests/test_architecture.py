@@ -12,6 +12,7 @@ from gradtide import presets
 from gradtide.architecture import FAMILIES, Architecture, FieldError
 from gradtide.errors import ScenarioError
 
+ROOT = Path(__file__).parent.parent
 LLAMA = {
     "model_type": "llama", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
     "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
@@ -46,6 +47,34 @@ KNOWN = {
 def test_parameters_are_exact(name):
     config, parameters = KNOWN[name]
     assert Architecture.of(config).parameters == parameters
+
+
+FILES = {
+    "llama-2-7b": 6_738_415_616,
+    "mistral-7b-v0.1": 7_241_732_096,
+    "qwen2-0.5b": 494_032_768,
+    "qwen3-8b": 8_190_735_360,
+    "mixtral-8x22b": 140_620_634_112,
+    "deepseek-v2": 235_741_434_880,
+    "pythia-6.9b": 6_857_302_016,
+}
+"""Parameters of published models, as their pages on the hub count them."""
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_configurations_in_files_have_the_published_parameters(name):
+    file = ROOT / "tests" / "data" / "configurations" / f"{name}.json"
+    assert Architecture.of(json.loads(file.read_text(encoding="utf-8"))).parameters == FILES[name]
+    job = {"model": str(file), "workers": 2, "compute": {"seq": 64, "device": "H100-bf16"}}
+    scenario = gt.Scenario.from_dict({"job": {"train": job}, "cluster": {"link": {"rate": "400Gbps"}}})
+    assert sum(layer.parameter_bytes for layer in scenario.jobs[0].layers) == 4 * FILES[name]
+
+
+def test_experts_in_some_layers_alone_are_refused():
+    file = ROOT / "tests" / "data" / "configurations" / "deepseek-v2.json"
+    config = {**json.loads(file.read_text(encoding="utf-8")), "moe_layer_freq": 2}
+    with pytest.raises(FieldError, match="every later layer"):
+        Architecture.of(config)
 
 
 def test_each_built_in_language_model_is_known_and_can_be_trained():

@@ -1,6 +1,9 @@
 """Language models that are divided over ranks, from the scenario to the report."""
 
 import json
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -261,3 +264,30 @@ def test_skewed_experts_send_and_compute_more():
     assert groups[1]["bytes_per_rank"] == 2 * groups[0]["bytes_per_rank"]
     with pytest.raises(gt.ScenarioError, match="write at most 4"):
         Scenario.from_dict(scenario({"fsdp": 8, "ep": 8, "expert_skew": 5.0}, model=MIXTURE))
+
+
+def command(*arguments):
+    line = [sys.executable, "-m", "gradtide", "run", *arguments, "-q"]
+    return subprocess.run(line, capture_output=True, text=True, check=False)
+
+
+def test_a_model_that_no_worker_has_memory_for_is_run_with_a_warning():
+    """8,030,261,248 parameters of 16 bytes on a GPU of 80 GiB."""
+    base = {"cluster": gt.presets.cluster("h100-hgx")["cluster"]}
+    compute = {"seq": 1024, "device": "H100-bf16"}
+    job = {"model": "llama3-8b", "workers": 8, "compute": compute}
+    (warning,) = Scenario.from_dict({**base, "job": {"train": job}}).warnings
+    assert "all 128.5 GB" in warning
+    assert "--parallel fsdp=8" in warning
+    assert not Scenario.from_dict({**base, "job": {"train": {**job, "model": CONFIG}}}).warnings
+    divided = {"model": "llama3-8b", "parallel": {"fsdp": 8}, "compute": {"seq": 1024}}
+    assert not Scenario.from_dict({**base, "job": {"train": divided}}).warnings
+
+
+def test_an_accelerator_of_which_no_step_was_compared_needs_an_efficiency():
+    question = ("llama3-8b", "--cluster", "b200-hgx/1", "--parallel", "fsdp=8", "--seq", "1024")
+    refused, slow, fast = (command(*question, *more) for more in ((), ("--efficiency", "0.3"), ("--efficiency", "0.6")))
+    assert refused.returncode == 2
+    assert "--efficiency 0.6" in refused.stderr
+    times = [float(re.search(r"iteration time +([\d.]+) ms", one.stdout)[1]) for one in (slow, fast)]
+    assert times[1] < times[0]

@@ -507,6 +507,8 @@ def _deepseek(fields: Fields) -> Architecture:
     experts, active = _routing(fields, "n_routed_experts")
     shared = fields.count("n_shared_experts", 0, least=0)
     dense = fields.count("first_k_dense_replace", 0, least=0)
+    if fields.count("moe_layer_freq", 1) != 1:
+        raise FieldError("moe_layer_freq", "only a model with experts in every later layer is known", "write 1")
 
     def feed_forward(index: int, name: str) -> list[Module]:
         if index < dense:
@@ -581,6 +583,7 @@ FAMILIES: dict[str, Callable[[Fields], Architecture]] = {
     "qwen2_moe": _qwen2_moe,
     "qwen3": _qwen3,
     "qwen3_moe": _qwen3_moe,
+    "deepseek_v2": _deepseek,
     "deepseek_v3": _deepseek,
     "gpt2": _gpt2,
     "gpt_neox": _gpt_neox,

@@ -235,7 +235,10 @@ class Training:
     precision: Annotated[
         str | None, typer.Option(metavar="FORMAT", help="Number format: bf16, fp16, float8 or fp32. Default: bf16.")
     ] = None
-
+    efficiency: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="State the share of the device's peak that large matrix products reach."),
+    ] = None
     times: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Take the times of ops from this table, as in the ops.csv of a run folder."),

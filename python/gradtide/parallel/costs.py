@@ -102,7 +102,7 @@ class Accelerator:
             hint = f"it multiplies in {', '.join(self.peaks)}"
             raise NoPeakError("precision", f"{self.name} does not multiply in {precision}", hint)
         if precision not in self.efficiency:
-            hint = "state the share of its peak that large products reach (`efficiency`)"
+            hint = "state the share of its peak that large products reach, as in efficiency = 0.6 or --efficiency 0.6"
             raise NoPeakError("efficiency", f"{self.name} has no known efficiency: {self.basis}", hint)
         return self.peaks[precision] * self.efficiency[precision]
 

@@ -109,6 +109,7 @@ def _resolve(ctx: Context) -> Resolved | None:
     check.run.check_limits(ctx, resolved, fabric)
     complete = _completed(ctx, resolved, fabric)
     warnings = dict.fromkeys(warning for table in ctx.tables.values() for warning in table.left_out)
+    warnings |= dict.fromkeys(check.parallel.too_large(ctx, resolved))
     return Resolved(complete, fabric, resolved, origins, _written(ctx, complete, origins, fabric), tuple(warnings))
 
 

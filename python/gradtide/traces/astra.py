@@ -66,6 +66,7 @@ class StepFiles:
         self._first_op = [sum(counts[:index]) for index in range(len(counts) + 1)]
         ranks = [one["ranks"] for one in self.classes]
         self._first_rank = [sum(ranks[:index]) for index in range(len(ranks) + 1)]
+        self._members: dict[tuple[int, int], list[int]] = {}
         self._waits: dict[int, list[int]] = {}
         for before, after in document["edges"]:
             self._waits.setdefault(after, []).append(before)
@@ -100,6 +101,11 @@ class StepFiles:
 
     def members(self, group: int, rank: int) -> list[int]:
         """Return the ranks of the group of this kind that a rank is in."""
+        if (group, rank) not in self._members:
+            self._members[group, rank] = self._found_members(group, rank)
+        return self._members[group, rank]
+
+    def _found_members(self, group: int, rank: int) -> list[int]:
         kind = self.groups[group]
         firsts = [self._first_rank[one] for one in kind["classes"]]
         own = next(one for one in kind["classes"] if self._first_rank[one] <= rank < self._first_rank[one + 1])

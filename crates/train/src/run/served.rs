@@ -1,8 +1,8 @@
 //! A job with parameter servers under way: what happens at each instant.
 
 use super::runner::{Execution, TooShort};
+use super::streams::{OpEnd, Streams};
 use super::{Did, Limits};
-use crate::pace::{ONE_PPM, Pace, stretched};
 use crate::servers::clocks::Clocks;
 use crate::servers::{
     ServerJob, ServerJobRecord, ServerOperation, ServerOperationRecord, ServerTransferRecord, Staleness, WorkerRecord,
@@ -18,13 +18,11 @@ pub struct ServedExecutor<'a> {
     plan: &'a mut ServerJob,
     stream: u32,
     limits: Limits,
-    paces: Option<Vec<Pace>>,
+    streams: Streams,
     clocks: Clocks,
     workers: Vec<ServedWorker>,
     /// When each server has added and applied all that it has: one after another, as they come.
     server_free_at: Vec<Time>,
-    /// When the op under way on a worker ends.
-    ends: BinaryHeap<Reverse<(Time, u32)>>,
     /// When servers will have applied all gradients of a worker's iteration.
     applied: BinaryHeap<Reverse<(Time, u32)>>,
     /// Workers of whose iteration all is computed and has arrived, if they are in step.
@@ -57,8 +55,6 @@ struct Version {
 
 /// What a worker does in its present iteration.
 struct ServedWorker {
-    /// Iterations begun before the present one.
-    iteration: u32,
     began: Time,
     /// Ops and transfers of the iteration that are not done.
     left_count: usize,
@@ -66,14 +62,12 @@ struct ServedWorker {
     applied_at: Time,
     /// Gradients that each parameter had when it was pulled, if they are applied one by one.
     pulled: Vec<u64>,
-    factor_ppm: u64,
     /// Nodes that each op still waits for.
     missing: Vec<u32>,
     /// When the last thing that is computed, and not out of parameters alone, was there for each op.
     computed_at: Vec<Time>,
     /// Ops that could run, the first in topological order on top.
     ready: BinaryHeap<Reverse<u32>>,
-    running: Option<RunningOp>,
     /// Pulls and pushes under way, and since when there are any.
     transfer_count: u32,
     busy_since: Time,
@@ -81,13 +75,6 @@ struct ServedWorker {
     /// When the last transfer on the channel from and to each server ended.
     free_at: Vec<[Time; 2]>,
     record: WorkerRecord,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct RunningOp {
-    op: u32,
-    started: Time,
-    cost: Time,
 }
 
 impl Version {
@@ -106,16 +93,13 @@ impl<'a> ServedExecutor<'a> {
     pub fn new(plan: &'a mut ServerJob, stream: u32, limits: Limits) -> Self {
         let op_count = plan.graph.ops.len();
         let worker = |_| ServedWorker {
-            iteration: 0,
             began: plan.start,
             left_count: 0,
             applied_at: Time::ZERO,
             pulled: Vec::new(),
-            factor_ppm: ONE_PPM,
             missing: Vec::with_capacity(op_count),
             computed_at: Vec::with_capacity(op_count),
             ready: BinaryHeap::new(),
-            running: None,
             transfer_count: 0,
             busy_since: Time::ZERO,
             push_count: 0,
@@ -132,9 +116,8 @@ impl<'a> ServedExecutor<'a> {
             trace: ServerJobRecord { workers: vec![Vec::new(); worker_count], ..ServerJobRecord::default() },
             stream,
             limits,
-            paces: plan.paces.take(),
+            streams: Streams::of_servers(plan),
             clocks: Clocks::new(worker_count, plan.bound),
-            ends: BinaryHeap::new(),
             applied: BinaryHeap::new(),
             arrived_count: 0,
             held: Vec::new(),
@@ -197,10 +180,7 @@ impl<'a> ServedExecutor<'a> {
     /// Ends what ends now and begins what can, until nothing more happens at this instant.
     fn compute(&mut self, now: Time, network: &mut dyn Network) {
         loop {
-            while let Some(&Reverse((end, worker))) = self.ends.peek()
-                && end <= now
-            {
-                self.ends.pop();
+            while let Some(worker) = self.streams.next_worker(now) {
                 self.finish_op(worker, now, network);
             }
             if self.woken.is_empty() {
@@ -233,7 +213,7 @@ impl<'a> ServedExecutor<'a> {
         {
             self.applied.pop();
             let worker = &self.workers[index as usize];
-            self.clocks.complete(worker.iteration, worker.began + worker.record.own);
+            self.clocks.complete(self.streams.workers[index as usize].iteration, worker.began + worker.record.own);
             self.held.push(index);
         }
         self.held.len() > before
@@ -244,7 +224,8 @@ impl<'a> ServedExecutor<'a> {
         let is_over = self.limits.duration.is_some_and(|duration| now >= duration)
             || self.wanted_count().is_some_and(|wanted| self.clocks.completed_count() >= wanted);
         self.held.sort_unstable();
-        let may_go_on = |&worker: &u32| is_over || self.clocks.may_begin(self.workers[worker as usize].iteration + 1);
+        let may_go_on =
+            |&worker: &u32| is_over || self.clocks.may_begin(self.streams.workers[worker as usize].iteration + 1);
         let (released, held): (Vec<u32>, Vec<u32>) = std::mem::take(&mut self.held).into_iter().partition(may_go_on);
         self.held = held;
         for worker in released {
@@ -261,13 +242,11 @@ impl<'a> ServedExecutor<'a> {
     fn begin_next(&mut self, index: u32, now: Time, network: &mut dyn Network) {
         let first = index as usize * self.per_worker;
         let pull_count = self.plan.graph.parameters.len();
-        let factor_ppm = self.paces.as_mut().map_or(ONE_PPM, |paces| paces[index as usize].next_ppm());
         let worker = &mut self.workers[index as usize];
-        let iteration = worker.iteration;
+        let iteration = self.streams.workers[index as usize].iteration;
         worker.began = now;
         worker.left_count = self.plan.graph.ops.len() + self.per_worker;
         worker.applied_at = Time::ZERO;
-        worker.factor_ppm = factor_ppm;
         worker.record = WorkerRecord { start: now, ..WorkerRecord::default() };
         if !self.plan.is_in_step() {
             worker.record.staleness.iterations = self.clocks.lead(iteration);
@@ -317,13 +296,14 @@ impl<'a> ServedExecutor<'a> {
         let worker = &mut self.workers[index as usize];
         let own_end = worker.began + worker.record.own;
         worker.record.time = now - worker.began;
-        worker.record.waited = match self.clocks.may_begin(worker.iteration + 1) {
-            true => self.clocks.waited(worker.iteration, own_end),
+        let stream = &mut self.streams.workers[index as usize];
+        worker.record.waited = match self.clocks.may_begin(stream.iteration + 1) {
+            true => self.clocks.waited(stream.iteration, own_end),
             // The job is over, and it would still have to wait.
             false => now - own_end,
         };
         self.trace.workers[index as usize].push(worker.record);
-        worker.iteration += 1;
+        stream.begin_next();
         let first = index as usize * self.per_worker;
         let block = &mut self.block[first..first + self.per_worker];
         for record in &mut *block {
@@ -334,25 +314,22 @@ impl<'a> ServedExecutor<'a> {
 
     /// Starts the next op of a worker if it is idle and an op is ready.
     fn start_op(&mut self, index: u32, now: Time) {
-        let worker = &mut self.workers[index as usize];
-        if worker.running.is_some() {
+        if self.streams.workers[index as usize].running.is_some() {
             return;
         }
-        let Some(Reverse(op)) = worker.ready.pop() else { return };
+        let Some(Reverse(op)) = self.workers[index as usize].ready.pop() else { return };
         let cost = self.plan.graph.ops[op as usize].cost;
-        let cost =
-            if worker.factor_ppm == ONE_PPM { cost } else { Time::from_ps(stretched(cost.ps(), worker.factor_ppm)) };
-        worker.running = Some(RunningOp { op, started: now, cost });
-        self.ends.push(Reverse((now + cost, index)));
+        self.streams.begin_behind_others(index, op, cost, now);
     }
 
     fn finish_op(&mut self, index: u32, now: Time, network: &mut dyn Network) {
+        let OpEnd::Ended { started, cost } = self.streams.end(index, now) else { return };
+        let stream = &self.streams.workers[index as usize];
+        let (op, iteration) = (stream.next_op, stream.iteration);
         let worker = &mut self.workers[index as usize];
-        let RunningOp { op, started, cost } = worker.running.take().expect("an op is under way");
         worker.record.compute += cost;
         worker.record.computed = now - worker.began;
         worker.record.own = worker.record.own.max(worker.record.computed);
-        let iteration = worker.iteration;
         self.trace.event_count += 1;
         self.keep(index, ServerOperation::Op(op), started, now);
         let pull_count = self.plan.graph.parameters.len();
@@ -405,7 +382,7 @@ impl<'a> ServedExecutor<'a> {
 
     /// Keeps an op or a transfer for the timeline; what takes no time is not to be seen there.
     fn keep(&mut self, worker: u32, what: ServerOperation, start: Time, end: Time) {
-        let iteration = self.workers[worker as usize].iteration;
+        let iteration = self.streams.workers[worker as usize].iteration;
         if iteration < self.limits.timeline_iterations && start < end {
             self.trace.operations.push(ServerOperationRecord { iteration, worker, what, start, end });
         }
@@ -477,7 +454,8 @@ impl<'a> Execution<'a> for ServedExecutor<'a> {
     }
 
     fn wakes_at(&self) -> Option<Time> {
-        self.ends.peek().into_iter().chain(self.applied.peek()).map(|&Reverse((at, _))| at).min()
+        let ends = self.streams.next_end().map(|(end, _)| end);
+        ends.into_iter().chain(self.applied.peek().map(|&Reverse((at, _))| at)).min()
     }
 
     fn is_finished(&self) -> bool {

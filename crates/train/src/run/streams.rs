@@ -1,10 +1,12 @@
-//! Compute streams: one of each rank class, or of each worker, which executes its program op by op.
+//! Compute streams: one of each rank class, or of each worker, which executes one op after the other: its program, or
+//! what it is told.
 
 use super::record::IterationRecord;
 use super::waits::slot;
 use crate::dag::{Dag, OpId, Program};
 use crate::job::{Job, Pass};
 use crate::pace::{ONE_PPM, Pace, stretched};
+use crate::servers::ServerJob;
 use gradtide_net::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -116,16 +118,12 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// All are about to begin.
+    /// Those of a job's programs; all are about to begin.
     pub fn new(job: &mut Job) -> Self {
-        let paces = job.paces.take();
         let dag = &job.dag;
-        let worker_count = paces.as_ref().map_or(dag.programs.len(), Vec::len);
+        let paces = job.paces.take().map_or_else(|| alike(dag.programs.len()), each);
+        let worker_count = paces.len();
         debug_assert!(dag.programs.len() == 1 || dag.programs.len() == worker_count, "a program for each worker");
-        let paces = paces.map_or_else(
-            || (0..worker_count).map(|_| None).collect(),
-            |paces| paces.into_iter().map(Some).collect::<Vec<_>>(),
-        );
         let program = |worker: usize| dag.programs[if dag.programs.len() > 1 { worker } else { 0 }].clone();
         let worker = |(index, pace)| Worker::new(pace, program(index), job.manner.measured_from, job.start);
         let mut offsets = Vec::with_capacity(dag.compute_count as usize);
@@ -144,6 +142,23 @@ impl Streams {
             has_news: true,
             offsets,
             slowdown_ppm: job.overlap_slowdown_ppm,
+        }
+    }
+
+    /// Those of workers with parameter servers, which execute the ops of a graph in the order that they are told.
+    pub fn of_servers(job: &mut ServerJob) -> Self {
+        let paces = job.paces.take().map_or_else(|| alike(job.workers.len()), each);
+        let ops = job.graph.ops.len() as OpId;
+        let worker =
+            |pace| Worker::new(pace, Program { ops: 0..ops, forward: 0, backward: ops }, Pass::Forward, job.start);
+        Self {
+            workers: paces.into_iter().map(worker).collect(),
+            ends: BinaryHeap::new(),
+            waiting: Vec::new(),
+            woken: Vec::new(),
+            has_news: false,
+            offsets: Vec::new(),
+            slowdown_ppm: ONE_PPM,
         }
     }
 
@@ -187,17 +202,32 @@ impl Streams {
     /// Ends a worker's op if its time is over.
     #[inline]
     pub fn end(&mut self, index: u32, now: Time) -> OpEnd {
-        let is_alone = self.workers.len() == 1;
-        let worker = &mut self.workers[index as usize];
-        let Some(Running { started, end, cost, .. }) = worker.running else { return OpEnd::Idle };
+        let Some(Running { started, end, cost, .. }) = self.workers[index as usize].running else {
+            return OpEnd::Idle;
+        };
         if end > now {
-            if !is_alone {
-                self.ends.push(Reverse((end, index)));
-            }
+            self.await_end(index, end);
             return OpEnd::GoesOn;
         }
-        worker.running = None;
+        self.workers[index as usize].running = None;
         OpEnd::Ended { started, cost }
+    }
+
+    /// Comes back to a worker when its op ends. One alone is always looked at.
+    #[inline]
+    fn await_end(&mut self, index: u32, end: Time) {
+        if self.workers.len() > 1 {
+            self.ends.push(Reverse((end, index)));
+        }
+    }
+
+    /// A worker's op begins. What takes no time ends only after what ends now on others.
+    pub fn begin_behind_others(&mut self, index: u32, op: OpId, cost: Time, now: Time) {
+        self.workers[index as usize].next_op = op;
+        self.begin(index, cost, now);
+        if let Some(Running { end, .. }) = self.workers[index as usize].running {
+            self.await_end(index, end);
+        }
     }
 
     /// Whether transfers beside compute make it slower.
@@ -286,6 +316,14 @@ pub enum OpEnd {
         /// What it takes by itself.
         cost: Time,
     },
+}
+
+fn alike(count: usize) -> Vec<Option<Pace>> {
+    (0..count).map(|_| None).collect()
+}
+
+fn each(paces: Vec<Pace>) -> Vec<Option<Pace>> {
+    paces.into_iter().map(Some).collect()
 }
 
 /// How long work takes beside transfers, or without them.

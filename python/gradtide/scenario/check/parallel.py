@@ -1,14 +1,16 @@
 """A model that is divided over ranks: its mesh against the model, the cluster and what else the job says."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 from gradtide.architecture import FieldError
 from gradtide.errors import ScenarioError, did_you_mean
+from gradtide.parallel import memory
 from gradtide.parallel.costs import Costs, Kernel, Precision, Recompute, Training
 from gradtide.parallel.mesh import AXES, Mesh
 from gradtide.parallel.spec import Layout, describe, micro_batches
 from gradtide.scenario.check.context import Context
-from gradtide.scenario.job import Division
+from gradtide.scenario.job import Division, Job
 from gradtide.scenario.keys.job import Collective, Compute, JobTable, Schedule
 from gradtide.scenario.keys.parallel import Parallel
 from gradtide.scenario.source import Loc
@@ -17,6 +19,9 @@ from gradtide.scenario.times import read_times
 from gradtide.units import PPM
 
 DEFAULT_DEVICE = "H100"
+
+STATE_BYTES = 4 + memory.MASTER_BYTES + memory.MOMENTS_BYTES
+"""Of a parameter with Adam: its gradient, itself and two moments in fp32 (Rajbhandari et al. 2020, section 3.1)."""
 
 WITHOUT_EFFECT = {
     "": ("task", "announce", "placement"),
@@ -145,6 +150,27 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
         zero=layout.zero, sequence=training.sequence_parallel, backward_prefetch=layout.backward_prefetch
     )
     return Division(complete, accelerator, training, layout, described, own, rows)
+
+
+def too_large(ctx: Context, jobs: Iterable[Job]) -> Iterator[str]:
+    """Warn of each language model of which no worker can keep a copy, as data parallelism without `parallel` has it."""
+    from gradtide import presets
+
+    for job in jobs:
+        model = ctx.tables[job.name].architecture
+        if model is None or job.division is not None or job.task is not None or job.compute.device is None:
+            continue
+        try:
+            device = presets.accelerator(job.compute.device)
+        except KeyError:
+            continue
+        needed = STATE_BYTES * model.parameters
+        if needed > device.memory_bytes:
+            yield (
+                f"a worker of [job.{job.name}] keeps all {needed / 1e9:.4g} GB of parameters, gradients and optimizer "
+                f"states, and {device.name} has {device.memory_bytes / 1e9:.4g} GB; divide the model with `parallel`, "
+                f"as in --parallel fsdp={job.workers}"
+            )
 
 
 def completed(compute: Compute, division: Division) -> Compute:
