@@ -44,6 +44,18 @@ SCENARIOS = [
     ("delay is rate", JOB + '[cluster.link]\ndelay="10Gbps"\n', "GT021", ("--> s.toml:5", "cluster.link.delay")),
     ("delay negative", JOB + '[cluster.link]\ndelay="-1us"\n', "GT023", ("--> s.toml:5", "cluster.link.delay")),
     ("delay a year", JOB + '[cluster.link]\ndelay="8760h"\n', "GT024", ("--> s.toml:5", "cluster.link.delay")),
+    (
+        "rate beyond the fluid engine",
+        JOB + '[cluster]\nlink = { rate = "20Tbps" }\n[run]\nengine = "fluid"\n',
+        "GT014",
+        ("--> s.toml:5", "cluster.link.rate", "17500Gbps"),
+    ),
+    (
+        "scale-up beyond the fluid engine",
+        JOB + '[cluster.node]\ngpus = 8\nscale_up = { rate = "30TBps" }\n[run]\nengine = "packet"\n',
+        "GT014",
+        ("--> s.toml:6", "scale_up.rate", "17500Gbps"),
+    ),
     ("efficiency 0", JOB + "[cluster.link]\nefficiency=0\n", "GT014", ("--> s.toml:5", "cluster.link.efficiency")),
     ("efficiency 2", JOB + "[cluster.link]\nefficiency=2\n", "GT014", ("--> s.toml:5", "cluster.link.efficiency")),
     (

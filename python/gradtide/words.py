@@ -259,7 +259,11 @@ def divided_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[lis
     rows += [
         [
             "critical path",
-            ", ".join(f"{kind} {percent(ms / time_ms)}" for kind, ms in facts["critical_path_ms"].items()),
+            ", ".join(
+                f"{kind} {percent(ms / time_ms)}"
+                for kind, ms in facts["critical_path_ms"].items()
+                if kind != "between" or ms / time_ms >= 0.0005
+            ),
         ],
         ["tokens", f"{facts['tokens']:,} in {facts['global_batch']:,} sequences"],
         ["throughput", f"{number(facts['tokens_per_s_per_gpu'])} tokens/s per GPU"],

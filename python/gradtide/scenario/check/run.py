@@ -89,8 +89,30 @@ def _check_divided(ctx: Context, job: Job, loc: Loc) -> None:
         ctx.add("GT051", loc, f"ranks would compute for {days:,} days", "a run ends within a day; is the model right?")
 
 
+MAX_FLUID_BPS = 2**44 - 1
+"""Fastest link of the fluid engine, which counts rates in 2^-20 bit/s and 64 bits (crates/net/src/maxmin.rs)."""
+
+
+def _check_rates(ctx: Context) -> None:
+    """Refuse links that the fluid engine cannot count."""
+    cluster, engine = ctx.file.cluster, ctx.file.run.engine
+    topology = cluster.topology
+    rates: dict[Loc, int | None] = {}
+    if engine == "fluid":
+        rates["cluster", "link", "rate"] = cluster.link.rate_bps
+        if topology.fabric_link is not None:
+            rates["cluster", "topology", "fabric_link", "rate"] = topology.fabric_link.rate_bps
+    if engine != "pipe" and cluster.node is not None:
+        rates["cluster", "node", "scale_up", "rate"] = cluster.node.scale_up.rate_bps
+    for loc, rate_bps in rates.items():
+        if rate_bps is not None and rate_bps > MAX_FLUID_BPS:
+            msg = f"the fluid engine counts at most {units.format_rate(MAX_FLUID_BPS // 10**11 * 10**11)}"
+            ctx.add("GT014", loc, msg, "write a lower rate")
+
+
 def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
     """Refuse runs that would fill the memory or pass the end of the simulated clock."""
+    _check_rates(ctx)
     run, link = ctx.file.run, ctx.file.cluster.link
     slowest_bps, delay_ps = fabric.worst_link
     for job in jobs:
