@@ -290,6 +290,11 @@ def ranks(count: int) -> str:
     return "1 rank" if count == 1 else f"{count:,} ranks"
 
 
+def simulated(mesh: Mapping[str, int], count: int) -> str:
+    """Return what each of so many rank classes is: a stage of the pipeline, or a rank by itself."""
+    return "rank" if count > mesh["pp"] else "stage"
+
+
 def others(mesh: Mapping[str, int]) -> str:
     """Return whom a rank waits for that is not ready to send: other stages of the pipeline, or other ranks."""
     return "other stages" if mesh["pp"] > 1 else "other ranks"

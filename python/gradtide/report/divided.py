@@ -71,13 +71,17 @@ def job(
         ],
         "waterfall": pieces.waterfall(waterfall, f"{key}.waterfall_ms", "wait at barrier"),
         "groups": _groups(path, groups, f"{own}.groups", caps),
-        "lanes": timeline(operations, name, ident, classes),
-        "classes": _classes(classes, caps) if len(classes) > 1 else None,
+        "lanes": timeline(operations, name, ident, len(classes), mesh),
+        "classes": _classes(classes, mesh, caps) if len(classes) > 1 else None,
         "memory": _memory(path, facts, f"{own}.memory", caps),
         "all": pieces.table(
             f"All figures of job {pieces.clip(name)}", ("key", "#value"), every, cap=caps.rows, where="summary.json"
         ),
     }
+
+
+MAX_RANKS = 16
+"""Rows of a table of ranks: more tell no more."""
 
 
 def _groups(path: Path, groups: Mapping[str, Any], key: str, caps: pieces.Caps) -> dict[str, Any]:
@@ -101,14 +105,21 @@ def _groups(path: Path, groups: Mapping[str, Any], key: str, caps: pieces.Caps) 
     return pieces.table("Process groups, of an average rank", ("group", *figures), rows, cap=caps.rows)
 
 
-def _classes(classes: Sequence[Any], caps: pieces.Caps) -> dict[str, Any]:
+def _classes(classes: Sequence[Any], mesh: Mapping[str, int], caps: pieces.Caps) -> dict[str, Any]:
+    what = words.simulated(mesh, len(classes))
     columns: pieces.Columns = {
-        "stage": lambda one: one[0],
+        what: lambda one: one[0],
         "#ranks": lambda one: f"{one[1]['ranks']:,}",
         "#computes, ms": lambda one: pieces.ms(one[1]["compute_ms"]),
         "#waits, ms": lambda one: pieces.ms(one[1]["waits_ms"]),
     }
-    return pieces.listing("Stages of the pipeline", columns, enumerate(classes), cap=caps.rows, where="summary.json")
+    rows = list(enumerate(classes))
+    if what == "stage":
+        return pieces.listing("Stages of the pipeline", columns, rows, cap=caps.rows, where="summary.json")
+    del columns["#ranks"]
+    rows.sort(key=lambda one: -one[1]["compute_ms"])
+    title = f"{min(MAX_RANKS, len(rows))} of {len(rows)} ranks: those that compute longest"
+    return pieces.listing(title, columns, rows[:MAX_RANKS], cap=caps.rows, where="summary.json")
 
 
 def _memory(path: Path, facts: Mapping[str, Any], key: str, caps: pieces.Caps) -> dict[str, Any]:
@@ -119,17 +130,23 @@ def _memory(path: Path, facts: Mapping[str, Any], key: str, caps: pieces.Caps) -
     return pieces.table("Memory of the fullest rank", ("part", "#bytes"), rows, cap=caps.rows)
 
 
-def timeline(operations: Sequence[Row], name: str, ident: str, classes: Sequence[Any]) -> dict[str, Any] | None:
-    """Return the drawing of an iteration; None where no operation was recorded."""
-    names = {number: f"stage {number}" if len(classes) > 1 else "all ranks" for number in range(len(classes))}
+def timeline(
+    operations: Sequence[Row], name: str, ident: str, count: int, mesh: Mapping[str, int]
+) -> dict[str, Any] | None:
+    """Return the drawing of an iteration of so many rank classes; None where no operation was recorded."""
+    what = words.simulated(mesh, count)
+    names = {number: f"{what} {number}" if count > 1 else "all ranks" for number in range(count)}
     view = lanes.view(operations, names)
     if view is None:
         return None
     shown, with_groups = lanes.detailed(view)
     caption = "A lane is a stream of one rank of its class; all ranks of a class do the same at the same time."
+    if what == "rank":
+        caption = "A lane is a stream of a rank. Each is simulated."
     if len(with_groups) < len(view.classes):
+        whose = "ranks" if what == "rank" else "classes"
         caption += (
-            f" Drawn are {len(shown)} of {len(view.classes)} classes, with the lanes of process groups for the first, "
+            f" Drawn are {len(shown)} of {len(view.classes)} {whose}, with the lanes of process groups for the first, "
             "the last and the one that waits longest."
         )
     label = f"Timeline of one iteration of {pieces.clip(name)}"

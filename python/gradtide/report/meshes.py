@@ -53,6 +53,7 @@ def timeline(run_dir: Path, run: str, name: str, ident: str) -> dict[str, Any]:
     """Return a step of a run, with its iteration time as the title."""
     path = inside(run_dir, "runs", run) / "summary.json"
     job = next(iter(entry(path, read_json(path), "jobs", dict).values()))
-    classes: Sequence[Any] = entry(path, job, "parallel.classes", list)
-    drawn = divided.timeline(read_table(path.parent, "operations.csv"), name, ident, classes)
+    count = len(entry(path, job, "parallel.classes", list))
+    mesh = entry(path, job, "parallel.mesh", dict)
+    drawn = divided.timeline(read_table(path.parent, "operations.csv"), name, ident, count, mesh)
     return {"title": f"{name}: {pieces.ms(number(path, job, 'iteration_time_ms.mean'))} ms", "lanes": drawn}

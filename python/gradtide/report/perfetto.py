@@ -13,6 +13,7 @@ from typing import Any
 
 from gradtide.report.folder import Row, entry, grouped, read_json, read_rows, read_table
 from gradtide.report.pieces import by_job
+from gradtide.words import simulated
 
 MAX_WORKERS = 64
 """Workers drawn of each job. Viewers grow slow with more, and most jobs' workers are all alike."""
@@ -131,12 +132,13 @@ def encode_timeline(run_dir: Path) -> bytes:
         workers = (
             len(entry(path, facts, "parallel.classes", list)) if is_divided else entry(path, facts, "workers", int)
         )
+        what = simulated(entry(path, facts, "parallel.mesh", dict), workers) if is_divided else "worker"
         rows = sorted(operations.get(job, []), key=lambda row: (row["start_us"], row["end_us"]))
         for worker in range(min(workers, MAX_WORKERS)):
             pid += 1
             process = pid << 16
             # A TrackDescriptor (60): uuid 1, process 3 {pid 1, process_name 6}.
-            out += _packet({60: {1: process, 3: {1: pid, 6: f"{job} {'stage' if is_divided else 'worker'} {worker}"}}})
+            out += _packet({60: {1: process, 3: {1: pid, 6: f"{job} {what} {worker}"}}})
             # A row without a worker is of all of them.
             mine = [row for row in rows if row["class" if is_divided else "worker"] in (None, worker)]
             streams = ["compute", *dict.fromkeys(row["group"] for row in mine if row["group"])]
