@@ -311,10 +311,7 @@ impl<'a> Execution<'a> for Executor<'a> {
         now: Time,
         network: &mut dyn Network,
         background: &[BackgroundFlows<'_>],
-    ) -> Result<(), TooShort> {
-        if self.is_finished() {
-            return Ok(());
-        }
+    ) -> Result<bool, TooShort> {
         for queue in 0..self.queues.len() {
             while let Some(ended) = self.queues[queue].settle(now, network, &mut self.trace.transfers) {
                 self.on_chunk_ended(queue, ended, now);
@@ -345,7 +342,7 @@ impl<'a> Execution<'a> for Executor<'a> {
         if self.streams.can_be_slowed() {
             self.streams.change_speed(now);
         }
-        Ok(())
+        Ok(self.unfinished_count > 0)
     }
 
     fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network) {
@@ -357,18 +354,11 @@ impl<'a> Execution<'a> for Executor<'a> {
     }
 
     fn wakes_at(&self) -> Option<Time> {
-        if self.is_finished() {
-            return None;
-        }
         let mut at = self.streams.next_end().map_or(Time::MAX, |(end, _)| end);
         for queue in &self.queues {
             at = at.min(queue.wakes_at(&self.job.dag, &self.streams));
         }
         Some(at).filter(|&at| at < Time::MAX)
-    }
-
-    fn is_finished(&self) -> bool {
-        self.unfinished_count == 0
     }
 
     /// Those in the iteration of the first worker.

@@ -19,23 +19,20 @@ pub trait Execution<'a> {
     /// The first iteration begins.
     fn begin(&mut self, now: Time, network: &mut dyn Network) -> Result<(), TooShort>;
 
-    /// Does everything that happens at `now` without the network, then sends what may be sent. An oracle reads
-    /// `background`.
+    /// Does everything that happens at `now` without the network, then sends what may be sent; whether iterations are
+    /// left. An oracle reads `background`.
     fn settle(
         &mut self,
         now: Time,
         network: &mut dyn Network,
         background: &[BackgroundFlows<'_>],
-    ) -> Result<(), TooShort>;
+    ) -> Result<bool, TooShort>;
 
     /// Handles the end of a flow.
     fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network);
 
     /// When it next acts without an event of the network.
     fn wakes_at(&self) -> Option<Time>;
-
-    /// Whether all iterations are over.
-    fn is_finished(&self) -> bool;
 
     /// Ops and transfers that wait.
     fn waiting_ops(&self) -> usize;
@@ -64,6 +61,8 @@ enum Phase {
     Opening(usize),
     /// Ops are executed.
     UnderWay,
+    /// All iterations are over.
+    Finished,
 }
 
 impl<'a> JobRunner<'a> {
@@ -93,7 +92,7 @@ impl<'a> JobRunner<'a> {
     /// Whether all iterations are over.
     #[inline]
     pub fn is_finished(&self) -> bool {
-        self.execution.is_finished()
+        self.phase == Phase::Finished
     }
 
     /// When the job next acts without an event of the network.
@@ -101,7 +100,7 @@ impl<'a> JobRunner<'a> {
     pub fn wakes_at(&self) -> Option<Time> {
         match self.phase {
             Phase::Waiting => Some(self.start),
-            Phase::Opening(_) => None,
+            Phase::Opening(_) | Phase::Finished => None,
             Phase::UnderWay => self.execution.wakes_at(),
         }
     }
@@ -116,15 +115,23 @@ impl<'a> JobRunner<'a> {
         if self.phase == Phase::Waiting && now >= self.start {
             self.phase = Phase::Opening(self.execution.open(network));
         }
-        let mut settled = Ok(());
         if self.phase == Phase::Opening(0) {
+            self.execution.begin(now, network).map_err(|TooShort| self.too_short())?;
             self.phase = Phase::UnderWay;
-            settled = self.execution.begin(now, network);
         }
         if self.phase == Phase::UnderWay {
-            settled = settled.and_then(|()| self.execution.settle(now, network, background));
+            match self.execution.settle(now, network, background) {
+                Ok(true) => {}
+                Ok(false) => self.phase = Phase::Finished,
+                Err(TooShort) => return Err(self.too_short()),
+            }
         }
-        settled.map_err(|TooShort| IterationError::TooShort { job: self.name.clone() })
+        Ok(())
+    }
+
+    #[cold]
+    fn too_short(&self) -> IterationError {
+        IterationError::TooShort { job: self.name.clone() }
     }
 
     /// Handles the end of a flow of the job.

@@ -417,15 +417,15 @@ impl<'a> Execution<'a> for ServedExecutor<'a> {
         Ok(())
     }
 
-    fn settle(&mut self, now: Time, network: &mut dyn Network, _: &[BackgroundFlows<'_>]) -> Result<(), TooShort> {
-        while !self.is_finished() {
+    fn settle(&mut self, now: Time, network: &mut dyn Network, _: &[BackgroundFlows<'_>]) -> Result<bool, TooShort> {
+        while self.active_count > 0 {
             self.compute(now, network);
             if !self.complete(now) {
                 break;
             }
             self.go_on(now, network);
         }
-        Ok(())
+        Ok(self.active_count > 0)
     }
 
     fn on_completion(&mut self, now: Time, completion: Completion, _: &mut dyn Network) {
@@ -456,10 +456,6 @@ impl<'a> Execution<'a> for ServedExecutor<'a> {
     fn wakes_at(&self) -> Option<Time> {
         let ends = self.streams.next_end().map(|(end, _)| end);
         ends.into_iter().chain(self.applied.peek().map(|&Reverse((at, _))| at)).min()
-    }
-
-    fn is_finished(&self) -> bool {
-        self.active_count == 0
     }
 
     fn waiting_ops(&self) -> usize {
