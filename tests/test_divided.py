@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import gradtide as gt
+from gradtide import words
 from gradtide.scenario import Scenario
 from gradtide.studies.meshes import meshes
 
@@ -291,3 +292,11 @@ def test_an_accelerator_of_which_no_step_was_compared_needs_an_efficiency():
     assert "--efficiency 0.6" in refused.stderr
     times = [float(re.search(r"iteration time +([\d.]+) ms", one.stdout)[1]) for one in (slow, fast)]
     assert times[1] < times[0]
+
+
+def test_an_efficiency_of_ones_own_is_told():
+    fitted, stated = scenario({"fsdp": 8}), scenario({"fsdp": 8}, device="B200", efficiency=0.6)
+    assert facts(gt.run(fitted))["stated_efficiency"] is None
+    result = gt.run(stated)
+    assert facts(result)["stated_efficiency"] == 0.6
+    assert ["  efficiency", "60.0 % of the peak, as stated"] in words.divided_rows("train", result.job)[1]

@@ -443,6 +443,7 @@ def _divided(core: dict[str, Any], division: "Division", mean_ms: float) -> dict
         "ranks": described.ranks,
         "device": division.accelerator.name,
         "times": None if division.own is None else division.own.source,
+        "stated_efficiency": division.accelerator.stated_efficiency(division.training.precision),
         "micro_batches": described.spec["micro_batches"],
         "global_batch": division.global_batch,
         "tokens": described.tokens,

@@ -248,6 +248,8 @@ def divided_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[lis
         ["iteration time", _ms(time_ms)],
         ["  compute", part(sum(one["ranks"] * one["compute_ms"] for one in facts["classes"]) / facts["ranks"])],
     ]
+    if facts["stated_efficiency"] is not None:
+        rows.append(["  efficiency", f"{percent(facts['stated_efficiency'])} of the peak, as stated"])
     if facts["times"] is not None:
         rows.append(["  times of ops", f"from {facts['times']}"])
     if job["waterfall_ms"]["slowdown"]:

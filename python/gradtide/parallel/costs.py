@@ -50,6 +50,10 @@ class NoPeakError(FieldError):
     """A device that cannot multiply in a precision, or of which no measurement is known."""
 
 
+STATED = "stated"
+"""Basis of an efficiency that the user states."""
+
+
 @dataclass(frozen=True)
 class Accelerator:
     """What computes.
@@ -83,7 +87,11 @@ class Accelerator:
     def stated(self, efficiency: float) -> "Accelerator":
         """Return the same with an efficiency of large products that the user knows."""
         shares = dict.fromkeys(self.peaks, efficiency)
-        return replace(self, efficiency=shares, attention_efficiency=efficiency * FLASH_SHARE, basis="stated")
+        return replace(self, efficiency=shares, attention_efficiency=efficiency * FLASH_SHARE, basis=STATED)
+
+    def stated_efficiency(self, precision: str) -> float | None:
+        """Return the efficiency that the user stated; None if it was fitted."""
+        return self.efficiency[precision] if self.basis == STATED else None
 
     def reached_by_attention(self, precision: str) -> float:
         """Return the FLOP/s that a flash kernel reaches; it multiplies in 16 bits at least."""
