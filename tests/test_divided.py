@@ -173,13 +173,13 @@ def test_in_a_low_band_a_job_leaves_the_links_to_others(engine):
 
 
 def test_several_bands_of_a_divided_job_are_refused():
-    for priority, words in (
+    for priority, message in (
         (["high", "low"], "a list of bands"),
         ({"adaptive": {"policy": "deadline"}}, "not built yet"),
     ):
         data = scenario({"fsdp": 8})
         data["job"]["train"]["priority"] = priority
-        with pytest.raises(gt.ScenarioError, match=words):
+        with pytest.raises(gt.ScenarioError, match=message):
             Scenario.from_dict(data).check_built()
 
 
