@@ -30,6 +30,8 @@ pub use seed::Seed;
 pub use topology::{FabricError, FatTree, Graph, HostId, Link, NodeId, PortId, Star};
 pub use units::{Bytes, Rate, Ratio, Time};
 
+use std::ops::DerefMut;
+
 /// Identity of a flow, in the order of [`Network::start`] calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FlowId(pub u64);
@@ -209,7 +211,8 @@ pub trait Network {
     }
 }
 
-impl<N: Network + ?Sized> Network for &mut N {
+/// A reference, a box.
+impl<P: DerefMut<Target: Network>> Network for P {
     fn now(&self) -> Time {
         (**self).now()
     }

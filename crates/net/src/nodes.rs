@@ -125,28 +125,6 @@ impl<N: Network> Network for Gpus<N> {
     }
 }
 
-impl<N: Network + ?Sized> Network for Box<N> {
-    fn now(&self) -> Time {
-        (**self).now()
-    }
-
-    fn start(&mut self, flow: Flow) -> FlowId {
-        (**self).start(flow)
-    }
-
-    fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
-        (**self).advance(until, done);
-    }
-
-    fn set_band(&mut self, stream: u32, band: Band) {
-        (**self).set_band(stream, band);
-    }
-
-    fn fork(&self) -> Option<Box<dyn Network>> {
-        (**self).fork()
-    }
-}
-
 /// What is between those who send and an engine.
 #[derive(Clone, Debug, Default)]
 pub struct Ends {
