@@ -156,28 +156,27 @@ impl GroupMessages {
     fn form(self, span: Span) -> Form {
         let is_one_node = span.ranks() == span.per_node();
         let around = if is_one_node { 1 } else { u64::from(span.per_node()) };
-        let (algorithm, ways) = match self.kind {
-            CollectiveKind::AllReduce if self.is_tree => {
-                let algorithm = Algorithm::Hierarchical { group: span.per_node(), inside: Inside::Chain };
-                let ways = around.max(2);
-                let depth = (self.bytes.0 / ways / TREE_PART).clamp(1, MOST_PARTS);
-                return Form { algorithm, ways, depth };
-            }
-            CollectiveKind::AllReduce => (Algorithm::Ring, around),
-            CollectiveKind::AllGather => (Algorithm::AllGather, around),
-            CollectiveKind::ReduceScatter => (Algorithm::ReduceScatter, around),
-            CollectiveKind::AllToAll => (Algorithm::AllToAll, 1),
-            CollectiveKind::Broadcast => (Algorithm::Broadcast, 1),
-            CollectiveKind::Send => (Algorithm::PointToPoint, 1),
+        let part = |ways: u64| self.bytes.0 / ways;
+        // On one node, a round waits for the one before it, as the constants of nodes were fitted.
+        let ring = |algorithm| {
+            let messages = part(around) / u64::from(span.ranks());
+            let depth = if is_one_node { 1 } else { messages.div_ceil(RING_PART).clamp(1, MOST_PARTS) };
+            Form { algorithm, ways: around, depth }
         };
-        let is_cut = !is_one_node
-            && matches!(
-                self.kind,
-                CollectiveKind::AllReduce | CollectiveKind::AllGather | CollectiveKind::ReduceScatter
-            );
-        let message = self.bytes.0 / ways / u64::from(span.ranks());
-        let depth = if is_cut { message.div_ceil(RING_PART).clamp(1, MOST_PARTS) } else { 1 };
-        Form { algorithm, ways, depth }
+        let whole = |algorithm| Form { algorithm, ways: 1, depth: 1 };
+        match self.kind {
+            CollectiveKind::AllReduce if self.is_tree => {
+                let ways = around.max(2);
+                let algorithm = Algorithm::Hierarchical { group: span.per_node(), inside: Inside::Chain };
+                Form { algorithm, ways, depth: (part(ways) / TREE_PART).clamp(1, MOST_PARTS) }
+            }
+            CollectiveKind::AllReduce => ring(Algorithm::Ring),
+            CollectiveKind::AllGather => ring(Algorithm::AllGather),
+            CollectiveKind::ReduceScatter => ring(Algorithm::ReduceScatter),
+            CollectiveKind::AllToAll => whole(Algorithm::AllToAll),
+            CollectiveKind::Broadcast => whole(Algorithm::Broadcast),
+            CollectiveKind::Send => whole(Algorithm::PointToPoint),
+        }
     }
 }
 
