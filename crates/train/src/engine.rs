@@ -132,7 +132,7 @@ impl Idle {
     pub fn asked(spec: &Spec, fabric: &Fabric) -> Result<Self, SpecError> {
         match (spec.run.engine, fabric.star) {
             (EngineSpec::Pipe, Some(star)) => Ok(Self::Pipe(star, fabric.ends.host.clone())),
-            _ => Ok(Self::Fluid(Some(Box::new(fluid(spec, fabric)?)), fabric.ends.clone())),
+            _ => Ok(Self::Fluid(Some(Box::new(fluid(spec, &fabric.graph)?)), fabric.ends.clone())),
         }
     }
 
@@ -183,7 +183,7 @@ impl Engine {
                 Ok(Self::Pipe(Pipe::new(std::iter::repeat_n(star.link, star.host_count as usize))))
             }
             EngineSpec::Fluid => {
-                let fluid = fluid(spec, &fabric)?;
+                let fluid = fluid(spec, &fabric.graph)?;
                 match jobs {
                     [AnyJob::Buckets(job)]
                         if is_recalled(spec)
@@ -196,17 +196,14 @@ impl Engine {
                 }
             }
             EngineSpec::Packet => {
-                let (graph, ports) = match fabric.apart() {
-                    None => (&fabric.graph, None),
-                    Some((cards, ports)) => (&cards.clone(), Some((cards.host_count, ports))),
-                };
+                let apart = fabric.apart();
+                let graph = apart.as_ref().map_or(&fabric.graph, |(cards, _)| cards);
                 let mut engine = PacketEngine::new(graph, packet_config(spec, graph)?)?;
                 engine.pause_every(PAUSE_EVERY);
                 let named = || (0..).zip(fabric.link_names.iter().cloned()).take(graph.links.len()).collect();
                 let probe = run.probe.as_ref().map(|probe| Probe::new(probe, spec, jobs, named()));
-                let ports = ports.map(|(first, graph)| {
-                    let fluid = Fluid::new(&graph, routing(&spec.cluster), Seed(run.seed))?;
-                    Ok::<_, SpecError>(Box::new(GpuPorts { first, fluid }))
+                let ports = apart.as_ref().map(|(cards, ports)| {
+                    Ok::<_, SpecError>(Box::new(GpuPorts { first: cards.host_count, fluid: fluid(spec, ports)? }))
                 });
                 Ok(Self::Packet(Box::new(Watched { engine, probe }), ports.transpose()?, links()))
             }
@@ -372,8 +369,8 @@ fn routing(cluster: &ClusterSpec) -> Policy {
     }
 }
 
-fn fluid(spec: &Spec, fabric: &Fabric) -> Result<Fluid, SpecError> {
-    Ok(Fluid::new(&fabric.graph, routing(&spec.cluster), Seed(spec.run.seed))?)
+fn fluid(spec: &Spec, graph: &Graph) -> Result<Fluid, SpecError> {
+    Ok(Fluid::new(graph, routing(&spec.cluster), Seed(spec.run.seed))?)
 }
 
 fn packet_config(spec: &Spec, graph: &Graph) -> Result<PacketConfig, SpecError> {
