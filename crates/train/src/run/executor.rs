@@ -237,14 +237,7 @@ impl<'a> Executor<'a> {
         record.ready = now;
         record.rank = self.ranks[transfer as usize];
         let index = self.job.dag.transfers[transfer as usize].communicator as usize;
-        let around = Around {
-            communicator: &self.job.communicators[index],
-            stream: self.stream + index as u32,
-            dag: &self.job.dag,
-            streams: &self.streams,
-            ranks: &self.ranks,
-            now,
-        };
+        let around = around(self.job, &self.streams, &self.ranks, (self.stream, index), now);
         self.queues[index].on_ready(transfer, iteration, &around);
     }
 
@@ -326,14 +319,7 @@ impl<'a> Execution<'a> for Executor<'a> {
                 continue;
             }
             let was_sending = queue.is_sending();
-            let around = Around {
-                communicator: &self.job.communicators[index],
-                stream: self.stream + index as u32,
-                dag: &self.job.dag,
-                streams: &self.streams,
-                ranks: &self.ranks,
-                now,
-            };
+            let around = around(self.job, &self.streams, &self.ranks, (self.stream, index), now);
             queue.send(&around, network, background, &mut self.trace.transfers);
             if queue.is_sending() != was_sending && self.streams.can_be_slowed() {
                 self.streams.slow(&self.job.communicators[index].classes, true);
@@ -383,4 +369,16 @@ impl<'a> Execution<'a> for Executor<'a> {
         let workers = self.streams.workers.into_iter().map(|worker| measured(worker.measured)).collect();
         Did::Buckets(self.job, JobRecord { workers, ..self.trace })
     }
+}
+
+/// What the queue of a communicator sees: the job's first stream and which communicator it is, beside its state.
+#[inline]
+fn around<'b>(
+    job: &'b Job,
+    streams: &'b Streams,
+    ranks: &'b [u32],
+    (first, index): (u32, usize),
+    now: Time,
+) -> Around<'b> {
+    Around { communicator: &job.communicators[index], stream: first + index as u32, dag: &job.dag, streams, ranks, now }
 }
