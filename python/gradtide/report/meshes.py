@@ -15,6 +15,12 @@ NOTE = (
 )
 
 
+def memory(row: Row) -> dict[str, str]:
+    """Return the cell that says how much memory a rank needs, and whether it has as much."""
+    fits = row["fits"]
+    return pieces.cell(words.size(row["memory_bytes"], 3), "" if fits else "differs", small="" if fits else "too much")
+
+
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
     """Return the template of a comparison of meshes and what it shows."""
     path = run_dir / "summary.json"
@@ -31,11 +37,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "#MFU, %": mfu,
         "#waits, %": lambda row: pieces.percent(row["exposed_us"] / row["iteration_time_us"]),
         "most for": lambda row: row["waits_most_for"] or "–",
-        "#memory": lambda row: pieces.cell(
-            words.size(row["memory_bytes"], 3),
-            "" if row["fits"] else "differs",
-            small="" if row["fits"] else "too much",
-        ),
+        "#memory": memory,
     }
     return "meshes.html.j2", {
         "title": f"gradtide compare: {pieces.clip(rows[0]['model'], 40)} over {len(rows)} meshes",

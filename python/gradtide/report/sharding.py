@@ -35,11 +35,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "#waits, ms": figure("waits_ms"),
         "#saves, %": figure("saves_percent"),
         "#at least, %": figure("saves_low_percent", 0),
-        "#memory": lambda row: pieces.cell(
-            words.size(row["memory_bytes"], 3),
-            "" if row["fits"] else "differs",
-            small="" if row["fits"] else "too much",
-        ),
+        "#memory": meshes.memory,
     }
     advice = entry(path, summary, "plan.advice", list)
     shown = [("torch's default", "baseline"), ("the plan", "plan")]
