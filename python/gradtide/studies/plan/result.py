@@ -21,7 +21,25 @@ WORTH_IT, LEAVE = "worth it", "leave alone"
 """Verdicts: even the low end of the interval saves enough, or it does not."""
 
 
-class PlanResult(StudyRows):
+class Planned(StudyRows):
+    """What a search for a plan found: the plan stands for all of it where one file is wanted."""
+
+    plan: Plan
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plan.json holds it."""
+        return self.plan.to_dict()
+
+    def save(self, path: str | Path) -> Path:
+        """Write the plan alone if `path` ends with .json, else a folder with the plan and its report.
+
+        Raises:
+            FolderError: if `path` holds what is not ours, or cannot be written; nothing is left behind then.
+        """
+        return save_plan(self.plan, Path(path)) if Path(path).suffix == ".json" else super().save(path)
+
+
+class PlanResult(Planned):
     """A plan, and what it was chosen from.
 
     Attributes:
@@ -94,18 +112,6 @@ class PlanResult(StudyRows):
             "plan": self.plan.to_dict(),
             "cost": total_cost([{"cost": cost} for cost in found.costs]),
         }
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plan.json holds it."""
-        return self.plan.to_dict()
-
-    def save(self, path: str | Path) -> Path:
-        """Write the plan alone if `path` ends with .json, else a folder with the plan and its report.
-
-        Raises:
-            FolderError: if `path` holds what is not ours, or cannot be written; nothing is left behind then.
-        """
-        return save_plan(self.plan, Path(path)) if Path(path).suffix == ".json" else super().save(path)
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""

@@ -15,14 +15,14 @@ from gradtide import _core, report, words
 from gradtide.errors import Unfinished
 from gradtide.measured import Errors, pairs, saving_errors, time_errors
 from gradtide.parallel.bound import Least, Position, least
-from gradtide.results import RunResult, StudyRows, Table
+from gradtide.results import RunResult, Table
 from gradtide.runtime import RUNTIMES
 from gradtide.scenario import Scenario
 from gradtide.scenario.job import Division
 from gradtide.scenario.plan import FSDP, Plan, PlannedSharding
 from gradtide.studies.folder import write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.plan.result import LEAVE, WORTH_IT, save_plan
+from gradtide.studies.plan.result import LEAVE, WORTH_IT, Planned
 from gradtide.studies.run import head, run_all, total_cost, write_runs, write_summary
 
 UNITS = (1, 2, 4)
@@ -181,7 +181,7 @@ def _refuse(division: Division) -> None:
         raise ValueError(f"plan takes what fully_shard does, and `parallel` has zero = {layout.zero}; write 3, or 2")
 
 
-class ShardingResult(StudyRows):
+class ShardingResult(Planned):
     """How a model should be sharded, and what it was chosen from.
 
     Attributes:
@@ -230,18 +230,6 @@ class ShardingResult(StudyRows):
             "torch": self.snippet,
             "cost": total_cost(one.result.summary for one in ran if one.result is not None),
         }
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plan.json holds it."""
-        return self.plan.to_dict()
-
-    def save(self, path: str | Path) -> Path:
-        """Write the plan alone if `path` ends with .json, else a folder with the plan and its report.
-
-        Raises:
-            FolderError: if `path` holds what is not ours, or cannot be written; nothing is left behind then.
-        """
-        return save_plan(self.plan, Path(path)) if Path(path).suffix == ".json" else super().save(path)
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
