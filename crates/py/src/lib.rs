@@ -12,6 +12,7 @@ use gradtide_train::divided::Load;
 use gradtide_train::fabric::{self, Shape};
 use gradtide_train::opdag::OpDagError;
 use gradtide_train::spec::{Spec, WireSpec};
+use gradtide_train::workload::Step;
 use pyo3::prelude::*;
 use watch::{looked, watched};
 
@@ -133,12 +134,21 @@ fn collective_counts(algorithm_json: &str, ranks: u32) -> PyResult<(u64, u64, u6
 /// What an iteration of a divided job takes if each rank is simulated: compute ops and transfers, messages, and bytes
 /// that cross network cards.
 #[pyfunction]
-fn ranks_load(py: Python<'_>, parallel_json: &str, cluster_json: &str) -> PyResult<(u64, u64, u64)> {
-    let parallel = serde_json::from_str(parallel_json).map_err(|error| errors::from_json(&error))?;
+fn ranks_load(py: Python<'_>, job_json: &str, cluster_json: &str) -> PyResult<(u64, u64, u64)> {
+    let job = serde_json::from_str(job_json).map_err(|error| errors::from_json(&error))?;
     let cluster = serde_json::from_str(cluster_json).map_err(|error| errors::from_json(&error))?;
-    let load = watched(py, || Load::new(&parallel, &cluster))?;
+    let load = watched(py, || Load::new(&job, &cluster))?;
     let Load { ops, messages, bytes } = load.map_err(|error| errors::from_run(py, &error.into()))?;
     Ok((ops, messages, bytes))
+}
+
+/// Ranks of a recorded step, its compute ops and transfers, and the picoseconds that the longest rank computes.
+#[pyfunction]
+fn recorded_size(py: Python<'_>, recorded_json: &str) -> PyResult<(u32, u64, u64)> {
+    let recorded = serde_json::from_str(recorded_json).map_err(|error| errors::from_json(&error))?;
+    let step = watched(py, || Step::recorded(&recorded))?;
+    let step = step.map_err(|error| pyo3::exceptions::PyValueError::new_err(error.to_string()))?;
+    Ok((step.rank_count(), step.dag.ops.len() as u64, step.longest().ps()))
 }
 
 type ShapeRow = (u32, u32, u32, u32, u32, u32, u32, bool);
@@ -232,6 +242,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(messages, module)?)?;
     module.add_function(wrap_pyfunction!(network_shape, module)?)?;
     module.add_function(wrap_pyfunction!(ranks_load, module)?)?;
+    module.add_function(wrap_pyfunction!(recorded_size, module)?)?;
     module.add_function(wrap_pyfunction!(order, module)?)?;
     module.add_function(wrap_pyfunction!(planned, module)?)?;
     module.add_function(wrap_pyfunction!(step_graph, module)?)?;

@@ -16,8 +16,8 @@ use crate::engine::RECORD_LIMIT;
 use crate::job::{Job, JobError, Manner, Pass};
 use crate::pace::{self, Pace};
 use crate::schedule::Fifo;
-use crate::spec::{ClusterSpec, ComputeSpec, EngineSpec, JobSpec, ParallelSpec, RunSpec, Spec};
-use crate::workload::{Axis, Group, Step, WorkloadError};
+use crate::spec::{ClusterSpec, ComputeSpec, EngineSpec, JobSpec, RunSpec, Spec};
+use crate::workload::{Group, Step, WorkloadError};
 use gradtide_net::{Band, Seed, Time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,11 +37,10 @@ fn is_spelled_out(run: &RunSpec) -> bool {
 /// # Errors
 /// [`SpecError`] if the job means nothing, is not alone, or could not be run to its end.
 pub fn on_classes(spec: &Spec) -> Result<Option<(Job, Arc<Classes>)>, SpecError> {
-    let divided = spec.jobs.iter().find(|job| job.parallel.is_some()).filter(|_| !is_spelled_out(&spec.run));
+    let divided = spec.jobs.iter().find(|job| job.is_divided()).filter(|_| !is_spelled_out(&spec.run));
     let Some(divided) = divided else { return Ok(None) };
     let name = || divided.name.clone();
     let ([job], []) = (&spec.jobs[..], &spec.traffic[..]) else { return Err(SpecError::NotAlone { name: name() }) };
-    let Some(parallel) = &job.parallel else { return Ok(None) };
     if job.iterations.is_none() && spec.run.duration_ps.is_none() {
         return Err(SpecError::Endless { name: name() });
     }
@@ -49,32 +48,26 @@ pub fn on_classes(spec: &Spec) -> Result<Option<(Job, Arc<Classes>)>, SpecError>
         let error = JobError::Divided("workers that differ, where one rank stands for all of its class");
         return Err(SpecError::Job { name: name(), error });
     }
-    let step = checked(job, parallel, &spec.cluster)?;
+    let step = checked(job, &spec.cluster)?;
     let classes = Arc::new(Classes::new(&spec.cluster, step.classes.len() as u32)?);
     check_length(spec, job, &step, Some(&classes))?;
     Ok(Some((ready(job, step, &classes, |_| None)?, classes)))
 }
 
-/// Plans a job of a scenario that divides its model as `parallel` says, with all of its ranks. `opens` says whether
+/// Plans a job of a scenario that divides its model, with all of its ranks. `opens` says whether
 /// connections are opened before it begins.
 ///
 /// # Errors
 /// [`SpecError`] if the job means nothing, or could not be run to its end.
-pub fn on_ranks(
-    spec: &Spec,
-    job: &JobSpec,
-    parallel: &ParallelSpec,
-    sizes: MessageSize,
-    opens: bool,
-) -> Result<Job, SpecError> {
+pub fn on_ranks(spec: &Spec, job: &JobSpec, sizes: MessageSize, opens: bool) -> Result<Job, SpecError> {
     let refused = |error: JobError| SpecError::Job { name: job.name.clone(), error };
-    let step = checked(job, parallel, &spec.cluster)?.spelled_out().map_err(|error| refused(error.into()))?;
+    let step = checked(job, &spec.cluster)?.spelled_out().map_err(|error| refused(error.into()))?;
     pace::check(&job.compute, job.hosts.len()).map_err(|why| refused(JobError::Pace(why)))?;
     check_length(spec, job, &step, None)?;
     let classes = Arc::new(Classes::unshared(&spec.cluster, 1)?);
     let ranks = |group: &Group| {
         let hosts = group.classes.iter().map(|&rank| job.hosts[rank as usize]).collect();
-        let hosts = GroupHosts { hosts, span: group.span, is_link: group.axis == Axis::Pipeline };
+        let hosts = GroupHosts { hosts, span: group.span, is_link: group.axis.is_link() };
         Some(GroupRanks { hosts, sizes, opens: BTreeSet::new() })
     };
     let mut ready = ready(job, step, &classes, ranks)?;
@@ -110,9 +103,8 @@ impl Load {
     ///
     /// # Errors
     /// [`SpecError`] if either means nothing.
-    pub fn new(parallel: &ParallelSpec, cluster: &ClusterSpec) -> Result<Self, SpecError> {
-        let refused = |error: WorkloadError| SpecError::Job { name: "of ranks".into(), error: error.into() };
-        let step = Step::new(parallel).map_err(refused)?;
+    pub fn new(job: &JobSpec, cluster: &ClusterSpec) -> Result<Self, SpecError> {
+        let step = checked(job, cluster)?;
         let classes = Classes::unshared(cluster, 1)?;
         let programs = step.classes.iter().zip(&step.dag.programs);
         let computes = programs.map(|(class, program)| u64::from(class.ranks) * program.ops.len() as u64);
@@ -137,11 +129,12 @@ fn differ(compute: &ComputeSpec) -> bool {
 }
 
 /// The step of a job that means something.
-fn checked(job: &JobSpec, parallel: &ParallelSpec, cluster: &ClusterSpec) -> Result<Step, SpecError> {
+fn checked(job: &JobSpec, cluster: &ClusterSpec) -> Result<Step, SpecError> {
     let refused = |error| SpecError::Job { name: job.name.clone(), error };
     check_keys(job).map_err(refused)?;
-    let step = Step::new(parallel).map_err(|error| refused(error.into()))?;
-    check_hosts(job, parallel, cluster, &step)?;
+    let step = Step::of_job(job).map_err(|error| refused(error.into()))?;
+    let step = step.ok_or_else(|| refused(JobError::Divided("no step")))?;
+    check_hosts(job, cluster, &step)?;
     Ok(step)
 }
 
@@ -162,7 +155,7 @@ fn ready(
     let is_gloo = spec.parallel.as_ref().is_some_and(|parallel| parallel.gloo);
     let credit = if is_gloo { GLOO_THREADS } else { 1 };
     let communicator = |group: &Group| Communicator {
-        name: group.axis.name().into(),
+        name: step.name_of(group.axis).into(),
         classes: group.classes.clone(),
         scheduler: Box::new(Fifo),
         credit,
@@ -229,15 +222,15 @@ fn check_keys(job: &JobSpec) -> Result<(), JobError> {
 }
 
 /// Rank r is on node r / `gpus_per_node`, and the cluster has as many GPUs in a node.
-fn check_hosts(job: &JobSpec, parallel: &ParallelSpec, cluster: &ClusterSpec, step: &Step) -> Result<(), SpecError> {
+fn check_hosts(job: &JobSpec, cluster: &ClusterSpec, step: &Step) -> Result<(), SpecError> {
     let refused = |error: WorkloadError| SpecError::Job { name: job.name.clone(), error: error.into() };
     let (mesh, workers) = (step.classes.iter().map(|class| u64::from(class.ranks)).sum(), job.hosts.len() as u64);
     if mesh != workers {
         return Err(refused(WorkloadError::Ranks { mesh, workers }));
     }
     let gpus = cluster.node.as_ref().map_or(1, |node| node.gpus);
-    if parallel.gpus_per_node != gpus {
-        return Err(refused(WorkloadError::Node { gpus, wanted: parallel.gpus_per_node }));
+    if step.gpus_per_node != gpus {
+        return Err(refused(WorkloadError::Node { gpus, wanted: step.gpus_per_node }));
     }
     let first = |rank: usize| job.hosts[rank - rank % gpus as usize];
     let mut sorted = job.hosts.clone();

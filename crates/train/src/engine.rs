@@ -99,7 +99,7 @@ pub fn manner(spec: &Spec) -> Manner {
 
 /// Whether one job has the network for itself, and has one exchange on it at a time.
 fn is_recalled(spec: &Spec) -> bool {
-    let one_at_a_time = |job: &JobSpec| job.servers.is_none() && job.parallel.is_none() && job.schedule.credit == 1;
+    let one_at_a_time = |job: &JobSpec| job.servers.is_none() && !job.is_divided() && job.schedule.credit == 1;
     spec.traffic.is_empty() && matches!(&spec.jobs[..], [job] if one_at_a_time(job))
 }
 

@@ -437,7 +437,7 @@ fn holds_all(buckets: &[PlannedBucketSpec], layers: &[LayerSpec]) -> bool {
 }
 
 fn check(spec: &JobSpec) -> Result<(), JobError> {
-    if spec.parallel.is_some() {
+    if spec.is_divided() {
         return Err(JobError::Divided("buckets of gradients"));
     }
     if spec.layers.is_empty() {

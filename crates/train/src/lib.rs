@@ -44,7 +44,7 @@ use run::Limits;
 use spec::{AlgorithmSpec, EngineSpec, Spec, TrafficSpec};
 use thiserror::Error;
 use traffic::BackgroundFlows;
-use workload::{Graph, Step};
+use workload::Step;
 
 /// Runs one scenario. `observe` is told now and then what share of the run is done, and stops it by answering `false`.
 ///
@@ -85,9 +85,9 @@ fn ready(spec: &Spec) -> Result<Ready<'_>, SpecError> {
 ///
 /// # Errors
 /// [`SpecError`] if the job means nothing.
-pub fn step_graph(spec: &Spec) -> Result<Option<Graph>, SpecError> {
+pub fn step_graph(spec: &Spec) -> Result<Option<spec::StepSpec>, SpecError> {
     let of_job = |job: &spec::JobSpec| {
-        let step = Step::new(job.parallel.as_ref()?);
+        let step = Step::of_job(job).transpose()?;
         Some(step.map_err(|error| SpecError::Job { name: job.name.clone(), error: error.into() }))
     };
     spec.jobs.iter().find_map(of_job).map(|step| step.map(|step| step.graph())).transpose()
@@ -329,9 +329,9 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Backgro
         }
         let (seed, manner) = (Seed(spec.run.seed), engine::manner(spec));
         let mut alone = |collective: &Collective, bytes| idle.time(stream, collective, bytes);
-        if let Some(parallel) = &job.parallel {
+        if job.is_divided() {
             let opens = spec.run.engine == EngineSpec::Packet;
-            let job = divided::on_ranks(spec, job, parallel, manner.sizes, opens)?;
+            let job = divided::on_ranks(spec, job, manner.sizes, opens)?;
             return Ok(AnyJob::Buckets(Box::new(job)));
         }
         let planned = match &job.servers {
@@ -391,7 +391,7 @@ fn check_flows(traffic: &TrafficSpec, host_count: u32) -> Result<(), SpecError> 
 fn limits(spec: &Spec) -> Limits {
     let run = &spec.run;
     // What a step waited for is told by its ops, whether or not they are asked for.
-    let least = u32::from(spec.jobs.iter().any(|job| job.parallel.is_some()));
+    let least = u32::from(spec.jobs.iter().any(spec::JobSpec::is_divided));
     Limits {
         duration: run.duration_ps.map(Time::from_ps),
         // A pipe's job finishes its last iteration; where flows compete, what happens after the end would differ.

@@ -5,11 +5,13 @@
 //! only checked against what would make the model meaningless ([`crate::SpecError`]); an unknown field is refused.
 
 mod parallel;
+mod step;
 
 pub use parallel::{
     BesideSpec, BlockKindSpec, BlockOpSpec, BlockSpec, ContextSpec, MeshSpec, ParallelSpec, PipelineSpec, RoleSpec,
     ShardingSpec,
 };
+pub use step::{RecordedSpec, StepClassSpec, StepGroupSpec, StepSpec, StepTransferSpec};
 
 use serde::Deserialize;
 
@@ -58,6 +60,8 @@ pub struct JobSpec {
     pub ops: Option<OpsSpec>,
     /// How the model is divided over ranks, and what the step of a rank is; `layers` then has nothing that is simulated.
     pub parallel: Option<ParallelSpec>,
+    /// A step of all its ranks that was recorded, in place of `parallel`.
+    pub recorded: Option<RecordedSpec>,
     /// Queue length from which switches are to mark while a message of the job is on its way, announced before it; a
     /// multiple of 5 below 80. `None` announces nothing.
     pub announced_packets: Option<u32>,
@@ -66,6 +70,11 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
+    /// Whether it trains a model that is divided over ranks.
+    pub fn is_divided(&self) -> bool {
+        self.parallel.is_some() || self.recorded.is_some()
+    }
+
     /// Whether its bands are chosen by who knows what is to come.
     pub fn has_oracle(&self) -> bool {
         matches!(self.adaptive, Some(AdaptiveSpec::Oracle(_)))

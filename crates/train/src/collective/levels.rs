@@ -46,6 +46,10 @@ pub enum CollectiveKind {
 }
 
 impl CollectiveKind {
+    /// All there are.
+    pub const ALL: [Self; 6] =
+        [Self::AllReduce, Self::AllGather, Self::ReduceScatter, Self::AllToAll, Self::Broadcast, Self::Send];
+
     /// Name shown to users.
     pub const fn name(self) -> &'static str {
         match self {

@@ -26,7 +26,7 @@ pub struct StepSummary {
     pub others_ps: f64,
     /// What the critical path of the first iteration consists of: time in each part of the step, in transfers of each
     /// axis, and between the two.
-    pub critical_ps: Vec<(&'static str, u64)>,
+    pub critical_ps: Vec<(String, u64)>,
 }
 
 /// What one rank of a class does in an iteration; means.
@@ -44,7 +44,7 @@ pub struct ClassSummary {
 #[derive(Debug, Serialize)]
 pub struct GroupSummary {
     /// Name of the axis.
-    pub name: &'static str,
+    pub name: String,
     /// Ranks of one group.
     pub ranks: u32,
     /// Of them, those on one node.
@@ -186,7 +186,7 @@ impl<'a> Divided<'a> {
             let group = self.group(transfer);
             let (summary, slacks) = found.entry(group.axis).or_insert_with(|| {
                 let (ranks, per_node) = (group.span.ranks(), group.span.per_node());
-                let name = group.axis.name();
+                let name = self.step.name_of(group.axis).to_owned();
                 let nothing = (0, 0.0, 0.0, 0.0);
                 let (transfer_count, bytes_per_rank, busy_ps, exposed_ps) = nothing;
                 let slack_ps = None;
@@ -204,7 +204,7 @@ impl<'a> Divided<'a> {
                     Vec::new(),
                 )
             });
-            let senders = if group.axis == Axis::Pipeline { 1 } else { group.classes.len() };
+            let senders = if group.axis.is_link() { 1 } else { group.classes.len() };
             let share = senders as f64 / classes;
             let loads = levels(transfer.kind, group.span);
             let sent = [loads.scale_up, loads.nic].map(|load| load.bytes(transfer.bytes).0 as f64);
@@ -218,11 +218,11 @@ impl<'a> Divided<'a> {
         found.into_values().map(|(summary, slacks)| GroupSummary { slack_ps: spread(slacks), ..summary }).collect()
     }
 
-    fn critical_ps(&self) -> Vec<(&'static str, u64)> {
-        let mut parts: Vec<(&'static str, u64)> = Vec::new();
-        let mut add = |name, time: Time| match parts.iter_mut().find(|(known, _)| *known == name) {
+    fn critical_ps(&self) -> Vec<(String, u64)> {
+        let mut parts: Vec<(String, u64)> = Vec::new();
+        let mut add = |name: &str, time: Time| match parts.iter_mut().find(|(known, _)| *known == name) {
             Some((_, sum)) => *sum += time.ps(),
-            None => parts.push((name, time.ps())),
+            None => parts.push((name.to_owned(), time.ps())),
         };
         let mut reached = self.critical_path.first().map_or(Time::ZERO, |&op| self.spans[op as usize].start);
         for &op in &self.critical_path {
@@ -236,10 +236,10 @@ impl<'a> Divided<'a> {
     }
 
     /// What part of the step an op is in, or what axis a transfer is of.
-    fn part(&self, op: OpId) -> &'static str {
+    fn part(&self, op: OpId) -> &str {
         match op.checked_sub(self.step.dag.compute_count) {
-            None => self.step.labels[op as usize].phase.name(),
-            Some(transfer) => self.group(&self.step.transfers[transfer as usize]).axis.name(),
+            None => self.step.part_of(self.step.labels[op as usize]),
+            Some(transfer) => self.step.name_of(self.group(&self.step.transfers[transfer as usize]).axis),
         }
     }
 }
@@ -311,7 +311,7 @@ pub fn transfers(jobs: &[Divided<'_>]) -> Table {
         ("needed_us", if_needed(|record| signed(needed(record)))),
         ("slack_us", if_needed(slack)),
         ("margin_us", if_needed(margin)),
-        ("group", texts(&|job, transfer| job.group(transfer).axis.name().into())),
+        ("group", texts(&|job, transfer| job.step.name_of(job.group(transfer).axis).into())),
         ("collective", texts(&|_, transfer| transfer.kind.name().into())),
         ("class", texts(&|job, transfer| classes(job.group(transfer)).into())),
     ])

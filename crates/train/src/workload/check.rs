@@ -7,11 +7,17 @@ use std::collections::BTreeSet;
 use thiserror::Error;
 
 /// Most ops and transfers of a step: they take about 2 GB.
-const MOST_OPS: u128 = 1 << 24;
+pub(super) const MOST_OPS: u128 = 1 << 24;
 
 /// A parallel job that means nothing. `gradtide.scenario` refuses all of these first, with a file and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum WorkloadError {
+    /// A model that is divided over a mesh, and a recorded step.
+    #[error("a job has a mesh or a recorded step, not both")]
+    Both,
+    /// A recorded step that means nothing.
+    #[error("the recorded step {0}")]
+    Recorded(#[from] super::RecordedError),
     /// A number that must be above 0.
     #[error("{0} is 0, and must be at least 1")]
     Zero(&'static str),

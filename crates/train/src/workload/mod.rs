@@ -12,7 +12,8 @@
 //! | `expert` | all-to-all before and after experts | Lepikhin et al. 2021 |
 //! | `context` | keys and values for all | Liu et al. 2023; Llama Team 2024 |
 //!
-//! A builder writes what one rank of each class does; `ranks` makes of it what all ranks do.
+//! A builder writes what one rank of each class does; `ranks` makes of it what all ranks do. A step that was recorded is
+//! read by `recorded`; `graph` writes any step in the same form.
 //!
 //! What does not live here: how long a transfer takes, which of those that are ready goes first, and how long an op
 //! computes.
@@ -26,17 +27,18 @@ mod graph;
 mod mesh;
 mod pipeline;
 mod ranks;
+mod recorded;
 mod tensor;
 mod writer;
 
 pub use check::WorkloadError;
-pub use graph::{Graph, GraphClass, GraphGroup, GraphTransfer};
 pub use ranks::RanksError;
+pub use recorded::RecordedError;
 
 use crate::collective::levels::{CollectiveKind, Span};
-use crate::dag::Dag;
-use crate::spec::ParallelSpec;
-use gradtide_net::Bytes;
+use crate::dag::{Dag, Program};
+use crate::spec::{JobSpec, ParallelSpec};
+use gradtide_net::{Bytes, Time};
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
@@ -54,6 +56,8 @@ pub struct Step {
     pub transfers: Arc<[GroupTransfer]>,
     /// Whether each rank is a class by itself.
     pub is_spelled_out: bool,
+    /// Rank r sits on node r / `gpus_per_node`.
+    pub gpus_per_node: u32,
     names: Names,
 }
 
@@ -103,10 +107,14 @@ pub enum Axis {
     Embedding,
     /// All ranks, for the norm of the gradients.
     Norm,
+    /// One sends a message to the other in a recorded step.
+    Message,
+    /// They are a group of a recorded step: index of its name.
+    Recorded(u32),
 }
 
 impl Axis {
-    /// Name shown to users.
+    /// Name shown to users; [`Step::name_of`] knows that of a recorded group.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tensor => "tp",
@@ -119,7 +127,14 @@ impl Axis {
             Self::Pipeline => "pp",
             Self::Embedding => "embedding",
             Self::Norm => "norm",
+            Self::Message => "messages",
+            Self::Recorded(_) => "recorded",
         }
+    }
+
+    /// Whether the first of two ranks sends to the second.
+    pub fn is_link(self) -> bool {
+        matches!(self, Self::Pipeline | Self::Message)
     }
 }
 
@@ -163,6 +178,8 @@ pub enum Subject {
         /// Index among the ops of its kind.
         op: u32,
     },
+    /// What a recorded step calls it, index of its name; phase and micro-batch are not known.
+    Recorded(u32),
 }
 
 /// Part of a step.
@@ -178,14 +195,21 @@ pub enum Phase {
     Backward,
     /// The norm of the gradients, and the optimizer step.
     Update,
+    /// After everything that was recorded.
+    End,
 }
 
 impl Label {
+    /// What is no part of the model.
+    fn of_all(phase: Phase) -> Self {
+        Self { subject: Subject::All, phase, micro_batch: 0 }
+    }
+
     /// The block that it is about, if it is one.
     pub fn block(self) -> Option<u32> {
         match self.subject {
             Subject::Block(block) | Subject::Op { block, .. } => Some(block),
-            Subject::All | Subject::Stage(_) => None,
+            Subject::All | Subject::Stage(_) | Subject::Recorded(_) => None,
         }
     }
 }
@@ -199,6 +223,7 @@ impl Phase {
             Self::Recompute => "recompute",
             Self::Backward => "backward",
             Self::Update => "optimizer",
+            Self::End => "end",
         }
     }
 }
@@ -207,6 +232,7 @@ impl Phase {
 struct Names {
     blocks: Vec<(String, u32)>,
     ops: Vec<Vec<String>>,
+    recorded: Vec<String>,
 }
 
 impl Names {
@@ -214,6 +240,7 @@ impl Names {
         Self {
             blocks: spec.blocks.iter().map(|block| (block.name.clone(), block.kind)).collect(),
             ops: spec.kinds.iter().map(|kind| kind.ops.iter().map(|op| op.name.clone()).collect()).collect(),
+            recorded: Vec::new(),
         }
     }
 }
@@ -229,6 +256,7 @@ impl Display for Shown<'_> {
         let Label { subject, phase, micro_batch } = self.label;
         match subject {
             Subject::All => return out.write_str(phase.name()),
+            Subject::Recorded(name) => return out.write_str(&self.names.recorded[name as usize]),
             Subject::Stage(stage) => write!(out, "stage {stage}")?,
             Subject::Block(block) => out.write_str(&self.names.blocks[block as usize].0)?,
             Subject::Op { block, op } => {
@@ -244,7 +272,20 @@ impl Display for Shown<'_> {
 }
 
 impl Step {
-    /// Builds the step of a job.
+    /// The step of a job; `None` if it divides no model.
+    ///
+    /// # Errors
+    /// See [`WorkloadError`].
+    pub fn of_job(spec: &JobSpec) -> Result<Option<Self>, WorkloadError> {
+        match (&spec.parallel, &spec.recorded) {
+            (None, None) => Ok(None),
+            (Some(parallel), None) => Self::new(parallel).map(Some),
+            (None, Some(recorded)) => Self::recorded(recorded).map(Some),
+            (Some(_), Some(_)) => Err(WorkloadError::Both),
+        }
+    }
+
+    /// Builds the step of a mesh.
     ///
     /// # Errors
     /// See [`WorkloadError`].
@@ -252,6 +293,17 @@ impl Step {
         check::check(spec)?;
         let groups = mesh::Groups::new(spec)?;
         Ok(writer::write(spec, groups))
+    }
+
+    /// Whether it was recorded.
+    fn is_recorded(&self) -> bool {
+        !self.names.recorded.is_empty()
+    }
+
+    /// Compute time of the class that computes longest.
+    pub fn longest(&self) -> Time {
+        let cost = |program: &Program| program.ops.clone().map(|op| self.dag.ops[op as usize].cost).sum();
+        self.dag.programs.iter().map(cost).max().unwrap_or_default()
     }
 
     /// Names of its classes.
@@ -273,6 +325,22 @@ impl Step {
         let Some(&class) = group.classes.first() else { return true };
         let is_of_it = |before: u32| self.classes[before as usize].stage == self.classes[class as usize].stage;
         class == 0 || !is_of_it(class - 1)
+    }
+
+    /// What users call an axis of this step.
+    pub fn name_of(&self, axis: Axis) -> &str {
+        match axis {
+            Axis::Recorded(name) => &self.names.recorded[name as usize],
+            known => known.name(),
+        }
+    }
+
+    /// What part of the step an op is of.
+    pub fn part_of(&self, label: Label) -> &str {
+        match label.subject {
+            Subject::Recorded(name) => &self.names.recorded[name as usize],
+            _ => label.phase.name(),
+        }
     }
 
     /// What users call a label of this step: `layers.3.attn forward, micro-batch 2`.

@@ -8,9 +8,10 @@
 //!
 //! What does not live here: on which host a rank is.
 
-use super::{Group, GroupTransfer, RankClass, Step};
+use super::{Group, GroupTransfer, RankClass, Step, recorded};
 use crate::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
 use gradtide_net::Time;
+use std::ops::Range;
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -38,7 +39,7 @@ pub enum RanksError {
 /// About 100 bytes for each.
 const OP_LIMIT: u64 = 1 << 25;
 /// Those of one job; streams from 2^16 on are of background flows.
-const GROUP_LIMIT: u64 = 1 << 15;
+pub(super) const GROUP_LIMIT: u64 = 1 << 15;
 
 /// A group of a class step, and all that it stands for.
 struct Instances<'a> {
@@ -61,7 +62,10 @@ impl Step {
     ///
     /// # Errors
     /// [`RanksError`] if that is too much.
-    pub fn spelled_out(&self) -> Result<Self, RanksError> {
+    pub fn spelled_out(self) -> Result<Self, RanksError> {
+        if self.is_spelled_out {
+            return Ok(self);
+        }
         let ranks: Vec<u32> = (0..).zip(&self.classes).flat_map(|(class, of)| vec![class; of.ranks as usize]).collect();
         let instances = self.instances(&ranks)?;
         let of_group = |transfer: usize| &instances[self.transfers[transfer].group as usize];
@@ -71,9 +75,12 @@ impl Step {
         if computes + sends > OP_LIMIT {
             return Err(RanksError::Ops { ops: computes + sends, limit: OP_LIMIT });
         }
-        let mut writer = Writer::new(self, &ranks, &instances);
+        let mut writer = Writer::new(&self, &ranks, &instances);
         writer.edges();
-        let Writer { programs, first_transfer, within, across, .. } = writer;
+        let Writer { programs, first_transfer, mut within, across, .. } = writer;
+        if self.is_recorded() {
+            recorded::keep_in_step(&programs, sends as u32, &mut within);
+        }
         let (compute_count, op_count) = (computes as u32, (computes + sends) as usize);
         let own_ops = |&class: &u32| self.program(class).ops.clone();
         let labels: Vec<_> = ranks.iter().flat_map(own_ops).map(|op| self.labels[op as usize]).collect();
@@ -113,6 +120,7 @@ impl Step {
             groups: instances.iter().flat_map(group).collect(),
             transfers: transfers.into(),
             is_spelled_out: true,
+            gpus_per_node: self.gpus_per_node,
             names: self.names.clone(),
         })
     }
@@ -148,12 +156,15 @@ impl Step {
             let places = 0..self.classes[from as usize].ranks;
             return places.map(|place| vec![first_rank(from) + place, first_rank(to) + place]).collect();
         };
-        let size = group.span.ranks();
-        let all = first_rank(from)..first_rank(to) + self.classes[to as usize].ranks;
-        let start = all.start;
-        let begins = all.filter(|rank| ((rank - start) / stride).is_multiple_of(size));
-        begins.map(|begin| (0..size).map(|place| begin + place * stride).collect()).collect()
+        strided(first_rank(from)..first_rank(to) + self.classes[to as usize].ranks, group.span.ranks(), stride)
     }
+}
+
+/// Ranks in groups of `size` that are `stride` apart.
+pub(super) fn strided(ranks: Range<u32>, size: u32, stride: u32) -> Vec<Vec<u32>> {
+    let start = ranks.start;
+    let begins = ranks.filter(|rank| ((rank - start) / stride).is_multiple_of(size));
+    begins.map(|begin| (0..size).map(|place| begin + place * stride).collect()).collect()
 }
 
 /// Edges of the new step, by numbers of its ops.

@@ -229,7 +229,7 @@ impl<'a> Writer<'a> {
             .map(|transfer| DagOp { kind: OpKind::Transfer(transfer), cost: Time::ZERO });
         let first_layer = |label: Label| match label.subject {
             Subject::Block(block) | Subject::Op { block, .. } => block,
-            Subject::All | Subject::Stage(_) => 0,
+            Subject::All | Subject::Stage(_) | Subject::Recorded(_) => 0,
         };
         let transfer = |transfer: &GroupTransfer| Transfer {
             first_layer: first_layer(transfer.label),
@@ -253,6 +253,7 @@ impl<'a> Writer<'a> {
             groups: self.groups.all,
             transfers: self.transfers.into(),
             is_spelled_out: false,
+            gpus_per_node: self.spec.gpus_per_node,
             names: Names::new(self.spec),
         }
     }
