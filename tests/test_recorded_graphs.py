@@ -77,7 +77,7 @@ def test_a_step_by_hand(tmp_path):
              [("unsaid", 30), ("unsaid", 10), ("host", 10), ("unsaid", 10)]]},
             {"name": "rank1", "ranks": 1, "ops": [("unsaid", 40 * us), ("unsaid", 13 * us)]},
         ],
-        "groups": [{"name": "0", "classes": [0, 1], "ranks": 2, "stride": 1}],
+        "groups": [{"name": "group 0", "classes": [0, 1], "ranks": 2, "stride": 1}],
         "transfers": [{"name": "all_reduce", "kind": "all_reduce", "bytes": 4000, "group": 0}],
         "edges": [(0, 6), (6, 2), (4, 6), (6, 5)],
     }  # fmt: skip
@@ -147,7 +147,7 @@ STEP = [("aten::mm", 0, 40), ("gloo:all_reduce", 30, 80), ("aten::add", 90, 100)
 @pytest.mark.parametrize(
     ("ranks", "says"),
     [
-        ([STEP], "no trace of rank 1; a step needs all"),
+        ([STEP, STEP], "no trace of rank 2; a step needs all"),
         ([STEP, [("aten::mm", 0, 40)]], r"ranks \(0, 1\), and in the step ranks 0 take part"),
         ([[(name.replace("all_reduce", "gather"), *times) for name, *times in STEP]] * 2, "it has 1 gather"),
         (
@@ -158,7 +158,7 @@ STEP = [("aten::mm", 0, 40), ("gloo:all_reduce", 30, 80), ("aten::add", 90, 100)
 )
 def test_what_no_graph_can_represent_is_named(tmp_path, ranks, says):
     with pytest.raises(gt.TraceError, match=says):
-        files(tmp_path, *ranks).graph()
+        files(tmp_path, *ranks, world_size=max(2, len(ranks) + (ranks == [STEP, STEP]))).graph()
 
 
 @pytest.mark.parametrize("kind", RECORDED)
@@ -190,7 +190,7 @@ def test_a_rank_is_in_the_groups_whose_transfers_it_takes_part_in(tmp_path):
         (tmp_path / f"rank{rank}.json").write_text(json.dumps({"distributedInfo": job, "traceEvents": events}))
     trace = gt.from_kineto(tmp_path)
     trace.save(tmp_path / "step.et")
-    wanted = {("row0", (0, 1)), ("row2", (2, 3)), ("column0", (0, 2)), ("column1", (1, 3))}
+    wanted = {("group row0", (0, 1)), ("group row2", (2, 3)), ("group column0", (0, 2)), ("group column1", (1, 3))}
     for one in (trace, gt.from_chakra([tmp_path / f"step.{rank}.et" for rank in range(4)])):
         graph = one.graph()
         assert {(group["name"], tuple(group["classes"])) for group in graph["groups"]} == wanted
@@ -210,3 +210,144 @@ def test_there_is_such_a_step():
 def test_a_step_is_of_chakra_alone(tmp_path):
     with pytest.raises(ValueError, match="an op DAG has no version, and is of the whole trace: --step"):
         convert(TRACES / "fsdp", tmp_path / "dag.json", step=3)
+
+
+# as models
+
+LIKE = {
+    "job": {
+        "train": {
+            "model": {"layers": [{"name": "any", "forward": "1ms", "backward": "1ms", "parameters": "4B"}]},
+            "workers": 2,
+        }
+    },
+    "cluster": {"link": {"rate": "1Gbps", "delay": "10us"}},
+    "run": {"engine": "fluid"},
+}
+
+
+def run(model, **keys):
+    job = {"train": {"model": model, **keys.pop("job", {})}}
+    return gt.run({**LIKE, "job": job, "run": {**LIKE["run"], **keys}})
+
+
+def test_a_step_by_hand_as_a_model(tmp_path):
+    """Compute until 40, then two rounds of 2000 bytes (16 us and 20 us of delay), 10 of the host, 10 of computing."""
+    trace = files(
+        tmp_path,
+        [("aten::mm", 0, 40), ("gloo:all_gather", 30, 80), ("aten::add", 90, 100)],
+        [("aten::mm", 0, 40), ("gloo:all_gather", 40, 82), ("aten::add", 82, 95)],
+    )
+    facts = run(str(tmp_path)).job
+    # An all-gather of 4000 bytes from each has one round of two ranks.
+    assert facts["iteration_time_ms"]["mean"] == pytest.approx((40 + 32 + 20 + 20) / 1e3)
+    assert facts["workers"] == 2
+    assert facts["parallel"]["mesh"] is None
+    assert facts["parallel"]["groups"]["group 0"]["bytes_per_rank"] == 4000
+    again = gt.Scenario.from_dict(LIKE).replace(model=trace.to_step(), workers=None)
+    again = gt.run(again).job
+    assert again["iteration_time_ms"] == facts["iteration_time_ms"]
+
+
+@pytest.mark.parametrize("engine", ["pipe", "fluid", "packet"])
+@pytest.mark.parametrize("kind", RECORDED)
+def test_a_recorded_step_is_a_model_on_every_engine(kind, engine):
+    """It takes as long as its graph if every transfer took what it takes alone, give or take what shares a link."""
+    result = run(str(TRACES / kind), engine=engine)
+    graph, _ = recorded(kind)
+    alone = replayed(graph, [0] * len(graph["transfers"])) / 1e9
+    mean = result.job["iteration_time_ms"]["mean"]
+    sent = sum(row["end_us"] - row["start_us"] for row in result.transfers.to_dicts()) / 1e3
+    assert alone <= mean <= alone + sent + 1e-6
+    assert len(result.transfers) == len(graph["transfers"])
+    assert {row["collective"] for row in result.transfers.to_dicts()} == {row["kind"] for row in graph["transfers"]}
+    computed = sum(one["compute_ms"] for one in result.job["parallel"]["classes"])
+    assert computed == pytest.approx(sum(time for one in graph["classes"] for _, time in one["ops"]) / 1e9)
+
+
+@pytest.mark.parametrize("kind", RECORDED)
+def test_what_is_summed_up_takes_as_long(kind):
+    trace = gt.from_kineto(TRACES / kind)
+    graph, short = trace.graph(), trace.to_step().document
+    moving = [(index % 7) * 10**8 for index in range(len(graph["transfers"]))]
+    assert replayed(short, moving) == replayed(graph, moving)
+    for one, whole in zip(short["classes"], graph["classes"], strict=True):
+        assert len(one["ops"]) < len(whole["ops"])
+
+
+def test_the_resolved_scenario_needs_no_trace_and_gives_the_same():
+    first = run(str(TRACES / "pp"))
+    again = gt.run(gt.Scenario.from_toml(first.scenario.to_toml()))
+    assert again.summary["jobs"] == first.summary["jobs"]
+    assert again.scenario.to_toml() == first.scenario.to_toml()
+
+
+def test_one_rank_stands_for_all(tmp_path):
+    """Four ranks in two groups of two each way; rank 1 alone was recorded, and all four give the same."""
+
+    def write(folder, ranks):
+        folder.mkdir()
+        for rank in ranks:
+            groups = {"mesh_tp": [rank // 2 * 2, rank // 2 * 2 + 1], "mesh_fsdp": [rank % 2, rank % 2 + 2]}
+            listed = [{"pg_name": f"{name}{min(of)}", "pg_desc": name, "ranks": of} for name, of in groups.items()]
+            events = [event("aten::mm", "cpu_op", 0, 20), event("aten::add", "cpu_op", 90, 10)]
+            for start, one in zip((20, 55), listed, strict=True):
+                said = {"Collective name": "allreduce", "dtype": "Float", "In msg nelems": 500}
+                said |= {"Process Group Name": one["pg_name"], "Group size": 2}
+                events.append(event("ncclDevKernel_AllReduce", "kernel", start, 30, stream=7, **said))
+            events += [event("gemm", "kernel", 0, 20, stream=1), event("gemm", "kernel", 50, 5, stream=1)]
+            events.append(event("autograd::engine::evaluate_function: X", "cpu_op", 2, 30))
+            job = {"rank": rank, "world_size": 4, "pg_config": listed}
+            (folder / f"rank{rank}.json").write_text(json.dumps({"distributedInfo": job, "traceEvents": events}))
+        return str(folder)
+
+    # More than 2 % of what is sent are no gradients, by their group.
+    one, every = (run(write(tmp_path / name, ranks)) for name, ranks in (("one", [1]), ("all", range(4))))
+    assert one.job["workers"] == every.job["workers"] == 4
+    assert one.job["iteration_time_ms"]["mean"] == pytest.approx(every.job["iteration_time_ms"]["mean"])
+    assert list(one.job["parallel"]["groups"]) == list(every.job["parallel"]["groups"]) == ["tp", "fsdp"]
+    packets = [run(str(tmp_path / name), engine="packet") for name in ("one", "all")]
+    assert packets[0].job["iteration_time_ms"] == packets[1].job["iteration_time_ms"]
+
+
+def test_one_rank_of_a_pipeline_stands_for_nobody(tmp_path):
+    for name in (TRACES / "pp").iterdir():
+        if "rank0" in name.name:
+            (tmp_path / name.name).write_bytes(name.read_bytes())
+    with pytest.raises(gt.TraceError, match="it has 8 messages"):
+        gt.from_kineto(tmp_path).to_step()
+
+
+@pytest.mark.parametrize(
+    ("job", "keys", "code", "says"),
+    [
+        ({"workers": 3}, {}, "GT055", "has 2 ranks, and there are 3 workers"),
+        ({"parallel": {"dp": 2}}, {}, "GT055", "its recorded step is divided already"),
+        ({"collective": {"kind": "ring"}}, {}, "GT015", "no effect"),
+        ({"compute": {"batch": 8}}, {}, "GT015", "no effect"),
+        ({"compute": {"noise": 0.1}}, {"engine": "pipe"}, "GT090", "differ"),
+    ],
+)
+def test_what_a_recorded_step_does_not_take(job, keys, code, says):
+    with pytest.raises(gt.ScenarioError) as caught:
+        run(str(TRACES / "fsdp"), job=job, **keys)
+    assert [error["code"] for error in caught.value.errors] == [code]
+    assert says in str(caught.value)
+
+
+def test_noise_slows_every_rank_by_its_own():
+    alike = run(str(TRACES / "fsdp")).job["iteration_time_ms"]["mean"]
+    uneven = run(str(TRACES / "fsdp"), job={"compute": {"straggler": {"worker": 1, "factor": 2}}}).job
+    assert uneven["iteration_time_ms"]["mean"] > 1.2 * alike
+
+
+def test_an_edited_step_is_checked():
+    table = gt.from_kineto(TRACES / "fsdp").to_step().table
+    for change, says in (
+        ({"edges": [*table["edges"], [0, 10**6]]}, "from op 0 to op 1000000"),
+        ({"classes": []}, "the number of ranks is 0"),
+        ({"transfers": [{**table["transfers"][0], "kind": "gossip"}]}, "gossip in group 0"),
+        ({"classes": "all"}, "expected a list"),
+    ):
+        with pytest.raises(gt.ScenarioError, match=says):
+            run({**table, **change})

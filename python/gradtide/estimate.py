@@ -152,7 +152,7 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
         flows += count
         segments += min(size_bytes / segment_bytes + count, scenario.hosts * link_segments)
     for job in scenario.jobs:
-        if job.division is not None:
+        if job.is_divided:
             # One rank stands for all of its class, and a transfer is a flow or two of each class; or each is simulated.
             ops, each, crossing_bytes = scenario.ranks_load.get(
                 job.name, (job.op_count, int(is_fluid) * job.op_count, 0)

@@ -418,14 +418,12 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
         "parameter_bytes": core["parameter_bytes"],
         "bytes_per_worker": int(sent) if float(sent).is_integer() else sent,
         **({} if core["asynchrony"] is None else {"asynchrony": _asynchrony(core["asynchrony"])}),
-        **({} if job.division is None else {"parallel": _divided(core["step"], job.division, mean_ms)}),
+        **({"parallel": _divided(core["step"], job, mean_ms)} if job.is_divided else {}),
     }
 
 
-def _divided(core: dict[str, Any], division: "Division", mean_ms: float) -> dict[str, Any]:
-    """Return the figures of a model that is divided over ranks."""
-    described, mesh = division.described, division.described.spec["mesh"]
-    peak = division.accelerator.peaks[division.training.precision]
+def _divided(core: dict[str, Any], job: "Job", mean_ms: float) -> dict[str, Any]:
+    """Return the figures of a model that is divided over ranks; what a recorded step does not say is None."""
     groups = {
         group["name"]: {
             "ranks": group["ranks"],
@@ -438,18 +436,10 @@ def _divided(core: dict[str, Any], division: "Division", mean_ms: float) -> dict
         }
         for group in core["groups"]
     }
+    ranks = len(job.hosts)
+    told = {"mesh": None, "ranks": ranks} if job.division is None else _of_mesh(job.division, mean_ms)
     return {
-        "mesh": dict(mesh),
-        "ranks": described.ranks,
-        "device": division.accelerator.name,
-        "times": None if division.own is None else division.own.source,
-        "stated_efficiency": division.accelerator.stated_efficiency(division.training.precision),
-        "micro_batches": described.spec["micro_batches"],
-        "global_batch": division.global_batch,
-        "tokens": described.tokens,
-        "tokens_per_s_per_gpu": described.tokens_per_s(mean_ms / 1e3),
-        "mfu": described.utilisation(mean_ms / 1e3, peak),
-        "memory": {**asdict(described.memory), "total": described.memory.total},
+        **told,
         "groups": groups,
         "waits_for_stages_ms": core["others_ps"] / PS_PER_MS,
         "critical_path_ms": {name: time_ps / PS_PER_MS for name, time_ps in core["critical_ps"]},
@@ -461,6 +451,25 @@ def _divided(core: dict[str, Any], division: "Division", mean_ms: float) -> dict
             }
             for one in core["classes"]
         ],
+    }
+
+
+def _of_mesh(division: "Division", mean_ms: float) -> dict[str, Any]:
+    """Return what is known of a model on a mesh beyond when it computes and sends."""
+    described = division.described
+    peak = division.accelerator.peaks[division.training.precision]
+    return {
+        "mesh": dict(described.spec["mesh"]),
+        "ranks": described.ranks,
+        "device": division.accelerator.name,
+        "times": None if division.own is None else division.own.source,
+        "stated_efficiency": division.accelerator.stated_efficiency(division.training.precision),
+        "micro_batches": described.spec["micro_batches"],
+        "global_batch": division.global_batch,
+        "tokens": described.tokens,
+        "tokens_per_s_per_gpu": described.tokens_per_s(mean_ms / 1e3),
+        "mfu": described.utilisation(mean_ms / 1e3, peak),
+        "memory": {**asdict(described.memory), "total": described.memory.total},
     }
 
 

@@ -151,15 +151,17 @@ def _job_sentence(job: Mapping[str, Any], at: str) -> str:
 def _divided_sentence(job: Mapping[str, Any]) -> str:
     facts, time_ms = job["parallel"], job["iteration_time_ms"]["mean"]
     sentence = (
-        f"{job['model']} on {ranks(facts['ranks'])} ({mesh(facts['mesh'])}): {milliseconds(time_ms)} per iteration, "
-        f"{number(facts['tokens_per_s_per_gpu'])} tokens/s per GPU"
+        f"{job['model']} on {ranks(facts['ranks'])} ({mesh(facts['mesh'])}): {milliseconds(time_ms)} per iteration"
     )
-    if facts["mfu"] is not None:
-        sentence += f", {percent(facts['mfu'])} of the peak"
+    if facts["mesh"] is not None:
+        sentence += f", {number(facts['tokens_per_s_per_gpu'])} tokens/s per GPU"
+        if facts["mfu"] is not None:
+            sentence += f", {percent(facts['mfu'])} of the peak"
     group, figures = max(facts["groups"].items(), key=lambda one: one[1]["exposed_ms"], default=("", {"exposed_ms": 0}))
     if figures["exposed_ms"] >= SAME * time_ms:
         sentence += f"; compute waits {percent(figures['exposed_ms'] / time_ms)} of the time for {group}"
-    if facts["memory"]["device"] is not None and facts["memory"]["total"] > facts["memory"]["device"]:
+    parts = facts.get("memory", {"device": None})
+    if parts["device"] is not None and parts["total"] > parts["device"]:
         sentence += f". It does not fit: a rank needs {memory(facts['memory'])}"
     return f"{sentence}."
 
@@ -248,9 +250,9 @@ def divided_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[lis
         ["iteration time", _ms(time_ms)],
         ["  compute", part(sum(one["ranks"] * one["compute_ms"] for one in facts["classes"]) / facts["ranks"])],
     ]
-    if facts["stated_efficiency"] is not None:
+    if facts.get("stated_efficiency") is not None:
         rows.append(["  efficiency", f"{percent(facts['stated_efficiency'])} of the peak, as stated"])
-    if facts["times"] is not None:
+    if facts.get("times") is not None:
         rows.append(["  times of ops", f"from {facts['times']}"])
     if job["waterfall_ms"]["slowdown"]:
         rows.append(["  slowed by overlap", part(job["waterfall_ms"]["slowdown"])])
@@ -267,11 +269,14 @@ def divided_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[lis
                 if kind != "between" or ms / time_ms >= 0.0005
             ),
         ],
-        ["tokens", f"{facts['tokens']:,} in {facts['global_batch']:,} sequences"],
-        ["throughput", f"{number(facts['tokens_per_s_per_gpu'])} tokens/s per GPU"],
-        ["model FLOPs utilisation", "–" if facts["mfu"] is None else percent(facts["mfu"])],
-        ["memory of a rank", memory(facts["memory"])],
     ]
+    if facts["mesh"] is not None:
+        rows += [
+            ["tokens", f"{facts['tokens']:,} in {facts['global_batch']:,} sequences"],
+            ["throughput", f"{number(facts['tokens_per_s_per_gpu'])} tokens/s per GPU"],
+            ["model FLOPs utilisation", "–" if facts["mfu"] is None else percent(facts["mfu"])],
+            ["memory of a rank", memory(facts["memory"])],
+        ]
     return ["", name], rows
 
 
@@ -292,18 +297,20 @@ def ranks(count: int) -> str:
     return "1 rank" if count == 1 else f"{count:,} ranks"
 
 
-def simulated(mesh: Mapping[str, int], count: int) -> str:
+def simulated(mesh: Mapping[str, int] | None, count: int) -> str:
     """Return what each of so many rank classes is: a stage of the pipeline, or a rank by itself."""
-    return "rank" if count > mesh["pp"] else "stage"
+    return "rank" if mesh is None or count > mesh["pp"] else "stage"
 
 
-def others(mesh: Mapping[str, int]) -> str:
+def others(mesh: Mapping[str, int] | None) -> str:
     """Return whom a rank waits for that is not ready to send: other stages of the pipeline, or other ranks."""
-    return "other stages" if mesh["pp"] > 1 else "other ranks"
+    return "other ranks" if mesh is None or mesh["pp"] == 1 else "other stages"
 
 
-def mesh(axes: Mapping[str, int]) -> str:
-    """Write a mesh, as in `fsdp 16, tp 8`; axes of one rank are left out."""
+def mesh(axes: Mapping[str, int] | None) -> str:
+    """Write a mesh, as in `fsdp 16, tp 8`; axes of one rank are left out. None is that of a recorded step."""
+    if axes is None:
+        return "as recorded"
     return ", ".join(f"{axis} {count}" for axis, count in axes.items() if count > 1) or "one rank"
 
 

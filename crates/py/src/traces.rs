@@ -66,6 +66,12 @@ impl PyTrace {
         self.ranks.iter().flat_map(of_rank).collect()
     }
 
+    /// What process groups are for, by their names, where files say it.
+    #[getter]
+    fn described(&self) -> BTreeMap<String, String> {
+        self.ranks.iter().flat_map(|(_, trace)| trace.about.described.clone()).collect()
+    }
+
     /// Ranks that some group has, and that no trace is of.
     #[getter]
     fn members(&self) -> Vec<u32> {

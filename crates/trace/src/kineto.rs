@@ -117,6 +117,7 @@ impl Distributed {
 #[serde(default)]
 struct ProcessGroup {
     pg_name: String,
+    pg_desc: String,
     ranks: Arc<[u32]>,
 }
 
@@ -414,7 +415,9 @@ impl Events {
             mark.end_ns = mark.end_ns.saturating_add(self.base_ns);
         }
         let Distributed { rank, world_size, .. } = self.distributed;
-        let about = About { rank, world_size, version: self.version };
+        let described = self.distributed.pg_config.iter().filter(|group| !matches!(&*group.pg_desc, "" | "undefined"));
+        let described = described.map(|group| (group.pg_name.clone(), group.pg_desc.clone())).collect();
+        let about = About { rank, world_size, version: self.version, described };
         checked(&mut ops, &mut self.gaps)?;
         Ok(RankTrace { ops, marks: self.marks, about, gaps: self.gaps })
     }

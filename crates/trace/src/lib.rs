@@ -133,6 +133,8 @@ pub struct About {
     pub world_size: Option<u32>,
     /// The schema's version, or "".
     pub version: String,
+    /// What process groups are for, as in `mesh_tp`, by their names.
+    pub described: BTreeMap<String, String>,
 }
 
 /// A vertex of a trace.

@@ -124,9 +124,11 @@ fn a_message_goes_one_way() {
     assert_eq!((&groups[0]["name"], &groups[0]["bytes_per_rank"]), (&json!("messages"), &json!(4_000.0)));
 }
 
+type Change = fn(&mut StepSpec);
+
 #[test]
 fn what_is_no_step_is_refused() {
-    let wrong: [(fn(&mut StepSpec), &str); 10] = [
+    let wrong: [(Change, &str); 10] = [
         (|step| step.classes.clear(), "the number of ranks is 0"),
         (|step| step.classes[0].ranks = 2, "2 classes of 3 ranks"),
         (|step| step.classes.iter_mut().for_each(|class| class.ops.clear()), "no op takes any time"),

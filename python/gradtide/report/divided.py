@@ -6,7 +6,7 @@ from typing import Any
 
 from gradtide import words
 from gradtide.report import lanes, pieces
-from gradtide.report.folder import Row, entry, number
+from gradtide.report.folder import Row, entry, mesh_of, number
 from gradtide.report.timeline import size
 
 
@@ -18,17 +18,13 @@ def job(
     own = f"{key}.parallel"
     mean = number(path, facts, "iteration_time_ms.mean")
     waterfall = {kind: number(path, facts, f"waterfall_ms.{kind}") for kind, _, _ in pieces.WATERFALL}
-    needed, has = number(path, facts, "parallel.memory.total"), number(path, facts, "parallel.memory.device")
     groups: Mapping[str, Any] = entry(path, facts, "parallel.groups", dict)
     classes: Sequence[Any] = entry(path, facts, "parallel.classes", list)
-    mesh: Mapping[str, int] = entry(path, facts, "parallel.mesh", dict)
+    mesh = mesh_of(path, facts)
+    is_recorded = mesh is None
     ranks, model = entry(path, facts, "parallel.ranks", int), entry(path, facts, "model", str)
-    tokens = entry(path, facts, "parallel.tokens", int)
-    sequences = entry(path, facts, "parallel.global_batch", int)
     waits = sum(number(path, groups, f"{group}.exposed_ms") for group in groups)
     others = number(path, facts, "parallel.waits_for_stages_ms")
-    mfu = pieces.percent(number(path, facts, "parallel.mfu"))
-    fits = "of what the device has" if needed <= has else "more than the device has: it does not fit"
     every = pieces.flat(facts, key, key + ".")
     return {
         "divided": True,
@@ -41,17 +37,10 @@ def job(
                 pieces.ms(mean),
                 "ms",
                 "",
-                f"{tokens:,} tokens in {sequences:,} sequences",
+                "the recorded step, on this network" if is_recorded else _batch(path, facts),
                 f"{key}.iteration_time_ms.mean",
             ),
-            tile(
-                "Tokens/s per GPU",
-                words.number(number(path, facts, "parallel.tokens_per_s_per_gpu")),
-                "",
-                "compute",
-                f"{mfu} % of the peak: model FLOPs utilisation",
-                f"{own}.tokens_per_s_per_gpu",
-            ),
+            *([] if is_recorded else [_throughput(path, facts, own)]),
             tile(
                 "Exposed communication",
                 pieces.ms(waits),
@@ -60,24 +49,41 @@ def job(
                 f"{pieces.percent(waits / mean)} % of the iteration: compute of an average rank waits"
                 + (f"; {pieces.percent(others / mean)} % more for {words.others(mesh)}" if others else ""),
             ),
-            tile(
-                "Memory of a rank",
-                words.size(needed, 3).split()[0],
-                words.size(needed, 3).split()[1],
-                "transfer",
-                f"{pieces.percent(needed / has)} % {fits}",
-                f"{own}.memory.total",
-            ),
+            *([] if is_recorded else [_memory_tile(path, facts, own)]),
         ],
         "waterfall": pieces.waterfall(waterfall, f"{key}.waterfall_ms", "wait at barrier"),
         "groups": _groups(path, groups, f"{own}.groups", caps),
         "lanes": timeline(operations, name, ident, len(classes), mesh),
         "classes": _classes(classes, mesh, caps) if len(classes) > 1 else None,
-        "memory": _memory(path, facts, f"{own}.memory", caps),
+        "memory": None if is_recorded else _memory(path, facts, f"{own}.memory", caps),
         "all": pieces.table(
             f"All figures of job {pieces.clip(name)}", ("key", "#value"), every, cap=caps.rows, where="summary.json"
         ),
     }
+
+
+def _batch(path: Path, facts: Mapping[str, Any]) -> str:
+    tokens, sequences = (entry(path, facts, f"parallel.{name}", int) for name in ("tokens", "global_batch"))
+    return f"{tokens:,} tokens in {sequences:,} sequences"
+
+
+def _throughput(path: Path, facts: Mapping[str, Any], own: str) -> Any:
+    return pieces.tile(
+        "Tokens/s per GPU",
+        words.number(number(path, facts, "parallel.tokens_per_s_per_gpu")),
+        "",
+        "compute",
+        f"{pieces.percent(number(path, facts, 'parallel.mfu'))} % of the peak: model FLOPs utilisation",
+        f"{own}.tokens_per_s_per_gpu",
+    )
+
+
+def _memory_tile(path: Path, facts: Mapping[str, Any], own: str) -> Any:
+    needed, has = number(path, facts, "parallel.memory.total"), number(path, facts, "parallel.memory.device")
+    fits = "of what the device has" if needed <= has else "more than the device has: it does not fit"
+    shown, unit = words.size(needed, 3).split()
+    share = f"{pieces.percent(needed / has)} % {fits}"
+    return pieces.tile("Memory of a rank", shown, unit, "transfer", share, f"{own}.memory.total")
 
 
 MAX_RANKS = 16
@@ -105,7 +111,7 @@ def _groups(path: Path, groups: Mapping[str, Any], key: str, caps: pieces.Caps) 
     return pieces.table("Process groups, of an average rank", ("group", *figures), rows, cap=caps.rows)
 
 
-def _classes(classes: Sequence[Any], mesh: Mapping[str, int], caps: pieces.Caps) -> dict[str, Any]:
+def _classes(classes: Sequence[Any], mesh: Mapping[str, int] | None, caps: pieces.Caps) -> dict[str, Any]:
     what = words.simulated(mesh, len(classes))
     columns: pieces.Columns = {
         what: lambda one: one[0],
@@ -131,7 +137,7 @@ def _memory(path: Path, facts: Mapping[str, Any], key: str, caps: pieces.Caps) -
 
 
 def timeline(
-    operations: Sequence[Row], name: str, ident: str, count: int, mesh: Mapping[str, int]
+    operations: Sequence[Row], name: str, ident: str, count: int, mesh: Mapping[str, int] | None
 ) -> dict[str, Any] | None:
     """Return the drawing of an iteration of so many rank classes; None where no operation was recorded."""
     what = words.simulated(mesh, count)

@@ -230,3 +230,11 @@ def row_of(
         for name in names:
             entry(path, row, name, kind)
     return row
+
+
+def mesh_of(path: Path, facts: Mapping[str, Any]) -> Mapping[str, int] | None:
+    """Return the mesh of a job whose model is divided over ranks; None if it repeats a recorded step."""
+    if entry(path, facts, "parallel.mesh", object) is None:
+        return None
+    mesh: Mapping[str, int] = entry(path, facts, "parallel.mesh", dict)
+    return mesh

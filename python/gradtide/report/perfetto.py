@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gradtide.report.folder import Row, entry, grouped, read_json, read_rows, read_table
+from gradtide.report.folder import Row, entry, grouped, mesh_of, read_json, read_rows, read_table
 from gradtide.report.pieces import by_job
 from gradtide.words import simulated
 
@@ -132,7 +132,7 @@ def encode_timeline(run_dir: Path) -> bytes:
         workers = (
             len(entry(path, facts, "parallel.classes", list)) if is_divided else entry(path, facts, "workers", int)
         )
-        what = simulated(entry(path, facts, "parallel.mesh", dict), workers) if is_divided else "worker"
+        what = simulated(mesh_of(path, facts), workers) if is_divided else "worker"
         rows = sorted(operations.get(job, []), key=lambda row: (row["start_us"], row["end_us"]))
         for worker in range(min(workers, MAX_WORKERS)):
             pid += 1

@@ -34,7 +34,7 @@ from gradtide.scenario.source import (
     read_text,
     scalar,
 )
-from gradtide.scenario.spec import cluster_spec
+from gradtide.scenario.spec import cluster_spec, job_spec
 from gradtide.scenario.spec import spec as core_spec
 from gradtide.scenario.tables import graph_table, layers_table
 from gradtide.scenario.write import toml, toml_value
@@ -222,7 +222,7 @@ class Scenario:
 
         if not all_simulated(self._resolved):
             return {}
-        divided = [(job.name, job.division.described.spec) for job in self.jobs if job.division is not None]
+        divided = [(job.name, job_spec(job, self._resolved.fabric)) for job in self.jobs if job.is_divided]
         cluster = json.dumps(cluster_spec(self._resolved))
         return {name: _core.ranks_load(json.dumps(spec), cluster) for name, spec in divided}
 
@@ -438,6 +438,8 @@ def _written_value(name: str, value: Any) -> Any:
     if name == "model":
         if isinstance(value, OpDag):
             return graph_table(value, value.name or "graph", value.time_unit)
+        if hasattr(value, "table"):
+            return value.table  # a trace's step
         layers = getattr(value, "layers", value)
         if isinstance(layers, Sequence) and all(isinstance(row, Layer) for row in layers):
             said: dict[str, Any] = {

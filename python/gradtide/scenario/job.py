@@ -1,6 +1,7 @@
 """A job that is resolved: what it computes and sends, on which hosts, with every default that depends on others."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from gradtide import counts
 from gradtide.layers import Layer
@@ -67,6 +68,23 @@ class Division:
 
 
 @dataclass(frozen=True)
+class RecordedStep:
+    """A recorded step that a job repeats.
+
+    Attributes:
+        spec: the keys of `RecordedSpec`.
+        ranks: how many it has.
+        op_count: compute ops and transfers of all of them.
+        compute_ps: compute time of the rank that computes longest.
+    """
+
+    spec: dict[str, Any]
+    ranks: int
+    op_count: int
+    compute_ps: int
+
+
+@dataclass(frozen=True)
 class Job:
     """A training job, resolved.
 
@@ -91,6 +109,7 @@ class Job:
         start_ps: simulated time at which the job starts.
         announced_packets: threshold that its messages announce to switches; `None` if they announce nothing.
         division: how its model is divided over ranks; `None` if every worker has the whole model.
+        step: what its ranks do, where that was recorded.
     """
 
     name: str
@@ -110,6 +129,12 @@ class Job:
     start_ps: int
     announced_packets: int | None
     division: Division | None
+    step: RecordedStep | None
+
+    @property
+    def is_divided(self) -> bool:
+        """Whether its model is divided over ranks."""
+        return self.division is not None or self.step is not None
 
     @property
     def servers(self) -> int:
@@ -157,8 +182,8 @@ class Job:
     @property
     def compute_ps(self) -> int:
         """Compute time of one iteration, without noise or straggler."""
-        if self.division is not None:
-            return self.division.compute_ps
+        if (divided := self.division or self.step) is not None:
+            return divided.compute_ps
         if self.graph is not None:
             return sum(op.time for op in self.graph.ops if op.kind == "comp")
         return sum(r.forward_ps + r.backward_ps + r.update_ps for r in self.layers)
@@ -173,8 +198,8 @@ class Job:
     @property
     def op_count(self) -> int:
         """Ops that a worker computes in an iteration."""
-        if self.division is not None:
-            return self.division.op_count
+        if (divided := self.division or self.step) is not None:
+            return divided.op_count
         return 2 * len(self.layers) if self.graph is None else sum(op.kind == "comp" for op in self.graph.ops)
 
     @property

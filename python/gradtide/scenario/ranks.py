@@ -10,11 +10,14 @@ def reasons(resolved: Resolved) -> Iterator[tuple[Loc, str]]:
     """Yield what makes ranks of one class differ: where it is asked for, and in words. Then each must be simulated."""
     cluster = resolved.file.cluster
     for job in resolved.jobs:
-        if job.division is None:
+        if not job.is_divided:
             continue
         loc: Loc = ("job", job.name)
         if len(resolved.jobs) > 1 or resolved.file.traffic:
-            yield (*loc, "parallel"), "a divided model beside other jobs or background traffic"
+            yield (
+                (*loc, "model" if job.division is None else "parallel"),
+                "a divided model beside other jobs or background traffic",
+            )
         if job.compute.noise_ppm:
             yield (*loc, "compute", "noise"), "a divided model whose ranks differ"
         if job.compute.straggler is not None:
@@ -27,5 +30,5 @@ def reasons(resolved: Resolved) -> Iterator[tuple[Loc, str]]:
 
 def all_simulated(resolved: Resolved) -> bool:
     """Return whether every rank of its divided models is simulated; False if there is none."""
-    is_divided = any(job.division is not None for job in resolved.jobs)
+    is_divided = any(job.is_divided for job in resolved.jobs)
     return is_divided and (resolved.file.run.engine == "packet" or any(reasons(resolved)))

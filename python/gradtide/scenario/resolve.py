@@ -131,6 +131,7 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
     loc: Loc = ("job", name)
     table = check.job.read_table(ctx, name, job, loc)
     division = check.parallel.division(ctx, name, job, loc, table)
+    step = check.parallel.recorded(ctx, job, loc, table)
     if job.iterations is not None and job.iterations > check.run.MAX_ITERATIONS:
         ctx.too_many((*loc, "iterations"), job.iterations, check.run.MAX_ITERATIONS, "iterations")
     collective = job.collective
@@ -157,7 +158,7 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
     iterations = job.iterations
     if iterations is None and ctx.file.run.duration_ps is None:
         # All iterations of a divided model are alike.
-        iterations = DEFAULT_ITERATIONS if division is None else 1
+        iterations = DEFAULT_ITERATIONS if division is None and step is None else 1
     ps = collective.ps or Ps()
     return Job(
         name=name,
@@ -204,6 +205,7 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
         start_ps=job.start_ps,
         announced_packets=announced_packets(job.announce, ctx.file.cluster.queue),
         division=division,
+        step=step,
     )
 
 
@@ -259,7 +261,7 @@ def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabr
             schedule["ranking"] = ctx.rankings[name]
         table["collective"] = _in_order_of(Collective, collective)
         table["schedule"] = _in_order_of(Schedule, schedule)
-        if job.parallel is not None:
+        if job.parallel is not None or ctx.tables[name].step is not None:
             data["job"][name] = _in_order_of(JobTable, check.parallel.without_effect(table))
     for origin in origins:
         table = {k: v for k, v in data["traffic"][origin.name].items() if k not in origin.replaced}

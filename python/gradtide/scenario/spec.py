@@ -24,7 +24,7 @@ def spec(resolved: Resolved, traffic: Sequence[BackgroundFlows]) -> dict[str, An
     """Return the core's input (`crates/train/src/spec.rs`) for a scenario that has an engine, and its flows."""
     run = resolved.file.run
     return {
-        "jobs": [_job_spec(job, resolved.fabric) for job in resolved.jobs],
+        "jobs": [job_spec(job, resolved.fabric) for job in resolved.jobs],
         "traffic": [_traffic_spec(flows, resolved) for flows in traffic],
         "cluster": cluster_spec(resolved),
         "run": {**run.core(), "all_ranks": all_simulated(resolved), "probe": _probe_spec(run.probe)},
@@ -94,7 +94,8 @@ def _transport_spec(transport: Transport) -> dict[str, Any]:
     return {"congestion": congestion, **transport.core()}
 
 
-def _job_spec(job: Job, fabric: Fabric) -> dict[str, Any]:
+def job_spec(job: Job, fabric: Fabric) -> dict[str, Any]:
+    """Return a job of the core's input."""
     depth = job.schedule.depth
     graph = None if job.is_pulled else job.graph
     return {
@@ -116,6 +117,7 @@ def _job_spec(job: Job, fabric: Fabric) -> dict[str, Any]:
         "announced_packets": job.announced_packets,
         "adaptive": _adaptive_spec(job, fabric),
         "parallel": None if job.division is None else job.division.described.spec,
+        "recorded": None if job.step is None else job.step.spec,
     }
 
 

@@ -169,7 +169,7 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
     cluster, run = resolved.file.cluster, resolved.file.run
     if resolved.fabric.kind != "star":
         yield "topology", ("cluster", "topology", "kind"), f'kind = "{resolved.fabric.kind}"'
-    if cluster.node is not None and any(job.parallel is None for job in resolved.file.job.values()):
+    if cluster.node is not None and not all(job.is_divided for job in resolved.jobs):
         yield "node", ("cluster", "node"), "a job whose workers are GPUs of nodes"
     for job in resolved.jobs:
         yield from _asked_by_job(job, ("job", job.name), is_alone=len(resolved.jobs) == 1)
@@ -198,7 +198,7 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
 
 def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool) -> Iterator[tuple[str, Loc, str]]:
     collective, schedule = job.collective, job.schedule
-    if job.division is not None:
+    if job.is_divided:
         if len(job.bands) > 1:
             yield "divided bands", (*loc, "priority"), "a list of bands"
         if job.adaptive is not None:

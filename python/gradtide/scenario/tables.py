@@ -7,7 +7,7 @@ with line and field, and all of them end in one `LayerTable`.
 import os
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -21,7 +21,7 @@ from gradtide.architecture import FAMILY, Architecture, FieldError
 from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean, nearest
 from gradtide.layers import Layer
 from gradtide.scenario.csvfile import MAX_FAULTS_OF_A_FILE, CsvFile
-from gradtide.scenario.keys.job import Compute, GraphModel, InlineModel, ThesisModel
+from gradtide.scenario.keys.job import Compute, GraphModel, InlineModel, StepModel, ThesisModel
 from gradtide.scenario.keys.types import parse_name
 from gradtide.scenario.opdag import Op, OpDag, op_dag
 from gradtide.scenario.source import (
@@ -80,6 +80,7 @@ class LayerTable:
         architecture: what a configuration describes.
         bucketed: whether layers are buckets already.
         left_out: what the model's file holds and its layers do not, a sentence each.
+        step: what all ranks do, where that was recorded; there are no layers then.
     """
 
     label: str
@@ -93,10 +94,11 @@ class LayerTable:
     architecture: Architecture | None = None
     bucketed: bool = False
     left_out: tuple[str, ...] = ()
+    step: dict[str, Any] | None = None
 
 
 def read_model(
-    value: str | InlineModel | ThesisModel | GraphModel | dict[str, Any],
+    value: str | InlineModel | ThesisModel | GraphModel | StepModel | dict[str, Any],
     source: Source,
     loc: Loc,
     base_dir: Path,
@@ -118,6 +120,9 @@ def read_model(
         return LayerTable("thesis", layers, value.model_dump(by_alias=True), True)
     if isinstance(value, InlineModel):
         return _inline(value, source, loc)
+    if isinstance(value, StepModel):
+        written = value.model_dump(by_alias=True, exclude_none=True)
+        return LayerTable(value.name, (), written, True, step=value.document)
     if isinstance(value, GraphModel):
         data = {"ops": value.ops, "target": value.target, "inference_target": value.inference_target}
         return _graph(data, value.name, value.time_unit, Under(source, loc))
@@ -157,6 +162,7 @@ def _is_trace(value: str, path: Path) -> bool:
 
 
 def _trace(value: str, base_dir: Path, fail: Failure) -> LayerTable:
+    from gradtide.traces.model import TraceStep
     from gradtide.traces.model import read_model as read_trace
 
     try:
@@ -164,11 +170,34 @@ def _trace(value: str, base_dir: Path, fail: Failure) -> LayerTable:
     except TraceError as error:
         if not may_quote(value, fail.source, base_dir):
             raise ScenarioError([fail("GT038", NOT_SHOWN, COPY_IT)]) from None
-        hint = "name a trace of a data-parallel step; `gradtide convert FILE` says what is in one"
+        hint = "`gradtide convert FILE` says what is in one"
         raise ScenarioError([fail("GT038", str(error), hint)]) from None
     source = f"{value}: {model.source}"
+    if isinstance(model, TraceStep):
+        return LayerTable(model.name, (), replace(model, source=source).table, True, step=model.document)
     rows = layers_table(model.name, model.layers, bucketed=True, source=source, left_out=model.left_out)
     return LayerTable(model.name, model.layers, rows, True, bucketed=True, left_out=model.left_out)
+
+
+def rank_count(model: Any, base_dir: Path) -> int | None:
+    """Return how many ranks a recorded step has; None if the model is another one, or cannot be read."""
+    from gradtide.traces.model import TraceStep
+    from gradtide.traces.model import read_model as read_trace
+
+    if isinstance(model, str):
+        try:
+            model = read_trace(base_dir / model) if _is_trace(model, base_dir / model) else None
+        except TraceError:
+            return None
+    if isinstance(model, (StepModel, TraceStep)):
+        model = model.document
+    classes = model.get("classes") if isinstance(model, Mapping) else None
+    if classes is None:
+        return None
+    try:
+        return max(1, sum(int(one["ranks"]) for one in classes))
+    except (TypeError, KeyError, ValueError):
+        return 1  # the core says what is wrong
 
 
 def thesis_layers(count: int, size_bytes: int, time_ps: int, precision: str, fail: Fail) -> tuple[Layer, ...]:

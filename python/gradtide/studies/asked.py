@@ -23,9 +23,10 @@ def refuse(why: str, options: Mapping[str, Any]) -> None:
 
 def refuse_divided(base: Scenario, what: str) -> None:
     """Refuse a job whose model is divided over ranks, for a study that is of gradients alone."""
-    job = next((job for job in base.jobs if job.division is not None), None)
+    job = next((job for job in base.jobs if job.is_divided), None)
     if job is not None:
         raise ValueError(
-            f"{what} is not built yet for a model that is divided over ranks, and [job.{job.name}] has `parallel`; "
+            f"{what} is not built yet for a model that is divided over ranks, and [job.{job.name}] "
+            f"{'repeats a recorded step' if job.division is None else 'has `parallel`'}; "
             "available: gradtide run, and gradtide compare with --parallel"
         )

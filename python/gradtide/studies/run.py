@@ -390,7 +390,7 @@ def has_what_ifs(scenario: Scenario) -> bool:
     are planned anew for each rate take seconds. Packet by packet, or beside other flows, other rates would take longer
     than the run that was asked for.
     """
-    if any(job.division is not None for job in scenario.jobs):
+    if any(job.is_divided for job in scenario.jobs):
         return False
     if scenario.engine != "fluid":
         return scenario.engine == "pipe"

@@ -11,6 +11,7 @@ from gradtide.errors import Fault, ScenarioError, TraceError, nearest
 from gradtide.scenario import Scenario
 from gradtide.scenario.opdag import OpDag, op_dag
 from gradtide.scenario.source import of_command_line, parse_json, parse_toml, read_text
+from gradtide.scenario.tables import rank_count
 from gradtide.studies.asked import as_scenario
 
 DEFAULT_WORKERS = 8
@@ -75,8 +76,9 @@ def trained(
         keys = {**keys, "device": keys.get("device") or device}
     # By a change of its own, so that an error names the option that asks for it.
     changes = {} if workers in (None, base.jobs[0].workers) else {"workers": workers}
-    if keys.get("parallel") is not None and data is not None and hosts is None:
-        # As many as the mesh has.
+    is_divided = keys.get("parallel") is not None and data is not None and hosts is None
+    if is_divided or (workers is None and rank_count(model, Path()) is not None):
+        # As many as the mesh or the recorded step has.
         changes = {"workers": None}
     return base.replace(model=model, **changes, **_given(keys))
 
@@ -101,12 +103,14 @@ def _model(given: Any) -> Any:
     if hasattr(given, "to_dag"):
         try:
             return given.to_model()
-        except TraceError as error:
-            # Its steps reduce no gradients, so it may receive parameters, op by op.
-            try:
-                return given.to_dag()
-            except ScenarioError:
-                raise error from None
+        except TraceError:
+            # Its steps send more than gradients, or nothing but parameters that are received, op by op.
+            for other in (given.to_step, given.to_dag):
+                try:
+                    return other()
+                except (TraceError, ScenarioError):
+                    continue
+            raise
     is_scenario = isinstance(given, (Scenario, Path, dict, str)) and given not in (
         *presets.model_names(),
         *presets.language_names(),

@@ -14,7 +14,7 @@ from gradtide.results import Table
 from gradtide.scenario.opdag import MAX_DAG_BYTES, OpDag, op_dag
 from gradtide.traces import files
 from gradtide.traces.gaps import Gap, found_gaps
-from gradtide.traces.model import TraceModel, of_step
+from gradtide.traces.model import TraceModel, TraceStep, of_step
 
 if TYPE_CHECKING:
     from gradtide.studies.waterfall import WaterfallResult
@@ -180,6 +180,24 @@ class Trace:
         number = self.typical_step if step is None else step
         self._check_step(number)
         return step_graph(self, number)
+
+    def to_step(self, *, step: int | None = None, name: str = "trace") -> TraceStep:
+        """Return a step as a graph of all its ranks, for scenarios: jobs that send more than gradients.
+
+        Args:
+            step: which; the typical one if not given.
+            name: what results call it.
+
+        Raises:
+            TraceError: as `graph`, and if the step has no transfer.
+        """
+        from gradtide.traces.graph import summed_up
+
+        number = self.typical_step if step is None else step
+        document = self.graph(number)
+        if not document["transfers"]:
+            raise TraceError(f"step {number} has no transfer")
+        return TraceStep(name, summed_up(document), f"step {number}")
 
     def waterfall(self, step: int | None = None) -> "WaterfallResult":
         """Return where the time of a step goes, what bounds each transfer, and what would help.

@@ -8,13 +8,15 @@ A trace does not say what waits for a transfer. So it waits for what its ranks h
 first op that a rank begins after its end waits for it. Where an op really needs a transfer later, or not at all, this
 is too early: on a slower network than the recorded one a step then takes longer than it should.
 
-The document has the form of `_core.step_graph`, each rank a class by itself.
+The document has the form of `_core.step_graph`, each rank a class by itself. Where one rank alone was recorded, it
+stands for all: they do the same at the same time, each with groups of its own. So it may send nothing to one other rank
+alone, and the ranks of its groups must lie evenly among all.
 """
 
 import json
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +39,8 @@ HARMLESS = ("element_type", "other", "dependency")
 """Gaps that change no time of a step and no dependency that is read here."""
 LINKS = ("messages",)
 """Name of what is no collective's group: messages from one rank to another."""
+ALL = "all"
+"""Name of a group that has none in its trace."""
 EXACT = 1 << 62
 """Pixels for stretches of computing that are not joined."""
 
@@ -50,12 +54,18 @@ def step_graph(trace: "Trace", number: int) -> dict[str, Any]:
         TraceError: if the files lack something that the step is made of, or it holds what no graph can represent.
     """
     ranks = trace.rank_numbers
-    _refuse_missing(trace, ranks)
+    world_size = trace.summary()["world_size"] or len(ranks)
+    stands_for_all = len(ranks) == 1 < world_size
+    _refuse_missing(trace, ranks, stands_for_all=stands_for_all)
     index = trace.steps.index(number)
     document = json.loads(trace._core.step(index, EXACT))
     rows = {rank: _moved_rows(trace, rank) for rank in ranks}
     windows = dict(zip(ranks, trace._steps["steps"][index]["windows_ns"], strict=True))
-    moves = _messages(document, rows, windows) + _collectives(document, rows)
+    if stands_for_all:
+        moves = _collectives(document, rows, set(ranks))
+        _refuse_messages(document, ranks[0])
+    else:
+        moves = _messages(document, rows, windows) + _collectives(document, rows)
     _refuse_cut(moves, document)
     classes: list[dict[str, Any]] = []
     edges: list[tuple[int, int]] = []
@@ -75,10 +85,14 @@ def step_graph(trace: "Trace", number: int) -> dict[str, Any]:
         }
         for move in moves
     ]
-    listed = [
-        {"name": name, "classes": list(members), "ranks": len(members), "stride": None if name in LINKS else 1}
-        for name, members in groups
-    ]
+    if stands_for_all:
+        classes[0] |= {"name": "rank", "ranks": world_size}
+    described = trace._core.described
+    listed = []
+    for name, members in groups:
+        stride = _stride(name, members, world_size) if stands_for_all else None if name in LINKS else 1
+        of = [0] if stands_for_all else list(members)
+        listed.append({"name": _shown(name, described), "classes": of, "ranks": len(members), "stride": stride})
     return {"classes": classes, "groups": listed, "transfers": transfers, "edges": edges}
 
 
@@ -88,14 +102,79 @@ def _waits(move: dict[str, Any], rank: int) -> bool:
     return move["kind"] != "send" or rank == sender
 
 
-def _refuse_missing(trace: "Trace", ranks: Sequence[int]) -> None:
+def _shown(name: str, described: Mapping[str, str]) -> str:
+    """Return what users call a group: what it is for, as in `tp` of a mesh, or else its name."""
+    if name in (*LINKS, ALL):
+        return name
+    return described[name].removeprefix("mesh_") if name in described else f"group {name}"
+
+
+def summed_up(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a graph that takes as long, with one op for what a rank computes of a pass between two transfers.
+
+    Two moments at which a transfer is ready or ends have nothing between them that anybody waits for.
+    """
+    count = sum(len(one["ops"]) for one in document["classes"])
+    cuts = {before + 1 for before, _ in document["edges"] if before < count}
+    cuts |= {after for _, after in document["edges"] if after < count}
+    begins: dict[int, int] = {}
+    ends: dict[int, int] = {}
+    classes: list[dict[str, Any]] = []
+    first = total = 0
+    for one in document["classes"]:
+        ops: list[tuple[str, int]] = []
+        last = first + len(one["ops"])
+        for begin, end in pairwise(sorted({first, last, *(cut for cut in cuts if first < cut < last)})):
+            times: Counter[str] = Counter()
+            for name, time_ps in one["ops"][begin - first : end - first]:
+                times[name] += time_ps
+            begins[begin] = total + len(ops)
+            ops += times.items()
+            ends[end - 1] = total + len(ops) - 1
+        classes.append({**one, "ops": ops})
+        first, total = last, total + len(ops)
+    edges = [
+        (
+            ends[before] if before < count else before + total - count,
+            begins[after] if after < count else after + total - count,
+        )
+        for before, after in document["edges"]
+    ]
+    return {**document, "classes": classes, "edges": edges}
+
+
+def _stride(name: str, members: Sequence[int], world_size: int) -> int:
+    """Return by how much the ranks of a group are apart, if all ranks can be in groups like it."""
+    size, stride = len(members), members[1] - members[0] if len(members) > 1 else 0
+    evenly = range(members[0], members[0] + size * stride, stride) if stride else ()
+    if list(members) != list(evenly) or members[0] // stride % size or world_size % (size * stride):
+        raise TraceError(
+            f"one rank cannot stand for all {world_size}: group {name} has ranks {', '.join(map(str, members[:9]))}, "
+            "and all ranks cannot be in groups like it; give the traces of all ranks"
+        )
+    return stride
+
+
+def _refuse_messages(document: dict[str, Any], rank: int) -> None:
+    count = sum(transfer["collective"] in ("send", "recv") for transfer in document["transfers"])
+    if count:
+        raise TraceError(
+            f"rank {rank} alone was recorded, and it has {count} messages to or from another; what that one does is "
+            "not known: give the traces of all ranks"
+        )
+
+
+def _refuse_missing(trace: "Trace", ranks: Sequence[int], *, stands_for_all: bool) -> None:
     missing = trace.summary()["missing_ranks"]
-    if missing:
-        raise TraceError(f"there is no trace of rank {', '.join(map(str, missing[:5]))}; a step needs all of its ranks")
+    if missing and not stands_for_all:
+        raise TraceError(
+            f"there is no trace of rank {', '.join(map(str, missing[:5]))}; a step needs all of its ranks, or one that "
+            "stands for all"
+        )
     gaps = [str(gap) for gap in trace._gaps if gap.what not in HARMLESS]
     if gaps:
         raise TraceError(f"the step is no graph: {' · '.join(gaps)}")
-    if list(ranks) != list(range(len(ranks))):
+    if not stands_for_all and list(ranks) != list(range(len(ranks))):
         raise TraceError(f"ranks are {', '.join(map(str, ranks[:5]))}; a graph counts them from 0")
 
 
@@ -138,7 +217,10 @@ def _messages(
     return messages
 
 
-def _collectives(document: dict[str, Any], rows: dict[int, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def _collectives(
+    document: dict[str, Any], rows: dict[int, list[dict[str, Any]]], present: Collection[int] = ()
+) -> list[dict[str, Any]]:
+    """Return what groups do together; `present` are the ranks that were recorded, if not all."""
     # Chakra lists no ranks: there those are in a group that take part in any transfer of it.
     members_of = {row["comm"]["group"]: set[int]() for own in rows.values() for row in own}
     for rank, own in rows.items():
@@ -156,7 +238,8 @@ def _collectives(document: dict[str, Any], rows: dict[int, list[dict[str, Any]]]
             )
         members = tuple(sorted(members_of[group]))
         spans = {seen["rank"]: _span(seen) for seen in transfer["seen"]}
-        if len(spans) != len(transfer["seen"]) or tuple(sorted(spans)) != members:
+        wanted = [rank for rank in members if not present or rank in present]
+        if len(spans) != len(transfer["seen"]) or sorted(spans) != wanted:
             who = ", ".join(str(seen["rank"]) for seen in transfer["seen"])
             raise TraceError(
                 f"{kind} of group {group or 'all'} has ranks {members}, and in the step ranks {who} take part in it"
@@ -167,7 +250,7 @@ def _collectives(document: dict[str, Any], rows: dict[int, list[dict[str, Any]]]
                 "name": kind,
                 "kind": KINDS[kind],
                 "bytes": size,
-                "group": (group or "all", members),
+                "group": (group or ALL, members),
                 "seen": spans,
             }
         )

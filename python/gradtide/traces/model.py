@@ -32,10 +32,30 @@ NEGLIGIBLE = 0.02
 """Bytes of other transfers, as a share of the gradients', up to which they are left out: buffers, a loss."""
 
 
-_NOT_BUILT = (
-    ". Models of jobs that divide parameters, tensors or stages are not built yet: use the trace of a data-parallel "
-    "job, or `gradtide profile` for the model alone"
-)
+class NoGradientsError(TraceError):
+    """A step sends something else than gradients, so it is no table of layers; it may be a graph."""
+
+
+@dataclass(frozen=True)
+class TraceStep:
+    """A step of a trace as a graph of all its ranks, for jobs that send more than gradients.
+
+    Attributes:
+        name: what results call it.
+        document: what `Trace.graph` returns, without what changes no time: computing between two moments at which a
+            transfer is ready or ends is summed up by pass.
+        source: which step it is.
+    """
+
+    name: str
+    document: dict[str, Any]
+    source: str
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The model as a scenario has it."""
+        groups = [{key: value for key, value in one.items() if value is not None} for one in self.document["groups"]]
+        return {"kind": "step", "name": self.name, "source": self.source, **self.document, "groups": groups}
 
 
 @dataclass(frozen=True)
@@ -165,9 +185,9 @@ def _gradients(
         if row["collective"] == "all_reduce" and row["seen"]["ready_ns"] >= (backward_ns or 0):
             found.setdefault(row["group"], []).append(row)
     if not found:
-        raise TraceError(
+        raise NoGradientsError(
             f"the step has no all-reduce of a gradient ({_listed(own) or 'no transfer at all'}), so what a worker "
-            f"sends is not known{_NOT_BUILT}"
+            "sends is not known"
         )
     # Of several groups, as with tensor parallelism, gradients are where most is moved.
     group, sent = max(found.items(), key=lambda item: sum(row["bytes"] for row in item[1]))
@@ -186,9 +206,9 @@ def _gradients(
     others = [row for row in own if row not in sent]
     other_bytes = sum(row["bytes"] for row in others)
     if other_bytes > NEGLIGIBLE * whole:
-        raise TraceError(
+        raise NoGradientsError(
             f"beside gradients of {units.format_bytes(whole)} the step sends {units.format_bytes(other_bytes)} that no "
-            f"layer can represent ({_listed(others)}){_NOT_BUILT}"
+            f"layer can represent ({_listed(others)})"
         )
     return sorted(sent, key=lambda row: (row["seen"]["ready_ns"], row["seen"]["start_ns"])), others
 
@@ -220,8 +240,10 @@ def _shared(total: int, weights: Sequence[int]) -> list[int]:
     return shares
 
 
-def read_model(path: str | Path) -> TraceModel:
-    """Read a trace of any format as a model; files that have not changed are read once.
+def read_model(path: str | Path) -> TraceModel | TraceStep:
+    """Read a trace of any format as a model, a step that sends more than gradients as a graph of all its ranks.
+
+    Files that have not changed are read once.
 
     Raises:
         TraceError: if there is no such file, it is no trace, or its step is no model.
@@ -235,11 +257,17 @@ def read_model(path: str | Path) -> TraceModel:
 
 
 @lru_cache(maxsize=8)
-def _read_once(names: tuple[Path, ...], stamps: tuple[tuple[int, int], ...], name: str) -> TraceModel:
+def _read_once(names: tuple[Path, ...], stamps: tuple[tuple[int, int], ...], name: str) -> TraceModel | TraceStep:
     from gradtide.traces import read
 
     trace: Trace = read(names[0] if len(names) == 1 else list(names))
-    return trace.to_model(name=name)
+    try:
+        return trace.to_model(name=name)
+    except NoGradientsError as error:
+        try:
+            return trace.to_step(name=name)
+        except TraceError as why:
+            raise TraceError(f"{error}, and as a graph of its ranks: {why}") from None
 
 
 def _name(path: Path) -> str:

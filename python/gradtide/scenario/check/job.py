@@ -35,7 +35,7 @@ from gradtide.scenario.keys.job import (
     Schedule,
 )
 from gradtide.scenario.source import Failure, Loc, read_text
-from gradtide.scenario.tables import LayerTable, read_model, read_ranking
+from gradtide.scenario.tables import LayerTable, rank_count, read_model, read_ranking
 
 
 def hosts(ctx: Context, fabric: Fabric | None) -> dict[str, tuple[int, ...]]:
@@ -64,6 +64,10 @@ def hosts(ctx: Context, fabric: Fabric | None) -> dict[str, tuple[int, ...]]:
             wanted[name] = job.workers + op_by_op.beside(job)
         elif job.parallel is not None:
             wanted[name] = job.parallel.ranks
+        elif (recorded := rank_count(job.model, ctx.base_dir)) is not None:
+            if recorded > MAX_WORKERS:
+                ctx.too_many((*loc, "model"), recorded, MAX_WORKERS, "ranks")
+            wanted[name] = recorded
         elif not ctx.misspelt(loc, "workers", "hosts"):
             ctx.add("GT010", (*loc, "workers"), "`workers` is missing", 'write workers = 8, or hosts = ["h0", "h1"]')
     if len(ctx.faults) > faults_before or not is_known:

@@ -1,6 +1,7 @@
 """A model that is divided over ranks: its mesh against the model, the cluster and what else the job says."""
 
-from collections.abc import Iterable, Iterator
+import json
+from collections.abc import Container, Iterable, Iterator
 from typing import Any, get_args
 
 from gradtide.architecture import FieldError
@@ -10,8 +11,8 @@ from gradtide.parallel.costs import Costs, Kernel, Precision, Recompute, Trainin
 from gradtide.parallel.mesh import AXES, Mesh
 from gradtide.parallel.spec import Layout, describe, micro_batches
 from gradtide.scenario.check.context import Context
-from gradtide.scenario.job import Division, Job
-from gradtide.scenario.keys.job import Collective, Compute, JobTable, Schedule
+from gradtide.scenario.job import Division, Job, RecordedStep
+from gradtide.scenario.keys.job import OF_ROOFLINE, Collective, Compute, JobTable, Schedule
 from gradtide.scenario.keys.parallel import Parallel
 from gradtide.scenario.source import Loc
 from gradtide.scenario.tables import LayerTable
@@ -45,7 +46,8 @@ def division(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable
     if table is None or not ctx.ok("job", name, "parallel") or not ctx.ok("job", name, "compute"):
         return None
     if table.architecture is None:
-        msg = f"{table.label} cannot be divided over ranks: it is no Hugging Face configuration"
+        why = "it is no Hugging Face configuration" if table.step is None else "its recorded step is divided already"
+        msg = f"{table.label} cannot be divided over ranks: {why}"
         ctx.add("GT055", (*loc, "parallel"), msg, 'write model = "config.json", or leave `parallel` out')
         return None
     try:
@@ -58,6 +60,30 @@ def division(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable
         return None
 
 
+def recorded(ctx: Context, job: JobTable, loc: Loc, table: LayerTable | None) -> RecordedStep | None:
+    """Return the recorded step that a job repeats; None if it repeats none, or one that means nothing."""
+    if table is None or table.step is None:
+        return None
+    # A model with times of its own refuses the others.
+    _without_effect(ctx, job, loc, OF_ROOFLINE)
+    if job.parallel is not None:
+        return None  # refused by `division`
+    from gradtide import _core
+
+    node = ctx.file.cluster.node
+    spec = {"gpus_per_node": 1 if node is None else node.gpus, "step": table.step}
+    try:
+        ranks, op_count, compute_ps = _core.recorded_size(json.dumps(spec))
+    except ValueError as error:
+        ctx.add("GT055", (*loc, "model"), str(error), "name a trace, or write what `trace.graph()` returns")
+        return None
+    if job.workers is not None and job.workers != ranks:
+        msg = f"the recorded step has {ranks:,} ranks, and there are {job.workers:,} workers"
+        ctx.add("GT055", (*loc, "workers"), msg, f"write workers = {ranks}, or leave it out", job.workers)
+        return None
+    return RecordedStep(spec, ranks, op_count, compute_ps)
+
+
 def _place(loc: Loc, field: str) -> Loc:
     """Return where a field stands that `gradtide.parallel` refuses."""
     if field == "parallel":
@@ -65,11 +91,11 @@ def _place(loc: Loc, field: str) -> Loc:
     return (*loc, "parallel" if field in Parallel.declared() else "compute", field)
 
 
-def _without_effect(ctx: Context, job: JobTable, loc: Loc) -> None:
+def _without_effect(ctx: Context, job: JobTable, loc: Loc, known: Container[str] = ()) -> None:
     for name, keys in WITHOUT_EFFECT.items():
         table = job.value(name) if name else job
         for key in keys:
-            if table.is_given(key):
+            if table.is_given(key) and key not in known:
                 here = (*loc, name, key) if name else (*loc, key)
                 ctx.no_effect(here, "for a model that is divided over ranks", "leave it out")
 

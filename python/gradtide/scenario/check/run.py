@@ -79,11 +79,11 @@ MAX_WORKER_RECORDS = 20_000_000
 
 def _check_divided(ctx: Context, job: Job, loc: Loc) -> None:
     """Refuse a divided model that would fill the memory or pass the end of the simulated clock."""
-    assert job.division is not None
     count = job.iterations or 1
     if count * job.op_count > MAX_DIVIDED_OPERATIONS:
         msg = f"{count:,} iterations of about {job.op_count:,} ops and transfers are too many"
-        ctx.add("GT050", (*loc, "parallel"), msg, f"at most {MAX_DIVIDED_OPERATIONS:,}; use a smaller `global_batch`")
+        fewer, key = ("fewer iterations", "model") if job.division is None else ("a smaller `global_batch`", "parallel")
+        ctx.add("GT050", (*loc, key), msg, f"at most {MAX_DIVIDED_OPERATIONS:,}; use {fewer}")
     elif count * job.compute_ps > MAX_RUN_PS // 100:
         days = count * job.compute_ps // (86_400 * units.PS_PER_SECOND)
         ctx.add("GT051", loc, f"ranks would compute for {days:,} days", "a run ends within a day; is the model right?")
@@ -117,7 +117,7 @@ def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
     slowest_bps, delay_ps = fabric.worst_link
     for job in jobs:
         loc: Loc = ("job", job.name)
-        if job.division is not None:
+        if job.is_divided:
             _check_divided(ctx, job, loc)
             continue
         parts = sum(

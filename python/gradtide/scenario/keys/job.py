@@ -108,6 +108,33 @@ class GraphModel(Table):
     op may have `updates`: the ids of the recvs whose gradients it completes."""
 
 
+class StepModel(Table):
+    """A recorded step of all ranks, written in the scenario itself: what `trace.graph()` returns."""
+
+    kind: Literal["step"] = key(default="step")
+    """Marks the table as a step."""
+    name: Name = key(default="step", examples=["my-model"])
+    """Name of the model in results."""
+    source: FileName | None = key(default=None, examples=["step 7"])
+    """Where the step comes from. It changes no result."""
+    classes: Rows = key(examples=[[{"name": "rank0", "ranks": 1, "ops": [["forward", 1000000]]}]])
+    """What each rank computes, one op after the other: name and picoseconds. Or one class of all `ranks`, if they are
+    alike."""
+    groups: Rows = key(examples=[[{"name": "fsdp", "classes": [0, 1], "ranks": 2, "stride": 1}]])
+    """Process groups: `classes` in them. In one class of all ranks, each rank is in a group of `ranks` that are
+    `stride` apart. Without `stride`, the first of two ranks sends messages to the second."""
+    transfers: Rows = key(examples=[[{"name": "all_reduce", "kind": "all_reduce", "bytes": 4096, "group": 0}]])
+    """What the ranks of a group do together."""
+    edges: Rows = key(examples=[[[0, 2], [2, 1]]])
+    """Pairs of ops of which the second waits for the first. Ops are counted class by class, transfers after them."""
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The step as the core reads it."""
+        groups = [{"stride": None, **one} if isinstance(one, dict) else one for one in self.groups]
+        return {"classes": self.classes, "groups": groups, "transfers": self.transfers, "edges": self.edges}
+
+
 def _configuration(value: object) -> dict[str, Any]:
     assert isinstance(value, dict)  # what else has the field that names the family?
     return value
@@ -123,6 +150,8 @@ def _model_tag(value: object) -> str | None:
         return "<configuration>"
     if isinstance(value, GraphModel) or (isinstance(value, dict) and (value.get("kind") == "graph" or "ops" in value)):
         return "<graph>"
+    if isinstance(value, StepModel) or (isinstance(value, dict) and (value.get("kind") == "step" or "edges" in value)):
+        return "<step>"
     if isinstance(value, (InlineModel, ThesisModel)):
         return "<table>" if isinstance(value, InlineModel) else "<thesis>"
     if isinstance(value, dict):
@@ -136,6 +165,7 @@ Model = Annotated[
     | Annotated[InlineModel, Tag("<table>")]
     | Annotated[ThesisModel, Tag("<thesis>")]
     | Annotated[GraphModel, Tag("<graph>")]
+    | Annotated[StepModel, Tag("<step>")]
     | Annotated[Configuration, Tag("<configuration>")],
     Discriminator(_model_tag),
 ]
