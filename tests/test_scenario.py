@@ -346,6 +346,7 @@ timeline = 0
                 "announced_packets": None,
                 "adaptive": None,
                 "parallel": None,
+                "recorded": None,
             }
         ],
         "cluster": {

@@ -35,6 +35,7 @@ _PATHS = {
     "InlineLayer": "job.NAME.model.layers",
     "ThesisModel": "job.NAME.model, synthetic",
     "GraphModel": "job.NAME.model, op by op",
+    "StepModel": "job.NAME.model, a recorded step",
     "Parallel": "job.NAME.parallel",
     "Compute": "job.NAME.compute",
     "OpTimes": "job.NAME.compute.times",

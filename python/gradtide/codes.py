@@ -226,7 +226,7 @@ CODES: dict[str, Code] = {
     "GT038": Code(
         "a trace gives no model",
         "gradtide makes a model from one step of a trace: its all-reduces of gradients, with their sizes, and the "
-        "computation between them. The trace must be complete and of a data-parallel job. With gloo, record it "
+        "computation between them, or a graph of all ranks if the step sends more than gradients. With gloo, record it "
         "with record_shapes=True.",
         'model = "trace.json.gz"  # of one process alone',
         'model = "traces/rank*.json.gz"  # of a job that reduces its gradients',

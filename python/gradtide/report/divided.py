@@ -160,6 +160,9 @@ def timeline(
         "svg": lanes.draw(view, label=label, ident=ident),
         "label": label,
         "caption": caption,
-        "recomputes": any(row["kind"] == "recompute" for rows in view.classes.values() for row in rows),
+        **{
+            name: any(row["kind"] == kind for rows in view.classes.values() for row in rows)
+            for name, kind in (("recomputes", "recompute"), ("has_host", "host"))
+        },
         "groups": [(group, group if group in lanes.AXES else "other") for group in view.groups],
     }

@@ -19,8 +19,16 @@ AXES = ("tp", "cp", "ep", "fsdp", "dp", "pp")
 MAX_LANES = 42
 """Lanes that a screen can show. With more, only some classes have the lanes of their groups."""
 
-PASSES = {"forward": "forward", "recompute": "recompute", "backward": "backward", "optimizer": "update"}
-"""Kind of compute op to how it is drawn."""
+PASSES = {
+    "forward": "forward",
+    "recompute": "recompute",
+    "backward": "backward",
+    "optimizer": "update",
+    "update": "update",
+    "unsaid": "forward",
+    "host": "host",
+}
+"""Kind of compute op to how it is drawn; the last three are of recorded steps."""
 
 _LEFT, _RIGHT = 122.0, 20.0
 _LANE, _THIN, _GAP = 20.0, 13.0, 9.0

@@ -170,7 +170,7 @@ def _trace(value: str, base_dir: Path, fail: Failure) -> LayerTable:
     except TraceError as error:
         if not may_quote(value, fail.source, base_dir):
             raise ScenarioError([fail("GT038", NOT_SHOWN, COPY_IT)]) from None
-        hint = "`gradtide convert FILE` says what is in one"
+        hint = "name a trace of a training step; `gradtide convert FILE` says what is in one"
         raise ScenarioError([fail("GT038", str(error), hint)]) from None
     source = f"{value}: {model.source}"
     if isinstance(model, TraceStep):

@@ -25,8 +25,10 @@ def refuse_divided(base: Scenario, what: str) -> None:
     """Refuse a job whose model is divided over ranks, for a study that is of gradients alone."""
     job = next((job for job in base.jobs if job.is_divided), None)
     if job is not None:
+        has, able = "repeats a recorded step", "gradtide run"
+        if job.division is not None:
+            has, able = "has `parallel`", "gradtide run, and gradtide compare with --parallel"
         raise ValueError(
-            f"{what} is not built yet for a model that is divided over ranks, and [job.{job.name}] "
-            f"{'repeats a recorded step' if job.division is None else 'has `parallel`'}; "
-            "available: gradtide run, and gradtide compare with --parallel"
+            f"{what} is not built yet for a model that is divided over ranks, and [job.{job.name}] {has}; "
+            f"available: {able}"
         )
