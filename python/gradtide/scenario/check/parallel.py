@@ -143,6 +143,7 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
         recompute=compute.recompute or get_args(Recompute)[0],
         attention=compute.attention or get_args(Kernel)[0],
         compiled=compute.compile is not False,
+        compiled_loss=compute.compile_loss is True,
         sequence_parallel=mesh.tp > 1 if keys.sequence is None else keys.sequence,
         expert_skew=keys.expert_skew_ppm / PPM,
     )
@@ -211,5 +212,6 @@ def completed(compute: Compute, division: Division) -> Compute:
         precision=training.precision,
         attention=training.attention,
         compile=None if division.own is not None else training.compiled,
+        compile_loss=training.compiled_loss,
         times=division.times,
     )
