@@ -73,7 +73,7 @@ def run(
     scenario.check_built()
     limits = limits or Limits()
     estimate.check([scenario], limits)
-    result = _run(scenario, progress)
+    result = simulate(scenario, progress)
     add_slowdowns(result, limits)
     return result
 
@@ -93,7 +93,8 @@ def add_slowdowns(result: RunResult, limits: Limits | None = None) -> None:
     result.summary["headline"] = words.flows_headline(result.summary["traffic"])
 
 
-def _run(scenario: Scenario, progress: Callable[[float], object] | None) -> RunResult:
+def simulate(scenario: Scenario, progress: Callable[[float], object] | None) -> RunResult:
+    """Run a scenario that has passed every check."""
     # Of this thread: others may run beside it.
     wall, cpu = time.perf_counter(), time.thread_time()
     output = _core.run(_core_input(scenario), progress)
@@ -206,7 +207,7 @@ def _run_each(
             shares[index] = share
 
         with watching(Part(watch, stop)):
-            result = _run(scenarios[index], on_progress)
+            result = simulate(scenarios[index], on_progress)
         if keep is not None:
             keep.add(result)
         return result
