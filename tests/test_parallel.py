@@ -11,7 +11,7 @@ import pytest
 from gradtide import presets
 from gradtide.architecture import FAMILIES, Architecture, FieldError
 from gradtide.parallel import memory
-from gradtide.parallel.costs import ADAM_BYTES, Accelerator, Costs, NoPeakError, Training
+from gradtide.parallel.costs import ADAM_BYTES, Accelerator, Costs, NoPeakError, Training, slowest_of
 from gradtide.parallel.mesh import AXES, Mesh, MeshError, split
 from gradtide.parallel.spec import Layout, describe, micro_batches, model_flops, units
 
@@ -198,6 +198,16 @@ def test_accelerators_are_possible_and_say_where_their_figures_come_from(name):
     assert found.peaks["bf16"] == found.peaks["fp16"]
     assert all(0 < share < 1 for share in (*found.efficiency.values(), found.memory_efficiency))
     assert ("llm-steps" in found.basis or "as the H200" in found.basis) == bool(found.efficiency)
+
+
+def test_all_ops_take_as_long_as_on_the_slowest_rank():
+    """Each doubling of nodes adds the same share, to ops, recomputation and the optimizer."""
+    assert [slowest_of(nodes, 0.02) for nodes in (1, 2, 16)] == pytest.approx([1, 1.02, 1.08])
+    slow, alike = (costs(LLAMA, H100, mesh="tp=2", recompute="full", slowest=one) for one in (1.08, 1.0))
+    for ours, theirs in zip(slow.block(LLAMA.blocks[0]), alike.block(LLAMA.blocks[0]), strict=True):
+        assert ours[2:5] == pytest.approx([1.08 * time for time in theirs[2:5]])
+        assert ours.beside[0].join == pytest.approx(1.08 * theirs.beside[0].join)
+    assert slow.optimizer(1000) == pytest.approx(1.08 * alike.optimizer(1000))
 
 
 # Memory

@@ -3,6 +3,7 @@
     product      = max(FLOPs / (peak x efficiency), bytes / (bandwidth x memory efficiency))
     element-wise = bytes / (bandwidth x memory efficiency)
     op           = max(sum of its kernels, number of kernels x time in which the host issues one)
+                   x factor by which all wait for the slowest
 
 A backward pass has two products for each one forward, and moves half as many bytes again. Attention is either one
 kernel that leaves out what a causal mask hides and never writes scores (`flash`, Dao 2023), or products and
@@ -14,6 +15,7 @@ Sources: Williams et al. (2009) for the roofline; Korthikanti et al. (2022) for 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from math import log2
 from typing import Any, Literal, NamedTuple
 
 from gradtide.architecture import Architecture, Attention, Block, FieldError, Module
@@ -72,6 +74,7 @@ class Accelerator:
         basis: what the efficiencies come from.
         efficiency: share of the peak that large products reach, by precision; none where no step was compared.
         attention_efficiency: share of the peak that a flash kernel reaches; None for `FLASH_SHARE` of `efficiency`.
+        scaling_loss: share by which ops take longer with each doubling of nodes, because all wait for the slowest rank.
     """
 
     name: str
@@ -85,6 +88,7 @@ class Accelerator:
     basis: str
     efficiency: dict[str, float] = field(default_factory=dict)
     attention_efficiency: float | None = None
+    scaling_loss: float = 0.0
 
     def stated(self, efficiency: float) -> "Accelerator":
         """Return the same with an efficiency of large products that the user knows."""
@@ -153,6 +157,7 @@ class Training:
         expert_skew: tokens of the rank whose experts have most, divided by the mean. All ranks wait for this one, so
             each has its times.
         host_s: time in which the host issues a kernel.
+        slowest: factor by which ops take longer because all ranks wait for the slowest (`slowest_of`).
         eager_moved: see `compiled`. Fitted on the one step without torch.compile that validation/llm_steps.py has.
     """
 
@@ -167,7 +172,8 @@ class Training:
     dropout: bool = False
     expert_skew: float = 1.0
     host_s: float = 5e-6
-    eager_moved: float = 2.76
+    eager_moved: float = 2.77
+    slowest: float = 1.0
 
     @property
     def element_bytes(self) -> int:
@@ -281,7 +287,7 @@ class Costs:
 
     def optimizer(self, parameters: int) -> float:
         """Return the time of an optimizer step over so many parameters."""
-        return parameters * ADAM_BYTES / self.accelerator.moved_per_s
+        return parameters * ADAM_BYTES / self.accelerator.moved_per_s * self.training.slowest
 
     def _attention(self, modules: Sequence[Module], core: Attention, again: Sequence[Module]) -> OpTimes:
         training, mesh, width = self.training, self.mesh, core.heads * core.key_size / self.mesh.tp
@@ -412,7 +418,16 @@ class Costs:
             else:
                 recompute = max(op.products_again + op.moved, op.kernels * host)
         is_whole = is_block and self.training.recompute == "full"
-        return OpTimes(op.name, op.role, forward, backward, recompute, is_whole, op.exchanged_bytes, op.beside)
+        slow = self.training.slowest
+        beside = (op.beside[0].scaled(slow), op.beside[1].scaled(slow))
+        return OpTimes(
+            op.name, op.role, slow * forward, slow * backward, slow * recompute, is_whole, op.exchanged_bytes, beside
+        )
+
+
+def slowest_of(nodes: int, scaling_loss: float) -> float:
+    """Return the factor by which ops take longer on so many nodes."""
+    return 1 + scaling_loss * log2(nodes)
 
 
 def causal(core: Attention, tokens: int) -> float:
