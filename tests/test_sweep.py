@@ -18,9 +18,11 @@ import pytest
 
 import gradtide as gt
 from gradtide.errors import ScenarioError
+from gradtide.studies import run as runs
 from gradtide.studies import sweep as package
 from gradtide.studies.store import Store, StoreError, key_of
 from gradtide.studies.sweep import Study, analysis, sobol
+from run_folders import tiny_tenants
 
 BASE = """
 [job.train]
@@ -527,3 +529,74 @@ def test_a_study_whose_runs_are_missing_has_a_report(gradtide: Any, place: Path)
     assert "12 runs are not finished" in Path("out/report.html").read_text()
     assert gradtide("sweep", "s.toml", "--store", "none", "-o", "out", "-q")[0] == 0
     assert "job.train.workers" in Path("out/report.html").read_text()
+
+
+# Other studies on the same store
+
+
+OTHERS = {
+    "compare": ["compare", "base.toml", "--schedule", "fifo+barrier", "--schedule", "priority"],
+    "map": ["tenants", "map", "tenants.json", "--job-loads", "0.5", "--traffic-loads", "0.03"],
+    "buy": ["buy", "base.toml", "--nodes", "8", "--fabrics", "star,clos2", "--collectives", "ring"],
+}
+
+
+@pytest.mark.parametrize("command", OTHERS.values(), ids=OTHERS)
+def test_a_study_with_a_store_repeats_no_run(
+    gradtide: Any, place: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    Path("tenants.json").write_text(json.dumps(tiny_tenants()))
+    assert gradtide(*command, "-o", "plain", "-q")[0] == 0
+    seen: list[str] = []
+    run = runs.simulate
+
+    def noted(scenario: Any, progress: Any) -> Any:
+        seen.append(scenario.sha256)
+        return run(scenario, progress)
+
+    monkeypatch.setattr(runs, "simulate", noted)
+    assert gradtide(*command, "--store", "store", "-q")[0] == 0
+    first = len(seen)
+    assert first > 1
+    assert gradtide(*command, "--store", "store", "-o", "stored", "-q")[0] == 0
+    assert len(seen) == first
+    names = [path.relative_to("plain") for path in Path("plain").rglob("*") if path.is_file()]
+    assert names
+    for name in names:
+        if name.name not in ("versions.json", "report.html", "timeline.pftrace"):
+            assert Path("stored", name).read_bytes() == Path("plain", name).read_bytes(), name
+    assert not Path("stored.incomplete").exists()
+
+
+def test_a_sweep_takes_the_runs_of_a_comparison(gradtide: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (
+        gradtide("compare", "base.toml", "--schedule", "fifo", "--rate", "1Gbps,10Gbps", "--store", "s", "-q")[0] == 0
+    )
+    seen = simulated(monkeypatch)
+    study(GRID.replace("seeds = 2", "seeds = 1") + "\"job.train.schedule\" = [{ order = 'fifo', barrier = false }]\n")
+    assert gradtide("sweep", "s.toml", "--store", "s", "-q")[0] == 0
+    assert not seen
+
+
+def test_an_interrupted_study_with_a_store_goes_on_from_it(
+    gradtide: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Any] = []
+    run = runs.simulate
+
+    def stops(scenario: Any, progress: Any) -> Any:
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(scenario)
+        return run(scenario, progress)
+
+    command = [*OTHERS["compare"], "--rate", "1Gbps,2Gbps", "-j", "1", "--store", "store", "-q"]
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "simulate", stops)
+        code, _, err = gradtide(*command)
+    assert code == 130
+    assert "2 finished runs are kept in store" in err
+    assert sorted(os.listdir()) == ["base.toml", "store", "store-claims"]
+    assert gradtide(*command)[0] == 0
+    with Store(Path("store")) as store:
+        assert len(store) == 4

@@ -17,13 +17,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gradtide import _core, fct, results
-from gradtide.errors import GradtideError
+from gradtide.errors import GradtideError, Unfinished
+from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 
-LAYOUT = 1
+MEASURED_COSTS = ("cpu_s", "wall_s", "peak_rss_mb")
+
+Found = TypeVar("Found")
+
+LAYOUT = 2
 """Version of the tables, in SQLite's `user_version`."""
 APPLICATION = 0x67747374
 """What SQLite's `application_id` is in a store: "gtst"."""
@@ -32,13 +37,13 @@ WAIT_S = 60.0
 """How long a process waits for another one that writes; each write takes less than a millisecond."""
 LEVEL = 1
 
-_TABLES = """
-CREATE TABLE runs (
-    key BLOB NOT NULL PRIMARY KEY, scenario TEXT NOT NULL, engine TEXT NOT NULL, seed INTEGER NOT NULL,
-    version TEXT NOT NULL, payload BLOB NOT NULL
+_TABLES = (
+    "CREATE TABLE runs (key BLOB NOT NULL PRIMARY KEY, scenario TEXT NOT NULL, engine TEXT NOT NULL, "
+    "seed INTEGER NOT NULL, version TEXT NOT NULL, payload BLOB NOT NULL)",
+    "CREATE TABLE outputs (key BLOB NOT NULL PRIMARY KEY, payload BLOB NOT NULL)",
 )
-"""
-_COLUMNS = "key, scenario, engine, seed, version, payload"
+_COLUMNS = {"runs": "key, scenario, engine, seed, version, payload", "outputs": "key, payload"}
+"""A run's summary, or why it cannot go on; and all that the core gave, of studies whose folders show it."""
 
 
 class StoreError(GradtideError):
@@ -77,7 +82,8 @@ class Store:
             layout = self._number("user_version")
             is_new = not self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             if is_new and layout == 0:
-                self._db.execute(_TABLES)
+                for one in _TABLES:
+                    self._db.execute(one)
                 self._db.execute(f"PRAGMA application_id = {APPLICATION}")
                 self._db.execute(f"PRAGMA user_version = {LAYOUT}")
             elif self._number("application_id") != APPLICATION:
@@ -121,27 +127,51 @@ class Store:
 
         A damaged run is taken out, and is to be run again.
         """
+        return self._found("runs", key, json.loads)
+
+    def add(self, key: bytes, scenario: Scenario, document: dict[str, Any]) -> None:
+        """Put a finished run into the store, where every process sees it from now on."""
+        about = (scenario.name, scenario.engine, scenario.seed, _core.__version__)
+        self._put("runs", key, *about, json.dumps(document, allow_nan=False, separators=(",", ":")))
+
+    def find_result(self, scenario: Scenario) -> RunResult | None:
+        """Return the finished run of a scenario with all that the core gave; None if it is not there, or damaged."""
+
+        def read(payload: bytes) -> RunResult:
+            head, _, text = payload.decode().partition("\n")
+            return RunResult(scenario, _core.RunOutput.from_json(text), json.loads(head))
+
+        return self._found("outputs", key_of(scenario), read)
+
+    def add_result(self, result: RunResult) -> None:
+        """Put a finished run into the store, with all that the core gave."""
+        key = key_of(result.scenario)
+        cost = {name: result.summary["cost"][name] for name in MEASURED_COSTS}
+        self.add(key, result.scenario, document(result))
+        self._put("outputs", key, f"{json.dumps(cost)}\n{result.output.to_json()}")
+
+    def _found(self, table: str, key: bytes, read: Callable[[bytes], Found]) -> Found | None:
         with self._as_store_error(), self._lock:
-            found = self._db.execute("SELECT payload FROM runs WHERE key = ?", (key,)).fetchone()
+            found = self._db.execute(f"SELECT payload FROM {table} WHERE key = ?", (key,)).fetchone()
         if found is None:
             return None
         try:
-            # Its Adler-32 is checked by zlib.
-            document: dict[str, Any] = json.loads(zlib.decompress(found[0]))
-            return document
-        except (zlib.error, ValueError, TypeError) as error:
+            # zlib checks the Adler-32 of what it unpacks.
+            return read(zlib.decompress(found[0]))
+        except Unfinished:
+            raise
+        except Exception as error:  # whatever a damaged run leads to
             with self._as_store_error(), self._lock:
-                self._db.execute("DELETE FROM runs WHERE key = ? AND payload = ?", (key, found[0]))
+                self._db.execute(f"DELETE FROM {table} WHERE key = ? AND payload = ?", (key, found[0]))
             if self._say is not None:
                 self._say(f"warning: run {key.hex()[:12]} of {self.path} is damaged ({error}); it is run again")
             return None
 
-    def add(self, key: bytes, scenario: Scenario, document: dict[str, Any]) -> None:
-        """Put a finished run into the store, where every process sees it from now on."""
-        payload = zlib.compress(json.dumps(document, allow_nan=False, separators=(",", ":")).encode(), LEVEL)
-        row = (key, scenario.name, scenario.engine, scenario.seed, _core.__version__, payload)
+    def _put(self, table: str, key: bytes, *rest: Any) -> None:
+        row = (key, *rest[:-1], zlib.compress(rest[-1].encode(), LEVEL))
+        places = ", ".join("?" * len(row))
         with self._as_store_error(), self._lock:
-            self._db.execute(f"INSERT OR REPLACE INTO runs ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)", row)
+            self._db.execute(f"INSERT OR REPLACE INTO {table} ({_COLUMNS[table]}) VALUES ({places})", row)
 
     def take(self, other: Path) -> int:
         """Copy all runs of another store that this one lacks; return their number."""
@@ -151,7 +181,8 @@ class Store:
             before = len(self)
             self._db.execute("ATTACH DATABASE ? AS other", (str(other),))
             try:
-                self._db.execute(f"INSERT OR IGNORE INTO runs ({_COLUMNS}) SELECT {_COLUMNS} FROM other.runs")
+                for table, columns in _COLUMNS.items():
+                    self._db.execute(f"INSERT OR IGNORE INTO {table} ({columns}) SELECT {columns} FROM other.{table}")
             finally:
                 self._db.execute("DETACH DATABASE other")
             return len(self) - before
@@ -211,6 +242,12 @@ def _words(path: Path | None, error: sqlite3.Error) -> str:
     fixes = (fix for words, fix in _FIXES.items() if words in str(error))
     fix = next(fixes, "run the same command again; finished runs are in it")
     return f"cannot use the store {path}: {error}; {fix}"
+
+
+def document(result: RunResult) -> dict[str, Any]:
+    """Return what the store keeps of every run: its summary without what was measured."""
+    cost = {name: value for name, value in result.summary["cost"].items() if name not in MEASURED_COSTS}
+    return {"summary": {**result.summary, "cost": cost}}
 
 
 def key_of(scenario: Scenario) -> bytes:

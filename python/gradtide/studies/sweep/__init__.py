@@ -19,8 +19,8 @@ from gradtide.estimate import Limits, Total, within_limits
 from gradtide.results import StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import write_versions
-from gradtide.studies.run import GRACE_S, LOOK_EVERY_S, MEASURED_COSTS, part_of, simulate, write_summary
-from gradtide.studies.store import Store, key_of
+from gradtide.studies.run import GRACE_S, LOOK_EVERY_S, part_of, simulate, write_summary
+from gradtide.studies.store import MEASURED_COSTS, Store, document, key_of
 from gradtide.studies.sweep import table
 from gradtide.studies.sweep.analysis import analysed, by_run
 from gradtide.studies.sweep.study import SEED, Study, shown
@@ -328,10 +328,8 @@ class _Work:
 def _document(scenario: Scenario) -> dict[str, Any]:
     """Return what the store keeps of a run: its summary without what was measured, or why it cannot go on."""
     try:
-        summary = simulate(scenario, None).summary
+        return document(simulate(scenario, None))
     except LimitReached:
         raise
     except (SimulationError, CoreRefusal) as error:
         return {"error": str(error)}
-    cost = {name: value for name, value in summary["cost"].items() if name not in MEASURED_COSTS}
-    return {"summary": {**summary, "cost": cost}}
