@@ -20,7 +20,7 @@ import gradtide as gt
 from gradtide.errors import ScenarioError
 from gradtide.studies import sweep as package
 from gradtide.studies.store import Store, StoreError, key_of
-from gradtide.studies.sweep import Study, sobol
+from gradtide.studies.sweep import Study, analysis, sobol
 
 BASE = """
 [job.train]
@@ -182,6 +182,14 @@ WRONG = {
         8,
         "",
     ),
+    "a figure that is no text": ('[sweep]\nscenario = "base.toml"\nfigure = 1\n', "GT011", 3, "write figure ="),
+    "a figure that no run has": (
+        '[sweep]\nscenario = "base.toml"\nfigure = "jobs.train.iteration_time_ms.men"\n',
+        "GT105",
+        3,
+        "did you mean `jobs.train.iteration_time_ms.mean`",
+    ),
+    "a text that is weighed": (GRID.replace("seeds", 'against = "state"\nseeds'), "GT105", 3, ""),
     "too many runs": (
         GRID + '[sweep.sample]\npoints = 1000000\n"cluster.link.delay" = { min = "1us", max = "2us" }\n',
         "GT104",
@@ -197,7 +205,7 @@ def test_a_wrong_study_names_its_line_and_the_fix(
 ) -> None:
     Path("s.toml").write_text(text)
     with pytest.raises(ScenarioError) as caught:
-        gt.sweep("s.toml")
+        _ = gt.sweep("s.toml").summary
     first = caught.value.errors[0]
     assert (first["code"], first["file"], first["line"]) == (code, "s.toml", line)
     assert hint in first["hint"]
@@ -252,7 +260,7 @@ def test_the_table_is_the_same_whatever_ran_before(gradtide: Any, place: Path) -
     study(GRID + ZIP)
     assert gradtide("sweep", "s.toml", "-o", "one", "-j", "1", "-q")[0] == 0
     names = sorted(os.listdir("one"))
-    assert names == ["rows.csv", "rows.parquet", "study.toml", "summary.json", "versions.json"]
+    assert names == ["report.html", "rows.csv", "rows.parquet", "study.toml", "summary.json", "versions.json"]
     assert sorted(path for path in os.listdir() if path.startswith("gradtide")) == [
         "gradtide.store",
         "gradtide.store-claims",
@@ -442,3 +450,80 @@ def test_ctrl_c_keeps_what_is_done(place: Path, monkeypatch: pytest.MonkeyPatch)
     assert 5 <= kept < 40
     gt.sweep("s.toml", store="store")
     assert len(seen) <= 40 + 2  # what was under way
+
+
+# What the report says
+
+
+def of(parts: dict[str, Any], seeds: int = 1) -> Study:
+    return Study.load({"sweep": {"scenario": "base.toml", "seeds": seeds, **parts}})
+
+
+def test_sensitivity_of_a_sum_is_the_share_of_each_term() -> None:
+    # y = i + 2 j over i, j in {0, 1}: the variances 1/4 and 1 add up, and no key acts only with another.
+    found = analysis.sensitivity(of({"grid": {"a.b": [0, 1], "c.d": [0, 1]}}), [0.0, 2.0, 1.0, 3.0])
+    assert [(row["key"], round(row["share"], 12)) for row in found] == [("c.d", 0.8), ("a.b", 0.2)]
+    assert (found[0]["least"], found[0]["most"]) == (0.5, 2.5)
+    # A product of signs is due to both keys together, and to none alone.
+    found = analysis.sensitivity(of({"grid": {"a.b": [-1, 1], "c.d": [-1, 1]}}), [1.0, -1.0, -1.0, 1.0])
+    assert [row["share"] for row in found] == [0, 0]
+    assert analysis.sensitivity(of({"grid": {"a.b": [0, 1]}}), [5.0, 5.0]) == []
+
+
+def test_sensitivity_finds_the_one_sampled_key_that_matters() -> None:
+    study = of({"sample": {"points": 256, "a.b": {"min": 0, "max": 1000}, "c.d": {"min": 0, "max": 1000}}})
+    found = analysis.sensitivity(study, [float(study.values(run)["a.b"]) for run in range(256)])
+    # Of a straight line, eight parts of one size keep 1 - 1/64 of the variance.
+    assert found[0]["key"] == "a.b"
+    assert found[0]["share"] == pytest.approx(1 - 1 / 64, abs=2e-3)
+    assert found[1]["share"] < 0.01
+
+
+def test_effects_pair_runs_that_differ_in_one_key_alone() -> None:
+    # By 10 % with the first seed and by 30 % with the second, whatever the other key: a mean of 20 %, and of two values
+    # an interval of 12.706 standard errors of 10 % (Student's t, one degree of freedom).
+    study = of({"grid": {"a.b": ["x", "y"], "c.d": [1, 2]}}, seeds=2)
+    ys = [10.0, 20.0, 100.0, 200.0, 11.0, 26.0, 110.0, 260.0]
+    found = analysis.effects(study, ys)
+    one = next(row for row in found if row["key"] == "a.b")
+    assert (one["value"], one["over"], one["pairs"]) == ("y", "x", 4)
+    assert one["change_percent"] == pytest.approx(20)
+    assert [one["low_percent"], one["high_percent"]] == pytest.approx([20 - 127.06, 20 + 127.06], abs=0.01)
+    assert analysis.effects(of({"grid": {"a.b": [1, 2]}}), [1.0, float("nan")]) == []
+
+
+def test_the_front_holds_what_nothing_beats_in_both() -> None:
+    study = of({"grid": {"a.b": [1, 2, 3, 4, 5]}})
+    found = analysis.front(study, [1.0, 2.0, 3.0, 4.0, float("nan")], [9.0, 7.0, 8.0, 6.0, 1.0])
+    assert [one["run"] for one in found["corners"]] == [0, 1, 3]
+    assert [one["run"] for one in found["others"]] == [2]
+    assert found["points"] == 4
+
+
+def test_charts_have_the_mean_of_the_seeds_in_the_order_of_the_axis(gradtide: Any, place: Path) -> None:
+    study(
+        GRID.replace("seeds", 'against = "cluster.link.rate"\nseeds').replace('"1Gbps", "10Gbps"', '"10Gbps", "1Gbps"')
+        + ZIP
+    )
+    assert gradtide("sweep", "s.toml", "-o", "out", "-q")[0] == 0
+    summary = json.loads(Path("out/summary.json").read_text())
+    [chart] = summary["charts"]
+    assert (chart["key"], chart["unit"], chart["x"]) == ("cluster.link.rate", "Gbit/s", [1, 10])
+    assert [line["name"] for line in chart["lines"]] == ["2, 1us", "4, 2us"]
+    name = "jobs.train.iteration_time_ms.mean"
+    assert summary["figure"] == name
+    times = [float(row[name]) for row in rows("out") if row["job.train.workers"] == "2"]
+    assert chart["lines"][0]["values"] == pytest.approx([sum(times[2:]) / 2, sum(times[:2]) / 2])
+    page = Path("out/report.html").read_text()
+    for words in ("Which key matters most", "Paired changes", f"{name} against cluster.link.rate"):
+        assert words in page
+    assert gradtide("report", "out")[0] == 0
+    assert Path("out/report.html").read_text() == page
+
+
+def test_a_study_whose_runs_are_missing_has_a_report(gradtide: Any, place: Path) -> None:
+    study(GRID + '[sweep.sample]\npoints = 3\n"job.train.workers" = { min = 2, max = 4 }\n')
+    assert gradtide("sweep", "merge", "s.toml", "--store", "none", "-o", "out", "-q")[0] == 0
+    assert "12 runs are not finished" in Path("out/report.html").read_text()
+    assert gradtide("sweep", "s.toml", "--store", "none", "-o", "out", "-q")[0] == 0
+    assert "job.train.workers" in Path("out/report.html").read_text()

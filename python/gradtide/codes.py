@@ -512,6 +512,13 @@ CODES: dict[str, Code] = {
         '[sweep.sample]\npoints = 2000000\n"run.seed" = { min = 1, max = 9 }',
         '[sweep.sample]\npoints = 2000\n"run.seed" = { min = 1, max = 9 }',
     ),
+    "GT105": Code(
+        "no run of the study has such a figure",
+        "`figure` names what the report of a study is about, and `against` what it is weighed against: a column of "
+        "rows.csv that holds numbers, or a key that varies over numbers. Finished runs are kept.",
+        '[sweep]\nscenario = "base.toml"\nfigure = "iteration_time"',
+        '[sweep]\nscenario = "base.toml"\nfigure = "jobs.train.iteration_time_ms.mean"',
+    ),
 }
 
 

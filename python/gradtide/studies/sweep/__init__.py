@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gradtide import _core, words
+from gradtide import _core, report, words
 from gradtide.errors import CoreRefusal, LimitReached, SimulationError
 from gradtide.estimate import Limits, Total, within_limits
 from gradtide.results import StudyRows
@@ -22,12 +22,16 @@ from gradtide.studies.folder import write_versions
 from gradtide.studies.run import GRACE_S, LOOK_EVERY_S, MEASURED_COSTS, part_of, simulate, write_summary
 from gradtide.studies.store import Store, key_of
 from gradtide.studies.sweep import table
+from gradtide.studies.sweep.analysis import analysed, by_run
 from gradtide.studies.sweep.study import SEED, Study, shown
 from gradtide.watch import Part, current, watching
 
 __all__ = ["Study", "SweepResult", "merge", "sweep"]
 
 KEY_BYTES = 32
+
+FIGURES = (".iteration_time_ms.mean",)
+"""What the report is about if the study does not say."""
 
 READ_S = 0.0015
 """Time to read a scenario, for the progress alone (`bench/run.py sweep`)."""
@@ -106,9 +110,24 @@ class SweepResult(StudyRows):
             "points": study.points,
             "seeds": study.seeds,
             "keys": list(study.keys),
+            **self._analysis(),
             "headline": self._headline(times, failed),
             "cost": {**cost, **dict.fromkeys(MEASURED_COSTS)},
         }
+
+    def _analysis(self) -> dict[str, Any]:
+        """Return the figure of the report, what it is weighed against, and what the runs say of both."""
+        study = self.study
+        known = {name: None for row in self.each_row() for name in table.numbers(row)}
+        if not known:
+            return {"figure": None, "against": None}
+        figure = study.figure or next((name for name in known if name.endswith(FIGURES)), next(iter(known)))
+        for name in (figure, study.against):
+            if name is not None and name not in known:
+                study.refuse_figure(name, list(known))
+        ys, xs = (None if name is None else by_run(name, study, self.each_row()) for name in (figure, study.against))
+        assert ys is not None
+        return {"figure": figure, "against": study.against, **analysed(study, ys, xs)}
 
     def _headline(self, times: Mapping[str, tuple[float, float]], failed: int) -> str:
         study = self.study
@@ -130,6 +149,7 @@ class SweepResult(StudyRows):
             (folder / "study.toml").write_text(self.study.text, encoding="utf-8")
         write_summary(self.summary, folder)
         write_versions(folder)
+        report.write_report(folder)
 
 
 @within_limits

@@ -34,7 +34,7 @@ SCENARIO = "scenario"
 """The key that varies the scenario itself."""
 SEED = "run.seed"
 
-KEYS = ("scenario", "seeds", "grid", "zip", "sample")
+KEYS = ("scenario", "seeds", "figure", "against", "grid", "zip", "sample")
 BOUNDS = ("min", "max", "log")
 _QUANTITIES: tuple[tuple[Callable[[object], int], str], ...] = (
     (units.parse_rate, "bps"),
@@ -84,9 +84,13 @@ class Axis:
     def at(self, index: int) -> dict[str, Any]:
         """Return the value of each key at a point."""
         if self.kind == "sample":
-            shares = (sobol.point(index, dimension) for dimension in range(len(self.keys)))
+            shares = (self.share(index, number) for number in range(len(self.keys)))
             return {key: one.value(share) for key, one, share in zip(self.keys, self.values, shares, strict=True)}
         return {key: values[index] for key, values in zip(self.keys, self.values, strict=True)}
+
+    def share(self, index: int, number: int) -> float:
+        """Return how far between its bounds a sampled key is at a point, 0 to 1; `number` is that of the key."""
+        return sobol.point(index, number)
 
     def loc(self, key: str, index: int) -> Loc:
         """Return where the file has the value of a key at a point."""
@@ -98,8 +102,11 @@ class Study:
 
     Attributes:
         text: the text of the file; None for a dict.
+        axes: what varies together, in the order of the file.
         keys: the keys that vary, in the order of the file.
         seeds: runs of each point.
+        figure: the figure that the report is about; None for the iteration time of the first job.
+        against: what it is weighed against: another figure, or a key that varies; None for nothing.
 
     Raises:
         ScenarioError: with every fault of the file.
@@ -111,10 +118,11 @@ class Study:
         self._bases: dict[str, Scenario] = {}
         table = self._table(data)
         self.seeds = self._count(table, "seeds", 1)
-        self._axes = [*self._grid(table), *self._zip(table), *self._sample(table)]
+        self.figure, self.against = self._text(table, "figure"), self._text(table, "against")
+        self.axes = [*self._grid(table), *self._zip(table), *self._sample(table)]
         self._refuse_twice()
         self._base = table.get(SCENARIO)
-        if not isinstance(self._base, str) and not any(SCENARIO in axis.keys for axis in self._axes):
+        if not isinstance(self._base, str) and not any(SCENARIO in axis.keys for axis in self.axes):
             code, msg = ("GT010", "`scenario` is missing") if self._base is None else ("GT011", "expected a text")
             self._fault(code, ("sweep", SCENARIO), msg, 'write scenario = "base.toml"', self._base)
         if self._faults:
@@ -139,12 +147,12 @@ class Study:
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys that vary."""
-        return tuple(key for axis in self._axes for key in axis.keys)
+        return tuple(key for axis in self.axes for key in axis.keys)
 
     @property
     def points(self) -> int:
         """Points, of which each is run with every seed."""
-        return math.prod(axis.length for axis in self._axes)
+        return math.prod(axis.length for axis in self.axes)
 
     def __len__(self) -> int:
         return self.points * self.seeds
@@ -177,7 +185,7 @@ class Study:
 
     def _indices(self, run: int) -> list[tuple[Axis, int]]:
         rest, found = run // self.seeds, []
-        for axis in reversed(self._axes):
+        for axis in reversed(self.axes):
             rest, index = divmod(rest, axis.length)
             found.append((axis, index))
         return found[::-1]
@@ -246,6 +254,25 @@ class Study:
         else:
             return value
         return 1
+
+    def _text(self, table: Mapping[str, Any], name: str) -> str | None:
+        value = table.get(name)
+        if value is None or isinstance(value, str):
+            return value
+        msg = f"expected a text, found {units.describe(value)}"
+        self._fault("GT011", ("sweep", name), msg, f'write {name} = "jobs.train.iteration_time_ms.mean"', value)
+        return None
+
+    def refuse_figure(self, name: str, known: Sequence[str]) -> None:
+        """Refuse a figure that no run has.
+
+        Raises:
+            ScenarioError: always, at `figure` or `against`.
+        """
+        where = "figure" if name == self.figure else "against"
+        hint = did_you_mean(name, known, "the columns of rows.csv are the figures")
+        fault = self._source.fault("GT105", ("sweep", where), f"no run has a figure `{name}`", hint, name)
+        raise ScenarioError([fault])
 
     def _lists(self, table: Mapping[str, Any], kind: str) -> dict[str, list[Any]]:
         """Return the lists of a part, without those that are wrong."""
@@ -327,7 +354,7 @@ class Study:
 
     def _refuse_twice(self) -> None:
         seen: dict[str, str] = {SEED: "seeds"} if self.seeds > 1 else {}
-        for axis in self._axes:
+        for axis in self.axes:
             for key in axis.keys:
                 if key in seen:
                     msg = f"`{key}` is varied twice, also by `{seen[key]}`"
@@ -346,11 +373,19 @@ class Study:
 
 def _bounds(low: Any, high: Any) -> tuple[float, float, str | None] | None:
     """Return two bounds of one kind as numbers, and their unit if they have one."""
-    if all(isinstance(one, (int, float)) and not isinstance(one, bool) for one in (low, high)):
-        return low, high, None
+    first, last = quantity(low), quantity(high)
+    if first is None or last is None or first[1] != last[1]:
+        return None
+    return first[0], last[0], first[1]
+
+
+def quantity(value: Any) -> tuple[float, str | None] | None:
+    """Return a value as a number, or as a whole number of bps, ps or B with that unit; None if it is neither."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value, None
     for parse, unit in _QUANTITIES:
         try:
-            return parse(low), parse(high), unit
+            return parse(value), unit
         except units.UnitError:
             continue
     return None

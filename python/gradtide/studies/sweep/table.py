@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide.results import Table
+from gradtide.studies.sweep.study import quantity
 
 PIECE = 4096
 """Rows that are in memory at once."""
@@ -35,6 +36,11 @@ def _numbers(tree: Mapping[str, Any], home: str) -> Iterator[tuple[str, Any]]:
             yield from _numbers(value, f"{path}.")
         elif value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
             yield path, value
+
+
+def numbers(row: Mapping[str, Any]) -> list[str]:
+    """Return the columns of a row that hold a number, or a text that is a rate, a time or a size."""
+    return [name for name, value in row.items() if name not in ("run", "seed") and quantity(value) is not None]
 
 
 def columns(rows: Rows) -> dict[str, type]:
