@@ -258,6 +258,13 @@ def test_what_selective_recomputation_keeps_of_llama():
         assert memory.activations(LLAMA.blocks[:3], 1, found) == pytest.approx(3 * part + again, abs=1)
 
 
+def test_a_divided_sequence_is_whole_around_a_product():
+    """Its input and the input's gradient, of 16 bits; without division every rank has them anyway."""
+    assert memory.gathered(costs(LLAMA, mesh="tp=4", micro_batch=2)) == 2 * 2 * (2 * SEQ) * 4096
+    for mesh, divided in (("tp=4", False), ("fsdp=4", True)):
+        assert memory.gathered(costs(LLAMA, mesh=mesh, sequence_parallel=divided)) == 0
+
+
 @pytest.mark.parametrize(("mesh", "compiled", "each"), [("fsdp=4", 0, 14), ("tp=4", 0, 18), ("tp=4", 1, 4)])
 def test_logits_have_what_the_loss_makes_of_them(mesh, compiled, each):
     found = costs(LLAMA, mesh=mesh, compiled_loss=bool(compiled))

@@ -150,6 +150,17 @@ def activations(blocks: Sequence[Block], under_way: float, costs: Costs) -> int:
     return round(under_way * sum(sizes))
 
 
+def gathered(costs: Costs) -> int:
+    """Return the bytes that a tensor group that divides the sequence has whole for a while.
+
+    As a product goes backward, its input is gathered, and the input's gradient is not yet scattered.
+    """
+    mesh, training = costs.mesh, costs.training
+    if mesh.tp == 1 or not training.sequence_parallel:
+        return 0
+    return 2 * training.element_bytes * costs.tokens * costs.model.hidden
+
+
 def under_way(pipeline: str, stage: int, stages: int, micro_batches: int, chunks: int) -> float:
     """Return how many micro-batches a stage keeps activations of, counted in all of the stage's blocks."""
     if stages == 1:
