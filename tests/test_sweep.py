@@ -531,6 +531,27 @@ def test_a_study_whose_runs_are_missing_has_a_report(gradtide: Any, place: Path)
     assert "job.train.workers" in Path("out/report.html").read_text()
 
 
+def test_a_store_says_what_it_holds(gradtide: Any, place: Path) -> None:
+    Path("other.toml").write_text(BASE + '[run]\nengine = "fluid"\nseed = 7\n')
+    study(GRID.replace("[sweep.grid]", "[sweep.grid]\nscenario = ['base.toml', 'other.toml']"))
+    assert gradtide("sweep", "s.toml", "--store", "store", "-q")[0] == 0
+    found = gt.sweep_list("store")
+    assert [tuple(row.values()) for row in found] == [
+        ("base.toml", "pipe", gt.__version__, 0, 1, 4),
+        ("other.toml", "fluid", gt.__version__, 7, 8, 4),
+    ]
+    assert [row["runs"] for row in gt.sweep_list("store", seed=8)] == [2]
+    assert [row["scenario"] for row in gt.sweep_list("store", engine="pipe")] == ["base.toml"]
+    code, out, _ = gradtide("sweep", "list", "store", "--scenario", "other.toml")
+    assert code == 0
+    assert "4 runs" in out
+    assert "base.toml" not in out
+    code, _, err = gradtide("sweep", "list", "none")
+    assert (code, "there is no store none" in err, Path("none").exists()) == (2, True, False)
+    with pytest.raises(StoreError, match="there is no store none"):
+        gt.sweep_list("none")
+
+
 # Other studies on the same store
 
 

@@ -80,7 +80,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 SUBCOMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "bursts": {"receive": bursts.receive},
-    "sweep": {"merge": sweep.merge},
+    "sweep": {"merge": sweep.merge, "list": sweep.list_store},
     "tenants": {
         "map": tenants_map.tenants_map,
         "policies": tenants_policies.tenants_policies,

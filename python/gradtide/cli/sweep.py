@@ -10,8 +10,8 @@ import typer
 
 from gradtide import signals
 from gradtide.cli.ends import Stopped, fail_usage
-from gradtide.cli.options import Common, Without, check_target, option, save
-from gradtide.cli.printing import print_json, say, talk
+from gradtide.cli.options import Common, JsonOption, Without, check_target, option, save
+from gradtide.cli.printing import print_json, print_table, say, talk
 from gradtide.cli.progress import Bar, progress_bar
 from gradtide.errors import LimitReached
 
@@ -72,6 +72,28 @@ def merge(
             fail_usage(f"--from: there is no store {one}")
     with _under_way("reading the study", store, common) as (opened, progress):
         _give(merge_study(loaded, take or (), store=opened, progress=progress, limits=common.limits), common)
+
+
+def list_store(
+    store: Annotated[Path, typer.Argument(metavar="FILE", help="A store of finished runs.")],
+    *,
+    scenario: str | None = option("NAME", "Count only runs of this scenario, as the list names it."),
+    engine: str | None = option("NAME", "Count only runs of this engine: pipe, fluid or packet."),
+    seed: int | None = option("N", "Count only runs with this seed.", min=0),
+    as_json: JsonOption = False,
+) -> None:
+    """List what a store of finished runs holds: scenarios, engines, versions, seeds and numbers of runs."""
+    from gradtide.studies.store import listed
+
+    if not store.exists():
+        fail_usage(f"there is no store {store}; name a file that --store has made")
+    rows = listed(store, scenario=scenario, engine=engine, seed=seed)
+    if as_json:
+        print_json({"schema": "gradtide.store/1", "rows": rows})
+        return
+    columns = ["scenario", "engine", "version", "first seed", "last seed", "runs"]
+    print_table(columns, [list(row.values()) for row in rows])
+    say("", f"{sum(row['runs'] for row in rows):,} runs")
 
 
 def _give(result: "SweepResult", common: Common) -> None:

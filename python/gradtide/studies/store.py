@@ -150,6 +150,20 @@ class Store:
         self.add(key, result.scenario, document(result))
         self._put("outputs", key, f"{json.dumps(cost)}\n{result.output.to_json()}")
 
+    def groups(self, scenario: str | None, engine: str | None, seed: int | None) -> list[dict[str, Any]]:
+        """Return how many runs there are of each scenario, engine and version; of what is given, those alone."""
+        wanted = {"scenario": scenario, "engine": engine, "seed": seed}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        where = " AND ".join(f"{name} = ?" for name in given) or "1"
+        with self._as_store_error(), self._lock:
+            found = self._db.execute(
+                "SELECT scenario, engine, version, min(seed), max(seed), count(*) FROM runs "
+                f"WHERE {where} GROUP BY scenario, engine, version ORDER BY scenario, engine, version",
+                tuple(given.values()),
+            ).fetchall()
+        names = ("scenario", "engine", "version", "first_seed", "last_seed", "runs")
+        return [dict(zip(names, row, strict=True)) for row in found]
+
     def _found(self, table: str, key: bytes, read: Callable[[bytes], Found]) -> Found | None:
         with self._as_store_error(), self._lock:
             found = self._db.execute(f"SELECT payload FROM {table} WHERE key = ?", (key,)).fetchone()
@@ -242,6 +256,26 @@ def _words(path: Path | None, error: sqlite3.Error) -> str:
     fixes = (fix for words, fix in _FIXES.items() if words in str(error))
     fix = next(fixes, "run the same command again; finished runs are in it")
     return f"cannot use the store {path}: {error}; {fix}"
+
+
+def listed(
+    path: str | Path, *, scenario: str | None = None, engine: str | None = None, seed: int | None = None
+) -> list[dict[str, Any]]:
+    """Return what a store holds: a row for each scenario, engine and version, with its seeds and its number of runs.
+
+    Args:
+        path: the store.
+        scenario: count only runs of this scenario, as it was named; None for all.
+        engine: count only those of this engine; None for all.
+        seed: count only those with this seed; None for all.
+
+    Raises:
+        StoreError: if it is no store, or cannot be read.
+    """
+    if not Path(path).exists():
+        raise StoreError(f"there is no store {path}; name a file that --store has made")
+    with Store(Path(path)) as store:
+        return store.groups(scenario, engine, seed)
 
 
 def document(result: RunResult) -> dict[str, Any]:
