@@ -399,6 +399,46 @@ def test_a_store_that_cannot_be_written_is_one_error(gradtide: Any, place: Path)
     assert "cannot use the store base.toml/store" in err
 
 
+def test_a_read_only_store_is_one_error_if_something_is_missing(
+    gradtide: Any, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study(GRID)
+    assert gradtide("sweep", "s.toml", "--store", "store", "-q")[0] == 0
+    opened = Store._open
+
+    def read_only(store: Store) -> None:
+        opened(store)
+        store._db.execute("PRAGMA query_only = ON")
+
+    monkeypatch.setattr(Store, "_open", read_only)
+    assert gradtide("sweep", "s.toml", "--store", "store", "-o", "out", "-q")[0] == 0
+    study(GRID.replace("seeds = 2", "seeds = 3"))
+    code, _, err = gradtide("sweep", "s.toml", "--store", "store", "-q")
+    assert code == 3
+    assert "attempt to write a readonly database; make it writable, or name another file" in err
+
+
+def test_a_study_is_a_table_of_arrow(place: Path) -> None:
+    study(GRID)
+    result = gt.sweep("s.toml")
+    table = pyarrow.table(result)
+    assert table.num_rows == 4
+    assert table["cluster.link.rate"].to_pylist() == ["1Gbps"] * 2 + ["10Gbps"] * 2
+    assert [row["seed"] for row in result.to_dicts()] == [0, 1, 0, 1]
+
+
+def test_another_process_sees_what_is_known_so_far(gradtide: Any, place: Path) -> None:
+    study(GRID)
+    half = Study.load("s.toml")
+    with Store(Path("store")) as store:
+        gt.sweep(half, store=store, shard=(1, 2))
+        # The store is still open here, as in a process that works.
+        code, out, _ = gradtide("sweep", "merge", "s.toml", "--store", "store", "-o", "part")
+    assert code == 0
+    assert "2 runs are not finished" in out
+    assert [row["state"] for row in rows("part")] == ["finished", "missing"] * 2
+
+
 def test_another_process_does_not_begin_what_is_under_way(place: Path) -> None:
     key = key_of(gt.Scenario.load("base.toml"))
     ask = (

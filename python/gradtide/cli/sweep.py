@@ -49,6 +49,8 @@ def sweep(
     with _under_way(f"{len(loaded)} runs", store, common) as (opened, progress):
         result = run_study(loaded, store=opened, shard=part, jobs=common.jobs, progress=progress, limits=common.limits)
         if shard is None:
+            if progress is not None:
+                progress.stage("writing the table")
             _give(result, common)
         else:
             runs = len(range(part[0] - 1, len(loaded), part[1]))
