@@ -50,6 +50,21 @@ MESHES = [
 ]
 
 
+def test_more_nodes_compute_for_longer_unless_the_user_says_how_ranks_differ():
+    """The device says by what share for each doubling of nodes; beside noise or a straggler the engine finds it."""
+
+    def compute_ms(nodes, **compute):
+        return gt.run(scenario({"fsdp": 8 * nodes}, device="H100", **compute)).job["compute_ms"]
+
+    loss = gt.presets.accelerator("H100").scaling_loss
+    stated, none = compute_ms(4, scaling_loss=0.05), compute_ms(4, scaling_loss=0.0)
+    assert stated == pytest.approx(1.1 * none, rel=1e-6)
+    assert compute_ms(4) == pytest.approx((1 + 2 * loss) * none, rel=1e-6)
+    assert compute_ms(1) == compute_ms(1, scaling_loss=0.05)
+    differs = Scenario.from_dict(scenario({"fsdp": 32}, straggler={"worker": 3, "factor": 1.5}))
+    assert differs.jobs[0].compute.scaling_loss_ppm == 0
+
+
 @pytest.mark.parametrize("engine", ["pipe", "fluid"])
 @pytest.mark.parametrize("parallel", MESHES, ids=str)
 def test_compute_and_waits_make_an_iteration(parallel, engine):

@@ -66,6 +66,9 @@ def test_an_unknown_option_is_one_document(failure, name):
 BAD = {
     "run": ["run", "none.toml"],
     "compare": ["compare", "bad.toml"],
+    "sweep": ["sweep", "none.toml"],
+    "sweep merge": ["sweep", "merge", "none.toml"],
+    "sweep list": ["sweep", "list", "none.store", "--seed", "first"],
     "collectives": ["collectives", "bad.toml"],
     "tenants": ["tenants", "bad.toml"],
     "tenants map": ["tenants", "map", "bad.toml"],
@@ -89,6 +92,7 @@ BAD = {
 }
 MISSING = [name for name, command in commands() if any(param.required for param in command.params)]
 SMALL = '[job.a]\nmodel = "alexnet"\nworkers = 2\n'
+STUDY = '[sweep]\nscenario = "{name}"\nseeds = 3\n'
 FLOWS = (
     SMALL
     + """[traffic.web]
@@ -127,6 +131,7 @@ def in_folder(monkeypatch, tmp_path):
     (tmp_path / "bad.toml").write_text('[job.a]\nmodel = "resnet5"\nworkers = 0\n')
     (tmp_path / "bad.json").write_text("{")
     (tmp_path / "small.toml").write_text(SMALL)
+    (tmp_path / "study.toml").write_text(STUDY.format(name="small.toml"))
     (tmp_path / "dag.json").write_text(dag(3000, 40))
     (tmp_path / "flows.toml").write_text(FLOWS)
     (tmp_path / "foreign").mkdir()
@@ -251,7 +256,7 @@ def test_a_failed_check_is_the_document_of_the_result(gradtide):
 def test_an_interrupted_study_is_the_document_of_what_is_known(gradtide, monkeypatch):
     from gradtide.studies import run
 
-    whole, runs = run._run, []
+    whole, runs = run.simulate, []
 
     def stop(*arguments):
         runs.append(arguments)
@@ -259,7 +264,7 @@ def test_an_interrupted_study_is_the_document_of_what_is_known(gradtide, monkeyp
             raise KeyboardInterrupt
         return whole(*arguments)
 
-    monkeypatch.setattr(run, "_run", stop)
+    monkeypatch.setattr(run, "simulate", stop)
     code, out, _ = gradtide("compare", "paper/gao2020-ch4", "--rate", "1Gbps,2Gbps", "-j", "1", "--json")
     assert (code, json.loads(out)["complete"]) == (130, False)
 
@@ -275,6 +280,8 @@ TRACE = str(TRACES / "rank0.pt.trace.json.gz")
 AT_LIMIT = {
     "run": ["run", "small.toml", "-o", "out"],
     "compare": ["compare", "small.toml", "-o", "out"],
+    "sweep": ["sweep", "study.toml", "-o", "out", "--store", "out.incomplete/store"],
+    "sweep merge": ["sweep", "merge", "study.toml", "-o", "out", "--store", "out.incomplete/store"],
     "collectives": ["collectives", "small.toml", "-o", "out"],
     "tenants": ["tenants", "flows.toml", "-o", "out"],
     "tenants map": ["tenants", "map", "paper/gao2020-ch5", "-o", "out"],
@@ -346,6 +353,9 @@ schedule = { fusion = "10MB", barrier = false }
 INTERRUPTED = {
     "run": ["run", "long.toml", "-o", "out"],
     "compare": ["compare", "paper/gao2020-ch5", "-o", "out"],
+    "sweep": ["sweep", "study.toml", "-o", "out", "--store", "out.incomplete/store"],
+    "sweep merge": ["sweep", "merge", "study.toml", "-o", "out", "--store", "out.incomplete/store"],
+    "sweep list": ["sweep", "list", "none.store"],
     "collectives": ["collectives", "paper/gao2020-ch4", "-o", "out"],
     "tenants": ["tenants", "paper/gao2020-ch5", "--seeds", "9", "-o", "out"],
     "tenants map": ["tenants", "map", "paper/gao2020-ch5", "-o", "out"],
@@ -373,6 +383,7 @@ INTERRUPTED = {
 def long_inputs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inputs")
     (folder / "long.toml").write_text(LONG)
+    (folder / "study.toml").write_text(STUDY.format(name="long.toml"))
     layers = "torch.nn.Sequential(*[torch.nn.Linear(100, 100) for _ in range(99)])"
     (folder / "model.py").write_text(f"import torch\ndef make():\n    return {layers}\n")
     event = '{"ph":"X","cat":"cpu_op","name":"aten::mm","pid":1,"tid":1,"ts":%d,"dur":3,"args":{"External id":1}}'

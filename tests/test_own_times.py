@@ -126,6 +126,7 @@ def test_a_table_that_does_not_fit_says_where(tmp_path, text, code, line, words)
     [
         (WHOLE, {"efficiency": 0.5}, "`efficiency` has no effect"),
         (WHOLE, {"compile": False}, "`compile` has no effect"),
+        (WHOLE, {"scaling_loss": 0.02}, "`scaling_loss` has no effect"),
         (f"{HEADER},recompute_us\nembed,1,2,0\nlayers.*,1,2,1\nhead,1,2,0\n", {}, "recompute times have no effect"),
     ],
 )

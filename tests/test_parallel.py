@@ -11,7 +11,7 @@ import pytest
 from gradtide import presets
 from gradtide.architecture import FAMILIES, Architecture, FieldError
 from gradtide.parallel import memory
-from gradtide.parallel.costs import ADAM_BYTES, Accelerator, Costs, NoPeakError, Training
+from gradtide.parallel.costs import ADAM_BYTES, Accelerator, Costs, NoPeakError, Training, slowest_of
 from gradtide.parallel.mesh import AXES, Mesh, MeshError, split
 from gradtide.parallel.spec import Layout, describe, micro_batches, model_flops, units
 
@@ -166,9 +166,9 @@ def test_what_is_recomputed(kernel):
     assert all(op.recompute_communicates for op in full)
     assert not any(op.recompute_communicates for op in (*none, *selective))
     scores = GPT.blocks[0].attention.flops(SEQ) / PEAK
-    products = 2 * SEQ * 4 * HIDDEN**2 / PEAK, 2 * SEQ * 8 * HIDDEN**2 / PEAK
-    expected = [scores, 0] if kernel == "unfused" else [half / 2 for half in products]
-    assert [op.recompute for op in selective] == pytest.approx(expected)
+    # Of queries, keys and values, their sum, up and down, the second and the fourth.
+    products = 2 * SEQ * HIDDEN**2 / PEAK, 2 * SEQ * 4 * HIDDEN**2 / PEAK
+    assert [op.recompute for op in selective] == pytest.approx([scores, 0] if kernel == "unfused" else products)
 
 
 def test_float8_multiplies_in_blocks_alone():
@@ -200,6 +200,16 @@ def test_accelerators_are_possible_and_say_where_their_figures_come_from(name):
     assert ("llm-steps" in found.basis or "as the H200" in found.basis) == bool(found.efficiency)
 
 
+def test_all_ops_take_as_long_as_on_the_slowest_rank():
+    """Each doubling of nodes adds the same share, to ops, recomputation and the optimizer."""
+    assert [slowest_of(nodes, 0.02) for nodes in (1, 2, 16)] == pytest.approx([1, 1.02, 1.08])
+    slow, alike = (costs(LLAMA, H100, mesh="tp=2", recompute="full", slowest=one) for one in (1.08, 1.0))
+    for ours, theirs in zip(slow.block(LLAMA.blocks[0]), alike.block(LLAMA.blocks[0]), strict=True):
+        assert ours[2:5] == pytest.approx([1.08 * time for time in theirs[2:5]])
+        assert ours.beside[0].join == pytest.approx(1.08 * theirs.beside[0].join)
+    assert slow.optimizer(1000) == pytest.approx(1.08 * alike.optimizer(1000))
+
+
 # Memory
 
 
@@ -228,11 +238,45 @@ def test_states_are_those_of_zero():
     for zero, expected in [
         (0, (2, 4, 12)),
         (1, (2, 4, 12 / 8)),
-        (2, (2, 4 / 8, 12 / 8)),
-        (3, (0.25, 4 / 8, 12 / 8)),  # two blocks of a 16th are gathered
+        # The gradients of a unit, a 16th of all, in 16 bits, and of the one before, as they are reduced.
+        (2, (2, 4 / 8 + 6 / 16, 12 / 8)),
+        (3, (0.25, 4 / 8 + 6 / 16, 12 / 8)),  # two blocks of a 16th are gathered
     ]:
         states = memory.states(parameters, 0, parameters // 16, zero, 1, 4, found)
         assert states == pytest.approx([share * parameters for share in expected])
+
+
+def test_what_selective_recomputation_keeps_of_llama():
+    """By hand: what enters, what attention leaves, queries, values, gate and down; 4 bytes for a token and head."""
+    block, tokens = LLAMA.blocks[0], 2 * SEQ
+    for tp in (1, 4):
+        found = costs(LLAMA, mesh=f"tp={tp}", micro_batch=2, recompute="selective")
+        whole = costs(LLAMA, mesh=f"tp={tp}", micro_batch=2, recompute="none")
+        part = tokens * (2 * (4096 + 4096 + 4096 + 1024 + 14336 + 4096) + 4 * 32) / tp
+        assert memory.selected(block, found) == pytest.approx(part)
+        again = 2 * tokens * 4096 / tp + memory.kept(block, whole) - part
+        assert memory.activations(LLAMA.blocks[:3], 1, found) == pytest.approx(3 * part + again, abs=1)
+
+
+def test_a_divided_sequence_is_whole_around_a_product():
+    """Its input and the input's gradient, of 16 bits; without division every rank has them anyway."""
+    assert memory.gathered(costs(LLAMA, mesh="tp=4", micro_batch=2)) == 2 * 2 * (2 * SEQ) * 4096
+    for mesh, divided in (("tp=4", False), ("fsdp=4", True)):
+        assert memory.gathered(costs(LLAMA, mesh=mesh, sequence_parallel=divided)) == 0
+
+
+@pytest.mark.parametrize(("mesh", "compiled", "each"), [("fsdp=4", 0, 14), ("tp=4", 0, 18), ("tp=4", 1, 4)])
+def test_logits_have_what_the_loss_makes_of_them(mesh, compiled, each):
+    found = costs(LLAMA, mesh=mesh, compiled_loss=bool(compiled))
+    assert describe(found, Layout()).memory.logits == SEQ * 128256 * each // found.mesh.tp
+
+
+def test_a_compiled_loss_reads_its_logits_twice():
+    """Not six passes of 16 bits; backward moves half as much again."""
+    slow = dataclasses.replace(IDEAL, memory_bytes_per_s=100e9, memory_efficiency=1.0)
+    (eager,), (compiled,) = (costs(LLAMA, slow, compiled_loss=one).head() for one in (False, True))
+    assert eager.forward - compiled.forward == pytest.approx(SEQ * 128256 * 8 / 100e9, rel=1e-9)
+    assert eager.backward - compiled.backward == pytest.approx(1.5 * SEQ * 128256 * 8 / 100e9, rel=1e-9)
 
 
 def test_micro_batches_that_are_under_way():

@@ -532,7 +532,7 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
 @pytest.fixture
 def bad_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let the runs of which something holds end with an error."""
-    run = studies_run._run
+    run = studies_run.simulate
 
     def of(is_bad: Callable[[gt.Scenario], bool]) -> None:
         def chosen(scenario: gt.Scenario, progress: Any) -> gt.RunResult:
@@ -540,7 +540,7 @@ def bad_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
                 raise gt.SimulationError("job `train` completes no measured iteration")
             return run(scenario, progress)
 
-        monkeypatch.setattr(studies_run, "_run", chosen)
+        monkeypatch.setattr(studies_run, "simulate", chosen)
 
     return of
 

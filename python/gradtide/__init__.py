@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from gradtide.studies.order import OrderResult, order
     from gradtide.studies.plan import PlanResult, plan
     from gradtide.studies.run import preset, run
+    from gradtide.studies.store import listed as sweep_list
+    from gradtide.studies.sweep import SweepResult, sweep
+    from gradtide.studies.sweep import merge as sweep_merge
     from gradtide.studies.tenants.bands import TenantsResult, tenants
     from gradtide.studies.tenants.boundary import BoundaryResult
     from gradtide.studies.tenants.boundary import boundary as tenants_map
@@ -86,6 +89,8 @@ _NAMES = {
     "studies.order": "OrderResult order",
     "studies.plan": "PlanResult plan",
     "studies.run": "preset run",
+    "studies.store": "sweep_list=listed",
+    "studies.sweep": "SweepResult sweep sweep_merge=merge",
     "studies.tenants.bands": "TenantsResult tenants",
     "studies.tenants.boundary": "BoundaryResult tenants_map=boundary",
     "studies.tenants.lp": "LpResult tenants_lp=plan_bands",
@@ -105,11 +110,12 @@ __all__ = [
     "Arrival", "BoundaryResult", "Burst", "BurstsResult", "BuyResult", "Calibration", "CollectivesResult",
     "CompareResult", "GradtideError", "LpResult", "ModelProfile", "Op", "OpDag", "OrderResult", "Plan",
     "PlanResult", "PoliciesResult", "ProfileError", "Reproduction", "RunResult", "Scenario", "ScenarioError",
-    "SchedulerError", "Series", "SimulationError", "StartAndBand", "Table", "TenantsResult", "Trace",
+    "SchedulerError", "Series", "SimulationError", "StartAndBand", "SweepResult", "Table", "TenantsResult", "Trace",
     "TraceError", "__version__", "bursts", "bursts_receive", "buy", "calibrate", "collectives", "compare",
     "convert", "demo", "doctor", "explain", "from_chakra", "from_kineto", "from_networkx", "messages", "op_dag",
     "order", "plan", "preset", "preset_graph", "presets", "profile", "read_plan", "report", "reproduce", "run",
-    "schema", "start_and_band", "tenants", "tenants_lp", "tenants_map", "tenants_policies",
+    "schema", "start_and_band", "sweep", "sweep_list", "sweep_merge", "tenants", "tenants_lp", "tenants_map",
+    "tenants_policies",
 ]
 # fmt: on
 

@@ -475,6 +475,50 @@ CODES: dict[str, Code] = {
         'traffic.web.priority = { adaptive = { policy = "deadline" } }',
         'traffic.web.priority = "high"',
     ),
+    "GT100": Code(
+        "nothing is varied",
+        "A key of [sweep.grid] or [sweep.zip] has a list of at least one value, and [sweep.sample] at least one key. "
+        "An empty list would leave a study without runs.",
+        '[sweep.grid]\n"cluster.link.rate" = []',
+        '[sweep.grid]\n"cluster.link.rate" = ["1Gbps", "10Gbps"]',
+    ),
+    "GT101": Code(
+        "zipped keys have lists of different lengths",
+        "The keys of [sweep.zip] change together: the first values of all of them are one point, the second ones the "
+        "next. For every combination of values, write the keys in [sweep.grid].",
+        '[sweep.zip]\n"job.train.workers" = [2, 4]\n"job.train.compute.batch" = [32]',
+        '[sweep.zip]\n"job.train.workers" = [2, 4]\n"job.train.compute.batch" = [32, 64]',
+    ),
+    "GT102": Code(
+        "the bounds of a sampled key are wrong",
+        "A sampled key has `min` and `max`: two numbers, or two rates, times or sizes with their units, the smaller "
+        "one first. With log = true they are above 0. Texts such as names of models cannot be sampled; list them in "
+        "[sweep.grid].",
+        '[sweep.sample]\npoints = 64\n"cluster.link.rate" = { min = "10Gbps" }',
+        '[sweep.sample]\npoints = 64\n"cluster.link.rate" = { min = "10Gbps", max = "100Gbps" }',
+    ),
+    "GT103": Code(
+        "a key is varied twice",
+        "A key has one value in each run, so it stands in one of [sweep.grid], [sweep.zip] and [sweep.sample]. "
+        "`seeds` varies run.seed.",
+        '[sweep]\nscenario = "base.toml"\nseeds = 5\ngrid = { "run.seed" = [1, 2] }',
+        '[sweep]\nscenario = "base.toml"\nseeds = 5',
+    ),
+    "GT104": Code(
+        "the study has too many runs",
+        "The number of runs is the product of all values of the grid, the points of the zip and of the sample, and the "
+        "seeds. A study has at most a million. A sample of a few hundred points covers many keys better than a coarse "
+        "grid; several studies can share one store.",
+        '[sweep.sample]\npoints = 2000000\n"run.seed" = { min = 1, max = 9 }',
+        '[sweep.sample]\npoints = 2000\n"run.seed" = { min = 1, max = 9 }',
+    ),
+    "GT105": Code(
+        "no run of the study has such a figure",
+        "`figure` names what the report of a study is about, and `against` what it is weighed against: a column of "
+        "rows.csv that holds numbers, or a key that varies over numbers. Finished runs are kept.",
+        '[sweep]\nscenario = "base.toml"\nfigure = "iteration_time"',
+        '[sweep]\nscenario = "base.toml"\nfigure = "jobs.train.iteration_time_ms.mean"',
+    ),
 }
 
 

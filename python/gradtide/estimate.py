@@ -278,35 +278,68 @@ def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1, what_i
     Raises:
         ScenarioError: GT053, with what the work would take, what most of that goes into, and how to allow it.
     """
-    estimates = [estimate(scenario, what_ifs) for scenario in scenarios]
-    if not estimates:
-        return estimates
-    at_once = min(jobs, len(estimates))
-    largest = max(range(len(estimates)), key=lambda index: estimates[index].memory_bytes)
-    longest = max(range(len(estimates)), key=lambda index: estimates[index].cpu_s)
-    memory_bytes = BASE_BYTES + sum(sorted((e.memory_bytes - BASE_BYTES for e in estimates), reverse=True)[:at_once])
-    time_s = max(sum(e.cpu_s for e in estimates) / at_once, estimates[longest].cpu_s)
-    allowed_bytes = limits.allowed_bytes
-    whose = "is 80 % of the memory that is free" if limits.memory_bytes is None else "is allowed"
-    faults = []
-    if memory_bytes > allowed_bytes:
-        msg = (
-            f"the run would take about {units.memory_words(memory_bytes)} of memory, most of it for "
-            f"{estimates[largest].memory_mostly}; {units.memory_words(allowed_bytes)} {whose}"
-        )
-        hint = f"make it smaller, or allow it: --max-memory {units.memory_asked(memory_bytes)}"
-        faults.append(Fault("GT053", "", msg, None, hint, scenarios[largest].name))
-    if time_s > limits.time_s:
-        what = "run" if len(estimates) == 1 else f"{len(estimates)} runs"
-        msg = (
-            f"the {what} would take about {units.time_words(time_s)}, most of it for {estimates[longest].mostly}; "
-            f"{units.time_words(limits.time_s)} is allowed"
-        )
-        hint = f"make it smaller, or allow it: --max-time {units.time_asked(time_s)}"
-        faults.append(Fault("GT053", "", msg, None, hint, scenarios[longest].name))
-    if faults:
-        raise ScenarioError(faults)
+    total = Total(jobs)
+    estimates = [total.add(scenario, what_ifs) for scenario in scenarios]
+    total.check(limits)
     return estimates
+
+
+class Total:
+    """What some runs will take together, `jobs` of them at once; memory does not grow with their number."""
+
+    def __init__(self, jobs: int = 1) -> None:
+        self.count, self.cpu_s = 0, 0.0
+        self._jobs = jobs
+        self._largest: list[tuple[int, str, str]] = []
+        self._longest = (0.0, "", "")
+
+    def add(self, scenario: "Scenario", what_ifs: int = 0) -> Estimate:
+        """Count the run of a scenario, and the runs at other rates that follow it; return its estimate."""
+        one = estimate(scenario, what_ifs)
+        self.count += 1
+        self.cpu_s += one.cpu_s
+        self._largest.append((one.memory_bytes, one.memory_mostly, scenario.name))
+        self._largest = sorted(self._largest, key=lambda run: run[0], reverse=True)[: self._jobs]
+        if one.cpu_s > self._longest[0]:
+            self._longest = (one.cpu_s, one.mostly, scenario.name)
+        return one
+
+    @property
+    def time_s(self) -> float:
+        """Time to the end of all runs."""
+        return max(self.cpu_s / max(1, min(self._jobs, self.count)), self._longest[0])
+
+    def check(self, limits: Limits) -> None:
+        """Refuse the runs if they exceed their limits.
+
+        Raises:
+            ScenarioError: as `check`.
+        """
+        if not self.count:
+            return
+        memory_bytes = BASE_BYTES + sum(run[0] - BASE_BYTES for run in self._largest)
+        allowed_bytes = limits.allowed_bytes
+        whose = "is 80 % of the memory that is free" if limits.memory_bytes is None else "is allowed"
+        faults = []
+        if memory_bytes > allowed_bytes:
+            _, mostly, name = self._largest[0]
+            msg = (
+                f"the run would take about {units.memory_words(memory_bytes)} of memory, most of it for "
+                f"{mostly}; {units.memory_words(allowed_bytes)} {whose}"
+            )
+            hint = f"make it smaller, or allow it: --max-memory {units.memory_asked(memory_bytes)}"
+            faults.append(Fault("GT053", "", msg, None, hint, name))
+        if self.time_s > limits.time_s:
+            _, mostly, name = self._longest
+            what = "run" if self.count == 1 else f"{self.count} runs"
+            msg = (
+                f"the {what} would take about {units.time_words(self.time_s)}, most of it for {mostly}; "
+                f"{units.time_words(limits.time_s)} is allowed"
+            )
+            hint = f"make it smaller, or allow it: --max-time {units.time_asked(self.time_s)}"
+            faults.append(Fault("GT053", "", msg, None, hint, name))
+        if faults:
+            raise ScenarioError(faults)
 
 
 def limits(max_memory: str | None = None, max_time: str | None = None) -> Limits:

@@ -36,6 +36,7 @@ from gradtide.cli import (
     reproduce,
     run,
     schema,
+    sweep,
     tenants,
     tenants_lp,
     tenants_map,
@@ -59,6 +60,7 @@ from gradtide.errors import GradtideError, InternalError
 COMMANDS: dict[str, Callable[..., None]] = {
     "run": run.run,
     "compare": compare.compare,
+    "sweep": sweep.sweep,
     "collectives": collectives.collectives,
     "tenants": tenants.tenants,
     "buy": buy.buy,
@@ -78,6 +80,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
 }
 SUBCOMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "bursts": {"receive": bursts.receive},
+    "sweep": {"merge": sweep.merge, "list": sweep.list_store},
     "tenants": {
         "map": tenants_map.tenants_map,
         "policies": tenants_policies.tenants_policies,

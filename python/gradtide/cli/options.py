@@ -116,6 +116,10 @@ class Common(Limited):
     jobs: Annotated[
         int, typer.Option("-j", "--jobs", min=1, metavar="N", help="Run N simulations at once. Results do not change.")
     ] = 2
+    store: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Keep finished runs in this file, for other studies, too. Default: none."),
+    ] = None
     wide: WideOption = False
     quiet: QuietOption = False
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print what the simulation cost.")] = False

@@ -31,7 +31,7 @@ def run(
     estimate: bool = option(None, "Print what the run will take, and do not run.", False, "--estimate"),
     training: Training,
     changes: Changes,
-    common: Annotated[Common, Without("jobs")],
+    common: Annotated[Common, Without("jobs", "store")],
 ) -> None:
     """Simulate one scenario: how long is an iteration, and what does it wait for?"""
     loaded = changes.trained(scenario, cluster, **training.keys)

@@ -77,10 +77,9 @@ def conduct(
 def _under_way(what: str, common: Common, show: Callable[[Any], None]) -> Iterator[tuple[Bar | None, "Kept | None"]]:
     """Give a study its progress and the place for its finished runs; when it is interrupted, show what is known."""
     from gradtide.studies.folder import FolderError
-    from gradtide.studies.keep import Kept
 
     with as_usage_error(FolderError, option="--output"):
-        keep = None if common.output is None else Kept(common.output, talk)
+        keep = _keep(common)
     try:
         with progress_bar(what, common.quiet) as progress:
             yield progress, keep
@@ -102,11 +101,25 @@ def _under_way(what: str, common: Common, show: Callable[[Any], None]) -> Iterat
         if is_signal:
             raise Stopped from stop
         raise
+    finally:
+        if keep is not None:
+            keep.close()
+
+
+def _keep(common: Common) -> "Kept | None":
+    """Return where the finished runs of a study are."""
+    from gradtide.studies.keep import Kept, Stored
+
+    if common.store is not None:
+        from gradtide.studies.store import Store
+
+        return Stored(Store(common.store, talk), common.output, talk)
+    return None if common.output is None else Kept(common.output, talk)
 
 
 NOTHING_KEPT = {
     False: "no run is finished, and nothing is left behind",
-    True: "finished runs are lost; with -o DIR they are kept, and the same command goes on from there",
+    True: "finished runs are lost; with -o DIR or --store FILE they are kept, and the same command goes on from there",
 }
 """What is true of an interrupted study without kept runs, by whether it has no folder to keep them beside."""
 
@@ -115,4 +128,4 @@ def _words_of_kept(keep: "Kept | None") -> str:
     if keep is None or not keep.count:
         return ""
     runs = "1 finished run is" if keep.count == 1 else f"{keep.count} finished runs are"
-    return f"{runs} kept in {os.path.relpath(keep.folder)}, and the same command goes on from there"
+    return f"{runs} kept in {os.path.relpath(keep.place)}, and the same command goes on from there"

@@ -3,6 +3,7 @@
     product      = max(FLOPs / (peak x efficiency), bytes / (bandwidth x memory efficiency))
     element-wise = bytes / (bandwidth x memory efficiency)
     op           = max(sum of its kernels, number of kernels x time in which the host issues one)
+                   x factor by which all wait for the slowest
 
 A backward pass has two products for each one forward, and moves half as many bytes again. Attention is either one
 kernel that leaves out what a causal mask hides and never writes scores (`flash`, Dao 2023), or products and
@@ -14,6 +15,7 @@ Sources: Williams et al. (2009) for the roofline; Korthikanti et al. (2022) for 
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from math import log2
 from typing import Any, Literal, NamedTuple
 
 from gradtide.architecture import Architecture, Attention, Block, FieldError, Module
@@ -42,6 +44,8 @@ FLOAT8_BYTES = 5
 """Per element that becomes an operand: read for its largest value, read and written in one byte (twice 2, and 1)."""
 HEAD_BYTES = 12
 """Per logit: of 16 bits, and twice of 32 bits, in the loss; read and written."""
+COMPILED_HEAD_BYTES = 4
+"""The same of a compiled loss: logits of 16 bits, read for the largest and for the sum."""
 ADAM_BYTES = 40
 """Per parameter: gradient, master weight and two moments in fp32, read and written, and the norm of the gradient."""
 
@@ -70,6 +74,7 @@ class Accelerator:
         basis: what the efficiencies come from.
         efficiency: share of the peak that large products reach, by precision; none where no step was compared.
         attention_efficiency: share of the peak that a flash kernel reaches; None for `FLASH_SHARE` of `efficiency`.
+        scaling_loss: share by which ops take longer with each doubling of nodes, because all wait for the slowest rank.
     """
 
     name: str
@@ -83,6 +88,7 @@ class Accelerator:
     basis: str
     efficiency: dict[str, float] = field(default_factory=dict)
     attention_efficiency: float | None = None
+    scaling_loss: float = 0.0
 
     def stated(self, efficiency: float) -> "Accelerator":
         """Return the same with an efficiency of large products that the user knows."""
@@ -142,14 +148,16 @@ class Training:
         micro_batch: sequences that a rank computes at once.
         precision: of products.
         recompute: what backward computes again. selective: unfused attention (Korthikanti et al. 2022); with flash
-            attention all but attention and every second product (as torchtitan). full: every block.
+            attention all but attention and the first, third, … product of a block (as torchtitan). full: every block.
         attention: which kernels compute attention.
         compiled: whether element-wise ops are fused (torch.compile); if not, they move `eager_moved` times the bytes.
+        compiled_loss: whether the loss is one compiled kernel, which never writes logits of 32 bits.
         sequence_parallel: whether tensor groups divide the sequence outside their matrices.
         dropout: whether masks are drawn and kept.
         expert_skew: tokens of the rank whose experts have most, divided by the mean. All ranks wait for this one, so
             each has its times.
         host_s: time in which the host issues a kernel.
+        slowest: factor by which ops take longer because all ranks wait for the slowest (`slowest_of`).
         eager_moved: see `compiled`. Fitted on the one step without torch.compile that validation/llm_steps.py has.
     """
 
@@ -159,11 +167,13 @@ class Training:
     recompute: Recompute = "none"
     attention: Kernel = "flash"
     compiled: bool = True
+    compiled_loss: bool = False
     sequence_parallel: bool = True
     dropout: bool = False
     expert_skew: float = 1.0
     host_s: float = 5e-6
-    eager_moved: float = 3.0
+    eager_moved: float = 2.77
+    slowest: float = 1.0
 
     @property
     def element_bytes(self) -> int:
@@ -200,7 +210,7 @@ class Op:
         attention: time of its flash kernel, forward.
         moved: time of its element-wise kernels, forward.
         moved_again: of that, what selective recomputation of unfused attention computes again.
-        products_again: the same of products.
+        products_again: of products, what selective recomputation computes again.
         kernels: that the host issues for it, forward.
         kernels_again: of them, those that selective recomputation issues again.
         exchanged_bytes: experts: what one rank dispatches; attention: keys and values of one rank.
@@ -259,7 +269,8 @@ class Costs:
         """Return the ops after the last block, the loss included."""
         op = Op("head", "head", kernels=6)
         logits = self.tokens * self.model.vocabulary / self.mesh.tp
-        op.moved = self._norms(self.model.after) + logits * HEAD_BYTES / self.accelerator.moved_per_s
+        moved = COMPILED_HEAD_BYTES if self.training.compiled_loss else HEAD_BYTES
+        op.moved = self._norms(self.model.after) + logits * moved / self.accelerator.moved_per_s
         precision = "bf16" if self.training.precision == "float8" else self.training.precision
         op.products = self._product(self.tokens, self.model.vocabulary / self.mesh.tp, self.model.hidden, precision)
         return (self._times(op, is_block=False),)
@@ -269,17 +280,19 @@ class Costs:
         key = kind_of(block)
         if key not in self._seen:
             at = 1 + next(index for index, module in enumerate(block.modules) if module.name == block.output)
-            self._seen[key] = (self._attention(block.modules[:at], block.attention), self._fed(block.modules[at:]))
+            again = products(block)[1::2] if self.training.attention == "flash" else ()
+            attention = self._attention(block.modules[:at], block.attention, again)
+            self._seen[key] = (attention, self._fed(block.modules[at:], again))
         return self._seen[key]
 
     def optimizer(self, parameters: int) -> float:
         """Return the time of an optimizer step over so many parameters."""
-        return parameters * ADAM_BYTES / self.accelerator.moved_per_s
+        return parameters * ADAM_BYTES / self.accelerator.moved_per_s * self.training.slowest
 
-    def _attention(self, modules: Sequence[Module], core: Attention) -> OpTimes:
+    def _attention(self, modules: Sequence[Module], core: Attention, again: Sequence[Module]) -> OpTimes:
         training, mesh, width = self.training, self.mesh, core.heads * core.key_size / self.mesh.tp
         op = Op("attn", "attention", beside=self._beside(modules))
-        self._products(op, modules)
+        self._products(op, modules, again)
         keys = max(core.kv_heads, mesh.tp) / mesh.tp * (core.key_size + core.value_size)
         # Rotation or split of queries and keys, and the residual.
         op.moved = self._norms(modules) + self._moved(self.tokens * 2 * (width + keys)) + self._residual()
@@ -301,11 +314,11 @@ class Costs:
             op.kernels += UNFUSED_KERNELS
         return self._times(op)
 
-    def _fed(self, modules: Sequence[Module]) -> OpTimes:
+    def _fed(self, modules: Sequence[Module], again: Sequence[Module]) -> OpTimes:
         """Return the part of a block after attention: one network, or experts and what stands beside them."""
         is_sparse = any(module.experts > 1 for module in modules)
         op = Op("experts", "experts") if is_sparse else Op("mlp", "mlp", beside=self._beside(modules))
-        self._products(op, modules)
+        self._products(op, modules, again)
         op.moved = self._norms(modules) + self._residual()
         op.kernels += 4
         for module in modules:
@@ -321,7 +334,7 @@ class Costs:
             op.kernels += 4
         return self._times(op)
 
-    def _products(self, op: Op, modules: Iterable[Module]) -> None:
+    def _products(self, op: Op, modules: Iterable[Module], again: Sequence[Module] = ()) -> None:
         tp = self.mesh.tp
         for module in modules:
             for shape in module.shapes:
@@ -332,7 +345,9 @@ class Costs:
                 depth /= tp if module.split == "rows" else 1
                 copies = module.experts // self.mesh.experts if module.experts > 1 else 1
                 tokens = self.tokens * self._active(module) / copies
-                op.products += copies * self._product(tokens, rows, depth, self.training.precision)
+                product = copies * self._product(tokens, rows, depth, self.training.precision)
+                op.products += product
+                op.products_again += product if module in again else 0.0
                 op.kernels += 1
                 if self.training.precision == "float8":
                     op.moved += copies * tokens * depth * FLOAT8_BYTES / self.accelerator.moved_per_s
@@ -401,15 +416,29 @@ class Costs:
             if self.training.attention == "unfused":
                 recompute = max(op.products_again + op.moved_again, op.kernels_again * host)
             else:
-                recompute = max(op.products / 2 + op.moved, op.kernels * host)
+                recompute = max(op.products_again + op.moved, op.kernels * host)
         is_whole = is_block and self.training.recompute == "full"
-        return OpTimes(op.name, op.role, forward, backward, recompute, is_whole, op.exchanged_bytes, op.beside)
+        slow = self.training.slowest
+        beside = (op.beside[0].scaled(slow), op.beside[1].scaled(slow))
+        return OpTimes(
+            op.name, op.role, slow * forward, slow * backward, slow * recompute, is_whole, op.exchanged_bytes, beside
+        )
+
+
+def slowest_of(nodes: int, scaling_loss: float) -> float:
+    """Return the factor by which ops take longer on so many nodes."""
+    return 1 + scaling_loss * log2(nodes)
 
 
 def causal(core: Attention, tokens: int) -> float:
     """Return the share of a sequence's pairs that a causal mask leaves."""
     seen = tokens if core.window is None else min(tokens, core.window)
     return 1 - seen / (2 * tokens)
+
+
+def products(block: Block) -> list[Module]:
+    """Return the modules of a block that multiply, as they come."""
+    return [module for module in block.modules if any(len(shape) > 1 for shape in module.shapes)]
 
 
 def kind_of(block: Block) -> object:

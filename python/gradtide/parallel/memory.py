@@ -1,6 +1,7 @@
 """What a rank has in memory: parameters, gradients, optimizer states, activations and logits.
 
-    states      = master weight and two moments in fp32, gradient, and the parameter in the precision of products
+    states      = master weight and two moments in fp32, gradient, and the parameter in the precision of products; of
+                  the largest unit also the gradient before it is reduced, and while it is
     activations = of a block, what its backward pass reads (Korthikanti et al. 2022, section 4) x blocks x micro-batches
                   that are under way (1F1B: as many as stages that are left; Narayanan et al. 2021)
 
@@ -13,12 +14,17 @@ from dataclasses import dataclass
 from math import prod
 
 from gradtide.architecture import Block, Module
-from gradtide.parallel.costs import Costs
+from gradtide.parallel.costs import Costs, products
 
 MASTER_BYTES = 4
 MOMENTS_BYTES = 8
 LOGIT_BYTES = 14
 """Per logit at the peak: in 16 bits and in fp32, its log-softmax and its gradient in fp32."""
+DIVIDED_LOGIT_BYTES = 18
+"""The same where a tensor group shares the vocabulary: in 16 bits; its log-softmax, zeros, its exponential and their
+sum in fp32 (torch/distributed/tensor/parallel/loss.py, `_nll_loss_and_log_softmax_backward`)."""
+COMPILED_LOGIT_BYTES = 4
+"""The same of a compiled loss: a logit and its gradient in 16 bits."""
 SCORE_BYTES = 5
 """Per score of unfused attention: softmax, dropout and its mask (Korthikanti et al. 2022, section 4.1)."""
 STATISTIC_BYTES = 4
@@ -97,6 +103,29 @@ def kept(block: Block, costs: Costs) -> int:
     return round(total + scores * heads * training.seq)
 
 
+def selected(block: Block, costs: Costs) -> float:
+    """Return the bytes of a block that selective recomputation keeps where attention is one kernel.
+
+    What enters the block, what attention leaves, and the first, third, … product (torchtitan, `_save_list`).
+    """
+    training, tp, core = costs.training, costs.mesh.tp, block.attention
+    sequence = tp if training.sequence_parallel else 1
+    elements = costs.model.hidden / sequence + core.heads * core.value_size / tp
+    for module in products(block)[::2]:
+        copies = module.active * training.expert_skew if module.experts > 1 else 1
+        elements += copies * module.outputs / (tp if module.split == "columns" else sequence)
+    heads = core.heads / tp
+    return costs.tokens * (training.element_bytes * elements + STATISTIC_BYTES * heads)
+
+
+def of_logits(costs: Costs) -> int:
+    """Return the bytes of logits on a rank of the last stage, and of what the loss makes of them."""
+    each = COMPILED_LOGIT_BYTES if costs.training.compiled_loss else LOGIT_BYTES
+    if costs.mesh.tp > 1 and not costs.training.compiled_loss:
+        each = DIVIDED_LOGIT_BYTES
+    return costs.tokens * costs.model.vocabulary * each // costs.mesh.tp
+
+
 def activations(blocks: Sequence[Block], under_way: float, costs: Costs) -> int:
     """Return the bytes of activations that a stage keeps.
 
@@ -115,8 +144,21 @@ def activations(blocks: Sequence[Block], under_way: float, costs: Costs) -> int:
         # What enters each block, and all of one block while it goes backward.
         return round(under_way * len(blocks) * entering + max(sizes))
     if training.recompute == "selective" and training.attention == "flash":
-        return round(under_way * sum((entering + size) / 2 for size in sizes) + max(sizes) / 2)
+        own = [selected(block, costs) for block in blocks]
+        again = max(entering + size - part for size, part in zip(sizes, own, strict=True))
+        return round(under_way * sum(own) + again)
     return round(under_way * sum(sizes))
+
+
+def gathered(costs: Costs) -> int:
+    """Return the bytes that a tensor group that divides the sequence has whole for a while.
+
+    As a product goes backward, its input is gathered, and the input's gradient is not yet scattered.
+    """
+    mesh, training = costs.mesh, costs.training
+    if mesh.tp == 1 or not training.sequence_parallel:
+        return 0
+    return 2 * training.element_bytes * costs.tokens * costs.model.hidden
 
 
 def under_way(pipeline: str, stage: int, stages: int, micro_batches: int, chunks: int) -> float:
@@ -158,5 +200,8 @@ def states(
     gathered = whole if zero < 3 or is_pipeline else min(whole, largest * (1 + prefetch))
     parameters = element * gathered
     gradients = gradient_bytes * (whole if zero < 2 or is_pipeline else shard)
+    if zero > 1:
+        # A unit computes its gradients while those of the unit before it are reduced, from a buffer of their own.
+        gradients += (element + gradient_bytes) * largest
     optimizer = (MASTER_BYTES + MOMENTS_BYTES) * (shard if zero else whole)
     return parameters, gradients, optimizer

@@ -331,8 +331,8 @@ def _memory(stage: int, counts: Sequence[int], costs: Costs, layout: Layout) -> 
     kept_bytes = 4 if training.precision != "fp16" else 2
     parts = memory.states(dense, experts, max(sizes), zero, ahead, kept_bytes, costs)
     under_way = memory.under_way(layout.pipeline, stage, mesh.pp, layout.micro_batches, layout.chunks)
-    logits = costs.tokens * costs.model.vocabulary * memory.LOGIT_BYTES // mesh.tp if stage == mesh.pp - 1 else 0
-    own = memory.activations(blocks, under_way, costs)
+    logits = memory.of_logits(costs) if stage == mesh.pp - 1 else 0
+    own = memory.activations(blocks, under_way, costs) + memory.gathered(costs)
     return memory.Memory(*parts, own, logits, costs.accelerator.memory_bytes)
 
 

@@ -4,7 +4,8 @@
     DIR.incomplete/...                                  after an interruption: what is known, as DIR would show it
 
 `DIR` itself appears whole or not at all. A run is found again by its scenario and by the core that made it. If `DIR`
-has to stay where it is, as a mount point has, the unfinished part is in `DIR/incomplete`.
+has to stay where it is, as a mount point has, the unfinished part is in `DIR/incomplete`. With a store, finished runs
+are in that instead, and stay there.
 """
 
 import gzip
@@ -22,6 +23,7 @@ from gradtide.errors import Unfinished
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import FolderError, as_folder_error, refuse_foreign, write_json, write_versions
+from gradtide.studies.store import Store
 
 SCHEMA = "gradtide.finished/1"
 
@@ -123,16 +125,75 @@ class Kept:
 
     def _clear(self) -> None:
         """Delete the folder if no finished run is in it, and nothing of anybody else."""
-        if not self.count and not files.foreign(self.folder, self._runs.name):
+        if not self._files and not files.foreign(self.folder, self._runs.name):
             shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def _files(self) -> list[Path]:
+        return list(self._runs.glob("*.json.gz"))
 
     @property
     def count(self) -> int:
         """Finished runs that are kept, of whatever study."""
-        return len(list(self._runs.glob("*.json.gz")))
+        return len(self._files)
+
+    @property
+    def place(self) -> Path:
+        """Where finished runs are."""
+        return self.folder
+
+    def close(self) -> None:
+        """End the use of what is open."""
 
     def _path(self, scenario: Scenario) -> Path:
         return self._runs / f"{scenario.sha256}.json.gz"
+
+
+class Stored(Kept):
+    """Finished runs in a store; `DIR.incomplete` has what is known of an interrupted study, and no runs."""
+
+    def __init__(self, store: Store, output: Path | None, say: Callable[[str], object] | None = None) -> None:
+        """Take the finished runs of a store; without an `output` nothing is written beside it."""
+        self._store, self._has_folder = store, output is not None
+        self._known: set[str] = set()
+        if output is not None:
+            super().__init__(output, say)
+
+    def find(self, scenario: Scenario) -> RunResult | None:
+        """Return the finished run of a scenario, whichever study ran it."""
+        result = self._store.find_result(scenario)
+        if result is not None:
+            self._known.add(scenario.sha256)
+        return result
+
+    def add(self, result: RunResult) -> None:
+        """Keep a finished run; it is there whole or not at all."""
+        self._store.add_result(result)
+        self._known.add(result.scenario.sha256)
+
+    def show_part(self, stop: Unfinished) -> None:
+        """Write what is known of an interrupted study, if it has a folder."""
+        if self._has_folder:
+            super().show_part(stop)
+
+    def forget(self) -> None:
+        """Delete what is known of an interrupted study; its runs stay in the store."""
+        if self._has_folder:
+            super().forget()
+
+    @property
+    def count(self) -> int:
+        """Runs of this study that are in the store."""
+        return len(self._known)
+
+    @property
+    def place(self) -> Path:
+        """The store."""
+        return Path(str(self._store.path))
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
 
 
 @cache

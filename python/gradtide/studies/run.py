@@ -26,6 +26,7 @@ from gradtide.scenario.times import ops_csv
 from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.folder import whole_folder, write_json, write_versions
 from gradtide.studies.keep import Kept
+from gradtide.studies.store import MEASURED_COSTS
 from gradtide.studies.trained import Cluster, trained
 from gradtide.watch import Part, current, watching
 
@@ -33,8 +34,6 @@ from gradtide.watch import Part, current, watching
 # sold and steps between slow ones, from a tenth of the run's own rate on; and half, twice and four times that rate.
 WHAT_IF_RATES_BPS = tuple(int(gbps * 1e9) for gbps in (0.1, 0.2, 0.5, 1, 2, 5, 10, 25, 50, 100, 200, 400, 800))
 SLOWEST_WHAT_IF = 10
-
-MEASURED_COSTS = ("cpu_s", "wall_s", "peak_rss_mb")
 
 # Between two looks at the runs under way, and how long an interruption waits for them.
 LOOK_EVERY_S = 0.1
@@ -73,7 +72,7 @@ def run(
     scenario.check_built()
     limits = limits or Limits()
     estimate.check([scenario], limits)
-    result = _run(scenario, progress)
+    result = simulate(scenario, progress)
     add_slowdowns(result, limits)
     return result
 
@@ -93,7 +92,8 @@ def add_slowdowns(result: RunResult, limits: Limits | None = None) -> None:
     result.summary["headline"] = words.flows_headline(result.summary["traffic"])
 
 
-def _run(scenario: Scenario, progress: Callable[[float], object] | None) -> RunResult:
+def simulate(scenario: Scenario, progress: Callable[[float], object] | None) -> RunResult:
+    """Run a scenario that has passed every check."""
     # Of this thread: others may run beside it.
     wall, cpu = time.perf_counter(), time.thread_time()
     output = _core.run(_core_input(scenario), progress)
@@ -206,7 +206,7 @@ def _run_each(
             shares[index] = share
 
         with watching(Part(watch, stop)):
-            result = _run(scenarios[index], on_progress)
+            result = simulate(scenarios[index], on_progress)
         if keep is not None:
             keep.add(result)
         return result

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from gradtide.architecture import FieldError
 from gradtide.errors import ScenarioError, did_you_mean
 from gradtide.parallel import memory
-from gradtide.parallel.costs import Costs, Kernel, Precision, Recompute, Training
+from gradtide.parallel.costs import Accelerator, Costs, Kernel, Precision, Recompute, Training, slowest_of
 from gradtide.parallel.mesh import AXES, Mesh
 from gradtide.parallel.spec import Layout, describe, micro_batches
 from gradtide.scenario.check.context import Context
@@ -40,7 +40,7 @@ def division(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable
         return None
     _without_effect(ctx, job, loc)
     if job.compute.times is not None:
-        for key in ("efficiency", "compile"):
+        for key in ("efficiency", "compile", "scaling_loss"):
             if job.compute.is_given(key):
                 ctx.no_effect((*loc, "compute", key), "beside `times`", "leave one of the two out")
     if table is None or not ctx.ok("job", name, "parallel") or not ctx.ok("job", name, "compute"):
@@ -136,6 +136,7 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
     chunks = keys.chunks or 1
     if keys.pipeline == "interleaved" and keys.chunks is None:
         raise FieldError("pipeline", "`chunks` is missing: stages of each rank", "write chunks = 2")
+    gpus_per_node = 1 if node is None else node.gpus
     training = Training(
         seq=compute.seq,
         micro_batch=compute.micro_batch or 1,
@@ -143,11 +144,13 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
         recompute=compute.recompute or get_args(Recompute)[0],
         attention=compute.attention or get_args(Kernel)[0],
         compiled=compute.compile is not False,
+        compiled_loss=compute.compile_loss is True,
         sequence_parallel=mesh.tp > 1 if keys.sequence is None else keys.sequence,
         expert_skew=keys.expert_skew_ppm / PPM,
+        slowest=slowest_of(-(-mesh.ranks // gpus_per_node), _scaling_loss_ppm(compute, accelerator) / PPM),
     )
     layout = Layout(
-        gpus_per_node=1 if node is None else node.gpus,
+        gpus_per_node=gpus_per_node,
         micro_batches=micro_batches(compute.global_batch, training.micro_batch, mesh.data, mesh.pp),
         zero=(2 if mesh.pp > 1 else 3) if keys.zero is None else keys.zero,
         pipeline=keys.pipeline,
@@ -176,6 +179,13 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
         zero=layout.zero, sequence=training.sequence_parallel, backward_prefetch=layout.backward_prefetch
     )
     return Division(complete, accelerator, training, layout, described, own, rows)
+
+
+def _scaling_loss_ppm(compute: Compute, accelerator: Accelerator) -> int:
+    if compute.scaling_loss_ppm is not None:
+        return compute.scaling_loss_ppm
+    says_how_ranks_differ = compute.noise_ppm > 0 or compute.straggler is not None or compute.times is not None
+    return 0 if says_how_ranks_differ else round(accelerator.scaling_loss * PPM)
 
 
 def too_large(ctx: Context, jobs: Iterable[Job]) -> Iterator[str]:
@@ -211,5 +221,7 @@ def completed(compute: Compute, division: Division) -> Compute:
         precision=training.precision,
         attention=training.attention,
         compile=None if division.own is not None else training.compiled,
+        compile_loss=training.compiled_loss,
+        scaling_loss_ppm=None if division.own is not None else _scaling_loss_ppm(compute, division.accelerator),
         times=division.times,
     )

@@ -246,7 +246,17 @@ class Straggler(Table):
 OF_ROOFLINE = ("device", "efficiency", "batch", "seq")
 """Keys of `compute` that turn counts into times, and so are nothing for a model with times of its own."""
 
-OF_PARALLEL = ("micro_batch", "global_batch", "recompute", "precision", "attention", "compile", "times")
+OF_PARALLEL = (
+    "micro_batch",
+    "global_batch",
+    "recompute",
+    "precision",
+    "attention",
+    "compile",
+    "compile_loss",
+    "scaling_loss",
+    "times",
+)
 """Keys of `compute` that only a job with `parallel` has."""
 
 
@@ -318,6 +328,12 @@ class Compute(Table):
     products and element-wise kernels over all scores, as in Megatron-LM before 2023. Default: flash."""
     compile: bool | None = key(default=None, examples=[False], core=False)
     """Whether element-wise operations are fused, as by torch.compile (`parallel`). Default: true."""
+    compile_loss: bool | None = key(default=None, examples=[True], core=False)
+    """Whether the loss is compiled, as by torchtitan since April 2025 (`parallel`). A logit then needs 4 bytes and not
+    14. Default: false."""
+    scaling_loss_ppm: Variation | None = key(default=None, examples=[0.02], core=False)
+    """By what share compute takes longer with each doubling of nodes, because all ranks wait for the slowest
+    (`parallel`). Default: that of the device; 0 beside `noise` or a `straggler`, which say how ranks differ."""
     times: Times | None = key(default=None, examples=["times.csv"], core=False)
     """Your own times of ops, in place of those of the device (`parallel`). A file has a header and a row for each op or
     block: op,forward_us,backward_us[,recompute_us][,update_us], as in the ops.csv of a run folder. Default: times of

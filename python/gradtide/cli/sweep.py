@@ -1,0 +1,147 @@
+"""`gradtide sweep`."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gradtide import signals
+from gradtide.cli.ends import Stopped, fail_usage
+from gradtide.cli.options import Common, JsonOption, Without, check_target, option, save
+from gradtide.cli.printing import print_json, print_table, say, talk
+from gradtide.cli.progress import Bar, progress_bar
+from gradtide.errors import LimitReached
+
+if TYPE_CHECKING:
+    from gradtide.studies.store import Store
+    from gradtide.studies.sweep import SweepResult
+
+STORE = "gradtide.store"
+StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="File of a study (.toml).")]
+StoreOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--store", metavar="FILE", help=f"Keep finished runs in this file. Default: {STORE} beside the output folder."
+    ),
+]
+
+
+def sweep(
+    study: StudyArgument,
+    *,
+    store: StoreOption = None,
+    shard: str | None = option("I/N", "Run only every N-th run, from the I-th on; needs --store."),
+    common: Annotated[Common, Without("fail_if", "verbose")],
+) -> None:
+    """Run a scenario over the values of any of its keys; finished runs are never run again."""
+    from gradtide.studies.sweep import Study
+    from gradtide.studies.sweep import sweep as run_study
+
+    part = _shard(shard)
+    if shard is not None and store is None:
+        fail_usage("--shard: name the store, which the shards or gradtide sweep merge share: --store FILE")
+    if shard is not None and common.output is not None:
+        fail_usage("--output: a shard writes no table; gradtide sweep merge does, when all of them have run")
+    loaded = Study.load(study)
+    with _under_way(f"{len(loaded)} runs", store, common) as (opened, progress):
+        result = run_study(loaded, store=opened, shard=part, jobs=common.jobs, progress=progress, limits=common.limits)
+        if shard is None:
+            _give(result, common)
+        else:
+            runs = len(range(part[0] - 1, len(loaded), part[1]))
+            say(f"Shard {shard}: its {runs:,} runs of {len(loaded):,} are in {store}.")
+
+
+def merge(
+    study: StudyArgument,
+    *,
+    store: StoreOption = None,
+    take: list[Path] | None = option("FILE", "Take the runs of this store, too. Repeatable.", None, "--from"),
+    common: Annotated[Common, Without("fail_if", "verbose", "jobs")],
+) -> None:
+    """Write the table of a study from what stores have of it; nothing is run."""
+    from gradtide.studies.sweep import Study
+    from gradtide.studies.sweep import merge as merge_study
+
+    loaded = Study.load(study)
+    for one in take or ():
+        if not one.is_file():
+            fail_usage(f"--from: there is no store {one}")
+    with _under_way("reading the study", store, common) as (opened, progress):
+        _give(merge_study(loaded, take or (), store=opened, progress=progress, limits=common.limits), common)
+
+
+def list_store(
+    store: Annotated[Path, typer.Argument(metavar="FILE", help="A store of finished runs.")],
+    *,
+    scenario: str | None = option("NAME", "Count only runs of this scenario, as the list names it."),
+    engine: str | None = option("NAME", "Count only runs of this engine: pipe, fluid or packet."),
+    seed: int | None = option("N", "Count only runs with this seed.", min=0),
+    as_json: JsonOption = False,
+) -> None:
+    """List what a store of finished runs holds: scenarios, engines, versions, seeds and numbers of runs."""
+    from gradtide.studies.store import listed
+
+    if not store.exists():
+        fail_usage(f"there is no store {store}; name a file that --store has made")
+    rows = listed(store, scenario=scenario, engine=engine, seed=seed)
+    if as_json:
+        print_json({"schema": "gradtide.store/1", "rows": rows})
+        return
+    columns = ["scenario", "engine", "version", "first seed", "last seed", "runs"]
+    print_table(columns, [list(row.values()) for row in rows])
+    say("", f"{sum(row['runs'] for row in rows):,} runs")
+
+
+def _give(result: "SweepResult", common: Common) -> None:
+    """Write and print what is known of a study."""
+    from gradtide.studies.sweep.table import has_parquet
+
+    if common.output is not None:
+        save(result, common.output)
+    if common.as_json:
+        print_json(result.summary)
+    else:
+        say(result.summary["headline"])
+    if common.output is not None and common.names_files:
+        talk("", f"table  {common.output / ('rows.parquet' if has_parquet() else 'rows.csv')}")
+        if not has_parquet():
+            talk("note: rows.parquet needs pyarrow: pip install 'gradtide[df]'")
+
+
+@contextmanager
+def _under_way(what: str, path: Path | None, common: Common) -> "Iterator[tuple[Store, Bar | None]]":
+    """Open the store, show the progress; say what is kept if the study ends early."""
+    from gradtide.studies.store import Store
+
+    check_target(common.output)
+    if path is None and common.output is not None:
+        path = common.output.absolute().parent / STORE
+    with Store(path, talk) as store:
+        try:
+            with progress_bar(what, common.quiet) as progress:
+                yield store, progress
+        except BaseException as stop:
+            is_signal = isinstance(stop, KeyboardInterrupt) or signals.has_raised()
+            if not is_signal and not isinstance(stop, LimitReached):
+                raise
+            kept = f"{len(store):,} finished runs are in {path}, and the same command goes on from there"
+            kept = kept if path is not None else "finished runs are lost; with -o DIR or --store FILE they are kept"
+            signals.tidy()
+            talk(f"interrupted: {kept}" if is_signal else kept)
+            if is_signal:
+                raise Stopped from stop
+            raise
+
+
+def _shard(text: str | None) -> tuple[int, int]:
+    """Return the parts of `--shard I/N`."""
+    if text is None:
+        return 1, 1
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        fail_usage(f"--shard {text}: write I/N with I from 1 to N, as in 1/8")
+    return int(match[1]), int(match[2])

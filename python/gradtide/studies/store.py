@@ -1,0 +1,298 @@
+"""Finished runs in one file, each found by what was run and by what ran it.
+
+SQLite in WAL mode, so that several processes of one machine read and write it at once. A run is in it whole or not at
+all, whatever kills the process. What a run of a scenario gave depends on the scenario and the code alone:
+
+    key = SHA-256 of the digest of the core and its Python part, and of the resolved scenario with its seed and files
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import sqlite3
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gradtide import _core, fct, results
+from gradtide.errors import GradtideError, Unfinished
+from gradtide.results import RunResult
+from gradtide.scenario import Scenario
+
+MEASURED_COSTS = ("cpu_s", "wall_s", "peak_rss_mb")
+
+Found = TypeVar("Found")
+
+LAYOUT = 2
+"""Version of the tables, in SQLite's `user_version`."""
+APPLICATION = 0x67747374
+"""What SQLite's `application_id` is in a store: "gtst"."""
+
+WAIT_S = 60.0
+"""How long a process waits for another one that writes; each write takes less than a millisecond."""
+LEVEL = 1
+
+_TABLES = (
+    "CREATE TABLE runs (key BLOB NOT NULL PRIMARY KEY, scenario TEXT NOT NULL, engine TEXT NOT NULL, "
+    "seed INTEGER NOT NULL, version TEXT NOT NULL, payload BLOB NOT NULL)",
+    "CREATE TABLE outputs (key BLOB NOT NULL PRIMARY KEY, payload BLOB NOT NULL)",
+)
+_COLUMNS = {"runs": "key, scenario, engine, seed, version, payload", "outputs": "key, payload"}
+"""A run's summary, or why it cannot go on; and all that the core gave, of studies whose folders show it."""
+
+
+class StoreError(GradtideError):
+    """A store cannot be opened, read or written; the message names it and says how to fix it."""
+
+
+class Store:
+    """Finished runs by key.
+
+    Attributes:
+        path: the file; None for a store in memory.
+
+    Raises:
+        StoreError: if the file is no store, or one of another layout, or cannot be used.
+    """
+
+    def __init__(self, path: Path | None, say: Callable[[str], object] | None = None) -> None:
+        """Open the store at `path`, or make it; `say` is told of damaged runs."""
+        self.path = path
+        self._say = say
+        self._lock = threading.RLock()
+        self._claims = -1
+        with self._as_store_error():
+            if path is not None:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._claims = os.open(path.with_name(path.name + "-claims"), os.O_RDWR | os.O_CREAT, 0o666)
+            self._db = sqlite3.connect(
+                ":memory:" if path is None else path, timeout=WAIT_S, isolation_level=None, check_same_thread=False
+            )
+            self._open()
+
+    def _open(self) -> None:
+        # A process that is killed loses nothing that is committed; a machine that loses power may lose the last runs.
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        with self._transaction():
+            layout = self._number("user_version")
+            is_new = not self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if is_new and layout == 0:
+                for one in _TABLES:
+                    self._db.execute(one)
+                self._db.execute(f"PRAGMA application_id = {APPLICATION}")
+                self._db.execute(f"PRAGMA user_version = {LAYOUT}")
+            elif self._number("application_id") != APPLICATION:
+                raise StoreError(f"{self.path} is a database, but no store of runs; name another file")
+            elif layout != LAYOUT:
+                which = "an older" if layout < LAYOUT else "a newer"
+                raise StoreError(
+                    f"{self.path} is a store of {which} gradtide: its layout is {layout}, and this version has "
+                    f"{LAYOUT}; name another file, or use that version. The store is left as it is"
+                )
+        self._db.execute("PRAGMA journal_mode = WAL")
+
+    def _number(self, pragma: str) -> int:
+        return int(self._db.execute(f"PRAGMA {pragma}").fetchone()[0])
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._db.close()
+            if self._claims >= 0:
+                os.close(self._claims)
+                self._claims = -1
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        with self._as_store_error(), self._lock:
+            return int(self._db.execute("SELECT count(*) FROM runs").fetchone()[0])
+
+    def has(self, key: bytes) -> bool:
+        """Return whether a run is in the store; whether it can be read is not looked at."""
+        with self._as_store_error(), self._lock:
+            return self._db.execute("SELECT 1 FROM runs WHERE key = ?", (key,)).fetchone() is not None
+
+    def find(self, key: bytes) -> dict[str, Any] | None:
+        """Return what a finished run gave; None if it is not there, or damaged.
+
+        A damaged run is taken out, and is to be run again.
+        """
+        return self._found("runs", key, json.loads)
+
+    def add(self, key: bytes, scenario: Scenario, document: dict[str, Any]) -> None:
+        """Put a finished run into the store, where every process sees it from now on."""
+        about = (scenario.name, scenario.engine, scenario.seed, _core.__version__)
+        self._put("runs", key, *about, json.dumps(document, allow_nan=False, separators=(",", ":")))
+
+    def find_result(self, scenario: Scenario) -> RunResult | None:
+        """Return the finished run of a scenario with all that the core gave; None if it is not there, or damaged."""
+
+        def read(payload: bytes) -> RunResult:
+            head, _, text = payload.decode().partition("\n")
+            return RunResult(scenario, _core.RunOutput.from_json(text), json.loads(head))
+
+        return self._found("outputs", key_of(scenario), read)
+
+    def add_result(self, result: RunResult) -> None:
+        """Put a finished run into the store, with all that the core gave."""
+        key = key_of(result.scenario)
+        cost = {name: result.summary["cost"][name] for name in MEASURED_COSTS}
+        self.add(key, result.scenario, document(result))
+        self._put("outputs", key, f"{json.dumps(cost)}\n{result.output.to_json()}")
+
+    def groups(self, scenario: str | None, engine: str | None, seed: int | None) -> list[dict[str, Any]]:
+        """Return how many runs there are of each scenario, engine and version; of what is given, those alone."""
+        wanted = {"scenario": scenario, "engine": engine, "seed": seed}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        where = " AND ".join(f"{name} = ?" for name in given) or "1"
+        with self._as_store_error(), self._lock:
+            found = self._db.execute(
+                "SELECT scenario, engine, version, min(seed), max(seed), count(*) FROM runs "
+                f"WHERE {where} GROUP BY scenario, engine, version ORDER BY scenario, engine, version",
+                tuple(given.values()),
+            ).fetchall()
+        names = ("scenario", "engine", "version", "first_seed", "last_seed", "runs")
+        return [dict(zip(names, row, strict=True)) for row in found]
+
+    def _found(self, table: str, key: bytes, read: Callable[[bytes], Found]) -> Found | None:
+        with self._as_store_error(), self._lock:
+            found = self._db.execute(f"SELECT payload FROM {table} WHERE key = ?", (key,)).fetchone()
+        if found is None:
+            return None
+        try:
+            # zlib checks the Adler-32 of what it unpacks.
+            return read(zlib.decompress(found[0]))
+        except Unfinished:
+            raise
+        except Exception as error:  # whatever a damaged run leads to
+            with self._as_store_error(), self._lock:
+                self._db.execute(f"DELETE FROM {table} WHERE key = ? AND payload = ?", (key, found[0]))
+            if self._say is not None:
+                self._say(f"warning: run {key.hex()[:12]} of {self.path} is damaged ({error}); it is run again")
+            return None
+
+    def _put(self, table: str, key: bytes, *rest: Any) -> None:
+        row = (key, *rest[:-1], zlib.compress(rest[-1].encode(), LEVEL))
+        places = ", ".join("?" * len(row))
+        with self._as_store_error(), self._lock:
+            self._db.execute(f"INSERT OR REPLACE INTO {table} ({_COLUMNS[table]}) VALUES ({places})", row)
+
+    def take(self, other: Path) -> int:
+        """Copy all runs of another store that this one lacks; return their number."""
+        with Store(other):
+            pass  # refuses what is no store
+        with self._as_store_error(), self._lock:
+            before = len(self)
+            self._db.execute("ATTACH DATABASE ? AS other", (str(other),))
+            try:
+                for table, columns in _COLUMNS.items():
+                    self._db.execute(f"INSERT OR IGNORE INTO {table} ({columns}) SELECT {columns} FROM other.{table}")
+            finally:
+                self._db.execute("DETACH DATABASE other")
+            return len(self) - before
+
+    @contextmanager
+    def claim(self, key: bytes) -> Iterator[bool]:
+        """Give whether no other process runs this now; while the block lasts, none of them begins it.
+
+        The system ends the claim with the process, however that ends. Threads of one process share their claims.
+        """
+        if self._claims < 0:
+            yield True
+            return
+        offset = int.from_bytes(key[:7], "big")
+        try:
+            fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
+        except OSError:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            fcntl.lockf(self._claims, fcntl.LOCK_UN, 1, offset)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    @contextmanager
+    def _as_store_error(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise StoreError(f"cannot use the store {self.path}: {error.strerror or error}") from error
+        except sqlite3.Error as error:
+            raise StoreError(_words(self.path, error)) from error
+
+
+_FIXES = {
+    "full": "make room, and run the same command again; finished runs are in it",
+    "readonly": "make it writable, or name another file",
+    "unable to open": "make it readable and writable, or name another file",
+    "locked": "another process writes it; wait for that, and run the same command again",
+    "not a database": "it is no store of runs; name another file",
+    "malformed": "move it elsewhere and run the same command again; `sqlite3 FILE .recover` may save its runs",
+}
+"""How to fix what SQLite says, by a part of its words."""
+
+
+def _words(path: Path | None, error: sqlite3.Error) -> str:
+    fixes = (fix for words, fix in _FIXES.items() if words in str(error))
+    fix = next(fixes, "run the same command again; finished runs are in it")
+    return f"cannot use the store {path}: {error}; {fix}"
+
+
+def listed(
+    path: str | Path, *, scenario: str | None = None, engine: str | None = None, seed: int | None = None
+) -> list[dict[str, Any]]:
+    """Return what a store holds: a row for each scenario, engine and version, with its seeds and its number of runs.
+
+    Args:
+        path: the store.
+        scenario: count only runs of this scenario, as it was named; None for all.
+        engine: count only those of this engine; None for all.
+        seed: count only those with this seed; None for all.
+
+    Raises:
+        StoreError: if it is no store, or cannot be read.
+    """
+    if not Path(path).exists():
+        raise StoreError(f"there is no store {path}; name a file that --store has made")
+    with Store(Path(path)) as store:
+        return store.groups(scenario, engine, seed)
+
+
+def document(result: RunResult) -> dict[str, Any]:
+    """Return what the store keeps of every run: its summary without what was measured."""
+    cost = {name: value for name, value in result.summary["cost"].items() if name not in MEASURED_COSTS}
+    return {"summary": {**result.summary, "cost": cost}}
+
+
+def key_of(scenario: Scenario) -> bytes:
+    """Return the key of the run of a scenario by this version."""
+    return hashlib.sha256(_code_digest() + bytes.fromhex(scenario.sha256)).digest()
+
+
+@cache
+def _code_digest() -> bytes:
+    """While they are worked on, another core or other figures have the same version."""
+    digest = hashlib.sha256()
+    for module in (_core, results, fct):
+        digest.update(hashlib.sha256(Path(str(module.__file__)).read_bytes()).digest())
+    return digest.digest()

@@ -1,0 +1,228 @@
+"""What a study says of one figure: which key matters most, by how much each value changes it, and the best of two.
+
+Numbers in, numbers out; runs are numbered as in the table, and a run without the figure is NaN.
+
+    sensitivity     share of the variance of the figure that a key explains alone: of the means of its values, over all
+    effect          of a value of a key over its first one, all else and the seed being equal
+    front           points that no other beats in both figures
+"""
+
+import math
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from gradtide.intervals import mean_interval
+from gradtide.studies.sweep.study import Axis, Study, quantity, shown
+
+BINS = 8
+"""Parts of equal size into which the values of a sampled key are divided, of at least `BINS` points each."""
+MAX_PANELS, MAX_LINES, MAX_AT, MAX_FRONT, MAX_POINTS = 12, 6, 200, 200, 400
+"""Charts, lines, places, corners and sampled points that a summary holds; the table has all."""
+
+ROUNDING = 1e-9
+"""A smaller share is what sums of floats leave."""
+
+UNITS = {"bps": (1e9, "Gbit/s"), "ps": (1e6, "us"), "B": (1e6, "MB"), None: (1.0, "")}
+"""How quantities are shown: divided by what, and called what."""
+
+
+def analysed(study: Study, ys: Sequence[float], xs: Sequence[float] | None) -> dict[str, Any]:
+    """Return what a summary holds of a figure `ys`, and of its front against `xs`, both by run."""
+    means = _over_seeds(study, ys)
+    found: dict[str, Any] = {
+        "sensitivity": sensitivity(study, ys),
+        "effects": effects(study, ys),
+        "charts": charts(study, means),
+        "samples": samples(study, means),
+    }
+    if xs is not None:
+        found["front"] = {"unit": unit_of(study, study.against), **front(study, _over_seeds(study, xs), means)}
+    return found
+
+
+def _strides(study: Study) -> list[tuple[Axis, int]]:
+    """Return every axis, and how many runs lie between two of its neighbouring points."""
+    stride, found = study.seeds, []
+    for axis in reversed(study.axes):
+        found.append((axis, stride))
+        stride *= axis.length
+    return found[::-1]
+
+
+def _over_seeds(study: Study, values: Sequence[float]) -> "array[float]":
+    """Return the mean of the seeds of each point; NaN if one of them is missing."""
+    seeds = study.seeds
+    return array("d", (math.fsum(values[at : at + seeds]) / seeds for at in range(0, len(values), seeds)))
+
+
+def sensitivity(study: Study, ys: Sequence[float]) -> list[dict[str, Any]]:
+    """Return the share of each key, and of the seed, the largest first; nothing if the figure does not vary."""
+    known = [y for y in ys if not math.isnan(y)]
+    mean = math.fsum(known) / max(len(known), 1)
+    whole = math.fsum((y - mean) ** 2 for y in known)
+    if whole <= 1e-18 * mean * mean * len(known):
+        return []
+    rows = []
+    for name, groups in _groups(study):
+        sums: dict[int, tuple[float, int]] = {}
+        for run, y in enumerate(ys):
+            if not math.isnan(y):
+                total, count = sums.get(group := groups(run), (0.0, 0))
+                sums[group] = total + y, count + 1
+        if len(sums) > 1:
+            between = math.fsum(count * (total / count - mean) ** 2 for total, count in sums.values())
+            share = min(between / whole, 1.0)
+            least, most = (pick(total / count for total, count in sums.values()) for pick in (min, max))
+            rows.append({"key": name, "share": share if share > ROUNDING else 0.0, "least": least, "most": most})
+    return sorted(rows, key=lambda row: -row["share"])
+
+
+def _groups(study: Study) -> Iterator[tuple[str, Any]]:
+    for axis, stride in _strides(study):
+        if axis.kind != "sample":
+            yield " and ".join(axis.keys), lambda run, s=stride, n=axis.length: run // s % n
+            continue
+        bins = min(BINS, axis.length // BINS)
+        for number, key in enumerate(axis.keys):
+            order = sorted(range(axis.length), key=lambda index, n=number: (axis.share(index, n), index))  # type: ignore[misc]
+            part = {index: rank * bins // axis.length for rank, index in enumerate(order)}
+            yield key, lambda run, s=stride, n=axis.length, part=part: part[run // s % n]
+    yield "seed", lambda run: run % study.seeds
+
+
+def effects(study: Study, ys: Sequence[float]) -> list[dict[str, Any]]:
+    """Return by how much per cent each value of a listed key changes the figure over its first value."""
+    rows = []
+    for axis, stride in _strides(study):
+        if axis.kind == "sample":
+            continue
+        sums = {index: [[0.0, 0.0] for _ in range(study.seeds)] for index in range(1, axis.length)}
+        for run, y in enumerate(ys):
+            index = run // stride % axis.length
+            first = ys[run - index * stride]
+            if index and first > 0 and not math.isnan(y):
+                of_seed = sums[index][run % study.seeds]
+                of_seed[0] += 100 * (y / first - 1)
+                of_seed[1] += 1
+        for index, seeds in sums.items():
+            means = [total / count for total, count in seeds if count]
+            if not means:
+                continue
+            interval = mean_interval(means)
+            rows.append(
+                {
+                    "key": " and ".join(axis.keys),
+                    "value": _words(axis, index),
+                    "over": _words(axis, 0),
+                    "pairs": int(sum(count for _, count in seeds)),
+                    "change_percent": math.fsum(means) / len(means),
+                    "low_percent": None if interval is None else interval[0],
+                    "high_percent": None if interval is None else interval[1],
+                }
+            )
+    return rows
+
+
+def _words(axis: Axis, index: int) -> str:
+    return ", ".join(str(shown(value)) for value in axis.at(index).values())
+
+
+def front(study: Study, xs: Sequence[float], ys: Sequence[float]) -> dict[str, Any]:
+    """Return the points that no other beats in both figures, from the least `x` on, and others beside them."""
+    known = sorted((x, y, point) for point, (x, y) in enumerate(zip(xs, ys, strict=True)) if not math.isnan(x + y))
+    best = math.inf
+    corners: list[dict[str, Any]] = []
+    others: list[dict[str, Any]] = []
+    for x, y, point in known:
+        one = {"run": point * study.seeds, "x": x, "y": y, "values": _values(study, point)}
+        if y < best:
+            corners.append(one)
+            best = y
+        elif len(others) < MAX_POINTS:
+            others.append(one)
+    return {"points": len(known), "corners": corners[:MAX_FRONT], "others": others}
+
+
+def _values(study: Study, point: int) -> str:
+    return ", ".join(f"{key} {shown(value)}" for key, value in study.values(point * study.seeds).items())
+
+
+def _scale(values: Sequence[Any]) -> tuple[list[float], str] | None:
+    """Return values as the numbers of a chart's axis, and their unit; None if they are no different numbers."""
+    found = [quantity(value) for value in values]
+    units = {one[1] for one in found if one is not None}
+    if None in found or len(units) != 1:
+        return None
+    factor, name = UNITS[units.pop()]
+    numbers = [one[0] / factor for one in found if one is not None]
+    return (numbers, name) if len(set(numbers)) == len(numbers) > 1 else None
+
+
+def charts(study: Study, means: Sequence[float]) -> list[dict[str, Any]]:
+    """Return the figure over the listed key with the most numbers: a line per value of another, a panel per rest."""
+    listed = [axis for axis in study.axes if axis.kind != "sample" and axis.length > 1]
+    scales = [(axis, key, scale) for axis in listed for key in axis.keys if (scale := _scale(_listed(axis, key)))]
+    scales = [one for one in scales if one[0].length <= MAX_AT]
+    if not scales:
+        return []
+    over, key, (numbers, unit) = max(scales, key=lambda one: one[0].length)
+    others = [axis for axis in study.axes if axis is not over]
+    lined = next((axis for axis in others if axis.kind != "sample" and 1 < axis.length <= MAX_LINES), None)
+    rest = [axis for axis in others if axis is not lined]
+    strides = {id(axis): stride // study.seeds for axis, stride in _strides(study)}
+    order = sorted(range(len(numbers)), key=numbers.__getitem__)
+    panels: list[dict[str, Any]] = []
+    for indices in product(*(range(axis.length) for axis in rest)):
+        if len(panels) == MAX_PANELS:
+            break
+        start = sum(strides[id(axis)] * index for axis, index in zip(rest, indices, strict=True))
+        lines = []
+        for number in range(lined.length if lined else 1):
+            first = start + (strides[id(lined)] * number if lined else 0)
+            values = [means[first + strides[id(over)] * index] for index in order]
+            name = _words(lined, number) if lined else "mean of the seeds"
+            lines.append({"name": name, "values": [None if math.isnan(value) else value for value in values]})
+        title = "; ".join(_words(axis, index) for axis, index in zip(rest, indices, strict=True) if axis.length > 1)
+        x = [numbers[index] for index in order]
+        panels.append({"title": title, "key": key, "unit": unit, "x": x, "lines": lines})
+    return panels
+
+
+def _listed(axis: Axis, key: str) -> Sequence[Any]:
+    values: Sequence[Any] = axis.values[axis.keys.index(key)]
+    return values
+
+
+def samples(study: Study, means: Sequence[float]) -> list[dict[str, Any]]:
+    """Return the figure at the points of each sampled key, the other parts of the study at their first values."""
+    found = []
+    for axis, stride in _strides(study):
+        if axis.kind != "sample":
+            continue
+        known = [index for index in range(min(axis.length, MAX_POINTS))]
+        ys = [means[index * (stride // study.seeds)] for index in known]
+        for key in axis.keys[:MAX_PANELS]:
+            values = [quantity(axis.at(index)[key]) for index in known]
+            factor, unit = UNITS[next(one[1] for one in values if one)]
+            points = [(one[0] / factor, y) for one, y in zip(values, ys, strict=True) if one and not math.isnan(y)]
+            if points:
+                found.append({"key": key, "unit": unit, "points": points})
+    return found
+
+
+def unit_of(study: Study, name: str | None) -> str:
+    """Return in what a varied key is shown; nothing for a figure, whose name says it."""
+    found = quantity(study.values(0).get(name or ""))
+    return "" if found is None else UNITS[found[1]][1]
+
+
+def by_run(name: str, study: Study, rows: Iterator[Mapping[str, Any]]) -> "array[float]":
+    """Return a figure or a varied key of every run as a number; NaN where it has none."""
+
+    def number(row: Mapping[str, Any]) -> float:
+        found = quantity(row.get(name))
+        return math.nan if found is None else float(found[0]) / UNITS[found[1]][0]
+
+    return array("d", map(number, rows))

@@ -1,0 +1,54 @@
+"""Points that fill a cube evenly: the first of Sobol's sequence, without a dependency.
+
+Each dimension is made of one primitive polynomial over GF(2) and of direction numbers, those of Joe and Kuo (2008),
+"Constructing Sobol sequences with better two-dimensional projections", SIAM J. Sci. Comput. 30, table new-joe-kuo-6.
+The first 2^k points of any dimension lie one in each interval of 2^-k.
+"""
+
+BITS = 32
+
+# (degree s, coefficients a, m_1..m_s) of dimensions 2, 3, ...; the first is van der Corput's.
+_DIRECTIONS: tuple[tuple[int, int, tuple[int, ...]], ...] = (
+    (1, 0, (1,)),
+    (2, 1, (1, 3)),
+    (3, 1, (1, 3, 1)),
+    (3, 2, (1, 1, 1)),
+    (4, 1, (1, 1, 3, 3)),
+    (4, 4, (1, 3, 5, 13)),
+    (5, 2, (1, 1, 5, 5, 17)),
+    (5, 4, (1, 1, 5, 5, 5)),
+    (5, 7, (1, 1, 7, 11, 19)),
+    (5, 11, (1, 1, 5, 1, 1)),
+    (5, 13, (1, 1, 1, 3, 11)),
+    (5, 14, (1, 3, 5, 5, 31)),
+    (6, 1, (1, 3, 3, 9, 7, 49)),
+    (6, 13, (1, 1, 1, 15, 21, 21)),
+    (6, 16, (1, 3, 1, 13, 27, 49)),
+)
+DIMENSIONS = 1 + len(_DIRECTIONS)
+
+
+def _vectors(dimension: int) -> list[int]:
+    if dimension == 0:
+        return [1 << (BITS - 1 - bit) for bit in range(BITS)]
+    degree, coefficients, numbers = _DIRECTIONS[dimension - 1]
+    vectors = [number << (BITS - 1 - bit) for bit, number in enumerate(numbers)]
+    for bit in range(degree, BITS):
+        value = vectors[bit - degree] ^ (vectors[bit - degree] >> degree)
+        for term in range(1, degree):
+            if coefficients >> (degree - 1 - term) & 1:
+                value ^= vectors[bit - term]
+        vectors.append(value)
+    return vectors
+
+
+_VECTORS = [_vectors(dimension) for dimension in range(DIMENSIONS)]
+
+
+def point(index: int, dimension: int) -> float:
+    """Return a coordinate, from 0 to below 1, of the point `index` of the sequence in the order of Gray codes."""
+    gray, value = index ^ (index >> 1), 0
+    for bit in range(gray.bit_length()):
+        if gray >> bit & 1:
+            value ^= _VECTORS[dimension][bit]
+    return float(value / 2**BITS)
