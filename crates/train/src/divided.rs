@@ -185,6 +185,7 @@ fn ready(
         },
         pace_range_ppm: pace::range_ppm(&spec.compute),
         paces: None,
+        served: None,
     })
 }
 

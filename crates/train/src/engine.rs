@@ -5,7 +5,7 @@ use crate::classes::Classes;
 use crate::collective::messages::{Collective, MessageSize};
 use crate::communicator::AggregationForm;
 use crate::fabric::{self, Fabric};
-use crate::job::{AnyJob, Job, Manner, Pass};
+use crate::job::{Job, Manner, Pass};
 use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
@@ -163,7 +163,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`SpecError`] if the jobs could not be run on it to their ends.
-    pub fn new(spec: &Spec, fabric: Fabric, jobs: &[AnyJob]) -> Result<Self, SpecError> {
+    pub fn new(spec: &Spec, fabric: Fabric, jobs: &[Job]) -> Result<Self, SpecError> {
         let run = &spec.run;
         let links = || fabric.link_names.iter().cloned().zip(fabric.nominal_bps.iter().copied()).collect();
         match run.engine {
@@ -177,7 +177,7 @@ impl Engine {
                     return Err(SpecError::NodeOfPipe);
                 }
                 let star = fabric.star.ok_or(SpecError::FabricOfPipe)?;
-                for (stream, job) in jobs.iter().filter_map(AnyJob::buckets).enumerate() {
+                for (stream, job) in jobs.iter().enumerate() {
                     check_length(run, &star, fabric.ends.host.as_ref(), job, stream as u32)?;
                 }
                 Ok(Self::Pipe(Pipe::new(std::iter::repeat_n(star.link, star.host_count as usize))))
@@ -185,7 +185,7 @@ impl Engine {
             EngineSpec::Fluid => {
                 let fluid = fluid(spec, &fabric.graph)?;
                 match jobs {
-                    [AnyJob::Buckets(job)]
+                    [job]
                         if is_recalled(spec)
                             && let Some(gradients) = job.gradients() =>
                     {

@@ -12,13 +12,13 @@ use crate::model::{ComputeSteps, iteration_dag};
 use crate::pace::{self, Pace};
 use crate::planned::{Planned, asks_costs};
 use crate::program::{self, ProgramError};
-use crate::servers::{self, ServersError};
+use crate::servers::{ServerJob, ServersError};
 use crate::spec::{
     AdaptiveSpec, AlgorithmSpec, DeadlineSpec, FusionSpec, InsideSpec, JobSpec, LayerSpec, OracleSpec, OrderSpec,
     PlannedBucketSpec, ServerSpec,
 };
 use crate::workload::{RanksError, Step, WorkloadError};
-use gradtide_net::{Announced, Band, Bytes, Rate, Seed, Time};
+use gradtide_net::{Announced, Band, Bytes, Link, Rate, Seed, Time};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -44,32 +44,9 @@ pub struct Job {
     pub pace_range_ppm: (u64, u64),
     /// Pace of each worker; `None` if all are alike, so that one stands for all, or if there are rank classes.
     pub paces: Option<Vec<Pace>>,
-}
-
-/// A job of either kind.
-pub enum AnyJob {
-    /// Layers, whose gradients are aggregated in buckets.
-    Buckets(Box<Job>),
-    /// Ops, with parameter servers.
-    Servers(Box<servers::ServerJob>),
-}
-
-impl AnyJob {
-    /// Streams that its flows carry.
-    pub fn stream_count(&self) -> usize {
-        match self {
-            Self::Buckets(job) => job.communicators.len(),
-            Self::Servers(_) => 1,
-        }
-    }
-
-    /// The job, if its gradients are aggregated in buckets.
-    pub fn buckets(&self) -> Option<&Job> {
-        match self {
-            Self::Buckets(job) => Some(job),
-            Self::Servers(_) => None,
-        }
-    }
+    /// Servers that have the parameters. Then the graph is what one worker does in an iteration of its own, as ops
+    /// become ready, and there are no communicators.
+    pub served: Option<Box<ServerJob>>,
 }
 
 /// One of the two passes of an iteration.
@@ -271,7 +248,35 @@ impl Job {
             manner,
             pace_range_ppm: pace::range_ppm(&spec.compute),
             paces,
+            served: None,
         })
+    }
+
+    /// Plans a job with parameter servers whose hosts have `links`, by index into the cluster's hosts.
+    ///
+    /// # Errors
+    /// [`JobError::Servers`].
+    pub fn with_servers(spec: &JobSpec, seed: Seed, manner: Manner, links: &[Link]) -> Result<Self, JobError> {
+        let opens = manner.messages == AggregationForm::EachHost { opens: true };
+        let plan = ServerJob::new(spec, seed, links, opens)?;
+        Ok(Self {
+            name: spec.name.clone(),
+            dag: Arc::new(plan.graph.step()),
+            step: None,
+            communicators: Vec::new(),
+            start: Time::from_ps(spec.start_ps),
+            iteration_limit: spec.iterations,
+            overlap_slowdown_ppm: pace::ONE_PPM,
+            manner: Manner { measured_from: Pass::Backward, ..manner },
+            pace_range_ppm: pace::range_ppm(&spec.compute),
+            paces: Pace::of_workers(&spec.compute, plan.workers.len() as u32, &spec.name, seed),
+            served: Some(Box::new(plan)),
+        })
+    }
+
+    /// Streams that its flows carry.
+    pub fn stream_count(&self) -> usize {
+        self.communicators.len().max(1)
     }
 
     /// What it aggregates, if it is data parallel and nothing else.

@@ -31,14 +31,13 @@ pub mod workload;
 
 use collective::messages::{Collective, Depth};
 use collective::plan::Counts;
-use communicator::AggregationForm;
 use engine::{Engine, Idle};
 use fabric::Fabric;
 use gradtide_net::fluid::FluidError;
 use gradtide_net::route::RouteError;
 use gradtide_net::{Announced, Band, Bytes, Ends, FabricError, Seed, Time};
 use gradtide_table::Table;
-use job::{AnyJob, Job, JobError};
+use job::{Job, JobError};
 use result::RunResult;
 use run::Limits;
 use spec::{AlgorithmSpec, EngineSpec, Spec, TrafficSpec};
@@ -61,7 +60,7 @@ pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResul
 
 /// Jobs on an idle network.
 struct Ready<'a> {
-    jobs: Vec<AnyJob>,
+    jobs: Vec<Job>,
     background: Vec<BackgroundFlows<'a>>,
     engine: Engine,
     ends: Ends,
@@ -71,8 +70,7 @@ fn ready(spec: &Spec) -> Result<Ready<'_>, SpecError> {
     if let Some((job, classes)) = divided::on_classes(spec)? {
         let names = job.step.as_ref().map(Step::class_names).unwrap_or_default();
         let engine = Engine::of_classes(&spec.run, &classes, &names)?;
-        let jobs = vec![AnyJob::Buckets(Box::new(job))];
-        return Ok(Ready { jobs, background: Vec::new(), engine, ends: Ends::default() });
+        return Ok(Ready { jobs: vec![job], background: Vec::new(), engine, ends: Ends::default() });
     }
     let fabric = Fabric::new(&spec.cluster)?;
     let (jobs, background) = plan(spec, &fabric)?;
@@ -155,7 +153,7 @@ pub fn planned(spec: &Spec, job: usize) -> Result<Vec<(Vec<u32>, Time)>, SpecErr
     let fabric = Fabric::new(&spec.cluster)?;
     let (mut jobs, _) = plan(spec, &fabric)?;
     match jobs.get_mut(job) {
-        Some(AnyJob::Buckets(job)) => Ok(job.sends()),
+        Some(job) if job.served.is_none() => Ok(job.sends()),
         _ => Err(SpecError::NoSuchJob),
     }
 }
@@ -307,7 +305,7 @@ pub enum SpecError {
     },
 }
 
-fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<BackgroundFlows<'a>>), SpecError> {
+fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Vec<BackgroundFlows<'a>>), SpecError> {
     if spec.jobs.is_empty() && spec.traffic.is_empty() {
         return Err(SpecError::Nothing);
     }
@@ -331,21 +329,15 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<AnyJob>, Vec<Backgro
         let mut alone = |collective: &Collective, bytes| idle.time(stream, collective, bytes);
         if job.is_divided() {
             let opens = spec.run.engine == EngineSpec::Packet;
-            let job = divided::on_ranks(spec, job, manner.sizes, opens)?;
-            return Ok(AnyJob::Buckets(Box::new(job)));
+            return divided::on_ranks(spec, job, manner.sizes, opens);
         }
         let planned = match &job.servers {
-            None => Job::plan(job, seed, manner, &mut alone).map(|job| AnyJob::Buckets(Box::new(job))),
-            Some(_) => {
-                let opens = manner.messages == AggregationForm::EachHost { opens: true };
-                servers::ServerJob::new(job, seed, &fabric.host_links(), opens)
-                    .map(|plan| AnyJob::Servers(Box::new(plan)))
-                    .map_err(JobError::from)
-            }
+            None => Job::plan(job, seed, manner, &mut alone),
+            Some(_) => Job::with_servers(job, seed, manner, &fabric.host_links()),
         };
         planned.map_err(|error| SpecError::Job { name: name(), error })
     };
-    let jobs = (0..).zip(&spec.jobs).map(plan_job).collect::<Result<Vec<AnyJob>, SpecError>>()?;
+    let jobs = (0..).zip(&spec.jobs).map(plan_job).collect::<Result<Vec<Job>, SpecError>>()?;
     if let (Some(seer), true) = (spec.jobs.iter().find(|job| job.has_oracle()), spec.jobs.len() > 1) {
         return Err(SpecError::OracleOfSeveral { name: seer.name.clone() });
     }

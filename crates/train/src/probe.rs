@@ -4,7 +4,7 @@
 //! is looked at, and runs on. Long runs are thinned: when a table is full every second instant is forgotten and the
 //! step doubles, so that the instants stay even and memory stays bounded.
 
-use crate::job::AnyJob;
+use crate::job::Job;
 use crate::spec::{ProbeSpec, Spec};
 use crate::traffic;
 use gradtide_net::trace::{PortState, Window};
@@ -69,7 +69,7 @@ pub struct Samples {
 
 impl Probe {
     /// A probe of `links`, of which the scenario may name some.
-    pub fn new(spec: &ProbeSpec, run: &Spec, jobs: &[AnyJob], links: Vec<(u32, Arc<str>)>) -> Self {
+    pub fn new(spec: &ProbeSpec, run: &Spec, jobs: &[Job], links: Vec<(u32, Arc<str>)>) -> Self {
         let is_meant = |name: &str| spec.links.as_ref().is_none_or(|meant| meant.iter().any(|other| other == name));
         let links: Vec<_> = links.into_iter().filter(|(_, name)| is_meant(name)).collect();
         // A job has as many streams as communicators.

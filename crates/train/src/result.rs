@@ -14,7 +14,7 @@ use crate::dag::OpKind;
 use crate::engine::{LinkUsage, Usage};
 use crate::job::Job;
 use crate::probe::{Carried, Samples};
-use crate::run::{Did, IterationRecord, JobRecord, OperationRecord, TransferRecord};
+use crate::run::{Done, IterationRecord, JobRecord, OperationRecord, TransferRecord};
 use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, OrderSpec, ServerSpec, Spec, TrafficSpec};
 use crate::traffic::{BackgroundFlows, Outcome};
 use divided::Divided;
@@ -171,25 +171,25 @@ pub struct WorkerAsynchrony {
 
 impl RunResult {
     /// Collects the results of all jobs and background flows, and the counts of the engine.
-    pub fn new(spec: &Spec, done: Vec<Did<'_>>, background: Vec<BackgroundFlows<'_>>, end: Time, usage: Usage) -> Self {
+    pub fn new(
+        spec: &Spec,
+        done: Vec<Done<'_>>,
+        background: Vec<BackgroundFlows<'_>>,
+        end: Time,
+        usage: Usage,
+    ) -> Self {
         let (mut parts, mut served, mut divided, mut summaries) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (spec, did) in spec.jobs.iter().zip(&done) {
-            match did {
-                Did::Buckets(job, trace) => {
-                    if let Some(job) = Divided::new(spec, job, trace) {
-                        summaries.push(job.summary());
-                        divided.push(job);
-                        continue;
-                    }
-                    let part = Part::new(spec, job, trace).expect("a job that divides no model aggregates gradients");
-                    summaries.push(part.summary());
-                    parts.push(part);
-                }
-                Did::Servers(plan, trace) => {
-                    let job = Served { spec, plan, trace, name: spec.name.as_str().into() };
-                    summaries.push(job.summary());
-                    served.push(job);
-                }
+        for (spec, Done { job, record }) in spec.jobs.iter().zip(&done) {
+            if let Some(job) = Divided::new(spec, job, record) {
+                summaries.push(job.summary());
+                divided.push(job);
+            } else if let Some(job) = Served::new(spec, job, record) {
+                summaries.push(job.summary());
+                served.push(job);
+            } else {
+                let part = Part::new(spec, job, record).expect("what is not divided aggregates gradients");
+                summaries.push(part.summary());
+                parts.push(part);
             }
         }
         let samples = usage.samples.unwrap_or_default();
@@ -212,7 +212,7 @@ impl RunResult {
             cwnd: cwnd(&samples),
             summary: Summary {
                 jobs: summaries,
-                event_count: usage.event_count + done.iter().map(Did::event_count).sum::<u64>(),
+                event_count: usage.event_count + done.iter().map(|done| done.record.event_count).sum::<u64>(),
                 packet_hops: usage.packet_hops,
                 drops: used.iter().map(|link| link.drops).sum(),
                 ce_marks: used.iter().map(|link| link.ce_marks).sum(),
@@ -275,13 +275,13 @@ impl<'a> Part<'a> {
 
     /// Transfers of the measured iterations, a slice per iteration.
     fn blocks(&self) -> impl Iterator<Item = &[TransferRecord]> {
-        self.trace.transfers.blocks(self.trace.warmup_count, self.iterations.len())
+        self.trace.blocks()
     }
 
     /// Whole bytes that each rank of a ring has sent.
     fn sent_in_ring(&self) -> Vec<Bytes> {
         let mut times_sent = vec![0_u64; self.gradients.buckets.len()];
-        self.trace.transfers.ended().for_each(|(bucket, _)| times_sent[bucket as usize] += 1);
+        self.trace.transfers[0].ended().for_each(|(bucket, _)| times_sent[bucket as usize] += 1);
         let mut exchanges: BTreeMap<Bytes, u64> = BTreeMap::new();
         for (bucket, count) in (0..).zip(times_sent) {
             for chunk in 0..self.gradients.chunk_count(bucket) {
@@ -634,7 +634,7 @@ fn operations(parts: &[Part<'_>]) -> Table {
 /// has of a buffer that does not divide evenly.
 fn lock_step_links(parts: &[Part<'_>], rate_bps: u64) -> Vec<LinkUsage> {
     let of_part = |part: &Part<'_>| {
-        let busy: Time = part.trace.transfers.ended().map(|(_, record)| record.busy).sum();
+        let busy: Time = part.trace.transfers[0].ended().map(|(_, record)| record.busy).sum();
         let link = move |(&host, bytes): (&u32, Bytes)| LinkUsage {
             name: format!("h{host}").into(),
             bytes: bytes.0,

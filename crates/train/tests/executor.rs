@@ -9,8 +9,8 @@ use gradtide_train::collective::levels::{CollectiveKind, Span};
 use gradtide_train::collective::messages::MessageSize;
 use gradtide_train::communicator::{AggregationForm, Carries, Communicator, GroupCollectives};
 use gradtide_train::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
-use gradtide_train::job::{AnyJob, Job, Manner, Pass};
-use gradtide_train::run::{self, Did, JobRecord, Limits};
+use gradtide_train::job::{Job, Manner, Pass};
+use gradtide_train::run::{self, JobRecord, Limits};
 use gradtide_train::schedule::Fifo;
 use gradtide_train::workload::{GroupTransfer, Label, Phase, Subject};
 use std::sync::Arc;
@@ -88,6 +88,7 @@ fn job(graph: &Graph<'_>, classes: &Arc<Classes>) -> Job {
         },
         pace_range_ppm: (1_000_000, 1_000_000),
         paces: None,
+        served: None,
     }
 }
 
@@ -106,19 +107,16 @@ fn run(graph: &Graph<'_>, engine: Engine) -> JobRecord {
         Engine::Pipe => Box::new(classes.pipe()),
         Engine::Fluid => Box::new(classes.fluid(Seed(0)).unwrap()),
     };
-    let mut jobs = [AnyJob::Buckets(Box::new(job(graph, &classes)))];
+    let mut jobs = [job(graph, &classes)];
     let limits = Limits { duration: None, ends_at_duration: false, timeline_iterations: 2 };
     let done = run::run(&mut jobs, &mut [], network.as_mut(), limits, &mut |_| true).unwrap();
-    match done.into_iter().next() {
-        Some(Did::Buckets(_, record)) => record,
-        _ => panic!("one job"),
-    }
+    done.into_iter().next().expect("one job").record
 }
 
 /// Ready, start, end and need of the transfers of an iteration, in ps.
 fn transfers(record: &JobRecord, iteration: u32) -> Vec<[u64; 4]> {
     let times = |it: &run::TransferRecord| [it.ready, it.start, it.end, it.needed].map(Time::ps);
-    record.transfers.blocks(iteration, 1).flatten().map(times).collect()
+    record.transfers[0].blocks(iteration, 1).flatten().map(times).collect()
 }
 
 /// Start, time, compute, exposed and straggler of an iteration of a class, in ps.

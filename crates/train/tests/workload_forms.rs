@@ -10,8 +10,7 @@ use gradtide_train::classes::GroupOp;
 use gradtide_train::collective::levels::{CollectiveKind, Span};
 use gradtide_train::dag::OpKind;
 use gradtide_train::divided;
-use gradtide_train::job::AnyJob;
-use gradtide_train::run::{Did, Limits};
+use gradtide_train::run::Limits;
 use gradtide_train::spec::Spec;
 use gradtide_train::spec::{
     BlockKindSpec, BlockOpSpec, BlockSpec, MeshSpec, ParallelSpec, PipelineSpec, RoleSpec, ShardingSpec,
@@ -374,11 +373,10 @@ proptest! {
         };
         let expected = reference::run(&step, 2, &time);
         let limits = Limits { duration: None, ends_at_duration: false, timeline_iterations: 2 };
-        let mut jobs = [AnyJob::Buckets(Box::new(job))];
-        let did = gradtide_train::run::run(&mut jobs, &mut [], &mut Free::default(), limits, &mut |_| true).unwrap();
-        let Did::Buckets(_, did) = &did[0] else { unreachable!() };
+        let mut jobs = [job];
+        let done = gradtide_train::run::run(&mut jobs, &mut [], &mut Free::default(), limits, &mut |_| true).unwrap();
         let mut count = 0;
-        for op in &did.operations {
+        for op in &done[0].record.operations {
             let index = match op.kind {
                 OpKind::Compute(index) => index as usize,
                 OpKind::Transfer(index) => step.dag.transfer_op(index) as usize,

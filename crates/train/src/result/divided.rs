@@ -123,7 +123,7 @@ impl<'a> Divided<'a> {
     }
 
     fn blocks(&self) -> impl Iterator<Item = &[TransferRecord]> {
-        self.trace.transfers.blocks(self.trace.warmup_count, self.iterations().len())
+        self.trace.blocks()
     }
 
     fn group(&self, transfer: &GroupTransfer) -> &Group {

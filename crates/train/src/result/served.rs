@@ -1,25 +1,67 @@
 //! Tables and figures of jobs with parameter servers, in the columns of all others. A bucket is a parameter here.
 
 use super::{Asynchrony, Column, IterationRow, JobSummary, Table, WorkerAsynchrony, WorkerRow, signed, spread};
-use crate::run::IterationRecord;
-use crate::servers::{
-    ServerJob, ServerJobRecord, ServerOperation, ServerOperationRecord, ServerTransferRecord, Staleness, WorkerRecord,
-};
+use crate::dag::OpKind;
+use crate::job::Job;
+use crate::run::{IterationRecord, JobRecord, OperationRecord, TransferRecord};
+use crate::servers::{ServedRecord, ServerJob, Staleness, WorkerRecord};
 use crate::spec::JobSpec;
 use gradtide_net::Time;
 use std::sync::Arc;
 
 /// One job and what it did.
 pub struct Served<'a> {
-    pub spec: &'a JobSpec,
-    pub plan: &'a ServerJob,
-    pub trace: &'a ServerJobRecord,
-    pub name: Arc<str>,
+    spec: &'a JobSpec,
+    plan: &'a ServerJob,
+    record: &'a JobRecord,
+    trace: &'a ServedRecord,
+    name: Arc<str>,
 }
 
-impl Served<'_> {
+/// A pull or push of a worker's iteration.
+#[derive(Clone, Copy)]
+struct Carried<'a> {
+    iteration: u32,
+    worker: u32,
+    parameter: u32,
+    is_push: bool,
+    record: &'a TransferRecord,
+}
+
+impl<'a> Served<'a> {
+    /// `None` if the job has no servers.
+    pub fn new(spec: &'a JobSpec, job: &'a Job, record: &'a JobRecord) -> Option<Self> {
+        let (plan, trace) = (job.served.as_deref()?, record.served.as_ref()?);
+        Some(Self { spec, plan, record, trace, name: spec.name.as_str().into() })
+    }
+
     fn iterations(&self) -> &[WorkerRecord] {
         self.trace.iterations()
+    }
+
+    /// Transfers of complete iterations: by iteration and worker, pulls by parameter, then pushes as they became ready.
+    fn carried(&self) -> impl Iterator<Item = Carried<'a>> {
+        let (plan, record, workers) = (self.plan, self.record, &self.trace.workers);
+        let most = workers.iter().map(Vec::len).max().unwrap_or(0) as u32;
+        let complete = move |iteration: u32| {
+            (0..)
+                .zip(workers)
+                .filter(move |(_, records)| (iteration as usize) < records.len())
+                .map(|(worker, _)| worker)
+        };
+        let blocks =
+            (0..most).flat_map(move |iteration| complete(iteration).map(move |worker: u32| (iteration, worker)));
+        blocks.flat_map(move |(iteration, worker)| {
+            let transfers = &record.transfers[worker as usize];
+            let of = |transfer: u32| {
+                let (parameter, is_push) = plan.carried(transfer);
+                Carried { iteration, worker, parameter, is_push, record: transfers.get(iteration, transfer) }
+            };
+            let pulls = plan.graph.parameters.len() as u32;
+            let mut block: Vec<Carried<'a>> = (0..pulls + plan.pushes.len() as u32).map(of).collect();
+            block[pulls as usize..].sort_by_key(|push| push.record.rank);
+            block
+        })
     }
 
     /// What no order can beat. Of workers that are not in step, one may be in an iteration that is shorter than its
@@ -37,7 +79,7 @@ impl Served<'_> {
     /// Iterations of workers that are not in step.
     fn asynchrony(&self) -> Option<Asynchrony> {
         self.trace.shared.as_ref()?;
-        let pushed = self.plan.transfer_count() - self.plan.graph.parameters.len();
+        let pushed = self.plan.pushes.len();
         let of_worker = |records: &Vec<WorkerRecord>| {
             let staleness = || records.iter().map(|record| record.staleness);
             let count = records.len() as f64;
@@ -67,7 +109,7 @@ impl Served<'_> {
         let compute_ps = mean(|record| record.compute);
         let all = self.trace.workers.iter().flatten();
         let share = |record: &WorkerRecord| record.waited.ps() as f64 / record.time.ps() as f64;
-        let pulls = || self.trace.transfers.iter().filter(|transfer| !transfer.is_push);
+        let pulls = || self.carried().filter(|transfer| !transfer.is_push);
         let graph = &self.plan.graph;
         JobSummary {
             name: self.spec.name.clone(),
@@ -82,8 +124,8 @@ impl Served<'_> {
             slowdown_ps: 0.0,
             straggler_percent: 100.0 * all.map(share).fold(0.0, f64::max),
             slowest_worker: (self.plan.workers.len() > 1).then(|| self.trace.slowest() as u64),
-            slack_ps: spread(pulls().map(slack).collect()),
-            margin_ps: spread(pulls().map(margin).collect()),
+            slack_ps: spread(pulls().map(|pull| slack(pull.record)).collect()),
+            margin_ps: spread(pulls().map(|pull| margin(pull.record)).collect()),
             lower_bound_ps: self.lower_bound_ps(compute_ps, mean(|record| record.time)),
             parameter_bytes: graph.parameters.iter().map(|parameter| parameter.bytes.0).sum(),
             bytes_per_worker: self.plan.sent_by_busiest() as f64,
@@ -107,11 +149,11 @@ fn mean_ps(records: &[WorkerRecord], of: fn(&WorkerRecord) -> Time) -> f64 {
     records.iter().map(|record| of(record).ps()).map(u128::from).sum::<u128>() as f64 / records.len() as f64
 }
 
-fn slack(transfer: &ServerTransferRecord) -> i64 {
+fn slack(transfer: &TransferRecord) -> i64 {
     signed(transfer.needed) - signed(transfer.ready)
 }
 
-fn margin(transfer: &ServerTransferRecord) -> i64 {
+fn margin(transfer: &TransferRecord) -> i64 {
     signed(transfer.needed) - signed(transfer.end)
 }
 
@@ -140,7 +182,7 @@ pub fn iterations<'a>(jobs: &'a [Served<'_>]) -> impl Iterator<Item = IterationR
 pub fn workers<'a>(jobs: &'a [Served<'_>]) -> impl Iterator<Item = WorkerRow> + 'a {
     jobs.iter().flat_map(|job| {
         let most = job.trace.workers.iter().map(Vec::len).max().unwrap_or(0);
-        let pushed = job.plan.transfer_count() - job.plan.graph.parameters.len();
+        let pushed = job.plan.pushes.len();
         (0..most).flat_map(move |iteration| {
             let workers = job.trace.workers.iter().zip(&job.plan.workers).enumerate();
             workers.filter_map(move |(worker, (records, &host))| {
@@ -156,11 +198,14 @@ pub fn workers<'a>(jobs: &'a [Served<'_>]) -> impl Iterator<Item = WorkerRow> + 
 
 /// One row per pull and push.
 pub fn transfers(jobs: &[Served<'_>]) -> Table {
-    let rows = || jobs.iter().flat_map(|job| job.trace.transfers.iter().map(move |transfer| (job, transfer)));
-    let counts = |of: fn(&Served<'_>, &ServerTransferRecord) -> u64| {
+    let all: Vec<(&Served<'_>, Carried<'_>)> =
+        jobs.iter().flat_map(|job| job.carried().map(move |transfer| (job, transfer))).collect();
+    let rows = || all.iter();
+    let counts = |of: fn(&Served<'_>, &Carried<'_>) -> u64| {
         Column::Count(rows().map(|(job, transfer)| of(job, transfer)).collect())
     };
-    let times = |of: fn(&ServerTransferRecord) -> i64| Column::Time(rows().map(|(_, transfer)| of(transfer)).collect());
+    let times =
+        |of: fn(&TransferRecord) -> i64| Column::Time(rows().map(|(_, transfer)| of(transfer.record)).collect());
     let (pull, push): (Arc<str>, Arc<str>) = ("pull".into(), "push".into());
     Table::new(vec![
         ("job", Column::Text(rows().map(|(job, _)| job.name.clone()).collect())),
@@ -178,7 +223,7 @@ pub fn transfers(jobs: &[Served<'_>]) -> Table {
         ),
         ("bytes", counts(|job, transfer| job.plan.graph.parameters[transfer.parameter as usize].bytes.0)),
         ("chunks", counts(|_, _| 1)),
-        ("rank", counts(|_, transfer| transfer.rank.into())),
+        ("rank", counts(|_, transfer| transfer.record.rank.into())),
         ("ready_us", times(|transfer| signed(transfer.ready))),
         ("start_us", times(|transfer| signed(transfer.start))),
         ("end_us", times(|transfer| signed(transfer.end))),
@@ -203,55 +248,53 @@ pub fn transfers(jobs: &[Served<'_>]) -> Table {
 
 /// One row per op and transfer of the first iterations.
 pub fn operations(jobs: &[Served<'_>]) -> Table {
-    let rows = || jobs.iter().flat_map(|job| job.trace.operations.iter().map(move |operation| (job, operation)));
+    let rows = || jobs.iter().flat_map(|job| job.record.operations.iter().map(move |operation| (job, operation)));
     let labels = ["compute", "network", "forward", "backward", "pull", "push"].map(Arc::<str>::from);
     let [compute, network, forward, backward, pull, push] = &labels;
-    let text = |of: &dyn Fn(&Served<'_>, &ServerOperationRecord) -> Arc<str>| {
+    // An op of the graph, or a parameter and whether its gradient is sent.
+    let what = |job: &Served<'_>, operation: &OperationRecord| match operation.kind {
+        OpKind::Transfer(transfer) => Err(job.plan.carried(transfer)),
+        OpKind::Compute(op) => Ok(op as usize),
+        _ => Ok(0),
+    };
+    let text = |of: &dyn Fn(&Served<'_>, &OperationRecord) -> Arc<str>| {
         Column::Text(rows().map(|(job, operation)| of(job, operation)).collect())
     };
-    let times = |of: fn(&ServerOperationRecord) -> Time| {
-        Column::Time(rows().map(|(_, operation)| signed(of(operation))).collect())
-    };
+    let times =
+        |of: fn(&OperationRecord) -> Time| Column::Time(rows().map(|(_, operation)| signed(of(operation))).collect());
     Table::new(vec![
         ("job", text(&|job, _| job.name.clone())),
-        ("iteration", Column::Signed(rows().map(|(_, operation)| Some(operation.iteration.into())).collect())),
+        ("iteration", Column::Signed(rows().map(|(_, operation)| Some(operation.iteration)).collect())),
         (
             "resource",
-            text(&|_, operation| {
-                if matches!(operation.what, ServerOperation::Op(_)) { compute.clone() } else { network.clone() }
-            }),
+            text(&|job, operation| if what(job, operation).is_ok() { compute.clone() } else { network.clone() }),
         ),
         (
             "kind",
-            text(&|job, operation| match operation.what {
-                ServerOperation::Op(op) if job.plan.graph.ops[op as usize].is_forward => forward.clone(),
-                ServerOperation::Op(_) => backward.clone(),
-                ServerOperation::Pull(_) => pull.clone(),
-                ServerOperation::Push(_) => push.clone(),
+            text(&|job, operation| match what(job, operation) {
+                Ok(op) if job.plan.graph.ops[op].is_forward => forward.clone(),
+                Ok(_) => backward.clone(),
+                Err((_, false)) => pull.clone(),
+                Err((_, true)) => push.clone(),
             }),
         ),
         (
             "index",
             Column::Count(
                 rows()
-                    .map(|(job, operation)| match operation.what {
-                        ServerOperation::Op(op) => job.plan.graph.ops[op as usize].index.into(),
-                        ServerOperation::Pull(parameter) | ServerOperation::Push(parameter) => parameter.into(),
+                    .map(|(job, operation)| match what(job, operation) {
+                        Ok(op) => job.plan.graph.ops[op].index.into(),
+                        Err((parameter, _)) => parameter.into(),
                     })
                     .collect(),
             ),
         ),
-        (
-            "chunk",
-            Column::Signed(rows().map(|(_, op)| (!matches!(op.what, ServerOperation::Op(_))).then_some(0)).collect()),
-        ),
+        ("chunk", Column::Signed(rows().map(|(job, operation)| what(job, operation).is_err().then_some(0)).collect())),
         (
             "name",
-            text(&|job, operation| match operation.what {
-                ServerOperation::Op(op) => job.plan.graph.ops[op as usize].name.clone(),
-                ServerOperation::Pull(parameter) | ServerOperation::Push(parameter) => {
-                    job.plan.graph.parameters[parameter as usize].name.clone()
-                }
+            text(&|job, operation| match what(job, operation) {
+                Ok(op) => job.plan.graph.ops[op].name.clone(),
+                Err((parameter, _)) => job.plan.graph.parameters[parameter as usize].name.clone(),
             }),
         ),
         ("start_us", times(|operation| operation.start)),

@@ -2,15 +2,17 @@
 
 use super::queue::{Around, Ended, SendQueue};
 use super::record::{IterationRecord, JobRecord, OperationRecord, Records};
-use super::runner::{Execution, TooShort};
+use super::runner::TooShort;
+use super::served::Served;
 use super::streams::{OpEnd, Streams};
 use super::waits::{Waits, slot};
-use super::{Did, Limits};
+use super::{Done, Limits};
 use crate::communicator::{self, Communicator};
 use crate::dag::{DagOp, OpKind};
 use crate::job::{Job, Pass};
 use crate::traffic::BackgroundFlows;
 use gradtide_net::{Completion, Network, Time};
+use std::iter::once;
 
 /// A graph under way.
 pub struct Executor<'a> {
@@ -18,10 +20,15 @@ pub struct Executor<'a> {
     /// The stream of its first communicator; those of the others follow.
     stream: u32,
     limits: Limits,
-    waits: Waits,
+    /// All workers, or the first.
+    team: Team,
+    /// The others, if each goes through iterations of its own.
+    others: Vec<Team>,
     streams: Streams,
     /// One for each communicator.
     queues: Vec<SendQueue>,
+    /// Servers that have the parameters.
+    served: Option<Box<Served>>,
     ranks: Vec<u32>,
     /// Whether the order of a queue is another one in every iteration.
     changes_ranks: bool,
@@ -35,6 +42,14 @@ pub struct Executor<'a> {
     trace: JobRecord,
 }
 
+/// Workers that go through iterations together.
+struct Team {
+    /// What ops wait for.
+    waits: Waits,
+    /// What became of transfers.
+    records: Records,
+}
+
 impl<'a> Executor<'a> {
     /// A job that has not begun, whose flows carry `stream` and those that follow, one for each communicator.
     pub fn new(job: &'a mut Job, stream: u32, limits: Limits) -> Self {
@@ -46,10 +61,16 @@ impl<'a> Executor<'a> {
             first.map(|(transfer, _)| transfer).collect()
         };
         let gradients = job.gradients().map_or(&[][..], |gradients| &gradients.without_barrier);
-        let mut transfers = Records::new(job.dag.transfers.len());
-        transfers.grow(1);
+        let worker_count = streams.workers.len();
+        let (team_count, team_size) = if job.served.is_some() { (worker_count, 1) } else { (1, worker_count) };
+        let team = |_| {
+            let mut records = Records::new(job.dag.transfers.len());
+            records.grow(1);
+            Team { waits: Waits::new(&job.dag, team_size), records }
+        };
         Self {
-            waits: Waits::new(&job.dag, streams.workers.len()),
+            team: team(0),
+            others: (1..team_count).map(team).collect(),
             queues: job.communicators.iter().map(|communicator| SendQueue::new(communicator, &job.dag)).collect(),
             changes_ranks: job.communicators.iter().any(|communicator| !communicator.scheduler.is_fixed()),
             read_at_start: gradients.iter().map(at_start).collect(),
@@ -62,18 +83,22 @@ impl<'a> Executor<'a> {
             ranks,
             trace: JobRecord {
                 warmup_count: u32::from(job.manner.measured_from == Pass::Forward),
-                transfers,
                 ..JobRecord::default()
             },
+            served: job.served.take().map(|plan| Box::new(Served::new(plan))),
             job,
         }
     }
 
     /// Starts a worker's next op if all it waits for is done; `false` if it must wait or is finished.
     fn start_op(&mut self, index: u32, now: Time) -> Result<bool, TooShort> {
+        if self.served.is_some() {
+            self.streams.begin_ready(index, &self.job.dag, now);
+            return Ok(false);
+        }
         let worker = &self.streams.workers[index as usize];
         let (op, reached_at, is_first) = (worker.next_op, worker.reached_at, worker.next_op == worker.first_op);
-        if !self.waits.is_ready(worker.slot, op) {
+        if !self.team.waits.is_ready(worker.slot, op) {
             self.streams.wait(index);
             return Ok(false);
         }
@@ -118,9 +143,10 @@ impl<'a> Executor<'a> {
     fn waited_for_others(&self, index: u32, now: Time) -> Time {
         let worker = &self.streams.workers[index as usize];
         let (mut ready, mut has_ended) = (Time::ZERO, false);
-        for near in self.waits.first_uses(worker.next_op) {
+        let Team { waits, records } = &self.team;
+        for near in waits.first_uses(worker.next_op) {
             if let Some(iteration) = worker.iteration.checked_sub(u32::from(near.is_of_other)) {
-                let record = self.trace.transfers.get(iteration, near.index);
+                let record = records.get(iteration, near.index);
                 ready = ready.max(record.ready);
                 has_ended |= record.end == now;
             }
@@ -159,7 +185,8 @@ impl<'a> Executor<'a> {
         let Some(before) = worker.iteration.checked_sub(1) else { return Time::ZERO };
         let programs = &self.read_at_start;
         let first = &programs[if programs.len() > 1 { index as usize } else { 0 }];
-        let wait = |&transfer: &u32| self.trace.transfers.get(before, transfer).end.saturating_since(worker.reached_at);
+        let records = &self.team.records;
+        let wait = |&transfer: &u32| records.get(before, transfer).end.saturating_since(worker.reached_at);
         first.iter().map(wait).max().unwrap_or(Time::ZERO)
     }
 
@@ -182,10 +209,14 @@ impl<'a> Executor<'a> {
         if kind != OpKind::Barrier {
             self.record(index, kind, started, now);
         }
-        let waiting_count = self.waits.waiting_count(op);
+        if self.served.is_some() {
+            self.on_served_op_ended(index, op, cost, now);
+            return false;
+        }
+        let waiting_count = self.team.waits.waiting_count(op);
         if waiting_count > 0 {
             self.streams.workers[index as usize].gave_at = now;
-            self.release(op, slot, iteration, waiting_count, now);
+            self.release::<false>(0, (op, slot), iteration, waiting_count, now);
         }
         if is_last {
             self.on_program_ends(index);
@@ -194,18 +225,60 @@ impl<'a> Executor<'a> {
         true
     }
 
-    /// An op of an iteration is done: what waited for it alone is ready.
-    fn release(&mut self, op: u32, slot: usize, iteration: u32, waiting_count: usize, now: Time) {
+    /// The team of a worker that goes through iterations of its own.
+    #[inline]
+    fn team_mut(&mut self, worker: usize) -> &mut Team {
+        match worker.checked_sub(1) {
+            None => &mut self.team,
+            Some(other) => &mut self.others[other],
+        }
+    }
+
+    /// An op of an iteration is done: what waited for it alone is ready. With `OWN`, workers go through iterations of
+    /// their own, and run ops as they become ready.
+    fn release<const OWN: bool>(
+        &mut self,
+        worker: usize,
+        (op, slot): (u32, usize),
+        iteration: u32,
+        waiting_count: usize,
+        now: Time,
+    ) {
         for place in 0..waiting_count {
-            let (near, is_ready) = self.waits.release(op, slot, place);
+            let team = if OWN { self.team_mut(worker) } else { &mut self.team };
+            let (near, is_ready) = team.waits.release(op, slot, place);
             match near.index.checked_sub(self.job.dag.compute_count) {
-                None => self.streams.has_news = true,
+                None if !OWN => self.streams.has_news = true,
+                None if is_ready => self.streams.on_ready(worker as u32, near.index),
+                Some(transfer) if is_ready && OWN => self.on_push_ready(worker as u32, transfer, iteration, now),
                 Some(transfer) if is_ready => {
                     self.on_transfer_ready(transfer, iteration + u32::from(near.is_of_other), now);
                 }
-                Some(_) => {}
+                _ => {}
             }
         }
+    }
+
+    /// A worker with parameter servers has computed an op.
+    fn on_served_op_ended(&mut self, index: u32, op: u32, cost: Time, now: Time) {
+        let Some(mut served) = self.served.take() else { return };
+        served.on_op_end(index, op, cost, now, &mut self.team_mut(index as usize).records);
+        self.served = Some(served);
+        let (slot, iteration) =
+            (self.streams.workers[index as usize].slot, self.streams.workers[index as usize].iteration);
+        let waiting_count = self.team_mut(index as usize).waits.waiting_count(op);
+        self.release::<true>(index as usize, (op, slot), iteration, waiting_count, now);
+        if let Some(served) = &mut self.served {
+            served.on_less_left(index);
+        }
+    }
+
+    /// A worker has the gradient of a parameter.
+    fn on_push_ready(&mut self, worker: u32, transfer: u32, iteration: u32, now: Time) {
+        let Some(served) = &mut self.served else { return };
+        let rank = served.on_push_ready(worker, transfer);
+        let record = self.team_mut(worker as usize).records.of(iteration, transfer);
+        (record.ready, record.rank) = (now, rank);
     }
 
     fn on_program_ends(&mut self, index: u32) {
@@ -213,27 +286,29 @@ impl<'a> Executor<'a> {
         let slot = worker.slot;
         worker.begin_next();
         let iteration = worker.iteration;
-        self.trace.transfers.grow(iteration + 1);
-        if self.waits.on_program_end(slot) && self.changes_ranks {
+        let Team { waits, records } = &mut self.team;
+        records.grow(iteration + 1);
+        if waits.on_program_end(slot) && self.changes_ranks {
             let changes = |scheduler: &dyn crate::schedule::Scheduler| !scheduler.is_fixed();
             communicator::rank(&self.job.dag, &mut self.job.communicators, changes, &mut self.ranks);
         }
-        assert!(self.waits.can_begin(iteration), "no rank class is two iterations ahead of another");
+        assert!(self.team.waits.can_begin(iteration), "no rank class is two iterations ahead of another");
     }
 
     /// Compute of a worker has come to its next op, which may need transfers.
     fn on_reached(&mut self, index: u32, now: Time) {
         let worker = &self.streams.workers[index as usize];
-        for near in self.waits.first_uses(worker.next_op) {
+        let Team { waits, records } = &mut self.team;
+        for near in waits.first_uses(worker.next_op) {
             if let Some(iteration) = worker.iteration.checked_sub(u32::from(near.is_of_other)) {
-                let record = self.trace.transfers.of(iteration, near.index);
+                let record = records.of(iteration, near.index);
                 (record.needed, record.is_needed) = (now, true);
             }
         }
     }
 
     fn on_transfer_ready(&mut self, transfer: u32, iteration: u32, now: Time) {
-        let record = self.trace.transfers.of(iteration, transfer);
+        let record = self.team.records.of(iteration, transfer);
         record.ready = now;
         record.rank = self.ranks[transfer as usize];
         let index = self.job.dag.transfers[transfer as usize].communicator as usize;
@@ -247,30 +322,101 @@ impl<'a> Executor<'a> {
             self.streams.slow(&self.job.communicators[queue].classes, false);
         }
         self.trace.event_count += 1;
-        if iteration < self.trace.warmup_count + self.limits.timeline_iterations {
-            let iteration = i64::from(iteration) - i64::from(self.trace.warmup_count);
-            let kind = OpKind::Transfer(transfer);
-            self.trace.operations.push(OperationRecord { iteration, kind, worker: 0, chunk, start: began, end: now });
-        }
-        let record = self.trace.transfers.of(iteration, transfer);
+        self.record_chunk(0, ended, now);
+        let record = self.team.records.of(iteration, transfer);
         if chunk == 0 {
             record.start = began;
         }
         record.arrived_count += 1;
-        if u64::from(record.arrived_count) < self.job.communicators[queue].chunk_count(transfer) {
-            return;
+        if u64::from(record.arrived_count) == self.job.communicators[queue].chunk_count(transfer) {
+            record.end = now;
+            self.streams.has_news = true;
+            self.on_transfer_ended::<false>(0, transfer, iteration, now);
         }
-        record.end = now;
-        self.streams.has_news = true;
+    }
+
+    /// A worker has pulled a parameter, or pushed a gradient.
+    fn on_channel_ended(&mut self, worker: u32, ended: Ended, now: Time) {
+        let Ended { transfer, iteration, began, .. } = ended;
+        if began < now {
+            self.record_chunk(worker, ended, now);
+        }
+        let record = self.team_mut(worker as usize).records.of(iteration, transfer);
+        (record.start, record.end) = (began, now);
+        if let Some(served) = &mut self.served {
+            served.on_arrived(worker, transfer, now);
+        }
+        self.on_transfer_ended::<true>(worker as usize, transfer, iteration, now);
+        if let Some(served) = &mut self.served {
+            served.on_less_left(worker);
+        }
+    }
+
+    /// A transfer has ended on all ranks: what waited for it alone is ready.
+    fn on_transfer_ended<const OWN: bool>(&mut self, worker: usize, transfer: u32, iteration: u32, now: Time) {
         let op = self.job.dag.transfer_op(transfer);
-        self.release(op, slot(iteration), iteration, self.waits.waiting_count(op), now);
-        self.waits.on_end(slot(iteration));
+        let waiting_count = self.team_mut(worker).waits.waiting_count(op);
+        self.release::<OWN>(worker, (op, slot(iteration)), iteration, waiting_count, now);
+        self.team_mut(worker).waits.on_end(slot(iteration));
+    }
+
+    /// Keeps a chunk for the timeline.
+    fn record_chunk(&mut self, worker: u32, ended: Ended, now: Time) {
+        let Ended { transfer, iteration, chunk, began } = ended;
+        if iteration < self.trace.warmup_count + self.limits.timeline_iterations {
+            let iteration = i64::from(iteration) - i64::from(self.trace.warmup_count);
+            let kind = OpKind::Transfer(transfer);
+            self.trace.operations.push(OperationRecord { iteration, kind, worker, chunk, start: began, end: now });
+        }
+    }
+
+    /// A worker with parameter servers begins its next iteration.
+    fn begin_iteration(&mut self, index: u32, now: Time) {
+        let Some(mut served) = self.served.take() else { return };
+        let worker = &mut self.streams.workers[index as usize];
+        worker.is_timeline_open = worker.iteration < self.limits.timeline_iterations;
+        let slot = worker.slot;
+        served.begin(index, now, &mut self.team_mut(index as usize).records);
+        self.served = Some(served);
+        for op in 0..self.job.dag.compute_count {
+            if self.team_mut(index as usize).waits.is_ready(slot, op) {
+                self.streams.on_ready(index, op);
+            }
+        }
+    }
+
+    /// Workers that may go on begin their next iteration. When enough is done none does, but what has begun is done.
+    /// Whether any iteration was over.
+    fn go_on(&mut self, now: Time) -> bool {
+        let is_over = self.limits.duration.is_some_and(|duration| now >= duration);
+        let wanted = self.wanted_count();
+        let Some(served) = &mut self.served else { return false };
+        let Some((released, is_over)) = served.released(now, is_over, wanted) else { return false };
+        for worker in released {
+            let slot = self.streams.workers[worker as usize].slot;
+            let Some(mut served) = self.served.take() else { return false };
+            let Team { waits, records } = self.team_mut(worker as usize);
+            served.end(worker, now, records);
+            waits.on_program_end(slot);
+            self.served = Some(served);
+            self.streams.workers[worker as usize].begin_next();
+            if !is_over {
+                self.begin_iteration(worker, now);
+            }
+        }
+        true
+    }
+
+    /// Iterations that workers with parameter servers are to complete, all together; `None` if the duration of the run
+    /// decides.
+    fn wanted_count(&self) -> Option<u64> {
+        self.job.iteration_limit.map(|limit| u64::from(limit) * self.streams.workers.len() as u64)
     }
 
     /// Keeps a compute op for the timeline; an update that takes no time is not to be seen there.
     fn record(&mut self, index: u32, kind: OpKind, start: Time, end: Time) {
         let worker = &self.streams.workers[index as usize];
-        let is_visible = start < end || !matches!(kind, OpKind::Update(_));
+        let is_visible = start < end || (self.served.is_none() && !matches!(kind, OpKind::Update(_)));
         if worker.is_timeline_open && is_visible {
             let iteration = i64::from(worker.iteration) - i64::from(self.trace.warmup_count);
             let record = OperationRecord { iteration, kind, worker: index, chunk: 0, start, end };
@@ -279,16 +425,27 @@ impl<'a> Executor<'a> {
     }
 }
 
-impl<'a> Execution<'a> for Executor<'a> {
-    fn open(&mut self, network: &mut dyn Network) -> usize {
+impl<'a> Executor<'a> {
+    /// Opens the connections that the job keeps for its life; how many.
+    pub fn open(&mut self, network: &mut dyn Network) -> usize {
+        if let Some(served) = &self.served {
+            return served.plan.open(self.stream, network);
+        }
         let open = |(stream, communicator): (u32, &Communicator)| communicator.open(stream, network);
         (self.stream..).zip(&self.job.communicators).map(open).sum()
     }
 
-    /// Transfers that wait for nothing of the first iteration are ready.
-    fn begin(&mut self, now: Time, _: &mut dyn Network) -> Result<(), TooShort> {
+    /// The first iteration begins: transfers that wait for nothing are ready.
+    pub fn begin(&mut self, now: Time) -> Result<(), TooShort> {
+        if self.served.is_some() {
+            if self.limits.duration.is_some_and(|duration| now >= duration) || self.wanted_count() == Some(0) {
+                return Err(TooShort);
+            }
+            (0..self.streams.workers.len() as u32).for_each(|worker| self.begin_iteration(worker, now));
+            return Ok(());
+        }
         for transfer in 0..self.job.dag.transfers.len() as u32 {
-            if self.waits.is_ready(0, self.job.dag.transfer_op(transfer)) {
+            if self.team.waits.is_ready(0, self.job.dag.transfer_op(transfer)) {
                 self.on_transfer_ready(transfer, 0, now);
             }
         }
@@ -299,20 +456,36 @@ impl<'a> Execution<'a> for Executor<'a> {
         Ok(())
     }
 
-    fn settle(
+    /// Does everything that happens at `now` without the network, then sends what may be sent; whether iterations are
+    /// left. An oracle reads `background`.
+    pub fn settle(
         &mut self,
         now: Time,
         network: &mut dyn Network,
         background: &[BackgroundFlows<'_>],
     ) -> Result<bool, TooShort> {
-        for queue in 0..self.queues.len() {
-            while let Some(ended) = self.queues[queue].settle(now, network, &mut self.trace.transfers) {
-                self.on_chunk_ended(queue, ended, now);
+        loop {
+            for queue in 0..self.queues.len() {
+                while let Some(ended) = self.queues[queue].settle(now, network, &mut self.team.records) {
+                    self.on_chunk_ended(queue, ended, now);
+                }
+            }
+            while let Some(worker) = self.streams.next_worker(now) {
+                while self.finish_op(worker, now) && self.start_op(worker, now)? {}
+            }
+            self.send(now, network, background);
+            // Workers that begin an iteration of their own may have something to do now.
+            if self.served.is_none() {
+                return Ok(self.unfinished_count > 0);
+            }
+            if !self.go_on(now) {
+                return Ok(self.served.as_ref().is_some_and(|served| served.is_active()));
             }
         }
-        while let Some(worker) = self.streams.next_worker(now) {
-            while self.finish_op(worker, now) && self.start_op(worker, now)? {}
-        }
+    }
+
+    /// Sends what may be sent.
+    fn send(&mut self, now: Time, network: &mut dyn Network, background: &[BackgroundFlows<'_>]) {
         for index in 0..self.queues.len() {
             let queue = &mut self.queues[index];
             if !queue.may_send() {
@@ -320,7 +493,7 @@ impl<'a> Execution<'a> for Executor<'a> {
             }
             let was_sending = queue.is_sending();
             let around = around(self.job, &self.streams, &self.ranks, (self.stream, index), now);
-            queue.send(&around, network, background, &mut self.trace.transfers);
+            queue.send(&around, network, background, &mut self.team.records);
             if queue.is_sending() != was_sending && self.streams.can_be_slowed() {
                 self.streams.slow(&self.job.communicators[index].classes, true);
             }
@@ -328,46 +501,71 @@ impl<'a> Execution<'a> for Executor<'a> {
         if self.streams.can_be_slowed() {
             self.streams.change_speed(now);
         }
-        Ok(self.unfinished_count > 0)
+        if let Some(served) = &mut self.served {
+            served.send(now, self.stream, network);
+        }
     }
 
-    fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network) {
+    /// Handles the end of a flow.
+    pub fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network) {
+        if let Some(served) = &mut self.served {
+            let (worker, ended) = served.channels.on_completion(now, completion, &served.plan);
+            self.trace.event_count += 1;
+            return self.on_channel_ended(worker, ended, now);
+        }
         let queue = (completion.stream - self.stream) as usize;
-        let ended = self.queues[queue].on_completion(now, completion, network, &mut self.trace.transfers);
+        let ended = self.queues[queue].on_completion(now, completion, network, &mut self.team.records);
         if let Some(ended) = ended {
             self.on_chunk_ended(queue, ended, now);
         }
     }
 
-    fn wakes_at(&self) -> Option<Time> {
+    /// When it next acts without an event of the network.
+    pub fn wakes_at(&self) -> Option<Time> {
         let mut at = self.streams.next_end().map_or(Time::MAX, |(end, _)| end);
         for queue in &self.queues {
             at = at.min(queue.wakes_at(&self.job.dag, &self.streams));
         }
+        if let Some(served) = &self.served {
+            at = at.min(served.wakes_at().unwrap_or(Time::MAX));
+        }
         Some(at).filter(|&at| at < Time::MAX)
     }
 
-    /// Those in the iteration of the first worker.
-    fn waiting_ops(&self) -> usize {
-        self.waits.missing_count(self.streams.workers[0].slot)
+    /// Ops and transfers that wait, of the iteration of the first worker, or of all that have their own.
+    pub fn waiting_ops(&self) -> usize {
+        match &self.served {
+            None => self.team.waits.missing_count(self.streams.workers[0].slot),
+            Some(served) => served.waiting_ops(),
+        }
     }
 
-    fn progress(&self) -> Option<f64> {
+    /// Share of the iterations that is over, if the job has a limit of them.
+    pub fn progress(&self) -> Option<f64> {
+        if let Some(served) = &self.served {
+            return self.wanted_count().map(|wanted| served.completed_count() as f64 / wanted as f64);
+        }
         let worker = &self.streams.workers[0];
         let within = f64::from(worker.next_op - worker.program.ops.start) / worker.program.ops.len() as f64;
         let iteration = f64::from(worker.iteration) + within;
         self.job.iteration_limit.map(|limit| iteration / f64::from(limit + self.trace.warmup_count))
     }
 
-    /// An iteration counts when all workers have completed it.
-    fn into_did(self: Box<Self>) -> Did<'a> {
-        let count = self.streams.workers.iter().map(|worker| worker.measured.len()).min().unwrap_or(0);
+    /// What it did. An iteration counts when all workers have completed it.
+    pub fn into_done(self) -> Done<'a> {
+        let Self { job, streams, team, others, served, mut trace, .. } = self;
+        trace.transfers = once(team).chain(others).map(|team| team.records).collect();
+        if let Some(served) = served {
+            let (record, plan) = served.into_record(job.iteration_limit);
+            (trace.served, job.served) = (Some(record), Some(plan));
+        }
+        let count = streams.workers.iter().map(|worker| worker.measured.len()).min().unwrap_or(0);
         let measured = |mut measured: Vec<IterationRecord>| {
             measured.truncate(count);
             measured
         };
-        let workers = self.streams.workers.into_iter().map(|worker| measured(worker.measured)).collect();
-        Did::Buckets(self.job, JobRecord { workers, ..self.trace })
+        trace.workers = streams.workers.into_iter().map(|worker| measured(worker.measured)).collect();
+        Done { job, record: trace }
     }
 }
 

@@ -1,7 +1,8 @@
 //! The event loop that joins compute with a network.
 //!
-//! Every worker has one compute stream, which executes its ops in program order. Where all workers of a job are alike
-//! they do the same at the same time, and one stands for all; workers of an op graph may have programs of their own.
+//! Every worker has one compute stream, which executes its ops in program order, or with parameter servers as they
+//! become ready. Where all workers of a job are alike they do the same at the same time, and one stands for all; workers
+//! of an op graph may have programs of their own.
 //!
 //! Every job has one transmission queue. It has at most one chunk on the network at a time, or as many as its credit
 //! says. Whenever a chunk has ended on all workers, the queue picks the most urgent ready bucket. A bucket is ready
@@ -19,6 +20,7 @@
 //! because it needs the transfers. From backward to backward, every iteration starts with an idle network and all
 //! parameters present: all are measured.
 
+mod channels;
 mod executor;
 mod queue;
 mod record;
@@ -27,8 +29,7 @@ mod served;
 mod streams;
 mod waits;
 
-use crate::job::{AnyJob, Job};
-use crate::servers::{ServerJob, ServerJobRecord};
+use crate::job::Job;
 use crate::traffic::{self, BackgroundFlows};
 use gradtide_net::{Completion, Network, Time};
 pub use record::{IterationRecord, JobRecord, OperationRecord, Records, TransferRecord};
@@ -80,15 +81,15 @@ const OBSERVE_EVERY: u64 = 1 << 16;
 /// # Errors
 /// See [`IterationError`].
 pub fn run<'a>(
-    jobs: &'a mut [AnyJob],
+    jobs: &'a mut [Job],
     background: &mut [BackgroundFlows<'_>],
     network: &mut dyn Network,
     limits: Limits,
     observe: &mut dyn FnMut(f64) -> bool,
-) -> Result<Vec<Did<'a>>, IterationError> {
+) -> Result<Vec<Done<'a>>, IterationError> {
     // Of each stream, the job.
     let mut owners: Vec<usize> = Vec::new();
-    let runner = |(index, job): (usize, &'a mut AnyJob)| {
+    let runner = |(index, job): (usize, &'a mut Job)| {
         let stream = owners.len() as u32;
         owners.extend(std::iter::repeat_n(index, job.stream_count()));
         JobRunner::new(job, stream, limits)
@@ -136,8 +137,8 @@ pub fn run<'a>(
         }
     }
     let names: Vec<String> = runners.iter().map(|runner| runner.name().to_owned()).collect();
-    let done: Vec<Did<'a>> = runners.into_iter().map(JobRunner::into_did).collect();
-    match done.iter().position(|did| did.iteration_count() == 0) {
+    let done: Vec<Done<'a>> = runners.into_iter().map(JobRunner::into_done).collect();
+    match done.iter().position(|done| done.record.iteration_count() == 0) {
         Some(job) => Err(IterationError::TooShort { job: names[job].clone() }),
         None => Ok(done),
     }
@@ -153,27 +154,10 @@ fn progress(runners: &[JobRunner<'_>], background: &[BackgroundFlows<'_>], now: 
     of_flows.max(of_duration).min(1.0)
 }
 
-/// What a job of either kind did, beside the job.
-pub enum Did<'a> {
-    /// One whose gradients are aggregated in buckets.
-    Buckets(&'a Job, JobRecord),
-    /// One with parameter servers.
-    Servers(&'a ServerJob, ServerJobRecord),
-}
-
-impl Did<'_> {
-    /// Compute ops and transfers that ended.
-    pub fn event_count(&self) -> u64 {
-        match self {
-            Self::Buckets(_, record) => record.event_count,
-            Self::Servers(_, record) => record.event_count,
-        }
-    }
-
-    fn iteration_count(&self) -> usize {
-        match self {
-            Self::Buckets(_, record) => record.iterations().len(),
-            Self::Servers(_, record) => record.iterations().len(),
-        }
-    }
+/// A job, and what it did.
+pub struct Done<'a> {
+    /// The job.
+    pub job: &'a Job,
+    /// What it did.
+    pub record: JobRecord,
 }

@@ -1,6 +1,7 @@
 //! What is kept of a job under way.
 
 use crate::dag::OpKind;
+use crate::servers::ServedRecord;
 use gradtide_net::Time;
 
 /// What a job did.
@@ -11,15 +12,27 @@ pub struct JobRecord {
     pub workers: Vec<Vec<IterationRecord>>,
     /// Iterations run before the first measured one.
     pub warmup_count: u32,
-    /// Those of all iterations, warm-up iterations first.
-    pub transfers: Records,
+    /// Those of all iterations, warm-up iterations first; of each worker by itself where servers have the parameters.
+    pub transfers: Vec<Records>,
     /// Ops of the first measured iterations, as they ended.
     pub operations: Vec<OperationRecord>,
     /// Compute ops and chunks that ended.
     pub event_count: u64,
+    /// Iterations of workers with parameter servers, in place of `workers`.
+    pub served: Option<ServedRecord>,
 }
 
 impl JobRecord {
+    /// Iterations of the job that are complete.
+    pub fn iteration_count(&self) -> usize {
+        self.served.as_ref().map_or_else(|| self.iterations().len(), |served| served.iterations().len())
+    }
+
+    /// Transfers of measured iterations, a slice of each.
+    pub fn blocks(&self) -> impl Iterator<Item = &[TransferRecord]> {
+        self.transfers[0].blocks(self.warmup_count, self.iterations().len())
+    }
+
     /// The worker that computes longest in all, the first of several: what the others wait for.
     pub fn slowest(&self) -> usize {
         let compute = |&worker: &usize| self.workers[worker].iter().map(|record| record.compute).sum::<Time>();

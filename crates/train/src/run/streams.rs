@@ -1,12 +1,11 @@
-//! Compute streams: one of each rank class, or of each worker, which executes one op after the other: its program, or
-//! what it is told.
+//! Compute streams: one of each rank class, or of each worker, which executes one op after the other: its program in
+//! order, or what is ready of it.
 
 use super::record::IterationRecord;
 use super::waits::slot;
 use crate::dag::{Dag, OpId, Program};
 use crate::job::{Job, Pass};
 use crate::pace::{ONE_PPM, Pace, stretched};
-use crate::servers::ServerJob;
 use gradtide_net::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -23,6 +22,8 @@ pub struct Worker {
     pub slot: usize,
     /// What it executes.
     pub program: Program,
+    /// Ops of it that could run, if they run as they become ready; the first of the program on top.
+    ready: BinaryHeap<Reverse<OpId>>,
     /// The op at which an iteration is measured to begin.
     pub first_op: OpId,
     /// The op under way, or the next.
@@ -68,6 +69,7 @@ impl Worker {
         };
         Self {
             program,
+            ready: BinaryHeap::new(),
             first_op,
             factor_ppm: pace.as_mut().map_or(ONE_PPM, Pace::next_ppm),
             pace,
@@ -115,13 +117,17 @@ pub struct Streams {
     offsets: Vec<Time>,
     /// Time of a unit of compute beside a transfer, in millionths.
     slowdown_ppm: u64,
+    /// Whether ops run as they become ready, and not in the order of their program.
+    as_ready: bool,
 }
 
 impl Streams {
     /// Those of a job's programs; all are about to begin.
     pub fn new(job: &mut Job) -> Self {
         let dag = &job.dag;
-        let paces = job.paces.take().map_or_else(|| alike(dag.programs.len()), each);
+        let as_ready = job.served.is_some();
+        let count = job.served.as_ref().map_or(dag.programs.len(), |served| served.workers.len());
+        let paces = job.paces.take().map_or_else(|| alike(count), each);
         let worker_count = paces.len();
         debug_assert!(dag.programs.len() == 1 || dag.programs.len() == worker_count, "a program for each worker");
         let program = |worker: usize| dag.programs[if dag.programs.len() > 1 { worker } else { 0 }].clone();
@@ -137,28 +143,12 @@ impl Streams {
         Self {
             workers: paces.into_iter().enumerate().map(worker).collect(),
             ends: BinaryHeap::new(),
-            waiting: (0..worker_count as u32).collect(),
+            waiting: (0..worker_count as u32).filter(|_| !as_ready).collect(),
             woken: Vec::new(),
-            has_news: true,
+            has_news: !as_ready,
             offsets,
             slowdown_ppm: job.overlap_slowdown_ppm,
-        }
-    }
-
-    /// Those of workers with parameter servers, which execute the ops of a graph in the order that they are told.
-    pub fn of_servers(job: &mut ServerJob) -> Self {
-        let paces = job.paces.take().map_or_else(|| alike(job.workers.len()), each);
-        let ops = job.graph.ops.len() as OpId;
-        let worker =
-            |pace| Worker::new(pace, Program { ops: 0..ops, forward: 0, backward: ops }, Pass::Forward, job.start);
-        Self {
-            workers: paces.into_iter().map(worker).collect(),
-            ends: BinaryHeap::new(),
-            waiting: Vec::new(),
-            woken: Vec::new(),
-            has_news: false,
-            offsets: Vec::new(),
-            slowdown_ppm: ONE_PPM,
+            as_ready,
         }
     }
 
@@ -171,18 +161,51 @@ impl Streams {
         }
     }
 
-    /// A worker that may have something to do now.
+    /// A worker that may have something to do now. Where ops run as they become ready, no worker begins one before what
+    /// ends now has ended on all.
     #[inline]
     pub fn next_worker(&mut self, now: Time) -> Option<u32> {
+        if self.as_ready {
+            return self.next_ended(now).or_else(|| self.next_idle());
+        }
         if self.woken.is_empty() && self.has_news {
             self.has_news = false;
             std::mem::swap(&mut self.waiting, &mut self.woken);
         }
-        self.woken.pop().or_else(|| {
-            let (_, worker) = self.next_end().filter(|&(end, _)| end <= now)?;
-            self.ends.pop();
-            Some(worker)
-        })
+        self.woken.pop().or_else(|| self.next_ended(now))
+    }
+
+    #[inline]
+    fn next_ended(&mut self, now: Time) -> Option<u32> {
+        let (_, worker) = self.next_end().filter(|&(end, _)| end <= now)?;
+        self.ends.pop();
+        Some(worker)
+    }
+
+    fn next_idle(&mut self) -> Option<u32> {
+        while let Some(worker) = self.woken.pop() {
+            if self.workers[worker as usize].running.is_none() {
+                return Some(worker);
+            }
+        }
+        None
+    }
+
+    /// An op of a worker that runs ops as they become ready can run.
+    pub fn on_ready(&mut self, index: u32, op: OpId) {
+        self.workers[index as usize].ready.push(Reverse(op));
+        self.woken.push(index);
+    }
+
+    /// Begins the first op of an idle worker that is ready, if there is one.
+    pub fn begin_ready(&mut self, index: u32, dag: &Dag, now: Time) {
+        let worker = &mut self.workers[index as usize];
+        let Some(Reverse(op)) = worker.ready.pop() else { return };
+        worker.next_op = op;
+        self.begin(index, dag.ops[op as usize].cost, now);
+        if let Some(Running { end, .. }) = self.workers[index as usize].running {
+            self.await_end(index, end);
+        }
     }
 
     /// A worker's next op has to wait.
@@ -210,6 +233,9 @@ impl Streams {
             return OpEnd::GoesOn;
         }
         self.workers[index as usize].running = None;
+        if self.as_ready {
+            self.woken.push(index);
+        }
         OpEnd::Ended { started, cost }
     }
 
@@ -218,15 +244,6 @@ impl Streams {
     fn await_end(&mut self, index: u32, end: Time) {
         if self.workers.len() > 1 {
             self.ends.push(Reverse((end, index)));
-        }
-    }
-
-    /// A worker's op begins. What takes no time ends only after what ends now on others.
-    pub fn begin_behind_others(&mut self, index: u32, op: OpId, cost: Time, now: Time) {
-        self.workers[index as usize].next_op = op;
-        self.begin(index, cost, now);
-        if let Some(Running { end, .. }) = self.workers[index as usize].running {
-            self.await_end(index, end);
         }
     }
 

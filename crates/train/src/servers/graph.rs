@@ -1,7 +1,7 @@
 //! What every worker does in an iteration: parameters, and ops with what each waits for.
 
 use super::ServersError;
-use crate::dag::{Edge, Edges};
+use crate::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
 use crate::opdag::{Kind, Op, OpDag};
 use crate::spec::{GraphOpSpec, GraphSpec, LayerSpec, TaskSpec};
 use gradtide_net::{Bytes, Time};
@@ -22,8 +22,6 @@ pub struct WorkerGraph {
     pub ops: Vec<WorkerOp>,
     /// From every node to the ops that wait for it.
     pub readers: Edges,
-    /// Number of nodes that each op waits for.
-    pub indegrees: Vec<u32>,
     /// From every op to the parameters that it computes with, through ops that depend on parameters alone. Those
     /// compute with none.
     pub uses: Edges,
@@ -202,9 +200,42 @@ impl WorkerGraph {
         }
         let node_count = recvs.len() + ops.len();
         let readers = Edges::new(node_count, &edges);
-        let mut indegrees = vec![0; ops.len()];
-        edges.iter().for_each(|&(_, op)| indegrees[op as usize] += 1);
-        Ok(Self { parameters, ops: made, readers, indegrees, uses: Edges::new(ops.len(), &uses), dag, recvs })
+        Ok(Self { parameters, ops: made, readers, uses: Edges::new(ops.len(), &uses), dag, recvs })
+    }
+
+    /// The iteration as a graph: ops, then pulls by parameter, then pushes as [`pushes`](Self::pushes) lists them.
+    pub fn step(&self) -> Dag {
+        let (count, pulls) = (self.ops.len() as OpId, self.parameters.len() as u32);
+        let mut within: Vec<Edge> = Vec::new();
+        for parameter in 0..pulls {
+            within.extend(self.readers.from(parameter).iter().map(|&op| (count + parameter, op)));
+        }
+        let mut sizes: Vec<Bytes> = self.parameters.iter().map(|parameter| parameter.bytes).collect();
+        for (op, it) in (0..).zip(&self.ops) {
+            within.extend(self.readers.from(pulls + op).iter().map(|&reader| (op, reader)));
+            for &parameter in &it.updates {
+                within.push((op, count + sizes.len() as OpId));
+                sizes.push(self.parameters[parameter as usize].bytes);
+            }
+        }
+        let computes = (0..).zip(&self.ops).map(|(op, it)| DagOp { kind: OpKind::Compute(op), cost: it.cost });
+        let sends =
+            (0..sizes.len() as u32).map(|transfer| DagOp { kind: OpKind::Transfer(transfer), cost: Time::ZERO });
+        let op_count = self.ops.len() + sizes.len();
+        Dag {
+            ops: computes.chain(sends).collect(),
+            programs: vec![Program { ops: 0..count, forward: 0, backward: count }],
+            compute_count: count,
+            layer_count: 0,
+            transfers: sizes.into_iter().map(|bytes| Transfer { first_layer: 0, bytes, communicator: 0 }).collect(),
+            within: Edges::new(op_count, &within),
+            across: Edges::new(op_count, &[]),
+        }
+    }
+
+    /// Parameters whose gradients are pushed, in the order of the ops that complete them.
+    pub fn pushes(&self) -> Vec<u32> {
+        self.ops.iter().flat_map(|op| &op.updates).copied().collect()
     }
 
     /// Compute time of an iteration.

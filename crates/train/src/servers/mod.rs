@@ -31,22 +31,16 @@ use crate::opdag::OpDagError;
 use gradtide_net::Time;
 use thiserror::Error;
 
-/// What a job did.
+/// Iterations of workers with parameter servers.
 #[derive(Debug, Default)]
-pub struct ServerJobRecord {
+pub struct ServedRecord {
     /// Complete iterations of every worker, in order; where they are in step, as many of one as of another.
     pub workers: Vec<Vec<WorkerRecord>>,
     /// Iterations of the job, where its workers are not in step: see [`share`].
     pub shared: Option<Vec<WorkerRecord>>,
-    /// Transfers of complete iterations: by iteration and worker, pulls by parameter, then pushes as they became ready.
-    pub transfers: Vec<ServerTransferRecord>,
-    /// Ops and transfers of the first iterations, as they ended.
-    pub operations: Vec<ServerOperationRecord>,
-    /// Ops and transfers that ended.
-    pub event_count: u64,
 }
 
-impl ServerJobRecord {
+impl ServedRecord {
     /// The worker whose own part of an iteration takes longest on average, the first of several: what others wait for.
     pub fn slowest(&self) -> usize {
         let own =
@@ -93,55 +87,6 @@ pub struct Staleness {
     pub updates: u64,
     /// The most of any of them.
     pub most_updates: u64,
-}
-
-/// One pull or push of one iteration.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ServerTransferRecord {
-    /// Iteration.
-    pub iteration: u32,
-    /// Whose.
-    pub worker: u32,
-    /// Which parameter.
-    pub parameter: u32,
-    /// Whether the worker sends.
-    pub is_push: bool,
-    /// Place in the worker's order of pulls; of a push, among its pushes as they became ready.
-    pub rank: u32,
-    /// A pull: the iteration began. A push: the gradient was computed.
-    pub ready: Time,
-    /// The channel began to carry it.
-    pub start: Time,
-    /// It arrived.
-    pub end: Time,
-    /// A pull: the first op that computes with it had all else that is computed. A push: the iteration ended.
-    pub needed: Time,
-}
-
-/// One op or transfer, for timelines.
-#[derive(Clone, Copy, Debug)]
-pub struct ServerOperationRecord {
-    /// Iteration.
-    pub iteration: u32,
-    /// Whose.
-    pub worker: u32,
-    /// What.
-    pub what: ServerOperation,
-    /// Start.
-    pub start: Time,
-    /// End.
-    pub end: Time,
-}
-
-/// What an [`ServerOperationRecord`] is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ServerOperation {
-    /// Op of the graph.
-    Op(u32),
-    /// Parameter from its server.
-    Pull(u32),
-    /// Gradient to its server.
-    Push(u32),
 }
 
 /// A job with servers that means nothing. `gradtide.scenario` refuses all of these first, with a file and a line.

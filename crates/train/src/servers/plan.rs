@@ -7,15 +7,13 @@ use crate::opdag::OpDag;
 use crate::order::needs::{Needs, Recv};
 use crate::order::tac::Ties;
 use crate::order::{self, OrderMethod};
-use crate::pace::{self, ONE_PPM, Pace};
+use crate::pace::{self, ONE_PPM};
 use crate::spec::{JobSpec, OrderSpec, ServerSpec, TaskSpec};
 use gradtide_net::seed::Stream;
-use gradtide_net::{Band, Bytes, Link, Rate, Seed, Time};
+use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Link, Network, Rate, Seed, Time};
 
 /// A planned job.
 pub struct ServerJob {
-    /// Key of the job in the scenario.
-    pub name: String,
     /// What every worker does.
     pub graph: WorkerGraph,
     /// Host of each worker.
@@ -28,10 +26,6 @@ pub struct ServerJob {
     pub is_training: bool,
     /// Iterations by which a worker may be ahead of the slowest; `None` without a bound. With 0 all are in step.
     pub bound: Option<u32>,
-    /// When the first iteration begins.
-    pub start: Time,
-    /// Iterations; `None` if the duration of the run decides.
-    pub iteration_limit: Option<u32>,
     /// Time for which a transfer holds its channel before its first byte.
     pub hold: Time,
     /// Band of all flows.
@@ -40,8 +34,8 @@ pub struct ServerJob {
     pub adding: Option<Rate>,
     /// Whether connections are opened before the job begins.
     pub opens: bool,
-    /// Pace of each worker; `None` if all are alike.
-    pub paces: Option<Vec<Pace>>,
+    /// Parameters whose gradients are pushed, by push.
+    pub pushes: Vec<u32>,
     /// In which order each worker pulls.
     pub pulls: Pulls,
     /// What a transfer takes when nobody else sends: by parameter, without delays. It is one of the slowest worker, or
@@ -186,15 +180,12 @@ impl ServerJob {
                 disorder_ppm: servers.disorder_ppm,
                 disorders: streams("disorder"),
             },
-            name: spec.name.clone(),
             is_training: servers.task == TaskSpec::Train,
-            start: Time::from_ps(spec.start_ps),
-            iteration_limit: spec.iterations,
             hold: Time::from_ps(spec.schedule.overhead_ps),
             band: Band::new(spec.bands[0]).ok_or(ServersError::Band(spec.bands[0]))?,
             adding: spec.collective.reduction_rate_bps.and_then(Rate::from_bps),
             opens,
-            paces: Pace::of_workers(&spec.compute, workers.len() as u32, &spec.name, seed),
+            pushes: graph.pushes(),
             delay,
             wires: [time(busiest), time(sending(total, measured))],
             bound,
@@ -282,10 +273,36 @@ impl ServerJob {
         loads.into_iter().max().unwrap_or(0).max(pushed)
     }
 
-    /// Number of transfers of an iteration of one worker.
-    pub fn transfer_count(&self) -> usize {
-        let trained = self.graph.parameters.iter().filter(|parameter| parameter.is_trained).count();
-        self.graph.parameters.len() + trained
+    /// What a transfer of a worker's iteration carries, and whether the worker sends it.
+    pub fn carried(&self, transfer: u32) -> (u32, bool) {
+        match (transfer as usize).checked_sub(self.graph.parameters.len()) {
+            None => (transfer, false),
+            Some(push) => (self.pushes[push], true),
+        }
+    }
+
+    /// A flow between a worker and a server.
+    pub fn flow(&self, worker: usize, server: usize, is_push: bool, bytes: Bytes, stream: u32) -> Flow {
+        let (worker, server) = (HostId(self.workers[worker]), HostId(self.servers[server]));
+        let (src, dst) = if is_push { (worker, server) } else { (server, worker) };
+        let flow = Flow::alone(src, dst, bytes);
+        Flow { hold: self.hold, band: self.band, stream, connection: Connection::Stream, ..flow }
+    }
+
+    /// Opens a connection from each server to each worker, and back if gradients are pushed; how many.
+    pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
+        let mut count = 0;
+        for (worker, server) in
+            (0..self.workers.len()).flat_map(|worker| (0..self.servers.len()).map(move |it| (worker, it)))
+        {
+            for is_push in [false, true] {
+                if self.opens && (self.is_training || !is_push) {
+                    network.start(self.flow(worker, server, is_push, Bytes(0), stream));
+                    count += 1;
+                }
+            }
+        }
+        count
     }
 }
 
