@@ -563,6 +563,18 @@ def test_charts_have_the_mean_of_the_seeds_in_the_order_of_the_axis(gradtide: An
     assert Path("out/report.html").read_text() == page
 
 
+def test_a_study_without_jobs_is_about_the_completion_times_of_its_flows(place: Path) -> None:
+    Path("base.toml").write_text(
+        '[traffic.web]\nincast = { dst = "h0", bytes = "100kB", every = "5ms" }\n'
+        '[cluster]\ntopology = { kind = "star", hosts = 3 }\nlink = { rate = "10Gbps", delay = "10us" }\n'
+        '[run]\nengine = "fluid"\nduration = "9ms"\n'
+    )
+    study(GRID)
+    summary = gt.sweep("s.toml").summary
+    assert summary["figure"] == "traffic.web.all.mean_fct_ms"
+    assert summary["sensitivity"][0]["key"] == "cluster.link.rate"
+
+
 def test_a_study_whose_runs_are_missing_has_a_report(gradtide: Any, place: Path) -> None:
     study(GRID + '[sweep.sample]\npoints = 3\n"job.train.workers" = { min = 2, max = 4 }\n')
     assert gradtide("sweep", "merge", "s.toml", "--store", "none", "-o", "out", "-q")[0] == 0

@@ -30,8 +30,8 @@ __all__ = ["Study", "SweepResult", "merge", "sweep"]
 
 KEY_BYTES = 32
 
-FIGURES = (".iteration_time_ms.mean",)
-"""What the report is about if the study does not say."""
+FIGURES = (".iteration_time_ms.mean", ".all.mean_fct_ms", "")
+"""How the figure ends that the report is about if the study does not say; the first that there is."""
 
 READ_S = 0.0015
 """Time to read a scenario, for the progress alone (`bench/run.py sweep`)."""
@@ -119,9 +119,10 @@ class SweepResult(StudyRows):
         """Return the figure of the report, what it is weighed against, and what the runs say of both."""
         study = self.study
         known = {name: None for row in self.each_row() for name in table.numbers(row)}
-        if not known:
+        figures = [name for name in known if name not in study.keys]
+        if not figures:
             return {"figure": None, "against": None}
-        figure = study.figure or next((name for name in known if name.endswith(FIGURES)), next(iter(known)))
+        figure = study.figure or next(name for end in FIGURES for name in figures if name.endswith(end))
         for name in (figure, study.against):
             if name is not None and name not in known:
                 study.refuse_figure(name, list(known))
