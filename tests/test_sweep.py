@@ -471,10 +471,9 @@ def test_killed_at_any_moment_the_study_ends_with_the_same_table(place: Path) ->
         with Store(Path("store")) as store:
             assert kept <= len(store)
             kept = len(store)
-    assert all(one.wait() == 0 for one in [subprocess.Popen(command) for _ in range(1)])
+    subprocess.run(command, check=True)
     for name in ("rows.csv", "rows.parquet", "summary.json"):
         assert Path("out", name).read_bytes() == Path("whole", name).read_bytes()
-    assert StoreError.kind == "failed"
 
 
 def test_ctrl_c_keeps_what_is_done(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
