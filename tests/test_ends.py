@@ -332,7 +332,7 @@ def test_a_command_at_its_limit_is_one_document_and_leaves_nothing_half_written(
 
 
 def test_what_is_no_work_of_ours_has_no_limit():
-    free = {"profile", "bursts", "bursts receive", "presets", "schema", "explain", "doctor"}
+    free = {"profile", "bursts", "bursts receive", "presets", "schema", "explain", "doctor", "sweep list"}
     assert set(NAMES) - set(LIMITED) == free
     # It computes in Python alone, where the thread looks that hears signals.
     assert set(LIMITED) - set(AT_LIMIT) == {"calibrate"}
