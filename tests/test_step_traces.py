@@ -17,6 +17,7 @@ MESHES = [
     {"fsdp": 2, "tp": 2, "pp": 2},
     {"dp": 2, "pp": 4},
     {"cp": 2, "dp": 2, "fsdp": 2},
+    {"cp": 4, "pp": 2},
 ]
 
 
@@ -99,8 +100,9 @@ def test_every_rank_of_a_group_has_the_same_transfers_of_it(tmp_path, parallel):
         assert len({tuple(moved) for moved in by_rank.values()}) == 1
 
 
-def test_a_send_is_received_once(tmp_path):
-    documents, _ = written(tmp_path, {"fsdp": 2, "pp": 4}, global_batch=32)
+@pytest.mark.parametrize("parallel", [{"fsdp": 2, "pp": 4}, {"cp": 4, "fsdp": 2}, {"cp": 2, "tp": 2, "pp": 2}], ids=str)
+def test_a_send_is_received_once(tmp_path, parallel):
+    documents, _ = written(tmp_path, parallel, global_batch=32)
     ends = {kind: Counter() for kind in ("send", "recv")}
     for rank, rows in documents.items():
         for row in rows:
@@ -110,6 +112,10 @@ def test_a_send_is_received_once(tmp_path):
                 ends[row["node"]][(*comm["ends"], comm["tag"], comm["bytes"])] += 1
     assert ends["send"] == ends["recv"]
     assert set(ends["send"].values()) == {1}
+    if "cp" in parallel:
+        # Keys and values go around a ring: each rank sends to the next one, whatever the size of the ring.
+        senders = {source for source, *_ in ends["send"]}
+        assert senders == set(documents)
 
 
 def test_an_all_gather_has_the_part_of_a_rank_and_a_reduce_scatter_the_whole(tmp_path):

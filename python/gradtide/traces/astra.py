@@ -2,7 +2,8 @@
 
 A node of a rank's file is an op that the rank computes, or its part in a transfer. All that a node waits for is in
 `data_deps`, which is what ASTRA-sim's readers look at; so is the op before it in the program of the rank. A send has a
-node on its sender and one on its receiver, and `comm_tag` tells it from others of the two.
+node on its sender and one on its receiver, and `comm_tag` tells it from others of the two. Where all ranks of a ring
+send to the next one (context parallelism), each has both.
 
 `comm_size` is the input of a rank, as in ASTRA-sim: of an all-gather the part that it has, of all else the whole
 buffer. Groups count from 1, since ASTRA-sim takes 0 for all ranks.
@@ -97,7 +98,8 @@ class StepFiles:
     @property
     def node_count(self) -> int:
         """Nodes of all files, at most."""
-        return sum(one["ranks"] * (len(one["ops"]) + len(self.transfers)) for one in self.classes)
+        transfers = len(self.transfers) + len(self._rings)
+        return sum(one["ranks"] * (len(one["ops"]) + transfers) for one in self.classes)
 
     def members(self, group: int, rank: int) -> list[int]:
         """Return the ranks of the group of this kind that a rank is in."""
@@ -121,11 +123,11 @@ class StepFiles:
 
     @cached_property
     def numbers(self) -> dict[tuple[int, tuple[int, ...]], int]:
-        """Numbers of process groups, from 1 on, by kind and ranks; links between stages have none."""
+        """Numbers of process groups, from 1 on, by kind and ranks; what only sends has none."""
         found: dict[tuple[int, tuple[int, ...]], int] = {}
-        sending = {one["group"] for one in self.transfers if one["kind"] == "send"}
+        together = {one["group"] for one in self.transfers if one["kind"] != "send"}
         for group, kind in enumerate(self.groups):
-            if group in sending or not any(one["group"] == group for one in self.transfers):
+            if group not in together:
                 continue
             for one in kind["classes"]:
                 for rank in range(self._first_rank[one], self._first_rank[one + 1]):
@@ -159,11 +161,12 @@ class StepFiles:
             members = self.members(transfer["group"], rank)
             comm: dict[str, Any] = {"collective": None, "bytes": transfer["bytes"], "group": "", "ranks": None}
             if transfer["kind"] == "send":
-                sends = own == classes[0]
-                comm |= {"ends": members, "tag": index + 1}
-                yield _row(
-                    op, transfer["name"], "send" if sends else "recv", self._inputs(op, own) if sends else [], 0, comm
-                )
+                comm["tag"] = index + 1
+                is_ring = op in self._rings
+                for node, ends in _ends(members, rank, is_ring=is_ring):
+                    held = self._inputs(op, own) if node == "send" else []
+                    number = self._received(op) if is_ring and node == "recv" else op
+                    yield _row(number, transfer["name"], node, held, 0, comm | {"ends": ends})
                 continue
             size = transfer["bytes"]
             if transfer["kind"] == "all_gather":
@@ -174,12 +177,36 @@ class StepFiles:
 
     def _inputs(self, op: int, own: int) -> list[int]:
         """Return what an op waits for, of what is in the file of a rank of class `own`."""
-        return [before for before in self._waits.get(op, ()) if self._is_in(before, own)]
+        found = [before for before in self._waits.get(op, ()) if self._is_in(before, own)]
+        return found + [self._received(before) for before in found if before in self._rings]
+
+    def _received(self, op: int) -> int:
+        """Return the node in which a rank of a ring receives, beside `op`, in which it sends."""
+        return op + len(self.transfers)
+
+    @cached_property
+    def _rings(self) -> set[int]:
+        """Transfers in which all ranks of a group send to the next one."""
+        return {
+            self._first_op[-1] + index
+            for index, transfer in enumerate(self.transfers)
+            if transfer["kind"] == "send" and len(self.groups[transfer["group"]]["classes"]) == 1
+        }
 
     def _is_in(self, op: int, own: int) -> bool:
         if op < self._first_op[-1]:
             return self._first_op[own] <= op < self._first_op[own + 1]
         return own in self.groups[self.transfers[op - self._first_op[-1]]["group"]]["classes"]
+
+
+def _ends(members: list[int], rank: int, *, is_ring: bool) -> Iterator[tuple[str, list[int]]]:
+    """Yield the messages of a rank: whether it sends or receives, and from whom to whom."""
+    if not is_ring:
+        yield ("send" if rank == members[0] else "recv"), members
+        return
+    place = members.index(rank)
+    yield "send", [rank, members[(place + 1) % len(members)]]
+    yield "recv", [members[place - 1], rank]
 
 
 def _row(op: int, name: str, node: str, inputs: Sequence[int], time_ns: int, comm: Any = None) -> dict[str, Any]:
