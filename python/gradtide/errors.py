@@ -163,6 +163,23 @@ class LimitReached(Unfinished, SimulationError):  # noqa: N818 - an end of work 
         return self.fault.render()
 
 
+class ExecutorError(GradtideError):
+    """Runs cannot take place on the machines that they were sent to.
+
+    Attributes:
+        fault: what is wrong, and how to fix it.
+    """
+
+    def __init__(self, fault: "Fault") -> None:
+        super().__init__(fault.render())
+        self.fault = fault
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The fault as `--json` prints it."""
+        return [self.fault.to_dict()]
+
+
 class InternalError(GradtideError):
     """A bug of gradtide. Please report it with the scenario."""
 

@@ -371,7 +371,14 @@ class Scenario:
         return f"<Scenario {self.name} ({jobs}; {self.engine})>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Scenario, (self._data, self._source, self._base_dir))
+        # As it was resolved: where it is unpickled, the files that it names may be absent.
+        return (_restored, ({name: getattr(self, name) for name in Scenario.__annotations__},))
+
+
+def _restored(state: dict[str, Any]) -> Scenario:
+    scenario = Scenario.__new__(Scenario)
+    vars(scenario).update(state)
+    return scenario
 
 
 def preset_names() -> list[str]:

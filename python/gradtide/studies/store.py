@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from gradtide import _core, fct, results
 from gradtide.errors import GradtideError, Unfinished
@@ -48,6 +48,14 @@ _COLUMNS = {"runs": "key, scenario, engine, seed, version, payload", "outputs": 
 
 class StoreError(GradtideError):
     """A store cannot be opened, read or written; the message names it and says how to fix it."""
+
+
+class About(NamedTuple):
+    """What the list of a store tells of a scenario."""
+
+    name: str
+    engine: str
+    seed: int
 
 
 class Store:
@@ -129,7 +137,7 @@ class Store:
         """
         return self._found("runs", key, json.loads)
 
-    def add(self, key: bytes, scenario: Scenario, document: dict[str, Any]) -> None:
+    def add(self, key: bytes, scenario: Scenario | About, document: dict[str, Any]) -> None:
         """Put a finished run into the store, where every process sees it from now on."""
         about = (scenario.name, scenario.engine, scenario.seed, _core.__version__)
         self._put("runs", key, *about, json.dumps(document, allow_nan=False, separators=(",", ":")))
