@@ -19,9 +19,8 @@ import pytest
 import gradtide as gt
 from gradtide.errors import ScenarioError
 from gradtide.studies import run as runs
-from gradtide.studies import sweep as package
 from gradtide.studies.store import Store, StoreError, key_of
-from gradtide.studies.sweep import Study, analysis, sobol
+from gradtide.studies.sweep import Study, analysis, executors, sobol
 from run_folders import tiny_tenants
 
 BASE = """
@@ -57,13 +56,13 @@ def rows(folder: str) -> list[dict[str, str]]:
 def simulated(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note the link rate of every run that is simulated from now on."""
     seen: list[str] = []
-    run = package.simulate
+    run = executors.simulate
 
     def noted(scenario: Any, progress: Any) -> Any:
         seen.append(scenario.sha256)
         return run(scenario, progress)
 
-    monkeypatch.setattr(package, "simulate", noted)
+    monkeypatch.setattr(executors, "simulate", noted)
     return seen
 
 
@@ -305,8 +304,8 @@ def test_a_run_that_cannot_go_on_is_a_row_that_says_why(
             raise gt.SimulationError("job `train` waits for itself")
         return run(scenario, progress)
 
-    run = package.simulate
-    monkeypatch.setattr(package, "simulate", refuses)
+    run = executors.simulate
+    monkeypatch.setattr(executors, "simulate", refuses)
     study(GRID)
     code, out, _ = gradtide("sweep", "s.toml", "-o", "out")
     assert code == 0

@@ -519,6 +519,30 @@ CODES: dict[str, Code] = {
         '[sweep]\nscenario = "base.toml"\nfigure = "iteration_time"',
         '[sweep]\nscenario = "base.toml"\nfigure = "jobs.train.iteration_time_ms.mean"',
     ),
+    "GT106": Code(
+        "Ray cannot be used",
+        "`--executor ray` needs the package Ray and a cluster that runs; gradtide never starts one. Without --address "
+        "it takes the cluster of RAY_ADDRESS, or the one of this machine. The driver runs on a node of the cluster, with "
+        "the same versions of Ray and Python. An address `ray://HOST:10001` works from outside, with pip install "
+        "'ray[client]'. The exit code is 3, and finished runs are kept.",
+        "gradtide sweep s.toml -o out --executor ray --address 10.0.0.1:6379      # nothing runs there",
+        "ray start --head --port 6379\ngradtide sweep s.toml -o out --executor ray --address 10.0.0.1:6379",
+    ),
+    "GT107": Code(
+        "a worker has another gradtide",
+        "A store holds runs of one version, and a worker that computes with another one would give other figures. "
+        "Install the same gradtide on every node of the cluster. The exit code is 3, and finished runs are kept.",
+        "pip install gradtide==0.1.0      # on a worker, and 0.2.0 on the driver",
+        "pip install gradtide==0.2.0      # on all nodes",
+    ),
+    "GT108": Code(
+        "a run is lost with its worker again and again",
+        "When a worker ends or its node is gone, its runs begin anew elsewhere, at last each by itself. A run that loses "
+        "three workers more than Ray itself begins anew ends the study: probably it is what ends them, often for lack of "
+        "memory. The message names it; the exit code is 3, and finished runs are kept.",
+        '"job.train.workers" = [8, 100000]      # on nodes of 4 GB',
+        '"job.train.workers" = [8, 1000]',
+    ),
 }
 
 

@@ -285,11 +285,14 @@ def check(scenarios: "Sequence[Scenario]", limits: Limits, jobs: int = 1, what_i
 
 
 class Total:
-    """What some runs will take together, `jobs` of them at once; memory does not grow with their number."""
+    """What some runs will take together, `jobs` of them at once; memory does not grow with their number.
 
-    def __init__(self, jobs: int = 1) -> None:
+    Of those at once, `neighbours` share a memory; without it all do.
+    """
+
+    def __init__(self, jobs: int = 1, neighbours: int | None = None) -> None:
         self.count, self.cpu_s = 0, 0.0
-        self._jobs = jobs
+        self._jobs, self._neighbours = jobs, neighbours or jobs
         self._largest: list[tuple[int, str, str]] = []
         self._longest = (0.0, "", "")
 
@@ -299,7 +302,7 @@ class Total:
         self.count += 1
         self.cpu_s += one.cpu_s
         self._largest.append((one.memory_bytes, one.memory_mostly, scenario.name))
-        self._largest = sorted(self._largest, key=lambda run: run[0], reverse=True)[: self._jobs]
+        self._largest = sorted(self._largest, key=lambda run: run[0], reverse=True)[: self._neighbours]
         if one.cpu_s > self._longest[0]:
             self._longest = (one.cpu_s, one.mostly, scenario.name)
         return one

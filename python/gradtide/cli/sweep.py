@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradtide import signals
-from gradtide.cli.ends import Stopped, fail_usage
+from gradtide.cli.ends import Stopped, as_usage_error, fail_usage
 from gradtide.cli.options import Common, JsonOption, Without, check_target, option, save
 from gradtide.cli.printing import print_json, print_table, say, talk
 from gradtide.cli.progress import Bar, progress_bar
@@ -34,6 +34,20 @@ def sweep(
     *,
     store: StoreOption = None,
     shard: str | None = option("I/N", "Run only every N-th run, from the I-th on; needs --store."),
+    executor: str = option("NAME", "Where runs take place: local, or ray for a Ray cluster that is there.", "local"),
+    address: str | None = option(
+        "ADDRESS", "The Ray cluster, as in 10.0.0.1:6379. Default: RAY_ADDRESS, or the cluster of this machine."
+    ),
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "-j",
+            "--jobs",
+            min=1,
+            metavar="N",
+            help="Run N simulations at once. Results do not change. Default: 2; on Ray, one for each processor.",
+        ),
+    ] = None,
     common: Annotated[Common, Without("fail_if", "verbose")],
 ) -> None:
     """Run a scenario over the values of any of its keys; finished runs are never run again."""
@@ -45,9 +59,20 @@ def sweep(
         fail_usage("--shard: name the store, which the shards or gradtide sweep merge share: --store FILE")
     if shard is not None and common.output is not None:
         fail_usage("--output: a shard writes no table; gradtide sweep merge does, when all of them have run")
+    if executor == "local":
+        jobs = jobs or 2
     loaded = Study.load(study)
-    with _under_way(f"{len(loaded)} runs", store, common) as (opened, progress):
-        result = run_study(loaded, store=opened, shard=part, jobs=common.jobs, progress=progress, limits=common.limits)
+    with _under_way(f"{len(loaded)} runs", store, common) as (opened, progress), as_usage_error(ValueError):
+        result = run_study(
+            loaded,
+            store=opened,
+            shard=part,
+            executor=executor,
+            address=address,
+            jobs=jobs,
+            progress=progress,
+            limits=common.limits,
+        )
         if shard is None:
             if progress is not None:
                 progress.stage("writing the table")

@@ -12,6 +12,7 @@ from gradtide import _core
 OPTIONAL = {
     "pyarrow": "tables as Parquet; polars and pandas read results without it (pip install 'gradtide[df]')",
     "highspy": "linear programmes of tenants lp (pip install 'gradtide[lp]')",
+    "ray": "studies on a Ray cluster: sweep --executor ray (pip install 'gradtide[ray]')",
     "torch": "profiles of real models, and plans in their training (pip install 'gradtide[torch]')",
 }
 

@@ -294,11 +294,11 @@ def document(result: RunResult) -> dict[str, Any]:
 
 def key_of(scenario: Scenario) -> bytes:
     """Return the key of the run of a scenario by this version."""
-    return hashlib.sha256(_code_digest() + bytes.fromhex(scenario.sha256)).digest()
+    return hashlib.sha256(code_digest() + bytes.fromhex(scenario.sha256)).digest()
 
 
 @cache
-def _code_digest() -> bytes:
+def code_digest() -> bytes:
     """While they are worked on, another core or other figures have the same version."""
     digest = hashlib.sha256()
     for module in (_core, results, fct):

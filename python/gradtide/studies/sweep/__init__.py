@@ -4,27 +4,31 @@ Every run is read first, so that a wrong value is found before anything runs. Th
 table is made of the store, so it does not matter which process ran what, or when.
 """
 
-import threading
+import math
 from array import array
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from time import sleep
+from typing import Any, NamedTuple
 
 from gradtide import _core, report, words
-from gradtide.errors import CoreRefusal, LimitReached, SimulationError
+from gradtide.errors import ExecutorError, Fault, LimitReached
 from gradtide.estimate import Limits, Total, within_limits
 from gradtide.results import StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import write_versions
-from gradtide.studies.run import GRACE_S, LOOK_EVERY_S, part_of, simulate, write_summary
-from gradtide.studies.store import MEASURED_COSTS, Store, document, key_of
+from gradtide.studies.run import GRACE_S, LOOK_EVERY_S, part_of, write_summary
+from gradtide.studies.store import MEASURED_COSTS, About, Store, key_of
 from gradtide.studies.sweep import table
 from gradtide.studies.sweep.analysis import analysed, by_run
+from gradtide.studies.sweep.executors import Documents, Executor, WorkerLost, opened
 from gradtide.studies.sweep.study import SEED, Study, shown
-from gradtide.watch import Part, current, watching
+from gradtide.watch import current
 
 __all__ = ["Study", "SweepResult", "merge", "sweep"]
 
@@ -38,6 +42,11 @@ READ_S = 0.0015
 
 ELSEWHERE_S = 0.2
 """Between two looks for runs that another process has under way."""
+
+MAX_BATCH = 100
+"""Runs of a batch, however short they are."""
+MAX_LOSSES = 3
+"""Workers that a run may lose; the executor may have begun it anew before it says so."""
 
 Progress = Callable[[float], object] | None
 
@@ -159,7 +168,9 @@ def sweep(
     *,
     store: str | Path | Store | None = None,
     shard: tuple[int, int] = (1, 1),
-    jobs: int = 1,
+    executor: str = "local",
+    address: str | None = None,
+    jobs: int | None = None,
     progress: Progress = None,
     limits: Limits | None = None,
 ) -> SweepResult:
@@ -169,9 +180,12 @@ def sweep(
         study: a study file, or a dict with the keys of one: `{"sweep": {"scenario": ..., "grid": {...}}}`.
         store: the file of finished runs, in which nothing is run twice; None for one in memory.
         shard: (i, n) runs every n-th run, from the i-th on.
-        jobs: runs under way at once; the result does not depend on it.
+        executor: where runs take place: local, in this process, or ray, on a Ray cluster that is there.
+        address: of the Ray cluster; None for that of RAY_ADDRESS, or else the one of this machine.
+        jobs: runs under way at once; None for one here, and for all processors of the cluster. The result does not
+            depend on it.
         progress: called now and then with the share that is done.
-        limits: memory and time that the study may take.
+        limits: memory and time that the study may take; on a cluster, memory is that of a run.
 
     Returns:
         The study with a row per run; those of other shards are there if the store has them.
@@ -180,6 +194,8 @@ def sweep(
         ScenarioError: if the study or one of its scenarios is wrong, or it would take more than the limits; nothing has
             run then.
         StoreError: if the store cannot be used.
+        ExecutorError: if the cluster cannot be used, or loses the same run again and again.
+        ValueError: if there is no such executor, or an address without a cluster.
         KeyboardInterrupt: on Ctrl-C; finished runs are in the store.
         LimitReached: when it has taken all that it may; finished runs are in the store.
 
@@ -191,11 +207,13 @@ def sweep(
     """
     study, store = _opened(study, store)
     limits = limits or Limits()
-    work = _Work(study, store, shard, jobs)
-    half = work.share_of_reading
-    work.read(part_of(progress, 0, half))
-    work.total.check(limits)
-    work.run(part_of(progress, half, 1), limits)
+    with opened(executor, address, jobs) as workers:
+        # Of the share that is done, if all runs are as the first.
+        reading = READ_S / (2 * READ_S + Total().add(study.scenario(0)).cpu_s / workers.at_once)
+        work = _Work(study, store, shard, Total(workers.at_once, workers.neighbours))
+        work.read(part_of(progress, 0, reading))
+        work.total.check(replace(limits, memory_bytes=limits.memory_bytes or workers.memory_bytes))
+        work.run(workers, part_of(progress, reading, 1), limits)
     return SweepResult(study, store, bytes(work.keys))
 
 
@@ -224,7 +242,7 @@ def merge(
     study, store = _opened(study, store)
     for one in stores:
         store.take(Path(one))
-    work = _Work(study, store, (1, 1), 1)
+    work = _Work(study, store, (1, 1), Total())
     work.read(progress)
     return SweepResult(study, store, bytes(work.keys))
 
@@ -236,25 +254,32 @@ def _opened(study: str | Path | Mapping[str, Any] | Study, store: str | Path | S
     )
 
 
+class _Batch(NamedTuple):
+    """Runs that are submitted together, by their numbers, and the claims that keep other processes from them."""
+
+    numbers: list[int]
+    abouts: list[About]
+    claims: ExitStack
+
+
 class _Work:
-    """The runs of a shard that the store lacks.
+    """The runs of a shard that the store lacks, which alone are numbered here; one thread reads and writes the store.
 
     Attributes:
         keys: the keys of all runs of the study, one after the other.
         total: what the missing runs will take.
     """
 
-    def __init__(self, study: Study, store: Store, shard: tuple[int, int], jobs: int) -> None:
-        self._study, self._store, self._shard, self._jobs = study, store, shard, max(1, jobs)
+    def __init__(self, study: Study, store: Store, shard: tuple[int, int], total: Total) -> None:
+        self._study, self._store, self._shard = study, store, shard
         self.keys = bytearray()
-        self.total = Total(self._jobs)
+        self.total = total
         self._missing = array("L")
         self._weights = array("d")
-
-    @property
-    def share_of_reading(self) -> float:
-        """The share of the time that reading may take, if all runs are as the first."""
-        return READ_S / (2 * READ_S + Total().add(self._study.scenario(0)).cpu_s / self._jobs)
+        self._left: deque[int] = deque()
+        self._under_way: dict[Future[Documents], _Batch] = {}
+        self._left_s = self._done_s = 0.0
+        self._losses: Counter[int] = Counter()
 
     def read(self, progress: Progress) -> None:
         """Read every scenario, and find out which runs the store lacks; ends at the first wrong one."""
@@ -275,62 +300,92 @@ class _Work:
             if progress is not None and run % 64 == 0:
                 progress(run / count)
 
-    def run(self, progress: Progress, limits: Limits) -> None:
+    def run(self, executor: Executor, progress: Progress, limits: Limits) -> None:
         """Run what is missing; runs that another process has under way are waited for."""
-        watch, stop = current() or limits.watch(), threading.Event()
-        left = deque(range(len(self._missing)))
-        under_way: dict[Future[bool], int] = {}
-        done_s, all_s = 0.0, sum(self._weights)
-
-        def run_one(number: int) -> bool:
-            with watching(Part(watch, stop)):
-                return self._run_one(self._missing[number])
-
-        pool = ThreadPoolExecutor(max_workers=self._jobs)
+        watch = current() or limits.watch()
+        self._left.extend(range(len(self._missing)))
+        all_s = self._left_s = sum(self._weights)
         try:
-            while left or under_way:
-                while left and len(under_way) < 2 * self._jobs:
-                    number = left.popleft()
-                    under_way[pool.submit(run_one, number)] = number
-                finished, _ = wait(under_way, timeout=LOOK_EVERY_S, return_when=FIRST_COMPLETED)
-                elsewhere = []
+            while self._left or self._under_way:
+                are_elsewhere = self._begin(executor)
+                finished, _ = wait(self._under_way, timeout=LOOK_EVERY_S, return_when=FIRST_COMPLETED)
                 for future in finished:
-                    number = under_way.pop(future)
-                    if future.result():
-                        done_s += self._weights[number]
-                    else:
-                        elsewhere.append(number)
-                left.extend(elsewhere)
+                    self._end(self._under_way.pop(future), future)
                 watch.look()
-                if elsewhere and len(elsewhere) == len(finished) and not under_way:
-                    stop.wait(ELSEWHERE_S)
+                if are_elsewhere and not self._under_way:
+                    sleep(ELSEWHERE_S)
                 if progress is not None and finished:
-                    progress(done_s / all_s)
-        except LimitReached as end:
-            end.share = done_s / all_s
+                    progress(self._done_s / all_s)
+        except (KeyboardInterrupt, LimitReached) as end:
+            executor.abandon()
+            for future in wait(self._under_way, timeout=GRACE_S).done:
+                if not future.cancelled() and future.exception() is None:
+                    self._end(self._under_way.pop(future), future)
+            if isinstance(end, LimitReached):
+                end.share = self._done_s / all_s
             raise
         finally:
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            wait(under_way, timeout=GRACE_S)
+            for batch in self._under_way.values():
+                batch.claims.close()
 
-    def _run_one(self, run: int) -> bool:
-        """Run one that is missing; return False if another process has it under way."""
-        key = bytes(self.keys[KEY_BYTES * run : KEY_BYTES * (run + 1)])
-        with self._store.claim(key) as is_mine:
-            if not is_mine:
-                return False
-            if not self._store.has(key):
-                scenario = self._study.scenario(run)
-                self._store.add(key, scenario, _document(scenario))
-            return True
+    def _begin(self, executor: Executor) -> bool:
+        """Submit what may be under way; return whether another process has some of what is left."""
+        elsewhere: list[int] = []
+        while self._left and len(self._under_way) < 2 * executor.at_once:
+            # The last batches are small, so that all of them end at about the same time.
+            batch_s = min(executor.batch_s, self._left_s / (4 * executor.at_once))
+            batch, scenarios = self._claimed(batch_s, elsewhere)
+            if scenarios:
+                self._under_way[executor.submit(scenarios)] = batch
+        self._left.extend(elsewhere)
+        return bool(elsewhere)
 
+    def _claimed(self, batch_s: float, elsewhere: list[int]) -> tuple[_Batch, list[Scenario]]:
+        """Take runs of about `batch_s`, at least one; those that another process has under way go to `elsewhere`."""
+        batch, sum_s = _Batch([], [], ExitStack()), 0.0
+        scenarios: list[Scenario] = []
+        while self._left and len(scenarios) < MAX_BATCH and (not scenarios or sum_s < batch_s):
+            number = self._left.popleft()
+            key = self._key(number)
+            if not batch.claims.enter_context(self._store.claim(key)):
+                elsewhere.append(number)
+                continue
+            self._left_s -= self._weights[number]
+            if self._store.has(key):
+                self._done_s += self._weights[number]
+                continue
+            scenario = self._study.scenario(self._missing[number])
+            scenarios.append(scenario)
+            batch.numbers.append(number)
+            batch.abouts.append(About(scenario.name, scenario.engine, scenario.seed))
+            # A run that was lost goes alone: if it ends its worker, it takes no other with it.
+            sum_s = math.inf if self._losses[number] else sum_s + self._weights[number]
+        return batch, scenarios
 
-def _document(scenario: Scenario) -> dict[str, Any]:
-    """Return what the store keeps of a run: its summary without what was measured, or why it cannot go on."""
-    try:
-        return document(simulate(scenario, None))
-    except LimitReached:
-        raise
-    except (SimulationError, CoreRefusal) as error:
-        return {"error": str(error)}
+    def _end(self, batch: _Batch, future: "Future[Documents]") -> None:
+        """Put a batch that has ended into the store; begin it again if it was lost."""
+        with batch.claims:
+            try:
+                documents = future.result()
+            except WorkerLost as lost:
+                self._begin_again(batch, lost)
+                return
+            for number, about, document in zip(batch.numbers, batch.abouts, documents, strict=True):
+                self._store.add(self._key(number), about, document)
+                self._done_s += self._weights[number]
+
+    def _begin_again(self, batch: _Batch, lost: WorkerLost) -> None:
+        self._losses.update(batch.numbers)
+        for number in batch.numbers:
+            if self._losses[number] == MAX_LOSSES:
+                run = self._missing[number]
+                values = ", ".join(f"{key} = {shown(value)}" for key, value in self._study.values(run).items())
+                msg = f"run {run} of the study ({values}) was lost {MAX_LOSSES} times with its worker: {lost}"
+                hint = "the worker's log says why; often it lacks memory. `gradtide run` with these values runs it here"
+                raise ExecutorError(Fault("GT108", "", msg, None, hint, "--executor"))
+            self._left_s += self._weights[number]
+        self._left.extendleft(reversed(batch.numbers))
+
+    def _key(self, number: int) -> bytes:
+        run = self._missing[number]
+        return bytes(self.keys[KEY_BYTES * run : KEY_BYTES * (run + 1)])

@@ -1,13 +1,13 @@
 """Where the runs of a study take place. An executor knows neither the study nor the store: scenarios in, documents out.
 
-    submit(scenarios) -> Future of what the store keeps of each run; `WorkerLost` if the machine that had them is gone
+submit(scenarios) -> Future of what the store keeps of each run; `WorkerLost` if the machine that had them is gone
 """
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 from gradtide.errors import CoreRefusal, GradtideError, LimitReached, SimulationError
 from gradtide.scenario import Scenario
@@ -24,37 +24,38 @@ class WorkerLost(GradtideError):  # noqa: N818 - the study begins these runs aga
     """The worker that had some runs under way is gone, and nothing is known of them."""
 
 
-class Executor(Protocol):
-    """Runs scenarios beside the thread that asks.
+class Executor(ABC):
+    """Runs scenarios beside the thread that asks, until the block of its `with` ends.
 
     Attributes:
-        at_once: runs that can be under way at once.
-        neighbours: how many of these share the memory that a run may take.
-        memory_bytes: that memory, where it is not this machine's.
+        at_once: runs that are under way at once.
+        neighbours: how many of these share a memory.
+        memory_bytes: that memory; None for what is free on this machine.
         batch_s: time of the runs that are worth submitting together.
     """
 
-    @property
-    def at_once(self) -> int: ...  # noqa: D102 - an attribute
-
+    at_once: int
     neighbours: int
-    memory_bytes: int | None
-    batch_s: float
+    memory_bytes: int | None = None
+    batch_s = 0.0
 
+    @abstractmethod
     def submit(self, scenarios: Sequence[Scenario]) -> "Future[Documents]":
-        """Begin runs one after the other; the future ends with all of them."""
-        ...
+        """Begin runs one after the other; the future ends with all of them, or with `WorkerLost`."""
 
+    @abstractmethod
     def abandon(self) -> None:
         """End what is under way; nobody waits for it any more."""
-        ...
+
+    def __enter__(self) -> "Executor":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.abandon()
 
 
-class Local:
+class Local(Executor):
     """Threads of this process, because the core does not hold the interpreter's lock; their limits are the caller's."""
-
-    memory_bytes = None
-    batch_s = 0.0
 
     def __init__(self, jobs: int) -> None:
         self.at_once = self.neighbours = jobs
@@ -75,14 +76,8 @@ class Local:
         self._over.set()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def __enter__(self) -> "Local":
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.abandon()
-
-
-def opened(executor: str, address: str | None, jobs: int | None) -> AbstractContextManager[Executor]:
+def opened(executor: str, address: str | None, jobs: int | None) -> Executor:
     """Return an executor by its name.
 
     Args:

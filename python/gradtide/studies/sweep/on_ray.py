@@ -1,0 +1,163 @@
+"""Runs on a Ray cluster that is there already; this process is its driver and alone has the store.
+
+What is sent is scenarios as they were resolved, so a worker needs gradtide and no file. Ray begins a task anew whose
+worker is lost. A task is of several runs: it takes Ray about a millisecond, and some runs no longer.
+"""
+
+import os
+import pickle
+import re
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+from gradtide import _core
+from gradtide.errors import ExecutorError, Fault
+from gradtide.estimate import estimate
+from gradtide.scenario import Scenario
+from gradtide.studies.store import code_digest
+from gradtide.studies.sweep.executors import Documents, Executor, WorkerLost, documents
+
+TASK_S = 1.0
+"""Time of the runs of a task, as they are estimated."""
+RETRIES = 1
+"""How often Ray begins a task anew whose worker is lost, before the study does."""
+ANSWER_S = 5.0
+"""Time in which the head of a cluster accepts a connection; Ray itself would try for minutes."""
+CPUS_S = 2.0
+"""Between two looks how many processors the cluster has."""
+
+
+class OtherCodeError(Exception):
+    """A worker has another gradtide than the driver."""
+
+
+class OnRay(Executor):
+    """One task for each batch and one processor for each task.
+
+    Raises:
+        ExecutorError: if Ray is not installed, or the cluster does not answer.
+    """
+
+    neighbours = 1
+    batch_s = TASK_S
+
+    def __init__(self, address: str | None, jobs: int | None) -> None:
+        self._ray = _imported()
+        self._jobs = jobs
+        self._is_ours = address is not None or not self._ray.is_initialized()
+        if self._is_ours:
+            _connect(self._ray, address or os.environ.get("RAY_ADDRESS") or "auto")
+        self._task = self._ray.remote(num_cpus=1, max_retries=RETRIES)(_task())
+        self._refs: dict[Future[Documents], Any] = {}
+        self._cpus, self._looked_s = 0, -CPUS_S
+        sizes = (node["Resources"].get("memory", 0) for node in self._ray.nodes() if node["Alive"])
+        self.memory_bytes = int(max(sizes, default=0)) or None
+
+    @property
+    def at_once(self) -> int:  # type: ignore[override]
+        """Runs that are under way at once: as many as the cluster has processors now."""
+        if time.monotonic() - self._looked_s >= CPUS_S:
+            self._cpus, self._looked_s = int(self._ray.cluster_resources().get("CPU", 0)), time.monotonic()
+        return max(1, min(self._cpus, self._jobs or self._cpus))
+
+    def submit(self, scenarios: Sequence[Scenario]) -> "Future[Documents]":
+        """Begin a task; Ray puts it where its memory is free."""
+        memory_bytes = max(estimate(one).memory_bytes for one in scenarios)
+        ref = self._task.options(memory=memory_bytes).remote(_code(), pickle.dumps(list(scenarios)))
+        future: Future[Documents] = Future()
+        self._refs[future] = ref
+
+        def end(theirs: "Future[Documents]") -> None:
+            self._refs.pop(future, None)
+            error = theirs.exception()
+            if future.set_running_or_notify_cancel():
+                future.set_result(theirs.result()) if error is None else future.set_exception(self._words(error))
+
+        ref.future().add_done_callback(end)
+        return future
+
+    def _words(self, error: BaseException) -> BaseException:
+        """Return an error of Ray as one of ours."""
+        if not isinstance(error, self._ray.exceptions.RayTaskError):
+            return WorkerLost(" ".join(str(error).split())[:300])
+        if isinstance(error.cause, (ImportError, OtherCodeError)):
+            msg = f"a worker at {error.ip} has no gradtide {_core.__version__} as here: {error.cause}"
+            hint = f"install it on every node: pip install gradtide=={_core.__version__}"
+            return ExecutorError(Fault("GT107", "", msg, None, hint, "--executor"))
+        cause: BaseException = error.cause
+        return cause
+
+    def abandon(self) -> None:
+        """Cancel the tasks, and leave the cluster if this has entered it."""
+        for ref in list(self._refs.values()):
+            self._ray.cancel(ref, force=True)
+        self._refs.clear()
+        if self._is_ours:
+            self._ray.shutdown()
+
+
+def _imported() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        msg = f"the executor ray needs Ray, which cannot be imported ({error})"
+        raise _unusable(msg, "pip install 'gradtide[ray]'", "--executor") from None
+    return ray
+
+
+def _connect(ray: Any, address: str) -> None:
+    """Connect to a cluster; never begin one."""
+    hint = "name a cluster that runs, as `ray start --head` prints it: --address 10.0.0.1:6379"
+    try:
+        match = re.fullmatch(r"(?:ray://)?([^/:]+):(\d+)", address)
+        if match is not None:
+            socket.create_connection((match[1], int(match[2])), ANSWER_S).close()
+        with _own_signals():
+            ray.init(address=address, logging_level="ERROR", log_to_driver=False)
+    except (OSError, RuntimeError, ValueError) as error:
+        msg = f"there is no Ray cluster at {address}: {' '.join(str(error).split())[:300]}"
+        raise _unusable(msg, hint, "--address") from None
+
+
+def _unusable(msg: str, hint: str, option: str) -> ExecutorError:
+    return ExecutorError(Fault("GT106", "", msg, None, hint, option))
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Put back what the process does on signals; Ray would end it on SIGTERM."""
+    numbers = [signal.SIGINT, signal.SIGTERM] if threading.current_thread() is threading.main_thread() else []
+    before = {number: signal.getsignal(number) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _task() -> Callable[[str, bytes], Documents]:
+    """Return what a worker does; Ray sends the code of an inner function, and so a worker without gradtide says so."""
+
+    def run(code: str, packed: bytes) -> Documents:
+        from gradtide.studies.sweep.on_ray import run_packed
+
+        return run_packed(code, packed)
+
+    return run
+
+
+def run_packed(code: str, packed: bytes) -> Documents:
+    """Run scenarios that a driver with the same code has sent."""
+    if code != _code():
+        raise OtherCodeError(f"it has {_code()}, and here is {code}")
+    return documents(pickle.loads(packed))
+
+
+def _code() -> str:
+    return f"{_core.__version__} ({code_digest().hex()[:12]})"
