@@ -1,4 +1,4 @@
-# make demo · make test · make test-torch · make check · make attack · make bench · make bench-ns3 · make bench-simgrid · make validate-testbed ·
+# make demo · make test · make test-torch · make test-ray · make check · make attack · make bench · make bench-ns3 · make bench-simgrid · make validate-testbed ·
 # make validate-gpu · make docs:
 # each sets up what it needs, in .venv; the testbed needs root.
 
@@ -10,7 +10,7 @@ JOBS ?= 2
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test test-torch check attack bench bench-ns3 bench-simgrid validate-testbed validate-gpu docs clean
+.PHONY: demo test test-torch test-ray check attack bench bench-ns3 bench-simgrid validate-testbed validate-gpu docs clean
 
 demo: .venv/.built
 	gradtide demo -j $(JOBS)
@@ -19,11 +19,14 @@ test: .venv/.dev .venv/.built .venv/.browser
 	cargo test --workspace --exclude gradtide-py
 	cargo test --release -p gradtide-net --test packet_ns3
 	cargo test --release -p gradtide-train --test simgrid
-	python -m pytest -m "not torch"
+	python -m pytest -m "not torch and not ray"
 
 # A few cases of every kind; FULL=1 runs all of them.
 test-torch: .venv/.dev .venv/.torch
 	GRADTIDE_REQUIRE_TORCH=1 python -m pytest -m "torch$(if $(FULL),, and not full)"
+
+test-ray: .venv/.dev .venv/.ray
+	GRADTIDE_REQUIRE_RAY=1 python -m pytest -m ray
 
 check: .venv/.dev .venv/.built
 	cargo fmt --check
@@ -88,6 +91,10 @@ clean:
 # The package index has PyTorch with CUDA alone: 5 GB.
 .venv/.torch: pyproject.toml | .venv/.built
 	pip install --quiet --no-build-isolation --editable '.[torch]'
+	@touch $@
+
+.venv/.ray: pyproject.toml | .venv/.built
+	pip install --quiet --no-build-isolation --editable '.[ray]'
 	@touch $@
 
 .venv/.dev: pyproject.toml | .venv/.python

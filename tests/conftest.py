@@ -19,7 +19,12 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_configure(config):
-    """Let no test that needs PyTorch be skipped where GRADTIDE_REQUIRE_TORCH is set, as in CI."""
+    """Let no test that needs PyTorch or Ray be skipped where GRADTIDE_REQUIRE_TORCH or _RAY is set, as in CI."""
+    if os.environ.get("GRADTIDE_REQUIRE_RAY"):
+        try:
+            import ray  # noqa: F401
+        except ImportError as error:
+            raise pytest.UsageError(f"GRADTIDE_REQUIRE_RAY is set, and Ray is missing: {error}") from None
     if os.environ.get("GRADTIDE_REQUIRE_TORCH"):
         try:
             import torch.distributed

@@ -287,6 +287,23 @@ def test_a_preset_resolves_to_the_same_bytes_again(name: str) -> None:
     assert tomllib.loads(scenario.to_toml()) == scenario.to_dict()
 
 
+def test_a_pickled_scenario_needs_none_of_its_files(tmp_path: Path) -> None:
+    (tmp_path / "m.csv").write_text("layer,forward_us,backward_us,parameter_bytes\na,1,1,1000000\n")
+    (tmp_path / "f.csv").write_text("start_ns,src,dst,bytes\n" + "1,0,1,1000\n" * 20_000)
+    (tmp_path / "s.toml").write_text(
+        '[job.train]\nmodel = "m.csv"\nworkers = 2\n[traffic.web]\nreplay = "f.csv"\n[run]\nengine = "fluid"\n'
+        'duration = "1s"\n[cluster]\ntopology = { kind = "star", hosts = 2 }\nlink = { rate = "10Gbps", delay = "1us" }\n'
+    )
+    scenario = Scenario.load(tmp_path / "s.toml")
+    pickled, spec = pickle.dumps(scenario), scenario.spec()
+    for file in tmp_path.iterdir():
+        file.unlink()
+    again = pickle.loads(pickled)
+    assert (again, again.sha256, again.spec()) == (scenario, scenario.sha256, spec)
+    with pytest.raises(AttributeError, match="never changes"):
+        again.seed = 1
+
+
 # ── the core's input ───────────────────────────────────────────────────────────────────────────
 
 

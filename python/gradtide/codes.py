@@ -522,9 +522,8 @@ CODES: dict[str, Code] = {
     "GT106": Code(
         "Ray cannot be used",
         "`--executor ray` needs the package Ray and a cluster that runs; gradtide never starts one. Without --address "
-        "it takes the cluster of RAY_ADDRESS, or the one of this machine. The driver runs on a node of the cluster, with "
-        "the same versions of Ray and Python. An address `ray://HOST:10001` works from outside, with pip install "
-        "'ray[client]'. The exit code is 3, and finished runs are kept.",
+        "it takes the cluster of RAY_ADDRESS, or the one of this machine. The command runs on a node of the cluster, "
+        "with the same versions of Ray and Python. The exit code is 3, and finished runs are kept.",
         "gradtide sweep s.toml -o out --executor ray --address 10.0.0.1:6379      # nothing runs there",
         "ray start --head --port 6379\ngradtide sweep s.toml -o out --executor ray --address 10.0.0.1:6379",
     ),
@@ -537,9 +536,9 @@ CODES: dict[str, Code] = {
     ),
     "GT108": Code(
         "a run is lost with its worker again and again",
-        "When a worker ends or its node is gone, its runs begin anew elsewhere, at last each by itself. A run that loses "
-        "three workers more than Ray itself begins anew ends the study: probably it is what ends them, often for lack of "
-        "memory. The message names it; the exit code is 3, and finished runs are kept.",
+        "When a worker ends or its node is gone, its runs begin again elsewhere, each by itself. A run that is lost "
+        "three times, each after one retry by Ray itself, ends the study: probably it is what ends the workers, often "
+        "for lack of memory. The message names the run; the exit code is 3, and finished runs are kept.",
         '"job.train.workers" = [8, 100000]      # on nodes of 4 GB',
         '"job.train.workers" = [8, 1000]',
     ),

@@ -53,16 +53,19 @@ def sweep(
     """Run a scenario over the values of any of its keys; finished runs are never run again."""
     from gradtide.studies.sweep import Study
     from gradtide.studies.sweep import sweep as run_study
+    from gradtide.studies.sweep.executors import check
 
     part = _shard(shard)
     if shard is not None and store is None:
         fail_usage("--shard: name the store, which the shards or gradtide sweep merge share: --store FILE")
     if shard is not None and common.output is not None:
         fail_usage("--output: a shard writes no table; gradtide sweep merge does, when all of them have run")
+    with as_usage_error(ValueError):
+        check(executor, address)
     if executor == "local":
         jobs = jobs or 2
     loaded = Study.load(study)
-    with _under_way(f"{len(loaded)} runs", store, common) as (opened, progress), as_usage_error(ValueError):
+    with _under_way(f"{len(loaded)} runs", store, common) as (opened, progress):
         result = run_study(
             loaded,
             store=opened,

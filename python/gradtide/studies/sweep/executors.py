@@ -89,15 +89,20 @@ def opened(executor: str, address: str | None, jobs: int | None) -> Executor:
         ValueError: if there is no such executor, or if it has no address.
         ExecutorError: if it cannot be used.
     """
-    if executor not in EXECUTORS:
-        raise ValueError(f"executor: there is no {executor!r}; write {' or '.join(EXECUTORS)}")
+    check(executor, address)
     if executor == "ray":
         from gradtide.studies.sweep.on_ray import OnRay
 
         return OnRay(address, jobs)
-    if address is not None:
-        raise ValueError(f"address: {address!r} is of a Ray cluster; choose the executor ray, or leave it out")
     return Local(max(1, jobs or 1))
+
+
+def check(executor: str, address: str | None) -> None:
+    """Raise a ValueError if there is no such executor, or if it has no address."""
+    if executor not in EXECUTORS:
+        raise ValueError(f"executor: there is no {executor!r}; write {' or '.join(EXECUTORS)}")
+    if address is not None and executor != "ray":
+        raise ValueError(f"address: {address!r} is of a Ray cluster; choose the executor ray, or leave it out")
 
 
 def documents(scenarios: Sequence[Scenario]) -> Documents:

@@ -87,7 +87,7 @@ class OnRay(Executor):
         if not isinstance(error, self._ray.exceptions.RayTaskError):
             return WorkerLost(" ".join(str(error).split())[:300])
         if isinstance(error.cause, (ImportError, OtherCodeError)):
-            msg = f"a worker at {error.ip} has no gradtide {_core.__version__} as here: {error.cause}"
+            msg = f"a worker cannot run what is here: {error.cause}"
             hint = f"install it on every node: pip install gradtide=={_core.__version__}"
             return ExecutorError(Fault("GT107", "", msg, None, hint, "--executor"))
         cause: BaseException = error.cause
@@ -145,8 +145,10 @@ def _task() -> Callable[[str, bytes], Documents]:
     """Return what a worker does; Ray sends the code of an inner function, and so a worker without gradtide says so."""
 
     def run(code: str, packed: bytes) -> Documents:
-        from gradtide.studies.sweep.on_ray import run_packed
-
+        try:
+            from gradtide.studies.sweep.on_ray import run_packed
+        except ImportError as error:
+            raise ImportError(f"{socket.gethostname()} has no gradtide with studies on Ray ({error})") from None
         return run_packed(code, packed)
 
     return run
@@ -155,7 +157,7 @@ def _task() -> Callable[[str, bytes], Documents]:
 def run_packed(code: str, packed: bytes) -> Documents:
     """Run scenarios that a driver with the same code has sent."""
     if code != _code():
-        raise OtherCodeError(f"it has {_code()}, and here is {code}")
+        raise OtherCodeError(f"{socket.gethostname()} has gradtide {_code()}, and here is {code}")
     return documents(pickle.loads(packed))
 
 
