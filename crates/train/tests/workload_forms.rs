@@ -153,6 +153,15 @@ proptest! {
     }
 }
 
+/// Place in its program of an op; of a transfer that of the first op that waits for it, through transfers or not.
+fn need(step: &Step, op: u32) -> u32 {
+    let dag = &step.dag;
+    match dag.programs.iter().find(|program| program.ops.contains(&op)) {
+        Some(program) => op - program.ops.start,
+        None => dag.within.from(op).iter().map(|&waits| need(step, waits)).min().unwrap_or(u32::MAX),
+    }
+}
+
 fn specs() -> impl Strategy<Value = ParallelSpec> {
     let schedule = (0..3_u32, 1..4_u32, 1..4_u32, shardings());
     let flags = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>());
@@ -234,6 +243,24 @@ proptest! {
         };
         let expected = spec.blocks.iter().map(of_block).sum::<u64>() * u64::from(spec.micro_batches);
         prop_assert_eq!(computed, expected + 3 * u64::from(spec.mesh.pp));
+    }
+
+    /// Of transfers of a group that wait together, the first that is ready is needed first, or no later than the others:
+    /// orders by need, which TicTac's are where compute is in a line, send nothing else.
+    #[test]
+    fn what_waits_is_sent_in_the_order_of_its_needs(spec in specs(), byte_ps in 1..300_u64) {
+        let step = Step::new(&spec).unwrap();
+        let Times { ready, start, .. } = &run(&step, 1, &|transfer| byte_ps * transfer.bytes.0 + 1)[0];
+        let transfers = step.dag.compute_count..step.dag.ops.len() as u32;
+        let group = |op: u32| step.transfers[(op - transfers.start) as usize].group;
+        let needs: Vec<u32> = transfers.clone().map(|op| need(&step, op)).collect();
+        for (first, second) in transfers.clone().flat_map(|first| transfers.clone().map(move |second| (first, second))) {
+            let at = start[first as usize];
+            if group(first) == group(second) && ready[second as usize] < at && at < start[second as usize] {
+                let [first, second] = [first, second].map(|op| needs[(op - transfers.start) as usize]);
+                prop_assert!(first <= second, "needed by op {first} and sent before what op {second} needs");
+            }
+        }
     }
 
     /// How the ranks of a group lie on nodes, against all ranks spelled out.

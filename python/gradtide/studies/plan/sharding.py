@@ -1,8 +1,9 @@
 """`gradtide plan` of a model that FSDP shards: units, what is gathered ahead, and whether parameters are kept.
 
 Every setting is one that public methods of PyTorch's `fully_shard` carry out. What does not fit in the memory of a rank
-is not run. The order of all-gathers and reduce-scatters is torch's: what another could save is at most the distance to
-a lower bound (`gradtide.parallel.bound`).
+is not run. All-gathers and reduce-scatters go in torch's order, which is TicTac's: of those that wait, the one that is
+ready first is needed first (crates/train/tests/workload_forms.rs). What another order could save is at most the
+distance to a lower bound (`gradtide.parallel.bound`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -313,8 +314,9 @@ class ShardingResult(Planned):
         if left < 5e-4 * best_ms:
             more = "nothing more"
         return (
-            f"Torch sends all-gathers and reduce-scatters in the order in which they become ready. Another order could "
-            f"save {more}: no plan can be below {words.milliseconds(self.least.time)}, the time of {self.least.why}."
+            f"Torch sends all-gathers and reduce-scatters in the order in which they become ready. This is TicTac's "
+            f"order, too (TIC and TAC): of those that wait, the first is needed first. Any other could save {more}: no "
+            f"plan can be below {words.milliseconds(self.least.time)}, the time of {self.least.why}."
         )
 
 
