@@ -161,6 +161,7 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
         scatter_gather=keys.scatter_gather,
         prefetch=keys.prefetch,
         backward_prefetch=keys.prefetch if keys.backward_prefetch is None else keys.backward_prefetch,
+        stages=keys.stages,
     )
     costs = Costs(model, accelerator, mesh, training)
     rows, own = None, None
