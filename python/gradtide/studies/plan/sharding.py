@@ -325,7 +325,8 @@ class ShardingResult(Planned):
         elif most == NOTHING:
             text += "Neither TicTac's, what is needed first, nor any other would save more: "
         else:
-            text += f"TicTac's, what is needed first, would save {saves(_time_ms(self.ordered))}, any other at most {most}: "
+            text += f"TicTac's, what is needed first, would save {saves(_time_ms(self.ordered))}, "
+            text += f"any other at most {most}: "
         return f"{text}no plan can be below {words.milliseconds(self.least.time)}, the time of {self.least.why}."
 
 
