@@ -370,6 +370,9 @@ def test_useful_flops_are_megatrons():
         ("pp=2", {"chunks": 2}, {}, "chunks", "only an interleaved pipeline"),
         ("tp=1", {"pipeline": "interleaved", "chunks": 2}, {}, "pipeline", "nothing to interleave"),
         ("pp=2", {"pipeline": "interleaved", "chunks": 2, "micro_batches": 3}, {}, "pipeline", "no multiple of 2"),
+        ("pp=3", {}, {}, "pp", r"3 stages cannot share 8 blocks equally"),
+        ("pp=2", {"stages": [8]}, {}, "stages", "2 stages are needed, and 1 are listed"),
+        ("pp=2", {"stages": [3, 4]}, {}, "stages", "the stages have 7 blocks, and the model has 8"),
         ("tp=4", {}, {"seq": 6}, "sequence", "cannot share 6 tokens"),
         ("tp=1", {}, {"seq": 1024}, "seq", "write at most 512"),
     ],
@@ -378,6 +381,21 @@ def test_a_layout_that_cannot_be_names_its_key(mesh, layout, training, field, sa
     with pytest.raises(FieldError, match=says) as caught:
         describe(costs(mesh=mesh, **training), Layout(**layout))
     assert caught.value.field == field
+
+
+@pytest.mark.parametrize(
+    ("mesh", "stages", "blocks"),
+    [
+        ("pp=4", None, [2, 2, 2, 2]),
+        # With the embedding and the head, each stage has two.
+        ("pp=5", None, [1, 2, 2, 2, 1]),
+        ("pp=3", [1, 4, 3], [1, 4, 3]),
+    ],
+)
+def test_stages_have_the_blocks_that_they_are_given(mesh, stages, blocks):
+    """The first stage of the core has the embedding besides, the last one the head."""
+    found = describe(costs(GPT, mesh=mesh), Layout(stages=stages)).spec["stages"]
+    assert found == [blocks[0] + 1, *blocks[1:-1], blocks[-1] + 1]
 
 
 def test_sequences_of_an_iteration_are_shared_equally():

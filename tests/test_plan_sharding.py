@@ -192,6 +192,14 @@ def test_a_plan_is_worth_it_if_the_low_end_of_measured_errors_saves_enough():
     assert not alone.best.fsdp.reshard_after_forward
 
 
+def test_the_best_setting_is_run_in_tictacs_order():
+    result = gt.plan(scenario(rate="50Gbps"))
+    assert result.ordered.scenario == result.scenario.set({"job.train.schedule.order": "tic"})
+    took = result.summary["tictac_order_ms"]
+    assert result.summary["lower_bound_ms"] <= took <= row(result, "best of all")["iteration_ms"]
+    assert any("what is needed first" in line for line in result.plan.advice)
+
+
 def test_of_settings_that_take_as_long_the_one_nearest_to_the_default_is_chosen():
     result = gt.plan(scenario(rate="50Gbps"))
     best = row(result, "best of all")

@@ -15,8 +15,8 @@ use crate::dag::Program;
 use crate::engine::RECORD_LIMIT;
 use crate::job::{Job, JobError, Manner, Pass};
 use crate::pace::{self, Pace};
-use crate::schedule::Fifo;
-use crate::spec::{ClusterSpec, ComputeSpec, EngineSpec, JobSpec, RunSpec, Spec};
+use crate::schedule::{Fifo, FirstNeed, Scheduler};
+use crate::spec::{ClusterSpec, ComputeSpec, EngineSpec, JobSpec, OrderSpec, RunSpec, Spec};
 use crate::workload::{Group, Step, WorkloadError};
 use gradtide_net::{Band, Seed, Time};
 use std::collections::BTreeSet;
@@ -157,7 +157,7 @@ fn ready(
     let communicator = |group: &Group| Communicator {
         name: step.name_of(group.axis).into(),
         classes: group.classes.clone(),
-        scheduler: Box::new(Fifo),
+        scheduler: scheduler(&spec.schedule.order),
         credit,
         sync: Time::from_ps(spec.schedule.sync_ps),
         carries: Carries::Group(GroupCollectives {
@@ -189,6 +189,14 @@ fn ready(
     })
 }
 
+/// In which order each group sends.
+fn scheduler(order: &OrderSpec) -> Box<dyn Scheduler> {
+    match order {
+        OrderSpec::Tic | OrderSpec::Tac => Box::new(FirstNeed),
+        _ => Box::new(Fifo),
+    }
+}
+
 /// Calls `visit` with each transfer, as classes take it.
 fn each_op(step: &Step, mut visit: impl FnMut(GroupOp<'_>)) {
     for transfer in step.transfers.iter() {
@@ -214,6 +222,7 @@ fn check_keys(job: &JobSpec) -> Result<(), JobError> {
         ("announced bursts", job.announced_packets.is_some()),
         ("chunks", job.schedule.chunk_bytes.is_some()),
         ("several chunks at a time", job.schedule.credit != 1),
+        ("an order of layers", !matches!(job.schedule.order, OrderSpec::Fifo | OrderSpec::Tic | OrderSpec::Tac)),
     ] {
         if is_there {
             return Err(JobError::Divided(what));

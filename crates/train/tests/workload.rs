@@ -3,8 +3,10 @@
 
 mod reference;
 
+use gradtide_train::collective::levels::CollectiveKind;
+use gradtide_train::schedule::{FirstNeed, Scheduler};
 use gradtide_train::spec::ParallelSpec;
-use gradtide_train::workload::{GroupTransfer, Label, Step, WorkloadError};
+use gradtide_train::workload::{GroupTransfer, Label, Phase, Step, WorkloadError};
 use reference::{Times, run};
 use serde_json::{Value, json};
 
@@ -276,6 +278,25 @@ fn zero1_gathers_once_at_the_beginning_of_a_step() {
     let step = build(with(sharded("zero1"), &[("/overlap_gradients", json!(false))]));
     // All parameters, forward and backward, all gradients.
     assert_eq!(end(&run(&step, 1, &by_bytes)[0]), 150 + 180 + 150 + 5);
+}
+
+/// Four layers go backward in ops 5 to 8, op 9 is the optimizer. All-gathers are at once in the queue. The second layer
+/// that goes backward needs the buffer of the first reduce-scatter when it is over: at op 7, before the last all-gather.
+#[test]
+fn a_reduce_scatter_is_needed_before_what_is_gathered_far_ahead() {
+    let blocks = [0, 1, 2, 2].map(|kind| json!({"name": format!("l{kind}"), "kind": kind}));
+    let changes = [("/blocks", json!(blocks)), ("/units", json!([1, 1, 1, 1])), ("/stages", json!([4]))];
+    let step = build(with(with(sharded("zero3"), &changes), &[("/backward_prefetch", json!(3))]));
+    let mut needs = Vec::new();
+    FirstNeed.ranks(&step.dag, &mut needs);
+    let backward: Vec<(CollectiveKind, u32, u32)> = (step.transfers.iter().zip(&needs))
+        .filter(|(transfer, _)| transfer.label.phase == Phase::Backward)
+        .map(|(transfer, &need)| (transfer.kind, transfer.label.block().unwrap(), need))
+        .collect();
+    let (gather, scatter) = (CollectiveKind::AllGather, CollectiveKind::ReduceScatter);
+    let gathers = [(gather, 2, 6), (gather, 1, 7), (gather, 0, 8)];
+    let scatters = [(scatter, 3, 7), (scatter, 2, 8), (scatter, 1, 9), (scatter, 0, 9)];
+    assert_eq!(backward, [&gathers[..], &scatters].concat());
 }
 
 #[test]

@@ -11,6 +11,7 @@ use gradtide_train::collective::levels::{CollectiveKind, Span};
 use gradtide_train::dag::OpKind;
 use gradtide_train::divided;
 use gradtide_train::run::Limits;
+use gradtide_train::schedule::{FirstNeed, Scheduler};
 use gradtide_train::spec::Spec;
 use gradtide_train::spec::{
     BlockKindSpec, BlockOpSpec, BlockSpec, MeshSpec, ParallelSpec, PipelineSpec, RoleSpec, ShardingSpec,
@@ -64,6 +65,10 @@ fn meshes() -> impl Strategy<Value = MeshSpec> {
         let divisors: Vec<u32> = (0..).map(|power| 1 << power).take_while(|ep| ep <= &(cp * fsdp * dp)).collect();
         prop::sample::select(divisors).prop_map(move |ep| MeshSpec { ep, ..mesh })
     })
+}
+
+fn one_stage() -> impl Strategy<Value = MeshSpec> {
+    meshes().prop_map(|mesh| MeshSpec { pp: 1, ..mesh })
 }
 
 fn shardings() -> impl Strategy<Value = ShardingSpec> {
@@ -234,6 +239,37 @@ proptest! {
         };
         let expected = spec.blocks.iter().map(of_block).sum::<u64>() * u64::from(spec.micro_batches);
         prop_assert_eq!(computed, expected + 3 * u64::from(spec.mesh.pp));
+    }
+
+    /// With up to two units ahead, of transfers of a group that wait together the first that is ready is needed first, or
+    /// no later than the others: an order by need sends nothing else. With more, a reduce-scatter waits behind
+    /// all-gathers that are needed later than its buffer.
+    #[test]
+    fn what_waits_is_sent_in_the_order_of_its_needs(
+        mesh in one_stage(),
+        sharding in shardings(),
+        blocks in 2..12_u32,
+        depths in (0..3_u32, 0..3_u32),
+        of_unit in 1..4_u32,
+        micro_batches in 1..4_u32,
+        byte_ps in 1..300_u64,
+    ) {
+        let (forward_prefetch, backward_prefetch) = depths;
+        let units = (0..blocks).step_by(of_unit as usize).map(|first| of_unit.min(blocks - first)).collect();
+        let base = transformer(mesh, 1, blocks, micro_batches);
+        let spec = ParallelSpec { sharding, forward_prefetch, backward_prefetch, units, ..base };
+        let step = Step::new(&spec).unwrap();
+        let Times { ready, start, .. } = &run(&step, 1, &|transfer| byte_ps * transfer.bytes.0 + 1)[0];
+        let mut needs = Vec::new();
+        FirstNeed.ranks(&step.dag, &mut needs);
+        let transfers = 0..needs.len();
+        for (first, second) in transfers.clone().flat_map(|first| transfers.clone().map(move |second| (first, second))) {
+            let [was, would] = [first, second].map(|transfer| step.dag.transfer_op(transfer as u32) as usize);
+            let is_of_one_group = step.transfers[first].group == step.transfers[second].group;
+            if is_of_one_group && ready[would] < start[was] && start[was] < start[would] {
+                prop_assert!(needs[first] <= needs[second], "{} before {}", needs[first], needs[second]);
+            }
+        }
     }
 
     /// How the ranks of a group lie on nodes, against all ranks spelled out.

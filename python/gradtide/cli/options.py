@@ -6,6 +6,7 @@ group, so that the command line sees them all, and the command gets one value.
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -342,10 +343,10 @@ def _naming_options(options: dict[str, str], known: dict[str, str]) -> Iterator[
 
 
 def split(option: str, text: str | None) -> list[str] | None:
-    """Return the parts of a list such as `1Gbps,10Gbps`, as it was given for an option."""
+    """Return the parts of a list such as `1Gbps,10Gbps` or `pp=2,stages=[7,9]`, as it was given for an option."""
     if text is None:
         return None
-    parts = [part.strip() for part in text.split(",")]
+    parts = [part.strip() for part in re.split(r",(?![^\[]*\])", text)]
     if not all(parts):
         fail_usage(f"{option} {text!r}: a part of the list is empty; write values with one comma between them")
     return parts

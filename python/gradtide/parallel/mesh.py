@@ -3,7 +3,6 @@
 Mesh(fsdp=16, tp=8).ranks  # 128
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from math import prod
 
@@ -125,7 +124,7 @@ class Mesh:
 AXES = tuple(field.name for field in fields(Mesh))
 
 
-def split(blocks: int, stages: int) -> Sequence[int]:
+def split(blocks: int, stages: int) -> list[int]:
     """Return how many blocks each virtual stage has, in order.
 
     What is left over goes to stages in the middle: the first one has the embedding besides, the last one the head.

@@ -49,7 +49,7 @@ class Layout:
         async_tp: whether tensor groups send in parts, beside products.
         scatter_gather: whether ranks of a tensor group send their part to the next stage, which gathers all.
         gloo: whether gloo sends: torch then reduces all of a gradient, and waits for it.
-        stages: blocks of each virtual stage; None to spread them evenly.
+        stages: blocks of each virtual stage; None for equal ones.
     """
 
     gpus_per_node: int = 8
@@ -134,7 +134,7 @@ def describe(costs: Costs, layout: Layout, own: OwnTimes | None = None) -> Descr
     """
     model, mesh, training = costs.model, costs.mesh, costs.training
     _check(costs, layout)
-    counts = list(layout.stages or split(len(model.blocks), mesh.pp * layout.chunks))
+    counts = _stages(costs, layout)
     kinds: list[dict[str, Any]] = []
     found: dict[object, int] = {}
 
@@ -260,6 +260,27 @@ def _check(costs: Costs, layout: Layout) -> None:
     if longest is not None and training.seq > longest:
         msg = f"the model has learned {longest} positions, and a sequence has {training.seq} tokens"
         raise FieldError("seq", msg, f"write at most {longest}")
+
+
+def _stages(costs: Costs, layout: Layout) -> list[int]:
+    """Return the blocks of each virtual stage.
+
+    Equal ones count the embedding and the head as a block each, if the blocks alone are no multiple: Llama 3 took one
+    block from the first and from the last stage for them (Llama Team 2024, section 3.3.2).
+    """
+    blocks, count = len(costs.model.blocks), costs.mesh.pp * layout.chunks
+    if layout.stages is None:
+        if blocks % count and (blocks + 2) % count:
+            msg = f"{count} stages cannot share {blocks} blocks equally"
+            raise FieldError("pp", msg, f"let them divide {blocks}, or write stages = {split(blocks, count)}")
+        return split(blocks, count)
+    if len(layout.stages) != count:
+        msg = f"{count} stages are needed, and {len(layout.stages)} are listed"
+        raise FieldError("stages", msg, f"write stages = {split(blocks, count)}, or leave it out")
+    if sum(layout.stages) != blocks:
+        msg = f"the stages have {sum(layout.stages)} blocks, and the model has {blocks}"
+        raise FieldError("stages", msg, f"write stages = {split(blocks, count)}, or leave it out")
+    return list(layout.stages)
 
 
 def _check_sends(costs: Costs, layout: Layout) -> None:

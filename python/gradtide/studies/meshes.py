@@ -150,9 +150,11 @@ def run_meshes(
 
 def shown(table: Mapping[str, Any]) -> str:
     """Write a table `parallel` as it is given for an option, as in `fsdp=16,tp=8`."""
-    return ",".join(
-        f"{key}={value}".lower() if isinstance(value, bool) else f"{key}={value}" for key, value in table.items()
-    )
+
+    def text(value: object) -> str:
+        return str(value).lower() if isinstance(value, bool) else str(value).replace(" ", "")
+
+    return ",".join(f"{key}={text(value)}" for key, value in table.items())
 
 
 def _row(mesh: str, result: RunResult) -> dict[str, Any]:

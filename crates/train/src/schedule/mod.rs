@@ -2,12 +2,14 @@
 
 mod arbitrary;
 mod fifo;
+mod first_need;
 mod given;
 mod layer_priority;
 mod random;
 
 pub use arbitrary::Arbitrary;
 pub use fifo::Fifo;
+pub use first_need::FirstNeed;
 pub use given::Given;
 pub use layer_priority::LayerPriority;
 pub use random::Random;

@@ -28,9 +28,12 @@ WITHOUT_EFFECT = {
     "": ("task", "announce", "placement"),
     "compute": ("batch", "scale_to", "order"),
     "collective": tuple(Collective.declared()),
-    "schedule": tuple(key for key in Schedule.declared() if key not in ("overhead", "sync")),
+    "schedule": tuple(key for key in Schedule.declared() if key not in ("order", "overhead", "sync")),
 }
 """Keys of a job that say nothing about a divided model, by their table."""
+
+ORDERS = ("fifo", "tic", "tac")
+"""In which the transfers of a process group can be sent."""
 
 
 def division(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable | None) -> Division | None:
@@ -92,6 +95,9 @@ def _place(loc: Loc, field: str) -> Loc:
 
 
 def _without_effect(ctx: Context, job: JobTable, loc: Loc, known: Container[str] = ()) -> None:
+    if job.schedule.order not in ORDERS:
+        msg = f'order = "{job.schedule.order}" is for buckets of gradients, not for the transfers of a divided model'
+        ctx.add("GT016", (*loc, "schedule", "order"), msg, f'write "{ORDERS[0]}", or leave it out')
     for name, keys in WITHOUT_EFFECT.items():
         table = job.value(name) if name else job
         for key in keys:
@@ -161,6 +167,7 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
         scatter_gather=keys.scatter_gather,
         prefetch=keys.prefetch,
         backward_prefetch=keys.prefetch if keys.backward_prefetch is None else keys.backward_prefetch,
+        stages=keys.stages,
     )
     costs = Costs(model, accelerator, mesh, training)
     rows, own = None, None

@@ -465,7 +465,8 @@ class Schedule(Table):
     deadline first, in chunks. optimal: the best of all these in a simulation of one channel. file: your own order. With
     pull = "start" of parameter servers it is the order of pulls (docs/models/servers.md): random, arbitrary (the order
     of the model, but for swaps), priority, tic, tac, tac_folded, optimal or file. There the default is random. Random
-    and arbitrary orders are drawn again for every iteration and worker."""
+    and arbitrary orders are drawn again for every iteration and worker. For a divided model (`parallel`) it is the
+    order in which each process group sends: fifo, or tic and tac, which both send first what is needed first."""
     fusion_bytes: Fusion = key(default="25MiB", examples=["6.28MB"], core=False)
     """Largest size of a bucket of gradients that are sent together. "0B" sends every layer alone. "adaptive" groups
     small layers that are computed while the network is busy (Caramel 2020, section 4.2); order = "optimal" then also

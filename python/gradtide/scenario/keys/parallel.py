@@ -1,6 +1,8 @@
 """Keys of a job that is split over ranks in several ways at once."""
 
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from gradtide.scenario.keys.table import Table, key
 from gradtide.scenario.keys.types import Factor
@@ -37,6 +39,10 @@ class Parallel(Table):
     pass. interleaved: 1f1b in which each rank has several stages (`chunks`; Narayanan et al. 2021)."""
     chunks: int | None = key(default=None, ge=2, le=1000, examples=[2], core=False)
     """Stages of each rank (pipeline = "interleaved"), which needs it."""
+    stages: list[Annotated[int, Field(ge=1)]] | None = key(default=None, examples=[[7, 9]], core=False)
+    """Blocks of each stage, first to last; with chunks, of each virtual stage. Default: as many in each, or one fewer
+    in the first and the last, which also have the embedding and the head (Llama 3). Needed where neither is possible.
+    """
     sequence: bool | None = key(default=None, examples=[False], core=False)
     """Whether tensor groups also divide the sequence outside their matrices, with all-gathers and reduce-scatters in
     place of all-reduces (Korthikanti et al. 2022). Default: true if tp is above 1."""

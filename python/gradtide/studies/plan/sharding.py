@@ -1,8 +1,8 @@
 """`gradtide plan` of a model that FSDP shards: units, what is gathered ahead, and whether parameters are kept.
 
 Every setting is one that public methods of PyTorch's `fully_shard` carry out. What does not fit in the memory of a rank
-is not run. The order of all-gathers and reduce-scatters is torch's: what another could save is at most the distance to
-a lower bound (`gradtide.parallel.bound`).
+is not run. The order of all-gathers and reduce-scatters is torch's. The best setting is run once more in TicTac's, and
+what any other could save is at most the distance to a lower bound (`gradtide.parallel.bound`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -122,8 +122,7 @@ class Tried:
     def time_ms(self) -> float:
         """Iteration time of its run."""
         assert self.result is not None
-        time_ms: float = self.result.job["iteration_time_ms"]["mean"]
-        return time_ms
+        return _time_ms(self.result)
 
 
 def plan_sharding(
@@ -156,13 +155,16 @@ def plan_sharding(
     runs = [one for one in every if one.fits or one.setting == DEFAULT]
     try:
         results: Sequence[RunResult | None] = run_all([one.scenario for one in runs], jobs, progress, keep, limits)
+        _take(runs, results)
+        in_order = _chosen(every).scenario.set({f"job.{job.name}.schedule.order": "tic"})
+        ordered = run_all([in_order], 1, None, keep, limits)[0]
     except Unfinished as stop:
-        _take(runs, stop.results)
+        if len(stop.results) == len(runs):
+            _take(runs, stop.results)
         if every[0].result is not None:
             stop.tell(ShardingResult(every, own, worth))
         raise
-    _take(runs, results)
-    return ShardingResult(every, own, worth)
+    return ShardingResult(every, own, worth, ordered)
 
 
 def _take(runs: Sequence[Tried], results: Sequence[RunResult | None]) -> None:
@@ -191,16 +193,18 @@ class ShardingResult(Planned):
         run: the run of the plan.
         rows: one dict for torch's default, for the best of each kind of change, and for the best of all.
         candidates: one dict for every setting; the columns of `settings.csv`.
+        ordered: the run of the best setting in TicTac's order, which torch cannot be told; None if it was not run.
     """
 
-    def __init__(self, every: Sequence[Tried], own: Setting, worth: float) -> None:
+    def __init__(self, every: Sequence[Tried], own: Setting, worth: float, ordered: RunResult | None = None) -> None:
         default = every[0]
         assert default.result is not None
         self.baseline = default.result
+        self.ordered = ordered
         self._worth = worth
         self._default = default
         ran = [one for one in every if one.result is not None]
-        best = _best([one for one in ran if one.fits]) or default
+        best = _chosen(every)
         self.least = bound(ran)
         pays = _pays(_line("", best, default), worth)
         chosen = best if pays or not default.fits else default
@@ -224,11 +228,12 @@ class ShardingResult(Planned):
             "headline": self._headline(best),
             "lower_bound_ms": self.least.time,
             "lower_bound_why": self.least.why,
+            "tictac_order_ms": None if ordered is None else _time_ms(ordered),
             "searched": {"settings": len(every), "run": len(ran), "too_large": sum(not one.fits for one in every)},
             "rows": self.rows,
             "plan": self.plan.to_dict(),
             "torch": self.snippet,
-            "cost": total_cost(one.result.summary for one in ran if one.result is not None),
+            "cost": total_cost(one.summary for one in (*(one.result for one in ran), ordered) if one is not None),
         }
 
     def write(self, folder: Path) -> None:
@@ -308,17 +313,25 @@ class ShardingResult(Planned):
 
     def _order(self) -> str:
         best_ms = self._best_row["iteration_ms"]
-        left = best_ms - self.least.time
-        more = f"at most {words.milliseconds(left)} more ({100 * left / best_ms:.1f} %)"
-        if left < 5e-4 * best_ms:
-            more = "nothing more"
-        return (
-            f"Torch sends all-gathers and reduce-scatters in the order in which they become ready. Another order could "
-            f"save {more}: no plan can be below {words.milliseconds(self.least.time)}, the time of {self.least.why}."
-        )
+
+        def saves(to_ms: float) -> str:
+            share = 1 - to_ms / best_ms
+            return NOTHING if share < 5e-4 else f"{words.milliseconds(best_ms - to_ms)} ({100 * share:.1f} %)"
+
+        most = saves(self.least.time)
+        text = "Torch sends all-gathers and reduce-scatters in the order in which they become ready. "
+        if self.ordered is None:
+            text += f"Another could save at most {most}: "
+        elif most == NOTHING:
+            text += "Neither TicTac's, what is needed first, nor any other would save more: "
+        else:
+            text += f"TicTac's, what is needed first, would save {saves(_time_ms(self.ordered))}, "
+            text += f"any other at most {most}: "
+        return f"{text}no plan can be below {words.milliseconds(self.least.time)}, the time of {self.least.why}."
 
 
 ORDER = "the order of all-gathers and reduce-scatters"
+NOTHING = "nothing"
 
 
 def bound(ran: Sequence[Tried]) -> Least:
@@ -376,6 +389,16 @@ def _positions(one: Tried) -> list[Position]:
         for place, blocks in reversed(units)
     ]
     return forward + backward
+
+
+def _time_ms(result: RunResult) -> float:
+    time_ms: float = result.job["iteration_time_ms"]["mean"]
+    return time_ms
+
+
+def _chosen(every: Sequence[Tried]) -> Tried:
+    """Return the best setting of those that were run and fit in memory, or torch's default, which comes first."""
+    return _best([one for one in every if one.result is not None and one.fits]) or every[0]
 
 
 def _best(some: Sequence[Tried]) -> Tried | None:

@@ -1,0 +1,35 @@
+//! What compute needs first.
+
+use super::Scheduler;
+use crate::dag::{Dag, OpId};
+
+/// The transfer for which a program waits first goes first, be it through other transfers. Those for which no op of the
+/// iteration waits go last.
+///
+/// TIC and TAC of TicTac (2019) are this where compute is in a line: an op then needs all that those before it need.
+#[derive(Debug)]
+pub struct FirstNeed;
+
+impl Scheduler for FirstNeed {
+    fn ranks(&mut self, dag: &Dag, ranks: &mut Vec<u32>) {
+        ranks.clear();
+        ranks.resize(dag.transfers.len(), u32::MAX);
+        let mut awaited: Vec<Vec<OpId>> = vec![Vec::new(); dag.ops.len()];
+        for transfer in dag.compute_count..dag.ops.len() as OpId {
+            dag.within.from(transfer).iter().for_each(|&waits| awaited[waits as usize].push(transfer));
+        }
+        let longest = dag.programs.iter().map(|program| program.ops.len()).max().unwrap_or(0);
+        for place in 0..longest {
+            for op in dag.programs.iter().filter_map(|program| program.ops.clone().nth(place)) {
+                let mut needed = std::mem::take(&mut awaited[op as usize]);
+                while let Some(transfer) = needed.pop() {
+                    let rank = &mut ranks[(transfer - dag.compute_count) as usize];
+                    if *rank == u32::MAX {
+                        *rank = place as u32;
+                        needed.append(&mut awaited[transfer as usize]);
+                    }
+                }
+            }
+        }
+    }
+}
