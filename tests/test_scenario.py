@@ -292,7 +292,7 @@ def test_a_pickled_scenario_needs_none_of_its_files(tmp_path: Path) -> None:
     (tmp_path / "f.csv").write_text("start_ns,src,dst,bytes\n" + "1,0,1,1000\n" * 20_000)
     (tmp_path / "s.toml").write_text(
         '[job.train]\nmodel = "m.csv"\nworkers = 2\n[traffic.web]\nreplay = "f.csv"\n[run]\nengine = "fluid"\n'
-        'duration = "1s"\n[cluster]\ntopology = { kind = "star", hosts = 2 }\nlink = { rate = "10Gbps", delay = "1us" }\n'
+        'duration = "5ms"\n[cluster]\ntopology = { kind = "star", hosts = 2 }\nlink = { rate = "10Gbps", delay = "1us" }\n'
     )
     scenario = Scenario.load(tmp_path / "s.toml")
     pickled, spec = pickle.dumps(scenario), scenario.spec()

@@ -1,5 +1,8 @@
 """Where the runs of a study take place: what an executor may lose, and what is refused before anything runs."""
 
+import os
+import re
+import subprocess
 import sys
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -21,6 +24,7 @@ BASE = {
     "job": {"train": {"model": {"kind": "thesis", "layers": 4, "time": "1ms"}, "workers": 2, "iterations": 2}},
     "cluster": {"link": {"rate": "10Gbps", "delay": "10us"}},
 }
+GRADTIDE = f'gradtide() {{ {sys.executable} -m gradtide "$@"; }}\n'
 RATES_BPS = [10**9, 2 * 10**9, 5 * 10**9, 10**10]
 
 
@@ -122,3 +126,19 @@ def test_without_ray_or_a_cluster_the_error_says_how_to_get_it(
     assert code == 3
     assert "error[GT106]: there is no Ray cluster at 127.0.0.1:9" in err
     assert "ray start --head" in err
+
+
+@pytest.mark.slow
+def test_the_script_for_slurm_gives_the_table_of_one_machine(study: dict[str, Any]) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "sweeping.md").read_text()
+    script, submitted = re.findall(r"```sh\n(.*?)```", page[page.index("### Slurm") :], re.DOTALL)[:2]
+    count = int(re.findall(r"--array=1-(\d+)", script)[0])
+    merge = re.findall(r"--wrap '(.*)'", submitted)[0]
+    Path("study.toml").write_text('[sweep]\nscenario = "base.toml"\nseeds = 10\n')
+    array = {"SLURM_ARRAY_TASK_COUNT": str(count), "SLURM_CPUS_PER_TASK": "1", "SLURM_MEM_PER_NODE": "2000"}
+    for task in range(1, count + 1):
+        of_task = {**os.environ, **array, "SLURM_ARRAY_TASK_ID": str(task)}
+        subprocess.run(["bash", "-e", "-c", GRADTIDE + script.replace("exec ", "")], env=of_task, check=True)
+    subprocess.run(["bash", "-e", "-c", GRADTIDE + merge], check=True)
+    gt.sweep("study.toml").save("out")
+    assert Path("merged/rows.csv").read_bytes() == Path("out/rows.csv").read_bytes()
