@@ -228,6 +228,19 @@ def test_a_study_that_would_take_too_long_is_refused_before_it_runs(
     assert not seen
 
 
+def test_in_python_a_study_may_hold_its_scenario(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a `Scenario` or a dict: the rows are those of one that is named, and the store has them."""
+    seen = simulated(monkeypatch)
+    grid = {"cluster.link.rate": ["1Gbps", "10Gbps"]}
+    base = gt.Scenario.load("base.toml")
+    named = gt.sweep({"sweep": {"scenario": "base.toml", "grid": grid}}, store="store").rows
+    for held in (base, base.to_dict()):
+        assert gt.sweep({"sweep": {"scenario": held, "grid": grid}}, store="store").rows == named
+    assert len(seen) == 2
+    with pytest.raises(gt.ScenarioError, match="unknown field `a`"):
+        gt.sweep({"sweep": {"scenario": {"a": 1}}})
+
+
 # The store
 
 

@@ -177,7 +177,8 @@ def sweep(
     """Run a scenario over the values of any of its keys.
 
     Args:
-        study: a study file, or a dict with the keys of one: `{"sweep": {"scenario": ..., "grid": {...}}}`.
+        study: a study file, or a dict with the keys of one: `{"sweep": {"scenario": ..., "grid": {...}}}`, in which the
+            scenario may also be a `Scenario` or a dict.
         store: the file of finished runs, in which nothing is run twice; None for one in memory.
         shard: (i, n) runs every n-th run, from the i-th on.
         executor: where runs take place: local, in this process, or ray, on a Ray cluster that is there.

@@ -25,6 +25,7 @@ from gradtide import estimate, units
 from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.scenario import Scenario, read
 from gradtide.scenario.source import Faults, Loc, Source, of_command_line, parse_toml, read_text
+from gradtide.studies.asked import as_scenario
 from gradtide.studies.sweep import sobol
 
 MAX_RUNS = 1_000_000
@@ -97,6 +98,16 @@ class Axis:
         return ("sweep", self.kind, key) if self.kind == "sample" else ("sweep", self.kind, key, index)
 
 
+def _apart(study: Mapping[str, Any]) -> tuple[Mapping[str, Any], Scenario | None]:
+    """Return a study without the scenario that it holds, and that; None if it names one."""
+    table = study.get("sweep")
+    if not isinstance(table, Mapping) or not isinstance(table.get(SCENARIO), Scenario | Mapping):
+        return study, None
+    scenario = table[SCENARIO]
+    rest = {key: value for key, value in table.items() if key != SCENARIO}
+    return {**study, "sweep": rest}, as_scenario(scenario if isinstance(scenario, Scenario) else dict(scenario))
+
+
 class Study:
     """A valid study: its runs by number, from 0.
 
@@ -112,7 +123,9 @@ class Study:
         ScenarioError: with every fault of the file.
     """
 
-    def __init__(self, data: Mapping[str, Any], source: Source, base_dir: Path) -> None:
+    def __init__(
+        self, data: Mapping[str, Any], source: Source, base_dir: Path, scenario: Scenario | None = None
+    ) -> None:
         self.text = source.text
         self._source, self._base_dir, self._faults = source, base_dir, Faults()
         self._bases: dict[str, Scenario] = {}
@@ -121,8 +134,8 @@ class Study:
         self.figure, self.against = self._text(table, "figure"), self._text(table, "against")
         self.axes = [*self._grid(table), *self._zip(table), *self._sample(table)]
         self._refuse_twice()
-        self._base = table.get(SCENARIO)
-        if not isinstance(self._base, str) and not any(SCENARIO in axis.keys for axis in self.axes):
+        self._base: Any = table.get(SCENARIO) if scenario is None else scenario
+        if not isinstance(self._base, str | Scenario) and not any(SCENARIO in axis.keys for axis in self.axes):
             code, msg = ("GT010", "`scenario` is missing") if self._base is None else ("GT011", "expected a text")
             self._fault(code, ("sweep", SCENARIO), msg, 'write scenario = "base.toml"', self._base)
         if self._faults:
@@ -131,13 +144,14 @@ class Study:
 
     @classmethod
     def load(cls, study: "str | Path | Mapping[str, Any]") -> "Study":
-        """Read a study file, or a dict with the keys of one.
+        """Read a study file, or a dict with the keys of one, whose scenario may also be a dict or a `Scenario`.
 
         Raises:
             ScenarioError: with every fault.
         """
         if isinstance(study, Mapping):
-            return cls(read.plain(study, Source()), Source(), Path())
+            study, scenario = _apart(study)
+            return cls(read.plain(study, Source()), Source(), Path(), scenario)
         name = str(study)
         text = read_text(Path(study), name, of_command_line(name)).removeprefix("\ufeff")
         return cls(parse_toml(text, name), Source(name, text), Path(study).parent)
@@ -163,7 +177,7 @@ class Study:
 
     def first_seed(self, run: int) -> int:
         """Return the seed of the scenario that a run varies."""
-        return self._load(str(self.values(run).get(SCENARIO, self._base)), run).seed
+        return self._load(self.values(run).get(SCENARIO, self._base), run).seed
 
     def scenario(self, run: int) -> Scenario:
         """Return the scenario of a run.
@@ -172,7 +186,7 @@ class Study:
             ScenarioError: if a key or value is wrong; its faults name the study file.
         """
         values = self.values(run)
-        base = self._load(str(values.pop(SCENARIO, self._base)), run)
+        base = self._load(values.pop(SCENARIO, self._base), run)
         nth_seed = run % self.seeds
         try:
             scenario = base.set(values) if values else base
@@ -190,7 +204,10 @@ class Study:
             found.append((axis, index))
         return found[::-1]
 
-    def _load(self, name: str, run: int) -> Scenario:
+    def _load(self, base: Any, run: int) -> Scenario:
+        if isinstance(base, Scenario):
+            return base
+        name = str(base)
         if name not in self._bases:
             is_file = name.endswith((".toml", ".json"))
             try:
