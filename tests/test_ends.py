@@ -466,6 +466,57 @@ def test_what_does_not_answer_a_signal_is_ended(body):
     assert subprocess.run(program, timeout=GRACE_S, check=False).returncode == 143
 
 
+DROPPED = """
+import os, signal, time, weakref
+from gradtide import signals
+class Limit(Exception):
+    pass
+class Thing:
+    def __del__(self):
+        {come}
+        time.sleep(0.5)
+def ended(what, finish):
+    # Long enough that what was dropped is raised here, and short enough that the process is not ended as it is.
+    try:
+        finish()
+        time.sleep(0.5)
+        raise SystemExit("nothing was raised")
+    except what:
+        print("ended")
+signals.catch()
+signals.answer()
+{body}
+"""
+
+DROPS = {
+    "a finalizer": "thing = Thing()\nended({what}, lambda: globals().pop('thing'))",
+    "the callback of a weak reference": (
+        "class Other:\n    pass\nthing = Other()\n"
+        "def call(_):\n    {come}\n    time.sleep(0.5)\n"
+        "reference = weakref.ref(thing, call)\nended({what}, lambda: globals().pop('thing'))"
+    ),
+}
+COMES = {
+    "Ctrl-C": ("os.kill(os.getpid(), signal.SIGINT)", "KeyboardInterrupt"),
+    "a limit": ("signals.reached = Limit(); os.kill(os.getpid(), signals.LIMIT)", "Limit"),
+}
+
+
+@pytest.mark.parametrize("comes", COMES)
+@pytest.mark.parametrize("drops", DROPS)
+def test_an_exception_that_python_drops_is_raised_again(drops, comes):
+    come, what = COMES[comes]
+    program = DROPPED.format(come=come, body=DROPS[drops].format(come=come, what=what))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=GRACE_S, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ended\n", "")
+
+
+def test_other_exceptions_that_python_drops_are_printed():
+    body = "class Fails:\n    def __del__(self):\n        raise ValueError('seen')\nFails()"
+    program = [sys.executable, "-c", f"from gradtide import signals\nsignals.catch()\n{body}"]
+    assert "ValueError: seen" in subprocess.run(program, capture_output=True, text=True, check=False).stderr
+
+
 AT_A_LIMIT = """
 import hashlib, time
 from gradtide import signals

@@ -46,7 +46,14 @@ EXIT_SIGNAL = 128
 EXIT_CANNOT_GO_ON = 3
 """Exit code of a command that a limit ended, or whatever else did not let it go on."""
 
-_state = {"catches": False, "raises": False, "raised": False, "settled": False, "tidies": False}
+RAISED_AGAIN_AFTER_S = 0.001
+"""Python drops an exception that is raised where nothing can catch it: in `__del__`, in the callback of a weak reference,
+which modules that are loaded have. What was dropped is raised again so much later."""
+
+_raised: BaseException | None = None
+"""What was raised, for a signal or for a limit."""
+
+_state = {"catches": False, "raises": False, "raised": False, "dropped": False, "settled": False, "tidies": False}
 
 
 def catch() -> None:
@@ -58,6 +65,7 @@ def catch() -> None:
     for number in caught:
         signal.signal(number, _on_signal)
     signal.signal(LIMIT, _on_signal)
+    sys.unraisablehook = _on_dropped
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
@@ -102,15 +110,27 @@ def tidy() -> None:
 
 
 def _on_signal(number: int, frame: object) -> None:
+    global _raised
+    if _state["dropped"] and _raised is not None:
+        _state["dropped"] = False
+        raise _raised
     if number == LIMIT and reached is None:
         return
     received.append(number)
     if _state["raises"]:
         _state["raises"] = False
-        if number == LIMIT and reached is not None:
-            raise reached
-        _state["raised"] = True
-        raise KeyboardInterrupt
+        _state["raised"] = number != LIMIT
+        _raised = reached if number == LIMIT and reached is not None else KeyboardInterrupt()
+        raise _raised
+
+
+def _on_dropped(dropped: "sys.UnraisableHookArgs") -> None:
+    """Raise again what a signal or a limit raised; print any other exception that was dropped, as Python does."""
+    if _raised is None or dropped.exc_value is not _raised:
+        sys.__unraisablehook__(dropped)
+    elif not _state["settled"]:
+        _state["dropped"] = True
+        signal.setitimer(signal.ITIMER_REAL, RAISED_AGAIN_AFTER_S)
 
 
 def _is_at_limit() -> bool:
