@@ -47,8 +47,8 @@ EXIT_CANNOT_GO_ON = 3
 """Exit code of a command that a limit ended, or whatever else did not let it go on."""
 
 RAISED_AGAIN_AFTER_S = 0.001
-"""Python drops an exception that is raised where nothing can catch it: in `__del__`, in the callback of a weak reference,
-which modules that are loaded have. What was dropped is raised again so much later."""
+"""Python drops an exception that is raised where nothing can catch it: in `__del__`, or in the callback of a weak
+reference, which modules that are being loaded have. What was dropped is raised again so much later."""
 
 _raised: BaseException | None = None
 """What was raised, for a signal or for a limit."""
