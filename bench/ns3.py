@@ -4,9 +4,8 @@
 
 The scenario is run 0 of the thesis's study at 23 flows/s per host, its job in the flows' band (preset
 paper/gao2020-ch5), for a few simulated seconds. A packet-hop is one packet put on one link: data, ACK or control. ns-3
-runs validation/ns3/scenario, which is built here against libns3-dev (3.37, `-O3`); where that is missing, or where
-gradtide has no packet engine, the bench says so and ends. It prints a table, appends one JSON line to
-bench/history.jsonl, and asserts nothing.
+runs the program of `gradtide check`, which is built here against libns3-dev (3.37, `-O3`); where that is missing, the
+bench says so and ends. It prints a table, appends one JSON line to bench/history.jsonl, and asserts nothing.
 """
 
 import argparse
@@ -23,7 +22,9 @@ from typing import Any
 
 from run import HISTORY, ROOT, where
 
-NS3 = ROOT / "validation" / "ns3"
+from gradtide import Scenario
+from gradtide.studies.check import ns3
+
 HOSTS = 8
 RATE_PER_HOST = 23  # flows per second
 SCHEDULE_S = 12  # what the thesis simulates
@@ -53,17 +54,18 @@ def main() -> None:
     parser.add_argument("--best-of", type=int, default=3, metavar="N", help="runs of gradtide (3); ns-3 runs once")
     parser.add_argument("--no-history", action="store_true", help="do not append to bench/history.jsonl")
     options = parser.parse_args()
-    if not Path("/usr/include/ns3/core-module.h").exists():
-        print("bench/ns3.py: skipped, ns-3 is missing; on Debian: apt-get install libns3-dev g++")
+    try:
+        program = ns3.build(None, print)
+    except ns3.NS3MissingError as error:
+        print(f"bench/ns3.py: skipped, {error}")
         return
-    subprocess.run(["make", "--silent", "-C", str(NS3)], check=True)
     with tempfile.TemporaryDirectory() as folder:
         flows = Path(folder) / "flows.csv"
         flows.write_text(schedule(options.duration), encoding="utf-8")
         ours = run_gradtide(flows, options.duration, options.best_of)
         if ours is None:
             return
-        theirs = run_ns3(flows, options.duration, Path(folder))
+        theirs = run_ns3(program, flows, options.duration)
     ratio = ours["packet_hops_per_cpu_s"] / theirs["packet_hops_per_cpu_s"]
     print(f"R16_f23_same, run 0, {options.duration:g} simulated seconds")
     print(f"{'':10}{'packet-hops':>14}{'CPU s':>10}{'packet-hops per CPU s':>24}")
@@ -81,11 +83,8 @@ def main() -> None:
 
 def run_gradtide(flows: Path, duration_s: float, best_of: int) -> dict[str, Any] | None:
     """Return packet-hops and the least CPU time of some runs; None if gradtide cannot run it."""
-    command = [
-        *(sys.executable, "-m", "gradtide", "run", "paper/gao2020-ch5", "--engine", "packet", "--json"),
-        *("--set", f"run.duration={duration_s * 1e3:g}ms", "--set", "run.warmup=0s", "--set", "run.cooldown=0s"),
-        *("--set", f"traffic.web.replay={flows}"),
-    ]
+    command = [sys.executable, "-m", "gradtide", "run", "paper/gao2020-ch5", "--json"]
+    command += [word for key, value in keys(flows, duration_s).items() for word in ("--set", f"{key}={value}")]
     costs = []
     for _ in range(best_of):
         done = subprocess.run(command, cwd=flows.parent, capture_output=True, text=True, check=False)
@@ -98,11 +97,16 @@ def run_gradtide(flows: Path, duration_s: float, best_of: int) -> dict[str, Any]
     return per_second(cost["packet_hops"], cost["cpu_s"])
 
 
-def run_ns3(flows: Path, duration_s: float, folder: Path) -> dict[str, Any]:
+def keys(flows: Path, duration_s: float) -> dict[str, str]:
+    """Return what is changed in the preset."""
+    margins = {"run.warmup": "0s", "run.cooldown": "0s"}
+    return {"run.duration": f"{duration_s * 1e3:g}ms", **margins, "traffic.web.replay": str(flows)}
+
+
+def run_ns3(program: Path, flows: Path, duration_s: float) -> dict[str, Any]:
     """Return what ns-3 needed for it."""
-    command = [NS3 / "scenario", f"--hosts={HOSTS}", "--job=true", f"--flows={flows}"]
-    subprocess.run([*command, f"--duration_s={duration_s}", f"--out={folder}"], check=True)
-    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    scenario = Scenario.load("paper/gao2020-ch5").set(keys(flows, duration_s))
+    summary = ns3.measure(scenario, program, round(duration_s * 10**12)).summary
     return {
         **per_second(summary["packet_hops"], summary["cpu_s"]),
         "events": summary["events"],

@@ -475,6 +475,15 @@ CODES: dict[str, Code] = {
         'traffic.web.priority = { adaptive = { policy = "deadline" } }',
         'traffic.web.priority = "high"',
     ),
+    "GT091": Code(
+        "another simulator does not have this",
+        "`gradtide check` runs a scenario in ns-3, too. The program for ns-3 has background flows and at most one "
+        "data-parallel job, with a ring all-reduce, on the packet engine's networks. The message names what else the "
+        "scenario asks for. Leave that out of the comparison, or compare a simpler scenario; `--set` changes single "
+        "keys.",
+        'collective = { kind = "halving_doubling" }      # for gradtide check',
+        'collective = { kind = "ring" }',
+    ),
     "GT100": Code(
         "nothing is varied",
         "A key of [sweep.grid] or [sweep.zip] has a list of at least one value, and [sweep.sample] at least one key. "

@@ -100,40 +100,44 @@ class Comparison:
         return float(100 * np.abs(self.ours_ms / self.ns3_ms - 1).max())
 
 
-def compare(name: str) -> Comparison:
-    """Run one case and return both simulators' completion times, flow by flow."""
+def scenario_of(name: str, folder: Path) -> Scenario:
+    """Return a case as a scenario, whose list of flows is written into `folder`."""
     case = CASES[name]
     with (DATA / f"in_{name}.csv").open(encoding="utf-8", newline="") as file:
         flows = list(csv.DictReader(file))
     bands = {"16": 0, "0": 1, "8": 2} if case.queue["kind"] == "pfifo_fast" else {"0": 0}
+    replay = folder / "flows.csv"
+    lines = [
+        f"{f['start_ns']},{f['src']},{f['dst']},{f['bytes']},{bands[f['tos']] if 'tos' in f else f.get('band', 0)}"
+        for f in flows
+    ]
+    replay.write_text("\n".join(["start_ns,src,dst,bytes,band", *lines]) + "\n", encoding="utf-8")
+    return Scenario.from_dict(
+        {
+            "cluster": {
+                "topology": {"kind": "star", "hosts": case.hosts},
+                "link": {"rate": "10Gbps", "delay": "10us"},
+                "queue": case.queue,
+                "transport": {"kind": case.transport},
+            },
+            "traffic": {"flows": {"replay": str(replay)}},
+            "run": {"engine": "packet", "duration": "30s"},
+        }
+    )
+
+
+def compare(name: str) -> Comparison:
+    """Run one case and return both simulators' completion times, flow by flow."""
     with TemporaryDirectory() as folder:
-        replay = Path(folder) / "flows.csv"
-        lines = [
-            f"{f['start_ns']},{f['src']},{f['dst']},{f['bytes']},{bands[f['tos']] if 'tos' in f else f.get('band', 0)}"
-            for f in flows
-        ]
-        replay.write_text("\n".join(["start_ns,src,dst,bytes,band", *lines]) + "\n", encoding="utf-8")
-        # A job that computes for an instant and sends nothing: every scenario has one.
-        layer = {"name": "idle", "forward": "1us", "backward": "1us", "parameters": "0B"}
-        result = run(
-            Scenario.from_dict(
-                {
-                    "job": {"idle": {"model": {"layers": [layer]}, "workers": 1, "iterations": 1}},
-                    "cluster": {
-                        "topology": {"kind": "star", "hosts": case.hosts},
-                        "link": {"rate": "10Gbps", "delay": "10us"},
-                        "queue": case.queue,
-                        "transport": {"kind": case.transport},
-                    },
-                    "traffic": {"flows": {"replay": str(replay)}},
-                    "run": {"engine": "packet", "duration": "30s"},
-                }
-            )
-        )
+        result = run(scenario_of(name, Path(folder)))
     # ns-3's rows are in the order of its input, ours in the order of starts, which for these cases is the same.
+    return Comparison(name, result.flows["fct_us"] / 1e3, ns3_ms(name))
+
+
+def ns3_ms(name: str) -> np.ndarray:
+    """Return ns-3's completion times of a case, in milliseconds."""
     with (DATA / f"fct_{name}.csv").open(encoding="utf-8", newline="") as file:
-        ns3_ms = np.array([float(row["fct_close_ns"]) / 1e6 for row in csv.DictReader(file)])
-    return Comparison(name, result.flows["fct_us"] / 1e3, ns3_ms)
+        return np.array([float(row["fct_close_ns"]) / 1e6 for row in csv.DictReader(file)])
 
 
 def table() -> str:

@@ -3,40 +3,30 @@
     python validation/ns3/make_cases.py [CASE ...] [--check]
 
 Writes data/fct_CASE.csv and data/summary_CASE.json from data/in_CASE.csv; with --check compares instead and writes
-nothing. Of the ring only the first three buckets are run, and only compared. All cases together take about 40 CPU
-seconds.
+nothing. Of the ring only three buckets are run, and only compared. All cases together take about 40 CPU seconds. The
+program is that of `gradtide check`.
 """
 
 import argparse
+import csv
 import json
-import subprocess
 import sys
-import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
-from compare import CASES, DATA, HERE
+from compare import CASES, DATA, scenario_of
+
+from gradtide import Scenario
+from gradtide.studies.check import ns3
 
 RING = "c_ring_nobg"
-TCP = {"dctcp": "TcpDctcp", "cubic": "TcpCubic"}
-
-
-def options_of(name: str) -> list[str]:
-    """Return what ns-3 is told of a case beside its flows. The timers derive from the number of hosts."""
-    if name == RING:
-        return ["--hosts=8", "--job=true", "--ready_at_once=true", "--max_buckets=3"]
-    case = CASES[name]
-    found = [f"--hosts={case.hosts}", f"--buffer_packets={case.capacity}"]
-    tcp = TCP.get(case.transport.removesuffix("+ecn"))
-    if tcp:
-        found.append(f"--tcp={tcp}")
-    if case.queue["kind"] == "ecn":
-        found += ["--ecn=true", f"--mark_packets={case.queue['threshold'].removesuffix('pkt')}"]
-    return found
-
-
-# What a machine decides; everything else repeats to the last digit.
-OF_THE_MACHINE = {"wall_s", "cpu_s", "setup_s", "events_per_cpu_s", "packet_hops_per_cpu_s", "peak_rss_kb"}
+RING_LAYERS = (range(5), range(5, 17), range(49, 50))
+"""Layers of the thesis's model in three of its buckets: the two most urgent ones, and the one that is ready first."""
+KEPT = ("packet_hops", "hop_bytes", "qdisc_drops", "ce_marks")
+"""What of the summary does not depend on the machine, or on how a flow finds its way."""
+TIMES = ("fct_close_ns", "fct_rx_ns", "conn_ns", "status")
 
 
 def main() -> None:
@@ -45,36 +35,76 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", metavar="CASE", help="all, if none is named")
     parser.add_argument("--check", action="store_true", help="compare with data/ and write nothing")
     options = parser.parse_args()
-    subprocess.run(["make", "--silent", "-C", str(HERE)], check=True)
+    program = ns3.build(None, print)
     differ = 0
     for case in options.cases or [*CASES, RING]:
-        found, summary = run(case)
+        found, summary = run(case, program)
         if options.check or case == RING:
-            same = all((DATA / name).read_text(encoding="utf-8").startswith(text) for name, text in found.items())
+            same = found == committed(case)
             verdict = "same" if same else "DIFFERS"
             differ += not same
         else:
-            for name, text in found.items():
-                (DATA / name).write_text(text, encoding="utf-8")
+            write(case, *found)
             verdict = "written"
         print(f"{case:22}{summary['packet_hops']:>9} packet-hops {summary['cpu_s']:>7.2f} CPU s  {verdict}")
     sys.exit(bool(differ))
 
 
-def run(case: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """Run one case; return what belongs in files of data/, by name, and the summary."""
-    ring = case == RING
-    with tempfile.TemporaryDirectory() as folder:
-        flows = [] if ring else [f"--flows={DATA}/in_{case}.csv"]
-        subprocess.run([HERE / "scenario", *options_of(case), *flows, f"--out={folder}"], check=True)
-        summary = json.loads(Path(folder, "summary.json").read_text(encoding="utf-8"))
-        if ring:
-            return {f"allreduce_{case}.csv": Path(folder, "allreduce.csv").read_text(encoding="utf-8")}, summary
-        kept = {key: value for key, value in summary.items() if key not in OF_THE_MACHINE}
-        return {
-            f"fct_{case}.csv": Path(folder, "fct.csv").read_text(encoding="utf-8"),
-            f"summary_{case}.json": json.dumps(kept) + "\n",
-        }, summary
+def run(case: str, program: Path) -> tuple[Any, dict[str, Any]]:
+    """Run one case; return what is compared with data/, and the summary."""
+    with TemporaryDirectory() as folder:
+        scenario = ring() if case == RING else scenario_of(case, Path(folder))
+        measured = ns3.measure(scenario, program, 30 * 10**12)
+    summary = measured.summary
+    if case == RING:
+        return [(end_ns - start_ns) for _, start_ns, end_ns in measured.all_reduces], summary
+    times = [[str(row[name]) for name in TIMES] for row in measured.flows]
+    return (times, {key: summary[key] for key in KEPT if key in summary}), summary
+
+
+def committed(case: str) -> Any:
+    """Return the same of data/."""
+    if case == RING:
+        return [int(row["end_ns"]) - int(row["start_ns"]) for row in rows(f"allreduce_{case}.csv")][: len(RING_LAYERS)]
+    summary = json.loads((DATA / f"summary_{case}.json").read_text(encoding="utf-8"))
+    times = [[row[name] for name in TIMES] for row in rows(f"fct_{case}.csv")]
+    return times, {key: summary[key] for key in KEPT if key in summary}
+
+
+def rows(name: str) -> Iterator[dict[str, str]]:
+    """Yield the rows of a table of data/."""
+    with (DATA / name).open(encoding="utf-8", newline="") as file:
+        yield from csv.DictReader(file)
+
+
+def write(case: str, times: list[list[str]], summary: dict[str, Any]) -> None:
+    """Write a case into data/."""
+    with (DATA / f"fct_{case}.csv").open("w", encoding="utf-8", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(("flow_id", "start_ns", "src", "dst", "bytes", "tos", *TIMES))
+        for number, (flow, own) in enumerate(zip(rows(f"in_{case}.csv"), times, strict=True)):
+            given = [flow[key] for key in ("start_ns", "src", "dst", "bytes")]
+            table.writerow((number, *given, flow.get("tos", ns3.TOS[int(flow.get("band", 0))]), *own))
+    (DATA / f"summary_{case}.json").write_text(json.dumps(summary) + "\n", encoding="utf-8")
+
+
+def ring() -> Scenario:
+    """Return the thesis's job with some of its buckets, all ready at one instant."""
+    base = Scenario.load("paper/gao2020-ch5")
+    layers = base.jobs[0].layers
+    idle = {"forward": "0s", "backward": "0s"}
+    kept = [
+        {"name": layers[at].name, "parameters": f"{layers[at].parameter_bytes}B", **idle}
+        for members in RING_LAYERS
+        for at in members
+    ]
+    kept[0] |= {"forward": "1us"}  # some time of a model is not zero
+    data = base.to_dict()
+    data["job"]["train"] |= {"model": {"layers": kept}, "iterations": 1}
+    del data["traffic"]
+    for key in ("warmup", "cooldown"):
+        data["run"].pop(key)
+    return Scenario.from_dict(data)
 
 
 if __name__ == "__main__":

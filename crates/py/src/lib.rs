@@ -200,6 +200,15 @@ fn step_graph(py: Python<'_>, spec_json: &str) -> PyResult<Option<String>> {
     graph.map(|graph| serde_json::to_string(&graph).map_err(|error| errors::from_json(&error))).transpose()
 }
 
+/// Links, timers and the way of every connection of a resolved scenario on the packet engine, in JSON.
+#[pyfunction]
+fn routed(py: Python<'_>, spec_json: &str) -> PyResult<String> {
+    let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
+    let routed = watched(py, || gradtide_train::routed::routed(&spec))?;
+    let routed = routed.map_err(|error| errors::from_run(py, &error.into()))?;
+    serde_json::to_string(&routed).map_err(|error| errors::from_json(&error))
+}
+
 /// What job `job` of a resolved scenario sends in an iteration, first what goes first: the layers of each bucket, and
 /// the picoseconds of compute from which on it may be sent.
 #[pyfunction]
@@ -245,6 +254,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(recorded_size, module)?)?;
     module.add_function(wrap_pyfunction!(order, module)?)?;
     module.add_function(wrap_pyfunction!(planned, module)?)?;
+    module.add_function(wrap_pyfunction!(routed, module)?)?;
     module.add_function(wrap_pyfunction!(step_graph, module)?)?;
     module.add_function(wrap_pyfunction!(transfer_times, module)?)?;
     module.add_function(wrap_pyfunction!(run, module)?)

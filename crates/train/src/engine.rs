@@ -373,7 +373,11 @@ fn fluid(spec: &Spec, graph: &Graph) -> Result<Fluid, SpecError> {
     Ok(Fluid::new(graph, routing(&spec.cluster), Seed(spec.run.seed))?)
 }
 
-fn packet_config(spec: &Spec, graph: &Graph) -> Result<PacketConfig, SpecError> {
+/// How the packet engine is set up.
+///
+/// # Errors
+/// [`SpecError`] for what it cannot be.
+pub fn packet_config(spec: &Spec, graph: &Graph) -> Result<PacketConfig, SpecError> {
     let cluster = &spec.cluster;
     // Timers are made for the slowest and longest link; on a star all are alike.
     let star = Star { host_count: graph.host_count, link: fabric::worst_link(graph) };

@@ -22,6 +22,7 @@ pub mod probe;
 pub mod program;
 pub mod recall;
 pub mod result;
+pub mod routed;
 pub mod run;
 pub mod schedule;
 pub mod servers;

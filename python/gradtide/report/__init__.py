@@ -17,7 +17,20 @@ import jinja2
 from markupsafe import Markup, escape
 
 from gradtide.files import write_listed
-from gradtide.report import buy, collectives, compare, meshes, pieces, plan, reproduce, run, sharding, sweep, waterfall
+from gradtide.report import (
+    buy,
+    check,
+    collectives,
+    compare,
+    meshes,
+    pieces,
+    plan,
+    reproduce,
+    run,
+    sharding,
+    sweep,
+    waterfall,
+)
 from gradtide.report.folder import Row, RunFolderError, entry, read_json
 from gradtide.report.perfetto import encode_timeline
 from gradtide.report.tenants import bands, boundary, lp, policies
@@ -111,6 +124,7 @@ _VIEWS = {
     "gradtide.meshes/1": meshes.view,
     "gradtide.sharding/1": sharding.view,
     "gradtide.sweep/1": sweep.view,
+    "gradtide.check/1": check.view,
 }
 
 

@@ -74,6 +74,8 @@ _COLUMNS: dict[str, str] = {
     "duration_us:float moving_us:float waited_us:float late_rank:float? exposed_us:float exposed_late_us:float "
     "bus_rate_bps:float? bound:str",
     "hottest.csv": "candidate:str link:str rate_bps:int bytes:int busy_us:float utilisation:float",
+    "flows_in_both.csv": "traffic:str flow:int start_us:float src:int dst:int bytes:int fct_us:float? "
+    "other_fct_us:float?",
     "collectives.csv": "collective:str bytes:int exchange_us:float latency_us:float bandwidth_us:float "
     "contention_us:float is_best:bool",
     "scored.csv": "level:str order:str barrier:bool collective:str depth:int buckets:int largest_bytes:int "

@@ -16,7 +16,7 @@ from typing import Any
 
 from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.layers import Layer
-from gradtide.scenario import read, support
+from gradtide.scenario import foreign, read, support
 from gradtide.scenario import resolve as _resolve
 from gradtide.scenario.fabric import Fabric, Tree, Wiring
 from gradtide.scenario.job import Job
@@ -348,6 +348,16 @@ class Scenario:
             ScenarioError: with a fault for each thing that its engine does not model (docs/reference/engines.md).
         """
         faults = support.faults(self._resolved, self._source)
+        if faults:
+            raise ScenarioError(sorted(faults, key=lambda f: f.line or 0))
+
+    def check_for_ns3(self) -> None:
+        """Check that the program for ns-3 has everything that the scenario asks.
+
+        Raises:
+            ScenarioError: with a fault for each thing that it does not have.
+        """
+        faults = foreign.faults(self._resolved, self._source, self.spec())
         if faults:
             raise ScenarioError(sorted(faults, key=lambda f: f.line or 0))
 

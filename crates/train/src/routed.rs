@@ -1,0 +1,129 @@
+//! The network of a packet run, written out for another simulator: its links, its timers, and the way of every
+//! connection. Nothing is run.
+
+use crate::engine;
+use crate::fabric::Fabric;
+use crate::spec::{JobSpec, Spec};
+use crate::{SpecError, traffic};
+use gradtide_net::route::{Hashes, Routes, reverse};
+use gradtide_net::{Band, Bytes, Connection, Flow, Graph, HostId, Time};
+use gradtide_watch::look;
+use serde::Serialize;
+
+/// A network and what crosses it where.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Routed {
+    /// Nodes below are hosts, those from here on are switches.
+    pub hosts: u32,
+    /// Number of switches.
+    pub switches: u32,
+    /// Directed links.
+    pub links: Vec<RoutedLink>,
+    /// Times that TCP waits for.
+    pub timers: Timers,
+    /// Of each tenant, in the order in which they start.
+    pub flows: Vec<Vec<Ways>>,
+    /// Of each job, from every rank's host to that of the next rank.
+    pub rings: Vec<Vec<Ways>>,
+}
+
+/// A directed link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RoutedLink {
+    /// As users call it.
+    pub name: String,
+    /// Node where it begins.
+    pub from: u32,
+    /// Node where it ends.
+    pub to: u32,
+    /// Rate of the packet engine.
+    pub rate_bps: u64,
+    /// Propagation delay, with the time in a host's stack.
+    pub delay_ps: u64,
+}
+
+/// As in [`gradtide_net::packet::tcp::TcpConfig`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Timers {
+    /// Least retransmission timeout.
+    pub min_rto_ps: u64,
+    /// Estimate of a round trip before the first sample.
+    pub initial_rtt_ps: u64,
+    /// Timeout of the first SYN.
+    pub connect_timeout_ps: u64,
+    /// Longest delay of an acknowledgement.
+    pub delayed_ack_ps: u64,
+}
+
+/// Links that a connection crosses, by their places in the list: what its opener sends, and what comes back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Ways {
+    /// From the opener on.
+    pub there: Vec<u32>,
+    /// From the other end on.
+    pub back: Vec<u32>,
+}
+
+/// Writes out the network of a scenario on the packet engine.
+///
+/// # Errors
+/// [`SpecError`] if the scenario has no such network.
+pub fn routed(spec: &Spec) -> Result<Routed, SpecError> {
+    let fabric = Fabric::new(&spec.cluster)?;
+    let graph = &fabric.graph;
+    let config = engine::packet_config(spec, graph)?;
+    let routes = Routes::shortest(graph)?.by(config.routing);
+    let mut hashes = Hashes::new(config.seed);
+    let mut ways = |flow: &Flow| {
+        look();
+        let hash = hashes.open(flow);
+        let (src, dst) = (flow.src.0, flow.dst.0);
+        let links = |src, dst, hash| routes.path(src, dst, hash).iter().map(|port| port.0).collect();
+        Ways { there: links(src, dst, hash), back: links(dst, src, reverse(hash)) }
+    };
+    let mut flows = Vec::new();
+    for (index, tenant) in spec.traffic.iter().enumerate() {
+        let pairs = tenant.src.iter().zip(&tenant.dst).zip(&tenant.band);
+        let flow = |((&src, &dst), &band)| connection(src, dst, traffic::stream(index), band, Connection::Own);
+        flows.push(pairs.map(|pair| ways(&flow(pair))).collect());
+    }
+    let ring = |(stream, job): (u32, &JobSpec)| {
+        let next = job.hosts.iter().cycle().skip(1);
+        let band = job.bands.first().copied().unwrap_or_default();
+        let flow = |(&src, &dst)| connection(src, dst, stream, band, Connection::Stream);
+        job.hosts.iter().zip(next).map(|pair| ways(&flow(pair))).collect()
+    };
+    let rings = (0..).zip(&spec.jobs).map(ring).collect();
+    let links = graph.links.iter().zip(&fabric.link_names).map(|(wire, name)| RoutedLink {
+        name: name.to_string(),
+        from: wire.from.0,
+        to: wire.to.0,
+        rate_bps: wire.link.rate.bps(),
+        delay_ps: wire.link.delay.ps(),
+    });
+    let timers = Timers {
+        min_rto_ps: config.tcp.min_rto.ps(),
+        initial_rtt_ps: config.tcp.initial_rtt.ps(),
+        connect_timeout_ps: config.tcp.connect_timeout.ps(),
+        delayed_ack_ps: config.tcp.delayed_ack_timeout.ps(),
+    };
+    let (hosts, switches) = (graph.host_count, graph.switch_count);
+    Ok(Routed { hosts, switches, links: links.collect(), timers, flows, rings })
+}
+
+fn connection(src: u32, dst: u32, stream: u32, band: u8, connection: Connection) -> Flow {
+    Flow {
+        src: HostId(src),
+        dst: HostId(dst),
+        bytes: Bytes(0),
+        rounds: 1,
+        parts: 1,
+        counted: Bytes(0),
+        hold: Time::ZERO,
+        band: Band::new(band).or(Band::new(0)).expect("there is a first band"),
+        stream,
+        connection,
+        part: None,
+        announced: None,
+    }
+}

@@ -1,0 +1,51 @@
+"""`gradtide check`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Without, option
+from gradtide.cli.printing import cell, print_table, say
+from gradtide.cli.study import conduct
+
+
+def check(
+    scenario: ModelArgument,
+    *,
+    against: str = option("SIMULATOR", "Run it there too: ns3.", "ns3"),
+    ns3: Path | None = option("DIR", "Use the ns-3 that is installed there. Default: /usr or /usr/local."),
+    cluster: ClusterOption = None,
+    changes: Changes,
+    common: Annotated[Common, Without("jobs", "store")],
+) -> None:
+    """Is that so? Runs a scenario in an installed ns-3 too, and compares every flow and iteration."""
+    from gradtide.studies import check as study
+
+    loaded = changes.trained(scenario, cluster)
+    none = {"compared": 0, "equal": 0, "unfinished_in_one": 0, "mean_percent": 0.0, "worst_percent": 0.0}
+    conduct(
+        f"{against} and gradtide",
+        common,
+        make=lambda how: study.check(loaded, against, ns3=ns3, **how),
+        show=lambda result: _print_check(result.summary),
+        example=lambda: study.figures({"flows": none, "iterations": none}),
+        figures=lambda result: {"check": study.figures(result.summary)},
+        usage_errors=(ValueError, study.NS3MissingError),
+    )
+
+
+def _print_check(summary: dict[str, Any]) -> None:
+    rows = [(name, one) for name, one in summary["tenants"].items()]
+    rows += [("iterations", summary["iterations"])] if summary["iterations"]["compared"] else []
+    print_table(
+        ["", "compared", "equal", "gradtide, mean us", f"{summary['against']}, mean us", "mean, %", "worst, %"],
+        [
+            [name, one["compared"], one["equal"], *(cell(one[key]) for key in ("mean_us", "other_mean_us"))]
+            + [cell(one[key]) for key in ("mean_percent", "worst_percent")]
+            for name, one in rows
+        ],
+    )
+    say("", summary["headline"])
+    cpu_s = summary["cpu_s"]
+    say(f"  {summary['against']} took {cell(cpu_s['other'])} CPU s, gradtide {cell(cpu_s['gradtide'])}.")
+    for note in summary["notes"]:
+        say(f"  {note}")

@@ -1,0 +1,211 @@
+"""`gradtide check`: the user's own scenario on another simulator, flow by flow."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradtide import report
+from gradtide.estimate import Limits, within_limits
+from gradtide.results import RunResult, Table
+from gradtide.scenario import Scenario
+from gradtide.studies.check import ns3 as simulator
+from gradtide.studies.check.ns3 import NS3MissingError
+from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.keep import Kept
+from gradtide.studies.run import head, part_of, run_all, write_core, write_summary
+from gradtide.studies.trained import Cluster, trained
+
+SIMULATORS = ("ns3",)
+PS_PER_MS = 1e9
+SHARE_OF_OURS = 0.02
+"""Share of the progress that is for gradtide's own run: ns-3 takes about 100 times as long."""
+__all__ = ["SIMULATORS", "CheckResult", "NS3MissingError", "check", "figures"]
+
+
+class CheckResult:
+    """A scenario on gradtide and on another simulator.
+
+    Attributes:
+        summary: what `--json` prints.
+        run: gradtide's run.
+        flows: a row for each background flow, in the order in which they start: `traffic`, `flow`, `start_us`, `src`,
+            `dst`, `bytes`, `fct_us` and `other_fct_us` (absent if it is unfinished).
+        iterations: a row for each iteration that both have finished: `iteration`, `time_us`, `other_time_us`.
+    """
+
+    def __init__(self, summary: dict[str, Any], run: RunResult, flows: Table, iterations: Table) -> None:
+        self.summary, self.run, self.flows, self.iterations = summary, run, flows, iterations
+
+    def save(self, path: str | Path) -> Path:
+        """Write the study folder `path`; it appears by rename when it is complete."""
+        path = Path(path)
+        with whole_folder(path) as folder:
+            (folder / "runs" / "gradtide").mkdir(parents=True)
+            write_core(self.run, folder / "runs" / "gradtide")
+            (folder / "flows_in_both.csv").write_text(self.flows.to_csv(), encoding="utf-8")
+            (folder / "iterations_in_both.csv").write_text(self.iterations.to_csv(), encoding="utf-8")
+            write_summary(self.summary, folder)
+            write_versions(folder)
+            report.write_report(folder)
+        return path
+
+    def __repr__(self) -> str:
+        return f"<CheckResult {self.summary['headline']}>"
+
+
+@within_limits
+def check(
+    scenario: "Scenario | str | Path | dict[str, Any]",
+    against: str = "ns3",
+    *,
+    cluster: Cluster = None,
+    ns3: str | Path | None = None,
+    jobs: int = 1,
+    progress: Callable[[float], object] | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
+    **keys: Any,
+) -> CheckResult:
+    """Run a scenario on the packet engine and on another simulator, and compare every flow and iteration.
+
+    Args:
+        scenario: as of `run`; background flows, and at most one data-parallel job with a ring all-reduce, on a star,
+            leaf-spine, Clos or custom network. docs/validation/ns3.md lists what can be compared.
+        against: the other simulator: ns3.
+        cluster: as of `run`.
+        ns3: folder of an installed ns-3 (3.37); the default is /usr or /usr/local.
+        jobs: changes nothing; there is one run of each.
+        progress: called now and then with the share that is done.
+        keep: where gradtide's own run is kept.
+        limits: memory and time that it may take.
+        keys: as of `run`.
+
+    Returns:
+        Both results.
+
+    Raises:
+        ScenarioError: if the scenario is wrong, or asks for what the other simulator does not have.
+        NS3MissingError: if ns-3 or a C++ compiler is missing.
+        SimulationError: if one of the two cannot go on.
+        ValueError: if there is no such simulator.
+    """
+    if against not in SIMULATORS:
+        raise ValueError(f"no simulator is called {against!r}; there is {', '.join(SIMULATORS)}")
+    loaded = trained(scenario, cluster, **keys)
+    loaded.check_for_ns3()
+    program = simulator.build(None if ns3 is None else Path(ns3))
+    [run] = run_all([loaded], jobs, part_of(progress, 0, SHARE_OF_OURS), keep, limits)
+    # A run ends at `duration` with flows under way. Without one it ends when all is done, and ns-3 may be later.
+    stop_ps = loaded.duration_ps or int(2 * run.summary["simulated_ms"] * PS_PER_MS)
+    measured = simulator.measure(loaded, program, stop_ps, part_of(progress, SHARE_OF_OURS, 1))
+    return _compared(loaded, run, measured)
+
+
+def _compared(scenario: Scenario, run: RunResult, measured: simulator.Measured) -> CheckResult:
+    spec = scenario.spec()
+    flows = _flows(spec, run, measured)
+    ours_us, theirs_us = flows["fct_us"], flows["other_fct_us"]
+    pairs = [
+        (index, float(time_us), measured.iterations[index][1] / 1e3)
+        for index, time_us in zip(run.iterations["iteration"].tolist(), run.iterations["time_us"], strict=True)
+        if index < len(measured.iterations) and measured.iterations[index][1] >= 0
+    ]
+    iterations = Table.of(
+        {name: [pair[at] for pair in pairs] for at, name in enumerate(("iteration", "time_us", "other_time_us"))}
+    )
+    notes, rounding_ns = [], simulator.rounding_ns(spec)
+    if rounding_ns:
+        notes.append(
+            f"ns-3 counts nanoseconds, so the times of layers are rounded to them there: an iteration that differs by "
+            f"up to {rounding_ns} ns is called the same."
+        )
+    other = f"ns-3.{measured.version.partition('.')[2]}"
+    cost = {"gradtide": run.summary["cost"]["cpu_s"], "other": measured.summary["cpu_s"]}
+    summary = {
+        **head("check", scenario.engine),
+        "against": other,
+        "seed": scenario.seed,
+        "scenario_sha256": scenario.sha256,
+        "flows": _differences(ours_us, theirs_us),
+        "tenants": {
+            tenant.name: _differences(ours_us[mine], theirs_us[mine])
+            for tenant in scenario.traffic
+            for mine in [np.asarray(flows["traffic"]) == tenant.name]
+        },
+        "iterations": _differences(iterations["time_us"], iterations["other_time_us"], rounding_ns),
+        "packet_hops": {"gradtide": run.summary["cost"]["packet_hops"], "other": measured.summary["packet_hops"]},
+        "cpu_s": cost,
+        "notes": notes,
+        "cost": run.summary["cost"],
+    }
+    summary["headline"] = _headline(summary)
+    return CheckResult(summary, run, flows, iterations)
+
+
+def _flows(spec: dict[str, Any], run: RunResult, measured: simulator.Measured) -> Table:
+    traffic = spec["traffic"]
+    order = simulator.order_of_flows(traffic)
+    found = {(row["traffic"], row["flow"]): row["fct_us"] for row in run.flows.to_dicts()}
+    rows: dict[str, list[Any]] = {
+        "traffic": [traffic[tenant]["name"] for tenant, _ in order],
+        "flow": [place for _, place in order],
+        "start_us": [traffic[tenant]["start_ps"][place] / 1e6 for tenant, place in order],
+        **{key: [traffic[tenant][key][place] for tenant, place in order] for key in ("src", "dst", "bytes")},
+    }
+    rows["fct_us"] = [found.get(key) for key in zip(rows["traffic"], rows["flow"], strict=True)]
+    rows["other_fct_us"] = [row["fct_close_ns"] / 1e3 if row["fct_close_ns"] >= 0 else None for row in measured.flows]
+    return Table.of(rows)
+
+
+def _differences(ours_us: Any, theirs_us: Any, rounding_ns: int = 0) -> dict[str, Any]:
+    """Return how two columns of times differ; equal are those with less than half a nanosecond and `rounding_ns`."""
+    ours, theirs = np.asarray(ours_us, dtype=np.float64), np.asarray(theirs_us, dtype=np.float64)
+    both = np.isfinite(ours) & np.isfinite(theirs)
+    only_one = int((np.isfinite(ours) ^ np.isfinite(theirs)).sum())
+    ours, theirs = ours[both], theirs[both]
+    equal = np.abs(ours - theirs) * 1e3 < 0.5 + rounding_ns
+    change = ours / theirs - 1 if len(ours) else np.zeros(0)
+    return {
+        "compared": len(ours),
+        "equal": int(equal.sum()),
+        "unfinished": int((~both).sum()) - only_one,
+        "unfinished_in_one": only_one,
+        "mean_us": float(ours.mean()) if len(ours) else None,
+        "other_mean_us": float(theirs.mean()) if len(ours) else None,
+        "mean_percent": float(100 * (ours.mean() / theirs.mean() - 1)) if len(ours) else None,
+        "worst_percent": float(100 * np.abs(change[~equal]).max(initial=0)) if len(ours) else None,
+    }
+
+
+def figures(summary: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures that `--fail-if` knows."""
+    named = {"": summary["flows"], "iteration_": summary["iterations"]}
+    keys = ("compared", "equal", "unfinished_in_one", "mean_percent", "worst_percent")
+    return {prefix + key: one[key] for prefix, one in named.items() for key in keys}
+
+
+def _headline(summary: dict[str, Any]) -> str:
+    other, parts = summary["against"], [("flow", summary["flows"]), ("iteration", summary["iterations"])]
+    one_run = f"This is one run, with seed {summary['seed']}."
+    compared = [(what, one) for what, one in parts if one["compared"]]
+    lost = sum(one["unfinished_in_one"] for _, one in parts)
+    only = f" {_many(lost, 'flow')} more {'ends' if lost == 1 else 'end'} in only one of the two." if lost else ""
+    if not compared:
+        return f"Nothing ends both in {other} and in gradtide; make `run.duration` longer.{only} {one_run}"
+    if all(one["equal"] == one["compared"] for _, one in compared):
+        counts = " and ".join(_many(one["compared"], what) for what, one in compared)
+        is_one = sum(one["compared"] for _, one in compared) == 1
+        return f"{counts} {'takes' if is_one else 'take'} the same time in {other}, to the nanosecond.{only} {one_run}"
+    said = [
+        f"{_many(one['equal'], what)} of {one['compared']} take the same time in {other}; the mean in gradtide is "
+        f"{abs(one['mean_percent']):.2g} % {'longer' if one['mean_percent'] > 0 else 'shorter'}, and the largest "
+        f"difference is {one['worst_percent']:.2g} %."
+        for what, one in compared
+    ]
+    return f"{' '.join(said)}{only} {one_run}"
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

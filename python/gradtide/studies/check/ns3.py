@@ -1,0 +1,313 @@
+"""A scenario in ns-3: the program that is built for it, the tables that it reads, and what it measures.
+
+ns-3 is GPL-2.0. `ns3.cc` links against an installed ns-3 and is built where it is run; nothing of ns-3 is in gradtide.
+"""
+
+import csv
+import hashlib
+import json
+import math
+import os
+import platform
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from gradtide import _core, files
+from gradtide.errors import GradtideError, SimulationError
+from gradtide.scenario import Scenario
+from gradtide.scenario.foreign import NS
+from gradtide.watch import current
+
+TESTED = "3.37"
+"""The version that gradtide is compared with."""
+LIBRARIES = ("internet", "point-to-point", "traffic-control", "network", "core")
+TOS = (0x10, 0x00, 0x08)
+"""ToS values that pfifo_fast's priomap sends to its bands. With one band it is 0: another one would turn ECN off."""
+TCP = {"newreno": "TcpNewReno", "cubic": "TcpCubic", "dctcp": "TcpDctcp"}
+LOOK_EVERY_S = 0.1
+
+
+class NS3MissingError(GradtideError, ImportError):
+    """ns-3, or a compiler for it, is not installed."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What ns-3 measured.
+
+    Attributes:
+        version: of ns-3.
+        flows: a row for each flow, in the order in which they start: `fct_close_ns`, `fct_rx_ns` and `conn_ns` from
+            its start on (-1 for what has not happened), `status`.
+        iterations: start and time in nanoseconds of each iteration of the job; a time of -1 if it is unfinished.
+        all_reduces: bucket, start and end in nanoseconds of each exchange.
+        summary: packet-hops, drops, CPU seconds.
+    """
+
+    version: str
+    flows: list[dict[str, Any]]
+    iterations: list[tuple[int, ...]]
+    all_reduces: list[tuple[int, ...]]
+    summary: dict[str, Any]
+
+
+def find(home: Path | None) -> tuple[Path, Path, str]:
+    """Return the folders of ns-3's headers and libraries, and the ending of the libraries' names.
+
+    Args:
+        home: where ns-3 is installed; the default is /usr, /usr/local or the folder of the variable NS3.
+
+    Raises:
+        NS3MissingError: if it is not there, or there is no C++ compiler.
+    """
+    named = home or (Path(os.environ["NS3"]) if os.environ.get("NS3") else None)
+    homes = [named] if named is not None else [Path("/usr"), Path("/usr/local")]
+    install = "install it (on Debian: apt-get install libns3-dev g++), or name its folder with --ns3 DIR"
+    for place in homes:
+        headers = place / "include"
+        if not (headers / "ns3" / "core-module.h").is_file():
+            continue
+        for folder in (place / "lib", *sorted((place / "lib").glob("*-linux-gnu*")), place / "lib64"):
+            found = sorted(folder.glob("libns3*-core*.so"))
+            if found:
+                before, _, after = found[0].name.removesuffix(".so").partition("-core")
+                return headers, folder, f"{before.removeprefix('lib')}-{{}}{after}"
+    where = " and ".join(str(place) for place in homes)
+    raise NS3MissingError(f"ns-3 is not in {where}; {install}")
+
+
+def build(home: Path | None, say: Callable[[str], object] | None = None) -> Path:
+    """Return the program, built from `ns3.cc` if this ns-3 has not built it before.
+
+    Raises:
+        NS3MissingError: if ns-3 or a compiler is missing.
+        SimulationError: if it cannot be built.
+    """
+    headers, libraries, name = find(home)
+    compiler = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
+    if compiler is None:
+        raise NS3MissingError("ns-3 needs a C++ compiler; install one (on Debian: apt-get install g++)")
+    source = resources.files(__package__).joinpath("ns3.cc").read_bytes()
+    core = libraries / f"lib{name.format('core')}.so"
+    about = [str(core.resolve()), str(core.stat().st_mtime_ns), str(headers), compiler, platform.machine()]
+    digest = hashlib.sha256(source + "\0".join(about).encode()).hexdigest()
+    program = _cache() / f"ns3-{digest[:16]}"
+    if program.exists():
+        return program
+    if say is not None:
+        say("building the program for ns-3")
+    program.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="gradtide-") as folder:
+        (Path(folder) / "ns3.cc").write_bytes(source)
+        linked = [f"-L{libraries}", f"-Wl,-rpath,{libraries}", *(f"-l{name.format(one)}" for one in LIBRARIES)]
+        command = [compiler, "-std=c++17", "-O3", f"-I{headers}", "-o", "ns3", "ns3.cc", *linked]
+        done = _finish(command, Path(folder), None)
+        if done:
+            first = next((line for line in done.splitlines() if "error" in line), done[-300:])
+            msg = f"the program for ns-3 cannot be built with {compiler} and {headers}: {first.strip()}"
+            raise SimulationError(f"{msg}; gradtide is tested with ns-3 {TESTED}")
+        files.write_whole(program, (Path(folder) / "ns3").read_bytes())
+    program.chmod(0o755)
+    return program
+
+
+def _cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(home) if os.path.isabs(home) else Path.home() / ".cache") / "gradtide"
+
+
+def measure(
+    scenario: Scenario, program: Path, stop_ps: int, progress: Callable[[float], object] | None = None
+) -> Measured:
+    """Run a scenario in ns-3.
+
+    Args:
+        scenario: one that `Scenario.check_for_ns3` accepts.
+        program: what `build` returned.
+        stop_ps: simulated picoseconds after which what is unfinished is left so; half of it is what the whole run is
+            expected to take.
+        progress: told the share that is done.
+
+    Raises:
+        SimulationError: if ns-3 ends with an error.
+    """
+    spec = scenario.spec()
+    with TemporaryDirectory(prefix="gradtide-") as name:
+        folder = Path(name)
+        settings = write_case(spec, folder)
+        settings |= {"stop_ns": stop_ps // NS, "report_ns": max(1, stop_ps // 2 // NS) if progress else 0}
+        command = [str(program), f"--in={folder}", f"--out={folder}"]
+        failed = _finish([*command, *(f"--{key}={value}" for key, value in settings.items())], folder, progress)
+        if failed:
+            raise SimulationError(f"ns-3 ended with an error: {failed.strip()[-300:]}")
+        flows = [
+            {key: value if key == "status" else int(value) for key, value in row.items()}
+            for row in _rows(folder / "fct.csv")
+        ]
+        iterations = [tuple(map(int, row.values())) for row in _rows(folder / "iters.csv")]
+        all_reduces = [tuple(map(int, row.values())) for row in _rows(folder / "allreduce.csv")]
+        summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return Measured(TESTED, flows, iterations, all_reduces, summary)
+
+
+def _finish(command: Sequence[str], folder: Path, progress: Callable[[float], object] | None) -> str:
+    """Run a command to its end and return what it said if it failed; limits and Ctrl-C end it too."""
+    watch = current()
+    with (folder / "said").open("wb") as said, (folder / "shares").open("wb") as shares:
+        # A session of its own: Ctrl-C in a terminal reaches this process alone, which then ends the other.
+        process = subprocess.Popen(command, cwd=folder, stdout=shares, stderr=said, start_new_session=True)
+        try:
+            while True:
+                try:
+                    code = process.wait(LOOK_EVERY_S)
+                    break
+                except subprocess.TimeoutExpired:
+                    if watch is not None:
+                        watch.look()
+                    share = _last_number(folder / "shares")
+                    if progress is not None and share is not None:
+                        progress(min(share, 1.0))
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+    if code == 0:
+        return ""
+    text = (folder / "said").read_text(encoding="utf-8", errors="replace").strip()
+    return text or (signal.Signals(-code).name if code < 0 else f"exit code {code}")
+
+
+def _last_number(file: Path) -> float | None:
+    lines = file.read_bytes()[-64:].split()
+    try:
+        return float(lines[-2])  # the last one may be half written
+    except (IndexError, ValueError):
+        return None
+
+
+def _rows(file: Path) -> Iterable[dict[str, str]]:
+    if not file.exists():
+        return  # there is no job
+    with file.open(encoding="utf-8", newline="") as stream:
+        yield from csv.DictReader(stream)
+
+
+def order_of_flows(traffic: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
+    """Return tenant and place of every flow of the core's input, in the order in which they start."""
+    flows = [
+        (start_ps, tenant, place)
+        for tenant, table in enumerate(traffic)
+        for place, start_ps in enumerate(table["start_ps"])
+    ]
+    return [(tenant, place) for _, tenant, place in sorted(flows)]
+
+
+def write_case(spec: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Write the tables that the program reads, and return its settings; `spec` is the core's input of a scenario."""
+    text = json.dumps(spec)
+    routed = json.loads(_core.routed(text))
+    places = _write_links(routed["links"], folder)
+
+    def way(ports: Iterable[int]) -> str:
+        return " ".join(str(places[port]) for port in ports)
+
+    queue, transport = spec["cluster"]["queue"], spec["cluster"]["transport"]
+    has_bands = queue["discipline"]["kind"] == "pfifo_fast"
+
+    def tos(band: int) -> int:
+        return TOS[band] if has_bands else 0
+
+    lines = []
+    for tenant, place in order_of_flows(spec["traffic"]):
+        flows, ways = spec["traffic"][tenant], routed["flows"][tenant][place]
+        start_ns = flows["start_ps"][place] // NS
+        ends = (flows["src"][place], flows["dst"][place], flows["bytes"][place], tos(flows["band"][place]))
+        lines.append([start_ns, *ends, way(ways["there"]), way(ways["back"])])
+    _write(folder / "flows.csv", ("start_ns", "src", "dst", "bytes", "tos", "there", "back"), lines)
+    congestion = transport["congestion"]
+    settings = {
+        "hosts": routed["hosts"],
+        "duration_ns": (spec["run"]["duration_ps"] or 0) // NS,
+        "tcp": TCP[congestion["kind"]],
+        "ecn": int(transport["ecn"]),
+        "dctcp_gain": congestion.get("gain_ppm", 62_500) / 1e6,
+        "segment_bytes": transport["segment_bytes"],
+        "initial_window": transport["initial_window_segments"],
+        "window_bytes": transport["window_bytes"],
+        **{name.removesuffix("_ps") + "_ns": time_ps // NS for name, time_ps in routed["timers"].items()},
+        "queue": "ecn" if queue["mark"] else queue["discipline"]["kind"],
+        "buffer_packets": queue["capacity"]["packets"],
+        "mark_packets": queue["mark"]["packets"] if queue["mark"] else 0,
+    }
+    for number, job in enumerate(spec["jobs"]):
+        settings |= {
+            "job_tos": tos(job["bands"][0]),
+            "barrier": int(job["schedule"]["barrier"]),
+            "by_priority": int(job["schedule"]["order"]["kind"] == "priority"),
+            "iterations": job["iterations"] or 0,
+        }
+        ring = [
+            (host, way(one["there"]), way(one["back"]))
+            for host, one in zip(job["hosts"], routed["rings"][number], strict=True)
+        ]
+        _write(folder / "ring.csv", ("host", "there", "back"), ring)
+        _write_job(job, number, text, folder)
+    return settings
+
+
+def _write_links(links: Sequence[Mapping[str, Any]], folder: Path) -> dict[int, int]:
+    """Write links in pairs, and return the row of each by its port."""
+    back: dict[tuple[int, int], list[int]] = {}
+    for port, link in enumerate(links):
+        back.setdefault((link["to"], link["from"]), []).append(port)
+    places: dict[int, int] = {}
+    for port, link in enumerate(links):
+        if port not in places:
+            other = next(one for one in back[link["from"], link["to"]] if one not in places)
+            places[port], places[other] = len(places), len(places) + 1
+    rows = [
+        [links[port][key] for key in ("from", "to", "rate_bps")] + [links[port]["delay_ps"] // NS]
+        for port in sorted(places, key=places.__getitem__)
+    ]
+    _write(folder / "links.csv", ("from", "to", "rate_bps", "delay_ns"), rows)
+    return places
+
+
+def _write_job(job: Mapping[str, Any], number: int, spec: str, folder: Path) -> None:
+    layers, ranks = job["layers"], len(job["hosts"])
+    bucket_of: dict[int, int] = {}
+    parts: list[tuple[int, ...]] = []
+    sent = [members for members, _ in _core.planned(spec, number)] if ranks > 1 else []
+    for bucket, members in enumerate(sent):
+        bucket_of |= dict.fromkeys(members, bucket)
+        table = _core.messages(spec, number, sum(layers[member]["parameter_bytes"] for member in members))
+        columns = [list(table.column(name)) for name in ("step", "from_rank", "bytes")]
+        parts += [(bucket, *map(int, row)) for row in zip(*columns, strict=True)]
+    _write(folder / "parts.csv", ("bucket", "step", "rank", "bytes"), parts)
+    rows = [(_ns(one["forward_ps"]), _ns(one["backward_ps"]), bucket_of.get(at, -1)) for at, one in enumerate(layers)]
+    _write(folder / "layers.csv", ("forward_ns", "backward_ns", "bucket"), rows)
+
+
+def _ns(time_ps: int) -> int:
+    return math.floor(time_ps / NS + 0.5)
+
+
+def rounding_ns(spec: Mapping[str, Any]) -> int:
+    """Return by how much an iteration is longer or shorter because the times of layers are whole nanoseconds."""
+    times = [layer[key] for job in spec["jobs"] for layer in job["layers"] for key in ("forward_ps", "backward_ps")]
+    rounded_ps: int = sum(abs(_ns(time_ps) * NS - time_ps) for time_ps in times)
+    return -(-rounded_ps // NS)
+
+
+def _write(file: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    with file.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(rows)
