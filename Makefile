@@ -1,5 +1,5 @@
-# make demo · make test · make test-torch · make test-ray · make check · make attack · make bench · make bench-ns3 · make bench-simgrid · make validate-testbed ·
-# make validate-gpu · make docs:
+# make demo · make test · make test-torch · make test-ray · make check · make attack · make bench · make bench-ns3 · make bench-simgrid · make validate ·
+# make validate-testbed · make validate-gpu · make docs:
 # each sets up what it needs, in .venv; the testbed needs root.
 
 PYTHON ?= python3
@@ -10,7 +10,7 @@ JOBS ?= 2
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test test-torch test-ray check attack bench bench-ns3 bench-simgrid validate-testbed validate-gpu docs clean
+.PHONY: demo test test-torch test-ray check attack bench bench-ns3 bench-simgrid validate validate-testbed validate-gpu docs clean
 
 demo: .venv/.built
 	gradtide demo -j $(JOBS)
@@ -53,6 +53,13 @@ bench-ns3: .venv/.built
 
 bench-simgrid: .venv/.built
 	python bench/simgrid.py
+
+# Runs ns-3 and SimGrid on their cases again and writes the tables of README and docs that compare with them: 10 minutes.
+validate: .venv/.built
+	@test -e /usr/include/ns3/core-module.h -a -e /usr/include/simgrid/s4u.hpp \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -qq -y --no-install-recommends libns3-dev libsimgrid-dev g++ >/dev/null; } \
+	  || { echo "make: ns-3 and SimGrid are needed; on Debian: apt-get install libns3-dev libsimgrid-dev g++"; exit 1; }
+	python validation/engines.py
 
 validate-testbed: .venv/.torch
 	python validation/testbed/plans.py --page

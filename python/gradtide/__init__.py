@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gradtide.scenario.plan import Plan, read_plan
     from gradtide.studies.buy import BuyResult, buy
     from gradtide.studies.calibrate import Calibration, calibrate
+    from gradtide.studies.check import CheckResult, check
     from gradtide.studies.collectives import CollectivesResult, collectives
     from gradtide.studies.compare import CompareResult, compare
     from gradtide.studies.convert import convert
@@ -79,6 +80,7 @@ _NAMES = {
     "scenario.plan": "Plan read_plan",
     "studies.buy": "BuyResult buy",
     "studies.calibrate": "Calibration calibrate",
+    "studies.check": "CheckResult check",
     "studies.collectives": "CollectivesResult collectives",
     "studies.compare": "CompareResult compare",
     "studies.convert": "convert",
@@ -107,11 +109,11 @@ _HOMES = {
 
 # fmt: off
 __all__ = [
-    "Arrival", "BoundaryResult", "Burst", "BurstsResult", "BuyResult", "Calibration", "CollectivesResult",
-    "CompareResult", "GradtideError", "LpResult", "ModelProfile", "Op", "OpDag", "OrderResult", "Plan",
-    "PlanResult", "PoliciesResult", "ProfileError", "Reproduction", "RunResult", "Scenario", "ScenarioError",
+    "Arrival", "BoundaryResult", "Burst", "BurstsResult", "BuyResult", "Calibration", "CheckResult",
+    "CollectivesResult", "CompareResult", "GradtideError", "LpResult", "ModelProfile", "Op", "OpDag", "OrderResult",
+    "Plan", "PlanResult", "PoliciesResult", "ProfileError", "Reproduction", "RunResult", "Scenario", "ScenarioError",
     "SchedulerError", "Series", "SimulationError", "StartAndBand", "SweepResult", "Table", "TenantsResult", "Trace",
-    "TraceError", "__version__", "bursts", "bursts_receive", "buy", "calibrate", "collectives", "compare",
+    "TraceError", "__version__", "bursts", "bursts_receive", "buy", "calibrate", "check", "collectives", "compare",
     "convert", "demo", "doctor", "explain", "from_chakra", "from_kineto", "from_networkx", "messages", "op_dag",
     "order", "plan", "preset", "preset_graph", "presets", "profile", "read_plan", "report", "reproduce", "run",
     "schema", "start_and_band", "sweep", "sweep_list", "sweep_merge", "tenants", "tenants_lp", "tenants_map",

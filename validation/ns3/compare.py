@@ -19,7 +19,6 @@ from gradtide import Scenario, run
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
 PAGE = HERE.parent.parent / "docs" / "validation" / "ns3.md"
-MARKS = "<!-- table: ns-3 -->", "<!-- end -->"
 
 
 @dataclass(frozen=True)
@@ -155,15 +154,19 @@ def table() -> str:
     return "\n".join(rows)
 
 
+def put(page: str, mark: str, table: str) -> str:
+    """Return the page with a table between its mark and the next end."""
+    head, rest = page.split(f"<!-- table: {mark} -->")
+    tail = rest.split("<!-- end -->", 1)[1]
+    return f"{head}<!-- table: {mark} -->\n\n{table}\n\n<!-- end -->{tail}"
+
+
 def main() -> None:
     """Print the table, or write it into its page."""
     if "--page" not in sys.argv:
         print(table())
         return
-    text = PAGE.read_text(encoding="utf-8")
-    head, rest = text.split(MARKS[0])
-    tail = rest.split(MARKS[1], 1)[1]
-    PAGE.write_text(f"{head}{MARKS[0]}\n\n{table()}\n\n{MARKS[1]}{tail}", encoding="utf-8")
+    PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), "ns-3", table()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ from gradtide.studies.trained import Cluster, trained
 
 SIMULATORS = ("ns3",)
 PS_PER_MS = 1e9
+HALF_NS = 0.5
+"""Times in microseconds that differ by less nanoseconds are of one nanosecond."""
 SHARE_OF_OURS = 0.02
 """Share of the progress that is for gradtide's own run: ns-3 takes about 100 times as long."""
 __all__ = ["SIMULATORS", "CheckResult", "NS3MissingError", "check", "figures"]
@@ -122,6 +124,12 @@ def _compared(scenario: Scenario, run: RunResult, measured: simulator.Measured) 
             f"up to {rounding_ns} ns is called the same."
         )
     other = f"ns-3.{measured.version.partition('.')[2]}"
+    first_ms = _first_difference_ms(flows)
+    if first_ms is not None:
+        notes.append(
+            f"Up to {first_ms:.6g} ms of simulated time all flows are equal. A packet that overtakes another one there "
+            f"changes what follows, as another seed would: compare means, over several seeds."
+        )
     cost = {"gradtide": run.summary["cost"]["cpu_s"], "other": measured.summary["cpu_s"]}
     summary = {
         **head("check", scenario.engine),
@@ -134,6 +142,7 @@ def _compared(scenario: Scenario, run: RunResult, measured: simulator.Measured) 
             for tenant in scenario.traffic
             for mine in [np.asarray(flows["traffic"]) == tenant.name]
         },
+        "first_difference_ms": first_ms,
         "iterations": _differences(iterations["time_us"], iterations["other_time_us"], rounding_ns),
         "packet_hops": {"gradtide": run.summary["cost"]["packet_hops"], "other": measured.summary["packet_hops"]},
         "cpu_s": cost,
@@ -159,13 +168,21 @@ def _flows(spec: dict[str, Any], run: RunResult, measured: simulator.Measured) -
     return Table.of(rows)
 
 
+def _first_difference_ms(flows: Table) -> float | None:
+    """Return when the first flow ends that is not equal in both; None if there is no such flow."""
+    ours, theirs = flows["fct_us"], flows["other_fct_us"]
+    differ = (np.isfinite(ours) | np.isfinite(theirs)) & ~(np.abs(ours - theirs) * 1e3 < HALF_NS)
+    ends_us = flows["start_us"] + np.fmin(ours, theirs)
+    return float(ends_us[differ].min()) / 1e3 if differ.any() else None
+
+
 def _differences(ours_us: Any, theirs_us: Any, rounding_ns: int = 0) -> dict[str, Any]:
     """Return how two columns of times differ; equal are those with less than half a nanosecond and `rounding_ns`."""
     ours, theirs = np.asarray(ours_us, dtype=np.float64), np.asarray(theirs_us, dtype=np.float64)
     both = np.isfinite(ours) & np.isfinite(theirs)
     only_one = int((np.isfinite(ours) ^ np.isfinite(theirs)).sum())
     ours, theirs = ours[both], theirs[both]
-    equal = np.abs(ours - theirs) * 1e3 < 0.5 + rounding_ns
+    equal = np.abs(ours - theirs) * 1e3 < HALF_NS + rounding_ns
     change = ours / theirs - 1 if len(ours) else np.zeros(0)
     return {
         "compared": len(ours),

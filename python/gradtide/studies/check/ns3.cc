@@ -350,8 +350,69 @@ SetTcp()
     Config::SetDefault("ns3::TcpSocketBase::MaxSegLifetime", DoubleValue(2.5 * s.initial_rtt_ns / 1e9));
 }
 
+// gradtide's queue "ecn": it marks what is ECN-capable and leaves the rest alone. ns-3's own threshold, RED's, would drop what
+// is not: acknowledgements of NewReno and CUBIC, SYNs, and what is sent again.
+class MarkingQueueDisc : public QueueDisc
+{
+  public:
+    static TypeId GetTypeId()
+    {
+        static TypeId id = TypeId("gradtide::MarkingQueueDisc")
+                               .SetParent<QueueDisc>()
+                               .AddConstructor<MarkingQueueDisc>()
+                               .AddAttribute("MaxSize",
+                                             "The most packets that it holds.",
+                                             QueueSizeValue(QueueSize("1000p")),
+                                             MakeQueueSizeAccessor(&QueueDisc::SetMaxSize, &QueueDisc::GetMaxSize),
+                                             MakeQueueSizeChecker());
+        return id;
+    }
+
+    MarkingQueueDisc()
+        : QueueDisc(QueueDiscSizePolicy::SINGLE_INTERNAL_QUEUE)
+    {
+    }
+
+  private:
+    bool DoEnqueue(Ptr<QueueDiscItem> item) override
+    {
+        if (GetCurrentSize() + item > GetMaxSize())
+        {
+            DropBeforeEnqueue(item, "full");
+            return false;
+        }
+        if (GetCurrentSize().GetValue() >= g_settings.mark_packets)
+        {
+            Mark(item, "threshold");
+        }
+        return GetInternalQueue(0)->Enqueue(item);
+    }
+
+    Ptr<QueueDiscItem> DoDequeue() override
+    {
+        return GetInternalQueue(0)->Dequeue();
+    }
+
+    Ptr<const QueueDiscItem> DoPeek() override
+    {
+        return GetInternalQueue(0)->Peek();
+    }
+
+    bool CheckConfig() override
+    {
+        AddInternalQueue(CreateObjectWithAttributes<DropTailQueue<QueueDiscItem>>("MaxSize", QueueSizeValue(GetMaxSize())));
+        return true;
+    }
+
+    void InitializeParams() override
+    {
+    }
+};
+
+NS_OBJECT_ENSURE_REGISTERED(MarkingQueueDisc);
+
 TrafficControlHelper
-QueueDisc(const std::string& rate, Time delay)
+QueueDiscOfPorts()
 {
     TrafficControlHelper control;
     const std::string capacity = std::to_string(g_settings.buffer_packets) + "p";
@@ -365,26 +426,7 @@ QueueDisc(const std::string& rate, Time delay)
     }
     else
     {
-        // A threshold: the average is the queue itself (QW = 1), and between no whole numbers is there a probability.
-        control.SetRootQueueDisc("ns3::RedQueueDisc",
-                                 "MaxSize",
-                                 StringValue(capacity),
-                                 "MinTh",
-                                 DoubleValue(g_settings.mark_packets - 0.5),
-                                 "MaxTh",
-                                 DoubleValue(g_settings.mark_packets),
-                                 "QW",
-                                 DoubleValue(1),
-                                 "Gentle",
-                                 BooleanValue(false),
-                                 "UseEcn",
-                                 BooleanValue(true),
-                                 "UseHardDrop",
-                                 BooleanValue(false),
-                                 "LinkBandwidth",
-                                 StringValue(rate),
-                                 "LinkDelay",
-                                 TimeValue(delay));
+        control.SetRootQueueDisc("gradtide::MarkingQueueDisc", "MaxSize", StringValue(capacity));
     }
     return control;
 }
@@ -418,7 +460,7 @@ BuildNetwork()
         link.SetChannelAttribute("Delay", TimeValue(delay));
         link.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", StringValue("1p"));
         NetDeviceContainer devices = link.Install(network.nodes.Get(ends[0]), network.nodes.Get(ends[1]));
-        QueueDiscContainer qdiscs = QueueDisc(rate, delay).Install(devices);
+        QueueDiscContainer qdiscs = QueueDiscOfPorts().Install(devices);
         Ipv4InterfaceContainer interfaces = addresses.Assign(devices);
         addresses.NewNetwork();
         for (uint32_t end = 0; end < 2; ++end)
@@ -1069,23 +1111,25 @@ main(int argc, char* argv[])
     }
     SetTcp();
     const Network network = BuildNetwork();
-    Flows flows(network, ReadFlows());
-    std::unique_ptr<Job> job;
     // All ends when flows and job have; a little later, so that the last FINs and ACKs count.
-    int under_way = flows.List().empty() ? 0 : 1;
+    int under_way = 0;
     const auto on_end = [&under_way] {
         if (--under_way == 0)
         {
             Simulator::Stop(MilliSeconds(10));
         }
     };
-    flows.on_all_closed = on_end;
+    // As in gradtide, the job opens its connections before a flow of the same instant does.
+    std::unique_ptr<Job> job;
     if (std::ifstream(s.in + "/ring.csv"))
     {
         ++under_way;
         job = std::make_unique<Job>(network);
         job->on_end = on_end;
     }
+    Flows flows(network, ReadFlows());
+    under_way += flows.List().empty() ? 0 : 1;
+    flows.on_all_closed = on_end;
     const double setup_s = CpuSeconds();
     Simulator::Stop(NanoSeconds(s.stop_ns));
     Simulator::Run();

@@ -1,0 +1,83 @@
+"""Builds the programs for ns-3 and SimGrid, runs all their cases again, and writes every table that compares with them.
+
+    python validation/engines.py
+
+Needs both (on Debian: apt-get install libns3-dev libsimgrid-dev g++) and about ten minutes. The tables are those of
+docs/validation/ns3.md and docs/validation/simgrid.md, and the rows of README.md that sum them up.
+"""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+STEPS = (
+    ("ns3/make_cases.py", "--check"),
+    ("ns3/compare.py", "--page"),
+    ("ns3/scenarios.py", "--page"),
+    ("simgrid/make_cases.py", "--check", "--flows"),
+    ("simgrid/compare.py", "--page"),
+)
+
+
+def main() -> None:
+    """Run every step, and sum up; end with 1 if a simulator does not give its committed results."""
+    failed = []
+    for script, *options in STEPS:
+        print(f"validation/{script} {' '.join(options)}", flush=True)
+        if subprocess.run([sys.executable, HERE / script, *options], check=False).returncode:
+            failed.append(script)
+    write_readme()
+    if failed:
+        sys.exit(f"validation/engines.py: failed: {', '.join(failed)}")
+
+
+def write_readme() -> None:
+    """Write the rows of README's table that say how the engines agree with others."""
+    readme = ROOT / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    for start, row in summed_up().items():
+        pattern = rf"^\| {re.escape(start)}.*$"
+        if not re.search(pattern, text, re.MULTILINE):
+            raise AssertionError(f"README.md has no row that begins with | {start}")
+        text = re.sub(pattern, lambda _, row=row: row, text, count=1, flags=re.MULTILINE)
+    readme.write_text(text, encoding="utf-8")
+
+
+def summed_up() -> dict[str, str]:
+    """Return rows for README by how they begin, made from the tables of the pages."""
+    cases = rows_of("ns3.md", "ns-3")
+    exact = [row for row in cases if not re.match(r"[jkl]_", row[0])]
+    others = [row for row in cases if row not in exact]
+    worst = max(float(row[5]) for row in exact)
+    same = "every flow equal to the nanosecond" if worst == 0 else f"every flow within {worst:g} %"
+    mean = max(abs(float(row[4])) for row in others)
+    scenarios = [row for row in rows_of("ns3.md", "ns-3, scenarios") if row[2].endswith("flows")]
+    flows, equal = (sum(int(row[at].split()[0]) for row in scenarios) for at in (2, 3))
+    means = max(abs(float(row[4])) for row in scenarios)
+    sent = sum(int(row[0].replace(",", "")) for row in rows_of("simgrid.md", "flows on SimGrid"))
+    exchanges = sum(len(row[4].split(",")) for row in rows_of("simgrid.md", "exchanges on SimGrid"))
+    table = "[table](docs/validation/{}.md)"
+    return {
+        "ns-3.37, flow by flow": f"| ns-3.37, flow by flow: {len(exact)} cases with NewReno, {len(others)} with DCTCP, "
+        f"CUBIC and ECN | NewReno: {same}; the others: means within {mean:.1f} % ({table.format('ns3')}) |",
+        "ns-3.37, jobs and traffic": f"| ns-3.37, jobs and traffic on {len(scenarios)} networks: star, leaf-spine, "
+        f"Clos, custom, by `gradtide check` | {equal} of {flows} flows equal to the nanosecond, means within "
+        f"{means:.1f} % ({table.format('ns3')}) |",
+        "SimGrid 3.32,": f"| SimGrid 3.32, {sent:,} flows and {exchanges} exchanges on stars and Clos networks | "
+        f"finish times within a nanosecond, except where SimGrid weighs shares by delay: {table.format('simgrid')} |",
+    }
+
+
+def rows_of(page: str, mark: str) -> list[list[str]]:
+    """Return the cells of a table of a page."""
+    text = (ROOT / "docs" / "validation" / page).read_text(encoding="utf-8")
+    table = text.split(f"<!-- table: {mark} -->")[1].split("<!-- end -->")[0]
+    lines = [line for line in table.splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+if __name__ == "__main__":
+    main()
