@@ -10,6 +10,8 @@ from typing import Any
 
 from gradtide import Scenario, buy, collectives, compare, from_kineto, run
 from gradtide.papers import PARTS
+from gradtide.studies.check import compared
+from gradtide.studies.check.ns3 import Measured
 from gradtide.studies.run import summary as described
 from gradtide.studies.run import write_core, write_run, write_summary
 from gradtide.studies.tenants.bands import tenants
@@ -132,6 +134,18 @@ def make_collectives(folder: Path) -> Path:
     """Write a comparison of three collectives over three sizes for the same job."""
     names = ["ring", "halving_doubling", "ps+servers=2"]
     return collectives(_sender(), collectives=names, sizes=["1kB", "1MB", "100MB"]).save(folder)
+
+
+def make_check(folder: Path) -> Path:
+    """Write a comparison with another simulator, in which one flow in three is slower and one does not end."""
+    scenario = Scenario.from_dict(tiny_tenants("check"))
+    result = run(scenario)
+    times = [float(time_us) for time_us in result.flows["fct_us"]]
+    flows = [{"fct_close_ns": round(time_us * (1000 + 50 * (at % 3 == 0)))} for at, time_us in enumerate(times)]
+    flows[-1] = {"fct_close_ns": -1}
+    iterations = [(0, round(1e3 * float(time_us))) for time_us in result.iterations["time_us"]]
+    measured = Measured("3.37", flows, iterations, [], {"packet_hops": 12345, "cpu_s": 3.0})
+    return compared(scenario, result, measured).save(folder)
 
 
 def make_lp(folder: Path) -> Path:

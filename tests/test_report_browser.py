@@ -14,6 +14,7 @@ from gradtide.report import write_report
 from run_folders import (
     make_boundary,
     make_buy,
+    make_check,
     make_collectives,
     make_evil_waterfall,
     make_lp,
@@ -68,6 +69,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     make_tenants(root / "tenants")
     make_boundary(root / "boundary")
     make_buy(root / "buy")
+    make_check(root / "check")
     make_collectives(root / "collectives")
     make_lp(root / "lp")
     make_waterfall(root / "waterfall")
@@ -100,6 +102,7 @@ class Visit:
 KINDS = [
     "boundary",
     "buy",
+    "check",
     "collectives",
     "compare",
     "evil-names",
@@ -137,7 +140,9 @@ def test_opens_clean_in_both_themes_and_on_narrow_screens(
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
     charts = visit.page.locator("script[data-chart]").count()
     assert visit.page.locator(".plot canvas").count() == charts
-    assert (charts == 0) == (name in ("boundary", "lp", "one-worker", "waterfall", "late-rank", "evil-waterfall"))
+    assert (charts == 0) == (
+        name in ("boundary", "check", "lp", "one-worker", "waterfall", "late-rank", "evil-waterfall")
+    )
     dark = visit.page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
     assert dark == (scheme == "dark")
     assert visit.faults == []

@@ -102,10 +102,11 @@ def check(
     # A run ends at `duration` with flows under way. Without one it ends when all is done, and ns-3 may be later.
     stop_ps = loaded.duration_ps or int(2 * run.summary["simulated_ms"] * PS_PER_MS)
     measured = simulator.measure(loaded, program, stop_ps, part_of(progress, SHARE_OF_OURS, 1))
-    return _compared(loaded, run, measured)
+    return compared(loaded, run, measured)
 
 
-def _compared(scenario: Scenario, run: RunResult, measured: simulator.Measured) -> CheckResult:
+def compared(scenario: Scenario, run: RunResult, measured: simulator.Measured) -> CheckResult:
+    """Return a run beside what ns-3 measured."""
     spec = scenario.spec()
     flows = _flows(spec, run, measured)
     ours_us, theirs_us = flows["fct_us"], flows["other_fct_us"]
