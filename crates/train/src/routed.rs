@@ -6,7 +6,7 @@ use crate::fabric::Fabric;
 use crate::spec::{JobSpec, Spec};
 use crate::{SpecError, traffic};
 use gradtide_net::route::{Hashes, Routes, reverse};
-use gradtide_net::{Band, Bytes, Connection, Flow, Graph, HostId, Time};
+use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Time};
 use gradtide_watch::look;
 use serde::Serialize;
 
