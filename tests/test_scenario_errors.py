@@ -2595,6 +2595,7 @@ def codes_tested() -> set[str]:
     elsewhere |= {"GT070", "GT071", "GT072", "GT073"}  # test_order.py
     elsewhere |= {"GT080", "GT081", "GT082"}  # test_plan.py
     elsewhere |= {"GT100", "GT101", "GT102", "GT103", "GT104", "GT105"}  # test_sweep.py
+    elsewhere |= {"GT091"}  # test_check.py
     elsewhere |= {"GT106", "GT107", "GT108"}  # test_sweep_executors.py
     return {c[2] for c in CASES} | {c[3] for c in FILE_CASES} | elsewhere
 
