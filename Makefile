@@ -15,7 +15,7 @@ RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name 
 demo: .venv/.built
 	gradtide demo -j $(JOBS)
 
-test: .venv/.dev .venv/.built .venv/.browser
+test: .venv/.dev .venv/.built .venv/.browser .venv/.ns3
 	cargo test --workspace --exclude gradtide-py
 	cargo test --release -p gradtide-net --test packet_ns3
 	cargo test --release -p gradtide-train --test simgrid
@@ -113,4 +113,11 @@ clean:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
 	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; } \
 	  || echo "make: no Chromium found: the tests that open a report are skipped (apt-get install chromium)"
+	@touch $@
+
+# The tests of `gradtide check` run a scenario in ns-3.
+.venv/.ns3: | .venv/.python
+	@test -e /usr/include/ns3/core-module.h \
+	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -qq -y --no-install-recommends libns3-dev g++ >/dev/null; } \
+	  || echo "make: no ns-3 found: the tests that run it are skipped (apt-get install libns3-dev g++)"
 	@touch $@
