@@ -1,6 +1,5 @@
 """The notebooks of examples/ print what they say that they print."""
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -13,14 +12,18 @@ NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "notebook",
+    [pytest.param(path, marks=[pytest.mark.ray] if "ray" in path.stem else []) for path in NOTEBOOKS],
+    ids=lambda path: path.stem,
+)
 def test_a_notebook_runs_and_prints_what_it_says(notebook: Path) -> None:
-    if "ray" in notebook.stem and importlib.util.find_spec("ray") is None:
-        pytest.skip("Ray is not installed")
+    if "ray" in notebook.stem:
+        pytest.importorskip("ray", reason="needs Ray, which is optional: pip install 'gradtide[ray]'")
     command = [sys.executable, str(ROOT / "tools" / "notebooks.py"), str(notebook)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
 
 
 def test_there_are_notebooks() -> None:
-    assert {path.stem for path in NOTEBOOKS} >= {"my_model", "tenants_map", "fsdp_order"}
+    assert {path.stem for path in NOTEBOOKS} >= {"my_model", "tenants_map", "fsdp_order", "sweep_on_ray"}
