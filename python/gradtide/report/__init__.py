@@ -17,7 +17,20 @@ import jinja2
 from markupsafe import Markup, escape
 
 from gradtide.files import write_listed
-from gradtide.report import buy, collectives, compare, meshes, pieces, plan, reproduce, run, sharding, sweep, waterfall
+from gradtide.report import (
+    buy,
+    collectives,
+    compare,
+    meshes,
+    pieces,
+    plan,
+    reproduce,
+    run,
+    sharding,
+    site,
+    sweep,
+    waterfall,
+)
 from gradtide.report.folder import Row, RunFolderError, entry, read_json
 from gradtide.report.perfetto import encode_timeline
 from gradtide.report.tenants import bands, boundary, lp, policies
@@ -111,16 +124,23 @@ _VIEWS = {
     "gradtide.meshes/1": meshes.view,
     "gradtide.sharding/1": sharding.view,
     "gradtide.sweep/1": sweep.view,
+    "gradtide.site/1": site.view,
 }
+_INDEX = ("gradtide.site/1",)
+"""Schemas of folders whose page leads to pages of others; it is `index.html`."""
 
 
 def write_report(run_dir: Path | str) -> Path:
     """Write `report.html` into a finished run or study folder, replacing an older one, and return its path.
 
+    Of a site it is `index.html`.
+
     Raises:
         RunFolderError: if a file of the folder is missing, truncated or garbled; nothing is written then.
     """
-    return write_listed(Path(run_dir) / "report.html", render(Path(run_dir)).encode("utf-8"))
+    page = render(Path(run_dir)).encode("utf-8")
+    name = "index.html" if read_summary(run_dir)["schema"] in _INDEX else "report.html"
+    return write_listed(Path(run_dir) / name, page)
 
 
 def write_timeline(run_dir: Path | str) -> Path:
