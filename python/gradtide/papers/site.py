@@ -142,4 +142,4 @@ def _headline(rows: list[dict[str, Any]], *, is_quick: bool) -> str:
     missing = counts["not_made"]
     why = "need longer runs, which --quick leaves out" if is_quick else "are not made"
     more = f" {missing} more {why}." if missing else ""
-    return f"{papers} papers: {counted(counts)}{more}"
+    return f"{papers} paper{'s' * (papers != 1)}: {counted(counts)}{more}"
