@@ -275,6 +275,7 @@ def test_an_interrupted_site_shows_the_parts_that_are_whole_and_goes_on_from_the
     known = end.value.study.summary
     assert known["complete"] is False
     assert known["headline"].startswith("Interrupted at gao2020/ch4; 1 of 2 parts are made. ")
+    assert known["headline"].endswith(" 7 more are not made.")
     assert [row["folder"] for row in known["parts"]] == ["gao2020-ch3", None]
     keep.show_part(end.value)
     assert (keep.folder / "index.html").exists()

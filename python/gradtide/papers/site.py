@@ -34,16 +34,25 @@ class Site:
         known: Mapping[str, Mapping[str, int]],
         *,
         is_quick: bool = False,
+        ended: str = "",
     ) -> None:
-        """Count what was made; `known` is what `tally` counted when a part was last made with all of its figures."""
+        """Count what was made.
+
+        Args:
+            parts: what was wanted, by name.
+            made: what was made of it.
+            known: what `tally` counted when a part was last made with all of its figures.
+            is_quick: whether slow figures are left out.
+            ended: why not all is made, in a sentence.
+        """
         self.made = made
         rows = [_row(name, part, made.get(name), known.get(name), is_quick=is_quick) for name, part in parts.items()]
         self.summary: dict[str, Any] = {
             "schema": "gradtide.site/1",
             "version": _core.__version__,
-            "complete": len(made) == len([part for part in parts.values() if _figures(part, is_quick=is_quick)]),
+            "complete": not ended,
             "quick": is_quick,
-            "headline": _headline(rows, is_quick=is_quick),
+            "headline": _headline(rows, ended),
             "parts": rows,
             "cost": total_cost(one.summary for one in made.values()),
         }
@@ -103,9 +112,8 @@ def make(
             made[name] = part.make(jobs, told, None, keep, limits, **how)
         except Unfinished as stop:
             if made:
-                stop.study = Site(parts, made, known, is_quick=quick)
                 ended = f"{stop.how} at {name}; {len(made)} of {len(wanted)} parts are made."
-                stop.study.summary["headline"] = f"{ended} {stop.study.summary['headline']}"
+                stop.study = Site(parts, made, known, is_quick=quick, ended=ended)
             raise
         done_s += seconds[name]
         if told is not None:
@@ -136,10 +144,10 @@ def _row(
     }
 
 
-def _headline(rows: list[dict[str, Any]], *, is_quick: bool) -> str:
+def _headline(rows: list[dict[str, Any]], ended: str) -> str:
     papers = len({row["name"].partition("/")[0] for row in rows})
     counts = {key: sum(row[key] for row in rows) for key in ("statements", "agree", "known", "unknown", "not_made")}
     missing = counts["not_made"]
-    why = "need longer runs, which --quick leaves out" if is_quick else "are not made"
+    why = "are not made" if ended else "need longer runs, which --quick leaves out"
     more = f" {missing} more {why}." if missing else ""
-    return f"{papers} paper{'s' * (papers != 1)}: {counted(counts)}{more}"
+    return f"{ended} {papers} paper{'s' * (papers != 1)}: {counted(counts)}{more}".lstrip()

@@ -21,7 +21,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     path = run_dir / "summary.json"
     rows = [_row(path, row_of(path, "parts", row, i)) for i, row in enumerate(entry(path, summary, "parts", list))]
     rows = rows[: caps.rows]
-    is_quick = summary.get("quick") is True
+    is_quick, is_whole = (summary.get(key) is True for key in ("quick", "complete"))
     total = {key: sum(row["counts"][key] for row in rows) for key in OUTCOMES}
     return "site.html.j2", {
         "title": "gradtide reproduce: papers beside ours",
@@ -34,7 +34,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "total": [(key, OUTCOMES[key], count) for key, count in total.items()],
         "rows": rows,
         "missing": [row for row in rows if row["left_out"]],
-        "is_quick": is_quick,
+        "is_whole": is_whole,
     }
 
 
