@@ -3,13 +3,13 @@
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from gradtide import Scenario, buy, collectives, compare, from_kineto, run
-from gradtide.papers import PARTS
+from gradtide.papers import PARTS, site, verdicts
 from gradtide.studies.check import compared
 from gradtide.studies.check.ns3 import Measured
 from gradtide.studies.run import summary as described
@@ -89,6 +89,20 @@ def make_reproduce(folder: Path) -> dict[str, Any]:
     """Write the study folder of `gradtide reproduce gao2020/ch4` without its report; return its summary."""
     PARTS["gao2020/ch4"].make(1, None, None).save(folder)
     (folder / "report.html").unlink()
+    return _summary(folder)
+
+
+def make_site(folder: Path) -> dict[str, Any]:
+    """Write a quick site of two parts that take a second and two that leave figures out; return its summary."""
+    some = replace(PARTS["gao2020/ch5"], slow=[one for one in PARTS["gao2020/ch5"].figures if one != "Table 5.4"])
+    parts = {
+        "gao2020/ch3": PARTS["gao2020/ch3"],
+        "gao2020/ch4": PARTS["gao2020/ch4"],
+        "gao2020/ch5": replace(some, make=lambda *how, quick: PARTS["gao2020/ch5"].make(*how[:2], "Table 5.4")),
+        "tictac": replace(PARTS["tictac"], slow=PARTS["tictac"].figures),
+    }
+    site.make(parts, verdicts(), quick=True).save(folder)
+    (folder / "index.html").unlink()
     return _summary(folder)
 
 

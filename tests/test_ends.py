@@ -122,6 +122,8 @@ REFUSED = {
     "a plan into a file that is a folder": ["plan", "small.toml", "-o", "small.toml/plan.json"],
     "an option without effect": ["order", "tictac_alexnet_v2", "--scheduler", "tic", "--ties", "id"],
     "a conversion into nowhere": ["convert", str(TRACES / "rank0.pt.trace.json.gz"), "none/out.json"],
+    "a quick figure": ["reproduce", "gao2020/ch4", "--quick"],
+    "the list of one paper": ["reproduce", "gao2020/ch4", "--list"],
     "a command of an earlier version": ["tenants", "flows.toml", "--map"],
 }
 
@@ -235,7 +237,7 @@ def test_what_a_module_of_the_user_prints_goes_to_stderr(gradtide, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "schema"),
     [
-        (["reproduce"], "gradtide.parts/1"),
+        (["reproduce", "--list"], "gradtide.parts/1"),
         (["convert", "--formats"], "gradtide.formats/1"),
         (["explain", "GT012"], "gradtide.explain/1"),
         (["doctor"], "gradtide.doctor/1"),
@@ -292,6 +294,7 @@ AT_LIMIT = {
     "plan": ["plan", "small.toml", "-o", "out"],
     "demo": ["demo", "-o", "out"],
     "reproduce": ["reproduce", "gao2020/ch4", "-o", "out"],
+    "reproduce all": ["reproduce", "-o", "out"],
     "report": ["report", TRACE, "-o", "out"],
     "order": ["order", "dag.json"],
     "convert": ["convert", TRACE, "out.json"],

@@ -272,7 +272,7 @@ def test_a_value_that_was_never_published_is_a_dash(reproduction: Path, tmp_path
     facts = summary(reproduction)
     facts["checks"][0]["published"] = None
     (tmp_path / "study" / "summary.json").write_text(json.dumps(facts), encoding="utf-8")
-    assert '<td class="n ">–</td>' in render(tmp_path / "study")
+    assert '<td data-label="published">–</td>' in render(tmp_path / "study")
 
 
 def test_reproduction_sets_published_values_beside_ours(reproduction: Path) -> None:

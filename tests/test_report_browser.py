@@ -20,6 +20,7 @@ from run_folders import (
     make_lp,
     make_reproduce,
     make_run,
+    make_site,
     make_study,
     make_tenants,
     make_waterfall,
@@ -66,6 +67,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         make_run(root / name, **options)
     make_study(root / "compare", models=["resnet50"])
     make_reproduce(root / "reproduce")
+    make_site(root / "site")
     make_tenants(root / "tenants")
     make_boundary(root / "boundary")
     make_buy(root / "buy")
@@ -118,12 +120,16 @@ KINDS = [
     "packets",
     "priority",
     "reproduce",
+    "site",
     "tenants",
     "thousand-buckets",
     "two-jobs",
     "two-neighbours",
     "waterfall",
 ]
+
+
+CHARTLESS = ("boundary", "check", "lp", "one-worker", "site", "waterfall", "late-rank", "evil-waterfall")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -140,16 +146,16 @@ def test_opens_clean_in_both_themes_and_on_narrow_screens(
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
     charts = visit.page.locator("script[data-chart]").count()
     assert visit.page.locator(".plot canvas").count() == charts
-    assert (charts == 0) == (
-        name in ("boundary", "check", "lp", "one-worker", "waterfall", "late-rank", "evil-waterfall")
-    )
+    assert (charts == 0) == (name in CHARTLESS)
     dark = visit.page.evaluate("getComputedStyle(document.body).backgroundColor") != "rgb(255, 255, 255)"
     assert dark == (scheme == "dark")
     assert visit.faults == []
     context.close()
 
 
-@pytest.mark.parametrize("name", ["boundary", "buy", "collectives", "compare", "fifo", "lp", "reproduce", "tenants"])
+@pytest.mark.parametrize(
+    "name", ["boundary", "buy", "collectives", "compare", "fifo", "lp", "reproduce", "site", "tenants"]
+)
 def test_what_scrolls_on_a_phone_says_so_and_names_and_verdicts_stay_on_screen(
     browser: "Browser", pages: dict[str, Path], name: str
 ) -> None:
@@ -162,8 +168,10 @@ def test_what_scrolls_on_a_phone_says_so_and_names_and_verdicts_stay_on_screen(
             const faded = x.classList.contains('more-right');
             x.scrollLeft = 1e6;
             const edge = x.getBoundingClientRect();
-            const pinned = 'tbody td:first-child, thead th:first-child, td.agrees:last-child, td.differs:last-child';
-            const seen = [...x.querySelectorAll(pinned)].map(c => c.getBoundingClientRect())
+            const pinned = 'tbody td:first-child, thead th:first-child, .verdict, '
+                + 'td.agrees:last-child, td.differs:last-child';
+            const seen = [...x.querySelectorAll(pinned)].filter(c => c.checkVisibility())
+                .map(c => c.getBoundingClientRect())
                 .every(c => c.left >= edge.left - 1 && c.right <= edge.right + 1);
             return {is_wide, told, faded, seen};
         })""")
@@ -380,6 +388,47 @@ def test_keyboard_opens_a_cell_of_the_boundary_and_the_way_back(browser: "Browse
     context.close()
 
 
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_the_site_says_its_point_in_the_first_screen_and_its_links_lead_there_and_back(
+    browser: "Browser", pages: dict[str, Path], width: int, height: int
+) -> None:
+    context = browser.new_context(viewport={"width": width, "height": height})
+    visit = Visit(context, pages["site"])
+    page = visit.page
+    facts = json.loads((pages["site"].parent / "summary.json").read_text(encoding="utf-8"))
+
+    def bottom(selector: str) -> float:
+        return float(page.evaluate(f"document.querySelector({selector!r}).getBoundingClientRect().bottom"))
+
+    assert page.locator("h1").inner_text() == facts["headline"]
+    tiles = [int(text) for text in page.locator(".figures b").all_inner_texts()]
+    assert tiles == [sum(row[key] for row in facts["parts"]) for key in ("agree", "known", "unknown", "not_made")]
+    # The counts and the first part with its bar.
+    assert bottom("h1") < bottom(".figures") < bottom(".waterfall .bars") < height
+    assert page.locator(".waterfall .who a").all_inner_texts() == ["gao2020/ch3", "gao2020/ch4", "gao2020/ch5"]
+    assert "gradtide reproduce tictac" in page.locator("main").inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+    page.locator(".waterfall .who a").first.click()
+    page.wait_for_url("**/gao2020-ch3/report.html")
+    part = json.loads((pages["site"].parent / "gao2020-ch3" / "summary.json").read_text(encoding="utf-8"))
+    assert page.locator("h1").inner_text() == part["headline"]
+    row = page.locator(".checks tbody tr").first
+    assert [cell.strip() for cell in row.locator("td").all_inner_texts()][1:] == (
+        ["0.85 s", "0.837 s", "−1.5 %", "agrees", ""]
+    )
+    # The first statement is seen without scrolling, and so is its verdict.
+    box = page.evaluate("document.querySelector('.checks .verdict').getBoundingClientRect().toJSON()")
+    assert box["bottom"] < height
+    assert box["right"] <= width
+    assert page.locator("code", has_text="gradtide reproduce gao2020/ch3/table-3.1").is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.get_by_role("link", name="All papers").click()
+    page.wait_for_url("**/site/index.html")
+    assert visit.faults == []
+    context.close()
+
+
 def test_pointing_at_a_row_reads_it(browser: "Browser", pages: dict[str, Path]) -> None:
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     page = Visit(context, pages["priority"]).page
@@ -411,7 +460,7 @@ def test_button_switches_the_theme_of_page_and_canvas(browser: "Browser", pages:
     context.close()
 
 
-@pytest.mark.parametrize("name", ["fifo", "compare", "reproduce", "tenants", "boundary", "buy", "collectives"])
+@pytest.mark.parametrize("name", ["fifo", "compare", "reproduce", "site", "tenants", "boundary", "buy", "collectives"])
 def test_prints_light_with_no_chart_cut(browser: "Browser", pages: dict[str, Path], name: str, tmp_path: Path) -> None:
     context = browser.new_context(viewport={"width": 1200, "height": 900}, color_scheme="dark")
     visit = Visit(context, pages[name])

@@ -3,6 +3,7 @@
 import csv
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,12 @@ import numpy as np
 import pytest
 
 from gradtide import report
-from gradtide.papers import PARTS, Reproduction, find, harness, verdicts
+from gradtide.errors import Interrupted
+from gradtide.papers import PARTS, Part, Reproduction, find, harness, site, verdicts
 from gradtide.papers import gao2020_ch5 as ch5
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
+from gradtide.studies.keep import Kept
 
 COMPUTE_MS = ch5.COMPUTE_MS
 DATA = Path(__file__).parents[1] / "validation" / "ns3" / "data"
@@ -168,3 +171,126 @@ def test_table_3_1_is_predicted_from_the_stages_of_another_mini_batch() -> None:
     # 128 images at the pace of the 32 that calibrate the device: 0.209 s x 4.
     assert float(checks["iteration time, P100, simulated"]["ours"].removesuffix(" s")) == pytest.approx(0.837, abs=1e-3)
     assert {checks[name]["verdict"] for name in ("forward", "backward")} == {"fitted"}
+
+
+@pytest.mark.parametrize(
+    ("published", "ours", "percent"),
+    [
+        ("150 ms", "128.1 ms", -14.6),
+        ("about 1100 ms", "1110.1 ms", 0.9),
+        ("3.62x", "3.28x", -9.4),
+        ("-39 %", "-44 %", -12.8),
+        ("at least 70 %", "72 % (VGG-16, 16 workers)", 2.9),
+        ("0 %", "1 %", None),
+        ("150 ms", "0.15 s", None),
+        ("VGG-16", "VGG-16", None),
+        ("roughly 1:2", "1:2.00", None),
+        ("equal", "908.2 and 908.2 ms", None),
+        ("10 and 13", "10 and 13", None),
+        ("always", "30 of 30", None),
+        ("decreases", "31 ms to 6 ms", None),
+    ],
+)
+def test_a_difference_is_of_two_values_with_one_unit(published: str, ours: str, percent: float | None) -> None:
+    assert harness.difference_percent(published, ours) == percent
+    assert harness.check("1", "what", published, ours, True)["difference_percent"] == percent
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_every_figure_has_a_command_that_finds_it(name: str) -> None:
+    for item in harness.commands(name, PARTS[name].figures):
+        program, command, what = item["command"].split()
+        assert (program, command) == ("gradtide", "reproduce")
+        assert find(what) == (PARTS[name], item["figure"])
+
+
+def test_a_figure_of_two_numbers_is_made_under_either() -> None:
+    checks = [PARTS["gao2020/ch4"].make(1, None, name).summary["checks"] for name in ("4.10", "4.11")]
+    assert [[one["figure"] for one in some] for some in checks] == [["4.10, 4.11"]] * 2
+
+
+SMALL = {name: PARTS[name] for name in ("gao2020/ch3", "gao2020/ch4")}
+
+
+def test_a_site_counts_what_its_pages_say(tmp_path: Path) -> None:
+    shares: list[float] = []
+    made = site.make(SMALL, verdicts(), jobs=2, progress=shares.append)
+    folder = made.save(tmp_path / "site")
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    assert summary["headline"] == "1 paper: 16 of 20 statements agree; 4 differ, cause known."
+    for row in summary["parts"]:
+        assert {key: row[key] for key in verdicts()[row["name"]]} == verdicts()[row["name"]]
+        assert (row["not_made"], row["left_out"]) == (0, [])
+        page = (folder / row["folder"] / "report.html").read_text(encoding="utf-8")
+        assert 'href="../index.html"' in page
+        assert f'href="{row["folder"]}/report.html"' in (folder / "index.html").read_text(encoding="utf-8")
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
+    # A part alone has the same page without the way back.
+    alone = PARTS["gao2020/ch3"].make(1, None).save(tmp_path / "alone")
+    back = '<p class="screen"><a href="../index.html">All papers</a></p>'
+    pages = [(one / "report.html").read_text(encoding="utf-8") for one in (alone, folder / "gao2020-ch3")]
+    assert pages[0] == pages[1].replace(back, "")
+    # The same command takes the place of what it made.
+    made.save(folder)
+
+
+def test_a_quick_site_says_what_it_leaves_out_and_what_that_found(tmp_path: Path) -> None:
+    def no_run(*_how: Any, **_more: Any) -> Reproduction:
+        raise AssertionError
+
+    unmade = replace(PARTS["pcn"], make=no_run, slow=PARTS["pcn"].figures)
+    made = site.make({**SMALL, "pcn": unmade}, verdicts(), quick=True)
+    row = made.summary["parts"][2]
+    assert (row["folder"], row["statements"], row["not_made"]) == (None, 0, verdicts()["pcn"]["statements"])
+    assert [one["figure"] for one in row["left_out"]] == list(PARTS["pcn"].figures)
+    assert made.summary["complete"]
+    assert made.summary["headline"].endswith(" 7 more need longer runs, which --quick leaves out.")
+    page = (made.save(tmp_path / "site") / "index.html").read_text(encoding="utf-8")
+    assert "Not made with --quick" in page
+    assert "4 of 7 statements agreed" in page
+    assert "gradtide reproduce pcn/eq.-3" in page
+
+
+def test_a_part_leaves_its_slow_figures_out(short: Scenario) -> None:
+    made = ch5.PART.make(2, None, base=short, quick=True).summary
+    figures = [item["figure"] for item in made["figures"]]
+    assert sorted([*figures, *made["left_out"]]) == sorted(ch5.FIGURES)
+    assert {"5.19", "ns-3", "5.20, 5.21"} <= set(made["left_out"])
+    assert {"5.6", "5.11", "Table 5.4"} <= set(figures)
+    assert {one["figure"] for one in made["checks"]} <= set(figures)
+
+
+def test_an_interrupted_site_shows_the_parts_that_are_whole_and_goes_on_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = Kept(tmp_path / "site")
+
+    def stop(*_how: Any) -> Reproduction:
+        raise Interrupted([None, None])
+
+    stopped = {"gao2020/ch3": PARTS["gao2020/ch3"], "gao2020/ch4": Part("Gao", stop, PARTS["gao2020/ch4"].figures)}
+    with pytest.raises(Interrupted) as end:
+        site.make(stopped, verdicts(), keep=keep)
+    known = end.value.study.summary
+    assert known["complete"] is False
+    assert known["headline"].startswith("Interrupted at gao2020/ch4; 1 of 2 parts are made. ")
+    assert known["headline"].endswith(" 7 more are not made.")
+    assert [row["folder"] for row in known["parts"]] == ["gao2020-ch3", None]
+    keep.show_part(end.value)
+    assert (keep.folder / "index.html").exists()
+    # The next attempt runs nothing of the part that was whole.
+    asked: list[int] = []
+    run = harness.run_all
+
+    def run_all(scenarios: Sequence[Scenario], jobs: int, told: Any, kept: Kept, *rest: Any) -> list[RunResult]:
+        asked.append(sum(kept.find(one) is None for one in scenarios))
+        return run(scenarios, jobs, told, kept, *rest)
+
+    monkeypatch.setattr(harness, "run_all", run_all)
+    again = Kept(tmp_path / "site")
+    made = site.make({"gao2020/ch3": PARTS["gao2020/ch3"]}, verdicts(), keep=again)
+    assert asked == [0]
+    made.save(tmp_path / "site")
+    again.forget()
+    assert not again.folder.exists()

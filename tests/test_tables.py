@@ -106,7 +106,7 @@ TABLES = {
     "tenants policies": ["tenants", "policies", "TINY", "--policy", "all-low", "--policy", "deadline"],
     "buy": ["buy", "alexnet", "--nodes", "4", "--fabrics", "star,clos2", "--collectives", "ring"],
     "plan": ["plan", "alexnet", "--workers", "2", "--seeds", "2"],
-    "reproduce": ["reproduce"],
+    "reproduce": ["reproduce", "--list"],
     "presets": ["presets"],
     "order": ["order", "tictac_alexnet_v2"],
     "formats": ["convert", "--formats"],

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import Common, Without
-from gradtide.cli.printing import cell, print_json, print_table, say
+from gradtide.cli.ends import as_usage_error, fail_usage
+from gradtide.cli.options import Common, Without, option
+from gradtide.cli.printing import cell, print_json, print_table, say, talk
 from gradtide.cli.study import conduct
 
 
@@ -16,25 +16,33 @@ def reproduce(
     what: Annotated[
         str | None,
         typer.Argument(
-            metavar="PAPER/PART[/FIGURE]",
-            help="As in gao2020/ch5/5.12 or caramel/11. Default: all, counted.",
+            metavar="PAPER/PART[/FIGURE]", help="As in gao2020/ch5/5.12 or caramel/11. Default: all, as a site."
         ),
     ] = None,
     *,
+    quick: bool = option(None, "Of all papers: leave out the figures with long runs.", False, "--quick"),
+    only_list: bool = option(None, "List what there is, and what it found when it was last made.", False, "--list"),
     common: Annotated[Common, Without("fail_if", "verbose")],
 ) -> None:
-    """Reproduce a paper's tables and figures, with the published value beside ours."""
+    """Reproduce papers' tables and figures, with the published value beside ours: one, or all as a site."""
     from gradtide import papers
 
+    for flag, is_given in (("--quick", quick), ("--list", only_list)):
+        if is_given and what is not None:
+            fail_usage(f"{flag} is for all papers; leave out {flag} or {what}")
+    if only_list:
+        _list(common)
+        return
     if what is None:
-        counted, none = papers.verdicts(), dict.fromkeys(("statements", "agree", "known", "unknown"))
-        rows = [{"name": name, **counted.get(name, none), "what": part.title} for name, part in papers.PARTS.items()]
-        if common.as_json:
-            print_json({"schema": "gradtide.parts/1", "parts": rows})
-            return
-        columns = ["name", "statements", "agree", "differ, cause known", "differ, cause unknown", "what"]
-        print_table(columns, [[cell(one) for one in row.values()] for row in rows])
-        say("", "Counted when they were last made; gradtide reproduce NAME makes one again and says why it differs.")
+        site = Path("out") / "reproduce"
+        conduct(
+            f"{len(papers.PARTS)} parts of papers",
+            replace(common, output=common.output or site),
+            make=lambda how: papers.everything(quick=quick, **how),
+            show=lambda result: _print_site(result.summary),
+            name_files=lambda folder: talk("", f"site  {folder / 'index.html'}"),
+            usage_errors=(),
+        )
         return
     with as_usage_error(ValueError):
         part, figure = papers.named(what)
@@ -45,6 +53,34 @@ def reproduce(
         show=lambda result: _print_reproduction(result.summary),
         usage_errors=(),
     )
+
+
+COUNTED = {
+    "statements": "statements",
+    "agree": "agree",
+    "known": "differ, cause known",
+    "unknown": "differ, cause unknown",
+}
+"""What is counted of a part, and its column."""
+
+
+def _list(common: Common) -> None:
+    from gradtide import papers
+
+    counted, none = papers.verdicts(), dict.fromkeys(COUNTED)
+    rows = [{"name": name, **counted.get(name, none), "what": part.title} for name, part in papers.PARTS.items()]
+    if common.as_json:
+        print_json({"schema": "gradtide.parts/1", "parts": rows})
+        return
+    print_table(["name", *COUNTED.values(), "what"], [[cell(one) for one in row.values()] for row in rows])
+    say("", "Counted when they were last made; gradtide reproduce NAME makes one again and says why it differs.")
+
+
+def _print_site(summary: dict[str, Any]) -> None:
+    counted = {**COUNTED, "not_made": "not made"}
+    rows = [[row["name"], *(cell(row[key]) for key in counted)] for row in summary["parts"]]
+    print_table(["part", *counted.values()], rows)
+    say("", summary["headline"])
 
 
 def _print_reproduction(summary: dict[str, Any]) -> None:

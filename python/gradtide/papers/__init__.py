@@ -6,8 +6,10 @@ size of a burst, and `tictac2019` how far orders stray that nobody enforces. Row
 Where a paper leaves something else open, the module says what was taken and why.
 """
 
+from typing import Any
+
 from gradtide.estimate import Limits, within_limits
-from gradtide.papers import caramel2020, gao2020_ch3, gao2020_ch4, gao2020_ch5, pcn, tictac2019, zhang2017
+from gradtide.papers import caramel2020, gao2020_ch3, gao2020_ch4, gao2020_ch5, pcn, site, tictac2019, zhang2017
 from gradtide.papers.harness import Part, Reproduction, published
 
 PARTS = {
@@ -46,6 +48,11 @@ def named(what: str) -> tuple[Part, str | None]:
     return found
 
 
+def everything(**how: Any) -> site.Site:
+    """Reproduce all parts; `how` is what `site.make` takes: quick, jobs, progress, keep and limits."""
+    return site.make(PARTS, verdicts(), **how)
+
+
 @within_limits
 def reproduce(what: str, *, jobs: int = 1, limits: Limits | None = None) -> Reproduction:
     """Reproduce tables and figures of a paper.
@@ -62,4 +69,4 @@ def reproduce(what: str, *, jobs: int = 1, limits: Limits | None = None) -> Repr
     return part.make(jobs, None, figure, None, limits)
 
 
-__all__ = ["PARTS", "Part", "Reproduction", "find", "named", "reproduce", "verdicts"]
+__all__ = ["PARTS", "Part", "Reproduction", "everything", "find", "named", "reproduce", "verdicts"]

@@ -334,5 +334,4 @@ FIGURES: dict[str, Figure[Study, Case]] = {
     "14": Figure(_sent(KINDS, ["adaptive"], [SMALL, LARGE], CROWDS), _collective_claims, series=_over_workers),
 }
 
-PART = of_statements(PAPER, FIGURES, scenario=scenario, study=Study)
-"""All runs together take about a minute."""
+PART = of_statements(PAPER, FIGURES, scenario=scenario, study=Study, seconds=7)

@@ -206,5 +206,4 @@ FIGURES: dict[str, Figure[Study, Case]] = {
     "3.7": Figure(claims=_cumulated_claims, series=_cumulated_series),
 }
 
-PART = of_statements(PAPER, FIGURES, scenario=scenario, study=Study)
-"""All runs together take a second."""
+PART = of_statements(PAPER, FIGURES, scenario=scenario, study=Study, seconds=1)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from gradtide import _core, words
 from gradtide.estimate import Limits
 from gradtide.papers.harness import (
+    RULE,
     SHOWN,
     Check,
     Part,
@@ -12,6 +13,7 @@ from gradtide.papers.harness import (
     Reproduction,
     chart,
     check,
+    commands,
     line,
     near,
     published,
@@ -85,6 +87,7 @@ def chapter4(
         "part": "ch4",
         "title": PAPER["subject"],
         "headline": words.saving_headline(points, FIFO, PRIORITY),
+        "rule": RULE,
         "checks": _figure_checks(times_ms, results[FIFO, 1].job["compute_ms"]),
         "tables": [{"figure": "4.7", **fig_4_7}],
         "series": [{"figure": "4.7", **over_rates}],
@@ -92,6 +95,7 @@ def chapter4(
             {"figure": of, "title": f"{gbps} Gbit/s, {schedule}", "run": f"runs/{name}"}
             for of, (schedule, gbps, name) in drawn.items()
         ],
+        "commands": commands("gao2020/ch4", FIGURES),
         "cost": total_cost(result.summary for result in results.values()),
     }
     result = Reproduction(summary, {name: results[schedule, gbps] for schedule, gbps, name in drawn.values()})
@@ -137,4 +141,4 @@ def _figure_checks(times_ms: Mapping[Case, float], backward_ms: float) -> list[C
     ]
 
 
-PART = Part(PAPER["title"], chapter4, FIGURES)
+PART = Part(PAPER["title"], chapter4, FIGURES, seconds=1)

@@ -543,8 +543,8 @@ def _cases(cells: Iterable[Cell]) -> list[Case]:
     return [((*cell, band, seed), THESIS_RECOVERY) for cell, band, seed in product(cells, BANDS, SEEDS)]
 
 
-def _figure(cells: Iterable[Cell], claims: Callable[[Study], Iterable[Claim]], **drawn: Any) -> Figure[Study, Case]:
-    return Figure(_cases(cells), claims, **drawn)
+def _figure(cells: Sequence[Cell], claims: Callable[[Study], Iterable[Claim]], **drawn: Any) -> Figure[Study, Case]:
+    return Figure(_cases(cells), claims, is_slow=len(cells) > 1, **drawn)
 
 
 def _by_ratio(ratio: int) -> Figure[Study, Case]:
@@ -575,7 +575,7 @@ def _progress(name: str, **claims: Any) -> Figure[Study, Case]:
     def runs(study: Study) -> dict[str, RunResult]:
         return {own: study.results[(*cell, band, 0)] for band, own in names.items()}
 
-    return Figure(_cases([cell]), **claims, progress=drawn, runs=runs)
+    return Figure(_cases([cell]), **claims, progress=drawn, runs=runs, is_slow=True)
 
 
 HALF: tuple[Cell, ...] = ((16, 23), (8, 46), (4, 92), (2, 184))
@@ -588,6 +588,7 @@ FIGURES: dict[str, Figure[Study, Case]] = {
         [*_cases(dict.fromkeys(key[:2] for key in NS3_37)), *(((*key, 0), DEFAULT_RECOVERY) for key in NS3_37)],
         _side_claims,
         tables=_sides_table,
+        is_slow=True,
     ),
     "5.5": _by_ratio(16),
     "5.8": _by_ratio(8),
@@ -620,4 +621,13 @@ def _study(base: Scenario, results: Mapping[Case, RunResult]) -> Study:
     return Study(base, *by_recovery.values())
 
 
-PART = of_statements(PAPER, FIGURES, scenario=scenario, study=_study, headline=_headline, seeds=SEEDS)
+PART = of_statements(
+    PAPER,
+    FIGURES,
+    scenario=scenario,
+    study=_study,
+    headline=_headline,
+    seeds=SEEDS,
+    seconds=300,
+    quick_seconds=30,
+)

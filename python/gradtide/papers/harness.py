@@ -11,6 +11,7 @@ One rule for all papers decides what agrees:
 - what differs has a cause that is known, in a sentence.
 """
 
+import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -24,17 +25,25 @@ from gradtide.scenario import Scenario
 from gradtide.scenario.source import parse_toml
 from gradtide.studies.folder import whole_folder, write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import part_of, run_all, total_cost, write_core, write_summary
+from gradtide.studies.run import part_of, run_all, total_cost, write_runs, write_summary
 
 S = TypeVar("S")
 C = TypeVar("C", bound=Hashable)
 Progress = Callable[[float], object] | None
-Check = dict[str, str]
+Check = dict[str, Any]
 Drawn = dict[str, Any]
 
 TOLERANCES = {"text": 0.1, "plot": 1 / 3}
 """Share of a published value within which ours agrees: values that a text or a table prints, and those read off plots.
 A printed value is measured in one run on one machine; of a plot, a reader sees little more than the height."""
+
+RULE = (
+    "The difference is that of ours from the published value. Ours agrees with a value that a text or a table prints "
+    f"within {100 * TOLERANCES['text']:.0f} %, and with one that is read off a plot within "
+    f"{100 * TOLERANCES['plot']:.0f} %. Signs, orders, counts and arithmetic agree exactly. Two kinds of rows do not "
+    "count: those marked shown are variants of our own, and on those marked fitted something was fitted."
+)
+"""The rule of the pages."""
 
 SHOWN: Literal["shown"] = "shown"
 FITTED: Literal["fitted"] = "fitted"
@@ -70,11 +79,11 @@ class Reproduction:
     def only(self, figure: str) -> "Reproduction":
         """Return what belongs to one figure or table."""
         kept = {
-            key: [item for item in self.summary[key] if item["figure"] == figure]
-            for key in ("checks", "tables", "series", "timelines")
+            key: [item for item in self.summary[key] if figure in item["figure"].split(", ")]
+            for key in ("checks", "tables", "series", "timelines", "commands")
         }
         used = {item["run"].removeprefix("runs/") for item in kept["timelines"]}
-        part = f"{self.summary['part']}/{figure}"
+        part = f"{self.summary['part']}/{spelt(figure)}"
         runs = {name: result for name, result in self.runs.items() if name in used}
         return Reproduction({**self.summary, "part": part, **kept}, runs)
 
@@ -82,13 +91,15 @@ class Reproduction:
         """Write the study folder `path`; it appears by rename when it is complete."""
         path = Path(path)
         with whole_folder(path) as folder:
-            for name, result in self.runs.items():
-                (folder / "runs" / name).mkdir(parents=True)
-                write_core(result, folder / "runs" / name)
-            write_summary(self.summary, folder)
-            write_versions(folder)
-            report.write_report(folder)
+            self.write(folder)
         return path
+
+    def write(self, folder: Path, **more: Any) -> None:
+        """Write everything into the existing `folder`; `more` is added to the summary."""
+        write_runs(self.runs, folder)
+        write_summary({**self.summary, **more}, folder)
+        write_versions(folder)
+        report.write_report(folder)
 
 
 @dataclass(frozen=True)
@@ -96,12 +107,20 @@ class Part:
     """A part of a paper that can be reproduced; `figures` are what can be reproduced alone.
 
     `make` runs it, given the number of jobs, progress, and if wanted a figure, what is kept and the limits; with a
-    figure, what that figure needs alone.
+    figure, what that figure needs alone. If there are `slow` figures, `quick=True` leaves them out.
+
+    Attributes:
+        seconds: about the time that all figures take, with two jobs on two cores.
+        slow: figures whose runs need more than half a minute of processor time.
+        quick_seconds: about the time that the others take.
     """
 
     title: str
     make: Callable[..., Reproduction]
     figures: Collection[str]
+    seconds: float = 1.0
+    slow: Collection[str] = ()
+    quick_seconds: float = 1.0
 
     def figure(self, name: str) -> str | None:
         """Return the figure of that name; "5.20" finds "5.20, 5.21", and "table-5.1" finds "Table 5.1"."""
@@ -112,6 +131,16 @@ class Part:
         return next((f for f in self.figures if plain(name) in (plain(f), *plain(f).split(", "))), None)
 
 
+def spelt(figure: str) -> str:
+    """Return the name of a figure as a command line has it: "5.20, 5.21" is 5.20, and "Table 5.1" is table-5.1."""
+    return figure.partition(", ")[0].lower().replace(" ", "-")
+
+
+def commands(part: str, figures: Iterable[str]) -> list[dict[str, str]]:
+    """Return the command that makes each figure of a part alone."""
+    return [{"figure": one, "command": f"gradtide reproduce {part}/{spelt(one)}"} for one in figures]
+
+
 def _nothing(_study: Any) -> tuple[()]:
     return ()
 
@@ -120,7 +149,8 @@ def _nothing(_study: Any) -> tuple[()]:
 class Figure(Generic[S, C]):
     """A figure or table that is reproduced: the runs that it needs, and what is made from a study of them.
 
-    `claims` are what the paper says, beside ours. `runs` are those that `progress` draws, by name.
+    `claims` are what the paper says, beside ours. `runs` are those that `progress` draws, by name. The runs of a slow
+    one need more than half a minute of processor time.
     """
 
     cases: Iterable[C] = ()
@@ -131,6 +161,7 @@ class Figure(Generic[S, C]):
     bars: Callable[[S], Iterable[Drawn]] = _nothing
     progress: Callable[[S], Iterable[Drawn]] = _nothing
     runs: Callable[[S], Mapping[str, RunResult]] = lambda _study: {}
+    is_slow: bool = False
 
 
 def published(module: str) -> dict[str, Any]:
@@ -149,13 +180,13 @@ def tally(checks: Sequence[Check]) -> dict[str, int]:
 
 def statements_hold(checks: Sequence[Check], _study: object = None, _figure: str | None = None) -> str:
     """Return the result of checks in a sentence."""
-    counts = tally(checks)
-    return f"{counts['agree']} of {counts['statements']} statements agree{_differing(counts)}."
+    return counted(tally(checks))
 
 
-def _differing(counts: Mapping[str, int]) -> str:
-    parts = [f"{counts[key]} differ, cause {key}" for key in ("known", "unknown") if counts[key]]
-    return "".join(f"; {part}" for part in parts)
+def counted(counts: Mapping[str, int]) -> str:
+    """Return what `tally` counted in a sentence."""
+    parts = [f"; {counts[key]} differ, cause {key}" for key in ("known", "unknown") if counts[key]]
+    return f"{counts['agree']} of {counts['statements']} statements agree{''.join(parts)}."
 
 
 def of_statements(
@@ -168,6 +199,8 @@ def of_statements(
     seen: Callable[[C, RunResult], Any] = lambda _case, result: result,
     batch: int | None = None,
     seeds: Sequence[int] = (),
+    seconds: float = 1.0,
+    quick_seconds: float = 1.0,
 ) -> Part:
     """Return a part that compares what a paper says of its figures with runs.
 
@@ -180,7 +213,10 @@ def of_statements(
         seen: what is kept of a run.
         batch: runs that are in memory at one time; None for all.
         seeds: of the runs, where a figure is of several.
+        seconds: as of a `Part`.
+        quick_seconds: as of a `Part`.
     """
+    slow = [name for name, one in figures.items() if one.is_slow]
 
     def make(
         jobs: int,
@@ -189,11 +225,14 @@ def of_statements(
         keep: Kept | None = None,
         limits: Limits | None = None,
         *,
+        quick: bool = False,
         shown: Mapping[str, Figure[S, C]] | None = None,
         base: Scenario | None = None,
         change: Callable[[C, Scenario], Scenario] = lambda _case, whole: whole,
     ) -> Reproduction:
-        shown = shown or (figures if figure is None else {figure: figures[figure]})
+        left_out = slow if quick and figure is None else []
+        wanted = figures if figure is None else {figure: figures[figure]}
+        shown = shown or {name: one for name, one in wanted.items() if name not in left_out}
         base = base or Scenario.load(paper["preset"])
         cases = list(dict.fromkeys(case for one in shown.values() for case in one.cases))
         kept: dict[C, Any] = {}
@@ -218,7 +257,7 @@ def of_statements(
             "engine": base.engine,
             **({"seed": list(seeds)} if seeds else {}),
             "paper": name,
-            "part": "/".join(filter(None, (part, figure))),
+            "part": "/".join(filter(None, (part, figure and spelt(figure)))),
             "title": paper["subject"],
             "headline": headline(checks, done, figure),
             "figures": [
@@ -226,6 +265,9 @@ def of_statements(
                 for of in shown
                 for text in [paper["figures"][of]]
             ],
+            "commands": commands(paper["name"], shown),
+            **({"left_out": left_out} if left_out else {}),
+            "rule": RULE,
             "checks": checks,
             "maps": drawn("maps"),
             "tables": drawn("tables"),
@@ -237,7 +279,7 @@ def of_statements(
         }
         return Reproduction(summary, {name: run for one in shown.values() for name, run in one.runs(done).items()})
 
-    return Part(paper["title"], make, figures)
+    return Part(paper["title"], make, figures, seconds, slow, quick_seconds)
 
 
 def check(figure: str, quantity: str, published: str, ours: str, agrees: Verdict, note: str = "") -> Check:
@@ -248,10 +290,33 @@ def check(figure: str, quantity: str, published: str, ours: str, agrees: Verdict
         "quantity": quantity,
         "published": published,
         "ours": ours,
+        "difference_percent": difference_percent(published, ours),
         "unit": "",
         "verdict": verdict,
         "note": "" if agrees is True else note,
     }
+
+
+_VALUE = re.compile(r"(?<![\w.,:/-])([-+−]?\d+(?:\.\d+)?) ?(%|[A-Za-z]+(?:/s)?)?(?![\d.:/-]*\d)")
+"""A number with its unit, and no part of a name, a ratio or a list."""
+
+
+def difference_percent(published: str, ours: str) -> float | None:
+    """Return by how many percent ours is above a published value; None unless each text has one number of one unit."""
+    (theirs, unit), (own, own_unit) = _value(published), _value(ours)
+    if not theirs or own is None or unit != own_unit:
+        return None
+    return round(100 * (own - theirs) / abs(theirs), 1)
+
+
+def _value(text: str) -> tuple[float | None, str]:
+    """Return the only number of a text and its unit; what stands in brackets says where it was found."""
+    plain = re.sub(r"\(.*?\)", "", text)
+    found = _VALUE.findall(plain)
+    if len(found) != 1 or len(re.findall(r"\d+(?:\.\d+)?", plain)) != 1:
+        return None, ""
+    number, unit = found[0]
+    return float(number.replace("−", "-")), unit
 
 
 def table(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]], note: str = "") -> Drawn:

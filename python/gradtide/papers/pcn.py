@@ -519,7 +519,9 @@ def figures() -> dict[str, Figure[Study, Case]]:
         "4.4": Figure(REPEATED, _background_claims),
         "Eq. 3": Figure(REPEATED, _training_claims),
         "Hosts": Figure(
-            [*(one for case in VARIANTS for own in _pair(case) for one in _again(own)), *FIXED], tables=_host_tables
+            [*(one for case in VARIANTS for own in _pair(case) for one in _again(own)), *FIXED],
+            tables=_host_tables,
+            is_slow=True,
         ),
         "k": Figure(
             [one for packets in KS for own in _pair(replace(ON, announced=packets)) for one in _again(own)],
@@ -540,5 +542,6 @@ PART = of_statements(
     seen=Seen,
     # A run's samples are some ten megabytes: what is seen of them is kept, and the rest is not.
     batch=BATCH,
+    seconds=72,
+    quick_seconds=10,
 )
-"""All runs together take a minute or two."""

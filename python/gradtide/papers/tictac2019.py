@@ -607,10 +607,10 @@ def figures() -> dict[str, Figure[Study, Case]]:
         "Table 1": Figure(claims=_model_claims, tables=_model_table),
         "Orders": Figure([*ORDERS, *(replace(case, order=RANDOM) for case in ORDERS)], _both(_order_claims)),
         "4": Figure(_pairs(EXAMPLE), _both(_example_claims), tables=_example_table),
-        "9": Figure(_pairs(SCALED), _both(_worker_claims), bars=_gain_bars(SCALED, _hosts, _task)),
+        "9": Figure(_pairs(SCALED), _both(_worker_claims), bars=_gain_bars(SCALED, _hosts, _task), is_slow=True),
         "10": Figure(_pairs(SPREAD), _both(_server_claims), bars=_gain_bars(SPREAD, _task, _servers)),
         "11": Figure(_pairs(LOADED), _both(_batch_claims), bars=_gain_bars(LOADED, _task, _batch)),
-        "12": Figure(_pairs(SCALED), _both(_size_claims), series=_size_series),
+        "12": Figure(_pairs(SCALED), _both(_size_claims), series=_size_series, is_slow=True),
         "13": Figure(
             [
                 *(replace(case, noise=n) for n in NOISES for case in _pairs([REPEATED[TRAIN]], [TAC])),
@@ -630,6 +630,7 @@ def figures() -> dict[str, Figure[Study, Case]]:
             ],
             _both(_straggler_claims),
             bars=_straggler_bars,
+            is_slow=True,
         ),
         "15": Figure(
             _pairs(HEURISTICS, (TIC, TAC)),
@@ -649,5 +650,6 @@ PART = of_statements(
     seen=Seen,
     # A run has a row for each pull of each worker and iteration: some ten megabytes.
     batch=BATCH,
+    seconds=113,
+    quick_seconds=35,
 )
-"""All runs together take a minute or two."""

@@ -395,5 +395,4 @@ def figures() -> dict[str, Figure[Study, Case]]:
 
 FIGURES = figures()
 
-PART = of_statements(PAPER, FIGURES, scenario=scenario, study=lambda _base, results: Study(results))
-"""All runs together take minutes at most."""
+PART = of_statements(PAPER, FIGURES, scenario=scenario, study=lambda _base, results: Study(results), seconds=12)

@@ -28,6 +28,7 @@ from gradtide.report import (
     reproduce,
     run,
     sharding,
+    site,
     sweep,
     waterfall,
 )
@@ -125,16 +126,23 @@ _VIEWS = {
     "gradtide.sharding/1": sharding.view,
     "gradtide.sweep/1": sweep.view,
     "gradtide.check/1": check.view,
+    "gradtide.site/1": site.view,
 }
+_INDEX = ("gradtide.site/1",)
+"""Schemas of folders whose page leads to pages of others; it is `index.html`."""
 
 
 def write_report(run_dir: Path | str) -> Path:
     """Write `report.html` into a finished run or study folder, replacing an older one, and return its path.
 
+    Of a site it is `index.html`.
+
     Raises:
         RunFolderError: if a file of the folder is missing, truncated or garbled; nothing is written then.
     """
-    return write_listed(Path(run_dir) / "report.html", render(Path(run_dir)).encode("utf-8"))
+    page = render(Path(run_dir)).encode("utf-8")
+    name = "index.html" if read_summary(run_dir)["schema"] in _INDEX else "report.html"
+    return write_listed(Path(run_dir) / name, page)
 
 
 def write_timeline(run_dir: Path | str) -> Path:

@@ -34,19 +34,8 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     """Return the template of a reproduction and what it shows."""
     path = run_dir / "summary.json"
 
-    def word(item: Mapping[str, Any], key: str) -> str:
-        return pieces.clip(item.get(key, ""), 300)
-
-    checks: list[list[Any]] = []
-    for check in _objects(path, summary, "checks"):
-        verdict, unit = entry(path, check, "verdict", str), word(check, "unit")
-        values = [entry(path, check, whose, (str, int, float, NoneType)) for whose in ("published", "ours")]
-        both = [pieces.plain(value) + (f" {unit}" if unit and value is not None else "") for value in values]
-        badge = pieces.cell(verdict, verdict if verdict in SCORED else "")
-        note = {**pieces.cell(""), "text": word(check, "note")}
-        checks.append([word(check, "figure"), word(check, "quantity"), *both, badge, note])
-    verdicts = [row[4]["text"] for row in checks]
-    agree, scored = (sum(word in of for word in verdicts) for of in (("agrees",), SCORED))
+    checks = [_check(path, check) for check in _objects(path, summary, "checks")]
+    agree, scored = (sum(check["verdict"] in of for check in checks) for of in (("agrees",), SCORED))
     figures_named = bool(summary.get("figures"))
     charts = []
     series = _objects(path, summary, "series")
@@ -54,7 +43,9 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     limit = caps.charts * (6 if figures_named else 1)
     for item in series[:limit]:
         chart = series_chart(path, item, caps)
-        charts.append({**chart, "title": _figure_title(item), "of": word(item, "figure"), "short": word(item, "title")})
+        charts.append(
+            {**chart, "title": _figure_title(item), "of": _word(item, "figure"), "short": _word(item, "title")}
+        )
         if figures_named:
             charts[-1]["hint"] = ""
     items = _objects(path, summary, "timelines")
@@ -64,13 +55,15 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         columns = [str(c) for c in entry(path, item, "columns", list)]
         rows = entry(path, item, "rows", list)
         if any(not isinstance(row, list) or len(row) != len(columns) for row in rows):
-            raise RunFolderError(f"{path}: key `tables`: a row of `{word(item, 'title')}` has not {len(columns)} cells")
+            raise RunFolderError(
+                f"{path}: key `tables`: a row of `{_word(item, 'title')}` has not {len(columns)} cells"
+            )
         numbers = [all(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
         heads = [("#" if n else "") + c for n, c in zip(numbers, columns, strict=True)]
         texts = [list(map(pieces.plain, row)) for row in rows]
-        made = pieces.table(word(item, "title"), heads, texts, cap=caps.rows, where="summary.json")
-        made["note"] = " ".join(filter(None, (word(item, "note"), made["note"])))
-        tables.append({**made, "of": word(item, "figure")})
+        made = pieces.table(_word(item, "title"), heads, texts, cap=caps.rows, where="summary.json")
+        made["note"] = " ".join(filter(None, (_word(item, "note"), made["note"])))
+        tables.append({**made, "of": _word(item, "figure")})
     kept = tables[: max(caps.charts, 2)]
     panels = [_progress(run_dir, path, item, caps) for item in _objects(path, summary, "progress")[: caps.timelines]]
     drawn = {
@@ -80,16 +73,20 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "drawings": list(filter(None, panels)),
         "tables": kept,
     }
+    made_by = _objects(path, summary, "commands")
+    commands = {_word(item, "figure"): pieces.clip(entry(path, item, "command", str), 120) for item in made_by}
+    left_out = [pieces.clip(one, 40) for one in summary.get("left_out", ())]
     figures = [
         {
-            "title": f"{'' if name[:1].isalpha() else 'Fig. '}{name}: {word(item, 'title')}",
-            "says": word(item, "says"),
-            "badge": _badge([row[4]["text"] for row in checks if row[0] == name]),
-            "checks": [row[1:] for row in checks if row[0] == name],
+            "title": f"{'' if name[:1].isalpha() else 'Fig. '}{name}: {_word(item, 'title')}",
+            "says": _word(item, "says"),
+            "badge": _badge([check["verdict"] for check in checks if check["figure"] == name]),
+            "command": commands.get(name, ""),
+            "checks": [{**check, "figure": ""} for check in checks if check["figure"] == name],
             **{kind: [one for one in some if one["of"] == name] for kind, some in drawn.items()},
         }
         for item in _objects(path, summary, "figures")
-        for name in [word(item, "figure")]
+        for name in [_word(item, "figure")]
     ]
     lists: dict[str, tuple[Sequence[Any], ...]] = {
         "charts": (charts, series),
@@ -104,14 +101,13 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "what": pieces.clip(entry(path, summary, "title", str), 160),
         "reproduce": f"gradtide reproduce {name}",
         "tally": f"{agree} of {scored} published values agree with ours.",
-        "checks": pieces.table(
-            "Published values beside ours",
-            ("figure", "quantity", "#published", "#ours", "verdict", "note"),
-            checks,
-            cap=caps.rows,
-            where="summary.json",
-        ),
+        "checks": checks[: caps.rows],
+        "cut": f"The first {caps.rows} are shown; all are in summary.json." if len(checks) > caps.rows else "",
+        "rule": pieces.clip(summary.get("rule", ""), 600),
         "figures": figures,
+        "commands": commands,
+        "left_out": ", ".join(left_out),
+        "has_index": summary.get("has_index") is True,
         "dashed": any(line.get("who") == "published" for item in series for line in item.get("lines", ())),
         "shades": shades(),
         "charts": charts,
@@ -119,6 +115,29 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "legend": set().union(*(t["legend"] for t in timelines)),
         "tables": kept,
         "dropped": f"Not shown: {', '.join(left)}." if left else "",
+    }
+
+
+def _word(item: Mapping[str, Any], key: str) -> str:
+    return pieces.clip(item.get(key, ""), 300)
+
+
+def _check(path: Path, check: Mapping[str, Any]) -> dict[str, str]:
+    """Return what is shown of a published value beside ours."""
+    unit = _word(check, "unit")
+
+    def value(whose: str) -> str:
+        found = entry(path, check, whose, (str, int, float, NoneType))
+        return pieces.plain(found) + (f" {unit}" if unit and found is not None else "")
+
+    change = entry(path, {"difference_percent": None, **check}, "difference_percent", (int, float, NoneType))
+    percent = "–" if change is None else f"{change:+.1f} %".replace("-", "−")
+    return {
+        **{key: _word(check, key) for key in ("figure", "quantity", "note")},
+        **{whose: value(whose) for whose in ("published", "ours")},
+        # A dash where one of them is no number.
+        "difference": "0.0 %" if change == 0 else percent,
+        "verdict": pieces.clip(entry(path, check, "verdict", str), 20),
     }
 
 

@@ -1,0 +1,153 @@
+"""Every reproduction as one site: an index, and a page for each part of a paper.
+
+    DIR/index.html              how many statements agree, and a row for each part
+    DIR/gao2020-ch4/report.html published and ours, figure by figure, with the command of each figure
+
+A quick site leaves out the figures with long runs (`Figure.is_slow`), and names them with their commands.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gradtide import _core, report
+from gradtide.errors import Unfinished
+from gradtide.estimate import Limits, within_limits
+from gradtide.papers.harness import Part, Progress, Reproduction, commands, counted, tally
+from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.keep import Kept
+from gradtide.studies.run import part_of, total_cost, write_summary
+
+
+class Site:
+    """What was made of every part.
+
+    Attributes:
+        summary: what `--json` prints.
+        made: the reproductions, by the name of their part.
+    """
+
+    def __init__(
+        self,
+        parts: Mapping[str, Part],
+        made: Mapping[str, Reproduction],
+        known: Mapping[str, Mapping[str, int]],
+        *,
+        is_quick: bool = False,
+        ended: str = "",
+    ) -> None:
+        """Count what was made.
+
+        Args:
+            parts: what was wanted, by name.
+            made: what was made of it.
+            known: what `tally` counted when a part was last made with all of its figures.
+            is_quick: whether slow figures are left out.
+            ended: why not all is made, in a sentence.
+        """
+        self.made = made
+        rows = [_row(name, part, made.get(name), known.get(name), is_quick=is_quick) for name, part in parts.items()]
+        self.summary: dict[str, Any] = {
+            "schema": "gradtide.site/1",
+            "version": _core.__version__,
+            "complete": not ended,
+            "quick": is_quick,
+            "headline": _headline(rows, ended),
+            "parts": rows,
+            "cost": total_cost(one.summary for one in made.values()),
+        }
+
+    def save(self, path: str | Path) -> Path:
+        """Write the folder `path`; it appears by rename when it is complete."""
+        path = Path(path)
+        with whole_folder(path) as folder:
+            self.write(folder)
+        return path
+
+    def write(self, folder: Path) -> None:
+        """Write everything into the existing `folder`."""
+        for row in self.summary["parts"]:
+            if row["folder"] is not None:
+                (folder / row["folder"]).mkdir()
+                self.made[row["name"]].write(folder / row["folder"], has_index=True)
+        write_summary(self.summary, folder)
+        write_versions(folder)
+        report.write_report(folder)
+
+
+@within_limits
+def make(
+    parts: Mapping[str, Part],
+    known: Mapping[str, Mapping[str, int]],
+    *,
+    quick: bool = False,
+    jobs: int = 1,
+    progress: Progress = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
+) -> Site:
+    """Make every part, one after the other.
+
+    Args:
+        parts: what is made, by name.
+        known: what `tally` counted of each part when it was last made with all of its figures.
+        quick: leave out the slow figures.
+        jobs: runs under way at once; the result does not depend on it.
+        progress: called now and then with the share that is done; parts count by their usual times.
+        keep: where finished runs are kept until the site is whole.
+        limits: memory and time that all of it may take.
+
+    Raises:
+        Interrupted: on Ctrl-C, with the site of the parts that are finished.
+        ScenarioError: if a part would take more than the limits.
+    """
+    wanted = {name: part for name, part in parts.items() if _figures(part, is_quick=quick)}
+    seconds = {name: part.quick_seconds if quick and part.slow else part.seconds for name, part in wanted.items()}
+    made: dict[str, Reproduction] = {}
+    done_s, all_s = 0.0, sum(seconds.values())
+    for name, part in wanted.items():
+        told = part_of(progress, done_s / all_s, (done_s + seconds[name]) / all_s)
+        how: dict[str, Any] = {"quick": True} if quick and part.slow else {}
+        try:
+            made[name] = part.make(jobs, told, None, keep, limits, **how)
+        except Unfinished as stop:
+            if made:
+                ended = f"{stop.how} at {name}; {len(made)} of {len(wanted)} parts are made."
+                stop.study = Site(parts, made, known, is_quick=quick, ended=ended)
+            raise
+        done_s += seconds[name]
+        if told is not None:
+            told(1.0)
+    return Site(parts, made, known, is_quick=quick)
+
+
+def _figures(part: Part, *, is_quick: bool) -> list[str]:
+    """Return the figures of a part that are made."""
+    return [name for name in part.figures if not (is_quick and name in part.slow)]
+
+
+def _row(
+    name: str, part: Part, made: Reproduction | None, known: Mapping[str, int] | None, *, is_quick: bool
+) -> dict[str, Any]:
+    counts = tally([] if made is None else made.summary["checks"])
+    left_out = [one for one in part.figures if made is None or (is_quick and one in part.slow)]
+    return {
+        "name": name,
+        "title": part.title,
+        "folder": None if made is None else name.replace("/", "-"),
+        **counts,
+        "not_made": max(0, known["statements"] - counts["statements"]) if known and left_out else 0,
+        "when_last_made": dict(known) if known and left_out else None,
+        "left_out": commands(name, left_out),
+        "command": f"gradtide reproduce {name}",
+        "seconds": part.seconds,
+    }
+
+
+def _headline(rows: list[dict[str, Any]], ended: str) -> str:
+    papers = len({row["name"].partition("/")[0] for row in rows})
+    counts = {key: sum(row[key] for row in rows) for key in ("statements", "agree", "known", "unknown", "not_made")}
+    missing = counts["not_made"]
+    why = "are not made" if ended else "need longer runs, which --quick leaves out"
+    more = f" {missing} more {why}." if missing else ""
+    return f"{ended} {papers} paper{'s' * (papers != 1)}: {counted(counts)}{more}".lstrip()
