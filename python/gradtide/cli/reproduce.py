@@ -24,7 +24,10 @@ def reproduce(
     only_list: bool = option(None, "List what there is, and what it found when it was last made.", False, "--list"),
     common: Annotated[Common, Without("fail_if", "verbose")],
 ) -> None:
-    """Reproduce papers' tables and figures, with the published value beside ours: one, or all as a site."""
+    """Reproduce papers' tables and figures, with the published value beside ours: one, or all as a site.
+
+    Without -o it writes a folder in out/, named after the paper; the site is out/reproduce.
+    """
     from gradtide import papers
 
     for flag, is_given in (("--quick", quick), ("--list", only_list)):
