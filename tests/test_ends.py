@@ -123,6 +123,7 @@ REFUSED = {
     "an option without effect": ["order", "tictac_alexnet_v2", "--scheduler", "tic", "--ties", "id"],
     "a conversion into nowhere": ["convert", str(TRACES / "rank0.pt.trace.json.gz"), "none/out.json"],
     "a quick figure": ["reproduce", "gao2020/ch4", "--quick"],
+    "a quick list": ["reproduce", "--quick", "--list"],
     "the list of one paper": ["reproduce", "gao2020/ch4", "--list"],
     "a command of an earlier version": ["tenants", "flows.toml", "--map"],
 }

@@ -24,20 +24,24 @@ def reproduce(
     only_list: bool = option(None, "List what there is, and what it found when it was last made.", False, "--list"),
     common: Annotated[Common, Without("fail_if", "verbose")],
 ) -> None:
-    """Reproduce papers' tables and figures, with the published value beside ours: one, or all as a site."""
+    """Reproduce papers' tables and figures, with the published value beside ours: one, or all as a site.
+
+    Without -o it writes a folder in out/, named after the paper; the site is out/reproduce.
+    """
     from gradtide import papers
 
     for flag, is_given in (("--quick", quick), ("--list", only_list)):
         if is_given and what is not None:
             fail_usage(f"{flag} is for all papers; leave out {flag} or {what}")
+    if quick and only_list:
+        fail_usage("--list makes nothing; leave out --quick")
     if only_list:
         _list(common)
         return
     if what is None:
-        site = Path("out") / "reproduce"
         conduct(
             f"{len(papers.PARTS)} parts of papers",
-            replace(common, output=common.output or site),
+            replace(common, output=common.output or Path("out") / "reproduce"),
             make=lambda how: papers.everything(quick=quick, **how),
             show=lambda result: _print_site(result.summary),
             name_files=lambda folder: talk("", f"site  {folder / 'index.html'}"),
