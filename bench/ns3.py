@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from run import HISTORY, ROOT, where
+from run import remember
 
 from gradtide import Scenario
 from gradtide.studies.check import ns3
@@ -75,10 +75,7 @@ def main() -> None:
     print(f"{'ratio':10}{ratio:>40.0f} times")
     if not options.no_history:
         name = f"ns-3 side by side, R16_f23_same, {options.duration:g} s"
-        line = {**where(), "scenario": name, "ns3": theirs, "gradtide": ours, "ratio": ratio}
-        with HISTORY.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        print(f"\nappended to {HISTORY.relative_to(ROOT)}")
+        remember(name, {"ns3": theirs, "gradtide": ours, "ratio": ratio})
 
 
 def run_gradtide(flows: Path, duration_s: float, best_of: int) -> dict[str, Any] | None:

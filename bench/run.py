@@ -60,10 +60,7 @@ def main() -> None:
     digests = {name: digest(result) for name, result in results.items()}
     print_table(figures)
     if not options.no_history:
-        line = {**where(), "scenario": f"{ITERATIONS} iterations of {LAYERS} layers", "digests": digests, **figures}
-        with HISTORY.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-        print(f"\nappended to {HISTORY.relative_to(ROOT)}")
+        remember(f"{ITERATIONS} iterations of {LAYERS} layers", {"digests": digests, **figures})
 
 
 def scenarios(iterations: int) -> dict[str, Any]:
@@ -142,6 +139,13 @@ def best_of(count: int, call: Callable[[], object]) -> float:
         call()
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def remember(scenario: str, figures: dict[str, Any]) -> None:
+    """Append one line to bench/history.jsonl: where this runs, what was run, and what was measured."""
+    with HISTORY.open("a", encoding="utf-8") as file:
+        file.write(json.dumps({**where(), "scenario": scenario, **figures}) + "\n")
+    print(f"\nappended to {HISTORY.relative_to(ROOT)}")
 
 
 def where() -> dict[str, Any]:

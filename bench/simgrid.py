@@ -10,12 +10,11 @@ growth into docs/images/simgrid-growth.svg.
 """
 
 import argparse
-import json
 import math
 import sys
 from typing import Any
 
-from run import HISTORY, ROOT, where
+from run import ROOT, remember
 
 sys.path.insert(0, str(ROOT / "validation" / "simgrid"))
 
@@ -73,9 +72,7 @@ def main() -> None:
         if options.growth:
             PICTURE.write_text(picture(figures), encoding="utf-8")
     if not options.no_history:
-        with HISTORY.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**where(), "scenario": name, "cases": figures}) + "\n")
-        print(f"\nappended to {HISTORY.relative_to(ROOT)}")
+        remember(name, {"cases": figures})
 
 
 def both(case: Case, best_of: int) -> dict[str, Any]:

@@ -8,7 +8,6 @@ Without Ray, its rows are left out.
 """
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -20,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from run import HISTORY, where
+from run import remember
 
 PROCESSORS = 2
 LONG_RUNS = 60
@@ -51,18 +50,13 @@ def main() -> None:
             figures[key] = beside(folder / key, runs, iterations, options.pairs, address)
         figures["sizes"] = sizes(folder, options.runs)
     if not options.no_history:
-        with HISTORY.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**where(), "scenario": "studies", **figures}) + "\n")
-        print(f"\nappended to {HISTORY.name}")
+        remember("studies", figures)
 
 
 def iterations_of_a_second() -> int:
     """Return how many iterations of the scenario take a second of CPU time."""
-    from gradtide import Scenario, run
-
     count = 20_000
-    cost = run(Scenario.from_toml(SCENARIO.format(iterations=count))).summary["cost"]
-    return round(count / float(cost["cpu_s"]))
+    return round(count / alone(count))
 
 
 @contextmanager
@@ -92,8 +86,8 @@ def beside(folder: Path, runs: int, iterations: int, pairs: int, address: str | 
     walls: dict[str, list[float]] = {way: [] for way in ways}
     alone_s = alone(iterations)
     for number in range(pairs):
-        for way, words in ways.items():
-            walls[way].append(sweep(folder, f"{number}-{way[-3:].strip()}.store", words)["wall_s"])
+        for place, (way, words) in enumerate(ways.items()):
+            walls[way].append(sweep(folder, f"{number}-{place}.store", words)["wall_s"])
     print(
         f"\n{runs} runs of {1e3 * alone_s:.3g} ms each, medians of {pairs}; least possible {runs * alone_s / 2:.3g} s"
     )

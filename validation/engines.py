@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from pages import PAGES, rows_of
+
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 STEPS = (
@@ -48,17 +50,18 @@ def write_readme() -> None:
 
 def summed_up() -> dict[str, str]:
     """Return rows for README by how they begin, made from the tables of the pages."""
-    cases = rows_of("ns3.md", "ns-3")
+    ns3, simgrid = ((PAGES / name).read_text(encoding="utf-8") for name in ("ns3.md", "simgrid.md"))
+    cases = rows_of(ns3, "ns-3")
     exact = [row for row in cases if not re.match(r"[jkl]_", row[0])]
     others = [row for row in cases if row not in exact]
     worst = max(float(row[5]) for row in exact)
     same = "every flow equal to the nanosecond" if worst == 0 else f"every flow within {worst:g} %"
     mean = max(abs(float(row[4])) for row in others)
-    scenarios = [row for row in rows_of("ns3.md", "ns-3, scenarios") if row[2].endswith("flows")]
+    scenarios = [row for row in rows_of(ns3, "ns-3, scenarios") if row[2].endswith("flows")]
     flows, equal = (sum(int(row[at].split()[0]) for row in scenarios) for at in (2, 3))
     means = max(abs(float(row[4])) for row in scenarios)
-    sent = sum(int(row[0].replace(",", "")) for row in rows_of("simgrid.md", "flows on SimGrid"))
-    exchanges = sum(len(row[4].split(",")) for row in rows_of("simgrid.md", "exchanges on SimGrid"))
+    sent = sum(int(row[0].replace(",", "")) for row in rows_of(simgrid, "flows on SimGrid"))
+    exchanges = sum(len(row[4].split(",")) for row in rows_of(simgrid, "exchanges on SimGrid"))
     table = "[table](docs/validation/{}.md)"
     return {
         "ns-3.37, flow by flow": f"| ns-3.37, flow by flow: {len(exact)} cases with NewReno, {len(others)} with DCTCP, "
@@ -69,14 +72,6 @@ def summed_up() -> dict[str, str]:
         "SimGrid 3.32,": f"| SimGrid 3.32, {sent:,} flows and {exchanges} exchanges on stars and Clos networks | "
         f"finish times within a nanosecond, except where SimGrid weighs shares by delay: {table.format('simgrid')} |",
     }
-
-
-def rows_of(page: str, mark: str) -> list[list[str]]:
-    """Return the cells of a table of a page."""
-    text = (ROOT / "docs" / "validation" / page).read_text(encoding="utf-8")
-    table = text.split(f"<!-- table: {mark} -->")[1].split("<!-- end -->")[0]
-    lines = [line for line in table.splitlines() if line.startswith("|")][2:]
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
 if __name__ == "__main__":

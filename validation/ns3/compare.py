@@ -16,9 +16,13 @@ import numpy as np
 
 from gradtide import Scenario, run
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from pages import PAGES, put
+
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
-PAGE = HERE.parent.parent / "docs" / "validation" / "ns3.md"
+PAGE = PAGES / "ns3.md"
 
 
 @dataclass(frozen=True)
@@ -152,13 +156,6 @@ def table() -> str:
             f"{found.error_percent:+.2f} | {found.worst_percent:.2f} | {case.percent:g} |"
         )
     return "\n".join(rows)
-
-
-def put(page: str, mark: str, table: str) -> str:
-    """Return the page with a table between its mark and the next end."""
-    head, rest = page.split(f"<!-- table: {mark} -->")
-    tail = rest.split("<!-- end -->", 1)[1]
-    return f"{head}<!-- table: {mark} -->\n\n{table}\n\n<!-- end -->{tail}"
 
 
 def main() -> None:

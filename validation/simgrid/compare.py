@@ -14,7 +14,11 @@ from tempfile import TemporaryDirectory
 
 from cases import DATA, FLOWS, GRADTIDE, ROOT, Case, build_gradtide, exchanges, flows
 
-PAGE = ROOT / "docs" / "validation" / "simgrid.md"
+sys.path.insert(0, str(ROOT / "validation"))
+
+from pages import PAGES, put
+
+PAGE = PAGES / "simgrid.md"
 
 
 def flow_table() -> str:
@@ -74,13 +78,6 @@ def simgrid_rows() -> list[dict[str, str]]:
 def differs(relative: float) -> str:
     """Return a relative difference to one digit; 0 if it is beyond the 12 that SimGrid prints."""
     return f"{abs(relative):.0e}" if abs(relative) > 5e-12 else "0"
-
-
-def put(page: str, mark: str, table: str) -> str:
-    """Return the page with a table between its mark and the next end."""
-    head, rest = page.split(f"<!-- table: {mark} -->")
-    tail = rest.split("<!-- end -->", 1)[1]
-    return f"{head}<!-- table: {mark} -->\n\n{table}\n\n<!-- end -->{tail}"
 
 
 def main() -> None:

@@ -1,0 +1,19 @@
+"""Tables of docs/validation that scripts write: where each stands on its page, between its mark and the next end."""
+
+from pathlib import Path
+
+PAGES = Path(__file__).resolve().parent.parent / "docs" / "validation"
+
+
+def put(page: str, mark: str, table: str) -> str:
+    """Return the page with a table between its mark and the next end."""
+    head, rest = page.split(f"<!-- table: {mark} -->")
+    tail = rest.split("<!-- end -->", 1)[1]
+    return f"{head}<!-- table: {mark} -->\n\n{table}\n\n<!-- end -->{tail}"
+
+
+def rows_of(page: str, mark: str) -> list[list[str]]:
+    """Return the cells of a table of a page, row by row."""
+    table = page.split(f"<!-- table: {mark} -->")[1].split("<!-- end -->")[0]
+    lines = [line for line in table.splitlines() if line.startswith("|")][2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
