@@ -1,5 +1,5 @@
 # make demo · make test · make test-torch · make test-ray · make check · make attack · make bench · make bench-ns3 · make bench-simgrid · make validate ·
-# make validate-testbed · make validate-gpu · make docs:
+# make validate-testbed · make validate-gpu · make docs · make wheel · make test-wheel · make release-check:
 # each sets up what it needs, in .venv; the testbed needs root.
 
 PYTHON ?= python3
@@ -10,7 +10,7 @@ JOBS ?= 2
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test test-torch test-ray check attack bench bench-ns3 bench-simgrid validate validate-testbed validate-gpu docs clean
+.PHONY: demo test test-torch test-ray check attack bench bench-ns3 bench-simgrid validate validate-testbed validate-gpu docs wheel test-wheel release-check upload clean
 
 demo: .venv/.built
 	gradtide demo -j $(JOBS)
@@ -73,8 +73,28 @@ validate-gpu: .venv/.torch
 docs: .venv/.dev .venv/.built
 	mkdocs build --strict
 
+# In dist/: the sdist, and from it the wheel of this machine, or of TARGET as Rust calls it.
+wheel: .venv/.release .venv/.cargo
+	rm -rf dist
+	python tools/wheels.py build $(if $(TARGET),--target $(TARGET))
+
+# Installs the wheel in a Debian that has Python and no compiler, and runs the demo there. Needs root.
+test-wheel: wheel target/bare-debian/.made
+	python tools/wheels.py check
+	tools/bare_debian.sh try target/bare-debian
+
+# All of a release but the upload: docs/releasing.md.
+release-check: .venv/.dev .venv/.built
+	python tools/release.py check
+	$(MAKE) check docs test-wheel
+	python -m pytest $(MADE_PAGES)
+
+# The workflow of a release runs this, with the right to upload that the index gives it for that run.
+upload: .venv/.release
+	twine upload --non-interactive dist/*
+
 clean:
-	rm -rf .venv target out site
+	rm -rf .venv target out site dist
 
 # Set-up. Each stamp is made again when what it is made from changes.
 
@@ -106,6 +126,17 @@ clean:
 
 .venv/.dev: pyproject.toml | .venv/.python
 	pip install --quiet --group dev
+	@touch $@
+
+.venv/.release: pyproject.toml | .venv/.python
+	pip install --quiet --group release
+	@touch $@
+
+target/bare-debian/.made:
+	@[ "$$(id -u)" = 0 ] || { echo "make: only root can make a bare Debian; as anyone: make wheel, and python tools/wheels.py try"; exit 1; }
+	@command -v debootstrap >/dev/null || { command -v apt-get >/dev/null && apt-get update -qq && apt-get install -qq -y --no-install-recommends debootstrap >/dev/null; } \
+	  || { echo "make: debootstrap is missing; on Debian: apt-get install debootstrap"; exit 1; }
+	tools/bare_debian.sh make target/bare-debian
 	@touch $@
 
 # The report's tests open it in a real browser.

@@ -1,0 +1,180 @@
+"""What a release needs beside its wheels: one version everywhere, a changelog, a README that the index can show.
+
+    python tools/release.py check [--tag TAG]   lists every fault, and exits with 1 if there is one
+    python tools/release.py changelog           makes the fragments of changes/ a section of CHANGELOG.md; deletes them
+    python tools/release.py changelog --check   prints that section and writes nothing
+    python tools/release.py readme              writes full addresses into the links of README.md, for the index
+
+With `--tag`, as the workflow of a release calls it, the changelog must be assembled and the home of the project be
+known. docs/releasing.md has the order of the steps.
+"""
+
+import argparse
+import posixpath
+import re
+import sys
+from datetime import date
+from pathlib import Path
+
+from wheels import version
+
+ROOT = Path(__file__).resolve().parent.parent
+FRAGMENTS = ROOT / "changes"
+CHANGELOG = ROOT / "CHANGELOG.md"
+README = ROOT / "README.md"
+# Kinds of fragments and their headings, in the order of a section.
+HEADINGS = {
+    "prediction": "Changed predictions",
+    "added": "Added",
+    "changed": "Changed",
+    "deprecated": "Deprecated",
+    "removed": "Removed",
+    "fixed": "Fixed",
+    "security": "Security",
+}
+UNRELEASED = "## Unreleased\n"
+# Links and pictures of Markdown to files of the repository: what stands before the address, and the address.
+LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\[\]]*\]\([^()]*\))*\]\()(?!https?:|mailto:|#)([^()\s]+)(?=\))")
+
+
+def main() -> None:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("check", "changelog", "readme"))
+    parser.add_argument("--tag", help="The tag of the release: v and the version.")
+    parser.add_argument("--check", action="store_true", help="Print the section of the changelog; write nothing.")
+    arguments = parser.parse_args()
+    fragments = {path.name: path.read_text(encoding="utf-8") for path in sorted(FRAGMENTS.glob("*.md"))}
+    del fragments["README.md"]
+    changelog = CHANGELOG.read_text(encoding="utf-8")
+    if arguments.what == "check":
+        faults = fragment_faults(fragments) + version_faults(version(), ROOT)
+        if arguments.tag is not None:
+            faults += tag_faults(arguments.tag, version(), fragments, changelog, home())
+        end(faults)
+        print(f"release: version {version()}, {len(fragments)} change fragments")
+    elif arguments.what == "changelog":
+        end(fragment_faults(fragments))
+        whole = assembled(changelog, fragments, version(), date.today())
+        if arguments.check:
+            print(section(whole, version()))
+        else:
+            CHANGELOG.write_text(whole, encoding="utf-8")
+            for name in fragments:
+                (FRAGMENTS / name).unlink()
+    else:
+        address = home()
+        if address is None:
+            sys.exit("release: pyproject.toml has no `Repository` in [project.urls], so links cannot be completed")
+        text = README.read_text(encoding="utf-8")
+        README.write_text(complete_links(text, address, f"v{version()}"), encoding="utf-8")
+
+
+def end(faults: list[str]) -> None:
+    """Exit with these faults, if there are any."""
+    if faults:
+        sys.exit("\n".join(f"release: {fault}" for fault in faults))
+
+
+# The changelog
+
+
+def fragment_faults(fragments: dict[str, str]) -> list[str]:
+    """Return what is wrong with fragments, given by file name: their names, texts and links."""
+    faults = []
+    for name, text in fragments.items():
+        if not re.fullmatch(rf"[a-z0-9-]+\.({'|'.join(HEADINGS)})\.md", name):
+            faults.append(f"changes/{name}: the name is not NAME.KIND.md; kinds: {', '.join(HEADINGS)}")
+        if not text.strip():
+            faults.append(f"changes/{name} is empty")
+        for link in LINK.finditer(text):
+            if not (FRAGMENTS / link[2].partition("#")[0]).exists():
+                faults.append(f"changes/{name} links to {link[2]}, which does not exist")
+    return faults
+
+
+def assembled(changelog: str, fragments: dict[str, str], version: str, day: date) -> str:
+    """Return the changelog with a section for a version: what stood under "Unreleased", then the fragments."""
+    before, unreleased, after = split(changelog)
+    parts = re.split(r"^### (.*)\n", unreleased, flags=re.MULTILINE)
+    texts = {heading: text.strip() for heading, text in zip(parts[1::2], parts[2::2], strict=True)}
+    unknown = texts.keys() - set(HEADINGS.values())
+    if unknown:
+        sys.exit(f"release: CHANGELOG.md has headings that are no kind of change: {', '.join(sorted(unknown))}")
+    for name, text in fragments.items():
+        heading = HEADINGS[name.split(".")[-2]]
+        old = texts.get(heading, "")
+        texts[heading] = f"{old}{chr(10) if old.startswith('- ') else chr(10) * 2}{item(text)}".strip()
+    headed = [f"### {heading}\n\n{texts[heading]}" for heading in HEADINGS.values() if texts.get(heading)]
+    preface = [parts[0].strip()] if parts[0].strip() else []
+    body = "\n\n".join([f"## {version} - {day.isoformat()}", *preface, *headed])
+    return f"{before}{UNRELEASED}\n{body}\n" + (f"\n{after}" if after else "")
+
+
+def item(fragment: str) -> str:
+    """Return a fragment as an item of a list; its links lead from the top folder, as the changelog does."""
+    text = LINK.sub(lambda link: link[1] + posixpath.normpath(posixpath.join("changes", link[2])), fragment.strip())
+    return "- " + "\n  ".join(text.splitlines())
+
+
+def split(changelog: str) -> tuple[str, str, str]:
+    """Return what stands before "Unreleased", under it, and after it from the next version on."""
+    before, found, rest = changelog.partition(UNRELEASED)
+    if not found:
+        sys.exit(f"release: CHANGELOG.md has no line {UNRELEASED.strip()!r}")
+    under, *after = re.split(r"^(?=## )", rest, maxsplit=1, flags=re.MULTILINE)
+    return before, under, "".join(after)
+
+
+def section(changelog: str, version: str) -> str:
+    """Return the section of a version."""
+    match = re.search(rf"^## {re.escape(version)} - .*?(?=^## |\Z)", changelog, re.MULTILINE | re.DOTALL)
+    return "" if match is None else match[0].strip()
+
+
+# Versions and addresses
+
+
+def version_faults(version: str, root: Path) -> list[str]:
+    """Return which files have another version than Cargo.toml."""
+    cited = re.search(r"^version: (.+)$", (root / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    locked = re.findall(
+        r'^name = "(gradtide-\w+)"\nversion = "(.+)"$', (root / "Cargo.lock").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    found = {"CITATION.cff": cited[1] if cited else "none", **{f"Cargo.lock, {name}": one for name, one in locked}}
+    return [f"{where}: version {one}; Cargo.toml has {version}" for where, one in found.items() if one != version]
+
+
+def tag_faults(tag: str, version: str, fragments: dict[str, str], changelog: str, home: str | None) -> list[str]:
+    """Return why this tag is no release."""
+    faults = []
+    if tag != f"v{version}":
+        faults.append(f"the tag is {tag}, and the version is {version}")
+    if fragments:
+        faults.append(f"changes/ still has {len(fragments)} fragments: run `python tools/release.py changelog`")
+    if not section(changelog, version):
+        faults.append(f"CHANGELOG.md has no section {version}")
+    if home is None:
+        faults.append("pyproject.toml has no `Repository` in [project.urls]")
+    return faults
+
+
+def home() -> str | None:
+    """Return the address of the repository, or None while pyproject.toml names none."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    match = re.search(r'^\[project\.urls\]\n(?:.+\n)*?Repository = "(.+?)/?"$', text, re.MULTILINE)
+    return None if match is None else match[1]
+
+
+def complete_links(text: str, home: str, tag: str) -> str:
+    """Return Markdown whose links to files of the repository are addresses: the index shows a page outside of it."""
+
+    def complete(link: re.Match[str]) -> str:
+        kind = "raw" if link[1].startswith("!") else "blob"
+        return f"{link[1]}{home}/{kind}/{tag}/{link[2]}"
+
+    return LINK.sub(complete, text)
+
+
+if __name__ == "__main__":
+    main()

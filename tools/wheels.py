@@ -1,0 +1,162 @@
+"""Builds the sdist and from it a wheel, checks both, and tries the wheel where there is nothing but Python.
+
+    python tools/wheels.py build [--target TRIPLE]   writes dist/: the sdist, and the wheel that is built from it
+    python tools/wheels.py check                     size, tags, licences, metadata and files of all that is in dist/
+    python tools/wheels.py try                       installs the wheel in a new environment and runs the demo
+
+`build` needs maturin, on Linux also zig, which links against the C library of the oldest system that the tag of the
+wheel promises. `check` needs twine and abi3audit. The group `release` of pyproject.toml has all four. `try` needs
+Python alone: tools/bare_debian.sh runs it in a chroot.
+"""
+
+import argparse
+import os
+import platform
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import venv
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+DIST = ROOT / "dist"
+LARGEST_WHEEL_BYTES = 8_000_000
+# From `pip install` to the last line of the demo, on a machine of two cores.
+LONGEST_TRY_S = 60
+LICENCES = ("LICENSE-MIT", "LICENSE-APACHE")
+ABI = "cp310-abi3"
+# Platform tags of wheels by what a target's triple ends with. Rust itself needs glibc 2.17 or musl 1.2.
+LINUX_TAGS = {"linux-gnu": "manylinux_2_17", "linux-musl": "musllinux_1_2"}
+TAGS = (*(f"{tag}_" for tag in LINUX_TAGS.values()), "macosx_", "win_")
+
+
+def main() -> None:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("build", "check", "try"))
+    parser.add_argument("--target", metavar="TRIPLE", help="Build for another machine, as Rust calls it.")
+    arguments = parser.parse_args()
+    if arguments.what == "build":
+        build(arguments.target)
+    elif arguments.what == "check":
+        check()
+    else:
+        try_wheel(the_wheel())
+
+
+def build(target: str | None) -> None:
+    """Write the sdist and a wheel into `DIST`. The wheel of one target replaces only its own."""
+    DIST.mkdir(exist_ok=True)
+    if target is None and sys.platform == "linux":
+        target = f"{platform.machine()}-unknown-linux-gnu"
+    command = ["maturin", "build", "--release", "--locked", "--sdist", "--out", str(DIST)]
+    if target is not None:
+        command += ["--target", target]
+    for end, tag in LINUX_TAGS.items():
+        if target is not None and target.endswith(end):
+            command += ["--zig", "--compatibility", tag, "--auditwheel", "check"]
+    # The wheel is stripped, so that debug information would be made in vain. Paths of this machine stay out of it.
+    registry = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo")) / "registry" / "src"
+    settings = {"CARGO_PROFILE_RELEASE_DEBUG": "none", "RUSTFLAGS": f"--remap-path-prefix={registry}=registry"}
+    subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, check=True)
+
+
+def the_wheel() -> Path:
+    """Return the one wheel in `DIST` that this machine can install."""
+    found = sorted(DIST.glob("gradtide-*.whl"))
+    kinds = {"darwin": "macosx", "win32": "win"}
+    libc = "musllinux" if platform.libc_ver()[0] != "glibc" else "manylinux"
+    fitting = [wheel for wheel in found if kinds.get(sys.platform, libc) in wheel.name]
+    machines = [wheel for wheel in fitting if platform.machine().lower() in wheel.name] or fitting
+    if len(machines) != 1:
+        sys.exit(f"wheels: dist/ has {len(machines)} wheels for this machine: run `make wheel` first")
+    return machines[0]
+
+
+def try_wheel(wheel: Path) -> None:
+    """Install the wheel with its dependencies in a new environment, and run the demo in an empty folder."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        venv.create(folder / "venv", with_pip=True)
+        programs = folder / "venv" / ("Scripts" if sys.platform == "win32" else "bin")
+        begin = time.monotonic()
+        # Wheels only: where there is no compiler, an sdist among the dependencies could not be built.
+        pip = [str(programs / "python"), "-m", "pip", "install", "--quiet", "--only-binary", ":all:"]
+        subprocess.run([*pip, str(wheel)], check=True)
+        installed = time.monotonic()
+        subprocess.run([str(programs / "gradtide"), "demo"], cwd=folder, check=True)
+        end = time.monotonic()
+        if not (folder / "out" / "demo" / "report.html").is_file():
+            sys.exit("wheels: the demo wrote no report")
+        subprocess.run([str(programs / "gradtide"), "doctor"], cwd=folder, check=True)
+    print(f"wheels: {wheel.name} installed in {installed - begin:.1f} s, demo done in {end - installed:.1f} s")
+    if end - begin > LONGEST_TRY_S:
+        sys.exit(f"wheels: install and demo took {end - begin:.0f} s; at most {LONGEST_TRY_S} s are allowed")
+
+
+def check() -> None:
+    """Exit with every fault of the files in `DIST`."""
+    wheels, sdists = sorted(DIST.glob("*.whl")), sorted(DIST.glob("*.tar.gz"))
+    if not wheels or len(sdists) != 1:
+        sys.exit(f"wheels: dist/ has {len(wheels)} wheels and {len(sdists)} sdists: run `make wheel` first")
+    faults = sdist_faults(sdists[0].name, sdist_names(sdists[0]), version(), tracked())
+    for wheel in wheels:
+        names = zipfile.ZipFile(wheel).namelist()
+        faults += wheel_faults(wheel.name, wheel.stat().st_size, names, version(), tracked())
+    if faults:
+        sys.exit("\n".join(f"wheels: {fault}" for fault in faults))
+    subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *map(str, [*sdists, *wheels])], check=True)
+    subprocess.run([sys.executable, "-m", "abi3audit", "--strict", *map(str, wheels)], check=True)
+    for path in [*sdists, *wheels]:
+        print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
+
+
+def wheel_faults(file: str, size: int, names: list[str], version: str, files: set[str]) -> list[str]:
+    """Return what is wrong with a wheel of this name, size and content; `files` are those of the repository."""
+    faults = []
+    if not re.fullmatch(rf"gradtide-{re.escape(version)}-{ABI}-([\w.]+\.)?({'|'.join(TAGS)})[\w.]+\.whl", file):
+        faults.append(
+            f"{file}: the name is not gradtide-{version}-{ABI}-PLATFORM.whl, where PLATFORM begins with one of {', '.join(TAGS)}"
+        )
+    if size > LARGEST_WHEEL_BYTES:
+        faults.append(f"{file}: {size / 1e6:.1f} MB; at most {LARGEST_WHEEL_BYTES / 1e6:.0f} MB are allowed")
+    wanted = {name.removeprefix("python/") for name in files if name.startswith("python/")}
+    wanted |= {f"gradtide-{version}.dist-info/licenses/{name}" for name in LICENCES}
+    faults += [f"{file}: {name} is missing" for name in sorted(wanted - set(names))]
+    if not any(re.fullmatch(r"gradtide/_core\.(abi3\.so|pyd)", name) for name in names):
+        faults.append(f"{file}: the core is missing")
+    return faults
+
+
+def sdist_faults(file: str, names: set[str], version: str, files: set[str]) -> list[str]:
+    """Return what is wrong with an sdist; that it can be built is shown by the wheel, which is built from it."""
+    faults = [] if file == f"gradtide-{version}.tar.gz" else [f"{file}: the name is not gradtide-{version}.tar.gz"]
+    wanted = {name for name in files if name.startswith("python/")} | {*LICENCES, "README.md", "Cargo.lock"}
+    return faults + [f"{file}: {name} is missing" for name in sorted(wanted - names)]
+
+
+def sdist_names(path: Path) -> set[str]:
+    """Return the names of an sdist's files, without its top folder."""
+    with tarfile.open(path) as archive:
+        return {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
+
+
+def version() -> str:
+    """Return the version that Cargo.toml has: that of the package."""
+    match = re.search(r'^version = "(.+)"$', (ROOT / "Cargo.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert match is not None
+    return match[1]
+
+
+def tracked() -> set[str]:
+    """Return the files of the repository."""
+    done = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True)
+    return set(done.stdout.splitlines())
+
+
+if __name__ == "__main__":
+    main()
