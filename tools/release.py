@@ -101,11 +101,12 @@ def assembled(changelog: str, fragments: dict[str, str], version: str, day: date
     unknown = texts.keys() - set(HEADINGS.values())
     if unknown:
         sys.exit(f"release: CHANGELOG.md has headings that are no kind of change: {', '.join(sorted(unknown))}")
-    for name, text in fragments.items():
-        heading = HEADINGS[name.split(".")[-2]]
+    for kind, heading in HEADINGS.items():
         old = texts.get(heading, "")
-        texts[heading] = f"{old}{chr(10) if old.startswith('- ') else chr(10) * 2}{item(text)}".strip()
-    headed = [f"### {heading}\n\n{texts[heading]}" for heading in HEADINGS.values() if texts.get(heading)]
+        items = [item(text) for name, text in fragments.items() if name.endswith(f".{kind}.md")]
+        # New items go on with a list; below any other text they begin one.
+        texts[heading] = ("\n" if old.startswith("- ") else "\n\n").join(filter(None, [old, "\n".join(items)]))
+    headed = [f"### {heading}\n\n{texts[heading]}" for heading in HEADINGS.values() if texts[heading]]
     preface = [parts[0].strip()] if parts[0].strip() else []
     body = "\n\n".join([f"## {version} - {day.isoformat()}", *preface, *headed])
     return f"{before}{UNRELEASED}\n{body}\n" + (f"\n{after}" if after else "")

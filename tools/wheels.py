@@ -118,10 +118,9 @@ def check() -> None:
 def wheel_faults(file: str, size: int, names: list[str], version: str, files: set[str]) -> list[str]:
     """Return what is wrong with a wheel of this name, size and content; `files` are those of the repository."""
     faults = []
-    if not re.fullmatch(rf"gradtide-{re.escape(version)}-{ABI}-([\w.]+\.)?({'|'.join(TAGS)})[\w.]+\.whl", file):
-        faults.append(
-            f"{file}: the name is not gradtide-{version}-{ABI}-PLATFORM.whl, where PLATFORM begins with one of {', '.join(TAGS)}"
-        )
+    platforms = "|".join(TAGS)
+    if not re.fullmatch(rf"gradtide-{re.escape(version)}-{ABI}-([\w.]+\.)?({platforms})[\w.]+\.whl", file):
+        faults.append(f"{file}: the name is not gradtide-{version}-{ABI}-PLATFORM.whl; PLATFORM: {', '.join(TAGS)}")
     if size > LARGEST_WHEEL_BYTES:
         faults.append(f"{file}: {size / 1e6:.1f} MB; at most {LARGEST_WHEEL_BYTES / 1e6:.0f} MB are allowed")
     wanted = {name.removeprefix("python/") for name in files if name.startswith("python/")}
