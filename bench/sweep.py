@@ -65,7 +65,9 @@ def cluster() -> Iterator[str | None]:
     try:
         from ray.cluster_utils import Cluster
     except ImportError:
-        print("bench/sweep.py: Ray is missing (pip install 'gradtide[ray]'): its rows are left out")
+        from gradtide.extras import how_to_install
+
+        print(f"bench/sweep.py: Ray is missing ({how_to_install('ray')}): its rows are left out")
         yield None
         return
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})

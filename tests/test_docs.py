@@ -135,7 +135,7 @@ def try_toml(block, page, folder):
 )
 def test_every_command_and_example_of_the_page_prints_what_it_shows(page, tmp_path):
     if page in NEEDS_TORCH:
-        pytest.importorskip("torch", reason="needs torch, which is optional: pip install 'gradtide[torch]'")
+        pytest.importorskip("torch", reason="needs torch, which is optional: make test-torch")
     text = (ROOT / page).read_text(encoding="utf-8")
     terminal, names = Terminal(tmp_path), {}
 

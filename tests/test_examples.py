@@ -19,7 +19,7 @@ NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 )
 def test_a_notebook_runs_and_prints_what_it_says(notebook: Path) -> None:
     if "ray" in notebook.stem:
-        pytest.importorskip("ray", reason="needs Ray, which is optional: pip install 'gradtide[ray]'")
+        pytest.importorskip("ray", reason="needs Ray, which is optional: make test-ray")
     command = [sys.executable, str(ROOT / "tools" / "notebooks.py"), str(notebook)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]

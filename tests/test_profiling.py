@@ -85,7 +85,7 @@ def test_an_input_that_is_none_is_refused_with_its_text(text):
 
 def test_without_torch_one_line_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(gt.ProfileError, match=r"pip install 'gradtide\[torch\]'"):
+    with pytest.raises(gt.ProfileError, match="pip install 'torch>="):
         gt.profile(None)
     with pytest.raises(gt.ProfileError, match="needs PyTorch"):
         gt.op_dag(None)

@@ -1,7 +1,7 @@
 """Profiles of real modules: bytes, FLOPs, order, times by a clock of the test's own, the op graph, faults.
 
 Needs torch, and for their models torchvision, transformers and timm:
-`pip install 'gradtide[torch]' torchvision transformers timm`.
+`pip install '.[torch]' torchvision transformers timm`.
 """
 
 import copy
@@ -23,7 +23,7 @@ from gradtide.profiling.walk import count
 from gradtide.roofline import forward_seconds
 from test_presets import PARAMETERS, published_throughputs
 
-torch = pytest.importorskip("torch", reason="needs torch, which is optional: pip install 'gradtide[torch]'")
+torch = pytest.importorskip("torch", reason="needs torch, which is optional: make test-torch")
 nn = torch.nn
 
 # What other projects warn of while they are imported is theirs.

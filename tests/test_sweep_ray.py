@@ -1,6 +1,6 @@
 """Studies on a Ray cluster of two nodes on this machine.
 
-Needs Ray: `pip install 'gradtide[ray]'`.
+Needs Ray: `make test-ray` installs it.
 """
 
 import json
@@ -20,7 +20,7 @@ from gradtide.errors import ExecutorError
 from gradtide.studies.store import Store
 from gradtide.studies.sweep import on_ray
 
-ray = pytest.importorskip("ray", reason="needs Ray, which is optional: pip install 'gradtide[ray]'")
+ray = pytest.importorskip("ray", reason="needs Ray, which is optional: make test-ray")
 from ray.cluster_utils import Cluster  # noqa: E402
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("default"), pytest.mark.slow, pytest.mark.timeout(300)]

@@ -1,6 +1,6 @@
 """Plans of FSDP applied to real training: weights against plain fully_shard's, the order of what is sent, refusals.
 
-Needs torch: `pip install 'gradtide[torch]'`. Ranks are processes on this machine.
+Needs torch: `make test-torch` installs it. Ranks are processes on this machine.
 """
 
 import io
@@ -11,7 +11,7 @@ import gradtide as gt
 import torch_ranks
 from gradtide.errors import ScenarioError, TrainingError
 
-torch = pytest.importorskip("torch", reason="needs torch, which is optional: pip install 'gradtide[torch]'")
+torch = pytest.importorskip("torch", reason="needs torch, which is optional: make test-torch")
 dist, nn = torch.distributed, torch.nn
 if not dist.is_available() or not dist.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)

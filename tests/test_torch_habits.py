@@ -1,6 +1,6 @@
 """Habits of real training loops: the weights are DDP's bit for bit, or the habit is refused with its reason.
 
-Needs torch: `pip install 'gradtide[torch]'`. Two ranks train every case in turn, by DDP and then at each level.
+Needs torch: `make test-torch` installs it. Two ranks train every case in turn, by DDP and then at each level.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ import gradtide as gt
 import torch_ranks
 from gradtide.errors import ScenarioError, TrainingError
 
-torch = pytest.importorskip("torch", reason="needs torch, which is optional: pip install 'gradtide[torch]'")
+torch = pytest.importorskip("torch", reason="needs torch, which is optional: make test-torch")
 dist, nn = torch.distributed, torch.nn
 if not dist.is_available() or not dist.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)

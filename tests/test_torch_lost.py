@@ -1,6 +1,6 @@
 """Ranks that fail in the middle of training: what all the others raise, when, and how every process ends.
 
-Needs torch: `pip install 'gradtide[torch]'`. Ranks are whole programs, which torch_programs.py runs several at a time.
+Needs torch: `make test-torch` installs it. Ranks are whole programs, which torch_programs.py runs several at a time.
 """
 
 import json
@@ -16,7 +16,7 @@ import pytest
 import torch_ranks
 from gradtide.errors import RankLostError
 
-torch = pytest.importorskip("torch", reason="needs torch, which is optional: pip install 'gradtide[torch]'")
+torch = pytest.importorskip("torch", reason="needs torch, which is optional: make test-torch")
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)
 

@@ -1,6 +1,6 @@
 """Parameter servers on gloo: weights against those of one process, the order of pulls, what is refused.
 
-Needs torch: `pip install 'gradtide[torch]'`. Ranks are processes on this machine.
+Needs torch: `make test-torch` installs it. Ranks are processes on this machine.
 """
 
 import pytest
@@ -8,7 +8,7 @@ import pytest
 import torch_ranks
 from gradtide.errors import TrainingError
 
-torch = pytest.importorskip("torch", reason="needs torch, which is optional: pip install 'gradtide[torch]'")
+torch = pytest.importorskip("torch", reason="needs torch, which is optional: make test-torch")
 dist, nn = torch.distributed, torch.nn
 if not dist.is_available() or not dist.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)

@@ -1,6 +1,6 @@
 """The port of gradtide.torch: where it listens, until when, and what strangers who connect to it can do.
 
-Needs torch: `pip install 'gradtide[torch]'`. Strangers are real connections to real ports.
+Needs torch: `make test-torch` installs it. Strangers are real connections to real ports.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import pytest
 import torch_ranks
 from gradtide.errors import TrainingError
 
-torch = pytest.importorskip("torch", reason="needs torch, which is optional: pip install 'gradtide[torch]'")
+torch = pytest.importorskip("torch", reason="needs torch, which is optional: make test-torch")
 dist = torch.distributed
 if not dist.is_available() or not dist.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)

@@ -1,6 +1,6 @@
 """Sums on a GPU, as far as a machine without one can show: the calls to its streams, which stand-ins keep.
 
-Needs torch: `pip install 'gradtide[torch]'`. `make validate-gpu` runs the same on a GPU.
+Needs torch: `make test-torch` installs it. `make validate-gpu` runs the same on a GPU.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import pytest
 import torch_ranks
 from gradtide.errors import TrainingError
 
-torch = pytest.importorskip("torch", reason="needs torch, which is optional: pip install 'gradtide[torch]'")
+torch = pytest.importorskip("torch", reason="needs torch, which is optional: make test-torch")
 dist, nn = torch.distributed, torch.nn
 if not dist.is_available() or not dist.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)

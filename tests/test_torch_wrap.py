@@ -1,6 +1,6 @@
 """Plans applied to real training: weights against DDP's, what is refused, ranks that end, and what is left behind.
 
-Needs torch: `pip install 'gradtide[torch]'`. Ranks are processes on this machine.
+Needs torch: `make test-torch` installs it. Ranks are processes on this machine.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ import torch_ranks
 from gradtide.errors import ScenarioError, TrainingError
 from gradtide.scenario.plan import read_plan
 
-torch = pytest.importorskip("torch", reason="needs torch, which is optional: pip install 'gradtide[torch]'")
+torch = pytest.importorskip("torch", reason="needs torch, which is optional: make test-torch")
 dist, nn = torch.distributed, torch.nn
 if not dist.is_available() or not dist.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)

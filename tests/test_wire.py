@@ -19,7 +19,7 @@ import pytest
 
 import torch_ranks
 
-torch = pytest.importorskip("torch", reason="needs torch, which is optional: pip install 'gradtide[torch]'")
+torch = pytest.importorskip("torch", reason="needs torch, which is optional: make test-torch")
 dist = torch.distributed
 if not dist.is_available() or not dist.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)

@@ -10,9 +10,9 @@ known. docs/releasing.md has the order of the steps.
 """
 
 import argparse
-import posixpath
 import re
 import sys
+import textwrap
 from datetime import date
 from pathlib import Path
 
@@ -88,8 +88,8 @@ def fragment_faults(fragments: dict[str, str]) -> list[str]:
         if not text.strip():
             faults.append(f"changes/{name} is empty")
         for link in LINK.finditer(text):
-            if not (FRAGMENTS / link[2].partition("#")[0]).exists():
-                faults.append(f"changes/{name} links to {link[2]}, which does not exist")
+            if not (ROOT / link[2].partition("#")[0]).exists():
+                faults.append(f"changes/{name} links to {link[2]}, which does not exist beside CHANGELOG.md")
     return faults
 
 
@@ -113,9 +113,8 @@ def assembled(changelog: str, fragments: dict[str, str], version: str, day: date
 
 
 def item(fragment: str) -> str:
-    """Return a fragment as an item of a list; its links lead from the top folder, as the changelog does."""
-    text = LINK.sub(lambda link: link[1] + posixpath.normpath(posixpath.join("changes", link[2])), fragment.strip())
-    return "- " + "\n  ".join(text.splitlines())
+    """Return a fragment as an item of a list."""
+    return "- " + textwrap.indent(fragment.strip(), "  ").lstrip()
 
 
 def split(changelog: str) -> tuple[str, str, str]:

@@ -540,8 +540,8 @@ CODES: dict[str, Code] = {
         "a worker has another gradtide",
         "A store holds runs of one version, and a worker that computes with another one would give other figures. "
         "Install the same gradtide on every node of the cluster. The exit code is 3, and finished runs are kept.",
-        "pip install gradtide==0.1.0      # on a worker, and 0.2.0 on the driver",
-        "pip install gradtide==0.2.0      # on all nodes",
+        "gradtide --version      # prints gradtide 0.1.0 on a worker, and gradtide 0.2.0 on the driver",
+        "gradtide --version      # prints gradtide 0.2.0 on all nodes",
     ),
     "GT108": Code(
         "a run is lost with its worker again and again",

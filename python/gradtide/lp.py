@@ -16,6 +16,7 @@ from itertools import combinations, count, pairwise
 from typing import Any
 
 from gradtide.errors import GradtideError, InternalError
+from gradtide.extras import how_to_install
 
 MOST_DECIDED = 16
 """Buckets up to which an order that no bound proves is searched pair by pair."""
@@ -559,7 +560,7 @@ def require_solver() -> Any:
         import highspy
     except ImportError as error:
         raise SolverMissingError(
-            f"a linear programme needs HiGHS, which cannot be imported ({error}): pip install 'gradtide[lp]'"
+            f"a linear programme needs HiGHS, which cannot be imported ({error}): {how_to_install('highspy')}"
         ) from error
     return highspy
 

@@ -57,7 +57,9 @@ def refuse_missing(device: str) -> None:
     try:
         import torch
     except ImportError:
-        sys.exit("validate-gpu: PyTorch is missing: pip install 'gradtide[torch]'")
+        from gradtide.extras import how_to_install
+
+        sys.exit(f"validate-gpu: PyTorch is missing: {how_to_install('torch')}")
     if device == "cuda" and not torch.cuda.is_available():
         sys.exit("validate-gpu: PyTorch sees no GPU here; --device cpu runs all but the calls to its streams")
 

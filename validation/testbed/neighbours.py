@@ -28,6 +28,7 @@ from typing import Any
 from flows import Flow, connect_time, play
 from network import HOST, dropped, network, urgent
 
+from gradtide.extras import how_to_install
 from gradtide.intervals import mean_interval
 
 HERE = Path(__file__).resolve().parent
@@ -67,7 +68,7 @@ def main() -> None:
         if os.geteuid() != 0:
             sys.exit("the testbed makes network namespaces: run it as root")
         if importlib.util.find_spec("torch") is None:
-            sys.exit("the testbed trains with PyTorch: pip install 'gradtide[torch]'")
+            sys.exit(f"the testbed trains with PyTorch: {how_to_install('torch')}")
         try:
             answer = study(arguments)
         except KeyboardInterrupt:

@@ -128,6 +128,7 @@ def list_store(
 
 def _give(result: "SweepResult", common: Common) -> None:
     """Write and print what is known of a study."""
+    from gradtide.extras import how_to_install
     from gradtide.studies.sweep.table import has_parquet
 
     if common.output is not None:
@@ -139,7 +140,7 @@ def _give(result: "SweepResult", common: Common) -> None:
     if common.output is not None and common.names_files:
         talk("", f"table  {common.output / ('rows.parquet' if has_parquet() else 'rows.csv')}")
         if not has_parquet():
-            talk("note: rows.parquet needs pyarrow: pip install 'gradtide[df]'")
+            talk(f"note: rows.parquet needs pyarrow: {how_to_install('pyarrow')}")
 
 
 @contextmanager

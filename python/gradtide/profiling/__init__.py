@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradtide import units
 from gradtide.errors import ProfileError, nearest
+from gradtide.extras import how_to_install
 from gradtide.files import write_whole
 from gradtide.layers import Layer
 from gradtide.presets import SCHEMA, Device, LayerPreset, NoEfficiencyError, device_names
@@ -302,7 +303,7 @@ def require_torch() -> None:
         import torch  # noqa: F401 - whether it is there is the question
     except ImportError as error:
         raise ProfileError(
-            f"a profile needs PyTorch, which cannot be imported ({error}): pip install 'gradtide[torch]'"
+            f"a profile needs PyTorch, which cannot be imported ({error}): {how_to_install('torch')}"
         ) from error
 
 

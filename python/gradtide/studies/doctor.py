@@ -8,12 +8,13 @@ import tempfile
 from pathlib import Path
 
 from gradtide import _core
+from gradtide.extras import how_to_install
 
 OPTIONAL = {
-    "pyarrow": "tables as Parquet; polars and pandas read results without it (pip install 'gradtide[df]')",
-    "highspy": "linear programmes of tenants lp (pip install 'gradtide[lp]')",
-    "ray": "studies on a Ray cluster: sweep --executor ray (pip install 'gradtide[ray]')",
-    "torch": "profiles of real models, and plans in their training (pip install 'gradtide[torch]')",
+    "pyarrow": "tables as Parquet; polars and pandas read results without it",
+    "highspy": "linear programmes of tenants lp",
+    "ray": "studies on a Ray cluster: sweep --executor ray",
+    "torch": "profiles of real models, and plans in their training",
 }
 
 
@@ -33,7 +34,7 @@ def doctor() -> list[dict[str, str]]:
 
 def _package(name: str, purpose: str) -> tuple[str, ...]:
     if importlib.util.find_spec(name) is None:
-        return "missing", name, "not installed", purpose
+        return "missing", name, "not installed", f"{purpose} ({how_to_install(name)})"
     return "ok", name, importlib.metadata.version(name), purpose
 
 

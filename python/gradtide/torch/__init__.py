@@ -13,7 +13,9 @@ put off, `sharded` has plans of FSDP, `check` compares predicted and measured ti
 try:
     import torch  # noqa: F401 - whether it is there is the question
 except ImportError as error:
-    raise ImportError(f"gradtide.torch needs PyTorch ({error}): pip install 'gradtide[torch]'") from error
+    from gradtide.extras import how_to_install
+
+    raise ImportError(f"gradtide.torch needs PyTorch ({error}): {how_to_install('torch')}") from error
 
 from gradtide.errors import RankLostError, ScenarioError, TrainingError
 from gradtide.torch import ps

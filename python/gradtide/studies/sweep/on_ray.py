@@ -19,6 +19,7 @@ from typing import Any
 from gradtide import _core
 from gradtide.errors import ExecutorError, Fault
 from gradtide.estimate import estimate
+from gradtide.extras import how_to_install
 from gradtide.scenario import Scenario
 from gradtide.studies.store import code_digest
 from gradtide.studies.sweep.executors import Documents, Executor, WorkerLost, documents
@@ -88,7 +89,7 @@ class OnRay(Executor):
             return WorkerLost(" ".join(str(error).split())[:300])
         if isinstance(error.cause, (ImportError, OtherCodeError)):
             msg = f"a worker cannot run what is here: {error.cause}"
-            hint = f"install it on every node: pip install gradtide=={_core.__version__}"
+            hint = f"install gradtide {_core.__version__} on every node, as on this one"
             return ExecutorError(Fault("GT107", "", msg, None, hint, "--executor"))
         cause: BaseException = error.cause
         return cause
@@ -107,7 +108,7 @@ def _imported() -> Any:
         import ray
     except ImportError as error:
         msg = f"the executor ray needs Ray, which cannot be imported ({error})"
-        raise _unusable(msg, "pip install 'gradtide[ray]'", "--executor") from None
+        raise _unusable(msg, how_to_install("ray"), "--executor") from None
     return ray
 
 
