@@ -10,6 +10,10 @@ import re
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "validation"))
+
+from pages import made
+
 from gradtide import papers
 from gradtide.papers.harness import SHOWN, tally
 
@@ -53,7 +57,7 @@ def table(summary: dict) -> str:
     """Return the headline and every statement of a reproduction that does not agree as Markdown."""
     head = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     found = "\n".join([*head, *rows(summary["checks"])])
-    return f"{summary['headline']} {REST}\n\n{found}\n"
+    return f"{made()} {summary['headline']} {REST}\n\n{found}\n"
 
 
 def write_page(name: str, text: str) -> None:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pages import PAGES, rows_of
+from pages import PAGES, made, rows_of
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -45,6 +45,9 @@ def write_readme() -> None:
         if not re.search(pattern, text, re.MULTILINE):
             raise AssertionError(f"README.md has no row that begins with | {start}")
         text = re.sub(pattern, lambda _, row=row: row, text, count=1, flags=re.MULTILINE)
+    text, dated = re.subn(r"(?<=come from `make validate`\. ).*", made(), text)
+    if dated != 1:
+        raise AssertionError("README.md does not say when its rows of ns-3 and SimGrid were made")
     readme.write_text(text, encoding="utf-8")
 
 
