@@ -1,4 +1,4 @@
-"""Write what the newest measurements beside ns-3 and SimGrid found into docs/comparison.md: `python bench/comparison.py`.
+"""Write the newest measurements beside ns-3 and SimGrid into docs/comparison.md: `python bench/comparison.py`.
 
 Nothing is measured here: `bench/ns3.py` and `bench/simgrid.py` do that, and append to bench/history.jsonl.
 """
@@ -14,8 +14,8 @@ sys.path.insert(0, str(ROOT / "validation"))
 from pages import put
 
 PAGE = ROOT / "docs" / "comparison.md"
-# Cases of bench/simgrid.py: flows, the largest exchange of many messages, and the most hosts. A ring is left out: gradtide
-# computes it rank by rank where ranks do not slow one another, and SimGrid message by message.
+# Cases of bench/simgrid.py. A ring is left out: gradtide computes it rank by rank where ranks do not slow one another,
+# and SimGrid message by message.
 CASES = {
     "f10000_1024": "10,000 random flows, Clos of 3 layers, 1024 hosts",
     "ps_packed_1024_full": "parameter servers, Clos of 3 layers, 1024 hosts",
@@ -40,7 +40,9 @@ def table() -> str:
         same = f"times differ by {abs(found['difference']):.0e}" if found["difference"] else "equal times"
         rows.append(row("SimGrid 3.32", what, same, found["simgrid"], found["gradtide"]))
     made = "; ".join(f"{tool}: {at(line)}" for tool, line in (("ns-3", ns3), ("SimGrid", simgrid)))
-    return "\n".join([HEAD, *rows, "", f"The other simulator ran once, gradtide three times; its least counts. {made}."])
+    return "\n".join(
+        [HEAD, *rows, "", f"The other simulator ran once, gradtide three times; its least counts. {made}."]
+    )
 
 
 def row(beside: str, case: str, results: str, theirs: dict[str, Any], ours: dict[str, Any]) -> str:
