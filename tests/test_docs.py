@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 import gradtide
 
@@ -205,3 +206,17 @@ def test_the_site_builds_without_a_warning(tmp_path):
 def test_the_version_to_cite_is_that_of_the_package():
     citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert f"\nversion: {gradtide.__version__}\n" in citation
+
+
+def test_forms_for_issues_are_complete_and_name_files_that_exist():
+    forms = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("[!c]*.yml"))
+    assert [form.stem for form in forms] == ["bug", "feature", "prediction"]
+    for form in forms:
+        asked = yaml.safe_load(form.read_text(encoding="utf-8"))
+        assert set(asked) == {"name", "description", "labels", "body"}
+        fields = [field for field in asked["body"] if field["type"] != "markdown"]
+        assert len({field["id"] for field in fields}) == len({field["attributes"]["label"] for field in fields})
+        assert any(field.get("validations", {}).get("required") for field in fields), form
+    for text in [*forms, ROOT / ".github/pull_request_template.md"]:
+        for named in re.findall(r"[\w/-]+\.(?:md|cff)\b", text.read_text(encoding="utf-8")):
+            assert (ROOT / named).exists(), f"{text.name} names {named}"

@@ -562,7 +562,7 @@ def test_charts_have_the_mean_of_the_seeds_in_the_order_of_the_axis(gradtide: An
     summary = json.loads(Path("out/summary.json").read_text())
     [chart] = summary["charts"]
     assert (chart["key"], chart["unit"], chart["x"]) == ("cluster.link.rate", "Gbit/s", [1, 10])
-    assert [line["name"] for line in chart["lines"]] == ["2, 1us", "4, 2us"]
+    assert [line["name"] for line in chart["lines"]] == ["workers 2, delay 1us", "workers 4, delay 2us"]
     name = "jobs.train.iteration_time_ms.mean"
     assert summary["figure"] == name
     times = [float(row[name]) for row in rows("out") if row["job.train.workers"] == "2"]

@@ -4,12 +4,13 @@ import csv
 import importlib.util
 import itertools
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from gradtide.papers import PARTS
+from gradtide.papers import PARTS, verdicts
 
 ROOT = Path(__file__).resolve().parent.parent
 SPEC = importlib.util.spec_from_file_location("compare_ns3", ROOT / "validation" / "ns3" / "compare.py")
@@ -78,3 +79,22 @@ def test_a_papers_page_has_the_differing_rows_that_come_out_and_no_other(paper: 
     for where in {check["figure"] for check in checks}:
         shown = [line for line in section.splitlines() if line.startswith(f"| {where} |")]
         assert shown == [row for row in verdicts.rows(checks) if row.startswith(f"| {where} |")]
+
+
+def test_readme_has_the_rows_that_scripts_make() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for path in ("validation/engines.py", "tools/verdicts.py"):
+        spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
+        script = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(script)
+        rows = script.summed_up(verdicts()) if path.startswith("tools") else script.summed_up()
+        assert [row for row in rows.values() if row not in readme.splitlines()] == [], f"python {path} writes them"
+        assert re.search(rf"{re.escape(script.SAYS)} Made on \d{{4}}-\d\d-\d\d with gradtide \d", readme)
+
+
+def test_the_comparison_has_the_newest_measurements() -> None:
+    sys.path.insert(0, str(ROOT / "bench"))
+    spec = importlib.util.spec_from_file_location("comparison", ROOT / "bench/comparison.py")
+    comparison = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(comparison)
+    assert comparison.table() in comparison.PAGE.read_text(encoding="utf-8"), "python bench/comparison.py writes it"

@@ -1,40 +1,85 @@
-"""Make the pictures of README and docs from real runs: `python tools/pictures.py`; needs Chromium.
+"""Make the pictures of README and docs/gallery.md from real runs: `python tools/pictures.py [NAME…]`; needs Chromium.
 
-Each is a piece of a report as a reader sees it, photographed.
+A picture is a part of a report as a reader sees it, photographed. The command that makes the report is the one that the
+gallery shows above the picture; here is only what the picture shows of it.
 """
 
+import os
+import re
 import shutil
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
-from playwright.sync_api import sync_playwright
-
-from gradtide.studies import compare, demo
+from playwright.sync_api import Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
+IMAGES = ROOT / "docs" / "images"
+GALLERY = ROOT / "docs" / "gallery.md"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
+# What only a live page can do.
+LIVE = ".timeline-readout, output, details, .skip, .readout, .hint { display: none !important; }"
+
+
+class Part(NamedTuple):
+    """What a picture shows of a report: from the top of an element to the top of a later one."""
+
+    report: str
+    first: str
+    until: str
+
+
+PICTURES = {
+    "timeline": Part("out/demo/report.html", "h2:has-text('One iteration')", "h2:has-text('All groups')"),
+    "trace": Part("out/step/report.html", "h2:has-text('Where the step goes')", "h2:has-text('What would help')"),
+    "lanes": Part("out/llama/report.html", "h3:has-text('One iteration')", "h3:has-text('Stages of the pipeline')"),
+    "plan": Part("out/plan/report.html", "h2:has-text('What was searched')", "h2:has-text('Buckets of the plan')"),
+    "collectives": Part("out/collectives/report.html", "h2 >> nth=0", "h2 >> nth=1"),
+    "buy": Part("out/buy/report.html", "h2 >> nth=0", "h2 >> nth=1"),
+    "sweep": Part("out/sweep/report.html", "h2 >> nth=0", "h2 >> nth=1"),
+    "map": Part("out/map/report.html", "h2 >> nth=0", "h2:has-text('All figures')"),
+    "papers": Part("out/papers/index.html", "h1", "footer"),
+}
+
+
+def commands() -> Iterator[tuple[str, str]]:
+    """Yield each picture of the gallery with the commands above it."""
+    pattern = r"^```(?:console|sh)\n(.*?)^```\n+!\[[^\]]*\]\(images/(\w+)\.png\)"
+    for block, name in re.findall(pattern, GALLERY.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+        lines = [line[2:] for line in block.splitlines() if line.startswith(("$ ", "> "))]
+        yield name, "\n".join(lines or block.splitlines())
+
+
+def photograph(page: Page, part: Part, report: Path, to: Path) -> None:
+    """Write the part of a report as PNG."""
+    page.goto(report.as_uri())
+    page.add_style_tag(content=LIVE)
+    main, first, until = (page.locator(at).first.bounding_box() for at in ("main", part.first, part.until))
+    assert main is not None
+    assert first is not None
+    assert until is not None
+    clip = {"x": main["x"], "y": first["y"] - 8, "width": main["width"], "height": until["y"] - first["y"] - 8}
+    page.screenshot(path=to, clip=clip, full_page=True)
 
 
 def main() -> None:
+    """Run the commands of the named pictures, or of all, and photograph their reports."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         sys.exit("no Chromium on the PATH")
+    paths = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
-        report = compare.run_variants(demo.variants(), jobs=2).save(Path(folder) / "demo") / "report.html"
+        shutil.copytree(ROOT / "scenarios", Path(folder) / "scenarios")
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         page = browser.new_page(viewport={"width": 980, "height": 1400}, device_scale_factor=1.5)
-        page.goto(report.as_uri())
-        # From "One iteration" to the end of the second timeline, without what only a live page can do.
-        page.add_style_tag(content=".timeline-readout, output, details, .skip { display: none !important; }")
-        first = page.locator("h2", has_text="One iteration").bounding_box()
-        last = page.locator("svg.timeline").nth(1).bounding_box()
-        assert first is not None
-        assert last is not None
-        left, right = first["x"] - 12, last["x"] + last["width"] + 12
-        height = last["y"] + last["height"] - first["y"] + 8
-        clip = {"x": left, "y": first["y"] - 8, "width": right - left, "height": height}
-        page.screenshot(path=ROOT / "docs" / "images" / "timeline.png", clip=clip, full_page=True)
+        for name, command in commands():
+            if not sys.argv[1:] or name in sys.argv[1:]:
+                print(name, flush=True)
+                subprocess.run(["bash", "-c", command], cwd=folder, env={**os.environ, "PATH": paths}, check=True)
+                photograph(page, PICTURES[name], Path(folder) / PICTURES[name].report, IMAGES / f"{name}.png")
         browser.close()
 
 

@@ -8,7 +8,12 @@ page that has their table.
 
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "validation"))
+
+from pages import made, write_readme
 
 from gradtide import papers
 from gradtide.papers.harness import SHOWN, tally
@@ -53,7 +58,7 @@ def table(summary: dict) -> str:
     """Return the headline and every statement of a reproduction that does not agree as Markdown."""
     head = [f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|"]
     found = "\n".join([*head, *rows(summary["checks"])])
-    return f"{summary['headline']} {REST}\n\n{found}\n"
+    return f"{made()} {summary['headline']} {REST}\n\n{found}\n"
 
 
 def write_page(name: str, text: str) -> None:
@@ -75,8 +80,21 @@ def main() -> None:
         print(f"{name}: {summary['headline']}", flush=True)
         rows = (f'"{part}" = {inline(counts[part])}' for part in papers.PARTS if part in counts)
         COUNTS.write_text(HEAD + "\n".join(rows) + "\n", encoding="utf-8")
+    write_readme(summed_up(counts), SAYS)
 
 
+def summed_up(counts: Mapping[str, Mapping[str, int]]) -> dict[str, str]:
+    """Return the row of README that sums up the papers, by how it begins."""
+    total = {key: sum(count[key] for count in counts.values()) for key in ("statements", "agree", "unknown")}
+    why = f"all but {total['unknown']} of the others" if total["unknown"] else "each of the others"
+    start = "published tables and figures"
+    return {
+        start: f"| {start}: Gao (2020), TicTac, Caramel, Zhang et al., Kang et al. | {total['agree']} of "
+        f"{total['statements']} statements agree; {why} has a known cause ([all](docs/validation/papers.md)) |"
+    }
+
+
+SAYS = "Row of papers: `python tools/verdicts.py`."
 HEAD = "# What each reproduction finds; `python tools/verdicts.py` writes it.\n\n"
 
 

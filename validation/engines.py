@@ -11,10 +11,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pages import PAGES, rows_of
+from pages import PAGES, rows_of, write_readme
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent
+SAYS = "Rows of ns-3 and SimGrid: `make validate`."
 STEPS = (
     ("ns3/make_cases.py", "--check"),
     ("ns3/compare.py", "--page"),
@@ -31,21 +31,9 @@ def main() -> None:
         print(f"validation/{script} {' '.join(options)}", flush=True)
         if subprocess.run([sys.executable, HERE / script, *options], check=False).returncode:
             failed.append(script)
-    write_readme()
+    write_readme(summed_up(), SAYS)
     if failed:
         sys.exit(f"validation/engines.py: failed: {', '.join(failed)}")
-
-
-def write_readme() -> None:
-    """Write the rows of README's table that say how the engines agree with others."""
-    readme = ROOT / "README.md"
-    text = readme.read_text(encoding="utf-8")
-    for start, row in summed_up().items():
-        pattern = rf"^\| {re.escape(start)}.*$"
-        if not re.search(pattern, text, re.MULTILINE):
-            raise AssertionError(f"README.md has no row that begins with | {start}")
-        text = re.sub(pattern, lambda _, row=row: row, text, count=1, flags=re.MULTILINE)
-    readme.write_text(text, encoding="utf-8")
 
 
 def summed_up() -> dict[str, str]:

@@ -129,6 +129,11 @@ def _words(axis: Axis, index: int) -> str:
     return ", ".join(str(shown(value)) for value in axis.at(index).values())
 
 
+def _named(axis: Axis, index: int) -> str:
+    """Return the values of a point of an axis beside the last parts of their keys, as in "workers 16"."""
+    return ", ".join(f"{key.rpartition('.')[2]} {shown(value)}" for key, value in axis.at(index).items())
+
+
 def front(study: Study, xs: Sequence[float], ys: Sequence[float]) -> dict[str, Any]:
     """Return the points that no other beats in both figures, from the least `x` on, and others beside them."""
     known = sorted((x, y, point) for point, (x, y) in enumerate(zip(xs, ys, strict=True)) if not math.isnan(x + y))
@@ -182,9 +187,9 @@ def charts(study: Study, means: Sequence[float]) -> list[dict[str, Any]]:
         for number in range(lined.length if lined else 1):
             first = start + (strides[id(lined)] * number if lined else 0)
             values = [means[first + strides[id(over)] * index] for index in order]
-            name = _words(lined, number) if lined else "mean of the seeds"
+            name = _named(lined, number) if lined else "mean of the seeds"
             lines.append({"name": name, "values": [None if math.isnan(value) else value for value in values]})
-        title = "; ".join(_words(axis, index) for axis, index in zip(rest, indices, strict=True) if axis.length > 1)
+        title = "; ".join(_named(axis, index) for axis, index in zip(rest, indices, strict=True) if axis.length > 1)
         x = [numbers[index] for index in order]
         panels.append({"title": title, "key": key, "unit": unit, "x": x, "lines": lines})
     return panels
