@@ -182,6 +182,7 @@ def test_a_page_that_shows_something_else_is_found(tmp_path):
             try_pycon(">>> 1 + 1\n3\n", {}, "page", tmp_path)
 
 
+@pytest.mark.made
 def test_the_interface_page_says_what_the_code_does():
     spec = importlib.util.spec_from_file_location("make_interface", ROOT / "tools/make_interface.py")
     tool = importlib.util.module_from_spec(spec)

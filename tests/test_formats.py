@@ -499,6 +499,7 @@ def test_every_format_is_recognised_by_its_content(tmp_path):
             formats.recognised(tmp_path / "a.dat")
 
 
+@pytest.mark.made
 def test_the_page_has_the_table_of_the_code(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "tools"))
     import make_formats

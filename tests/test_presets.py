@@ -412,6 +412,7 @@ def test_importing_presets_reads_no_file_and_loads_no_parser() -> None:
     assert loaded.stdout.strip() == "[]"
 
 
+@pytest.mark.made
 @pytest.mark.parametrize("table", TABLES)
 def test_the_page_shows_the_tables_that_the_code_renders(table: str) -> None:
     page = (ROOT / "docs" / "models" / "compute.md").read_text(encoding="utf-8")

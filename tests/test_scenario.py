@@ -803,6 +803,7 @@ def test_examples_of_the_schema_are_valid() -> None:
             Scenario.from_toml(f"[job.a]\n{MODEL}\nworkers = 2").set({f"job.a.schedule.{key}": value})
 
 
+@pytest.mark.made
 @pytest.mark.parametrize("page", ["scenario.md", "errors.md", "engines.md"])
 def test_the_reference_is_made_from_the_code(page: str) -> None:
     sys.path.insert(0, str(ROOT / "tools"))

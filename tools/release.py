@@ -32,7 +32,6 @@ HEADINGS = {
     "fixed": "Fixed",
     "security": "Security",
 }
-UNRELEASED = "## Unreleased\n"
 # Links and pictures of Markdown to files of the repository: what stands before the address, and the address.
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\[\]]*\]\([^()]*\))*\]\()(?!https?:|mailto:|#)([^()\s]+)(?=\))")
 
@@ -94,36 +93,21 @@ def fragment_faults(fragments: dict[str, str]) -> list[str]:
 
 
 def assembled(changelog: str, fragments: dict[str, str], version: str, day: date) -> str:
-    """Return the changelog with a section for a version: what stood under "Unreleased", then the fragments."""
-    before, unreleased, after = split(changelog)
-    parts = re.split(r"^### (.*)\n", unreleased, flags=re.MULTILINE)
-    texts = {heading: text.strip() for heading, text in zip(parts[1::2], parts[2::2], strict=True)}
-    unknown = texts.keys() - set(HEADINGS.values())
-    if unknown:
-        sys.exit(f"release: CHANGELOG.md has headings that are no kind of change: {', '.join(sorted(unknown))}")
+    """Return the changelog with the section of a version, made from fragments, above those of earlier versions."""
+    if section(changelog, version):
+        sys.exit(f"release: CHANGELOG.md has a section {version} already: choose the next version")
+    parts = [f"## {version} - {day.isoformat()}"]
     for kind, heading in HEADINGS.items():
-        old = texts.get(heading, "")
         items = [item(text) for name, text in fragments.items() if name.endswith(f".{kind}.md")]
-        # New items go on with a list; below any other text they begin one.
-        texts[heading] = ("\n" if old.startswith("- ") else "\n\n").join(filter(None, [old, "\n".join(items)]))
-    headed = [f"### {heading}\n\n{texts[heading]}" for heading in HEADINGS.values() if texts[heading]]
-    preface = [parts[0].strip()] if parts[0].strip() else []
-    body = "\n\n".join([f"## {version} - {day.isoformat()}", *preface, *headed])
-    return f"{before}{UNRELEASED}\n{body}\n" + (f"\n{after}" if after else "")
+        if items:
+            parts += [f"### {heading}", "\n".join(items)]
+    before, *after = re.split(r"^(?=## )", changelog, maxsplit=1, flags=re.MULTILINE)
+    return "\n\n".join([before.strip(), *parts, *(text.strip() for text in after)]) + "\n"
 
 
 def item(fragment: str) -> str:
     """Return a fragment as an item of a list."""
     return "- " + textwrap.indent(fragment.strip(), "  ").lstrip()
-
-
-def split(changelog: str) -> tuple[str, str, str]:
-    """Return what stands before "Unreleased", under it, and after it from the next version on."""
-    before, found, rest = changelog.partition(UNRELEASED)
-    if not found:
-        sys.exit(f"release: CHANGELOG.md has no line {UNRELEASED.strip()!r}")
-    under, *after = re.split(r"^(?=## )", rest, maxsplit=1, flags=re.MULTILINE)
-    return before, under, "".join(after)
 
 
 def section(changelog: str, version: str) -> str:

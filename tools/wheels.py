@@ -5,7 +5,7 @@
     python tools/wheels.py try                       installs the wheel in a new environment and runs the demo
 
 `build` needs maturin, on Linux also zig, which links against the C library of the oldest system that the tag of the
-wheel promises. `check` needs twine and abi3audit. The group `release` of pyproject.toml has all four. `try` needs
+wheel promises. `check` needs twine, abi3audit and validate-pyproject. The group `release` of pyproject.toml has all of them. `try` needs
 Python alone: tools/bare_debian.sh runs it in a chroot.
 """
 
@@ -59,10 +59,8 @@ def build(target: str | None) -> None:
     for end, tag in LINUX_TAGS.items():
         if target is not None and target.endswith(end):
             command += ["--zig", "--compatibility", tag, "--auditwheel", "check"]
-    # The wheel is stripped, so that debug information would be made in vain. Paths of this machine stay out of it.
-    registry = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo")) / "registry" / "src"
-    settings = {"CARGO_PROFILE_RELEASE_DEBUG": "none", "RUSTFLAGS": f"--remap-path-prefix={registry}=registry"}
-    subprocess.run(command, cwd=ROOT, env={**os.environ, **settings}, check=True)
+    # The wheel is stripped, so that debug information would be made in vain.
+    subprocess.run(command, cwd=ROOT, env={**os.environ, "CARGO_PROFILE_RELEASE_DEBUG": "none"}, check=True)
 
 
 def the_wheel() -> Path:
@@ -109,8 +107,12 @@ def check() -> None:
         faults += wheel_faults(wheel.name, wheel.stat().st_size, names, version(), tracked())
     if faults:
         sys.exit("\n".join(f"wheels: {fault}" for fault in faults))
-    subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *map(str, [*sdists, *wheels])], check=True)
-    subprocess.run([sys.executable, "-m", "abi3audit", "--strict", *map(str, wheels)], check=True)
+    for command in (
+        ["validate_pyproject", str(ROOT / "pyproject.toml")],
+        ["twine", "check", "--strict", *map(str, [*sdists, *wheels])],
+        ["abi3audit", "--strict", *map(str, wheels)],
+    ):
+        subprocess.run([sys.executable, "-m", *command], check=True)
     for path in [*sdists, *wheels]:
         print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
 
