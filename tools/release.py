@@ -33,7 +33,7 @@ HEADINGS = {
     "security": "Security",
 }
 # Links and pictures of Markdown to files of the repository: what stands before the address, and the address.
-LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\[\]]*\]\([^()]*\))*\]\()(?!https?:|mailto:|#)([^()\s]+)(?=\))")
+LINK = re.compile(r"((?:!\[[^\[\]]*)?\]\()(?!https?:|mailto:|#)([^()\s]+)(?=\))")
 
 
 def main() -> None:

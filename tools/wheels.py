@@ -5,8 +5,8 @@
     python tools/wheels.py try                       installs the wheel in a new environment and runs the demo
 
 `build` needs maturin, on Linux also zig, which links against the C library of the oldest system that the tag of the
-wheel promises. `check` needs twine, abi3audit and validate-pyproject. The group `release` of pyproject.toml has all of them. `try` needs
-Python alone: tools/bare_debian.sh runs it in a chroot.
+wheel promises. `check` needs twine, abi3audit and validate-pyproject. The group `release` of pyproject.toml has all of
+them. `try` needs Python alone: tools/bare_debian.sh runs it in a chroot.
 """
 
 import argparse
