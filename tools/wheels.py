@@ -65,14 +65,13 @@ def build(target: str | None) -> None:
 
 def the_wheel() -> Path:
     """Return the one wheel in `DIST` that this machine can install."""
-    found = sorted(DIST.glob("gradtide-*.whl"))
-    kinds = {"darwin": "macosx", "win32": "win"}
-    libc = "musllinux" if platform.libc_ver()[0] != "glibc" else "manylinux"
-    fitting = [wheel for wheel in found if kinds.get(sys.platform, libc) in wheel.name]
-    machines = [wheel for wheel in fitting if platform.machine().lower() in wheel.name] or fitting
-    if len(machines) != 1:
-        sys.exit(f"wheels: dist/ has {len(machines)} wheels for this machine: run `make wheel` first")
-    return machines[0]
+    libc = "manylinux" if platform.libc_ver()[0] == "glibc" else "musllinux"
+    system = {"darwin": "macosx", "win32": "win"}.get(sys.platform, libc)
+    machine = platform.machine().lower()
+    found = [path for path in DIST.glob("*.whl") if f"-{ABI}-{system}" in path.name and machine in path.name]
+    if len(found) != 1:
+        sys.exit(f"wheels: dist/ has {len(found)} wheels for {system} on {machine}: run `make wheel` first")
+    return found[0]
 
 
 def try_wheel(wheel: Path) -> None:
