@@ -41,13 +41,13 @@ PICTURES = {
     "buy": Part("out/buy/report.html", "h2 >> nth=0", "h2 >> nth=1"),
     "sweep": Part("out/sweep/report.html", "h2 >> nth=0", "h2 >> nth=1"),
     "map": Part("out/map/report.html", "h2 >> nth=0", "h2:has-text('All figures')"),
-    "papers": Part("out/papers/index.html", "h1", "footer"),
+    "papers": Part("out/papers/index.html", "h1", "h2 >> nth=1"),
 }
 
 
 def commands() -> Iterator[tuple[str, str]]:
     """Yield each picture of the gallery with the commands above it."""
-    pattern = r"^```(?:console|sh)\n(.*?)^```\n+!\[[^\]]*\]\(images/(\w+)\.png\)"
+    pattern = r"^```(?:console|sh)\n(.*?)^```\n+\[!\[[^\]]*\]\(images/(\w+)\.png\)"
     for block, name in re.findall(pattern, GALLERY.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
         lines = [line[2:] for line in block.splitlines() if line.startswith(("$ ", "> "))]
         yield name, "\n".join(lines or block.splitlines())
