@@ -21,7 +21,10 @@ IMAGES = ROOT / "docs" / "images"
 GALLERY = ROOT / "docs" / "gallery.md"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
 # What only a live page can do.
-LIVE = ".timeline-readout, output, details, .skip, .readout, .hint { display: none !important; }"
+LIVE = """
+.timeline-readout, output, details, .skip, .more { display: none !important; }
+.more-right { mask-image: none !important; }
+"""
 
 
 class Part(NamedTuple):
@@ -40,7 +43,7 @@ PICTURES = {
     "collectives": Part("out/collectives/report.html", "h2 >> nth=0", "h2 >> nth=1"),
     "buy": Part("out/buy/report.html", "h2 >> nth=0", "h2 >> nth=1"),
     "sweep": Part("out/sweep/report.html", "h2 >> nth=0", "h2 >> nth=1"),
-    "map": Part("out/map/report.html", "h2 >> nth=0", "h2:has-text('All figures')"),
+    "map": Part("out/map/report.html", "h2 >> nth=0", "h2 >> nth=2"),
     "papers": Part("out/papers/index.html", "h1", "h2 >> nth=1"),
 }
 
