@@ -720,7 +720,7 @@ def test_a_run_says_what_is_computed_on_what(gradtide):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["bert"], ["there is no scenario and no model bert", 'did you mean "bert_base"?']),
+        (["bert"], ["there is no scenario bert, and no model of that name", 'did you mean "bert_base"?']),
         (["bert", "--cluster", "ethernet-10g/4"], ["--> SCENARIO ", "SCENARIO bert", 'did you mean "bert_base"?']),
         (["nothing-like-it"], ["there is no scenario nothing-like-it", "name a .toml or .json file"]),
     ],

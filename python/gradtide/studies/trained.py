@@ -135,7 +135,9 @@ def _refuse_misspelt(given: Any) -> None:
         near = nearest(given, [*presets.model_names(), *presets.language_names()])
         if near is not None:
             hint = f'did you mean "{near}"? gradtide presets lists the built-in models'
-            raise ScenarioError([Fault("GT006", "", f"there is no scenario and no model {given}", given, hint, given)])
+            raise ScenarioError(
+                [Fault("GT006", "", f"there is no scenario {given}, and no model of that name", given, hint, given)]
+            )
 
 
 def _cluster_alone(cluster: Cluster, engine: str | None) -> tuple[dict[str, Any] | None, Path]:
