@@ -689,3 +689,52 @@ def test_descriptions_of_keys_are_read_only_for_a_schema() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "read\n", done.stderr
+
+
+def test_without_a_command_the_help_is_printed_as_it_is(gradtide):
+    code, out, err = gradtide()
+    assert (code, out) == (2, "")
+    assert err.startswith("Usage: gradtide [OPTIONS] COMMAND [ARGS]...\n\n  See, plan and tame")
+    assert "\n  run " in err
+
+
+def test_a_layer_table_is_a_model(gradtide, tmp_path):
+    table = tmp_path / "mine.csv"
+    table.write_text("layer,forward_us,backward_us,parameter_bytes\na,1000,2000,4000000\n")
+    code, out, _ = gradtide("run", table, "--json")
+    job = json.loads(out)["jobs"]["train"]
+    assert (code, job["model"], job["workers"], job["compute_ms"]) == (0, "mine", 8, 3)
+    assert "device" not in job
+    table.write_text("name,forward,backward,bytes\na,1000,2000,4000000\n")
+    code, _, err = gradtide("run", table)
+    assert code == 2
+    assert "write layer,forward_us,backward_us,parameter_bytes" in err
+
+
+def test_a_run_says_what_is_computed_on_what(gradtide):
+    code, out, _ = gradtide("run", "resnet50", "--set", "job.train.compute.batch=16")
+    assert code == 0
+    assert "computed on             V100, mini-batch of 16\n" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["bert"], ["there is no scenario bert, and no model of that name", 'did you mean "bert_base"?']),
+        (["bert", "--cluster", "ethernet-10g/4"], ["--> SCENARIO ", "SCENARIO bert", 'did you mean "bert_base"?']),
+        (["nothing-like-it"], ["there is no scenario nothing-like-it", "name a .toml or .json file"]),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest_model(gradtide, arguments, said):
+    code, _, err = gradtide("run", *arguments)
+    assert code == 2
+    assert [text for text in said if text not in err] == []
+    assert "replace()" not in err
+
+
+def test_a_job_without_a_name_is_answered_with_how_to_name_it(gradtide, tmp_path):
+    scenario = tmp_path / "s.toml"
+    scenario.write_text('[job]\nmodel = "resnet50"\n')
+    code, _, err = gradtide("run", scenario)
+    assert code == 2
+    assert "write a table with a name, as in [job.train]" in err

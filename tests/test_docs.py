@@ -221,3 +221,13 @@ def test_forms_for_issues_are_complete_and_name_files_that_exist():
     for text in [*forms, ROOT / ".github/pull_request_template.md"]:
         for named in re.findall(r"[\w/-]+\.(?:md|cff)\b", text.read_text(encoding="utf-8")):
             assert (ROOT / named).exists(), f"{text.name} names {named}"
+
+
+def test_every_picture_of_the_gallery_is_small_and_has_a_command():
+    sys.path.insert(0, str(ROOT / "tools"))
+    pictures = pytest.importorskip("pictures", reason="needs playwright")
+    commands = dict(pictures.commands())
+    assert commands.keys() == pictures.PICTURES.keys()
+    for name, command in commands.items():
+        assert f"-o {Path(pictures.PICTURES[name].report).parent}" in command
+    assert sum(path.stat().st_size for path in pictures.IMAGES.iterdir()) < 1_500_000

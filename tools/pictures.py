@@ -21,7 +21,10 @@ IMAGES = ROOT / "docs" / "images"
 GALLERY = ROOT / "docs" / "gallery.md"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-background-networking", "--disable-sync"]
 # What only a live page can do.
-LIVE = ".timeline-readout, output, details, .skip, .readout, .hint { display: none !important; }"
+LIVE = """
+.timeline-readout, output, details, .skip, .more { display: none !important; }
+.more-right { mask-image: none !important; }
+"""
 
 
 class Part(NamedTuple):
@@ -40,14 +43,14 @@ PICTURES = {
     "collectives": Part("out/collectives/report.html", "h2 >> nth=0", "h2 >> nth=1"),
     "buy": Part("out/buy/report.html", "h2 >> nth=0", "h2 >> nth=1"),
     "sweep": Part("out/sweep/report.html", "h2 >> nth=0", "h2 >> nth=1"),
-    "map": Part("out/map/report.html", "h2 >> nth=0", "h2:has-text('All figures')"),
-    "papers": Part("out/papers/index.html", "h1", "footer"),
+    "map": Part("out/map/report.html", "h2 >> nth=0", "h2 >> nth=2"),
+    "papers": Part("out/papers/index.html", "h1", "h2 >> nth=1"),
 }
 
 
 def commands() -> Iterator[tuple[str, str]]:
     """Yield each picture of the gallery with the commands above it."""
-    pattern = r"^```(?:console|sh)\n(.*?)^```\n+!\[[^\]]*\]\(images/(\w+)\.png\)"
+    pattern = r"^```(?:console|sh)\n(.*?)^```\n+\[!\[[^\]]*\]\(images/(\w+)\.png\)"
     for block, name in re.findall(pattern, GALLERY.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
         lines = [line[2:] for line in block.splitlines() if line.startswith(("$ ", "> "))]
         yield name, "\n".join(lines or block.splitlines())

@@ -403,6 +403,7 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
         "samples_per_s": None
         if job.compute.batch is None
         else 1e3 * core["worker_count"] * job.compute.batch / mean_ms,
+        **({} if job.compute.batch is None else {"device": job.compute.device, "batch": job.compute.batch}),
         "lower_bound_ms": core["lower_bound_ps"] / PS_PER_MS,
         "straggler_percent": core["straggler_percent"],
         **({} if core["slowest_worker"] is None else {"slowest_worker": core["slowest_worker"]}),

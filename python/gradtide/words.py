@@ -211,6 +211,8 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         return cell
 
     add("model", lambda job: f"{job['model']}, {workers(job['workers'])}")
+    if any(job.get("device") for job in jobs.values()):
+        add("computed on", lambda job: f"{job['device']}, mini-batch of {job['batch']}" if job.get("device") else "–")
     add("iteration time", lambda job: _ms(job["iteration_time_ms"]["mean"]))
     add("  compute", part("compute"))
     add("  waits for gradients", part("exposed"))
@@ -234,7 +236,7 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     add("utilisation U = C/T", lambda job: share(job["utilisation"]))
     add("lower bound of T", lambda job: _ms(job["lower_bound_ms"]))
     add("network slack", lambda job: " … ".join(_ms(job["slack_ms"][key]) for key in ("min", "p50", "max")))
-    add("sent by a worker", lambda job: f"{number(job['bytes_per_worker'] / 1e6)} MB in {job['buckets']} buckets")
+    add("sent by a worker", lambda job: f"{number(job['bytes_per_worker'] / 1e6)} MB in {buckets(job['buckets'])}")
     return ["", *jobs], rows
 
 

@@ -225,6 +225,10 @@ def _explained(error: BaseException) -> dict[str, Any]:
 
 def _explained_usage(error: Any) -> dict[str, Any]:
     context = getattr(error, "ctx", None)
+    if context is not None and type(error).__name__ == "NoArgsIsHelpError":
+        # Its message is the whole help.
+        talk(*context.get_help().split("\n"))
+        return error_document("usage", "no command is given")
     if context is not None:
         talk(*context.get_usage().split("\n"))
         talk(f"Try '{context.command_path} {context.help_option_names[0]}' for help.", "")

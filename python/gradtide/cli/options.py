@@ -35,14 +35,19 @@ JsonOption = Annotated[
 QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="Print no messages and no progress.")]
 ScenarioArgument = Annotated[str, typer.Argument(metavar="SCENARIO", help="File (.toml, .json) or preset (paper/…).")]
 ModelArgument = Annotated[
-    str, typer.Argument(metavar="SCENARIO", help="File (.toml, .json), preset (paper/…) or model preset.")
+    str,
+    typer.Argument(
+        metavar="SCENARIO",
+        help="Scenario (.toml, .json, paper/…), or a model: a preset's name, a layer table (.csv) or a config.json.",
+    ),
 ]
 ClusterOption = Annotated[
     str | None,
     typer.Option(
         "--cluster",
         metavar="CLUSTER",
-        help="For a model: a cluster of presets, as in ethernet-25g/16, a file of one, or a scenario.",
+        help="For a model: a cluster of presets, as in ethernet-25g/16, a file of one, or a scenario. "
+        "Default: 8 hosts at 10 Gbit/s.",
     ),
 ]
 WideOption = Annotated[
@@ -163,9 +168,12 @@ class Changes:
 
     def trained(self, name: str, cluster: str | None, **keys: Any) -> "Scenario":
         """Read a scenario, or a model with the cluster that it is trained on, and change it; `keys` as in `trained`."""
+        from gradtide.scenario.source import as_options
         from gradtide.studies.trained import trained
 
-        return self.of(trained(name, cluster, for_engine=self._values.get("run.engine"), **keys))
+        with as_options({"model": "SCENARIO"}):
+            scenario = trained(name, cluster, for_engine=self._values.get("run.engine"), **keys)
+        return self.of(scenario)
 
     def of(self, scenario: "Scenario") -> "Scenario":
         """Return the changed scenario; it can be run."""

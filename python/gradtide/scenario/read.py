@@ -154,6 +154,11 @@ def _fault(detail: ErrorDetails, source: Source) -> Fault:
         }.get(key, "a text or a table"),
     }.get(kind, "a table")
     msg = f"expected {expected}, found {units.describe(value)}"
+    tables: dict[Loc, type[Table]] = {("job",): JobTable, ("traffic",): TrafficTable}
+    inner = tables.get(named[:-1])
+    if inner is not None and key in inner.declared():
+        # A key that stands where a name should.
+        key, info = str(named[0]), ScenarioFile.declared()[str(named[0])]
     return source.fault("GT011", loc, msg, example(key, info), value)
 
 

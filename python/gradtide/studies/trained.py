@@ -40,7 +40,8 @@ def trained(
         ScenarioError: if there is no such scenario, model or cluster, or one of them is wrong.
     """
     model = _model(scenario)
-    if cluster is None and model is None and not _is_configuration(scenario):
+    if cluster is None and model is None and not _is_model_file(scenario):
+        _refuse_misspelt(scenario)
         base = as_scenario(scenario)
         is_own = workers is None or (bool(base.jobs) and workers == base.jobs[0].workers)
         changes = {} if is_own else {"workers": workers}
@@ -118,12 +119,25 @@ def _model(given: Any) -> Any:
     return None if is_scenario else given
 
 
-def _is_configuration(given: Any) -> bool:
-    """Whether it is the file of a Hugging Face configuration, which is a model and no scenario."""
-    if not isinstance(given, (str, Path)) or Path(given).suffix != ".json" or not os.path.isfile(given):
+def _is_model_file(given: Any) -> bool:
+    """Whether it is a layer table or a Hugging Face configuration, which is a model and no scenario."""
+    if not isinstance(given, (str, Path)) or not os.path.isfile(given):
         return False
+    if Path(given).suffix != ".json":
+        return Path(given).suffix == ".csv"
     data = parse_json(read_text(Path(given), str(given), of_command_line(str(given))), str(given))
     return isinstance(data, dict) and FAMILY in data
+
+
+def _refuse_misspelt(given: Any) -> None:
+    """Refuse a name that is no scenario and nearly a built-in model's."""
+    if isinstance(given, str) and "/" not in given and not Path(given).suffix:
+        near = nearest(given, [*presets.model_names(), *presets.language_names()])
+        if near is not None:
+            hint = f'did you mean "{near}"? gradtide presets lists the built-in models'
+            raise ScenarioError(
+                [Fault("GT006", "", f"there is no scenario {given}, and no model of that name", given, hint, given)]
+            )
 
 
 def _cluster_alone(cluster: Cluster, engine: str | None) -> tuple[dict[str, Any] | None, Path]:

@@ -379,7 +379,7 @@ def _advice(found: Found, chosen: str, best: Mapping[str, Choice], rows: Sequenc
         low, high = row["jitter_low_percent"], row["jitter_high_percent"]
         said.append(
             f"With compute times that vary by {100 * settings.noise:g} %{assumed}, the predicted saving lies between "
-            f"{low:.1f} and {high:.1f} %."
+            f"{low:.1f} and {high:.1f} %. Iteration times are without this variation."
         )
     return said
 
