@@ -1,0 +1,130 @@
+"""Caramel (2020): how many of its statements hold, over values of what the paper leaves open.
+
+Usage: python validation/caramel.py [--page]   a row of Markdown for each setting; a quarter of an hour
+
+In each setting the host's two values are fitted again, to the same two sentences as in `gradtide.papers.caramel2020`.
+So no setting is fitted to the statements that it is counted on. With --page the table is written into
+docs/validation/caramel2020.md.
+"""
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+
+from pages import PAGES, put
+
+from gradtide import papers, run
+from gradtide.papers import caramel2020 as caramel
+from gradtide.papers.harness import Check
+from gradtide.scenario import Scenario
+
+PAGE = PAGES / "caramel2020.md"
+BASE = Scenario.load(caramel.PAPER["preset"])
+
+WAITS_MS = (0.3, 1.0, 2.0, 4.0, 8.0)
+"""Of a transfer before its first byte; 1 ms is what `paper/caramel2020` has."""
+LINKS = ("10Gbps", "100Gbps")
+"""With the faster one the link is hardly a stage in series, as where it streams behind a stage of the host."""
+UTILISATION, SLOWER = 0.68, 3.0
+"""Sections 6.2 and 4.4: what the two values are fitted to."""
+FEWEST, MOST = 1.0, 40.0
+"""Bounds of a stage's rate, Gbit/s."""
+CHEAPEST, DEAREST = 0.3, 400.0
+"""Bounds of what a message costs, microseconds."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the paper leaves open.
+
+    Attributes:
+        waits_ms: before the first byte, of a transfer or of two steps.
+        of_steps: whether each step of a collective waits, and not the transfer as a whole.
+        link: rate of a link.
+    """
+
+    waits_ms: float
+    of_steps: bool
+    link: str
+
+    def made(self, stage_gbps: float, message_us: float) -> Callable[[caramel.Case, Scenario], Scenario]:
+        """Return the change that gives a case this setting and these two values of the host."""
+        waits = {"overhead": "0s", "host_latency": f"{self.waits_ms / 2:.4f}ms"}
+        if not self.of_steps:
+            waits = {"overhead": f"{self.waits_ms:.4f}ms"}
+        stages = dict.fromkeys(("host_copy", "host_serialise", "host_receive"), f"{stage_gbps:.3f}Gbps")
+        keys = {**waits, **stages, "host_message": f"{message_us:.2f}us", "link_rate": self.link}
+        return lambda _case, whole: whole.replace(**keys)
+
+    def slower(self, stage_gbps: float, message_us: float) -> float:
+        """Return how much longer 1 kB takes at depth 8 than at depth 1."""
+        study = self.study([(("shuffle", depth, caramel.SMALL), 16, 0) for depth in (1, 8)], stage_gbps, message_us)
+        deep, whole = (study.transfer_ms("shuffle", depth, caramel.SMALL, 16) for depth in (8, 1))
+        return deep / whole
+
+    def utilisation(self, stage_gbps: float, message_us: float) -> float:
+        """Return Horovod's on Inception-v3 with 8 workers."""
+        what = caramel.HOROVOD, caramel.INCEPTION
+        cases = [(what, 8, seed) for seed in range(caramel.SEEDS)]
+        return self.study(cases, stage_gbps, message_us).figures(*what, 8)["utilisation"]
+
+    def study(self, cases: list[caramel.Case], stage_gbps: float, message_us: float) -> caramel.Study:
+        """Run cases."""
+        made = self.made(stage_gbps, message_us)
+        return caramel.Study(BASE, {case: run(made(case, caramel.scenario(BASE, case))) for case in cases})
+
+    def fitted(self) -> tuple[float, float]:
+        """Return the rate of a stage, Gbit/s, and what a message costs, microseconds."""
+        # Stages take no time for 1 kB, so their rate does not matter to the first.
+        message_us = root(lambda cost: self.slower(MOST, cost), SLOWER, CHEAPEST, DEAREST)
+        stage_gbps = root(lambda rate: self.utilisation(rate, message_us), UTILISATION, FEWEST, MOST)
+        return stage_gbps, message_us
+
+
+def root(rising: Callable[[float], float], wanted: float, low: float, high: float) -> float:
+    """Return where a rising function has a value, within 1 %."""
+    while high > 1.01 * low:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if rising(middle) < wanted else (low, middle)
+    return math.sqrt(low * high)
+
+
+def checks_of(setting: Setting, stage_gbps: float, message_us: float) -> list[Check]:
+    """Return the predicted statements of the paper in a setting."""
+    part, _ = papers.named("caramel")
+    checks = part.make(2, None, change=setting.made(stage_gbps, message_us)).summary["checks"]
+    return [one for one in checks if one["verdict"] in ("agrees", "differs")]
+
+
+def main() -> None:
+    """Print the table and the statements that agree in no setting, or write them into their page."""
+    rows = ["| waits | link | fitted: a stage | fitted: a message | agree |", "|---|---:|---:|---:|---:|"]
+    print("\n".join(rows), flush=True)
+    ever: dict[str, bool] = {}
+    for link, of_steps, waits_ms in product(LINKS, (False, True), WAITS_MS):
+        setting = Setting(waits_ms, of_steps, link)
+        stage_gbps, message_us = setting.fitted()
+        found = {
+            f"{one['quantity']} (fig. {one['figure']})": one["verdict"] == "agrees"
+            for one in checks_of(setting, stage_gbps, message_us)
+        }
+        ever |= {name: agrees or ever.get(name, False) for name, agrees in found.items()}
+        cells = [
+            f"{waits_ms:g} ms, of {'two steps' if of_steps else 'a transfer'}",
+            link.replace("Gbps", " Gbit/s"),
+            f"{stage_gbps:.1f} Gbit/s",
+            f"{message_us:.0f} us",
+            f"{sum(found.values())} of {len(found)}",
+        ]
+        rows.append(f"| {' | '.join(cells)} |")
+        print(rows[-1], flush=True)
+    never = [name for name, agrees in ever.items() if not agrees]
+    rows += ["", f"{len(never)} statements agree in no setting: {'; '.join(never)}."]
+    if "--page" in sys.argv:
+        PAGE.write_text(put(PAGE.read_text(encoding="utf-8"), "settings", "\n".join(rows)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
