@@ -455,6 +455,7 @@ def test_a_full_disk_leaves_nothing_behind(gradtide, monkeypatch, tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+@pytest.mark.linux
 @pytest.mark.slow
 def test_ctrl_c_ends_a_long_run_and_leaves_nothing(tmp_path):
     scenario = tmp_path / "long.toml"
