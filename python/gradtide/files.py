@@ -16,7 +16,7 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -24,6 +24,8 @@ from typing import BinaryIO
 from gradtide.system import CANNOT_EXCHANGE, can_exchange, close, exchange, lock, mount_points, sync
 
 VERSIONS, SUMMARY = "versions.json", "summary.json"
+FOLDER_SCHEMA = "gradtide.folder/1"
+"""Schema of `versions.json`, which is that of the folder: its tables, their columns and units."""
 LISTED = "files"
 """Key of `versions.json`: the SHA-256 of every other file of the folder; None for other `versions.json`, which have the
 time at which they were made."""
@@ -85,10 +87,11 @@ def whole(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
+def whole_folder(path: Path, not_ours: Collection[str] = ()) -> Iterator[Path]:
     """Give a hidden folder to write into; it is at `path` when the block ends, and all is as before if that fails.
 
-    What is at `path` is replaced: ask `foreign` before. A link stays, and leads to the new folder.
+    What is at `path` is replaced: ask `foreign` before. A link stays, and leads to the new folder. Files that are
+    `not_ours` are not in its list.
 
     Raises:
         OSError: if it cannot be written.
@@ -96,13 +99,13 @@ def whole_folder(path: Path) -> Iterator[Path]:
     path = Path(os.path.realpath(path))
     heal(path)
     if is_fixed(path):
-        with folder_inside(path) as part:
+        with folder_inside(path, not_ours) as part:
             yield part
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with _partial(path.parent, f".{path.name}.", Path.mkdir) as part:
         yield part
-        list_files(part)
+        list_files(part, not_ours)
         if not path.exists():
             os.rename(part, path)
             return
@@ -112,21 +115,21 @@ def whole_folder(path: Path) -> Iterator[Path]:
         except OSError as error:
             if error.errno not in CANNOT_EXCHANGE:
                 raise
-            with folder_inside(path) as inside:
+            with folder_inside(path, not_ours) as inside:
                 shutil.copytree(part, inside, dirs_exist_ok=True)
         else:
             sync(path.parent)
 
 
 @contextmanager
-def folder_inside(folder: Path) -> Iterator[Path]:
+def folder_inside(folder: Path, not_ours: Collection[str] = ()) -> Iterator[Path]:
     """Give a hidden folder inside `folder`; when the block ends, its entries replace the listed ones of `folder`.
 
     From the rename to `.ready` on, what was written is whole, and what is left to do can be done again.
     """
     with _partial(folder, ".", Path.mkdir) as part:
         yield part
-        list_files(part)
+        list_files(part, not_ours)
         _sync_all(part)
         ready = part.with_suffix(READY)
         try:
@@ -265,14 +268,19 @@ def _sync_all(folder: Path) -> None:
 # Whose files a folder holds
 
 
-def list_files(folder: Path) -> None:
-    """Write into `versions.json` of a folder which files it holds; a folder without it stays without."""
+def list_files(folder: Path, not_ours: Collection[str] = ()) -> None:
+    """Write into `versions.json` of a folder which files it holds; a folder without it stays without.
+
+    Files that are `not_ours`, by their paths from the folder, are left out.
+    """
     versions = folder / VERSIONS
     if not versions.exists():
         return
     names = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
     digests = {
-        name: None if Path(name).name == VERSIONS else _digest(folder / name) for name in names if name != VERSIONS
+        name: None if Path(name).name == VERSIONS else _digest(folder / name)
+        for name in names
+        if name not in (VERSIONS, *not_ours)
     }
     versions.write_bytes(_with_list(versions, digests))
 

@@ -107,7 +107,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write `document` with stable bytes; NaN is refused, because JSON has none."""
+    """Write `document`, which has a schema, with stable bytes; NaN is refused, because JSON has none."""
+    assert str(document["schema"]).startswith("gradtide."), path
     write_text(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
@@ -116,6 +117,7 @@ def write_versions(folder: Path) -> None:
     write_json(
         folder / VERSIONS,
         {
+            "schema": files.FOLDER_SCHEMA,
             "gradtide": _core.__version__,
             "python": platform.python_version(),
             "platform": platform.platform(),

@@ -65,7 +65,10 @@ class WaterfallResult(StudyRows):
         shown = max(step["ranks"], key=lambda row: (row["span_ns"], -row["rank"]))
         self.rows = _rows(step, shown)
         keys = ("rank", "span_ns", "computing", "waiting")
-        self.picture = {"ranks": [{key: row[key] for key in keys} for row in step["ranks"]]}
+        self.picture = {
+            "schema": "gradtide.picture/1",
+            "ranks": [{key: row[key] for key in keys} for row in step["ranks"]],
+        }
         self.scenario: Scenario | None = None
         self.summary: dict[str, Any] = {
             "schema": "gradtide.waterfall/1",
