@@ -402,7 +402,7 @@ def test_an_old_command_line_warns_and_does_what_the_new_one_does(gradtide, old,
     code, out, err = gradtide(*old.split())
     warning, _, rest = err.partition("\n")
     assert warning.startswith("warning: `gradtide ")
-    assert warning.endswith(f"` is deprecated since 0.1 and goes in 0.2: write `gradtide {new}`")
+    assert warning.endswith(f"` is deprecated since 0.1 and goes in 0.3: write `gradtide {new}`")
     # There is no s.toml.
     assert code == 2
     assert (code, out, rest) == gradtide(*new.split())

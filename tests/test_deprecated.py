@@ -9,6 +9,7 @@ import pytest
 import gradtide as gt
 from gradtide import deprecated
 from gradtide.cli.moved import RENAMED as RENAMED_OPTIONS
+from gradtide.cli.moved import moved
 from gradtide.deprecated import Deprecated
 from gradtide.scenario import read
 from gradtide.schemas import kind_and_version, other_version
@@ -83,6 +84,20 @@ def test_options_work_and_warn(gradtide: Any, monkeypatch: pytest.MonkeyPatch) -
         code, out, err = gradtide(*given.split())
         assert (code, err) == (0, "warning: `--speed` is deprecated since 0.2 and goes in 0.4: write `--rate`\n")
         assert out == gradtide(*given.replace("--speed", "--rate").split())[1]
+
+
+def minor(version: str) -> tuple[int, int]:
+    major, number, *_ = version.split(".")
+    return int(major), int(number)
+
+
+def test_what_is_deprecated_works_in_two_minor_versions_and_goes_then() -> None:
+    old = [Deprecated("", "", since, until) for _, since, until in gt._RENAMED.values()]
+    old += [*read.RENAMED.values(), *RENAMED_OPTIONS.values(), moved(["tenants", "s.toml", "--map"]).why]
+    for one in old:
+        (major, since), (last, until) = minor(one.since), minor(one.until)
+        assert last > major or until >= since + 2, f"{one}: docs/reference/stability.md promises two minor versions"
+        assert minor(gt.__version__) < (last, until), f"{one}: that version is here, so delete the old name"
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,7 @@ COMMANDS = [
     ["sweep", "list", "gradtide.store"],
     ["plan", "own.toml", "--device", "cpu", "--seeds", "2", "-q", "-o", "plan"],
     ["plan", "own.toml", "--device", "cpu", "--seeds", "2", "-q", "-o", "plan.json"],
+    ["plan", "own.toml", "--device", "cpu", "--seeds", "2", "-q", "-o", "plan.json"],  # replaces it
     ["run", "own.toml", "--plan", "plan.json", "-q", "--json"],
     ["report", "run", "-q"],
     ["convert", "layers.csv", "layers.json", "-q"],

@@ -9,7 +9,7 @@ from gradtide.deprecated import Deprecated
 RENAMED: dict[tuple[str, str], Deprecated] = {}
 """Options that go, by command and option; `Deprecated` has the names of the options."""
 
-SINCE, UNTIL = "0.1", "0.2"
+SINCE, UNTIL = "0.1", "0.3"
 """Versions of the forms below, which were those of the time before 0.1."""
 
 
