@@ -308,12 +308,18 @@ def test_a_document_of_a_newer_version_is_one_clear_error(gradtide: Any, tmp_pat
     replace(run / "summary.json", "gradtide.run/1", "gradtide.run/2")
     replace(other / "versions.json", "gradtide.folder/1", "gradtide.folder/2")
     (tmp_path / "s.toml").write_text('[job.train]\nmodel = "layers.json"\nworkers = 2\n', encoding="utf-8")
-    for command in (
+    trace = tmp_path / "trace.json"
+    assert gradtide("convert", ROOT / "tests" / "data" / "traces", trace, "--rank", 0, "-q")[0] == 0
+    assert gradtide("convert", trace)[0] == 0
+    replace(trace, "gradtide.trace/1", "gradtide.trace/2")
+    commands = (
         ["run", tmp_path / "s.toml"],
         ["run", "alexnet", "--plan", plan],
         ["report", run],
         ["report", other],
-    ):
+        ["convert", trace],
+    )
+    for command in commands:
         code, out, err = gradtide(*command)
         assert (code, out) == (2, ""), command
         assert err.count("is of a newer version of gradtide") == 1, err
