@@ -34,6 +34,8 @@ check: .venv/.dev .venv/.built
 	ruff check
 	ruff format --check
 	mypy
+	mypy --platform darwin
+	mypy --platform win32
 	python -m mypy.stubtest gradtide._core --ignore-disjoint-bases
 	python -m pytest tests/test_layers.py
 	mkdocs build --strict --quiet

@@ -15,7 +15,8 @@ from gradtide import cli
 # A shell that starts the tests in the background has them ignore Ctrl-C, and nohup the end of a terminal; so would the
 # commands that they interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if hasattr(signal, "SIGHUP"):
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_configure(config):
@@ -32,6 +33,14 @@ def pytest_configure(config):
             raise pytest.UsageError(f"GRADTIDE_REQUIRE_TORCH is set, and PyTorch is missing: {error}") from None
         if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
             raise pytest.UsageError("GRADTIDE_REQUIRE_TORCH is set, and this PyTorch has no gloo")
+
+
+def pytest_collection_modifyitems(items):
+    """Skip what needs Linux elsewhere."""
+    if sys.platform != "linux":
+        for item in items:
+            if item.get_closest_marker("linux"):
+                item.add_marker(pytest.mark.skip(reason="needs Linux"))
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +72,11 @@ def mounted(tmp_path: Path) -> Iterator[Callable[..., Path]]:
             folder = tmp_path / name
             folder.mkdir()
             command = ["mount", "-t", "tmpfs", *options, "tmpfs", str(folder)]
-            if os.geteuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode != 0:
+            if (
+                sys.platform != "linux"
+                or os.geteuid() != 0
+                or subprocess.run(command, capture_output=True, check=False).returncode != 0
+            ):
                 pytest.skip("only root may mount a file system, and not everywhere")
             ends.callback(subprocess.run, ["umount", str(folder)], check=True)
             return folder

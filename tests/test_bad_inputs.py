@@ -415,7 +415,7 @@ COMMANDS = [
     ),
     ("coll unknown", {}, ("collectives", "paper/gao2020-ch4", "--collectives", "ringg"), "", ("ringg", "ring")),
     ("coll size", {}, ("collectives", "paper/gao2020-ch4", "--sizes", "1"), "", ("--sizes", "unit")),
-    ("coll old", {}, ("compare", "paper/gao2020-ch4", "--collective", "ring"), "", ("gradtide collectives",)),
+    ("coll old", {}, ("compare", "paper/gao2020-ch4", "--collective", "rung"), "", ("gradtide collectives", "rung")),
     ("tenants no traffic", {}, ("tenants", "paper/gao2020-ch4"), "", ("traffic",)),
     ("tenants seeds 0", {}, ("tenants", "paper/gao2020-ch5", "--seeds", "0"), "", ("--seeds",)),
     ("tenants old map", {}, ("tenants", "paper/gao2020-ch4", "--map"), "", ("gradtide tenants map",)),

@@ -16,6 +16,8 @@ from gradtide.errors import CoreRefusal, LimitReached, SimulationError, TraceErr
 from gradtide.estimate import Limits
 from specs import dag
 
+pytestmark = pytest.mark.linux
+
 TRACES = Path(__file__).parent.parent / "scenarios" / "traces"
 
 

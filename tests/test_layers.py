@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 CRATES = ("watch", "net", "table", "train", "trace", "py")
-OUTSIDE = ("numpy", "pydantic", "typer", "rich", "jinja2", "torch", "highspy", "ray")
+OUTSIDE = ("numpy", "pydantic", "typer", "rich", "jinja2", "torch", "highspy", "ray", "psutil")
 
 
 # The tables

@@ -301,6 +301,7 @@ READERS = {
 }
 
 
+@pytest.mark.linux
 @pytest.mark.parametrize("kind", ["fifo", "device", "socket", "folder"])
 @pytest.mark.parametrize("reader", READERS)
 def test_what_is_no_regular_file_is_refused_and_never_waited_for(tmp_path, monkeypatch, reader, kind):

@@ -659,8 +659,13 @@ def spoil(name: str, line: int, column: str, value: str) -> Callable[[Path], Non
         (lambda d: edit(d / "summary.json", lambda t: t[:200]), r"summary\.json:\d+: column \d+"),
         (lambda d: edit(d / "summary.json", lambda t: "[]"), r"summary\.json:1: an object was expected"),
         (
+            lambda d: edit(d / "summary.json", lambda t: t.replace("run/1", "walk/1")),
+            r"`schema`: `gradtide.walk/1` is none of",
+        ),
+        (
             lambda d: edit(d / "summary.json", lambda t: t.replace("run/1", "run/9")),
-            r"`schema`: `gradtide.run/9` is none of",
+            r"summary\.json is of a newer version of gradtide: its schema is gradtide.run/9, and this version reads "
+            r"gradtide.run/1",
         ),
         (
             lambda d: edit(d / "summary.json", lambda t: t.replace('"rho"', '"x"')),

@@ -5,7 +5,6 @@ import gzip
 import json
 import os
 import random
-import resource
 import signal
 import stat
 import subprocess
@@ -33,6 +32,9 @@ from gradtide.studies.tenants.policies import policies
 from run_folders import TINY_LOADS, tiny_tenants
 
 CH4 = "paper/gao2020-ch4"
+
+
+pytestmark = pytest.mark.linux
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -343,6 +345,8 @@ def test_no_writer_of_a_file_leaves_half_of_it(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_disk_that_fills_up_leaves_the_old_file(tmp_path: Path) -> None:
+    import resource
+
     # A limit on the size of files stops a write halfway, as a full disk does.
     _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -2293,6 +2293,7 @@ def load_fault(path: str | Path) -> dict[str, object]:
     return caught.value.errors[0]
 
 
+@pytest.mark.linux
 def test_a_scenario_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "cluster.toml").write_text("")
     assert load_fault(tmp_path / "clutser.toml")["hint"] == "did you mean cluster.toml?"
@@ -2313,6 +2314,7 @@ def test_a_scenario_file_that_cannot_be_read(tmp_path: Path) -> None:
     assert load_fault(tmp_path / "pipe.toml")["code"] == "GT002"
 
 
+@pytest.mark.linux
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     path = tmp_path / "s.toml"

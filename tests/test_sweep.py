@@ -467,6 +467,7 @@ def test_another_process_does_not_begin_what_is_under_way(place: Path) -> None:
     assert asked() == "True"
 
 
+@pytest.mark.linux
 @pytest.mark.slow
 def test_killed_at_any_moment_the_study_ends_with_the_same_table(place: Path) -> None:
     study(GRID.replace("seeds = 2", "seeds = 150"))

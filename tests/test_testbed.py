@@ -28,6 +28,7 @@ def can_make_namespaces():
 
 
 pytestmark = [
+    pytest.mark.linux,
     pytest.mark.skipif(not can_make_namespaces(), reason="needs root, iproute2 and network namespaces"),
     pytest.mark.slow,
 ]

@@ -24,7 +24,13 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from gradtide.torch import unwrap, verify, wrap  # noqa: E402
 from gradtide.torch.sharded import expected_backward, expected_forward, sharded_of  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.linux,
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
 
 WIDTH, WORDS, STEPS = 16, 11, 4
 

@@ -21,7 +21,13 @@ if not dist.is_available() or not dist.is_gloo_available():
 from gradtide.torch import unwrap, wrap  # noqa: E402
 
 functional = nn.functional
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.linux,
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
 
 LEVELS = ("buckets", "priority", "crossiter")
 STEPS = 6

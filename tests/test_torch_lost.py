@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch", reason="needs torch, which is optional: mak
 if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
     pytest.skip("this torch has no gloo", allow_module_level=True)
 
-pytestmark = [pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.linux, pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(600)]
 
 LEVELS = ("none", "buckets", "priority", "crossiter")
 TIMEOUT_S, LONG_S = 5, 60

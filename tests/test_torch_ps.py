@@ -15,7 +15,13 @@ if not dist.is_available() or not dist.is_gloo_available():
 
 from gradtide.torch import ps  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.linux,
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
 
 STEPS = 50
 

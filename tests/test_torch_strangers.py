@@ -22,7 +22,13 @@ if not dist.is_available() or not dist.is_gloo_available():
 
 from gradtide.torch import control, sockets, unwrap, wrap  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.linux,
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.slow,
+    pytest.mark.timeout(120),
+]
 
 
 @pytest.fixture

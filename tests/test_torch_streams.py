@@ -24,7 +24,13 @@ if not dist.is_available() or not dist.is_gloo_available():
 from gradtide.torch import sender, streams, unwrap, wrap, wrapped  # noqa: E402
 from test_torch_wrap import LoneGuard, batches, cross_entropy, network, plan_of, said_by  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.linux,
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
 
 CPU = torch.device("cpu")
 

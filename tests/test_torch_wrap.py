@@ -29,7 +29,13 @@ from gradtide.torch.groups import groups_of  # noqa: E402
 cross_entropy, linear = nn.functional.cross_entropy, nn.functional.linear
 DistributedDataParallel = nn.parallel.DistributedDataParallel
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.linux,
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
 
 LEVELS = ("none", "buckets", "priority", "crossiter")
 SCHEDULED = ("priority", "crossiter")

@@ -27,7 +27,13 @@ if not dist.is_available() or not dist.is_gloo_available():
 from gradtide.errors import TrainingError  # noqa: E402
 from gradtide.torch import control, nccl_options, sockets, wire, wire_priority, wrap  # noqa: E402
 
-pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default"), pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [
+    pytest.mark.linux,
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads what Linux does")
 PRIOMAP = (1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1)  # tc-prio(8), also what `tc qdisc show` prints

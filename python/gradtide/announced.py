@@ -26,6 +26,7 @@ from typing import Any
 from gradtide import units
 from gradtide.errors import SimulationError
 from gradtide.results import Table
+from gradtide.system import choose_congestion_control, hear_service, receive_marked
 
 PORT, MAX_PORT = 7474, 65_535
 
@@ -269,10 +270,9 @@ def _pair(family: int, address: tuple[Any, ...]) -> tuple[socket.socket, socket.
 
 def _choose(tcp: socket.socket, transport: str) -> None:
     try:
-        tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, transport.encode())
-    except (OSError, AttributeError):
-        known = "/proc/sys/net/ipv4/tcp_available_congestion_control"
-        raise ValueError(f"transport: this system has no TCP {transport!r}; {known} lists what it has") from None
+        choose_congestion_control(tcp, transport)
+    except OSError as error:
+        raise ValueError(f"transport: this system has no TCP {transport!r}; {error.strerror}") from None
 
 
 def _mark(udp: socket.socket, service: int) -> None:
@@ -432,9 +432,7 @@ class Receiver:
             if family == socket.AF_INET6:
                 for one in (tcp, udp):
                     one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                udp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
-            else:
-                udp.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+            hear_service(udp)
             tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tcp.bind((address[0], self.port, *address[2:]))
             self.port = tcp.getsockname()[1]
@@ -448,8 +446,7 @@ class Receiver:
     def _answer(self, udp: socket.socket) -> None:
         """Answer an announcement; anything else is ignored."""
         with suppress(OSError):
-            payload, told, _, sender = udp.recvmsg(64, 64)
-            service = next((data[0] for _, _, data in told if data), 0)
+            payload, service, sender = receive_marked(udp, 64)
             if service & (START | ACK) == START and payload.startswith(_MARK) and len(payload) == _NUMBER.size:
                 _mark(udp, service & ~3 | ACK)
                 udp.sendto(payload, sender)

@@ -5,14 +5,13 @@ for lists. Times and memory hold within a factor of about three; docs/reference/
 """
 
 import math
-import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from gradtide import traffic, units
+from gradtide import system, traffic, units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.watch import BASE_BYTES, Watch, current, watching
 
@@ -69,7 +68,7 @@ class Limits:
     @property
     def allowed_bytes(self) -> int:
         """Memory that is allowed, in bytes."""
-        return int(SHARE_OF_MEMORY * free_memory_bytes()) if self.memory_bytes is None else self.memory_bytes
+        return int(SHARE_OF_MEMORY * system.free_bytes()) if self.memory_bytes is None else self.memory_bytes
 
     def watch(self) -> Watch:
         """Begin work that may take this."""
@@ -368,25 +367,6 @@ def _seconds(text: str) -> float:
     if match is not None:
         return float(match[1]) * {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}[match[2]]
     raise ValueError(f'max_time: "{text}" is no time; write a number and its unit: s, min, h or d, as in 10h')
-
-
-def free_memory_bytes() -> int:
-    """Return the memory that the process can still get: that of the system, or of its container if it is less."""
-    known = []
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            known += [1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:")]
-    except OSError:
-        known.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    try:
-        with (
-            open("/sys/fs/cgroup/memory.max", encoding="ascii") as most,
-            open("/sys/fs/cgroup/memory.current", encoding="ascii") as used,
-        ):
-            known.append(int(most.read()) - int(used.read()))
-    except (OSError, ValueError):  # no container, or one without a limit ("max")
-        pass
-    return max(0, min(known))
 
 
 def _count(number: float) -> str:

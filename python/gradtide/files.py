@@ -3,13 +3,12 @@
     .NAME.TOKEN.partial     written beside NAME; becomes NAME by one rename, or changes places with an older NAME
     NAME/.TOKEN.partial     written inside the folder NAME where that cannot change places: on a mount point
     NAME/.TOKEN.ready       the same, complete: its entries move into NAME, and whoever finds it goes on with that
+    ….TOKEN.lock            beside each of them, and locked by whoever writes it
 
-Whoever writes holds a lock on what it writes. What nobody locks was left by a killed process, and `heal` ends it.
+What nobody locks was left by a killed process, and `heal` ends it.
 A folder of results lists its files in `versions.json`, so that nothing else in it is ever replaced.
 """
 
-import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -17,27 +16,30 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from gradtide.system import CANNOT_EXCHANGE, can_exchange, close, exchange, lock, mount_points, sync
+
 VERSIONS, SUMMARY = "versions.json", "summary.json"
+FOLDER_SCHEMA = "gradtide.folder/1"
+"""Schema of `versions.json`, which is that of the folder: its tables, their columns and units."""
 LISTED = "files"
 """Key of `versions.json`: the SHA-256 of every other file of the folder; None for other `versions.json`, which have the
 time at which they were made."""
 
-PARTIAL, READY = ".partial", ".ready"
+PARTIAL, READY, LOCK = ".partial", ".ready", ".lock"
+SUFFIXES = "partial|ready|lock"
 LONGER = len(".") + len(".01234567") + len(PARTIAL)
 """Characters that the name of a file has more while it is written."""
 
 INCOMPLETE = "incomplete"
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+
 IN_FIXED = ("lost+found", INCOMPLETE)
 """Entries that stay in a fixed folder: what a file system has in its root, and an unfinished study."""
-
-CANNOT_EXCHANGE = {errno.EBUSY, errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.ENOTSUP}
-"""What a system answers that cannot let two folders change places: a mount point, or a file system without it."""
 
 
 # Files
@@ -78,17 +80,18 @@ def whole(path: Path) -> Iterator[BinaryIO]:
                 os.fsync(file.fileno())
         os.replace(part, path)
         if replaces:
-            _sync(path.parent)
+            sync(path.parent)
 
 
 # Folders
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
+def whole_folder(path: Path, not_ours: Collection[str] = ()) -> Iterator[Path]:
     """Give a hidden folder to write into; it is at `path` when the block ends, and all is as before if that fails.
 
-    What is at `path` is replaced: ask `foreign` before. A link stays, and leads to the new folder.
+    What is at `path` is replaced: ask `foreign` before. A link stays, and leads to the new folder. Files that are
+    `not_ours` are not in its list.
 
     Raises:
         OSError: if it cannot be written.
@@ -96,13 +99,13 @@ def whole_folder(path: Path) -> Iterator[Path]:
     path = Path(os.path.realpath(path))
     heal(path)
     if is_fixed(path):
-        with folder_inside(path) as part:
+        with folder_inside(path, not_ours) as part:
             yield part
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with _partial(path.parent, f".{path.name}.", Path.mkdir) as part:
         yield part
-        list_files(part)
+        list_files(part, not_ours)
         if not path.exists():
             os.rename(part, path)
             return
@@ -112,21 +115,21 @@ def whole_folder(path: Path) -> Iterator[Path]:
         except OSError as error:
             if error.errno not in CANNOT_EXCHANGE:
                 raise
-            with folder_inside(path) as inside:
+            with folder_inside(path, not_ours) as inside:
                 shutil.copytree(part, inside, dirs_exist_ok=True)
         else:
-            _sync(path.parent)
+            sync(path.parent)
 
 
 @contextmanager
-def folder_inside(folder: Path) -> Iterator[Path]:
+def folder_inside(folder: Path, not_ours: Collection[str] = ()) -> Iterator[Path]:
     """Give a hidden folder inside `folder`; when the block ends, its entries replace the listed ones of `folder`.
 
     From the rename to `.ready` on, what was written is whole, and what is left to do can be done again.
     """
     with _partial(folder, ".", Path.mkdir) as part:
         yield part
-        list_files(part)
+        list_files(part, not_ours)
         _sync_all(part)
         ready = part.with_suffix(READY)
         try:
@@ -150,37 +153,13 @@ def _move_out(ready: Path) -> None:
         if (folder / name).is_dir() or (ready / name).is_dir():
             _move_aside(folder / name, old)
         os.replace(ready / name, folder / name)
-    _sync(folder)
+    sync(folder)
     shutil.rmtree(ready)
 
 
 def _move_aside(path: Path, folder: Path) -> None:
     with suppress(FileNotFoundError):
         os.replace(path, folder / path.name)
-
-
-def exchange(one: Path, other: Path) -> None:
-    """Let two folders change places at once.
-
-    Raises:
-        OSError: with an error of `CANNOT_EXCHANGE` if the system cannot.
-    """
-    import ctypes
-
-    rename = _renameat2()
-    if rename is None:
-        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
-    # Linux, include/uapi: AT_FDCWD is -100, RENAME_EXCHANGE is 2.
-    if rename(-100, os.fsencode(one), -100, os.fsencode(other), 2) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code), str(one), None, str(other))
-
-
-@cache
-def _renameat2() -> "Callable[..., int] | None":
-    import ctypes
-
-    return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
 
 
 def is_fixed(path: Path) -> bool:
@@ -190,21 +169,10 @@ def is_fixed(path: Path) -> bool:
     """
     return path.is_dir() and (
         os.path.ismount(path)
-        or str(path) in _mount_points()
+        or str(path) in mount_points()
         or not os.access(path.parent, os.W_OK | os.X_OK)
-        or _renameat2() is None
+        or not can_exchange()
     )
-
-
-def _mount_points() -> set[str]:
-    """Return where something is mounted, as Linux says; `ismount` misses what is from the same file system."""
-    try:
-        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
-    except OSError:
-        return set()
-    # proc(5): the fifth field, with blanks and the like as octal numbers.
-    fields = (line.split()[4] for line in lines)
-    return {os.fsdecode(re.sub(rb"\\(\d{3})", lambda found: bytes([int(found[1], 8)]), field)) for field in fields}
 
 
 # What a killed process left
@@ -214,27 +182,30 @@ def heal(path: Path) -> None:
     """Delete what killed writers of `path` left beside it and in it; a complete folder goes where it belongs."""
     path = Path(os.path.realpath(path))
     own = "|".join(re.escape(name) for name in sorted({VERSIONS, *_tops(path)}))
-    _end(path.parent, rf"\.{re.escape(path.name)}\.\w{{8}}\{PARTIAL}")
-    _end(path, rf"\.(({own})\.)?[0-9a-f]{{8}}(\{PARTIAL}|\{READY})")
+    _end(path.parent, rf"\.{re.escape(path.name)}\.\w{{8}}")
+    _end(path, rf"\.(({own})\.)?[0-9a-f]{{8}}")
 
 
 def heal_all(folder: Path) -> None:
     """Delete what killed writers left of any file of a folder in which nobody but gradtide writes."""
-    _end(folder, rf"\..+\.\w{{8}}\{PARTIAL}")
+    _end(folder, r"\..+\.\w{8}")
 
 
 def _end(folder: Path, pattern: str) -> None:
-    """End what nobody works on any more, of what is so called."""
+    """End what nobody works on any more, of what is so called but for its suffix."""
     try:
         names = os.listdir(folder)
     except OSError:
         return
-    for found in (folder / name for name in names if re.fullmatch(pattern, name)):
-        with _lock(found) as is_mine:
-            if is_mine and found.suffix == READY:
-                _move_out(found)
+    for name in {Path(name).stem for name in names if re.fullmatch(rf"{pattern}\.({SUFFIXES})", name)}:
+        part, ready, held = (folder / f"{name}{suffix}" for suffix in (PARTIAL, READY, LOCK))
+        with suppress(OSError):
+            _make_file(held)
+        with _lock(held) as is_mine:
+            if is_mine and ready.exists():
+                _move_out(ready)
             elif is_mine:
-                _remove(found)
+                _remove(part)
 
 
 def _remove(path: Path) -> None:
@@ -250,15 +221,16 @@ def _partial(folder: Path, prefix: str, make: Callable[[Path], object]) -> Itera
     """Make something to write to, locked as long as the block lasts; what is left of it then is deleted."""
     while True:
         part = folder / f"{prefix}{secrets.token_hex(4)}{PARTIAL}"
-        make(part)
-        try:
-            with _lock(part, wait=True):
-                # Between the two lines before, another process may have taken it for left behind.
-                if part.exists():
+        _make_file(part.with_suffix(LOCK))
+        with _lock(part.with_suffix(LOCK), wait=True) as is_mine:
+            # Between the two lines before, another process may have taken it for left behind.
+            if is_mine:
+                try:
+                    make(part)
                     yield part
-                    return
-        finally:
-            _remove(part)
+                finally:
+                    _remove(part)
+                return
 
 
 def _make_file(path: Path) -> None:
@@ -267,50 +239,48 @@ def _make_file(path: Path) -> None:
 
 @contextmanager
 def _lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Lock a file or folder as long as the block lasts; give whether that was possible."""
+    """Lock a file as long as the block lasts, and delete it then; give whether that is possible.
+
+    Nothing is its own lock: Windows locks no folder, and renames nothing that is open.
+    """
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        handle = os.open(path, os.O_RDWR | NO_LINK)
     except OSError:
         yield False
         return
+    is_mine = False
     try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_mine = os.fstat(handle).st_ino == os.stat(path).st_ino
-        except OSError:
-            is_mine = False
+        with suppress(OSError):
+            # A file system without locks keeps nobody from writing; what is left there, nobody deletes.
+            is_mine = (lock(handle, wait=wait) or wait) and os.fstat(handle).st_ino == os.stat(path).st_ino
         yield is_mine
     finally:
-        os.close(handle)
-
-
-def _sync(path: Path) -> None:
-    """Let a file or folder survive a power failure, where the file system can."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        close(handle, path if is_mine else None)
 
 
 def _sync_all(folder: Path) -> None:
     for path, _, names in os.walk(folder):
         for name in names:
-            _sync(Path(path) / name)
-        _sync(Path(path))
+            sync(Path(path) / name)
+        sync(Path(path))
 
 
 # Whose files a folder holds
 
 
-def list_files(folder: Path) -> None:
-    """Write into `versions.json` of a folder which files it holds; a folder without it stays without."""
+def list_files(folder: Path, not_ours: Collection[str] = ()) -> None:
+    """Write into `versions.json` of a folder which files it holds; a folder without it stays without.
+
+    Files that are `not_ours`, by their paths from the folder, are left out.
+    """
     versions = folder / VERSIONS
     if not versions.exists():
         return
     names = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir())
     digests = {
-        name: None if Path(name).name == VERSIONS else _digest(folder / name) for name in names if name != VERSIONS
+        name: None if Path(name).name == VERSIONS else _digest(folder / name)
+        for name in names
+        if name not in (VERSIONS, *not_ours)
     }
     versions.write_bytes(_with_list(versions, digests))
 
@@ -336,19 +306,19 @@ def foreign(folder: Path, *known: str) -> dict[str, str]:
     """
     known = (*known, *(IN_FIXED if is_fixed(folder) else ()))
     listed = _list(folder) or {}
-    homes = {str(parent) for name in listed for parent in Path(name).parents}
+    homes = {str(parent) for name in listed for parent in PurePosixPath(name).parents}
     found: dict[str, str] = {}
     for place, folders, names in os.walk(folder):
-        inside = os.path.relpath(place, folder)
+        inside = Path(place).relative_to(folder)
         for name in sorted(folders):
-            own = os.path.normpath(os.path.join(inside, name))
+            own = (inside / name).as_posix()
             if own in known:
                 folders.remove(name)
             elif own not in homes or os.path.islink(os.path.join(place, name)):
                 folders.remove(name)
                 found[own] = "not gradtide's"
         for name in sorted(names):
-            own = os.path.normpath(os.path.join(inside, name))
+            own = (inside / name).as_posix()
             if own in known or (own == VERSIONS and listed):
                 continue
             if own not in listed:

@@ -6,15 +6,14 @@ so cannot answer, is ended as it is. One thread sees to all of this.
 """
 
 import os
-import select
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 
-STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, what batch systems and containers send, and what a terminal that is closed sends."""
+from gradtide import system
+from gradtide.system import STOPS
 
 NOTICE_S, ANSWER_S, TIDY_S = 0.8, 2.0, 10.0
 """After so long the process is ended: if Python has not seen the signal; if nothing but removes what is half-written
@@ -26,7 +25,7 @@ PATIENCE = 5
 received: list[int] = []
 """The signals that came, in their order."""
 
-LIMIT = signal.SIGALRM
+LIMIT = system.ALARM
 """Sent to the process itself when a limit is reached: the main thread hears it also where it waits for a file."""
 
 LOOK_EVERY_S = 0.1
@@ -66,10 +65,7 @@ def catch() -> None:
         signal.signal(number, _on_signal)
     signal.signal(LIMIT, _on_signal)
     sys.unraisablehook = _on_dropped
-    read, write = os.pipe()
-    os.set_blocking(write, False)
-    signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    threading.Thread(target=_watch, args=(read, caught), daemon=True).start()
+    threading.Thread(target=_watch, args=(system.arrivals(), caught), daemon=True).start()
 
 
 def answer() -> None:
@@ -130,7 +126,7 @@ def _on_dropped(dropped: "sys.UnraisableHookArgs") -> None:
         sys.__unraisablehook__(dropped)
     elif not _state["settled"]:
         _state["dropped"] = True
-        signal.setitimer(signal.ITIMER_REAL, RAISED_AGAIN_AFTER_S)
+        system.alarm_after(RAISED_AGAIN_AFTER_S)
 
 
 def _is_at_limit() -> bool:
@@ -140,7 +136,7 @@ def _is_at_limit() -> bool:
             look()
     except Exception as error:
         reached = error
-        os.kill(os.getpid(), LIMIT)
+        system.alarm()
     return reached is not None
 
 
@@ -150,12 +146,13 @@ def _limit_s() -> float:
     return ANSWER_S if received else NOTICE_S
 
 
-def _watch(read: int, caught: list[int]) -> None:
-    """Wait for a signal, which the system writes into a pipe at once, or a limit, and then for the process to end."""
+def _watch(arrival: Callable[[float], int | None], caught: list[int]) -> None:
+    """Wait for a signal, of which the system tells at once, or a limit, and then for the process to end."""
     first = 0
     while first not in caught:
-        if select.select([read], [], [], LOOK_EVERY_S)[0]:
-            first = os.read(read, 1)[0]
+        number = arrival(LOOK_EVERY_S)
+        if number is not None:
+            first = number
         elif _is_at_limit():
             first = LIMIT
             break

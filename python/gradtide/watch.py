@@ -11,9 +11,6 @@ Memory is what the process has (its resident set), less what it had when the wor
 know what the core alone has taken; but Python's tables and texts count as much for the machine, which runs out of both.
 """
 
-import os
-import resource
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -22,6 +19,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from gradtide.errors import LimitReached
+from gradtide.system import resident_bytes
 
 BASE_BYTES = 60_000_000
 """Memory of the program itself, before it does anything."""
@@ -42,7 +40,7 @@ class Watch:
     memory_bytes: int
     time_s: float
     began_s: float = field(default_factory=time.monotonic)
-    before_bytes: int = field(default_factory=lambda: resident_bytes())
+    before_bytes: int = field(default_factory=resident_bytes)
     _once: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -115,13 +113,3 @@ def watching(watch: "Watch | Part") -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
-
-
-def resident_bytes() -> int:
-    """Return the memory that the process has; where the system does not tell, the most that it has ever had."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if sys.platform == "darwin" else 1024 * most

@@ -48,7 +48,6 @@ from gradtide.cli.ends import (
     Stopped,
     document_of,
     error_document,
-    fail_usage,
     stopped_document,
 )
 from gradtide.cli.groups import CommandWithSubcommands
@@ -192,9 +191,9 @@ def _main() -> int:
 
 
 def _run() -> int:
-    new = moved(sys.argv[1:])
-    if new is not None:
-        fail_usage(f"this is written differently now: {new}")
+    while (new := moved(sys.argv[1:])) is not None:
+        talk(f"warning: {new.why}")
+        sys.argv[1:] = new.arguments
     code = int(app(prog_name="gradtide", standalone_mode=False) or 0)
     if code == EXIT_INTERRUPTED:
         # What typer makes of a KeyboardInterrupt.

@@ -33,11 +33,15 @@ def convert(
         str,
         typer.Argument(
             metavar="IN",
-            help="File of any format of --formats; traces also as folder or pattern; a scenario or run folder.",
+            help="File of any format of --formats; traces also as folder or pattern; a scenario or results folder.",
         ),
     ],
     target: Annotated[
-        Path | None, typer.Argument(metavar="OUT", help="File to write. Its suffix or --to says the format.")
+        Path | None,
+        typer.Argument(
+            metavar="OUT",
+            help="File to write; its suffix or --to says the format. Of a folder of results: the folder to write.",
+        ),
     ] = None,
     from_format: str | None = option(
         "FORMAT", "Read IN as this format. Default: what its content shows.", None, "--from"
@@ -64,7 +68,8 @@ def convert(
 ) -> None:
     """Read a file of another tool and print what is in it, or write it as another format.
 
-    Traces of PyTorch and Chakra, flow sizes, lists of flows, networks and models: --formats lists them.
+    Traces of PyTorch and Chakra, flow sizes, lists of flows, networks and models: --formats lists them. A folder of
+    results of an earlier version is written again as this version writes it.
     """
     from gradtide.studies import convert as study
 

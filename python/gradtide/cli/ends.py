@@ -10,9 +10,8 @@ from gradtide import signals
 from gradtide.errors import Fault, GradtideError, ScenarioError
 
 EXIT_CHECK_FAILED, EXIT_BAD_INPUT, EXIT_CANNOT_GO_ON, EXIT_BUG = 1, 2, signals.EXIT_CANNOT_GO_ON, 70
-EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED = (
-    signals.EXIT_SIGNAL + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
-)
+# POSIX: SIGHUP, which Windows lacks, SIGINT and SIGTERM.
+EXIT_HUNG_UP, EXIT_INTERRUPTED, EXIT_TERMINATED = (signals.EXIT_SIGNAL + number for number in (1, 2, 15))
 
 EXIT_CODES = {
     0: "all is well",

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from gradtide import traffic
 from gradtide.errors import Fault, ScenarioError
@@ -380,7 +380,7 @@ def _start_in_order(line: bytes) -> tuple[int, bytes]:
     return len(start), start
 
 
-def _append(body: BinaryIO, file: BinaryIO) -> None:
+def _append(body: IO[bytes], file: BinaryIO) -> None:
     body.seek(0)
     shutil.copyfileobj(body, file)
 

@@ -13,10 +13,9 @@ from gradtide.formats.text import Options, whole_text, write
 from gradtide.layers import Layer
 from gradtide.scenario.keys.job import Compute
 from gradtide.scenario.source import Source
-from gradtide.scenario.tables import read_layers_csv, read_model_file
+from gradtide.scenario.tables import MODEL_SCHEMA, read_layers_csv, read_model_file
 from gradtide.units import format_decimal
 
-MODEL_SCHEMA = "gradtide.model/1"
 PS_PER_US = 10**6
 
 

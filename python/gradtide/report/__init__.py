@@ -32,9 +32,10 @@ from gradtide.report import (
     sweep,
     waterfall,
 )
-from gradtide.report.folder import Row, RunFolderError, entry, read_json
+from gradtide.report.folder import Row, RunFolderError, entry, read_json, refuse_other
 from gradtide.report.perfetto import encode_timeline
 from gradtide.report.tenants import bands, boundary, lp, policies
+from gradtide.schemas import other_version
 
 __all__ = ["RunFolderError", "encode_timeline", "read_summary", "render", "write_report", "write_timeline"]
 
@@ -173,6 +174,10 @@ def render(run_dir: Path) -> str:
     path = run_dir / "summary.json"
     summary = read_json(path)
     schema = entry(path, summary, "schema", str)
+    refuse_other(run_dir)
+    other = other_version(schema, _VIEWS)
+    if other is not None:
+        raise RunFolderError(f"{path} {other}; read it with that version, or update gradtide")
     if schema not in _VIEWS:
         raise RunFolderError(f"{path}: key `schema`: `{pieces.clip(schema)}` is none of {', '.join(_VIEWS)}")
     for caps in _CAPS:

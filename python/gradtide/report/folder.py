@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gradtide import inputs
+from gradtide.files import FOLDER_SCHEMA, VERSIONS
+from gradtide.schemas import other_version
 
 _T = TypeVar("_T")
 _K = TypeVar("_K", bound=Hashable)
@@ -98,6 +100,22 @@ def read_text(path: Path) -> str:
         raise RunFolderError(f"{path}: no such file; is {path.parent} a finished run folder?") from error
     except UnicodeDecodeError as error:
         raise RunFolderError(f"{path}: byte {error.start} is not UTF-8 text; write the run folder again") from error
+
+
+def refuse_other(folder: Path) -> None:
+    """Refuse a folder of an earlier or a newer version; `versions.json` says which it is."""
+    path = folder / VERSIONS
+    schema = read_json(path).get("schema")
+    if schema is None:
+        raise RunFolderError(
+            f"{folder} was written by an earlier version of gradtide; "
+            f"this writes it as this version does: gradtide convert {folder} NEW"
+        )
+    other = other_version(schema, [FOLDER_SCHEMA])
+    if other is not None:
+        raise RunFolderError(f"{path} {other}; read it with that version, or update gradtide")
+    if schema != FOLDER_SCHEMA:
+        raise RunFolderError(f"{path}: key `schema` is not {FOLDER_SCHEMA}")
 
 
 def read_table(folder: Path, name: str, *, required: bool = True) -> list[Row]:

@@ -18,6 +18,7 @@ from gradtide.layers import Layer
 from gradtide.runtime import LEVELS
 from gradtide.scenario import Scenario
 from gradtide.scenario.source import Faults, Loc, Source, of_command_line, parse_json, read_text
+from gradtide.schemas import other_version
 
 SCHEMA = "gradtide.plan/1"
 FSDP = "fsdp"
@@ -343,7 +344,9 @@ class _Reader:
     def plan(self, data: Any) -> Plan | None:
         if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
             found = data.get("schema") if isinstance(data, Mapping) else data
-            self.add(("schema",), f'this is no plan: "schema" is not "{SCHEMA}"', _AGAIN, found)
+            other = other_version(found, [SCHEMA])
+            msg = f'this is no plan: "schema" is not "{SCHEMA}"' if other is None else f"this plan {other}"
+            self.add(("schema",), msg, _AGAIN, found)
             return None
         given: dict[str, Any] = {key: data[key] for key in _OPTIONAL if data.get(key) is not None}
         for key, value in given.items():

@@ -8,7 +8,7 @@ not hide others.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from gradtide.scenario.keys.job import OF_ROOFLINE, Adaptive, Collective, JobTab
 from gradtide.scenario.keys.table import Table
 from gradtide.scenario.keys.traffic import TrafficTable
 from gradtide.scenario.origins import Origin
-from gradtide.scenario.read import plain, read_keys
+from gradtide.scenario.read import plain, read_keys, renamed
 from gradtide.scenario.source import Loc, Source, shown_from
 from gradtide.scenario.tables import scaled
 
@@ -73,6 +73,7 @@ def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved
         hint = 'the least is [job.train] with model = "resnet50" and workers = 8'
         raise ScenarioError([source.fault("GT005", (), "the scenario is empty", hint, None)])
     try:
+        old_names = renamed(raw, source)
         file, faults, bad = read_keys(raw, source)
         result = _resolve(Context(file, source, base_dir, bad, faults))
         if faults:
@@ -81,7 +82,9 @@ def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved
         found = sorted(error.faults, key=lambda f: (f.file != source.name, f.file, f.line or 0))
         raise ScenarioError(shown_from(found, source, base_dir)) from None
     assert result is not None  # without faults every job was resolved
-    return result
+    for one in old_names:
+        one.warn()
+    return replace(result, warnings=(*map(str, dict.fromkeys(old_names)), *result.warnings))
 
 
 def _resolve(ctx: Context) -> Resolved | None:

@@ -38,6 +38,7 @@ from gradtide.scenario.source import (
     pointed,
     read_text,
 )
+from gradtide.schemas import other_version
 from gradtide.units import PPM
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 MAX_LAYERS = 100_000
 _COLUMNS = ("layer", "forward_us", "backward_us", "parameter_bytes", "update_us")
 _HEADER = "layer,forward_us,backward_us,parameter_bytes[,update_us]"
+MODEL_SCHEMA = "gradtide.model/1"
 _MODEL_KEYS = ("schema", "name", "title", "source", "sample", "tensors", "profile", "layers")
 _LAYER_KEYS = (
     "name",
@@ -335,10 +337,10 @@ def read_model_file(
     if isinstance(data, dict) and FAMILY in data and "schema" not in data:
         # Decimals are for times, and a configuration has none.
         return _configuration(parse_json(text, name), name, file, source, loc, compute, is_divided=is_divided)
-    if not isinstance(data, dict) or data.get("schema") != "gradtide.model/1":
+    if not isinstance(data, dict) or data.get("schema") != MODEL_SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else data
         where: Loc = ("schema",) if isinstance(data, dict) and "schema" in data else ()
-        msg = f"{name} is not a model file"
+        msg = f"{name} {other_version(found, [MODEL_SCHEMA]) or 'is not a model file'}"
         raise ScenarioError([file.fault("GT032", where, msg, 'it starts { "schema": "gradtide.model/1", …', found)])
     faults = Faults()
     label: Any = data.get("name")

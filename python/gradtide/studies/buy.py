@@ -24,6 +24,7 @@ from gradtide.studies.exchange import (
     parse_collective,
     summing_collectives,
 )
+from gradtide.studies.folder import write_text
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import head, run_all, run_name, total_cost, write_core, write_study
 from gradtide.studies.trained import trained
@@ -137,7 +138,7 @@ class BuyResult(StudyRows):
             (folder / "candidates" / name).mkdir(parents=True)
             write_core(result, folder / "candidates" / name)
             report.write_report(folder / "candidates" / name)
-        (folder / "hottest.csv").write_text(self.hottest.to_csv(), encoding="utf-8")
+        write_text(folder / "hottest.csv", self.hottest.to_csv())
         write_study(self, folder, "candidates.csv")
 
 

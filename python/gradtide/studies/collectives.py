@@ -28,6 +28,7 @@ from gradtide.studies.exchange import (
     parse_collective,
     parse_size,
 )
+from gradtide.studies.folder import write_text
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import head, run_all, total_cost, write_study
 
@@ -66,7 +67,7 @@ class CollectivesResult(StudyRows):
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
-        (folder / "scenario.resolved.toml").write_text(self.base.to_toml(), encoding="utf-8")
+        write_text(folder / "scenario.resolved.toml", self.base.to_toml())
         write_study(self, folder, "collectives.csv")
 
 

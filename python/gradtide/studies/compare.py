@@ -12,7 +12,7 @@ from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import refuse_divided
-from gradtide.studies.folder import write_versions
+from gradtide.studies.folder import write_text, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import head, run_all, run_name, total_cost, write_runs, write_summary
 from gradtide.studies.schedules import Contender, Schedule, contender
@@ -73,7 +73,7 @@ class CompareResult(StudyRows):
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
         write_runs(self.results, folder)
-        (folder / "rows.csv").write_text(self.table.to_csv(), encoding="utf-8")
+        write_text(folder / "rows.csv", self.table.to_csv())
         write_summary(self.summary, folder)
         write_versions(folder)
         best = folder / "runs" / self.most_telling

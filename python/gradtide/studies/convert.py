@@ -6,6 +6,7 @@ from typing import Any
 from gradtide import units
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import refuse
+from gradtide.studies.upgrade import is_folder, upgrade
 
 VERSION = "0.0.4"
 """Schema of Chakra that is written."""
@@ -28,8 +29,10 @@ def convert(
 
     Args:
         source: file of any format that `gradtide convert --formats` lists; traces also as folder or pattern; or a
-            scenario that divides a model over ranks, or the folder of its run.
-        target: file to write; nothing is written without. Of a scenario `NAME.et`: the Chakra traces of all ranks,
+            scenario that divides a model over ranks, or the folder of its run; or a folder of results of an earlier
+            version.
+        target: file to write; nothing is written without. Of a folder of an earlier version: the folder to write, as
+            this version does. Of a scenario `NAME.et`: the Chakra traces of all ranks,
             `NAME.0.et` and so on, and their process groups in `NAME.groups.json`, as ASTRA-sim reads them.
         from_format: format of `source`. Default: what its content shows.
         to_format: format of `target`. Default: what its suffix says.
@@ -46,14 +49,26 @@ def convert(
     Raises:
         ScenarioError: with every fault of the file, each at its line and field.
         TraceError: if a trace is wrong, or `target` cannot be written.
+        FolderError: if the folder `target` cannot be written.
+        RunFolderError: if the folder `source` is damaged.
         ValueError: if there is no such conversion, something has to be said that is not, or an argument has no effect.
     """
     from gradtide import formats, traces
     from gradtide.traces import astra
 
     target = None if target is None else Path(target)
+    of_trace = {"--rank": rank, "--cut": cut or None, "--version": version, "--step": step}
     if version is not None and version not in traces.CHAKRA_VERSIONS:
         raise ValueError(f"no version {version!r} is written; there are {', '.join(traces.CHAKRA_VERSIONS)}")
+    if is_folder(source) and (target is None or target.suffix != ".et"):
+        of_files = {"--from": from_format, "--to": to_format, "--packet": packet, "--topology": topology}
+        refuse("a folder of results is no file of another tool", of_files)
+        refuse("a folder of results is no trace", of_trace)
+        if target is None:
+            raise ValueError(
+                f"{source} is a folder of results: name OUT, for the same folder as this version writes it"
+            )
+        return upgrade(Path(source), target)
     scenario = _scenario_of(source)
     if scenario is not None:
         of_files = {"--from": from_format, "--to": to_format, "--packet": packet, "--topology": topology}
@@ -69,7 +84,6 @@ def convert(
             "notes": [],
         }
     form = formats.recognised(Path(source)) if from_format is None else formats.known(from_format)
-    of_trace = {"--rank": rank, "--cut": cut or None, "--version": version, "--step": step}
     if form is None or form.kind == "trace":
         of_files = {"--packet": packet, "--topology": topology, "--to": to_format}
         refuse("the suffix of OUT says the format of a trace", of_files)

@@ -12,6 +12,7 @@ from typing import Any
 from gradtide import _core, files
 from gradtide.errors import GradtideError
 from gradtide.files import SUMMARY, VERSIONS
+from gradtide.system import most_name_bytes
 
 SHOWN = 5
 """Files that an error names."""
@@ -87,7 +88,7 @@ def refuse_unwritable(path: Path) -> None:
             raise FolderError(f"cannot write {path}: {parent} is a file")
         if not os.access(parent, os.W_OK | os.X_OK):
             raise FolderError(f"cannot write {path}: {parent} is read-only, or somebody else's")
-        most = os.pathconf(parent, "PC_NAME_MAX") - files.LONGER
+        most = most_name_bytes(parent) - files.LONGER
     if len(os.fsencode(real.name)) > most:
         raise FolderError(f"cannot write {path}: its name has more than {most} bytes; take a shorter one")
 
@@ -100,9 +101,15 @@ def _peek(file: Path) -> dict[str, Any]:
     return document if isinstance(document, dict) and str(document.get("schema")).startswith("gradtide.") else {}
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text with the same bytes on every system: UTF-8, and LF where a line ends."""
+    path.write_text(text, encoding="utf-8", newline="\n")
+
+
 def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write `document` with stable bytes; NaN is refused, because JSON has none."""
-    path.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    """Write `document`, which has a schema, with stable bytes; NaN is refused, because JSON has none."""
+    assert str(document["schema"]).startswith("gradtide."), path
+    write_text(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
 def write_versions(folder: Path) -> None:
@@ -110,6 +117,7 @@ def write_versions(folder: Path) -> None:
     write_json(
         folder / VERSIONS,
         {
+            "schema": files.FOLDER_SCHEMA,
             "gradtide": _core.__version__,
             "python": platform.python_version(),
             "platform": platform.platform(),

@@ -2,7 +2,6 @@
 
 import json
 import re
-import resource
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,10 +23,11 @@ from gradtide.scenario.defaults import PLANNED
 from gradtide.scenario.servers import ARBITRARY_PPM
 from gradtide.scenario.times import ops_csv
 from gradtide.studies.alone import alone_ps, flows_of
-from gradtide.studies.folder import whole_folder, write_json, write_versions
+from gradtide.studies.folder import whole_folder, write_json, write_text, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.store import MEASURED_COSTS
 from gradtide.studies.trained import Cluster, trained
+from gradtide.system import most_resident_bytes
 from gradtide.watch import Part, current, watching
 
 # What a run is also tried at, so that its report can say from which rate on the network does not matter: links that are
@@ -100,7 +100,7 @@ def simulate(scenario: Scenario, progress: Callable[[float], object] | None) -> 
     cost = {
         "cpu_s": time.thread_time() - cpu,
         "wall_s": time.perf_counter() - wall,
-        "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "peak_rss_mb": most_resident_bytes() / 1024**2,
     }
     return RunResult(scenario, output, cost)
 
@@ -280,13 +280,13 @@ def write_run(result: RunResult, folder: Path) -> None:
     """Write into the existing `folder` what the run gave, and what it would give at other rates."""
     write_core(result, folder)
     if has_what_ifs(result.scenario):
-        (folder / "bandwidth.csv").write_text(result.bandwidth.to_csv(), encoding="utf-8")
+        write_text(folder / "bandwidth.csv", result.bandwidth.to_csv())
     write_summary(summary(result), folder)
 
 
 def write_core(result: RunResult, folder: Path) -> None:
     """Write into the existing `folder` what the run itself gave."""
-    (folder / "scenario.resolved.toml").write_text(result.scenario.to_toml(), encoding="utf-8")
+    write_text(folder / "scenario.resolved.toml", result.scenario.to_toml())
     optional = {
         "workers": any(job.is_uneven or not job.is_in_step for job in result.scenario.jobs),
         "flows": bool(result.scenario.traffic),
@@ -296,11 +296,11 @@ def write_core(result: RunResult, folder: Path) -> None:
     for name in ("iterations", "workers", "transfers", "operations", "links", "flows", "queues", "cwnd"):
         table: Table = getattr(result, name)
         if optional.get(name, True):
-            (folder / f"{name}.csv").write_text(table.to_csv(), encoding="utf-8")
+            write_text(folder / f"{name}.csv", table.to_csv())
     for job in result.scenario.jobs:
         if job.division is not None:
             text = ops_csv(job.division.described.spec, job.division.own)
-            (folder / "ops.csv").write_text(text, encoding="utf-8")
+            write_text(folder / "ops.csv", text)
     write_summary(result.summary, folder)
     write_versions(folder)
 
@@ -320,7 +320,7 @@ def write_runs(results: Mapping[str, RunResult], folder: Path) -> None:
 def write_study(study: Any, folder: Path, name: str = "rows.csv", runs: Mapping[str, RunResult] | None = None) -> None:
     """Write into `folder` the rows of a study under `name`, its summary, its report, and runs by their names."""
     write_runs(runs or {}, folder)
-    (folder / name).write_text(study.table.to_csv(), encoding="utf-8")
+    write_text(folder / name, study.table.to_csv())
     write_summary(study.summary, folder)
     write_versions(folder)
     report.write_report(folder)

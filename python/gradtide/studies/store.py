@@ -6,7 +6,6 @@ all, whatever kills the process. What a run of a scenario gave depends on the sc
     key = SHA-256 of the digest of the core and its Python part, and of the resolved scenario with its seed and files
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -23,6 +22,7 @@ from gradtide import _core, fct, results
 from gradtide.errors import GradtideError, Unfinished
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
+from gradtide.system import lock_byte, unlock_byte
 
 MEASURED_COSTS = ("cpu_s", "wall_s", "peak_rss_mb")
 
@@ -219,15 +219,13 @@ class Store:
             yield True
             return
         offset = int.from_bytes(key[:7], "big")
-        try:
-            fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
-        except OSError:
+        if not lock_byte(self._claims, offset):
             yield False
             return
         try:
             yield True
         finally:
-            fcntl.lockf(self._claims, fcntl.LOCK_UN, 1, offset)
+            unlock_byte(self._claims, offset)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

@@ -21,7 +21,7 @@ from gradtide.runtime import where
 from gradtide.scenario import Scenario
 from gradtide.scenario.tables import layers_table
 from gradtide.studies.channels import line
-from gradtide.studies.folder import write_json, write_versions
+from gradtide.studies.folder import write_json, write_text, write_versions
 from gradtide.studies.run import run_all
 
 if TYPE_CHECKING:
@@ -65,7 +65,10 @@ class WaterfallResult(StudyRows):
         shown = max(step["ranks"], key=lambda row: (row["span_ns"], -row["rank"]))
         self.rows = _rows(step, shown)
         keys = ("rank", "span_ns", "computing", "waiting")
-        self.picture = {"ranks": [{key: row[key] for key in keys} for row in step["ranks"]]}
+        self.picture = {
+            "schema": "gradtide.picture/1",
+            "ranks": [{key: row[key] for key in keys} for row in step["ranks"]],
+        }
         self.scenario: Scenario | None = None
         self.summary: dict[str, Any] = {
             "schema": "gradtide.waterfall/1",
@@ -138,9 +141,9 @@ class WaterfallResult(StudyRows):
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
         text = self.table.to_csv() if self.rows else _HEADER
-        (folder / "waterfall.csv").write_text(text, encoding="utf-8")
+        write_text(folder / "waterfall.csv", text)
         if self.scenario is not None:
-            (folder / "scenario.toml").write_text(self.scenario.to_toml(), encoding="utf-8")
+            write_text(folder / "scenario.toml", self.scenario.to_toml())
         write_json(folder / "picture.json", self.picture)
         write_json(folder / "summary.json", self.summary)
         write_versions(folder)

@@ -15,7 +15,6 @@ where a port has bands (pfifo_fast). TCP gives up a host that disappears without
 
 import contextlib
 import hmac
-import os
 import secrets
 import selectors
 import socket
@@ -27,6 +26,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gradtide.errors import TrainingError
+from gradtide.system import in_forked_children
 from gradtide.torch.sockets import meeting_address
 
 MESSAGE = struct.Struct("!BIQ")
@@ -274,4 +274,4 @@ def _in_forked_child() -> None:
         control.drop()
 
 
-os.register_at_fork(after_in_child=_in_forked_child)
+in_forked_children(_in_forked_child)

@@ -5,6 +5,7 @@ import ipaddress
 import os
 import socket
 import struct
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -84,6 +85,8 @@ def meeting_address() -> str:
 
 def address_of(interface: str) -> str:
     """Return the IPv4 address of an interface, empty if it has none (netdevice(7), SIOCGIFADDR)."""
+    if sys.platform == "win32":
+        return ""
     import fcntl
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from gradtide.errors import TrainingError
+from gradtide.system import in_forked_children
 from gradtide.torch import control, sockets
 from gradtide.torch.sockets import Address, ends, matched, open_connections
 
@@ -345,7 +346,7 @@ class _Loaded:
                 nft.wait()
 
 
-os.register_at_fork(after_in_child=lambda: _Loaded.drop(is_ours=False))
+in_forked_children(lambda: _Loaded.drop(is_ours=False))
 
 
 def _doubts(result: WirePriority, priority: "str | int") -> Iterator[str]:

@@ -12,6 +12,7 @@ from gradtide.errors import TraceError
 from gradtide.files import write_whole
 from gradtide.results import Table
 from gradtide.scenario.opdag import MAX_DAG_BYTES, OpDag, op_dag
+from gradtide.schemas import other_version
 from gradtide.traces import files
 from gradtide.traces.gaps import Gap, found_gaps
 from gradtide.traces.model import TraceModel, TraceStep, of_step
@@ -24,6 +25,9 @@ PIXELS = 2000
 
 MAX_RANK_DIGITS = 5
 """Of a rank in a file's name; a longer number is a date, a time or the number of a process."""
+
+DAG_SCHEMA = "gradtide.trace/1"
+"""Of the op DAG that the core writes of a trace."""
 
 CHAKRA_VERSIONS = ("0.0.4", "1.0.0")
 
@@ -329,7 +333,11 @@ def read(path: str | Path | Sequence[str | Path]) -> Trace:
     names = files.named(path, (".et", ".json", ".json.gz"))
     if all(name.name.endswith(".et") for name in names):
         return from_chakra(names)
-    if len(names) == 1 and b"gradtide.trace/1" in files.start(names[0]):
+    schema = re.search(rb"gradtide\.trace/\d{1,9}", files.start(names[0])) if len(names) == 1 else None
+    if schema is not None:
+        other = other_version(schema[0].decode(), [DAG_SCHEMA])
+        if other is not None:
+            raise TraceError(f"{names[0]} {other}; update gradtide, or make it again")
         with files.told(names[0]):
             return Trace(_core.Trace.from_dag(inputs.read(names[0], MAX_DAG_BYTES).decode()), "dag")
     return from_kineto(names)

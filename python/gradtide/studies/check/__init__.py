@@ -12,7 +12,7 @@ from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
 from gradtide.studies.check import ns3 as simulator
 from gradtide.studies.check.ns3 import NS3MissingError
-from gradtide.studies.folder import whole_folder, write_versions
+from gradtide.studies.folder import whole_folder, write_text, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import head, part_of, run_all, write_core, write_summary
 from gradtide.studies.trained import Cluster, trained
@@ -46,8 +46,8 @@ class CheckResult:
         with whole_folder(path) as folder:
             (folder / "runs" / "gradtide").mkdir(parents=True)
             write_core(self.run, folder / "runs" / "gradtide")
-            (folder / "flows_in_both.csv").write_text(self.flows.to_csv(), encoding="utf-8")
-            (folder / "iterations_in_both.csv").write_text(self.iterations.to_csv(), encoding="utf-8")
+            write_text(folder / "flows_in_both.csv", self.flows.to_csv())
+            write_text(folder / "iterations_in_both.csv", self.iterations.to_csv())
             write_summary(self.summary, folder)
             write_versions(folder)
             report.write_report(folder)

@@ -12,7 +12,7 @@ from gradtide.measured import Errors, saving_errors, time_errors
 from gradtide.results import StudyRows, Table
 from gradtide.runtime import LEVELS
 from gradtide.scenario.plan import Plan, read_plan
-from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, write_versions
+from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, write_text, write_versions
 from gradtide.studies.plan.found import Found, Gain, mean_ms, plan_of
 from gradtide.studies.run import head, total_cost, write_runs, write_summary
 from gradtide.studies.search import MIB, Choice
@@ -118,9 +118,9 @@ class PlanResult(Planned):
         self.plan.save(folder / "plan.json")
         runs = {"baseline": self.baseline, **({} if self.run is None else {"plan": self.run})}
         write_runs(runs, folder)
-        (folder / "levels.csv").write_text(self.table.to_csv(), encoding="utf-8")
+        write_text(folder / "levels.csv", self.table.to_csv())
         if self.candidates:
-            (folder / "scored.csv").write_text(Table.of_dicts(self.candidates).to_csv(), encoding="utf-8")
+            write_text(folder / "scored.csv", Table.of_dicts(self.candidates).to_csv())
         write_summary(self.summary, folder)
         write_versions(folder)
         if "plan" in runs:

@@ -20,7 +20,7 @@ from gradtide.runtime import RUNTIMES
 from gradtide.scenario import Scenario
 from gradtide.scenario.job import Division
 from gradtide.scenario.plan import FSDP, Plan, PlannedSharding
-from gradtide.studies.folder import write_versions
+from gradtide.studies.folder import write_text, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.plan.result import LEAVE, WORTH_IT, Planned
 from gradtide.studies.run import head, run_all, total_cost, write_runs, write_summary
@@ -242,7 +242,7 @@ class ShardingResult(Planned):
         self.plan.save(folder / "plan.json")
         self.best.save(folder / "best.json")
         write_runs({"baseline": self.baseline, "plan": self.run}, folder)
-        (folder / "settings.csv").write_text(Table.of_dicts(self.candidates).to_csv(), encoding="utf-8")
+        write_text(folder / "settings.csv", Table.of_dicts(self.candidates).to_csv())
         write_summary(self.summary, folder)
         write_versions(folder)
         report.write_timeline(folder / "runs" / "plan").rename(folder / "timeline.pftrace")

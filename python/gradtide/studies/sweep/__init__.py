@@ -21,7 +21,7 @@ from gradtide.errors import ExecutorError, Fault, LimitReached
 from gradtide.estimate import Limits, Total, within_limits
 from gradtide.results import StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.folder import write_versions
+from gradtide.studies.folder import write_text, write_versions
 from gradtide.studies.run import GRACE_S, LOOK_EVERY_S, part_of, write_summary
 from gradtide.studies.store import MEASURED_COSTS, About, Store, key_of
 from gradtide.studies.sweep import table
@@ -156,7 +156,7 @@ class SweepResult(StudyRows):
         """Write everything into the existing `folder`."""
         table.write(self.each_row, folder)
         if self.study.text is not None:
-            (folder / "study.toml").write_text(self.study.text, encoding="utf-8")
+            write_text(folder / "study.toml", self.study.text)
         write_summary(self.summary, folder)
         write_versions(folder)
         report.write_report(folder)

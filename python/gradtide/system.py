@@ -1,0 +1,317 @@
+"""What operating systems do differently; the only module that asks which system this is.
+
+On Linux everything here is measured and tested. macOS and Windows lack some calls; each function says what is done
+there instead. `gradtide.torch` also calls Linux itself: it reads the sockets of a process and the marks of its packets.
+"""
+
+import errno
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import socket
+    from pathlib import Path
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
+# Memory
+
+
+def resident_bytes() -> int:
+    """Return the memory that the process has; where Linux does not tell, the most that it has ever had."""
+    if sys.platform != "linux":
+        import psutil
+
+        return int(psutil.Process().memory_info().rss)
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return most_resident_bytes()
+
+
+def most_resident_bytes() -> int:
+    """Return the most memory that the process has ever had."""
+    if sys.platform == "win32":
+        import psutil
+
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most
+
+
+def free_bytes() -> int:
+    """Return the memory that the process can still get: that of the system, or of its container if it is less."""
+    if sys.platform != "linux":
+        import psutil
+
+        return int(psutil.virtual_memory().available)
+    known = []
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            known += [1024 * int(line.split()[1]) for line in file if line.startswith("MemAvailable:")]
+    except OSError:
+        known.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    try:
+        with (
+            open("/sys/fs/cgroup/memory.max", encoding="ascii") as most,
+            open("/sys/fs/cgroup/memory.current", encoding="ascii") as used,
+        ):
+            known.append(int(most.read()) - int(used.read()))
+    except (OSError, ValueError):  # no container, or one without a limit ("max")
+        pass
+    return max(0, min(known))
+
+
+# Locks, which end with the process however that ends
+
+
+def lock(handle: int, *, wait: bool) -> bool:
+    """Lock an open file until it is closed; return whether that was possible. Windows waits ten seconds at most."""
+    try:
+        if sys.platform == "win32":
+            msvcrt.locking(handle, msvcrt.LK_LOCK if wait else msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def close(handle: int, path: "Path | None") -> None:
+    """Close a file, which ends its locks, and delete it at `path`: before that if the system deletes open files."""
+    try:
+        if path is not None and sys.platform != "win32":
+            _delete(path)
+    finally:
+        os.close(handle)
+    if path is not None and sys.platform == "win32":
+        _delete(path)
+
+
+def _delete(path: "Path") -> None:
+    with suppress(OSError):
+        path.unlink()
+
+
+def lock_byte(handle: int, offset: int) -> bool:
+    """Lock a byte of an open file, which need not have it; return whether no other process has locked it.
+
+    Windows looks at 31 bits of `offset` alone, so that some offsets share a lock.
+    """
+    try:
+        if sys.platform == "win32":
+            os.lseek(handle, offset % (1 << 31), os.SEEK_SET)
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
+    except OSError:
+        return False
+    return True
+
+
+def unlock_byte(handle: int, offset: int) -> None:
+    """End a lock of `lock_byte`."""
+    if sys.platform == "win32":
+        os.lseek(handle, offset % (1 << 31), os.SEEK_SET)
+        msvcrt.locking(handle, msvcrt.LK_UNLCK, 1)
+    else:
+        fcntl.lockf(handle, fcntl.LOCK_UN, 1, offset)
+
+
+# Files and folders
+
+CANNOT_EXCHANGE = {errno.EBUSY, errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.ENOTSUP}
+"""What a system answers that cannot let two folders change places: a mount point, or a file system without it."""
+
+MOST_NAME_BYTES = 255
+"""Longest name of a file where the system does not tell: NTFS, in characters."""
+
+
+def sync(path: "Path") -> None:
+    """Let a file or folder survive a power failure, where the system can; Windows can for files alone."""
+    if sys.platform == "win32" and path.is_dir():
+        return
+    # Windows writes out only what is open for writing.
+    handle = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def can_exchange() -> bool:
+    """Return whether this system lets two folders change places: Linux does."""
+    return _renameat2() is not None
+
+
+def exchange(one: "Path", other: "Path") -> None:
+    """Let two folders change places at once.
+
+    Raises:
+        OSError: with an error of `CANNOT_EXCHANGE` if the system cannot.
+    """
+    import ctypes
+
+    rename = _renameat2()
+    if rename is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    # Linux, include/uapi: AT_FDCWD is -100, RENAME_EXCHANGE is 2.
+    if rename(-100, os.fsencode(one), -100, os.fsencode(other), 2) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code), str(one), None, str(other))
+
+
+@cache
+def _renameat2() -> "Callable[..., int] | None":
+    if sys.platform != "linux":
+        return None
+    import ctypes
+
+    return getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+
+
+def mount_points() -> set[str]:
+    """Return where something is mounted, as Linux says; `ismount` misses what is from the same file system."""
+    import re
+
+    if sys.platform != "linux":
+        return set()
+    try:
+        with open("/proc/self/mountinfo", "rb") as file:
+            # proc(5): the fifth field, with blanks and the like as octal numbers.
+            fields = [line.split()[4] for line in file]
+    except OSError:
+        return set()
+    return {os.fsdecode(re.sub(rb"\\(\d{3})", lambda found: bytes([int(found[1], 8)]), field)) for field in fields}
+
+
+def most_name_bytes(folder: "Path") -> int:
+    """Return how long a name in a folder may be."""
+    if sys.platform == "win32":
+        return MOST_NAME_BYTES
+    return os.pathconf(folder, "PC_NAME_MAX")
+
+
+# Signals
+
+STOPS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
+"""Ctrl-C, what batch systems and containers send, and what a terminal that is closed sends; Windows lacks that."""
+ALARM: signal.Signals
+"""The signal that a process sends itself. Windows has few, and this one else only ends a process that aborts."""
+if sys.platform == "win32":
+    ALARM = signal.SIGABRT
+else:
+    STOPS = (*STOPS, signal.SIGHUP)
+    ALARM = signal.SIGALRM
+
+
+def alarm() -> None:
+    """Send `ALARM` to the main thread. On Windows a thread that waits for a file hears it when it has waited."""
+    if sys.platform == "win32":
+        import _thread
+
+        _thread.interrupt_main(ALARM)
+    else:
+        os.kill(os.getpid(), ALARM)
+
+
+def alarm_after(time_s: float) -> None:
+    """Send `ALARM` to the main thread some time from now."""
+    if sys.platform == "win32":
+        import threading
+
+        threading.Timer(time_s, alarm).start()
+    else:
+        signal.setitimer(signal.ITIMER_REAL, time_s)
+
+
+def arrivals() -> Callable[[float], int | None]:
+    """Let the system tell of signals at once; return what waits so many seconds for one, and gives its number."""
+    if sys.platform == "win32":
+        # `select` of Windows takes sockets alone. Elsewhere they would take some milliseconds to load, for nothing.
+        import socket
+
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        heard, told = ours.fileno(), theirs.detach()
+
+        def read() -> bytes:
+            return ours.recv(1)
+    else:
+        heard, told = os.pipe()
+        os.set_blocking(told, False)
+
+        def read() -> bytes:
+            return os.read(heard, 1)
+
+    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+
+    def wait(time_s: float) -> int | None:
+        return read()[0] if select.select([heard], [], [], time_s)[0] else None
+
+    return wait
+
+
+# Sockets
+
+
+def choose_congestion_control(tcp: "socket.socket", name: str) -> None:
+    """Let a TCP socket use a congestion control, by its name on Linux.
+
+    Raises:
+        OSError: if the system has none of that name, or lets nobody choose.
+    """
+    if sys.platform != "linux":
+        raise OSError(errno.ENOSYS, "only Linux lets a program choose")
+    import socket
+
+    try:
+        tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+    except OSError as error:
+        known = "/proc/sys/net/ipv4/tcp_available_congestion_control lists what there is"
+        raise OSError(error.errno, known) from None
+
+
+def hear_service(udp: "socket.socket") -> None:
+    """Let `receive_marked` tell the type of service, or IPv6's traffic class, of what arrives.
+
+    Raises:
+        OSError: on Windows, which does not tell it.
+    """
+    if sys.platform == "win32":
+        raise OSError(errno.ENOSYS, "Windows does not tell the type of service of what arrives")
+    import socket
+
+    if udp.family == socket.AF_INET6:
+        udp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
+    else:
+        udp.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+
+
+def receive_marked(udp: "socket.socket", most_bytes: int) -> "tuple[bytes, int, Any]":
+    """Receive a datagram after `hear_service`; return its bytes, its type of service and its sender."""
+    if sys.platform == "win32":
+        raise OSError(errno.ENOSYS, "Windows does not tell the type of service of what arrives")
+    payload, told, _, sender = udp.recvmsg(most_bytes, 64)
+    return payload, next((data[0] for _, _, data in told if data), 0), sender
+
+
+# Processes
+
+
+def in_forked_children(run: Callable[[], object]) -> None:
+    """Let every child that this process forks run this first; Windows forks none."""
+    if sys.platform != "win32":
+        os.register_at_fork(after_in_child=run)
