@@ -14,7 +14,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # children are forked, which
 from attack import inputs, kills, page, runs, saves, sweeps
 
 KINDS = ("inputs", "runs", "kills", "saves", "sweeps")
-ONE_BY_ONE = ("saves", "sweeps")
 
 
 def main() -> int:
@@ -50,7 +49,7 @@ def main() -> int:
         "runs": lambda deadline: runs.attack(given.seed, given.runs, deadline, given.jobs),
         "kills": lambda deadline: kills.attack(given.seed, given.kills, deadline, given.jobs, named(kills.COMMANDS)),
         "saves": lambda deadline: saves.attack(deadline, given.faults),
-        "sweeps": lambda deadline: sweeps.attack(given.seed, given.sweeps, deadline, named(sweeps.WAYS)),
+        "sweeps": lambda deadline: sweeps.attack(given.seed, given.sweeps, deadline, given.jobs, named(sweeps.WAYS)),
     }
     only = [given.only] if given.only in inputs.READERS else []
     found = 0
@@ -62,7 +61,7 @@ def main() -> int:
             _tell(kind, result, seconds, given)
             found += len(result.findings)
             if given.page:
-                page.write(kind, result, given.seed, seconds, 1 if kind in ONE_BY_ONE else given.jobs)
+                page.write(kind, result, given.seed, seconds, 1 if kind == "saves" else given.jobs)
     return int(found > 0)
 
 

@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,7 +167,8 @@ class Stage:
     """
 
     def __init__(self, way: Way, folder: Path, nodes: Any, whole: dict[str, bytes] | None) -> None:
-        self.way, self.folder, self._nodes, self.whole = way, folder, nodes, whole
+        self.way, self.folder, self.whole = way, folder, whole
+        self._nodes = nodes if way.is_on_ray else None
         self._words = ("--executor", "ray", "--address", nodes.address) if way.is_on_ray else ()
         self.reset()
         begin = time.monotonic()
@@ -257,8 +259,11 @@ def _ended(command: "subprocess.Popen[bytes]") -> None:
         raise AssertionError(f"it ended with {command.returncode}: {told.decode()[-400:]}")
 
 
-def attack(seed: int, count: int, deadline: float, names: Sequence[str] = tuple(WAYS)) -> Result:
-    """Kill studies `count` times in each way, in turn until `deadline`; without Ray, its ways are left out."""
+def attack(seed: int, count: int, deadline: float, processes: int, names: Sequence[str] = tuple(WAYS)) -> Result:
+    """Kill studies `count` times in each way, in turn until `deadline`; without Ray, its ways are left out.
+
+    With two processes or more, studies here and studies on Ray are killed at the same time.
+    """
     result = Result({name: Counter() for name in names})
     with tempfile.TemporaryDirectory(prefix="gradtide-sweeps.") as folder, ExitStack() as ends:
         nodes = None
@@ -267,24 +272,30 @@ def attack(seed: int, count: int, deadline: float, names: Sequence[str] = tuple(
                 nodes = ends.enter_context(cluster())
             except ImportError:
                 print("Ray is missing (pip install 'gradtide[ray]'): its part is left out")
-        ways = {name: WAYS[name] for name in names if nodes is not None or not WAYS[name].is_on_ray}
-        (whole := Path(folder) / "whole").mkdir()
-        write_files(whole)
-        _ended(start(whole))
-        content = folders.content(whole / "out")
-        stages = {
-            name: Stage(way, Path(folder) / str(at), nodes, content) for at, (name, way) in enumerate(ways.items())
-        }
-        left, index = deque(stages), 0
-        while left and time.monotonic() < deadline:
-            name, index = left.popleft(), index + 1
-            most = min(KILLS, count - result.counts[name].total())
-            for told in stages[name].kill(random.Random(f"{seed} sweep {index}"), most):
-                kind = told.partition(":")[0]
-                result.counts[name][kind] += 1
-                if kind not in FINE:
-                    result.findings.setdefault(("sweeps", f"{name}: {told}"), index)
-            if result.counts[name].total() < count:
-                left.append(name)
-            print(f"{index}: {name}, {result.counts[name].total()} kills", file=sys.stderr, flush=True)
+        (place := Path(folder) / "whole").mkdir()
+        write_files(place)
+        _ended(start(place))
+        whole = folders.content(place / "out")
+
+        def in_turn(ways: Sequence[str]) -> None:
+            stages = {name: Stage(WAYS[name], Path(folder) / name, nodes, whole) for name in ways}
+            left, index = deque(stages), 0
+            while left and time.monotonic() < deadline:
+                name, index = left.popleft(), index + 1
+                counts = result.counts[name]
+                most = min(KILLS, count - counts.total())
+                for told in stages[name].kill(random.Random(f"{seed} {name} {index}"), most):
+                    kind = told.partition(":")[0]
+                    counts[kind] += 1
+                    if kind not in FINE:
+                        result.findings.setdefault(("sweeps", f"{name}: {told}"), index)
+                if counts.total() < count:
+                    left.append(name)
+                print(f"{name}: {counts.total()} kills", file=sys.stderr, flush=True)
+
+        here = [name for name in names if not WAYS[name].is_on_ray]
+        there = [name for name in names if WAYS[name].is_on_ray and nodes is not None]
+        with ThreadPoolExecutor(processes) as threads:
+            for _ in threads.map(in_turn, (here, there)):
+                pass
     return result
