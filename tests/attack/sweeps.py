@@ -15,7 +15,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -93,7 +93,13 @@ def write_files(place: Path) -> None:
 def start(place: Path, *more: str, out: str = "out") -> "subprocess.Popen[bytes]":
     """Start the study."""
     command = [sys.executable, "-m", "gradtide", "sweep", "s.toml", "-q", "-o", out, "--store", STORE, *more]
-    return subprocess.Popen(command, cwd=place, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    with _log(place, out).open("ab") as log:
+        return subprocess.Popen(command, cwd=place, stdout=log, stderr=log)
+
+
+def _log(place: Path, out: str) -> Path:
+    """Return where a command writes what it prints."""
+    return place / f"{out}.log"
 
 
 def finished(path: Path) -> int:
@@ -172,8 +178,8 @@ class Stage:
         self._words = ("--executor", "ray", "--address", nodes.address) if way.is_on_ray else ()
         self.reset()
         begin = time.monotonic()
-        for one in self._start():
-            _ended(one)
+        for out, one in zip(way.outs, self._start(), strict=True):
+            _ended(one, _log(folder, out))
         self.seconds = time.monotonic() - begin
 
     def reset(self) -> None:
@@ -186,7 +192,8 @@ class Stage:
     def _add_nodes(self) -> None:
         """Put a node in the place of one that was killed."""
         while self._nodes is not None and len(self._nodes.worker_nodes) < NODES:
-            self._nodes.add_node(num_cpus=1)
+            with suppress(TimeoutError):  # it is there later, if the machine is slow
+                self._nodes.add_node(num_cpus=1)
 
     def _start(self) -> Commands:
         return [self._started(out) for out in self.way.outs]
@@ -209,8 +216,8 @@ class Stage:
                 for at, one in enumerate(commands):
                     if one.poll() == -signal.SIGKILL:
                         commands[at] = self._started(self.way.outs[at])
-            for one in commands:
-                _ended(one)
+            for out, one in zip(self.way.outs, commands, strict=True):
+                _ended(one, _log(self.folder, out))
             told = self._other()
         except (AssertionError, subprocess.TimeoutExpired) as error:
             told = f"a command fails: {error}"
@@ -252,11 +259,11 @@ class Stage:
 FINE = ("before the first run", "between two runs", "after the last run")
 
 
-def _ended(command: "subprocess.Popen[bytes]") -> None:
+def _ended(command: "subprocess.Popen[bytes]", log: Path) -> None:
     """Wait for a command that must end well."""
-    _, told = command.communicate(timeout=PATIENCE_S)
+    command.wait(PATIENCE_S)
     if command.returncode:
-        raise AssertionError(f"it ended with {command.returncode}: {told.decode()[-400:]}")
+        raise AssertionError(f"it ended with {command.returncode}: {log.read_text()[-400:]}")
 
 
 def attack(seed: int, count: int, deadline: float, processes: int, names: Sequence[str] = tuple(WAYS)) -> Result:
@@ -274,7 +281,7 @@ def attack(seed: int, count: int, deadline: float, processes: int, names: Sequen
                 print("Ray is missing (pip install 'gradtide[ray]'): its part is left out")
         (place := Path(folder) / "whole").mkdir()
         write_files(place)
-        _ended(start(place))
+        _ended(start(place), _log(place, "out"))
         whole = folders.content(place / "out")
 
         def in_turn(ways: Sequence[str]) -> None:
