@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gradtide import Scenario, buy, collectives, compare, from_kineto, run
+from gradtide import Scenario, buy, collectives, compare, from_kineto, run, sweep
 from gradtide.papers import PARTS, site, verdicts
 from gradtide.studies.check import compared
 from gradtide.studies.check.ns3 import Measured
@@ -103,6 +103,20 @@ def make_site(folder: Path) -> dict[str, Any]:
     }
     site.make(parts, verdicts(), quick=True).save(folder)
     (folder / "index.html").unlink()
+    return _summary(folder)
+
+
+def make_sweep(folder: Path) -> dict[str, Any]:
+    """Write the folder of a study over three keys, one of them sampled, with a front, without its report."""
+    study = {
+        "scenario": Scenario.load("paper/gao2020-ch4").replace(iterations=2),
+        "seeds": 2,
+        "against": "cluster.link.rate",
+        "grid": {"cluster.link.rate": ["1Gbps", "2Gbps", "10Gbps"], "job.train.schedule.order": ["fifo", "priority"]},
+        "sample": {"points": 8, "job.train.workers": {"min": 2, "max": 16}},
+    }
+    sweep({"sweep": study}).save(folder)
+    (folder / "report.html").unlink()
     return _summary(folder)
 
 

@@ -46,6 +46,12 @@ def test_a_killed_command_leaves_the_old_result_or_the_new_one() -> None:
 
 
 @pytest.mark.slow
+def test_a_killed_study_ends_with_the_table_of_one_that_was_not() -> None:
+    ways = "one process,one or both of two processes on one store"
+    assert "sweeps: 4 in" in attack("--only", "sweeps", "--sweeps", 2, "--commands", ways)
+
+
+@pytest.mark.slow
 def test_a_failing_disk_leaves_the_old_result_or_the_new_one() -> None:
     assert "new" in attack("--only", "saves", "--faults", 8)
 

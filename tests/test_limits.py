@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ import gradtide as gt
 from gradtide import Scenario, estimate
 from gradtide.errors import Interrupted, LimitReached, ScenarioError
 from gradtide.estimate import Limits
+from gradtide.results import RunResult
 from gradtide.studies.compare import compare
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_all, sample
+from gradtide.studies.run import run_all, run_seen, sample
 from gradtide.studies.tenants.bands import tenants
 from gradtide.studies.tenants.boundary import boundary
 from run_folders import TINY_LOADS, tiny_tenants
@@ -338,6 +340,20 @@ def test_a_finished_run_comes_back_without_a_digit_lost(tmp_path: Path) -> None:
     for table in ("iterations", "transfers", "operations", "links", "flows"):
         assert getattr(found, table).to_csv() == getattr(result, table).to_csv()
     assert keep.find(scenario.replace(seed=5)) is None
+
+
+def test_of_runs_that_are_seen_no_more_are_in_memory_than_are_under_way(tmp_path: Path) -> None:
+    scenarios = [sample().replace(seed=seed) for seed in range(8)]
+    whole: weakref.WeakSet[RunResult] = weakref.WeakSet()
+
+    def seen(index: int, result: RunResult) -> tuple[int, int, int]:
+        whole.add(result)
+        return index, result.scenario.seed, len(whole)
+
+    for _ in range(2):  # the second time they are found again
+        found = run_seen(scenarios, seen, 2, None, Kept(tmp_path / "out"))
+        assert [(index, seed) for index, seed, _ in found] == [(seed, seed) for seed in range(8)]
+        assert max(count for *_, count in found) <= 2
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage", b"\x1f\x8b\x08\x00\x00"])

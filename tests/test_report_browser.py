@@ -22,6 +22,7 @@ from run_folders import (
     make_run,
     make_site,
     make_study,
+    make_sweep,
     make_tenants,
     make_waterfall,
     nasty,
@@ -68,6 +69,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     make_study(root / "compare", models=["resnet50"])
     make_reproduce(root / "reproduce")
     make_site(root / "site")
+    make_sweep(root / "sweep")
     make_tenants(root / "tenants")
     make_boundary(root / "boundary")
     make_buy(root / "buy")
@@ -121,6 +123,7 @@ KINDS = [
     "priority",
     "reproduce",
     "site",
+    "sweep",
     "tenants",
     "thousand-buckets",
     "two-jobs",
@@ -154,7 +157,7 @@ def test_opens_clean_in_both_themes_and_on_narrow_screens(
 
 
 @pytest.mark.parametrize(
-    "name", ["boundary", "buy", "collectives", "compare", "fifo", "lp", "reproduce", "site", "tenants"]
+    "name", ["boundary", "buy", "collectives", "compare", "fifo", "lp", "reproduce", "site", "sweep", "tenants"]
 )
 def test_what_scrolls_on_a_phone_says_so_and_names_and_verdicts_stay_on_screen(
     browser: "Browser", pages: dict[str, Path], name: str
@@ -460,7 +463,9 @@ def test_button_switches_the_theme_of_page_and_canvas(browser: "Browser", pages:
     context.close()
 
 
-@pytest.mark.parametrize("name", ["fifo", "compare", "reproduce", "site", "tenants", "boundary", "buy", "collectives"])
+@pytest.mark.parametrize(
+    "name", ["fifo", "compare", "reproduce", "site", "sweep", "tenants", "boundary", "buy", "collectives"]
+)
 def test_prints_light_with_no_chart_cut(browser: "Browser", pages: dict[str, Path], name: str, tmp_path: Path) -> None:
     context = browser.new_context(viewport={"width": 1200, "height": 900}, color_scheme="dark")
     visit = Visit(context, pages[name])

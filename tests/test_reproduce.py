@@ -14,7 +14,6 @@ from gradtide import report
 from gradtide.errors import Interrupted
 from gradtide.papers import PARTS, Part, Reproduction, find, harness, site, verdicts
 from gradtide.papers import gao2020_ch5 as ch5
-from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.keep import Kept
 
@@ -67,13 +66,13 @@ def test_every_figure_of_the_chapter_is_there(whole: Reproduction, tmp_path: Pat
 
 def test_a_figure_runs_what_it_needs_alone(short: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    run = harness.run_all
+    run = harness.run_seen
 
-    def run_all(scenarios: Sequence[Scenario], *rest: Any) -> list[RunResult]:
+    def run_seen(scenarios: Sequence[Scenario], *rest: Any) -> list[Any]:
         asked.append(len(scenarios))
         return run(scenarios, *rest)
 
-    monkeypatch.setattr(harness, "run_all", run_all)
+    monkeypatch.setattr(harness, "run_seen", run_seen)
     single = ch5.PART.make(1, None, "5.11", base=short)
     assert asked == [len(ch5.BANDS) * len(ch5.SEEDS)]
     assert [item["figure"] for item in single.summary["figures"]] == ["5.11"]
@@ -281,13 +280,13 @@ def test_an_interrupted_site_shows_the_parts_that_are_whole_and_goes_on_from_the
     assert (keep.folder / "index.html").exists()
     # The next attempt runs nothing of the part that was whole.
     asked: list[int] = []
-    run = harness.run_all
+    run = harness.run_seen
 
-    def run_all(scenarios: Sequence[Scenario], jobs: int, told: Any, kept: Kept, *rest: Any) -> list[RunResult]:
+    def run_seen(scenarios: Sequence[Scenario], seen: Any, jobs: int, told: Any, kept: Kept, *rest: Any) -> list[Any]:
         asked.append(sum(kept.find(one) is None for one in scenarios))
-        return run(scenarios, jobs, told, kept, *rest)
+        return run(scenarios, seen, jobs, told, kept, *rest)
 
-    monkeypatch.setattr(harness, "run_all", run_all)
+    monkeypatch.setattr(harness, "run_seen", run_seen)
     again = Kept(tmp_path / "site")
     made = site.make({"gao2020/ch3": PARTS["gao2020/ch3"]}, verdicts(), keep=again)
     assert asked == [0]

@@ -260,6 +260,16 @@ def test_no_run_is_computed_twice_across_studies(place: Path, monkeypatch: pytes
     assert len(seen) == 9
 
 
+@pytest.mark.parametrize("jobs", [1, 4])
+def test_equal_runs_of_one_study_are_one(place: Path, monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
+    seen = simulated(monkeypatch)
+    words = ["1Gbps", "1000Mbps", "1000000000bps"]
+    study(GRID.replace('"1Gbps", "10Gbps"', ", ".join(f'"{word}"' for word in words)))
+    result = gt.sweep("s.toml", store="store", jobs=jobs)
+    assert len(seen) == len(set(seen)) == 2
+    assert [row["state"] for row in result.rows] == ["finished"] * 6
+
+
 def test_what_a_scenario_names_is_part_of_a_run(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("m.csv").write_text("layer,forward_us,backward_us,parameter_bytes\na,1,1,1000000\n")
     study(GRID + '"job.train.model" = ["m.csv"]\n')

@@ -7,7 +7,6 @@ import json
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,86 +15,52 @@ from typing import Any
 import pytest
 
 import gradtide as gt
+from attack import sweeps
 from gradtide.errors import ExecutorError
-from gradtide.studies.store import Store
 from gradtide.studies.sweep import on_ray
 
 ray = pytest.importorskip("ray", reason="needs Ray, which is optional: make test-ray")
-from ray.cluster_utils import Cluster  # noqa: E402
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("default"), pytest.mark.slow, pytest.mark.timeout(300)]
 
-BASE = """
-[job.train]
-model = "model.csv"
-workers = 2
-iterations = 3000
-[cluster]
-link = { rate = "10Gbps", delay = "10us" }
-"""
-MODEL = "layer,forward_us,backward_us,parameter_bytes\na,10,20,1000000\nb,10,20,2000000\n"
-STUDY = '[sweep]\nscenario = "base.toml"\nseeds = 100\n[sweep.grid]\n"cluster.link.rate" = ["1Gbps", "10Gbps"]\n'
-GRADTIDE = [sys.executable, "-m", "gradtide", "sweep", "s.toml", "-q"]
 TABLES = ("rows.csv", "rows.parquet", "summary.json", "report.html")
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-    cluster.add_node(num_cpus=1)
-    cluster.add_node(num_cpus=1)
-    yield cluster
-    cluster.shutdown()
+    with sweeps.cluster() as nodes:
+        yield nodes
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a study that ran here and was not interrupted."""
     place = tmp_path_factory.mktemp("whole")
-    files(place)
-    subprocess.run([*GRADTIDE, "-o", "out"], cwd=place, check=True)
+    sweeps.write_files(place)
+    assert sweeps.start(place).wait() == 0
     return place / "out"
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    files(tmp_path)
+    sweeps.write_files(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def files(place: Path) -> None:
-    for name, text in (("base.toml", BASE), ("model.csv", MODEL), ("s.toml", STUDY)):
-        (place / name).write_text(text)
+def begun(cluster: Any) -> "subprocess.Popen[bytes]":
+    return sweeps.start(Path(), "--executor", "ray", "--address", cluster.address)
 
 
-def begun(cluster: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*GRADTIDE, "-o", "out", "--executor", "ray", "--address", cluster.address])
+def finished(store: str = sweeps.STORE) -> int:
+    return sweeps.finished(Path(store))
 
 
-def finished(store: str = "gradtide.store") -> int:
-    if not Path(store).exists():
-        return 0
-    with Store(Path(store)) as opened:
-        return len(opened)
-
-
-def wait_for(runs: int, driver: subprocess.Popen[bytes]) -> None:
+def wait_for(runs: int, driver: "subprocess.Popen[bytes]") -> None:
     """Wait until so many runs are finished: moments are counted in runs, because a machine may be slow."""
     while finished() < runs:
         assert driver.poll() is None, "the study ended before it could be disturbed"
         time.sleep(0.02)
-
-
-def workers(cluster: Any) -> list[int]:
-    """Processes that have a task of ours under way, by their titles."""
-    found = []
-    for node in cluster.list_all_nodes():
-        raylet = node.all_processes["raylet"][0].process.pid
-        for child in Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split():
-            if Path(f"/proc/{child}/cmdline").read_bytes().startswith(b"ray::run"):
-                found.append(int(child))
-    return found
 
 
 def same(whole: Path) -> None:
@@ -112,7 +77,7 @@ def test_runs_of_workers_that_are_killed_begin_again(cluster: Any, place: Path, 
     driver = begun(cluster)
     for runs in (20, 70):
         wait_for(runs, driver)
-        pid = next(iter(workers(cluster)), None)
+        pid = next(iter(sweeps.workers(cluster)), None)
         if pid is not None:
             subprocess.run(["kill", "-9", str(pid)], check=True)
     assert driver.wait() == 0
@@ -153,7 +118,7 @@ def test_ctrl_c_keeps_what_is_done(cluster: Any, place: Path, whole: Path) -> No
 
 
 def test_here_and_on_the_cluster_share_one_store(cluster: Any, place: Path, whole: Path) -> None:
-    here = subprocess.Popen([*GRADTIDE, "--store", "gradtide.store", "-j", "1"])
+    here = sweeps.start(place, "-j", "1", out="here")
     assert begun(cluster).wait() == 0
     assert here.wait() == 0
     same(whole)

@@ -11,7 +11,6 @@ from gradtide.words import shown
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from gradtide.results import RunResult
 
 MAX_SHOWN = 50
 """Faults that the text of a `ScenarioError` shows; `errors` has them all."""
@@ -89,13 +88,13 @@ class Unfinished(BaseException):
     """A study that ended before all of its runs were finished.
 
     Attributes:
-        results: the runs of the study in their order; `None` for those that are not finished.
+        results: the runs of the study in their order, or what it keeps of them; `None` for those that are not finished.
         study: the result of the study as far as it is known; `None` if nothing can be said yet.
     """
 
     how = ""
     """What ended it, in words."""
-    results: "list[RunResult | None]" = []  # noqa: RUF012 - replaced, never changed
+    results: Sequence[Any] = ()
     study: Any = None
 
     def tell(self, study: Any) -> None:
@@ -112,7 +111,7 @@ class Interrupted(Unfinished, KeyboardInterrupt):
 
     how = "Interrupted"
 
-    def __init__(self, results: "Sequence[RunResult | None]") -> None:
+    def __init__(self, results: Sequence[Any]) -> None:
         super().__init__(f"interrupted: {sum(r is not None for r in results)} of {len(results)} runs are finished")
         self.results = list(results)
 

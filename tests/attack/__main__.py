@@ -6,14 +6,14 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # children are forked, which threads do not survive
 
-from attack import inputs, kills, page, runs, saves
+from attack import inputs, kills, page, runs, saves, sweeps
 
-KINDS = ("inputs", "runs", "kills", "saves")
+KINDS = ("inputs", "runs", "kills", "saves", "sweeps")
 
 
 def main() -> int:
@@ -25,7 +25,8 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=1_000_000, help="mutated inputs")
     parser.add_argument("--runs", type=int, default=1000, help="random scenarios")
     parser.add_argument("--kills", type=int, default=300)
-    parser.add_argument("--commands", help="kill only these")
+    parser.add_argument("--commands", help="kill only these commands, or these parts of studies of sweep")
+    parser.add_argument("--sweeps", type=int, default=50, help="kills of each part of studies of sweep")
     parser.add_argument("--faults", type=int, default=10**9, help="faults of each kind in each save, at most")
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--out", type=Path, default=Path("../out/attack"), help="where inputs of findings go")
@@ -39,13 +40,17 @@ def main() -> int:
     # A shell that starts the attack in the background has it ignore Ctrl-C, and so would the commands that it kills.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     print(f"seed {given.seed}", flush=True)
+
+    def named(known: Iterable[str]) -> tuple[str, ...]:
+        return tuple(given.commands.split(",") if given.commands else known)
+
     attacks: dict[str, Callable[[float], inputs.Result]] = {
         "inputs": lambda deadline: inputs.attack(given.seed, given.inputs, deadline, given.jobs, only),
         "runs": lambda deadline: runs.attack(given.seed, given.runs, deadline, given.jobs),
-        "kills": lambda deadline: kills.attack(given.seed, given.kills, deadline, given.jobs, commands),
+        "kills": lambda deadline: kills.attack(given.seed, given.kills, deadline, given.jobs, named(kills.COMMANDS)),
         "saves": lambda deadline: saves.attack(deadline, given.faults),
+        "sweeps": lambda deadline: sweeps.attack(given.seed, given.sweeps, deadline, given.jobs, named(sweeps.WAYS)),
     }
-    commands = given.commands.split(",") if given.commands else tuple(kills.COMMANDS)
     only = [given.only] if given.only in inputs.READERS else []
     found = 0
     for kind in KINDS:
@@ -56,7 +61,7 @@ def main() -> int:
             _tell(kind, result, seconds, given)
             found += len(result.findings)
             if given.page:
-                page.write(kind, result, given.seed, seconds, given.jobs)
+                page.write(kind, result, given.seed, seconds, 1 if kind == "saves" else given.jobs)
     return int(found > 0)
 
 

@@ -23,7 +23,8 @@ def _sentence(result: Result, seed: int, seconds: float, processes: int) -> str:
     findings = "none found anything" if not found else f"{found} kinds of finding, listed below"
     minutes = f"{seconds / 60:.0f} minutes" if seconds >= 90 else f"{seconds:.0f} seconds"
     notes = "".join(f", {count:,} by {name}" for name, count in sorted(result.notes.items()))
-    return f"Seed {seed}: {result.total:,} in all{notes}, {minutes} with {processes} processes; {findings}."
+    together = f" with {processes} processes" if processes > 1 else ""
+    return f"Seed {seed}: {result.total:,} in all{notes}, {minutes}{together}; {findings}."
 
 
 def _table(kind: str, result: Result) -> list[str]:
@@ -35,4 +36,4 @@ def _table(kind: str, result: Result) -> list[str]:
     return rows
 
 
-_FIRST = {"inputs": "reader", "runs": "engine", "kills": "command", "saves": "what is saved"}
+_FIRST = {"inputs": "reader", "runs": "engine", "kills": "command", "saves": "what is saved", "sweeps": "killed"}

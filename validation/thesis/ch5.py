@@ -9,18 +9,16 @@ from itertools import product
 
 from gradtide.papers import gao2020_ch5 as ch5
 from gradtide.scenario import Scenario
-from gradtide.studies.run import run_all
-from gradtide.studies.tenants.cases import BANDS, variant
+from gradtide.studies.run import run_seen
+from gradtide.studies.tenants.cases import BANDS
 
 
 def means(base: Scenario, recovery: str, jobs: int, cells: Sequence[ch5.Cell] = ch5.ALL) -> dict[ch5.Cell, ch5.Means]:
     """Return the averages over three runs of every cell."""
-    thesis = base.set({"cluster.transport.recovery": recovery})
-    cases = {
-        (*cell, band, seed): variant(ch5.cell_scenario(thesis, cell), seed, band)
-        for cell, band, seed in product(cells, BANDS, ch5.SEEDS)
-    }
-    return ch5.Study(base, dict(zip(cases, run_all(list(cases.values()), jobs, None), strict=True)), {}).means
+    cases = [((*cell, band, seed), recovery) for cell, band, seed in product(cells, BANDS, ch5.SEEDS)]
+    scenarios = [ch5.scenario(base, case) for case in cases]
+    found = run_seen(scenarios, lambda index, result: ch5.Seen(cases[index], result), jobs)
+    return ch5.Study(base, {key: seen for (key, _), seen in zip(cases, found, strict=True)}, {}).means
 
 
 def rows(default: dict[ch5.Cell, ch5.Means], early: dict[ch5.Cell, ch5.Means]) -> list[str]:

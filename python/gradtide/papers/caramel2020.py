@@ -19,7 +19,6 @@ from typing import Any
 from gradtide import words
 from gradtide.papers.harness import FITTED, Claim, Drawn, Figure, chart, line, near, of_statements, published, table
 from gradtide.presets import graphs
-from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.schedules import parse_schedule
 
@@ -105,15 +104,15 @@ def scenario(base: Scenario, case: Case) -> Scenario:
 
 
 class Study:
-    """What has been run, by case."""
+    """The figures of the jobs that have been run, by case."""
 
-    def __init__(self, base: Scenario, results: dict[Case, RunResult]) -> None:
+    def __init__(self, base: Scenario, jobs: dict[Case, dict[str, Any]]) -> None:
         self.base = base
-        self.results = results
+        self.jobs = jobs
 
     def figures(self, system: str, model: str, workers: int) -> dict[str, float]:
         """Return the figures of a training job, on average over its draws."""
-        jobs = [self.results[(system, model), workers, seed].job for seed in _seeds(system)]
+        jobs = [self.jobs[(system, model), workers, seed] for seed in _seeds(system)]
         time_ms = fmean(job["iteration_time_ms"]["mean"] for job in jobs)
         comm_ms, compute_ms = (fmean(job[key] for job in jobs) for key in ("comm_ms", "compute_ms"))
         return {
@@ -131,7 +130,7 @@ class Study:
 
     def transfer_ms(self, kind: str, depth: Any, size: str, workers: int) -> float:
         """Return how long a transfer takes, what it waits before its first byte included."""
-        job = self.results[(kind, depth, size), workers, 0].job
+        job = self.jobs[(kind, depth, size), workers, 0]
         return float(job["iteration_time_ms"]["mean"]) - float(job["compute_ms"])
 
 
@@ -334,4 +333,4 @@ FIGURES: dict[str, Figure[Study, Case]] = {
     "14": Figure(_sent(KINDS, ["adaptive"], [SMALL, LARGE], CROWDS), _collective_claims, series=_over_workers),
 }
 
-PART = of_statements(PAPER, FIGURES, scenario=scenario, study=Study, seconds=7)
+PART = of_statements(PAPER, FIGURES, scenario=scenario, study=Study, seen=lambda _case, result: result.job, seconds=7)

@@ -82,13 +82,43 @@ def scenario(base: Scenario, case: Case) -> Scenario:
     return variant(scaled.set(settings), seed, band)
 
 
+class Seen:
+    """What is kept of a run.
+
+    Attributes:
+        web: figures of the flows, by class of size.
+        iteration_time: mean iteration time of the job, seconds.
+        iterations: how many there were.
+        link_use_percent: use of all links.
+        small_us: starts and completion times of the small flows that count, NaN for one that did not end; both of shape
+            (flows,).
+        exchanges_us: starts and ends of the all-reduces.
+        drawn: all of it, if its timeline is drawn.
+    """
+
+    def __init__(self, case: Case, result: RunResult) -> None:
+        (ratio, rate, _, seed), recovery = case
+        self.web: dict[str, Any] = result.summary["traffic"]["web"]
+        self.iteration_time = result.iteration_time
+        self.iterations = len(result.iterations)
+        self.link_use_percent = float(100 * result.links["utilisation"].mean())
+        start_us, fct_us = result.flows["start_us"], result.flows["fct_us"]
+        first_us = result.scenario.warmup_ps / 1e6
+        last_us = start_us.max(initial=0.0) - result.scenario.cooldown_ps / 1e6
+        counts = (start_us > first_us) & (start_us < last_us) & (result.flows["bytes"] <= SMALL_BYTES)
+        self.small_us = start_us[counts], fct_us[counts]
+        self.exchanges_us = result.transfers["start_us"], result.transfers["end_us"]
+        is_drawn = (ratio, rate) in PROGRESS.values() and (seed, recovery) == (0, THESIS_RECOVERY)
+        self.drawn = result if is_drawn else None
+
+
 @dataclass(frozen=True)
 class Study:
     """The runs by ratio, rate, band and seed, with the thesis's recovery; `others` are run 0 with the default one."""
 
     base: Scenario
-    results: Mapping[Key, RunResult]
-    others: Mapping[Key, RunResult]
+    results: Mapping[Key, Seen]
+    others: Mapping[Key, Seen]
 
     @cached_property
     def means(self) -> dict[Cell, Means]:
@@ -102,17 +132,17 @@ class Study:
             for quantity, s, w in zip(QUANTITIES, same, low, strict=True)
         }
 
-    def runs(self, cell: Cell, band: str) -> list[RunResult]:
+    def runs(self, cell: Cell, band: str) -> list[Seen]:
         """Return the runs of a cell and band, by seed."""
         return [self.results[(*cell, band, seed)] for seed in SEEDS]
 
     def p99_ms(self, cell: Cell, band: str) -> float:
         """Return the 99th percentile of small flows, mean over the seeds."""
-        return float(np.mean([_web(result)["small"]["p99_fct_ms"] for result in self.runs(cell, band)]))
+        return float(np.mean([result.web["small"]["p99_fct_ms"] for result in self.runs(cell, band)]))
 
     def link_use_percent(self, cell: Cell, band: str) -> float:
         """Return the use of all links, mean over the seeds."""
-        return float(np.mean([100 * result.links["utilisation"].mean() for result in self.runs(cell, band)]))
+        return float(np.mean([result.link_use_percent for result in self.runs(cell, band)]))
 
     def small_ms(self, cell: Cell, band: str, seed: int) -> NDArray[np.float64]:
         """Return the completion times of the small flows that count, NaN for one that did not end; shape (flows,)."""
@@ -120,11 +150,7 @@ class Study:
 
     def small_us(self, cell: Cell, band: str, seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return starts and completion times of the small flows that count; both of shape (flows,)."""
-        flows = self.results[(*cell, band, seed)].flows
-        start_us, fct_us = flows["start_us"], flows["fct_us"]
-        first_us, last_us = self.base.warmup_ps / 1e6, start_us.max() - self.base.cooldown_ps / 1e6
-        counts = (start_us > first_us) & (start_us < last_us) & (flows["bytes"] <= SMALL_BYTES)
-        return start_us[counts], fct_us[counts]
+        return self.results[(*cell, band, seed)].small_us
 
     def gains_percent(self, cell: Cell) -> list[float]:
         """Return how much longer small flows take on average in the same band, by seed."""
@@ -133,21 +159,15 @@ class Study:
 
     def ring_share(self, cell: Cell, starts_us: NDArray[np.float64], seed: int) -> NDArray[np.bool_]:
         """Return which of these instants fall into an all-reduce of the run in the same band; shape of `starts_us`."""
-        transfers = self.results[(*cell, "same", seed)].transfers
         within = np.zeros(len(starts_us), dtype=bool)
-        for start, end in zip(transfers["start_us"], transfers["end_us"], strict=True):
+        for start, end in zip(*self.results[(*cell, "same", seed)].exchanges_us, strict=True):
             within |= (starts_us >= start) & (starts_us < end)
         return within
 
 
-def quantities(result: RunResult) -> tuple[float, float, float]:
+def quantities(result: Seen) -> tuple[float, float, float]:
     """Return mean FCT of small and large flows in ms and the iteration time in s."""
-    return _web(result)["small"]["mean_fct_ms"], _web(result)["large"]["mean_fct_ms"], result.iteration_time
-
-
-def _web(result: RunResult) -> dict[str, Any]:
-    figures: dict[str, Any] = result.summary["traffic"]["web"]
-    return figures
+    return result.web["small"]["mean_fct_ms"], result.web["large"]["mean_fct_ms"], result.iteration_time
 
 
 def _headline(checks: Sequence[Check], study: Study, _figure: str | None) -> str:
@@ -294,7 +314,7 @@ def _quarter_claims(study: Study) -> Iterable[Claim]:
 
 
 def _iteration_claims(study: Study) -> Iterable[Claim]:
-    counts = [len(result.iterations) for result in study.runs((4, 92), "same")]
+    counts = [result.iterations for result in study.runs((4, 92), "same")]
     text = " / ".join(map(str, counts))
     yield "iterations within the run, same band", "18", text, near(float(np.mean(counts)), 18)
 
@@ -319,7 +339,7 @@ def _use_claims(study: Study) -> Iterable[Claim]:
 
 def _count_claims(study: Study) -> Iterable[Claim]:
     for seed, counts in enumerate(PAPER["flow_counts"]):
-        flows = _web(study.results[16, 23, "same", seed])
+        flows = study.results[16, 23, "same", seed].web
         own = [flows[size]["completed"] for size in ("small", "medium", "large")]
         theirs, found = " / ".join(map(str, counts)), " / ".join(map(str, own))
         yield f"small / medium / large flows, run {seed}", theirs, found, own == counts
@@ -416,7 +436,7 @@ def _count_table(study: Study) -> list[Drawn]:
     rows: list[Sequence[str]] = []
     sizes = ("small", "medium", "large")
     for seed in SEEDS:
-        own = [_web(study.results[16, 23, "same", seed])[size] for size in sizes]
+        own = [study.results[16, 23, "same", seed].web[size] for size in sizes]
         for size, theirs, count in zip(sizes, PAPER["flow_counts"][seed], own, strict=True):
             share = 100 * count["completed"] / max(count["started"], 1)
             rows.append((str(seed), size, str(theirs), str(count["completed"]), f"{share:.0f}"))
@@ -573,7 +593,8 @@ def _progress(name: str, **claims: Any) -> Figure[Study, Case]:
         yield {"job": study.base.jobs[0].name, "runs": {band: f"runs/{own}" for band, own in names.items()}}
 
     def runs(study: Study) -> dict[str, RunResult]:
-        return {own: study.results[(*cell, band, 0)] for band, own in names.items()}
+        drawn = {own: study.results[(*cell, band, 0)].drawn for band, own in names.items()}
+        return {own: result for own, result in drawn.items() if result is not None}
 
     return Figure(_cases([cell]), **claims, progress=drawn, runs=runs, is_slow=True)
 
@@ -614,8 +635,8 @@ FIGURES: dict[str, Figure[Study, Case]] = {
 }
 
 
-def _study(base: Scenario, results: Mapping[Case, RunResult]) -> Study:
-    by_recovery: dict[str, dict[Key, RunResult]] = {THESIS_RECOVERY: {}, DEFAULT_RECOVERY: {}}
+def _study(base: Scenario, results: Mapping[Case, Seen]) -> Study:
+    by_recovery: dict[str, dict[Key, Seen]] = {THESIS_RECOVERY: {}, DEFAULT_RECOVERY: {}}
     for (key, recovery), result in results.items():
         by_recovery[recovery][key] = result
     return Study(base, *by_recovery.values())
@@ -626,6 +647,7 @@ PART = of_statements(
     FIGURES,
     scenario=scenario,
     study=_study,
+    seen=Seen,
     headline=_headline,
     seeds=SEEDS,
     seconds=300,

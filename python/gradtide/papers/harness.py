@@ -25,7 +25,7 @@ from gradtide.scenario import Scenario
 from gradtide.scenario.source import parse_toml
 from gradtide.studies.folder import whole_folder, write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import part_of, run_all, total_cost, write_runs, write_summary
+from gradtide.studies.run import run_seen, total_cost, write_runs, write_summary
 
 S = TypeVar("S")
 C = TypeVar("C", bound=Hashable)
@@ -197,7 +197,6 @@ def of_statements(
     study: Callable[[Scenario, dict[C, Any]], S],
     headline: Callable[[Sequence[Check], S, str | None], str] = statements_hold,
     seen: Callable[[C, RunResult], Any] = lambda _case, result: result,
-    batch: int | None = None,
     seeds: Sequence[int] = (),
     seconds: float = 1.0,
     quick_seconds: float = 1.0,
@@ -211,7 +210,6 @@ def of_statements(
         study: what figures are made from, of the preset and what has been seen of each case.
         headline: the result in a sentence, of the checks that claims become.
         seen: what is kept of a run.
-        batch: runs that are in memory at one time; None for all.
         seeds: of the runs, where a figure is of several.
         seconds: as of a `Part`.
         quick_seconds: as of a `Part`.
@@ -235,14 +233,13 @@ def of_statements(
         shown = shown or {name: one for name, one in wanted.items() if name not in left_out}
         base = base or Scenario.load(paper["preset"])
         cases = list(dict.fromkeys(case for one in shown.values() for case in one.cases))
-        kept: dict[C, Any] = {}
-        summaries: list[dict[str, Any]] = []
-        for first in range(0, len(cases), batch or max(1, len(cases))):
-            now = cases[first : first + batch] if batch else cases
-            told = part_of(progress, first / len(cases), (first + len(now)) / len(cases))
-            results = run_all([change(case, scenario(base, case)) for case in now], jobs, told, keep, limits)
-            kept |= {case: seen(case, result) for case, result in zip(now, results, strict=True)}
-            summaries += [result.summary for result in results]
+
+        def look(index: int, result: RunResult) -> tuple[Any, dict[str, Any]]:
+            return seen(cases[index], result), {"cost": result.summary["cost"]}
+
+        scenarios = [change(case, scenario(base, case)) for case in cases]
+        looks = run_seen(scenarios, look, jobs, progress, keep, limits)
+        kept = {case: what for case, (what, _) in zip(cases, looks, strict=True)}
         done = study(base, kept)
         checks = [check(name, *claim) for name, one in shown.items() for claim in one.claims(done)]
 
@@ -275,7 +272,7 @@ def of_statements(
             **({"bars": bars} if bars else {}),
             "timelines": [],
             "progress": drawn("progress"),
-            "cost": total_cost(summaries),
+            "cost": total_cost(cost for _, cost in looks),
         }
         return Reproduction(summary, {name: run for one in shown.values() for name, run in one.runs(done).items()})
 

@@ -45,7 +45,6 @@ PACKET_BYTES, SEGMENT_BYTES = 1500, 1446
 PACKET_S = PACKET_BYTES * 8 / LINK_BPS
 CAPACITY, ANNOUNCED = 60, 10
 EVERY = "500us"
-BATCH = 12
 DELAY_US = 100.0
 """Of hosts' links."""
 SETUP_ROUNDS = 5
@@ -218,7 +217,7 @@ class Burst:
 
 
 class Seen:
-    """One run, seen on the link that its bottleneck is."""
+    """One run, seen on the link that its bottleneck is; all of its samples are some ten megabytes."""
 
     def __init__(self, case: Case, result: RunResult) -> None:
         self.case = case
@@ -540,8 +539,6 @@ PART = of_statements(
     study=lambda _base, seen: Study(seen),
     headline=_headline,
     seen=Seen,
-    # A run's samples are some ten megabytes: what is seen of them is kept, and the rest is not.
-    batch=BATCH,
     seconds=72,
     quick_seconds=10,
 )

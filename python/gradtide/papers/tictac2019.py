@@ -70,7 +70,6 @@ DISCARDED = 2
 MEASURED = 10
 "Iterations of a test (section 6)."
 TESTS = 10
-BATCH = 24
 REPEATS = 1000
 
 
@@ -163,7 +162,10 @@ def scenario(base: Scenario, case: Case) -> Scenario:
 
 
 class Seen:
-    """What is kept of a run: its figures, and of every iteration the time, overlap, waits and orders of pulls."""
+    """What is kept of a run: its figures, and of every iteration the time, overlap, waits and orders of pulls.
+
+    A run has a row for each pull of each worker and iteration: some ten megabytes.
+    """
 
     def __init__(self, case: Case, result: RunResult) -> None:
         self.job = result.job
@@ -648,8 +650,6 @@ PART = of_statements(
     scenario=scenario,
     study=lambda _base, results: Study(results),
     seen=Seen,
-    # A run has a row for each pull of each worker and iteration: some ten megabytes.
-    batch=BATCH,
     seconds=113,
     quick_seconds=35,
 )

@@ -65,6 +65,8 @@ SIMGRID = {
 """Times at 4 GB/s and 0.2 us with d-mod-k, by (network, method): at ratios 1 to 1/8."""
 
 Case = tuple[Net, Fraction, str, str, str, str]
+COUNTED = (LAYERED, "4 GB/s", "0.2us", "dmodk")
+"""Method, rate, delay and routing of the exchanges on whose links switches and cables are counted."""
 
 
 def _cases(
@@ -86,18 +88,27 @@ def scenario(base: Scenario, case: Case) -> Scenario:
     return alone(placed, GRADIENT_BYTES)
 
 
+class Seen:
+    """What is kept of an exchange: how long it took, and of those that are `COUNTED` the switches and cables."""
+
+    def __init__(self, case: Case, result: RunResult) -> None:
+        self.time_s = exchange_s(result)
+        links = result.links["link"].tolist() if case[2:] == COUNTED else []
+        ends = {end for link in links for end in link.split("-")}
+        self.nodes_and_cables = sum(re.fullmatch(r"h\d+", end) is None for end in ends), len(links) // 2
+
+
 class Study:
     """The exchanges that have been run, by case."""
 
-    def __init__(self, results: dict[Case, RunResult]) -> None:
+    def __init__(self, results: dict[Case, Seen]) -> None:
         self.results = results
-        self._times_s = {case: exchange_s(result) for case, result in results.items()}
 
     def time_s(
         self, net: Net, ratio: Fraction, method: str, rate: str = "4 GB/s", delay: str = "0.2us", routing: str = "dmodk"
     ) -> float:
         """Return how long an exchange took."""
-        return self._times_s[net, ratio, method, rate, delay, routing]
+        return self.results[net, ratio, method, rate, delay, routing].time_s
 
     def slowdown(self, net: Net, method: str, routing: str = "dmodk") -> float:
         """Return by what factor an exchange takes longer at a ratio of 1/8 than at 1."""
@@ -106,9 +117,7 @@ class Study:
 
     def nodes_and_cables(self, net: Net, ratio: Fraction) -> tuple[int, int]:
         """Return the switches and cables of a network that has been built, counted on its links."""
-        links = [row["link"] for row in self.results[net, ratio, LAYERED, "4 GB/s", "0.2us", "dmodk"].links.to_dicts()]
-        ends = {end for link in links for end in link.split("-")}
-        return sum(re.fullmatch(r"h\d+", end) is None for end in ends), len(links) // 2
+        return self.results[(net, ratio, *COUNTED)].nodes_and_cables
 
 
 # -- statements -------------------------------------------------------------------------------------------------------
@@ -395,4 +404,6 @@ def figures() -> dict[str, Figure[Study, Case]]:
 
 FIGURES = figures()
 
-PART = of_statements(PAPER, FIGURES, scenario=scenario, study=lambda _base, results: Study(results), seconds=12)
+PART = of_statements(
+    PAPER, FIGURES, scenario=scenario, study=lambda _base, results: Study(results), seen=Seen, seconds=12
+)

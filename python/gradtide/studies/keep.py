@@ -23,7 +23,7 @@ from gradtide.errors import Unfinished
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import FolderError, as_folder_error, refuse_foreign, write_json, write_versions
-from gradtide.studies.store import Store
+from gradtide.studies.store import Store, encoded
 
 SCHEMA = "gradtide.finished/1"
 
@@ -58,11 +58,11 @@ class Kept:
         if not path.exists():
             return None
         try:
-            head, _, text = gzip.decompress(path.read_bytes()).decode().partition("\n")
+            head, _, text = gzip.decompress(path.read_bytes()).partition(b"\n")
             about = json.loads(head)
             if (about["schema"], about["core"]) != (SCHEMA, _core_digest()):
                 return None
-            result = RunResult(scenario, _core.RunOutput.from_json(text), about["cost"])
+            result = RunResult(scenario, _core.RunOutput.from_json(text.decode()), about["cost"])
         except Unfinished:
             raise
         except Exception as error:  # whatever a damaged file leads to
@@ -85,7 +85,9 @@ class Kept:
         head = json.dumps({"schema": SCHEMA, "core": _core_digest(), "cost": costs})
         try:
             self._runs.mkdir(parents=True, exist_ok=True)
-            files.write_whole(path, gzip.compress(f"{head}\n{result.output.to_json()}".encode(), 1, mtime=0))
+            with files.whole(path) as file, gzip.GzipFile("", "wb", 1, file, mtime=0) as packed:
+                for piece in encoded(head, "\n", result.output.to_json()):
+                    packed.write(piece)
         except OSError as error:
             self._clear()
             raise FolderError(f"cannot keep a finished run in {self._runs}: {error.strerror or error}") from error

@@ -128,6 +128,9 @@ def part_of(progress: Callable[[float], object] | None, low: float, high: float)
     return None if progress is None else lambda share: progress(low + (high - low) * share)
 
 
+Seen = TypeVar("Seen")
+
+
 def run_all(
     scenarios: Sequence[Scenario],
     jobs: int = 1,
@@ -148,8 +151,21 @@ def run_all(
         ScenarioError: if they would take more than the limits; nothing has run then.
         SimulationError: if one of them cannot go on; the others are not waited for.
     """
-    ended = _run_each(scenarios, jobs, progress, keep, limits, what_ifs, goes_on=False)
-    return [result for result in ended if isinstance(result, RunResult)]
+    return run_seen(scenarios, lambda _index, result: result, jobs, progress, keep, limits, what_ifs)
+
+
+def run_seen(scenarios: Sequence[Scenario], seen: Callable[[int, RunResult], Seen], *how: Any) -> list[Seen]:
+    """Run every scenario as `run_all` does, and keep of each run what `seen` makes of it, as soon as it ends.
+
+    So no more runs are in memory than are under way.
+
+    Args:
+        scenarios: what to run.
+        seen: what is kept of a run, which it is given with its place among the scenarios; called in several threads.
+        how: jobs, progress, keep, limits and what_ifs, as of `run_all`; what it raises has what was seen as results.
+    """
+    ended = _run_each(scenarios, seen, *how, goes_on=False)
+    return [result for result in ended if not isinstance(result, SimulationError)]
 
 
 Name = TypeVar("Name")
@@ -170,7 +186,11 @@ def run_named(scenarios: Mapping[Name, Scenario], *how: Any) -> tuple[dict[Name,
         ScenarioError: as `run_all`.
         SimulationError: if no run can go on.
     """
-    ended = dict(zip(scenarios, _run_each(list(scenarios.values()), *how, goes_on=True), strict=True))
+
+    def whole(_index: int, result: RunResult) -> RunResult:
+        return result
+
+    ended = dict(zip(scenarios, _run_each(list(scenarios.values()), whole, *how, goes_on=True), strict=True))
     errors = {name: one for name, one in ended.items() if isinstance(one, SimulationError)}
     if len(errors) == len(ended):
         raise next(iter(errors.values()))
@@ -180,19 +200,24 @@ def run_named(scenarios: Mapping[Name, Scenario], *how: Any) -> tuple[dict[Name,
 
 def _run_each(
     scenarios: Sequence[Scenario],
-    jobs: int,
-    progress: Callable[[float], object] | None,
-    keep: Kept | None,
-    limits: Limits | None,
+    seen: Callable[[int, RunResult], Seen],
+    jobs: int = 1,
+    progress: Callable[[float], object] | None = None,
+    keep: Kept | None = None,
+    limits: Limits | None = None,
     what_ifs: int = 0,
     *,
     goes_on: bool,
-) -> "list[RunResult | SimulationError]":
-    """Run every scenario; with `goes_on`, the error of one that cannot go on is in its place."""
+) -> "list[Seen | SimulationError]":
+    """Run every scenario as `run_seen` does; with `goes_on`, the error of one that cannot go on is in its place."""
     for scenario in scenarios:
         scenario.check_built()
-    results: list[RunResult | SimulationError | None]
-    results = [None if keep is None else keep.find(scenario) for scenario in scenarios]
+
+    def kept(index: int) -> Seen | None:
+        result = None if keep is None else keep.find(scenarios[index])
+        return None if result is None else seen(index, result)
+
+    results: list[Seen | SimulationError | None] = [kept(index) for index in range(len(scenarios))]
     missing = [index for index, result in enumerate(results) if result is None]
     limits = limits or Limits()
     expected = estimate.check([scenarios[index] for index in missing], limits, jobs, what_ifs)
@@ -201,7 +226,7 @@ def _run_each(
     shares = dict.fromkeys(missing, 0.0)
     stop = threading.Event()
 
-    def run_one(index: int) -> RunResult:
+    def run_one(index: int) -> Seen:
         def on_progress(share: float) -> None:
             shares[index] = share
 
@@ -209,13 +234,13 @@ def _run_each(
             result = simulate(scenarios[index], on_progress)
         if keep is not None:
             keep.add(result)
-        return result
+        return seen(index, result)
 
     def done() -> float:
         return sum(shares[index] * weights[index] for index in missing) / sum(weights.values())
 
     pool = ThreadPoolExecutor(max_workers=max(1, jobs))
-    under_way: dict[Future[RunResult], int] = {}
+    under_way: dict[Future[Seen], int] = {}
     try:
         under_way = {pool.submit(run_one, index): index for index in missing}
         while under_way:
@@ -235,7 +260,7 @@ def _run_each(
         for future in wait(under_way, timeout=GRACE_S).done:
             if not future.cancelled() and future.exception() is None:
                 results[under_way[future]] = future.result()
-        known = [one if isinstance(one, RunResult) else None for one in results]
+        known = [None if isinstance(one, SimulationError) else one for one in results]
         if isinstance(end, KeyboardInterrupt):
             raise Interrupted(known) from None
         end.results, end.share = known, done()

@@ -36,6 +36,8 @@ APPLICATION = 0x67747374
 WAIT_S = 60.0
 """How long a process waits for another one that writes; each write takes less than a millisecond."""
 LEVEL = 1
+PIECE = 1 << 20
+"""Characters that are packed at once."""
 
 _TABLES = (
     "CREATE TABLE runs (key BLOB NOT NULL PRIMARY KEY, scenario TEXT NOT NULL, engine TEXT NOT NULL, "
@@ -140,14 +142,14 @@ class Store:
     def add(self, key: bytes, scenario: Scenario | About, document: dict[str, Any]) -> None:
         """Put a finished run into the store, where every process sees it from now on."""
         about = (scenario.name, scenario.engine, scenario.seed, _core.__version__)
-        self._put("runs", key, *about, json.dumps(document, allow_nan=False, separators=(",", ":")))
+        self._put("runs", key, json.dumps(document, allow_nan=False, separators=(",", ":")), about=about)
 
     def find_result(self, scenario: Scenario) -> RunResult | None:
         """Return the finished run of a scenario with all that the core gave; None if it is not there, or damaged."""
 
         def read(payload: bytes) -> RunResult:
-            head, _, text = payload.decode().partition("\n")
-            return RunResult(scenario, _core.RunOutput.from_json(text), json.loads(head))
+            head, _, text = payload.partition(b"\n")
+            return RunResult(scenario, _core.RunOutput.from_json(text.decode()), json.loads(head))
 
         return self._found("outputs", key_of(scenario), read)
 
@@ -156,7 +158,7 @@ class Store:
         key = key_of(result.scenario)
         cost = {name: result.summary["cost"][name] for name in MEASURED_COSTS}
         self.add(key, result.scenario, document(result))
-        self._put("outputs", key, f"{json.dumps(cost)}\n{result.output.to_json()}")
+        self._put("outputs", key, json.dumps(cost), "\n", result.output.to_json())
 
     def groups(self, scenario: str | None, engine: str | None, seed: int | None) -> list[dict[str, Any]]:
         """Return how many runs there are of each scenario, engine and version; of what is given, those alone."""
@@ -189,8 +191,10 @@ class Store:
                 self._say(f"warning: run {key.hex()[:12]} of {self.path} is damaged ({error}); it is run again")
             return None
 
-    def _put(self, table: str, key: bytes, *rest: Any) -> None:
-        row = (key, *rest[:-1], zlib.compress(rest[-1].encode(), LEVEL))
+    def _put(self, table: str, key: bytes, *texts: str, about: tuple[Any, ...] = ()) -> None:
+        pack = zlib.compressobj(LEVEL)
+        packed = b"".join([*(pack.compress(piece) for piece in encoded(*texts)), pack.flush()])
+        row = (key, *about, packed)
         places = ", ".join("?" * len(row))
         with self._as_store_error(), self._lock:
             self._db.execute(f"INSERT OR REPLACE INTO {table} ({_COLUMNS[table]}) VALUES ({places})", row)
@@ -282,6 +286,13 @@ def listed(
         raise StoreError(f"there is no store {path}; name a file that --store has made")
     with Store(Path(path)) as store:
         return store.groups(scenario, engine, seed)
+
+
+def encoded(*texts: str) -> Iterator[bytes]:
+    """Give texts as UTF-8 in pieces; what the core gave is up to a hundred megabytes, and a copy is as much again."""
+    for text in texts:
+        for start in range(0, len(text), PIECE):
+            yield text[start : start + PIECE].encode()
 
 
 def document(result: RunResult) -> dict[str, Any]:

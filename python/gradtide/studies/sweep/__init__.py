@@ -279,6 +279,7 @@ class _Work:
         self._weights = array("d")
         self._left: deque[int] = deque()
         self._under_way: dict[Future[Documents], _Batch] = {}
+        self._begun: set[bytes] = set()
         self._left_s = self._done_s = 0.0
         self._losses: Counter[int] = Counter()
 
@@ -286,14 +287,12 @@ class _Work:
         """Read every scenario, and find out which runs the store lacks; ends at the first wrong one."""
         first, of = self._shard
         count = len(self._study)
-        asked: set[bytes] = set()
         watch = current()
         for run in range(count):
             scenario = self._study.scenario(run)
             key = key_of(scenario)
             self.keys += key
-            if run % of == first - 1 and key not in asked and self._store.find(key) is None:
-                asked.add(key)
+            if run % of == first - 1 and self._store.find(key) is None:
                 self._missing.append(run)
                 self._weights.append(self.total.add(scenario).cpu_s + READ_S)
             if watch is not None:
@@ -342,13 +341,14 @@ class _Work:
         return bool(elsewhere)
 
     def _claimed(self, batch_s: float, elsewhere: list[int]) -> tuple[_Batch, list[Scenario]]:
-        """Take runs of about `batch_s`, at least one; those that another process has under way go to `elsewhere`."""
+        """Take runs of about `batch_s`, at least one; those that are under way already go to `elsewhere`."""
         batch, sum_s = _Batch([], [], ExitStack()), 0.0
         scenarios: list[Scenario] = []
         while self._left and len(scenarios) < MAX_BATCH and (not scenarios or sum_s < batch_s):
             number = self._left.popleft()
             key = self._key(number)
-            if not batch.claims.enter_context(self._store.claim(key)):
+            # A process shares its claims, so equal runs of a study are told apart here.
+            if key in self._begun or not batch.claims.enter_context(self._store.claim(key)):
                 elsewhere.append(number)
                 continue
             self._left_s -= self._weights[number]
@@ -357,6 +357,7 @@ class _Work:
                 continue
             scenario = self._study.scenario(self._missing[number])
             scenarios.append(scenario)
+            self._begun.add(key)
             batch.numbers.append(number)
             batch.abouts.append(About(scenario.name, scenario.engine, scenario.seed))
             # A run that was lost goes alone: if it ends its worker, it takes no other with it.
@@ -366,6 +367,7 @@ class _Work:
     def _end(self, batch: _Batch, future: "Future[Documents]") -> None:
         """Put a batch that has ended into the store; begin it again if it was lost."""
         with batch.claims:
+            self._begun.difference_update(map(self._key, batch.numbers))
             try:
                 documents = future.result()
             except WorkerLost as lost:

@@ -59,37 +59,57 @@ def _over_seeds(study: Study, values: Sequence[float]) -> "array[float]":
 
 def sensitivity(study: Study, ys: Sequence[float]) -> list[dict[str, Any]]:
     """Return the share of each key, and of the seed, the largest first; nothing if the figure does not vary."""
-    known = [y for y in ys if not math.isnan(y)]
+    known = array("d", (y for y in ys if not math.isnan(y)))
     mean = math.fsum(known) / max(len(known), 1)
     whole = math.fsum((y - mean) ** 2 for y in known)
     if whole <= 1e-18 * mean * mean * len(known):
         return []
     rows = []
-    for name, groups in _groups(study):
-        sums: dict[int, tuple[float, int]] = {}
+    for name, size, group_of in _groups(study):
+        sums = _Sums(size)
         for run, y in enumerate(ys):
             if not math.isnan(y):
-                total, count = sums.get(group := groups(run), (0.0, 0))
-                sums[group] = total + y, count + 1
-        if len(sums) > 1:
-            between = math.fsum(count * (total / count - mean) ** 2 for total, count in sums.values())
-            share = min(between / whole, 1.0)
-            least, most = (pick(total / count for total, count in sums.values()) for pick in (min, max))
-            rows.append({"key": name, "share": share if share > ROUNDING else 0.0, "least": least, "most": most})
+                sums.add(group_of(run), y)
+        means = sums.means()
+        if len(means) > 1:
+            parts = (count * (total / count - mean) ** 2 for total, count in sums.known())
+            share = min(math.fsum(parts) / whole, 1.0)
+            row = {"key": name, "share": share if share > ROUNDING else 0.0, "least": min(means), "most": max(means)}
+            rows.append(row)
     return sorted(rows, key=lambda row: -row["share"])
 
 
-def _groups(study: Study) -> Iterator[tuple[str, Any]]:
+class _Sums:
+    """The sum and number of values in each of some groups; arrays, because a study may have as many seeds as runs."""
+
+    def __init__(self, size: int) -> None:
+        self._totals, self._counts = array("d", [0.0]) * size, array("L", [0]) * size
+
+    def add(self, group: int, value: float) -> None:
+        self._totals[group] += value
+        self._counts[group] += 1
+
+    def known(self) -> Iterator[tuple[float, int]]:
+        """Give sum and number of each group that has a value."""
+        return ((total, count) for total, count in zip(self._totals, self._counts, strict=True) if count)
+
+    def means(self) -> "array[float]":
+        """Return the mean of each group that has a value."""
+        return array("d", (total / count for total, count in self.known()))
+
+
+def _groups(study: Study) -> Iterator[tuple[str, int, Any]]:
+    """Give what each key divides the runs into: its name, the number of groups, and the group of a run."""
     for axis, stride in _strides(study):
         if axis.kind != "sample":
-            yield " and ".join(axis.keys), lambda run, s=stride, n=axis.length: run // s % n
+            yield " and ".join(axis.keys), axis.length, lambda run, s=stride, n=axis.length: run // s % n
             continue
         bins = min(BINS, axis.length // BINS)
         for number, key in enumerate(axis.keys):
             order = sorted(range(axis.length), key=lambda index, n=number: (axis.share(index, n), index))  # type: ignore[misc]
             part = {index: rank * bins // axis.length for rank, index in enumerate(order)}
-            yield key, lambda run, s=stride, n=axis.length, part=part: part[run // s % n]
-    yield "seed", lambda run: run % study.seeds
+            yield key, max(bins, 1), lambda run, s=stride, n=axis.length, part=part: part[run // s % n]
+    yield "seed", study.seeds, lambda run: run % study.seeds
 
 
 def effects(study: Study, ys: Sequence[float]) -> list[dict[str, Any]]:
@@ -98,16 +118,14 @@ def effects(study: Study, ys: Sequence[float]) -> list[dict[str, Any]]:
     for axis, stride in _strides(study):
         if axis.kind == "sample":
             continue
-        sums = {index: [[0.0, 0.0] for _ in range(study.seeds)] for index in range(1, axis.length)}
+        sums = {index: _Sums(study.seeds) for index in range(1, axis.length)}
         for run, y in enumerate(ys):
             index = run // stride % axis.length
             first = ys[run - index * stride]
             if index and first > 0 and not math.isnan(y):
-                of_seed = sums[index][run % study.seeds]
-                of_seed[0] += 100 * (y / first - 1)
-                of_seed[1] += 1
-        for index, seeds in sums.items():
-            means = [total / count for total, count in seeds if count]
+                sums[index].add(run % study.seeds, 100 * (y / first - 1))
+        for index, of_seeds in sums.items():
+            means = of_seeds.means()
             if not means:
                 continue
             interval = mean_interval(means)
@@ -116,7 +134,7 @@ def effects(study: Study, ys: Sequence[float]) -> list[dict[str, Any]]:
                     "key": " and ".join(axis.keys),
                     "value": _words(axis, index),
                     "over": _words(axis, 0),
-                    "pairs": int(sum(count for _, count in seeds)),
+                    "pairs": sum(count for _, count in of_seeds.known()),
                     "change_percent": math.fsum(means) / len(means),
                     "low_percent": None if interval is None else interval[0],
                     "high_percent": None if interval is None else interval[1],
