@@ -106,6 +106,7 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
         Some(depth) => Depth::Fixed(depth),
         None => {
             let fabric = Fabric::new(&spec.cluster)?;
+            check_hosts(job, fabric.place_count())?;
             let mut idle = Idle::asked(spec, &fabric)?;
             job::costs(job, sizes, &mut |collective, bytes| idle.time(stream, collective, bytes))
                 .map_err(refused)?
@@ -132,6 +133,7 @@ pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
     let job = spec.jobs.get(job).ok_or(SpecError::NoSuchJob)?;
     let refused = |error| SpecError::Job { name: job.name.clone(), error };
     let fabric = Fabric::new(&spec.cluster)?;
+    check_hosts(job, fabric.place_count())?;
     if job.servers.is_some() {
         let plan = servers::ServerJob::new(job, Seed(spec.run.seed), &fabric.host_links(), false);
         return Ok(plan.map_err(|error| refused(error.into()))?.expected_times());
@@ -315,10 +317,8 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Vec<Background
     let mut taken = std::collections::BTreeSet::new();
     let plan_job = |(stream, job): (u32, &spec::JobSpec)| {
         let name = || job.name.clone();
+        check_hosts(job, host_count)?;
         for &host in &job.hosts {
-            if host >= host_count {
-                return Err(SpecError::NoSuchHost { name: name(), host, host_count });
-            }
             if !taken.insert(host) && spec.run.engine == EngineSpec::Pipe {
                 return Err(SpecError::SharedHost { name: name(), host });
             }
@@ -352,6 +352,14 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Vec<Background
         })
         .collect::<Result<_, SpecError>>()?;
     Ok((jobs, background))
+}
+
+/// Refuses a job on hosts that the network does not have.
+fn check_hosts(job: &spec::JobSpec, host_count: u32) -> Result<(), SpecError> {
+    match job.hosts.iter().find(|&&host| host >= host_count) {
+        Some(&host) => Err(SpecError::NoSuchHost { name: job.name.clone(), host, host_count }),
+        None => Ok(()),
+    }
 }
 
 fn check_flows(traffic: &TrafficSpec, host_count: u32) -> Result<(), SpecError> {

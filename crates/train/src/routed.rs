@@ -4,7 +4,7 @@
 use crate::engine;
 use crate::fabric::Fabric;
 use crate::spec::{JobSpec, Spec};
-use crate::{SpecError, traffic};
+use crate::{SpecError, check_flows, check_hosts, traffic};
 use gradtide_net::route::{Hashes, Routes, reverse};
 use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Time};
 use gradtide_watch::look;
@@ -69,7 +69,12 @@ pub struct Ways {
 /// # Errors
 /// [`SpecError`] if the scenario has no such network.
 pub fn routed(spec: &Spec) -> Result<Routed, SpecError> {
+    if spec.cluster.node.is_some() {
+        return Err(SpecError::Node("messages between the GPUs of a node cross no link of the network"));
+    }
     let fabric = Fabric::new(&spec.cluster)?;
+    spec.jobs.iter().try_for_each(|job| check_hosts(job, fabric.place_count()))?;
+    spec.traffic.iter().try_for_each(|traffic| check_flows(traffic, fabric.place_count()))?;
     let graph = &fabric.graph;
     let config = engine::packet_config(spec, graph)?;
     let routes = Routes::shortest(graph)?.by(config.routing);

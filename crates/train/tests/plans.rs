@@ -1,28 +1,16 @@
 //! Plans of collectives, executed on arrays and counted against the textbook.
 
+mod executed;
+
+use executed::{all_reduces, check, execute, messages, others, plan, servers, value};
 use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, Network, Rate, Time};
 use gradtide_train::collective::messages::{Collective, Depth, MessageSize};
 use gradtide_train::collective::plan::{
-    Action, Algorithm, CollectivePlan, Inside, Message, PlanError, distributed_servers, packed_servers,
+    Algorithm, CollectivePlan, Inside, PlanError, distributed_servers, packed_servers,
 };
 use gradtide_train::collective::progress::Progress;
 use proptest::prelude::*;
 use proptest::sample::Index;
-
-fn plan(algorithm: &Algorithm, ranks: u32, bytes: u64) -> CollectivePlan {
-    CollectivePlan::new(algorithm, ranks, Bytes(bytes), 1).expect("the numbers suit the algorithm")
-}
-
-/// All messages, each rank's of each step.
-fn messages(plan: &CollectivePlan) -> Vec<Message> {
-    let mut all = Vec::new();
-    for step in 0..plan.step_count() {
-        for rank in 0..plan.ranks() {
-            plan.sends(step, rank, &mut |message| all.push(message));
-        }
-    }
-    all
-}
 
 /// Bytes that each rank sends, and that each receives.
 fn traffic(plan: &CollectivePlan) -> (Vec<u64>, Vec<u64>) {
@@ -47,160 +35,6 @@ fn critical_path(plan: &CollectivePlan) -> u32 {
     }
     assert!(progress.is_complete());
     rounds
-}
-
-fn servers(ranks: u32) -> u32 {
-    (ranks / 4).max(1)
-}
-
-fn all_reduces(ranks: u32) -> Vec<Algorithm> {
-    let mut all =
-        vec![Algorithm::Ring, Algorithm::HalvingDoubling, Algorithm::Shuffle, Algorithm::Tree, Algorithm::Butterfly];
-    for group in 1..=ranks.min(6) {
-        all.push(Algorithm::ButterflyLayered { group });
-        all.push(Algorithm::Hierarchical { group, inside: Inside::Reduce });
-        all.push(Algorithm::Hierarchical { group, inside: Inside::Ring });
-        all.push(Algorithm::Hierarchical { group, inside: Inside::Chain });
-        if ranks.is_multiple_of(group) {
-            all.push(Algorithm::Hierarchical { group, inside: Inside::Sharded });
-        }
-    }
-    if ranks > 1 {
-        all.push(Algorithm::ParameterServer { servers: packed_servers(servers(ranks)) });
-        all.push(Algorithm::ParameterServer { servers: distributed_servers(ranks, servers(ranks)) });
-    }
-    all
-}
-
-fn others(ranks: u32) -> Vec<Algorithm> {
-    let mut all = vec![Algorithm::AllGather, Algorithm::ReduceScatter, Algorithm::AllToAll, Algorithm::Broadcast];
-    if ranks > 1 {
-        all.push(Algorithm::PointToPoint);
-    }
-    all
-}
-
-/// Part `index` of `count`: its bytes by a second rule, dealt out one at a time.
-fn part(bytes: u64, count: u32, index: u32) -> u64 {
-    (0..bytes).filter(|byte| byte % u64::from(count) == u64::from(index)).count() as u64
-}
-
-/// First byte of part `index`.
-fn start(bytes: u64, count: u32, index: u32) -> usize {
-    (0..index).map(|before| part(bytes, count, before)).sum::<u64>() as usize
-}
-
-/// What the buffers hold once a plan has been executed, messages arriving in an order drawn by `draw`.
-///
-/// A message carries what its rank holds when it is sent. What arrives lies aside until the rank begins the step after
-/// the message's, as `Progress` tells; so a message that is sent before what it needs has arrived carries a wrong sum.
-fn execute(plan: &CollectivePlan, mut buffers: Vec<Vec<u64>>, draw: &mut dyn FnMut(usize) -> usize) -> Vec<Vec<u64>> {
-    let mut aside: Vec<Vec<(Message, Vec<u64>)>> = vec![Vec::new(); plan.ranks() as usize];
-    let mut under_way: Vec<(Message, Vec<u64>)> = Vec::new();
-    let mut sent = Vec::new();
-    let mut arrived_count = 0;
-    let mut progress = Progress::begin(plan.clone(), &mut |message| sent.push(message));
-    loop {
-        for message in sent.drain(..) {
-            let rank = message.from as usize;
-            take_in(&mut buffers[rank], &mut aside[rank], message.step);
-            let begin = message.offset as usize;
-            under_way.push((message, buffers[rank][begin..begin + message.bytes.0 as usize].to_vec()));
-        }
-        if under_way.is_empty() {
-            break;
-        }
-        let (message, values) = under_way.swap_remove(draw(under_way.len()));
-        arrived_count += 1;
-        aside[message.to as usize].push((message, values));
-        assert!(!progress.is_complete(), "complete before the last arrival");
-        progress.on_arrival(message.passage(), &mut |message| sent.push(message));
-    }
-    assert!(progress.is_complete(), "nothing is under way and the plan is not complete");
-    assert_eq!(arrived_count, messages(plan).len(), "every message is sent once");
-    for (buffer, aside) in buffers.iter_mut().zip(&mut aside) {
-        take_in(buffer, aside, plan.step_count());
-    }
-    buffers
-}
-
-/// Takes in what arrived for steps before `step`, an earlier step's first.
-fn take_in(buffer: &mut [u64], aside: &mut Vec<(Message, Vec<u64>)>, step: u32) {
-    aside.sort();
-    let later = aside.split_off(aside.partition_point(|(message, _)| message.step < step));
-    for (message, values) in std::mem::replace(aside, later) {
-        let mine = &mut buffer[message.offset as usize..][..values.len()];
-        for (mine, value) in mine.iter_mut().zip(values) {
-            *mine = if message.action == Action::Reduce { *mine + value } else { value };
-        }
-    }
-}
-
-/// What rank `rank` begins with in place `place`: digits tell who is in a sum, and no two places look alike.
-fn value(rank: u32, place: usize) -> u64 {
-    (1 << (2 * rank)) * (1 + place as u64 % 3)
-}
-
-const NOTHING: u64 = 1 << 60;
-
-/// Executes a plan, and compares what every rank ends with to what the collective promises.
-fn check(algorithm: &Algorithm, ranks: u32, bytes: u64, draw: &mut dyn FnMut(usize) -> usize) {
-    let plan = plan(algorithm, ranks, bytes);
-    let size = bytes as usize;
-    let whole = |rank: u32| (0..size).map(move |place| value(rank, place)).collect::<Vec<u64>>();
-    let own_part = |rank: u32| start(bytes, ranks, rank)..start(bytes, ranks, rank + 1);
-    let sum = |of: &dyn Fn(u32) -> bool, place| (0..ranks).filter(|&r| of(r)).map(|r| value(r, place)).sum::<u64>();
-    let each = |of: &dyn Fn(u32) -> Vec<u64>| (0..ranks).map(of).collect::<Vec<_>>();
-    match algorithm {
-        Algorithm::AllGather => {
-            let begin = each(&|rank| {
-                let mut buffer = vec![NOTHING; size];
-                own_part(rank).for_each(|place| buffer[place] = value(rank, place));
-                buffer
-            });
-            let all: Vec<u64> = (0..ranks).flat_map(|rank| begin[rank as usize][own_part(rank)].to_vec()).collect();
-            assert_eq!(execute(&plan, begin, draw), each(&|_| all.clone()));
-        }
-        Algorithm::ReduceScatter => {
-            let end = execute(&plan, each(&whole), draw);
-            for rank in 0..ranks {
-                for place in own_part(rank) {
-                    assert_eq!(end[rank as usize][place], sum(&|_| true, place), "{algorithm:?} {ranks} {bytes}");
-                }
-            }
-        }
-        Algorithm::AllToAll => {
-            let begin = each(&|rank| {
-                let mut buffer = vec![NOTHING; size * ranks as usize];
-                buffer[rank as usize * size..][..size].copy_from_slice(&whole(rank));
-                buffer
-            });
-            let end = execute(&plan, begin, draw);
-            for (rank, origin) in (0..ranks).flat_map(|rank| (0..ranks).map(move |origin| (rank, origin))) {
-                for place in own_part(rank) {
-                    assert_eq!(end[rank as usize][origin as usize * size + place], value(origin, place));
-                }
-            }
-        }
-        Algorithm::Broadcast | Algorithm::PointToPoint => {
-            let end = execute(&plan, each(&|rank| if rank == 0 { whole(0) } else { vec![NOTHING; size] }), draw);
-            let reached = if *algorithm == Algorithm::Broadcast { ranks } else { 2 };
-            assert!(end[..reached as usize].iter().all(|buffer| *buffer == whole(0)), "{algorithm:?} {ranks} {bytes}");
-        }
-        Algorithm::ParameterServer { servers } => {
-            let is_worker = |rank: u32| !servers.contains(&rank);
-            let end = execute(&plan, each(&|rank| if is_worker(rank) { whole(rank) } else { vec![0; size] }), draw);
-            let expected: Vec<u64> = (0..size).map(|place| sum(&is_worker, place)).collect();
-            for worker in (0..ranks).filter(|&rank| is_worker(rank)) {
-                assert_eq!(end[worker as usize], expected, "{algorithm:?} {ranks} {bytes}");
-            }
-        }
-        _ => {
-            let expected: Vec<u64> = (0..size).map(|place| sum(&|_| true, place)).collect();
-            let end = execute(&plan, each(&whole), draw);
-            assert!(end.iter().all(|buffer| *buffer == expected), "{algorithm:?} {ranks} {bytes}: {end:?}");
-        }
-    }
 }
 
 /// A small generator of numbers below `count`; the property test draws its seed.

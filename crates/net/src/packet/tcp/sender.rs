@@ -488,7 +488,7 @@ impl Sender {
             match again {
                 Some(index) => self.retransmit(config, now_ps, index, window.min(segment) as u16, out),
                 None => {
-                    let room = (self.una + window_bytes - self.high).min(window).min(segment);
+                    let room = (window_bytes - (self.high - self.una)).min(window).min(segment);
                     self.send_new(config, now_ps, room, out);
                 }
             }
