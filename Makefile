@@ -34,8 +34,8 @@ check: .venv/.dev .venv/.built
 	ruff check
 	ruff format --check
 	mypy
-	mypy --platform darwin
-	mypy --platform win32
+	mypy --platform darwin --cache-dir .mypy_cache/darwin
+	mypy --platform win32 --cache-dir .mypy_cache/win32
 	python -m mypy.stubtest gradtide._core --ignore-disjoint-bases
 	python -m pytest tests/test_layers.py
 	mkdocs build --strict --quiet

@@ -239,11 +239,29 @@ def test_what_a_user_put_into_an_old_folder_is_copied_and_stays_the_users(
 ) -> None:
     (old / "notes.txt").write_text("what I think of this run", encoding="utf-8")
     code, _, err = gradtide("convert", old, tmp_path / "new")
-    assert (code, "notes.txt is not gradtide's" in err) == (0, True)
+    assert (code, "notes.txt was copied: not gradtide's" in err) == (0, True)
     assert (tmp_path / "new" / "notes.txt").read_text(encoding="utf-8") == "what I think of this run"
     assert files.foreign(tmp_path / "new") == {"notes.txt": "not gradtide's"}
     code, _, err = gradtide("run", "paper/gao2020-ch4", "-q", "-o", tmp_path / "new")
     assert (code, "notes.txt" in err) == (2, True)
+
+
+def test_a_folder_with_a_list_and_without_a_schema_is_of_version_0(gradtide: Any, tmp_path: Path) -> None:
+    # As revisions shortly before version 0.1 wrote them.
+    old = sample(VERSIONS[-1], "compare", tmp_path)
+    for versions in old.rglob("versions.json"):
+        replace(versions, '  "schema": "gradtide.folder/1",\n', "")
+    replace(old / "rows.csv", "train", "mine")
+    (old / "data").symlink_to("elsewhere")
+    assert gradtide("report", old)[0] == 2
+    code, _, err = gradtide("convert", old, tmp_path / "new")
+    assert code == 0, err
+    assert os.readlink(tmp_path / "new" / "data") == "elsewhere"
+    assert "rows.csv was copied: changed since" in err
+    assert files.foreign(tmp_path / "new").keys() == {"rows.csv", "data"}
+    assert gradtide("report", tmp_path / "new")[0] == 0
+    schemas = {json.loads(path.read_bytes())["schema"] for path in (tmp_path / "new").rglob("versions.json")}
+    assert schemas == {"gradtide.folder/1"}
 
 
 def replace(file: Path, old: str, new: str) -> None:

@@ -36,6 +36,7 @@ LONGER = len(".") + len(".01234567") + len(PARTIAL)
 """Characters that the name of a file has more while it is written."""
 
 INCOMPLETE = "incomplete"
+NOT_OURS = "not gradtide's"
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 IN_FIXED = ("lost+found", INCOMPLETE)
@@ -316,13 +317,13 @@ def foreign(folder: Path, *known: str) -> dict[str, str]:
                 folders.remove(name)
             elif own not in homes or os.path.islink(os.path.join(place, name)):
                 folders.remove(name)
-                found[own] = "not gradtide's"
+                found[own] = NOT_OURS
         for name in sorted(names):
             own = (inside / name).as_posix()
             if own in known or (own == VERSIONS and listed):
                 continue
             if own not in listed:
-                found[own] = "not gradtide's"
+                found[own] = NOT_OURS
             elif name != VERSIONS and _digest(Path(place) / name) != listed[own]:
                 found[own] = "changed since"
     return found

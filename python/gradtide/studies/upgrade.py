@@ -4,7 +4,7 @@ What was computed stays as it is: another version may predict another thing. Onl
 """
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +58,10 @@ def upgrade(old: Path, new: Path) -> dict[str, Any]:
         refuse_other(old)
     if new.resolve() == old.resolve() or old.resolve() in new.resolve().parents:
         raise ValueError(f"{new} is in {old}, which stays as it is; name another folder")
-    not_ours = sorted(_not_ours(old))
+    not_ours = _not_ours(old)
     refuse_foreign(new)
     with as_folder_error(new), files.whole_folder(new, not_ours) as folder:
-        shutil.copytree(old, folder, dirs_exist_ok=True)
+        shutil.copytree(old, folder, symlinks=True, dirs_exist_ok=True)
         for step in range(version, current):
             for part in _parts(folder, not_ours):
                 STEPS[step](part)
@@ -76,7 +76,7 @@ def upgrade(old: Path, new: Path) -> dict[str, Any]:
         "format": f"folder of version {version}",
         "holds": "results" if kind is None else kind[0],
         "written": {"file": str(new), "format": f"folder of version {current}"},
-        "notes": [f"{name} is not gradtide's, and was copied" for name in not_ours],
+        "notes": [f"{name} was copied: {why}" for name, why in not_ours.items()],
     }
 
 
@@ -88,24 +88,25 @@ def _version(folder: Path) -> int:
     return found[1]
 
 
-def _parts(folder: Path, not_ours: list[str]) -> Iterator[Path]:
+def _parts(folder: Path, not_ours: Collection[str]) -> Iterator[Path]:
     """Yield the folder and those in it that are of runs, the inner ones first, as their pages are."""
     for versions in sorted(folder.rglob(VERSIONS), reverse=True):
         if versions.relative_to(folder).as_posix() not in not_ours and (versions.parent / SUMMARY).is_file():
             yield versions.parent
 
 
-def _not_ours(folder: Path) -> Iterator[str]:
-    """Yield the files of a folder of version 0 that gradtide did not write."""
+def _not_ours(folder: Path) -> dict[str, str]:
+    """Return the files of a folder of version 0 that gradtide did not write, or not so, each with why."""
     listed = read_json(folder / VERSIONS)
     if files.LISTED in listed:
-        yield from files.foreign(folder)
-        return
-    for path in folder.rglob("*"):
+        return files.foreign(folder)
+    found = {}
+    for path in sorted(folder.rglob("*")):
         inside = path.relative_to(folder)
         is_ours = inside.parts[0] in (VERSIONS, *listed[ENTRIES]) if ENTRIES in listed else path.name in OF_VERSION_0
         if not path.is_dir() and not is_ours:
-            yield inside.as_posix()
+            found[inside.as_posix()] = files.NOT_OURS
+    return found
 
 
 # Steps
