@@ -820,7 +820,7 @@ def test_the_command_measures_on_this_machine(gradtide):
 
 
 def test_the_command_times_an_optimizer_by_its_name(gradtide):
-    words = ("--device", "measure", "--runs", 2, "--optimizer", "AdamW", "-o", "net.model.json")
+    words = ("--device", "measure", "--runs", 2, "--optimizer", "adamw", "-o", "net.model.json")
     code, out, err = gradtide("profile", "net_of_test.py:make", "--input", "2x4", *words)
     assert code == 0, err
     with open("net.model.json", encoding="utf-8") as file:
@@ -849,7 +849,7 @@ def test_the_command_times_an_optimizer_by_its_name(gradtide):
         (["net_of_test.py:make", "--dag", "d.json", "--rate", "10"], "has no unit"),
         (["net_of_test.py:make", "-o", "nowhere/x.json"], "nowhere"),
         (["net_of_test.py:make", "--optimizer", "SGD"], "nothing is timed: --optimizer would do nothing"),
-        ([*MEASURED, "--optimizer", "adamw"], "torch.optim has none of this name; did you mean AdamW? there are A"),
+        ([*MEASURED, "--optimizer", "AdamWW"], "torch.optim has none of this name; did you mean AdamW? there are A"),
         ([*MEASURED, "--optimizer", "Optimizer"], "torch.optim has none of this name"),
         ([*MEASURED, "--optimizer", "LBFGS"], "the optimizer's step cannot be timed on a copy"),
     ],

@@ -86,7 +86,7 @@ def make_inputs(specs: Sequence[InputSpec], device: str) -> tuple[tuple["torch.T
 
 
 def make_optimizer(name: str, model: "torch.nn.Module") -> "torch.optim.Optimizer":
-    """Make an optimizer of torch.optim for a model, by the name of its class and with its default settings.
+    """Make an optimizer of torch.optim for a model, by the name of its class in any case, with its default settings.
 
     Raises:
         ProfileError: if torch.optim has no such optimizer, or it does not take the model's parameters.
@@ -98,12 +98,14 @@ def make_optimizer(name: str, model: "torch.nn.Module") -> "torch.optim.Optimize
         for known, kind in vars(torch.optim).items()
         if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
     }
-    if name not in optimizers:
+    make: Callable[..., torch.optim.Optimizer] | None = next(
+        (kind for known, kind in optimizers.items() if known.casefold() == name.casefold()), None
+    )
+    if make is None:
         near = nearest(name, optimizers, 0.6)
         hint = f"did you mean {near}? " if near else ""
         there_are = ", ".join(sorted(optimizers))
         raise ProfileError(f"--optimizer {name!r}: torch.optim has none of this name; {hint}there are {there_are}")
-    make: Callable[..., torch.optim.Optimizer] = optimizers[name]
     try:
         return make(model.parameters())
     except Exception as error:
