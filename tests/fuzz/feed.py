@@ -35,7 +35,8 @@ def feed(name: str, seconds: float, seed: int, out: Path) -> dict[str, Any]:
                 raise
             path = out / f"{name}-{count}"
             path.write_bytes(data)
-            finding = f"{traceback.format_exc()}{path}: TARGETS[{name!r}].hypothesis.fuzz_one_input(its bytes) repeats it"
+            again = f"TARGETS[{name!r}].hypothesis.fuzz_one_input"
+            finding = f"{traceback.format_exc()}{path}: {again} repeats it with the bytes of this file"
         finally:
             sys.settrace(None)
     return {"executions": count, "lines": len(lines), "finding": finding}
