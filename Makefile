@@ -1,4 +1,4 @@
-# make demo · make test · make test-torch · make test-ray · make check · make attack · make bench · make bench-ns3 · make bench-simgrid · make validate ·
+# make demo · make test · make test-torch · make test-ray · make check · make attack · make fuzz · make bench · make bench-ns3 · make bench-simgrid · make validate ·
 # make validate-testbed · make validate-gpu · make docs · make wheel · make test-wheel · make release-check:
 # each sets up what it needs, in .venv; the testbed needs root.
 
@@ -10,7 +10,7 @@ JOBS ?= 2
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test test-torch test-ray check attack bench bench-ns3 bench-simgrid validate validate-testbed validate-gpu docs wheel test-wheel release-check upload clean
+.PHONY: demo test test-torch test-ray check attack fuzz bench bench-ns3 bench-simgrid validate validate-testbed validate-gpu docs wheel test-wheel release-check upload clean
 
 demo: .venv/.built
 	gradtide demo -j $(JOBS)
@@ -40,9 +40,19 @@ check: .venv/.dev .venv/.built
 	python -m pytest tests/test_layers.py
 	mkdocs build --strict --quiet
 
-# About an hour with two processes; SEED repeats an attack.
-attack: .venv/.dev .venv/.built
+# About an hour with two processes; SEED repeats an attack. INSTALLED=WHEEL attacks a wheel, by its absolute path, in place of the source tree.
+attack: $(if $(INSTALLED),.venv/.python,.venv/.dev .venv/.built)
+ifdef INSTALLED
+	$(PYTHON) -m venv --clear .venv/installed
+	.venv/installed/bin/pip install --quiet $(INSTALLED)
+	cd tests && env -u PYTHONPATH $(VENV)/installed/bin/python -m attack --installed --page --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
+else
 	cd tests && python -m attack --page --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
+endif
+
+# Ten minutes for each target, or SECONDS: two hours with two at a time.
+fuzz: .venv/.dev .venv/.built .venv/.fuzz
+	cd tests && python -m fuzz --page --seconds $(or $(SECONDS),600) --jobs $(JOBS)
 
 bench: .venv/.dev .venv/.built
 	cargo bench -p gradtide-train
@@ -124,6 +134,11 @@ clean:
 
 .venv/.ray: pyproject.toml | .venv/.built
 	pip install --quiet --no-build-isolation --editable '.[ray]'
+	@touch $@
+
+.venv/.fuzz: | .venv/.python .venv/.cargo
+	@command -v c++ >/dev/null || { echo "make: libFuzzer needs a C++ compiler; on Debian: apt-get install g++"; exit 1; }
+	command -v cargo-fuzz >/dev/null || cargo install --quiet --root $(VENV) cargo-fuzz
 	@touch $@
 
 .venv/.dev: pyproject.toml | .venv/.python

@@ -746,6 +746,9 @@ SIZE = 3
 """
 
 
+MEASURED = ["net_of_test.py:make", "--device", "measure", "--runs", "1"]
+
+
 @pytest.fixture
 def gradtide(gradtide, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
@@ -816,6 +819,17 @@ def test_the_command_measures_on_this_machine(gradtide):
     assert "explains" in out
 
 
+def test_the_command_times_an_optimizer_by_its_name(gradtide):
+    words = ("--device", "measure", "--runs", 2, "--optimizer", "adamw", "-o", "net.model.json")
+    code, out, err = gradtide("profile", "net_of_test.py:make", "--input", "2x4", *words)
+    assert code == 0, err
+    with open("net.model.json", encoding="utf-8") as file:
+        updates_us = [row["update_us"] for row in json.load(file)["layers"]]
+    assert min(updates_us) > 0
+    (shown,) = [line.split()[1] for line in out.splitlines() if line.startswith("update ")]
+    assert float(shown) == pytest.approx(sum(updates_us) / 1e3, abs=5e-4)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -834,6 +848,10 @@ def test_the_command_measures_on_this_machine(gradtide):
         (["net_of_test.py:make", "--input", "1x5"], "forward pass of the model raises RuntimeError"),
         (["net_of_test.py:make", "--dag", "d.json", "--rate", "10"], "has no unit"),
         (["net_of_test.py:make", "-o", "nowhere/x.json"], "nowhere"),
+        (["net_of_test.py:make", "--optimizer", "SGD"], "nothing is timed: --optimizer would do nothing"),
+        ([*MEASURED, "--optimizer", "AdamWW"], "torch.optim has none of this name; did you mean AdamW? there are A"),
+        ([*MEASURED, "--optimizer", "Optimizer"], "torch.optim has none of this name"),
+        ([*MEASURED, "--optimizer", "LBFGS"], "the optimizer's step cannot be timed on a copy"),
     ],
 )
 def test_a_command_line_that_cannot_be_is_told_in_one_line(gradtide, arguments, said):

@@ -11,7 +11,9 @@ from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # children are forked, which threads do not survive
 
+import gradtide
 from attack import inputs, kills, page, runs, saves, sweeps
+from attack.readers import PACKAGE, ROOT
 
 KINDS = ("inputs", "runs", "kills", "saves", "sweeps")
 
@@ -31,15 +33,20 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes at a time")
     parser.add_argument("--out", type=Path, default=Path("../out/attack"), help="where inputs of findings go")
     parser.add_argument("--page", action="store_true", help="write the counts to the page of the documentation")
+    parser.add_argument("--installed", action="store_true", help="refuse to attack the source tree")
     parser.add_argument("--replay", type=Path, nargs="+", metavar="READER/FILE", help="only read these inputs again")
     given = parser.parse_args()
+    is_installed = not PACKAGE.is_relative_to(ROOT / "python")
+    if given.installed and not is_installed:
+        parser.error(f"--installed: {PACKAGE} is imported, which is the source tree; unset PYTHONPATH")
+    attacked = f"gradtide {gradtide.__version__}, {'installed' if is_installed else 'from its source tree'}"
     if given.replay:
         told = {path: inputs.outcome_in_child(path.parent.name, path.read_bytes()) for path in given.replay}
         print(*(f"{path}: {outcome[:300]}" for path, outcome in told.items()), sep="\n")
         return int(not set(told.values()) <= set(inputs.FINE))
     # A shell that starts the attack in the background has it ignore Ctrl-C, and so would the commands that it kills.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    print(f"seed {given.seed}", flush=True)
+    print(f"{attacked}: {PACKAGE}", f"seed {given.seed}", sep="\n", flush=True)
 
     def named(known: Iterable[str]) -> tuple[str, ...]:
         return tuple(given.commands.split(",") if given.commands else known)
@@ -61,7 +68,7 @@ def main() -> int:
             _tell(kind, result, seconds, given)
             found += len(result.findings)
             if given.page:
-                page.write(kind, result, given.seed, seconds, 1 if kind == "saves" else given.jobs)
+                page.write(kind, result, given.seed, seconds, 1 if kind == "saves" else given.jobs, attacked)
     return int(found > 0)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from attack import pool
 from attack.mutate import mutated
-from attack.readers import READERS, ROOT, Reader
+from attack.readers import PACKAGE, READERS, Reader
 
 CHUNK = 400
 VALUE, DOCUMENTED = "value", "documented error"
@@ -71,9 +71,9 @@ def outcome(reader: Reader, data: bytes, folder: Path) -> str:
 
 
 def _place(error: BaseException) -> str:
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "gradtide" in frame.filename]
-    frame = next((frame for frame in reversed(frames) if str(ROOT / "python") in frame.filename), None)
-    return "the core" if frame is None else f"{Path(frame.filename).relative_to(ROOT)} {frame.name}"
+    frames = reversed(traceback.extract_tb(error.__traceback__))
+    frame = next((frame for frame in frames if Path(frame.filename).is_relative_to(PACKAGE)), None)
+    return "the core" if frame is None else f"{Path(frame.filename).relative_to(PACKAGE.parent)} {frame.name}"
 
 
 def attack(seed: int, count: int, deadline: float, processes: int, only: Sequence[str] = ()) -> Result:

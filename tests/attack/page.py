@@ -9,12 +9,18 @@ from attack.readers import ROOT
 PAGE = ROOT / "docs/validation/attack.md"
 
 
-def write(kind: str, result: Result, seed: int, seconds: float, processes: int) -> None:
+def write(kind: str, result: Result, seed: int, seconds: float, processes: int, attacked: str) -> None:
     """Replace the counts of one kind of attack by those of `result`."""
+    sentence = f"{_sentence(result, seed, seconds, processes)} Attacked: {attacked}."
+    put(kind, "\n".join([sentence, "", *_table(kind, result)]))
+
+
+def put(kind: str, body: str) -> None:
+    """Replace what stands between the marks of `kind`."""
     text = PAGE.read_text(encoding="utf-8")
     begin, end = f"<!-- counts: {kind} -->", f"<!-- end: {kind} -->"
-    body = "\n".join([begin, _sentence(result, seed, seconds, processes), "", *_table(kind, result), end])
-    replaced = re.sub(re.escape(begin) + ".*?" + re.escape(end), lambda _: body, text, flags=re.DOTALL)
+    whole = f"{begin}\n{body}\n{end}"
+    replaced = re.sub(re.escape(begin) + ".*?" + re.escape(end), lambda _: whole, text, flags=re.DOTALL)
     PAGE.write_text(replaced, encoding="utf-8")
 
 

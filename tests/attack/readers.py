@@ -27,7 +27,9 @@ from gradtide.studies.keep import Kept
 from gradtide.studies.trained import trained
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-PAPERS = ROOT / "python/gradtide/presets/papers"
+PACKAGE = Path(gt.__file__).resolve().parent
+"""What is attacked: the package of the source tree, or one that is installed."""
+PAPERS = PACKAGE / "presets/papers"
 JOB = {"model": "resnet50", "workers": 2, "iterations": 1}
 
 LAYERS = b"layer,forward_us,backward_us,parameter_bytes\na,1.5,2,4000000\nb,1,2,400\n"
@@ -99,8 +101,8 @@ class Reader:
         return isinstance(error, self.allowed) and not isinstance(error, InternalError)
 
 
-def _files(*patterns: str) -> list[bytes]:
-    found = [path for pattern in patterns for path in sorted(ROOT.glob(pattern))]
+def _files(*patterns: str, under: Path = ROOT) -> list[bytes]:
+    found = [path for pattern in patterns for path in sorted(under.glob(pattern))]
     assert found, patterns
     return [path.read_bytes() for path in found if path.stat().st_size < 30_000]
 
@@ -406,7 +408,7 @@ def _ranks() -> list[bytes]:
 READERS = {
     "scenario": Reader(
         "in.toml",
-        lambda: _files("python/gradtide/presets/papers/*.toml", "scenarios/*.toml"),
+        lambda: [*_files("*.toml", under=PAPERS), *_files("scenarios/*.toml")],
         _scenario,
         share=8,
         prepare=_siblings,

@@ -33,8 +33,10 @@ def feed(name: str, seconds: float, seed: int, out: Path) -> dict[str, Any]:
         except BaseException as error:  # a panic of the core is no Exception
             if isinstance(error, KeyboardInterrupt):
                 raise
-            finding = traceback.format_exc()
-            (out / f"{name}-{count}").write_bytes(data)
+            path = out / f"{name}-{count}"
+            path.write_bytes(data)
+            again = f"TARGETS[{name!r}].hypothesis.fuzz_one_input"
+            finding = f"{traceback.format_exc()}{path}: {again} repeats it with the bytes of this file"
         finally:
             sys.settrace(None)
     return {"executions": count, "lines": len(lines), "finding": finding}

@@ -30,6 +30,11 @@ def profile(
     device: str | None = option(
         "NAME", "Compute times of this device preset, or measure them on this machine: measure. Default: V100."
     ),
+    optimizer: str | None = option(
+        "NAME",
+        "With --device measure: time the step of this optimizer of torch.optim too, as in AdamW. Default: updates take "
+        "no time.",
+    ),
     network: bool = option(
         None, "Measure transfers between two hosts instead, with gloo, and write a table for gradtide calibrate.", False
     ),
@@ -47,7 +52,9 @@ def profile(
 ) -> None:
     """Write a torch module's layers with bytes and times, by roofline or measured, as a model file for scenarios.
 
-    This imports MODULE and calls FACTORY, and so runs their code. With --network it measures two hosts instead.
+    This imports MODULE and calls FACTORY, and so runs their code. With --optimizer it steps a copy of the model by the
+    optimizer with its default settings, and divides the time of a step among the layers by bytes. With --network it
+    measures two hosts instead.
     """
     from gradtide import profiling as room
     from gradtide.studies.asked import refuse
@@ -56,7 +63,7 @@ def profile(
         if network:
             given = {
                 "MODULE:FACTORY": target, "--input": input_, "--device": device, "--dag": dag, "--rate": rate,
-                "--python-path": python_path,
+                "--python-path": python_path, "--optimizer": optimizer,
             }  # fmt: skip
             with as_usage_error(ValueError):
                 refuse("--network measures no module", given)
@@ -72,13 +79,17 @@ def profile(
         is_measured = device == room.MEASURE
         with as_usage_error(ValueError):
             refuse("without --dag nothing is received", {"--rate": rate if dag is None else None})
-            refuse("without --device measure nothing is timed", {"--runs": None if is_measured else runs})
+            timed = {"--runs": runs, "--optimizer": optimizer}
+            refuse("without --device measure nothing is timed", {} if is_measured else timed)
         specs = [room.parse_input(text) for text in input_]
         say = (lambda text: None) if quiet else talk
         model = room.build(target, on_meta=not is_measured, path=python_path, say=say)
         args, kwargs = room.make_inputs(specs, room.best_device(model) if is_measured else "meta")
         name = target.rpartition(":")[2]
-        result = room.profile(model, *args, kwargs=kwargs, device=device, name=name, runs=runs or RUNS)
+        stepped = None if optimizer is None else room.make_optimizer(optimizer, model)
+        result = room.profile(
+            model, *args, kwargs=kwargs, device=device, name=name, runs=runs or RUNS, optimizer=stepped
+        )
         graph = None
         if dag is not None:
             graph = room.op_dag(model, *args, kwargs=kwargs, device=device, rate=rate or "10Gbps", runs=runs or RUNS)
@@ -127,6 +138,7 @@ def _print_profile(result: "ModelProfile") -> None:
         ["gradients", f"{result.parameter_bytes} B ({result.parameter_bytes / 2**20:.2f} MiB)"],
         ["forward", f"{result.forward_time * 1e3:.3f} ms"],
         ["backward", f"{result.backward_time * 1e3:.3f} ms"],
+        *([["update", f"{result.update_time * 1e3:.3f} ms"]] if result.update_time else []),
         ["alone", f"{result.batch / seconds:.1f} samples/s"],
     ]
     if result.explained is not None and result.step_ps is not None:

@@ -20,7 +20,7 @@ from gradtide.files import write_whole
 from gradtide.layers import Layer
 from gradtide.presets import SCHEMA, Device, LayerPreset, NoEfficiencyError, device_names
 from gradtide.presets import device as device_preset
-from gradtide.profiling.target import InputSpec, build, make_inputs, parse_input
+from gradtide.profiling.target import InputSpec, build, make_inputs, make_optimizer, parse_input
 from gradtide.roofline import PICOSECONDS_PER_SECOND, forward_seconds
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ __all__ = [
     "best_device",
     "build",
     "make_inputs",
+    "make_optimizer",
     "op_dag",
     "parse_input",
     "profile",
@@ -95,6 +96,11 @@ class ModelProfile:
     def backward_time(self) -> float:
         """Seconds of the backward pass."""
         return sum(layer.backward_ps for layer in self.layers) / PICOSECONDS_PER_SECOND
+
+    @property
+    def update_time(self) -> float:
+        """Seconds of the optimizer's step; 0 where none was timed."""
+        return sum(layer.update_ps for layer in self.layers) / PICOSECONDS_PER_SECOND
 
     @property
     def explained(self) -> float | None:

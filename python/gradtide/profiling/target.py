@@ -85,6 +85,33 @@ def make_inputs(specs: Sequence[InputSpec], device: str) -> tuple[tuple["torch.T
     return tuple(args), kwargs
 
 
+def make_optimizer(name: str, model: "torch.nn.Module") -> "torch.optim.Optimizer":
+    """Make an optimizer of torch.optim for a model, by the name of its class in any case, with its default settings.
+
+    Raises:
+        ProfileError: if torch.optim has no such optimizer, or it does not take the model's parameters.
+    """
+    import torch
+
+    optimizers = {
+        known: kind
+        for known, kind in vars(torch.optim).items()
+        if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer) and kind is not torch.optim.Optimizer
+    }
+    make: Callable[..., torch.optim.Optimizer] | None = next(
+        (kind for known, kind in optimizers.items() if known.casefold() == name.casefold()), None
+    )
+    if make is None:
+        near = nearest(name, optimizers, 0.6)
+        hint = f"did you mean {near}? " if near else ""
+        there_are = ", ".join(sorted(optimizers))
+        raise ProfileError(f"--optimizer {name!r}: torch.optim has none of this name; {hint}there are {there_are}")
+    try:
+        return make(model.parameters())
+    except Exception as error:
+        raise ProfileError(f"--optimizer {name}: {words_of(error)}") from error
+
+
 def build(
     target: str, *, on_meta: bool, path: Path | None = None, say: Callable[[str], object] = lambda text: None
 ) -> "torch.nn.Module":
