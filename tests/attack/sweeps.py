@@ -302,7 +302,10 @@ def attack(seed: int, count: int, deadline: float, processes: int, names: Sequen
 
         here = [name for name in names if not WAYS[name].is_on_ray]
         there = [name for name in names if WAYS[name].is_on_ray and nodes is not None]
-        with ThreadPoolExecutor(processes) as threads:
-            for _ in threads.map(in_turn, (here, there)):
-                pass
+        with ThreadPoolExecutor(1) as beside:
+            done = beside.submit(in_turn, here)
+            if processes < 2:
+                done.result()
+            in_turn(there)  # Ray adds nodes in the main thread alone
+            done.result()
     return result
