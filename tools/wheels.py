@@ -53,7 +53,8 @@ def build(target: str | None) -> None:
     DIST.mkdir(exist_ok=True)
     if target is None and sys.platform == "linux":
         target = f"{platform.machine()}-unknown-linux-gnu"
-    command = ["maturin", "build", "--release", "--locked", "--sdist", "--out", str(DIST)]
+    # Not --locked: the sdist lacks the members of the workspace that are for tests alone, and Cargo.lock has them.
+    command = ["maturin", "build", "--release", "--sdist", "--out", str(DIST)]
     if target is not None:
         command += ["--target", target]
     for end, tag in LINUX_TAGS.items():
