@@ -679,6 +679,10 @@ def spoil(name: str, line: int, column: str, value: str) -> Callable[[Path], Non
             lambda d: edit(d / "summary.json", lambda t: t.replace('"seed": 0', '"seed": NaN')),
             r"`NaN` is not a number",
         ),
+        (
+            lambda d: edit(d / "summary.json", lambda t: json.dumps({**json.loads(t), "jobs": {"train": 1}})),
+            r"key `jobs\.train`: an object was expected",
+        ),
     ],
 )
 def test_a_damaged_folder_is_named_and_nothing_is_written(

@@ -208,6 +208,15 @@ def entry(path: Path, value: Mapping[str, Any], key: str, kind: type | tuple[typ
     return found
 
 
+def objects(path: Path, value: Mapping[str, Any], key: str) -> Mapping[str, Mapping[str, Any]]:
+    """Return an object of objects, such as the jobs of a run by name."""
+    found: Mapping[str, Any] = entry(path, value, key, dict)
+    for name, inner in found.items():
+        if not isinstance(inner, Mapping):
+            raise RunFolderError(f"{path}: key `{key}.{name[:60]}`: an object was expected")
+    return found
+
+
 def finite(path: Path, row: Row, key: str) -> float | None:
     """Return a finite number of a row, or `None` where the row has none."""
     return None if entry(path, row, key, (int, float, type(None))) is None else number(path, row, key)

@@ -6,14 +6,14 @@ from typing import Any
 
 from gradtide import words
 from gradtide.report import divided, pieces, timeline
-from gradtide.report.folder import Row, RunFolderError, entry, grouped, number, read_table, read_text
+from gradtide.report.folder import Row, entry, grouped, number, objects, read_table, read_text
 from gradtide.report.timeline import milliseconds, size
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
     """Return the template of a run and what it shows."""
     path = run_dir / "summary.json"
-    jobs: Mapping[str, Any] = entry(path, summary, "jobs", dict)
+    jobs = objects(path, summary, "jobs")
     tables = {
         name: pieces.by_job(read_table(run_dir, f"{name}.csv", required=name != "bandwidth"))
         for name in ("iterations", "transfers", "operations", "bandwidth")
@@ -44,7 +44,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     several = jobs.items() if len(jobs) > 1 else ()
     overview = pieces.listing("Jobs", columns, several, cap=caps.rows, where="summary.json")
     first = views[0]["what"] if len(views) == 1 else f"{len(jobs)} jobs" if jobs else "background flows without a job"
-    traffic: Mapping[str, Any] = entry(path, summary, "traffic", dict) if "traffic" in summary else {}
+    traffic = objects(path, summary, "traffic") if "traffic" in summary else {}
     dropped = f"{len(views)} of {len(jobs)} jobs are drawn; the table above has them all."
     return "run.html.j2", {
         "title": f"gradtide run: {', '.join(pieces.clip(name, 30) for name in list(jobs or traffic)[:3])}",
@@ -84,10 +84,8 @@ def _links(rows: Sequence[Row], has_queues: bool, caps: pieces.Caps) -> dict[str
     return pieces.listing(label, columns, rows, cap=cap, where="links.csv")
 
 
-def _tenant(path: Path, name: str, classes: Any, caps: pieces.Caps) -> dict[str, Any]:
+def _tenant(path: Path, name: str, classes: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any]:
     """Return the completion times of one tenant's flows by size class."""
-    if not isinstance(classes, Mapping):
-        raise RunFolderError(f"{path}: key `traffic.{pieces.clip(name)}`: an object was expected")
     figures = {f"{name}_fct_ms": f"{name}, ms" for name in ("mean", "p50", "p90", "p99")}
     if all("mean_slowdown" in of for of in classes.values() if isinstance(of, Mapping)):
         figures |= {"mean_slowdown": "slowdown, mean", "p99_slowdown": "slowdown, p99"}
