@@ -1,4 +1,4 @@
-"""Writes what users may rely on in this version to tests/surface/VERSION: a list of it, and samples of its files.
+"""Writes what users may rely on in this version below tests/surface: a list of it, and samples of its files.
 
 Run from anywhere, before a release: python tools/surface.py. tests/test_surface.py compares every version's list with
 today's code, and reads every version's samples. What a released version has is never written again.
