@@ -2,7 +2,7 @@
 
 mod executed;
 
-use executed::{all_reduces, check, execute, messages, others, plan, servers, value};
+use executed::{all_reduces, check, execute, messages, others, part, plan, servers, value};
 use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, Network, Rate, Time};
 use gradtide_train::collective::messages::{Collective, Depth, MessageSize};
 use gradtide_train::collective::plan::{

@@ -56,7 +56,7 @@ pub fn others(ranks: u32) -> Vec<Algorithm> {
 }
 
 /// Part `index` of `count`: its bytes by a second rule, dealt out one at a time.
-fn part(bytes: u64, count: u32, index: u32) -> u64 {
+pub fn part(bytes: u64, count: u32, index: u32) -> u64 {
     (0..bytes).filter(|byte| byte % u64::from(count) == u64::from(index)).count() as u64
 }
 
