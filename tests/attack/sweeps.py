@@ -22,6 +22,7 @@ from typing import Any
 
 from attack import folders
 from attack.inputs import Result
+from gradtide.extras import how_to_install
 from gradtide.studies.store import Store
 
 PATIENCE_S = 300
@@ -278,7 +279,7 @@ def attack(seed: int, count: int, deadline: float, processes: int, names: Sequen
             try:
                 nodes = ends.enter_context(cluster())
             except ImportError:
-                print("Ray is missing (pip install 'gradtide[ray]'): its part is left out")
+                print(f"Ray is missing ({how_to_install('ray')}): its part is left out")
         (place := Path(folder) / "whole").mkdir()
         write_files(place)
         _ended(start(place), _log(place, "out"))
