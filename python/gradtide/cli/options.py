@@ -171,7 +171,7 @@ class Changes:
         from gradtide.scenario.source import as_options
         from gradtide.studies.trained import trained
 
-        with as_options({"model": "SCENARIO"}):
+        with as_options({"model": "SCENARIO"}, None):
             scenario = trained(name, cluster, for_engine=self._values.get("run.engine"), **keys)
         return self.of(scenario)
 

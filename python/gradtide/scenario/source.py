@@ -60,18 +60,21 @@ class Overlay(NamedTuple):
 
 
 @contextmanager
-def as_options(options: Mapping[str, str], others: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
+def as_options(options: Mapping[str, str], others: Mapping[str, str] | None = MappingProxyType({})) -> Iterator[None]:
     """Make faults of a value from an option name the option that the user typed.
 
     Args:
         options: option by what it sets: a short name of `Scenario.replace`, or a path of `Scenario.set`.
-        others: options that the command also has, by name: what is missing could be given with one of them.
+        others: options that the command also has, by name: what is missing could be given with one of them. `None`
+            leaves that to the caller, who knows them.
     """
 
     def named(fault: Fault) -> Fault:
         what, equals, value = (fault.text or "").partition("=")
         option = options.get(what)
         if fault.file == Source.name and fault.text is None:
+            if others is None:
+                return fault
             return replace(fault, file=others.get(fault.loc.rpartition(".")[2], "command line"))
         if not equals or option is None or fault.line is not None:
             return fault
