@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,7 +42,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 class Losing(Local):
-    """Batches of many runs, of which the worker is lost for those that `is_lost` says."""
+    """Batches of many runs; the worker is lost for those that `is_lost` says, once the first other has ended."""
 
     batch_s = 3600.0
 
@@ -50,12 +50,15 @@ class Losing(Local):
         super().__init__(2)
         self.batches: list[list[tuple[int, int]]] = []
         self._is_lost = is_lost
+        self._others: list[Future[Documents]] = []
 
     def submit(self, scenarios: Sequence[gt.Scenario]) -> "Future[Documents]":
         batch = [(one.link_rate_bps, one.seed) for one in scenarios]
         self.batches.append(batch)
         if not self._is_lost(batch, len(self.batches)):
-            return super().submit(scenarios)
+            self._others.append(super().submit(scenarios))
+            return self._others[-1]
+        wait(self._others[:1])
         future: Future[Documents] = Future()
         future.set_exception(WorkerLost("its node is gone"))
         return future

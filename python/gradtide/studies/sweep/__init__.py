@@ -316,7 +316,8 @@ class _Work:
                     sleep(ELSEWHERE_S)
                 if progress is not None and finished:
                     progress(self._done_s / all_s)
-        except (KeyboardInterrupt, LimitReached) as end:
+        except (KeyboardInterrupt, LimitReached, ExecutorError) as end:
+            # What has ended is kept, whatever ends the rest.
             executor.abandon()
             for future in wait(self._under_way, timeout=GRACE_S).done:
                 if not future.cancelled() and future.exception() is None:
