@@ -10,7 +10,6 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -215,22 +214,25 @@ def thesis_layers(count: int, size_bytes: int, time_ps: int, precision: str, fai
     if unit == 0 and size_bytes > 0:
         hint = f'write a size of at least "{-(-9 * count // 2)}B"'
         raise ScenarioError([fail("GT014", f"the size is too small for {count} layers", hint)])
-    forward, backward = Fraction(time_ps, 3), Fraction(2 * time_ps, 3)
-    d = 2 * forward / (count * (count - 1))
-    e = 2 * backward / (count * (count - 1))
+    # Every time is a whole multiple of d or e, 2T / (3 L (L - 1)) and twice that.
+    d, e, parts = 2 * time_ps, 4 * time_ps, 3 * count * (count - 1)
+    rounded = _exact if precision == "exact" else _float32_ms
     layers = []
-    rounded = units.round_half_up if precision == "exact" else _float32_ms
     for i in range(count):
-        forward_ps = d if i == count - 1 else 2 * forward / count - i * d
-        backward_ps = e if i == 0 else i * e
         share = 1 if 2 * i < count else 4 if 4 * i <= 3 * count else 12
-        layers.append(Layer(f"layer{i}", rounded(forward_ps), rounded(backward_ps), share * unit))
+        forward_ps = rounded(d * max(count - 1 - i, 1), parts)
+        layers.append(Layer(f"layer{i}", forward_ps, rounded(e * max(i, 1), parts), share * unit))
     return tuple(layers)
 
 
-def _float32_ms(time_ps: Fraction) -> int:
-    """Return a time as single-precision milliseconds, cut to whole nanoseconds, in picoseconds."""
-    (single_ms,) = struct.unpack("f", struct.pack("f", float(time_ps / 10**9)))
+def _exact(ps: int, parts: int) -> int:
+    """Return ps / parts, rounded half up."""
+    return (2 * ps + parts) // (2 * parts)
+
+
+def _float32_ms(ps: int, parts: int) -> int:
+    """Return ps / parts as single-precision milliseconds, cut to whole nanoseconds, in picoseconds."""
+    (single_ms,) = struct.unpack("f", struct.pack("f", ps / (10**9 * parts)))
     return int(single_ms * 1e6) * 1000
 
 

@@ -188,10 +188,10 @@ class Study:
         values = self.values(run)
         base = self._load(values.pop(SCENARIO, self._base), run)
         nth_seed = run % self.seeds
+        if nth_seed:  # with several seeds no axis is `run.seed`
+            values[SEED] = base.seed + nth_seed
         try:
             scenario = base.set(values) if values else base
-            if nth_seed:
-                scenario = scenario.set({SEED: scenario.seed + nth_seed})
             scenario.check_built()
         except ScenarioError as error:
             raise ScenarioError([self._placed(fault, run) for fault in error.faults]) from None
