@@ -133,8 +133,8 @@ def test_without_ray_or_a_cluster_the_error_says_how_to_get_it(
 
 @pytest.mark.slow
 def test_the_script_for_slurm_gives_the_table_of_one_machine(study: dict[str, Any]) -> None:
-    page = (Path(__file__).parent.parent / "docs" / "sweeping.md").read_text()
-    script, submitted = re.findall(r"```sh\n(.*?)```", page[page.index("### Slurm") :], re.DOTALL)[:2]
+    page = (Path(__file__).parent.parent / "docs" / "sweeping-slurm.md").read_text()
+    script, submitted = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)[:2]
     count = int(re.findall(r"--array=1-(\d+)", script)[0])
     merge = re.findall(r"--wrap '(.*)'", submitted)[0]
     Path("study.toml").write_text('[sweep]\nscenario = "base.toml"\nseeds = 10\n')
