@@ -44,7 +44,7 @@ check: .venv/.dev .venv/.built
 attack: $(if $(INSTALLED),.venv/.python,.venv/.dev .venv/.built)
 ifdef INSTALLED
 	$(PYTHON) -m venv --clear .venv/installed
-	.venv/installed/bin/pip install --quiet '$(INSTALLED)[lp]'
+	.venv/installed/bin/pip install --quiet '$(INSTALLED)[lp,ray]'
 	cd tests && env -u PYTHONPATH $(VENV)/installed/bin/python -m attack --installed --page --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
 else
 	cd tests && python -m attack --page --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
