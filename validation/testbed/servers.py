@@ -1,10 +1,11 @@
 """Parameter servers on torch and a real network of namespaces: pulls in TIC's order and in random order.
 
-    sudo python validation/testbed/servers.py [--rate 1gbit] [--runs 2] [--page]
+    sudo python validation/testbed/servers.py [--rate 1gbit] [--runs 4] [--page]
 
 Workers (1, 2, 4) and servers (1, 2) are network namespaces as in `train.py`, whose emulated model they train. A row has
-the iteration times of both orders, what TIC's order saves, what `gradtide` predicts that it saves, and the share of
-pulls that came out of order. With --page the table is written into docs/validation/testbed-servers.md.
+the iteration times of both orders, measured and predicted, what TIC's order saves by both, and the share of pulls that
+came out of order. A run trains with both orders, one after the other; the interval is of the savings of the runs. With
+--page the table is written into docs/validation/testbed-servers.md.
 
 Needs root, iproute2 and torch; on a machine that does something else too, the times mean nothing. It asserts nothing.
 """
@@ -23,6 +24,8 @@ import plans
 from network import join, network, on_each_host
 from train import DELAY, PAYLOAD, WIDTH, emulated
 
+from gradtide.intervals import mean_interval
+
 CASES = [(workers, servers) for servers in (1, 2) for workers in (1, 2, 4)]
 ORDERS = ("random", "tic")
 SEEDS = 8
@@ -40,6 +43,8 @@ def main() -> None:
         sys.exit("the testbed makes network namespaces: run it as root")
     rows, loads = [], []
     for workers, servers in CASES:
+        if arguments.only not in (None, f"{workers}x{servers}"):
+            continue
         loads.append(os.getloadavg()[0])
         with network(workers + servers, arguments.rate), tempfile.TemporaryDirectory() as folder:
             answer = Path(folder) / "answer.json"
@@ -51,7 +56,8 @@ def main() -> None:
         print(rows[-1], flush=True)
     loads.append(os.getloadavg()[0])
     made = (
-        f"Mean of {arguments.runs * arguments.iterations} iterations with each order. {os.cpu_count()} processors; the "
+        f"Means of {arguments.runs} runs of {arguments.iterations} iterations with each order, with the 95 % interval "
+        f"of the runs (Student's t); predicted times are behind the measured ones. {os.cpu_count()} processors; the "
         f"load was {min(loads):.1f} to {max(loads):.1f}."
     )
     table = "\n".join([*HEAD, *rows, "", made])
@@ -67,13 +73,15 @@ HEAD = (
 )
 
 
-def line(workers: int, servers: int, measured: dict[str, Any], said: dict[str, float]) -> str:
-    """Return a row of the table."""
-    ms = {order: measured[order]["ms"] for order in ORDERS}
-    saves, expected = 1 - ms["tic"] / ms["random"], 1 - said["tic"] / said["random"]
+def line(workers: int, servers: int, runs: list[dict[str, Any]], said: dict[str, float]) -> str:
+    """Return a row of the table, from what each run measured with each order."""
+    ms = {order: statistics.mean(run[order]["ms"] for run in runs) for order in ORDERS}
+    times = " | ".join(f"{ms[order]:.0f} ({said[order]:.0f})" for order in ORDERS)
+    ends = mean_interval([1 - run["tic"]["ms"] / run["random"]["ms"] for run in runs])
+    saves = f"{1 - ms['tic'] / ms['random']:.1%}" + ("" if ends is None else f" ({ends[0]:.1%} to {ends[1]:.1%})")
+    out_of_order = statistics.mean(run["tic"]["out_of_order"] for run in runs)
     return (
-        f"| {workers} | {servers} | {ms['random']:.0f} | {ms['tic']:.0f} | {saves:.1%} | {expected:.1%} | "
-        f"{measured['tic']['out_of_order']:.2%} |"
+        f"| {workers} | {servers} | {times} | {saves} | {1 - said['tic'] / said['random']:.1%} | {out_of_order:.2%} |"
     )
 
 
@@ -86,13 +94,17 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--forward", type=float, default=24.0, help="emulated, ms a layer")
     parser.add_argument("--backward", type=float, default=24.0, help="emulated, ms a layer")
     parser.add_argument("--iterations", type=int, default=12, help="timed in a run, after 3")
-    parser.add_argument("--runs", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=4, help="of each case, for the interval")
+    parser.add_argument("--only", help="one case, as in 4x1: four workers and one server")
     parser.add_argument("--page", action="store_true", help="write the table into the docs")
     for name in ("rank", "workers", "servers"):
         parser.add_argument(f"--{name}", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--store", help=argparse.SUPPRESS)
     parser.add_argument("--answer", help=argparse.SUPPRESS)
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    if arguments.page and arguments.only:
+        parser.error("--page: the table has all cases; leave --only out")
+    return arguments
 
 
 def real_work() -> dict[str, float]:
@@ -137,14 +149,7 @@ def rank(arguments: argparse.Namespace) -> None:
     join(arguments.rank, arguments.workers + arguments.servers, arguments.store)
     runs = [{order: trained(order, arguments) for order in ORDERS} for _ in range(arguments.runs)]
     if arguments.rank == 0:
-        found = {
-            order: {
-                "ms": statistics.mean(run[order]["ms"] for run in runs),
-                "out_of_order": statistics.mean(run[order]["out_of_order"] for run in runs),
-            }
-            for order in ORDERS
-        }
-        Path(arguments.answer).write_text(json.dumps(found))
+        Path(arguments.answer).write_text(json.dumps(runs))
     dist.barrier()
     dist.destroy_process_group()
 
