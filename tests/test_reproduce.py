@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gradtide import report
+from gradtide import estimate, report
 from gradtide.errors import Interrupted
 from gradtide.papers import PARTS, Part, Reproduction, find, harness, site, verdicts
 from gradtide.papers import gao2020_ch5 as ch5
@@ -62,6 +62,25 @@ def test_every_figure_of_the_chapter_is_there(whole: Reproduction, tmp_path: Pat
     assert page.count('class="map"') == 6
     assert page.count('<div class="scroll timeline-box"') == len(ch5.PROGRESS)
     assert report.write_report(folder).read_text(encoding="utf-8") == page
+
+
+@pytest.mark.slow
+def test_all_papers_together_are_expected_within_the_default_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Reached(Exception):
+        """The runs are not refused, and would begin."""
+
+    expected: list[estimate.Estimate] = []
+    check = estimate.check
+
+    def counted(*given: Any) -> list[estimate.Estimate]:
+        expected.extend(check(*given))
+        raise Reached
+
+    monkeypatch.setattr(estimate, "check", counted)
+    for part in PARTS.values():
+        with pytest.raises(Reached):
+            part.make(2, None)
+    assert sum(one.cpu_s for one in expected) / 2 < estimate.DEFAULT_MAX_S
 
 
 def test_a_figure_runs_what_it_needs_alone(short: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -284,6 +284,9 @@ class Poisson:
         """Mean payload of all flows together, rounded up."""
         return math.ceil(self.expected_count * self.sizes.mean_bytes)
 
+    def between(self) -> None:
+        """Return `None`: any host may send to any other."""
+
     def draw(self) -> BackgroundFlows:
         """Draw the flows; equal sources give equal flows."""
         root = random.Random(self.root_seed)
@@ -358,6 +361,10 @@ class Incast:
         """Payload of all flows together."""
         return self.expected_count * self.size_bytes
 
+    def between(self) -> Iterator[tuple[int, int, int]]:
+        """Give sources and destinations with the payload between them."""
+        return _to_one(self)
+
     def draw(self) -> BackgroundFlows:
         """Return the flows."""
         times = range(self.start_ps, self.until_ps, self.every_ps)
@@ -397,6 +404,10 @@ class Bursts:
         """Payload of all flows together."""
         return self.expected_count * self.size_bytes
 
+    def between(self) -> Iterator[tuple[int, int, int]]:
+        """Give sources and destinations with the payload between them."""
+        return _to_one(self)
+
     def draw(self) -> BackgroundFlows:
         """Return the flows. Only the first of each host has a known start; the run decides the others."""
         count = self.expected_count
@@ -404,6 +415,11 @@ class Bursts:
         starts, sinks = [self.start_ps] * count, [self.dst] * count
         flows = background_flows(self.name, starts, self.senders * self.count, sinks, sizes, self.band)
         return replace(flows, idle_ps=self.idle_ps, together=self.together, setup_ps=self.setup_ps)
+
+
+def _to_one(source: Incast | Bursts) -> Iterator[tuple[int, int, int]]:
+    each = source.expected_bytes // max(1, len(source.senders))
+    return ((sender, source.dst, each) for sender in source.senders)
 
 
 @dataclass(frozen=True)
@@ -423,6 +439,11 @@ class FlowList:
     def expected_bytes(self) -> int:
         """Payload of the flows of the run together."""
         return sum(self.flows.bytes[: self.expected_count])
+
+    def between(self) -> Iterator[tuple[int, int, int]]:
+        """Give sources and destinations with the payload between them."""
+        flows = self.flows
+        return itertools.islice(zip(flows.src, flows.dst, flows.bytes, strict=True), self.expected_count)
 
     def draw(self) -> BackgroundFlows:
         """Return the flows of the run."""

@@ -38,7 +38,7 @@ from gradtide.scenario.spec import cluster_spec, job_spec
 from gradtide.scenario.spec import spec as core_spec
 from gradtide.scenario.tables import graph_table, layers_table
 from gradtide.scenario.write import toml, toml_value
-from gradtide.traffic import BackgroundFlows
+from gradtide.traffic import BackgroundFlows, Bursts, FlowList, Incast, Poisson
 
 __all__ = ["BackgroundFlows", "Fabric", "Job", "Scenario", "Tree", "Wiring", "json_schema", "preset_names"]
 
@@ -281,7 +281,12 @@ class Scenario:
     @property
     def expected_traffic(self) -> tuple[tuple[int, int], ...]:
         """Number of flows and bytes of payload of each tenant, on average if they are random; nothing is drawn."""
-        return tuple((origin.flows.expected_count, origin.flows.expected_bytes) for origin in self._resolved.origins)
+        return tuple((source.expected_count, source.expected_bytes) for source in self.traffic_sources)
+
+    @property
+    def traffic_sources(self) -> tuple[Poisson | FlowList | Incast | Bursts, ...]:
+        """What the flows of each tenant are drawn from, in the order of the file."""
+        return tuple(origin.flows for origin in self._resolved.origins)
 
     @property
     def segment_bytes(self) -> int:

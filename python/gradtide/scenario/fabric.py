@@ -94,6 +94,10 @@ class Tree:
         """Return the number of the edge switch of a host."""
         return host // self.hosts_per_edge
 
+    def uplinks_bps(self, _edge: int) -> int | None:
+        """Return the rate of all links from an edge switch to other switches; `None` for as much as its hosts send."""
+        return int(self.keys["spines"]) * self.fabric_link[0] if self.kind == "leaf_spine" else None
+
     def link_names(self) -> list[str]:
         """Return what links are called, each once."""
         return _link_names(self.spec(), self.host_link)
@@ -223,6 +227,19 @@ class Wiring:
     def edge_of(self, host: int) -> int:
         """Return the number of the switch of a host."""
         return self._edges[host]
+
+    def uplinks_bps(self, edge: int) -> int | None:
+        """Return the rate of all links from a switch to other switches."""
+        return self._uplinks_bps[self.switches[edge]]
+
+    @cached_property
+    def _uplinks_bps(self) -> Counter[str]:
+        rates: Counter[str] = Counter()
+        for cable in self.cables:
+            if host_number(cable.a) is None and host_number(cable.b) is None:
+                rates[cable.a] += cable.rate_bps
+                rates[cable.b] += cable.rate_bps
+        return rates
 
     @cached_property
     def _edges(self) -> list[int]:
@@ -368,6 +385,10 @@ class Nodes:
     def edge_of(self, host: int) -> int:
         """Return the number of the node of a GPU."""
         return host // self.gpus
+
+    def uplinks_bps(self, _edge: int) -> int | None:
+        """Return `None`: what a node's network cards carry is not looked into."""
+        return None
 
     def link_names(self) -> list[str]:
         """Return what links are called, each once."""
