@@ -66,7 +66,7 @@ def test_every_figure_of_the_chapter_is_there(whole: Reproduction, tmp_path: Pat
 
 @pytest.mark.slow
 def test_all_papers_together_are_expected_within_the_default_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Reached(Exception):
+    class ReachedError(Exception):
         """The runs are not refused, and would begin."""
 
     expected: list[estimate.Estimate] = []
@@ -74,11 +74,11 @@ def test_all_papers_together_are_expected_within_the_default_limit(monkeypatch: 
 
     def counted(*given: Any) -> list[estimate.Estimate]:
         expected.extend(check(*given))
-        raise Reached
+        raise ReachedError
 
     monkeypatch.setattr(estimate, "check", counted)
     for part in PARTS.values():
-        with pytest.raises(Reached):
+        with pytest.raises(ReachedError):
             part.make(2, None)
     assert sum(one.cpu_s for one in expected) / 2 < estimate.DEFAULT_MAX_S
 
