@@ -6,7 +6,6 @@ for lists. Times and memory hold within a factor of about three; docs/reference/
 
 import math
 import re
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import wraps
@@ -18,10 +17,6 @@ from gradtide.watch import BASE_BYTES, Watch, current, watching
 
 if TYPE_CHECKING:
     from gradtide.scenario import Job, Scenario
-    from gradtide.scenario.fabric import Fabric
-    from gradtide.traffic import Bursts, FlowList, Incast, Poisson
-
-    Source = Poisson | FlowList | Incast | Bursts
 
 # Calibration, measured on the machine of bench/history.jsonl; a faster machine needs less.
 PACKET_OVERHEAD_BYTES = 54
@@ -152,11 +147,9 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
     link_segments = duration_s * rate_bytes_per_s / (segment_bytes + PACKET_OVERHEAD_BYTES)
     flows, segments, messages, operations, transfers, iterations = 0, 0.0, 0.0, 0.0, 0.0, 0
     at_once, copied, worker_iterations, operations_after, message_ns = 0, 0, 0, 0.0, 0.0
-    for source in scenario.traffic_sources:
-        count = source.expected_count
+    for count, size_bytes in scenario.expected_traffic:
         flows += count
-        carried_bytes = _carried_bytes(source, fabric, duration_s) if is_packet else source.expected_bytes
-        segments += min(carried_bytes / segment_bytes + count, scenario.hosts * link_segments)
+        segments += min(size_bytes / segment_bytes + count, scenario.hosts * link_segments)
     for job in scenario.jobs:
         if job.is_divided:
             # One rank stands for all of its class, and a transfer is a flow or two of each class; or each is simulated.
@@ -249,24 +242,6 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
         mostly=max(ns, key=ns.__getitem__),
         memory_mostly=max(memory, key=memory.__getitem__),
     )
-
-
-def _carried_bytes(source: "Source", fabric: "Fabric", duration_s: float) -> float:
-    """Return how much of a tenant's payload can leave the switches of its hosts within the duration."""
-    between = source.between()
-    if between is None or math.isinf(duration_s):
-        return source.expected_bytes
-    carried, leaving = 0.0, Counter[int]()
-    for src, dst, size_bytes in between:
-        edge = fabric.edge_of(src)
-        if edge == fabric.edge_of(dst):
-            carried += size_bytes
-        else:
-            leaving[edge] += size_bytes
-    for edge, size_bytes in leaving.items():
-        uplinks_bps = fabric.uplinks_bps(edge)
-        carried += size_bytes if uplinks_bps is None else min(size_bytes, uplinks_bps / 8 * duration_s)
-    return carried
 
 
 def _parts(job: "Job") -> tuple[int, int]:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +23,7 @@ from gradtide.scenario.fabric import Fabric, Tree, Wiring
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import json_schema, short_names
 from gradtide.scenario.opdag import OpDag
+from gradtide.scenario.origins import Origin
 from gradtide.scenario.ranks import all_simulated
 from gradtide.scenario.source import (
     Faults,
@@ -38,7 +40,7 @@ from gradtide.scenario.spec import cluster_spec, job_spec
 from gradtide.scenario.spec import spec as core_spec
 from gradtide.scenario.tables import graph_table, layers_table
 from gradtide.scenario.write import toml, toml_value
-from gradtide.traffic import BackgroundFlows, Bursts, FlowList, Incast, Poisson
+from gradtide.traffic import BackgroundFlows
 
 __all__ = ["BackgroundFlows", "Fabric", "Job", "Scenario", "Tree", "Wiring", "json_schema", "preset_names"]
 
@@ -280,13 +282,28 @@ class Scenario:
 
     @property
     def expected_traffic(self) -> tuple[tuple[int, int], ...]:
-        """Number of flows and bytes of payload of each tenant, on average if they are random; nothing is drawn."""
-        return tuple((source.expected_count, source.expected_bytes) for source in self.traffic_sources)
+        """Number of flows and bytes of payload of each tenant, on average if they are random; nothing is drawn.
 
-    @property
-    def traffic_sources(self) -> tuple[Poisson | FlowList | Incast | Bursts, ...]:
-        """What the flows of each tenant are drawn from, in the order of the file."""
-        return tuple(origin.flows for origin in self._resolved.origins)
+        Of flows between given hosts no more is counted than can leave their switches within the duration.
+        """
+        return tuple((origin.flows.expected_count, self._carried_bytes(origin)) for origin in self._resolved.origins)
+
+    def _carried_bytes(self, origin: Origin) -> int:
+        between = origin.flows.between()
+        if between is None or self.duration_ps is None:
+            return origin.flows.expected_bytes
+        carried, leaving = 0, Counter[int]()
+        for src, dst, size_bytes in between:
+            edge = self.fabric.edge_of(src)
+            if edge == self.fabric.edge_of(dst):
+                carried += size_bytes
+            else:
+                leaving[edge] += size_bytes
+        for edge, size_bytes in leaving.items():
+            uplinks_bps = self.fabric.uplinks_bps(edge)
+            most = size_bytes if uplinks_bps is None else uplinks_bps * self.duration_ps // (8 * 10**12)
+            carried += min(size_bytes, most)
+        return carried
 
     @property
     def segment_bytes(self) -> int:

@@ -229,8 +229,8 @@ class Wiring:
         return self._edges[host]
 
     def uplinks_bps(self, edge: int) -> int | None:
-        """Return the rate of all links from a switch to other switches."""
-        return self._uplinks_bps[self.switches[edge]]
+        """Return the rate of all links from a switch to other switches; `None` for a host that has no switch."""
+        return self._uplinks_bps[self.switches[edge]] if edge >= 0 else None
 
     @cached_property
     def _uplinks_bps(self) -> Counter[str]:
