@@ -26,7 +26,7 @@ NS_PER_HOP_AND_DOUBLING = 10.0
 NS_PER_MESSAGE = 500.0
 NS_PER_FLUID_MESSAGE = 2_000.0
 NS_PER_RING_MESSAGE = 4.0
-NS_PER_ROUTE = 10.0
+NS_PER_ROUTE = 300.0
 NS_PER_FLOW = 10_000.0
 NS_PER_HOST = 3_000.0
 NS_PER_OPERATION = 250.0
@@ -139,7 +139,7 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
     is_alone = is_fluid and not scenario.expected_traffic
     is_alone = is_alone and [(job.is_pulled, job.schedule.credit) for job in scenario.jobs] == [(False, 1)]
     fabric = scenario.fabric
-    links, routes = 2 * fabric.cable_count, fabric.switch_count * fabric.end_count
+    links, routes = 2 * fabric.cable_count, fabric.switch_count * fabric.edge_count
     inner, on_network = links - 2 * fabric.end_count, int(is_packet or is_fluid)
     segment_bytes = scenario.segment_bytes
     rate_bytes_per_s = scenario.link_rate_bps / 8

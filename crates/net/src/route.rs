@@ -3,8 +3,7 @@
 use crate::topology::{Graph, NodeId, PortId};
 use crate::{Connection, Flow, Seed, StreamKey};
 use gradtide_watch::look;
-use std::collections::BTreeMap;
-use std::ops::Range;
+use std::collections::{BTreeMap, VecDeque};
 
 /// How a switch chooses among ports of equal distance.
 ///
@@ -59,12 +58,15 @@ impl Place {
 /// Next-hop tables of all switches.
 ///
 /// A table entry is a port, or, with its top bit set, a group of ports of equal distance. Hosts need no table: they
-/// have one port.
+/// have one port. Hosts on one switch differ in nothing but the last hop, so they share a column.
 #[derive(Clone, Debug)]
 pub struct Routes {
     host_count: u32,
-    /// `[switch][destination host]`.
+    column_count: u32,
+    /// `[switch][column]`; [`LAST_HOP`] on the switch of the column's hosts.
     next: Vec<u32>,
+    /// `[destination host]`.
+    columns: Vec<Column>,
     groups: Vec<Vec<PortId>>,
     first: Vec<PortId>,
     /// Where every link ends.
@@ -72,9 +74,30 @@ pub struct Routes {
     /// `[switch]`.
     places: Vec<Place>,
     policy: Policy,
-    /// Used while the tables are made.
+    /// Groups by their ports, used while the tables are made.
     known: BTreeMap<Vec<PortId>, u32>,
+}
+
+/// Where a host is in the tables.
+#[derive(Clone, Copy, Debug)]
+struct Column {
+    number: u32,
+    /// The entry of its own switch.
+    last_hop: u32,
+}
+
+/// Used while the tables are made.
+struct Graphed<'a> {
+    graph: &'a Graph,
+    /// Links to each host.
+    last: Vec<Vec<PortId>>,
+    /// Links from and to each switch, those of hosts aside.
+    out: Vec<Vec<PortId>>,
+    into: Vec<Vec<PortId>>,
+    /// Of each switch to the host of the column at hand.
     distance: Vec<u32>,
+    frontier: VecDeque<u32>,
+    ports: Vec<PortId>,
 }
 
 /// The hash of every connection, which [`Policy::Ecmp`] chooses by.
@@ -135,6 +158,8 @@ fn mix(word: u64) -> u64 {
 
 const GROUP: u32 = 1 << 31;
 const UNREACHABLE: u32 = u32::MAX;
+/// The host's own entry is to be taken.
+const LAST_HOP: u32 = u32::MAX - 1;
 
 /// Why a graph has no routes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -164,12 +189,9 @@ impl Routes {
     /// # Errors
     /// [`RouteError`] if a host has not exactly one link out, or if a node cannot reach a host.
     pub fn shortest(graph: &Graph) -> Result<Self, RouteError> {
-        let node_count = (graph.host_count + graph.switch_count) as usize;
-        let mut out = vec![Vec::new(); node_count];
-        let mut into = vec![Vec::new(); node_count];
+        let mut out = vec![Vec::new(); (graph.host_count + graph.switch_count) as usize];
         for (index, directed) in graph.links.iter().enumerate() {
             out[directed.from.0 as usize].push(PortId(index as u32));
-            into[directed.to.0 as usize].push(PortId(index as u32));
         }
         let mut first = Vec::with_capacity(graph.host_count as usize);
         for host in 0..graph.host_count {
@@ -179,32 +201,29 @@ impl Routes {
             }
             first.push(ports[0]);
         }
+        let mut around = Graphed::new(graph);
+        let (numbers, firsts) = around.columns();
         let mut routes = Self {
             host_count: graph.host_count,
-            next: vec![0; (graph.switch_count as usize) * (graph.host_count as usize)],
+            column_count: firsts.len() as u32,
+            next: vec![LAST_HOP; (graph.switch_count as usize) * firsts.len()],
+            columns: Vec::with_capacity(numbers.len()),
             groups: Vec::new(),
             first,
             ends: graph.links.iter().map(|directed| directed.to).collect(),
-            places: Vec::new(),
+            places: places(graph, &out),
             policy: Policy::Ecmp,
             known: BTreeMap::new(),
-            distance: vec![UNREACHABLE; node_count],
         };
-        let has_direct = routes.first.iter().any(|port| graph.far(*port).0 < graph.host_count);
-        let near = |host: u32| into[host as usize].iter().map(|&port| graph.near(port));
-        let mut host = 0;
-        while host < graph.host_count {
-            routes.fill_towards(host, graph, &out, &into)?;
-            // Hosts that hang on the same switches differ in nothing but the last hop.
-            let is_beside = |&other: &u32| !has_direct && near(other).eq(near(host));
-            let beside =
-                host + 1..(host + 1..graph.host_count).find(|other| !is_beside(other)).unwrap_or(graph.host_count);
-            host = beside.end;
-            routes.fill_beside(beside, graph, &into);
+        for (host, number) in (0..).zip(numbers) {
+            look();
+            let last_hop = around.switch_of(host).map_or(UNREACHABLE, |_| routes.entry(&around.last[host as usize]));
+            routes.columns.push(Column { number, last_hop });
         }
-        routes.distance = Vec::new();
+        for (number, &host) in (0..).zip(&firsts) {
+            routes.fill(number, host, &mut around)?;
+        }
         routes.known = BTreeMap::new();
-        routes.places = places(graph, &out);
         Ok(routes)
     }
 
@@ -214,77 +233,45 @@ impl Routes {
         Self { policy, ..self }
     }
 
-    fn fill_towards(
-        &mut self,
-        host: u32,
-        graph: &Graph,
-        out: &[Vec<PortId>],
-        into: &[Vec<PortId>],
-    ) -> Result<(), RouteError> {
-        self.distance.fill(UNREACHABLE);
-        self.distance[host as usize] = 0;
-        let mut frontier = std::collections::VecDeque::from([NodeId(host)]);
-        while let Some(node) = frontier.pop_front() {
-            look();
-            for &port in &into[node.0 as usize] {
-                let before = graph.near(port);
-                if self.distance[before.0 as usize] == UNREACHABLE {
-                    self.distance[before.0 as usize] = self.distance[node.0 as usize] + 1;
-                    // Hosts do not forward.
-                    if before.0 >= graph.host_count {
-                        frontier.push_back(before);
-                    }
-                }
-            }
-        }
-        let lost = self.distance.iter().position(|&distance| distance == UNREACHABLE);
-        if let Some(from) = lost.filter(|_| !graph.has_parts) {
-            return Err(RouteError::Unreachable { from: from as u32, to: host });
-        }
+    /// Fill the column of `host`.
+    fn fill(&mut self, number: u32, host: u32, around: &mut Graphed<'_>) -> Result<(), RouteError> {
+        around.measure(host, &self.first)?;
+        let (graph, own) = (around.graph, around.switch_of(host));
         for switch in 0..graph.switch_count {
             look();
-            let node = (graph.host_count + switch) as usize;
-            if self.distance[node] == UNREACHABLE {
-                self.next[(switch * self.host_count + host) as usize] = UNREACHABLE;
+            if own == Some(switch) {
                 continue;
             }
-            let closer = self.distance[node] - 1;
-            let leads = |port: &PortId| self.distance[graph.far(*port).0 as usize] == closer;
-            let ports: Vec<PortId> = out[node].iter().copied().filter(leads).collect();
-            self.set(switch, host, ports);
+            around.ports.clear();
+            let entry = match around.distance[switch as usize] {
+                UNREACHABLE => UNREACHABLE,
+                distance => {
+                    let closer = |port: &&PortId| match distance {
+                        1 => graph.switch(graph.near(**port)) == Some(switch),
+                        _ => graph.switch(graph.far(**port)).is_some_and(|to| around.distance[to as usize] < distance),
+                    };
+                    let links = if distance == 1 { &around.last[host as usize] } else { &around.out[switch as usize] };
+                    around.ports.extend(links.iter().filter(closer));
+                    self.entry(&around.ports)
+                }
+            };
+            self.next[(switch * self.column_count + number) as usize] = entry;
         }
         Ok(())
     }
 
-    /// As [`Routes::fill_towards`] for hosts on the same switches as the one before them.
-    fn fill_beside(&mut self, hosts: Range<u32>, graph: &Graph, into: &[Vec<PortId>]) {
-        let (first, end) = (hosts.start as usize, hosts.end as usize);
-        for row in self.next.chunks_exact_mut(self.host_count as usize) {
-            look();
-            let before = row[first - 1];
-            row[first..end].fill(before);
+    fn entry(&mut self, ports: &[PortId]) -> u32 {
+        if let [port] = ports {
+            return port.0;
         }
-        for host in hosts {
-            look();
-            let ports = &into[host as usize];
-            for near in ports.iter().map(|&port| graph.near(port)) {
-                let of_switch = ports.iter().copied().filter(|&port| graph.near(port) == near).collect();
-                self.set(near.0 - graph.host_count, host, of_switch);
-            }
-        }
-    }
-
-    fn set(&mut self, switch: u32, host: u32, ports: Vec<PortId>) {
-        let entry = if ports.len() == 1 { ports[0].0 } else { self.group(ports) };
-        self.next[(switch * self.host_count + host) as usize] = entry;
-    }
-
-    fn group(&mut self, ports: Vec<PortId>) -> u32 {
-        let index = *self.known.entry(ports).or_insert_with_key(|ports| {
-            self.groups.push(ports.clone());
-            (self.groups.len() - 1) as u32
-        });
-        GROUP | index
+        let known = self.known.get(ports).copied();
+        GROUP
+            | known.unwrap_or_else(|| {
+                let index = self.groups.len() as u32;
+                self.groups.push(ports.to_vec());
+                self.known.insert(ports.to_vec(), index);
+                index
+            })
     }
 
     /// The port of a host.
@@ -296,7 +283,11 @@ impl Routes {
     /// tells the source and the hash of what is sent.
     #[inline]
     pub fn next(&self, switch: u32, dst: u32, flow: impl FnOnce() -> (u32, u32)) -> PortId {
-        let entry = self.next[(switch * self.host_count + dst) as usize];
+        let Column { number, last_hop } = self.columns[dst as usize];
+        let mut entry = self.next[(switch * self.column_count + number) as usize];
+        if entry == LAST_HOP {
+            entry = last_hop;
+        }
         if entry & GROUP == 0 {
             return PortId(entry);
         }
@@ -335,6 +326,98 @@ impl Routes {
         while let Some(switch) = self.ends[port.0 as usize].0.checked_sub(self.host_count) {
             port = self.next(switch, dst, || (src, hash));
             each(port);
+        }
+    }
+}
+
+impl<'a> Graphed<'a> {
+    fn new(graph: &'a Graph) -> Self {
+        let switch_count = graph.switch_count as usize;
+        let mut around = Self {
+            graph,
+            last: vec![Vec::new(); graph.host_count as usize],
+            out: vec![Vec::new(); switch_count],
+            into: vec![Vec::new(); switch_count],
+            distance: vec![UNREACHABLE; switch_count],
+            frontier: VecDeque::new(),
+            ports: Vec::new(),
+        };
+        for (port, directed) in (0..).map(PortId).zip(&graph.links) {
+            match (graph.switch(directed.from), graph.switch(directed.to)) {
+                (_, None) => around.last[directed.to.0 as usize].push(port),
+                (None, Some(_)) => {}
+                (Some(from), Some(to)) => {
+                    around.out[from as usize].push(port);
+                    around.into[to as usize].push(port);
+                }
+            }
+        }
+        around
+    }
+
+    /// Switches with a link to a host.
+    fn near(&self, host: u32) -> impl Iterator<Item = Option<u32>> {
+        self.last[host as usize].iter().map(|&port| self.graph.switch(self.graph.near(port)))
+    }
+
+    /// The switch that a host hangs on, if all links to the host come from it.
+    fn switch_of(&self, host: u32) -> Option<u32> {
+        let mut near = self.near(host);
+        let first = near.next()??;
+        near.all(|other| other == Some(first)).then_some(first)
+    }
+
+    /// The column of every host, and the first host of every column.
+    fn columns(&self) -> (Vec<u32>, Vec<u32>) {
+        let mut of_switch = BTreeMap::new();
+        let mut firsts = Vec::new();
+        let numbers = (0..self.graph.host_count).map(|host| {
+            let mut add = || {
+                firsts.push(host);
+                firsts.len() as u32 - 1
+            };
+            match self.switch_of(host) {
+                Some(switch) => *of_switch.entry(switch).or_insert_with(add),
+                None => add(),
+            }
+        });
+        (numbers.collect(), firsts)
+    }
+
+    /// Measure how far each switch is from `host`; hosts do not forward.
+    fn measure(&mut self, host: u32, first: &[PortId]) -> Result<(), RouteError> {
+        let graph = self.graph;
+        self.distance.fill(UNREACHABLE);
+        for port in &self.last[host as usize] {
+            if let Some(switch) = graph.switch(graph.near(*port))
+                && self.distance[switch as usize] == UNREACHABLE
+            {
+                self.distance[switch as usize] = 1;
+                self.frontier.push_back(switch);
+            }
+        }
+        while let Some(switch) = self.frontier.pop_front() {
+            look();
+            for &port in &self.into[switch as usize] {
+                let before = (graph.near(port).0 - graph.host_count) as usize;
+                if self.distance[before] == UNREACHABLE {
+                    self.distance[before] = self.distance[switch as usize] + 1;
+                    self.frontier.push_back(before as u32);
+                }
+            }
+        }
+        if graph.has_parts {
+            return Ok(());
+        }
+        let is_reached = |node: NodeId| match graph.switch(node) {
+            Some(switch) => self.distance[switch as usize] != UNREACHABLE,
+            None => node.0 == host,
+        };
+        let lost_host = (0..graph.host_count).find(|&one| one != host && !is_reached(graph.far(first[one as usize])));
+        let lost_switch = || (graph.host_count..).take(self.distance.len()).find(|&node| !is_reached(NodeId(node)));
+        match lost_host.or_else(lost_switch) {
+            Some(from) => Err(RouteError::Unreachable { from, to: host }),
+            None => Ok(()),
         }
     }
 }

@@ -90,6 +90,11 @@ class Tree:
         """Rate of a host's link."""
         return Fraction(self.host_link[0])
 
+    @property
+    def edge_count(self) -> int:
+        """Number of switches with hosts."""
+        return -(-self.host_count // self.hosts_per_edge)
+
     def edge_of(self, host: int) -> int:
         """Return the number of the edge switch of a host."""
         return host // self.hosts_per_edge
@@ -223,6 +228,11 @@ class Wiring:
         """Mean rate of the hosts' links."""
         rates = (c.rate_bps * ((host_number(c.a) is not None) + (host_number(c.b) is not None)) for c in self.cables)
         return Fraction(sum(rates), self.host_count)
+
+    @property
+    def edge_count(self) -> int:
+        """Number of switches with hosts."""
+        return len(set(self._edges))
 
     def edge_of(self, host: int) -> int:
         """Return the number of the switch of a host."""
@@ -381,6 +391,11 @@ class Nodes:
     def mean_host_rate_bps(self) -> Fraction:
         """Mean rate of a GPU's part of its network card."""
         return self.cards.mean_host_rate_bps * self.nics / self.gpus
+
+    @property
+    def edge_count(self) -> int:
+        """Number of switches with hosts, those within nodes included."""
+        return self.cards.edge_count + self.node_count
 
     def edge_of(self, host: int) -> int:
         """Return the number of the node of a GPU."""

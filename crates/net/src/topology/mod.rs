@@ -70,6 +70,11 @@ impl Graph {
     pub fn far(&self, port: PortId) -> NodeId {
         self.links[port.0 as usize].to
     }
+
+    /// The index of a node among switches; none of a host.
+    pub fn switch(&self, node: NodeId) -> Option<u32> {
+        node.0.checked_sub(self.host_count)
+    }
 }
 
 impl Star {
