@@ -3,11 +3,13 @@
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from gradtide.results import RunResult
 from gradtide.studies.compare import compare
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import run_all, run_seen, sample
+from gradtide.studies.store import key_of
 from gradtide.studies.tenants.bands import tenants
 from gradtide.studies.tenants.boundary import boundary
 from run_folders import TINY_LOADS, tiny_tenants
@@ -279,6 +282,15 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
+def runs_kept(folder: Path) -> int:
+    """Return how many finished runs an unfinished folder holds, also while somebody writes it."""
+    for path in folder.glob("finished/*.store"):
+        # There is a moment in which the file has no tables yet.
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as database:
+            return int(database.execute("SELECT count(*) FROM outputs").fetchone()[0])
+    return 0
+
+
 STUDIES: dict[str, Callable[..., Any]] = {
     "tenants": lambda **more: tenants(tiny_tenants(), seeds=(0, 1), **more),
     "map": lambda **more: boundary(tiny_tenants(), **TINY_LOADS, **more),
@@ -295,7 +307,7 @@ def test_an_interrupted_study_goes_on_where_it_was(tmp_path: Path, name: str) ->
         STUDIES[name](keep=keep, progress=_Interrupter(0.7))
     stop = caught.value
     finished = sum(result is not None for result in stop.results)
-    assert 0 < finished == keep.count < len(stop.results)
+    assert 0 < finished == keep.count == runs_kept(keep.folder) < len(stop.results)
     assert str(stop) == f"interrupted: {finished} of {len(stop.results)} runs are finished"
 
     keep.show_part(stop)
@@ -308,6 +320,7 @@ def test_an_interrupted_study_goes_on_where_it_was(tmp_path: Path, name: str) ->
     same = [path for path in part if path.startswith(("runs/", "cells/")) and path.endswith("flows.csv")]
     assert same
     assert all(part[path] == (tmp_path / "whole" / path).read_bytes() for path in same)
+    keep.close()
 
     again = Kept(tmp_path / "out")
     ran: list[float] = []
@@ -327,13 +340,13 @@ def test_a_study_at_a_limit_keeps_its_finished_runs_and_goes_on(
 
     class ReachedAtThree:
         def look(self) -> None:
-            if len(list(kept.glob("finished/*.json.gz"))) >= 3:
+            if runs_kept(kept) >= 3:
                 raise LimitReached("memory", 1e9, 2e9, 0.5)
 
     with monkeypatch.context() as patch:
         patch.setattr(Limits, "watch", ReachedAtThree)
         code, _, err = gradtide(*command, tmp_path / "out")
-    finished = len(list(kept.glob("finished/*.json.gz")))
+    finished = runs_kept(kept)
     assert code == 3
     assert 3 <= finished < 8
     assert f"{finished} finished runs are kept in" in err
@@ -350,16 +363,17 @@ def test_a_study_at_a_limit_keeps_its_finished_runs_and_goes_on(
 
 def test_a_finished_run_comes_back_without_a_digit_lost(tmp_path: Path) -> None:
     scenario = Scenario.from_dict(tiny_tenants())
-    keep = Kept(tmp_path / "out")
-    assert keep.find(scenario) is None
     result = gt.run(scenario)
-    keep.add(result)
-    found = keep.find(scenario)
+    with closing(Kept(tmp_path / "out")) as keep:
+        assert keep.find(scenario) is None
+        keep.add(result)
+    with closing(Kept(tmp_path / "out")) as keep:
+        found = keep.find(scenario)
+        assert keep.find(scenario.replace(seed=5)) is None
     assert found is not None
     assert found.summary == result.summary
     for table in ("iterations", "transfers", "operations", "links", "flows"):
         assert getattr(found, table).to_csv() == getattr(result, table).to_csv()
-    assert keep.find(scenario.replace(seed=5)) is None
 
 
 def test_of_runs_that_are_seen_no_more_are_in_memory_than_are_under_way(tmp_path: Path) -> None:
@@ -371,19 +385,30 @@ def test_of_runs_that_are_seen_no_more_are_in_memory_than_are_under_way(tmp_path
         return index, result.scenario.seed, len(whole)
 
     for _ in range(2):  # the second time they are found again
-        found = run_seen(scenarios, seen, 2, None, Kept(tmp_path / "out"))
+        with closing(Kept(tmp_path / "out")) as keep:
+            found = run_seen(scenarios, seen, 2, None, keep)
         assert [(index, seed) for index, seed, _ in found] == [(seed, seed) for seed in range(8)]
         assert max(count for *_, count in found) <= 2
 
 
-@pytest.mark.parametrize("damage", [b"", b"garbage", b"\x1f\x8b\x08\x00\x00"])
-def test_a_damaged_finished_run_is_run_again(tmp_path: Path, damage: bytes) -> None:
-    scenario = sample()
-    keep = Kept(tmp_path / "out")
-    keep.add(gt.run(scenario))
-    [path] = (keep.folder / "finished").iterdir()
-    path.write_bytes(damage)
-    assert keep.find(scenario) is None
+@pytest.mark.parametrize("damage", [None, 7, "text", b"", b"garbage", b"\x78\x01\x00\x00"])
+def test_a_damaged_finished_run_is_run_again(tmp_path: Path, damage: Any) -> None:
+    scenarios = [sample(), sample().replace(seed=1)]
+    said: list[str] = []
+    with closing(Kept(tmp_path / "out", said.append)) as keep:
+        run_all(scenarios, keep=keep)
+        [path] = (keep.folder / "finished").glob("*.store")
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            # The table wants a value; what is damaged may have none.
+            database.execute("PRAGMA writable_schema = ON")
+            database.execute("UPDATE sqlite_master SET sql = replace(sql, 'payload BLOB NOT NULL', 'payload BLOB')")
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            database.execute("UPDATE outputs SET payload = ? WHERE key = ?", (damage, key_of(scenarios[0])))
+        assert [keep.find(one) is None for one in scenarios] == [True, False]
+        run_all(scenarios, keep=keep)
+        assert keep.count == 2
+    [text] = said
+    assert "it is run again" in text
 
 
 def test_another_study_with_the_same_folder_deletes_nothing(tmp_path: Path) -> None:
@@ -391,7 +416,23 @@ def test_another_study_with_the_same_folder_deletes_nothing(tmp_path: Path) -> N
     first.add(gt.run(sample()))
     second.add(gt.run(sample().replace(seed=1)))
     second.forget()
-    assert Kept(tmp_path / "out").find(sample()) is not None
+    with closing(Kept(tmp_path / "out")) as third:
+        assert third.find(sample()) is not None
+        assert third.find(sample().replace(seed=1)) is None
+    first.forget()
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_last_of_two_studies_on_one_folder_deletes_what_is_kept(tmp_path: Path) -> None:
+    first, second = Kept(tmp_path / "out"), Kept(tmp_path / "out")
+    first.add(gt.run(sample()))
+    second.add(gt.run(sample().replace(seed=1)))
+    assert second.find(sample()) is not None
+    # It has all runs of the folder; the other has it open, and keeps what it still runs.
+    second.forget()
+    first.add(gt.run(sample().replace(seed=2)))
+    with closing(Kept(tmp_path / "out")) as third:
+        assert third.find(sample().replace(seed=2)) is not None
     first.forget()
     assert os.listdir(tmp_path) == []
 
@@ -408,10 +449,10 @@ def test_somebody_elses_folder_is_not_taken_for_an_unfinished_study(gradtide: An
 def test_a_study_that_cannot_go_on_keeps_what_is_finished(gradtide: Any, tmp_path: Path) -> None:
     # The second run is over before the first iteration is.
     scenarios = [Scenario.from_dict(tiny_tenants()), Scenario.from_dict(tiny_tenants()).replace(duration="1us")]
-    keep = Kept(tmp_path / "out")
-    with pytest.raises(gt.SimulationError, match="completes no measured iteration"):
-        run_all(scenarios, keep=keep)
-    assert keep.find(scenarios[0]) is not None
+    with closing(Kept(tmp_path / "out")) as keep:
+        with pytest.raises(gt.SimulationError, match="completes no measured iteration"):
+            run_all(scenarios, keep=keep)
+        assert keep.find(scenarios[0]) is not None
 
 
 @pytest.mark.slow
@@ -421,14 +462,14 @@ def test_ctrl_c_ends_a_study_and_keeps_its_finished_runs(tmp_path: Path, argumen
     command += ["-j", "2", "-o", str(tmp_path / "out")]
     kept = tmp_path / "out.incomplete"
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        while len(list(kept.glob("finished/*.json.gz"))) < 2:
+        while runs_kept(kept) < 2:
             assert process.poll() is None, "the study ended before it could be interrupted; make it longer"
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "Traceback" not in err
-    kept_runs = len(list(kept.glob("finished/*.json.gz")))
+    kept_runs = runs_kept(kept)
     place = os.path.relpath(kept, Path.cwd())
     assert (
         err == f"interrupted: {kept_runs} finished runs are kept in {place}, and the same command goes on from there\n"
@@ -464,19 +505,45 @@ def small_disk(mounted: Callable[..., Path]) -> Path:
     return mounted("disk", "-o", "size=64k")
 
 
-@pytest.mark.parametrize("command", ["run", "tenants"])
+@pytest.mark.parametrize(
+    ("command", "words"), [("run", "No space left on device"), ("tenants", "disk is full; make room")]
+)
 def test_a_full_disk_is_one_error_and_nothing_half_written(
-    gradtide: Any, small_disk: Path, tmp_path: Path, command: str
+    gradtide: Any, small_disk: Path, tmp_path: Path, command: str, words: str
 ) -> None:
     (tmp_path / "tiny.json").write_text(json.dumps(tiny_tenants()))
     code, out, err = gradtide(command, tmp_path / "tiny.json", "-o", small_disk / "out")
     assert (code, out) == (3, "")
-    assert err.count("No space left on device") == 1
-    # Of a study there may be finished runs, and then they are whole and spoken of.
-    found = sorted(path.name for path in small_disk.rglob("*") if path.is_file())
-    assert all(name.endswith(".json.gz") for name in found)
-    assert bool(found) == ("kept in" in err)
-    assert os.listdir(small_disk) == (["out.incomplete"] if found else [])
+    assert err.count(words) == 1
+    assert "kept in" not in err
+    assert os.listdir(small_disk) == []
+
+
+def test_finished_runs_on_a_full_disk_are_whole_and_spoken_of(
+    gradtide: Any, mounted: Callable[..., Path], tmp_path: Path
+) -> None:
+    disk = mounted("disk", "-o", "size=200k")
+    command = ["compare", "paper/gao2020-ch4", "--rate", "1Gbps,2Gbps", "-j", "1", "-q", "-o"]
+    code, out, err = gradtide(*command, disk / "out")
+    assert (code, out) == (3, "")
+    assert err.count("disk is full; make room") == 1
+    assert os.listdir(disk) == ["out.incomplete"]
+    subprocess.run(["mount", "-o", "remount,size=64M", str(disk)], check=True)
+    found = runs_kept(disk / "out.incomplete")
+    assert 0 < found < 8
+    assert f"{found} finished run" in err
+    assert gradtide(*command, disk / "out")[0] == gradtide(*command, tmp_path / "whole")[0] == 0
+    assert files(disk / "out") == files(tmp_path / "whole")
+    assert os.listdir(disk) == ["out"]
+
+
+def test_a_path_that_a_store_cannot_have_is_refused_before_the_run(gradtide: Any, tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 150) / ("y" * 150)
+    most = 504 - len(".incomplete/finished/0123456789abcdef.store") - len(f"{deep}/")
+    for length, code in ((most + 1, 2), (most, 0)):
+        out = deep / ("z" * length)
+        ended, _, err = gradtide("compare", "paper/gao2020-ch4", "-q", "-o", out)
+        assert (ended, "more than 504 bytes" in err) == (code, code == 2)
 
 
 def test_a_place_that_cannot_be_written_is_refused_before_the_run(

@@ -297,6 +297,7 @@ def test_an_interrupted_site_shows_the_parts_that_are_whole_and_goes_on_from_the
     assert [row["folder"] for row in known["parts"]] == ["gao2020-ch3", None]
     keep.show_part(end.value)
     assert (keep.folder / "index.html").exists()
+    keep.close()
     # The next attempt runs nothing of the part that was whole.
     asked: list[int] = []
     run = harness.run_seen

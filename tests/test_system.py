@@ -209,6 +209,7 @@ def test_the_main_commands_give_the_same_bytes_on_a_system_with_less(
     assert measured.sub("", done.stdout) == measured.sub("", stdout)
     assert [part for file in found for part in Path(file).parts if FORBIDDEN.search(part)] == []
     assert not list(tmp_path.rglob(".*"))
+    assert not list(tmp_path.rglob("*incomplete"))
 
 
 @pytest.mark.linux

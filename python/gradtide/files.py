@@ -187,11 +187,6 @@ def heal(path: Path) -> None:
     _end(path, rf"\.(({own})\.)?[0-9a-f]{{8}}")
 
 
-def heal_all(folder: Path) -> None:
-    """Delete what killed writers left of any file of a folder in which nobody but gradtide writes."""
-    _end(folder, r"\..+\.\w{8}")
-
-
 def _end(folder: Path, pattern: str) -> None:
     """End what nobody works on any more, of what is so called but for its suffix."""
     try:

@@ -3,6 +3,8 @@
 import gzip
 import json
 import re
+import zlib
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -29,15 +31,15 @@ _RARE = 150
 
 
 def mutated(chance: Random, samples: list[bytes], kind: str) -> bytes:
-    """Return a sample with one to six mutations; `kind` is text, json, proto or gzip."""
+    """Return a sample with one to six mutations; `kind` is text, json, proto, gzip or zlib."""
     data = chance.choice(samples)
     times = chance.choice((1, 1, 1, 2, 2, 3, 6))
     if kind == "json" and chance.random() < 0.6:
         return _json(chance, data, samples, times)
     if kind == "proto" and chance.random() < 0.6:
         return _proto(chance, data, times)
-    if kind == "gzip":
-        return _gzip(chance, data, samples, times)
+    if kind in _PACKS:
+        return _packed(chance, data, samples, times, _PACKS[kind])
     for _ in range(times):
         data = _bytes(chance, data, samples)
     return data[:MOST_BYTES]
@@ -276,17 +278,21 @@ def _as_varint(value: int) -> bytes:
     return bytes((*out, value))
 
 
-# gzip
+# What is compressed
+
+Pack = Callable[[bytes], bytes]
+_PACKS: dict[str, Pack] = {
+    "gzip": lambda data: gzip.compress(data, 1, mtime=0),
+    "zlib": lambda data: zlib.compress(data, 1),
+}
 
 
-def _gzip(chance: Random, data: bytes, samples: list[bytes], times: int) -> bytes:
+def _packed(chance: Random, data: bytes, samples: list[bytes], times: int, pack: Pack) -> bytes:
     """Change what is compressed, or the compressed bytes; samples are not compressed."""
     kind = chance.randrange(8)
     if kind < 5:
-        return gzip.compress(
-            _json(chance, data, samples, times) if kind < 3 else _bytes(chance, data, samples), 1, mtime=0
-        )
-    packed = gzip.compress(data, 1, mtime=0)
+        return pack(_json(chance, data, samples, times) if kind < 3 else _bytes(chance, data, samples))
+    packed = pack(data)
     if kind == 5:
         return packed[: chance.randrange(len(packed))]
     if kind == 6:

@@ -8,8 +8,11 @@ import contextlib
 import gzip
 import json
 import shutil
+import sqlite3
 import tempfile
+import zlib
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -350,25 +353,49 @@ def _report(path: Path) -> None:
 # Finished runs of a study
 
 
+@dataclass(frozen=True)
+class _Finished:
+    """A finished run that is kept.
+
+    Attributes:
+        path: its store, from the folder in which the study goes to `out`.
+        store: the bytes of that.
+        text: what its row has, not compressed.
+    """
+
+    scenario: gt.Scenario
+    path: str
+    store: bytes
+    text: bytes
+
+
 @cache
-def _finished() -> tuple[gt.Scenario, str, bytes]:
+def _finished() -> _Finished:
     scenario = gt.Scenario.from_dict({"job": {"a": {**JOB, "model": str(ROOT / "scenarios/twelve-layers.csv")}}})
     with tempfile.TemporaryDirectory() as name:
-        kept = Kept(Path(name) / "out")
-        kept.add(gt.run(scenario))
-        (path,) = kept.folder.rglob("*.json.gz")
-        head, _, rest = gzip.decompress(path.read_bytes()).partition(b"\n")
-        # What it cost differs from attack to attack.
-        about = {**json.loads(head), "cost": {"cpu_s": 1.0, "wall_s": 1.0, "peak_rss_mb": 60.0}}
-        return scenario, str(path.relative_to(name)), json.dumps(about).encode() + b"\n" + rest
+        with closing(Kept(Path(name) / "out")) as kept:
+            kept.add(gt.run(scenario))
+        (path,) = Path(name).rglob("*.store")
+        with closing(sqlite3.connect(path, isolation_level=None)) as database:
+            ((packed,),) = database.execute("SELECT payload FROM outputs")
+            # What it cost differs from attack to attack.
+            cost = json.dumps({"cpu_s": 1.0, "wall_s": 1.0, "peak_rss_mb": 60.0}).encode()
+            text = cost + b"\n" + zlib.decompress(packed).partition(b"\n")[2]
+            database.execute("UPDATE outputs SET payload = ?", (zlib.compress(text, 1),))
+        return _Finished(scenario, str(path.relative_to(name)), path.read_bytes(), text)
 
 
-def _resume(path: Path) -> None:
-    scenario, name, _ = _finished()
-    target = path.parent / name
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(path, target)
-    found = Kept(path.parent / "out").find(scenario)
+def _resume(path: Path, store: bytes, payload: bytes | None = None) -> None:
+    """Go on with a study that has this store, and this payload in its row."""
+    target = path.parent / _finished().path
+    shutil.rmtree(target.parent, ignore_errors=True)
+    target.parent.mkdir(parents=True)
+    target.write_bytes(store)
+    if payload is not None:
+        with closing(sqlite3.connect(target, isolation_level=None)) as database:
+            database.execute("UPDATE outputs SET payload = ?", (payload,))
+    with closing(Kept(path.parent / "out")) as kept:
+        found = kept.find(_finished().scenario)
     if found is not None:
         json.dumps(found.summary)
 
@@ -459,6 +486,13 @@ READERS = {
     "report": Reader(
         "in", _folder_samples, _report, share=1, allowed=(GradtideError, RunFolderError), prepare=_put_folders
     ),
-    "finished": Reader("in.gz", lambda: [_finished()[2]], _resume, "gzip", 5),
+    "finished": Reader(
+        "in.zlib",
+        lambda: [_finished().text],
+        lambda path: _resume(path, _finished().store, path.read_bytes()),
+        "zlib",
+        3,
+    ),
+    "store": Reader("in.store", lambda: [_finished().store], lambda path: _resume(path, path.read_bytes()), share=3),
 }
 """Every reader by name; a folder of the corpus has the name of its reader."""

@@ -108,13 +108,11 @@ def _under_way(what: str, common: Common, show: Callable[[Any], None]) -> Iterat
 
 def _keep(common: Common) -> "Kept | None":
     """Return where the finished runs of a study are."""
-    from gradtide.studies.keep import Kept, Stored
+    from gradtide.studies.keep import Kept
+    from gradtide.studies.store import Store
 
-    if common.store is not None:
-        from gradtide.studies.store import Store
-
-        return Stored(Store(common.store, talk), common.output, talk)
-    return None if common.output is None else Kept(common.output, talk)
+    store = None if common.store is None else Store(common.store, talk)
+    return None if store is None and common.output is None else Kept(common.output, talk, store)
 
 
 NOTHING_KEPT = {

@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -76,14 +76,17 @@ class Store:
         self._say = say
         self._lock = threading.RLock()
         self._claims = -1
-        with self._as_store_error():
+        with ExitStack() as ends, self._as_store_error():
             if path is not None:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                self._claims = os.open(path.with_name(path.name + "-claims"), os.O_RDWR | os.O_CREAT, 0o666)
+                self._claims = os.open(_claims_of(path), os.O_RDWR | os.O_CREAT, 0o666)
+                ends.callback(os.close, self._claims)
             self._db = sqlite3.connect(
                 ":memory:" if path is None else path, timeout=WAIT_S, isolation_level=None, check_same_thread=False
             )
+            ends.enter_context(closing(self._db))
             self._open()
+            self._ends = ends.pop_all()
 
     def _open(self) -> None:
         # A process that is killed loses nothing that is committed; a machine that loses power may lose the last runs.
@@ -112,10 +115,8 @@ class Store:
     def close(self) -> None:
         """Close the file."""
         with self._lock:
-            self._db.close()
-            if self._claims >= 0:
-                os.close(self._claims)
-                self._claims = -1
+            self._claims = -1
+            self._ends.close()
 
     def __enter__(self) -> "Store":
         return self
@@ -141,15 +142,18 @@ class Store:
 
     def add(self, key: bytes, scenario: Scenario | About, document: dict[str, Any]) -> None:
         """Put a finished run into the store, where every process sees it from now on."""
-        about = (scenario.name, scenario.engine, scenario.seed, _core.__version__)
-        self._put("runs", key, json.dumps(document, allow_nan=False, separators=(",", ":")), about=about)
+        # The name of a file may be no Unicode.
+        name = scenario.name.encode(errors="replace").decode()
+        about = (name, scenario.engine, scenario.seed, _core.__version__)
+        self._put("runs", key, *about, _packed(json.dumps(document, allow_nan=False, separators=(",", ":"))))
 
     def find_result(self, scenario: Scenario) -> RunResult | None:
         """Return the finished run of a scenario with all that the core gave; None if it is not there, or damaged."""
 
         def read(payload: bytes) -> RunResult:
-            head, _, text = payload.partition(b"\n")
-            return RunResult(scenario, _core.RunOutput.from_json(text.decode()), json.loads(head))
+            end = payload.index(b"\n")
+            text = str(memoryview(payload)[end + 1 :], "utf-8")
+            return RunResult(scenario, _core.RunOutput.from_json(text), json.loads(payload[:end]))
 
         return self._found("outputs", key_of(scenario), read)
 
@@ -157,8 +161,10 @@ class Store:
         """Put a finished run into the store, with all that the core gave."""
         key = key_of(result.scenario)
         cost = {name: result.summary["cost"][name] for name in MEASURED_COSTS}
-        self.add(key, result.scenario, document(result))
-        self._put("outputs", key, json.dumps(cost), "\n", result.output.to_json())
+        packed = _packed(json.dumps(cost), "\n", result.output.to_json())
+        with self._as_store_error(), self._lock, self._transaction():
+            self._put("outputs", key, packed)
+            self.add(key, result.scenario, document(result))
 
     def groups(self, scenario: str | None, engine: str | None, seed: int | None) -> list[dict[str, Any]]:
         """Return how many runs there are of each scenario, engine and version; of what is given, those alone."""
@@ -186,15 +192,12 @@ class Store:
             raise
         except Exception as error:  # whatever a damaged run leads to
             with self._as_store_error(), self._lock:
-                self._db.execute(f"DELETE FROM {table} WHERE key = ? AND payload = ?", (key, found[0]))
+                self._db.execute(f"DELETE FROM {table} WHERE key = ? AND payload IS ?", (key, found[0]))
             if self._say is not None:
                 self._say(f"warning: run {key.hex()[:12]} of {self.path} is damaged ({error}); it is run again")
             return None
 
-    def _put(self, table: str, key: bytes, *texts: str, about: tuple[Any, ...] = ()) -> None:
-        pack = zlib.compressobj(LEVEL)
-        packed = b"".join([*(pack.compress(piece) for piece in encoded(*texts)), pack.flush()])
-        row = (key, *about, packed)
+    def _put(self, table: str, *row: Any) -> None:
         places = ", ".join("?" * len(row))
         with self._as_store_error(), self._lock:
             self._db.execute(f"INSERT OR REPLACE INTO {table} ({_COLUMNS[table]}) VALUES ({places})", row)
@@ -212,6 +215,32 @@ class Store:
             finally:
                 self._db.execute("DETACH DATABASE other")
             return len(self) - before
+
+    def keys(self) -> set[bytes]:
+        """Return the keys of the runs that are there with all that the core gave."""
+        with self._as_store_error(), self._lock:
+            return {key for (key,) in self._db.execute("SELECT key FROM outputs")}
+
+    def drop(self, keys: set[bytes]) -> None:
+        """Delete these runs and close the store; delete the file if no other run is in it, and nobody has it open."""
+        with self._as_store_error(), self._lock:
+            is_over = self.path is not None and self.keys() <= keys and self._is_alone()
+            if keys and not is_over:
+                with self._transaction():
+                    for table in _COLUMNS:
+                        self._db.executemany(f"DELETE FROM {table} WHERE key = ?", ((key,) for key in keys))
+            self.close()
+            if self.path is not None and is_over:
+                _claims_of(self.path).unlink(missing_ok=True)
+                self.path.unlink(missing_ok=True)
+
+    def _is_alone(self) -> bool:
+        """Return whether nobody else has the file open: SQLite leaves WAL mode only then."""
+        try:
+            self._db.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.OperationalError:
+            return False
+        return True
 
     @contextmanager
     def claim(self, key: bytes) -> Iterator[bool]:
@@ -236,10 +265,12 @@ class Store:
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._db.execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            # SQLite itself ends one in which the disk is full.
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
 
     @contextmanager
     def _as_store_error(self) -> Iterator[None]:
@@ -248,22 +279,25 @@ class Store:
         except OSError as error:
             raise StoreError(f"cannot use the store {self.path}: {error.strerror or error}") from error
         except sqlite3.Error as error:
-            raise StoreError(_words(self.path, error)) from error
+            raise StoreError(_words(self.path, str(error))) from error
+        except UnicodeDecodeError as error:  # SQLite quotes a name that is damaged
+            raise StoreError(_words(self.path, "malformed database")) from error
 
 
 _FIXES = {
+    "disk I/O": "make room if the disk is full, and run the same command again; finished runs are in it",
     "full": "make room, and run the same command again; finished runs are in it",
     "readonly": "make it writable, or name another file",
     "unable to open": "make it readable and writable, or name another file",
     "locked": "another process writes it; wait for that, and run the same command again",
-    "not a database": "it is no store of runs; name another file",
+    "not a database": "it is no store of runs, or damaged; name another file, or move it elsewhere",
     "malformed": "move it elsewhere and run the same command again; `sqlite3 FILE .recover` may save its runs",
 }
 """How to fix what SQLite says, by a part of its words."""
 
 
-def _words(path: Path | None, error: sqlite3.Error) -> str:
-    fixes = (fix for words, fix in _FIXES.items() if words in str(error))
+def _words(path: Path | None, error: str) -> str:
+    fixes = (fix for words, fix in _FIXES.items() if words in error)
     fix = next(fixes, "run the same command again; finished runs are in it")
     return f"cannot use the store {path}: {error}; {fix}"
 
@@ -288,11 +322,18 @@ def listed(
         return store.groups(scenario, engine, seed)
 
 
-def encoded(*texts: str) -> Iterator[bytes]:
-    """Give texts as UTF-8 in pieces; what the core gave is up to a hundred megabytes, and a copy is as much again."""
+def _claims_of(path: Path) -> Path:
+    return path.with_name(path.name + "-claims")
+
+
+def _packed(*texts: str) -> bytearray:
+    """Pack texts in pieces; what the core gave is up to a hundred megabytes, and a copy is as much again."""
+    pack, packed = zlib.compressobj(LEVEL), bytearray()
     for text in texts:
         for start in range(0, len(text), PIECE):
-            yield text[start : start + PIECE].encode()
+            packed += pack.compress(text[start : start + PIECE].encode())
+    packed += pack.flush()
+    return packed
 
 
 def document(result: RunResult) -> dict[str, Any]:
