@@ -302,6 +302,16 @@ def test_what_live_writers_write_is_left_to_them(tmp_path: Path) -> None:
         assert [path.exists() for path in left] == [False, True]
 
 
+def test_what_a_delete_that_failed_left_does_not_come_into_the_folder(tmp_path: Path) -> None:
+    with whole_folder(tmp_path / "out") as folder:
+        (folder / "runs").mkdir()
+        for name in (".table.csv.0123abcd.lock", "runs/.table.csv.0123abcd.partial", "table.csv", "runs/.hidden"):
+            (folder / name).write_text(name)
+        write_versions(folder)
+    left = sorted(path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*"))
+    assert left == ["runs", "runs/.hidden", "table.csv", "versions.json"]
+
+
 # Files
 
 

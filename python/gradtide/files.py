@@ -106,6 +106,7 @@ def whole_folder(path: Path, not_ours: Collection[str] = ()) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with _partial(path.parent, f".{path.name}.", Path.mkdir) as part:
         yield part
+        _tidy(part)
         list_files(part, not_ours)
         if not path.exists():
             os.rename(part, path)
@@ -130,6 +131,7 @@ def folder_inside(folder: Path, not_ours: Collection[str] = ()) -> Iterator[Path
     """
     with _partial(folder, ".", Path.mkdir) as part:
         yield part
+        _tidy(part)
         list_files(part, not_ours)
         _sync_all(part)
         ready = part.with_suffix(READY)
@@ -202,6 +204,14 @@ def _end(folder: Path, pattern: str) -> None:
                 _move_out(ready)
             elif is_mine:
                 _remove(part)
+
+
+def _tidy(part: Path) -> None:
+    """Delete what a delete that failed has left in a folder that is written and not yet in place."""
+    for place, _, names in os.walk(part):
+        for name in names:
+            if re.fullmatch(rf"\..*\.[0-9a-f]{{8}}\.({SUFFIXES})", name):
+                _remove(Path(place) / name)
 
 
 def _remove(path: Path) -> None:
