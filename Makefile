@@ -33,12 +33,13 @@ check: .venv/.dev .venv/.built
 	cargo clippy --workspace --all-targets -- -D warnings
 	ruff check
 	ruff format --check
-	mypy
-	mypy --platform darwin --cache-dir .mypy_cache/darwin
-	mypy --platform win32 --cache-dir .mypy_cache/win32
+	$(MAKE) -j$(JOBS) types-linux types-darwin types-win32
 	python -m mypy.stubtest gradtide._core --ignore-disjoint-bases
 	python -m pytest tests/test_layers.py
 	mkdocs build --strict --quiet
+
+types-%: .venv/.dev .venv/.built
+	mypy --platform $* --cache-dir .mypy_cache/$*
 
 # About an hour with two processes; SEED repeats an attack. INSTALLED=WHEEL attacks a wheel, by its absolute path, in place of the source tree.
 attack: $(if $(INSTALLED),.venv/.python,.venv/.dev .venv/.built)
