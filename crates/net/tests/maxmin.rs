@@ -144,7 +144,7 @@ fn filled(capacities: &[u64], paths: &[&[LinkId]]) -> Vec<u64> {
 }
 
 /// Irregular traffic on a network of two layers, in which levels differ: flows come and go one by one, and bottlenecks
-/// with them.
+/// with them; at times a link has another capacity.
 #[test]
 fn rates_of_a_long_history_are_those_of_plain_filling() {
     const LEAVES: u32 = 8;
@@ -155,10 +155,16 @@ fn rates_of_a_long_history_are_those_of_plain_filling() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 33) as u32 % below
     };
-    let capacities: Vec<u64> = (0..2 * HOSTS + 2 * LEAVES * SPINES).map(|_| 1_000_000 + u64::from(draw(3))).collect();
+    let mut capacities: Vec<u64> =
+        (0..2 * HOSTS + 2 * LEAVES * SPINES).map(|_| 1_000_000 + u64::from(draw(3))).collect();
     let mut solver = MaxMin::new(&capacities);
     let mut present = Present::new();
     for step in 0..600 {
+        if step % 8 == 7 {
+            let link = draw(capacities.len() as u32);
+            capacities[link as usize] = u64::from(draw(2_000_000));
+            solver.set_capacity(LinkId(link), capacities[link as usize] * PARTS);
+        }
         if present.is_empty() || draw(600) > step {
             let (src, dst, spine) = (draw(HOSTS), draw(HOSTS), draw(SPINES));
             let port = |host: u32| 2 * HOSTS + 2 * (host / (HOSTS / LEAVES) * SPINES + spine);
