@@ -1,11 +1,18 @@
-//! CPU seconds of the fluid engine for flows that start together: `fluid [FLOWS.csv]` (`src,dst,bytes`).
+//! CPU seconds of the fluid engine for flows that start together:
 //!
-//! A Clos network of three layers: 1024 hosts, half bisection, links of 4 GB/s without delay, d-mod-k. Without a file:
-//! 10,000 random flows.
+//! ```text
+//! fluid [FLOWS.csv]             flows of a file (`src,dst,bytes`); without one 10,000 random flows
+//! fluid random COUNT [star]     random flows
+//! fluid skewed HOSTS [star]     all-to-all of 1 MB on average, log-normal with sigma 0.8
+//! ```
+//!
+//! Flows of a file and random ones are on a Clos network of three layers with 1024 hosts and half bisection, a skewed
+//! all-to-all on a leaf-spine network with 16 hosts on a leaf and 8 spines; or on a star. Links of 4 GB/s without delay,
+//! d-mod-k.
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;
-use gradtide_net::{Bytes, FatTree, Flow, Fluid, HostId, Link, Network, Rate, Ratio, Seed, Time};
+use gradtide_net::{Bytes, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Seed, Star, Time};
 use std::time::Instant;
 
 /// CPU seconds of this process, by the kernel's account (10 ms steps); wall clock where there is none.
@@ -16,14 +23,40 @@ fn cpu_seconds(start: Instant) -> f64 {
     ticks as f64 / 100.0
 }
 
+/// Most memory that the process has had, in MB, where the kernel tells.
+fn peak_megabytes() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0 kB");
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap_or(0.0) * 1.024e-3
+}
+
+/// The linear congruential generator of Knuth's MMIX.
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+
+    /// Box and Muller's method.
+    fn normal(&mut self) -> f64 {
+        let [first, second] = [0, 1].map(|_| (self.below(1 << 30) as f64 + 0.5) / f64::from(1 << 30));
+        (-2.0 * first.ln()).sqrt() * (std::f64::consts::TAU * second).cos()
+    }
+}
+
 fn random_flows(count: usize) -> Vec<(u32, u32, u64)> {
-    let mut state = 1_u64;
-    let mut draw = |below: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % below
-    };
-    let mut flow = || (draw(1024) as u32, draw(1024) as u32, 100_000 + draw(20_000_000));
+    let mut draws = Draws(1);
+    let mut flow = || (draws.below(1024) as u32, draws.below(1024) as u32, 100_000 + draws.below(20_000_000));
     std::iter::repeat_with(&mut flow).filter(|&(src, dst, _)| src != dst).take(count).collect()
+}
+
+fn skewed_flows(hosts: u32) -> Vec<(u32, u32, u64)> {
+    const SIGMA: f64 = 0.8;
+    let mut draws = Draws(1);
+    let pairs = (0..hosts).flat_map(|src| (0..hosts).map(move |dst| (src, dst))).filter(|(src, dst)| src != dst);
+    pairs.map(|(src, dst)| (src, dst, (1e6 * (SIGMA * draws.normal() - SIGMA * SIGMA / 2.0).exp()) as u64)).collect()
 }
 
 fn read_flows(text: &str) -> Vec<(u32, u32, u64)> {
@@ -35,14 +68,30 @@ fn read_flows(text: &str) -> Vec<(u32, u32, u64)> {
     text.lines().skip(1).map(row).collect()
 }
 
+fn case(words: &[&str]) -> (Graph, Vec<(u32, u32, u64)>) {
+    let link = Link { rate: Rate::from_bps(32_000_000_000).unwrap(), delay: Time::ZERO };
+    let clos = || FatTree::clos3(16, Ratio::new(1, 2).unwrap(), link).unwrap().graph();
+    match words {
+        [] => (clos(), random_flows(10_000)),
+        ["random", count] => (clos(), random_flows(count.parse().unwrap())),
+        ["random", count, "star"] => (Star { host_count: 1024, link }.graph(), random_flows(count.parse().unwrap())),
+        ["skewed", hosts, "star"] => {
+            let host_count = hosts.parse().unwrap();
+            (Star { host_count, link }.graph(), skewed_flows(host_count))
+        }
+        ["skewed", hosts] => {
+            let hosts = hosts.parse().unwrap();
+            (FatTree::leaf_spine(hosts / 16, 16, 8, link, link).unwrap().graph(), skewed_flows(hosts))
+        }
+        [path] => (clos(), read_flows(&std::fs::read_to_string(path).unwrap())),
+        _ => panic!("fluid [FLOWS.csv | random COUNT [star] | skewed HOSTS [star]]"),
+    }
+}
+
 fn main() {
     let start = Instant::now();
-    let flows = match std::env::args().nth(1) {
-        Some(path) => read_flows(&std::fs::read_to_string(path).unwrap()),
-        None => random_flows(10_000),
-    };
-    let link = Link { rate: Rate::from_bps(32_000_000_000).unwrap(), delay: Time::ZERO };
-    let graph = FatTree::clos3(16, Ratio::new(1, 2).unwrap(), link).unwrap().graph();
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let (graph, flows) = case(&words.iter().map(String::as_str).collect::<Vec<_>>());
     let before = cpu_seconds(start);
     let mut network = Fluid::new(&graph, Policy::DModK, Seed(0)).unwrap();
     for &(src, dst, bytes) in &flows {
@@ -57,8 +106,14 @@ fn main() {
     let seconds = cpu_seconds(start) - before;
     let last = network.now().ps() as f64 * 1e-12;
     let events = network.counters().events;
+    // Of every flow and its instant, so that two versions can be seen to give the same.
+    let digest = done.iter().fold(0_u64, |digest, completion| {
+        (digest ^ completion.flow.0 ^ completion.received.ps().rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    });
     println!(
-        "{} flows, the last at {last:.12} s: {instants} instants, {events} events in {seconds:.2} CPU s",
-        done.len()
+        "{} flows, the last at {last:.12} s, digest {digest:016x}: {instants} instants, {events} events in \
+         {seconds:.2} CPU s, {:.0} MB",
+        done.len(),
+        peak_megabytes()
     );
 }

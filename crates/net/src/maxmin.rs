@@ -13,10 +13,11 @@
 //! of the flows alone, to the last bit: neither the order of links nor the history of changes is seen in them, and no
 //! link is ever above its capacity.
 //!
-//! Three things make it fast. Flows with the same links are one *class* with a count. Any number of changes
-//! is one solve, at the next read. And a solve moves levels, lowest first, from the links that gained or lost a flow to
-//! those that see a rate change, and no further; it [tells](MaxMin::take_changed) which rates those are. What does not
-//! live here: time, bytes, routes.
+//! Four things make it fast. Flows with the same links are one *class* with a count. Any number of changes
+//! is one solve, at the next read. A class is *held* at one link whose level is its rate, and when a level moves, all that
+//! the link holds moves with it. And a solve moves levels, lowest first, from the links that gained or lost a flow to
+//! those that see a rate change, and no further; it [tells](MaxMin::take_turned) which levels those are. What does
+//! not live here: time, bytes, routes.
 
 use crate::index::{self, Index};
 use gradtide_watch::look;
@@ -42,8 +43,8 @@ pub struct ClassId(pub u32);
 
 /// No rate yet, and no level: faster than any link.
 const UNBOUNDED: u64 = u64::MAX;
-/// A link that there is not.
-const NO_LINK: LinkId = LinkId(u32::MAX);
+/// Sentinel: no link.
+const NO_LINK: u32 = u32::MAX;
 
 /// The solver: capacities, classes of flows on them, and their rates.
 #[derive(Clone, Debug, Default)]
@@ -52,11 +53,11 @@ pub struct MaxMin {
     /// By link: rate at which flows are held there; [`UNBOUNDED`] if the link is not full. Apart from the rest because
     /// this is read most.
     levels: Vec<u64>,
+    held: Vec<Held>,
     /// By link, the classes that cross it, and some that had their last flow removed: see [`Self::sweep`].
     members: Vec<Vec<u32>>,
     classes: Vec<Class>,
-    /// `stride` links for each class, of which it uses the first few; sorted but for the first where others may join.
-    hops: Vec<LinkId>,
+    /// Most links of a path so far.
     stride: usize,
     free: Vec<u32>,
     /// Classes that have had their last flow removed, and that links may still have among their members.
@@ -64,10 +65,12 @@ pub struct MaxMin {
     /// By link, the classes of which it is the first and that others may join: small tables, so that what is used
     /// together is near, if flows begin with the link of their source.
     known: Vec<Index>,
-    /// Links that are to be looked at, each once.
+    /// Links that have become stale, each once.
     stale: Vec<u32>,
-    /// Classes whose rate has changed.
-    changed: Vec<ClassId>,
+    /// Links whose level has changed.
+    turned: Vec<LinkId>,
+    /// Classes that are new, or held at another link than before.
+    moved: Vec<ClassId>,
     /// Links whose used capacity has changed, if somebody wants to know.
     touched: Option<Vec<LinkId>>,
     scratch: Scratch,
@@ -79,15 +82,44 @@ struct LinkState {
     capacity: u64,
     /// Where it stands among the links that are to move; [`UNBOUNDED`] if it does not.
     moves_at: u64,
-    /// Level that the other links ask for, if they have been looked at since something changed.
-    asked: Option<u64>,
+    /// Level that the other links ask for, unless it is stale.
+    asked: u64,
     /// Sum of the rates of its flows, above the capacity while a solve goes on.
     used: u128,
     flows: u64,
+    /// No flow that is held elsewhere is faster.
+    fastest_guest: u64,
     /// Members without flows.
     gone: u32,
-    /// Whether something that its level depends on has changed.
+    /// Whether something that its level depends on has changed since that was last computed.
     stale: bool,
+    /// Whether it stands among the turned ones.
+    turned: bool,
+}
+
+/// Classes that have the level of a link for their rate, because it is the least of their links'. If several are, the
+/// class is held at one of these.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    /// Of each its number, its count, and `stride` links of which it uses the first few; sorted but for the first where
+    /// others may join. One after the other, because when a link moves all that it holds are read.
+    records: Vec<u32>,
+    flows: u64,
+}
+
+impl Held {
+    /// Removes the record that begins at `place`; tells whose record begins there now.
+    fn remove(&mut self, place: usize, size: usize) -> Option<u32> {
+        let last = self.records.len() - size;
+        if place == last {
+            self.records.truncate(last);
+            return None;
+        }
+        let (records, moved) = self.records.split_at_mut(last);
+        records[place..place + size].iter_mut().zip(moved).for_each(|(old, new)| *old = *new);
+        self.records.truncate(last);
+        Some(self.records[place])
+    }
 }
 
 impl LinkState {
@@ -108,20 +140,27 @@ impl LinkState {
         self.used + u128::from(self.flows) <= u128::from(self.capacity)
     }
 
-    /// Where it moves at the earliest, by what is known of its flows together.
-    fn earliest_move(&self, level: u64) -> u64 {
+    /// Its level if it holds these flows that it has at `level`, and no others: they share what the others leave.
+    fn level_of_held(&self, level: u64, held: u64) -> u64 {
+        let capacity = u128::from(self.capacity);
+        if held == 0 || level == UNBOUNDED {
+            0
+        } else if self.used <= capacity {
+            level + (capacity - self.used) as u64 / held
+        } else {
+            let excess = u64::try_from(self.used - capacity);
+            excess.map_or(0, |excess| level.saturating_sub(excess.div_ceil(held)))
+        }
+    }
+
+    /// Where it moves at the earliest, if it holds so many flows at `level`.
+    fn earliest_move(&self, level: u64, held: u64) -> u64 {
         if self.surely_not_full() {
             // It rises from where it is.
             return level;
         }
-        // It falls by no more than what one flow has to give up for all, or than rounding leaves.
-        let excess = self.used.saturating_sub(u128::from(self.capacity)) + u128::from(self.flows);
-        let least = self.capacity / self.flows;
-        if level == UNBOUNDED {
-            least
-        } else {
-            u64::try_from(u128::from(level).saturating_sub(excess)).unwrap_or(0).max(least)
-        }
+        // If it falls and holds others from then on, all together give up less.
+        level.min(self.level_of_held(level, held)).max(self.capacity / self.flows)
     }
 }
 
@@ -132,16 +171,18 @@ struct Share {
     count: u64,
 }
 
-/// What is known of a class but its links, in a quarter of a cache line.
+/// What is known of a class beside its record, in a quarter of a cache line.
 #[derive(Clone, Copy, Debug)]
 struct Class {
-    /// The least of its links' levels.
-    rate: u64,
+    /// The link at which it is held: its level is the least of all on the path, and the rate of the class.
+    holder: u32,
+    /// Where its record begins there.
+    place: u32,
     /// Flows.
     count: u32,
     hop_count: u16,
-    /// Whether it stands among the changed ones.
-    changed: bool,
+    /// Whether it stands among the moved ones.
+    moved: bool,
     /// Whether others may join.
     shared: bool,
 }
@@ -152,8 +193,10 @@ struct Scratch {
     path: Vec<LinkId>,
     /// Links that are to move, by the lower of their two levels, or less if they have not been looked at.
     moves: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Those that move now.
-    movers: Vec<u32>,
+    /// Those that move now, and where to.
+    movers: Vec<(u32, u64)>,
+    /// Those that are held elsewhere from now on.
+    regrouped: Vec<u32>,
     rising: Vec<Share>,
 }
 
@@ -169,16 +212,19 @@ impl MaxMin {
             LinkState {
                 capacity: capacity * PARTS,
                 moves_at: UNBOUNDED,
-                asked: None,
+                asked: UNBOUNDED,
                 used: 0,
                 flows: 0,
+                fastest_guest: 0,
                 gone: 0,
                 stale: false,
+                turned: false,
             }
         };
         Self {
             links: capacities.iter().map(link).collect(),
             levels: vec![UNBOUNDED; capacities.len()],
+            held: vec![Held::default(); capacities.len()],
             members: vec![Vec::new(); capacities.len()],
             known: vec![Index::default(); capacities.len()],
             ..Self::default()
@@ -200,7 +246,7 @@ impl MaxMin {
         let is_once = rest.windows(2).all(|two| two[0] < two[1]) && !rest.contains(first);
         assert!(is_once, "a flow crosses a link once");
         let hash = hash_of(&path);
-        let is_it = |class: u32| *self.hops_of(class) == path[..];
+        let is_it = |class: u32| self.hops_of(class).iter().eq(path.iter().map(|link| &link.0));
         let class = match self.known[path[0].0 as usize].find(hash, is_it) {
             Some(class) => {
                 self.count(class, true);
@@ -252,25 +298,38 @@ impl MaxMin {
     /// If there never was such a class.
     pub fn rate(&mut self, class: ClassId) -> u64 {
         self.solve();
-        self.classes[class.0 as usize].rate
+        self.rate_of(class.0)
     }
 
     /// Every class that has flows, and their rate in [`PARTS`]. Solves first if flows were added or removed.
     pub fn rates(&mut self) -> impl Iterator<Item = (ClassId, u64)> {
         self.solve();
         let live = self.classes.iter().enumerate().filter(|(_, class)| class.count > 0);
-        live.map(|(id, class)| (ClassId(id as u32), class.rate))
+        live.map(|(id, class)| (ClassId(id as u32), self.levels[class.holder as usize]))
     }
 
-    /// Solves, and gives `each` the classes that since the last call have gained or lost a flow and still have some, or
-    /// have had another rate; each once, with its rate.
-    pub fn take_changed(&mut self, mut each: impl FnMut(ClassId, u64)) {
+    /// Solves, and gives `each` the links whose level has changed since the last call, each once, with the rate of those
+    /// that are held there and how many classes they are.
+    pub fn take_turned(&mut self, mut each: impl FnMut(LinkId, u64, usize)) {
         self.solve();
-        for id in self.changed.drain(..) {
+        for link in self.turned.drain(..) {
+            self.links[link.0 as usize].turned = false;
+            let level = self.levels[link.0 as usize];
+            if level != UNBOUNDED {
+                each(link, level, self.held[link.0 as usize].records.len() / record_size(self.stride));
+            }
+        }
+    }
+
+    /// Solves, and gives `each` the classes that are new since the last call or have another bottleneck, each once, with
+    /// the link at which it is held now.
+    pub fn take_moved(&mut self, mut each: impl FnMut(ClassId, LinkId)) {
+        self.solve();
+        for id in self.moved.drain(..) {
             let class = &mut self.classes[id.0 as usize];
-            class.changed = false;
+            class.moved = false;
             if class.count > 0 {
-                each(id, class.rate);
+                each(id, LinkId(class.holder));
             }
         }
     }
@@ -280,7 +339,7 @@ impl MaxMin {
         let state = &mut self.links[link.0 as usize];
         if state.capacity != parts {
             state.capacity = parts;
-            mark(state, link, &self.levels, &mut self.stale, &mut self.touched);
+            mark(state, link.0, &self.levels, &mut self.stale, &mut self.touched);
         }
     }
 
@@ -315,7 +374,7 @@ impl MaxMin {
 
     /// The links of a class.
     pub fn links(&self, class: ClassId) -> impl Iterator<Item = LinkId> {
-        self.hops_of(class.0).iter().copied()
+        self.hops_of(class.0).iter().map(|&link| LinkId(link))
     }
 
     /// The classes that cross a link, in no order.
@@ -324,26 +383,36 @@ impl MaxMin {
         members.filter(|&&class| self.classes[class as usize].count > 0).map(|&class| ClassId(class))
     }
 
-    fn hops_of(&self, class: u32) -> &[LinkId] {
-        let begin = class as usize * self.stride;
-        &self.hops[begin..begin + self.classes[class as usize].hop_count as usize]
+    fn hops_of(&self, class: u32) -> &[u32] {
+        let Class { holder, place, hop_count, .. } = self.classes[class as usize];
+        &self.held[holder as usize].records[place as usize + HEAD..][..hop_count as usize]
+    }
+
+    fn rate_of(&self, class: u32) -> u64 {
+        self.levels[self.classes[class as usize].holder as usize]
     }
 
     /// One flow of a class more, or less, that keeps some.
     fn count(&mut self, class: u32, more: bool) {
-        self.change(class);
-        let state = &mut self.classes[class as usize];
-        state.count = if more { state.count + 1 } else { state.count - 1 };
-        let rate = u128::from(state.rate);
-        let begin = class as usize * self.stride;
-        for &link in &self.hops[begin..begin + state.hop_count as usize] {
-            let state = &mut self.links[link.0 as usize];
+        let rate = u128::from(self.rate_of(class));
+        let Self { links, levels, held, classes, stale, touched, .. } = self;
+        let Class { holder, place, count, hop_count, .. } = &mut classes[class as usize];
+        let held = &mut held[*holder as usize];
+        if more {
+            (*count, held.flows) = (*count + 1, held.flows + 1);
+        } else {
+            (*count, held.flows) = (*count - 1, held.flows - 1);
+        }
+        let record = &mut held.records[*place as usize..];
+        record[1] = *count;
+        for &link in &record[HEAD..][..*hop_count as usize] {
+            let state = &mut links[link as usize];
             if more {
                 state.enter(rate);
             } else {
                 state.leave(rate);
             }
-            mark(state, link, &self.levels, &mut self.stale, &mut self.touched);
+            mark(state, link, levels, stale, touched);
         }
     }
 
@@ -359,57 +428,103 @@ impl MaxMin {
         }
         let index = self.free.pop().unwrap_or(self.classes.len() as u32);
         let hop_count = u16::try_from(path.len()).expect("a flow crosses fewer than 2^16 links");
-        let rate = path.iter().map(|link| self.levels[link.0 as usize]).fold(UNBOUNDED, u64::min);
-        for &link in path {
-            self.members[link.0 as usize].push(index);
-            let state = &mut self.links[link.0 as usize];
+        // If no link is full, the one with the most flows is likely to hold it.
+        let key = |link: LinkId| (self.levels[link.0 as usize], self.links[link.0 as usize].flows);
+        let mut first = (key(path[0]), path[0].0);
+        for &link in &path[1..] {
+            let (level, flows) = key(link);
+            if level < first.0.0 || (level == first.0.0 && flows > first.0.1) {
+                first = ((level, flows), link.0);
+            }
+        }
+        let ((rate, _), holder) = first;
+        for &LinkId(link) in path {
+            self.members[link as usize].push(index);
+            let state = &mut self.links[link as usize];
             state.enter(u128::from(rate));
+            if link != holder {
+                state.fastest_guest = state.fastest_guest.max(rate);
+            }
             mark(state, link, &self.levels, &mut self.stale, &mut self.touched);
         }
-        let class = Class { rate, count: 1, hop_count, changed: false, shared };
-        let begin = index as usize * self.stride;
-        if index as usize == self.classes.len() {
-            self.classes.push(class);
-            self.hops.extend_from_slice(path);
-            self.hops.resize(begin + self.stride, NO_LINK);
-        } else {
-            let changed = self.classes[index as usize].changed;
-            self.classes[index as usize] = Class { changed, ..class };
-            self.hops[begin..begin + path.len()].copy_from_slice(path);
+        let held = &mut self.held[holder as usize];
+        let place = u32::try_from(held.records.len()).expect("a link has fewer than 2^32 links of its classes");
+        held.records.extend([index, 1].into_iter().chain(path.iter().map(|link| link.0)));
+        held.records.resize(place as usize + record_size(self.stride), NO_LINK);
+        held.flows += 1;
+        let class = Class { holder, place, count: 1, hop_count, moved: true, shared };
+        let has_moved = match self.classes.get_mut(index as usize) {
+            Some(state) => std::mem::replace(state, class).moved,
+            None => {
+                self.classes.push(class);
+                false
+            }
+        };
+        if !has_moved {
+            self.moved.push(ClassId(index));
         }
-        self.change(index);
         index
     }
 
-    /// Lays the classes out anew, for paths of more links.
-    fn widen(&mut self, stride: usize) {
-        let mut hops = vec![NO_LINK; self.classes.len() * stride];
-        if self.stride > 0 {
-            for (wide, narrow) in hops.chunks_mut(stride).zip(self.hops.chunks(self.stride)) {
-                wide[..narrow.len()].copy_from_slice(narrow);
-            }
+    /// Lets a class be held at another link.
+    fn hold(&mut self, class: u32, holder: u32) {
+        let size = record_size(self.stride);
+        let state = &mut self.classes[class as usize];
+        let (begin, count) = (state.place as usize, u64::from(state.count));
+        let both = self.held.get_disjoint_mut([state.holder as usize, holder as usize]);
+        let [before, held] = both.expect("it is another link");
+        state.holder = holder;
+        state.place = u32::try_from(held.records.len()).expect("a link has fewer than 2^32 links of its classes");
+        if !std::mem::replace(&mut state.moved, true) {
+            self.moved.push(ClassId(class));
         }
-        (self.hops, self.stride) = (hops, stride);
+        held.records.extend_from_slice(&before.records[begin..begin + size]);
+        held.flows += count;
+        before.flows -= count;
+        if let Some(other) = before.remove(begin, size) {
+            self.classes[other as usize].place = begin as u32;
+        }
+    }
+
+    /// Lays the records out anew, for paths of more links.
+    fn widen(&mut self, stride: usize) {
+        let (narrow, wide) = (record_size(self.stride), record_size(stride));
+        for held in &mut self.held {
+            let mut records = Vec::with_capacity(held.records.len() / narrow * wide);
+            for record in held.records.chunks(narrow) {
+                self.classes[record[0] as usize].place = records.len() as u32;
+                records.extend_from_slice(record);
+                records.resize(records.len() + wide - narrow, NO_LINK);
+            }
+            held.records = records;
+        }
+        self.stride = stride;
     }
 
     /// Removes the last flow of a class.
     fn close(&mut self, index: u32) {
-        let begin = index as usize * self.stride;
-        let Class { rate, hop_count, shared, .. } = self.classes[index as usize];
+        let rate = u128::from(self.rate_of(index));
+        let Class { holder, place, hop_count, shared, .. } = self.classes[index as usize];
         self.classes[index as usize].count = 0;
         if shared {
-            let hash = hash_of(self.hops_of(index));
-            self.known[self.hops[begin].0 as usize].remove(hash, index);
+            let hops = self.hops_of(index);
+            let (first, hash) = (hops[0], index::hash(hops.iter().copied()));
+            self.known[first as usize].remove(hash, index);
         }
-        for &link in &self.hops[begin..begin + hop_count as usize] {
-            let state = &mut self.links[link.0 as usize];
-            state.leave(u128::from(rate));
+        let held = &mut self.held[holder as usize];
+        for &link in &held.records[place as usize + HEAD..][..hop_count as usize] {
+            let state = &mut self.links[link as usize];
+            state.leave(rate);
             state.gone += 1;
             if state.flows == 0 {
                 state.gone = 0;
-                self.members[link.0 as usize].clear();
+                self.members[link as usize].clear();
             }
             mark(state, link, &self.levels, &mut self.stale, &mut self.touched);
+        }
+        held.flows -= 1;
+        if let Some(other) = held.remove(place as usize, record_size(self.stride)) {
+            self.classes[other as usize].place = place;
         }
         self.gone.push(index);
     }
@@ -421,16 +536,9 @@ impl MaxMin {
         }
     }
 
-    fn change(&mut self, class: u32) {
-        if !std::mem::replace(&mut self.classes[class as usize].changed, true) {
-            self.changed.push(ClassId(class));
-        }
-    }
-
-    /// Rate of a class, were it not for the link `but`: the least level of the others.
+    /// Rate of a class, were it not for the link `but`.
     fn rate_but(&self, class: u32, but: u32) -> u64 {
-        let others = self.hops_of(class).iter().filter(|link| link.0 != but);
-        others.map(|link| self.levels[link.0 as usize]).fold(UNBOUNDED, u64::min)
+        lowest(&self.levels, self.hops_of(class).iter().copied(), but).map_or(UNBOUNDED, |(level, _)| level)
     }
 
     /// Level that a link should have, given the levels of all others.
@@ -445,42 +553,39 @@ impl MaxMin {
                 return state.capacity / state.flows;
             }
         }
+        let of_held = state.level_of_held(current, self.held[link as usize].flows);
+        if of_held > state.fastest_guest.saturating_add(state.flows) {
+            // The others are slower by more than what rounding leaves. If some that it holds are slower elsewhere, this
+            // is too low, and is looked at once more when these have been let go.
+            return of_held;
+        }
         self.sweep(link);
         if state.surely_not_full() {
             // Even with all at its level: that rises, and from there, for those that are faster elsewhere.
-            return self.fill(
-                link,
-                current,
-                |id, class| {
-                    if class.rate < current { class.rate } else { self.rate_but(id, link) }
-                },
-                rising,
-            );
+            return self.fill(link, current, true, rising);
         }
-        let least = state.capacity / state.flows;
-        let level = self.fill(link, least, |_, class| class.rate, rising);
-        if level <= current {
-            return level;
-        }
-        // By less than what rounding leaves.
-        self.fill(
-            link,
-            least,
-            |id, class| {
-                if class.rate < current { class.rate } else { self.rate_but(id, link) }
-            },
-            rising,
-        )
+        // If it is to hold others, too, all together give up less; but for what rounding leaves.
+        let least = of_held.saturating_sub(state.flows + 1).max(state.capacity / state.flows);
+        let level = self.fill(link, least, false, rising);
+        // Above the level that it has by less than what rounding leaves.
+        if level <= current { level } else { self.fill(link, least, true, rising) }
     }
 
     /// Level at which flows that rise together from `level`, each up to its rate elsewhere, fill a link. Those that
-    /// stop on the way are taken out.
-    fn fill(&self, link: u32, mut level: u64, elsewhere: impl Fn(u32, &Class) -> u64, rising: &mut Vec<Share>) -> u64 {
+    /// stop on the way are taken out. Unless the link `rises`, flows that it holds are not slower elsewhere.
+    fn fill(&mut self, link: u32, mut level: u64, rises: bool, rising: &mut Vec<Share>) -> u64 {
         let (mut left, mut count) = (self.links[link as usize].capacity, 0_u64);
+        let mut fastest_guest = 0;
         rising.clear();
         for &id in &self.members[link as usize] {
             let class = &self.classes[id as usize];
-            let share = Share { rate: elsewhere(id, class), count: class.count.into() };
+            let mut rate = self.levels[class.holder as usize];
+            if class.holder != link {
+                fastest_guest = rate.max(fastest_guest);
+            } else if rises {
+                rate = self.rate_but(id, link);
+            }
+            let share = Share { rate, count: class.count.into() };
             if share.rate < level {
                 left -= share.rate * share.count;
             } else {
@@ -488,6 +593,7 @@ impl MaxMin {
                 rising.push(share);
             }
         }
+        self.links[link as usize].fastest_guest = fastest_guest;
         loop {
             let next = left.checked_div(count).unwrap_or(UNBOUNDED);
             if next == level || next == UNBOUNDED {
@@ -505,20 +611,26 @@ impl MaxMin {
         }
     }
 
-    /// Moves levels, lowest first, until each is what the others ask for. A level depends only on lower ones. So levels
-    /// below the one that moves are final, and a link need not be examined before it can be the next to move.
+    /// Moves levels, lowest first, until each is what the others ask for. A level depends only on lower ones, so a link
+    /// need not be examined before it can be the next to move.
+    ///
+    /// A link that falls because others rise keeps its place in this order. It is then looked at once, after these, and
+    /// not for each. Should it catch flows of a link between, that one moves once more.
     fn solve(&mut self) {
         if self.stale.is_empty() {
             return;
         }
         self.solve_count += 1;
-        let Scratch { mut moves, mut movers, mut rising, path } = std::mem::take(&mut self.scratch);
+        let Scratch { mut moves, mut movers, mut rising, mut regrouped, path } = std::mem::take(&mut self.scratch);
         loop {
             look();
             while let Some(link) = self.stale.pop() {
-                let state = &mut self.links[link as usize];
-                let moves_at = state.earliest_move(self.levels[link as usize]);
-                (state.stale, state.asked) = (false, None);
+                let (state, level) = (&mut self.links[link as usize], self.levels[link as usize]);
+                if state.moves_at <= level && level != UNBOUNDED {
+                    continue;
+                }
+                let moves_at = state.earliest_move(level, self.held[link as usize].flows);
+                state.stale = moves_at != UNBOUNDED;
                 if std::mem::replace(&mut state.moves_at, moves_at) != moves_at && moves_at != UNBOUNDED {
                     moves.push(Reverse((moves_at, link)));
                 }
@@ -535,62 +647,114 @@ impl MaxMin {
                     continue;
                 }
                 let level = self.levels[link as usize];
-                let asked = self.links[link as usize].asked.unwrap_or_else(|| self.level(link, &mut rising));
+                let LinkState { mut asked, stale, .. } = self.links[link as usize];
+                if stale {
+                    asked = self.level(link, &mut rising);
+                }
                 let state = &mut self.links[link as usize];
-                state.asked = Some(asked);
-                state.moves_at = if asked == level { UNBOUNDED } else { asked.min(level) };
-                if state.moves_at == at {
-                    state.moves_at = UNBOUNDED;
-                    movers.push(link);
-                } else if state.moves_at != UNBOUNDED {
+                (state.asked, state.stale, state.moves_at) = (asked, false, UNBOUNDED);
+                if asked != level && asked.min(level) <= at {
+                    movers.push((link, asked));
+                } else if asked != level {
+                    // If it rises, levels of others may move until then without marking it.
+                    state.stale = asked > level;
+                    state.moves_at = asked.min(level);
                     moves.push(Reverse((state.moves_at, link)));
                 }
             }
-            for link in movers.drain(..) {
-                self.move_level(link);
+            let is_alone = movers.len() == 1;
+            for (link, level) in movers.drain(..) {
+                self.move_level(link, level, is_alone, &mut regrouped);
             }
         }
-        self.scratch = Scratch { moves, movers, rising, path };
+        self.scratch = Scratch { moves, movers, rising, regrouped, path };
     }
 
-    /// Gives a link the level it is asked for, its flows the rates that follow, and marks the links that see it.
-    fn move_level(&mut self, link: u32) {
-        let level = self.links[link as usize].asked.expect("it has been looked at");
+    /// Gives a link another level, its flows the rates that follow, and marks the links that see it.
+    fn move_level(&mut self, link: u32, level: u64, is_alone: bool, regrouped: &mut Vec<u32>) {
         let before = std::mem::replace(&mut self.levels[link as usize], level);
-        // One that falls takes rates from its flows and asks for no other level then. For one that rises the levels of
-        // the others count, which may have moved without moving a rate here.
         let rises = level > before;
-        if rises {
-            mark(&mut self.links[link as usize], LinkId(link), &self.levels, &mut self.stale, &mut self.touched);
-        } else if let Some(touched) = &mut self.touched {
+        let Self { links, levels, held, classes, stale, touched, .. } = self;
+        let state = &mut links[link as usize];
+        if !std::mem::replace(&mut state.turned, true) {
+            self.turned.push(LinkId(link));
+        }
+        if let Some(touched) = touched {
             touched.push(LinkId(link));
         }
-        for place in 0..self.members[link as usize].len() {
-            let class = self.members[link as usize][place];
-            let Class { rate, count, hop_count, .. } = self.classes[class as usize];
-            let now = if level < before {
-                rate.min(level)
-            } else if rate == before {
-                self.rate_but(class, NO_LINK.0)
-            } else {
-                rate
-            };
-            if now != rate && count > 0 {
-                self.classes[class as usize].rate = now;
-                self.change(class);
-                let [before, after] = [rate, now].map(|rate| u128::from(rate) * u128::from(count));
-                let more = after.wrapping_sub(before);
-                let begin = class as usize * self.stride;
-                for &other in &self.hops[begin..begin + hop_count as usize] {
-                    let state = &mut self.links[other.0 as usize];
+        if !rises && state.fastest_guest > level {
+            regrouped.extend(self.members[link as usize].iter().copied().filter(|&class| {
+                let Class { holder, count, .. } = classes[class as usize];
+                count > 0 && holder != link && levels[holder as usize] > level
+            }));
+        }
+        let held = &held[link as usize];
+        let more = u128::from(level).wrapping_sub(u128::from(before));
+        state.used = state.used.wrapping_add(more.wrapping_mul(u128::from(held.flows)));
+        // Most of the time is spent here.
+        let (links, levels) = (&mut links[..], &levels[..]);
+        for record in held.records.chunks_exact(record_size(self.stride)) {
+            let more = if record[1] == 1 { more } else { more.wrapping_mul(u128::from(record[1])) };
+            let mut elsewhere = UNBOUNDED;
+            for &other in &record[HEAD..] {
+                if other == NO_LINK {
+                    break;
+                }
+                if other != link {
+                    elsewhere = elsewhere.min(levels[other as usize]);
+                    let state = &mut links[other as usize];
                     state.used = state.used.wrapping_add(more);
-                    if other.0 != link || rises {
-                        mark(state, other, &self.levels, &mut self.stale, &mut self.touched);
+                    state.fastest_guest = state.fastest_guest.max(level);
+                    if !state.stale {
+                        mark(state, other, levels, stale, touched);
                     }
                 }
             }
+            if rises && elsewhere < level {
+                regrouped.push(record[0]);
+            }
+        }
+        // One that falls takes rates from its flows and asks for no other level then. One that lets flows go can rise
+        // further, and for one that rises the levels of the others count, which may move now without moving a rate here.
+        if rises && !(is_alone && regrouped.is_empty()) {
+            mark(&mut self.links[link as usize], link, &self.levels, &mut self.stale, &mut self.touched);
+        }
+        for class in regrouped.drain(..) {
+            let elsewhere = || lowest(&self.levels, self.hops_of(class).iter().copied(), link);
+            let holder = if rises { elsewhere().expect("a link is lower").1 } else { link };
+            self.move_class(class, holder);
         }
     }
+
+    /// Lets a class be held at another link, and marks the links that see its other rate.
+    fn move_class(&mut self, class: u32, holder: u32) {
+        let before = u128::from(self.rate_of(class));
+        self.hold(class, holder);
+        let rate = self.levels[holder as usize];
+        let Self { links, levels, held, classes, stale, touched, .. } = self;
+        let Class { place, count, hop_count, .. } = classes[class as usize];
+        let more = u128::from(rate).wrapping_sub(before).wrapping_mul(u128::from(count));
+        for &link in &held[holder as usize].records[place as usize + HEAD..][..hop_count as usize] {
+            let state = &mut links[link as usize];
+            state.used = state.used.wrapping_add(more);
+            if link != holder {
+                state.fastest_guest = state.fastest_guest.max(rate);
+                mark(state, link, levels, stale, touched);
+            }
+        }
+    }
+}
+
+/// Numbers before the links of a record: see [`Held`].
+const HEAD: usize = 2;
+
+fn record_size(stride: usize) -> usize {
+    HEAD + stride
+}
+
+/// The least level of some links but one, and which of them has it, the first if there are several.
+fn lowest(levels: &[u64], links: impl Iterator<Item = u32>, but: u32) -> Option<(u64, u32)> {
+    links.filter(|&link| link != but).map(|link| (levels[link as usize], link)).min_by_key(|&(level, _)| level)
 }
 
 /// Under which a class stands in `known`.
@@ -599,16 +763,16 @@ fn hash_of(path: &[LinkId]) -> u32 {
 }
 
 /// Marks a link to be examined, unless that could change nothing.
-fn mark(state: &mut LinkState, link: LinkId, levels: &[u64], stale: &mut Vec<u32>, touched: &mut Option<Vec<LinkId>>) {
-    if let Some(touched) = touched {
-        touched.push(link);
-    }
+fn mark(state: &mut LinkState, link: u32, levels: &[u64], stale: &mut Vec<u32>, touched: &mut Option<Vec<LinkId>>) {
     if state.stale {
         return;
     }
-    if levels[link.0 as usize] == UNBOUNDED && state.moves_at == UNBOUNDED && state.surely_not_full() {
+    if let Some(touched) = touched {
+        touched.push(LinkId(link));
+    }
+    if levels[link as usize] == UNBOUNDED && state.moves_at == UNBOUNDED && state.surely_not_full() {
         return;
     }
     state.stale = true;
-    stale.push(link.0);
+    stale.push(link);
 }

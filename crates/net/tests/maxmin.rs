@@ -121,6 +121,65 @@ fn play(solver: &mut MaxMin, steps: &[Step], mut look: impl FnMut(&mut MaxMin, &
     look(solver, &present);
 }
 
+/// Progressive filling from the beginning, link by link: what the solver must give, to the last bit.
+fn filled(capacities: &[u64], paths: &[&[LinkId]]) -> Vec<u64> {
+    let mut left: Vec<u64> = capacities.iter().map(|capacity| capacity * PARTS).collect();
+    let mut rates = vec![None; paths.len()];
+    loop {
+        let mut count = vec![0; capacities.len()];
+        for (path, _) in paths.iter().zip(&rates).filter(|(_, rate)| rate.is_none()) {
+            path.iter().for_each(|link| count[link.0 as usize] += 1);
+        }
+        let shares: Vec<Option<u64>> = left.iter().zip(&count).map(|(left, &count)| left.checked_div(count)).collect();
+        let Some(level) = shares.iter().flatten().min().copied() else {
+            return rates.into_iter().map(|rate| rate.expect("no flow rises")).collect();
+        };
+        for (path, rate) in paths.iter().zip(&mut rates) {
+            if rate.is_none() && path.iter().any(|link| shares[link.0 as usize] == Some(level)) {
+                *rate = Some(level);
+                path.iter().for_each(|link| left[link.0 as usize] -= level);
+            }
+        }
+    }
+}
+
+/// Irregular traffic on a network of two layers, in which levels differ: flows come and go one by one, and bottlenecks
+/// with them; at times a link has another capacity.
+#[test]
+fn rates_of_a_long_history_are_those_of_plain_filling() {
+    const LEAVES: u32 = 8;
+    const HOSTS: u32 = 64;
+    const SPINES: u32 = 4;
+    let mut state = 1_u64;
+    let mut draw = |below: u32| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as u32 % below
+    };
+    let mut capacities: Vec<u64> =
+        (0..2 * HOSTS + 2 * LEAVES * SPINES).map(|_| 1_000_000 + u64::from(draw(3))).collect();
+    let mut solver = MaxMin::new(&capacities);
+    let mut present = Present::new();
+    for step in 0..600 {
+        if step % 8 == 7 {
+            let link = draw(capacities.len() as u32);
+            capacities[link as usize] = u64::from(draw(2_000_000));
+            solver.set_capacity(LinkId(link), capacities[link as usize] * PARTS);
+        }
+        if present.is_empty() || draw(600) > step {
+            let (src, dst, spine) = (draw(HOSTS), draw(HOSTS), draw(SPINES));
+            let port = |host: u32| 2 * HOSTS + 2 * (host / (HOSTS / LEAVES) * SPINES + spine);
+            let path = links(&[2 * src, port(src), port(dst) + 1, 2 * dst + 1]);
+            present.push((solver.add(&path), path));
+        } else {
+            let (class, _) = present.swap_remove(draw(present.len() as u32) as usize);
+            solver.remove(class);
+        }
+        let paths: Vec<&[LinkId]> = present.iter().map(|(_, path)| &path[..]).collect();
+        let ours: Vec<u64> = present.iter().map(|&(class, _)| solver.rate(class)).collect();
+        assert_eq!(ours, filled(&capacities, &paths), "after {step} steps");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 

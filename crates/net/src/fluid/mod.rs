@@ -21,6 +21,7 @@
 //! What does not live here: packets and their headers, queues, losses, windows. Links have the rate of payload.
 
 mod due;
+mod group;
 
 use crate::index::{self, Index};
 use crate::maxmin::{CAPACITY_LIMIT, ClassId, LinkId, MaxMin, PARTS};
@@ -31,6 +32,7 @@ use crate::units::{Bytes, Rate, Time};
 use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network, Seed, StreamKey};
 use due::{Due, NEVER};
 use gradtide_watch::look;
+use group::Groups;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::{AddAssign, Mul, Sub};
@@ -181,24 +183,12 @@ struct FluidLink {
 #[derive(Clone, Debug)]
 struct Shares {
     solver: MaxMin,
-    /// By class.
-    classes: Vec<ClassState>,
+    /// Classes by the links at which they are held.
+    groups: Groups,
     /// By class, the same as its `first` of its other messages; for no more classes than ever had some.
     later: Vec<BinaryHeap<Reverse<(u128, u32)>>>,
-    /// When the next message of each class is received.
+    /// When the next message of each group is received.
     due: Due,
-}
-
-/// Flows that send at one rate.
-#[derive(Clone, Debug)]
-struct ClassState {
-    rate: u64,
-    /// Work that each of its flows would have done, had it been there since the class was opened, less what it would
-    /// have done at this rate since the instant 0; modulo 2^128.
-    ahead: u128,
-    /// Where `work` will be when the next message is received, and whose it is: see [`ClassState::first`].
-    target: u128,
-    slot: u32,
 }
 
 #[derive(Clone, Debug)]
@@ -248,6 +238,7 @@ struct ConnectionState {
 /// Kept for its memory alone.
 #[derive(Clone, Debug, Default)]
 struct DueScratch {
+    groups: Vec<u32>,
     due: Vec<u32>,
 }
 
@@ -316,10 +307,9 @@ impl Fluid {
         let mut load = self.links[port.0 as usize].received;
         for shares in self.bands.iter().flatten() {
             for id in shares.solver.classes(LinkId(port.0)) {
-                let class = &shares.classes[id.0 as usize];
-                let done = class.work_at(self.now_fs);
+                let done = shares.groups.work_at(id.0, self.now_fs);
                 let later = shares.later.get(id.0 as usize).into_iter().flatten();
-                let flows = later.map(|&Reverse(flow)| flow).chain([class.first()]);
+                let flows = later.map(|&Reverse(flow)| flow).chain([shares.groups.first(id.0)]);
                 for (target, flow) in flows {
                     let FlowState { work, counted, .. } = self.flows[flow as usize];
                     load += Load::of(work + done - target, work, counted);
@@ -381,7 +371,7 @@ impl Fluid {
         let sending = self.flows.iter().filter_map(|flow| match flow.stage {
             Stage::Moving(class) => {
                 let shares = self.bands[usize::from(flow.band.index())].as_ref()?;
-                Some((flow.id, shares.classes[class.0 as usize].rate as f64 / PARTS as f64))
+                Some((flow.id, shares.groups.rate(class.0) as f64 / PARTS as f64))
             }
             _ => None,
         });
@@ -509,7 +499,7 @@ impl Fluid {
         let shares = self.bands[usize::from(flow.band.index())].get_or_insert_with(|| {
             let capacities: Vec<u64> = self.links.iter().map(|link| link.rate.bps()).collect();
             is_new = true;
-            Box::new(Shares::new(MaxMin::new(&capacities)))
+            Box::new(Shares::new(MaxMin::new(&capacities), capacities.len()))
         });
         let path = &self.paths[begin as usize..][..usize::from(hop_count)];
         // A stream has one flow at a time on a connection, and seldom as much as another stream between the same hosts.
@@ -533,23 +523,16 @@ impl Fluid {
         for band in 0..Band::COUNT {
             let (above, below) = self.bands.split_at_mut(band);
             let Some((Some(shares), below)) = below.split_first_mut() else { continue };
-            let Shares { solver, classes, due, .. } = &mut **shares;
-            // Many have the same left at the same rate: a division of 128 bits for each would be felt.
-            let mut known = (0, 1, 0);
-            solver.take_changed(|id, rate| {
-                self.event_count += 1;
-                let left = classes[id.0 as usize].turn(rate, self.now_fs);
-                if rate == 0 {
-                    return due.remove(id.0);
-                }
-                if (known.0, known.1) != (left, rate) {
-                    known = (left, rate, left.div_ceil(u128::from(rate)));
-                }
-                match NEVER.min(self.now_fs + known.2) {
-                    NEVER => due.remove(id.0),
-                    at => due.set(id.0, at),
-                }
+            let Shares { solver, groups, due, .. } = &mut **shares;
+            solver.take_turned(|link, rate, class_count| {
+                self.event_count += class_count as u64;
+                groups.turn(link.0, rate, self.now_fs);
             });
+            solver.take_moved(|id, link| {
+                self.event_count += 1;
+                groups.put(id.0, link.0, self.now_fs);
+            });
+            groups.plan(self.now_fs, due);
             // What this band and those before it use is not there for those behind.
             let Some(next) = below.iter_mut().flatten().next() else { continue };
             let mut before: Vec<&mut Box<Shares>> = above.iter_mut().flatten().collect();
@@ -573,19 +556,20 @@ impl Fluid {
 
     /// All that happens at `now_fs`, but for what newly shared rates bring.
     fn step(&mut self) {
-        let mut due = std::mem::take(&mut self.scratch.due);
+        let DueScratch { mut groups, mut due } = std::mem::take(&mut self.scratch);
         for band in 0..Band::COUNT {
             let Some(shares) = &mut self.bands[band] else { continue };
             if shares.due.first_at() > self.now_fs {
                 continue;
             }
-            shares.due.take(self.now_fs, &mut due);
+            shares.due.take(self.now_fs, &mut groups);
+            groups.drain(..).for_each(|link| shares.groups.take(link, self.now_fs, &mut due));
             due.sort_unstable();
             for class in due.drain(..) {
                 self.receive_due(band, ClassId(class));
             }
         }
-        self.scratch.due = due;
+        self.scratch = DueScratch { groups, due };
         while let Some(entry) = self.timers.first_entry() {
             if *entry.key() > self.now_fs {
                 break;
@@ -603,9 +587,8 @@ impl Fluid {
     fn receive_due(&mut self, band: usize, id: ClassId) {
         loop {
             let shares = self.bands[band].as_mut().expect("the band is in use");
-            let class = &mut shares.classes[id.0 as usize];
-            let (target, slot) = class.first();
-            if slot == NONE || target > class.work_at(self.now_fs) {
+            let (target, slot) = shares.groups.first(id.0);
+            if slot == NONE || target > shares.groups.work_at(id.0, self.now_fs) {
                 return;
             }
             let FlowState { work, counted, connection, .. } = self.flows[slot as usize];
@@ -621,25 +604,22 @@ impl Fluid {
 }
 
 impl Shares {
-    fn new(solver: MaxMin) -> Self {
-        Self { solver, classes: Vec::new(), later: Vec::new(), due: Due::default() }
+    fn new(solver: MaxMin, link_count: usize) -> Self {
+        Self { solver, groups: Groups::new(link_count), later: Vec::new(), due: Due::default() }
     }
 
     /// A flow of `work` comes to a class; it is planned for when rates are known.
     fn join(&mut self, id: ClassId, now_fs: u128, (work, slot): (u128, u32)) {
-        let index = id.0 as usize;
-        if index >= self.classes.len() {
-            self.classes.push(ClassState { rate: 0, ahead: 0, target: NOBODY.0, slot: NOBODY.1 });
+        self.groups.open(id.0);
+        let target =
+            self.groups.work_at(id.0, now_fs).checked_add(work).expect("work stays below 2^128: see `Fluid::start`");
+        let (new, known) = ((target, slot), self.groups.first(id.0));
+        let later = new.max(known);
+        if new < known {
+            self.groups.set_first(id.0, new);
         }
-        let class = &mut self.classes[index];
-        if class.slot == NONE {
-            (class.rate, class.ahead) = (0, 0);
-        }
-        let target = class.work_at(now_fs).checked_add(work).expect("work stays below 2^128: see `Fluid::start`");
-        let new = (target, slot);
-        let later = new.max(class.first());
-        (class.target, class.slot) = new.min(class.first());
         if later != NOBODY {
+            let index = id.0 as usize;
             if index >= self.later.len() {
                 self.later.resize_with(index + 1, BinaryHeap::new);
             }
@@ -651,14 +631,16 @@ impl Shares {
     fn remove(&mut self, id: ClassId) {
         let is_empty = !self.solver.remove(id);
         let next = if is_empty { None } else { self.later[id.0 as usize].pop() };
-        let class = &mut self.classes[id.0 as usize];
-        (class.target, class.slot) = next.map_or(NOBODY, |Reverse(next)| next);
+        match next {
+            Some(Reverse(next)) => self.groups.set_first(id.0, next),
+            None => self.groups.close(id.0),
+        }
     }
 
     /// Takes a flow out of a class; tells the work that it has left.
     fn part(&mut self, id: ClassId, slot: u32, now_fs: u128) -> u128 {
-        let done = self.classes[id.0 as usize].work_at(now_fs);
-        let (mut target, first) = self.classes[id.0 as usize].first();
+        let done = self.groups.work_at(id.0, now_fs);
+        let (mut target, first) = self.groups.first(id.0);
         if first == slot {
             self.remove(id);
         } else {
@@ -668,29 +650,7 @@ impl Shares {
                 flow != slot
             });
         }
-        if self.classes[id.0 as usize].slot == NONE {
-            self.due.remove(id.0);
-        }
         target.saturating_sub(done)
-    }
-}
-
-impl ClassState {
-    /// Of the flow that is received next, its place on the scale of `work_at` and itself; [`NOBODY`] if there is no
-    /// flow.
-    fn first(&self) -> (u128, u32) {
-        (self.target, self.slot)
-    }
-
-    /// Gives it its rate from now on; tells the work that is left of its next message.
-    fn turn(&mut self, rate: u64, now_fs: u128) -> u128 {
-        let work = self.work_at(now_fs);
-        (self.rate, self.ahead) = (rate, work.wrapping_sub(u128::from(rate).wrapping_mul(now_fs)));
-        self.target - work
-    }
-
-    fn work_at(&self, now_fs: u128) -> u128 {
-        u128::from(self.rate).wrapping_mul(now_fs).wrapping_add(self.ahead)
     }
 }
 

@@ -1,0 +1,314 @@
+//! Who is received next of the flows that have one rate: a scale of work for each group of classes, and the classes in
+//! the order of their targets on it.
+//!
+//! Classes that are [held](crate::maxmin) at one link have its level for their rate. They are a group: when the level
+//! changes, nothing is touched of each of them. A class that changes its group takes what it has left to another scale.
+
+use super::due::{Due, NEVER};
+use super::{NOBODY, NONE};
+
+/// The classes of one solver, in groups.
+#[derive(Clone, Debug)]
+pub(super) struct Groups {
+    /// By link.
+    groups: Vec<Group>,
+    classes: Vec<ClassState>,
+    /// Groups whose next message is received at another instant than was planned.
+    replan: Vec<u32>,
+}
+
+/// Classes that are held at one link.
+#[derive(Clone, Debug, Default)]
+struct Group {
+    rate: u64,
+    /// Work that a flow would have done, had it always been here, less what it would have done at this rate since the
+    /// instant 0; modulo 2^128.
+    ahead: u128,
+    /// A heap of four branches: classes by their target on this scale.
+    classes: Vec<u32>,
+    /// Whether it stands among those to be planned anew.
+    replan: bool,
+}
+
+/// Flows with the same links.
+#[derive(Clone, Debug)]
+struct ClassState {
+    /// Where the work of the class will be when the next message is received, and whose it is; [`NOBODY`] if there is
+    /// no flow.
+    target: u128,
+    slot: u32,
+    /// The link at which it is held; [`NONE`] as long as that is not known.
+    group: u32,
+    /// Where it stands in the heap of its group; [`NONE`] if it does not.
+    place: u32,
+    /// Work of its flows since the class was opened, less the work of its group; modulo 2^128.
+    ahead: u128,
+}
+
+const BRANCHES: usize = 4;
+
+impl Group {
+    fn work_at(&self, now_fs: u128) -> u128 {
+        u128::from(self.rate).wrapping_mul(now_fs).wrapping_add(self.ahead)
+    }
+}
+
+impl Groups {
+    pub fn new(link_count: usize) -> Self {
+        Self { groups: vec![Group::default(); link_count], classes: Vec::new(), replan: Vec::new() }
+    }
+
+    /// A class has flows from now on, if it had none.
+    pub fn open(&mut self, class: u32) {
+        if class as usize >= self.classes.len() {
+            let (target, slot) = NOBODY;
+            let new = ClassState { target, slot, group: NONE, place: NONE, ahead: 0 };
+            self.classes.resize(class as usize + 1, new);
+        }
+    }
+
+    /// A class has no flow any more.
+    pub fn close(&mut self, class: u32) {
+        self.pull(class);
+        let (target, slot) = NOBODY;
+        self.classes[class as usize] = ClassState { target, slot, group: NONE, place: NONE, ahead: 0 };
+    }
+
+    /// The next message of a class that is received: its target on the scale of [`Self::work_at`], and whose it is.
+    pub fn first(&self, class: u32) -> (u128, u32) {
+        let ClassState { target, slot, .. } = self.classes[class as usize];
+        (target, slot)
+    }
+
+    /// Another message is next.
+    pub fn set_first(&mut self, class: u32, (target, slot): (u128, u32)) {
+        self.pull(class);
+        let state = &mut self.classes[class as usize];
+        (state.target, state.slot) = (target, slot);
+        if state.group != NONE {
+            self.push(class);
+        }
+    }
+
+    /// Work that each flow of a class would have done, had it been there since the class was opened.
+    pub fn work_at(&self, class: u32, now_fs: u128) -> u128 {
+        let ClassState { group, ahead, .. } = self.classes[class as usize];
+        self.groups.get(group as usize).map_or(0, |group| group.work_at(now_fs)).wrapping_add(ahead)
+    }
+
+    /// Rate of the flows of a class.
+    pub fn rate(&self, class: u32) -> u64 {
+        self.groups[self.classes[class as usize].group as usize].rate
+    }
+
+    /// Gives a group its rate from now on.
+    pub fn turn(&mut self, link: u32, rate: u64, now_fs: u128) {
+        let group = &mut self.groups[link as usize];
+        group.ahead = group.work_at(now_fs).wrapping_sub(u128::from(rate).wrapping_mul(now_fs));
+        group.rate = rate;
+        self.replan(link);
+    }
+
+    /// Puts a class into a group.
+    pub fn put(&mut self, class: u32, link: u32, now_fs: u128) {
+        let work = self.work_at(class, now_fs);
+        self.pull(class);
+        let state = &mut self.classes[class as usize];
+        state.ahead = work.wrapping_sub(self.groups[link as usize].work_at(now_fs));
+        state.group = link;
+        self.push(class);
+    }
+
+    /// Moves the classes of a group to `due` that have done the work of a message by now.
+    pub fn take(&mut self, link: u32, now_fs: u128, due: &mut Vec<u32>) {
+        let work = self.groups[link as usize].work_at(now_fs);
+        if self.groups[link as usize].classes.iter().all(|&class| !is_before(work, self.key(class))) {
+            // Most often, in regular traffic; no order is needed then.
+            let Self { groups, classes, .. } = self;
+            due.extend(groups[link as usize].classes.drain(..).inspect(|&class| classes[class as usize].place = NONE));
+        }
+        while let Some(&class) = self.groups[link as usize].classes.first() {
+            if is_before(work, self.key(class)) {
+                break;
+            }
+            self.pull(class);
+            due.push(class);
+        }
+        self.replan(link);
+    }
+
+    /// Plans the groups in which something has changed.
+    pub fn plan(&mut self, now_fs: u128, due: &mut Due) {
+        // Many have the same left at the same rate: a division of 128 bits for each would be felt.
+        let mut known = (0, 1, 0);
+        for link in self.replan.drain(..) {
+            let group = &mut self.groups[link as usize];
+            group.replan = false;
+            let Some(&class) = group.classes.first().filter(|_| group.rate > 0) else {
+                due.remove(link);
+                continue;
+            };
+            let ClassState { target, ahead, .. } = self.classes[class as usize];
+            let left = target.wrapping_sub(ahead).wrapping_sub(group.work_at(now_fs));
+            if (known.0, known.1) != (left, group.rate) {
+                known = (left, group.rate, left.div_ceil(u128::from(group.rate)));
+            }
+            match NEVER.min(now_fs + known.2) {
+                NEVER => due.remove(link),
+                at => due.set(link, at),
+            }
+        }
+    }
+
+    fn replan(&mut self, link: u32) {
+        if !std::mem::replace(&mut self.groups[link as usize].replan, true) {
+            self.replan.push(link);
+        }
+    }
+
+    /// Target of a class on the scale of its group.
+    fn key(&self, class: u32) -> u128 {
+        let ClassState { target, ahead, .. } = self.classes[class as usize];
+        target.wrapping_sub(ahead)
+    }
+
+    /// Puts a class into the heap of its group.
+    fn push(&mut self, class: u32) {
+        let link = self.classes[class as usize].group;
+        let heap = &mut self.groups[link as usize].classes;
+        heap.push(class);
+        let place = heap.len() - 1;
+        self.rise(link, place, class);
+        if self.classes[class as usize].place == 0 {
+            self.replan(link);
+        }
+    }
+
+    /// Takes a class out of the heap of its group, if it is there.
+    fn pull(&mut self, class: u32) {
+        let ClassState { group: link, place, .. } = self.classes[class as usize];
+        if place == NONE {
+            return;
+        }
+        self.classes[class as usize].place = NONE;
+        let heap = &mut self.groups[link as usize].classes;
+        let last = heap.pop().expect("it is in the heap");
+        if last != class {
+            let place = self.rise(link, place as usize, last);
+            self.sink(link, place, last);
+        }
+        if place == 0 {
+            self.replan(link);
+        }
+    }
+
+    fn set(&mut self, link: u32, place: usize, class: u32) {
+        self.groups[link as usize].classes[place] = class;
+        self.classes[class as usize].place = place as u32;
+    }
+
+    /// Fills a place with a class, or one above it; tells which.
+    fn rise(&mut self, link: u32, mut place: usize, class: u32) -> usize {
+        let key = self.key(class);
+        while place > 0 {
+            let above = self.groups[link as usize].classes[(place - 1) / BRANCHES];
+            if !is_before(key, self.key(above)) {
+                break;
+            }
+            self.set(link, place, above);
+            place = (place - 1) / BRANCHES;
+        }
+        self.set(link, place, class);
+        place
+    }
+
+    fn sink(&mut self, link: u32, mut place: usize, class: u32) {
+        let key = self.key(class);
+        loop {
+            let heap = &self.groups[link as usize].classes;
+            let first = BRANCHES * place + 1;
+            let mut least = (key, NONE as usize);
+            for (below, &class) in heap.iter().enumerate().skip(first).take(BRANCHES) {
+                let key = self.key(class);
+                if is_before(key, least.0) {
+                    least = (key, below);
+                }
+            }
+            if least.1 == NONE as usize {
+                break;
+            }
+            self.set(link, place, heap[least.1]);
+            place = least.1;
+        }
+        self.set(link, place, class);
+    }
+}
+
+/// On a scale of work modulo 2^128, of which less than half is in use at once.
+fn is_before(one: u128, other: u128) -> bool {
+    (one.wrapping_sub(other) as i128) < 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is planned, after any turns and moves, is what each class would have planned for itself.
+    #[test]
+    fn groups_know_who_is_next() {
+        const LINKS: u64 = 5;
+        const CLASSES: u64 = 60;
+        let (mut groups, mut due) = (Groups::new(LINKS as usize), Due::default());
+        // By class: work left, and at which link.
+        let mut left: Vec<Option<(u128, u32)>> = vec![None; CLASSES as usize];
+        let mut rates = [0_u64; LINKS as usize];
+        let mut state = 1_u64;
+        let mut draw = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let mut now_fs = 1_u128 << 80;
+        for _ in 0..20_000 {
+            let (class, link) = (draw(CLASSES) as u32, draw(LINKS) as u32);
+            match draw(4) {
+                0 => {
+                    rates[link as usize] = draw(1 << 30) * draw(2);
+                    groups.turn(link, rates[link as usize], now_fs);
+                }
+                1 if left[class as usize].is_none() => {
+                    groups.open(class);
+                    let work = 1 + u128::from(draw(1 << 30)) * u128::from(draw(1 << 30));
+                    groups.set_first(class, (groups.work_at(class, now_fs) + work, class));
+                    groups.put(class, link, now_fs);
+                    left[class as usize] = Some((work, link));
+                }
+                2 if left[class as usize].is_some() => {
+                    groups.put(class, link, now_fs);
+                    left[class as usize].as_mut().unwrap().1 = link;
+                }
+                _ => {}
+            }
+            groups.plan(now_fs, &mut due);
+            let at = |&(left, link): &(u128, u32)| match rates[link as usize] {
+                0 => NEVER,
+                rate => now_fs + left.div_ceil(u128::from(rate)),
+            };
+            let next = left.iter().flatten().map(at).min().unwrap_or(NEVER);
+            assert_eq!(due.first_at(), next);
+            let until = next.min(now_fs + u128::from(draw(1 << 30)));
+            for (left, link) in left.iter_mut().flatten() {
+                *left = left.saturating_sub(u128::from(rates[*link as usize]) * (until - now_fs));
+            }
+            now_fs = until;
+            let mut links = Vec::new();
+            due.take(now_fs, &mut links);
+            let mut classes = Vec::new();
+            links.drain(..).for_each(|link| groups.take(link, now_fs, &mut classes));
+            for class in classes {
+                assert_eq!(left[class as usize].take().map(|(left, _)| left), Some(0));
+                groups.close(class);
+            }
+            assert!(left.iter().flatten().all(|&(left, _)| left > 0));
+        }
+    }
+}
