@@ -19,7 +19,7 @@ test: .venv/.dev .venv/.built .venv/.browser .venv/.ns3
 	cargo test --workspace --exclude gradtide-py
 	cargo test --release -p gradtide-net --test packet_ns3
 	cargo test --release -p gradtide-train --test simgrid
-	python -m pytest -m "not torch and not ray"
+	python -m pytest -n $(JOBS) --dist loadfile -m "not torch and not ray"
 
 # A few cases of every kind; FULL=1 runs all of them.
 test-torch: .venv/.dev .venv/.torch
