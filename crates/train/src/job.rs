@@ -369,8 +369,11 @@ pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, sizes: MessageSi
 /// What a job's messages cost, each with the time for which it holds the queue before its first byte.
 ///
 /// # Errors
-/// [`JobError::Plan`] and [`JobError::Cost`].
+/// [`JobError::EmptyChunk`], [`JobError::Plan`], [`JobError::Cost`] and [`JobError::TooLong`].
 pub fn costs(spec: &JobSpec, sizes: MessageSize, alone: Alone<'_>) -> Result<Costs, JobError> {
+    if spec.schedule.chunk_bytes == Some(0) {
+        return Err(JobError::EmptyChunk);
+    }
     let plain = collective(spec, Bytes(0), Depth::Fixed(1), sizes)?;
     let hold = Time::from_ps(spec.schedule.overhead_ps);
     let mut time =
