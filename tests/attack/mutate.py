@@ -141,12 +141,12 @@ def _large(chance: Random, data: bytes) -> bytes:
 
 def _json(chance: Random, data: bytes, samples: list[bytes], times: int) -> bytes:
     try:
-        tree = json.loads(data)
-        other = json.loads(chance.choice(samples))
+        tree, text = json.loads(data), chance.choice(samples)
+        for _ in range(times):
+            # Anew each time, or a node would be in the tree twice, and within itself.
+            tree = _in_tree(chance, tree, json.loads(text))
     except ValueError:
         return _bytes(chance, data, samples)
-    for _ in range(times):
-        tree = _in_tree(chance, tree, other)
     try:
         return json.dumps(tree).encode()[:MOST_BYTES]
     except (ValueError, RecursionError):

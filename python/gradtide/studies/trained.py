@@ -86,7 +86,8 @@ def trained(
 
 def _places(cluster: Mapping[str, Any]) -> Any:
     """Return how many workers a cluster has places for: hosts, or GPUs of nodes; None for what a job needs."""
-    hosts, node = cluster.get("topology", {}).get("hosts"), cluster.get("node")
+    topology, node = cluster.get("topology"), cluster.get("node")
+    hosts = topology.get("hosts") if isinstance(topology, Mapping) else None
     if not isinstance(hosts, int) or not isinstance(node, Mapping) or not isinstance(node.get("gpus"), int):
         return hosts
     cards = node.get("nics", node["gpus"])
