@@ -408,6 +408,8 @@ pub fn algorithm(spec: AlgorithmSpec, ranks: u32) -> Algorithm {
             Algorithm::Hierarchical { group, inside }
         }
         AlgorithmSpec::ParameterServer { servers, placement } => {
+            // One server too many is refused as any number is, and four billion would fill the memory first.
+            let servers = servers.min(ranks.saturating_add(1));
             let servers = match placement {
                 ServerSpec::Packed => plan::packed_servers(servers),
                 ServerSpec::Distributed => plan::distributed_servers(ranks, servers),

@@ -5,6 +5,7 @@ raises `RunFolderError` where a file or value is missing or is not what it has t
 """
 
 import csv
+import errno
 import io
 import json
 import math
@@ -90,13 +91,20 @@ _COLUMNS: dict[str, str] = {
 }
 
 
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
+LARGEST = 2**64
+"""Whole numbers of a folder are smaller: picoseconds and bytes have 64 bits."""
+
+
 def read_text(path: Path) -> str:
     """Return a file as text, which is UTF-8."""
     try:
         return inputs.text(path)
     except inputs.InputError as error:
         raise RunFolderError(f"{path}: {error}") from error
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
         raise RunFolderError(f"{path}: no such file; is {path.parent} a finished run folder?") from error
     except UnicodeDecodeError as error:
         raise RunFolderError(f"{path}: byte {error.start} is not UTF-8 text; write the run folder again") from error
@@ -205,6 +213,8 @@ def entry(path: Path, value: Mapping[str, Any], key: str, kind: type | tuple[typ
         found = found[part]
     if not isinstance(found, kind) or (isinstance(found, bool) and kind is not bool):
         raise RunFolderError(f"{path}: key `{key}`: `{str(found)[:60]}` is of the wrong type")
+    if isinstance(found, int) and abs(found) >= LARGEST:
+        raise RunFolderError(f"{path}: key `{key}`: a number of more than 64 bits; write the run folder again")
     return found
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gradtide import words
 from gradtide.report import folder, pieces
-from gradtide.report.folder import Row, RunFolderError, entry, read_json, read_table
+from gradtide.report.folder import LARGEST, Row, RunFolderError, entry, read_json, read_table
 from gradtide.report.timeline import WIDTH, Drawing, milliseconds, size
 
 MAX_ROWS, MAX_RANKS = 30, 8
@@ -94,9 +94,9 @@ def _stretches(path: Path, picture: Row) -> list[dict[str, Any]]:
         for key, length in (("computing", 3), ("waiting", 2)):
             rows = entry(path, one, key, list)
             if not all(isinstance(row, list) and len(row) == length for row in rows) or not all(
-                type(time) is int for row in rows for time in row[:2]
+                type(time) is int and abs(time) < LARGEST for row in rows for time in row[:2]
             ):
-                raise RunFolderError(f"{path}: key `ranks.{key}`: lists of two whole numbers were expected")
+                raise RunFolderError(f"{path}: key `ranks.{key}`: lists of two whole numbers of 64 bits were expected")
             rank[key] = rows
         found.append(rank)
     if not found:
