@@ -135,8 +135,10 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
     """
     duration_s = math.inf if scenario.duration_ps is None else scenario.duration_ps / 1e12
     is_packet, is_fluid = scenario.engine == "packet", scenario.engine == "fluid"
+    # Asked once, because that goes over every flow of a list.
+    expected_traffic = scenario.expected_traffic
     # A job alone on the fluid network simulates one exchange of each size.
-    is_alone = is_fluid and not scenario.expected_traffic
+    is_alone = is_fluid and not expected_traffic
     is_alone = is_alone and [(job.is_pulled, job.schedule.credit) for job in scenario.jobs] == [(False, 1)]
     fabric = scenario.fabric
     links, routes = 2 * fabric.cable_count, fabric.switch_count * fabric.edge_count
@@ -147,7 +149,7 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
     link_segments = duration_s * rate_bytes_per_s / (segment_bytes + PACKET_OVERHEAD_BYTES)
     flows, segments, messages, operations, transfers, iterations = 0, 0.0, 0.0, 0.0, 0.0, 0
     at_once, copied, worker_iterations, operations_after, message_ns = 0, 0, 0, 0.0, 0.0
-    for count, size_bytes in scenario.expected_traffic:
+    for count, size_bytes in expected_traffic:
         flows += count
         segments += min(size_bytes / segment_bytes + count, scenario.hosts * link_segments)
     for job in scenario.jobs:

@@ -221,7 +221,12 @@ def parse_decimal_us(text: str) -> int:
 
 def round_half_up(value: Fraction) -> int:
     """Return the nearest whole number; the higher one of two equally near."""
-    return (2 * value.numerator + value.denominator) // (2 * value.denominator)
+    return divided(value.numerator, value.denominator)
+
+
+def divided(dividend: int, divisor: int) -> int:
+    """Return the quotient as `round_half_up` does, without a fraction."""
+    return (2 * dividend + divisor) // (2 * divisor)
 
 
 def rescaled(parts: Sequence[int], total: int) -> list[int]:

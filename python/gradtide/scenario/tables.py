@@ -216,18 +216,13 @@ def thesis_layers(count: int, size_bytes: int, time_ps: int, precision: str, fai
         raise ScenarioError([fail("GT014", f"the size is too small for {count} layers", hint)])
     # Every time is a whole multiple of d or e, 2T / (3 L (L - 1)) and twice that.
     d, e, parts = 2 * time_ps, 4 * time_ps, 3 * count * (count - 1)
-    rounded = _exact if precision == "exact" else _float32_ms
+    rounded = units.divided if precision == "exact" else _float32_ms
     layers = []
     for i in range(count):
         share = 1 if 2 * i < count else 4 if 4 * i <= 3 * count else 12
         forward_ps = rounded(d * max(count - 1 - i, 1), parts)
         layers.append(Layer(f"layer{i}", forward_ps, rounded(e * max(i, 1), parts), share * unit))
     return tuple(layers)
-
-
-def _exact(ps: int, parts: int) -> int:
-    """Return ps / parts, rounded half up."""
-    return (2 * ps + parts) // (2 * parts)
 
 
 def _float32_ms(ps: int, parts: int) -> int:
