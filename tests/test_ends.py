@@ -451,6 +451,25 @@ def test_a_signal_at_any_moment_ends_a_command_and_leaves_nothing_half_written(l
         subprocess.run(["rm", "-rf", tmp_path / "out", tmp_path / "out.incomplete"], check=True)
 
 
+WHILE_IT_LOADS = """
+import os, signal, sys
+from gradtide.__main__ import main
+class Interrupt:
+    def find_spec(name, path, target=None):
+        if name == "gradtide.system":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt)
+sys.argv[1:] = ["presets"]
+main()
+"""
+
+
+def test_ctrl_c_is_noted_before_the_modules_are_loaded_that_note_it():
+    done = subprocess.run([sys.executable, "-c", WHILE_IT_LOADS], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (130, "")
+    assert done.stderr.startswith("interrupted;"), done.stderr
+
+
 STUCK = """
 import hashlib, os, signal, threading, time
 from gradtide import signals

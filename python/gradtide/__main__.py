@@ -1,11 +1,17 @@
 """The command `gradtide`, and `python -m gradtide`."""
 
-from gradtide import signals
+import signal
 
 
 def main() -> None:
     """Run the command line; signals are noted before anything is loaded that takes time."""
-    signals.catch()
+    noted: list[int] = []
+    # Until `catch`, which needs modules that take 20 ms, Python would answer Ctrl-C by a traceback.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))
+    from gradtide import signals
+
+    signals.catch(noted)
     from gradtide.cli import main as run
 
     try:

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gradtide import system
 from gradtide.system import STOPS
@@ -55,8 +55,12 @@ _raised: BaseException | None = None
 _state = {"catches": False, "raises": False, "raised": False, "dropped": False, "settled": False, "tidies": False}
 
 
-def catch() -> None:
-    """Note signals from now on, except for those that are ignored, as under nohup; once is enough."""
+def catch(noted: Sequence[int] = ()) -> None:
+    """Note signals from now on, except for those that are ignored, as under nohup; once is enough.
+
+    Args:
+        noted: those that have come already.
+    """
     if _state["catches"]:
         return
     _state["catches"] = True
@@ -64,6 +68,7 @@ def catch() -> None:
     for number in caught:
         signal.signal(number, _on_signal)
     signal.signal(LIMIT, _on_signal)
+    received.extend(noted)
     sys.unraisablehook = _on_dropped
     threading.Thread(target=_watch, args=(system.arrivals(), caught), daemon=True).start()
 
@@ -148,7 +153,7 @@ def _limit_s() -> float:
 
 def _watch(arrival: Callable[[float], int | None], caught: list[int]) -> None:
     """Wait for a signal, of which the system tells at once, or a limit, and then for the process to end."""
-    first = 0
+    first = received[0] if received else 0
     while first not in caught:
         number = arrival(LOOK_EVERY_S)
         if number is not None:

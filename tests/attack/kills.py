@@ -5,6 +5,7 @@ nothing else is left beside it.
 """
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -75,6 +76,11 @@ COMMANDS = {
     "convert a trace": Command(("convert", str(ROOT / "scenarios/traces/rank0.pt.trace.json.gz"), "OUT"), "out.json"),
 }
 """Every command that works long and writes a result over an older one; `reproduce` writes the same one again."""
+
+
+def _is_of_pythons_start(told: bytes) -> bool:
+    """Return whether a traceback goes through no file of the package: Python was loading itself, as for any program."""
+    return not re.search(rb'File "[^"]*[/\\]gradtide[/\\]', told)
 
 
 class Stage:
@@ -153,7 +159,7 @@ class Stage:
             process.wait()
             return f"not ended {PATIENCE_S} s after {number.name}"
         waited = time.monotonic() - begin
-        if b"Traceback" in told:
+        if b"Traceback" in told and not _is_of_pythons_start(told):
             return f"traceback after {number.name}: {told.decode()[-200:]}"
         found = folders.content(self.out)
         is_old, is_new = found == self.old, found == self.new

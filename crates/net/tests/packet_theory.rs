@@ -272,6 +272,18 @@ fn a_connection_has_no_more_under_way_than_its_window() {
 }
 
 #[test]
+fn a_window_of_less_than_a_segment_is_sent_as_such() {
+    // Each window goes round in four crossings of a link at least; a sender that waited for room for a segment would
+    // never begin.
+    let (bytes, window) = (10_000, 1_000);
+    let mut engine = engine(2);
+    engine.start(Flow { connection: Connection::StreamBand { window: Bytes(window) }, ..stream(0, 1, bytes, 0) });
+    let mut done = Vec::new();
+    engine.advance(Time::MAX, &mut done);
+    assert!(done.len() == 1 && engine.now().ps() >= (bytes / window - 1) * 4 * star(2).link.delay.ps());
+}
+
+#[test]
 fn pauses_change_nothing() {
     // Between any two instants there may be one; flows that start meanwhile start at the same times all the same.
     let run = |pause_every: u64| {

@@ -110,6 +110,9 @@ pub enum JobError {
     /// Connections that carry several chunks have one band.
     #[error("with several chunks on the network at a time, all layers have one band")]
     CreditOfBands,
+    /// Workers that change their bands take what they send for one ring after the other.
+    #[error("bands change for a chain of layers and one ring at a time alone: depth and credit are 1")]
+    AdaptiveOfOneRing,
     /// Planning adds times up.
     #[error("an iteration's messages take more than a day")]
     TooLong,
@@ -464,6 +467,13 @@ fn check(spec: &JobSpec) -> Result<(), JobError> {
     }
     if spec.schedule.credit > 1 && spec.bands.iter().any(|&band| band != spec.bands[0]) {
         return Err(JobError::CreditOfBands);
+    }
+    let is_one_ring = spec.collective.algorithm == AlgorithmSpec::Ring
+        && spec.collective.depth == Some(1)
+        && spec.schedule.credit == 1
+        && spec.ops.is_none();
+    if spec.adaptive.is_some() && !is_one_ring {
+        return Err(JobError::AdaptiveOfOneRing);
     }
     if spec.compute.overlap_slowdown_ppm < 1_000_000 {
         return Err(JobError::Slowdown(spec.compute.overlap_slowdown_ppm));

@@ -462,8 +462,10 @@ impl Sender {
             }
             return;
         }
-        let segment = u64::from(config.segment_bytes);
         let window_bytes = self.window_bytes;
+        let segment = u64::from(config.segment_bytes);
+        // A window of less than a segment is sent as such.
+        let full = segment.min(window_bytes);
         loop {
             self.flight = self.board.flight_bytes();
             let window = self.cwnd.min(window_bytes).saturating_sub(self.flight);
@@ -482,7 +484,7 @@ impl Sender {
                 None => return,
             };
             // Silly window avoidance; there is no Nagle delay.
-            if window < segment && self.written - next > window {
+            if window < full && self.written - next > window {
                 return;
             }
             match again {
