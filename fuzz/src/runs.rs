@@ -102,6 +102,9 @@ const LEAST_BPS: u64 = 1_000_000;
 const LONGEST_PS: u64 = 1_000_000_000_000;
 const LATEST_PS: u64 = 1 << 61;
 
+/// Parts of a chunk (`depth` of docs/reference/scenario.md).
+const MOST_DEPTH: u32 = 1024;
+
 fn keeps_its_word_as_job(job: &JobSpec) -> bool {
     let is_short = |time: u64| time <= LONGEST_PS;
     let is_ratio = |ppm: u64| (1_000_000..=100_000_000).contains(&ppm);
@@ -110,7 +113,7 @@ fn keeps_its_word_as_job(job: &JobSpec) -> bool {
     let receives = |graph: &GraphSpec| graph.ops.iter().filter(|op| op.receives_bytes.is_some()).count();
     let layer_times = |layer: &LayerSpec| [layer.forward_ps, layer.backward_ps, layer.update_ps];
     job.schedule.credit > 0
-        && job.collective.depth != Some(0)
+        && job.collective.depth.is_none_or(|depth| (1..=MOST_DEPTH).contains(&depth))
         && !job.layers.is_empty()
         && job.layers.iter().map(|layer| u128::from(layer.parameter_bytes)).sum::<u128>() <= MOST_BYTES
         && hosts.len() == job.hosts.len()
@@ -175,7 +178,8 @@ fn exchanged(job: &JobSpec) -> (u128, u128) {
         });
         let steps = u128::from(parallel.micro_batches) * (parallel.blocks.len() as u128 + 1) * ranks;
         let bytes = bytes.max().unwrap_or(0) + 8 * u128::from(parallel.activation_bytes);
-        return (steps.saturating_mul(8 * ranks), steps.saturating_mul(4 * bytes));
+        let depth = u128::from(job.collective.depth.unwrap_or(1));
+        return (steps.saturating_mul(8 * ranks * depth), steps.saturating_mul(4 * bytes));
     }
     if let Some(recorded) = &job.recorded {
         let ranks: u128 = recorded.step.classes.iter().map(|class| u128::from(class.ranks)).sum();
