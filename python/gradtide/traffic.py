@@ -133,6 +133,10 @@ def fault_at(
     return Fault(code, field, msg, value, hint, file, number, line, start, max(1, stop - start))
 
 
+NO_BYTES = ("all flows have 0 bytes", "let a size of at least 1 byte have a larger share than the one before")
+"""What is wrong with a distribution whose mean is 0, and what to do."""
+
+
 @dataclass(frozen=True)
 class Sizes:
     """A distribution of flow sizes: points of its CDF, straight lines between them.
@@ -239,10 +243,10 @@ def checked_points(rows: Sequence[tuple[int, str, Sequence[str]]], name: str) ->
     if top not in (1, 100):
         msg, hint = f"the last share is {float(top):g}", "it is 100 (percent) or 1: all flows are of at most that size"
         raise ScenarioError([fault_at("GT061", "cdf", msg, hint, float(top), name, number, line)])
-    if points[-1][0] == 0:
-        hint = "the largest size is at least 1"
-        raise ScenarioError([fault_at("GT061", "bytes", "all flows have 0 bytes", hint, 0, name, number, line)])
-    return [(size, share / top) for size, share, _, _ in points]
+    exact = [(size, share / top) for size, share, _, _ in points]
+    if Sizes.of(exact).mean_bytes == 0:
+        raise ScenarioError([fault_at("GT061", "bytes", *NO_BYTES, 0, name, number, line)])
+    return exact
 
 
 @dataclass(frozen=True)

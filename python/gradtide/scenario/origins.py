@@ -157,10 +157,11 @@ class Tenant:
         last = len(points) - 1
         if points[last].cdf != 1:
             add(last, "cdf", f"the last share is {points[last].cdf:g}", "it is 1: all flows are of at most that size")
-        if points[last].bytes == 0:
-            add(last, "bytes", "all flows have 0 bytes", "the largest size is at least 1")
+        sizes = Sizes(tuple(point.bytes for point in points), tuple(point.cdf for point in points))
+        if sizes.mean_bytes == 0:
+            add(last, "bytes", *traffic.NO_BYTES)
         self._raise_faults()
-        return Sizes(tuple(point.bytes for point in points), tuple(point.cdf for point in points))
+        return sizes
 
     def _replay(self, value: str) -> Origin:
         from gradtide import formats

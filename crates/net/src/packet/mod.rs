@@ -207,7 +207,7 @@ impl PacketEngine {
     /// Totals so far.
     pub fn counters(&self) -> Counters {
         let hosts = self.hosts.totals();
-        let marks = self.ports.iter().map(|port| port.counters().marks).sum();
+        let marks = self.ports.iter().map(Port::marks).sum();
         Counters {
             drops: self.dropped.packets,
             retransmits: hosts.retransmits,
@@ -221,7 +221,7 @@ impl PacketEngine {
     pub fn port_counters(&mut self, port: PortId) -> PortCounters {
         let port = &mut self.ports[port.0 as usize];
         port.catch_up(self.now.ps(), 0, &mut self.calendar);
-        port.counters()
+        port.counters(self.now.ps())
     }
 
     /// What can be seen of `port` now, as of before this instant's events. Looking changes nothing that follows.

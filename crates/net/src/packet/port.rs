@@ -298,17 +298,28 @@ impl Port {
         calendar.push(self.busy_until_ps + self.delay_ps, self.order, arrival);
     }
 
-    /// What has passed, as of the last [`Port::catch_up`].
-    pub fn counters(&self) -> PortCounters {
+    /// What has passed by `now_ps`, that of the last [`Port::catch_up`].
+    pub fn counters(&self, now_ps: u64) -> PortCounters {
         PortCounters {
             packets: self.packets,
             bytes: self.bytes,
-            busy: Time::from_ps(self.busy_ps),
+            busy: self.busy_by(now_ps),
             drops: self.drops,
             marks: self.qdisc.marks,
             queue_packets_max: u64::from(self.qdisc.packets_max),
             queue_bytes_max: self.qdisc.bytes_max,
         }
+    }
+
+    /// Packets that it has marked.
+    pub fn marks(&self) -> u64 {
+        self.qdisc.marks
+    }
+
+    /// How long it has sent by `now_ps`: of a packet that is being sent, what is over.
+    fn busy_by(&self, now_ps: u64) -> Time {
+        let unsent_ps = if self.busy { self.busy_until_ps.saturating_sub(now_ps) } else { 0 };
+        Time::from_ps(self.busy_ps - unsent_ps)
     }
 
     /// Packets and bytes that wait in the qdisc, as of the last [`Port::catch_up`].
@@ -335,11 +346,10 @@ impl Port {
     /// whether somebody looked: every event of the instant or after it begins by working out as much.
     pub fn state(&mut self, now_ps: u64, calendar: &mut Calendar) -> PortState {
         self.catch_up(now_ps, 0, calendar);
-        let unsent_ps = if self.busy { self.busy_until_ps.saturating_sub(now_ps) } else { 0 };
         PortState {
             queue_packets: self.qdisc.packets(),
             queue_bytes: self.qdisc.bytes(),
-            busy: Time::from_ps(self.busy_ps - unsent_ps),
+            busy: self.busy_by(now_ps),
             drops: self.drops,
             marks: self.qdisc.marks,
             ..PortState::default()
