@@ -183,7 +183,8 @@ fn messages_count_in_whole_bytes_and_those_under_way_as_far_as_they_have_come() 
         assert_eq!(bytes(&network), [halfway; 2]);
         received(&mut network, 1);
         assert_eq!(bytes(&network), [counted; 2]);
-        assert_eq!(network.port_counters(PortId(0)).busy, Time::from_ps(2_666_667));
+        // 2666 2/3 bytes at 1 B/ns, rounded down.
+        assert_eq!(network.port_counters(PortId(0)).busy, Time::from_ps(2_666_666));
     }
 }
 

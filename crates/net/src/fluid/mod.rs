@@ -298,7 +298,8 @@ impl Fluid {
     /// Totals of one port that so much has crossed.
     pub fn counters_of(&self, port: PortId, load: Load) -> PortCounters {
         let rate_parts = u128::from(self.links[port.0 as usize].rate.bps()) * u128::from(PARTS);
-        let busy_ps = (load.work + rate_parts * FS_PER_PS / 2) / (rate_parts * FS_PER_PS);
+        // Rounded down like the clock: no link is busy for longer than the clock has run.
+        let busy_ps = load.work / (rate_parts * FS_PER_PS);
         PortCounters { bytes: load.bytes.0, busy: Time::from_ps(busy_ps as u64), ..PortCounters::default() }
     }
 
