@@ -1,5 +1,5 @@
 # make demo · make test · make test-torch · make test-ray · make check · make attack · make fuzz · make bench · make bench-ns3 · make bench-simgrid · make validate ·
-# make validate-testbed · make validate-gpu · make docs · make wheel · make test-wheel · make release-check:
+# make validate-testbed · make validate-gpu · make docs · make licences · make wheel · make test-wheel · make release-check:
 # each sets up what it needs, in .venv; the testbed needs root.
 
 PYTHON ?= python3
@@ -10,7 +10,7 @@ JOBS ?= 2
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test test-torch test-ray check attack fuzz bench bench-ns3 bench-simgrid validate validate-testbed validate-gpu docs wheel test-wheel release-check upload clean
+.PHONY: demo test test-torch test-ray check attack fuzz bench bench-ns3 bench-simgrid validate validate-testbed validate-gpu docs licences wheel test-wheel release-check upload clean
 
 demo: .venv/.built
 	gradtide demo -j $(JOBS)
@@ -85,6 +85,12 @@ validate-gpu: .venv/.torch
 
 docs: .venv/.dev .venv/.built
 	mkdocs build --strict
+
+# The licences of the crates in the core, once more after a change of Cargo.lock.
+licences: .venv/.python .venv/.cargo
+	command -v cargo-about >/dev/null || cargo install --quiet --root $(VENV) cargo-about --features cli
+	cargo about generate --locked --manifest-path crates/py/Cargo.toml --config tools/third_party.toml \
+	  tools/third_party.hbs --output-file LICENSE-THIRD-PARTY
 
 # In dist/: the sdist, and from it the wheel of this machine, or of TARGET as Rust calls it.
 wheel: .venv/.release .venv/.cargo

@@ -136,6 +136,17 @@ def test_an_sdist_without_a_source_or_a_licence_is_found():
     assert wheels.sdist_faults("gradtide-1.2.2.tar.gz", inside, "1.2.3", SOURCES)
 
 
+def test_the_wheel_has_the_licence_of_every_crate_in_it():
+    tree = ["cargo", "tree", "--offline", "-p", "gradtide-py", "-e", "normal,no-proc-macro", "--prefix", "none"]
+    crates = subprocess.run([*tree, "--format", "{p}"], cwd=wheels.ROOT, capture_output=True, text=True, check=True)
+    inside = {tuple(re.match(r"(\S+) v(\S+)", line).groups()) for line in crates.stdout.splitlines()}
+    told = set(re.findall(r"^- (\S+) (\S+)$", text_of("LICENSE-THIRD-PARTY"), re.MULTILINE))
+    left = {crate for crate in inside - told if not crate[0].startswith("gradtide")}
+    assert not left, "make licences writes LICENSE-THIRD-PARTY again"
+    locked = re.findall(r'^name = "(.+)"\nversion = "(.+)"$', text_of("Cargo.lock"), re.MULTILINE)
+    assert told <= set(locked), "make licences writes LICENSE-THIRD-PARTY again"
+
+
 # Versions and the changelog
 
 HEAD = "# Changelog\n\nAbout.\n"

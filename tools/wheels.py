@@ -27,7 +27,7 @@ DIST = ROOT / "dist"
 LARGEST_WHEEL_BYTES = 8_000_000
 # From `pip install` to the last line of the demo, on a machine of two cores.
 LONGEST_TRY_S = 60
-LICENCES = ("LICENSE-MIT", "LICENSE-APACHE")
+LICENCES = ("LICENSE-MIT", "LICENSE-APACHE", "LICENSE-THIRD-PARTY")
 ABI = "cp310-abi3"
 # Platform tags of wheels by what a target's triple ends with. Rust itself needs glibc 2.17 or musl 1.2.
 LINUX_TAGS = {"linux-gnu": "manylinux_2_17", "linux-musl": "musllinux_1_2"}
