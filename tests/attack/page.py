@@ -24,6 +24,12 @@ def put(kind: str, body: str) -> None:
     PAGE.write_text(replaced, encoding="utf-8")
 
 
+def row(kind: str, name: str) -> str:
+    """Return the row of that name in the table of `kind`; nothing if there is none."""
+    body = PAGE.read_text(encoding="utf-8").split(f"<!-- counts: {kind} -->")[1].split("<!-- end")[0]
+    return next((line for line in body.splitlines() if line.startswith(f"| {name} |")), "")
+
+
 def _sentence(result: Result, seed: int, seconds: float, processes: int) -> str:
     found = len(result.findings)
     findings = "none found anything" if not found else f"{found} kinds of finding, listed below"

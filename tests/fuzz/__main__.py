@@ -17,6 +17,7 @@ from fuzz.feed import feed
 from fuzz.targets import TARGETS
 
 NAMES = [*core.NAMES, *TARGETS]
+_NOTHING = "none"
 
 
 def main() -> int:
@@ -27,7 +28,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="targets at a time")
     parser.add_argument("--seed", type=int, default=1, help="root of what hypothesis is fed")
     parser.add_argument("--out", type=Path, default=ROOT / "out/fuzz", help="where inputs and results go")
-    parser.add_argument("--page", action="store_true", help="write the last result of each target to the page")
+    parser.add_argument("--page", action="store_true", help="write the rows of these targets to the page")
     parser.add_argument("--feed", help=argparse.SUPPRESS)
     given = parser.parse_args()
     given.out = given.out.resolve()
@@ -49,8 +50,7 @@ def main() -> int:
     with ThreadPoolExecutor(given.jobs) as threads:
         list(threads.map(run, names))
     if given.page:
-        paths = [given.out / f"{name}.json" for name in NAMES]
-        page.put("fuzz", _table([Fuzzed(**json.loads(path.read_text())) for path in paths if path.exists()]))
+        page.put("fuzz", _table(results))
     return int(any(found.findings for found in results))
 
 
@@ -67,12 +67,18 @@ def _hypothesis(name: str, given: argparse.Namespace) -> Fuzzed:
 
 
 def _table(results: Sequence[Fuzzed]) -> str:
-    found = sum(bool(one.findings) for one in results)
+    rows = {name: row for name in NAMES if (row := page.row("fuzz", name))}
+    rows |= {one.name: _row(one) for one in results}
+    found = sum(not row.endswith(f"| {_NOTHING} |") for row in rows.values())
     findings = "none found anything" if not found else f"{found} found something"
-    rows = [f"The last run of each of {len(results)} targets; {findings}.", ""]
-    rows += ["| target | fed by | seconds | executions | coverage |", "|---|---|---:|---:|---:|"]
-    rows += [f"| {one.name} | {one.by} | {one.seconds} | {one.executions:,} | {one.coverage} |" for one in results]
-    return "\n".join(rows)
+    head = "| target | fed by | seconds | executions | coverage | findings |"
+    lines = [f"The last run of each of {len(rows)} targets; {findings}.", "", head, "|---|---|---:|---:|---:|---|"]
+    return "\n".join([*lines, *(rows[name] for name in NAMES if name in rows)])
+
+
+def _row(one: Fuzzed) -> str:
+    findings = "one" if one.findings else _NOTHING
+    return f"| {one.name} | {one.by} | {one.seconds} | {one.executions:,} | {one.coverage} | {findings} |"
 
 
 sys.exit(main())
