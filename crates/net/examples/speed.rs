@@ -1,4 +1,5 @@
-//! Packet-hops per CPU second : `speed [FLOWS.csv]`.
+//! Packet-hops per CPU second : `speed [FLOWS.csv]`, or for a profiler one case alone: `speed HOSTS BYTES`, a saturated
+//! star of so many hosts with flows of so many bytes.
 //!
 //! 1. if a flow list is given: 12 s of the study (8 hosts, the flows, a training job), and the flows at eight times
 //!    the load without the job, on stars of 8, 64 and 1024 hosts;
@@ -29,7 +30,12 @@ fn report(name: &str, hops: u64, seconds: f64) {
 
 fn main() {
     let start = Instant::now();
-    if let Some(path) = std::env::args().nth(1) {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [host_count, bytes] = arguments.as_slice() {
+        let host_count = host_count.parse().unwrap();
+        return saturated(host_count, (64 / host_count).max(1), bytes.parse().unwrap());
+    }
+    if let Some(path) = arguments.first() {
         let list = arrivals(&std::fs::read_to_string(path).unwrap());
         for tos in [16, 8, 16, 8] {
             let mut engine = engine(8);
@@ -49,19 +55,24 @@ fn main() {
             run(&format!("flows on a star of {host_count}"), host_count, list.iter().enumerate().map(spread).collect());
         }
     }
-    // Every host sends 1 MB to the next seven, over and over: the same flows for every size.
     for host_count in STARS {
-        let list = (0..1024 / host_count)
-            .flat_map(|turn| (0..host_count).flat_map(move |src| (1..8).map(move |step| (turn, src, step))))
-            .map(|(turn, src, step)| Arrival {
-                start_ns: u64::from(turn) * 100_000_000 + u64::from(step) * 1_000 + u64::from(src) * 13,
-                src,
-                dst: (src + step) % host_count,
-                bytes: 1_000_000,
-                tos: 16,
-            });
-        run(&format!("saturated star of {host_count}"), host_count, list.collect());
+        saturated(host_count, 1024 / host_count, 1_000_000);
     }
+}
+
+/// Every host sends so many bytes to the next seven, over and over: with `turn_count` such that there are as many flows
+/// for every size.
+fn saturated(host_count: u32, turn_count: u32, bytes: u64) {
+    let list = (0..turn_count)
+        .flat_map(|turn| (0..host_count).flat_map(move |src| (1..8).map(move |step| (turn, src, step))))
+        .map(|(turn, src, step)| Arrival {
+            start_ns: u64::from(turn) * 100_000_000 + u64::from(step) * 1_000 + u64::from(src) * 13,
+            src,
+            dst: (src + step) % host_count,
+            bytes,
+            tos: 16,
+        });
+    run(&format!("saturated star of {host_count}"), host_count, list.collect());
 }
 
 const STARS: [u32; 3] = [8, 64, 1024];
