@@ -369,7 +369,8 @@ impl Hosts {
     #[inline]
     fn release_if_closed(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
-        if connection.sender.is_closed() && connection.receiver.is_gone() {
+        // The receiver first: after data its cache lines are at hand, and the sender's are not.
+        if connection.receiver.is_gone() && connection.sender.is_closed() {
             self.counters.retransmits += std::mem::take(&mut connection.sender.retransmits);
             self.counters.timeouts += std::mem::take(&mut connection.sender.timeouts);
             connection.generation = connection.generation.wrapping_add(1);

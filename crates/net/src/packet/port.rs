@@ -34,29 +34,48 @@ pub(crate) struct Moment {
 /// The order of arrivals at one instant: that in which their transmissions began, which is that in which the events
 /// behind them were planned, and so on. Transmissions of equal length, back to back on several ports, stay in step
 /// and in order for as long as they last; so it is enough to know how a port joined.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
     /// When the transmission began.
     begun_ps: u64,
     /// When the event that began it was planned: the end of the transmission before it when that one began.
     planned_ps: u64,
-    /// When the run of equal transmissions before it began: negative, with the latest first, if the first of them
-    /// was planned before those that it fell into step with; positive if after.
-    run_ps: i64,
-    /// When the first of the run was planned.
+    /// See [`Run`].
+    since_ps: i64,
     run_planned_ps: u64,
+    chain: u64,
+}
+
+impl Order {
+    /// Of a transmission of `run` that began at `begun_ps`.
+    #[inline]
+    pub fn new(begun_ps: u64, run: Run) -> Self {
+        let Run { since_ps, planned_ps: run_planned_ps, chain, .. } = run;
+        Self { begun_ps, planned_ps: run.planned_ps(begun_ps), since_ps, run_planned_ps, chain }
+    }
+}
+
+/// Transmissions of a port that follow one another at equal distances. The order of an arrival is told by its run, which
+/// is kept apart from the arrivals because many of them share it and only ties look at it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Run {
+    /// Each begins this long after the one before it; 0 for the one that ends the port's idleness.
+    sending_ps: u64,
+    /// When the transmission before it began: negative, with the latest first, if the first of the run was planned
+    /// before those that it fell into step with; positive if after.
+    since_ps: i64,
+    /// When the first of the run was planned.
+    planned_ps: u64,
     /// Which event ended the port's idleness.
     chain: u64,
 }
 
-/// A packet at the far end of its link.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival {
-    /// When its transmission began.
-    pub begun_ps: u64,
-    /// Which link.
-    pub link: u32,
-    pub packet: Wire,
+impl Run {
+    /// When the event was planned that began a transmission at `begun_ps`.
+    #[inline]
+    fn planned_ps(&self, begun_ps: u64) -> u64 {
+        if self.sending_ps == 0 { self.planned_ps } else { begun_ps - self.sending_ps }
+    }
 }
 
 /// Time on the wire by number of bytes, shared by all ports of one rate.
@@ -76,8 +95,14 @@ impl Serialization {
         Self((0..=*bytes.end()).map(span).collect())
     }
 
+    /// Whether `other` is this very table.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Time of so many bytes on the wire.
     #[inline]
-    fn of(&self, wire_bytes: u16) -> u64 {
+    pub fn of(&self, wire_bytes: u16) -> u64 {
         self.0[usize::from(wire_bytes)]
     }
 
@@ -115,10 +140,10 @@ pub(crate) struct Port {
     driven: bool,
     qdisc: Qdisc,
     device: Wire,
-    /// Of the packet being sent.
-    order: Order,
-    /// Length of the transmissions of the present run; 0 after idleness.
+    /// [`Run::sending_ps`] of the present run.
     run_sending_ps: u64,
+    /// Place of the run that the packet being sent belongs to.
+    run: u32,
     delay_ps: u64,
     serialization: Serialization,
     packets: u64,
@@ -138,8 +163,8 @@ impl Port {
             driven: false,
             busy_until_ps: 0,
             taken_at_ps: 0,
-            order: Order::default(),
             run_sending_ps: 0,
+            run: 0,
             loaded: false,
             device: Wire::NOTHING,
             qdisc: Qdisc::new(queue, || seed.stream(&format!("red/{link}"))),
@@ -165,6 +190,16 @@ impl Port {
         self.serialization.most()
     }
 
+    /// Propagation, and time on the wire.
+    pub fn timing(&self) -> (u64, &Serialization) {
+        (self.delay_ps, &self.serialization)
+    }
+
+    /// Place of the run that the packet being sent belongs to.
+    pub fn run_mut(&mut self) -> &mut u32 {
+        &mut self.run
+    }
+
     /// Sends a packet, or queues it, or drops it.
     #[inline]
     pub fn send(&mut self, at: Moment, mut packet: Wire, calendar: &mut Calendar) -> Verdict {
@@ -175,10 +210,9 @@ impl Port {
             }
             self.fresh = true;
             self.run_sending_ps = 0;
-            let (begun_ps, planned_ps, chain) = (at.now_ps, at.planned_ps, at.label);
-            let run_ps = -(begun_ps as i64);
-            self.order = Order { begun_ps, planned_ps, run_ps, run_planned_ps: planned_ps, chain };
-            self.begin(begun_ps, packet, calendar);
+            let (planned_ps, chain) = (at.planned_ps, at.label);
+            self.run = calendar.begin_run(Run { sending_ps: 0, since_ps: -(at.now_ps as i64), planned_ps, chain });
+            self.begin(at.now_ps, packet, calendar);
             return Verdict::Queued;
         }
         self.be_driven(calendar);
@@ -254,7 +288,7 @@ impl Port {
             } else {
                 self.qdisc.dequeue()
             };
-            self.follow();
+            self.follow(calendar);
             self.begin(self.busy_until_ps, next, calendar);
         }
         if !self.loaded && self.taken_at_ps < now_ps && !self.qdisc.is_empty() {
@@ -269,20 +303,20 @@ impl Port {
         self.device = packet;
     }
 
-    /// The order of a transmission that begins when the present one ends.
+    /// A transmission begins when the present one ends.
     #[inline]
-    fn follow(&mut self) {
+    fn follow(&mut self, calendar: &mut Calendar) {
         self.fresh = false;
-        let order = &mut self.order;
-        let sending_ps = self.busy_until_ps - order.begun_ps;
+        let begun_ps = self.taken_at_ps;
+        let sending_ps = self.busy_until_ps - begun_ps;
         if sending_ps != self.run_sending_ps {
+            let old = calendar.run(self.run);
+            let planned_ps = old.planned_ps(begun_ps);
+            let ahead = planned_ps + sending_ps < begun_ps;
+            let since_ps = if ahead { -(begun_ps as i64) } else { begun_ps as i64 };
+            self.run = calendar.begin_run(Run { sending_ps, since_ps, planned_ps, chain: old.chain });
             self.run_sending_ps = sending_ps;
-            let ahead = order.planned_ps + sending_ps < order.begun_ps;
-            order.run_ps = if ahead { -(order.begun_ps as i64) } else { order.begun_ps as i64 };
-            order.run_planned_ps = order.planned_ps;
         }
-        order.planned_ps = order.begun_ps;
-        order.begun_ps = self.busy_until_ps;
     }
 
     #[inline]
@@ -294,8 +328,7 @@ impl Port {
         self.packets += 1;
         self.bytes += u64::from(packet.wire_bytes);
         self.busy_ps += sending_ps;
-        let arrival = Arrival { begun_ps, link: self.link, packet };
-        calendar.push(self.busy_until_ps + self.delay_ps, self.order, arrival);
+        calendar.push(self.busy_until_ps + self.delay_ps, self.link, self.run, packet);
     }
 
     /// What has passed, as of the last [`Port::catch_up`].

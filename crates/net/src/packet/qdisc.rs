@@ -255,6 +255,8 @@ impl Qdisc {
         };
         let mut packet = self.bands[band].pop_front().expect("its bit says that the band holds something");
         if self.bands[band].is_empty() {
+            // Back to the start of its memory, so that a short queue stays in the same cache lines.
+            self.bands[band].clear();
             self.waiting &= !(1 << band);
         }
         self.count -= 1;
