@@ -8,6 +8,7 @@
 use super::port::{Order, Port, Run, Serialization};
 use super::wire::Wire;
 use std::collections::BTreeMap;
+use std::hint::black_box;
 
 /// A packet that will be at the far end of its link.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +47,8 @@ const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 /// A day is to have no more arrivals than about this, for the cache: they are read in another order than they were
 /// written.
 const ARRIVALS: u64 = 2048;
+/// So many things to do are looked at together.
+const BATCH: usize = 16;
 /// Arrivals of a day are put into 2^BUCKET_BITS buckets at most.
 const BUCKET_BITS: u32 = 12;
 /// Days kept in a ring; later ones are in a map.
@@ -236,13 +239,19 @@ impl Calendar {
         let mut drives = std::mem::take(&mut self.ring[slot].drives);
         // Only for memory: adjacent entries lie side by side.
         drives.sort_unstable();
-        for &link in &drives {
-            ports[link as usize].drive(number << self.shift, self);
+        for batch in drives.chunks(BATCH) {
+            // What they will read first is fetched at once, not one after the other.
+            black_box(batch.iter().fold(0, |sum, &link| sum ^ ports[link as usize].peek()));
+            for &link in batch {
+                ports[link as usize].drive(number << self.shift, self);
+            }
         }
         self.ring[slot].drives = drives;
         std::mem::swap(&mut self.present, &mut self.ring[slot]);
         self.today = number;
         self.sort();
+        // Packets are written in another order than they are read: one sweep brings them into the cache.
+        black_box(self.present.packets.iter().fold(0, |sum, packet| sum ^ packet.connection));
         let ring_length = self.ring.len() as u64;
         let near = (1..=ring_length).map(|ahead| number + ahead);
         let near = near.into_iter().find(|day| !self.ring[(day & (ring_length - 1)) as usize].is_empty());

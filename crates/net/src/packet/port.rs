@@ -264,6 +264,12 @@ impl Port {
         }
     }
 
+    /// Reads what [`Port::drive`] will.
+    #[inline]
+    pub fn peek(&self) -> u64 {
+        self.qdisc.peek() ^ self.packets ^ self.device.number
+    }
+
     /// Works out everything that happened before `now_ps`, where a day begins.
     pub fn drive(&mut self, now_ps: u64, calendar: &mut Calendar) {
         self.driven = false;

@@ -226,6 +226,12 @@ impl Qdisc {
         if self.marking == Marking::None { Verdict::Queued } else { self.mark_on_arrival(packet) }
     }
 
+    /// Reads what [`Qdisc::dequeue`] will.
+    #[inline]
+    pub fn peek(&self) -> u64 {
+        if self.waiting == 0 { 0 } else { self.bands[self.waiting.trailing_zeros() as usize].front().map_or(0, |packet| packet.number) }
+    }
+
     /// Takes the packet in, or refuses it.
     #[inline]
     pub fn enqueue(&mut self, mut packet: Wire) -> Verdict {
