@@ -80,7 +80,7 @@ impl Run {
 
 /// Time on the wire by number of bytes, shared by all ports of one rate.
 #[derive(Clone, Debug)]
-pub(crate) struct Serialization(Arc<[u64]>);
+pub(crate) struct Serialization(Arc<Vec<u64>>);
 
 impl Serialization {
     /// For packets of `bytes` on the wire, rounded to whole ticks as a simulator's clock does.
@@ -92,7 +92,7 @@ impl Serialization {
             // 1 bit/s and 2^16 bytes are 5.2e17 ps: far from overflow.
             ((exact + tick_ps / 2) / tick_ps * tick_ps).max(1)
         };
-        Self((0..=*bytes.end()).map(span).collect())
+        Self(Arc::new((0..=*bytes.end()).map(span).collect()))
     }
 
     /// Whether `other` is this very table.
@@ -117,16 +117,14 @@ impl Serialization {
     }
 }
 
-/// A port, and the packets in flight on its link.
-///
-/// Fields in the order of use: with thousands of ports, fetching their cache lines is what takes the time.
+/// A port. Fields in the order of use: with thousands of ports, fetching their cache lines is what takes the time.
 #[derive(Clone, Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Port {
     busy_until_ps: u64,
-    /// When the packet being sent was taken from the device queue: the qdisc gives the next one out *after* that
-    /// instant, or once a packet has been offered to it, so that the first to come at the end of a transmission sees it
-    /// as it was.
+    /// When the packet being sent was taken from the device queue, which is when its transmission began: the qdisc gives
+    /// the next one out *after* that instant, or once a packet has been offered to it, so that the first to come at the
+    /// end of a transmission sees it as it was.
     taken_at_ps: u64,
     /// Its place among all ports.
     link: u32,
@@ -139,17 +137,16 @@ pub(crate) struct Port {
     /// It is in the calendar to be driven.
     driven: bool,
     qdisc: Qdisc,
-    device: Wire,
     /// [`Run::sending_ps`] of the present run.
     run_sending_ps: u64,
     /// Place of the run that the packet being sent belongs to.
     run: u32,
     delay_ps: u64,
     serialization: Serialization,
+    device: Wire,
     packets: u64,
     bytes: u64,
     busy_ps: u64,
-    drops: u64,
 }
 
 impl Port {
@@ -171,7 +168,6 @@ impl Port {
             packets: 0,
             bytes: 0,
             busy_ps: 0,
-            drops: 0,
         }
     }
 
@@ -206,7 +202,7 @@ impl Port {
         self.catch_up(at.now_ps, at.planned_ps, calendar);
         if !self.busy {
             if self.qdisc.pass(&mut packet) == Verdict::Dropped {
-                return self.refuse();
+                return Verdict::Dropped;
             }
             self.fresh = true;
             self.run_sending_ps = 0;
@@ -217,42 +213,28 @@ impl Port {
         }
         self.be_driven(calendar);
         if self.loaded {
-            return self.enqueue(packet);
+            return self.qdisc.enqueue(packet);
         }
         if !self.fresh && self.taken_at_ps == at.now_ps {
             return self.enqueue_at_departure(packet);
         }
         if self.qdisc.pass(&mut packet) == Verdict::Dropped {
-            return self.refuse();
+            return Verdict::Dropped;
         }
         self.load(packet);
         Verdict::Queued
-    }
-
-    #[inline]
-    fn enqueue(&mut self, packet: Wire) -> Verdict {
-        let verdict = self.qdisc.enqueue(packet);
-        self.drops += u64::from(verdict == Verdict::Dropped);
-        verdict
     }
 
     /// The device is empty since this instant. The packet sees the qdisc as it was, and what comes after it finds the
     /// device taken.
     #[cold]
     fn enqueue_at_departure(&mut self, packet: Wire) -> Verdict {
-        let verdict = self.enqueue(packet);
+        let verdict = self.qdisc.enqueue(packet);
         if !self.qdisc.is_empty() {
             let next = self.qdisc.dequeue();
             self.load(next);
         }
         verdict
-    }
-
-    /// The qdisc has dropped a packet although nothing waits.
-    #[cold]
-    fn refuse(&mut self) -> Verdict {
-        self.drops += 1;
-        Verdict::Dropped
     }
 
     /// Asks to be driven, because packets wait.
@@ -339,14 +321,15 @@ impl Port {
 
     /// What has passed, as of the last [`Port::catch_up`].
     pub fn counters(&self) -> PortCounters {
+        let (queue_packets_max, queue_bytes_max) = self.qdisc.longest();
         PortCounters {
             packets: self.packets,
             bytes: self.bytes,
             busy: Time::from_ps(self.busy_ps),
-            drops: self.drops,
-            marks: self.qdisc.marks,
-            queue_packets_max: u64::from(self.qdisc.packets_max),
-            queue_bytes_max: self.qdisc.bytes_max,
+            drops: self.qdisc.drops(),
+            marks: self.qdisc.marks(),
+            queue_packets_max: u64::from(queue_packets_max),
+            queue_bytes_max,
         }
     }
 
@@ -379,8 +362,8 @@ impl Port {
             queue_packets: self.qdisc.packets(),
             queue_bytes: self.qdisc.bytes(),
             busy: Time::from_ps(self.busy_ps - unsent_ps),
-            drops: self.drops,
-            marks: self.qdisc.marks,
+            drops: self.qdisc.drops(),
+            marks: self.qdisc.marks(),
             ..PortState::default()
         }
     }
@@ -390,5 +373,16 @@ impl Port {
         let (packets, bytes) = self.waiting();
         let loaded = if self.loaded { (1, u64::from(self.device.wire_bytes)) } else { (0, 0) };
         (u64::from(packets) + loaded.0, bytes + loaded.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_four_cache_lines() {
+        assert_eq!(size_of::<Port>(), 256);
+        assert_eq!(std::mem::offset_of!(Port, device), 192);
     }
 }
