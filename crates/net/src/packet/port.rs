@@ -383,6 +383,5 @@ mod tests {
     #[test]
     fn a_port_is_four_cache_lines() {
         assert_eq!(size_of::<Port>(), 256);
-        assert_eq!(std::mem::offset_of!(Port, device), 192);
     }
 }
