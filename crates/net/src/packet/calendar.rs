@@ -33,7 +33,7 @@ struct Day {
     drives: Vec<u32>,
 }
 
-/// What tells when the transmission behind an arrival began.
+/// Propagation, and time on the wire: here and not with its port, because arrivals ask for them, too.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     delay_ps: u64,
@@ -177,9 +177,16 @@ impl Calendar {
         at_ps - link.delay_ps - self.tables[link.table].of(arrival.wire_bytes)
     }
 
-    /// A packet will arrive, whose transmission belongs to `run`.
+    /// Time of so many bytes on the wire.
     #[inline]
-    pub fn push(&mut self, at_ps: u64, link: u32, run: u32, packet: Wire) {
+    pub fn sending_ps(&self, link: u32, wire_bytes: u16) -> u64 {
+        self.tables[self.links[link as usize].table].of(wire_bytes)
+    }
+
+    /// A packet will arrive, whose transmission belongs to `run` and ends at `sent_ps`.
+    #[inline]
+    pub fn push(&mut self, sent_ps: u64, link: u32, run: u32, packet: Wire) {
+        let at_ps = sent_ps + self.links[link as usize].delay_ps;
         // A day has at most 2^32 ps.
         let within_ps = (at_ps & ((1 << self.shift) - 1)) as u32;
         let day = self.day(at_ps);
@@ -187,10 +194,11 @@ impl Calendar {
         day.packets.push(packet);
     }
 
-    /// Port `link` has packets waiting; none of them will arrive before `at_ps`.
+    /// Port `link` has packets waiting, the first of which it takes at `busy_until_ps`.
     #[inline]
-    pub fn drive(&mut self, at_ps: u64, link: u32) {
-        self.day(at_ps).drives.push(link);
+    pub fn drive(&mut self, busy_until_ps: u64, link: u32) {
+        let Link { delay_ps, table } = self.links[link as usize];
+        self.day(busy_until_ps + delay_ps + self.tables[table].least()).drives.push(link);
     }
 
     /// Keeps a run as long as an arrival or a port refers to it by the place that is returned.
@@ -393,7 +401,7 @@ mod tests {
             for sent in steps {
                 for (later_ps, link) in sent {
                     let at_ps = now_ps + ports[link as usize].latency_ps() + later_ps;
-                    calendar.push(at_ps, link, 0, Wire::NOTHING);
+                    calendar.push(at_ps - ports[link as usize].timing().0, link, 0, Wire::NOTHING);
                     heap.push(Reverse((at_ps, link)));
                 }
                 while calendar.day_is_over() && calendar.next_ps() < u64::MAX {
