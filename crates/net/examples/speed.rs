@@ -1,5 +1,5 @@
-//! Packet-hops per CPU second : `speed [FLOWS.csv]`, or for a profiler one case alone: `speed HOSTS BYTES`, a saturated
-//! star of so many hosts with flows of so many bytes.
+//! Packet-hops per CPU second : `speed [FLOWS.csv]`, or for a profiler one case alone: `speed HOSTS FLOWS.csv`, or `speed
+//! HOSTS BYTES`, a saturated star with flows of so many bytes.
 //!
 //! 1. if a flow list is given: 12 s of the study (8 hosts, the flows, a training job), and the flows at eight times
 //!    the load without the job, on stars of 8, 64 and 1024 hosts;
@@ -31,9 +31,12 @@ fn report(name: &str, hops: u64, seconds: f64) {
 fn main() {
     let start = Instant::now();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [host_count, bytes] = arguments.as_slice() {
+    if let [host_count, load] = arguments.as_slice() {
         let host_count = host_count.parse().unwrap();
-        return saturated(host_count, (64 / host_count).max(1), bytes.parse().unwrap());
+        return match load.parse() {
+            Ok(bytes) => saturated(host_count, (64 / host_count).max(1), bytes),
+            Err(_) => flows(host_count, &arrivals(&std::fs::read_to_string(load).unwrap())),
+        };
     }
     if let Some(path) = arguments.first() {
         let list = arrivals(&std::fs::read_to_string(path).unwrap());
@@ -43,21 +46,25 @@ fn main() {
             study(&mut engine, &list, &Job::thesis(2240, tos), 12_000_000_000);
             report(&format!("study, job's ToS {tos}"), engine.counters().packet_hops, cpu_seconds(start) - before);
         }
-        // The flows alone, eight times as dense, spread over more and more hosts at the same load per host.
         for host_count in STARS {
-            let groups = host_count / 8;
-            let spread = |(index, arrival): (usize, &Arrival)| Arrival {
-                start_ns: arrival.start_ns / 8 / u64::from(groups),
-                src: arrival.src + 8 * (index as u32 % groups),
-                dst: arrival.dst + 8 * (index as u32 * 7 % groups),
-                ..*arrival
-            };
-            run(&format!("flows on a star of {host_count}"), host_count, list.iter().enumerate().map(spread).collect());
+            flows(host_count, &list);
         }
     }
     for host_count in STARS {
         saturated(host_count, 1024 / host_count, 1_000_000);
     }
+}
+
+/// The flows of a list, eight times as dense, spread over more and more hosts at the same load per host.
+fn flows(host_count: u32, list: &[Arrival]) {
+    let groups = host_count / 8;
+    let spread = |(index, arrival): (usize, &Arrival)| Arrival {
+        start_ns: arrival.start_ns / 8 / u64::from(groups),
+        src: arrival.src + 8 * (index as u32 % groups),
+        dst: arrival.dst + 8 * (index as u32 * 7 % groups),
+        ..*arrival
+    };
+    run(&format!("flows on a star of {host_count}"), host_count, list.iter().enumerate().map(spread).collect());
 }
 
 /// Every host sends so many bytes to the next seven, over and over: with `turn_count` such that there are as many flows
