@@ -37,7 +37,7 @@ struct Day {
 #[derive(Clone, Copy, Debug)]
 struct Link {
     delay_ps: u64,
-    /// Which of the tables.
+    /// Where its table begins in [`Calendar::times`].
     table: usize,
 }
 
@@ -49,6 +49,8 @@ const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 const ARRIVALS: u64 = 2048;
 /// So many things to do are looked at together.
 const BATCH: usize = 16;
+/// Fewer arrivals than this are sorted without buckets.
+const FEW: usize = 16;
 /// Arrivals of a day are put into 2^BUCKET_BITS buckets at most.
 const BUCKET_BITS: u32 = 12;
 /// Days kept in a ring; later ones are in a map.
@@ -78,7 +80,8 @@ pub(crate) struct Calendar {
     upcoming: u64,
     /// By link.
     links: Vec<Link>,
-    tables: Vec<Serialization>,
+    /// Time on the wire by number of bytes: one table after the other, one for each rate.
+    times: Vec<u64>,
     /// Runs that arrivals and ports refer to, among others that have ended.
     runs: Vec<Run>,
     /// How many there are when the ended ones are forgotten.
@@ -97,6 +100,35 @@ impl Day {
     }
 }
 
+/// Sorts turns that are nearly in order; whether any two are of one instant.
+fn insert_each(turns: &mut [u64]) -> bool {
+    let mut moves_left = 8 * turns.len();
+    let mut ties = false;
+    let mut last = 0;
+    for index in 0..turns.len() {
+        let turn = turns[index];
+        if turn >= last {
+            ties |= (turn ^ last) >> INDEX_BITS == 0;
+            last = turn;
+            continue;
+        }
+        let mut place = index;
+        while place > 0 && turns[place - 1] > turn {
+            turns[place] = turns[place - 1];
+            place -= 1;
+        }
+        turns[place] = turn;
+        ties |= place > 0 && (turns[place - 1] ^ turn) >> INDEX_BITS == 0;
+        moves_left = moves_left.saturating_sub(index - place);
+        if moves_left == 0 {
+            // Nearly all of them are in a few buckets.
+            turns.sort_unstable();
+            return true;
+        }
+    }
+    ties
+}
+
 impl Calendar {
     /// An empty calendar for `ports`, on the first day.
     pub fn new(ports: &[Port]) -> Self {
@@ -107,16 +139,19 @@ impl Calendar {
         // Times within a day have 32 bits.
         let shift = shortest_ps.min(full_ps).ilog2().min(32);
         let day_count = ((farthest_ps >> shift) + 2).min(RING_MAX).next_power_of_two();
-        let mut tables: Vec<Serialization> = Vec::new();
+        let mut tables: Vec<(&Serialization, usize)> = Vec::new();
+        let mut times = Vec::new();
         let links = ports.iter().map(|port| {
             let (delay_ps, serialization) = port.timing();
-            let known = tables.iter().position(|table| table.is(serialization));
+            let known = tables.iter().find(|(table, _)| table.is(serialization)).map(|&(_, start)| start);
             let table = known.unwrap_or_else(|| {
-                tables.push(serialization.clone());
-                tables.len() - 1
+                tables.push((serialization, times.len()));
+                times.extend_from_slice(serialization.times());
+                times.len() - serialization.times().len()
             });
             Link { delay_ps, table }
         });
+        let links = links.collect();
         Self {
             shift,
             today: 0,
@@ -128,8 +163,8 @@ impl Calendar {
             ring: (0..day_count).map(|_| Day::default()).collect(),
             far: BTreeMap::new(),
             upcoming: u64::MAX,
-            links: links.collect(),
-            tables,
+            links,
+            times,
             runs: vec![Run::default()],
             runs_max: RUNS_MIN,
         }
@@ -139,8 +174,7 @@ impl Calendar {
     pub fn held(&self) -> (u64, u64) {
         let left = self.turns[self.next..].iter().map(|turn| &self.present.packets[(turn & INDEX_MASK) as usize]);
         let to_come = self.ring.iter().chain(self.far.values()).flat_map(|day| &day.packets);
-        left.chain(to_come)
-            .fold((0, 0), |(packets, bytes), packet| (packets + 1, bytes + u64::from(packet.wire_bytes)))
+        left.chain(to_come).fold((0, 0), |(packets, bytes), packet| (packets + 1, bytes + u64::from(packet.wire_bytes)))
     }
 
     /// Whether nothing is left of the present day.
@@ -174,13 +208,13 @@ impl Calendar {
     #[inline]
     fn begun_ps(&self, at_ps: u64, arrival: &Arrival) -> u64 {
         let link = self.links[arrival.link as usize];
-        at_ps - link.delay_ps - self.tables[link.table].of(arrival.wire_bytes)
+        at_ps - link.delay_ps - self.times[link.table + usize::from(arrival.wire_bytes)]
     }
 
     /// Time of so many bytes on the wire.
     #[inline]
     pub fn sending_ps(&self, link: u32, wire_bytes: u16) -> u64 {
-        self.tables[self.links[link as usize].table].of(wire_bytes)
+        self.times[self.links[link as usize].table + usize::from(wire_bytes)]
     }
 
     /// A packet will arrive, whose transmission belongs to `run` and ends at `sent_ps`.
@@ -198,7 +232,8 @@ impl Calendar {
     #[inline]
     pub fn drive(&mut self, busy_until_ps: u64, link: u32) {
         let Link { delay_ps, table } = self.links[link as usize];
-        self.day(busy_until_ps + delay_ps + self.tables[table].least()).drives.push(link);
+        // No packet is shorter than the first of the table.
+        self.day(busy_until_ps + delay_ps + self.times[table]).drives.push(link);
     }
 
     /// Keeps a run as long as an arrival or a port refers to it by the place that is returned.
@@ -271,43 +306,31 @@ impl Calendar {
     /// bucket by insertion.
     fn sort(&mut self) {
         let arrivals = &self.present.arrivals;
-        let bits = arrivals.len().next_power_of_two().ilog2().min(BUCKET_BITS);
-        let down = self.shift.saturating_sub(bits);
-        self.buckets.clear();
-        self.buckets.resize((1 << (self.shift - down)) + 1, 0);
-        for arrival in arrivals {
-            self.buckets[(arrival.within_ps >> down) as usize + 1] += 1;
-        }
-        let mut start = 0;
-        for bucket in &mut self.buckets {
-            start += *bucket;
-            *bucket = start;
-        }
-        self.turns.resize(arrivals.len(), 0);
-        for (index, arrival) in arrivals.iter().enumerate() {
-            let place = &mut self.buckets[(arrival.within_ps >> down) as usize];
-            self.turns[*place as usize] = u64::from(arrival.within_ps) << INDEX_BITS | index as u64;
-            *place += 1;
-        }
-        let mut moves_left = 8 * self.turns.len();
-        let mut ties = false;
-        for index in 1..self.turns.len() {
-            let turn = self.turns[index];
-            let mut place = index;
-            while place > 0 && self.turns[place - 1] > turn {
-                self.turns[place] = self.turns[place - 1];
-                place -= 1;
+        let turn = |(index, arrival): (usize, &Arrival)| u64::from(arrival.within_ps) << INDEX_BITS | index as u64;
+        self.turns.clear();
+        if arrivals.len() < FEW {
+            self.turns.extend(arrivals.iter().enumerate().map(turn));
+        } else {
+            let bits = arrivals.len().ilog2().min(BUCKET_BITS);
+            let down = self.shift.saturating_sub(bits);
+            self.buckets.clear();
+            self.buckets.resize(1 << (self.shift - down), 0);
+            let buckets = self.buckets.as_mut_slice();
+            for arrival in arrivals {
+                buckets[(arrival.within_ps >> down) as usize] += 1;
             }
-            self.turns[place] = turn;
-            ties |= place > 0 && self.turns[place - 1] >> INDEX_BITS == turn >> INDEX_BITS;
-            moves_left = moves_left.saturating_sub(index - place);
-            if moves_left == 0 {
-                // Nearly all in a few buckets.
-                self.turns.sort_unstable();
-                ties = true;
-                break;
+            let mut start = 0;
+            for bucket in &mut *buckets {
+                start += std::mem::replace(bucket, start);
+            }
+            self.turns.resize(arrivals.len(), 0);
+            for (index, arrival) in arrivals.iter().enumerate() {
+                let place = &mut buckets[(arrival.within_ps >> down) as usize];
+                self.turns[*place as usize] = turn((index, arrival));
+                *place += 1;
             }
         }
+        let ties = insert_each(&mut self.turns);
         if ties {
             self.sort_ties();
         }
@@ -342,7 +365,7 @@ impl Calendar {
     fn forget_ended_runs(&mut self, ports: &mut [Port]) {
         const GONE: u32 = u32::MAX;
         let mut places = vec![GONE; self.runs.len()];
-        let mut kept = Vec::new();
+        let mut kept = Vec::with_capacity(self.runs.capacity());
         let mut count = 0;
         let arrivals = self.ring.iter_mut().chain(self.far.values_mut()).flat_map(|day| &mut day.arrivals);
         for run in arrivals.map(|arrival| &mut arrival.run).chain(ports.iter_mut().map(Port::run_mut)) {
@@ -355,7 +378,7 @@ impl Calendar {
             count += 1;
         }
         self.runs = kept;
-        self.runs_max = RUNS_MIN + 2 * count;
+        self.runs_max = RUNS_MIN + 4 * count;
     }
 }
 

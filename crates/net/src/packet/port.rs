@@ -100,14 +100,13 @@ impl Serialization {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Time of so many bytes on the wire.
-    #[inline]
-    pub fn of(&self, wire_bytes: u16) -> u64 {
-        self.0[usize::from(wire_bytes)]
+    /// By number of bytes.
+    pub fn times(&self) -> &[u64] {
+        &self.0
     }
 
     /// No packet takes less.
-    pub fn least(&self) -> u64 {
+    fn least(&self) -> u64 {
         self.0[0]
     }
 
