@@ -71,6 +71,12 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// Of the transmission that ends a port's idleness at `begun_ps`.
+    #[inline]
+    pub fn idle(begun_ps: u64, planned_ps: u64, chain: u64) -> Self {
+        Self { sending_ps: 0, since_ps: -(begun_ps as i64), planned_ps, chain }
+    }
+
     /// When the event was planned that began a transmission at `begun_ps`.
     #[inline]
     fn planned_ps(&self, begun_ps: u64) -> u64 {
@@ -207,8 +213,7 @@ impl Port {
             self.fresh = true;
             self.run_sending_ps = 0;
             self.idle_ps += at.now_ps - self.busy_until_ps;
-            let (planned_ps, chain) = (at.planned_ps, at.label);
-            self.run = calendar.begin_run(Run { sending_ps: 0, since_ps: -(at.now_ps as i64), planned_ps, chain });
+            self.run = calendar.begin_run(Run::idle(at.now_ps, at.planned_ps, at.label));
             self.begin(at.now_ps, packet, calendar);
             return Verdict::Queued;
         }
