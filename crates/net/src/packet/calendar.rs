@@ -49,10 +49,10 @@ const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 const ARRIVALS: u64 = 2048;
 /// So many things to do are looked at together.
 const BATCH: usize = 16;
-/// Fewer arrivals than this are sorted without buckets.
+/// Fewer arrivals than this are sorted without slots.
 const FEW: usize = 16;
-/// Arrivals of a day are put into 2^BUCKET_BITS buckets at most.
-const BUCKET_BITS: u32 = 12;
+/// Arrivals of a day are put into 2^SLOT_BITS slots at most.
+const SLOT_BITS: u32 = 12;
 /// Days kept in a ring; later ones are in a map.
 const RING_MAX: u64 = 1024;
 /// So many runs are kept, at least, before those that have ended are looked for.
@@ -69,7 +69,7 @@ pub(crate) struct Calendar {
     /// The present day's arrivals in order: time within the day, and, in the low bits, index of the arrival.
     turns: Vec<u64>,
     /// Used by [`Calendar::sort`] alone.
-    buckets: Vec<u32>,
+    slots: Vec<u32>,
     ordered: Vec<(Order, u32, u64)>,
     /// The first turn that has not taken place.
     next: usize,
@@ -122,7 +122,7 @@ fn insert_each(turns: &mut [u64]) -> bool {
         ties |= (before ^ turn) >> INDEX_BITS == 0 || (turns[place + 1] ^ turn) >> INDEX_BITS == 0;
         moves_left = moves_left.saturating_sub(index - place);
         if moves_left == 0 {
-            // Nearly all of them are in a few buckets.
+            // Nearly all of them are in a few slots.
             turns.sort_unstable();
             return true;
         }
@@ -158,7 +158,7 @@ impl Calendar {
             today: 0,
             present: Day::default(),
             turns: Vec::new(),
-            buckets: Vec::new(),
+            slots: Vec::new(),
             ordered: Vec::new(),
             next: 0,
             ring: (0..day_count).map(|_| Day::default()).collect(),
@@ -303,8 +303,8 @@ impl Calendar {
         self.upcoming = near.into_iter().chain(far).min().unwrap_or(u64::MAX);
     }
 
-    /// Puts the present day's arrivals in order: by buckets of time, about as many as arrivals, and then those of one
-    /// bucket by insertion.
+    /// Puts the present day's arrivals in order: by slots of time, about as many as arrivals, and then those of one
+    /// slot by insertion.
     fn sort(&mut self) {
         let arrivals = &self.present.arrivals;
         let turn = |(index, arrival): (usize, &Arrival)| u64::from(arrival.within_ps) << INDEX_BITS | index as u64;
@@ -312,21 +312,21 @@ impl Calendar {
         if arrivals.len() < FEW {
             self.turns.extend(arrivals.iter().enumerate().map(turn));
         } else {
-            let bits = arrivals.len().ilog2().min(BUCKET_BITS);
+            let bits = arrivals.len().ilog2().min(SLOT_BITS);
             let down = self.shift.saturating_sub(bits);
-            self.buckets.clear();
-            self.buckets.resize(1 << (self.shift - down), 0);
-            let buckets = self.buckets.as_mut_slice();
+            self.slots.clear();
+            self.slots.resize(1 << (self.shift - down), 0);
+            let slots = self.slots.as_mut_slice();
             for arrival in arrivals {
-                buckets[(arrival.within_ps >> down) as usize] += 1;
+                slots[(arrival.within_ps >> down) as usize] += 1;
             }
             let mut start = 0;
-            for bucket in &mut *buckets {
-                start += std::mem::replace(bucket, start);
+            for slot in &mut *slots {
+                start += std::mem::replace(slot, start);
             }
             self.turns.resize(arrivals.len(), 0);
             for (index, arrival) in arrivals.iter().enumerate() {
-                let place = &mut buckets[(arrival.within_ps >> down) as usize];
+                let place = &mut slots[(arrival.within_ps >> down) as usize];
                 self.turns[*place as usize] = turn((index, arrival));
                 *place += 1;
             }
