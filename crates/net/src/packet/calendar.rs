@@ -5,19 +5,40 @@
 //! only appended. Ports with packets waiting are driven up to a day when it begins, which makes their arrivals in it
 //! known.
 
-use super::port::{Arrival, Order, Port};
+use super::port::{Order, Port, Run, Serialization};
+use super::wire::Wire;
 use std::collections::BTreeMap;
+use std::hint::black_box;
 
-/// Arrivals of one day, as they became known.
+/// A packet that will be at the far end of its link.
+#[derive(Clone, Copy, Debug)]
+struct Arrival {
+    /// Time within its day.
+    within_ps: u32,
+    link: u32,
+    /// Place of the [`Run`] that its transmission belongs to.
+    run: u32,
+    /// The packet's, once more: ties are put in order without a look at packets.
+    wire_bytes: u16,
+}
+
+/// Arrivals of one day, as they became known. They are as small as can be: with thousands of links, most of what is
+/// written here is out of the cache when its day begins.
 #[derive(Clone, Debug, Default)]
 struct Day {
-    /// Time within the day, and, in the low bits, index of the arrival.
-    turns: Vec<u64>,
     arrivals: Vec<Arrival>,
-    /// Their places among those of one instant, apart because only ties look at them.
-    orders: Vec<Order>,
+    /// Of each arrival.
+    packets: Vec<Wire>,
     /// Ports that are driven when the day begins.
     drives: Vec<u32>,
+}
+
+/// Propagation, and time on the wire: here and not with its port, because arrivals ask for them, too.
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    delay_ps: u64,
+    /// Where its table begins in [`Calendar::times`].
+    table: usize,
 }
 
 /// Bits of a turn that say which arrival.
@@ -26,8 +47,16 @@ const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 /// A day is to have no more arrivals than about this, for the cache: they are read in another order than they were
 /// written.
 const ARRIVALS: u64 = 2048;
+/// So many things to do are looked at together.
+const BATCH: usize = 16;
+/// Fewer arrivals than this are sorted without slots.
+const FEW: usize = 16;
+/// Arrivals of a day are put into 2^SLOT_BITS slots at most.
+const SLOT_BITS: u32 = 12;
 /// Days kept in a ring; later ones are in a map.
 const RING_MAX: u64 = 1024;
+/// So many runs are kept, at least, before those that have ended are looked for.
+const RUNS_MIN: usize = 256;
 
 /// The calendar.
 #[derive(Clone, Debug)]
@@ -37,51 +66,68 @@ pub(crate) struct Calendar {
     /// Number of the present day.
     today: u64,
     present: Day,
-    /// The first turn of the present day that has not taken place.
+    /// The present day's arrivals in order: time within the day, and, in the low bits, index of the arrival.
+    turns: Vec<u64>,
+    /// Used by [`Calendar::sort`] alone.
+    slots: Vec<u32>,
+    ordered: Vec<(Order, u32, u64)>,
+    /// The first turn that has not taken place.
     next: usize,
     /// The days after it: number d at d modulo the length, a power of two.
     ring: Vec<Day>,
     far: BTreeMap<u64, Day>,
     /// Number of the first day to come that has anything.
     upcoming: u64,
+    /// By link.
+    links: Vec<Link>,
+    /// Time on the wire by number of bytes: one table after the other, one for each rate.
+    times: Vec<u64>,
+    /// Runs that arrivals and ports refer to, among others that have ended.
+    runs: Vec<Run>,
+    /// How many there are when the ended ones are forgotten.
+    runs_max: usize,
 }
 
 impl Day {
     fn is_empty(&self) -> bool {
-        self.turns.is_empty() && self.drives.is_empty()
-    }
-
-    #[inline]
-    fn push(&mut self, within_ps: u64, order: Order, arrival: Arrival) {
-        self.turns.push(within_ps << INDEX_BITS | self.arrivals.len() as u64);
-        self.arrivals.push(arrival);
-        self.orders.push(order);
-    }
-
-    fn sort(&mut self) {
-        self.turns.sort_unstable();
-        let of = |turn: &u64| {
-            let index = (turn & INDEX_MASK) as usize;
-            (self.orders[index], self.arrivals[index].link)
-        };
-        for tied in self.turns.chunk_by_mut(|one, other| one >> INDEX_BITS == other >> INDEX_BITS) {
-            if let [first, second] = tied {
-                // Most ties are of two.
-                if of(first) > of(second) {
-                    tied.swap(0, 1);
-                }
-            } else if tied.len() > 1 {
-                tied.sort_unstable_by_key(of);
-            }
-        }
+        self.arrivals.is_empty() && self.drives.is_empty()
     }
 
     fn clear(&mut self) {
-        self.turns.clear();
         self.arrivals.clear();
-        self.orders.clear();
+        self.packets.clear();
         self.drives.clear();
     }
+}
+
+/// Sorts turns that are nearly in order; whether any two are of one instant.
+fn insert_each(turns: &mut [u64]) -> bool {
+    let mut moves_left = 8 * turns.len();
+    let mut ties = false;
+    let mut last = 0;
+    for index in 0..turns.len() {
+        let turn = turns[index];
+        if turn >= last {
+            ties |= (turn ^ last) >> INDEX_BITS == 0;
+            last = turn;
+            continue;
+        }
+        let mut place = index;
+        while place > 0 && turns[place - 1] > turn {
+            turns[place] = turns[place - 1];
+            place -= 1;
+        }
+        turns[place] = turn;
+        let before = if place > 0 { turns[place - 1] } else { u64::MAX };
+        ties |= (before ^ turn) >> INDEX_BITS == 0 || (turns[place + 1] ^ turn) >> INDEX_BITS == 0;
+        moves_left = moves_left.saturating_sub(index - place);
+        if moves_left == 0 {
+            // Nearly all of them are in a few slots.
+            turns.sort_unstable();
+            return true;
+        }
+    }
+    ties
 }
 
 impl Calendar {
@@ -91,64 +137,118 @@ impl Calendar {
         let farthest_ps = ports.iter().map(Port::reach_ps).max().unwrap_or(1);
         let busiest_ps = ports.iter().map(Port::segment_ps).min().unwrap_or(1);
         let full_ps = (ARRIVALS / ports.len().max(1) as u64).max(1).saturating_mul(busiest_ps);
-        let shift = shortest_ps.min(full_ps).ilog2().min(63 - INDEX_BITS);
+        // Times within a day have 32 bits.
+        let shift = shortest_ps.min(full_ps).ilog2().min(32);
         let day_count = ((farthest_ps >> shift) + 2).min(RING_MAX).next_power_of_two();
+        let mut tables: Vec<(&Serialization, usize)> = Vec::new();
+        let mut times = Vec::new();
+        let links = ports.iter().map(|port| {
+            let (delay_ps, serialization) = port.timing();
+            let known = tables.iter().find(|(table, _)| table.is(serialization)).map(|&(_, start)| start);
+            let table = known.unwrap_or_else(|| {
+                tables.push((serialization, times.len()));
+                times.extend_from_slice(serialization.times());
+                times.len() - serialization.times().len()
+            });
+            Link { delay_ps, table }
+        });
+        let links = links.collect();
         Self {
             shift,
             today: 0,
             present: Day::default(),
+            turns: Vec::new(),
+            slots: Vec::new(),
+            ordered: Vec::new(),
             next: 0,
             ring: (0..day_count).map(|_| Day::default()).collect(),
             far: BTreeMap::new(),
             upcoming: u64::MAX,
+            links,
+            times,
+            runs: vec![Run::default()],
+            runs_max: RUNS_MIN,
         }
     }
 
     /// Packets, and their bytes, whose arrival is known and has not taken place.
     pub fn held(&self) -> (u64, u64) {
-        let left = &self.present.turns[self.next..];
-        let present = left.iter().map(|turn| &self.present.arrivals[(turn & INDEX_MASK) as usize]);
-        let to_come = self.ring.iter().chain(self.far.values()).flat_map(|day| &day.arrivals);
-        present
-            .chain(to_come)
-            .fold((0, 0), |(packets, bytes), arrival| (packets + 1, bytes + u64::from(arrival.packet.wire_bytes)))
+        let left = self.turns[self.next..].iter().map(|turn| &self.present.packets[(turn & INDEX_MASK) as usize]);
+        let to_come = self.ring.iter().chain(self.far.values()).flat_map(|day| &day.packets);
+        left.chain(to_come).fold((0, 0), |(packets, bytes), packet| (packets + 1, bytes + u64::from(packet.wire_bytes)))
     }
 
     /// Whether nothing is left of the present day.
     #[inline]
     pub fn day_is_over(&self) -> bool {
-        self.next == self.present.turns.len()
+        self.next == self.turns.len()
     }
 
     /// A time before which nothing arrives: while the day is not over, when the next packet arrives.
     #[inline]
     pub fn next_ps(&self) -> u64 {
-        match self.present.turns.get(self.next) {
+        match self.turns.get(self.next) {
             Some(turn) => (self.today << self.shift) + (turn >> INDEX_BITS),
             None if self.upcoming == u64::MAX => u64::MAX,
             None => self.upcoming << self.shift,
         }
     }
 
-    /// The next arrival of the day.
+    /// The next arrival of the day: when its transmission began, over which link, and the packet.
     #[inline]
-    pub fn pop(&mut self) -> &Arrival {
-        let turn = self.present.turns[self.next];
+    pub fn pop(&mut self) -> (u64, u32, &Wire) {
+        let turn = self.turns[self.next];
         self.next += 1;
-        &self.present.arrivals[(turn & INDEX_MASK) as usize]
+        let index = (turn & INDEX_MASK) as usize;
+        let (arrival, packet) = (self.present.arrivals[index], &self.present.packets[index]);
+        let at_ps = (self.today << self.shift) + (turn >> INDEX_BITS);
+        (self.begun_ps(at_ps, &arrival), arrival.link, packet)
     }
 
-    /// A packet will arrive.
+    /// When the transmission began of what is at the far end at `at_ps`.
     #[inline]
-    pub fn push(&mut self, at_ps: u64, order: Order, arrival: Arrival) {
-        let within_ps = at_ps & ((1 << self.shift) - 1);
-        self.day(at_ps).push(within_ps, order, arrival);
+    fn begun_ps(&self, at_ps: u64, arrival: &Arrival) -> u64 {
+        let link = self.links[arrival.link as usize];
+        at_ps - link.delay_ps - self.times[link.table + usize::from(arrival.wire_bytes)]
     }
 
-    /// Port `link` has packets waiting; none of them will arrive before `at_ps`.
+    /// Time of so many bytes on the wire.
     #[inline]
-    pub fn drive(&mut self, at_ps: u64, link: u32) {
-        self.day(at_ps).drives.push(link);
+    pub fn sending_ps(&self, link: u32, wire_bytes: u16) -> u64 {
+        self.times[self.links[link as usize].table + usize::from(wire_bytes)]
+    }
+
+    /// A packet will arrive, whose transmission belongs to `run` and ends at `sent_ps`.
+    #[inline]
+    pub fn push(&mut self, sent_ps: u64, link: u32, run: u32, packet: Wire) {
+        let at_ps = sent_ps + self.links[link as usize].delay_ps;
+        // A day has at most 2^32 ps.
+        let within_ps = (at_ps & ((1 << self.shift) - 1)) as u32;
+        let day = self.day(at_ps);
+        day.arrivals.push(Arrival { within_ps, link, run, wire_bytes: packet.wire_bytes });
+        day.packets.push(packet);
+    }
+
+    /// Port `link` has packets waiting, the first of which it takes at `busy_until_ps`.
+    #[inline]
+    pub fn drive(&mut self, busy_until_ps: u64, link: u32) {
+        let Link { delay_ps, table } = self.links[link as usize];
+        // No packet is shorter than the first of the table.
+        self.day(busy_until_ps + delay_ps + self.times[table]).drives.push(link);
+    }
+
+    /// Keeps a run as long as an arrival or a port refers to it by the place that is returned.
+    #[inline]
+    pub fn begin_run(&mut self, run: Run) -> u32 {
+        self.runs.push(run);
+        // Those that have ended are forgotten long before there are 2^32.
+        (self.runs.len() - 1) as u32
+    }
+
+    /// The run at that place.
+    #[inline]
+    pub fn run(&self, place: u32) -> Run {
+        self.runs[place as usize]
     }
 
     #[inline]
@@ -166,33 +266,120 @@ impl Calendar {
     /// Begins the next day that has anything. Every event before it has taken place.
     pub fn begin_day(&mut self, ports: &mut [Port]) {
         let number = self.upcoming;
+        self.present.clear();
+        if self.runs.len() > self.runs_max {
+            self.forget_ended_runs(ports);
+        }
         let slot = (number & (self.ring.len() as u64 - 1)) as usize;
         if let Some(day) = self.far.remove(&number) {
             // Nothing is in the ring that far ahead.
-            for (place, turn) in day.turns.iter().enumerate() {
-                self.ring[slot].push(turn >> INDEX_BITS, day.orders[place], day.arrivals[place]);
-            }
-            self.ring[slot].drives.extend(day.drives);
+            let near = &mut self.ring[slot];
+            near.arrivals.extend(day.arrivals);
+            near.packets.extend(day.packets);
+            near.drives.extend(day.drives);
         }
         // What the ports add to the day that begins belongs into the ring, however far ahead it was.
         self.today = number - 1;
         let mut drives = std::mem::take(&mut self.ring[slot].drives);
         // Only for memory: adjacent entries lie side by side.
         drives.sort_unstable();
-        for &link in &drives {
-            ports[link as usize].drive(number << self.shift, self);
+        for batch in drives.chunks(BATCH) {
+            // What they will read first is fetched at once, not one after the other.
+            black_box(batch.iter().fold(0, |sum, &link| sum ^ ports[link as usize].peek()));
+            for &link in batch {
+                ports[link as usize].drive(number << self.shift, self);
+            }
         }
         self.ring[slot].drives = drives;
-        self.present.clear();
         std::mem::swap(&mut self.present, &mut self.ring[slot]);
-        self.present.sort();
-        self.next = 0;
         self.today = number;
+        self.sort();
+        // Packets are written in another order than they are read: one sweep brings them into the cache.
+        black_box(self.present.packets.iter().fold(0, |sum, packet| sum ^ packet.connection));
         let ring_length = self.ring.len() as u64;
         let near = (1..=ring_length).map(|ahead| number + ahead);
         let near = near.into_iter().find(|day| !self.ring[(day & (ring_length - 1)) as usize].is_empty());
         let far = self.far.keys().next().copied();
         self.upcoming = near.into_iter().chain(far).min().unwrap_or(u64::MAX);
+    }
+
+    /// Puts the present day's arrivals in order: by slots of time, about as many as arrivals, and then those of one
+    /// slot by insertion.
+    fn sort(&mut self) {
+        let arrivals = &self.present.arrivals;
+        let turn = |(index, arrival): (usize, &Arrival)| u64::from(arrival.within_ps) << INDEX_BITS | index as u64;
+        self.turns.clear();
+        if arrivals.len() < FEW {
+            self.turns.extend(arrivals.iter().enumerate().map(turn));
+        } else {
+            let bits = arrivals.len().ilog2().min(SLOT_BITS);
+            let down = self.shift.saturating_sub(bits);
+            self.slots.clear();
+            self.slots.resize(1 << (self.shift - down), 0);
+            let slots = self.slots.as_mut_slice();
+            for arrival in arrivals {
+                slots[(arrival.within_ps >> down) as usize] += 1;
+            }
+            let mut start = 0;
+            for slot in &mut *slots {
+                start += std::mem::replace(slot, start);
+            }
+            self.turns.resize(arrivals.len(), 0);
+            for (index, arrival) in arrivals.iter().enumerate() {
+                let place = &mut slots[(arrival.within_ps >> down) as usize];
+                self.turns[*place as usize] = turn((index, arrival));
+                *place += 1;
+            }
+        }
+        let ties = insert_each(&mut self.turns);
+        if ties {
+            self.sort_ties();
+        }
+        self.next = 0;
+    }
+
+    /// Puts arrivals of one instant in order.
+    fn sort_ties(&mut self) {
+        let mut turns = std::mem::take(&mut self.turns);
+        let mut ordered = std::mem::take(&mut self.ordered);
+        for tied in turns.chunk_by_mut(|one, other| one >> INDEX_BITS == other >> INDEX_BITS) {
+            if tied.len() == 1 {
+                continue;
+            }
+            let at_ps = (self.today << self.shift) + (tied[0] >> INDEX_BITS);
+            ordered.extend(tied.iter().map(|&turn| {
+                let arrival = &self.present.arrivals[(turn & INDEX_MASK) as usize];
+                let order = Order::new(self.begun_ps(at_ps, arrival), self.runs[arrival.run as usize]);
+                (order, arrival.link, turn)
+            }));
+            ordered.sort_unstable();
+            for (place, (.., turn)) in tied.iter_mut().zip(ordered.drain(..)) {
+                *place = turn;
+            }
+        }
+        self.turns = turns;
+        self.ordered = ordered;
+    }
+
+    /// Keeps only the runs that a port or an arrival to come refers to.
+    #[cold]
+    fn forget_ended_runs(&mut self, ports: &mut [Port]) {
+        const GONE: u32 = u32::MAX;
+        let mut places = vec![GONE; self.runs.len()];
+        let mut kept = Vec::with_capacity(self.runs.capacity());
+        let mut count = 0;
+        let arrivals = self.ring.iter_mut().chain(self.far.values_mut()).flat_map(|day| &mut day.arrivals);
+        for run in arrivals.map(|arrival| &mut arrival.run).chain(ports.iter_mut().map(Port::run_mut)) {
+            let place = &mut places[*run as usize];
+            if *place == GONE {
+                *place = kept.len() as u32;
+                kept.push(self.runs[*run as usize]);
+            }
+            *run = *place;
+            count += 1;
+        }
+        self.runs = kept;
+        self.runs_max = RUNS_MIN + 4 * count;
     }
 }
 
@@ -200,7 +387,6 @@ impl Calendar {
 mod tests {
     use super::super::port::Serialization;
     use super::super::qdisc::QueueConfig;
-    use super::super::wire::Wire;
     use super::*;
     use crate::Seed;
     use crate::units::{Rate, Time};
@@ -226,7 +412,45 @@ mod tests {
         }
     }
 
+    #[test]
+    fn runs_that_nobody_refers_to_are_forgotten() {
+        let mut ports = ports(&[0, 0]);
+        let mut calendar = Calendar::new(&ports);
+        // Times of arrival, half of them on both links: the run decides, and that of link 1 is the smaller one each time.
+        for step in 0..10_000_u64 {
+            for link in 0..2 {
+                let run = calendar.begin_run(Run::idle(0, step, u64::from(1 - link)));
+                calendar.push(1_000_000 + step * 50_000, link, run, Wire::NOTHING);
+            }
+            while calendar.day_is_over() {
+                calendar.begin_day(&mut ports);
+            }
+            assert_eq!((calendar.pop().1, calendar.day_is_over()), (1, false));
+            assert_eq!((calendar.pop().1, calendar.day_is_over()), (0, true));
+        }
+        assert!(calendar.runs.len() < 2 * RUNS_MIN, "{}", calendar.runs.len());
+    }
+
     proptest! {
+        #[test]
+        fn turns_are_sorted_however_they_lie(
+            times in prop::collection::vec(prop_oneof![0_u64..8, 0_u64..1 << 20], 0..300),
+            is_reversed: bool,
+        ) {
+            let mut turns: Vec<u64> =
+                times.iter().enumerate().map(|(index, &at)| at << INDEX_BITS | index as u64).collect();
+            if is_reversed {
+                // As many moves as there can be.
+                turns.sort_unstable_by_key(|&turn| Reverse(turn));
+            }
+            let mut expected = turns.clone();
+            expected.sort_unstable();
+            let ties = insert_each(&mut turns);
+            prop_assert_eq!(&turns, &expected);
+            let tied = expected.windows(2).any(|pair| pair[0] >> INDEX_BITS == pair[1] >> INDEX_BITS);
+            prop_assert!(ties || !tied);
+        }
+
         #[test]
         fn arrivals_come_as_from_a_heap(
             long_ps in prop::sample::select(vec![0_u64, 700_000, 10_000_000_000]),
@@ -239,7 +463,7 @@ mod tests {
             for sent in steps {
                 for (later_ps, link) in sent {
                     let at_ps = now_ps + ports[link as usize].latency_ps() + later_ps;
-                    calendar.push(at_ps, Order::default(), Arrival { begun_ps: 0, link, packet: Wire::NOTHING });
+                    calendar.push(at_ps - ports[link as usize].timing().0, link, 0, Wire::NOTHING);
                     heap.push(Reverse((at_ps, link)));
                 }
                 while calendar.day_is_over() && calendar.next_ps() < u64::MAX {
@@ -247,7 +471,7 @@ mod tests {
                 }
                 prop_assert_eq!(calendar.held().0, heap.len() as u64);
                 if let Some(Reverse((at_ps, link))) = heap.pop() {
-                    prop_assert_eq!((calendar.next_ps(), calendar.pop().link), (at_ps, link));
+                    prop_assert_eq!((calendar.next_ps(), calendar.pop().1), (at_ps, link));
                     now_ps = at_ps;
                 }
             }

@@ -58,24 +58,26 @@ struct Waiting {
     opens: bool,
 }
 
-/// Fields in the order of use: see [`super::port::Port`].
+/// Fields in the order of use (see [`super::port::Port`]): the first line is what data needs that arrives in order, an
+/// acknowledgement begins with the fourth.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 struct TcpConnection {
     generation: u16,
     own: bool,
-    src_port: PortId,
     dst_port: PortId,
-    src: HostId,
-    dst: HostId,
-    /// Of what it sends: see [`Hashes`].
-    hash: u32,
-    /// Earliest pending timer event of either end; [`NEVER`] if none.
     receiver_armed_ps: u64,
-    sender_armed_ps: u64,
     /// For the next goal the stream must reach this offset; `u64::MAX` without a goal.
     next_goal: u64,
     receiver: Receiver,
+    /// Of what it sends: see [`Hashes`].
+    hash: u32,
+    src: HostId,
+    dst: HostId,
+    src_port: PortId,
+    /// Earliest pending timer event of either end; [`NEVER`] if none.
+    sender_armed_ps: u64,
+    /// Its template has the generation, too.
     sender: Sender,
     goals: VecDeque<Goal>,
     began: Time,
@@ -277,10 +279,10 @@ impl Hosts {
         let index = packet.connection;
         let (blocks, block_count) = self.pool.take(packet.sack);
         let connection = &mut self.connections[index as usize];
-        if connection.generation != packet.generation {
-            return None;
-        }
         if packet.flags & flag::REVERSE == 0 {
+            if connection.generation != packet.generation {
+                return None;
+            }
             let receiver = &mut connection.receiver;
             if packet.flags & (flag::SYN | flag::PCN) == 0 {
                 receiver.on_packet(config, now.ps(), packet, &mut self.pool, out);
@@ -309,6 +311,9 @@ impl Hosts {
             self.after_receiver(now, index);
             self.release_if_closed(index);
             return Some(port);
+        }
+        if connection.sender.template.generation != packet.generation {
+            return None;
         }
         let port = connection.src_port;
         let news = if packet.flags & (flag::SYN | flag::PCN) == 0 {
@@ -369,10 +374,12 @@ impl Hosts {
     #[inline]
     fn release_if_closed(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
-        if connection.sender.is_closed() && connection.receiver.is_gone() {
+        // The receiver first: after data its cache lines are at hand, and the sender's are not.
+        if connection.receiver.is_gone() && connection.sender.is_closed() {
             self.counters.retransmits += std::mem::take(&mut connection.sender.retransmits);
             self.counters.timeouts += std::mem::take(&mut connection.sender.timeouts);
             connection.generation = connection.generation.wrapping_add(1);
+            connection.sender.template.generation = connection.generation;
             self.free.push(index);
         }
     }
@@ -541,5 +548,16 @@ impl Hosts {
             totals.timeouts += connection.sender.timeouts;
         }
         totals
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[test]
+    fn data_in_order_needs_one_cache_line() {
+        assert_eq!((offset_of!(TcpConnection, receiver), offset_of!(TcpConnection, sender)), (24, 192));
     }
 }

@@ -35,7 +35,7 @@ use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
 use buffer::SharedBuffers;
 use calendar::Calendar;
 use host::Hosts;
-use port::{Arrival, Moment, Port, Serialization};
+use port::{Moment, Port, Serialization};
 use qdisc::Verdict;
 use wire::Wire;
 
@@ -374,7 +374,7 @@ impl PacketEngine {
 
     #[inline]
     fn arrive(&mut self) {
-        let Arrival { begun_ps, link, packet } = *self.calendar.pop();
+        let (begun_ps, link, &packet) = self.calendar.pop();
         let node = self.ends[link as usize];
         self.planned_ps = begun_ps;
         self.counters.packet_hops += 1;

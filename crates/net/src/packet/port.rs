@@ -34,34 +34,59 @@ pub(crate) struct Moment {
 /// The order of arrivals at one instant: that in which their transmissions began, which is that in which the events
 /// behind them were planned, and so on. Transmissions of equal length, back to back on several ports, stay in step
 /// and in order for as long as they last; so it is enough to know how a port joined.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
     /// When the transmission began.
     begun_ps: u64,
     /// When the event that began it was planned: the end of the transmission before it when that one began.
     planned_ps: u64,
-    /// When the run of equal transmissions before it began: negative, with the latest first, if the first of them
-    /// was planned before those that it fell into step with; positive if after.
-    run_ps: i64,
-    /// When the first of the run was planned.
+    /// See [`Run`].
+    since_ps: i64,
     run_planned_ps: u64,
+    chain: u64,
+}
+
+impl Order {
+    /// Of a transmission of `run` that began at `begun_ps`.
+    #[inline]
+    pub fn new(begun_ps: u64, run: Run) -> Self {
+        let Run { since_ps, planned_ps: run_planned_ps, chain, .. } = run;
+        Self { begun_ps, planned_ps: run.planned_ps(begun_ps), since_ps, run_planned_ps, chain }
+    }
+}
+
+/// Transmissions of a port that follow one another at equal distances. The order of an arrival is told by its run, which
+/// is kept apart from the arrivals because many of them share it and only ties look at it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Run {
+    /// Each begins this long after the one before it; 0 for the one that ends the port's idleness.
+    sending_ps: u64,
+    /// When the transmission before it began: negative, with the latest first, if the first of the run was planned
+    /// before those that it fell into step with; positive if after.
+    since_ps: i64,
+    /// When the first of the run was planned.
+    planned_ps: u64,
     /// Which event ended the port's idleness.
     chain: u64,
 }
 
-/// A packet at the far end of its link.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Arrival {
-    /// When its transmission began.
-    pub begun_ps: u64,
-    /// Which link.
-    pub link: u32,
-    pub packet: Wire,
+impl Run {
+    /// Of the transmission that ends a port's idleness at `begun_ps`.
+    #[inline]
+    pub fn idle(begun_ps: u64, planned_ps: u64, chain: u64) -> Self {
+        Self { sending_ps: 0, since_ps: -(begun_ps as i64), planned_ps, chain }
+    }
+
+    /// When the event was planned that began a transmission at `begun_ps`.
+    #[inline]
+    fn planned_ps(&self, begun_ps: u64) -> u64 {
+        if self.sending_ps == 0 { self.planned_ps } else { begun_ps - self.sending_ps }
+    }
 }
 
 /// Time on the wire by number of bytes, shared by all ports of one rate.
 #[derive(Clone, Debug)]
-pub(crate) struct Serialization(Arc<[u64]>);
+pub(crate) struct Serialization(Arc<Vec<u64>>);
 
 impl Serialization {
     /// For packets of `bytes` on the wire, rounded to whole ticks as a simulator's clock does.
@@ -73,12 +98,17 @@ impl Serialization {
             // 1 bit/s and 2^16 bytes are 5.2e17 ps: far from overflow.
             ((exact + tick_ps / 2) / tick_ps * tick_ps).max(1)
         };
-        Self((0..=*bytes.end()).map(span).collect())
+        Self(Arc::new((0..=*bytes.end()).map(span).collect()))
     }
 
-    #[inline]
-    fn of(&self, wire_bytes: u16) -> u64 {
-        self.0[usize::from(wire_bytes)]
+    /// Whether `other` is this very table.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// By number of bytes.
+    pub fn times(&self) -> &[u64] {
+        &self.0
     }
 
     /// No packet takes less.
@@ -92,16 +122,14 @@ impl Serialization {
     }
 }
 
-/// A port, and the packets in flight on its link.
-///
-/// Fields in the order of use: with thousands of ports, fetching their cache lines is what takes the time.
+/// A port. Fields in the order of use: with thousands of ports, fetching their cache lines is what takes the time.
 #[derive(Clone, Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Port {
     busy_until_ps: u64,
-    /// When the packet being sent was taken from the device queue: the qdisc gives the next one out *after* that
-    /// instant, or once a packet has been offered to it, so that the first to come at the end of a transmission sees it
-    /// as it was.
+    /// When the packet being sent was taken from the device queue, which is when its transmission began: the qdisc gives
+    /// the next one out *after* that instant, or once a packet has been offered to it, so that the first to come at the
+    /// end of a transmission sees it as it was.
     taken_at_ps: u64,
     /// Its place among all ports.
     link: u32,
@@ -114,17 +142,17 @@ pub(crate) struct Port {
     /// It is in the calendar to be driven.
     driven: bool,
     qdisc: Qdisc,
-    device: Wire,
-    /// Of the packet being sent.
-    order: Order,
-    /// Length of the transmissions of the present run; 0 after idleness.
-    run_sending_ps: u64,
     delay_ps: u64,
     serialization: Serialization,
+    /// How long it has been idle since time zero, up to the last time that it began to send without a pause.
+    idle_ps: u64,
+    /// [`Run::sending_ps`] of the present run.
+    run_sending_ps: u64,
+    device: Wire,
     packets: u64,
     bytes: u64,
-    busy_ps: u64,
-    drops: u64,
+    /// Place of the run that the packet being sent belongs to.
+    run: u32,
 }
 
 impl Port {
@@ -138,15 +166,14 @@ impl Port {
             driven: false,
             busy_until_ps: 0,
             taken_at_ps: 0,
-            order: Order::default(),
             run_sending_ps: 0,
+            run: 0,
             loaded: false,
             device: Wire::NOTHING,
             qdisc: Qdisc::new(queue, || seed.stream(&format!("red/{link}"))),
             packets: 0,
             bytes: 0,
-            busy_ps: 0,
-            drops: 0,
+            idle_ps: 0,
         }
     }
 
@@ -165,48 +192,50 @@ impl Port {
         self.serialization.most()
     }
 
+    /// Propagation, and time on the wire.
+    pub fn timing(&self) -> (u64, &Serialization) {
+        (self.delay_ps, &self.serialization)
+    }
+
+    /// Place of the run that the packet being sent belongs to.
+    pub fn run_mut(&mut self) -> &mut u32 {
+        &mut self.run
+    }
+
     /// Sends a packet, or queues it, or drops it.
     #[inline]
     pub fn send(&mut self, at: Moment, mut packet: Wire, calendar: &mut Calendar) -> Verdict {
         self.catch_up(at.now_ps, at.planned_ps, calendar);
         if !self.busy {
             if self.qdisc.pass(&mut packet) == Verdict::Dropped {
-                return self.refuse();
+                return Verdict::Dropped;
             }
             self.fresh = true;
             self.run_sending_ps = 0;
-            let (begun_ps, planned_ps, chain) = (at.now_ps, at.planned_ps, at.label);
-            let run_ps = -(begun_ps as i64);
-            self.order = Order { begun_ps, planned_ps, run_ps, run_planned_ps: planned_ps, chain };
-            self.begin(begun_ps, packet, calendar);
+            self.idle_ps += at.now_ps - self.busy_until_ps;
+            self.run = calendar.begin_run(Run::idle(at.now_ps, at.planned_ps, at.label));
+            self.begin(at.now_ps, packet, calendar);
             return Verdict::Queued;
         }
         self.be_driven(calendar);
         if self.loaded {
-            return self.enqueue(packet);
+            return self.qdisc.enqueue(packet);
         }
         if !self.fresh && self.taken_at_ps == at.now_ps {
             return self.enqueue_at_departure(packet);
         }
         if self.qdisc.pass(&mut packet) == Verdict::Dropped {
-            return self.refuse();
+            return Verdict::Dropped;
         }
         self.load(packet);
         Verdict::Queued
-    }
-
-    #[inline]
-    fn enqueue(&mut self, packet: Wire) -> Verdict {
-        let verdict = self.qdisc.enqueue(packet);
-        self.drops += u64::from(verdict == Verdict::Dropped);
-        verdict
     }
 
     /// The device is empty since this instant. The packet sees the qdisc as it was, and what comes after it finds the
     /// device taken.
     #[cold]
     fn enqueue_at_departure(&mut self, packet: Wire) -> Verdict {
-        let verdict = self.enqueue(packet);
+        let verdict = self.qdisc.enqueue(packet);
         if !self.qdisc.is_empty() {
             let next = self.qdisc.dequeue();
             self.load(next);
@@ -214,20 +243,19 @@ impl Port {
         verdict
     }
 
-    /// The qdisc has dropped a packet although nothing waits.
-    #[cold]
-    fn refuse(&mut self) -> Verdict {
-        self.drops += 1;
-        Verdict::Dropped
-    }
-
     /// Asks to be driven, because packets wait.
     #[inline]
     fn be_driven(&mut self, calendar: &mut Calendar) {
         if !self.driven {
             self.driven = true;
-            calendar.drive(self.busy_until_ps + self.latency_ps(), self.link);
+            calendar.drive(self.busy_until_ps, self.link);
         }
+    }
+
+    /// Reads what [`Port::drive`] will.
+    #[inline]
+    pub fn peek(&self) -> u64 {
+        self.qdisc.peek() ^ self.packets ^ self.device.number
     }
 
     /// Works out everything that happened before `now_ps`, where a day begins.
@@ -254,7 +282,7 @@ impl Port {
             } else {
                 self.qdisc.dequeue()
             };
-            self.follow();
+            self.follow(calendar);
             self.begin(self.busy_until_ps, next, calendar);
         }
         if !self.loaded && self.taken_at_ps < now_ps && !self.qdisc.is_empty() {
@@ -269,57 +297,56 @@ impl Port {
         self.device = packet;
     }
 
-    /// The order of a transmission that begins when the present one ends.
+    /// A transmission begins when the present one ends.
     #[inline]
-    fn follow(&mut self) {
+    fn follow(&mut self, calendar: &mut Calendar) {
         self.fresh = false;
-        let order = &mut self.order;
-        let sending_ps = self.busy_until_ps - order.begun_ps;
+        let begun_ps = self.taken_at_ps;
+        let sending_ps = self.busy_until_ps - begun_ps;
         if sending_ps != self.run_sending_ps {
+            let old = calendar.run(self.run);
+            let planned_ps = old.planned_ps(begun_ps);
+            let ahead = planned_ps + sending_ps < begun_ps;
+            let since_ps = if ahead { -(begun_ps as i64) } else { begun_ps as i64 };
+            self.run = calendar.begin_run(Run { sending_ps, since_ps, planned_ps, chain: old.chain });
             self.run_sending_ps = sending_ps;
-            let ahead = order.planned_ps + sending_ps < order.begun_ps;
-            order.run_ps = if ahead { -(order.begun_ps as i64) } else { order.begun_ps as i64 };
-            order.run_planned_ps = order.planned_ps;
         }
-        order.planned_ps = order.begun_ps;
-        order.begun_ps = self.busy_until_ps;
     }
 
     #[inline]
     fn begin(&mut self, begun_ps: u64, packet: Wire, calendar: &mut Calendar) {
-        let sending_ps = self.serialization.of(packet.wire_bytes);
+        let sending_ps = calendar.sending_ps(self.link, packet.wire_bytes);
         self.busy = true;
         self.taken_at_ps = begun_ps;
         self.busy_until_ps = begun_ps + sending_ps;
         self.packets += 1;
         self.bytes += u64::from(packet.wire_bytes);
-        self.busy_ps += sending_ps;
-        let arrival = Arrival { begun_ps, link: self.link, packet };
-        calendar.push(self.busy_until_ps + self.delay_ps, self.order, arrival);
+        calendar.push(self.busy_until_ps, self.link, self.run, packet);
     }
 
     /// What has passed by `now_ps`, that of the last [`Port::catch_up`].
     pub fn counters(&self, now_ps: u64) -> PortCounters {
+        let (queue_packets_max, queue_bytes_max) = self.qdisc.longest();
         PortCounters {
             packets: self.packets,
             bytes: self.bytes,
             busy: self.busy_by(now_ps),
-            drops: self.drops,
-            marks: self.qdisc.marks,
-            queue_packets_max: u64::from(self.qdisc.packets_max),
-            queue_bytes_max: self.qdisc.bytes_max,
+            drops: self.qdisc.drops(),
+            marks: self.qdisc.marks(),
+            queue_packets_max: u64::from(queue_packets_max),
+            queue_bytes_max,
         }
     }
 
     /// Packets that it has marked.
     pub fn marks(&self) -> u64 {
-        self.qdisc.marks
+        self.qdisc.marks()
     }
 
     /// How long it has sent by `now_ps`: of a packet that is being sent, what is over.
     fn busy_by(&self, now_ps: u64) -> Time {
         let unsent_ps = if self.busy { self.busy_until_ps.saturating_sub(now_ps) } else { 0 };
-        Time::from_ps(self.busy_ps - unsent_ps)
+        Time::from_ps(self.busy_until_ps - self.idle_ps - unsent_ps)
     }
 
     /// Packets and bytes that wait in the qdisc, as of the last [`Port::catch_up`].
@@ -350,8 +377,8 @@ impl Port {
             queue_packets: self.qdisc.packets(),
             queue_bytes: self.qdisc.bytes(),
             busy: self.busy_by(now_ps),
-            drops: self.drops,
-            marks: self.qdisc.marks,
+            drops: self.qdisc.drops(),
+            marks: self.qdisc.marks(),
             ..PortState::default()
         }
     }
@@ -361,5 +388,15 @@ impl Port {
         let (packets, bytes) = self.waiting();
         let loaded = if self.loaded { (1, u64::from(self.device.wire_bytes)) } else { (0, 0) };
         (u64::from(packets) + loaded.0, bytes + loaded.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_saturated_port_needs_three_of_its_four_cache_lines() {
+        assert_eq!((size_of::<Port>(), std::mem::offset_of!(Port, run_sending_ps)), (256, 192));
     }
 }

@@ -127,7 +127,7 @@ enum BandOrder {
     Drr { quanta: Vec<u32>, deficits: Vec<u32>, turn: usize, fresh: bool },
 }
 
-/// A qdisc at work. Fields in the order of use.
+/// A qdisc at work: a cache line less what a port needs of it, the bands that most qdiscs have, and the rest elsewhere.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Qdisc {
@@ -135,16 +135,32 @@ pub(crate) struct Qdisc {
     capacity_packets: u32,
     bytes: u64,
     capacity_bytes: u64,
-    bands: Box<[VecDeque<Wire>]>,
-    pub bytes_max: u64,
-    pub packets_max: u32,
+    bytes_max: u64,
+    packets_max: u32,
     /// Bit b: band b holds something.
     waiting: u8,
+    band_count: u8,
+    /// Packets are looked at when they come or go.
+    is_marking: bool,
+    /// Bands take turns.
+    is_by_turn: bool,
+    bands: [VecDeque<Wire>; NEAR_BANDS],
+    rest: Box<Rest>,
+}
+
+/// Bands that lie in the qdisc itself: those of pfifo_fast.
+const NEAR_BANDS: usize = 3;
+
+/// What only some qdiscs use, and counters of rare events.
+#[derive(Clone, Debug)]
+struct Rest {
     marking: Marking,
     order: BandOrder,
     /// With [`Marking::Red`] only.
     red: Option<Box<Red>>,
-    pub marks: u64,
+    bands: Vec<VecDeque<Wire>>,
+    marks: u64,
+    drops: u64,
 }
 
 /// What random early detection remembers.
@@ -172,20 +188,48 @@ impl Qdisc {
         };
         let (capacity_packets, capacity_bytes) = config.capacity.limits();
         Self {
-            bands: (0..band_count).map(|_| VecDeque::new()).collect(),
-            waiting: 0,
             count: 0,
-            bytes: 0,
             capacity_packets,
+            bytes: 0,
             capacity_bytes,
-            order,
-            marking: config.marking,
-            red: matches!(config.marking, Marking::Red { .. })
-                .then(|| Box::new(Red { average: 0, since_mark: 0, coin: coin() })),
-            marks: 0,
-            packets_max: 0,
             bytes_max: 0,
+            packets_max: 0,
+            waiting: 0,
+            // At most 8.
+            band_count: band_count as u8,
+            is_marking: config.marking != Marking::None,
+            is_by_turn: matches!(order, BandOrder::Drr { .. }),
+            bands: Default::default(),
+            rest: Box::new(Rest {
+                order,
+                marking: config.marking,
+                red: matches!(config.marking, Marking::Red { .. })
+                    .then(|| Box::new(Red { average: 0, since_mark: 0, coin: coin() })),
+                bands: (NEAR_BANDS..band_count).map(|_| VecDeque::new()).collect(),
+                marks: 0,
+                drops: 0,
+            }),
         }
+    }
+
+    #[inline]
+    fn band(&mut self, band: usize) -> &mut VecDeque<Wire> {
+        if band < NEAR_BANDS { &mut self.bands[band] } else { &mut self.rest.bands[band - NEAR_BANDS] }
+    }
+
+    /// Longest queue so far, in packets and in bytes.
+    pub fn longest(&self) -> (u32, u64) {
+        (self.packets_max, self.bytes_max)
+    }
+
+    /// Packets marked so far.
+    pub fn marks(&self) -> u64 {
+        self.rest.marks
+    }
+
+    /// Packets dropped so far.
+    pub fn drops(&self) -> u64 {
+        self.rest.drops
     }
 
     #[inline]
@@ -215,7 +259,7 @@ impl Qdisc {
 
     /// Sets the queue length from which packets are marked; what is marked already stays so.
     pub fn set_threshold(&mut self, threshold: u32) {
-        if let Marking::Threshold { packets, .. } = &mut self.marking {
+        if let Marking::Threshold { packets, .. } = &mut self.rest.marking {
             *packets = threshold;
         }
     }
@@ -223,20 +267,27 @@ impl Qdisc {
     /// Looks at a packet that finds the port idle or the device free; it never waits here.
     #[inline]
     pub fn pass(&mut self, packet: &mut Wire) -> Verdict {
-        if self.marking == Marking::None { Verdict::Queued } else { self.mark_on_arrival(packet) }
+        if self.is_marking { self.mark_on_arrival(packet) } else { Verdict::Queued }
+    }
+
+    /// Reads what [`Qdisc::dequeue`] will.
+    #[inline]
+    pub fn peek(&self) -> u64 {
+        self.bands[0].front().map_or(0, |packet| packet.number)
     }
 
     /// Takes the packet in, or refuses it.
     #[inline]
     pub fn enqueue(&mut self, mut packet: Wire) -> Verdict {
         if !self.has_room(packet.wire_bytes) {
+            self.rest.drops += 1;
             return Verdict::Dropped;
         }
-        if self.marking != Marking::None && self.mark_on_arrival(&mut packet) == Verdict::Dropped {
+        if self.is_marking && self.mark_on_arrival(&mut packet) == Verdict::Dropped {
             return Verdict::Dropped;
         }
-        let band = usize::from(packet.band).min(self.bands.len() - 1);
-        self.bands[band].push_back(packet);
+        let band = usize::from(packet.band.min(self.band_count - 1));
+        self.band(band).push_back(packet);
         self.waiting |= 1 << band;
         self.count += 1;
         self.bytes += u64::from(packet.wire_bytes);
@@ -249,30 +300,29 @@ impl Qdisc {
     /// Gives out the next packet. There must be one.
     #[inline]
     pub fn dequeue(&mut self) -> Wire {
-        let band = match self.order {
-            BandOrder::Strict => self.waiting.trailing_zeros() as usize,
-            BandOrder::Drr { .. } => self.next_by_turn(),
-        };
-        let mut packet = self.bands[band].pop_front().expect("its bit says that the band holds something");
-        if self.bands[band].is_empty() {
+        let band = if self.is_by_turn { self.next_by_turn() } else { self.waiting.trailing_zeros() as usize };
+        let queue = self.band(band);
+        let mut packet = queue.pop_front().expect("its bit says that the band holds something");
+        if queue.is_empty() {
+            // Back to the start of its memory, so that a short queue stays in the same cache lines.
+            queue.clear();
             self.waiting &= !(1 << band);
         }
         self.count -= 1;
         self.bytes -= u64::from(packet.wire_bytes);
-        if let Marking::Threshold { packets, at: MarkAt::Dequeue } = self.marking
-            && self.count >= packets
-        {
-            self.mark(&mut packet);
+        if self.is_marking {
+            self.mark_on_departure(&mut packet);
         }
         packet
     }
 
     fn next_by_turn(&mut self) -> usize {
-        let BandOrder::Drr { quanta, deficits, turn, fresh } = &mut self.order else {
-            unreachable!("the caller matched")
+        let Rest { order: BandOrder::Drr { quanta, deficits, turn, fresh }, bands, .. } = &mut *self.rest else {
+            unreachable!("`new` noted that bands take turns")
         };
         loop {
-            let Some(head) = self.bands[*turn].front() else {
+            let band = if *turn < NEAR_BANDS { &self.bands[*turn] } else { &bands[*turn - NEAR_BANDS] };
+            let Some(head) = band.front() else {
                 deficits[*turn] = 0;
                 *turn = (*turn + 1) % quanta.len();
                 *fresh = true;
@@ -293,21 +343,37 @@ impl Qdisc {
 
     #[inline(never)]
     fn mark_on_arrival(&mut self, packet: &mut Wire) -> Verdict {
-        match self.marking {
+        let rest = &mut *self.rest;
+        match rest.marking {
             Marking::Threshold { packets, at: MarkAt::Enqueue } if self.count >= packets => {
-                self.mark(packet);
+                rest.mark(packet);
                 Verdict::Queued
             }
             Marking::Red { min_packets, max_packets, max_probability_ppm, weight_ppm, ecn } => {
-                let red = self.red.as_mut().expect("`new` made it, as the marking asks for it");
+                let red = rest.red.as_mut().expect("`new` made it, as the marking asks for it");
                 red.on_arrival(self.count, weight_ppm);
                 let is_hit = red.hits(min_packets, max_packets, max_probability_ppm);
-                if is_hit && !(ecn && self.mark(packet)) { Verdict::Dropped } else { Verdict::Queued }
+                if is_hit && !(ecn && rest.mark(packet)) {
+                    rest.drops += 1;
+                    return Verdict::Dropped;
+                }
+                Verdict::Queued
             }
             _ => Verdict::Queued,
         }
     }
 
+    #[inline(never)]
+    fn mark_on_departure(&mut self, packet: &mut Wire) {
+        if let Marking::Threshold { packets, at: MarkAt::Dequeue } = self.rest.marking
+            && self.count >= packets
+        {
+            self.rest.mark(packet);
+        }
+    }
+}
+
+impl Rest {
     fn mark(&mut self, packet: &mut Wire) -> bool {
         let capable = packet.flags & flag::ECT != 0;
         if capable {
@@ -370,7 +436,7 @@ mod tests {
             assert_eq!(qdisc.enqueue(packet(number, band, 100)), Verdict::Queued);
         }
         assert_eq!(qdisc.enqueue(packet(4, 0, 100)), Verdict::Dropped);
-        assert_eq!(qdisc.packets_max, 4);
+        assert_eq!(qdisc.longest().0, 4);
         assert_eq!(drain(&mut qdisc), [2, 1, 3, 0]);
     }
 
@@ -486,13 +552,13 @@ mod tests {
         for _ in 0..4 {
             qdisc.enqueue(packet(0, 0, 100));
         }
-        qdisc.red.as_mut().unwrap().average = 0;
+        qdisc.rest.red.as_mut().unwrap().average = 0;
         let mut expected = 0.0;
         for _ in 0..1_000 {
             qdisc.pass(&mut packet(0, 0, 100));
             expected += (4.0 - expected) * 0.002;
         }
-        let average = qdisc.red.unwrap().average as f64 / 65_536.0;
+        let average = qdisc.rest.red.unwrap().average as f64 / 65_536.0;
         assert!((expected - 1.0 / 65_536.0 / 0.002..=expected).contains(&average), "{average} against {expected}");
     }
 }

@@ -20,7 +20,7 @@ enum ReceiverState {
     Gone,
 }
 
-/// One connection's receiving end. Fields in the order of use.
+/// One connection's receiving end. Fields in the order of use: data in order needs the first 40 bytes alone.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Receiver {
@@ -28,31 +28,33 @@ pub(crate) struct Receiver {
     next: u64,
     /// Highest acknowledgement sent.
     acknowledged: u64,
-    state: ReceiverState,
     /// When the SYN-ACK is repeated, the delayed acknowledgement sent, or the final FIN repeated.
     pub deadline_ps: u64,
+    /// Where the FIN is; [`u64::MAX`] before it is here.
+    fin: u64,
     /// Timestamp to echo (RFC 7323, TS.Recent).
     pub echo: u32,
+    state: ReceiverState,
     /// In-order segments since the last acknowledgement.
     held_count: u8,
-    fin_repeats: u8,
-    /// FINs that have been sent, and not lost.
-    fins_alive: u32,
-    fin: Option<u64>,
-    /// ECN has been negotiated.
-    ecn: bool,
-    /// ECE if acknowledgements carry it now (with DCTCP: DCTCP.CE), else 0.
-    ece: u8,
+    /// ECT if ECN has been negotiated. ECE if acknowledgements carry it now (with DCTCP: DCTCP.CE).
+    ecn: u8,
+    /// Nothing is held out of order.
+    is_ordered: bool,
     /// Every packet starts as a copy of it.
     template: Wire,
-    reassembly: Reassembly,
-    rtt: Rtt,
+    /// What is held out of order, once anything has been.
+    reassembly: Option<Box<Reassembly>>,
+    /// FINs that have been sent, and not lost.
+    fins_alive: u32,
+    fin_repeats: u8,
     /// Timestamp of the SYN-ACK that the sender has received, and echoes.
     pub syn_ack_stamp: u32,
     syn_ack_count: u32,
     /// When the FIN is repeated: six times after an estimate of the round trip, and by the retransmission timer.
     fin_repeat_ps: u64,
     fin_rto_ps: u64,
+    rtt: Rtt,
 }
 
 impl Receiver {
@@ -65,10 +67,10 @@ impl Receiver {
             acknowledged: 0,
             echo: 0,
             held_count: 0,
-            fin: None,
-            ecn: false,
-            ece: 0,
-            reassembly: Reassembly::default(),
+            fin: u64::MAX,
+            ecn: 0,
+            is_ordered: true,
+            reassembly: None,
             rtt: Rtt::new(config.initial_rtt.ps() / 1000),
             syn_ack_stamp: 0,
             syn_ack_count: 0,
@@ -83,10 +85,7 @@ impl Receiver {
     /// Stream bytes received in order.
     #[inline]
     pub fn received(&self) -> u64 {
-        match self.fin {
-            Some(fin) => self.next.min(fin),
-            None => self.next,
-        }
+        self.next.min(self.fin)
     }
 
     /// Whether it needs its slot only to answer a sender that has not closed.
@@ -121,7 +120,8 @@ impl Receiver {
                 self.state = ReceiverState::SynReceived;
                 self.echo = syn.stamp;
                 // RFC 3168, 6.1.1.
-                self.ecn = config.ecn && syn.flags & (flag::ECE | flag::CWR) == flag::ECE | flag::CWR;
+                let both = flag::ECE | flag::CWR;
+                self.ecn = if config.ecn && syn.flags & both == both { flag::ECT } else { 0 };
                 return true;
             }
             ReceiverState::SynReceived => self.send_syn_ack(config, now_ps, out),
@@ -137,7 +137,7 @@ impl Receiver {
     }
 
     fn send_syn_ack(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
-        let flags = self.template.flags | flag::SYN | if self.ecn { flag::ECE } else { 0 };
+        let flags = self.template.flags | flag::SYN | if self.ecn != 0 { flag::ECE } else { 0 };
         let number = u64::from(config.stamp(now_ps));
         out.push(Wire { wire_bytes: config.syn_bytes, flags, stamp: self.echo, number, ..self.template });
     }
@@ -200,7 +200,7 @@ impl Receiver {
         pool: &mut SackPool,
         out: &mut Vec<Wire>,
     ) {
-        if self.ecn && packet.payload_bytes > 0 {
+        if self.ecn != 0 && packet.payload_bytes > 0 {
             self.on_codepoint(config, packet, pool, out);
         }
         let start = packet.number;
@@ -211,28 +211,32 @@ impl Receiver {
             self.echo = packet.stamp;
         }
         if has_fin {
-            self.fin = Some(end);
+            self.fin = end;
         }
         let fresh = if end <= expected {
             has_fin && end == expected
-        } else if start <= expected && self.reassembly.is_empty() {
+        } else if start <= expected && self.is_ordered {
             self.next = end;
             true
         } else if start <= expected {
-            self.next = self.reassembly.advance(end);
+            if let Some(reassembly) = &mut self.reassembly {
+                self.next = reassembly.advance(end);
+                self.is_ordered = reassembly.is_empty();
+            }
             true
         } else {
-            self.reassembly.insert(start, end)
+            self.is_ordered = false;
+            self.reassembly.get_or_insert_default().insert(start, end)
         };
         if !fresh {
             self.acknowledge(config, pool, out, self.template.flags);
             return;
         }
-        let finished = self.fin == Some(self.next);
+        let finished = self.fin == self.next;
         if finished {
             self.next += 1;
         }
-        if !finished && self.next == end && self.reassembly.is_empty() {
+        if !finished && self.next == end && self.is_ordered {
             self.held_count = self.held_count.saturating_add(1);
             if self.held_count >= config.delayed_ack_segments {
                 self.acknowledge(config, pool, out, self.template.flags);
@@ -264,15 +268,15 @@ impl Receiver {
         let ece = if packet.flags & flag::CE == 0 { 0 } else { flag::ECE };
         if !matches!(config.algorithm, CongestionAlgorithm::Dctcp { .. }) {
             // RFC 3168, 6.1.3: ECE until CWR, and again if that packet is marked itself.
-            let kept = if packet.flags & flag::CWR == 0 { self.ece } else { 0 };
-            self.ece = kept | ece;
-        } else if ece != self.ece {
+            let kept = if packet.flags & flag::CWR == 0 { self.ecn & flag::ECE } else { 0 };
+            self.ecn = flag::ECT | kept | ece;
+        } else if ece != self.ecn & flag::ECE {
             // RFC 8257, 3.2: an acknowledgement covers packets of one kind only, so that the sender can tell how many
             // were marked. Those that wait are acknowledged as what they are, and the first of the other kind at once.
             if self.next > self.acknowledged {
                 self.acknowledge(config, pool, out, self.template.flags);
             }
-            self.ece = ece;
+            self.ecn = flag::ECT | ece;
             self.held_count = config.delayed_ack_segments;
         }
     }
@@ -283,11 +287,12 @@ impl Receiver {
             self.deadline_ps = NEVER;
         }
         self.acknowledged = self.acknowledged.max(self.next);
-        let blocks = self.reassembly.report();
+        let held = self.reassembly.as_ref().filter(|_| !self.is_ordered);
+        let blocks = held.map_or(&[][..], |reassembly| reassembly.report());
         let wire_bytes = config.ack_bytes(blocks.len().min(crate::packet::wire::SACK_BLOCKS));
         let sack = pool.put(blocks);
         self.fins_alive += u32::from(flags & flag::FIN != 0);
-        let flags = flags | self.ece;
+        let flags = flags | self.ecn & flag::ECE;
         out.push(Wire { number: self.next, stamp: self.echo, wire_bytes, sack, flags, ..self.template });
     }
 
@@ -401,7 +406,7 @@ mod tests {
         let before = echoes(&config, &mut receiver, &mut pool, &out[..next], &[]);
         assert!(!before.is_empty() && before.iter().all(|&(_, ece)| ece));
         echoes(&config, &mut receiver, &mut pool, &out[next..=next], &[]);
-        assert_eq!(receiver.ece, 0);
+        assert_eq!(receiver.ecn & flag::ECE, 0);
     }
 
     #[test]

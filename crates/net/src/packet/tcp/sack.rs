@@ -40,12 +40,12 @@ impl Segment {
 #[repr(C)]
 pub(crate) struct Scoreboard {
     segments: VecDeque<Segment>,
-    /// Serial number of the front segment. Serial numbers below are absolute.
-    front: u64,
     sent_bytes: u64,
     sacked_bytes: u64,
     lost_bytes: u64,
     retransmitted_bytes: u64,
+    /// Serial number of the front segment. Serial numbers below are absolute.
+    front: u64,
     /// The highest SACKed segment.
     highest_sacked: Option<u64>,
     /// Below it everything is SACKed or lost.

@@ -79,18 +79,18 @@ pub(crate) struct Sender {
     fin_sent: bool,
     recover_active: bool,
     first_partial_ack: bool,
-    congestion: Congestion,
     /// ECN has been negotiated.
     ecn: bool,
     /// Of new segments: ECT, and CWR on the first after a reduction (RFC 3168, 6.1.2).
     fresh_flags: u8,
     /// The acknowledgement under way carries ECE.
     echoed: bool,
-    /// Marks of segments below it have been answered.
-    cwr_end: u64,
+    congestion: Congestion,
     /// Every packet starts as a copy of it.
     pub template: Wire,
     board: Scoreboard,
+    /// Marks of segments below it have been answered.
+    cwr_end: u64,
     syn_count: u32,
     pub retransmits: u64,
     pub timeouts: u64,

@@ -43,12 +43,12 @@ pub(crate) struct Ack {
     pub segments: u64,
 }
 
-/// The algorithm of one connection, with its state.
+/// The algorithm of one connection, with its state: two words, because every acknowledgement asks which one it is.
 #[derive(Clone, Debug)]
 pub(crate) enum Congestion {
     NewReno,
-    Cubic(Cubic),
-    Dctcp(Dctcp),
+    Cubic(Box<Cubic>),
+    Dctcp(Box<Dctcp>),
     Ideal { window_bytes: u64 },
 }
 
@@ -56,8 +56,10 @@ impl Congestion {
     pub fn new(config: &TcpConfig) -> Self {
         match config.algorithm {
             CongestionAlgorithm::NewReno => Self::NewReno,
-            CongestionAlgorithm::Cubic { hystart, byte_counting } => Self::Cubic(Cubic::new(hystart, byte_counting)),
-            CongestionAlgorithm::Dctcp { gain_ppm } => Self::Dctcp(Dctcp::new(gain_ppm)),
+            CongestionAlgorithm::Cubic { hystart, byte_counting } => {
+                Self::Cubic(Box::new(Cubic::new(hystart, byte_counting)))
+            }
+            CongestionAlgorithm::Dctcp { gain_ppm } => Self::Dctcp(Box::new(Dctcp::new(gain_ppm))),
             CongestionAlgorithm::Ideal => Self::Ideal { window_bytes: config.window.0 },
         }
     }
