@@ -1,5 +1,5 @@
-# make demo · make test · make test-torch · make test-ray · make check · make attack · make fuzz · make bench · make bench-ns3 · make bench-simgrid · make validate ·
-# make validate-testbed · make validate-gpu · make docs · make licences · make wheel · make test-wheel · make release-check:
+# make demo · make test · make test-torch · make test-ray · make check · make attack · make fuzz · make bench · make bench-ns3 · make bench-simgrid · make bench-scale ·
+# make validate · make validate-testbed · make validate-gpu · make docs · make licences · make wheel · make test-wheel · make release-check:
 # each sets up what it needs, in .venv; the testbed needs root.
 
 PYTHON ?= python3
@@ -10,7 +10,7 @@ JOBS ?= 2
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test test-torch test-ray check attack fuzz bench bench-ns3 bench-simgrid validate validate-testbed validate-gpu docs licences wheel test-wheel release-check upload clean
+.PHONY: demo test test-torch test-ray check attack fuzz bench bench-ns3 bench-simgrid bench-scale validate validate-testbed validate-gpu docs licences wheel test-wheel release-check upload clean
 
 demo: .venv/.built
 	gradtide demo -j $(JOBS)
@@ -66,6 +66,10 @@ bench-ns3: .venv/.built
 
 bench-simgrid: .venv/.built
 	python bench/simgrid.py
+
+# How costs grow with hosts and flows; PAGE=1 writes the table and the picture.
+bench-scale: .venv/.dev .venv/.built
+	python bench/scale.py $(if $(PAGE),--page)
 
 # Runs ns-3 and SimGrid on their cases again and writes the tables of README and docs that compare with them: 10 minutes.
 validate: .venv/.built

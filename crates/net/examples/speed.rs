@@ -20,10 +20,17 @@ fn cpu_seconds(start: Instant) -> f64 {
     ticks as f64 / 100.0
 }
 
+/// Most memory that the process has had, in MB, where the kernel tells.
+fn peak_megabytes() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0 kB");
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap_or(0.0) * 1.024e-3
+}
+
 fn report(name: &str, hops: u64, seconds: f64) {
     println!(
-        "{name}: {:.2} M packet-hops in {seconds:.2} CPU s = {:.2} M/s",
-        hops as f64 / 1e6,
+        "{name}: {hops} packet-hops in {seconds:.2} CPU s, {:.0} MB: {:.2} M/s",
+        peak_megabytes(),
         hops as f64 / seconds / 1e6
     );
 }
