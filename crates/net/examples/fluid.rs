@@ -11,6 +11,7 @@
 //! d-mod-k.
 #![allow(missing_docs)]
 
+use gradtide_net::fluid::Accuracy;
 use gradtide_net::route::Policy;
 use gradtide_net::{Bytes, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Seed, Star, Time};
 use std::time::Instant;
@@ -90,10 +91,18 @@ fn case(words: &[&str]) -> (Graph, Vec<(u32, u32, u64)>) {
 
 fn main() {
     let start = Instant::now();
-    let words: Vec<String> = std::env::args().skip(1).collect();
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let accuracy = match words.iter().position(|word| word == "within") {
+        Some(place) => {
+            let ppm = words[place + 1].parse().unwrap();
+            words.truncate(place);
+            Accuracy::Within { ppm }
+        }
+        None => Accuracy::Exact,
+    };
     let (graph, flows) = case(&words.iter().map(String::as_str).collect::<Vec<_>>());
     let before = cpu_seconds(start);
-    let mut network = Fluid::new(&graph, Policy::DModK, Seed(0)).unwrap();
+    let mut network = Fluid::new(&graph, Policy::DModK, Seed(0)).unwrap().with_accuracy(accuracy);
     for &(src, dst, bytes) in &flows {
         network.start(Flow::alone(HostId(src), HostId(dst), Bytes(bytes)));
     }

@@ -61,7 +61,21 @@ pub struct Fluid {
     started_count: u64,
     completed_count: u64,
     event_count: u64,
+    accuracy: Accuracy,
     scratch: DueScratch,
+}
+
+/// How exact rates are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Accuracy {
+    /// To the last bit.
+    #[default]
+    Exact,
+    /// Times are off by about so many millionths at most.
+    Within {
+        /// Above 0.
+        ppm: u32,
+    },
 }
 
 /// A way between two hosts that its flows have for themselves.
@@ -280,8 +294,15 @@ impl Fluid {
             started_count: 0,
             completed_count: 0,
             event_count: 0,
+            accuracy: Accuracy::Exact,
             scratch: DueScratch::default(),
         })
+    }
+
+    /// The same network, of which nothing has been used, with rates as exact as this.
+    pub fn with_accuracy(self, accuracy: Accuracy) -> Self {
+        assert!(self.bands.iter().all(Option::is_none), "nothing has been sent");
+        Self { accuracy, ..self }
     }
 
     /// Totals so far. Events are messages that enter or are received, and changes of a rate; there are no packets.
@@ -499,7 +520,11 @@ impl Fluid {
         let shares = self.bands[usize::from(flow.band.index())].get_or_insert_with(|| {
             let capacities: Vec<u64> = self.links.iter().map(|link| link.rate.bps()).collect();
             is_new = true;
-            Box::new(Shares::new(MaxMin::new(&capacities), capacities.len()))
+            let solver = match self.accuracy {
+                Accuracy::Exact => MaxMin::new(&capacities),
+                Accuracy::Within { ppm } => MaxMin::bounded(&capacities, bits_of(ppm)),
+            };
+            Box::new(Shares::new(solver, capacities.len()))
         });
         let path = &self.paths[begin as usize..][..usize::from(hop_count)];
         // A stream has one flow at a time on a connection, and seldom as much as another stream between the same hosts.
@@ -542,7 +567,14 @@ impl Fluid {
             before.push(shares);
             for link in touched {
                 let used: u64 = before.iter_mut().map(|shares| shares.solver.used(link)).sum();
-                next.set_capacity(link, links[link.0 as usize].rate.bps() * PARTS - used);
+                let capacity = links[link.0 as usize].rate.bps() * PARTS;
+                let left = capacity.saturating_sub(used);
+                // What bounded rates leave of a link that is full is not there.
+                let least = match self.accuracy {
+                    Accuracy::Exact => 0,
+                    Accuracy::Within { ppm } => capacity >> bits_of(ppm),
+                };
+                next.set_capacity(link, if left < least { 0 } else { left });
             }
         }
     }
@@ -653,6 +685,12 @@ impl Shares {
         target.saturating_sub(done)
     }
 }
+
+/// Into a 2nd to which power levels may be cut.
+fn bits_of(ppm: u32) -> u32 {
+    (BITS_BASE / ppm.max(1)).max(2).next_power_of_two().ilog2()
+}
+const BITS_BASE: u32 = 1_000_000;
 
 /// Of a message of `bytes / parts`.
 fn work(bytes: Bytes, parts: u32) -> u128 {
