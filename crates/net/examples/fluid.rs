@@ -13,7 +13,7 @@
 
 use gradtide_net::fluid::Accuracy;
 use gradtide_net::route::Policy;
-use gradtide_net::{Bytes, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Seed, Star, Time};
+use gradtide_net::{Bytes, Completion, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Seed, Star, Time};
 use std::time::Instant;
 
 /// CPU seconds of this process, by the kernel's account (10 ms steps); wall clock where there is none.
@@ -89,9 +89,45 @@ fn case(words: &[&str]) -> (Graph, Vec<(u32, u32, u64)>) {
     }
 }
 
-fn main() {
+/// Completions by flow; CPU seconds; instants; events.
+fn drain(graph: &Graph, flows: &[(u32, u32, u64)], accuracy: Accuracy) -> (Vec<Completion>, f64, u64, u64) {
     let start = Instant::now();
+    let before = cpu_seconds(start);
+    let mut network = Fluid::new(graph, Policy::DModK, Seed(0)).unwrap().with_accuracy(accuracy);
+    for &(src, dst, bytes) in flows {
+        network.start(Flow::alone(HostId(src), HostId(dst), Bytes(bytes)));
+    }
+    let mut done = Vec::new();
+    let mut instants = 0;
+    while !network.is_idle() {
+        network.advance(Time::MAX, &mut done);
+        instants += 1;
+    }
+    (done, cpu_seconds(start) - before, instants, network.counters().events)
+}
+
+/// By how much times from start to end are off, as parts of the exact ones: the largest, the 99th percentile, and the
+/// mean with its sign; then that of the last end.
+fn errors(exact: &[Completion], bounded: &[Completion]) -> [f64; 4] {
+    let times = |done: &[Completion]| {
+        let mut by_flow: Vec<(u64, f64)> =
+            done.iter().map(|done| (done.flow.0, (done.received - done.began).ps() as f64)).collect();
+        by_flow.sort_unstable_by_key(|&(flow, _)| flow);
+        by_flow
+    };
+    let pairs = times(exact).into_iter().zip(times(bounded));
+    let signed: Vec<f64> = pairs.map(|((_, exact), (_, bounded))| bounded / exact - 1.0).collect();
+    let mut sizes: Vec<f64> = signed.iter().map(|error| error.abs()).collect();
+    sizes.sort_unstable_by(f64::total_cmp);
+    let last = |done: &[Completion]| done.iter().map(|done| done.received.ps()).max().unwrap() as f64;
+    let mean = signed.iter().sum::<f64>() / signed.len() as f64;
+    [sizes[sizes.len() - 1], sizes[sizes.len() * 99 / 100], mean, last(bounded) / last(exact) - 1.0]
+}
+
+fn main() {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let compares = words.last().is_some_and(|word| word == "compare");
+    words.truncate(words.len() - usize::from(compares));
     let accuracy = match words.iter().position(|word| word == "within") {
         Some(place) => {
             let ppm = words[place + 1].parse().unwrap();
@@ -101,20 +137,8 @@ fn main() {
         None => Accuracy::Exact,
     };
     let (graph, flows) = case(&words.iter().map(String::as_str).collect::<Vec<_>>());
-    let before = cpu_seconds(start);
-    let mut network = Fluid::new(&graph, Policy::DModK, Seed(0)).unwrap().with_accuracy(accuracy);
-    for &(src, dst, bytes) in &flows {
-        network.start(Flow::alone(HostId(src), HostId(dst), Bytes(bytes)));
-    }
-    let mut done = Vec::new();
-    let mut instants = 0;
-    while !network.is_idle() {
-        network.advance(Time::MAX, &mut done);
-        instants += 1;
-    }
-    let seconds = cpu_seconds(start) - before;
-    let last = network.now().ps() as f64 * 1e-12;
-    let events = network.counters().events;
+    let (done, seconds, instants, events) = drain(&graph, &flows, accuracy);
+    let last = done.iter().map(|done| done.received.ps()).max().unwrap_or(0) as f64 * 1e-12;
     // Of every flow and its instant, so that two versions can be seen to give the same.
     let digest = done.iter().fold(0_u64, |digest, completion| {
         (digest ^ completion.flow.0 ^ completion.received.ps().rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -125,4 +149,12 @@ fn main() {
         done.len(),
         peak_megabytes()
     );
+    if compares {
+        let [largest, percentile, mean, last] =
+            errors(&drain(&graph, &flows, Accuracy::Exact).0, &done).map(|error| 100.0 * error);
+        println!(
+            "times are off by {largest:.4} % at most, by {percentile:.4} % at the 99th percentile, by {mean:+.4} % in \
+             the mean; the last end by {last:+.4} %"
+        );
+    }
 }

@@ -73,72 +73,39 @@ pub struct MaxMin {
     moved: Vec<ClassId>,
     /// Links whose used capacity has changed, if somebody wants to know.
     touched: Option<Vec<LinkId>>,
-    /// [`Cells::NONE`]: rates are exact.
-    cells: Cells,
-    /// By link, if rates are bounded. Apart, so that exact rates have no more to read.
+    /// How far levels may be off, if they may.
+    slack: Option<Slack>,
+    /// By link, if levels may be off. Apart, so that exact shares have no more to read.
     windows: Vec<Window>,
+    flows: u64,
+    /// Flows that have come or gone since the last solve.
+    changes: u64,
     scratch: Scratch,
     solve_count: u64,
 }
 
-/// Into how many cells the levels between two powers of two are cut, as a power of two.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Cells(u32);
-
-/// Levels from `low` up to the one before `high`.
+/// When levels are left alone: see the head of this file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Cell {
-    low: u64,
-    high: u64,
+pub struct Slack {
+    /// A link may carry too much or too little by a `2^bits`-th of what the flows use that it holds.
+    pub bits: u32,
+    /// A solve is exact if so many flows, or fewer, are there for each that has come or gone.
+    pub spare: u64,
 }
 
-impl Cells {
-    const NONE: Self = Self(0);
-
-    /// The cell of a level.
-    fn of(self, level: u64) -> Cell {
-        let width = 1 << (level | 1).ilog2().saturating_sub(self.0);
-        let low = level & !(width - 1);
-        Cell { low, high: low.saturating_add(width) }
-    }
-
-    /// Whether a link is not full, even if all that stop in a cell rose to its end.
-    fn surely_below(self, state: &LinkState) -> bool {
-        let Cell { low, high } = self.of(state.fastest_guest);
-        let rise = u128::from(high - low) * u128::from(state.flows);
-        state.used + rise <= u128::from(state.capacity)
-    }
-}
-
-impl Cell {
-    fn middle(self) -> u64 {
-        self.low + (self.high - self.low) / 2
-    }
-}
-
-/// What may happen around a link without its level leaving its cell.
+/// Sums of rates with which the level of a link is left alone.
 #[derive(Clone, Copy, Debug)]
 struct Window {
-    /// Range of the sum of the rates of its flows, as long as none that is as fast as `low` moves.
     least: u64,
     most: u64,
-    low: u64,
-    /// The least that its flows may be left when those in lower cells have stopped: from the begin of its cell on, and so
-    /// that they surely do not stop in a lower one.
-    floor: u64,
-    /// Flows that are held elsewhere at a level in its cell, and the sum of their rates.
-    peers: u64,
-    peers_use: u64,
 }
 
 impl Window {
-    /// Of a link that is to move: whatever happens is looked at.
-    const SHUT: Self = Self { least: u64::MAX, most: 0, low: 0, floor: 0, peers: 0, peers_use: 0 };
+    /// Of a link that is to move: all that happens is looked at.
+    const SHUT: Self = Self { least: u64::MAX, most: 0 };
 
-    /// Whether the level surely stays in its cell, if its flows use so much and one has moved that was not faster than
-    /// `rate`.
-    fn has_room(&self, used: u128, rate: u64) -> bool {
-        rate < self.low && u128::from(self.least) <= used && used <= u128::from(self.most)
+    fn contains(self, used: u128) -> bool {
+        u128::from(self.least) <= used && used <= u128::from(self.most)
     }
 }
 
@@ -160,8 +127,6 @@ struct LinkState {
     stale: bool,
     /// Whether it stands among the turned ones.
     turned: bool,
-    /// Whether it has another capacity than at first.
-    is_part: bool,
 }
 
 /// Classes that have the level of a link for their rate, because it is the least of their links'. If several are, the
@@ -265,7 +230,6 @@ struct Scratch {
     /// Those that are held elsewhere from now on.
     regrouped: Vec<u32>,
     rising: Vec<Share>,
-    rising_in_cells: Vec<(Share, bool)>,
 }
 
 impl MaxMin {
@@ -287,7 +251,6 @@ impl MaxMin {
                 gone: 0,
                 stale: false,
                 turned: false,
-                is_part: false,
             }
         };
         Self {
@@ -300,15 +263,14 @@ impl MaxMin {
         }
     }
 
-    /// As [`new`](Self::new), but of two levels that differ by less than a `2^bits`-th one may stand for the other: see
-    /// the head of this file.
+    /// As [`new`](Self::new), with levels that may be off.
     ///
     /// # Panics
-    /// As [`new`](Self::new); and if there are no bits, or more than 32.
-    pub fn bounded(capacities: &[u64], bits: u32) -> Self {
-        assert!((1..=32).contains(&bits), "a cell is a 2nd to a 2^32nd");
+    /// As [`new`](Self::new); and if a link may carry twice its capacity, or there are more bits than rates have.
+    pub fn with_slack(capacities: &[u64], slack: Slack) -> Self {
+        assert!((1..u64::BITS).contains(&slack.bits), "a level is off by less than itself");
         let windows = vec![Window::SHUT; capacities.len()];
-        Self { cells: Cells(bits), windows, ..Self::new(capacities) }
+        Self { slack: Some(slack), windows, ..Self::new(capacities) }
     }
 
     /// Adds a flow that crosses `links`, in any order, and tells its class. Flows have it in common if the first one of
@@ -419,8 +381,7 @@ impl MaxMin {
         let state = &mut self.links[link.0 as usize];
         if state.capacity != parts {
             state.capacity = parts;
-            state.is_part = true;
-            mark(state, link.0, (&self.levels, self.cells), &mut self.stale, &mut self.touched);
+            mark(state, link.0, &self.levels, &mut self.stale, &mut self.touched);
         }
     }
 
@@ -475,8 +436,10 @@ impl MaxMin {
 
     /// One flow of a class more, or less, that keeps some.
     fn count(&mut self, class: u32, more: bool) {
+        self.changes += 1;
+        self.flows = if more { self.flows + 1 } else { self.flows - 1 };
         let rate = u128::from(self.rate_of(class));
-        let Self { links, levels, held, classes, stale, touched, cells, .. } = self;
+        let Self { links, levels, held, classes, stale, touched, .. } = self;
         let Class { holder, place, count, hop_count, .. } = &mut classes[class as usize];
         let held = &mut held[*holder as usize];
         if more {
@@ -493,12 +456,14 @@ impl MaxMin {
             } else {
                 state.leave(rate);
             }
-            mark(state, link, (levels, *cells), stale, touched);
+            mark(state, link, levels, stale, touched);
         }
     }
 
     /// A new class with one flow.
     fn open(&mut self, path: &[LinkId], shared: bool) -> u32 {
+        self.changes += 1;
+        self.flows += 1;
         if path.len() > self.stride {
             self.widen(path.len());
         }
@@ -526,7 +491,7 @@ impl MaxMin {
             if link != holder {
                 state.fastest_guest = state.fastest_guest.max(rate);
             }
-            mark(state, link, (&self.levels, self.cells), &mut self.stale, &mut self.touched);
+            mark(state, link, &self.levels, &mut self.stale, &mut self.touched);
         }
         let held = &mut self.held[holder as usize];
         let place = u32::try_from(held.records.len()).expect("a link has fewer than 2^32 links of its classes");
@@ -584,6 +549,8 @@ impl MaxMin {
 
     /// Removes the last flow of a class.
     fn close(&mut self, index: u32) {
+        self.changes += 1;
+        self.flows -= 1;
         let rate = u128::from(self.rate_of(index));
         let Class { holder, place, hop_count, shared, .. } = self.classes[index as usize];
         self.classes[index as usize].count = 0;
@@ -601,7 +568,7 @@ impl MaxMin {
                 state.gone = 0;
                 self.members[link as usize].clear();
             }
-            mark(state, link, (&self.levels, self.cells), &mut self.stale, &mut self.touched);
+            mark(state, link, &self.levels, &mut self.stale, &mut self.touched);
         }
         held.flows -= 1;
         if let Some(other) = held.remove(place as usize, record_size(self.stride)) {
@@ -692,139 +659,6 @@ impl MaxMin {
         }
     }
 
-    /// As [`level`](Self::level), where levels are cut into cells.
-    fn level_in_cells(&mut self, link: u32, rising: &mut Vec<(Share, bool)>) -> u64 {
-        let (state, current) = (self.links[link as usize], self.levels[link as usize]);
-        self.windows[link as usize] = Window::SHUT;
-        if current == UNBOUNDED {
-            if self.cells.surely_below(&state) {
-                return UNBOUNDED;
-            }
-            if state.used == u128::from(state.flows) * u128::from(UNBOUNDED) && !state.is_part {
-                // None has a rate yet.
-                return state.capacity / state.flows;
-            }
-        }
-        let held = self.held[link as usize].flows;
-        if state.flows == 0 {
-            self.links[link as usize].fastest_guest = 0;
-            return UNBOUNDED;
-        }
-        let of_held = state.level_of_held(current, held);
-        let guests = state.flows - held;
-        let own = self.cells.of(of_held.max(current));
-        if held > 0 && current != UNBOUNDED {
-            let cell = self.cells.of(of_held);
-            if guests == 0 && !state.is_part {
-                let window = &mut self.windows[link as usize];
-                (window.low, window.floor) = (cell.low, cell.low);
-                return of_held;
-            }
-            // All others stop in cells before its own, even if they rose to the end of theirs.
-            let rise = share_of(guests, cell, held);
-            let last = self.cells.of(state.fastest_guest);
-            if last.high.saturating_add(rise) <= of_held {
-                let window = &mut self.windows[link as usize];
-                window.low = self.cells.of(cell.low.saturating_sub(rise)).low.max(last.high);
-                window.floor = cell.low.max(window.low.saturating_add(rise));
-                return cell.middle();
-            }
-        }
-        self.sweep(link);
-        // At lower levels its flows surely leave something, even if all that stop in a cell rose to its end.
-        let least = if held == 0 || current == UNBOUNDED {
-            0
-        } else {
-            current.min(self.cells.of(of_held).low.saturating_sub(share_of(state.flows, own, held)))
-        };
-        let least = least.max(state.capacity / state.flows);
-        if current != UNBOUNDED && state.surely_not_full() {
-            return self.fill_in_cells(link, least, true, rising);
-        }
-        let level = self.fill_in_cells(link, least, false, rising);
-        if current == UNBOUNDED || level < self.cells.of(current).high {
-            level
-        } else {
-            self.fill_in_cells(link, least, true, rising)
-        }
-    }
-
-    /// As [`fill`](Self::fill), but those that stop within one cell stop together.
-    fn fill_in_cells(&mut self, link: u32, least: u64, rises: bool, rising: &mut Vec<(Share, bool)>) -> u64 {
-        let LinkState { capacity: mut left, flows, is_part, .. } = self.links[link as usize];
-        let first = self.cells.of(least);
-        let (mut count, mut fastest_guest) = (0_u64, 0);
-        rising.clear();
-        for &id in &self.members[link as usize] {
-            let class = &self.classes[id as usize];
-            let mut rate = self.levels[class.holder as usize];
-            let is_guest = class.holder != link;
-            if is_guest {
-                fastest_guest = rate.max(fastest_guest);
-            } else if rises {
-                rate = self.rate_but(id, link);
-            }
-            let share = Share { rate, count: class.count.into() };
-            if share.rate < first.low {
-                left -= share.rate * share.count;
-            } else {
-                count += share.count;
-                rising.push((share, is_guest));
-            }
-        }
-        self.links[link as usize].fastest_guest = fastest_guest;
-        let slow = flows - count;
-        let mut cell = first;
-        let level = loop {
-            let Some(next) = left.checked_div(count) else { return UNBOUNDED };
-            let before = std::mem::replace(&mut cell, self.cells.of(next));
-            if cell.low <= before.low {
-                break next;
-            }
-            rising.retain(|(share, _)| {
-                let stays = share.rate >= cell.low;
-                if !stays {
-                    left -= share.rate * share.count;
-                    count -= share.count;
-                }
-                stays
-            });
-        };
-        let level = if count == flows && !is_part { level } else { cell.middle() };
-        let window = &mut self.windows[link as usize];
-        (window.peers, window.peers_use, window.low) = (0, 0, first.low);
-        for (Share { rate, count }, _) in rising.iter().filter(|(share, is_guest)| *is_guest && share.rate <= level) {
-            window.peers += count;
-            window.peers_use += rate * count;
-        }
-        window.floor = cell.low.saturating_add(share_of(flows - slow - count, cell, count));
-        if first.low > self.cells.of(self.links[link as usize].capacity / flows).low {
-            window.floor = window.floor.max(first.low.saturating_add(share_of(slow, cell, count)));
-        }
-        level
-    }
-
-    /// Lets the flows of a link that stays where it is move as far as that is so.
-    fn open_window(&mut self, link: u32) {
-        let (state, level) = (&self.links[link as usize], self.levels[link as usize]);
-        let window = &mut self.windows[link as usize];
-        let capacity = u128::from(state.capacity);
-        if level == UNBOUNDED {
-            // As long as none is faster than the fastest one now.
-            let Cell { low, high } = self.cells.of(state.fastest_guest);
-            let rise = u128::from(high - low) * u128::from(state.flows);
-            let most = capacity.checked_sub(rise).and_then(|most| u64::try_from(most).ok());
-            *window = most.map_or(Window::SHUT, |most| Window { least: 0, most, low: high, ..Window::SHUT });
-            return;
-        }
-        let (cell, held) = (self.cells.of(level), u128::from(self.held[link as usize].flows));
-        let count = held + u128::from(window.peers);
-        let all = capacity + held * u128::from(level) + u128::from(window.peers_use);
-        let part = |sum: u128| u64::try_from(sum).unwrap_or(u64::MAX);
-        window.least = part((all + 1).saturating_sub(u128::from(cell.high) * count));
-        window.most = part(all.saturating_sub(u128::from(window.floor) * count));
-    }
-
     /// Moves levels, lowest first, until each is what the others ask for. A level depends only on lower ones, so a link
     /// need not be examined before it can be the next to move.
     ///
@@ -835,26 +669,53 @@ impl MaxMin {
             return;
         }
         self.solve_count += 1;
-        let Scratch { mut moves, mut movers, mut rising, mut rising_in_cells, mut regrouped, path } =
-            std::mem::take(&mut self.scratch);
-        let is_exact = self.cells == Cells::NONE;
+        let changes = std::mem::take(&mut self.changes);
+        let Some(slack) = self.slack else { return self.solve_for::<false>(Slack { bits: 0, spare: 0 }) };
+        if changes.saturating_mul(slack.spare) < self.flows {
+            return self.solve_for::<true>(slack);
+        }
+        for link in 0..self.links.len() as u32 {
+            mark(&mut self.links[link as usize], link, &self.levels, &mut self.stale, &mut self.touched);
+        }
+        self.solve_for::<false>(slack);
+        (0..self.links.len() as u32).for_each(|link| self.open_window(link, slack));
+    }
+
+    /// Leaves the level of a link alone as long as its flows use about its capacity.
+    fn open_window(&mut self, link: u32, slack: Slack) {
+        let (state, level) = (&self.links[link as usize], self.levels[link as usize]);
+        self.windows[link as usize] = if level == UNBOUNDED {
+            Window { least: 0, most: state.capacity.saturating_sub(state.flows) }
+        } else {
+            let held = u128::from(self.held[link as usize].flows) * u128::from(level);
+            let off = u64::try_from(held >> slack.bits).unwrap_or(u64::MAX);
+            Window { least: state.capacity.saturating_sub(off), most: state.capacity.saturating_add(off) }
+        };
+    }
+
+    fn solve_for<const BOUNDED: bool>(&mut self, slack: Slack) {
+        let Scratch { mut moves, mut movers, mut rising, mut regrouped, path } = std::mem::take(&mut self.scratch);
         loop {
             look();
             while let Some(link) = self.stale.pop() {
-                let (state, level) = (&mut self.links[link as usize], self.levels[link as usize]);
+                let level = self.levels[link as usize];
+                if BOUNDED {
+                    self.open_window(link, slack);
+                    let state = &mut self.links[link as usize];
+                    if level != UNBOUNDED && self.windows[link as usize].contains(state.used) {
+                        (state.stale, state.moves_at) = (false, UNBOUNDED);
+                        continue;
+                    }
+                }
+                let state = &mut self.links[link as usize];
                 if state.moves_at <= level && level != UNBOUNDED {
                     continue;
                 }
-                let mut moves_at = state.earliest_move(level, self.held[link as usize].flows);
-                if !is_exact && moves_at == UNBOUNDED {
-                    if self.cells.surely_below(state) {
-                        (state.stale, state.moves_at) = (false, UNBOUNDED);
-                        self.open_window(link);
-                        continue;
-                    }
-                    moves_at = self.cells.of(state.fastest_guest).low;
-                }
+                let moves_at = state.earliest_move(level, self.held[link as usize].flows);
                 state.stale = moves_at != UNBOUNDED;
+                if BOUNDED && state.stale {
+                    self.windows[link as usize] = Window::SHUT;
+                }
                 if std::mem::replace(&mut state.moves_at, moves_at) != moves_at && moves_at != UNBOUNDED {
                     moves.push(Reverse((moves_at, link)));
                 }
@@ -873,11 +734,7 @@ impl MaxMin {
                 let level = self.levels[link as usize];
                 let LinkState { mut asked, stale, .. } = self.links[link as usize];
                 if stale {
-                    asked = if is_exact {
-                        self.level(link, &mut rising)
-                    } else {
-                        self.level_in_cells(link, &mut rising_in_cells)
-                    };
+                    asked = self.level(link, &mut rising);
                 }
                 let state = &mut self.links[link as usize];
                 (state.asked, state.stale, state.moves_at) = (asked, false, UNBOUNDED);
@@ -888,28 +745,26 @@ impl MaxMin {
                     state.stale = asked > level;
                     state.moves_at = asked.min(level);
                     moves.push(Reverse((state.moves_at, link)));
-                } else if !is_exact {
-                    self.open_window(link);
+                } else if BOUNDED {
+                    self.open_window(link, slack);
                 }
             }
             let is_alone = movers.len() == 1;
             for (link, level) in movers.drain(..) {
-                if is_exact {
-                    self.move_level::<false>(link, level, is_alone, &mut regrouped);
-                } else {
-                    self.move_level::<true>(link, level, is_alone, &mut regrouped);
-                    self.open_window(link);
+                self.move_level::<BOUNDED>(link, level, is_alone, &mut regrouped);
+                if BOUNDED {
+                    self.open_window(link, slack);
                 }
             }
         }
-        self.scratch = Scratch { moves, movers, rising, rising_in_cells, regrouped, path };
+        self.scratch = Scratch { moves, movers, rising, regrouped, path };
     }
 
     /// Gives a link another level, its flows the rates that follow, and marks the links that see it.
     fn move_level<const BOUNDED: bool>(&mut self, link: u32, level: u64, is_alone: bool, regrouped: &mut Vec<u32>) {
         let before = std::mem::replace(&mut self.levels[link as usize], level);
         let rises = level > before;
-        let Self { links, levels, held, classes, stale, touched, cells, .. } = self;
+        let Self { links, levels, held, classes, stale, touched, .. } = self;
         let state = &mut links[link as usize];
         if !std::mem::replace(&mut state.turned, true) {
             self.turned.push(LinkId(link));
@@ -928,8 +783,6 @@ impl MaxMin {
         state.used = state.used.wrapping_add(more.wrapping_mul(u128::from(held.flows)));
         // Most of the time is spent here.
         let (links, levels, windows) = (&mut links[..], &levels[..], &self.windows[..]);
-        let highest = level.max(before);
-        let cells = if BOUNDED { *cells } else { Cells::NONE };
         for record in held.records.chunks_exact(record_size(self.stride)) {
             let more = if record[1] == 1 { more } else { more.wrapping_mul(u128::from(record[1])) };
             let mut elsewhere = UNBOUNDED;
@@ -941,15 +794,22 @@ impl MaxMin {
                     elsewhere = elsewhere.min(levels[other as usize]);
                     let state = &mut links[other as usize];
                     state.used = state.used.wrapping_add(more);
-                    state.fastest_guest = state.fastest_guest.max(level);
-                    if !state.stale {
-                        if BOUNDED && windows[other as usize].has_room(state.used, highest) {
+                    if BOUNDED {
+                        // One that is faster than its link may be is about to be held there.
+                        if level <= levels[other as usize] {
+                            state.fastest_guest = state.fastest_guest.max(level);
+                        }
+                        if windows[other as usize].contains(state.used) {
                             if let Some(touched) = touched {
                                 touched.push(LinkId(other));
                             }
                             continue;
                         }
-                        mark(state, other, (levels, cells), stale, touched);
+                    } else {
+                        state.fastest_guest = state.fastest_guest.max(level);
+                    }
+                    if !state.stale {
+                        mark(state, other, levels, stale, touched);
                     }
                 }
             }
@@ -960,7 +820,7 @@ impl MaxMin {
         // One that falls takes rates from its flows and asks for no other level then. One that lets flows go can rise
         // further, and for one that rises the levels of the others count, which may move now without moving a rate here.
         if rises && !(is_alone && regrouped.is_empty()) {
-            mark(&mut self.links[link as usize], link, (&self.levels, self.cells), &mut self.stale, &mut self.touched);
+            mark(&mut self.links[link as usize], link, &self.levels, &mut self.stale, &mut self.touched);
         }
         for class in regrouped.drain(..) {
             let elsewhere = || lowest(&self.levels, self.hops_of(class).iter().copied(), link);
@@ -974,7 +834,7 @@ impl MaxMin {
         let before = u128::from(self.rate_of(class));
         self.hold(class, holder);
         let rate = self.levels[holder as usize];
-        let Self { links, levels, held, classes, stale, touched, cells, .. } = self;
+        let Self { links, levels, held, classes, stale, touched, .. } = self;
         let Class { place, count, hop_count, .. } = classes[class as usize];
         let more = u128::from(rate).wrapping_sub(before).wrapping_mul(u128::from(count));
         for &link in &held[holder as usize].records[place as usize + HEAD..][..hop_count as usize] {
@@ -982,7 +842,7 @@ impl MaxMin {
             state.used = state.used.wrapping_add(more);
             if link != holder {
                 state.fastest_guest = state.fastest_guest.max(rate);
-                mark(state, link, (levels, *cells), stale, touched);
+                mark(state, link, levels, stale, touched);
             }
         }
     }
@@ -993,12 +853,6 @@ const HEAD: usize = 2;
 
 fn record_size(stride: usize) -> usize {
     HEAD + stride
-}
-
-/// What each of `count` gives up if so many others rise through a cell.
-fn share_of(others: u64, cell: Cell, count: u64) -> u64 {
-    let all = u128::from(others) * u128::from(cell.high - cell.low);
-    u64::try_from(all.div_ceil(u128::from(count.max(1)))).unwrap_or(u64::MAX)
 }
 
 /// The least level of some links but one, and which of them has it, the first if there are several.
@@ -1012,20 +866,14 @@ fn hash_of(path: &[LinkId]) -> u32 {
 }
 
 /// Marks a link to be examined, unless that could change nothing.
-fn mark(
-    state: &mut LinkState,
-    link: u32,
-    (levels, cells): (&[u64], Cells),
-    stale: &mut Vec<u32>,
-    touched: &mut Option<Vec<LinkId>>,
-) {
+fn mark(state: &mut LinkState, link: u32, levels: &[u64], stale: &mut Vec<u32>, touched: &mut Option<Vec<LinkId>>) {
     if state.stale {
         return;
     }
     if let Some(touched) = touched {
         touched.push(LinkId(link));
     }
-    if cells == Cells::NONE && levels[link as usize] == UNBOUNDED && state.moves_at == UNBOUNDED && state.surely_not_full() {
+    if levels[link as usize] == UNBOUNDED && state.moves_at == UNBOUNDED && state.surely_not_full() {
         return;
     }
     state.stale = true;

@@ -143,50 +143,10 @@ fn filled(capacities: &[u64], paths: &[&[LinkId]]) -> Vec<u64> {
     }
 }
 
-/// Progressive filling from the beginning where levels are cut into cells of a `2^bits`-th: links that fill within one
-/// cell stop their flows together. Links on which none has stopped before give an equal share, others the middle of the
-/// cell; so do links of which only a part is left.
-fn filled_in_cells(parts: &[(u64, bool)], paths: &[&[LinkId]], bits: u32) -> Vec<u64> {
-    let cell = |level: u64| {
-        let width = 1 << (level | 1).ilog2().saturating_sub(bits);
-        (level / width * width, width)
-    };
-    let mut left: Vec<u64> = parts.iter().map(|&(capacity, _)| capacity).collect();
-    let mut rates = vec![None; paths.len()];
-    loop {
-        let (mut count, mut all) = (vec![0; parts.len()], vec![0; parts.len()]);
-        for (path, rate) in paths.iter().zip(&rates) {
-            path.iter().for_each(|link| all[link.0 as usize] += 1);
-            path.iter().filter(|_| rate.is_none()).for_each(|link| count[link.0 as usize] += 1);
-        }
-        let shares: Vec<Option<u64>> = left.iter().zip(&count).map(|(left, &count)| left.checked_div(count)).collect();
-        let Some(level) = shares.iter().flatten().min().copied() else {
-            return rates.into_iter().map(|rate| rate.expect("no flow rises")).collect();
-        };
-        let (low, width) = cell(level);
-        let given = |link: usize| {
-            let share = shares[link].filter(|&share| share < low + width)?;
-            Some(if count[link] == all[link] && !parts[link].1 { share } else { low + width / 2 })
-        };
-        for (path, rate) in paths.iter().zip(&mut rates).filter(|(_, rate)| rate.is_none()) {
-            *rate = path.iter().filter_map(|link| given(link.0 as usize)).min();
-            for link in path.iter().filter(|_| rate.is_some()) {
-                left[link.0 as usize] = left[link.0 as usize].saturating_sub(rate.unwrap());
-            }
-        }
-    }
-}
-
 /// Irregular traffic on a network of two layers, in which levels differ: flows come and go one by one, and bottlenecks
 /// with them; at times a link has another capacity.
 #[test]
 fn rates_of_a_long_history_are_those_of_plain_filling() {
-    for bits in [None, Some(4), Some(8), Some(12)] {
-        replay_a_long_history(bits);
-    }
-}
-
-fn replay_a_long_history(bits: Option<u32>) {
     const LEAVES: u32 = 8;
     const HOSTS: u32 = 64;
     const SPINES: u32 = 4;
@@ -197,16 +157,13 @@ fn replay_a_long_history(bits: Option<u32>) {
     };
     let mut capacities: Vec<u64> =
         (0..2 * HOSTS + 2 * LEAVES * SPINES).map(|_| 1_000_000 + u64::from(draw(3))).collect();
-    let mut solver =
-        bits.map_or_else(|| MaxMin::new(&capacities), |bits| MaxMin::bounded(&capacities, bits));
-    let mut parts: Vec<(u64, bool)> = capacities.iter().map(|&capacity| (capacity * PARTS, false)).collect();
+    let mut solver = MaxMin::new(&capacities);
     let mut present = Present::new();
     for step in 0..600 {
         if step % 8 == 7 {
             let link = draw(capacities.len() as u32);
             capacities[link as usize] = u64::from(draw(2_000_000));
             solver.set_capacity(LinkId(link), capacities[link as usize] * PARTS);
-            parts[link as usize] = (capacities[link as usize] * PARTS, true);
         }
         if present.is_empty() || draw(600) > step {
             let (src, dst, spine) = (draw(HOSTS), draw(HOSTS), draw(SPINES));
@@ -219,13 +176,7 @@ fn replay_a_long_history(bits: Option<u32>) {
         }
         let paths: Vec<&[LinkId]> = present.iter().map(|(_, path)| &path[..]).collect();
         let ours: Vec<u64> = present.iter().map(|&(class, _)| solver.rate(class)).collect();
-        let expected = match bits {
-            None => filled(&capacities, &paths),
-            Some(bits) => filled_in_cells(&parts, &paths, bits),
-        };
-        for (place, (ours, expected)) in ours.iter().zip(&expected).enumerate() {
-            assert_eq!(ours, expected, "after {step} steps, {bits:?}, {:?}", present[place]);
-        }
+        assert_eq!(ours, filled(&capacities, &paths), "after {step} steps");
     }
 }
 
@@ -254,19 +205,6 @@ proptest! {
             for ((key, _), fresh_key) in present.iter().zip(keys.into_iter().rev()) {
                 assert_eq!(solver.rate(*key), fresh.rate(fresh_key));
             }
-        });
-    }
-
-    /// Nor in those that are bounded.
-    #[test]
-    fn bounded_rates_are_those_of_filling_in_cells(
-        capacities in capacities(), bits in 1_u32..14, steps in prop::collection::vec(step(), 1..60)
-    ) {
-        let parts: Vec<(u64, bool)> = capacities.iter().map(|&capacity| (capacity * PARTS, false)).collect();
-        play(&mut MaxMin::bounded(&capacities, bits), &steps, |solver, present| {
-            let paths: Vec<&[LinkId]> = present.iter().map(|(_, path)| &path[..]).collect();
-            let rates: Vec<u64> = present.iter().map(|(class, _)| solver.rate(*class)).collect();
-            assert_eq!(rates, filled_in_cells(&parts, &paths, bits));
         });
     }
 

@@ -24,7 +24,7 @@ mod due;
 mod group;
 
 use crate::index::{self, Index};
-use crate::maxmin::{CAPACITY_LIMIT, ClassId, LinkId, MaxMin, PARTS};
+use crate::maxmin::{CAPACITY_LIMIT, ClassId, LinkId, MaxMin, PARTS, Slack};
 use crate::route::{Hashes, Policy, RouteError, Routes};
 use crate::topology::{Graph, PortId};
 use crate::trace::{Counters, PortCounters};
@@ -522,7 +522,7 @@ impl Fluid {
             is_new = true;
             let solver = match self.accuracy {
                 Accuracy::Exact => MaxMin::new(&capacities),
-                Accuracy::Within { ppm } => MaxMin::bounded(&capacities, bits_of(ppm)),
+                Accuracy::Within { ppm } => MaxMin::with_slack(&capacities, slack_of(ppm)),
             };
             Box::new(Shares::new(solver, capacities.len()))
         });
@@ -691,6 +691,12 @@ fn bits_of(ppm: u32) -> u32 {
     (BITS_BASE / ppm.max(1)).max(2).next_power_of_two().ilog2()
 }
 const BITS_BASE: u32 = 1_000_000;
+
+fn slack_of(ppm: u32) -> Slack {
+    let spare = std::env::var("SPARE").map_or(1024, |text| text.parse().unwrap());
+    let more = std::env::var("MORE").map_or(0, |text| text.parse().unwrap());
+    Slack { bits: bits_of(ppm) + more, spare }
+}
 
 /// Of a message of `bytes / parts`.
 fn work(bytes: Bytes, parts: u32) -> u128 {
