@@ -80,6 +80,11 @@ pub struct MaxMin {
     flows: u64,
     /// Flows that have come or gone since the last solve.
     changes: u64,
+    /// The caller's time.
+    clock: u128,
+    /// By link, what each of those that it holds is owed.
+    owed: Vec<i128>,
+    paid: Vec<u128>,
     scratch: Scratch,
     solve_count: u64,
 }
@@ -98,11 +103,18 @@ pub struct Slack {
 struct Window {
     least: u64,
     most: u64,
+    /// What the link could have carried and has not, less `(capacity - used) * clock`; modulo 2^128.
+    account: u128,
 }
 
 impl Window {
     /// Of a link that is to move: all that happens is looked at.
-    const SHUT: Self = Self { least: u64::MAX, most: 0 };
+    const SHUT: Self = Self { least: u64::MAX, most: 0, account: 0 };
+
+    fn shut(&mut self) {
+        (self.least, self.most) = (u64::MAX, 0);
+    }
+
 
     fn contains(self, used: u128) -> bool {
         u128::from(self.least) <= used && used <= u128::from(self.most)
@@ -270,7 +282,17 @@ impl MaxMin {
     pub fn with_slack(capacities: &[u64], slack: Slack) -> Self {
         assert!((1..u64::BITS).contains(&slack.bits), "a level is off by less than itself");
         let windows = vec![Window::SHUT; capacities.len()];
-        Self { slack: Some(slack), windows, ..Self::new(capacities) }
+        Self { slack: Some(slack), windows, owed: vec![0; capacities.len()], paid: vec![0; capacities.len()], ..Self::new(capacities) }
+    }
+
+    /// What the clock shows from now on.
+    pub fn set_clock(&mut self, clock: u128) {
+        self.clock = clock;
+    }
+
+    /// Work that each of the flows that a link holds is owed.
+    pub fn take_owed(&mut self, link: LinkId) -> i128 {
+        self.owed.get_mut(link.0 as usize).map_or(0, std::mem::take)
     }
 
     /// Adds a flow that crosses `links`, in any order, and tells its class. Flows have it in common if the first one of
@@ -380,6 +402,10 @@ impl MaxMin {
     pub fn set_capacity(&mut self, link: LinkId, parts: u64) {
         let state = &mut self.links[link.0 as usize];
         if state.capacity != parts {
+            if let Some(window) = self.windows.get_mut(link.0 as usize) {
+                let less = u128::from(state.capacity).wrapping_sub(u128::from(parts));
+                window.account = window.account.wrapping_add(less.wrapping_mul(self.clock));
+            }
             state.capacity = parts;
             mark(state, link.0, &self.levels, &mut self.stale, &mut self.touched);
         }
@@ -407,6 +433,15 @@ impl MaxMin {
                 (0..self.links.len() as u32).for_each(|link| each(LinkId(link)));
             }
         }
+    }
+
+    /// DEBUG
+    pub fn peek(&self, class: ClassId) -> String {
+        self.hops_of(class.0).iter().map(|&l| { let st = &self.links[l as usize];
+            let level = self.levels[l as usize];
+            let e = self.windows.get(l as usize).map_or(0, |w| u128::from(st.capacity).wrapping_sub(st.used).wrapping_mul(self.clock).wrapping_add(w.account) as i128);
+            let unit = st.capacity as f64 * 1e9;
+            format!("[{l} level {:.6} flows {} held {} used {:.6} E {:+.3e} us]", if level == UNBOUNDED { 9e9 } else { level as f64 / PARTS as f64 * 1e-6 }, st.flows, self.held[l as usize].flows, st.used as f64 / st.capacity as f64, e as f64 / unit) }).collect()
     }
 
     /// How often flows were added or removed and then read.
@@ -439,7 +474,7 @@ impl MaxMin {
         self.changes += 1;
         self.flows = if more { self.flows + 1 } else { self.flows - 1 };
         let rate = u128::from(self.rate_of(class));
-        let Self { links, levels, held, classes, stale, touched, .. } = self;
+        let Self { links, levels, held, classes, stale, touched, windows, clock, .. } = self;
         let Class { holder, place, count, hop_count, .. } = &mut classes[class as usize];
         let held = &mut held[*holder as usize];
         if more {
@@ -455,6 +490,11 @@ impl MaxMin {
                 state.enter(rate);
             } else {
                 state.leave(rate);
+            }
+            if let Some(window) = windows.get_mut(link as usize) {
+                let work = rate.wrapping_mul(*clock);
+                let more = if more { work } else { work.wrapping_neg() };
+                window.account = window.account.wrapping_add(more);
             }
             mark(state, link, levels, stale, touched);
         }
@@ -488,6 +528,9 @@ impl MaxMin {
             self.members[link as usize].push(index);
             let state = &mut self.links[link as usize];
             state.enter(u128::from(rate));
+            if let Some(window) = self.windows.get_mut(link as usize) {
+                window.account = window.account.wrapping_add(u128::from(rate).wrapping_mul(self.clock));
+            }
             if link != holder {
                 state.fastest_guest = state.fastest_guest.max(rate);
             }
@@ -563,6 +606,9 @@ impl MaxMin {
         for &link in &held.records[place as usize + HEAD..][..hop_count as usize] {
             let state = &mut self.links[link as usize];
             state.leave(rate);
+            if let Some(window) = self.windows.get_mut(link as usize) {
+                window.account = window.account.wrapping_sub(rate.wrapping_mul(self.clock));
+            }
             state.gone += 1;
             if state.flows == 0 {
                 state.gone = 0;
@@ -670,36 +716,40 @@ impl MaxMin {
         }
         self.solve_count += 1;
         let changes = std::mem::take(&mut self.changes);
-        let Some(slack) = self.slack else { return self.solve_for::<false>(Slack { bits: 0, spare: 0 }) };
-        if changes.saturating_mul(slack.spare) < self.flows {
-            return self.solve_for::<true>(slack);
+        let Some(slack) = self.slack else { return self.solve_for::<false>(None) };
+        let is_exact = changes.saturating_mul(slack.spare) >= self.flows;
+        if is_exact {
+            for link in 0..self.links.len() as u32 {
+                mark(&mut self.links[link as usize], link, &self.levels, &mut self.stale, &mut self.touched);
+            }
+            self.windows.iter_mut().for_each(Window::shut);
+            self.solve_for::<true>(None);
+            (0..self.links.len() as u32).for_each(|link| self.open_window(link, slack));
+        } else {
+            self.solve_for::<true>(Some(slack));
         }
-        for link in 0..self.links.len() as u32 {
-            mark(&mut self.links[link as usize], link, &self.levels, &mut self.stale, &mut self.touched);
-        }
-        self.solve_for::<false>(slack);
-        (0..self.links.len() as u32).for_each(|link| self.open_window(link, slack));
     }
 
     /// Leaves the level of a link alone as long as its flows use about its capacity.
     fn open_window(&mut self, link: u32, slack: Slack) {
         let (state, level) = (&self.links[link as usize], self.levels[link as usize]);
-        self.windows[link as usize] = if level == UNBOUNDED {
-            Window { least: 0, most: state.capacity.saturating_sub(state.flows) }
+        let window = &mut self.windows[link as usize];
+        (window.least, window.most) = if level == UNBOUNDED {
+            (0, state.capacity.saturating_sub(state.flows))
         } else {
             let held = u128::from(self.held[link as usize].flows) * u128::from(level);
             let off = u64::try_from(held >> slack.bits).unwrap_or(u64::MAX);
-            Window { least: state.capacity.saturating_sub(off), most: state.capacity.saturating_add(off) }
+            (state.capacity.saturating_sub(off), state.capacity.saturating_add(off))
         };
     }
 
-    fn solve_for<const BOUNDED: bool>(&mut self, slack: Slack) {
+    fn solve_for<const BOUNDED: bool>(&mut self, slack: Option<Slack>) {
         let Scratch { mut moves, mut movers, mut rising, mut regrouped, path } = std::mem::take(&mut self.scratch);
         loop {
             look();
             while let Some(link) = self.stale.pop() {
                 let level = self.levels[link as usize];
-                if BOUNDED {
+                if let Some(slack) = slack {
                     self.open_window(link, slack);
                     let state = &mut self.links[link as usize];
                     if level != UNBOUNDED && self.windows[link as usize].contains(state.used) {
@@ -714,7 +764,7 @@ impl MaxMin {
                 let moves_at = state.earliest_move(level, self.held[link as usize].flows);
                 state.stale = moves_at != UNBOUNDED;
                 if BOUNDED && state.stale {
-                    self.windows[link as usize] = Window::SHUT;
+                    self.windows[link as usize].shut();
                 }
                 if std::mem::replace(&mut state.moves_at, moves_at) != moves_at && moves_at != UNBOUNDED {
                     moves.push(Reverse((moves_at, link)));
@@ -745,14 +795,14 @@ impl MaxMin {
                     state.stale = asked > level;
                     state.moves_at = asked.min(level);
                     moves.push(Reverse((state.moves_at, link)));
-                } else if BOUNDED {
+                } else if let Some(slack) = slack {
                     self.open_window(link, slack);
                 }
             }
             let is_alone = movers.len() == 1;
             for (link, level) in movers.drain(..) {
                 self.move_level::<BOUNDED>(link, level, is_alone, &mut regrouped);
-                if BOUNDED {
+                if let Some(slack) = slack {
                     self.open_window(link, slack);
                 }
             }
@@ -782,9 +832,37 @@ impl MaxMin {
         let more = u128::from(level).wrapping_sub(u128::from(before));
         state.used = state.used.wrapping_add(more.wrapping_mul(u128::from(held.flows)));
         // Most of the time is spent here.
-        let (links, levels, windows) = (&mut links[..], &levels[..], &self.windows[..]);
+        let mut booked = 0;
+        if BOUNDED {
+            let (window, flows) = (&mut self.windows[link as usize], u128::from(held.flows));
+            let state = &links[link as usize];
+            // That before its level moved.
+            let used = state.used.wrapping_sub(more.wrapping_mul(flows));
+            let spare = u128::from(state.capacity).wrapping_sub(used).wrapping_mul(self.clock);
+            if before == UNBOUNDED {
+                if std::env::var("LIND").is_err() || spare.wrapping_add(window.account) as i128 > 0 {
+                    window.account = spare.wrapping_neg();
+                }
+                self.paid[link as usize] = self.clock;
+            } else if held.flows > 0 {
+                let mut each = spare.wrapping_add(window.account) as i128 / i128::from(held.flows);
+                if let Ok(k) = std::env::var("CLAMP") {
+                    let k: i128 = k.parse().unwrap();
+                    let most = ((before as i128) >> 10) * ((self.clock - self.paid[link as usize]) as i128) / 8 * k;
+                    each = each.clamp(-most, most);
+                }
+                self.paid[link as usize] = self.clock;
+                self.owed[link as usize] += each;
+                window.account = window.account.wrapping_sub((each as u128).wrapping_mul(flows));
+                booked = (each as u128).wrapping_neg();
+            }
+            booked = booked.wrapping_add(more.wrapping_mul(self.clock));
+            window.account = window.account.wrapping_add(more.wrapping_mul(self.clock).wrapping_mul(flows));
+        }
+        let (links, levels, windows) = (&mut links[..], &levels[..], &mut self.windows[..]);
         for record in held.records.chunks_exact(record_size(self.stride)) {
             let more = if record[1] == 1 { more } else { more.wrapping_mul(u128::from(record[1])) };
+            let booked = if !BOUNDED || record[1] == 1 { booked } else { booked.wrapping_mul(u128::from(record[1])) };
             let mut elsewhere = UNBOUNDED;
             for &other in &record[HEAD..] {
                 if other == NO_LINK {
@@ -799,7 +877,9 @@ impl MaxMin {
                         if level <= levels[other as usize] {
                             state.fastest_guest = state.fastest_guest.max(level);
                         }
-                        if windows[other as usize].contains(state.used) {
+                        let window = &mut windows[other as usize];
+                        window.account = window.account.wrapping_add(booked);
+                        if window.contains(state.used) {
                             if let Some(touched) = touched {
                                 touched.push(LinkId(other));
                             }
@@ -834,12 +914,15 @@ impl MaxMin {
         let before = u128::from(self.rate_of(class));
         self.hold(class, holder);
         let rate = self.levels[holder as usize];
-        let Self { links, levels, held, classes, stale, touched, .. } = self;
+        let Self { links, levels, held, classes, stale, touched, windows, clock, .. } = self;
         let Class { place, count, hop_count, .. } = classes[class as usize];
         let more = u128::from(rate).wrapping_sub(before).wrapping_mul(u128::from(count));
         for &link in &held[holder as usize].records[place as usize + HEAD..][..hop_count as usize] {
             let state = &mut links[link as usize];
             state.used = state.used.wrapping_add(more);
+            if let Some(window) = windows.get_mut(link as usize) {
+                window.account = window.account.wrapping_add(more.wrapping_mul(*clock));
+            }
             if link != holder {
                 state.fastest_guest = state.fastest_guest.max(rate);
                 mark(state, link, levels, stale, touched);

@@ -109,6 +109,13 @@ impl Groups {
         self.replan(link);
     }
 
+    /// Those in a group have done more work than at its rate, or less.
+    pub fn hurry(&mut self, link: u32, more: i128) {
+        let group = &mut self.groups[link as usize];
+        group.ahead = group.ahead.wrapping_add(more as u128);
+        self.replan(link);
+    }
+
     /// Puts a class into a group.
     pub fn put(&mut self, class: u32, link: u32, now_fs: u128) {
         let work = self.work_at(class, now_fs);
@@ -150,6 +157,7 @@ impl Groups {
             };
             let ClassState { target, ahead, .. } = self.classes[class as usize];
             let left = target.wrapping_sub(ahead).wrapping_sub(group.work_at(now_fs));
+            let left = if (left as i128) < 0 { 0 } else { left };
             if (known.0, known.1) != (left, group.rate) {
                 known = (left, group.rate, left.div_ceil(u128::from(group.rate)));
             }

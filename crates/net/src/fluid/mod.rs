@@ -401,6 +401,20 @@ impl Fluid {
         rates
     }
 
+    /// DEBUG
+    pub fn peek(&mut self, id: u64) -> (f64, String) {
+        self.share();
+        for flow in &self.flows {
+            if flow.id.0 == id {
+                if let Stage::Moving(class) = flow.stage {
+                    let shares = self.bands[usize::from(flow.band.index())].as_ref().unwrap();
+                    return (shares.groups.rate(class.0) as f64 / PARTS as f64, shares.solver.peek(class));
+                }
+            }
+        }
+        (0.0, String::new())
+    }
+
     fn connection(&mut self, flow: &Flow) -> u32 {
         let own = flow.connection == Connection::Own;
         let (src, dst, StreamKey { stream, band }) = (flow.src.0, flow.dst.0, flow.stream_key());
@@ -528,6 +542,7 @@ impl Fluid {
         });
         let path = &self.paths[begin as usize..][..usize::from(hop_count)];
         // A stream has one flow at a time on a connection, and seldom as much as another stream between the same hosts.
+        shares.solver.set_clock(self.now_fs);
         let id = if own { shares.solver.add(path) } else { shares.solver.add_apart(path) };
         flow.stage = Stage::Moving(id);
         shares.join(id, self.now_fs, (work, slot));
@@ -549,10 +564,18 @@ impl Fluid {
             let (above, below) = self.bands.split_at_mut(band);
             let Some((Some(shares), below)) = below.split_first_mut() else { continue };
             let Shares { solver, groups, due, .. } = &mut **shares;
+            solver.set_clock(self.now_fs);
+            let mut turned = Vec::new();
             solver.take_turned(|link, rate, class_count| {
                 self.event_count += class_count as u64;
                 groups.turn(link.0, rate, self.now_fs);
+                turned.push(link);
             });
+            if self.accuracy != Accuracy::Exact && std::env::var("NOOWED").is_err() {
+                for link in turned {
+                    groups.hurry(link.0, solver.take_owed(link));
+                }
+            }
             solver.take_moved(|id, link| {
                 self.event_count += 1;
                 groups.put(id.0, link.0, self.now_fs);
@@ -627,6 +650,7 @@ impl Fluid {
             for link in shares.solver.links(id) {
                 self.links[link.0 as usize].received += Load { bytes: counted, work };
             }
+            shares.solver.set_clock(self.now_fs);
             shares.remove(id);
             if self.receive(slot) {
                 self.serve(connection);
@@ -671,6 +695,7 @@ impl Shares {
 
     /// Takes a flow out of a class; tells the work that it has left.
     fn part(&mut self, id: ClassId, slot: u32, now_fs: u128) -> u128 {
+        self.solver.set_clock(now_fs);
         let done = self.groups.work_at(id.0, now_fs);
         let (mut target, first) = self.groups.first(id.0);
         if first == slot {

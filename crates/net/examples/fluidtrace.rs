@@ -1,0 +1,159 @@
+//! CPU seconds of the fluid engine for flows that start together:
+//!
+//! ```text
+//! fluid [FLOWS.csv]             flows of a file (`src,dst,bytes`); without one 10,000 random flows
+//! fluid random COUNT [star]     random flows
+//! fluid skewed HOSTS [star]     all-to-all of 1 MB on average, log-normal with sigma 0.8
+//! ```
+//!
+//! Flows of a file and random ones are on a Clos network of three layers with 1024 hosts and half bisection, a skewed
+//! all-to-all on a leaf-spine network with 16 hosts on a leaf and 8 spines; or on a star. Links of 4 GB/s without delay,
+//! d-mod-k.
+#![allow(missing_docs)]
+
+use gradtide_net::fluid::Accuracy;
+use gradtide_net::route::Policy;
+use gradtide_net::{Bytes, Completion, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Seed, Star, Time};
+use std::time::Instant;
+
+/// CPU seconds of this process, by the kernel's account (10 ms steps); wall clock where there is none.
+fn cpu_seconds(start: Instant) -> f64 {
+    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return start.elapsed().as_secs_f64() };
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
+    ticks as f64 / 100.0
+}
+
+/// Most memory that the process has had, in MB, where the kernel tells.
+fn peak_megabytes() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0 kB");
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap_or(0.0) * 1.024e-3
+}
+
+/// The linear congruential generator of Knuth's MMIX.
+struct Draws(u64);
+
+impl Draws {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % limit
+    }
+
+    /// Box and Muller's method.
+    fn normal(&mut self) -> f64 {
+        let [first, second] = [0, 1].map(|_| (self.below(1 << 30) as f64 + 0.5) / f64::from(1 << 30));
+        (-2.0 * first.ln()).sqrt() * (std::f64::consts::TAU * second).cos()
+    }
+}
+
+fn random_flows(count: usize) -> Vec<(u32, u32, u64)> {
+    let mut draws = Draws(1);
+    let mut flow = || (draws.below(1024) as u32, draws.below(1024) as u32, 100_000 + draws.below(20_000_000));
+    std::iter::repeat_with(&mut flow).filter(|&(src, dst, _)| src != dst).take(count).collect()
+}
+
+fn skewed_flows(hosts: u32) -> Vec<(u32, u32, u64)> {
+    const SIGMA: f64 = 0.8;
+    let mut draws = Draws(1);
+    let pairs = (0..hosts).flat_map(|src| (0..hosts).map(move |dst| (src, dst))).filter(|(src, dst)| src != dst);
+    pairs.map(|(src, dst)| (src, dst, (1e6 * (SIGMA * draws.normal() - SIGMA * SIGMA / 2.0).exp()) as u64)).collect()
+}
+
+fn read_flows(text: &str) -> Vec<(u32, u32, u64)> {
+    let row = |line: &str| {
+        let mut fields = line.split(',').map(|field| field.parse::<u64>().unwrap());
+        let mut next = || fields.next().unwrap();
+        (next() as u32, next() as u32, next())
+    };
+    text.lines().skip(1).map(row).collect()
+}
+
+fn case(words: &[&str]) -> (Graph, Vec<(u32, u32, u64)>) {
+    let link = Link { rate: Rate::from_bps(32_000_000_000).unwrap(), delay: Time::ZERO };
+    let clos = || FatTree::clos3(16, Ratio::new(1, 2).unwrap(), link).unwrap().graph();
+    match words {
+        [] => (clos(), random_flows(10_000)),
+        ["random", count] => (clos(), random_flows(count.parse().unwrap())),
+        ["random", count, "star"] => (Star { host_count: 1024, link }.graph(), random_flows(count.parse().unwrap())),
+        ["skewed", hosts, "star"] => {
+            let host_count = hosts.parse().unwrap();
+            (Star { host_count, link }.graph(), skewed_flows(host_count))
+        }
+        ["skewed", hosts] => {
+            let hosts = hosts.parse().unwrap();
+            (FatTree::leaf_spine(hosts / 16, 16, 8, link, link).unwrap().graph(), skewed_flows(hosts))
+        }
+        [path] => (clos(), read_flows(&std::fs::read_to_string(path).unwrap())),
+        _ => panic!("fluid [FLOWS.csv | random COUNT [star] | skewed HOSTS [star]]"),
+    }
+}
+
+/// Completions by flow; CPU seconds; instants; events.
+fn drain(graph: &Graph, flows: &[(u32, u32, u64)], accuracy: Accuracy) -> (Vec<Completion>, f64, u64, u64) {
+    let start = Instant::now();
+    let before = cpu_seconds(start);
+    let mut network = Fluid::new(graph, Policy::DModK, Seed(0)).unwrap().with_accuracy(accuracy);
+    for &(src, dst, bytes) in flows {
+        network.start(Flow::alone(HostId(src), HostId(dst), Bytes(bytes)));
+    }
+    let mut done = Vec::new();
+    let mut instants = 0;
+    while !network.is_idle() {
+        network.advance(Time::MAX, &mut done);
+        instants += 1;
+    }
+    (done, cpu_seconds(start) - before, instants, network.counters().events)
+}
+
+/// By how much times from start to end are off, as parts of the exact ones: the largest, the 99th percentile, and the
+/// mean with its sign; then that of the last end.
+fn errors(exact: &[Completion], bounded: &[Completion]) -> [f64; 4] {
+    let times = |done: &[Completion]| {
+        let mut by_flow: Vec<(u64, f64)> =
+            done.iter().map(|done| (done.flow.0, (done.received - done.began).ps() as f64)).collect();
+        by_flow.sort_unstable_by_key(|&(flow, _)| flow);
+        by_flow
+    };
+    let pairs = times(exact).into_iter().zip(times(bounded));
+    let signed: Vec<f64> = pairs.map(|((_, exact), (_, bounded))| bounded / exact - 1.0).collect();
+    if std::env::var("DBG").is_ok() {
+        let mut by: Vec<(f64, u64, f64, f64)> = times(exact).into_iter().zip(times(bounded)).map(|((f, e), (_, b))| (b / e - 1.0, f, e, b)).collect();
+        by.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
+        for (e, f, x, b) in &by[..25] { println!("{:+.4} flow {f} exact {:.6} ms bounded {:.6} ms", e * 100.0, x * 1e-9, b * 1e-9); }
+        let mut abs: Vec<f64> = by.iter().map(|x| x.0.abs()).collect(); abs.sort_by(f64::total_cmp);
+        for q in [0.5, 0.9, 0.99, 0.999, 0.9999] { println!("q {q} {:.5} %", 100.0 * abs[(abs.len() as f64 * q) as usize]); }
+    }
+    let mut sizes: Vec<f64> = signed.iter().map(|error| error.abs()).collect();
+    sizes.sort_unstable_by(f64::total_cmp);
+    let last = |done: &[Completion]| done.iter().map(|done| done.received.ps()).max().unwrap() as f64;
+    let mean = signed.iter().sum::<f64>() / signed.len() as f64;
+    [sizes[sizes.len() - 1], sizes[sizes.len() * 99 / 100], mean, last(bounded) / last(exact) - 1.0]
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let target: u64 = words[0].parse().unwrap();
+    let (graph, flows) = case(&["skewed", "256", "star"]);
+    println!("{:?}", flows[target as usize]);
+    let mut out: Vec<Vec<(f64, f64)>> = Vec::new();
+    for accuracy in [Accuracy::Exact, Accuracy::Within { ppm: 1000 }] {
+        let mut network = Fluid::new(&graph, Policy::DModK, Seed(0)).unwrap().with_accuracy(accuracy);
+        for &(src, dst, bytes) in &flows {
+            network.start(Flow::alone(HostId(src), HostId(dst), Bytes(bytes)));
+        }
+        let mut done = Vec::new();
+        let mut rows = Vec::new();
+        let mut next = 0;
+        'l: loop {
+            network.advance(Time::from_ps(next), &mut done);
+            if network.now().ps() < next { continue; }
+            if done.iter().any(|d| d.flow.0 == target) { break 'l; }
+            next += 500_000_000;
+            let (rate, text) = network.peek(target);
+            rows.push((rate, 0.0));
+            println!("{accuracy:?} {:.3} ms {:.6} Mbit/s {text}", network.now().ps() as f64 * 1e-9, rate * 1e-6);
+        }
+        out.push(rows);
+    }
+}
