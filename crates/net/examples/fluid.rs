@@ -4,6 +4,8 @@
 //! fluid [FLOWS.csv]             flows of a file (`src,dst,bytes`); without one 10,000 random flows
 //! fluid random COUNT [star]     random flows
 //! fluid skewed HOSTS [star]     all-to-all of 1 MB on average, log-normal with sigma 0.8
+//! fluid even HOSTS [star]       all-to-all of 1 MB, and as many random flows as there are hosts
+//! ... within PPM [compare]      rates that may be off by so many millionths, compared with exact ones if asked
 //! ```
 //!
 //! Flows of a file and random ones are on a Clos network of three layers with 1024 hosts and half bisection, a skewed
@@ -11,9 +13,10 @@
 //! d-mod-k.
 #![allow(missing_docs)]
 
-use gradtide_net::fluid::Accuracy;
 use gradtide_net::route::Policy;
-use gradtide_net::{Bytes, Completion, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Seed, Star, Time};
+use gradtide_net::{
+    Bytes, Completion, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Seed, Star, Time,
+};
 use std::time::Instant;
 
 /// CPU seconds of this process, by the kernel's account (10 ms steps); wall clock where there is none.
@@ -60,6 +63,18 @@ fn skewed_flows(hosts: u32) -> Vec<(u32, u32, u64)> {
     pairs.map(|(src, dst)| (src, dst, (1e6 * (SIGMA * draws.normal() - SIGMA * SIGMA / 2.0).exp()) as u64)).collect()
 }
 
+fn even_flows(hosts: u32) -> Vec<(u32, u32, u64)> {
+    let mut draws = Draws(1);
+    let mut flow =
+        || (draws.below(hosts.into()) as u32, draws.below(hosts.into()) as u32, 100_000 + draws.below(1_000_000));
+    let others = std::iter::repeat_with(&mut flow).filter(|&(src, dst, _)| src != dst).take(hosts as usize);
+    skewed_flows(hosts)
+        .into_iter()
+        .map(|(src, dst, _)| (src, dst, 1_000_000))
+        .chain(others.collect::<Vec<_>>())
+        .collect()
+}
+
 fn read_flows(text: &str) -> Vec<(u32, u32, u64)> {
     let row = |line: &str| {
         let mut fields = line.split(',').map(|field| field.parse::<u64>().unwrap());
@@ -76,24 +91,29 @@ fn case(words: &[&str]) -> (Graph, Vec<(u32, u32, u64)>) {
         [] => (clos(), random_flows(10_000)),
         ["random", count] => (clos(), random_flows(count.parse().unwrap())),
         ["random", count, "star"] => (Star { host_count: 1024, link }.graph(), random_flows(count.parse().unwrap())),
-        ["skewed", hosts, "star"] => {
-            let host_count = hosts.parse().unwrap();
-            (Star { host_count, link }.graph(), skewed_flows(host_count))
-        }
-        ["skewed", hosts] => {
+        [kind @ ("skewed" | "even"), hosts, shape @ ..] => {
             let hosts = hosts.parse().unwrap();
-            (FatTree::leaf_spine(hosts / 16, 16, 8, link, link).unwrap().graph(), skewed_flows(hosts))
+            let graph = match shape {
+                ["star"] => Star { host_count: hosts, link }.graph(),
+                _ => FatTree::leaf_spine(hosts / 16, 16, 8, link, link).unwrap().graph(),
+            };
+            (graph, if *kind == "skewed" { skewed_flows(hosts) } else { even_flows(hosts) })
         }
         [path] => (clos(), read_flows(&std::fs::read_to_string(path).unwrap())),
-        _ => panic!("fluid [FLOWS.csv | random COUNT [star] | skewed HOSTS [star]]"),
+        _ => panic!(
+            "fluid [FLOWS.csv | random COUNT [star] | skewed HOSTS [star] | even HOSTS [star]] [within PPM [compare]]"
+        ),
     }
 }
 
 /// Completions by flow; CPU seconds; instants; events.
-fn drain(graph: &Graph, flows: &[(u32, u32, u64)], accuracy: Accuracy) -> (Vec<Completion>, f64, u64, u64) {
+fn drain(graph: &Graph, flows: &[(u32, u32, u64)], ppm: Option<u32>) -> (Vec<Completion>, f64, u64, u64) {
     let start = Instant::now();
     let before = cpu_seconds(start);
-    let mut network = Fluid::new(graph, Policy::DModK, Seed(0)).unwrap().with_accuracy(accuracy);
+    let mut network = Fluid::new(graph, Policy::DModK, Seed(0)).unwrap();
+    if let Some(ppm) = ppm {
+        network = network.within(ppm);
+    }
     for &(src, dst, bytes) in flows {
         network.start(Flow::alone(HostId(src), HostId(dst), Bytes(bytes)));
     }
@@ -128,16 +148,13 @@ fn main() {
     let mut words: Vec<String> = std::env::args().skip(1).collect();
     let compares = words.last().is_some_and(|word| word == "compare");
     words.truncate(words.len() - usize::from(compares));
-    let accuracy = match words.iter().position(|word| word == "within") {
-        Some(place) => {
-            let ppm = words[place + 1].parse().unwrap();
-            words.truncate(place);
-            Accuracy::Within { ppm }
-        }
-        None => Accuracy::Exact,
-    };
+    let ppm = words.iter().position(|word| word == "within").map(|place| {
+        let ppm = words[place + 1].parse().unwrap();
+        words.truncate(place);
+        ppm
+    });
     let (graph, flows) = case(&words.iter().map(String::as_str).collect::<Vec<_>>());
-    let (done, seconds, instants, events) = drain(&graph, &flows, accuracy);
+    let (done, seconds, instants, events) = drain(&graph, &flows, ppm);
     let last = done.iter().map(|done| done.received.ps()).max().unwrap_or(0) as f64 * 1e-12;
     // Of every flow and its instant, so that two versions can be seen to give the same.
     let digest = done.iter().fold(0_u64, |digest, completion| {
@@ -151,7 +168,7 @@ fn main() {
     );
     if compares {
         let [largest, percentile, mean, last] =
-            errors(&drain(&graph, &flows, Accuracy::Exact).0, &done).map(|error| 100.0 * error);
+            errors(&drain(&graph, &flows, None).0, &done).map(|error| 100.0 * error);
         println!(
             "times are off by {largest:.4} % at most, by {percentile:.4} % at the 99th percentile, by {mean:+.4} % in \
              the mean; the last end by {last:+.4} %"

@@ -13,11 +13,24 @@
 //! of the flows alone, to the last bit: neither the order of links nor the history of changes is seen in them, and no
 //! link is ever above its capacity.
 //!
+//! Shares that may be off by a [slack](Slack) are cheaper. A link keeps its level as long as its flows use about its
+//! capacity:
+//!
+//! ```text
+//! |capacity(l) - used(l)| <= slack * level(l) * flows held at l
+//! ```
+//!
+//! So rates are max-min fair for capacities that differ from the true ones by no more than the slack, but for flows that
+//! are faster than a link on their path by that much. What a link could have carried meanwhile, or has carried too much,
+//! is added up. When its level moves, the flows that it holds are [owed](MaxMin::take_owed) it, and the other links of
+//! these flows are charged. So what is carried is what can be carried, in the long run. Where solving costs little, for
+//! few flows or after many changes, a solve is exact.
+//!
 //! Four things make it fast. Flows with the same links are one *class* with a count. Any number of changes
 //! is one solve, at the next read. A class is *held* at one link whose level is its rate, and when a level moves, all that
 //! the link holds moves with it. And a solve moves levels, lowest first, from the links that gained or lost a flow to
 //! those that see a rate change, and no further; it [tells](MaxMin::take_turned) which levels those are. What does
-//! not live here: time, bytes, routes.
+//! not live here: bytes, routes, and time but for a clock that the caller sets.
 
 use crate::index::{self, Index};
 use gradtide_watch::look;
@@ -77,14 +90,14 @@ pub struct MaxMin {
     slack: Option<Slack>,
     /// By link, if levels may be off. Apart, so that exact shares have no more to read.
     windows: Vec<Window>,
+    /// Flows that there are.
     flows: u64,
     /// Flows that have come or gone since the last solve.
     changes: u64,
-    /// The caller's time.
+    /// See [`Self::set_clock`].
     clock: u128,
-    /// By link, what each of those that it holds is owed.
+    /// By link, if levels may be off, what each flow is owed that it holds.
     owed: Vec<i128>,
-    paid: Vec<u128>,
     scratch: Scratch,
     solve_count: u64,
 }
@@ -94,8 +107,15 @@ pub struct MaxMin {
 pub struct Slack {
     /// A link may carry too much or too little by a `2^bits`-th of what the flows use that it holds.
     pub bits: u32,
-    /// A solve is exact if so many flows, or fewer, are there for each that has come or gone.
-    pub spare: u64,
+    /// A solve is exact if there are at most so many flows for each that has come or gone.
+    pub exact_below: u64,
+}
+
+impl Slack {
+    /// Of a rate.
+    fn of(self, rate: u64) -> u64 {
+        rate >> self.bits
+    }
 }
 
 /// Sums of rates with which the level of a link is left alone.
@@ -103,18 +123,23 @@ pub struct Slack {
 struct Window {
     least: u64,
     most: u64,
-    /// What the link could have carried and has not, less `(capacity - used) * clock`; modulo 2^128.
+    /// What the link could have carried and has not, less `(capacity - used) * clock`; modulo 2^128. So nothing need be
+    /// done as the clock goes on.
     account: u128,
 }
 
 impl Window {
-    /// Of a link that is to move: all that happens is looked at.
+    /// Of a link that is to move: whatever happens is looked at.
     const SHUT: Self = Self { least: u64::MAX, most: 0, account: 0 };
 
     fn shut(&mut self) {
-        (self.least, self.most) = (u64::MAX, 0);
+        (self.least, self.most) = (Self::SHUT.least, Self::SHUT.most);
     }
 
+    /// The sum of the rates is higher by `more` from now on.
+    fn book(&mut self, more: u128, clock: u128) {
+        self.account = self.account.wrapping_add(more.wrapping_mul(clock));
+    }
 
     fn contains(self, used: u128) -> bool {
         u128::from(self.least) <= used && used <= u128::from(self.most)
@@ -282,15 +307,17 @@ impl MaxMin {
     pub fn with_slack(capacities: &[u64], slack: Slack) -> Self {
         assert!((1..u64::BITS).contains(&slack.bits), "a level is off by less than itself");
         let windows = vec![Window::SHUT; capacities.len()];
-        Self { slack: Some(slack), windows, owed: vec![0; capacities.len()], paid: vec![0; capacities.len()], ..Self::new(capacities) }
+        Self { slack: Some(slack), windows, owed: vec![0; capacities.len()], ..Self::new(capacities) }
     }
 
-    /// What the clock shows from now on.
+    /// What the caller's clock shows from now on, when flows come and go and rates are read. It is read if levels may be
+    /// off.
     pub fn set_clock(&mut self, clock: u128) {
         self.clock = clock;
     }
 
-    /// Work that each of the flows that a link holds is owed.
+    /// What each flow that a link holds should have been given beside its rate since the last call, in parts times what
+    /// the clock shows; below 0 what it should not have been given.
     pub fn take_owed(&mut self, link: LinkId) -> i128 {
         self.owed.get_mut(link.0 as usize).map_or(0, std::mem::take)
     }
@@ -403,15 +430,15 @@ impl MaxMin {
         let state = &mut self.links[link.0 as usize];
         if state.capacity != parts {
             if let Some(window) = self.windows.get_mut(link.0 as usize) {
-                let less = u128::from(state.capacity).wrapping_sub(u128::from(parts));
-                window.account = window.account.wrapping_add(less.wrapping_mul(self.clock));
+                window.book(u128::from(state.capacity).wrapping_sub(u128::from(parts)), self.clock);
             }
             state.capacity = parts;
             mark(state, link.0, &self.levels, &mut self.stale, &mut self.touched);
         }
     }
 
-    /// Sum of the rates on a link, in [`PARTS`]. Solves first if flows were added or removed.
+    /// Sum of the rates on a link, in [`PARTS`]; above its capacity only if levels may be off. Solves first if flows were
+    /// added or removed.
     pub fn used(&mut self, link: LinkId) -> u64 {
         self.solve();
         u64::try_from(self.links[link.0 as usize].used).unwrap_or(u64::MAX)
@@ -433,15 +460,6 @@ impl MaxMin {
                 (0..self.links.len() as u32).for_each(|link| each(LinkId(link)));
             }
         }
-    }
-
-    /// DEBUG
-    pub fn peek(&self, class: ClassId) -> String {
-        self.hops_of(class.0).iter().map(|&l| { let st = &self.links[l as usize];
-            let level = self.levels[l as usize];
-            let e = self.windows.get(l as usize).map_or(0, |w| u128::from(st.capacity).wrapping_sub(st.used).wrapping_mul(self.clock).wrapping_add(w.account) as i128);
-            let unit = st.capacity as f64 * 1e9;
-            format!("[{l} level {:.6} flows {} held {} used {:.6} E {:+.3e} us]", if level == UNBOUNDED { 9e9 } else { level as f64 / PARTS as f64 * 1e-6 }, st.flows, self.held[l as usize].flows, st.used as f64 / st.capacity as f64, e as f64 / unit) }).collect()
     }
 
     /// How often flows were added or removed and then read.
@@ -492,9 +510,7 @@ impl MaxMin {
                 state.leave(rate);
             }
             if let Some(window) = windows.get_mut(link as usize) {
-                let work = rate.wrapping_mul(*clock);
-                let more = if more { work } else { work.wrapping_neg() };
-                window.account = window.account.wrapping_add(more);
+                window.book(if more { rate } else { rate.wrapping_neg() }, *clock);
             }
             mark(state, link, levels, stale, touched);
         }
@@ -529,7 +545,7 @@ impl MaxMin {
             let state = &mut self.links[link as usize];
             state.enter(u128::from(rate));
             if let Some(window) = self.windows.get_mut(link as usize) {
-                window.account = window.account.wrapping_add(u128::from(rate).wrapping_mul(self.clock));
+                window.book(u128::from(rate), self.clock);
             }
             if link != holder {
                 state.fastest_guest = state.fastest_guest.max(rate);
@@ -607,7 +623,7 @@ impl MaxMin {
             let state = &mut self.links[link as usize];
             state.leave(rate);
             if let Some(window) = self.windows.get_mut(link as usize) {
-                window.account = window.account.wrapping_sub(rate.wrapping_mul(self.clock));
+                window.book(rate.wrapping_neg(), self.clock);
             }
             state.gone += 1;
             if state.flows == 0 {
@@ -665,6 +681,16 @@ impl MaxMin {
         if level <= current { level } else { self.fill(link, least, true, rising) }
     }
 
+    /// As [`level`](Self::level), but flows that are held elsewhere may stay a little faster.
+    fn about_level(&mut self, link: u32, slack: Slack, rising: &mut Vec<Share>) -> u64 {
+        let (state, current) = (&self.links[link as usize], self.levels[link as usize]);
+        let of_held = state.level_of_held(current, self.held[link as usize].flows);
+        if of_held.saturating_add(slack.of(of_held)) > state.fastest_guest {
+            return of_held;
+        }
+        self.level(link, rising)
+    }
+
     /// Level at which flows that rise together from `level`, each up to its rate elsewhere, fill a link. Those that
     /// stop on the way are taken out. Unless the link `rises`, flows that it holds are not slower elsewhere.
     fn fill(&mut self, link: u32, mut level: u64, rises: bool, rising: &mut Vec<Share>) -> u64 {
@@ -717,16 +743,33 @@ impl MaxMin {
         self.solve_count += 1;
         let changes = std::mem::take(&mut self.changes);
         let Some(slack) = self.slack else { return self.solve_for::<false>(None) };
-        let is_exact = changes.saturating_mul(slack.spare) >= self.flows;
+        let is_exact = changes.saturating_mul(slack.exact_below) >= self.flows;
         if is_exact {
             for link in 0..self.links.len() as u32 {
                 mark(&mut self.links[link as usize], link, &self.levels, &mut self.stale, &mut self.touched);
             }
             self.windows.iter_mut().for_each(Window::shut);
+            self.hold_all();
             self.solve_for::<true>(None);
             (0..self.links.len() as u32).for_each(|link| self.open_window(link, slack));
         } else {
             self.solve_for::<true>(Some(slack));
+        }
+    }
+
+    /// Holds classes that have stayed a little faster than a link on their path at that link.
+    fn hold_all(&mut self) {
+        for link in 0..self.links.len() as u32 {
+            if self.links[link as usize].fastest_guest <= self.levels[link as usize] {
+                continue;
+            }
+            self.sweep(link);
+            for place in 0..self.members[link as usize].len() {
+                let class = self.members[link as usize][place];
+                if self.rate_of(class) > self.levels[link as usize] {
+                    self.move_class(class, link);
+                }
+            }
         }
     }
 
@@ -784,7 +827,10 @@ impl MaxMin {
                 let level = self.levels[link as usize];
                 let LinkState { mut asked, stale, .. } = self.links[link as usize];
                 if stale {
-                    asked = self.level(link, &mut rising);
+                    asked = match slack {
+                        Some(slack) => self.about_level(link, slack, &mut rising),
+                        None => self.level(link, &mut rising),
+                    };
                 }
                 let state = &mut self.links[link as usize];
                 (state.asked, state.stale, state.moves_at) = (asked, false, UNBOUNDED);
@@ -801,7 +847,7 @@ impl MaxMin {
             }
             let is_alone = movers.len() == 1;
             for (link, level) in movers.drain(..) {
-                self.move_level::<BOUNDED>(link, level, is_alone, &mut regrouped);
+                self.move_level::<BOUNDED>((link, level), slack, is_alone, &mut regrouped);
                 if let Some(slack) = slack {
                     self.open_window(link, slack);
                 }
@@ -811,7 +857,13 @@ impl MaxMin {
     }
 
     /// Gives a link another level, its flows the rates that follow, and marks the links that see it.
-    fn move_level<const BOUNDED: bool>(&mut self, link: u32, level: u64, is_alone: bool, regrouped: &mut Vec<u32>) {
+    fn move_level<const BOUNDED: bool>(
+        &mut self,
+        (link, level): (u32, u64),
+        slack: Option<Slack>,
+        is_alone: bool,
+        regrouped: &mut Vec<u32>,
+    ) {
         let before = std::mem::replace(&mut self.levels[link as usize], level);
         let rises = level > before;
         let Self { links, levels, held, classes, stale, touched, .. } = self;
@@ -822,7 +874,8 @@ impl MaxMin {
         if let Some(touched) = touched {
             touched.push(LinkId(link));
         }
-        if !rises && state.fastest_guest > level {
+        let most = slack.map_or(level, |slack| level.saturating_add(slack.of(level)));
+        if !rises && state.fastest_guest > most {
             regrouped.extend(self.members[link as usize].iter().copied().filter(|&class| {
                 let Class { holder, count, .. } = classes[class as usize];
                 count > 0 && holder != link && levels[holder as usize] > level
@@ -840,24 +893,15 @@ impl MaxMin {
             let used = state.used.wrapping_sub(more.wrapping_mul(flows));
             let spare = u128::from(state.capacity).wrapping_sub(used).wrapping_mul(self.clock);
             if before == UNBOUNDED {
-                if std::env::var("LIND").is_err() || spare.wrapping_add(window.account) as i128 > 0 {
-                    window.account = spare.wrapping_neg();
-                }
-                self.paid[link as usize] = self.clock;
+                window.account = spare.wrapping_neg();
             } else if held.flows > 0 {
-                let mut each = spare.wrapping_add(window.account) as i128 / i128::from(held.flows);
-                if let Ok(k) = std::env::var("CLAMP") {
-                    let k: i128 = k.parse().unwrap();
-                    let most = ((before as i128) >> 10) * ((self.clock - self.paid[link as usize]) as i128) / 8 * k;
-                    each = each.clamp(-most, most);
-                }
-                self.paid[link as usize] = self.clock;
+                let each = spare.wrapping_add(window.account) as i128 / i128::from(held.flows);
                 self.owed[link as usize] += each;
                 window.account = window.account.wrapping_sub((each as u128).wrapping_mul(flows));
                 booked = (each as u128).wrapping_neg();
             }
             booked = booked.wrapping_add(more.wrapping_mul(self.clock));
-            window.account = window.account.wrapping_add(more.wrapping_mul(self.clock).wrapping_mul(flows));
+            window.book(more.wrapping_mul(flows), self.clock);
         }
         let (links, levels, windows) = (&mut links[..], &levels[..], &mut self.windows[..]);
         for record in held.records.chunks_exact(record_size(self.stride)) {
@@ -921,7 +965,7 @@ impl MaxMin {
             let state = &mut links[link as usize];
             state.used = state.used.wrapping_add(more);
             if let Some(window) = windows.get_mut(link as usize) {
-                window.account = window.account.wrapping_add(more.wrapping_mul(*clock));
+                window.book(more, *clock);
             }
             if link != holder {
                 state.fastest_guest = state.fastest_guest.max(rate);
