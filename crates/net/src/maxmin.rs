@@ -22,8 +22,8 @@
 //!
 //! So rates are max-min fair for capacities that differ from the true ones by no more than the slack, but for flows that
 //! are faster than a link on their path by that much. What a link could have carried meanwhile, or has carried too much,
-//! is added up. When its level moves, the flows that it holds are [owed](MaxMin::take_owed) it, and the other links of
-//! these flows are charged. So what is carried is what can be carried, in the long run. Where solving costs little, for
+//! is added up. When its level moves, the flows that it holds are [given](MaxMin::settle) it, and the other links of these
+//! flows are charged. So what is carried is what can be carried, in the long run. Where solving costs little, for
 //! few flows or after many changes, a solve is exact.
 //!
 //! Four things make it fast. Flows with the same links are one *class* with a count. Any number of changes
@@ -96,8 +96,6 @@ pub struct MaxMin {
     changes: u64,
     /// See [`Self::set_clock`].
     clock: u128,
-    /// By link, if levels may be off, what each flow is owed that it holds.
-    owed: Vec<i128>,
     scratch: Scratch,
     solve_count: u64,
 }
@@ -307,7 +305,7 @@ impl MaxMin {
     pub fn with_slack(capacities: &[u64], slack: Slack) -> Self {
         assert!((1..u64::BITS).contains(&slack.bits), "a level is off by less than itself");
         let windows = vec![Window::SHUT; capacities.len()];
-        Self { slack: Some(slack), windows, owed: vec![0; capacities.len()], ..Self::new(capacities) }
+        Self { slack: Some(slack), windows, ..Self::new(capacities) }
     }
 
     /// What the caller's clock shows from now on, when flows come and go and rates are read. It is read if levels may be
@@ -316,10 +314,26 @@ impl MaxMin {
         self.clock = clock;
     }
 
-    /// What each flow that a link holds should have been given beside its rate since the last call, in parts times what
-    /// the clock shows; below 0 what it should not have been given.
-    pub fn take_owed(&mut self, link: LinkId) -> i128 {
-        self.owed.get_mut(link.0 as usize).map_or(0, std::mem::take)
+    /// Gives the flows that a link holds what it could have carried beside their rates, and charges the other links on
+    /// their paths. Tells how much that is for each, in parts times what the clock shows; below 0 if it has carried too
+    /// much. Of exact shares it is nothing.
+    pub fn settle(&mut self, link: LinkId) -> i128 {
+        self.solve();
+        let Some(window) = self.windows.get_mut(link.0 as usize) else { return 0 };
+        let (state, held) = (&self.links[link.0 as usize], &self.held[link.0 as usize]);
+        if held.flows == 0 || self.levels[link.0 as usize] == UNBOUNDED {
+            return 0;
+        }
+        let spare = u128::from(state.capacity).wrapping_sub(state.used).wrapping_mul(self.clock);
+        let each = spare.wrapping_add(window.account) as i128 / i128::from(held.flows);
+        for record in held.records.chunks_exact(record_size(self.stride)) {
+            let all = (each as u128).wrapping_mul(u128::from(record[1]));
+            for &link in record[HEAD..].iter().take_while(|&&link| link != NO_LINK) {
+                let account = &mut self.windows[link as usize].account;
+                *account = account.wrapping_sub(all);
+            }
+        }
+        each
     }
 
     /// Adds a flow that crosses `links`, in any order, and tells its class. Flows have it in common if the first one of
@@ -885,23 +899,16 @@ impl MaxMin {
         let more = u128::from(level).wrapping_sub(u128::from(before));
         state.used = state.used.wrapping_add(more.wrapping_mul(u128::from(held.flows)));
         // Most of the time is spent here.
-        let mut booked = 0;
+        let booked = more.wrapping_mul(self.clock);
         if BOUNDED {
-            let (window, flows) = (&mut self.windows[link as usize], u128::from(held.flows));
-            let state = &links[link as usize];
-            // That before its level moved.
-            let used = state.used.wrapping_sub(more.wrapping_mul(flows));
-            let spare = u128::from(state.capacity).wrapping_sub(used).wrapping_mul(self.clock);
+            let window = &mut self.windows[link as usize];
             if before == UNBOUNDED {
-                window.account = spare.wrapping_neg();
-            } else if held.flows > 0 {
-                let each = spare.wrapping_add(window.account) as i128 / i128::from(held.flows);
-                self.owed[link as usize] += each;
-                window.account = window.account.wrapping_sub((each as u128).wrapping_mul(flows));
-                booked = (each as u128).wrapping_neg();
+                // What was left is owed to nobody.
+                let used = state.used.wrapping_sub(more.wrapping_mul(u128::from(held.flows)));
+                window.account = 0;
+                window.book(used.wrapping_sub(u128::from(state.capacity)), self.clock);
             }
-            booked = booked.wrapping_add(more.wrapping_mul(self.clock));
-            window.book(more.wrapping_mul(flows), self.clock);
+            window.book(more.wrapping_mul(u128::from(held.flows)), self.clock);
         }
         let (links, levels, windows) = (&mut links[..], &levels[..], &mut self.windows[..]);
         for record in held.records.chunks_exact(record_size(self.stride)) {

@@ -563,14 +563,14 @@ impl Fluid {
                 groups.turn(link.0, rate, self.now_fs);
                 turned.push(link);
             });
-            for link in turned.drain(..).filter(|_| slack.is_some()) {
-                groups.hurry(link.0, solver.take_owed(link));
-            }
-            self.scratch.turned = turned;
             solver.take_moved(|id, link| {
                 self.event_count += 1;
                 groups.put(id.0, link.0, self.now_fs);
             });
+            for link in turned.drain(..).filter(|_| slack.is_some()) {
+                groups.hurry(link.0, solver.settle(link));
+            }
+            self.scratch.turned = turned;
             groups.plan(self.now_fs, due);
             // What this band and those before it use is not there for those behind.
             let Some(next) = below.iter_mut().flatten().next() else { continue };
