@@ -94,6 +94,9 @@ pub struct MaxMin {
     flows: u64,
     /// Flows that have come or gone since the last solve.
     changes: u64,
+    /// Whether the last solve was not exact; whether that, or the one before.
+    is_off: bool,
+    has_been_off: bool,
     /// See [`Self::set_clock`].
     clock: u128,
     scratch: Scratch,
@@ -316,12 +319,12 @@ impl MaxMin {
 
     /// Gives the flows that a link holds what it could have carried beside their rates, and charges the other links on
     /// their paths. Tells how much that is for each, in parts times what the clock shows; below 0 if it has carried too
-    /// much. Of exact shares it is nothing.
-    pub fn settle(&mut self, link: LinkId) -> i128 {
+    /// much. Of exact shares it is nothing. `charged` hears what each link on their paths is charged, in pieces.
+    pub fn settle(&mut self, link: LinkId, mut charged: Option<&mut dyn FnMut(LinkId, i128)>) -> i128 {
         self.solve();
         let Some(window) = self.windows.get_mut(link.0 as usize) else { return 0 };
         let (state, held) = (&self.links[link.0 as usize], &self.held[link.0 as usize]);
-        if held.flows == 0 || self.levels[link.0 as usize] == UNBOUNDED {
+        if !self.has_been_off || held.flows == 0 || self.levels[link.0 as usize] == UNBOUNDED {
             return 0;
         }
         let spare = u128::from(state.capacity).wrapping_sub(state.used).wrapping_mul(self.clock);
@@ -331,9 +334,23 @@ impl MaxMin {
             for &link in record[HEAD..].iter().take_while(|&&link| link != NO_LINK) {
                 let account = &mut self.windows[link as usize].account;
                 *account = account.wrapping_sub(all);
+                if let Some(charged) = &mut charged {
+                    charged(LinkId(link), all as i128);
+                }
             }
         }
         each
+    }
+
+    /// Lets a link have so much less to carry, in parts times what the clock shows, or more.
+    pub fn charge(&mut self, link: LinkId, work: i128) {
+        let account = &mut self.windows[link.0 as usize].account;
+        *account = account.wrapping_sub(work as u128);
+    }
+
+    /// Whether rates may be off, since the last solve was not exact.
+    pub fn is_off(&self) -> bool {
+        self.is_off
     }
 
     /// Adds a flow that crosses `links`, in any order, and tells its class. Flows have it in common if the first one of
@@ -757,7 +774,10 @@ impl MaxMin {
         self.solve_count += 1;
         let changes = std::mem::take(&mut self.changes);
         let Some(slack) = self.slack else { return self.solve_for::<false>(None) };
-        let is_exact = changes.saturating_mul(slack.exact_below) >= self.flows;
+        // Another capacity is no less than a flow that comes.
+        let is_exact = changes.max(1).saturating_mul(slack.exact_below) >= self.flows;
+        self.has_been_off = self.is_off || !is_exact;
+        self.is_off = !is_exact;
         if is_exact {
             for link in 0..self.links.len() as u32 {
                 mark(&mut self.links[link as usize], link, &self.levels, &mut self.stale, &mut self.touched);

@@ -552,11 +552,11 @@ impl Fluid {
     /// Brings rates and the instants at which flows leave up to date.
     fn share(&mut self) {
         let slack = self.slack;
+        self.bands.iter_mut().flatten().for_each(|shares| shares.solver.set_clock(self.now_fs));
         for band in 0..Band::COUNT {
             let (above, below) = self.bands.split_at_mut(band);
             let Some((Some(shares), below)) = below.split_first_mut() else { continue };
             let Shares { solver, groups, due, .. } = &mut **shares;
-            solver.set_clock(self.now_fs);
             let mut turned = std::mem::take(&mut self.scratch.turned);
             solver.take_turned(|link, rate, class_count| {
                 self.event_count += class_count as u64;
@@ -568,7 +568,12 @@ impl Fluid {
                 groups.put(id.0, link.0, self.now_fs);
             });
             for link in turned.drain(..).filter(|_| slack.is_some()) {
-                groups.hurry(link.0, solver.settle(link));
+                let is_last = below.iter().all(Option::is_none);
+                // The bands behind have so much less.
+                let mut charge =
+                    |link, work| below.iter_mut().flatten().for_each(|next| next.solver.charge(link, work));
+                let charged: Option<&mut dyn FnMut(LinkId, i128)> = if is_last { None } else { Some(&mut charge) };
+                groups.hurry(link.0, solver.settle(link, charged));
             }
             self.scratch.turned = turned;
             groups.plan(self.now_fs, due);
@@ -579,12 +584,13 @@ impl Fluid {
             let mut touched = Vec::new();
             shares.solver.take_touched(|link| touched.push(link));
             before.push(shares);
+            let is_off = before.iter().any(|shares| shares.solver.is_off());
             for link in touched {
                 let used: u64 = before.iter_mut().map(|shares| shares.solver.used(link)).sum();
                 let capacity = links[link.0 as usize].rate.bps() * PARTS;
                 let left = capacity.saturating_sub(used);
                 // A link that is full for one band may have a little left for want of exact rates: that is nothing.
-                let least = slack.map_or(0, |slack| capacity >> slack.bits);
+                let least = slack.filter(|_| is_off).map_or(0, |slack| capacity >> slack.bits);
                 next.set_capacity(link, if left < least { 0 } else { left });
             }
         }
