@@ -776,19 +776,19 @@ impl MaxMin {
         let Some(slack) = self.slack else { return self.solve_for::<false>(None) };
         // Another capacity is no less than a flow that comes.
         let is_exact = changes.max(1).saturating_mul(slack.exact_below) >= self.flows;
-        self.has_been_off = self.is_off || !is_exact;
-        self.is_off = !is_exact;
-        if is_exact {
+        let was_off = std::mem::replace(&mut self.is_off, !is_exact);
+        self.has_been_off = was_off || !is_exact;
+        // Windows are shut while solves are exact.
+        if was_off && is_exact {
             for link in 0..self.links.len() as u32 {
                 mark(&mut self.links[link as usize], link, &self.levels, &mut self.stale, &mut self.touched);
             }
             self.windows.iter_mut().for_each(Window::shut);
             self.hold_all();
-            self.solve_for::<true>(None);
+        } else if !was_off && !is_exact {
             (0..self.links.len() as u32).for_each(|link| self.open_window(link, slack));
-        } else {
-            self.solve_for::<true>(Some(slack));
         }
+        self.solve_for::<true>((!is_exact).then_some(slack));
     }
 
     /// Holds classes that have stayed a little faster than a link on their path at that link.
