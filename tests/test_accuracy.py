@@ -54,7 +54,7 @@ def test_what_is_no_accuracy_is_refused_with_its_place(value: object, code: str)
     with pytest.raises(ScenarioError) as caught:
         _with(accuracy=value)
     (fault,) = caught.value.faults
-    assert (fault.code, fault.loc) == (code, ("run", "accuracy"))
+    assert (fault.code, fault.loc) == (code, "run.accuracy")
     assert fault.hint
 
 
@@ -64,7 +64,7 @@ def test_engines_without_bounded_rates_refuse_the_key(engine: str, code: str) ->
     with pytest.raises(ScenarioError) as caught:
         Scenario.from_dict({**ring, "run": {"engine": engine, "accuracy": "0.1%"}}).check_built()
     (fault,) = caught.value.faults
-    assert (fault.code, fault.loc) == (code, ("run", "accuracy"))
+    assert (fault.code, fault.loc) == (code, "run.accuracy")
     assert 'engine = "fluid"' in fault.hint
 
 

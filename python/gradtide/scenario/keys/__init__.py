@@ -38,8 +38,8 @@ class Run(Table):
     """Network engine. pipe: one transmission queue per host, solvable by hand. fluid: max-min fair rates. packet: TCP,
     packet by packet."""
     accuracy_ppm: Accuracy | None = key(default=None, examples=["0.1%"])
-    """How far the rates of the fluid engine may be off before they are solved again. A large irregular exchange then takes
-    much less time. Default: exact rates."""
+    """How far the rates of the fluid engine may be off before they are solved again, from "0.0001%" to "10%". Large
+    irregular exchanges then take much less time. Default: exact rates."""
     seed: int = key(default=0, ge=0, le=2**63 - 1)
     """Root of all random streams. Equal seeds give equal results."""
     duration_ps: Duration | None = key(default=None, examples=["12s"])
