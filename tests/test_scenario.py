@@ -230,6 +230,7 @@ def test_the_preset_of_chapter_4_is_table_4_1() -> None:
     assert job.schedule.fusion_bytes == 6_280_000
     assert scenario.spec()["run"] == {
         "engine": "pipe",
+        "accuracy_ppm": None,
         "seed": 0,
         "all_ranks": False,
         "duration_ps": None,
@@ -388,6 +389,7 @@ timeline = 0
         "traffic": [],
         "run": {
             "engine": "pipe",
+            "accuracy_ppm": None,
             "seed": 42,
             "all_ranks": False,
             "duration_ps": 2 * 10**12,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gradtide import _core, fct, words
+from gradtide import _core, fct, units, words
 
 if TYPE_CHECKING:
     from gradtide.scenario import Job, Scenario
@@ -363,6 +363,8 @@ def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -
         "simulated_ms": core["end_ps"] / PS_PER_MS,
         "cost": {"events": core["event_count"], "packet_hops": core["packet_hops"], **cost},
     }
+    if scenario.accuracy_ppm is not None:
+        summary["accuracy"] = units.format_accuracy(scenario.accuracy_ppm)
     if core["probe_every_ps"] is not None:
         # What it came to: a probe thins itself in a long run.
         summary["probe_every_ms"] = core["probe_every_ps"] / PS_PER_MS

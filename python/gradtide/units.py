@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any, NamedTuple, TypeVar
 
 PPM = 1_000_000
+MAX_ACCURACY_PPM = PPM // 10
 """Shares and factors are held in millionths."""
 
 PS_PER_SECOND = 1_000_000_000_000
@@ -56,6 +57,7 @@ _FREQUENCY_UNITS = {
     "/min": Fraction(1, 60),
     "/h": Fraction(1, 3600),
 }
+_PERCENT = {"%": Fraction(1, 100)}
 _PACKET_UNITS = {"pkt": 1, "kpkt": 1000}
 _BUFFER_UNITS = {unit: Fraction(factor) for unit, factor in _PACKET_UNITS.items()} | _SIZE_UNITS
 
@@ -149,6 +151,20 @@ def parse_ratio(text: object) -> Fraction:
     if not 0 < value <= 1:
         raise UnitError("GT014", f"{_shown(text)} is outside 0 < ratio <= 1", hint)
     return value
+
+
+def parse_accuracy(text: object) -> int:
+    """Return millionths of a percentage above 0 and at most 10: `parse_accuracy("0.1%") == 1000`."""
+    value = _scaled(text, "percentage", _PERCENT, "0.1%") * PPM
+    if value == 0 or value > MAX_ACCURACY_PPM:
+        msg = f"{_shown(text)} is out of range"
+        raise UnitError("GT014", msg, 'write a percentage above 0% and at most 10%, as in "0.1%", or leave the key out')
+    return _whole(value, "percentage", "millionths")
+
+
+def format_accuracy(ppm: int) -> str:
+    """Return millionths as a percentage: `format_accuracy(1000) == "0.1%"`."""
+    return f"{format_decimal(Fraction(ppm, PPM // 100))}%"
 
 
 def format_time(ps: int) -> str:

@@ -4,6 +4,9 @@
 //! fluid [FLOWS.csv]             flows of a file (`src,dst,bytes`); without one 10,000 random flows
 //! fluid random COUNT [star]     random flows
 //! fluid skewed HOSTS [star]     all-to-all of 1 MB on average, log-normal with sigma 0.8
+//! fluid even HOSTS [star]       all-to-all of 1 MB, and as many random flows as there are hosts
+//! fluid errors                  table of how far such rates are off in these cases
+//! ... within PPM [compare]      rates that may be off by so many millionths, compared with exact ones if asked
 //! ```
 //!
 //! Flows of a file and random ones are on a Clos network of three layers with 1024 hosts and half bisection, a skewed
@@ -12,7 +15,9 @@
 #![allow(missing_docs)]
 
 use gradtide_net::route::Policy;
-use gradtide_net::{Bytes, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Seed, Star, Time};
+use gradtide_net::{
+    Bytes, Completion, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Seed, Star, Time,
+};
 use std::time::Instant;
 
 /// CPU seconds of this process, by the kernel's account (10 ms steps); wall clock where there is none.
@@ -59,6 +64,18 @@ fn skewed_flows(hosts: u32) -> Vec<(u32, u32, u64)> {
     pairs.map(|(src, dst)| (src, dst, (1e6 * (SIGMA * draws.normal() - SIGMA * SIGMA / 2.0).exp()) as u64)).collect()
 }
 
+fn even_flows(hosts: u32) -> Vec<(u32, u32, u64)> {
+    let mut draws = Draws(1);
+    let mut flow =
+        || (draws.below(hosts.into()) as u32, draws.below(hosts.into()) as u32, 100_000 + draws.below(1_000_000));
+    let others = std::iter::repeat_with(&mut flow).filter(|&(src, dst, _)| src != dst).take(hosts as usize);
+    skewed_flows(hosts)
+        .into_iter()
+        .map(|(src, dst, _)| (src, dst, 1_000_000))
+        .chain(others.collect::<Vec<_>>())
+        .collect()
+}
+
 fn read_flows(text: &str) -> Vec<(u32, u32, u64)> {
     let row = |line: &str| {
         let mut fields = line.split(',').map(|field| field.parse::<u64>().unwrap());
@@ -75,26 +92,30 @@ fn case(words: &[&str]) -> (Graph, Vec<(u32, u32, u64)>) {
         [] => (clos(), random_flows(10_000)),
         ["random", count] => (clos(), random_flows(count.parse().unwrap())),
         ["random", count, "star"] => (Star { host_count: 1024, link }.graph(), random_flows(count.parse().unwrap())),
-        ["skewed", hosts, "star"] => {
-            let host_count = hosts.parse().unwrap();
-            (Star { host_count, link }.graph(), skewed_flows(host_count))
-        }
-        ["skewed", hosts] => {
+        [kind @ ("skewed" | "even"), hosts, shape @ ..] => {
             let hosts = hosts.parse().unwrap();
-            (FatTree::leaf_spine(hosts / 16, 16, 8, link, link).unwrap().graph(), skewed_flows(hosts))
+            let graph = match shape {
+                ["star"] => Star { host_count: hosts, link }.graph(),
+                _ => FatTree::leaf_spine(hosts / 16, 16, 8, link, link).unwrap().graph(),
+            };
+            (graph, if *kind == "skewed" { skewed_flows(hosts) } else { even_flows(hosts) })
         }
         [path] => (clos(), read_flows(&std::fs::read_to_string(path).unwrap())),
-        _ => panic!("fluid [FLOWS.csv | random COUNT [star] | skewed HOSTS [star]]"),
+        _ => panic!(
+            "fluid [errors | FLOWS.csv | random COUNT [star] | skewed HOSTS [star] | even HOSTS [star]] [within PPM [compare]]"
+        ),
     }
 }
 
-fn main() {
+/// Completions by flow; CPU seconds; instants; events.
+fn drain(graph: &Graph, flows: &[(u32, u32, u64)], ppm: Option<u32>) -> (Vec<Completion>, f64, u64, u64) {
     let start = Instant::now();
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    let (graph, flows) = case(&words.iter().map(String::as_str).collect::<Vec<_>>());
     let before = cpu_seconds(start);
-    let mut network = Fluid::new(&graph, Policy::DModK, Seed(0)).unwrap();
-    for &(src, dst, bytes) in &flows {
+    let mut network = Fluid::new(graph, Policy::DModK, Seed(0)).unwrap();
+    if let Some(ppm) = ppm {
+        network = network.within(ppm);
+    }
+    for &(src, dst, bytes) in flows {
         network.start(Flow::alone(HostId(src), HostId(dst), Bytes(bytes)));
     }
     let mut done = Vec::new();
@@ -103,9 +124,68 @@ fn main() {
         network.advance(Time::MAX, &mut done);
         instants += 1;
     }
-    let seconds = cpu_seconds(start) - before;
-    let last = network.now().ps() as f64 * 1e-12;
-    let events = network.counters().events;
+    (done, cpu_seconds(start) - before, instants, network.counters().events)
+}
+
+/// By how much times from start to end are off, as parts of the exact ones: the largest, the 99th percentile, and the
+/// mean with its sign; then that of the last end; then the part of the flows that are off by more than `most`.
+fn errors(exact: &[Completion], bounded: &[Completion], most: f64) -> [f64; 5] {
+    let times = |done: &[Completion]| {
+        let mut by_flow: Vec<(u64, f64)> =
+            done.iter().map(|done| (done.flow.0, (done.received - done.began).ps() as f64)).collect();
+        by_flow.sort_unstable_by_key(|&(flow, _)| flow);
+        by_flow
+    };
+    let pairs = times(exact).into_iter().zip(times(bounded));
+    let signed: Vec<f64> = pairs.map(|((_, exact), (_, bounded))| bounded / exact - 1.0).collect();
+    let mut sizes: Vec<f64> = signed.iter().map(|error| error.abs()).collect();
+    sizes.sort_unstable_by(f64::total_cmp);
+    let last = |done: &[Completion]| done.iter().map(|done| done.received.ps()).max().unwrap() as f64;
+    let beyond = sizes.iter().filter(|&&error| error > most).count() as f64 / sizes.len() as f64;
+    let mean = signed.iter().sum::<f64>() / signed.len() as f64;
+    [sizes[sizes.len() - 1], sizes[sizes.len() * 99 / 100], mean, last(bounded) / last(exact) - 1.0, beyond]
+}
+
+/// Prints the table of `docs/models/fluid.md`.
+fn print_errors() {
+    println!("| flows | accuracy | CPU s | largest error | 99th percentile | mean | last end | beyond the accuracy |");
+    println!("|---|---|---:|---:|---:|---:|---:|---:|");
+    let hosts = ["32", "64", "128", "256"];
+    let skewed = hosts.iter().flat_map(|hosts| [vec!["skewed", hosts, "star"], vec!["skewed", hosts]]);
+    let others =
+        [vec!["random", "50000", "star"], vec!["random", "50000"], vec!["even", "256", "star"], vec!["even", "256"]];
+    for words in skewed.chain(others) {
+        let (graph, flows) = case(&words);
+        let (exact, seconds, ..) = drain(&graph, &flows, None);
+        println!("| `{}` | exact | {seconds:.2} | | | | | |", words.join(" "));
+        for ppm in [10_000, 1_000, 100] {
+            let (done, seconds, ..) = drain(&graph, &flows, Some(ppm));
+            let [largest, percentile, mean, last, beyond] =
+                errors(&exact, &done, f64::from(ppm) * 1e-6).map(|error| 100.0 * error);
+            let accuracy = f64::from(ppm) * 1e-4;
+            println!(
+                "| | {accuracy} % | {seconds:.2} | {largest:.4} % | {percentile:.4} % | {mean:+.4} % | {last:+.4} % | \
+                 {beyond:.3} % |"
+            );
+        }
+    }
+}
+
+fn main() {
+    if std::env::args().nth(1).is_some_and(|word| word == "errors") {
+        return print_errors();
+    }
+    let mut words: Vec<String> = std::env::args().skip(1).collect();
+    let compares = words.last().is_some_and(|word| word == "compare");
+    words.truncate(words.len() - usize::from(compares));
+    let ppm = words.iter().position(|word| word == "within").map(|place| {
+        let ppm = words[place + 1].parse().unwrap();
+        words.truncate(place);
+        ppm
+    });
+    let (graph, flows) = case(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let (done, seconds, instants, events) = drain(&graph, &flows, ppm);
+    let last = done.iter().map(|done| done.received.ps()).max().unwrap_or(0) as f64 * 1e-12;
     // Of every flow and its instant, so that two versions can be seen to give the same.
     let digest = done.iter().fold(0_u64, |digest, completion| {
         (digest ^ completion.flow.0 ^ completion.received.ps().rotate_left(24)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
@@ -116,4 +196,13 @@ fn main() {
         done.len(),
         peak_megabytes()
     );
+    if compares {
+        let most = f64::from(ppm.unwrap_or(0)) * 1e-6;
+        let [largest, percentile, mean, last, beyond] =
+            errors(&drain(&graph, &flows, None).0, &done, most).map(|error| 100.0 * error);
+        println!(
+            "times are off by {largest:.4} % at most, by {percentile:.4} % at the 99th percentile, by {mean:+.4} % in \
+             the mean; the last end by {last:+.4} %; {beyond:.4} % of the flows by more than they may"
+        );
+    }
 }

@@ -4,7 +4,7 @@
 mod certificate;
 mod drain;
 
-use gradtide_net::maxmin::{ClassId, LinkId, MaxMin, PARTS};
+use gradtide_net::maxmin::{ClassId, LinkId, MaxMin, PARTS, Slack};
 use proptest::prelude::*;
 
 fn links(ids: &[u32]) -> Vec<LinkId> {
@@ -204,6 +204,65 @@ proptest! {
                 present.iter().rev().map(|(_, path)| fresh.add(path)).collect();
             for ((key, _), fresh_key) in present.iter().zip(keys.into_iter().rev()) {
                 assert_eq!(solver.rate(*key), fresh.rate(fresh_key));
+            }
+        });
+    }
+
+    /// What the head of the module says of shares that may be off: links carry their capacity but for the slack, each flow
+    /// has a bottleneck that is full but for it, and there nobody is faster by more than it.
+    #[test]
+    fn shares_that_may_be_off_are_fair_but_for_the_slack(
+        capacities in capacities(), bits in 1_u32..12, steps in prop::collection::vec(step(), 1..80)
+    ) {
+        // None of the solves is exact.
+        let slack = Slack { bits, exact_below: 0 };
+        play(&mut MaxMin::with_slack(&capacities, slack), &steps, |solver, present| {
+            let part = 1.0 / f64::from(1_u32 << bits);
+            let capacity = |link: &LinkId| (capacities[link.0 as usize] * PARTS) as f64;
+            let mut used = vec![0.0; capacities.len()];
+            let mut fastest = vec![0.0_f64; capacities.len()];
+            for (class, path) in present {
+                let rate = solver.rate(*class) as f64;
+                for link in path {
+                    used[link.0 as usize] += rate;
+                    fastest[link.0 as usize] = rate.max(fastest[link.0 as usize]);
+                }
+            }
+            // Rounding leaves less than a part for each flow.
+            let rounding = present.len() as f64;
+            for (link, &used) in used.iter().enumerate() {
+                let capacity = capacity(&LinkId(link as u32));
+                assert!(used * (1.0 - part) <= capacity + rounding, "link {link}: {used} of {capacity}");
+            }
+            for (class, path) in present {
+                let rate = solver.rate(*class) as f64;
+                let is_bottleneck = |link: &&LinkId| {
+                    let index = link.0 as usize;
+                    used[index] * (1.0 + part) >= capacity(link) - rounding
+                        && fastest[index] <= rate * (1.0 + part) + rounding
+                };
+                assert!(path.iter().any(|link| is_bottleneck(&link)), "{class:?} at {rate}");
+            }
+        });
+    }
+
+    /// Whatever was left alone before.
+    #[test]
+    fn a_solve_after_many_changes_is_exact(
+        capacities in capacities(), bits in 1_u32..12, steps in prop::collection::vec(step(), 1..80)
+    ) {
+        let (mut known, mut before) = (std::collections::BTreeSet::new(), 0);
+        let slack = Slack { bits, exact_below: 3 };
+        play(&mut MaxMin::with_slack(&capacities, slack), &steps, |solver, present| {
+            let now: std::collections::BTreeSet<(u32, Vec<u32>)> =
+                present.iter().map(|(class, path)| (class.0, path.iter().map(|link| link.0).collect())).collect();
+            // At least so many have come or gone: those that are seen to.
+            let changes = known.symmetric_difference(&now).count().max(present.len().abs_diff(before));
+            (known, before) = (now, present.len());
+            let rates: Vec<u64> = present.iter().map(|(class, _)| solver.rate(*class)).collect();
+            if changes * 3 >= present.len() && changes > 0 {
+                let paths: Vec<&[LinkId]> = present.iter().map(|(_, path)| &path[..]).collect();
+                assert_eq!(rates, filled(&capacities, &paths));
             }
         });
     }

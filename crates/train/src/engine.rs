@@ -218,7 +218,7 @@ impl Engine {
         if run.engine == EngineSpec::Pipe {
             return Ok(Self::Pipe(classes.pipe()));
         }
-        let fluid = classes.fluid(Seed(run.seed))?;
+        let fluid = as_exact_as(run, classes.fluid(Seed(run.seed))?);
         Ok(Self::Fluid(Box::new(fluid), classes.link_names(names)))
     }
 
@@ -370,7 +370,15 @@ fn routing(cluster: &ClusterSpec) -> Policy {
 }
 
 fn fluid(spec: &Spec, graph: &Graph) -> Result<Fluid, SpecError> {
-    Ok(Fluid::new(graph, routing(&spec.cluster), Seed(spec.run.seed))?)
+    Ok(as_exact_as(&spec.run, Fluid::new(graph, routing(&spec.cluster), Seed(spec.run.seed))?))
+}
+
+/// The network with rates as exact as the run asks: also where a plan asks for the time of an exchange.
+fn as_exact_as(run: &RunSpec, fluid: Fluid) -> Fluid {
+    match run.accuracy_ppm {
+        Some(ppm) if run.engine == EngineSpec::Fluid => fluid.within(ppm.max(1)),
+        _ => fluid,
+    }
 }
 
 /// How the packet engine is set up.

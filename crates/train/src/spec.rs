@@ -856,6 +856,9 @@ pub struct LinkSpec {
 pub struct RunSpec {
     /// Network engine.
     pub engine: EngineSpec,
+    /// How far rates of the fluid engine may be off, in millionths, above 0; `None` if they are exact.
+    #[serde(default)]
+    pub accuracy_ppm: Option<u32>,
     /// Root of all random streams.
     pub seed: u64,
     /// Whether each rank of a divided job is simulated, and not one of each class. The packet engine always does so.

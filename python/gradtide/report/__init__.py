@@ -219,7 +219,7 @@ def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row) -> s
     )
     versions = read_json(run_dir / "versions.json")
     known = [f"{key} {pieces.clip(versions[key])}" for key in ("gradtide", "python", "platform") if key in versions]
-    facts = [f"{key} {pieces.clip(summary[key])}" for key in ("engine", "seed") if key in summary]
+    facts = [f"{key} {pieces.clip(summary[key])}" for key in ("engine", "accuracy", "seed") if key in summary]
     sha = summary.get("scenario_sha256")
     if isinstance(sha, str):
         facts.append(f"scenario sha256 {sha[:12]}")

@@ -239,6 +239,11 @@ class Scenario:
         return self._resolved.file.run.engine
 
     @property
+    def accuracy_ppm(self) -> int | None:
+        """How far rates of the fluid engine may be off, in millionths; None if they are exact."""
+        return self._resolved.file.run.accuracy_ppm
+
+    @property
     def seed(self) -> int:
         """Root of all random streams."""
         return self._resolved.file.run.seed

@@ -36,7 +36,7 @@ ANY = None
 
 RUN: dict[str, Only | None] = {
     "engine": Only("engine", ("packet",), 'engine = "packet"'),
-    **dict.fromkeys(("seed", "duration_ps", "timeline_iterations", "all_ranks", "probe"), ANY),
+    **dict.fromkeys(("accuracy_ppm", "seed", "duration_ps", "timeline_iterations", "all_ranks", "probe"), ANY),
 }
 CLUSTER: dict[str, Only | None] = {
     **dict.fromkeys(("topology", "link", "host_latency_ps", "routing"), ANY),

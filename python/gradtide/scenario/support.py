@@ -119,6 +119,7 @@ FEATURES = {
         YES,
         "the default, newreno of 1380B",
     ),
+    "accuracy": Feature("rates that may be a little off", "run.accuracy", NO_MEANING, YES, NOT_BUILT),
     "probe": Feature("samples over time", "run.probe", NOT_BUILT, NOT_BUILT, YES),
 }
 """Engine by feature. The order is that of the docs page; `_asked` names a feature by its key."""
@@ -190,6 +191,8 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
         yield "buffer", ("cluster", "switch_buffer"), "a shared buffer"
     if cluster.transport != transport_of(cluster.with_values(transport=Transport()), resolved.fabric):
         yield "transport", ("cluster", "transport"), "a transport other than the default"
+    if run.accuracy_ppm is not None:
+        yield "accuracy", ("run", "accuracy"), "`accuracy`, how far rates may be off,"
     if run.probe is not None:
         yield "probe", ("run", "probe"), "a probe"
         if run.probe.cwnd and cluster.node is not None and cluster.node.nics != cluster.node.gpus:

@@ -46,6 +46,8 @@ struct ClassState {
 }
 
 const BRANCHES: usize = 4;
+/// Work at which the scale of a class begins: above what its flows can ever be found to have done too much.
+const BEGIN: u128 = 1 << 120;
 
 impl Group {
     fn work_at(&self, now_fs: u128) -> u128 {
@@ -62,7 +64,7 @@ impl Groups {
     pub fn open(&mut self, class: u32) {
         if class as usize >= self.classes.len() {
             let (target, slot) = NOBODY;
-            let new = ClassState { target, slot, group: NONE, place: NONE, ahead: 0 };
+            let new = ClassState { target, slot, group: NONE, place: NONE, ahead: BEGIN };
             self.classes.resize(class as usize + 1, new);
         }
     }
@@ -71,7 +73,7 @@ impl Groups {
     pub fn close(&mut self, class: u32) {
         self.pull(class);
         let (target, slot) = NOBODY;
-        self.classes[class as usize] = ClassState { target, slot, group: NONE, place: NONE, ahead: 0 };
+        self.classes[class as usize] = ClassState { target, slot, group: NONE, place: NONE, ahead: BEGIN };
     }
 
     /// The next message of a class that is received: its target on the scale of [`Self::work_at`], and whose it is.
@@ -106,6 +108,13 @@ impl Groups {
         let group = &mut self.groups[link as usize];
         group.ahead = group.work_at(now_fs).wrapping_sub(u128::from(rate).wrapping_mul(now_fs));
         group.rate = rate;
+        self.replan(link);
+    }
+
+    /// Flows of a group have done more work than at its rate, or less.
+    pub fn hurry(&mut self, link: u32, more: i128) {
+        let group = &mut self.groups[link as usize];
+        group.ahead = group.ahead.wrapping_add(more as u128);
         self.replan(link);
     }
 
@@ -150,6 +159,8 @@ impl Groups {
             };
             let ClassState { target, ahead, .. } = self.classes[class as usize];
             let left = target.wrapping_sub(ahead).wrapping_sub(group.work_at(now_fs));
+            // Below 0 if its flows have just been given what they were owed.
+            let left = if (left as i128) < 0 { 0 } else { left };
             if (known.0, known.1) != (left, group.rate) {
                 known = (left, group.rate, left.div_ceil(u128::from(group.rate)));
             }

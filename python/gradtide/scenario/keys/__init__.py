@@ -11,7 +11,7 @@ from gradtide.scenario.keys.cluster import Cluster, Host, Link, Stages
 from gradtide.scenario.keys.job import Collective, Compute, JobTable, Ps, Schedule
 from gradtide.scenario.keys.table import Table, key, notes
 from gradtide.scenario.keys.traffic import TrafficTable
-from gradtide.scenario.keys.types import Duration, Time
+from gradtide.scenario.keys.types import Accuracy, Duration, Time
 from gradtide.scenario.source import Loc
 
 
@@ -37,6 +37,9 @@ class Run(Table):
     engine: Literal["pipe", "fluid", "packet"] = key(default="pipe")
     """Network engine. pipe: one transmission queue per host, solvable by hand. fluid: max-min fair rates. packet: TCP,
     packet by packet."""
+    accuracy_ppm: Accuracy | None = key(default=None, examples=["0.1%"])
+    """How far the rates of the fluid engine may be off before they are solved again, from "0.0001%" to "10%". Large
+    irregular exchanges then take much less time. Default: exact rates."""
     seed: int = key(default=0, ge=0, le=2**63 - 1)
     """Root of all random streams. Equal seeds give equal results."""
     duration_ps: Duration | None = key(default=None, examples=["12s"])

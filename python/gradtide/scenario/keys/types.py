@@ -105,6 +105,17 @@ Fusion = Annotated[
         lambda value: value if value == "adaptive" else units.format_bytes(value),
     ),
 ]
+Accuracy = Annotated[
+    int,
+    _text(
+        units.parse_accuracy,
+        units.format_accuracy,
+        r"^\s*\d+(\.\d+)?\s*%\s*$",
+        "percentage above 0 and at most 10",
+        "0.1%",
+        "1%",
+    ),
+]
 Announce = Annotated[
     bool | int,
     Form(
