@@ -39,7 +39,7 @@ FLUIDS = {
 # As a scenario says it, and what the example is told.
 ACCURACIES = {"exact": "", "0.1%": " within 1000"}
 # The next size of a case that took longer is not tried.
-PATIENCE_S = 60
+PATIENCE_S = 20
 # What the examples print of a case at the end of their line.
 COST = re.compile(r"(?P<count>\d+) (?:packet-hops|flows).* in (?P<cpu_s>[\d.]+) CPU s, (?P<mb>\d+) MB")
 
