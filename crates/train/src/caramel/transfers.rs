@@ -91,7 +91,8 @@ pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(B
         let ready = sent.max(window(order[from]).update);
         let now = match cycle.ps() {
             0 => ready,
-            cycle => Time::from_ps(ready.ps().div_ceil(cycle) * cycle),
+            // A cycle may be as long as the clock runs; all that ends after compute is alike.
+            cycle => Time::from_ps(ready.ps().div_ceil(cycle).saturating_mul(cycle)),
         };
         sent = now;
         while from < order.len() && window(order[from]).update <= now {
@@ -106,7 +107,7 @@ pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(B
             let gate = now.min(boundaries.compute);
             plan.transfers.push(PlannedTransfer { parameters: group.parameters, bytes, time, gate, rank: now });
             from += count;
-            sent += time;
+            sent = sent.checked_add(time).unwrap_or(Time::MAX);
         }
     }
     plan
