@@ -2,10 +2,11 @@
 
     python bench/scale.py [--only packet fluid] [--page] [--no-history]
 
-Packets: the flows of the thesis's study (see bench/ns3.py) at eight times its load, and 1 MB from every host to the
-next seven, on stars of 8 to 4,096 hosts. Fluids: random flows on a Clos network of 1,024 hosts, and all-to-alls of
-unequal messages. Each case is a process of its own. It prints a table, appends one JSON line to bench/history.jsonl,
-and asserts nothing; --page writes the table into bench/README.md and the picture into docs/images/scale.svg.
+Packets: the flows of the thesis's study (see bench/ns3.py) at eight times its load, and 1 or 16 MB from every host to
+the next seven, on stars of 8 to 4,096 hosts. Fluids: random flows on a Clos network of 1,024 hosts, and all-to-alls
+of unequal messages. Each case is a process of its own. It prints a table, appends one JSON line to
+bench/history.jsonl, and asserts nothing; --page writes the table into bench/README.md and the picture into
+docs/images/scale.svg.
 """
 
 import argparse
@@ -28,6 +29,8 @@ from pages import put
 PAGE = ROOT / "bench" / "README.md"
 PICTURE = ROOT / "docs" / "images" / "scale.svg"
 EXAMPLES = ROOT / "target" / "release" / "examples"
+Costs = dict[str, dict[str, dict[str, float]]]
+"""By case, and by hosts, flows or hosts of an all-to-all: what it cost."""
 # By hosts, the bytes that each sends to the next seven: few hosts send more, so that every case has millions of hops.
 STARS = {8: 16_000_000, 64: 16_000_000, 1024: 1_000_000, 4096: 1_000_000}
 MOST = max(STARS)
@@ -51,6 +54,8 @@ def main() -> None:
     parser.add_argument("--page", action="store_true", help="write what was found into the documentation")
     parser.add_argument("--no-history", action="store_true", help="do not append to bench/history.jsonl")
     options = parser.parse_args()
+    if options.page and len(options.only) < 2:
+        parser.error("--page writes both engines: leave out --only")
     subprocess.run(["cargo", "build", "--quiet", "--release", "-p", "gradtide-net", "--examples"], cwd=ROOT, check=True)
     with tempfile.TemporaryDirectory() as folder:
         flows = Path(folder) / "flows.csv"
@@ -79,9 +84,9 @@ def measure(example: str, *words: object) -> dict[str, float]:
     return {name: float(value) for name, value in found.groupdict().items()}
 
 
-def packets(flows: Path) -> dict[str, dict[str, dict[str, float]]]:
+def packets(flows: Path) -> Costs:
     """Return by case and hosts the packet-hops per CPU second and the memory."""
-    found: dict[str, dict[str, dict[str, float]]] = {"the study's flows": {}, "every queue full": {}}
+    found: Costs = {"the study's flows": {}, "every queue full": {}}
     for hosts, size in STARS.items():
         for points, load in zip(found.values(), (flows, size), strict=True):
             cost = measure("speed", hosts, load)
@@ -89,9 +94,9 @@ def packets(flows: Path) -> dict[str, dict[str, dict[str, float]]]:
     return found
 
 
-def fluids() -> dict[str, dict[str, dict[str, float]]]:
+def fluids() -> Costs:
     """Return by case and accuracy, and by size, what it cost."""
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    found: Costs = {}
     for name, (words, sizes) in FLUIDS.items():
         for accuracy, within in ACCURACIES.items():
             points = found.setdefault(f"{name}, {accuracy}", {})
@@ -102,7 +107,7 @@ def fluids() -> dict[str, dict[str, dict[str, float]]]:
     return found
 
 
-def packet_table(found: dict[str, dict[str, dict[str, float]]]) -> str:
+def packet_table(found: Costs) -> str:
     """Return million packet-hops per CPU second as a Markdown table."""
     if not found:
         return ""
@@ -114,7 +119,7 @@ def packet_table(found: dict[str, dict[str, dict[str, float]]]) -> str:
     return "\n".join(rows)
 
 
-def fluid_table(found: dict[str, dict[str, dict[str, float]]]) -> str:
+def fluid_table(found: Costs) -> str:
     """Return CPU seconds and memory as a Markdown table, a row for each size."""
     if not found:
         return ""
@@ -132,6 +137,8 @@ def fluid_table(found: dict[str, dict[str, dict[str, float]]]) -> str:
 def draw(figures: dict[str, Any]) -> None:
     """Draw speed over hosts, and CPU seconds over flows."""
     mpl.use("svg")
+    # Letters as letters, and the same bytes for the same figures.
+    mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "scale"})
     picture, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     for name, points in figures["packet"].items():
         speeds = [point["hops_per_s"] / 1e6 for point in points.values()]
@@ -148,7 +155,7 @@ def draw(figures: dict[str, Any]) -> None:
     for axes in (left, right):
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
-    picture.savefig(PICTURE)
+    picture.savefig(PICTURE, metadata={"Date": None})
 
 
 if __name__ == "__main__":

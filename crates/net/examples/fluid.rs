@@ -14,26 +14,15 @@
 //! d-mod-k.
 #![allow(missing_docs)]
 
+mod cost;
+
+use cost::{cpu_seconds, peak_megabytes};
 use gradtide_net::route::Policy;
 use gradtide_net::{
     Bytes, Completion, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Seed, Star, Time,
 };
+use std::num::NonZeroU32;
 use std::time::Instant;
-
-/// CPU seconds of this process, by the kernel's account (10 ms steps); wall clock where there is none.
-fn cpu_seconds(start: Instant) -> f64 {
-    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return start.elapsed().as_secs_f64() };
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
-    ticks as f64 / 100.0
-}
-
-/// Most memory that the process has had, in MB, where the kernel tells.
-fn peak_megabytes() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0 kB");
-    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap_or(0.0) * 1.024e-3
-}
 
 /// The linear congruential generator of Knuth's MMIX.
 struct Draws(u64);
@@ -108,7 +97,7 @@ fn case(words: &[&str]) -> (Graph, Vec<(u32, u32, u64)>) {
 }
 
 /// Completions by flow; CPU seconds; instants; events.
-fn drain(graph: &Graph, flows: &[(u32, u32, u64)], ppm: Option<u32>) -> (Vec<Completion>, f64, u64, u64) {
+fn drain(graph: &Graph, flows: &[(u32, u32, u64)], ppm: Option<NonZeroU32>) -> (Vec<Completion>, f64, u64, u64) {
     let start = Instant::now();
     let before = cpu_seconds(start);
     let mut network = Fluid::new(graph, Policy::DModK, Seed(0)).unwrap();
@@ -159,7 +148,7 @@ fn print_errors() {
         let (exact, seconds, ..) = drain(&graph, &flows, None);
         println!("| `{}` | exact | {seconds:.2} | | | | | |", words.join(" "));
         for ppm in [10_000, 1_000, 100] {
-            let (done, seconds, ..) = drain(&graph, &flows, Some(ppm));
+            let (done, seconds, ..) = drain(&graph, &flows, NonZeroU32::new(ppm));
             let [largest, percentile, mean, last, beyond] =
                 errors(&exact, &done, f64::from(ppm) * 1e-6).map(|error| 100.0 * error);
             let accuracy = f64::from(ppm) * 1e-4;
@@ -179,7 +168,7 @@ fn main() {
     let compares = words.last().is_some_and(|word| word == "compare");
     words.truncate(words.len() - usize::from(compares));
     let ppm = words.iter().position(|word| word == "within").map(|place| {
-        let ppm = words[place + 1].parse().unwrap();
+        let ppm: NonZeroU32 = words[place + 1].parse().unwrap();
         words.truncate(place);
         ppm
     });
@@ -197,7 +186,7 @@ fn main() {
         peak_megabytes()
     );
     if compares {
-        let most = f64::from(ppm.unwrap_or(0)) * 1e-6;
+        let most = ppm.map_or(0.0, |ppm| f64::from(ppm.get()) * 1e-6);
         let [largest, percentile, mean, last, beyond] =
             errors(&drain(&graph, &flows, None).0, &done, most).map(|error| 100.0 * error);
         println!(

@@ -6,26 +6,14 @@
 //! 2. saturated stars of 8, 64 and 1024 hosts: every host sends to the next seven at once.
 #![allow(missing_docs)]
 
+mod cost;
+
 #[path = "../tests/study/mod.rs"]
 mod study;
 
+use cost::{cpu_seconds, peak_megabytes};
 use std::time::Instant;
 use study::*;
-
-/// CPU seconds of this process, by the kernel's account (10 ms steps); wall clock where there is none.
-fn cpu_seconds(start: Instant) -> f64 {
-    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return start.elapsed().as_secs_f64() };
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
-    ticks as f64 / 100.0
-}
-
-/// Most memory that the process has had, in MB, where the kernel tells.
-fn peak_megabytes() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0 kB");
-    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap_or(0.0) * 1.024e-3
-}
 
 fn report(name: &str, hops: u64, seconds: f64) {
     println!(

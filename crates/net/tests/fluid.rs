@@ -12,6 +12,7 @@ use gradtide_net::{
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 const US: u64 = 1_000_000;
 
@@ -280,7 +281,8 @@ fn both_networks(hosts: u32) -> [Graph; 2] {
 fn bounded_rates_of_few_flows_are_exact() {
     for graph in both_networks(48) {
         for bands in [1, 2] {
-            let (sizes, mean) = errors(&graph, &irregular(48, 1, bands), fluid(&graph).within(10_000));
+            let (sizes, mean) =
+                errors(&graph, &irregular(48, 1, bands), fluid(&graph).within(NonZeroU32::new(10_000).unwrap()));
             assert_eq!((sizes.last(), mean), (Some(&0.0), 0.0));
         }
     }

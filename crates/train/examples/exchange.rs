@@ -3,6 +3,10 @@
 //! 100 MB over links of 4 GB/s and 0.2 us (stars: 1.25 GB/s, 1 us); d-mod-k.
 #![allow(missing_docs)]
 
+#[path = "../../net/examples/cost/mod.rs"]
+mod cost;
+
+use cost::{cpu_seconds, peak_megabytes};
 use gradtide_net::route::Policy;
 use gradtide_net::{Bytes, FatTree, Fluid, Graph, Link, Rate, Ratio, Seed, Star, Time};
 use gradtide_train::collective::exchange;
@@ -55,21 +59,6 @@ const CASES: [&str; 10] = [
     "layered_16384",
     "layered_16000_clos3",
 ];
-
-/// CPU seconds of this process, by the kernel's account (10 ms steps); wall clock where there is none.
-fn cpu_seconds(start: Instant) -> f64 {
-    let Ok(stat) = std::fs::read_to_string("/proc/self/stat") else { return start.elapsed().as_secs_f64() };
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-    let ticks: u64 = fields[11..13].iter().map(|field| field.parse::<u64>().unwrap()).sum();
-    ticks as f64 / 100.0
-}
-
-/// Most memory that the process has had, in MB, where the kernel tells.
-fn peak_megabytes() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0 kB");
-    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap_or(0.0) * 1.024e-3
-}
 
 fn main() {
     let start = Instant::now();

@@ -376,7 +376,7 @@ fn fluid(spec: &Spec, graph: &Graph) -> Result<Fluid, SpecError> {
 /// The network with rates as exact as the run asks: also where a plan asks for the time of an exchange.
 fn as_exact_as(run: &RunSpec, fluid: Fluid) -> Fluid {
     match run.accuracy_ppm {
-        Some(ppm) if run.engine == EngineSpec::Fluid => fluid.within(ppm.max(1)),
+        Some(ppm) if run.engine == EngineSpec::Fluid => fluid.within(ppm),
         _ => fluid,
     }
 }

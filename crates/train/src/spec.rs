@@ -14,6 +14,7 @@ pub use parallel::{
 pub use step::{RecordedSpec, StepClassSpec, StepGroupSpec, StepSpec, StepTransferSpec};
 
 use serde::Deserialize;
+use std::num::NonZeroU32;
 
 /// One run: jobs on a cluster.
 #[derive(Clone, Debug, Deserialize)]
@@ -856,9 +857,9 @@ pub struct LinkSpec {
 pub struct RunSpec {
     /// Network engine.
     pub engine: EngineSpec,
-    /// How far rates of the fluid engine may be off, in millionths, above 0; `None` if they are exact.
+    /// How far rates of the fluid engine may be off, in millionths; `None` if they are exact.
     #[serde(default)]
-    pub accuracy_ppm: Option<u32>,
+    pub accuracy_ppm: Option<NonZeroU32>,
     /// Root of all random streams.
     pub seed: u64,
     /// Whether each rank of a divided job is simulated, and not one of each class. The packet engine always does so.

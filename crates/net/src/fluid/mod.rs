@@ -35,6 +35,7 @@ use gradtide_watch::look;
 use group::Groups;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
+use std::num::NonZeroU32;
 use std::ops::{AddAssign, Mul, Sub};
 
 /// The fluid engine.
@@ -294,9 +295,8 @@ impl Fluid {
     /// so many millionths. See [`crate::maxmin`] for what holds then.
     ///
     /// # Panics
-    /// If something has been sent, or `ppm` is 0.
-    pub fn within(self, ppm: u32) -> Self {
-        assert!(ppm > 0, "rates that are off by nothing are exact");
+    /// If something has been sent.
+    pub fn within(self, ppm: NonZeroU32) -> Self {
         let bits = (1_000_000 / ppm).max(2).next_power_of_two().ilog2();
         self.with_slack(Slack { bits, exact_below: EXACT_BELOW })
     }
@@ -562,14 +562,16 @@ impl Fluid {
             solver.take_turned(|link, rate, class_count| {
                 self.event_count += class_count as u64;
                 groups.turn(link.0, rate, self.now_fs);
-                turned.push(link);
+                if slack.is_some() {
+                    turned.push(link);
+                }
             });
             solver.take_moved(|id, link| {
                 self.event_count += 1;
                 groups.put(id.0, link.0, self.now_fs);
             });
-            for link in turned.drain(..).filter(|_| slack.is_some()) {
-                let is_last = below.iter().all(Option::is_none);
+            let is_last = below.iter().all(Option::is_none);
+            for link in turned.drain(..) {
                 // The bands behind have so much less.
                 let mut charge =
                     |link, work| below.iter_mut().flatten().for_each(|next| next.solver.charge(link, work));
