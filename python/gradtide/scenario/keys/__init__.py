@@ -39,7 +39,8 @@ class Run(Table):
     packet by packet."""
     accuracy_ppm: Accuracy | None = key(default=None, examples=["0.1%"])
     """How far the rates of the fluid engine may be off before they are solved again, from "0.0001%" to "10%". Large
-    irregular exchanges then take much less time. Default: exact rates."""
+    irregular exchanges then take much less time. Single flows can end earlier or later by more than that. Default:
+    exact rates."""
     seed: int = key(default=0, ge=0, le=2**63 - 1)
     """Root of all random streams. Equal seeds give equal results."""
     duration_ps: Duration | None = key(default=None, examples=["12s"])

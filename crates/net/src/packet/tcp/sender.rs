@@ -473,7 +473,7 @@ impl Sender {
                 return;
             }
             let lost = self.board.next_lost();
-            let unsent = lost.is_none() && self.high < self.written && self.high - self.una < window_bytes;
+            let unsent = lost.is_none() && self.high < self.written && self.unused_window() > 0;
             let again = match lost {
                 None if !unsent && self.phase == CongestionState::Recovery => self.board.next_hole(),
                 found => found,
@@ -490,11 +490,17 @@ impl Sender {
             match again {
                 Some(index) => self.retransmit(config, now_ps, index, window.min(segment) as u16, out),
                 None => {
-                    let room = (window_bytes - (self.high - self.una)).min(window).min(segment);
+                    let room = self.unused_window().min(window).min(segment);
                     self.send_new(config, now_ps, room, out);
                 }
             }
         }
+    }
+
+    /// New bytes that its own window lets it send.
+    #[inline]
+    fn unused_window(&self) -> u64 {
+        self.window_bytes.saturating_sub(self.high - self.una)
     }
 
     #[inline]
@@ -511,7 +517,7 @@ impl Sender {
     /// and without that the first outstanding one once more.
     fn retransmit_one(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         self.flight = self.board.flight_bytes();
-        let room = (self.una + self.window_bytes).saturating_sub(self.high).min(u64::from(config.segment_bytes));
+        let room = self.unused_window().min(u64::from(config.segment_bytes));
         match self.board.next_lost() {
             Some(index) => self.retransmit(config, now_ps, index, config.segment_bytes, out),
             None if self.high < self.written && room > 0 => self.send_new(config, now_ps, room, out),
