@@ -174,7 +174,8 @@ fn exchanged(job: &JobSpec) -> (u128, u128) {
         let kinds = parallel.kinds.iter();
         let bytes = kinds.map(|kind| {
             let exchanged: u128 = kind.ops.iter().map(|op| u128::from(op.exchanged_bytes)).sum();
-            u128::from(kind.parameter_bytes) + u128::from(kind.gradient_bytes) + 4 * exchanged
+            let experts = u128::from(kind.expert_parameter_bytes) + u128::from(kind.expert_gradient_bytes);
+            u128::from(kind.parameter_bytes) + u128::from(kind.gradient_bytes) + experts + 4 * exchanged
         });
         let steps = u128::from(parallel.micro_batches) * (parallel.blocks.len() as u128 + 1) * ranks;
         let bytes = bytes.max().unwrap_or(0) + 8 * u128::from(parallel.activation_bytes);
