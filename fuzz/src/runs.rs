@@ -86,6 +86,7 @@ fn keeps_its_word(spec: &Spec) -> bool {
         && efficiencies.iter().flatten().all(|link| (10_000..=1_000_000).contains(&link.efficiency_ppm))
         && names.windows(2).all(|pair| pair[0] != pair[1])
         && (1..=10_000).contains(&cluster.transport.initial_window_segments)
+        && cluster.transport.segment_bytes > 0
         && run.timeline_iterations <= 1000
         && run.probe.as_ref().is_none_or(|probe| probe.every_ps >= 1_000_000)
         && run.duration_ps.is_none_or(|duration| (1..=LATEST_PS).contains(&duration))
