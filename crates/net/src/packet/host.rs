@@ -11,21 +11,22 @@ use crate::topology::PortId;
 use crate::trace::{Counters, Window};
 use crate::units::Time;
 use crate::{Announced, Completion, Connection as Carrier, Flow, FlowId, HostId, StreamKey};
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-/// Something a connection waits for.
+/// Something a connection waits for, beside its deadlines.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timer {
     connection: u32,
     generation: u16,
     kind: TimerKind,
     /// When it was planned; 0 if that is long ago.
-    pub planned_ps: u64,
+    planned_ps: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum TimerKind {
-    Sender,
+    /// The receiver's deadline, where that is so near that it counts as planned.
     Receiver,
     /// A SYN is answered.
     Accept,
@@ -35,6 +36,38 @@ enum TimerKind {
     Pump,
     /// The announcement of that number has gone unanswered.
     Unanswered(u64),
+}
+
+/// When a connection's end is looked at because of its deadline, which may have moved on by then. At one instant they
+/// come in order of connections: it must not depend on looks that found nothing due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Look {
+    at_ps: u64,
+    connection: u32,
+    end: End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum End {
+    Sender,
+    Receiver,
+}
+
+/// What a host is to do at an instant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Due {
+    Look(Look),
+    Timer(Timer),
+}
+
+impl Due {
+    /// When it was planned; 0 if that is long ago.
+    pub fn planned_ps(self) -> u64 {
+        match self {
+            Self::Look(_) => 0,
+            Self::Timer(timer) => timer.planned_ps,
+        }
+    }
 }
 
 /// A flow on its way: complete when the stream has reached `end`.
@@ -75,7 +108,7 @@ struct TcpConnection {
     src: HostId,
     dst: HostId,
     src_port: PortId,
-    /// Earliest pending timer event of either end; [`NEVER`] if none.
+    /// Earliest pending look at either end; [`NEVER`] if none.
     sender_armed_ps: u64,
     /// Its template has the generation, too.
     sender: Sender,
@@ -91,6 +124,7 @@ pub(crate) struct Hosts {
     connections: Vec<TcpConnection>,
     free: Vec<u32>,
     streams: BTreeMap<(u32, u32, StreamKey), u32>,
+    looks: BinaryHeap<Reverse<Look>>,
     timers: EventQueue<Timer>,
     /// Those planned so late that they come after what arrives at their instant: writes of applications, answers to
     /// SYNs, and a FIN repeated sooner than a packet crosses a link.
@@ -114,6 +148,7 @@ impl Hosts {
             connections: Vec::new(),
             free: Vec::new(),
             streams: BTreeMap::new(),
+            looks: BinaryHeap::new(),
             timers: EventQueue::default(),
             late: EventQueue::default(),
             latency_ps,
@@ -380,6 +415,8 @@ impl Hosts {
             self.counters.timeouts += std::mem::take(&mut connection.sender.timeouts);
             connection.generation = connection.generation.wrapping_add(1);
             connection.sender.template.generation = connection.generation;
+            connection.sender_armed_ps = NEVER;
+            connection.receiver_armed_ps = NEVER;
             self.free.push(index);
         }
     }
@@ -417,46 +454,76 @@ impl Hosts {
     /// When the next timer comes, and when the next late one.
     #[inline]
     pub fn next_at_ps(&self) -> (u64, u64) {
-        (self.timers.next_at().map_or(NEVER, Time::ps), self.late.next_at().map_or(NEVER, Time::ps))
+        let look_ps = self.looks.peek().map_or(NEVER, |Reverse(look)| look.at_ps);
+        let timer_ps = self.timers.next_at().map_or(NEVER, Time::ps);
+        (look_ps.min(timer_ps), self.late.next_at().map_or(NEVER, Time::ps))
     }
 
-    /// Takes the timer that comes now; a late one only if there is no other.
-    pub fn pop(&mut self, now: Time) -> Option<Timer> {
+    /// The receiver is looked at because of its deadline.
+    fn at_receiver(&mut self, config: &TcpConfig, now: Time, index: u32, out: &mut Vec<Wire>) -> PortId {
+        let connection = &mut self.connections[index as usize];
+        connection.receiver_armed_ps = NEVER;
+        if connection.receiver.deadline_ps <= now.ps() {
+            connection.receiver.on_timeout(config, now.ps(), &mut self.pool, out);
+        }
+        let port = connection.dst_port;
+        self.after_receiver(now, index);
+        self.release_if_closed(index);
+        port
+    }
+
+    /// Takes what comes now: a look at a deadline before a timer, and a late timer only if there is nothing else.
+    pub fn pop(&mut self, now: Time) -> Option<Due> {
+        if self.looks.peek().is_some_and(|Reverse(look)| look.at_ps <= now.ps()) {
+            return self.looks.pop().map(|Reverse(look)| Due::Look(look));
+        }
         let timer = self.timers.pop_until(now).or_else(|| self.late.pop_until(now));
-        timer.map(|(_, timer)| timer)
+        timer.map(|(_, timer)| Due::Timer(timer))
     }
 
-    /// A timer has come. Packets go to `out` and through the returned port.
-    pub fn on_timer(&mut self, config: &TcpConfig, now: Time, timer: Timer, out: &mut Vec<Wire>) -> Option<PortId> {
+    /// What was due is done. Packets go to `out` and through the returned port; `None` if there was nothing to do.
+    pub fn on_due(&mut self, config: &TcpConfig, now: Time, due: Due, out: &mut Vec<Wire>) -> Option<PortId> {
+        match due {
+            Due::Look(look) => self.look(config, now, look, out),
+            Due::Timer(timer) => self.on_timer(config, now, timer, out),
+        }
+    }
+
+    /// A connection's end is looked at because of a deadline. Nothing is done where it has moved on, or where an earlier
+    /// look has replaced this one.
+    fn look(&mut self, config: &TcpConfig, now: Time, look: Look, out: &mut Vec<Wire>) -> Option<PortId> {
+        let index = look.connection;
+        let connection = &mut self.connections[index as usize];
+        match look.end {
+            End::Sender if connection.sender_armed_ps != look.at_ps => None,
+            End::Receiver if connection.receiver_armed_ps != look.at_ps => None,
+            End::Sender => {
+                connection.sender_armed_ps = NEVER;
+                let (is_due, port) = (connection.sender.deadline_ps <= now.ps(), connection.src_port);
+                if is_due {
+                    let unheard = connection.receiver.is_unheard();
+                    connection.sender.on_timeout(config, now.ps(), unheard, out);
+                }
+                self.after_sender(index);
+                is_due.then_some(port)
+            }
+            End::Receiver => {
+                let is_due = connection.receiver.deadline_ps <= now.ps();
+                let port = self.at_receiver(config, now, index, out);
+                is_due.then_some(port)
+            }
+        }
+    }
+
+    fn on_timer(&mut self, config: &TcpConfig, now: Time, timer: Timer, out: &mut Vec<Wire>) -> Option<PortId> {
         let index = timer.connection;
         let connection = &mut self.connections[index as usize];
         if connection.generation != timer.generation {
             return None;
         }
         match timer.kind {
-            TimerKind::Sender => {
-                if connection.sender_armed_ps != now.ps() {
-                    return None;
-                }
-                connection.sender_armed_ps = NEVER;
-                if connection.sender.deadline_ps <= now.ps() {
-                    let unheard = connection.receiver.is_unheard();
-                    connection.sender.on_timeout(config, now.ps(), unheard, out);
-                }
-            }
-            TimerKind::Receiver => {
-                if connection.receiver_armed_ps != now.ps() {
-                    return None;
-                }
-                connection.receiver_armed_ps = NEVER;
-                if connection.receiver.deadline_ps <= now.ps() {
-                    connection.receiver.on_timeout(config, now.ps(), &mut self.pool, out);
-                }
-                let port = connection.dst_port;
-                self.after_receiver(now, index);
-                self.release_if_closed(index);
-                return Some(port);
-            }
+            TimerKind::Receiver if connection.receiver_armed_ps != now.ps() => return None,
+            TimerKind::Receiver => return Some(self.at_receiver(config, now, index, out)),
             TimerKind::Accept => {
                 connection.receiver.accept(config, now.ps(), out);
                 let port = connection.dst_port;
@@ -485,9 +552,7 @@ impl Hosts {
         let deadline_ps = connection.sender.deadline_ps;
         if deadline_ps < connection.sender_armed_ps {
             connection.sender_armed_ps = deadline_ps;
-            let (generation, kind) = (connection.generation, TimerKind::Sender);
-            let timer = Timer { connection: index, generation, kind, planned_ps: 0 };
-            self.timers.push(Time::from_ps(deadline_ps), timer);
+            self.looks.push(Reverse(Look { at_ps: deadline_ps, connection: index, end: End::Sender }));
         }
     }
 
@@ -497,12 +562,13 @@ impl Hosts {
         let deadline_ps = connection.receiver.deadline_ps;
         if deadline_ps < connection.receiver_armed_ps {
             connection.receiver_armed_ps = deadline_ps;
-            let late = connection.receiver.awaits_last_ack() && deadline_ps < now.ps() + self.latency_ps;
-            let planned_ps = if late { now.ps() } else { 0 };
-            let (generation, kind) = (connection.generation, TimerKind::Receiver);
-            let timer = Timer { connection: index, generation, kind, planned_ps };
-            let timers = if late { &mut self.late } else { &mut self.timers };
-            timers.push(Time::from_ps(deadline_ps), timer);
+            if connection.receiver.awaits_last_ack() && deadline_ps < now.ps() + self.latency_ps {
+                let (generation, kind) = (connection.generation, TimerKind::Receiver);
+                let timer = Timer { connection: index, generation, kind, planned_ps: now.ps() };
+                self.late.push(Time::from_ps(deadline_ps), timer);
+            } else {
+                self.looks.push(Reverse(Look { at_ps: deadline_ps, connection: index, end: End::Receiver }));
+            }
         }
     }
 

@@ -34,7 +34,7 @@ use crate::units::{Bytes, Time};
 use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
 use buffer::SharedBuffers;
 use calendar::Calendar;
-use host::Hosts;
+use host::{Due, Hosts};
 use port::{Moment, Port, Serialization};
 use qdisc::Verdict;
 use wire::Wire;
@@ -401,14 +401,15 @@ impl PacketEngine {
             self.begin(id, &flow);
             return;
         }
-        if let Some(timer) = self.hosts.pop(self.now) {
-            self.planned_ps = timer.planned_ps;
-            let mut out = std::mem::take(&mut self.out);
-            let port = self.hosts.on_timer(&self.config.tcp, self.now, timer, &mut out);
-            self.out = out;
-            if let Some(port) = port {
-                self.flush(port);
-            }
+        let due = self.hosts.pop(self.now);
+        self.planned_ps = due.map_or(0, Due::planned_ps);
+        let mut out = std::mem::take(&mut self.out);
+        let port = due.and_then(|due| self.hosts.on_due(&self.config.tcp, self.now, due, &mut out));
+        self.out = out;
+        match port {
+            Some(port) => self.flush(port),
+            // Deadlines move on: how often one is looked at in vain is nobody's business.
+            None => self.counters.events -= 1,
         }
         self.refresh_other();
     }

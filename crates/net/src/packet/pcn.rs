@@ -326,8 +326,8 @@ mod tests {
                 }
                 self.now = packet.min(timer);
                 if packet > timer {
-                    if let Some(timer) = self.hosts.pop(self.now) {
-                        self.hosts.on_timer(&self.config, self.now, timer, &mut out);
+                    if let Some(due) = self.hosts.pop(self.now) {
+                        self.hosts.on_due(&self.config, self.now, due, &mut out);
                     }
                 } else if let Some((_, (hop, packet))) = self.under_way.pop_until(self.now) {
                     if hop < self.switches.len() {
