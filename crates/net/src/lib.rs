@@ -82,7 +82,7 @@ impl Announced {
 /// `bytes / parts` each, one after the other, every one followed by the propagation delay. A plain transfer has one
 /// of each. They are kept apart from `bytes` because `bytes / parts` need not be whole, and rounding every message
 /// would move an iteration by more than the nanosecond that the engines are compared at.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// Sending host.
     pub src: HostId,
@@ -180,6 +180,20 @@ pub struct Completion {
     pub began: Time,
     /// When the receiver had the last byte.
     pub received: Time,
+}
+
+impl Completion {
+    /// The same, `time` later and of a flow `flow_count` later.
+    pub(crate) fn later(self, time: Time, flow_count: u64) -> Self {
+        let (began, received) = (self.began + time, self.received + time);
+        Self { flow: FlowId(self.flow.0 + flow_count), began, received, ..self }
+    }
+
+    /// The same as it is counted from `time` and from flow `flow_count` on.
+    pub(crate) fn since(self, time: Time, flow_count: u64) -> Self {
+        let (began, received) = (self.began - time, self.received - time);
+        Self { flow: FlowId(self.flow.0 - flow_count), began, received, ..self }
+    }
 }
 
 /// What an engine can do. Control flows down, data flows up; an engine may process any number of its own events

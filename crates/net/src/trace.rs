@@ -1,6 +1,7 @@
 //! What an observer may see. Engines write it and never read it.
 
 use crate::units::{Bytes, Time};
+use std::ops::{Add, Sub};
 
 /// Totals of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +39,55 @@ pub struct PortCounters {
     pub queue_packets_max: u64,
     /// Most bytes that waited in the qdisc at once.
     pub queue_bytes_max: u64,
+}
+
+impl Counters {
+    /// Counts what somebody else has counted, too.
+    pub(crate) fn add(&mut self, more: &Self) {
+        *self = self.each(more, u64::add);
+    }
+
+    /// What has been counted since `before`.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        self.each(before, u64::sub)
+    }
+
+    fn each(&self, other: &Self, of: fn(u64, u64) -> u64) -> Self {
+        Self {
+            packet_hops: of(self.packet_hops, other.packet_hops),
+            hop_bytes: of(self.hop_bytes, other.hop_bytes),
+            events: of(self.events, other.events),
+            drops: of(self.drops, other.drops),
+            marks: of(self.marks, other.marks),
+            retransmits: of(self.retransmits, other.retransmits),
+            timeouts: of(self.timeouts, other.timeouts),
+        }
+    }
+}
+
+impl PortCounters {
+    /// Counts what has been counted at another time, too.
+    pub(crate) fn add(&mut self, more: &Self) {
+        *self = self.each(more, u64::add);
+        self.queue_packets_max = self.queue_packets_max.max(more.queue_packets_max);
+        self.queue_bytes_max = self.queue_bytes_max.max(more.queue_bytes_max);
+    }
+
+    /// What has been counted since `before`; the longest queue is that of both.
+    pub(crate) fn since(&self, before: &Self) -> Self {
+        self.each(before, u64::sub)
+    }
+
+    fn each(&self, other: &Self, of: fn(u64, u64) -> u64) -> Self {
+        Self {
+            packets: of(self.packets, other.packets),
+            bytes: of(self.bytes, other.bytes),
+            busy: Time::from_ps(of(self.busy.ps(), other.busy.ps())),
+            drops: of(self.drops, other.drops),
+            marks: of(self.marks, other.marks),
+            ..*self
+        }
+    }
 }
 
 /// What can be seen of one egress port and its link at an instant. Totals are those up to it.

@@ -14,7 +14,7 @@ use crate::spec::{
     RecoverySpec, RoutingSpec, RunSpec, Spec, TimersSpec,
 };
 use gradtide_net::packet::tcp::{CongestionAlgorithm, Recovery, TcpConfig};
-use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, PcnConfig, QueueConfig, SharedBuffer};
+use gradtide_net::packet::{self, Capacity, Discipline, MarkAt, Marking, PcnConfig, QueueConfig, SharedBuffer};
 use gradtide_net::route::Policy;
 use gradtide_net::trace::{Counters, PortCounters};
 use gradtide_net::{
@@ -46,7 +46,7 @@ pub struct GpuPorts {
 /// The packet engine, and a probe if one is asked for.
 #[derive(Debug)]
 pub struct Watched {
-    engine: PacketEngine,
+    engine: packet::Recall,
     probe: Option<Probe>,
 }
 
@@ -101,6 +101,13 @@ pub fn manner(spec: &Spec) -> Manner {
 fn is_recalled(spec: &Spec) -> bool {
     let one_at_a_time = |job: &JobSpec| job.servers.is_none() && !job.is_divided() && job.schedule.credit == 1;
     spec.traffic.is_empty() && matches!(&spec.jobs[..], [job] if one_at_a_time(job))
+}
+
+/// Whether one job has the network for itself, so that packets may do what they have done before, and nobody looks at
+/// them in between.
+fn may_repeat(spec: &Spec) -> bool {
+    let is_steady = matches!(&spec.jobs[..], [job] if job.adaptive.is_none());
+    is_steady && spec.traffic.is_empty() && spec.run.probe.is_none()
 }
 
 /// The network of a scenario as long as it carries one exchange and nothing else: how long that takes. Of the packet
@@ -205,6 +212,7 @@ impl Engine {
                 let ports = apart.as_ref().map(|(cards, ports)| {
                     Ok::<_, SpecError>(Box::new(GpuPorts { first: cards.host_count, fluid: fluid(spec, ports)? }))
                 });
+                let engine = packet::Recall::new(engine, may_repeat(spec));
                 Ok(Self::Packet(Box::new(Watched { engine, probe }), ports.transpose()?, links()))
             }
         }
@@ -293,9 +301,9 @@ fn link_usage(
 impl Watched {
     fn look(&mut self) {
         let Some(probe) = &mut self.probe else { return };
-        let now = self.engine.now();
-        let ports: Vec<_> = probe.links.iter().map(|&(port, _)| self.engine.port_state(PortId(port))).collect();
-        let engine = &self.engine;
+        let engine = self.engine.engine();
+        let now = engine.now();
+        let ports: Vec<_> = probe.links.iter().map(|&(port, _)| engine.port_state(PortId(port))).collect();
         let streams: Vec<_> = (probe.streams())
             .flat_map(|stream| engine.stream_windows(stream).map(move |(src, dst, window)| (stream, src, dst, window)))
             .collect();
@@ -331,7 +339,7 @@ impl Network for Watched {
         while let Some(probe) = &self.probe {
             let next_at = probe.next_at();
             // Nothing is left to see, and the caller may wait for ever.
-            if next_at > until || (until == Time::MAX && self.engine.is_idle()) {
+            if next_at > until || (until == Time::MAX && self.engine.engine().is_idle()) {
                 break;
             }
             self.engine.advance(next_at, done);

@@ -178,6 +178,16 @@ impl Calendar {
         left.chain(to_come).fold((0, 0), |(packets, bytes), packet| (packets + 1, bytes + u64::from(packet.wire_bytes)))
     }
 
+    /// Whether nothing will arrive, and no port is to be driven.
+    pub fn is_empty(&self) -> bool {
+        self.day_is_over() && self.upcoming == u64::MAX
+    }
+
+    /// The end of the present day, before which all that has arrived did so.
+    pub fn day_end_ps(&self) -> u64 {
+        (self.today + 1) << self.shift
+    }
+
     /// Whether nothing is left of the present day.
     #[inline]
     pub fn day_is_over(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The connections of all hosts: who gets an arriving packet, what a timer means, when a flow is complete.
 
 use super::pcn;
+use super::state::Writer;
 use super::tcp::receiver::Receiver;
 use super::tcp::sender::{NEVER, News, Sender};
 use super::tcp::{ReverseBand, TcpConfig};
@@ -51,6 +52,34 @@ pub(crate) struct Look {
 enum End {
     Sender,
     Receiver,
+}
+
+impl TcpConnection {
+    fn write_state(&self, config: &TcpConfig, writer: &mut Writer) -> Option<()> {
+        let Self {
+            generation: _,
+            own,
+            dst_port: _,
+            receiver_armed_ps: _,
+            next_goal: _,
+            receiver,
+            hash: _,
+            src: _,
+            dst: _,
+            src_port: _,
+            sender_armed_ps: _,
+            sender,
+            goals,
+            began: _,
+            received: _,
+        } = self;
+        if *own || !goals.is_empty() || !sender.is_established() || !receiver.is_open() {
+            return None;
+        }
+        sender.write_state(writer);
+        receiver.write_state(config, sender.una(), writer);
+        Some(())
+    }
 }
 
 /// What a host is to do at an instant.
@@ -604,6 +633,43 @@ impl Hosts {
     pub fn stream_windows(&self, stream: u32) -> impl Iterator<Item = (HostId, HostId, Window)> {
         let own = self.streams.iter().filter(move |(key, _)| key.2.stream == stream);
         own.map(|(key, &index)| (HostId(key.0), HostId(key.1), self.connections[index as usize].sender.window()))
+    }
+
+    /// How often windows have been reduced, and how often odd bytes may have made a difference.
+    pub fn effects(&self) -> (u64, u64) {
+        let senders = self.connections.iter().map(|connection| &connection.sender);
+        senders
+            .fold((0, 0), |(reductions, counts), sender| (reductions + sender.reductions, counts + sender.odd_counts))
+    }
+
+    /// Whether estimates of round trips have an effect on any connection.
+    pub fn time_round_trips(&self, config: &TcpConfig) -> bool {
+        self.connections.iter().any(|connection| connection.sender.times_round_trips(config))
+    }
+
+    /// `None` unless all that there is are connections of streams, whose flows are complete.
+    pub fn write_state(&self, config: &TcpConfig, writer: &mut Writer) -> Option<()> {
+        // Streams' connections are never closed: those of a stream, its slot and its hash are what they were.
+        let Self {
+            hashes: _,
+            connections,
+            free: _,
+            streams: _,
+            looks: _,
+            timers,
+            late,
+            latency_ps: _,
+            pool: _,
+            syn_stamps: _,
+            waiting,
+            done,
+            counters: _,
+        } = self;
+        if timers.next_at().is_some() || late.next_at().is_some() || !waiting.is_empty() || !done.is_empty() {
+            return None;
+        }
+        writer.word(connections.len() as u64);
+        connections.iter().try_for_each(|connection| connection.write_state(config, writer))
     }
 
     /// Totals, those of open connections included.

@@ -17,6 +17,8 @@ mod host;
 mod pcn;
 mod port;
 mod qdisc;
+mod recall;
+mod state;
 mod switch;
 pub mod tcp;
 mod wire;
@@ -24,6 +26,7 @@ mod wire;
 pub use buffer::SharedBuffer;
 pub use pcn::PcnConfig;
 pub use qdisc::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
+pub use recall::Recall;
 pub use tcp::TcpConfig;
 
 use crate::event::EventQueue;
@@ -37,6 +40,7 @@ use calendar::Calendar;
 use host::{Due, Hosts};
 use port::{Moment, Port, Serialization};
 use qdisc::Verdict;
+use state::{Omits, State, Writer};
 use wire::Wire;
 
 /// Everything about the network beside its graph.
@@ -264,6 +268,37 @@ impl PacketEngine {
     /// Whether nothing will happen any more unless a flow is started.
     pub fn is_idle(&self) -> bool {
         self.calendar.next_ps().min(self.other_ps) == u64::MAX
+    }
+
+    /// Whether the next [`Network::advance`] reports something at once.
+    fn has_completed(&self) -> bool {
+        !self.hosts.done.is_empty()
+    }
+
+    /// Whether estimates of round trips have an effect on anything beside themselves.
+    fn times_round_trips(&self) -> bool {
+        self.hosts.time_round_trips(&self.config.tcp)
+    }
+
+    /// Whether something that states leave out may have had an effect since [`host::Hosts::effects`] were those.
+    fn reveals(&self, omits: Omits, before: (u64, u64)) -> bool {
+        let (reductions, counts) = self.hosts.effects();
+        (omits.estimates && self.times_round_trips())
+            || (omits.growth && reductions != before.0)
+            || (omits.odd_bytes && counts != before.1)
+    }
+
+    /// What decides how it goes on; `None` unless it is quiet: see [`state`].
+    fn state(&self, tells_odd_bytes: bool) -> Option<State> {
+        if !self.calendar.is_empty() || self.scheduled.next_at().is_some() || self.pcn.is_some() {
+            return None;
+        }
+        // Shared buffers are empty when queues are.
+        let (timed, tick_ps) = (self.times_round_trips(), self.config.tcp.stamp_tick.ps());
+        let mut writer = Writer::new(self.now.ps(), timed, tick_ps, tells_odd_bytes);
+        self.hosts.write_state(&self.config.tcp, &mut writer)?;
+        self.ports.iter().try_for_each(|port| port.write_state(&mut writer))?;
+        Some(writer.into_state())
     }
 
     /// Whether every packet ever sent (in debug builds, every byte) has arrived, been dropped, or is still in a port or

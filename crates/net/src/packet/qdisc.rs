@@ -1,5 +1,6 @@
 //! The qdisc alone: what to enqueue, mark, drop, and send next. It knows no TCP and no time.
 
+use super::state::Writer;
 use super::wire::{Wire, flag};
 use crate::seed::Stream;
 use std::collections::VecDeque;
@@ -215,6 +216,21 @@ impl Qdisc {
     #[inline]
     fn band(&mut self, band: usize) -> &mut VecDeque<Wire> {
         if band < NEAR_BANDS { &mut self.bands[band] } else { &mut self.rest.bands[band - NEAR_BANDS] }
+    }
+
+    /// Of an empty one. `None` if it draws random numbers: what it has drawn does not come again.
+    pub fn write_state(&self, writer: &mut Writer) -> Option<()> {
+        let Rest { marking, order, red, bands: _, marks: _, drops: _ } = &*self.rest;
+        if red.is_some() {
+            return None;
+        }
+        writer.word(marking.threshold().map_or(u64::MAX, u64::from));
+        if let BandOrder::Drr { quanta: _, deficits, turn, fresh } = order {
+            deficits.iter().for_each(|&deficit| writer.word(u64::from(deficit)));
+            writer.word(*turn as u64);
+            writer.flag(*fresh);
+        }
+        Some(())
     }
 
     /// Longest queue so far, in packets and in bytes.

@@ -4,6 +4,7 @@ use super::rtt::Rtt;
 use super::sack::Reassembly;
 use super::sender::NEVER;
 use super::{CongestionAlgorithm, TcpConfig};
+use crate::packet::state::Writer;
 use crate::packet::wire::{SackPool, Wire, flag};
 
 /// Times that the final FIN is repeated without an answer (ns-3: data retries).
@@ -79,6 +80,48 @@ impl Receiver {
             fin_repeats: 0,
             fins_alive: 0,
             deadline_ps: NEVER,
+        }
+    }
+
+    /// Whether the handshake is over, and the stream has no end yet.
+    pub fn is_open(&self) -> bool {
+        self.state == ReceiverState::Established && self.fin == u64::MAX
+    }
+
+    /// Of one that [is open](Self::is_open), whose sender's first byte not acknowledged is `una`.
+    pub fn write_state(&self, config: &TcpConfig, una: u64, writer: &mut Writer) {
+        let &Self {
+            next,
+            acknowledged,
+            deadline_ps,
+            fin: _,
+            echo,
+            state: _,
+            held_count,
+            ecn,
+            is_ordered,
+            template,
+            ref reassembly,
+            // What was asked when it was opened, or will be when it is closed.
+            fins_alive: _,
+            fin_repeats: _,
+            syn_ack_stamp: _,
+            syn_ack_count: _,
+            fin_repeat_ps: _,
+            fin_rto_ps: _,
+            rtt: _,
+        } = self;
+        writer.offset(next, una);
+        writer.offset(acknowledged, una);
+        writer.deadline(deadline_ps);
+        if writer.times_round_trips() {
+            writer.word(u64::from(config.stamp(writer.now_ps()).wrapping_sub(echo)));
+        }
+        writer.flag(is_ordered);
+        let flags = u64::from(template.flags) << 8 | u64::from(template.band);
+        writer.word(u64::from(held_count) << 32 | u64::from(ecn) << 16 | flags);
+        if let Some(reassembly) = reassembly.as_ref().filter(|_| !is_ordered) {
+            reassembly.write_state(una, writer);
         }
     }
 

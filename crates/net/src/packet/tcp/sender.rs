@@ -11,6 +11,7 @@ use super::congestion::{Ack, Congestion};
 use super::rtt::Rtt;
 use super::sack::Scoreboard;
 use super::{Recovery, TcpConfig};
+use crate::packet::state::Writer;
 use crate::packet::wire::{Block, Wire, flag};
 use crate::trace::Window;
 use crate::units::Bytes;
@@ -92,6 +93,9 @@ pub(crate) struct Sender {
     /// Marks of segments below it have been answered.
     cwr_end: u64,
     syn_count: u32,
+    /// How often the window has been reduced, and how often `odd_bytes` may have made a difference.
+    pub reductions: u64,
+    pub odd_counts: u64,
     pub retransmits: u64,
     pub timeouts: u64,
 }
@@ -129,9 +133,92 @@ impl Sender {
             rto_ps: 0,
             deadline_ps: NEVER,
             syn_count: 0,
+            reductions: 0,
+            odd_counts: 0,
             retransmits: 0,
             timeouts: 0,
         }
+    }
+
+    /// Whether estimates of round trips have an effect: its congestion control asks for them, or a timeout might be
+    /// longer than the least one.
+    pub fn times_round_trips(&self, config: &TcpConfig) -> bool {
+        let bound_ns = self.rtt.timeout_bound_ns(config.stamp_tick.ps() / 1_000);
+        self.congestion.times_round_trips() || bound_ns.is_none_or(|bound_ns| bound_ns > config.min_rto.ps() / 1_000)
+    }
+
+    /// First byte not acknowledged.
+    pub fn una(&self) -> u64 {
+        self.una
+    }
+
+    pub fn write_state(&self, writer: &mut Writer) {
+        let &Self {
+            una,
+            high,
+            written,
+            cwnd,
+            ssthresh,
+            recover,
+            flight,
+            deadline_ps,
+            rto_ps,
+            window_bytes,
+            sample_from,
+            rtt,
+            odd_bytes,
+            dup_acks,
+            state,
+            phase,
+            closing,
+            fin_sent,
+            recover_active,
+            first_partial_ack,
+            ecn,
+            fresh_flags,
+            echoed,
+            ref congestion,
+            template,
+            ref board,
+            cwr_end,
+            syn_count: _,
+            reductions: _,
+            odd_counts: _,
+            retransmits: _,
+            timeouts: _,
+        } = self;
+        for offset in [high, written] {
+            writer.offset(offset, una);
+        }
+        for word in [ssthresh, flight, rto_ps, window_bytes] {
+            writer.word(word);
+        }
+        // A congestion window above the sender's own limits nothing, and grows in vain until it is reduced.
+        let grows_in_vain = cwnd >= window_bytes && !congestion.times_round_trips();
+        writer.word(cwnd.min(if grows_in_vain { window_bytes } else { cwnd }));
+        if grows_in_vain {
+            writer.omits.growth = true;
+        } else if writer.tells_odd_bytes() || congestion.times_round_trips() {
+            writer.word(odd_bytes);
+        } else {
+            writer.omits.odd_bytes = true;
+        }
+        match phase {
+            CongestionState::Open | CongestionState::Disorder => writer.offset(recover.max(una), una),
+            CongestionState::Recovery | CongestionState::Loss => writer.offset(recover, una),
+        }
+        // What is not above the first byte is passed.
+        writer.offset(sample_from.max(una), una);
+        writer.bound(cwr_end, una);
+        writer.deadline(deadline_ps);
+        rtt.write_state(writer);
+        writer.word(u64::from(dup_acks) << 16 | (state as u64) << 8 | phase as u64);
+        for flag in [closing, fin_sent, recover_active, first_partial_ack, ecn, echoed] {
+            writer.flag(flag);
+        }
+        writer.word(u64::from(fresh_flags) << 16 | u64::from(template.flags) << 8 | u64::from(template.band));
+        congestion.write_state(una, cwnd < ssthresh, writer);
+        board.write_state(una, writer);
     }
 
     /// Bytes written and not acknowledged.
@@ -268,7 +355,13 @@ impl Sender {
         let segment = u64::from(config.segment_bytes);
         let acknowledged = self.una - before;
         let mut segments = acknowledged / segment;
-        self.odd_bytes += acknowledged % segment;
+        let odd_bytes = acknowledged % segment;
+        self.odd_bytes += odd_bytes;
+        // None or one; or one or two, where the first ends slow start.
+        let ends_slow_start = segments == 1 && self.cwnd < self.ssthresh && self.cwnd + segment >= self.ssthresh;
+        if odd_bytes > 0 && (segments == 0 || ends_slow_start) {
+            self.odd_counts += 1;
+        }
         if self.odd_bytes >= segment {
             segments += 1;
             self.odd_bytes -= segment;
@@ -349,6 +442,7 @@ impl Sender {
     /// The window has been reduced, for whatever reason: the receiver is told, and marks of what is under way now
     /// reduce it no further.
     fn on_reduced(&mut self) {
+        self.reductions += 1;
         if self.ecn {
             self.fresh_flags |= flag::CWR;
             self.cwr_end = self.high;
