@@ -465,7 +465,9 @@ impl Recall {
             self.catch_up();
         }
         let Some(memory) = &mut self.memory else { return false };
+        let is_known = memory.present.from.is_some() && memory.present.seen.starts.is_empty();
         if memory.present.seen.is_complete()
+            && !is_known
             && let Some(state) = self.engine.state(memory.episodes.len() < memory.tells_odd_bytes_until)
         {
             memory.end_episode(&mut self.engine, state, self.now, self.started_count);
