@@ -635,6 +635,11 @@ impl Hosts {
         own.map(|(key, &index)| (HostId(key.0), HostId(key.1), self.connections[index as usize].sender.window()))
     }
 
+    /// About what it takes to keep a state.
+    pub fn state_bytes(&self) -> usize {
+        50 * size_of::<u64>() * self.connections.len()
+    }
+
     /// How often windows have been reduced, and how often odd bytes may have made a difference.
     pub fn effects(&self) -> (u64, u64) {
         let senders = self.connections.iter().map(|connection| &connection.sender);

@@ -429,8 +429,29 @@ impl Red {
 
 #[cfg(test)]
 mod tests {
+    use super::super::state::State;
     use super::*;
     use crate::Seed;
+
+    fn state(qdisc: &Qdisc) -> State {
+        let mut writer = Writer::new(0, false, 1, false);
+        qdisc.write_state(&mut writer).expect("no random numbers are drawn");
+        writer.into_state()
+    }
+
+    #[test]
+    fn whose_turn_it_is_is_part_of_the_state() {
+        let config = QueueConfig {
+            discipline: Discipline::Drr { quanta_bytes: vec![1_500, 1_500] },
+            ..QueueConfig::fifo(Capacity::Packets(10))
+        };
+        let mut used = qdisc(&config, 0);
+        let unused = state(&used);
+        used.enqueue(Wire { band: 1, wire_bytes: 1_000, ..Wire::NOTHING });
+        used.dequeue();
+        assert_ne!(state(&used), unused);
+        assert_eq!(state(&used), state(&used.clone()));
+    }
 
     fn qdisc(config: &QueueConfig, seed: u64) -> Qdisc {
         Qdisc::new(config, || Seed(seed).stream("red"))

@@ -31,7 +31,7 @@ use crate::{Band, Completion, Flow, FlowId, Network};
 use std::collections::BTreeMap;
 
 /// Memory in bytes that states and episodes may take: with more, nothing is looked for any more.
-const BYTES_MAX: usize = 128 << 20;
+const BYTES_MAX: usize = 64 << 20;
 
 /// The packet engine, with a memory.
 #[derive(Debug)]
@@ -465,6 +465,10 @@ impl Recall {
             self.catch_up();
         }
         let Some(memory) = &mut self.memory else { return false };
+        if memory.bytes + memory.present.seen.bytes() + self.engine.hosts.state_bytes() > BYTES_MAX {
+            self.forget();
+            return false;
+        }
         let is_known = memory.present.from.is_some() && memory.present.seen.starts.is_empty();
         if memory.present.seen.is_complete()
             && !is_known
@@ -474,9 +478,6 @@ impl Recall {
             if memory.rest(&first) {
                 return true;
             }
-        }
-        if memory.bytes + memory.present.seen.bytes() > BYTES_MAX {
-            self.forget();
         }
         false
     }

@@ -380,6 +380,49 @@ mod tests {
         TcpConfig { algorithm, ecn, ..TcpConfig::basic_sim(2, rate, Time::from_ps(10_000_000)) }
     }
 
+    #[test]
+    fn what_decides_how_a_connection_goes_on_is_part_of_its_state() {
+        let config = config(CongestionAlgorithm::Dctcp { gain_ppm: 62_500 }, true);
+        let (sender, receiver, mut pool, packets) = pair(&config);
+        let state = |sender: &Sender, receiver: &Receiver| {
+            let mut writer = Writer::new(5, false, 1_000_000_000, true);
+            sender.write_state(&mut writer);
+            receiver.write_state(&config, sender.una(), &mut writer);
+            writer.into_state()
+        };
+        let at_first = state(&sender, &receiver);
+        // Each thing that happens to either end changes something in it.
+        let ack =
+            |segments: u64, flags| Wire { number: segments * u64::from(SEGMENT), ..template(flag::REVERSE | flags) };
+        let (mut one, mut other) = (sender.clone(), sender.clone());
+        one.on_ack(&config, 6, &ack(2, 0), &[], &mut Vec::new());
+        other.on_ack(&config, 6, &ack(2, flag::ECE), &[], &mut Vec::new());
+        assert_ne!(state(&one, &receiver), state(&other, &receiver), "a mark, and what DCTCP makes of it");
+        let mut windows: Vec<_> = [(1, 0), (0, 1), (1, 1)]
+            .map(|(cwnd, ssthresh)| {
+                let mut sender = sender.clone();
+                (sender.cwnd, sender.ssthresh) = (sender.cwnd + cwnd, sender.ssthresh - ssthresh);
+                state(&sender, &receiver)
+            })
+            .into();
+        windows.push(at_first.clone());
+        windows.sort();
+        windows.dedup();
+        assert_eq!(windows.len(), 4);
+        let mut later = sender.clone();
+        later.deadline_ps += 1;
+        assert_ne!(state(&later, &receiver), at_first, "the retransmission timer");
+        // The first segment is acknowledged at once, the second waits for the third.
+        let mut held = receiver.clone();
+        (0..2).for_each(|index| held.on_packet(&config, 5, &packets[index], &mut pool, &mut Vec::new()));
+        let waits = state(&sender, &held);
+        held.deadline_ps += 1;
+        assert_ne!(state(&sender, &held), waits, "the delayed acknowledgement");
+        assert_ne!(waits, at_first);
+        // Another time, and another place in the stream, do not.
+        assert_eq!(state(&sender.clone(), &receiver.clone()), at_first);
+    }
+
     fn template(flags: u8) -> Wire {
         Wire { wire_bytes: 54, flags, ..Wire::NOTHING }
     }
