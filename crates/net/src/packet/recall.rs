@@ -18,9 +18,9 @@
 //!
 //! Some of what a state would have to tell hardly ever comes again, and has no effect: by how much a congestion window
 //! is larger than its sender's own, bytes of parts of segments, and, since the engine's clock is behind once a loop has
-//! been dropped, how round trips were rounded to ticks of timestamps. States leave it out as long as that is so ([`Omits`]). Should it have an effect
-//! after a loop has been dropped, everything since the first one is simulated once more, and nothing is looked for after
-//! that.
+//! been dropped, how round trips were rounded to ticks of timestamps. States leave it out as long as that is so
+//! ([`Omits`]). Should it have an effect after a loop has been dropped, everything since the first one is simulated once
+//! more, and nothing is looked for after that.
 
 use super::PacketEngine;
 use super::state::{Omits, State};
@@ -32,6 +32,8 @@ use std::collections::BTreeMap;
 
 /// Memory in bytes that states and episodes may take: with more, nothing is looked for any more.
 const BYTES_MAX: usize = 64 << 20;
+/// Episodes of one state that are compared with a new one: where each is unlike all others, none will come again.
+const ALIKE_MAX: usize = 64;
 
 /// The packet engine, with a memory.
 #[derive(Debug)]
@@ -265,8 +267,9 @@ impl Memory {
             let episode = self.episodes.len() as u32;
             self.bytes += seen.bytes() + size_of::<Episode>() + size_of_val(&*totals.ports);
             self.episodes.push(Episode { to, lasts, seen, totals: totals.since(&before) });
-            if !is_odd {
-                self.after[from as usize].push(episode);
+            let after = &mut self.after[from as usize];
+            if !is_odd && after.len() < ALIKE_MAX {
+                after.push(episode);
             }
             if let Some(kept) = &mut self.kept {
                 kept.since.push((episode, took));
