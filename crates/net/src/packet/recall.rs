@@ -307,7 +307,7 @@ impl Memory {
         }
         for (episode, took) in self.way.drain(loop_begins..) {
             let episode = &self.episodes[episode as usize];
-            dropped.time = dropped.time + took;
+            dropped.time += took;
             dropped.flow_count += episode.seen.starts.len() as u64;
             dropped.totals.add(&episode.totals);
         }
