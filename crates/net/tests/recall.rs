@@ -56,7 +56,7 @@ fn config(algorithm: CongestionAlgorithm, packets: u32) -> PacketConfig {
     if matches!(algorithm, CongestionAlgorithm::Dctcp { .. }) {
         config.tcp.ecn = true;
         let marking = Marking::Threshold { packets: 20, at: MarkAt::Enqueue };
-        (config.host_queue.marking, config.switch_queue.marking) = (marking.clone(), marking);
+        (config.host_queue.marking, config.switch_queue.marking) = (marking, marking);
     }
     config
 }
