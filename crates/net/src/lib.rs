@@ -57,7 +57,7 @@ impl Band {
 
 /// Queue length, in packets, from which switches are to mark while a burst is on its way (Kang et al. 2021, fig. 7): a
 /// multiple of [`Announced::STEP`], since a packet has four bits for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Announced(u8);
 
 impl Announced {
@@ -82,7 +82,7 @@ impl Announced {
 /// `bytes / parts` each, one after the other, every one followed by the propagation delay. A plain transfer has one
 /// of each. They are kept apart from `bytes` because `bytes / parts` need not be whole, and rounding every message
 /// would move an iteration by more than the nanosecond that the engines are compared at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow {
     /// Sending host.
     pub src: HostId,
@@ -152,7 +152,7 @@ pub(crate) struct StreamKey {
 }
 
 /// What carries a flow, and with it when the flow is complete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Connection {
     /// The stream's connection from `src` to `dst`: opened by its first flow, never closed, and shared by all its
     /// flows, whose bytes follow one another. Complete when the *receiver* has the last byte.
@@ -187,12 +187,6 @@ impl Completion {
     pub(crate) fn later(self, time: Time, flow_count: u64) -> Self {
         let (began, received) = (self.began + time, self.received + time);
         Self { flow: FlowId(self.flow.0 + flow_count), began, received, ..self }
-    }
-
-    /// The same as it is counted from `time` and from flow `flow_count` on.
-    pub(crate) fn since(self, time: Time, flow_count: u64) -> Self {
-        let (began, received) = (self.began - time, self.received - time);
-        Self { flow: FlowId(self.flow.0 - flow_count), began, received, ..self }
     }
 }
 

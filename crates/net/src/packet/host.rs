@@ -648,8 +648,8 @@ impl Hosts {
     }
 
     /// Whether estimates of round trips have an effect on any connection.
-    pub fn time_round_trips(&self, config: &TcpConfig) -> bool {
-        self.connections.iter().any(|connection| connection.sender.times_round_trips(config))
+    pub fn time_round_trips(&self, config: &TcpConfig, now: Time) -> bool {
+        self.connections.iter().any(|connection| connection.sender.times_round_trips(config, now.ps()))
     }
 
     /// `None` unless all that there is are connections of streams, whose flows are complete.

@@ -277,7 +277,7 @@ impl PacketEngine {
 
     /// Whether estimates of round trips have an effect on anything beside themselves.
     fn times_round_trips(&self) -> bool {
-        self.hosts.time_round_trips(&self.config.tcp)
+        self.hosts.time_round_trips(&self.config.tcp, self.now)
     }
 
     /// Whether something that states leave out may have had an effect since [`host::Hosts::effects`] were those.

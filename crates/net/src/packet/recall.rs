@@ -19,8 +19,8 @@
 //! Some of what a state would have to tell hardly ever comes again, and has no effect: by how much a congestion window
 //! is larger than its sender's own, bytes of parts of segments, and, since the engine's clock is behind once a loop has
 //! been dropped, how round trips were rounded to ticks of timestamps. States leave it out as long as that is so
-//! ([`Omits`]). Should it have an effect after a loop has been dropped, everything since the first one is simulated once
-//! more, and nothing is looked for after that.
+//! ([`Omits`]). Should it have an effect after such a loop has been dropped, everything since the first one is simulated
+//! once more, and nothing is looked for after that.
 
 use super::PacketEngine;
 use super::state::{Omits, State};
@@ -31,7 +31,7 @@ use crate::{Band, Completion, Flow, FlowId, Network};
 use std::collections::BTreeMap;
 
 /// Memory in bytes that states and episodes may take: with more, nothing is looked for any more.
-const BYTES_MAX: usize = 64 << 20;
+const BYTES_MAX: usize = 256 << 20;
 /// Episodes of one state that are compared with a new one: where each is unlike all others, none will come again.
 const ALIKE_MAX: usize = 64;
 
@@ -66,6 +66,7 @@ struct Totals {
 /// What has been seen.
 #[derive(Debug, Default)]
 struct Memory {
+    kinds: Kinds,
     /// Each with a number, from 0 on.
     states: BTreeMap<State, u32>,
     episodes: Vec<Episode>,
@@ -112,15 +113,43 @@ enum Lasts {
 #[derive(Clone, Debug, Default)]
 struct Seen {
     starts: Vec<Start>,
-    ends: Vec<Completion>,
+    ends: Vec<End>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Start {
     at: Time,
     /// How many flows were complete.
-    after: usize,
-    flow: Flow,
+    after: u32,
+    /// Number of a flow that is the same in all.
+    kind: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct End {
+    at: Time,
+    /// Which of the starts.
+    flow: u32,
+}
+
+/// All flows that differ in anything, each with a number: there are few, and they come again and again.
+#[derive(Debug, Default)]
+struct Kinds {
+    numbers: BTreeMap<Flow, u32>,
+    flows: Vec<Flow>,
+}
+
+impl Kinds {
+    fn number(&mut self, flow: Flow) -> u32 {
+        *self.numbers.entry(flow).or_insert_with(|| {
+            self.flows.push(flow);
+            (self.flows.len() - 1) as u32
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        3 * size_of_val(&*self.flows)
+    }
 }
 
 /// The episode under way.
@@ -145,13 +174,20 @@ enum Next {
     Nothing,
 }
 
-/// The engine when the first loop was dropped, and the episodes from then on.
+/// The engine when the first loop was dropped whose state left something out, and the episodes from then on.
 #[derive(Debug)]
 struct Kept {
     engine: PacketEngine,
+    dropped: Dropped,
     since: Vec<(u32, Time)>,
     /// What the states did not tell at which loops were dropped.
     omits: Omits,
+}
+
+impl Present {
+    fn start(&self, now: Time, kind: u32) -> Start {
+        Start { at: now - self.began, after: self.seen.ends.len() as u32, kind }
+    }
 }
 
 impl Lasts {
@@ -177,14 +213,14 @@ impl Seen {
     fn next(&self, other: &Self) -> Next {
         let (starts, ends) = (other.starts.len(), other.ends.len());
         match (self.starts.get(starts), self.ends.get(ends)) {
-            (Some(start), _) if start.after == ends => Next::Start(start.at),
-            (_, Some(end)) => Next::End(end.received),
+            (Some(start), _) if start.after as usize == ends => Next::Start(start.at),
+            (_, Some(end)) => Next::End(end.at),
             _ => Next::Nothing,
         }
     }
 
     /// Lets `engine` do the same once more, and come to the end of it `took` from now.
-    fn repeat(&self, engine: &mut PacketEngine, took: Time) {
+    fn repeat(&self, kinds: &Kinds, engine: &mut PacketEngine, took: Time) {
         let (began, mut done) = (engine.now(), Vec::new());
         let mut see = |engine: &mut PacketEngine, count: usize| {
             while done.len() < count {
@@ -192,12 +228,12 @@ impl Seen {
             }
         };
         for start in &self.starts {
-            see(engine, start.after);
+            see(engine, start.after as usize);
             go_on(engine, began + start.at);
-            engine.start(start.flow);
+            engine.start(kinds.flows[start.kind as usize]);
         }
         see(engine, self.ends.len());
-        debug_assert!(done.iter().zip(&self.ends).all(|(now, then)| now.received == began + then.received));
+        debug_assert!(done.iter().zip(&self.ends).all(|(now, then)| now.received == began + then.at));
         go_on(engine, if took == Time::MAX { took } else { began + took });
     }
 }
@@ -256,15 +292,19 @@ impl Memory {
         };
         let (to, totals) = (self.number(state), Totals::of(engine));
         let next = Present { from: Some(to), began: now, first_flow: started_count, ..Present::default() };
-        let Present { from, seen, before, effects, is_odd, .. } = std::mem::replace(&mut self.present, next);
+        let Present { from, mut seen, before, effects, is_odd, .. } = std::mem::replace(&mut self.present, next);
         if let Some(from) = from {
             let omits = self.omits[from as usize];
-            let is_odd = is_odd || engine.reveals(omits, effects);
+            // What was not told at the beginning does not decide what is told at the end.
+            let tells_more = omits.or(self.omits[to as usize]) != self.omits[to as usize];
+            let is_odd = is_odd || tells_more || engine.reveals(omits, effects);
             if engine.reveals(Omits { odd_bytes: omits.odd_bytes, ..Omits::default() }, effects) {
                 // Longer each time.
                 self.tells_odd_bytes_until = 2 * self.episodes.len() + 16;
             }
             let episode = self.episodes.len() as u32;
+            seen.starts.shrink_to_fit();
+            seen.ends.shrink_to_fit();
             self.bytes += seen.bytes() + size_of::<Episode>() + size_of_val(&*totals.ports);
             self.episodes.push(Episode { to, lasts, seen, totals: totals.since(&before) });
             let after = &mut self.after[from as usize];
@@ -303,7 +343,10 @@ impl Memory {
         match &mut self.kept {
             Some(kept) => kept.omits = kept.omits.or(omits),
             None if omits == Omits::default() => {}
-            None => self.kept = Some(Box::new(Kept { engine: engine.clone(), since: self.way.clone(), omits })),
+            None => {
+                let (engine, dropped, since) = (engine.clone(), dropped.clone(), self.way.clone());
+                self.kept = Some(Box::new(Kept { engine, dropped, since, omits }));
+            }
         }
         for (episode, took) in self.way.drain(loop_begins..) {
             let episode = &self.episodes[episode as usize];
@@ -311,6 +354,12 @@ impl Memory {
             dropped.flow_count += episode.seen.starts.len() as u64;
             dropped.totals.add(&episode.totals);
         }
+    }
+
+    /// Whether states tell odd bytes. Not once a loop has been dropped without them: the engine's are others.
+    fn tells_odd_bytes(&self) -> bool {
+        let are_known = self.kept.as_ref().is_none_or(|kept| !kept.omits.odd_bytes);
+        are_known && self.episodes.len() < self.tells_odd_bytes_until
     }
 
     /// Whether `start` is known to come next; the engine rests.
@@ -347,7 +396,7 @@ impl Memory {
     /// What is complete next, and before `until`. The time to which the caller may go on, and those flows; `None` if
     /// that has not been seen.
     fn answer(&mut self, until: Time) -> Option<(Time, Vec<Completion>)> {
-        let Self { episodes, alike, present, .. } = self;
+        let Self { episodes, alike, present, kinds, .. } = self;
         let until = if until == Time::MAX { until } else { until - present.began };
         let next = |episode: &u32| episodes[*episode as usize].seen.next(&present.seen);
         let end = alike.iter().find_map(|episode| match next(episode) {
@@ -357,9 +406,14 @@ impl Memory {
         if let Some((episode, at)) = end.filter(|&(_, at)| at < until) {
             alike.retain(|episode| matches!(next(episode), Next::End(_)));
             let ends = &episodes[episode as usize].seen.ends[present.seen.ends.len()..];
-            let ends: Vec<Completion> = ends.iter().copied().take_while(|end| end.received == at).collect();
-            present.seen.ends.extend(&ends);
-            return Some((at, ends));
+            let before = present.seen.ends.len();
+            present.seen.ends.extend(ends.iter().take_while(|end| end.at == at));
+            let complete = present.seen.ends[before..].iter().map(|end| {
+                let start = present.seen.starts[end.flow as usize];
+                let (flow, stream) = (FlowId(end.flow.into()), kinds.flows[start.kind as usize].stream);
+                Completion { flow, stream, began: start.at, received: at }
+            });
+            return Some((at, complete.collect()));
         }
         let is_known = |at: &Time| *at >= until;
         let start = alike.iter().any(|episode| matches!(next(episode), Next::Start(at) if is_known(&at)));
@@ -416,14 +470,26 @@ impl Recall {
         let until = self.on_engine(self.now);
         let Some(memory) = self.memory.as_mut().filter(|memory| memory.rests) else { return };
         for (episode, took) in memory.way.drain(..) {
-            memory.episodes[episode as usize].seen.repeat(&mut self.engine, took);
+            memory.episodes[episode as usize].seen.repeat(&memory.kinds, &mut self.engine, took);
         }
         memory.rests = false;
         memory.alike.clear();
         memory.present.before = Totals::of(&mut self.engine);
         memory.present.effects = self.engine.hosts.effects();
         let took = if until == Time::MAX { until } else { until - self.engine.now() };
-        memory.present.seen.repeat(&mut self.engine, took);
+        memory.present.seen.repeat(&memory.kinds, &mut self.engine, took);
+        if self.is_revealed() {
+            self.simulate_again();
+        }
+    }
+
+    /// Whether something has had an effect that was not told of a state at which a loop was dropped: the engine is not
+    /// what it would have been.
+    fn is_revealed(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| {
+            let kept = memory.kept.as_ref();
+            kept.is_some_and(|kept| self.engine.reveals(kept.omits, memory.present.effects))
+        })
     }
 
     /// Nothing is looked for any more.
@@ -439,23 +505,24 @@ impl Recall {
     #[cold]
     fn simulate_again(&mut self) {
         let Some(memory) = self.memory.take() else { return };
-        let Memory { episodes, present, kept: Some(kept), .. } = *memory else { return };
+        let Memory { kinds, episodes, present, kept: Some(kept), .. } = *memory else { return };
         self.engine = kept.engine;
-        self.dropped = Dropped::default();
+        self.dropped = kept.dropped;
         for (episode, took) in kept.since {
-            episodes[episode as usize].seen.repeat(&mut self.engine, took);
+            episodes[episode as usize].seen.repeat(&kinds, &mut self.engine, took);
         }
-        let took = if self.now == Time::MAX { self.now } else { self.now - self.engine.now() };
-        present.seen.repeat(&mut self.engine, took);
+        let now = self.on_engine(self.now);
+        let took = if now == Time::MAX { now } else { now - self.engine.now() };
+        present.seen.repeat(&kinds, &mut self.engine, took);
     }
 
     /// A flow is about to be started. Whether what follows is known.
     fn recalls(&mut self, flow: Flow) -> bool {
         let Some(memory) = &mut self.memory else { return false };
-        let start = |present: &Present| Start { at: self.now - present.began, after: present.seen.ends.len(), flow };
-        let first = Start { at: Time::ZERO, after: 0, flow };
+        let kind = memory.kinds.number(flow);
+        let first = Start { at: Time::ZERO, after: 0, kind };
         if memory.rests {
-            if memory.expects(&start(&memory.present)) {
+            if memory.expects(&memory.present.start(self.now, kind)) {
                 return true;
             }
             let took = self.now - memory.present.began;
@@ -468,14 +535,15 @@ impl Recall {
             self.catch_up();
         }
         let Some(memory) = &mut self.memory else { return false };
-        if memory.bytes + memory.present.seen.bytes() + self.engine.hosts.state_bytes() > BYTES_MAX {
+        let bytes = memory.bytes + memory.present.seen.bytes() + memory.kinds.bytes();
+        if bytes + self.engine.hosts.state_bytes() > BYTES_MAX {
             self.forget();
             return false;
         }
         let is_known = memory.present.from.is_some() && memory.present.seen.starts.is_empty();
         if memory.present.seen.is_complete()
             && !is_known
-            && let Some(state) = self.engine.state(memory.episodes.len() < memory.tells_odd_bytes_until)
+            && let Some(state) = self.engine.state(memory.tells_odd_bytes())
         {
             memory.end_episode(&mut self.engine, state, self.now, self.started_count);
             if memory.rest(&first) {
@@ -497,10 +565,9 @@ impl Network for Recall {
             self.engine.start(flow);
         }
         if let Some(memory) = &mut self.memory {
-            let present = &mut memory.present;
-            present.is_odd |= !is_recalled && self.engine.has_completed();
-            let (at, after) = (self.now - present.began, present.seen.ends.len());
-            present.seen.starts.push(Start { at, after, flow });
+            let start = memory.present.start(self.now, memory.kinds.number(flow));
+            memory.present.is_odd |= !is_recalled && self.engine.has_completed();
+            memory.present.seen.starts.push(start);
         }
         self.started_count += 1;
         FlowId(self.started_count - 1)
@@ -518,14 +585,10 @@ impl Network for Recall {
         }
         let first = done.len();
         self.engine.advance(self.on_engine(until), done);
-        let is_revealed = self.memory.as_ref().is_some_and(|memory| {
-            let kept = memory.kept.as_ref();
-            kept.is_some_and(|kept| self.engine.reveals(kept.omits, memory.present.effects))
-        });
-        if is_revealed {
+        if self.is_revealed() {
             done.truncate(first);
             self.simulate_again();
-            self.engine.advance(until, done);
+            self.engine.advance(self.on_engine(until), done);
         }
         let now = self.engine.now();
         self.now = if now == Time::MAX { now } else { now + self.dropped.time };
@@ -533,7 +596,10 @@ impl Network for Recall {
             *completion = completion.later(self.dropped.time, self.dropped.flow_count);
             if let Some(memory) = &mut self.memory {
                 let present = &mut memory.present;
-                present.seen.ends.push(completion.since(present.began, present.first_flow));
+                let (at, flow) = (self.now - present.began, (completion.flow.0 - present.first_flow) as u32);
+                let began = present.began + present.seen.starts[flow as usize].at;
+                present.is_odd |= completion.began != began || completion.received != self.now;
+                present.seen.ends.push(End { at, flow });
             }
         }
     }

@@ -33,8 +33,8 @@ pub(crate) struct State {
 /// What is left out of a state, because it has no effect unless something happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Omits {
-    /// Estimates of round trips, and phases of the ticks in which they are measured. They have an effect when a timeout
-    /// may be longer than the least one.
+    /// Estimates of round trips, and phases of the ticks in which they are measured. They have an effect when a
+    /// retransmission timer has run for the least timeout, whether it then expires or not.
     pub estimates: bool,
     /// By how much some congestion windows are larger than what limits their senders. It has an effect when a window is
     /// reduced.

@@ -65,6 +65,9 @@ pub(crate) struct Sender {
     /// When the retransmission timer expires.
     pub deadline_ps: u64,
     rto_ps: u64,
+    /// When it was last started, and how long it has run at most.
+    timer_from_ps: u64,
+    longest_wait_ps: u64,
     /// Most bytes under way.
     window_bytes: u64,
     /// Segments that start below give no sample: they may have been sent before a timeout.
@@ -131,6 +134,8 @@ impl Sender {
             rtt: Rtt::new(config.initial_rtt.ps() / 1000),
             sample_from: 0,
             rto_ps: 0,
+            timer_from_ps: 0,
+            longest_wait_ps: 0,
             deadline_ps: NEVER,
             syn_count: 0,
             reductions: 0,
@@ -140,11 +145,20 @@ impl Sender {
         }
     }
 
-    /// Whether estimates of round trips have an effect: its congestion control asks for them, or a timeout might be
-    /// longer than the least one.
-    pub fn times_round_trips(&self, config: &TcpConfig) -> bool {
-        let bound_ns = self.rtt.timeout_bound_ns(config.stamp_tick.ps() / 1_000);
-        self.congestion.times_round_trips() || bound_ns.is_none_or(|bound_ns| bound_ns > config.min_rto.ps() / 1_000)
+    /// For how long the retransmission timer has run at most, without a stop.
+    #[inline]
+    fn wait_ps(&self, now_ps: u64) -> u64 {
+        if self.deadline_ps == NEVER {
+            self.longest_wait_ps
+        } else {
+            self.longest_wait_ps.max(now_ps - self.timer_from_ps)
+        }
+    }
+
+    /// Whether estimates of round trips have an effect: its congestion control asks for them, or its timer has run for
+    /// so long that they decide whether it expires.
+    pub fn times_round_trips(&self, config: &TcpConfig, now_ps: u64) -> bool {
+        self.congestion.times_round_trips() || self.wait_ps(now_ps) >= config.min_rto.ps()
     }
 
     /// First byte not acknowledged.
@@ -163,6 +177,8 @@ impl Sender {
             flight,
             deadline_ps,
             rto_ps,
+            timer_from_ps,
+            longest_wait_ps: _,
             window_bytes,
             sample_from,
             rtt,
@@ -190,7 +206,7 @@ impl Sender {
         for offset in [high, written] {
             writer.offset(offset, una);
         }
-        for word in [ssthresh, flight, rto_ps, window_bytes] {
+        for word in [ssthresh, flight, window_bytes] {
             writer.word(word);
         }
         // A congestion window above the sender's own limits nothing, and grows in vain until it is reduced.
@@ -210,8 +226,12 @@ impl Sender {
         // What is not above the first byte is passed.
         writer.offset(sample_from.max(una), una);
         writer.bound(cwr_end, una);
-        writer.deadline(deadline_ps);
-        rtt.write_state(writer);
+        writer.deadline(if deadline_ps == NEVER { NEVER } else { timer_from_ps });
+        if writer.times_round_trips() {
+            writer.word(rto_ps);
+            writer.deadline(deadline_ps);
+            rtt.write_state(writer);
+        }
         writer.word(u64::from(dup_acks) << 16 | (state as u64) << 8 | phase as u64);
         for flag in [closing, fin_sent, recover_active, first_partial_ack, ecn, echoed] {
             writer.flag(flag);
@@ -255,7 +275,7 @@ impl Sender {
         let backoff = 1_u64 << self.syn_count.min(20);
         self.syn_count += 1;
         self.rto_ps = config.connect_timeout.ps().saturating_mul(backoff).min(RTO_MAX_PS);
-        self.deadline_ps = now_ps + self.rto_ps;
+        self.start_timer(now_ps);
         // RFC 3168, 6.1.1.
         let flags = flag::SYN | if config.ecn { flag::ECE | flag::CWR } else { 0 };
         let syn = Wire { wire_bytes: config.syn_bytes, flags, ..self.template };
@@ -505,11 +525,23 @@ impl Sender {
     fn restart_timer(&mut self, config: &TcpConfig, now_ps: u64) {
         let outstanding = self.una < self.written || self.fin_sent;
         self.rto_ps = self.timeout_ps(config);
-        self.deadline_ps = if outstanding { now_ps + self.rto_ps } else { NEVER };
+        self.longest_wait_ps = self.wait_ps(now_ps);
+        if outstanding {
+            self.start_timer(now_ps);
+        } else {
+            self.deadline_ps = NEVER;
+        }
+    }
+
+    #[inline]
+    fn start_timer(&mut self, now_ps: u64) {
+        self.timer_from_ps = now_ps;
+        self.deadline_ps = now_ps + self.rto_ps;
     }
 
     /// The retransmission timer has expired. `unheard`: the receiver has given up, and every FIN of its was lost.
     pub fn on_timeout(&mut self, config: &TcpConfig, now_ps: u64, unheard: bool, out: &mut Vec<Wire>) {
+        self.longest_wait_ps = self.wait_ps(now_ps);
         self.deadline_ps = NEVER;
         match self.state {
             SenderState::Closed => return,
@@ -519,7 +551,7 @@ impl Sender {
         if self.una >= self.written {
             if self.fin_sent {
                 self.rto_ps = (2 * self.rto_ps).min(RTO_MAX_PS);
-                self.deadline_ps = now_ps + self.rto_ps;
+                self.start_timer(now_ps);
                 // ns-3 waits for ever once its FIN has been acknowledged.
                 if unheard || self.una == self.high {
                     self.send_fin(config, now_ps, out);
@@ -635,7 +667,7 @@ impl Sender {
             self.fin_sent = true;
         }
         if self.deadline_ps == NEVER {
-            self.deadline_ps = now_ps + self.rto_ps;
+            self.start_timer(now_ps);
         }
         out.push(Wire {
             number: start,
@@ -648,7 +680,7 @@ impl Sender {
     }
 
     fn send_fin(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
-        self.deadline_ps = now_ps + self.rto_ps;
+        self.start_timer(now_ps);
         let flags = self.template.flags | flag::FIN;
         out.push(Wire { number: self.high, stamp: config.stamp(now_ps), flags, ..self.template });
     }
