@@ -76,7 +76,7 @@ impl TcpConnection {
         if *own || !goals.is_empty() || !sender.is_established() || !receiver.is_open() {
             return None;
         }
-        sender.write_state(writer);
+        sender.write_state(config, writer);
         receiver.write_state(config, sender.una(), writer);
         Some(())
     }

@@ -34,7 +34,7 @@ pub(crate) struct State {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Omits {
     /// Estimates of round trips, and phases of the ticks in which they are measured. They have an effect when a
-    /// retransmission timer has run for the least timeout, whether it then expires or not.
+    /// retransmission timer has run for the least timeout, unless no estimate can make it longer than that.
     pub estimates: bool,
     /// By how much some congestion windows are larger than what limits their senders. It has an effect when a window is
     /// reduced.

@@ -386,7 +386,7 @@ mod tests {
         let (sender, receiver, mut pool, packets) = pair(&config);
         let state_with = |times_round_trips: bool, sender: &Sender, receiver: &Receiver| {
             let mut writer = Writer::new(5, times_round_trips, 1_000_000_000, true);
-            sender.write_state(&mut writer);
+            sender.write_state(&config, &mut writer);
             receiver.write_state(&config, sender.una(), &mut writer);
             writer.into_state()
         };

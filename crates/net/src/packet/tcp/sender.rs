@@ -155,10 +155,17 @@ impl Sender {
         }
     }
 
+    /// Whether its timeout is the least one, however round trips were rounded.
+    fn has_least_timeout(&self, config: &TcpConfig) -> bool {
+        let bound_ns = self.rtt.timeout_bound_ns(config.stamp_tick.ps() / 1_000);
+        bound_ns.is_some_and(|bound_ns| bound_ns <= config.min_rto.ps() / 1_000)
+    }
+
     /// Whether estimates of round trips have an effect: its congestion control asks for them, or its timer has run for
-    /// so long that they decide whether it expires.
+    /// the least timeout, and they decide when it expires.
     pub fn times_round_trips(&self, config: &TcpConfig, now_ps: u64) -> bool {
-        self.congestion.times_round_trips() || self.wait_ps(now_ps) >= config.min_rto.ps()
+        let waited = self.wait_ps(now_ps) >= config.min_rto.ps();
+        self.congestion.times_round_trips() || (waited && !self.has_least_timeout(config))
     }
 
     /// First byte not acknowledged.
@@ -166,7 +173,7 @@ impl Sender {
         self.una
     }
 
-    pub fn write_state(&self, writer: &mut Writer) {
+    pub fn write_state(&self, config: &TcpConfig, writer: &mut Writer) {
         let &Self {
             una,
             high,
@@ -227,9 +234,13 @@ impl Sender {
         writer.offset(sample_from.max(una), una);
         writer.bound(cwr_end, una);
         writer.deadline(if deadline_ps == NEVER { NEVER } else { timer_from_ps });
-        if writer.times_round_trips() {
+        let has_least_timeout = self.has_least_timeout(config);
+        writer.flag(has_least_timeout);
+        if has_least_timeout || writer.times_round_trips() {
             writer.word(rto_ps);
             writer.deadline(deadline_ps);
+        }
+        if writer.times_round_trips() {
             rtt.write_state(writer);
         }
         writer.word(u64::from(dup_acks) << 16 | (state as u64) << 8 | phase as u64);
