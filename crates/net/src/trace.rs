@@ -52,7 +52,12 @@ impl Counters {
         self.each(before, u64::sub)
     }
 
-    fn each(&self, other: &Self, of: fn(u64, u64) -> u64) -> Self {
+    /// Each count by itself.
+    pub(crate) fn map(&self, of: impl Fn(u64) -> u64) -> Self {
+        self.each(self, |count, _| of(count))
+    }
+
+    fn each(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             packet_hops: of(self.packet_hops, other.packet_hops),
             hop_bytes: of(self.hop_bytes, other.hop_bytes),
@@ -78,7 +83,12 @@ impl PortCounters {
         self.each(before, u64::sub)
     }
 
-    fn each(&self, other: &Self, of: fn(u64, u64) -> u64) -> Self {
+    /// Each count by itself; the longest queue is the same.
+    pub(crate) fn map(&self, of: impl Fn(u64) -> u64) -> Self {
+        self.each(self, |count, _| of(count))
+    }
+
+    fn each(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             packets: of(self.packets, other.packets),
             bytes: of(self.bytes, other.bytes),

@@ -120,6 +120,19 @@ struct Waiting {
     opens: bool,
 }
 
+/// How far a connection is that has a flow under way.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress<'a> {
+    pub connection: u32,
+    pub src_port: PortId,
+    pub sender: &'a Sender,
+    /// Bytes that have arrived.
+    pub arrived: u64,
+    /// Bytes of its first flow that have been written and never sent; `None` unless the connection is open and all of
+    /// the flow is written.
+    pub unsent: Option<u64>,
+}
+
 /// Fields in the order of use (see [`super::port::Port`]): the first line is what data needs that arrives in order, an
 /// acknowledgement begins with the fourth.
 #[derive(Clone, Debug)]
@@ -627,6 +640,31 @@ impl Hosts {
         flights
             .filter(|(connection, flight)| *flight > 0 && connection.sender.backlog() >= 2 * flight)
             .map(|(connection, flight)| (connection.src_port, &connection.sender.template, flight))
+    }
+
+    /// Connections with a flow under way, always in the same order.
+    pub fn progress(&self) -> impl Iterator<Item = Progress<'_>> {
+        (0..).zip(&self.connections).filter_map(|(index, connection)| {
+            let &TcpConnection { ref sender, ref receiver, src_port, .. } = connection;
+            let end = connection.goals.front()?.end;
+            let is_open = sender.is_established() && receiver.is_open() && sender.written() >= end;
+            let unsent = is_open.then(|| end.saturating_sub(sender.high()));
+            Some(Progress { connection: index, src_port, sender, arrived: receiver.arrived(), unsent })
+        })
+    }
+
+    /// Takes `bytes` from what a connection's first flow has not sent yet. Its stream is that much shorter.
+    pub fn skip(&mut self, connection: u32, bytes: u64) {
+        let TcpConnection { sender, goals, next_goal, .. } = &mut self.connections[connection as usize];
+        sender.skip(bytes);
+        goals.iter_mut().for_each(|goal| goal.end -= bytes);
+        *next_goal -= bytes;
+        debug_assert!(*next_goal == goals[0].end && *next_goal >= sender.high(), "what has been sent stays");
+    }
+
+    /// Whether an application waits to write, or a connection for something else than a deadline.
+    pub fn awaits_timers(&self) -> bool {
+        self.timers.next_at().is_some() || self.late.next_at().is_some()
     }
 
     /// Connections of `stream`, by sending and receiving host.

@@ -19,14 +19,17 @@ mod port;
 mod qdisc;
 mod recall;
 mod state;
+mod steady;
 mod switch;
 pub mod tcp;
+mod totals;
 mod wire;
 
 pub use buffer::SharedBuffer;
 pub use pcn::PcnConfig;
 pub use qdisc::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
 pub use recall::Recall;
+pub use steady::Steady;
 pub use tcp::TcpConfig;
 
 use crate::event::EventQueue;
@@ -238,15 +241,16 @@ impl PacketEngine {
 
     /// Whether a packet that leaves its host by `first` comes through `port`.
     fn crosses(&self, port: PortId, first: PortId, packet: &Wire) -> bool {
-        let mut at = first;
-        while at != port {
+        self.path(first, packet).any(|at| at == port)
+    }
+
+    /// The ports through which a packet comes that leaves its host by `first`.
+    fn path(&self, first: PortId, packet: &Wire) -> impl Iterator<Item = PortId> {
+        std::iter::successors(Some(first), move |at| {
             let node = self.ends[at.0 as usize];
-            if node.0 < self.host_count {
-                return false;
-            }
-            at = switch::port_of(&self.routes, self.host_count, &self.hosts, node, packet);
-        }
-        true
+            let is_switch = node.0 >= self.host_count;
+            is_switch.then(|| switch::port_of(&self.routes, self.host_count, &self.hosts, node, packet))
+        })
     }
 
     /// Queue length from which `port` marks now; `None` if it does not mark by threshold.
@@ -299,6 +303,24 @@ impl PacketEngine {
         self.hosts.write_state(&self.config.tcp, &mut writer)?;
         self.ports.iter().try_for_each(|port| port.write_state(&mut writer))?;
         Some(writer.into_state())
+    }
+
+    /// Full packets that a queue holds at most, of a host or of a switch.
+    fn queue_limit(&self, of_host: bool) -> f64 {
+        let config = &self.config;
+        let segment = f64::from(config.tcp.segment_bytes);
+        let packets = |capacity: Capacity| match capacity {
+            Capacity::Packets(packets) => f64::from(packets),
+            Capacity::Bytes(bytes) => bytes as f64 / segment,
+        };
+        match config.switch_buffer.filter(|_| !of_host) {
+            // One queue that is full leaves this share of the pool free.
+            Some(SharedBuffer { capacity, alpha_ppm }) => {
+                let alpha = f64::from(alpha_ppm) * 1e-6;
+                packets(capacity) * alpha / (1.0 + alpha)
+            }
+            None => packets(if of_host { config.host_queue.capacity } else { config.switch_queue.capacity }),
+        }
     }
 
     /// Whether every packet ever sent (in debug builds, every byte) has arrived, been dropped, or is still in a port or

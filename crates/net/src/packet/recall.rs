@@ -24,6 +24,7 @@
 
 use super::PacketEngine;
 use super::state::{Omits, State};
+use super::totals::Totals;
 use crate::topology::PortId;
 use crate::trace::{Counters, PortCounters};
 use crate::units::Time;
@@ -53,14 +54,6 @@ struct Dropped {
     time: Time,
     flow_count: u64,
     totals: Totals,
-}
-
-/// What is counted.
-#[derive(Clone, Debug, Default)]
-struct Totals {
-    counters: Counters,
-    /// By port.
-    ports: Vec<PortCounters>,
 }
 
 /// What has been seen.
@@ -245,24 +238,6 @@ fn go_on(engine: &mut PacketEngine, until: Time) {
         engine.advance(until, &mut done);
     }
     assert!(done.is_empty() && engine.now() == until, "the same state is followed by the same");
-}
-
-impl Totals {
-    fn of(engine: &mut PacketEngine) -> Self {
-        let ports = (0..engine.ports.len() as u32).map(|port| engine.port_counters(PortId(port))).collect();
-        Self { counters: engine.counters(), ports }
-    }
-
-    fn since(&self, before: &Self) -> Self {
-        let ports = self.ports.iter().zip(&before.ports).map(|(&now, then)| now.since(then)).collect();
-        Self { counters: self.counters.since(&before.counters), ports }
-    }
-
-    fn add(&mut self, more: &Self) {
-        self.counters.add(&more.counters);
-        self.ports.resize(more.ports.len(), PortCounters::default());
-        self.ports.iter_mut().zip(&more.ports).for_each(|(sum, more)| sum.add(more));
-    }
 }
 
 impl Memory {

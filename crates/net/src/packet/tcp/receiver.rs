@@ -131,6 +131,11 @@ impl Receiver {
         self.next.min(self.fin)
     }
 
+    /// Stream bytes received, in order or not.
+    pub fn arrived(&self) -> u64 {
+        self.next + self.reassembly.as_ref().filter(|_| !self.is_ordered).map_or(0, |held| held.bytes())
+    }
+
     /// Whether it needs its slot only to answer a sender that has not closed.
     pub fn is_gone(&self) -> bool {
         self.state == ReceiverState::Gone

@@ -428,6 +428,11 @@ impl Reassembly {
         }
     }
 
+    /// Bytes that are held.
+    pub fn bytes(&self) -> u64 {
+        self.ranges.iter().map(|(start, end)| end - start).sum()
+    }
+
     /// The blocks to report, most recent first.
     #[inline]
     pub fn report(&self) -> &[Block] {

@@ -1,0 +1,39 @@
+//! What an engine has counted, all of it at once.
+
+use super::PacketEngine;
+use crate::topology::PortId;
+use crate::trace::{Counters, PortCounters};
+use crate::units::Time;
+
+/// Totals of the run and of each port.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Totals {
+    pub counters: Counters,
+    /// By port.
+    pub ports: Vec<PortCounters>,
+}
+
+impl Totals {
+    pub fn of(engine: &mut PacketEngine) -> Self {
+        let ports = (0..engine.ports.len() as u32).map(|port| engine.port_counters(PortId(port))).collect();
+        Self { counters: engine.counters(), ports }
+    }
+
+    pub fn since(&self, before: &Self) -> Self {
+        let ports = self.ports.iter().zip(&before.ports).map(|(&now, then)| now.since(then)).collect();
+        Self { counters: self.counters.since(&before.counters), ports }
+    }
+
+    pub fn add(&mut self, more: &Self) {
+        self.counters.add(&more.counters);
+        self.ports.resize(more.ports.len(), PortCounters::default());
+        self.ports.iter_mut().zip(&more.ports).for_each(|(sum, more)| sum.add(more));
+    }
+
+    /// What would have been counted in `long`, at the pace of what was counted in `span`.
+    pub fn scaled(&self, long: Time, span: Time) -> Self {
+        let scale = |count: u64| (u128::from(count) * u128::from(long.ps()) / u128::from(span.ps())) as u64;
+        let ports = self.ports.iter().map(|port| port.map(scale)).collect();
+        Self { counters: self.counters.map(scale), ports }
+    }
+}
