@@ -304,7 +304,7 @@ def test_an_interrupted_study_goes_on_where_it_was(tmp_path: Path, name: str) ->
     STUDIES[name]().save(tmp_path / "whole")
     keep = Kept(tmp_path / "out")
     with pytest.raises(Interrupted) as caught:
-        STUDIES[name](keep=keep, progress=_Interrupter(0.3))
+        STUDIES[name](keep=keep, progress=_Interrupter(0.5))
     stop = caught.value
     finished = sum(result is not None for result in stop.results)
     assert 0 < finished == keep.count == runs_kept(keep.folder) < len(stop.results)

@@ -84,6 +84,8 @@ impl TcpConfig {
     pub fn basic_sim(host_count: u32, rate: Rate, delay: Time) -> Self {
         let hop_count = u64::from(host_count).saturating_mul(2).min(20);
         let hop_ps = rate.serialize(Bytes(3 * 1502), 1, 1).map_or(u64::MAX, Time::ps).saturating_add(delay.ps());
+        // Timers of no length would never end: no hop takes less than a nanosecond, the tick of the wire.
+        let hop_ps = hop_ps.max(1_000);
         let worst_ps = hop_ps.saturating_mul(100 * hop_count).min(u64::MAX / 1_000_000);
         let share = |tenths: u64| Time::from_ps(worst_ps * tenths / 10);
         Self {
