@@ -261,7 +261,8 @@ impl Memory {
         let is_over = engine.calendar.day_end_ps() <= engine.now().ps();
         let quiet_since = Time::from_ps(engine.calendar.day_end_ps().min(engine.now().ps()));
         let lasts = if state.is_lasting && is_over {
-            Lasts::AtLeast(took - (engine.now() - quiet_since))
+            // Flows of no bytes send nothing: it may have been quiet before the episode began.
+            Lasts::AtLeast(Time::from_ps(took.ps().saturating_sub((engine.now() - quiet_since).ps())))
         } else {
             Lasts::Exactly(took)
         };
