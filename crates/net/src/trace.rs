@@ -41,22 +41,28 @@ pub struct PortCounters {
     pub queue_bytes_max: u64,
 }
 
-impl Counters {
-    /// Counts what somebody else has counted, too.
-    pub(crate) fn add(&mut self, more: &Self) {
+/// What is counted, and only grows.
+pub(crate) trait Tally: Sized {
+    /// Each count, and the one of `other`, by themselves.
+    fn each(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self;
+
+    /// Counts what has been counted elsewhere or at another time, too.
+    fn add(&mut self, more: &Self) {
         *self = self.each(more, u64::add);
     }
 
     /// What has been counted since `before`.
-    pub(crate) fn since(&self, before: &Self) -> Self {
+    fn since(&self, before: &Self) -> Self {
         self.each(before, u64::sub)
     }
 
     /// Each count by itself.
-    pub(crate) fn map(&self, of: impl Fn(u64) -> u64) -> Self {
+    fn map(&self, of: impl Fn(u64) -> u64) -> Self {
         self.each(self, |count, _| of(count))
     }
+}
 
+impl Tally for Counters {
     fn each(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             packet_hops: of(self.packet_hops, other.packet_hops),
@@ -70,24 +76,8 @@ impl Counters {
     }
 }
 
-impl PortCounters {
-    /// Counts what has been counted at another time, too.
-    pub(crate) fn add(&mut self, more: &Self) {
-        *self = self.each(more, u64::add);
-        self.queue_packets_max = self.queue_packets_max.max(more.queue_packets_max);
-        self.queue_bytes_max = self.queue_bytes_max.max(more.queue_bytes_max);
-    }
-
-    /// What has been counted since `before`; the longest queue is that of both.
-    pub(crate) fn since(&self, before: &Self) -> Self {
-        self.each(before, u64::sub)
-    }
-
-    /// Each count by itself; the longest queue is the same.
-    pub(crate) fn map(&self, of: impl Fn(u64) -> u64) -> Self {
-        self.each(self, |count, _| of(count))
-    }
-
+impl Tally for PortCounters {
+    /// The longest queue is that of both.
     fn each(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self {
         Self {
             packets: of(self.packets, other.packets),
@@ -95,7 +85,8 @@ impl PortCounters {
             busy: Time::from_ps(of(self.busy.ps(), other.busy.ps())),
             drops: of(self.drops, other.drops),
             marks: of(self.marks, other.marks),
-            ..*self
+            queue_packets_max: self.queue_packets_max.max(other.queue_packets_max),
+            queue_bytes_max: self.queue_bytes_max.max(other.queue_bytes_max),
         }
     }
 }

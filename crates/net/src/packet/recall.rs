@@ -227,7 +227,7 @@ impl Seen {
         }
         see(engine, self.ends.len());
         debug_assert!(done.iter().zip(&self.ends).all(|(now, then)| now.received == began + then.at));
-        go_on(engine, if took == Time::MAX { took } else { began + took });
+        go_on(engine, took.later(began));
     }
 }
 
@@ -258,14 +258,10 @@ impl Memory {
     /// The present episode of a running engine has come to its end in `state`.
     fn end_episode(&mut self, engine: &mut PacketEngine, state: State, now: Time, started_count: u64) {
         let took = now - self.present.began;
-        let is_over = engine.calendar.day_end_ps() <= engine.now().ps();
-        let quiet_since = Time::from_ps(engine.calendar.day_end_ps().min(engine.now().ps()));
-        let lasts = if state.is_lasting && is_over {
-            // Flows of no bytes send nothing: it may have been quiet before the episode began.
-            Lasts::AtLeast(Time::from_ps(took.ps().saturating_sub((engine.now() - quiet_since).ps())))
-        } else {
-            Lasts::Exactly(took)
-        };
+        let quiet_ps = engine.now().ps().checked_sub(engine.calendar.day_end_ps()).filter(|_| state.is_lasting);
+        // Flows of no bytes send nothing: it may have been quiet before the episode began.
+        let lasts = quiet_ps
+            .map_or(Lasts::Exactly(took), |quiet_ps| Lasts::AtLeast(took.saturating_since(Time::from_ps(quiet_ps))));
         let (to, totals) = (self.number(state), Totals::of(engine));
         let next = Present { from: Some(to), began: now, first_flow: started_count, ..Present::default() };
         let Present { from, mut seen, before, effects, is_odd, .. } = std::mem::replace(&mut self.present, next);
@@ -373,7 +369,7 @@ impl Memory {
     /// that has not been seen.
     fn answer(&mut self, until: Time) -> Option<(Time, Vec<Completion>)> {
         let Self { episodes, alike, present, kinds, .. } = self;
-        let until = if until == Time::MAX { until } else { until - present.began };
+        let until = until.earlier(present.began);
         let next = |episode: &u32| episodes[*episode as usize].seen.next(&present.seen);
         let end = alike.iter().find_map(|episode| match next(episode) {
             Next::End(at) => Some((*episode, at)),
@@ -417,19 +413,13 @@ impl Recall {
     /// Totals so far, those of what was answered from memory included.
     pub fn counters(&mut self) -> Counters {
         self.catch_up();
-        let mut counters = self.engine.counters();
-        counters.add(&self.dropped.totals.counters);
-        counters
+        self.dropped.totals.counters_with(&self.engine)
     }
 
     /// Totals of one port so far, in the same way.
     pub fn port_counters(&mut self, port: PortId) -> PortCounters {
         self.catch_up();
-        let mut counters = self.engine.port_counters(port);
-        if let Some(dropped) = self.dropped.totals.ports.get(port.0 as usize) {
-            counters.add(dropped);
-        }
-        counters
+        self.dropped.totals.port_counters_with(&mut self.engine, port)
     }
 
     /// Packet hops of what was answered from memory alone.
@@ -438,7 +428,7 @@ impl Recall {
     }
 
     fn on_engine(&self, at: Time) -> Time {
-        if at == Time::MAX { at } else { at - self.dropped.time }
+        at.earlier(self.dropped.time)
     }
 
     /// The engine comes to the present.
@@ -452,7 +442,7 @@ impl Recall {
         memory.alike.clear();
         memory.present.before = Totals::of(&mut self.engine);
         memory.present.effects = self.engine.hosts.effects();
-        let took = if until == Time::MAX { until } else { until - self.engine.now() };
+        let took = until.earlier(self.engine.now());
         memory.present.seen.repeat(&memory.kinds, &mut self.engine, took);
         if self.is_revealed() {
             self.simulate_again();
@@ -487,15 +477,13 @@ impl Recall {
         for (episode, took) in kept.since {
             episodes[episode as usize].seen.repeat(&kinds, &mut self.engine, took);
         }
-        let now = self.on_engine(self.now);
-        let took = if now == Time::MAX { now } else { now - self.engine.now() };
+        let took = self.on_engine(self.now).earlier(self.engine.now());
         present.seen.repeat(&kinds, &mut self.engine, took);
     }
 
-    /// A flow is about to be started. Whether what follows is known.
-    fn recalls(&mut self, flow: Flow) -> bool {
+    /// A flow of that number is about to be started. Whether what follows is known.
+    fn recalls(&mut self, kind: u32) -> bool {
         let Some(memory) = &mut self.memory else { return false };
-        let kind = memory.kinds.number(flow);
         let first = Start { at: Time::ZERO, after: 0, kind };
         if memory.rests {
             if memory.expects(&memory.present.start(self.now, kind)) {
@@ -536,12 +524,13 @@ impl Network for Recall {
     }
 
     fn start(&mut self, flow: Flow) -> FlowId {
-        let is_recalled = self.recalls(flow);
+        let kind = self.memory.as_mut().map_or(0, |memory| memory.kinds.number(flow));
+        let is_recalled = self.recalls(kind);
         if !is_recalled {
             self.engine.start(flow);
         }
         if let Some(memory) = &mut self.memory {
-            let start = memory.present.start(self.now, memory.kinds.number(flow));
+            let start = memory.present.start(self.now, kind);
             memory.present.is_odd |= !is_recalled && self.engine.has_completed();
             memory.present.seen.starts.push(start);
         }
@@ -553,7 +542,7 @@ impl Network for Recall {
         if let Some(memory) = self.memory.as_mut().filter(|memory| memory.rests) {
             let Present { began, first_flow, .. } = memory.present;
             if let Some((at, ends)) = memory.answer(until) {
-                self.now = if at == Time::MAX { at } else { began + at };
+                self.now = at.later(began);
                 done.extend(ends.into_iter().map(|end| end.later(began, first_flow)));
                 return;
             }
@@ -566,8 +555,7 @@ impl Network for Recall {
             self.simulate_again();
             self.engine.advance(self.on_engine(until), done);
         }
-        let now = self.engine.now();
-        self.now = if now == Time::MAX { now } else { now + self.dropped.time };
+        self.now = self.engine.now().later(self.dropped.time);
         for completion in &mut done[first..] {
             *completion = completion.later(self.dropped.time, self.dropped.flow_count);
             if let Some(memory) = &mut self.memory {

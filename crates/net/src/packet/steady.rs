@@ -132,18 +132,12 @@ impl Steady {
 
     /// Totals so far, with what would have been counted in the time that was skipped.
     pub fn counters(&self) -> Counters {
-        let mut counters = self.engine.counters();
-        counters.add(&self.added.counters);
-        counters
+        self.added.counters_with(&self.engine)
     }
 
     /// Totals of one port so far, in the same way.
     pub fn port_counters(&mut self, port: PortId) -> PortCounters {
-        let mut counters = self.engine.port_counters(port);
-        if let Some(added) = self.added.ports.get(port.0 as usize) {
-            counters.add(added);
-        }
-        counters
+        self.added.port_counters_with(&mut self.engine, port)
     }
 
     /// Simulated time that was skipped.
@@ -347,13 +341,12 @@ impl Steady {
     }
 
     fn on_engine(&self, at: Time) -> Time {
-        if at == Time::MAX { at } else { at - self.skipped }
+        at.earlier(self.skipped)
     }
 
     /// The caller's clock follows the engine's.
     fn follow(&mut self) {
-        let now = self.engine.now();
-        self.now = if now == Time::MAX { now } else { now + self.skipped };
+        self.now = self.engine.now().later(self.skipped);
     }
 }
 

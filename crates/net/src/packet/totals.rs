@@ -2,7 +2,7 @@
 
 use super::PacketEngine;
 use crate::topology::PortId;
-use crate::trace::{Counters, PortCounters};
+use crate::trace::{Counters, PortCounters, Tally};
 use crate::units::Time;
 
 /// Totals of the run and of each port.
@@ -19,8 +19,24 @@ impl Totals {
         Self { counters: engine.counters(), ports }
     }
 
+    /// What `engine` has counted, and these.
+    pub fn counters_with(&self, engine: &PacketEngine) -> Counters {
+        let mut counters = engine.counters();
+        counters.add(&self.counters);
+        counters
+    }
+
+    /// The same of one port.
+    pub fn port_counters_with(&self, engine: &mut PacketEngine, port: PortId) -> PortCounters {
+        let mut counters = engine.port_counters(port);
+        if let Some(more) = self.ports.get(port.0 as usize) {
+            counters.add(more);
+        }
+        counters
+    }
+
     pub fn since(&self, before: &Self) -> Self {
-        let ports = self.ports.iter().zip(&before.ports).map(|(&now, then)| now.since(then)).collect();
+        let ports = self.ports.iter().zip(&before.ports).map(|(now, then)| now.since(then)).collect();
         Self { counters: self.counters.since(&before.counters), ports }
     }
 
