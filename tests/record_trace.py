@@ -3,8 +3,8 @@
 `python tests/record_trace.py FOLDER` wrote `tests/data/traces` (torch 2.15.0), which was then compressed.
 """
 
-import socket
 import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -15,9 +15,10 @@ from torch.profiler import ProfilerActivity, profile
 WORLD_SIZE = 2
 
 
-def work(rank, folder, port):
+def work(rank, folder, all_done):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=WORLD_SIZE)
+    # Ranks meet in a file: a free port may be taken by the time they do.
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=WORLD_SIZE)
     model = DistributedDataParallel(
         torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
     )
@@ -43,11 +44,11 @@ def work(rank, folder, port):
             dist.recv(torch.ones(77), 0)
         dist.barrier()
     recorded.export_chrome_trace(f"{folder}/rank{rank}.pt.trace.json")
+    all_done.wait()  # a barrier of gloo may fail where a peer is gone right after it (pytorch/gloo#155)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(work, args=(sys.argv[1], port), nprocs=WORLD_SIZE)
+    folder = Path(sys.argv[1]).resolve()
+    mp.spawn(work, args=(folder, mp.get_context("spawn").Barrier(WORLD_SIZE)), nprocs=WORLD_SIZE)
+    (folder / "meet").unlink(missing_ok=True)

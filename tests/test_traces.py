@@ -156,7 +156,8 @@ def test_the_command_names_groups_where_there_are_several(tmp_path):
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_a_step_recorded_now_has_its_transfers_bytes_and_groups(tmp_path):
     script = Path(__file__).parent / "record_trace.py"
-    subprocess.run([sys.executable, str(script), str(tmp_path)], check=True, capture_output=True, timeout=100)
+    done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
     check_recorded(gt.from_kineto(tmp_path))
 
 
