@@ -307,8 +307,8 @@ impl<'a> Part<'a> {
         block.iter().map(|transfer| transfer.busy).sum()
     }
 
-    /// The bound of [`timeline::lower_bound`] without a barrier, with the compute times of the slowest worker. A mean
-    /// of many iterations is at least the bound of the means.
+    /// The bound of [`timeline::lower_bound`] without a barrier, with the compute times of the slowest worker, or the
+    /// mean of the iterations if that is less: a run may be over before its waits are as long as they will be.
     fn lower_bound_ps(&self) -> f64 {
         let count = self.iterations.len() as u128;
         let compute: u128 = self.iterations.iter().map(|record| u128::from(record.compute.ps())).sum();
@@ -326,11 +326,17 @@ impl<'a> Part<'a> {
         // No worker is faster than by its own updates and reads; those of two workers may be further apart.
         let bound = |program: &Boundaries| timeline::lower_bound(&program.stretched(compute), &transfers);
         let bound = self.gradients.without_barrier.iter().map(bound).max().unwrap_or_default().ps() as f64;
-        if self.differs() || matches!(self.spec.schedule.order, OrderSpec::Random | OrderSpec::Arbitrary { .. }) {
-            let total: u128 = self.iterations.iter().map(|record| u128::from(record.time.ps())).sum();
-            return bound.min(total as f64 / count as f64);
+        let total: u128 = self.iterations.iter().map(|record| u128::from(record.time.ps())).sum();
+        let mean = total as f64 / count as f64;
+        if !self.differs() && !matches!(self.spec.schedule.order, OrderSpec::Random | OrderSpec::Arbitrary { .. }) {
+            // From an update to a read of the next iteration there is an iteration and what the read waits more than
+            // it did in the iteration before. Over all iterations that is at most what the last read waits.
+            let waits = |pass: &IterationRecord| pass.exposed + pass.barrier + pass.slowdown;
+            let last = self.trace.last_passes.iter().map(waits).max().unwrap_or_default().ps() as f64;
+            let most = (mean + last / count as f64) * (1.0 + 1e-12) + 2.0;
+            debug_assert!(bound <= most, "a bound of {bound} ps, and a mean of {mean} ps after which {last} ps follow");
         }
-        bound
+        bound.min(mean)
     }
 
     fn summary(&self) -> JobSummary {

@@ -564,6 +564,7 @@ impl<'a> Executor<'a> {
             measured.truncate(count);
             measured
         };
+        trace.last_passes = streams.workers.iter().map(|worker| worker.current).collect();
         trace.workers = streams.workers.into_iter().map(|worker| measured(worker.measured)).collect();
         Done { job, record: trace }
     }

@@ -10,6 +10,8 @@ pub struct JobRecord {
     /// Measured iterations of every worker or rank class, in order, as many of one as of another; one entry if all are
     /// alike.
     pub workers: Vec<Vec<IterationRecord>>,
+    /// The pass of each after its last measured iteration, as far as it went; its time is not known.
+    pub last_passes: Vec<IterationRecord>,
     /// Iterations run before the first measured one.
     pub warmup_count: u32,
     /// Those of all iterations, warm-up iterations first; of each worker by itself where servers have the parameters.
