@@ -20,42 +20,42 @@ pub struct ScaleUp<F, N> {
     cards: N,
     ports: F,
     started_count: u64,
-    of_cards: Numbers,
-    of_ports: Numbers,
+    of_cards: Started,
+    of_ports: Started,
     arrived: Vec<Completion>,
 }
 
-/// Flows of one engine, which numbers them as they start: what they are called outside. Rows of the first ones are
-/// dropped when they have ended.
+/// Flows of one engine, which numbers them as they start: what they are called outside, and when they were started.
+/// Rows of the first ones are dropped when they have ended.
 #[derive(Clone, Debug, Default)]
-struct Numbers {
+struct Started {
     first: u64,
-    rows: VecDeque<Option<FlowId>>,
+    rows: VecDeque<Option<(FlowId, Time)>>,
 }
 
-impl Numbers {
-    fn take(&mut self, own: FlowId) -> FlowId {
-        let id = self.rows[(own.0 - self.first) as usize].take().expect("a flow completes once");
+impl Started {
+    /// A completion as it is seen outside: the fluid's clock may be behind by less than a picosecond.
+    fn take(&mut self, completion: Completion) -> Completion {
+        let row = &mut self.rows[(completion.flow.0 - self.first) as usize];
+        let (flow, at) = row.take().expect("a flow completes once");
         while let Some(None) = self.rows.front() {
             self.rows.pop_front();
             self.first += 1;
         }
-        id
+        Completion { flow, began: completion.began.max(at), ..completion }
     }
 }
 
 impl<F, N> ScaleUp<F, N> {
     /// Idle engines at time zero. The hosts of `ports` are those from `first_port` on.
     pub fn new(first_port: u32, cards: N, ports: F) -> Self {
-        let (of_cards, of_ports) = (Numbers::default(), Numbers::default());
+        let (of_cards, of_ports) = (Started::default(), Started::default());
         Self { first_port, cards, ports, started_count: 0, of_cards, of_ports, arrived: Vec::new() }
     }
 
-    /// Gives completions of an engine the names that its flows have outside.
-    fn report(arrived: &mut Vec<Completion>, numbers: &mut Numbers, done: &mut Vec<Completion>) {
-        done.extend(
-            arrived.drain(..).map(|completion| Completion { flow: numbers.take(completion.flow), ..completion }),
-        );
+    /// Reports completions of an engine as they are seen outside.
+    fn report(arrived: &mut Vec<Completion>, started: &mut Started, done: &mut Vec<Completion>) {
+        done.extend(arrived.drain(..).map(|completion| started.take(completion)));
     }
 }
 
@@ -67,15 +67,16 @@ impl<F: BorrowMut<Fluid>, N: Network> Network for ScaleUp<F, N> {
     fn start(&mut self, flow: Flow) -> FlowId {
         let id = FlowId(self.started_count);
         self.started_count += 1;
+        let row = Some((id, self.now()));
         let port = |host: HostId| host.0.checked_sub(self.first_port).map(HostId);
         match port(flow.src).zip(port(flow.dst)) {
             Some((src, dst)) => {
                 self.ports.borrow_mut().start(Flow { src, dst, ..flow });
-                self.of_ports.rows.push_back(Some(id));
+                self.of_ports.rows.push_back(row);
             }
             None => {
                 self.cards.start(flow);
-                self.of_cards.rows.push_back(Some(id));
+                self.of_cards.rows.push_back(row);
             }
         }
         id
@@ -154,6 +155,26 @@ mod tests {
         network.start(flow(1, 0, 1_000));
         assert_eq!(next(&mut network), [(4, 10_200_000)]);
         assert_eq!(next(&mut network), [(5, 11_000_000)]);
+    }
+
+    #[test]
+    fn no_flow_begins_before_it_is_started() {
+        let mut network = network();
+        // Ports end between two picoseconds: a third of a byte takes 41 and 2/3 ps.
+        let start = |network: &mut ScaleUp<Fluid, Pipe>, bytes| {
+            let id = network.start(Flow { parts: 3, ..flow(2, 3, bytes) });
+            (id, network.now())
+        };
+        let mut started = vec![start(&mut network, 1_000)];
+        let mut done = Vec::new();
+        for bytes in 1_000..1_100 {
+            network.advance(Time::MAX, &mut done);
+            for completion in done.drain(..) {
+                let (id, at) = started[completion.flow.0 as usize];
+                assert!(completion.flow == id && completion.began >= at, "{completion:?} was started at {at:?}");
+            }
+            started.push(start(&mut network, bytes));
+        }
     }
 
     #[test]
