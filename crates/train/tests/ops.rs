@@ -160,7 +160,7 @@ fn plan(spec: &Spec) -> (Job, Idle) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
     /// A chain has one order, whoever chooses: all workers do what one does that stands for all, to the picosecond.
     #[test]
