@@ -38,11 +38,6 @@ impl Host {
         message.chain(stages).try_fold(Time::ZERO, |sum, time| sum.checked_add(time?))
     }
 
-    /// The rate of its slowest stage.
-    pub fn slowest(&self) -> Option<Rate> {
-        self.sending.iter().chain(&self.receiving).copied().min()
-    }
-
     /// What several flows together take in each stage of their sender.
     fn times_together(&self, flows: &[Given]) -> Vec<Option<Time>> {
         let mut sums = vec![Some(Time::ZERO); self.sending.len()];

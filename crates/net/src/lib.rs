@@ -12,6 +12,7 @@ mod index;
 pub mod maxmin;
 pub mod nodes;
 pub mod packet;
+pub mod path;
 pub mod pipe;
 pub mod route;
 pub mod scale_up;

@@ -2,6 +2,7 @@
 
 use crate::SpecError;
 use crate::spec::{CableSpec, ClusterSpec, HostSpec, NodeSpec, TopologySpec, WireSpec};
+use gradtide_net::path::Paths;
 use gradtide_net::topology::Directed;
 use gradtide_net::{Ends, FatTree, Graph, Host, HostId, Link, NodeId, Nodes, PortId, Rate, Ratio, Star, Time};
 use std::sync::Arc;
@@ -99,22 +100,9 @@ impl Fabric {
         self.ends.nodes.map_or(self.graph.host_count, |nodes| nodes.gpu_count())
     }
 
-    /// The link out of every place, as fast as what it sends gets through, of a GPU that of its network card; that into
-    /// it is the same.
-    pub fn host_links(&self) -> Vec<Link> {
-        let mut links = vec![self.graph.links[0].link; self.graph.host_count as usize];
-        for wire in &self.graph.links {
-            if let Some(link) = links.get_mut(wire.from.0 as usize) {
-                *link = wire.link;
-            }
-        }
-        if let Some(nodes) = self.ends.nodes {
-            links = (0..nodes.gpu_count()).map(|gpu| links[nodes.card(HostId(gpu)).0 as usize]).collect();
-        }
-        if let Some(slowest) = self.ends.host.as_ref().and_then(Host::slowest) {
-            links.iter_mut().for_each(|link| link.rate = link.rate.min(slowest));
-        }
-        links
+    /// What messages pass at the ends of their ways.
+    pub fn paths(&self) -> Paths {
+        Paths::new(&self.graph, &self.ends)
     }
 }
 

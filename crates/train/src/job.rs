@@ -18,7 +18,8 @@ use crate::spec::{
     PlannedBucketSpec, ServerSpec,
 };
 use crate::workload::{RanksError, Step, WorkloadError};
-use gradtide_net::{Announced, Band, Bytes, Link, Rate, Seed, Time};
+use gradtide_net::path::Paths;
+use gradtide_net::{Announced, Band, Bytes, Rate, Seed, Time};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -255,13 +256,13 @@ impl Job {
         })
     }
 
-    /// Plans a job with parameter servers whose hosts have `links`, by index into the cluster's hosts.
+    /// Plans a job with parameter servers on a network with these paths.
     ///
     /// # Errors
     /// [`JobError::Servers`].
-    pub fn with_servers(spec: &JobSpec, seed: Seed, manner: Manner, links: &[Link]) -> Result<Self, JobError> {
+    pub fn with_servers(spec: &JobSpec, seed: Seed, manner: Manner, paths: &Paths) -> Result<Self, JobError> {
         let opens = manner.messages == AggregationForm::EachHost { opens: true };
-        let plan = ServerJob::new(spec, seed, links, opens)?;
+        let plan = ServerJob::new(spec, seed, paths, opens)?;
         Ok(Self {
             name: spec.name.clone(),
             dag: Arc::new(plan.graph.step()),

@@ -135,7 +135,7 @@ pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
     let fabric = Fabric::new(&spec.cluster)?;
     check_hosts(job, fabric.place_count())?;
     if job.servers.is_some() {
-        let plan = servers::ServerJob::new(job, Seed(spec.run.seed), &fabric.host_links(), false);
+        let plan = servers::ServerJob::new(job, Seed(spec.run.seed), &fabric.paths(), false);
         return Ok(plan.map_err(|error| refused(error.into()))?.expected_times());
     }
     if job.hosts.len() == 1 {
@@ -337,7 +337,7 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Vec<Background
         }
         let planned = match &job.servers {
             None => Job::plan(job, seed, manner, &mut alone),
-            Some(_) => Job::with_servers(job, seed, manner, &fabric.host_links()),
+            Some(_) => Job::with_servers(job, seed, manner, &fabric.paths()),
         };
         planned.map_err(|error| SpecError::Job { name: name(), error })
     };

@@ -144,6 +144,55 @@ fn permutation(rows: &[Row], draws: &[usize]) -> Vec<usize> {
     (0..count).map(|place| left.remove(draws[place % draws.len()] % left.len())).collect()
 }
 
+/// Puts the job on machines with so many GPUs and cards, with other links between the GPUs of one.
+fn on_nodes(spec: &mut Value, nodes: u64, gpus: u64, nics: u64, scale_up_bps: u64) {
+    spec["cluster"]["topology"]["hosts"] = json!(nodes * nics);
+    spec["cluster"]["node"] = json!({"gpus": gpus, "nics": nics,
+        "scale_up": {"rate_bps": scale_up_bps, "delay_ps": 0, "efficiency_ppm": 1_000_000}});
+}
+
+/// One pull of 700 bytes, an op of 1 us, and the push of the gradient.
+fn pulled_and_pushed() -> Vec<Row> {
+    trained(vec![
+        Row { bytes: Some(700), time_ps: 0, inputs: vec![], updates: vec![] },
+        Row { bytes: None, time_ps: 1_000_000, inputs: vec![0], updates: vec![] },
+    ])
+}
+
+#[test]
+fn between_gpus_of_a_machine_the_bound_is_that_of_the_scale_up_switch() {
+    // A worker and a server; ten times as fast between GPUs as between machines, or ten times as slow.
+    for (nodes, gpus, scale_up_bps, byte_ps) in [
+        (1, 2, 10 * RATE_BPS, PS_PER_BYTE / 10),
+        (1, 2, RATE_BPS / 10, PS_PER_BYTE * 10),
+        (2, 1, 10 * RATE_BPS, PS_PER_BYTE),
+        (2, 1, RATE_BPS / 10, PS_PER_BYTE),
+    ] {
+        let result = ran(&spec(&pulled_and_pushed(), |spec| on_nodes(spec, nodes, gpus, 1, scale_up_bps)));
+        let expected = 2 * 700 * byte_ps + 1_000_000 + 1000;
+        assert_eq!(times(&result), [expected; 2], "{nodes} machines, {scale_up_bps} bit/s");
+        assert_eq!(result.summary.jobs[0].lower_bound_ps, expected as f64);
+    }
+}
+
+#[test]
+fn a_card_carries_what_all_gpus_behind_it_send() {
+    // Servers are the last two of four GPUs, on the second machine, whose one card all pulls leave by: two workers and
+    // two servers, each pull half of the bytes.
+    let rows = trained(vec![
+        Row { bytes: Some(10_000_000), time_ps: 0, inputs: vec![], updates: vec![] },
+        Row { bytes: Some(10_000_000), time_ps: 0, inputs: vec![], updates: vec![] },
+        Row { bytes: None, time_ps: 1, inputs: vec![0, 1], updates: vec![] },
+    ]);
+    let result = ran(&spec(&rows, |spec| {
+        hosts(spec, 2, 2);
+        on_nodes(spec, 2, 2, 1, 100 * RATE_BPS);
+    }));
+    let pulls = 2 * 2 * 10_000_000 * PS_PER_BYTE;
+    assert_eq!(result.summary.jobs[0].lower_bound_ps, pulls as f64);
+    assert!(times(&result)[0] > pulls, "pushes come after pulls");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -219,6 +268,31 @@ proptest! {
         prop_assert!(job.lower_bound_ps <= times(&result)[0] as f64 + 2.0);
         let mean = times(&result).iter().sum::<u64>() as f64 / 2.0;
         prop_assert!((job.compute_ps + job.exposed_ps + job.barrier_ps - mean).abs() < 1.0);
+    }
+
+    /// On machines of any kind, whether workers are in step or not, no iteration is shorter than the bound.
+    #[test]
+    fn no_iteration_on_nodes_is_shorter_than_the_bound(
+        rows in graphs(25), workers in 1..6_u64, servers in 1..4_u64,
+        (gpus, nics) in prop::sample::select(vec![(1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (8, 2), (8, 8)]),
+        scale_up in prop::sample::select(vec![RATE_BPS / 100, RATE_BPS, 20 * RATE_BPS]),
+        sync in prop::sample::select(vec![json!({"kind": "sync"}), json!({"kind": "async"})]),
+        kind in prop::sample::select(vec!["random", "tac", "optimal"]), is_trained in any::<bool>(),
+        noise_ppm in prop::sample::select(vec![0, 300_000]), receive_bps in prop::option::of(1_000_000..RATE_BPS),
+    ) {
+        let rows = if is_trained { trained(rows) } else { rows };
+        let result = ran(&spec(&rows, |spec| {
+            hosts(spec, workers, servers);
+            on_nodes(spec, (workers + servers).div_ceil(gpus), gpus, nics, scale_up);
+            let stages = json!({"copy_bps": null, "serialise_bps": null, "receive_bps": receive_bps});
+            spec["cluster"]["host"] = json!({"message_ps": 0, "stages": stages});
+            spec["jobs"][0]["servers"]["sync"] = sync;
+            spec["jobs"][0]["schedule"]["order"] = json!({"kind": kind});
+            spec["jobs"][0]["compute"]["noise_ppm"] = json!(noise_ppm);
+        }));
+        let mean = times(&result).iter().sum::<u64>() as f64 / times(&result).len() as f64;
+        let bound = result.summary.jobs[0].lower_bound_ps;
+        prop_assert!(bound <= mean + 2.0 + rows.len() as f64 / 2.0, "a bound of {bound}, iterations of {mean}");
     }
 }
 

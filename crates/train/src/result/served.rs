@@ -66,14 +66,12 @@ impl<'a> Served<'a> {
 
     /// What no order can beat. Of workers that are not in step, one may be in an iteration that is shorter than its
     /// mean when the job ends, so that the bound is at most what was measured.
-    fn lower_bound_ps(&self, compute_ps: f64, time_ps: f64) -> f64 {
+    fn lower_bound_ps(&self, time_ps: f64) -> f64 {
         let in_model = self.plan.graph.compute_time().ps() as f64;
-        if self.trace.shared.is_none() {
-            return self.plan.lower_bound_ps(&[compute_ps / in_model]);
-        }
         let factor = |records: &Vec<WorkerRecord>| mean_ps(records, |record| record.compute) / in_model;
         let factors: Vec<f64> = self.trace.workers.iter().map(factor).collect();
-        self.plan.lower_bound_ps(&factors).min(time_ps)
+        let bound = self.plan.lower_bound_ps(&factors);
+        if self.plan.is_in_step() { bound } else { bound.min(time_ps) }
     }
 
     /// Iterations of workers that are not in step.
@@ -126,7 +124,7 @@ impl<'a> Served<'a> {
             slowest_worker: (self.plan.workers.len() > 1).then(|| self.trace.slowest() as u64),
             slack_ps: spread(pulls().map(|pull| slack(pull.record)).collect()),
             margin_ps: spread(pulls().map(|pull| margin(pull.record)).collect()),
-            lower_bound_ps: self.lower_bound_ps(compute_ps, mean(|record| record.time)),
+            lower_bound_ps: self.lower_bound_ps(mean(|record| record.time)),
             parameter_bytes: graph.parameters.iter().map(|parameter| parameter.bytes.0).sum(),
             bytes_per_worker: self.plan.sent_by_busiest() as f64,
             asynchrony: self.asynchrony(),

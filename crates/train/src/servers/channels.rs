@@ -15,10 +15,12 @@ pub struct Channels<'a> {
     pub sizes: &'a [Bytes],
     /// What a worker has of each server's link, bits per second.
     pub shares_bps: Vec<f64>,
-    /// The worker's own link, bits per second.
-    pub worker_bps: f64,
-    /// From the last byte sent to its arrival.
-    pub delay: Time,
+    /// Which of the worker's own links leads from each server.
+    pub entries: Vec<usize>,
+    /// What the worker has of each of these links, bits per second.
+    pub entry_bps: Vec<f64>,
+    /// From the last byte sent to its arrival, by server.
+    pub delays: Vec<Time>,
 }
 
 impl Channels<'_> {
@@ -35,10 +37,14 @@ impl Channels<'_> {
         loop {
             let mut active: Vec<usize> = (0..sending.len()).filter(|&server| sending[server].is_some()).collect();
             active.sort_by(|&a, &b| self.shares_bps[a].total_cmp(&self.shares_bps[b]));
-            let (mut left_bps, mut rates) = (self.worker_bps, vec![0.0_f64; sending.len()]);
-            for (place, &server) in active.iter().enumerate() {
-                rates[server] = self.shares_bps[server].min(left_bps / (active.len() - place) as f64);
-                left_bps -= rates[server];
+            let (mut left_bps, mut rates) = (self.entry_bps.clone(), vec![0.0_f64; sending.len()]);
+            let mut left = vec![0; left_bps.len()];
+            active.iter().for_each(|&server| left[self.entries[server]] += 1);
+            for &server in &active {
+                let entry = self.entries[server];
+                rates[server] = self.shares_bps[server].min(left_bps[entry] / f64::from(left[entry]));
+                left_bps[entry] -= rates[server];
+                left[entry] -= 1;
             }
             let ends = |server: usize| sending[server].map_or(f64::INFINITY, |(_, left)| left / rates[server]);
             let Some(first) = active.iter().copied().min_by(|&a, &b| ends(a).total_cmp(&ends(b))) else { break };
@@ -49,7 +55,7 @@ impl Channels<'_> {
                 let rest = left - step * rates[server];
                 // A thousandth of a bit is what rounding leaves.
                 if server == first || rest < 1e-3 {
-                    arrived.push(((now * 1e12) as u64 + self.delay.ps(), place));
+                    arrived.push(((now * 1e12) as u64 + self.delays[server].ps(), place));
                     sending[server] = next(&mut waiting[server]);
                 } else {
                     sending[server] = Some((place, rest));

@@ -22,6 +22,7 @@ pub mod graph;
 mod plan;
 mod shard;
 pub mod share;
+mod wires;
 
 pub use graph::{ServedParameter, WorkerGraph, WorkerOp};
 pub use plan::ServerJob;

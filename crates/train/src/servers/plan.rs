@@ -1,6 +1,7 @@
 //! A job with servers that is ready to run, built from a [`JobSpec`] and checked once.
 
 use super::channels::{self, Channels};
+use super::wires::Wires;
 use super::{ServersError, WorkerGraph, shards};
 use crate::collective::plan::{distributed_servers, packed_servers};
 use crate::opdag::OpDag;
@@ -9,8 +10,9 @@ use crate::order::tac::Ties;
 use crate::order::{self, OrderMethod};
 use crate::pace::{self, ONE_PPM};
 use crate::spec::{JobSpec, OrderSpec, ServerSpec, TaskSpec};
+use gradtide_net::path::Paths;
 use gradtide_net::seed::Stream;
-use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Link, Network, Rate, Seed, Time};
+use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Network, Rate, Seed, Time};
 
 /// A planned job.
 pub struct ServerJob {
@@ -38,15 +40,10 @@ pub struct ServerJob {
     pub pushes: Vec<u32>,
     /// In which order each worker pulls.
     pub pulls: Pulls,
-    /// What a transfer takes when nobody else sends: by parameter, without delays. It is one of the slowest worker, or
-    /// of the fastest if they are not in step.
-    pull_times: Vec<Time>,
     /// What schedulers are told of a pull, by parameter.
     expected: Vec<Time>,
-    /// What passes through the busiest link of a server, alone, and through that of such a worker.
-    wires: [Time; 2],
-    /// Least delay from a server to a worker.
-    delay: Time,
+    /// What transfers take at least.
+    wires: Wires,
 }
 
 /// In which order the workers pull, and how well that is kept.
@@ -103,11 +100,11 @@ fn disordered(mut order: Vec<u32>, server_of: &[u32], disorder_ppm: u64, stream:
 }
 
 impl ServerJob {
-    /// Plans a job whose hosts have `links`, by index into the cluster's hosts.
+    /// Plans a job on a network with these paths.
     ///
     /// # Errors
     /// See [`ServersError`].
-    pub fn new(spec: &JobSpec, seed: Seed, links: &[Link], opens: bool) -> Result<Self, ServersError> {
+    pub fn new(spec: &JobSpec, seed: Seed, paths: &Paths, opens: bool) -> Result<Self, ServersError> {
         let servers = spec.servers.as_ref().ok_or(ServersError::NoMeaning("there are servers"))?;
         check(spec, opens)?;
         let host_count = spec.hosts.len();
@@ -134,41 +131,19 @@ impl ServerJob {
         let sizes: Vec<Bytes> = graph.parameters.iter().map(|parameter| parameter.bytes).collect();
         let server_of = shards(&sizes, servers.count, servers.shards);
 
-        let link_of = |host: &u32| links[*host as usize];
-        let rates = || workers.iter().map(|host| link_of(host).rate.bps());
-        let slowest = rates().min().unwrap_or(1);
-        let bound = servers.sync.bound();
-        let measured = if bound == Some(0) { slowest } else { rates().max().unwrap_or(1) };
-        let sending = |bytes: u128, bps: u64| (bytes * 8 * 1_000_000_000_000).div_ceil(u128::from(bps));
         let total: u128 = sizes.iter().map(|size| u128::from(size.0)).sum();
         if total > u128::from(u64::MAX) {
             return Err(ServersError::TooManyBytes);
         }
-        let mut loads = vec![0_u128; server_hosts.len()];
-        server_of.iter().zip(&sizes).for_each(|(&server, size)| loads[server as usize] += u128::from(size.0));
-        let of_server = |(&load, host): (&u128, &u32)| sending(load * workers.len() as u128, link_of(host).rate.bps());
-        let busiest = loads.iter().zip(&server_hosts).map(of_server).max().unwrap_or(0);
-        let wire = busiest.max(sending(total, slowest)).min(u128::from(u64::MAX));
-        let time = |ps: u128| Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX));
-        let rate_to = |server: u32| measured.min(link_of(&server_hosts[server as usize]).rate.bps());
-        let pull_time = |(size, &server): (&Bytes, &u32)| time(sending(u128::from(size.0), rate_to(server)));
-        let pull_times: Vec<Time> = sizes.iter().zip(&server_of).map(pull_time).collect();
+        let wires = Wires::new(&graph, &workers, &server_hosts, &server_of, paths);
         // A time oracle has seen the share of a link that a worker has while all pull (TicTac section 5).
+        let pulls = u128::from(wires.pulls().ps());
         let expected = |size: &Bytes| match total {
             0 => Time::ZERO,
-            _ => time((u128::from(size.0) * wire).div_ceil(total)),
+            _ => Time::from_ps((u128::from(size.0) * pulls).div_ceil(total) as u64),
         };
         let expected: Vec<Time> = sizes.iter().map(expected).collect();
-        let delay = |hosts: &[u32]| hosts.iter().map(|host| link_of(host).delay).min().unwrap_or(Time::ZERO);
-        let delay = delay(&workers) + delay(&server_hosts);
-        let count = workers.len() as f64;
-        let channels = Channels {
-            server_of: &server_of,
-            sizes: &sizes,
-            shares_bps: server_hosts.iter().map(|host| link_of(host).rate.bps() as f64 / count).collect(),
-            worker_bps: slowest as f64,
-            delay,
-        };
+        let channels = wires.channels(&workers, &server_hosts, &server_of, &sizes, paths);
         let order = ranked(spec, &graph, &expected, &channels, seed)?;
         let streams = |what: &str| {
             (0..workers.len()).map(|worker| seed.stream(&format!("{what}/{}/{worker}", spec.name))).collect()
@@ -186,13 +161,11 @@ impl ServerJob {
             adding: spec.collective.reduction_rate_bps.and_then(Rate::from_bps),
             opens,
             pushes: graph.pushes(),
-            delay,
-            wires: [time(busiest), time(sending(total, measured))],
-            bound,
+            wires,
+            bound: servers.sync.bound(),
             workers,
             servers: server_hosts,
             server_of,
-            pull_times,
             expected,
             graph,
         })
@@ -209,24 +182,29 @@ impl ServerJob {
     }
 
     /// What no order can beat, if ops of each worker take `factors` times as long as in the model: all transfers over
-    /// the busiest link of a server, or what a worker takes alone; without delays in switches. Workers that are in step
-    /// are as slow as the one that is given. Those that are not are `factors.len()` in number, and an iteration of the
-    /// job is as many of theirs, whoever completes them.
+    /// the busiest link of a worker or a server, or what a worker takes alone; without delays in switches. Workers that
+    /// are in step are as slow as the slowest. Of those that are not, an iteration of the job is as many of theirs as
+    /// there are workers, whoever completes them.
     pub fn lower_bound_ps(&self, factors: &[f64]) -> f64 {
-        let [servers, own] = self.wires.map(|wire| wire.ps() as f64);
-        let alone = |&factor: &f64| self.alone_ps(factor).max(own);
-        let together = match factors {
-            [one] => alone(one),
-            _ => factors.len() as f64 / factors.iter().map(|factor| 1.0 / alone(factor)).sum::<f64>(),
+        let own = |(worker, &factor): (usize, &f64)| {
+            self.alone_ps(worker, factor).max(self.wires.of_worker(worker).ps() as f64)
         };
-        servers.max(together)
+        let own = factors.iter().enumerate().map(own);
+        let workers = match self.is_in_step() {
+            true => own.fold(0.0, f64::max),
+            false => factors.len() as f64 / own.map(|time| 1.0 / time).sum::<f64>(),
+        };
+        workers.max(self.wires.together(self.is_in_step()).ps() as f64)
     }
 
     /// What an iteration of one worker takes at least: the critical path, or all computation.
-    fn alone_ps(&self, factor: f64) -> f64 {
+    fn alone_ps(&self, worker: usize, factor: f64) -> f64 {
         let graph = &self.graph;
         let compute = graph.compute_time().ps() as f64 * factor;
-        let transfer = |parameter: u32| (self.pull_times[parameter as usize] + self.delay + self.hold).ps() as f64;
+        let transfer = |parameter: u32| {
+            let (server, bytes) = (self.server_of[parameter as usize], graph.parameters[parameter as usize].bytes);
+            (self.wires.alone(worker, server, bytes) + self.hold).ps() as f64
+        };
         let count = graph.parameters.len();
         let mut starts = vec![0.0_f64; graph.ops.len()];
         for parameter in 0..count as u32 {

@@ -1,0 +1,172 @@
+//! What workers and servers send to one another in an iteration: over what, and how long that takes at least.
+
+use super::WorkerGraph;
+use super::channels::Channels;
+use gradtide_net::path::{Passage, Paths};
+use gradtide_net::{Bytes, HostId, Link, Rate, Time};
+use std::collections::BTreeMap;
+
+/// The wires between the workers and the servers of a job.
+pub struct Wires {
+    /// By worker and server: the slowest of what a message passes, either way, and the delays of all.
+    ways: Vec<Vec<Link>>,
+    /// By worker, what its iteration takes at least: all that it sends and receives, over the busiest passage.
+    own: Vec<Time>,
+    loads: BTreeMap<Passage, Load>,
+}
+
+/// What all workers' iterations, one of each, carry through a passage.
+struct Load {
+    rate: Rate,
+    pulled: u128,
+    sent: u128,
+    /// The least that any of the workers carries through it that use it.
+    least: u128,
+    workers: u32,
+    /// Those of them that pull through it, and their pairs with servers.
+    pullers: u32,
+    pairs: u32,
+}
+
+/// The same of one worker.
+struct OwnLoad {
+    rate: Rate,
+    pulled: u128,
+    pushed: u128,
+    pairs: u32,
+}
+
+impl Wires {
+    /// Of workers and servers at these places of a network, and a server of each parameter.
+    pub fn new(graph: &WorkerGraph, workers: &[u32], servers: &[u32], server_of: &[u32], paths: &Paths) -> Self {
+        let mut bytes = vec![[0_u128; 2]; servers.len()];
+        for (parameter, &server) in graph.parameters.iter().zip(server_of) {
+            let [pulled, pushed] = &mut bytes[server as usize];
+            *pulled += u128::from(parameter.bytes.0);
+            *pushed += if parameter.is_trained { u128::from(parameter.bytes.0) } else { 0 };
+        }
+        let mut wires = Self {
+            ways: Vec::with_capacity(workers.len()),
+            own: Vec::with_capacity(workers.len()),
+            loads: BTreeMap::new(),
+        };
+        for &worker in workers {
+            let mut loads: BTreeMap<Passage, OwnLoad> = BTreeMap::new();
+            let mut ways = Vec::with_capacity(servers.len());
+            for (&server, &[pulled, pushed]) in servers.iter().zip(&bytes) {
+                let (worker, server) = (HostId(worker), HostId(server));
+                for (passage, link) in paths.passages(server, worker) {
+                    let load = OwnLoad::at(&mut loads, passage, link.rate);
+                    load.pulled += pulled;
+                    load.pairs += 1;
+                }
+                for (passage, link) in paths.passages(worker, server) {
+                    OwnLoad::at(&mut loads, passage, link.rate).pushed += pushed;
+                }
+                let links = paths.passages(server, worker).map(|(_, link)| link);
+                let both = |a: Link, b: Link| Link { rate: a.rate.min(b.rate), delay: a.delay + b.delay };
+                ways.push(links.reduce(both).expect("a message passes a link"));
+            }
+            let times = loads.values().map(|load| sending(load.pulled + load.pushed, load.rate));
+            wires.own.push(times.max().unwrap_or_default());
+            wires.ways.push(ways);
+            for (passage, own) in loads {
+                wires.add(passage, &own);
+            }
+        }
+        wires
+    }
+
+    fn add(&mut self, passage: Passage, own: &OwnLoad) {
+        let none = Load { rate: own.rate, pulled: 0, sent: 0, least: u128::MAX, workers: 0, pullers: 0, pairs: 0 };
+        let load = self.loads.entry(passage).or_insert(none);
+        load.pulled += own.pulled;
+        load.sent += own.pulled + own.pushed;
+        load.least = load.least.min(own.pulled + own.pushed);
+        load.workers += 1;
+        load.pullers += u32::from(own.pairs > 0);
+        load.pairs += own.pairs;
+    }
+
+    /// What a message between a worker and a server takes alone, to its last byte.
+    pub fn alone(&self, worker: usize, server: u32, bytes: Bytes) -> Time {
+        let way = self.ways[worker][server as usize];
+        sending(bytes.0.into(), way.rate) + way.delay
+    }
+
+    /// What the transfers of an iteration of one worker take at least.
+    pub fn of_worker(&self, worker: usize) -> Time {
+        self.own[worker]
+    }
+
+    /// What the transfers of one iteration of every worker take at least; if they are not in step, of as many
+    /// iterations, whoever of them completes these.
+    pub fn together(&self, are_in_step: bool) -> Time {
+        let count = self.ways.len() as u32;
+        let bytes = |load: &Load| match are_in_step {
+            true => load.sent,
+            false if load.workers == count => load.least * u128::from(count),
+            false => 0,
+        };
+        self.loads.values().map(|load| sending(bytes(load), load.rate)).max().unwrap_or_default()
+    }
+
+    /// What all pulls of all workers take at least, if they begin at once.
+    pub fn pulls(&self) -> Time {
+        self.loads.values().map(|load| sending(load.pulled, load.rate)).max().unwrap_or_default()
+    }
+
+    /// The channels to the worker whose transfers take longest, the first of several.
+    pub fn channels<'a>(
+        &self,
+        workers: &[u32],
+        servers: &[u32],
+        server_of: &'a [u32],
+        sizes: &'a [Bytes],
+        paths: &Paths,
+    ) -> Channels<'a> {
+        let worker = (0..workers.len()).rev().max_by_key(|&worker| self.own[worker]).unwrap_or(0);
+        let mut channels = Channels {
+            server_of,
+            sizes,
+            delays: self.ways[worker].iter().map(|way| way.delay).collect(),
+            shares_bps: Vec::new(),
+            entries: Vec::new(),
+            entry_bps: Vec::new(),
+        };
+        let mut entries: Vec<Passage> = Vec::new();
+        for &server in servers {
+            let (mut share, mut entry, mut entry_bps) = (f64::INFINITY, None, f64::INFINITY);
+            for (passage, link) in paths.passages(HostId(server), HostId(workers[worker])) {
+                let (load, bps) = (&self.loads[&passage], link.rate.bps() as f64);
+                if passage.is_sender() {
+                    share = share.min(bps / f64::from(load.pairs));
+                } else {
+                    entry = entry.or(Some(passage));
+                    entry_bps = entry_bps.min(bps / f64::from(load.pullers));
+                }
+            }
+            let entry = entry.expect("a message goes into a host");
+            let known = entries.iter().position(|&other| other == entry);
+            channels.shares_bps.push(share);
+            channels.entries.push(known.unwrap_or(entries.len()));
+            if known.is_none() {
+                entries.push(entry);
+                channels.entry_bps.push(entry_bps);
+            }
+        }
+        channels
+    }
+}
+
+impl OwnLoad {
+    fn at(loads: &mut BTreeMap<Passage, Self>, passage: Passage, rate: Rate) -> &mut Self {
+        loads.entry(passage).or_insert(Self { rate, pulled: 0, pushed: 0, pairs: 0 })
+    }
+}
+
+/// Rounded up, and no longer than the clock goes.
+fn sending(bytes: u128, rate: Rate) -> Time {
+    let ps = (bytes * 8 * 1_000_000_000_000).div_ceil(u128::from(rate.bps()));
+    Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
+}
