@@ -164,16 +164,19 @@ def sent_bytes(spec, output):
     for job, did in zip(spec["jobs"], summary["jobs"], strict=True):
         # An iteration sends the same bytes every time.
         sent, count = bytes_of.get((job["name"], 0), 0), did["iteration_count"]
-        if job.get("servers") is None:
+        if job.get("servers") is not None:
+            # Workers that are not in step have as many iterations as each had time for.
+            all_sent = sum(size for (name, _), size in bytes_of.items() if name == job["name"])
+            least += all_sent
+            most += all_sent + sent * is_cut
+        else:
             ranks = len(job["hosts"])
             sent *= _core.collective_counts(json.dumps(job["collective"]["algorithm"]), ranks)[2]
             # One iteration is run before the first that is measured, unless those begin with the backward pass.
             count += spec["run"]["engine"] != "packet" or job.get("ops") is not None
             # Without a barrier, what the last iteration sends may still be under way in the next one.
             least += sent * (count - is_cut)
-        else:
-            least += sent * count
-        most += sent * (count + is_cut)
+            most += sent * (count + is_cut)
     flows = output.flows
     is_received = (text != "" for text in _column(flows, "received_us"))
     for size, is_whole in zip(flows.column("bytes").tolist(), is_received, strict=True):
