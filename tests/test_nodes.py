@@ -156,6 +156,15 @@ def test_a_probe_of_an_unknown_link_is_told_which_there_are():
         exchange(8, "ring", engine="packet").set({"run.probe": {"every": "1ms", "links": ["h0"]}})
 
 
+def test_a_probe_of_links_of_nodes_that_cannot_be_adds_nothing():
+    base = {"job": {"a": {"model": "resnet50", "workers": 8, "iterations": 1}}}
+    node = {"gpus": 5, "nics": 3, "scale_up": {"rate": "600Gbps"}}
+    run = {"engine": "fluid", "probe": {"every": "1ms", "links": ["node0.nic0->s"]}}
+    with pytest.raises(ScenarioError) as caught:
+        Scenario.from_dict(base | {"cluster": {"node": node}, "run": run})
+    assert [fault.loc for fault in caught.value.faults] == ["cluster.node.nics"]
+
+
 HARDWARE = [name for name in presets.cluster_names() if presets.cluster_device(name)]
 
 

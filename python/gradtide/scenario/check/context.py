@@ -69,6 +69,6 @@ class Context:
 
     @property
     def is_open_star(self) -> bool:
-        """Whether the jobs decide how many hosts there are."""
+        """Whether the jobs decide how many hosts there are, in nodes that can be."""
         topology = self.file.cluster.topology
-        return topology.kind == "star" and topology.hosts is None
+        return topology.kind == "star" and topology.hosts is None and self.ok("cluster", "node")

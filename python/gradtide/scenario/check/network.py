@@ -78,6 +78,8 @@ def _check_node(ctx: Context) -> bool:
     near = max(count for count in range(1, min(node.gpus, nics_of(node)) + 1) if node.gpus % count == 0)
     msg = f"{node.gpus} GPUs cannot share {nics_of(node)} network cards equally"
     ctx.add("GT014", ("cluster", "node", "nics"), msg, f"write a divisor of gpus, as in nics = {near}", node.nics)
+    # What has so many cards cannot be built, so nothing else is checked with it.
+    ctx.bad.add(("cluster", "node", "nics"))
     return False
 
 
