@@ -3,19 +3,18 @@
 `python tests/record_parallel.py FOLDER` wrote `tests/data/traces/{fsdp,tp,mesh,pp}` (torch 2.15.0). Needs torch.
 """
 
-import socket
 import sys
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.profiler import ProfilerActivity, profile, schedule
+
+from gloo_ranks import together
 
 WIDTH, BLOCKS, STEPS = 32, 4, 2
 
@@ -69,9 +68,7 @@ def step_of(kind, rank, world_size):
     return lambda: model(inputs).square().mean().backward(), optimizer
 
 
-def work(rank, world_size, kind, folder, port):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world_size)
+def work(rank, world_size, kind, folder):
     step, optimizer = step_of(kind, rank, world_size)
     with profile(
         activities=[ProfilerActivity.CPU],
@@ -84,14 +81,10 @@ def work(rank, world_size, kind, folder, port):
             step()
             optimizer.step()
             recorded.step()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
     for kind, world_size in (("fsdp", 2), ("tp", 2), ("mesh", 4), ("pp", 2)):
         folder = Path(sys.argv[1], kind)
         folder.mkdir(parents=True, exist_ok=True)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        mp.spawn(work, args=(world_size, kind, str(folder), port), nprocs=world_size)
+        together(work, world_size, kind, folder)

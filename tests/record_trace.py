@@ -4,21 +4,16 @@
 """
 
 import sys
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
-WORLD_SIZE = 2
+from gloo_ranks import together
 
 
-def work(rank, folder, all_done):
-    torch.set_num_threads(1)
-    # Ranks meet in a file: a free port may be taken by the time they do.
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=WORLD_SIZE)
+def work(rank, world_size, folder):
     model = DistributedDataParallel(
         torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
     )
@@ -36,7 +31,7 @@ def work(rank, folder, all_done):
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recorded:
         step()
         dist.broadcast(torch.ones(1000), 0)
-        gathered = [torch.empty(250, dtype=torch.float64) for _ in range(WORLD_SIZE)]
+        gathered = [torch.empty(250, dtype=torch.float64) for _ in range(world_size)]
         dist.all_gather(gathered, torch.ones(250, dtype=torch.float64))
         if rank == 0:
             dist.send(torch.ones(77), 1)
@@ -44,11 +39,7 @@ def work(rank, folder, all_done):
             dist.recv(torch.ones(77), 0)
         dist.barrier()
     recorded.export_chrome_trace(f"{folder}/rank{rank}.pt.trace.json")
-    all_done.wait()  # a barrier of gloo may fail where a peer is gone right after it (pytorch/gloo#155)
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1]).resolve()
-    mp.spawn(work, args=(folder, mp.get_context("spawn").Barrier(WORLD_SIZE)), nprocs=WORLD_SIZE)
-    (folder / "meet").unlink(missing_ok=True)
+    together(work, 2, sys.argv[1])
