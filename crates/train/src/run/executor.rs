@@ -551,20 +551,27 @@ impl<'a> Executor<'a> {
         self.job.iteration_limit.map(|limit| iteration / f64::from(limit + self.trace.warmup_count))
     }
 
-    /// What it did. An iteration counts when all workers have completed it.
-    pub fn into_done(self) -> Done<'a> {
+    /// What it did. An iteration counts when all workers have completed it, and where the run was cut off, if all that
+    /// it sends has arrived: without a barrier that may be later.
+    pub fn into_done(self, is_cut_off: bool) -> Done<'a> {
         let Self { job, streams, team, others, served, mut trace, .. } = self;
         trace.transfers = once(team).chain(others).map(|team| team.records).collect();
         if let Some(served) = served {
             let (record, plan) = served.into_record(job.iteration_limit);
             (trace.served, job.served) = (Some(record), Some(plan));
         }
-        let count = streams.workers.iter().map(|worker| worker.measured.len()).min().unwrap_or(0);
+        let mut count = streams.workers.iter().map(|worker| worker.measured.len()).min().unwrap_or(0);
+        if is_cut_off && trace.served.is_none() {
+            let ended = trace.transfers.iter().map(|records| records.ended_count(trace.warmup_count, count));
+            count = ended.min().unwrap_or(count);
+        }
         let measured = |mut measured: Vec<IterationRecord>| {
             measured.truncate(count);
             measured
         };
-        trace.last_passes = streams.workers.iter().map(|worker| worker.current).collect();
+        let workers = streams.workers.iter();
+        trace.last_passes =
+            workers.map(|worker| worker.measured.get(count).copied().unwrap_or(worker.current)).collect();
         trace.workers = streams.workers.into_iter().map(|worker| measured(worker.measured)).collect();
         Done { job, record: trace }
     }

@@ -138,6 +138,12 @@ impl Records {
         (first..first + count).map(move |block| &all[block * width..(block + 1) * width])
     }
 
+    /// How many of `count` iterations from one on come before the first with a transfer that has not ended.
+    pub fn ended_count(&self, first: u32, count: usize) -> usize {
+        let is_over = |block: &&[TransferRecord]| block.iter().all(|record| record.end > Time::ZERO);
+        self.blocks(first, count).take_while(is_over).count()
+    }
+
     /// Transfers that have ended, of all iterations, each with its index.
     pub fn ended(&self) -> impl Iterator<Item = (u32, &TransferRecord)> {
         (0..self.per_iteration as u32).cycle().zip(&self.all).filter(|(_, record)| record.end > Time::ZERO)

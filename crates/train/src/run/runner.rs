@@ -41,7 +41,8 @@ impl<'a> JobRunner<'a> {
 
     /// What it did.
     pub fn into_done(self) -> Done<'a> {
-        self.executor.into_done()
+        let is_cut_off = !self.is_finished();
+        self.executor.into_done(is_cut_off)
     }
 
     /// Key of the job in the scenario.
