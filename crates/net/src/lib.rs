@@ -24,7 +24,7 @@ pub mod units;
 pub use fluid::{Fluid, FluidError};
 pub use hosts::{Host, Hosts};
 pub use nodes::{Ends, Nodes};
-pub use packet::{PacketConfig, PacketEngine};
+pub use packet::{PacketConfig, PacketEngine, Threads};
 pub use pipe::Pipe;
 pub use scale_up::ScaleUp;
 pub use seed::Seed;

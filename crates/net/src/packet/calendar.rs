@@ -6,9 +6,11 @@
 //! known.
 
 use super::port::{Order, Port, Run, Serialization};
-use super::wire::Wire;
+use super::wire::{Blocks, NO_SACK, SackPool, Wire};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::sync::Arc;
 
 /// A packet that will be at the far end of its link.
 #[derive(Clone, Copy, Debug)]
@@ -58,8 +60,21 @@ const RING_MAX: u64 = 1024;
 /// So many runs are kept, at least, before those that have ended are looked for.
 const RUNS_MIN: usize = 256;
 
-/// The calendar.
-#[derive(Clone, Debug)]
+/// What one lane sends another for the day that begins: see [`Calendar::hand_over`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Post {
+    /// Their runs are places in `runs`.
+    arrivals: Vec<Arrival>,
+    /// Their SACK blocks are places in `blocks`.
+    packets: Vec<Wire>,
+    runs: Vec<Run>,
+    blocks: Vec<Blocks>,
+    /// Place, at the sender's, of the last of `runs`.
+    last_run: Option<u32>,
+}
+
+/// The calendar of one lane: see [`super::lanes`].
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Calendar {
     /// A day has 2^shift ps.
     shift: u32,
@@ -79,13 +94,28 @@ pub(crate) struct Calendar {
     /// Number of the first day to come that has anything.
     upcoming: u64,
     /// By link.
-    links: Vec<Link>,
+    links: Arc<[Link]>,
     /// Time on the wire by number of bytes: one table after the other, one for each rate.
-    times: Vec<u64>,
+    times: Arc<[u64]>,
     /// Runs that arrivals and ports refer to, among others that have ended.
     runs: Vec<Run>,
+    /// Those before this one have a label that all lanes understand.
+    runs_labelled: usize,
+    /// See [`Calendar::find_open`]: turns, and their times within the day.
+    open: Vec<u32>,
+    open_within: Vec<u32>,
     /// How many there are when the ended ones are forgotten.
     runs_max: usize,
+}
+
+impl Post {
+    fn clear(&mut self) {
+        self.arrivals.clear();
+        self.packets.clear();
+        self.runs.clear();
+        self.blocks.clear();
+        self.last_run = None;
+    }
 }
 
 impl Day {
@@ -165,8 +195,11 @@ impl Calendar {
             far: BTreeMap::new(),
             upcoming: u64::MAX,
             links,
-            times,
+            times: times.into(),
             runs: vec![Run::default()],
+            runs_labelled: 1,
+            open: Vec::new(),
+            open_within: Vec::new(),
             runs_max: RUNS_MIN,
         }
     }
@@ -181,6 +214,11 @@ impl Calendar {
     /// Whether nothing will arrive, and no port is to be driven.
     pub fn is_empty(&self) -> bool {
         self.day_is_over() && self.upcoming == u64::MAX
+    }
+
+    /// How long a day is.
+    pub fn day_length_ps(&self) -> u64 {
+        1 << self.shift
     }
 
     /// The end of the present day, before which all that has arrived did so.
@@ -205,7 +243,7 @@ impl Calendar {
     }
 
     /// The next arrival of the day: when its transmission began, over which link, and the packet.
-    #[inline]
+    #[inline(always)]
     pub fn pop(&mut self) -> (u64, u32, &Wire) {
         let turn = self.turns[self.next];
         self.next += 1;
@@ -275,8 +313,17 @@ impl Calendar {
 
     /// Begins the next day that has anything. Every event before it has taken place.
     pub fn begin_day(&mut self, ports: &mut [Port]) {
-        let number = self.upcoming;
+        self.collect(self.upcoming << self.shift, ports, |link| link as usize);
+        self.put_in_order();
+    }
+
+    /// Begins the day at `day_ps` with what comes from its own ports, which lie where `place` says. What its lane has
+    /// to do with is to be put in order.
+    pub fn collect(&mut self, day_ps: u64, ports: &mut [Port], place: impl Fn(u32) -> usize) {
+        let number = day_ps >> self.shift;
         self.present.clear();
+        self.turns.clear();
+        self.next = 0;
         if self.runs.len() > self.runs_max {
             self.forget_ended_runs(ports);
         }
@@ -295,22 +342,153 @@ impl Calendar {
         drives.sort_unstable();
         for batch in drives.chunks(BATCH) {
             // What they will read first is fetched at once, not one after the other.
-            black_box(batch.iter().fold(0, |sum, &link| sum ^ ports[link as usize].peek()));
+            black_box(batch.iter().fold(0, |sum, &link| sum ^ ports[place(link)].peek()));
             for &link in batch {
-                ports[link as usize].drive(number << self.shift, self);
+                ports[place(link)].drive(day_ps, self);
             }
         }
         self.ring[slot].drives = drives;
         std::mem::swap(&mut self.present, &mut self.ring[slot]);
         self.today = number;
-        self.sort();
-        // Packets are written in another order than they are read: one sweep brings them into the cache.
-        black_box(self.present.packets.iter().fold(0, |sum, packet| sum ^ packet.connection));
         let ring_length = self.ring.len() as u64;
         let near = (1..=ring_length).map(|ahead| number + ahead);
         let near = near.into_iter().find(|day| !self.ring[(day & (ring_length - 1)) as usize].is_empty());
         let far = self.far.keys().next().copied();
         self.upcoming = near.into_iter().chain(far).min().unwrap_or(u64::MAX);
+    }
+
+    /// Puts the arrivals of the day in order, all of which are here.
+    pub fn put_in_order(&mut self) {
+        self.sort();
+        // Packets are written in another order than they are read: one sweep brings them into the cache.
+        black_box(self.present.packets.iter().fold(0, |sum, packet| sum ^ packet.connection));
+        self.runs_labelled = self.runs.len();
+    }
+
+    /// Takes out of the day that begins what other lanes have to do with, as `lane_of` says of a link and a packet, and
+    /// puts it into the post for them. SACK blocks go from one lane's pool to the other's.
+    pub fn hand_over(
+        &mut self,
+        own: usize,
+        mut lane_of: impl FnMut(u32, &Wire) -> usize,
+        pool: &mut SackPool,
+        posts: &mut [Post],
+    ) {
+        posts.iter_mut().for_each(Post::clear);
+        let Day { arrivals, packets, .. } = &mut self.present;
+        let mut index = 0;
+        while let (Some(arrival), Some(packet)) = (arrivals.get(index), packets.get(index)) {
+            let lane = lane_of(arrival.link, packet);
+            if lane == own {
+                index += 1;
+                continue;
+            }
+            let (mut arrival, mut packet) = (arrivals.swap_remove(index), packets.swap_remove(index));
+            let post = &mut posts[lane];
+            if post.last_run != Some(arrival.run) {
+                post.last_run = Some(arrival.run);
+                post.runs.push(self.runs[arrival.run as usize]);
+            }
+            arrival.run = (post.runs.len() - 1) as u32;
+            if packet.sack != NO_SACK {
+                let place = post.blocks.len() as u32;
+                post.blocks.push(pool.take(packet.sack));
+                packet.sack = place;
+            }
+            post.arrivals.push(arrival);
+            post.packets.push(packet);
+        }
+    }
+
+    /// Takes in what another lane has [handed over](Self::hand_over).
+    pub fn take_in(&mut self, post: &Post, pool: &mut SackPool) {
+        let first = self.runs.len() as u32;
+        self.runs.extend_from_slice(&post.runs);
+        let moved = |arrival: &Arrival| Arrival { run: first + arrival.run, ..*arrival };
+        self.present.arrivals.extend(post.arrivals.iter().map(moved));
+        self.present.packets.extend(post.packets.iter().map(|packet| match packet.sack {
+            NO_SACK => *packet,
+            place => Wire { sack: pool.put_back(post.blocks[place as usize]), ..*packet },
+        }));
+    }
+
+    /// Finds the events of the day that is over to which runs refer that lanes began by themselves.
+    pub fn find_open(&mut self) {
+        self.open.clear();
+        self.open.extend(self.runs[self.runs_labelled..].iter().filter_map(Run::open_turn));
+        self.open.sort_unstable();
+        self.open.dedup();
+        self.open_within.clear();
+        self.open_within.extend(self.open.iter().map(|&turn| (self.turns[turn as usize] >> INDEX_BITS) as u32));
+    }
+
+    /// The labels of the [events found](Self::find_open): how many of their instants came before them, in all lanes.
+    pub fn labels(&self, others: &[&Self]) -> Vec<u32> {
+        let mut labels: Vec<u32> = Vec::with_capacity(self.open.len());
+        let mut next = vec![0; others.len()];
+        for (index, (&turn, &within)) in self.open.iter().zip(&self.open_within).enumerate() {
+            let own = self.open_within[..index].iter().rev().take_while(|&&before| before == within).count();
+            let mut label = own as u32;
+            for (other, next) in others.iter().zip(&mut next) {
+                while other.open_within.get(*next).is_some_and(|&before| before < within) {
+                    *next += 1;
+                }
+                let tied = (*next..).take_while(|&place| other.open_within.get(place) == Some(&within));
+                let is_before = |place: &usize| other.event(other.open[*place] as usize) < self.event(turn as usize);
+                label += tied.take_while(is_before).count() as u32;
+            }
+            labels.push(label);
+        }
+        labels
+    }
+
+    /// The [labels](Self::labels) are known.
+    pub fn label(&mut self, labels: &[u32]) {
+        for run in &mut self.runs[self.runs_labelled..] {
+            if let Some(turn) = run.open_turn() {
+                let place = self.open.binary_search(&turn).expect("it was found");
+                run.set_label(labels[place]);
+            }
+        }
+        self.runs_labelled = self.runs.len();
+    }
+
+    /// Whether some runs have labels that only this calendar understands.
+    pub fn has_open(&self) -> bool {
+        self.runs[self.runs_labelled..].iter().any(|run| run.open_turn().is_some())
+    }
+
+    /// Time within the day of a turn, and its order among those of its instant.
+    fn event(&self, turn: usize) -> (u64, Order, u32) {
+        let turn = self.turns[turn];
+        let arrival = &self.present.arrivals[(turn & INDEX_MASK) as usize];
+        let at_ps = (self.today << self.shift) + (turn >> INDEX_BITS);
+        (turn >> INDEX_BITS, Order::new(self.begun_ps(at_ps, arrival), self.runs[arrival.run as usize]), arrival.link)
+    }
+
+    /// Which of two calendars' next arrivals, which are of one instant, comes first.
+    pub fn cmp_next(&self, other: &Self) -> Ordering {
+        self.event(self.next).cmp(&other.event(other.next))
+    }
+
+    /// The number of the turn that has taken place last.
+    #[inline]
+    pub fn last_turn(&self) -> u32 {
+        (self.next - 1) as u32
+    }
+
+    /// How many turns the day has left.
+    pub fn left(&self) -> usize {
+        self.turns.len() - self.next
+    }
+
+    /// What is left of the day in order: when, over which link, and the packet.
+    pub fn turns_left(&self) -> impl Iterator<Item = (u64, u32, &Wire)> {
+        self.turns[self.next..].iter().map(|turn| {
+            let index = (turn & INDEX_MASK) as usize;
+            let at_ps = (self.today << self.shift) + (turn >> INDEX_BITS);
+            (at_ps, self.present.arrivals[index].link, &self.present.packets[index])
+        })
     }
 
     /// Puts the present day's arrivals in order: by slots of time, about as many as arrivals, and then those of one
@@ -429,7 +607,7 @@ mod tests {
         // Times of arrival, half of them on both links: the run decides, and that of link 1 is the smaller one each time.
         for step in 0..10_000_u64 {
             for link in 0..2 {
-                let run = calendar.begin_run(Run::idle(0, step, u64::from(1 - link)));
+                let run = calendar.begin_run(Run::idle(0, step, 1 - link));
                 calendar.push(1_000_000 + step * 50_000, link, run, Wire::NOTHING);
             }
             while calendar.day_is_over() {

@@ -1,19 +1,22 @@
 //! The connections of all hosts: who gets an arriving packet, what a timer means, when a flow is complete.
 
+use super::ends::{Connections, Opened, Receiving, Sending};
+use super::lanes::Division;
 use super::pcn;
 use super::state::Writer;
 use super::tcp::receiver::Receiver;
 use super::tcp::sender::{NEVER, News, Sender};
 use super::tcp::{ReverseBand, TcpConfig};
-use super::wire::{SackPool, Wire, flag};
+use super::wire::{Wire, flag};
 use crate::event::EventQueue;
-use crate::route::{self, Hashes};
+use crate::route::Hashes;
 use crate::topology::PortId;
 use crate::trace::{Counters, Window};
 use crate::units::Time;
 use crate::{Announced, Completion, Connection as Carrier, Flow, FlowId, HostId, StreamKey};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::Arc;
 
 /// Something a connection waits for, beside its deadlines.
 #[derive(Clone, Copy, Debug)]
@@ -43,43 +46,15 @@ enum TimerKind {
 /// come in order of connections: it must not depend on looks that found nothing due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Look {
-    at_ps: u64,
-    connection: u32,
-    end: End,
+    pub at_ps: u64,
+    pub connection: u32,
+    pub end: End,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum End {
+pub(crate) enum End {
     Sender,
     Receiver,
-}
-
-impl TcpConnection {
-    fn write_state(&self, config: &TcpConfig, writer: &mut Writer) -> Option<()> {
-        let Self {
-            generation: _,
-            own,
-            dst_port: _,
-            receiver_armed_ps: _,
-            next_goal: _,
-            receiver,
-            hash: _,
-            src: _,
-            dst: _,
-            src_port: _,
-            sender_armed_ps: _,
-            sender,
-            goals,
-            began: _,
-            received: _,
-        } = self;
-        if *own || !goals.is_empty() || !sender.is_established() || !receiver.is_open() {
-            return None;
-        }
-        sender.write_state(config, writer);
-        receiver.write_state(config, sender.una(), writer);
-        Some(())
-    }
 }
 
 /// What a host is to do at an instant.
@@ -101,7 +76,7 @@ impl Due {
 
 /// A flow on its way: complete when the stream has reached `end`.
 #[derive(Clone, Debug)]
-struct Goal {
+pub(super) struct Goal {
     end: u64,
     flow: FlowId,
     stream: u32,
@@ -133,38 +108,11 @@ pub(crate) struct Progress<'a> {
     pub unsent: Option<u64>,
 }
 
-/// Fields in the order of use (see [`super::port::Port`]): the first line is what data needs that arrives in order, an
-/// acknowledgement begins with the fourth.
-#[derive(Clone, Debug)]
-#[repr(C, align(64))]
-struct TcpConnection {
-    generation: u16,
-    own: bool,
-    dst_port: PortId,
-    receiver_armed_ps: u64,
-    /// For the next goal the stream must reach this offset; `u64::MAX` without a goal.
-    next_goal: u64,
-    receiver: Receiver,
-    /// Of what it sends: see [`Hashes`].
-    hash: u32,
-    src: HostId,
-    dst: HostId,
-    src_port: PortId,
-    /// Earliest pending look at either end; [`NEVER`] if none.
-    sender_armed_ps: u64,
-    /// Its template has the generation, too.
-    sender: Sender,
-    goals: VecDeque<Goal>,
-    began: Time,
-    received: Time,
-}
-
 /// All connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts {
     hashes: Hashes,
-    connections: Vec<TcpConnection>,
-    free: Vec<u32>,
+    pub connections: Connections,
     streams: BTreeMap<(u32, u32, StreamKey), u32>,
     looks: BinaryHeap<Reverse<Look>>,
     timers: EventQueue<Timer>,
@@ -173,7 +121,8 @@ pub(crate) struct Hosts {
     late: EventQueue<Timer>,
     /// No packet arrives sooner after it was sent.
     latency_ps: u64,
-    pub pool: SackPool,
+    /// FINs of receivers that were dropped, of which connections are yet to hear.
+    lost: Vec<Wire>,
     syn_stamps: BTreeMap<u32, u32>,
     /// By connection.
     waiting: BTreeMap<u32, Waiting>,
@@ -184,17 +133,16 @@ pub(crate) struct Hosts {
 
 impl Hosts {
     /// Without connections, on links that take at least `latency_ps`.
-    pub fn new(latency_ps: u64, hashes: Hashes) -> Self {
+    pub fn new(latency_ps: u64, hashes: Hashes, division: Arc<Division>) -> Self {
         Self {
             hashes,
-            connections: Vec::new(),
-            free: Vec::new(),
+            connections: Connections::new(division),
             streams: BTreeMap::new(),
             looks: BinaryHeap::new(),
             timers: EventQueue::default(),
             late: EventQueue::default(),
             latency_ps,
-            pool: SackPool::default(),
+            lost: Vec::new(),
             syn_stamps: BTreeMap::new(),
             waiting: BTreeMap::new(),
             done: Vec::new(),
@@ -224,56 +172,56 @@ impl Hosts {
                 self.streams.insert(key, index);
             }
             if announced.is_none() {
-                self.connections[index as usize].sender.connect(config, now.ps(), out);
+                self.connections.sending_mut(index).sender.connect(config, now.ps(), out);
             }
             index
         });
-        let connection = &mut self.connections[index as usize];
-        connection.sender.closing = own;
-        connection.own = own;
-        let end = connection.goals.back().map_or(connection.sender.written(), |goal| goal.end) + flow.bytes.0;
-        connection.goals.push_back(Goal { end, flow: id, stream: flow.stream, began: now });
-        connection.next_goal = connection.goals[0].end;
+        let sending = self.connections.sending_mut(index);
+        sending.sender.closing = own;
+        let end = sending.goals.back().map_or(sending.sender.written(), |goal| goal.end) + flow.bytes.0;
+        sending.goals.push_back(Goal { end, flow: id, stream: flow.stream, began: now });
+        let (port, next_goal, backlog) = (sending.port, sending.goals[0].end, sending.sender.backlog());
+        let template = sending.sender.template;
+        self.connections.receiving_mut(index).next_goal = next_goal;
         if let Some(waiting) = self.waiting.get_mut(&index) {
             // It follows what has been announced.
             waiting.bytes += flow.bytes.0;
-            return connection.src_port;
+            return port;
         }
-        if let Some((announced, timeout)) = announced.filter(|_| connection.sender.backlog() == 0) {
+        if let Some((announced, timeout)) = announced.filter(|_| backlog == 0) {
             let waiting = Waiting { number: id.0, bytes: flow.bytes.0, hold: flow.hold, opens: known.is_none() };
-            out.push(pcn::start(connection.sender.template, announced, waiting.number));
+            out.push(pcn::start(template, announced, waiting.number));
             let kind = TimerKind::Unanswered(waiting.number);
-            let timer = Timer { connection: index, generation: connection.generation, kind, planned_ps: 0 };
+            let timer = Timer { connection: index, generation: template.generation, kind, planned_ps: 0 };
             self.timers.push(now + timeout, timer);
             self.waiting.insert(index, waiting);
-            return self.connections[index as usize].src_port;
+            return port;
         }
         self.write_after(config, now, index, flow.hold, flow.bytes.0);
         self.after_sender(index);
         self.check_goals(index, now);
-        self.connections[index as usize].src_port
+        port
     }
 
     /// The application writes `bytes`, `hold` from `now`.
     fn write_after(&mut self, config: &TcpConfig, now: Time, index: u32, hold: Time, bytes: u64) {
-        let connection = &mut self.connections[index as usize];
+        let sender = &mut self.connections.sending_mut(index).sender;
         if hold > Time::ZERO {
             // Closing has to wait for the bytes.
-            connection.sender.closing = false;
-            let kind = TimerKind::Write(bytes);
-            let timer = Timer { connection: index, generation: connection.generation, kind, planned_ps: 0 };
+            sender.closing = false;
+            let (generation, kind) = (sender.template.generation, TimerKind::Write(bytes));
+            let timer = Timer { connection: index, generation, kind, planned_ps: 0 };
             self.timers.push(now + hold, timer);
         } else {
-            connection.sender.write(bytes);
-            if connection.sender.is_established() {
+            sender.write(bytes);
+            if sender.is_established() {
                 self.pump_later(config, now, index);
             }
         }
     }
 
     fn open(&mut self, config: &TcpConfig, flow: &Flow, (src_port, dst_port): (PortId, PortId)) -> u32 {
-        let index = self.free.pop().unwrap_or(self.connections.len() as u32);
-        let generation = self.connections.get(index as usize).map_or(0, |old| old.generation);
+        let (index, generation) = self.connections.slot();
         let forward = Wire {
             connection: index,
             dst: flow.dst.0,
@@ -283,7 +231,8 @@ impl Hosts {
             ..Wire::NOTHING
         };
         let reverse = Wire { dst: flow.src.0, flags: flag::REVERSE, ..forward };
-        let rule = if flow.connection == Carrier::Own { config.own_reverse_band } else { config.stream_reverse_band };
+        let own = flow.connection == Carrier::Own;
+        let rule = if own { config.own_reverse_band } else { config.stream_reverse_band };
         let mut receiver = Receiver::new(config, reverse);
         if let ReverseBand::Fixed(band) = rule {
             receiver.set_band(band.index());
@@ -292,27 +241,24 @@ impl Hosts {
             Carrier::StreamBand { window } => window.min(config.window),
             Carrier::Stream | Carrier::Own => config.window,
         };
-        let connection = TcpConnection {
-            sender: Sender::new(config, window, forward),
-            receiver,
-            src_port,
-            dst_port,
-            src: flow.src,
-            dst: flow.dst,
-            hash: self.hashes.open(flow),
+        let receiving = Receiving {
             generation,
-            own: true,
-            sender_armed_ps: NEVER,
-            receiver_armed_ps: NEVER,
+            own,
+            port: dst_port,
+            armed_ps: NEVER,
             next_goal: u64::MAX,
-            goals: VecDeque::new(),
-            began: Time::ZERO,
+            receiver,
             received: Time::ZERO,
         };
-        match self.connections.get_mut(index as usize) {
-            Some(place) => *place = connection,
-            None => self.connections.push(connection),
-        }
+        let sending = Sending {
+            port: src_port,
+            armed_ps: NEVER,
+            sender: Sender::new(config, window, forward),
+            goals: VecDeque::new(),
+            began: Time::ZERO,
+        };
+        let (src, dst, hash) = (flow.src, flow.dst, self.hashes.open(flow));
+        self.connections.open(index, Opened { src, dst, hash, generation, receiving, sending });
         index
     }
 
@@ -325,7 +271,7 @@ impl Hosts {
         let Some(waiting) = self.waiting.remove(&index) else { return };
         self.write_after(config, now, index, waiting.hold, waiting.bytes);
         if waiting.opens {
-            self.connections[index as usize].sender.connect(config, now.ps(), out);
+            self.connections.sending_mut(index).sender.connect(config, now.ps(), out);
         }
         self.after_sender(index);
         self.check_goals(index, now);
@@ -334,18 +280,17 @@ impl Hosts {
     /// An announcement has reached the burst's receiver, or its answer the sender.
     #[cold]
     fn on_announcement(&mut self, config: &TcpConfig, now: Time, packet: &Wire, out: &mut Vec<Wire>) -> Option<PortId> {
-        let connection = &self.connections[packet.connection as usize];
         if packet.flags & flag::REVERSE == 0 {
-            out.push(pcn::answer(packet, connection.src.0));
-            return Some(connection.dst_port);
+            out.push(pcn::answer(packet, self.connections.src(packet.connection).0));
+            return Some(self.connections.receiving(packet.connection).port);
         }
-        let port = connection.src_port;
+        let port = self.connections.sending(packet.connection).port;
         self.release(config, now, packet.connection, pcn::number(packet), out);
         Some(port)
     }
 
     fn pump_later(&mut self, config: &TcpConfig, now: Time, index: u32) {
-        let generation = self.connections[index as usize].generation;
+        let generation = self.connections.sending(index).sender.template.generation;
         let timer = Timer { connection: index, generation, kind: TimerKind::Pump, planned_ps: now.ps() };
         self.late.push(now + config.write_delay, timer);
     }
@@ -353,20 +298,33 @@ impl Hosts {
     /// A packet has reached its host. Answers go to `out` and through the returned port.
     #[inline]
     pub fn deliver(&mut self, config: &TcpConfig, now: Time, packet: &Wire, out: &mut Vec<Wire>) -> Option<PortId> {
+        if !packet.is_plain() {
+            return self.deliver_rare(config, now, packet, out);
+        }
+        let Self { connections, looks, .. } = self;
+        let (port, reached) = connections.deliver(config, now, packet, out, |look| looks.push(Reverse(look)))?;
+        if reached {
+            self.check_goals(packet.connection, now);
+        }
+        Some(port)
+    }
+
+    /// A packet that opens or closes a connection, or announces a burst.
+    fn deliver_rare(&mut self, config: &TcpConfig, now: Time, packet: &Wire, out: &mut Vec<Wire>) -> Option<PortId> {
         let index = packet.connection;
-        let (blocks, block_count) = self.pool.take(packet.sack);
-        let connection = &mut self.connections[index as usize];
+        let (blocks, block_count) = self.connections.pool_at(packet).take(packet.sack);
+        if !self.connections.is_known(packet) {
+            return None;
+        }
         if packet.flags & flag::REVERSE == 0 {
-            if connection.generation != packet.generation {
-                return None;
-            }
-            let receiver = &mut connection.receiver;
+            let (receiving, pool) = self.connections.receiving_with_pool(index);
+            let Receiving { port, ref mut receiver, .. } = *receiving;
             if packet.flags & (flag::SYN | flag::PCN) == 0 {
-                receiver.on_packet(config, now.ps(), packet, &mut self.pool, out);
+                receiver.on_packet(config, now.ps(), packet, pool, out);
             } else if packet.flags & flag::PCN != 0 {
                 return self.on_announcement(config, now, packet, out);
             } else if receiver.on_syn(config, now.ps(), packet, out) {
-                if connection.own {
+                if receiving.own {
                     // ns-3: a listener keeps the latest timestamp of all SYNs, and a fork begins with that.
                     let latest = self.syn_stamps.entry(packet.dst).or_default();
                     *latest = (*latest).max(packet.stamp);
@@ -381,29 +339,23 @@ impl Hosts {
                 };
                 self.late.push(now, timer);
             }
-            let port = connection.dst_port;
-            if connection.receiver.received() >= connection.next_goal {
-                self.check_goals(index, now);
-            }
+            self.check_goals(index, now);
             self.after_receiver(now, index);
             self.release_if_closed(index);
             return Some(port);
         }
-        if connection.sender.template.generation != packet.generation {
-            return None;
-        }
-        let port = connection.src_port;
+        let Sending { port, ref mut sender, .. } = *self.connections.sending_mut(index);
         let news = if packet.flags & (flag::SYN | flag::PCN) == 0 {
-            connection.sender.on_ack(config, now.ps(), packet, &blocks[..block_count], out)
+            sender.on_ack(config, now.ps(), packet, &blocks[..block_count], out)
         } else if packet.flags & flag::PCN != 0 {
             return self.on_announcement(config, now, packet, out);
         } else {
-            connection.sender.on_syn_ack(config, now.ps(), packet, out)
+            sender.on_syn_ack(config, now.ps(), packet, out)
         };
         match news {
             News::None => self.after_sender(index),
             News::Established => {
-                connection.receiver.syn_ack_stamp = packet.number as u32;
+                self.connections.receiving_mut(index).receiver.syn_ack_stamp = packet.number as u32;
                 self.on_established(config, now, index, out);
             }
             News::Closed => self.close(index),
@@ -411,24 +363,79 @@ impl Hosts {
         Some(port)
     }
 
-    /// A packet has been dropped on its way.
+    /// A packet has been dropped in a lane.
     #[cold]
-    pub fn on_drop(&mut self, packet: &Wire) {
-        self.pool.take(packet.sack);
-        let connection = &mut self.connections[packet.connection as usize];
-        let fin = flag::REVERSE | flag::FIN;
-        if packet.flags & fin == fin && connection.generation == packet.generation {
-            connection.receiver.on_lost_fin();
+    pub fn on_drop(&mut self, lane: usize, packet: &Wire) {
+        self.connections.ends[lane].pool.take(packet.sack);
+        self.on_loss(packet);
+    }
+
+    /// A packet has been lost, of which its connection hears when the next day begins (see [`Hosts::begin_day`]): its end
+    /// may be served elsewhere.
+    pub fn on_loss(&mut self, packet: &Wire) {
+        if packet.matters_when_lost() {
+            self.lost.push(*packet);
+        }
+    }
+
+    /// Whether there is something to do when the day begins that ends at `end_ps`.
+    pub fn has_news(&self, end_ps: u64) -> bool {
+        let look_ps = self.looks.peek().map_or(NEVER, |Reverse(look)| look.at_ps);
+        self.connections.has_freed() || !self.lost.is_empty() || look_ps < end_ps
+    }
+
+    /// Looks already now at ends whose looks come before `end_ps`, but not their deadlines: those move on, by more than
+    /// is left of the day.
+    pub fn look_ahead(&mut self, end_ps: u64) {
+        let mut due = Vec::new();
+        while let Some(&Reverse(look)) = self.looks.peek()
+            && look.at_ps < end_ps
+        {
+            self.looks.pop();
+            let index = look.connection;
+            match look.end {
+                End::Sender => {
+                    let Sending { armed_ps, sender, .. } = self.connections.sending_mut(index);
+                    if *armed_ps == look.at_ps && sender.deadline_ps >= end_ps {
+                        *armed_ps = NEVER;
+                        self.after_sender(index);
+                        continue;
+                    }
+                }
+                End::Receiver => {
+                    let Receiving { armed_ps, receiver, own, .. } = self.connections.receiving_mut(index);
+                    // Where a connection closes, the next look may be a late timer.
+                    if *armed_ps == look.at_ps && receiver.deadline_ps >= end_ps && !*own {
+                        *armed_ps = NEVER;
+                        let looks = &mut self.looks;
+                        self.connections.receiving_mut(index).arm(index, |look| looks.push(Reverse(look)));
+                        continue;
+                    }
+                }
+            }
+            due.push(Reverse(look));
+        }
+        self.looks.extend(due);
+    }
+
+    /// A day begins.
+    #[inline]
+    pub fn begin_day(&mut self) {
+        self.connections.begin_day();
+        for packet in self.lost.drain(..) {
+            if self.connections.is_known(&packet) {
+                self.connections.receiving_mut(packet.connection).receiver.on_lost_fin();
+            }
         }
     }
 
     fn on_established(&mut self, config: &TcpConfig, now: Time, index: u32, out: &mut Vec<Wire>) {
-        let connection = &mut self.connections[index as usize];
-        connection.began = now;
-        if connection.sender.backlog() > 0 {
+        let Sending { began, sender, .. } = self.connections.sending_mut(index);
+        *began = now;
+        if sender.backlog() > 0 {
             self.pump_later(config, now, index);
         } else {
-            connection.sender.pump(config, now.ps(), out);
+            sender.pump(config, now.ps(), out);
         }
         self.after_sender(index);
         self.check_goals(index, now);
@@ -436,61 +443,63 @@ impl Hosts {
 
     /// The sender has closed: the flow is complete.
     fn close(&mut self, index: u32) {
-        let connection = &mut self.connections[index as usize];
-        let goal = connection.goals.pop_front().expect("a connection of its own has one flow");
-        self.done.push(Completion {
-            flow: goal.flow,
-            stream: goal.stream,
-            began: connection.began,
-            received: connection.received,
-        });
+        let received = self.connections.receiving(index).received;
+        let Sending { goals, began, .. } = self.connections.sending_mut(index);
+        let goal = goals.pop_front().expect("a connection of its own has one flow");
+        self.done.push(Completion { flow: goal.flow, stream: goal.stream, began: *began, received });
         self.release_if_closed(index);
     }
 
     /// Frees the slot once neither end needs it.
     #[inline]
     fn release_if_closed(&mut self, index: u32) {
-        let connection = &mut self.connections[index as usize];
         // The receiver first: after data its cache lines are at hand, and the sender's are not.
-        if connection.receiver.is_gone() && connection.sender.is_closed() {
-            self.counters.retransmits += std::mem::take(&mut connection.sender.retransmits);
-            self.counters.timeouts += std::mem::take(&mut connection.sender.timeouts);
-            connection.generation = connection.generation.wrapping_add(1);
-            connection.sender.template.generation = connection.generation;
-            connection.sender_armed_ps = NEVER;
-            connection.receiver_armed_ps = NEVER;
-            self.free.push(index);
+        if !self.connections.receiving(index).receiver.is_gone() {
+            return;
+        }
+        let sender = &mut self.connections.sending_mut(index).sender;
+        if sender.is_closed() {
+            self.counters.retransmits += std::mem::take(&mut sender.retransmits);
+            self.counters.timeouts += std::mem::take(&mut sender.timeouts);
+            self.connections.release(index);
         }
     }
 
     fn check_goals(&mut self, index: u32, now: Time) {
-        let connection = &mut self.connections[index as usize];
-        let received = connection.receiver.received();
-        if !connection.sender.is_established() || received < connection.next_goal {
+        let receiving = self.connections.receiving_mut(index);
+        let (received, own) = (receiving.receiver.received(), receiving.own);
+        if received < receiving.next_goal {
             return;
         }
-        if connection.own {
-            connection.received = now;
-            connection.next_goal = u64::MAX;
+        let Sending { sender, goals, .. } = self.connections.sending_mut(index);
+        if !sender.is_established() {
             return;
         }
-        while connection.goals.front().is_some_and(|goal| goal.end <= received)
-            && let Some(goal) = connection.goals.pop_front()
-        {
-            self.done.push(Completion { flow: goal.flow, stream: goal.stream, began: goal.began, received: now });
+        let mut next_goal = u64::MAX;
+        if !own {
+            while goals.front().is_some_and(|goal| goal.end <= received)
+                && let Some(goal) = goals.pop_front()
+            {
+                self.done.push(Completion { flow: goal.flow, stream: goal.stream, began: goal.began, received: now });
+            }
+            next_goal = goals.front().map_or(u64::MAX, |goal| goal.end);
         }
-        connection.next_goal = connection.goals.front().map_or(u64::MAX, |goal| goal.end);
+        let receiving = self.connections.receiving_mut(index);
+        receiving.next_goal = next_goal;
+        if own {
+            receiving.received = now;
+        }
     }
 
-    /// The host that sent `packet`, and the hash of its direction; of a late one whose connection is gone, perhaps
-    /// those of its successor.
+    /// Connections are to be looked at.
+    pub fn look_at(&mut self, looks: impl Iterator<Item = Look>) {
+        self.looks.extend(looks.map(Reverse));
+    }
+
+    /// Looks to come. A plain packet may add one, and changes nothing else of what [`Hosts::next_at_ps`] says.
     #[inline]
-    pub fn source_and_hash(&self, packet: &Wire) -> (u32, u32) {
-        let connection = &self.connections[packet.connection as usize];
-        match packet.flags & flag::REVERSE {
-            0 => (connection.src.0, connection.hash),
-            _ => (connection.dst.0, route::reverse(connection.hash)),
-        }
+    pub fn look_count(&self) -> usize {
+        self.looks.len()
     }
 
     /// When the next timer comes, and when the next late one.
@@ -503,12 +512,12 @@ impl Hosts {
 
     /// The receiver is looked at because of its deadline.
     fn at_receiver(&mut self, config: &TcpConfig, now: Time, index: u32, out: &mut Vec<Wire>) -> PortId {
-        let connection = &mut self.connections[index as usize];
-        connection.receiver_armed_ps = NEVER;
-        if connection.receiver.deadline_ps <= now.ps() {
-            connection.receiver.on_timeout(config, now.ps(), &mut self.pool, out);
+        let (receiving, pool) = self.connections.receiving_with_pool(index);
+        receiving.armed_ps = NEVER;
+        if receiving.receiver.deadline_ps <= now.ps() {
+            receiving.receiver.on_timeout(config, now.ps(), pool, out);
         }
-        let port = connection.dst_port;
+        let port = receiving.port;
         self.after_receiver(now, index);
         self.release_if_closed(index);
         port
@@ -535,22 +544,27 @@ impl Hosts {
     /// look has replaced this one.
     fn look(&mut self, config: &TcpConfig, now: Time, look: Look, out: &mut Vec<Wire>) -> Option<PortId> {
         let index = look.connection;
-        let connection = &mut self.connections[index as usize];
         match look.end {
-            End::Sender if connection.sender_armed_ps != look.at_ps => None,
-            End::Receiver if connection.receiver_armed_ps != look.at_ps => None,
             End::Sender => {
-                connection.sender_armed_ps = NEVER;
-                let (is_due, port) = (connection.sender.deadline_ps <= now.ps(), connection.src_port);
+                let Sending { port, armed_ps, sender, .. } = self.connections.sending_mut(index);
+                if *armed_ps != look.at_ps {
+                    return None;
+                }
+                *armed_ps = NEVER;
+                let (is_due, port) = (sender.deadline_ps <= now.ps(), *port);
                 if is_due {
-                    let unheard = connection.receiver.is_unheard();
-                    connection.sender.on_timeout(config, now.ps(), unheard, out);
+                    let unheard = self.connections.receiving(index).receiver.is_unheard();
+                    self.connections.sending_mut(index).sender.on_timeout(config, now.ps(), unheard, out);
                 }
                 self.after_sender(index);
                 is_due.then_some(port)
             }
             End::Receiver => {
-                let is_due = connection.receiver.deadline_ps <= now.ps();
+                let receiving = self.connections.receiving(index);
+                if receiving.armed_ps != look.at_ps {
+                    return None;
+                }
+                let is_due = receiving.receiver.deadline_ps <= now.ps();
                 let port = self.at_receiver(config, now, index, out);
                 is_due.then_some(port)
             }
@@ -559,69 +573,63 @@ impl Hosts {
 
     fn on_timer(&mut self, config: &TcpConfig, now: Time, timer: Timer, out: &mut Vec<Wire>) -> Option<PortId> {
         let index = timer.connection;
-        let connection = &mut self.connections[index as usize];
-        if connection.generation != timer.generation {
+        let receiving = self.connections.receiving_mut(index);
+        if receiving.generation != timer.generation {
             return None;
         }
         match timer.kind {
-            TimerKind::Receiver if connection.receiver_armed_ps != now.ps() => return None,
+            TimerKind::Receiver if receiving.armed_ps != now.ps() => return None,
             TimerKind::Receiver => return Some(self.at_receiver(config, now, index, out)),
             TimerKind::Accept => {
-                connection.receiver.accept(config, now.ps(), out);
-                let port = connection.dst_port;
+                receiving.receiver.accept(config, now.ps(), out);
+                let port = receiving.port;
                 self.after_receiver(now, index);
                 return Some(port);
             }
             TimerKind::Write(bytes) => {
-                connection.sender.closing = connection.own;
-                connection.sender.write(bytes);
-                if connection.sender.is_established() {
+                let own = receiving.own;
+                let sender = &mut self.connections.sending_mut(index).sender;
+                sender.closing = own;
+                sender.write(bytes);
+                if sender.is_established() {
                     self.pump_later(config, now, index);
                 }
             }
-            TimerKind::Pump => connection.sender.pump(config, now.ps(), out),
+            TimerKind::Pump => self.connections.sending_mut(index).sender.pump(config, now.ps(), out),
             TimerKind::Unanswered(number) => self.release(config, now, index, number, out),
         }
         self.after_sender(index);
-        Some(self.connections[index as usize].src_port)
+        Some(self.connections.sending(index).port)
     }
 
-    /// Keeps one event pending no later than the sender's deadline. A deadline that moves on costs nothing until its
-    /// old event comes.
     #[inline]
     fn after_sender(&mut self, index: u32) {
-        let connection = &mut self.connections[index as usize];
-        let deadline_ps = connection.sender.deadline_ps;
-        if deadline_ps < connection.sender_armed_ps {
-            connection.sender_armed_ps = deadline_ps;
-            self.looks.push(Reverse(Look { at_ps: deadline_ps, connection: index, end: End::Sender }));
-        }
+        let looks = &mut self.looks;
+        self.connections.sending_mut(index).arm(index, |look| looks.push(Reverse(look)));
     }
 
     #[inline]
     fn after_receiver(&mut self, now: Time, index: u32) {
-        let connection = &mut self.connections[index as usize];
-        let deadline_ps = connection.receiver.deadline_ps;
-        if deadline_ps < connection.receiver_armed_ps {
-            connection.receiver_armed_ps = deadline_ps;
-            if connection.receiver.awaits_last_ack() && deadline_ps < now.ps() + self.latency_ps {
-                let (generation, kind) = (connection.generation, TimerKind::Receiver);
-                let timer = Timer { connection: index, generation, kind, planned_ps: now.ps() };
-                self.late.push(Time::from_ps(deadline_ps), timer);
+        let Self { connections, looks, late, latency_ps, .. } = self;
+        let receiving = connections.receiving_mut(index);
+        let (generation, is_closing) = (receiving.generation, receiving.receiver.awaits_last_ack());
+        receiving.arm(index, |look| {
+            if is_closing && look.at_ps < now.ps() + *latency_ps {
+                let timer = Timer { connection: index, generation, kind: TimerKind::Receiver, planned_ps: now.ps() };
+                late.push(Time::from_ps(look.at_ps), timer);
             } else {
-                self.looks.push(Reverse(Look { at_ps: deadline_ps, connection: index, end: End::Receiver }));
+                looks.push(Reverse(look));
             }
-        }
+        });
     }
 
     /// Packets of `stream` travel in `band` from now on.
     pub fn set_band(&mut self, config: &TcpConfig, stream: u32, band: u8) {
         for (key, &index) in &self.streams {
             if key.2 == (StreamKey { stream, band: 0 }) {
-                let connection = &mut self.connections[index as usize];
-                connection.sender.template.band = band;
+                self.connections.sending_mut(index).sender.template.band = band;
                 if config.stream_reverse_band == ReverseBand::OfData {
-                    connection.receiver.set_band(band);
+                    self.connections.receiving_mut(index).receiver.set_band(band);
                 }
             }
         }
@@ -629,24 +637,24 @@ impl Hosts {
 
     /// Flows under way on connections of their own, with their senders' windows.
     pub fn flow_windows(&self) -> impl Iterator<Item = (FlowId, Window)> {
-        let own = self.connections.iter().filter(|connection| connection.own);
-        own.filter_map(|connection| Some((connection.goals.front()?.flow, connection.sender.window())))
+        let own = self.connections.iter().filter(|(receiving, _)| receiving.own);
+        own.filter_map(|(_, sending)| Some((sending.goals.front()?.flow, sending.sender.window())))
     }
 
     /// Of each flow that has as much to send as it has under way: its first port, a packet of it, and what is under
     /// way.
     pub fn long_flows(&self) -> impl Iterator<Item = (PortId, &Wire, u64)> {
-        let flights = self.connections.iter().map(|connection| (connection, connection.sender.window().flight.0));
+        let flights = self.connections.iter().map(|(_, sending)| (sending, sending.sender.window().flight.0));
         flights
-            .filter(|(connection, flight)| *flight > 0 && connection.sender.backlog() >= 2 * flight)
-            .map(|(connection, flight)| (connection.src_port, &connection.sender.template, flight))
+            .filter(|(sending, flight)| *flight > 0 && sending.sender.backlog() >= 2 * flight)
+            .map(|(sending, flight)| (sending.port, &sending.sender.template, flight))
     }
 
     /// Connections with a flow under way, always in the same order.
     pub fn progress(&self) -> impl Iterator<Item = Progress<'_>> {
-        (0..).zip(&self.connections).filter_map(|(index, connection)| {
-            let &TcpConnection { ref sender, ref receiver, src_port, .. } = connection;
-            let end = connection.goals.front()?.end;
+        (0..).zip(self.connections.iter()).filter_map(|(index, (Receiving { receiver, .. }, sending))| {
+            let &Sending { port: src_port, ref sender, ref goals, .. } = sending;
+            let end = goals.front()?.end;
             let is_open = sender.is_established() && receiver.is_open() && sender.written() >= end;
             let unsent = is_open.then(|| end.saturating_sub(sender.high()));
             Some(Progress { connection: index, src_port, sender, arrived: receiver.arrived(), unsent })
@@ -655,11 +663,13 @@ impl Hosts {
 
     /// Takes `bytes` from what a connection's first flow has not sent yet. Its stream is that much shorter.
     pub fn skip(&mut self, connection: u32, bytes: u64) {
-        let TcpConnection { sender, goals, next_goal, .. } = &mut self.connections[connection as usize];
+        let Sending { sender, goals, .. } = self.connections.sending_mut(connection);
         sender.skip(bytes);
         goals.iter_mut().for_each(|goal| goal.end -= bytes);
+        let (end, high) = (goals[0].end, sender.high());
+        let next_goal = &mut self.connections.receiving_mut(connection).next_goal;
         *next_goal -= bytes;
-        debug_assert!(*next_goal == goals[0].end && *next_goal >= sender.high(), "what has been sent stays");
+        debug_assert!(*next_goal == end && *next_goal >= high, "what has been sent stays");
     }
 
     /// Whether an application waits to write, or a connection for something else than a deadline.
@@ -670,24 +680,24 @@ impl Hosts {
     /// Connections of `stream`, by sending and receiving host.
     pub fn stream_windows(&self, stream: u32) -> impl Iterator<Item = (HostId, HostId, Window)> {
         let own = self.streams.iter().filter(move |(key, _)| key.2.stream == stream);
-        own.map(|(key, &index)| (HostId(key.0), HostId(key.1), self.connections[index as usize].sender.window()))
+        own.map(|(key, &index)| (HostId(key.0), HostId(key.1), self.connections.sending(index).sender.window()))
     }
 
     /// About what it takes to keep a state.
     pub fn state_bytes(&self) -> usize {
-        50 * size_of::<u64>() * self.connections.len()
+        50 * size_of::<u64>() * self.connections.count() as usize
     }
 
     /// How often windows have been reduced, and how often odd bytes may have made a difference.
     pub fn effects(&self) -> (u64, u64) {
-        let senders = self.connections.iter().map(|connection| &connection.sender);
+        let senders = self.connections.iter().map(|(_, sending)| &sending.sender);
         senders
             .fold((0, 0), |(reductions, counts), sender| (reductions + sender.reductions, counts + sender.odd_counts))
     }
 
     /// Whether estimates of round trips have an effect on any connection.
     pub fn time_round_trips(&self, config: &TcpConfig, now: Time) -> bool {
-        self.connections.iter().any(|connection| connection.sender.times_round_trips(config, now.ps()))
+        self.connections.iter().any(|(_, sending)| sending.sender.times_round_trips(config, now.ps()))
     }
 
     /// `None` unless all that there is are connections of streams, whose flows are complete.
@@ -696,13 +706,13 @@ impl Hosts {
         let Self {
             hashes: _,
             connections,
-            free: _,
             streams: _,
             looks: _,
             timers,
             late,
             latency_ps: _,
-            pool: _,
+            // Of connections that are closed: none.
+            lost: _,
             syn_stamps: _,
             waiting,
             done,
@@ -711,28 +721,29 @@ impl Hosts {
         if timers.next_at().is_some() || late.next_at().is_some() || !waiting.is_empty() || !done.is_empty() {
             return None;
         }
-        writer.word(connections.len() as u64);
-        connections.iter().try_for_each(|connection| connection.write_state(config, writer))
+        writer.word(u64::from(connections.count()));
+        connections.iter().try_for_each(|(receiving, sending)| write_state(receiving, sending, config, writer))
     }
 
     /// Totals, those of open connections included.
     pub fn totals(&self) -> Counters {
         let mut totals = self.counters;
-        for connection in &self.connections {
-            totals.retransmits += connection.sender.retransmits;
-            totals.timeouts += connection.sender.timeouts;
+        for (_, Sending { sender, .. }) in self.connections.iter() {
+            totals.retransmits += sender.retransmits;
+            totals.timeouts += sender.timeouts;
         }
         totals
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::mem::offset_of;
-
-    #[test]
-    fn data_in_order_needs_one_cache_line() {
-        assert_eq!((offset_of!(TcpConnection, receiver), offset_of!(TcpConnection, sender)), (24, 192));
+/// Of one connection.
+fn write_state(receiving: &Receiving, sending: &Sending, config: &TcpConfig, writer: &mut Writer) -> Option<()> {
+    let Receiving { generation: _, own, port: _, armed_ps: _, next_goal: _, receiver, received: _ } = receiving;
+    let Sending { port: _, armed_ps: _, sender, goals, began: _ } = sending;
+    if *own || !goals.is_empty() || !sender.is_established() || !receiver.is_open() {
+        return None;
     }
+    sender.write_state(config, writer);
+    receiver.write_state(config, sender.una(), writer);
+    Some(())
 }

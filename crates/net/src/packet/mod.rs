@@ -13,15 +13,17 @@
 
 mod buffer;
 mod calendar;
+mod ends;
 mod host;
+mod lanes;
 mod pcn;
 mod port;
 mod qdisc;
 mod recall;
 mod state;
 mod steady;
-mod switch;
 pub mod tcp;
+mod threads;
 mod totals;
 mod wire;
 
@@ -31,19 +33,24 @@ pub use qdisc::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
 pub use recall::Recall;
 pub use steady::Steady;
 pub use tcp::TcpConfig;
+pub use threads::Threads;
 
 use crate::event::EventQueue;
 use crate::route::{Hashes, Policy, RouteError, Routes};
-use crate::topology::{Graph, NodeId, PortId, Star};
+use crate::topology::{Graph, PortId, Star};
 use crate::trace::{Counters, PortCounters, PortState, Window};
 use crate::units::{Bytes, Time};
 use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
 use buffer::SharedBuffers;
 use calendar::Calendar;
+use ends::DayBounds;
 use host::{Due, Hosts};
+use lanes::{Lane, Map, PerLane};
 use port::{Moment, Port, Serialization};
 use qdisc::Verdict;
 use state::{Omits, State, Writer};
+use std::sync::Arc;
+use threads::Rooms;
 use wire::Wire;
 
 /// Everything about the network beside its graph.
@@ -87,17 +94,17 @@ impl PacketConfig {
 #[derive(Clone, Debug)]
 pub struct PacketEngine {
     config: PacketConfig,
-    host_count: u32,
+    map: Map,
     now: Time,
-    ports: Vec<Port>,
+    lanes: PerLane<Lane>,
+    /// Whose threads it uses, if any.
+    threads: Option<Arc<dyn Threads>>,
+    rooms: Rooms,
+    bounds: DayBounds,
     /// A port sees nothing but its own packets: no `buffers` and no `pcn`.
     is_plain: bool,
     buffers: Option<Box<SharedBuffers>>,
     pcn: Option<Box<pcn::Switches>>,
-    calendar: Calendar,
-    /// Where each link ends.
-    ends: Vec<NodeId>,
-    routes: Routes,
     hosts: Hosts,
     scheduled: EventQueue<(FlowId, Flow)>,
     /// The earliest event that is no arrival, and whether it comes after the arrivals of its instant.
@@ -105,7 +112,7 @@ pub struct PacketEngine {
     other_late: bool,
     /// Of the event under way: see [`port::Order`].
     planned_ps: u64,
-    label: u64,
+    label: u32,
     started_count: u64,
     out: Vec<Wire>,
     counters: Counters,
@@ -126,6 +133,11 @@ struct Volume {
 }
 
 impl Volume {
+    fn add_all(&mut self, more: Self) {
+        self.packets += more.packets;
+        self.bytes += more.bytes;
+    }
+
     #[inline]
     fn add(&mut self, packet: &Wire) {
         self.packets += 1;
@@ -136,11 +148,43 @@ impl Volume {
 }
 
 impl PacketEngine {
+    /// Most threads of one engine.
+    pub const THREADS_MAX: usize = 64;
+
     /// An idle network at time zero.
     ///
     /// # Errors
     /// [`RouteError`] if the graph does not connect its hosts.
     pub fn new(graph: &Graph, config: PacketConfig) -> Result<Self, RouteError> {
+        Self::in_lanes(graph, config, 1)
+    }
+
+    /// The same on up to `count` of somebody's threads, as long as there is use for them: no more than
+    /// [`THREADS_MAX`](Self::THREADS_MAX) and than hosts. It is one where ports of a switch share a buffer or heed
+    /// announcements, and where a deadline may be sooner than a packet crosses a link. Results are the same.
+    ///
+    /// # Errors
+    /// See [`new`](Self::new).
+    pub fn on_threads(
+        graph: &Graph,
+        config: PacketConfig,
+        threads: Arc<dyn Threads>,
+        count: usize,
+    ) -> Result<Self, RouteError> {
+        let is_plain = config.switch_buffer.is_none() && config.pcn.is_none();
+        let count = count.min(Self::THREADS_MAX).min(graph.host_count as usize);
+        if !is_plain || count < 2 {
+            return Self::new(graph, config);
+        }
+        let shortest = config.tcp.delayed_ack_timeout.min(config.tcp.min_rto).min(config.tcp.connect_timeout);
+        let engine = Self::in_lanes(graph, config.clone(), count)?;
+        if shortest.ps() < engine.bounds.length_ps {
+            return Self::new(graph, config);
+        }
+        Ok(Self { threads: Some(threads), ..engine })
+    }
+
+    fn in_lanes(graph: &Graph, config: PacketConfig, count: usize) -> Result<Self, RouteError> {
         let routes = Routes::shortest(graph)?.by(config.routing);
         let bytes_max = (config.tcp.header_bytes + config.tcp.segment_bytes).max(config.tcp.syn_bytes).max(128);
         let mut tables: Vec<(u64, Serialization)> = Vec::new();
@@ -162,22 +206,32 @@ impl PacketEngine {
         let ports: Vec<Port> = ports.collect();
         let switches = config.pcn.zip(config.switch_queue.marking.threshold());
         let pcn = switches.map(|(pcn, initial)| Box::new(pcn::Switches::new(graph, pcn, initial)));
+        let latency_ps = ports.iter().map(Port::latency_ps).min().unwrap_or(0);
+        let calendar = Calendar::new(&ports);
+        let day_length_ps = calendar.day_length_ps();
+        let payload = ports.iter().map(|port| port.payload_within(day_length_ps, config.tcp.header_bytes)).max();
+        let bounds = DayBounds { length_ps: day_length_ps, bytes: payload.unwrap_or(0), latency_ps };
+        let map = Map::new(graph, routes, count);
+        let mut lanes = PerLane::new(count, || Lane { ports: Vec::new(), calendar: calendar.clone() });
+        for (index, port) in (0..).zip(ports) {
+            lanes[map.division.port(PortId(index)).0].ports.push(port);
+        }
         Ok(Self {
-            host_count: graph.host_count,
+            threads: None,
+            rooms: Rooms::default(),
+            bounds,
             now: Time::ZERO,
             is_plain: config.switch_buffer.is_none() && pcn.is_none(),
             pcn,
             buffers: config.switch_buffer.map(|buffer| Box::new(SharedBuffers::new(graph, buffer))),
-            calendar: Calendar::new(&ports),
-            ends: graph.links.iter().map(|directed| directed.to).collect(),
-            hosts: Hosts::new(ports.iter().map(Port::latency_ps).min().unwrap_or(0), Hashes::new(config.seed)),
-            ports,
-            routes,
+            hosts: Hosts::new(latency_ps, Hashes::new(config.seed), Arc::clone(&map.division)),
+            lanes,
+            map,
             scheduled: EventQueue::default(),
             other_ps: u64::MAX,
             other_late: false,
             planned_ps: 0,
-            label: u64::MAX / 2,
+            label: 0,
             started_count: 0,
             out: Vec::new(),
             counters: Counters::default(),
@@ -214,7 +268,7 @@ impl PacketEngine {
     /// Totals so far.
     pub fn counters(&self) -> Counters {
         let hosts = self.hosts.totals();
-        let marks = self.ports.iter().map(Port::marks).sum();
+        let marks = self.ports().map(Port::marks).sum();
         Counters {
             drops: self.dropped.packets,
             retransmits: hosts.retransmits,
@@ -226,14 +280,78 @@ impl PacketEngine {
 
     /// Totals of one port so far.
     pub fn port_counters(&mut self, port: PortId) -> PortCounters {
-        let port = &mut self.ports[port.0 as usize];
-        port.catch_up(self.now.ps(), 0, &mut self.calendar);
-        port.counters(self.now.ps())
+        let now_ps = self.now.ps();
+        let (port, calendar) = self.port_mut::<false>(port);
+        port.catch_up(now_ps, 0, calendar);
+        port.counters(now_ps)
+    }
+
+    /// All of them, in order.
+    fn ports(&self) -> impl Iterator<Item = &Port> {
+        (0..self.map.ends.len()).map(|index| self.port(PortId(index as u32)))
+    }
+
+    fn port(&self, id: PortId) -> &Port {
+        let (lane, place) = self.map.division.port(id);
+        &self.lanes[lane].ports[place]
+    }
+
+    /// A port, and the calendar of its lane. Here and below, `ONE` says that there is one lane: what every packet needs
+    /// is compiled for it apart.
+    #[inline(always)]
+    fn port_mut<const ONE: bool>(&mut self, id: PortId) -> (&mut Port, &mut Calendar) {
+        let (lane, place) = if ONE { (0, id.0 as usize) } else { self.map.division.port(id) };
+        let Lane { ports, calendar } = if ONE { &mut self.lanes.first } else { &mut self.lanes[lane] };
+        (&mut ports[place], calendar)
+    }
+
+    /// The end of the present day, before which all that has arrived did so.
+    fn day_end_ps(&self) -> u64 {
+        self.lanes.first.calendar.day_end_ps()
+    }
+
+    /// Whether nothing is left of the present day.
+    #[inline(always)]
+    fn day_is_over<const ONE: bool>(&self) -> bool {
+        if ONE {
+            return self.lanes.first.calendar.day_is_over();
+        }
+        self.lanes.iter().all(|lane| lane.calendar.day_is_over())
+    }
+
+    /// A time before which nothing arrives: while the day is not over, when the next packet arrives.
+    #[inline(always)]
+    fn next_arrival_ps<const ONE: bool>(&self) -> u64 {
+        let PerLane { first, more } = &self.lanes;
+        let more = if ONE { &[] } else { &more[..] };
+        more.iter().fold(first.calendar.next_ps(), |least_ps, lane| least_ps.min(lane.calendar.next_ps()))
+    }
+
+    /// The lane of the next arrival, which is today.
+    fn next_lane(&self) -> usize {
+        let next_ps = self.next_arrival_ps::<false>();
+        let calendar = |lane: usize| &self.lanes[lane].calendar;
+        let today = (0..self.lanes.len()).filter(|&lane| !calendar(lane).day_is_over());
+        let first = today.filter(|&lane| calendar(lane).next_ps() == next_ps);
+        first.min_by(|&one, &other| calendar(one).cmp_next(calendar(other))).expect("something arrives")
+    }
+
+    /// Begins the next day that has anything. Every event before it has taken place.
+    fn begin_day(&mut self) {
+        self.hosts.begin_day();
+        if self.lanes.len() == 1 {
+            let Lane { ports, calendar } = &mut self.lanes.first;
+            calendar.begin_day(ports);
+        } else {
+            self.begin_day_of_lanes();
+        }
     }
 
     /// What can be seen of `port` now, as of before this instant's events. Looking changes nothing that follows.
     pub fn port_state(&mut self, port: PortId) -> PortState {
-        let state = self.ports[port.0 as usize].state(self.now.ps(), &mut self.calendar);
+        let now_ps = self.now.ps();
+        let (looked_at, calendar) = self.port_mut::<false>(port);
+        let state = looked_at.state(now_ps, calendar);
         let crossing = self.hosts.long_flows().filter(|&(first, packet, _)| self.crosses(port, first, packet));
         let (long_flows, flight) = crossing.fold((0, 0), |(count, sum), (.., flight)| (count + 1, sum + flight));
         PortState { long_flows, long_flight: Bytes(flight), ..state }
@@ -247,9 +365,9 @@ impl PacketEngine {
     /// The ports through which a packet comes that leaves its host by `first`.
     fn path(&self, first: PortId, packet: &Wire) -> impl Iterator<Item = PortId> {
         std::iter::successors(Some(first), move |at| {
-            let node = self.ends[at.0 as usize];
-            let is_switch = node.0 >= self.host_count;
-            is_switch.then(|| switch::port_of(&self.routes, self.host_count, &self.hosts, node, packet))
+            let node = self.map.ends[at.0 as usize];
+            let is_switch = node.0 >= self.map.host_count;
+            is_switch.then(|| self.map.port_of(&self.hosts.connections.pairs, node, packet))
         })
     }
 
@@ -271,7 +389,7 @@ impl PacketEngine {
 
     /// Whether nothing will happen any more unless a flow is started.
     pub fn is_idle(&self) -> bool {
-        self.calendar.next_ps().min(self.other_ps) == u64::MAX
+        self.next_arrival_ps::<false>().min(self.other_ps) == u64::MAX
     }
 
     /// Whether the next [`Network::advance`] reports something at once.
@@ -294,14 +412,17 @@ impl PacketEngine {
 
     /// What decides how it goes on; `None` unless it is quiet: see [`state`].
     fn state(&self, tells_odd_bytes: bool) -> Option<State> {
-        if !self.calendar.is_empty() || self.scheduled.next_at().is_some() || self.pcn.is_some() {
+        if !self.lanes.iter().all(|lane| lane.calendar.is_empty())
+            || self.scheduled.next_at().is_some()
+            || self.pcn.is_some()
+        {
             return None;
         }
         // Shared buffers are empty when queues are.
         let (timed, tick_ps) = (self.times_round_trips(), self.config.tcp.stamp_tick.ps());
         let mut writer = Writer::new(self.now.ps(), timed, tick_ps, tells_odd_bytes);
         self.hosts.write_state(&self.config.tcp, &mut writer)?;
-        self.ports.iter().try_for_each(|port| port.write_state(&mut writer))?;
+        self.ports().try_for_each(|port| port.write_state(&mut writer))?;
         Some(writer.into_state())
     }
 
@@ -326,7 +447,7 @@ impl PacketEngine {
     /// Whether every packet ever sent (in debug builds, every byte) has arrived, been dropped, or is still in a port or
     /// on a link.
     pub fn conserves_packets(&self) -> bool {
-        let held = self.ports.iter().map(Port::held).chain([self.calendar.held()]);
+        let held = self.ports().map(Port::held).chain(self.lanes.iter().map(|lane| lane.calendar.held()));
         let (packets, bytes) = held.fold((0, 0), |(packets, bytes), held| (packets + held.0, bytes + held.1));
         let bytes = if cfg!(debug_assertions) { bytes } else { 0 };
         self.injected.packets == self.delivered.packets + self.dropped.packets + packets
@@ -336,7 +457,7 @@ impl PacketEngine {
     /// What must hold between events; checked in debug builds.
     fn check(&self) {
         assert!(self.conserves_packets(), "bytes in = bytes delivered + dropped + held");
-        let fits = self.buffers.as_ref().is_none_or(|buffers| buffers.holds(&self.ports));
+        let fits = self.buffers.as_ref().is_none_or(|buffers| buffers.holds(&self.lanes.first.ports));
         assert!(fits, "the queues of a switch fit into its buffer");
         assert!(!self.is_idle() || self.completed_count == self.started_count, "all flows complete");
     }
@@ -350,12 +471,12 @@ impl PacketEngine {
     fn begin(&mut self, id: FlowId, flow: &Flow) {
         assert!(flow.src != flow.dst, "a flow from a host to itself crosses no network");
         assert!(flow.rounds == 1 && flow.parts == 1, "the packet engine moves messages, not whole collectives");
-        let ports = (self.routes.first(flow.src.0), self.routes.first(flow.dst.0));
+        let ports = (self.map.first(flow.src), self.map.first(flow.dst));
         let mut out = std::mem::take(&mut self.out);
         let announced = flow.announced.zip(self.config.pcn.filter(|_| self.pcn.is_some()).map(|pcn| pcn.timeout));
         let port = self.hosts.start(&self.config.tcp, self.now, id, flow, announced, ports, &mut out);
         self.out = out;
-        self.flush(port);
+        self.flush::<false>(port);
         self.refresh_other();
     }
 
@@ -368,15 +489,13 @@ impl PacketEngine {
         self.other_late = late_ps < early_ps;
     }
 
-    /// Time goes on: later instants have smaller labels, later events of one instant larger ones. What the caller does
-    /// at an instant to which it came before all events was planned before them.
+    /// Time goes on. What the caller does at an instant to which it came before all events was planned before them.
     #[inline]
     fn come_to(&mut self, now_ps: u64) {
-        const EVENTS: u64 = 1 << 24;
         debug_assert!(now_ps >= self.now.ps(), "time never goes back");
         if now_ps != self.now.ps() {
             self.now = Time::from_ps(now_ps);
-            self.label = (self.label / EVENTS - 1) * EVENTS;
+            self.label = 0;
             self.planned_ps = 0;
         }
     }
@@ -391,65 +510,92 @@ impl PacketEngine {
 
     /// Sends what a host has put out.
     #[inline]
-    fn flush(&mut self, port: PortId) {
+    fn flush<const ONE: bool>(&mut self, port: PortId) {
         if self.out.is_empty() {
             return;
         }
         let mut out = std::mem::take(&mut self.out);
         for packet in out.drain(..) {
             self.injected.add(&packet);
-            self.send(port, packet);
+            self.send::<ONE>(port, packet);
         }
         self.out = out;
     }
 
-    #[inline]
-    fn send(&mut self, id: PortId, packet: Wire) {
+    #[inline(always)]
+    fn send<const ONE: bool>(&mut self, id: PortId, packet: Wire) {
         let at = Moment { now_ps: self.now.ps(), planned_ps: self.planned_ps, label: self.label };
         let verdict = if self.is_plain {
-            self.ports[id.0 as usize].send(at, packet, &mut self.calendar)
+            let (port, calendar) = self.port_mut::<ONE>(id);
+            port.send(at, packet, calendar)
         } else {
             self.send_among_others(id, at, packet)
         };
         if verdict == Verdict::Dropped {
             self.dropped.add(&packet);
-            self.hosts.on_drop(&packet);
+            self.hosts.on_drop(self.map.division.port(id).0, &packet);
         }
     }
 
     /// A packet comes to a port that other ports or announced bursts matter to.
     #[inline(never)]
     fn send_among_others(&mut self, id: PortId, at: Moment, packet: Wire) -> Verdict {
+        // All in one lane.
+        let Lane { ports, calendar } = &mut self.lanes.first;
         if let Some(switches) = &mut self.pcn {
-            switches.on_packet(&mut self.ports, id, at, &packet, &mut self.calendar);
+            switches.on_packet(ports, id, at, &packet, calendar);
         }
         match &mut self.buffers {
-            None => self.ports[id.0 as usize].send(at, packet, &mut self.calendar),
-            Some(buffers) => buffers.send(&mut self.ports, id, at, packet, &mut self.calendar),
+            None => ports[id.0 as usize].send(at, packet, calendar),
+            Some(buffers) => buffers.send(ports, id, at, packet, calendar),
         }
     }
 
-    #[inline]
-    fn arrive(&mut self) {
-        let (begun_ps, link, &packet) = self.calendar.pop();
-        let node = self.ends[link as usize];
+    /// When the next event is, and whether it is no arrival.
+    #[inline(always)]
+    fn next_event<const ONE: bool>(&self) -> (u64, bool) {
+        let link_ps = self.next_arrival_ps::<ONE>();
+        let is_other = self.other_ps < link_ps || (self.other_ps == link_ps && !self.other_late);
+        (link_ps.min(self.other_ps), is_other)
+    }
+
+    #[inline(always)]
+    fn take_event<const ONE: bool>(&mut self, now_ps: u64, is_other: bool) {
+        self.begin_event(now_ps);
+        if is_other {
+            self.other();
+        } else {
+            self.arrive::<ONE>();
+        }
+    }
+
+    #[inline(always)]
+    fn arrive<const ONE: bool>(&mut self) {
+        let lane = if ONE { 0 } else { self.next_lane() };
+        let Lane { calendar, .. } = if ONE { &mut self.lanes.first } else { &mut self.lanes[lane] };
+        let (begun_ps, link, &packet) = calendar.pop();
+        let node = self.map.ends[link as usize];
         self.planned_ps = begun_ps;
         self.counters.packet_hops += 1;
         self.counters.hop_bytes += u64::from(packet.wire_bytes);
-        if node.0 >= self.host_count {
-            let port = switch::port_of(&self.routes, self.host_count, &self.hosts, node, &packet);
-            self.send(port, packet);
+        if node.0 >= self.map.host_count {
+            let port = self.map.port_of(&self.hosts.connections.pairs, node, &packet);
+            let packet = if ONE { packet } else { self.hosts.connections.hand_over(packet, lane, port) };
+            self.send::<ONE>(port, packet);
             return;
         }
         debug_assert_eq!(node.0, packet.dst, "routes lead to the host that a packet is for");
         self.delivered.add(&packet);
+        let look_count = self.hosts.look_count();
         let mut out = std::mem::take(&mut self.out);
         let port = self.hosts.deliver(&self.config.tcp, self.now, &packet, &mut out);
         self.out = out;
         if let Some(port) = port {
-            self.flush(port);
+            self.flush::<ONE>(port);
         }
-        self.refresh_other();
+        if !packet.is_plain() || self.hosts.look_count() != look_count {
+            self.refresh_other();
+        }
     }
 
     fn other(&mut self) {
@@ -464,11 +610,47 @@ impl PacketEngine {
         let port = due.and_then(|due| self.hosts.on_due(&self.config.tcp, self.now, due, &mut out));
         self.out = out;
         match port {
-            Some(port) => self.flush(port),
+            Some(port) => self.flush::<false>(port),
             // Deadlines move on: how often one is looked at in vain is nobody's business.
             None => self.counters.events -= 1,
         }
         self.refresh_other();
+    }
+
+    /// Up to `until`, or to the instant of a completion, or to a pause, if one is due: then it is true.
+    fn go_on<const ONE: bool>(&mut self, until: Time) -> bool {
+        let mut end_ps = if self.hosts.done.is_empty() { until.ps() } else { self.now.ps() + 1 };
+        let mut asks_threads = !ONE;
+        loop {
+            let (next_ps, is_other) = self.next_event::<ONE>();
+            if next_ps >= end_ps {
+                return false;
+            }
+            if self.counters.events >= self.pause_at && next_ps > self.now.ps() {
+                self.pause_at = self.counters.events.saturating_add(self.pause_every);
+                return true;
+            }
+            if !is_other && self.day_is_over::<ONE>() {
+                self.begin_day();
+                // Looked at once a day: it takes a look at every lane.
+                asks_threads = !ONE;
+                continue;
+            }
+            if asks_threads && next_ps > self.now.ps() {
+                asks_threads = false;
+                if self.is_worth_threads() {
+                    self.go_on_threads(end_ps);
+                    if !self.hosts.done.is_empty() {
+                        end_ps = self.now.ps() + 1;
+                    }
+                    continue;
+                }
+            }
+            self.take_event::<ONE>(next_ps, is_other);
+            if !self.hosts.done.is_empty() {
+                end_ps = self.now.ps() + 1;
+            }
+        }
     }
 }
 
@@ -486,34 +668,7 @@ impl Network for PacketEngine {
     /// What happens at `until` itself comes with the next call, after what the caller starts there: that was due before
     /// any packet knew that it would arrive then.
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
-        let mut end_ps = if self.hosts.done.is_empty() { until.ps() } else { self.now.ps() + 1 };
-        let mut paused = false;
-        loop {
-            let link_ps = self.calendar.next_ps();
-            let other = self.other_ps < link_ps || (self.other_ps == link_ps && !self.other_late);
-            let next_ps = link_ps.min(self.other_ps);
-            if next_ps >= end_ps {
-                break;
-            }
-            if self.counters.events >= self.pause_at && next_ps > self.now.ps() {
-                self.pause_at = self.counters.events.saturating_add(self.pause_every);
-                paused = true;
-                break;
-            }
-            if !other && self.calendar.day_is_over() {
-                self.calendar.begin_day(&mut self.ports);
-                continue;
-            }
-            self.begin_event(next_ps);
-            if other {
-                self.other();
-            } else {
-                self.arrive();
-            }
-            if !self.hosts.done.is_empty() {
-                end_ps = next_ps + 1;
-            }
-        }
+        let paused = if self.lanes.len() == 1 { self.go_on::<true>(until) } else { self.go_on::<false>(until) };
         if self.hosts.done.is_empty() && !paused {
             self.come_to(until.ps());
         }

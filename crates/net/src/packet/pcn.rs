@@ -160,6 +160,7 @@ impl Switches {
 
 #[cfg(test)]
 mod tests {
+    use super::super::lanes::Division;
     use super::*;
     use crate::event::EventQueue;
     use crate::packet::host::Hosts;
@@ -168,6 +169,7 @@ mod tests {
     use crate::units::Rate;
     use crate::{Bytes, Connection, Flow, FlowId, HostId, Seed};
     use std::collections::BTreeMap;
+    use std::sync::Arc;
 
     const INITIAL: u32 = 40;
     const HOP: Time = Time::from_ps(1_000_000);
@@ -266,7 +268,7 @@ mod tests {
         fn new(seed: u64, length: usize) -> Self {
             let rate = Rate::from_bps(10_000_000_000).expect("not zero");
             Self {
-                hosts: Hosts::new(HOP.ps(), Hashes::new(Seed(0))),
+                hosts: Hosts::new(HOP.ps(), Hashes::new(Seed(0)), Arc::new(Division::whole())),
                 config: TcpConfig::basic_sim(2, rate, HOP),
                 now: Time::ZERO,
                 under_way: EventQueue::default(),
@@ -307,7 +309,7 @@ mod tests {
             }
             if self.coin.below(10) == 0 {
                 if packet.connection != u32::MAX {
-                    self.hosts.on_drop(&packet);
+                    self.hosts.on_drop(0, &packet);
                 }
             } else {
                 self.under_way.push(self.now + HOP, (hop + 1, packet));
@@ -325,6 +327,7 @@ mod tests {
                     break;
                 }
                 self.now = packet.min(timer);
+                self.hosts.begin_day();
                 if packet > timer {
                     if let Some(due) = self.hosts.pop(self.now) {
                         self.hosts.on_due(&self.config, self.now, due, &mut out);

@@ -18,6 +18,7 @@ use super::wire::Wire;
 use crate::Seed;
 use crate::trace::{PortCounters, PortState};
 use crate::units::{Bytes, Rate, Time};
+use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -28,8 +29,8 @@ pub(crate) struct Moment {
     pub now_ps: u64,
     /// When the event was planned: of two at one instant, the one planned earlier comes first.
     pub planned_ps: u64,
-    /// See [`Order::chain`].
-    pub label: u64,
+    /// Of two events of one instant, the later one has the larger label; or an [open](Chain::open) one.
+    pub label: u32,
 }
 
 /// The order of arrivals at one instant: that in which their transmissions began, which is that in which the events
@@ -44,7 +45,24 @@ pub(crate) struct Order {
     /// See [`Run`].
     since_ps: i64,
     run_planned_ps: u64,
-    chain: u64,
+    chain: Chain,
+}
+
+/// Which event ended a port's idleness: of a later instant first, of one instant in their order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Chain {
+    at_ps: Reverse<u64>,
+    label: u32,
+}
+
+/// The bit of a label that says only which turn of its lane and day the event was, until the turns of all lanes are
+/// known: see [`Calendar::labels`].
+const OPEN: u32 = 1 << 31;
+
+/// The label of an event of which only its lane knows: the turn with that number.
+#[inline]
+pub(crate) fn open_label(turn: u32) -> u32 {
+    OPEN | turn
 }
 
 impl Order {
@@ -67,15 +85,26 @@ pub(crate) struct Run {
     since_ps: i64,
     /// When the first of the run was planned.
     planned_ps: u64,
-    /// Which event ended the port's idleness.
-    chain: u64,
+    chain: Chain,
 }
 
 impl Run {
     /// Of the transmission that ends a port's idleness at `begun_ps`.
     #[inline]
-    pub fn idle(begun_ps: u64, planned_ps: u64, chain: u64) -> Self {
+    pub fn idle(begun_ps: u64, planned_ps: u64, label: u32) -> Self {
+        let chain = Chain { at_ps: Reverse(begun_ps), label };
         Self { sending_ps: 0, since_ps: -(begun_ps as i64), planned_ps, chain }
+    }
+
+    /// The turn that its label says, if it is [open](open_label).
+    #[inline]
+    pub fn open_turn(&self) -> Option<u32> {
+        (self.chain.label & OPEN != 0).then_some(self.chain.label & !OPEN)
+    }
+
+    /// Its label is known.
+    pub fn set_label(&mut self, label: u32) {
+        self.chain.label = label;
     }
 
     /// When the event was planned that began a transmission at `begun_ps`.
@@ -186,6 +215,16 @@ impl Port {
     /// The most.
     pub fn reach_ps(&self) -> u64 {
         self.delay_ps.saturating_add(2 * self.serialization.most())
+    }
+
+    /// No more payload comes over the link in `span_ps`, with headers of so many bytes.
+    pub fn payload_within(&self, span_ps: u64, header_bytes: u16) -> u64 {
+        let times = self.serialization.times().iter().skip(usize::from(header_bytes));
+        let payload = |(bytes, &time_ps): (u64, &u64)| {
+            // The first and the last one may be in it by a part.
+            u128::from(bytes) * u128::from(span_ps) / u128::from(time_ps) + 2 * u128::from(bytes)
+        };
+        u64::try_from((0..).zip(times).map(payload).max().unwrap_or(0)).unwrap_or(u64::MAX)
     }
 
     /// Time on the wire of the longest packet.

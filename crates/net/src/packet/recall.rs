@@ -258,7 +258,7 @@ impl Memory {
     /// The present episode of a running engine has come to its end in `state`.
     fn end_episode(&mut self, engine: &mut PacketEngine, state: State, now: Time, started_count: u64) {
         let took = now - self.present.began;
-        let quiet_ps = engine.now().ps().checked_sub(engine.calendar.day_end_ps()).filter(|_| state.is_lasting);
+        let quiet_ps = engine.now().ps().checked_sub(engine.day_end_ps()).filter(|_| state.is_lasting);
         // Flows of no bytes send nothing: it may have been quiet before the episode began.
         let lasts = quiet_ps
             .map_or(Lasts::Exactly(took), |quiet_ps| Lasts::AtLeast(took.saturating_since(Time::from_ps(quiet_ps))));

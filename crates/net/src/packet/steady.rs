@@ -108,7 +108,7 @@ impl Steady {
     /// Rates may be off by `ppm` millionths. Where switches heed announcements of bursts, nothing is skipped.
     pub fn new(engine: PacketEngine, ppm: NonZeroU32) -> Self {
         let accuracy = f64::from(ppm.get()) * 1e-6;
-        let segment_ps = engine.ports.iter().map(super::port::Port::segment_ps).min().unwrap_or(1);
+        let segment_ps = engine.ports().map(super::port::Port::segment_ps).min().unwrap_or(1);
         // All windows together have so many segments that a pair more or less is within half of the accuracy.
         let segments = (0.5 / accuracy).ceil().max(4.0) as u64;
         let (now, least) = (engine.now(), Time::from_ps(segments * segment_ps));
@@ -169,7 +169,7 @@ impl Steady {
         };
         let flows: Vec<Sight> = self.engine.hosts.progress().map(sight).collect();
         let totals = Totals::of(&mut self.engine);
-        let queues = self.engine.ports.iter().map(|port| port.waiting().0).collect();
+        let queues = self.engine.ports().map(|port| port.waiting().0).collect();
         let reductions = |flows: &[Sight]| flows.iter().map(|flow| flow.reductions).sum::<u64>();
         if self.seen.back().is_some_and(|last| reductions(&last.flows) != reductions(&flows)) {
             self.stretched = Time::ZERO;
@@ -247,7 +247,7 @@ impl Steady {
         let paths = self.engine.hosts.progress();
         let paths: Vec<Vec<PortId>> =
             paths.map(|flow| self.engine.path(flow.src_port, &flow.sender.template).collect()).collect();
-        let mut sharers = vec![0_u32; self.engine.ports.len()];
+        let mut sharers = vec![0_u32; self.engine.map.ends.len()];
         paths.iter().flatten().for_each(|port| sharers[port.0 as usize] += 1);
         let busy_ps = (1.0 - self.accuracy / 2.0) * (last.at - first.at).ps() as f64;
         let is_busy = |port: &PortId| {
@@ -264,7 +264,7 @@ impl Steady {
         let sights = || self.seen.iter().skip(self.seen.len() - 1 - WINDOWS);
         let mut windows = f64::MAX;
         // A queue may grow where it is the flow's own, or where marks and losses are what keeps it.
-        let mut may_grow = vec![false; self.engine.ports.len()];
+        let mut may_grow = vec![false; self.engine.map.ends.len()];
         for (index, (flow, path)) in self.engine.hosts.progress().zip(&paths).enumerate() {
             let reductions = |seen: &Seen| seen.flows[index].reductions;
             let reduced = reductions(last) - reductions(first);

@@ -15,7 +15,7 @@ pub(crate) struct Totals {
 
 impl Totals {
     pub fn of(engine: &mut PacketEngine) -> Self {
-        let ports = (0..engine.ports.len() as u32).map(|port| engine.port_counters(PortId(port))).collect();
+        let ports = (0..engine.map.ends.len() as u32).map(|port| engine.port_counters(PortId(port))).collect();
         Self { counters: engine.counters(), ports }
     }
 

@@ -40,6 +40,21 @@ impl Wire {
         flags: 0,
         band: 0,
     };
+
+    /// Whether it is data or acknowledges data, and neither opens nor closes a connection. The handshake and the close
+    /// end with a packet that carries nothing.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.flags & (flag::SYN | flag::FIN | flag::PCN) == 0
+            && (self.flags & flag::REVERSE != 0 || self.payload_bytes > 0)
+    }
+
+    /// Whether its connection is to hear of its loss: it is a receiver's FIN.
+    #[inline]
+    pub fn matters_when_lost(&self) -> bool {
+        let fin = flag::REVERSE | flag::FIN;
+        self.flags & fin == fin
+    }
 }
 
 /// No SACK blocks.
@@ -68,6 +83,9 @@ pub(crate) mod flag {
 /// A range of stream offsets, `[start, end)`.
 pub(crate) type Block = (u64, u64);
 
+/// The SACK blocks of a packet, and how many there are.
+pub(crate) type Blocks = ([Block; SACK_BLOCKS], usize);
+
 /// SACK blocks of packets under way. With the timestamp option there is room for three (RFC 2018).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SackPool {
@@ -87,7 +105,12 @@ impl SackPool {
         }
         let mut kept = [(0, 0); SACK_BLOCKS];
         kept[..count].copy_from_slice(&blocks[..count]);
-        let entry = (kept, count as u8);
+        self.put_back((kept, count))
+    }
+
+    /// Keeps what [`SackPool::take`] of this or another pool gave.
+    pub fn put_back(&mut self, (blocks, count): Blocks) -> u32 {
+        let entry = (blocks, count as u8);
         match self.free.pop() {
             Some(index) => {
                 self.blocks[index as usize] = entry;
@@ -101,7 +124,7 @@ impl SackPool {
     }
 
     /// Gives the blocks back and frees their place.
-    pub fn take(&mut self, index: u32) -> ([Block; SACK_BLOCKS], usize) {
+    pub fn take(&mut self, index: u32) -> Blocks {
         if index == NO_SACK {
             return ([(0, 0); SACK_BLOCKS], 0);
         }

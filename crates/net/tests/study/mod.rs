@@ -8,6 +8,11 @@ use gradtide_net::{
     Time,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use threads::Pool;
+
+#[path = "../../../py/src/threads.rs"]
+mod threads;
 
 pub const NS: u64 = 1_000;
 pub const MS: u64 = 1_000_000_000;
@@ -24,11 +29,20 @@ pub fn engine(host_count: u32) -> PacketEngine {
 
 /// Every port holds so many packets.
 pub fn engine_with(host_count: u32, packets: u32) -> PacketEngine {
-    let star = star(host_count);
-    let mut config = PacketConfig::basic_sim(&star);
+    PacketEngine::new(&star(host_count).graph(), config(host_count, packets)).unwrap()
+}
+
+/// On so many threads.
+pub fn engine_on(host_count: u32, threads: usize) -> PacketEngine {
+    let config = config(host_count, 1000);
+    PacketEngine::on_threads(&star(host_count).graph(), config, Arc::new(Pool::new(threads).unwrap()), threads).unwrap()
+}
+
+fn config(host_count: u32, packets: u32) -> PacketConfig {
+    let mut config = PacketConfig::basic_sim(&star(host_count));
     config.host_queue.capacity = Capacity::Packets(packets);
     config.switch_queue.capacity = Capacity::Packets(packets);
-    PacketEngine::new(&star.graph(), config).unwrap()
+    config
 }
 
 /// A background flow of a list.

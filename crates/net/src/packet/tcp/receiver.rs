@@ -156,6 +156,18 @@ impl Receiver {
         self.state == ReceiverState::LastAck
     }
 
+    /// Whether the handshake lacks only a packet from the sender.
+    pub fn awaits_first_packet(&self) -> bool {
+        self.state == ReceiverState::SynReceived
+    }
+
+    /// How long after a FIN it looks again whether its own has been answered; `None` if it depends on what comes before
+    /// the FIN.
+    pub fn answers_fin_after(&self, config: &TcpConfig) -> Option<u64> {
+        matches!(self.state, ReceiverState::Established | ReceiverState::LastAck)
+            .then(|| (self.rtt.timeout_ns(1) * 1_000).min(self.rto_ps(config)))
+    }
+
     /// Later packets travel in `band`.
     pub fn set_band(&mut self, band: u8) {
         self.template.band = band;

@@ -1,0 +1,404 @@
+//! The two ends of every connection, each with the lane of its host.
+
+use super::host::{End, Goal, Look};
+use super::lanes::{Division, PerLane};
+use super::tcp::TcpConfig;
+use super::tcp::receiver::Receiver;
+use super::tcp::sender::{NEVER, News, Sender};
+use super::wire::{NO_SACK, SackPool, Wire, flag};
+use crate::HostId;
+use crate::route;
+use crate::topology::PortId;
+use crate::units::Time;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// The end at the host that data is for. Fields in the order of use (see [`super::port::Port`]): the first line is what
+/// data needs that arrives in order.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Receiving {
+    pub generation: u16,
+    /// The connection carries one flow, and is closed after it.
+    pub own: bool,
+    pub port: PortId,
+    /// Earliest pending look at its deadline; [`NEVER`] if none.
+    pub armed_ps: u64,
+    /// For the next goal the stream must reach this offset; `u64::MAX` without a goal.
+    pub next_goal: u64,
+    pub receiver: Receiver,
+    /// When an own connection had all of its flow.
+    pub received: Time,
+}
+
+/// The end at the host that sends data.
+#[derive(Clone, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Sending {
+    pub port: PortId,
+    /// Earliest pending look at its deadline; [`NEVER`] if none.
+    pub armed_ps: u64,
+    /// Its template has the generation.
+    pub sender: Sender,
+    pub goals: VecDeque<Goal>,
+    /// When the connection was established.
+    pub began: Time,
+}
+
+/// Between which hosts a connection is, and where its ends are: what does not change while it is open.
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    src: HostId,
+    dst: HostId,
+    /// Of what it sends: see [`route::Hashes`].
+    hash: u32,
+    /// Places of the ends with the lanes of their hosts.
+    receiving: u32,
+    sending: u32,
+    /// Which user of the slot.
+    generation: u16,
+}
+
+/// By connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Pairs(Vec<Pair>);
+
+/// Ends at the hosts of one lane, and the SACK blocks of packets that are in the lane.
+#[derive(Clone, Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct Ends {
+    receiving: Vec<Receiving>,
+    sending: Vec<Sending>,
+    /// Places that nobody has.
+    free_receiving: Vec<u32>,
+    free_sending: Vec<u32>,
+    pub pool: SackPool,
+}
+
+/// All of them.
+#[derive(Clone, Debug)]
+pub(super) struct Connections {
+    pub division: Arc<Division>,
+    /// By lane.
+    pub ends: PerLane<Ends>,
+    pub pairs: Pairs,
+    free: Vec<u32>,
+    /// Those that are free from the next day on: who passes a late packet on during a day sees one user of its slot.
+    freed: Vec<u32>,
+}
+
+/// What bounds what happens in a day.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DayBounds {
+    /// How long it is.
+    pub length_ps: u64,
+    /// No connection receives more.
+    pub bytes: u64,
+    /// No packet arrives sooner after it was sent, and no day is longer.
+    pub latency_ps: u64,
+}
+
+/// A connection that is opened.
+#[derive(Debug)]
+pub(super) struct Opened {
+    pub src: HostId,
+    pub dst: HostId,
+    pub hash: u32,
+    pub generation: u16,
+    pub receiving: Receiving,
+    pub sending: Sending,
+}
+
+impl Receiving {
+    /// Keeps one look pending no later than the deadline. A deadline that moves on costs nothing until its old look
+    /// comes.
+    #[inline]
+    pub fn arm(&mut self, connection: u32, mut look: impl FnMut(Look)) {
+        let at_ps = self.receiver.deadline_ps;
+        if at_ps < self.armed_ps {
+            self.armed_ps = at_ps;
+            look(Look { at_ps, connection, end: End::Receiver });
+        }
+    }
+}
+
+impl Sending {
+    /// See [`Receiving::arm`].
+    #[inline]
+    pub fn arm(&mut self, connection: u32, mut look: impl FnMut(Look)) {
+        let at_ps = self.sender.deadline_ps;
+        if at_ps < self.armed_ps {
+            self.armed_ps = at_ps;
+            look(Look { at_ps, connection, end: End::Sender });
+        }
+    }
+}
+
+impl Pairs {
+    /// The place of the end that `packet` is for, if its connection is still the one that sent it.
+    #[inline]
+    pub fn place(&self, packet: &Wire) -> Option<u32> {
+        let pair = &self.0[packet.connection as usize];
+        let place = if packet.flags & flag::REVERSE == 0 { pair.receiving } else { pair.sending };
+        (pair.generation == packet.generation).then_some(place)
+    }
+
+    /// The host that sent `packet`, and the hash of its direction; of a late one whose connection is gone, perhaps
+    /// those of its successor.
+    #[inline]
+    pub fn source_and_hash(&self, packet: &Wire) -> (u32, u32) {
+        let Pair { src, dst, hash, .. } = self.0[packet.connection as usize];
+        match packet.flags & flag::REVERSE {
+            0 => (src.0, hash),
+            _ => (dst.0, route::reverse(hash)),
+        }
+    }
+}
+
+impl Ends {
+    /// Whether the packet, which arrives in the day that begins, has to do with nothing but the end at `place`: it opens
+    /// and closes no connection, and completes no message, whatever else arrives in the day.
+    pub fn is_routine(&self, place: u32, packet: &Wire, config: &TcpConfig, bounds: &DayBounds) -> bool {
+        if packet.flags & (flag::SYN | flag::PCN) != 0 {
+            return false;
+        }
+        let has_fin = packet.flags & flag::FIN != 0;
+        if packet.flags & flag::REVERSE != 0 {
+            return !has_fin || self.sending[place as usize].sender.is_closed();
+        }
+        let Receiving { receiver, next_goal, own, .. } = &self.receiving[place as usize];
+        let is_routine = if has_fin {
+            // The next look at it is no late timer.
+            receiver.answers_fin_after(config).is_some_and(|delay_ps| delay_ps >= bounds.latency_ps)
+        } else {
+            packet.payload_bytes > 0 || receiver.awaits_first_packet()
+        };
+        is_routine && (*own || receiver.arrived().saturating_add(bounds.bytes) < *next_goal)
+    }
+
+    /// A plain packet has reached its host, for the end at `place`. Answers go to `out` and through the returned port, and
+    /// looks at deadlines to `look`. Whether the next goal of a stream has been reached.
+    #[inline]
+    pub fn deliver(
+        &mut self,
+        config: &TcpConfig,
+        now: Time,
+        packet: &Wire,
+        place: u32,
+        out: &mut Vec<Wire>,
+        look: impl FnMut(Look),
+    ) -> Option<(PortId, bool)> {
+        let (blocks, block_count) = self.pool.take(packet.sack);
+        if packet.flags & flag::REVERSE == 0 {
+            let receiving = &mut self.receiving[place as usize];
+            if receiving.generation != packet.generation {
+                return None;
+            }
+            receiving.receiver.on_packet(config, now.ps(), packet, &mut self.pool, out);
+            // A sender that has sent data is established.
+            let mut reached = receiving.receiver.received() >= receiving.next_goal;
+            if reached && receiving.own {
+                (receiving.received, receiving.next_goal) = (now, u64::MAX);
+                reached = false;
+            }
+            receiving.arm(packet.connection, look);
+            return Some((receiving.port, reached));
+        }
+        let sending = &mut self.sending[place as usize];
+        if sending.sender.template.generation != packet.generation {
+            return None;
+        }
+        let news = sending.sender.on_ack(config, now.ps(), packet, &blocks[..block_count], out);
+        debug_assert_eq!(news, News::None, "a FIN closes");
+        sending.arm(packet.connection, look);
+        Some((sending.port, false))
+    }
+}
+
+/// Puts an end in its place: that of its connection, if there is one lane, or else one that is free.
+fn put<T>(ends: &mut Vec<T>, free: &mut Vec<u32>, fixed: Option<u32>, end: T) -> u32 {
+    let place = fixed.or_else(|| free.pop()).unwrap_or(ends.len() as u32);
+    match ends.get_mut(place as usize) {
+        Some(old) => *old = end,
+        None => ends.push(end),
+    }
+    place
+}
+
+impl Connections {
+    /// None, in those lanes.
+    pub fn new(division: Arc<Division>) -> Self {
+        let ends = PerLane::new(division.count(), Ends::default);
+        Self { division, ends, pairs: Pairs::default(), free: Vec::new(), freed: Vec::new() }
+    }
+
+    /// How many there have been at once.
+    pub fn count(&self) -> u32 {
+        self.pairs.0.len() as u32
+    }
+
+    /// A slot, and the generation of its next user.
+    pub fn slot(&mut self) -> (u32, u16) {
+        let index = self.free.pop().unwrap_or(self.count());
+        (index, self.pairs.0.get(index as usize).map_or(0, |old| old.generation))
+    }
+
+    /// Opens a connection in a [`slot`](Self::slot).
+    pub fn open(&mut self, index: u32, opened: Opened) {
+        let Opened { src, dst, hash, generation, receiving, sending } = opened;
+        let fixed = (self.ends.len() == 1).then_some(index);
+        if fixed.is_none()
+            && let Some(old) = self.pairs.0.get(index as usize)
+        {
+            // Only now: until then its places are looked at as its own.
+            self.ends[self.division.host(old.dst)].free_receiving.push(old.receiving);
+            self.ends[self.division.host(old.src)].free_sending.push(old.sending);
+        }
+        let Ends { receiving: ends, free_receiving, .. } = &mut self.ends[self.division.host(dst)];
+        let receiving = put(ends, free_receiving, fixed, receiving);
+        let Ends { sending: ends, free_sending, .. } = &mut self.ends[self.division.host(src)];
+        let sending = put(ends, free_sending, fixed, sending);
+        let pair = Pair { src, dst, hash, receiving, sending, generation };
+        match self.pairs.0.get_mut(index as usize) {
+            Some(old) => *old = pair,
+            None => self.pairs.0.push(pair),
+        }
+    }
+
+    /// Nobody needs the slot any longer.
+    pub fn release(&mut self, index: u32) {
+        let generation = &mut self.pairs.0[index as usize].generation;
+        *generation = generation.wrapping_add(1);
+        let generation = *generation;
+        self.receiving_mut(index).generation = generation;
+        self.receiving_mut(index).armed_ps = NEVER;
+        self.sending_mut(index).sender.template.generation = generation;
+        self.sending_mut(index).armed_ps = NEVER;
+        self.freed.push(index);
+    }
+
+    /// Whether slots are to be free from the next day on.
+    pub fn has_freed(&self) -> bool {
+        !self.freed.is_empty()
+    }
+
+    /// A day begins.
+    #[inline]
+    pub fn begin_day(&mut self) {
+        self.free.append(&mut self.freed);
+    }
+
+    /// A plain packet has reached its host: see [`Ends::deliver`].
+    #[inline]
+    pub fn deliver(
+        &mut self,
+        config: &TcpConfig,
+        now: Time,
+        packet: &Wire,
+        out: &mut Vec<Wire>,
+        look: impl FnMut(Look),
+    ) -> Option<(PortId, bool)> {
+        if self.ends.len() == 1 {
+            return self.ends.first.deliver(config, now, packet, packet.connection, out, look);
+        }
+        let ends = &mut self.ends[self.division.host(HostId(packet.dst))];
+        let Some(place) = self.pairs.place(packet) else {
+            ends.pool.take(packet.sack);
+            return None;
+        };
+        ends.deliver(config, now, packet, place, out, look)
+    }
+
+    /// A packet that is in lane `from` is about to be in that of `port`: since the day began, its slot has another user,
+    /// and with it another way.
+    pub fn hand_over(&mut self, packet: Wire, from: usize, port: PortId) -> Wire {
+        let (to, _) = self.division.port(port);
+        if from == to || packet.sack == NO_SACK {
+            return packet;
+        }
+        let blocks = self.ends[from].pool.take(packet.sack);
+        Wire { sack: self.ends[to].pool.put_back(blocks), ..packet }
+    }
+
+    /// The SACK blocks of what is at the host that `packet` is for.
+    pub fn pool_at(&mut self, packet: &Wire) -> &mut SackPool {
+        &mut self.ends[self.division.host(HostId(packet.dst))].pool
+    }
+
+    /// Whether the connection of a packet is still the one that sent it.
+    pub fn is_known(&self, packet: &Wire) -> bool {
+        self.pairs.place(packet).is_some()
+    }
+
+    /// The host that sends the data of a connection.
+    pub fn src(&self, index: u32) -> HostId {
+        self.pairs.0[index as usize].src
+    }
+
+    /// The end that receives data.
+    pub fn receiving(&self, index: u32) -> &Receiving {
+        let (lane, place) = self.receiving_spot(index);
+        &self.ends[lane].receiving[place]
+    }
+
+    /// See [`receiving`](Self::receiving).
+    #[inline]
+    pub fn receiving_mut(&mut self, index: u32) -> &mut Receiving {
+        self.receiving_with_pool(index).0
+    }
+
+    /// The same, and the SACK blocks of its lane.
+    #[inline]
+    pub fn receiving_with_pool(&mut self, index: u32) -> (&mut Receiving, &mut SackPool) {
+        let (lane, place) = self.receiving_spot(index);
+        let Ends { receiving, pool, .. } = &mut self.ends[lane];
+        (&mut receiving[place], pool)
+    }
+
+    /// The end that sends data.
+    pub fn sending(&self, index: u32) -> &Sending {
+        let (lane, place) = self.sending_spot(index);
+        &self.ends[lane].sending[place]
+    }
+
+    /// See [`sending`](Self::sending).
+    #[inline]
+    pub fn sending_mut(&mut self, index: u32) -> &mut Sending {
+        let (lane, place) = self.sending_spot(index);
+        &mut self.ends[lane].sending[place]
+    }
+
+    #[inline]
+    fn receiving_spot(&self, index: u32) -> (usize, usize) {
+        if self.ends.len() == 1 {
+            return (0, index as usize);
+        }
+        let pair = &self.pairs.0[index as usize];
+        (self.division.host(pair.dst), pair.receiving as usize)
+    }
+
+    #[inline]
+    fn sending_spot(&self, index: u32) -> (usize, usize) {
+        if self.ends.len() == 1 {
+            return (0, index as usize);
+        }
+        let pair = &self.pairs.0[index as usize];
+        (self.division.host(pair.src), pair.sending as usize)
+    }
+
+    /// Both ends of all connections, by connection.
+    pub fn iter(&self) -> impl Iterator<Item = (&Receiving, &Sending)> {
+        (0..self.count()).map(|index| (self.receiving(index), self.sending(index)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    #[test]
+    fn data_in_order_needs_one_cache_line() {
+        assert_eq!((offset_of!(Receiving, receiver), offset_of!(Sending, sender)), (24, 16));
+    }
+}

@@ -1,0 +1,839 @@
+//! Long stretches of packets on several threads, with the same result as on one.
+//!
+//! Nothing that happens in a day of the [`Calendar`] can arrive in it, so all arrivals of a day are known when it
+//! begins, and each thread goes through those of its [lane](super::lanes) alone:
+//!
+//! ```text
+//! day      what the runs of the last day began with is put in the order of all lanes
+//!          each lane drives its ports, and hands over to others what they have to do with
+//!          each lane takes in what others have handed over, and puts its day in order
+//! segment  each lane goes through its day
+//! ```
+//!
+//! A segment ends at the next instant at which something else happens: a flow starts, a timer or a deadline comes, a
+//! connection opens or closes, a message may be complete. Such an instant is left to one thread, which has everything in
+//! its hands then, and does what it always does.
+//!
+//! Two arrivals of one instant in two lanes have to do with different ports and connections. Which was first matters
+//! only to the [order](super::port::Order) of what they send, where that ends a port's idleness; so that is told when the
+//! day is over.
+//!
+//! Only switches whose ports do not share anything are driven like that, and only if no deadline is shorter than a day.
+
+use super::calendar::{Calendar, Post};
+use super::ends::{DayBounds, Ends, Pairs};
+use super::host::Look;
+use super::lanes::{Lane, Map};
+use super::port::{Moment, open_label};
+use super::qdisc::Verdict;
+use super::tcp::TcpConfig;
+use super::wire::Wire;
+use super::{PacketEngine, Volume};
+use crate::topology::PortId;
+use crate::units::Time;
+use std::cmp::Reverse;
+use std::fmt::Debug;
+use std::hint::spin_loop;
+use std::mem::swap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Who has threads: this crate starts none.
+pub trait Threads: Debug + Send + Sync {
+    /// Has `work` called with each of 1 to `count` - 1, on a thread of its own, and returns at once.
+    fn start(&self, count: usize, work: Arc<dyn Fn(usize) + Send + Sync>);
+
+    /// Lets another thread go first that waits for the caller's processor.
+    fn give_way(&self);
+}
+
+/// Arrivals that a segment has on average for each thread, where threads are worth their while.
+const ARRIVALS_LEAST: u64 = 30;
+
+/// Looks at a barrier before a thread lets others run.
+const SPINS: u32 = 1 << 9;
+
+/// What one thread has in its hands: a lane, with the ends of connections at its hosts. Boxes, because they go from hand
+/// to hand between cores.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Hands {
+    lane: Box<Lane>,
+    ends: Box<Ends>,
+    tally: Tally,
+    /// Instants of the day that are left to one thread, in order.
+    cuts: Vec<u64>,
+}
+
+/// What a lane has counted and put aside since it was last asked.
+#[derive(Debug, Default)]
+struct Tally {
+    hops: u64,
+    hop_bytes: u64,
+    injected: Volume,
+    delivered: Volume,
+    dropped: Volume,
+    /// Packets that were dropped, of which their connections are to hear.
+    lost: Vec<Wire>,
+    looks: Vec<Look>,
+}
+
+/// What the first thread reads of a lane after each task.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Report {
+    /// The task that is done.
+    number: AtomicU64,
+    /// Of all events of the stretch.
+    hops: AtomicU64,
+    /// When the last arrival was, and the next one is, and how many the day has left.
+    last_ps: AtomicU64,
+    next_ps: AtomicU64,
+    left: AtomicU64,
+    /// Its tally has something that others have to do with.
+    has_news: AtomicBool,
+    /// Runs have labels that only the lane understands.
+    has_open: AtomicBool,
+}
+
+/// What lanes have beside their ports and connections.
+#[derive(Debug)]
+pub(super) struct Rooms {
+    /// See [`ARRIVALS_LEAST`].
+    arrivals_least: u64,
+    /// Of a day that begins on one thread, by lane, and for each lane.
+    posts: Vec<Vec<Post>>,
+    /// Instants of the day that are left to one thread, the last one first, as far as they are still to come.
+    cuts: Vec<u64>,
+    /// Kept from one stretch to the next.
+    shared: Option<Arc<Shared>>,
+}
+
+impl Clone for Rooms {
+    /// Threads serve one engine.
+    fn clone(&self) -> Self {
+        Self { posts: Vec::new(), cuts: self.cuts.clone(), shared: None, ..*self }
+    }
+}
+
+impl Default for Rooms {
+    fn default() -> Self {
+        Self { arrivals_least: ARRIVALS_LEAST, posts: Vec::new(), cuts: Vec::new(), shared: None }
+    }
+}
+
+/// What all threads are to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Task {
+    /// The day at that instant begins.
+    Day {
+        at_ps: u64,
+        has_open: bool,
+    },
+    /// All arrivals of the day up to that instant.
+    Segment {
+        to_ps: u64,
+    },
+    Stop,
+}
+
+/// What threads work on: in a stretch the engine's, and nothing outside.
+#[derive(Debug)]
+pub(super) struct Shared {
+    threads: Arc<dyn Threads>,
+    config: TcpConfig,
+    map: Map,
+    bounds: DayBounds,
+    pairs: RwLock<Pairs>,
+    /// By lane.
+    hands: Vec<RwLock<Hands>>,
+    posts: Vec<RwLock<Vec<Post>>>,
+    reports: Vec<Report>,
+    orders: Orders,
+    barrier: Barrier,
+    has_failed: AtomicBool,
+}
+
+/// Where the first thread says what is to be done. One cache line, which the others watch.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Orders {
+    /// Of the task: grows by one each time.
+    number: AtomicU64,
+    kind: AtomicU64,
+    at_ps: AtomicU64,
+}
+
+impl Orders {
+    fn give(&self, task: Task) -> u64 {
+        let (kind, at_ps) = match task {
+            Task::Stop => (0, 0),
+            Task::Segment { to_ps } => (1, to_ps),
+            Task::Day { at_ps, has_open } => (2 + u64::from(has_open), at_ps),
+        };
+        self.kind.store(kind, Ordering::Relaxed);
+        self.at_ps.store(at_ps, Ordering::Relaxed);
+        let number = self.number.load(Ordering::Relaxed) + 1;
+        self.number.store(number, Ordering::Release);
+        number
+    }
+
+    /// The task, once its number has been seen.
+    fn task(&self) -> Task {
+        let at_ps = self.at_ps.load(Ordering::Relaxed);
+        match self.kind.load(Ordering::Relaxed) {
+            0 => Task::Stop,
+            1 => Task::Segment { to_ps: at_ps },
+            kind => Task::Day { at_ps, has_open: kind == 3 },
+        }
+    }
+}
+
+/// All threads meet here.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Barrier {
+    waiting: AtomicUsize,
+    generation: AtomicUsize,
+}
+
+// A thread that fails ends them all, so nobody sees what it has left.
+
+fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// First part of a day's begin: drives the ports of lane `own`, and hands over what other lanes have to do with.
+fn hand_over(own: usize, lane: &mut Lane, ends: &mut Ends, posts: &mut [Post], map: &Map, pairs: &Pairs, day_ps: u64) {
+    let Lane { ports, calendar } = lane;
+    calendar.collect(day_ps, ports, |link| map.division.port(PortId(link)).1);
+    calendar.hand_over(own, |link, packet| map.lane_of(pairs, link, packet), &mut ends.pool, posts);
+}
+
+/// Second part: takes in what a lane is handed, puts its day in order, and finds the instants at which something has to
+/// do with more than one end of a connection.
+fn take_in<'a>(
+    calendar: &mut Calendar,
+    ends: &mut Ends,
+    posts: impl Iterator<Item = &'a Post>,
+    map: &Map,
+    pairs: &Pairs,
+    (config, bounds): (&TcpConfig, &DayBounds),
+    cuts: &mut Vec<u64>,
+) {
+    posts.for_each(|post| calendar.take_in(post, &mut ends.pool));
+    calendar.put_in_order();
+    cuts.clear();
+    for (at_ps, link, packet) in calendar.turns_left() {
+        let is_cut = if map.ends[link as usize].0 < map.host_count {
+            // Nobody hears of what comes for a connection that is gone.
+            pairs.place(packet).is_some_and(|place| !ends.is_routine(place, packet, config, bounds))
+        } else {
+            // It goes the way of whoever has its slot then.
+            map.has_choice() && pairs.place(packet).is_none()
+        };
+        if is_cut && cuts.last() != Some(&at_ps) {
+            cuts.push(at_ps);
+        }
+    }
+}
+
+/// Tells the other threads that this one has failed, unless it comes to its end.
+struct Alarm<'a> {
+    has_failed: &'a AtomicBool,
+    is_over: bool,
+}
+
+impl<'a> Alarm<'a> {
+    fn new(has_failed: &'a AtomicBool) -> Self {
+        Self { has_failed, is_over: false }
+    }
+}
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Shared {
+    fn new(engine: &PacketEngine, threads: Arc<dyn Threads>) -> Self {
+        let count = engine.lanes.len();
+        Self {
+            threads,
+            config: engine.config.tcp.clone(),
+            map: engine.map.clone(),
+            bounds: engine.bounds,
+            pairs: RwLock::default(),
+            hands: (0..count).map(|_| RwLock::default()).collect(),
+            posts: (0..count).map(|_| RwLock::new(vec![Post::default(); count])).collect(),
+            reports: (0..count).map(|_| Report::default()).collect(),
+            orders: Orders::default(),
+            barrier: Barrier::default(),
+            has_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// Waits awake, because others are never long.
+    fn wait_until(&self, is_so: impl Fn() -> bool) {
+        let mut spins = 0;
+        while !is_so() {
+            assert!(!self.has_failed.load(Ordering::Relaxed), "another thread has failed");
+            spins += 1;
+            if spins < SPINS {
+                spin_loop();
+            } else {
+                self.threads.give_way();
+            }
+        }
+    }
+
+    /// Returns when all threads have called it.
+    fn meet(&self) {
+        let Barrier { waiting, generation } = &self.barrier;
+        let present = generation.load(Ordering::Acquire);
+        if waiting.fetch_add(1, Ordering::AcqRel) + 1 == self.hands.len() {
+            waiting.store(0, Ordering::Relaxed);
+            generation.store(present.wrapping_add(1), Ordering::Release);
+        } else {
+            self.wait_until(|| generation.load(Ordering::Acquire) != present);
+        }
+    }
+
+    /// What thread `index` does from task `number` on until it is to stop, but for the first, which says what to do.
+    fn work(&self, index: usize, mut number: u64) {
+        let mut alarm = Alarm::new(&self.has_failed);
+        loop {
+            self.wait_until(|| self.orders.number.load(Ordering::Acquire) == number);
+            let task = self.orders.task();
+            self.take_part(index, task);
+            self.reports[index].number.store(number, Ordering::Release);
+            if task == Task::Stop {
+                alarm.is_over = true;
+                return;
+            }
+            number += 1;
+        }
+    }
+
+    /// Has all threads do something.
+    fn all(&self, task: Task) {
+        let number = self.orders.give(task);
+        self.take_part(0, task);
+        for report in &self.reports[1..] {
+            self.wait_until(|| report.number.load(Ordering::Acquire) == number);
+        }
+    }
+
+    fn take_part(&self, index: usize, task: Task) {
+        match task {
+            Task::Day { at_ps, has_open } => self.begin_day(index, at_ps, has_open),
+            Task::Segment { to_ps } => self.drive(index, to_ps),
+            Task::Stop => {}
+        }
+    }
+
+    fn begin_day(&self, index: usize, day_ps: u64, has_open: bool) {
+        if has_open {
+            write(&self.hands[index]).lane.calendar.find_open();
+            self.meet();
+            let hands: Vec<_> = self.hands.iter().map(read).collect();
+            let others = (0..hands.len()).filter(|&other| other != index).map(|other| &hands[other].lane.calendar);
+            let labels = hands[index].lane.calendar.labels(&others.collect::<Vec<_>>());
+            drop(hands);
+            self.meet();
+            write(&self.hands[index]).lane.calendar.label(&labels);
+        }
+        let pairs = read(&self.pairs);
+        {
+            let Hands { lane, ends, .. } = &mut *write(&self.hands[index]);
+            hand_over(index, lane, ends, &mut write(&self.posts[index]), &self.map, &pairs, day_ps);
+        }
+        self.meet();
+        let posts: Vec<_> = self.posts.iter().map(read).collect();
+        let posts = posts.iter().map(|posts| &posts[index]);
+        let Hands { lane, ends, cuts, .. } = &mut *write(&self.hands[index]);
+        take_in(&mut lane.calendar, ends, posts, &self.map, &pairs, (&self.config, &self.bounds), cuts);
+        self.reports[index].look_at(&lane.calendar);
+    }
+
+    /// Goes through the day of a lane, up to an instant.
+    fn drive(&self, index: usize, to_ps: u64) {
+        let Hands { lane, ends, tally, .. } = &mut *write(&self.hands[index]);
+        let Lane { ports, calendar } = &mut **lane;
+        let pairs = &*read(&self.pairs);
+        let map = &self.map;
+        let mut out = Vec::new();
+        let mut last_ps = 0;
+        while !calendar.day_is_over() && calendar.next_ps() < to_ps {
+            let now_ps = calendar.next_ps();
+            let (planned_ps, link, &packet) = calendar.pop();
+            let at = Moment { now_ps, planned_ps, label: open_label(calendar.last_turn()) };
+            tally.hops += 1;
+            tally.hop_bytes += u64::from(packet.wire_bytes);
+            last_ps = now_ps;
+            let mut put = |port: PortId, packet: Wire, ends: &mut Ends, tally: &mut Tally| {
+                let port = &mut ports[map.division.port(port).1];
+                if port.send(at, packet, calendar) == Verdict::Dropped {
+                    tally.dropped.add(&packet);
+                    ends.pool.take(packet.sack);
+                    if packet.matters_when_lost() {
+                        tally.lost.push(packet);
+                    }
+                }
+            };
+            let node = map.ends[link as usize];
+            if node.0 >= map.host_count {
+                put(map.port_of(pairs, node, &packet), packet, ends, tally);
+                continue;
+            }
+            tally.delivered.add(&packet);
+            let Some(place) = pairs.place(&packet) else {
+                ends.pool.take(packet.sack);
+                continue;
+            };
+            let (now, looks) = (Time::from_ps(now_ps), &mut tally.looks);
+            let answer = ends.deliver(&self.config, now, &packet, place, &mut out, |look| looks.push(look));
+            let Some((port, reached)) = answer else { continue };
+            debug_assert!(!reached, "a message that may be complete ends a segment");
+            for packet in out.drain(..) {
+                tally.injected.add(&packet);
+                put(port, packet, ends, tally);
+            }
+        }
+        let report = &self.reports[index];
+        report.hops.store(tally.hops, Ordering::Relaxed);
+        report.last_ps.store(last_ps, Ordering::Relaxed);
+        report.has_news.store(!(tally.lost.is_empty() && tally.looks.is_empty()), Ordering::Relaxed);
+        report.look_at(calendar);
+    }
+
+    /// A time before which nothing arrives: while the day is not over, when the next packet arrives.
+    fn next_ps(&self) -> u64 {
+        self.reports.iter().map(|report| report.next_ps.load(Ordering::Relaxed)).min().unwrap_or(u64::MAX)
+    }
+
+    /// How many arrivals the day has left.
+    fn left(&self) -> u64 {
+        self.reports.iter().map(|report| report.left.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Gives an engine what it has given for this, or takes it.
+    fn exchange(&self, engine: &mut PacketEngine) {
+        let connections = &mut engine.hosts.connections;
+        let (first, more) = self.hands.split_first().expect("there are lanes");
+        let first = &mut *write(first);
+        swap(&mut engine.lanes.first, &mut first.lane);
+        swap(&mut connections.ends.first, &mut first.ends);
+        for ((lane, ends), hands) in engine.lanes.more.iter_mut().zip(&mut connections.ends.more).zip(more) {
+            let hands = &mut *write(hands);
+            swap(lane, &mut hands.lane);
+            swap(ends, &mut hands.ends);
+        }
+        swap(&mut connections.pairs, &mut *write(&self.pairs));
+    }
+
+    /// The engine, which has everything, is about to give it back.
+    fn look_at(&self, engine: &PacketEngine) {
+        self.reports.iter().zip(engine.lanes.iter()).for_each(|(report, lane)| report.look_at(&lane.calendar));
+    }
+}
+
+impl Report {
+    fn look_at(&self, calendar: &Calendar) {
+        self.next_ps.store(calendar.next_ps(), Ordering::Relaxed);
+        self.left.store(calendar.left() as u64, Ordering::Relaxed);
+        self.has_open.store(calendar.has_open(), Ordering::Relaxed);
+    }
+}
+
+impl Tally {
+    /// Tells the engine.
+    fn tell(&mut self, engine: &mut PacketEngine) {
+        self.tell_news(engine);
+        let Self { hops, hop_bytes, injected, delivered, dropped, .. } = std::mem::take(self);
+        engine.counters.packet_hops += hops;
+        engine.counters.hop_bytes += hop_bytes;
+        engine.injected.add_all(injected);
+        engine.delivered.add_all(delivered);
+        engine.dropped.add_all(dropped);
+    }
+
+    /// Tells it what others have to do with.
+    fn tell_news(&mut self, engine: &mut PacketEngine) {
+        self.lost.drain(..).for_each(|packet| engine.hosts.on_loss(&packet));
+        engine.hosts.look_at(self.looks.drain(..));
+    }
+}
+
+impl Rooms {
+    /// A day has begun, and lanes have these.
+    fn set_cuts<'a>(&mut self, cuts: impl Iterator<Item = &'a Vec<u64>>) {
+        self.cuts.clear();
+        cuts.for_each(|cuts| self.cuts.extend_from_slice(cuts));
+        self.cuts.sort_unstable_by_key(|&cut_ps| Reverse(cut_ps));
+        self.cuts.dedup();
+    }
+
+    /// The next cut that is not before an instant.
+    fn next_cut_ps(&mut self, from_ps: u64) -> u64 {
+        while self.cuts.pop_if(|cut_ps| *cut_ps < from_ps).is_some() {}
+        self.cuts.last().copied().unwrap_or(u64::MAX)
+    }
+}
+
+impl PacketEngine {
+    /// Whether threads are of use in what is left of the day.
+    #[inline]
+    pub(super) fn is_worth_threads(&self) -> bool {
+        self.threads.is_some() && self.is_worth(self.lanes.iter().map(|lane| lane.calendar.left() as u64).sum())
+    }
+
+    /// Whether threads are of use if the day has so many arrivals left.
+    fn is_worth(&self, left: u64) -> bool {
+        left >= self.rooms.arrivals_least * (self.lanes.len() * (1 + self.rooms.cuts.len())) as u64
+    }
+
+    /// Begins the day of several lanes, on this thread.
+    pub(super) fn begin_day_of_lanes(&mut self) {
+        let Self { lanes, map, config, bounds, rooms, hosts, .. } = self;
+        let day_ps = lanes.iter().map(|lane| lane.calendar.next_ps()).min().unwrap_or(u64::MAX);
+        let (ends, pairs, count) = (&mut hosts.connections.ends, &hosts.connections.pairs, lanes.len());
+        rooms.posts.resize_with(count, || vec![Post::default(); count]);
+        lanes.iter_mut().for_each(|lane| lane.calendar.find_open());
+        let labels = |own: usize| {
+            let others = (0..count).filter(|&other| other != own).map(|other| &lanes[other].calendar);
+            lanes[own].calendar.labels(&others.collect::<Vec<_>>())
+        };
+        let labels: Vec<_> = (0..count).map(labels).collect();
+        for (own, ((lane, ends), labels)) in lanes.iter_mut().zip(ends.iter_mut()).zip(labels).enumerate() {
+            lane.calendar.label(&labels);
+            hand_over(own, lane, ends, &mut rooms.posts[own], map, pairs, day_ps);
+        }
+        let mut cuts = vec![Vec::new(); count];
+        for (own, (lane, ends)) in lanes.iter_mut().zip(ends.iter_mut()).enumerate() {
+            let posts = rooms.posts.iter().map(|posts| &posts[own]);
+            take_in(&mut lane.calendar, ends, posts, map, pairs, (&config.tcp, bounds), &mut cuts[own]);
+        }
+        rooms.set_cuts(cuts.iter());
+    }
+
+    /// Goes on with threads up to `end_ps`, or to the next pause or completion, or until days are too small. A day has
+    /// begun.
+    pub(super) fn go_on_threads(&mut self, end_ps: u64) {
+        let Some(threads) = self.threads.clone() else { return };
+        let shared = self.rooms.shared.take().unwrap_or_else(|| Arc::new(Shared::new(self, Arc::clone(&threads))));
+        shared.look_at(self);
+        shared.exchange(self);
+        let (theirs, number) = (Arc::clone(&shared), shared.orders.number.load(Ordering::Relaxed) + 1);
+        threads.start(shared.hands.len(), Arc::new(move |index| theirs.work(index, number)));
+        let mut alarm = Alarm::new(&shared.has_failed);
+        self.lead(&shared, end_ps);
+        shared.all(Task::Stop);
+        alarm.is_over = true;
+        drop(alarm);
+        shared.exchange(self);
+        shared.hands.iter().for_each(|hands| write(hands).tally.tell(self));
+        self.refresh_other();
+        self.rooms.shared = Some(shared);
+    }
+
+    /// What the first thread does while the others work with it.
+    fn lead(&mut self, shared: &Shared, end_ps: u64) {
+        let (events_before, mut events_alone) = (self.counters.events, 0);
+        while self.counters.events < self.pause_at {
+            let (next_ps, left) = (shared.next_ps(), shared.left());
+            if left == 0 {
+                let is_other = self.other_ps < next_ps || (self.other_ps == next_ps && !self.other_late);
+                if next_ps.min(self.other_ps) >= end_ps {
+                    return;
+                }
+                if is_other {
+                    let before = self.counters.events;
+                    let goes_on = self.alone(shared, self.other_ps);
+                    events_alone += self.counters.events - before;
+                    if !goes_on {
+                        return;
+                    }
+                    continue;
+                }
+                self.begin_day_of_hosts(shared, next_ps + self.bounds.length_ps);
+                let has_open = shared.reports.iter().any(|report| report.has_open.load(Ordering::Relaxed));
+                shared.all(Task::Day { at_ps: next_ps, has_open });
+                let hands: Vec<_> = shared.hands.iter().map(read).collect();
+                self.rooms.set_cuts(hands.iter().map(|hands| &hands.cuts));
+                if !self.is_worth(shared.left()) {
+                    return;
+                }
+                continue;
+            }
+            let cut_ps = self.rooms.next_cut_ps(next_ps).min(self.other_ps);
+            if next_ps < cut_ps.min(end_ps) {
+                shared.all(Task::Segment { to_ps: cut_ps.min(end_ps) });
+                let hops: u64 = shared.reports.iter().map(|report| report.hops.load(Ordering::Relaxed)).sum();
+                self.counters.events = events_before + events_alone + hops;
+                self.hear(shared);
+            } else {
+                let before = self.counters.events;
+                if cut_ps >= end_ps || !self.alone(shared, cut_ps) {
+                    return;
+                }
+                events_alone += self.counters.events - before;
+            }
+        }
+    }
+
+    /// A day begins for connections, which ends at `end_ps`.
+    fn begin_day_of_hosts(&mut self, shared: &Shared, end_ps: u64) {
+        if self.hosts.has_news(end_ps) {
+            shared.exchange(self);
+            self.hosts.begin_day();
+            self.hosts.look_ahead(end_ps);
+            shared.exchange(self);
+            self.refresh_other();
+        }
+    }
+
+    /// What happens up to an instant and at it, on this thread; `false` if a flow is complete, of which the caller is to
+    /// hear.
+    fn alone(&mut self, shared: &Shared, to_ps: u64) -> bool {
+        shared.exchange(self);
+        loop {
+            let (next_ps, is_other) = self.next_event::<false>();
+            if next_ps > to_ps || (!is_other && self.day_is_over::<false>()) {
+                break;
+            }
+            self.take_event::<false>(next_ps, is_other);
+        }
+        shared.look_at(self);
+        shared.exchange(self);
+        self.hosts.done.is_empty()
+    }
+
+    /// What lanes have done in a segment.
+    fn hear(&mut self, shared: &Shared) {
+        let mut last_ps = 0;
+        for (report, hands) in shared.reports.iter().zip(&shared.hands) {
+            last_ps = last_ps.max(report.last_ps.load(Ordering::Relaxed));
+            if report.has_news.load(Ordering::Relaxed) {
+                write(hands).tally.tell_news(self);
+            }
+        }
+        self.come_to(last_ps);
+        self.refresh_other();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tcp::CongestionAlgorithm;
+    use super::super::{Capacity, Discipline, MarkAt, Marking, PacketConfig, QueueConfig};
+    use super::*;
+    use crate::route::Policy;
+    use crate::topology::{FatTree, Graph, Link, Star};
+    use crate::trace::{Counters, PortCounters, PortState};
+    use crate::units::{Bytes, Rate};
+    use crate::{Band, Completion, Connection, Flow, HostId, Network, Seed};
+    use proptest::prelude::*;
+
+    /// A thread for each piece of work.
+    #[derive(Debug)]
+    struct Started;
+
+    impl Threads for Started {
+        fn start(&self, count: usize, work: Arc<dyn Fn(usize) + Send + Sync>) {
+            for index in 1..count {
+                let work = Arc::clone(&work);
+                std::thread::spawn(move || work(index));
+            }
+        }
+
+        fn give_way(&self) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// What is run, in numbers.
+    #[derive(Clone, Debug)]
+    struct Case {
+        /// Hosts on a star, or leaves, hosts on each and spines.
+        shape: Result<u32, (u32, u32, u32)>,
+        delay_ns: u64,
+        packets: u32,
+        discipline: u8,
+        marking: u8,
+        tick_ps: u64,
+        seed: u64,
+        spreads: bool,
+        /// When, from, how many hosts further, bytes, and by what connection.
+        flows: Vec<(u64, u32, u32, u64, u8)>,
+        /// A flow of the same kind is started when one is complete, so many times.
+        again: u32,
+        /// How far an advance goes at most.
+        step_ps: u64,
+    }
+
+    /// All that anybody can see.
+    #[derive(Debug, PartialEq)]
+    struct Seen {
+        completions: Vec<(Time, Completion)>,
+        counters: Counters,
+        ports: Vec<PortCounters>,
+        states: Vec<PortState>,
+    }
+
+    fn link(gbps: u64, delay_ns: u64) -> Link {
+        Link { rate: Rate::from_bps(gbps * 1_000_000_000).unwrap(), delay: Time::from_ps(delay_ns * 1_000) }
+    }
+
+    impl Case {
+        fn graph(&self) -> Graph {
+            match self.shape {
+                Ok(host_count) => Star { host_count, link: link(10, self.delay_ns) }.graph(),
+                Err((leaves, hosts, spines)) => {
+                    let (down, up) = (link(10, self.delay_ns), link(25, self.delay_ns));
+                    FatTree::leaf_spine(leaves, hosts, spines, down, up).unwrap().graph()
+                }
+            }
+        }
+
+        fn config(&self, graph: &Graph) -> PacketConfig {
+            let star = Star { host_count: graph.host_count, link: graph.links[0].link };
+            let mut config = PacketConfig::basic_sim(&star);
+            config.tick = Time::from_ps(self.tick_ps);
+            config.seed = Seed(self.seed);
+            if self.spreads {
+                config.routing = Policy::Spread;
+            }
+            let packets = self.packets;
+            let discipline = match self.discipline {
+                0 => Discipline::Fifo,
+                1 => Discipline::PfifoFast,
+                2 => Discipline::Strict { bands: 2 },
+                _ => Discipline::Drr { quanta_bytes: vec![1_500, 3_000] },
+            };
+            let marking = match self.marking {
+                0 => Marking::None,
+                1 => Marking::Threshold { packets: packets / 2 + 1, at: MarkAt::Enqueue },
+                _ => Marking::Red {
+                    min_packets: 2,
+                    max_packets: 2 + packets,
+                    max_probability_ppm: 100_000,
+                    weight_ppm: 100_000,
+                    ecn: true,
+                },
+            };
+            if marking != Marking::None {
+                config.tcp.ecn = true;
+                config.tcp.algorithm = CongestionAlgorithm::Dctcp { gain_ppm: 62_500 };
+            }
+            let queue = QueueConfig { discipline, marking, capacity: Capacity::Packets(packets) };
+            (config.host_queue, config.switch_queue) = (queue.clone(), queue);
+            config
+        }
+
+        fn flow(&self, hosts: u32, index: usize) -> Flow {
+            let (_, src, further, bytes, kind) = self.flows[index % self.flows.len()];
+            let src = src % hosts;
+            let dst = (src + 1 + further % (hosts - 1)) % hosts;
+            let connection = match kind % 4 {
+                0 | 1 => Connection::Own,
+                2 => Connection::Stream,
+                _ => Connection::StreamBand { window: Bytes(40_000) },
+            };
+            let band = Band::new(kind % 3).unwrap();
+            let hold = Time::from_ps(u64::from(kind / 4 % 2) * 700);
+            let alone = Flow::alone(HostId(src), HostId(dst), Bytes(bytes));
+            Flow { connection, band, stream: u32::from(kind % 4), hold, ..alone }
+        }
+    }
+
+    fn run(case: &Case, count: usize) -> Seen {
+        let graph = case.graph();
+        let hosts = graph.host_count;
+        let mut engine = PacketEngine::on_threads(&graph, case.config(&graph), Arc::new(Started), count).unwrap();
+        engine.rooms.arrivals_least = 0;
+        assert_eq!(engine.lanes.len(), count.min(hosts as usize));
+        for (index, &(at_ps, ..)) in case.flows.iter().enumerate() {
+            engine.schedule(Time::from_ps(at_ps), case.flow(hosts, index));
+        }
+        let (mut completions, mut states, mut done) = (Vec::new(), Vec::new(), Vec::new());
+        let mut again = case.again;
+        while !engine.is_idle() {
+            engine.advance(Time::from_ps(engine.now().ps().saturating_add(case.step_ps)), &mut done);
+            for completion in done.drain(..) {
+                completions.push((engine.now(), completion));
+                let (stream, band) = (completions.len() as u32 % 4, Band::new(completions.len() as u8 % 3).unwrap());
+                engine.set_band(stream, band);
+                if again > 0 {
+                    again -= 1;
+                    engine.start(case.flow(hosts, completions.len()));
+                }
+            }
+            let port = PortId((completions.len() * 7 % graph.links.len()) as u32);
+            states.push(engine.port_state(port));
+        }
+        assert!(engine.conserves_packets());
+        let ports = (0..graph.links.len() as u32).map(|port| engine.port_counters(PortId(port))).collect();
+        Seen { completions, counters: engine.counters(), ports, states }
+    }
+
+    prop_compose! {
+        fn cases()(
+            shape in prop_oneof![(2_u32..12).prop_map(Ok), (2_u32..5, 1_u32..4, 1_u32..4).prop_map(Err)],
+            delay_ns in 0_u64..3_000,
+            packets in 2_u32..40,
+            discipline in 0_u8..4,
+            marking in 0_u8..3,
+            tick_ps in prop_oneof![Just(1_000_u64), Just(1)],
+            seed in 0_u64..9,
+            spreads: bool,
+            flows in prop::collection::vec(
+                (prop_oneof![Just(0_u64), 0_u64..40_000_000], 0_u32..12, 0_u32..12, 0_u64..120_000, any::<u8>()),
+                1..24,
+            ),
+            again in 0_u32..12,
+            step_ps in prop_oneof![Just(u64::MAX), 5_000_000_u64..60_000_000],
+        ) -> Case {
+            Case { shape, delay_ns, packets, discipline, marking, tick_ps, seed, spreads, flows, again, step_ps }
+        }
+    }
+
+    fn check(case: &Case, counts: &[usize]) -> Result<(), TestCaseError> {
+        let expected = run(case, 1);
+        for &count in counts {
+            let seen = run(case, count);
+            // Not with all that is seen: it is long.
+            let first = expected.completions.iter().zip(&seen.completions).find(|(one, other)| one != other);
+            let port = expected.ports.iter().zip(&seen.ports).find(|(one, other)| one != other);
+            let state = expected.states.iter().zip(&seen.states).find(|(one, other)| one != other);
+            prop_assert!(seen == expected, "{count} threads: {first:?}, {port:?}, {state:?}");
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+        #[test]
+        fn threads_change_nothing(case in cases()) {
+            check(&case, &[2, 3])?;
+        }
+    }
+
+    proptest! {
+        // Threads wait awake: where there are more than processors, each step takes its time.
+        #![proptest_config(ProptestConfig { cases: 2, ..ProptestConfig::default() })]
+
+        #[test]
+        fn many_threads_change_nothing(case in cases()) {
+            check(&case, &[4, 8, 16])?;
+        }
+    }
+}
