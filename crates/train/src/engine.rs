@@ -19,7 +19,7 @@ use gradtide_net::route::Policy;
 use gradtide_net::trace::{Counters, PortCounters};
 use gradtide_net::{
     Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Graph, Host, Network, PacketConfig, PacketEngine, Pipe, PortId,
-    ScaleUp, Seed, Star, Time,
+    ScaleUp, Seed, Star, Threads, Time,
 };
 use std::sync::Arc;
 
@@ -188,11 +188,16 @@ impl Idle {
 }
 
 impl Engine {
-    /// An idle network.
+    /// An idle network; of packets on up to so many of somebody's threads, if there are any.
     ///
     /// # Errors
     /// [`SpecError`] if the jobs could not be run on it to their ends.
-    pub fn new(spec: &Spec, fabric: Fabric, jobs: &[Job]) -> Result<Self, SpecError> {
+    pub fn new(
+        spec: &Spec,
+        fabric: Fabric,
+        jobs: &[Job],
+        threads: Option<(Arc<dyn Threads>, usize)>,
+    ) -> Result<Self, SpecError> {
         let run = &spec.run;
         let links = || fabric.link_names.iter().cloned().zip(fabric.nominal_bps.iter().copied()).collect();
         match run.engine {
@@ -227,7 +232,11 @@ impl Engine {
             EngineSpec::Packet => {
                 let apart = fabric.apart();
                 let graph = apart.as_ref().map_or(&fabric.graph, |(cards, _)| cards);
-                let mut engine = PacketEngine::new(graph, packet_config(spec, graph)?)?;
+                let config = packet_config(spec, graph)?;
+                let mut engine = match threads {
+                    Some((threads, count)) => PacketEngine::on_threads(graph, config, threads, count)?,
+                    None => PacketEngine::new(graph, config)?,
+                };
                 engine.pause_every(PAUSE_EVERY);
                 let named = || (0..).zip(fabric.link_names.iter().cloned()).take(graph.links.len()).collect();
                 let probe = run.probe.as_ref().map(|probe| Probe::new(probe, spec, jobs, named()));

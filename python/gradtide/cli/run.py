@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from gradtide.cli.checks import apply_checks, refuse_unknown
-from gradtide.cli.ends import fail_usage
+from gradtide.cli.ends import as_usage_error, fail_usage
 from gradtide.cli.options import (
     Changes,
     ClusterOption,
@@ -16,7 +16,7 @@ from gradtide.cli.options import (
     option,
     save,
 )
-from gradtide.cli.printing import print_json, print_table, say, talk_of_cost, talk_of_files
+from gradtide.cli.printing import print_json, print_table, say, talk, talk_of_cost, talk_of_files
 from gradtide.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def run(
     *,
     cluster: ClusterOption = None,
     plan: Path | None = option("FILE", "Send gradients as this plan.json of gradtide plan says."),
+    threads: int = option("N", "Run the packet engine on up to N threads. Results do not change.", 1),
     estimate: bool = option(None, "Print what the run will take, and do not run.", False, "--estimate"),
     training: Training,
     changes: Changes,
@@ -41,7 +42,12 @@ def run(
         loaded = read_plan(plan).on(loaded)
         loaded.check_built()
     if estimate:
-        for flag, given in (("-o", common.output), ("--fail-if", common.fail_if), ("--verbose", common.verbose)):
+        for flag, given in (
+            ("-o", common.output),
+            ("--fail-if", common.fail_if),
+            ("--verbose", common.verbose),
+            ("--threads", threads != 1),
+        ):
             if given:
                 fail_usage(f"{flag} needs a run, and --estimate runs nothing; leave one of them out")
         from gradtide.estimate import estimate as estimate_of
@@ -52,10 +58,12 @@ def run(
     check_target(common.output)
     from gradtide.studies import run as study
 
+    with as_usage_error(ValueError):
+        study.check_threads(loaded, threads)
     refuse_unknown(common.checks, lambda: figures_of_job(study.run(study.sample()).job))
     with progress_bar("simulating", common.quiet) as progress:
         [result] = study.run_all(
-            [loaded], progress=progress, limits=common.limits, what_ifs=study.what_if_count(loaded)
+            [loaded], progress=progress, limits=common.limits, what_ifs=study.what_if_count(loaded), threads=threads
         )
         study.add_slowdowns(result, common.limits)
         summary = study.summary(result)
@@ -63,6 +71,8 @@ def run(
             if progress is not None:
                 progress.stage("writing the report")
             save(result, common.output)
+    if threads > 1 and not result.output.thread_stretches:
+        talk("note: one thread did everything: several are used only where enough packets are under way at once")
     if common.as_json:
         print_json(summary)
     else:

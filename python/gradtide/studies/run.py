@@ -47,6 +47,7 @@ def run(
     cluster: Cluster = None,
     progress: Callable[[float], object] | None = None,
     limits: Limits | None = None,
+    threads: int = 1,
     **keys: Any,
 ) -> RunResult:
     """Run one scenario.
@@ -58,6 +59,7 @@ def run(
             scenario, in which the model takes the place of the job's.
         progress: called now and then with the share that is done, 0 to 1.
         limits: memory and time that it may take; the default is 80 % of what is free and an hour.
+        threads: of the packet engine. Results do not change.
         keys: keys that replace the scenario's, by short name (`Scenario.replace`), as in `seed=3`, `seq=8192` or
             `parallel={"fsdp": 16, "tp": 8}`.
 
@@ -67,14 +69,31 @@ def run(
     Raises:
         ScenarioError: if the scenario is wrong, or would take more than the limits; all faults at once.
         SimulationError: if the run cannot go on; a `LimitReached` if it has taken all that it may.
+        ValueError: if `threads` is not a number from 1 to 64, or the engine has one thread only.
     """
     scenario = trained(scenario, cluster, **keys)
     scenario.check_built()
+    check_threads(scenario, threads)
     limits = limits or Limits()
     estimate.check([scenario], limits)
-    result = simulate(scenario, progress)
+    result = simulate(scenario, progress, threads)
     add_slowdowns(result, limits)
     return result
+
+
+def check_threads(scenario: Scenario, threads: int) -> None:
+    """Refuse a number of threads that nobody can use.
+
+    Raises:
+        ValueError: if it is not a number from 1 to 64, or there are several and the engine has one.
+    """
+    most = _core.THREADS_MAX
+    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= most:
+        raise ValueError(f"threads: {threads!r} is no number of threads; write a whole number from 1 to {most}")
+    if threads > 1 and scenario.engine != "packet":
+        raise ValueError(
+            f"threads: the {scenario.engine} engine runs on one thread; leave this out, or take the packet engine"
+        )
 
 
 def add_slowdowns(result: RunResult, limits: Limits | None = None) -> None:
@@ -92,13 +111,14 @@ def add_slowdowns(result: RunResult, limits: Limits | None = None) -> None:
     result.summary["headline"] = words.flows_headline(result.summary["traffic"])
 
 
-def simulate(scenario: Scenario, progress: Callable[[float], object] | None) -> RunResult:
+def simulate(scenario: Scenario, progress: Callable[[float], object] | None, threads: int = 1) -> RunResult:
     """Run a scenario that has passed every check."""
-    # Of this thread: others may run beside it.
-    wall, cpu = time.perf_counter(), time.thread_time()
-    output = _core.run(_core_input(scenario), progress)
+    # Of this thread alone, because other runs may be beside it; the threads of the core can only be counted with all.
+    cpu_time = time.thread_time if threads == 1 else time.process_time
+    wall, cpu = time.perf_counter(), cpu_time()
+    output = _core.run(_core_input(scenario), progress, threads)
     cost = {
-        "cpu_s": time.thread_time() - cpu,
+        "cpu_s": cpu_time() - cpu,
         "wall_s": time.perf_counter() - wall,
         "peak_rss_mb": most_resident_bytes() / 1024**2,
     }
@@ -138,12 +158,13 @@ def run_all(
     keep: Kept | None = None,
     limits: Limits | None = None,
     what_ifs: int = 0,
+    threads: int = 1,
 ) -> list[RunResult]:
     """Run every scenario; a thread each, because the core does not hold the interpreter's lock.
 
     The results do not depend on how many `jobs` are under way at once. Of the share that is done, runs count by the
     time that they are likely to take. What is found in `keep` is not run again. `what_ifs` runs at other rates will
-    follow each of them within the limits.
+    follow each of them within the limits. Each run may use so many `threads` of its own.
 
     Raises:
         Interrupted: on Ctrl-C, within a second, with what is finished.
@@ -151,7 +172,7 @@ def run_all(
         ScenarioError: if they would take more than the limits; nothing has run then.
         SimulationError: if one of them cannot go on; the others are not waited for.
     """
-    return run_seen(scenarios, lambda _index, result: result, jobs, progress, keep, limits, what_ifs)
+    return run_seen(scenarios, lambda _index, result: result, jobs, progress, keep, limits, what_ifs, threads)
 
 
 def run_seen(scenarios: Sequence[Scenario], seen: Callable[[int, RunResult], Seen], *how: Any) -> list[Seen]:
@@ -162,7 +183,8 @@ def run_seen(scenarios: Sequence[Scenario], seen: Callable[[int, RunResult], See
     Args:
         scenarios: what to run.
         seen: what is kept of a run, which it is given with its place among the scenarios; called in several threads.
-        how: jobs, progress, keep, limits and what_ifs, as of `run_all`; what it raises has what was seen as results.
+        how: jobs, progress, keep, limits, what_ifs and threads, as of `run_all`; what it raises has what was seen as
+            results.
     """
     ended = _run_each(scenarios, seen, *how, goes_on=False)
     return [result for result in ended if not isinstance(result, SimulationError)]
@@ -206,6 +228,7 @@ def _run_each(
     keep: Kept | None = None,
     limits: Limits | None = None,
     what_ifs: int = 0,
+    threads: int = 1,
     *,
     goes_on: bool,
 ) -> "list[Seen | SimulationError]":
@@ -231,7 +254,7 @@ def _run_each(
             shares[index] = share
 
         with watching(Part(watch, stop)):
-            result = simulate(scenarios[index], on_progress)
+            result = simulate(scenarios[index], on_progress, threads)
         if keep is not None:
             keep.add(result)
         return seen(index, result)
