@@ -3,10 +3,10 @@
     python bench/scale.py [--only packet fluid] [--page] [--no-history]
 
 Packets: the flows of the thesis's study (see bench/ns3.py) at eight times its load, and 1 or 16 MB from every host to
-the next seven, on stars of 8 to 4,096 hosts. Fluids: random flows on a Clos network of 1,024 hosts, and all-to-alls
-of unequal messages. Each case is a process of its own. It prints a table, appends one JSON line to
-bench/history.jsonl, and asserts nothing; --page writes the table into bench/README.md and the picture into
-docs/images/scale.svg.
+the next seven, on stars of 8 to 4,096 hosts; by the CPU time of one thread, and by the wall time of two. Fluids:
+random flows on a Clos network of 1,024 hosts, and all-to-alls of unequal messages. Each case is a process of its own.
+It prints a table, appends one JSON line to bench/history.jsonl, and asserts nothing; --page writes the table into
+bench/README.md and the picture into docs/images/scale.svg.
 """
 
 import argparse
@@ -14,6 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,18 @@ FLUIDS = {
     "skewed all-to-all, leaf-spine": ("skewed {}", (32, 64, 128, 256, 512, 1024)),
     "skewed all-to-all, star": ("skewed {} star", (32, 64, 128, 256, 512, 1024)),
 }
+# On each of these the packet cases run. Threads wait for one another awake, so that only wall time says what they gain.
+THREADS = (1, 2)
 # As a scenario says it, and what the example is told.
 ACCURACIES = {"exact": "", "0.1%": " within 1000"}
 # The next size of a case that took longer is not tried.
 PATIENCE_S = 20
 # What the examples print of a case at the end of their line.
-COST = re.compile(r"(?P<count>\d+) (?:packet-hops|flows).* in (?P<cpu_s>[\d.]+) CPU s, (?P<mb>\d+) MB")
+COST = re.compile(
+    r"(?P<count>\d+) (?:packet-hops|flows).* in (?P<cpu_s>[\d.]+) CPU s, (?P<mb>\d+) MB"
+    r"(?:.*, (?P<wall_s>[\d.]+) wall s$)?",
+    re.MULTILINE,
+)
 
 
 def main() -> None:
@@ -81,17 +88,23 @@ def measure(example: str, *words: object) -> dict[str, float]:
     found = COST.search(told)
     if found is None:
         raise ValueError(f"{example} says nothing of its cost: {told}")
-    return {name: float(value) for name, value in found.groupdict().items()}
+    return {name: float(value) for name, value in found.groupdict().items() if value is not None}
 
 
 def packets(flows: Path) -> Costs:
-    """Return by case and hosts the packet-hops per CPU second and the memory."""
-    found: Costs = {"the study's flows": {}, "every queue full": {}}
-    for hosts, size in STARS.items():
-        for points, load in zip(found.values(), (flows, size), strict=True):
-            cost = measure("speed", hosts, load)
-            points[str(hosts)] = {**cost, "hops_per_s": cost["count"] / cost["cpu_s"]}
+    """Return by case and hosts what it cost, and packet-hops per CPU second; of several threads, per wall second."""
+    loads = {"the study's flows": dict.fromkeys(STARS, flows), "every queue full": STARS}
+    found: Costs = {_on(name, threads): {} for name in loads for threads in THREADS}
+    # One after the other for each size: whatever slows the machine down for a while slows both.
+    for hosts, (name, load), threads in product(STARS, loads.items(), THREADS):
+        cost = measure("speed", hosts, load[hosts], threads)
+        seconds = cost["cpu_s"] if threads == 1 else cost["wall_s"]
+        found[_on(name, threads)][str(hosts)] = {**cost, "hops_per_s": cost["count"] / seconds}
     return found
+
+
+def _on(case: str, threads: int) -> str:
+    return case if threads == 1 else f"{case}, {threads} threads"
 
 
 def fluids() -> Costs:
@@ -108,13 +121,17 @@ def fluids() -> Costs:
 
 
 def packet_table(found: Costs) -> str:
-    """Return million packet-hops per CPU second as a Markdown table."""
+    """Return million packet-hops per second as a Markdown table; of several threads also the seconds."""
     if not found:
         return ""
     heads = " | ".join(f"{hosts:,} hosts" for hosts in STARS)
-    rows = [f"| M packet-hops per CPU second | {heads} | MB, {MOST:,} hosts |", "|---|" + "---:|" * (len(STARS) + 1)]
+    what = "M packet-hops per CPU second; with several threads per wall second, and how many of those"
+    rows = [f"| {what} | {heads} | MB, {MOST:,} hosts |", "|---|" + "---:|" * (len(STARS) + 1)]
     for name, points in found.items():
-        cells = [f"{points[str(hosts)]['hops_per_s'] / 1e6:.1f}" for hosts in STARS]
+        costs = [points[str(hosts)] for hosts in STARS]
+        cells = [f"{cost['hops_per_s'] / 1e6:.1f}" for cost in costs]
+        if "threads" in name:
+            cells = [f"{cell} in {cost['wall_s']:.2f} s" for cell, cost in zip(cells, costs, strict=True)]
         rows.append(f"| {name} | {' | '.join(cells)} | {points[str(MOST)]['mb']:.0f} |")
     return "\n".join(rows)
 
@@ -143,8 +160,8 @@ def draw(figures: dict[str, Any]) -> None:
     for name, points in figures["packet"].items():
         speeds = [point["hops_per_s"] / 1e6 for point in points.values()]
         left.plot([int(hosts) for hosts in points], speeds, "o-", label=name)
-    left.set(xscale="log", xlabel="hosts on a star", ylabel="million packet-hops per CPU second", ylim=(0, None))
-    left.set_title("Packet engine")
+    left.set(xscale="log", xlabel="hosts on a star", ylabel="million packet-hops per second", ylim=(0, None))
+    left.set_title("Packet engine, CPU time; with several threads wall time")
     for index, (name, points) in enumerate(figures["fluid"].items()):
         case, accuracy = divmod(index, len(ACCURACIES))
         flows = [point["count"] for point in points.values()]
