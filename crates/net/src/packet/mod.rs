@@ -50,7 +50,7 @@ use port::{Moment, Port, Serialization};
 use qdisc::Verdict;
 use state::{Omits, State, Writer};
 use std::sync::Arc;
-use threads::Rooms;
+use threads::{Rooms, WORTH};
 use wire::Wire;
 
 /// Everything about the network beside its graph.
@@ -159,9 +159,10 @@ impl PacketEngine {
         Self::in_lanes(graph, config, 1)
     }
 
-    /// The same on up to `count` of somebody's threads, as long as there is use for them: no more than
-    /// [`THREADS_MAX`](Self::THREADS_MAX) and than hosts. It is one where ports of a switch share a buffer or heed
-    /// announcements, and where a deadline may be sooner than a packet crosses a link. Results are the same.
+    /// The same on up to `count` of somebody's threads: no more than [`THREADS_MAX`](Self::THREADS_MAX), than hosts, and
+    /// than have something to do in a day of the calendar when all links are full. It is one where ports of a switch
+    /// share a buffer or heed announcements, and where a deadline may be sooner than a packet crosses a link. Results are
+    /// the same.
     ///
     /// # Errors
     /// See [`new`](Self::new).
@@ -171,17 +172,19 @@ impl PacketEngine {
         threads: Arc<dyn Threads>,
         count: usize,
     ) -> Result<Self, RouteError> {
-        let is_plain = config.switch_buffer.is_none() && config.pcn.is_none();
-        let count = count.min(Self::THREADS_MAX).min(graph.host_count as usize);
-        if !is_plain || count < 2 {
-            return Self::new(graph, config);
+        let engine = Self::new(graph, config.clone())?;
+        let day_ps = engine.bounds.length_ps;
+        let tcp = &config.tcp;
+        let has_room =
+            [tcp.delayed_ack_timeout, tcp.min_rto, tcp.connect_timeout].iter().all(|wait| wait.ps() >= day_ps);
+        // A port may send less than a packet in a day, which has 32 bits.
+        let thousandths: u64 = engine.ports().map(|port| 1_000 * day_ps / port.segment_ps()).sum();
+        let busy = usize::try_from(thousandths / (1_000 * WORTH.day)).unwrap_or(usize::MAX);
+        let count = count.min(Self::THREADS_MAX).min(graph.host_count as usize).min(busy);
+        if count < 2 || !engine.is_plain || !has_room {
+            return Ok(engine);
         }
-        let shortest = config.tcp.delayed_ack_timeout.min(config.tcp.min_rto).min(config.tcp.connect_timeout);
-        let engine = Self::in_lanes(graph, config.clone(), count)?;
-        if shortest.ps() < engine.bounds.length_ps {
-            return Self::new(graph, config);
-        }
-        Ok(Self { threads: Some(threads), ..engine })
+        Ok(Self { threads: Some(threads), ..Self::in_lanes(graph, config, count)? })
     }
 
     fn in_lanes(graph: &Graph, config: PacketConfig, count: usize) -> Result<Self, RouteError> {

@@ -47,8 +47,15 @@ pub trait Threads: Debug + Send + Sync {
     fn give_way(&self);
 }
 
-/// Arrivals that a segment has on average for each thread, where threads are worth their while.
-const ARRIVALS_LEAST: u64 = 30;
+/// Arrivals for each thread where threads are worth their while: in what is left of a day, and in a segment of it on
+/// average.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Worth {
+    pub day: u64,
+    pub segment: u64,
+}
+
+pub(super) const WORTH: Worth = Worth { day: 100, segment: 30 };
 
 /// Looks at a barrier before a thread lets others run.
 const SPINS: u32 = 1 << 9;
@@ -99,8 +106,7 @@ struct Report {
 /// What lanes have beside their ports and connections.
 #[derive(Debug)]
 pub(super) struct Rooms {
-    /// See [`ARRIVALS_LEAST`].
-    arrivals_least: u64,
+    worth: Worth,
     /// Of a day that begins on one thread, by lane, and for each lane.
     posts: Vec<Vec<Post>>,
     /// Instants of the day that are left to one thread, the last one first, as far as they are still to come.
@@ -118,7 +124,7 @@ impl Clone for Rooms {
 
 impl Default for Rooms {
     fn default() -> Self {
-        Self { arrivals_least: ARRIVALS_LEAST, posts: Vec::new(), cuts: Vec::new(), shared: None }
+        Self { worth: WORTH, posts: Vec::new(), cuts: Vec::new(), shared: None }
     }
 }
 
@@ -497,7 +503,9 @@ impl PacketEngine {
 
     /// Whether threads are of use if the day has so many arrivals left.
     fn is_worth(&self, left: u64) -> bool {
-        left >= self.rooms.arrivals_least * (self.lanes.len() * (1 + self.rooms.cuts.len())) as u64
+        let Rooms { worth, cuts, .. } = &self.rooms;
+        let each = left / self.lanes.len() as u64;
+        each >= worth.day && each >= worth.segment * (1 + cuts.len() as u64)
     }
 
     /// Begins the day of several lanes, on this thread.
@@ -757,9 +765,12 @@ mod tests {
     fn run(case: &Case, count: usize) -> Seen {
         let graph = case.graph();
         let hosts = graph.host_count;
-        let mut engine = PacketEngine::on_threads(&graph, case.config(&graph), Arc::new(Started), count).unwrap();
-        engine.rooms.arrivals_least = 0;
-        assert_eq!(engine.lanes.len(), count.min(hosts as usize));
+        let count = count.min(hosts as usize);
+        let mut engine = PacketEngine::in_lanes(&graph, case.config(&graph), count).unwrap();
+        if count > 1 {
+            engine.threads = Some(Arc::new(Started));
+            engine.rooms.worth = Worth { day: 0, segment: 0 };
+        }
         for (index, &(at_ps, ..)) in case.flows.iter().enumerate() {
             engine.schedule(Time::from_ps(at_ps), case.flow(hosts, index));
         }
