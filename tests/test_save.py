@@ -678,10 +678,10 @@ def bad_run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     run = studies_run.simulate
 
     def of(is_bad: Callable[[gt.Scenario], bool]) -> None:
-        def chosen(scenario: gt.Scenario, progress: Any) -> gt.RunResult:
+        def chosen(scenario: gt.Scenario, *how: Any) -> gt.RunResult:
             if is_bad(scenario):
                 raise gt.SimulationError("job `train` completes no measured iteration")
-            return run(scenario, progress)
+            return run(scenario, *how)
 
         monkeypatch.setattr(studies_run, "simulate", chosen)
 

@@ -645,9 +645,9 @@ def test_a_study_with_a_store_repeats_no_run(
     seen: list[str] = []
     run = runs.simulate
 
-    def noted(scenario: Any, progress: Any) -> Any:
+    def noted(scenario: Any, *how: Any) -> Any:
         seen.append(scenario.sha256)
-        return run(scenario, progress)
+        return run(scenario, *how)
 
     monkeypatch.setattr(runs, "simulate", noted)
     assert gradtide(*command, "--store", "store", "-q")[0] == 0
@@ -679,11 +679,11 @@ def test_an_interrupted_study_with_a_store_goes_on_from_it(
     done: list[Any] = []
     run = runs.simulate
 
-    def stops(scenario: Any, progress: Any) -> Any:
+    def stops(scenario: Any, *how: Any) -> Any:
         if len(done) == 2:
             raise KeyboardInterrupt
         done.append(scenario)
-        return run(scenario, progress)
+        return run(scenario, *how)
 
     command = [*OTHERS["compare"], "--rate", "1Gbps,2Gbps", "-j", "1", "--store", "store", "-q"]
     with monkeypatch.context() as patch:

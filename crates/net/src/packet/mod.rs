@@ -50,7 +50,7 @@ use port::{Moment, Port, Serialization};
 use qdisc::Verdict;
 use state::{Omits, State, Writer};
 use std::sync::Arc;
-use threads::{Rooms, WORTH};
+use threads::Rooms;
 use wire::Wire;
 
 /// Everything about the network beside its graph.
@@ -179,8 +179,11 @@ impl PacketEngine {
             [tcp.delayed_ack_timeout, tcp.min_rto, tcp.connect_timeout].iter().all(|wait| wait.ps() >= day_ps);
         // A port may send less than a packet in a day, which has 32 bits.
         let thousandths: u64 = engine.ports().map(|port| 1_000 * day_ps / port.segment_ps()).sum();
-        let busy = usize::try_from(thousandths / (1_000 * WORTH.day)).unwrap_or(usize::MAX);
-        let count = count.min(Self::THREADS_MAX).min(graph.host_count as usize).min(busy);
+        let busy = thousandths.checked_div(1_000 * threads.arrivals_least()).unwrap_or(u64::MAX);
+        let count = count
+            .min(Self::THREADS_MAX)
+            .min(graph.host_count as usize)
+            .min(usize::try_from(busy).unwrap_or(usize::MAX));
         if count < 2 || !engine.is_plain || !has_room {
             return Ok(engine);
         }

@@ -45,17 +45,13 @@ pub trait Threads: Debug + Send + Sync {
 
     /// Lets another thread go first that waits for the caller's processor.
     fn give_way(&self);
-}
 
-/// Arrivals for each thread where threads are worth their while: in what is left of a day, and in a segment of it on
-/// average.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Worth {
-    pub day: u64,
-    pub segment: u64,
+    /// Arrivals that each thread must have in a day of the calendar for threads to be worth their while. Of a segment of
+    /// the day it is three tenths of that, on average.
+    fn arrivals_least(&self) -> u64 {
+        100
+    }
 }
-
-pub(super) const WORTH: Worth = Worth { day: 100, segment: 30 };
 
 /// Looks at a barrier before a thread lets others run.
 const SPINS: u32 = 1 << 9;
@@ -104,9 +100,8 @@ struct Report {
 }
 
 /// What lanes have beside their ports and connections.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Rooms {
-    worth: Worth,
     /// Of a day that begins on one thread, by lane, and for each lane.
     posts: Vec<Vec<Post>>,
     /// Instants of the day that are left to one thread, the last one first, as far as they are still to come.
@@ -118,13 +113,7 @@ pub(super) struct Rooms {
 impl Clone for Rooms {
     /// Threads serve one engine.
     fn clone(&self) -> Self {
-        Self { posts: Vec::new(), cuts: self.cuts.clone(), shared: None, ..*self }
-    }
-}
-
-impl Default for Rooms {
-    fn default() -> Self {
-        Self { worth: WORTH, posts: Vec::new(), cuts: Vec::new(), shared: None }
+        Self { posts: Vec::new(), cuts: self.cuts.clone(), shared: None }
     }
 }
 
@@ -498,14 +487,14 @@ impl PacketEngine {
     /// Whether threads are of use in what is left of the day.
     #[inline]
     pub(super) fn is_worth_threads(&self) -> bool {
-        self.threads.is_some() && self.is_worth(self.lanes.iter().map(|lane| lane.calendar.left() as u64).sum())
+        self.is_worth(self.lanes.iter().map(|lane| lane.calendar.left() as u64).sum())
     }
 
     /// Whether threads are of use if the day has so many arrivals left.
     fn is_worth(&self, left: u64) -> bool {
-        let Rooms { worth, cuts, .. } = &self.rooms;
-        let each = left / self.lanes.len() as u64;
-        each >= worth.day && each >= worth.segment * (1 + cuts.len() as u64)
+        let Some(threads) = &self.threads else { return false };
+        let (each, least) = (left / self.lanes.len() as u64, threads.arrivals_least());
+        each >= least && 10 * each >= 3 * least * (1 + self.rooms.cuts.len() as u64)
     }
 
     /// Begins the day of several lanes, on this thread.
@@ -635,216 +624,5 @@ impl PacketEngine {
         }
         self.come_to(last_ps);
         self.refresh_other();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::tcp::CongestionAlgorithm;
-    use super::super::{Capacity, Discipline, MarkAt, Marking, PacketConfig, QueueConfig};
-    use super::*;
-    use crate::route::Policy;
-    use crate::topology::{FatTree, Graph, Link, Star};
-    use crate::trace::{Counters, PortCounters, PortState};
-    use crate::units::{Bytes, Rate};
-    use crate::{Band, Completion, Connection, Flow, HostId, Network, Seed};
-    use proptest::prelude::*;
-
-    /// A thread for each piece of work.
-    #[derive(Debug)]
-    struct Started;
-
-    impl Threads for Started {
-        fn start(&self, count: usize, work: Arc<dyn Fn(usize) + Send + Sync>) {
-            for index in 1..count {
-                let work = Arc::clone(&work);
-                std::thread::spawn(move || work(index));
-            }
-        }
-
-        fn give_way(&self) {
-            std::thread::yield_now();
-        }
-    }
-
-    /// What is run, in numbers.
-    #[derive(Clone, Debug)]
-    struct Case {
-        /// Hosts on a star, or leaves, hosts on each and spines.
-        shape: Result<u32, (u32, u32, u32)>,
-        delay_ns: u64,
-        packets: u32,
-        discipline: u8,
-        marking: u8,
-        tick_ps: u64,
-        seed: u64,
-        spreads: bool,
-        /// When, from, how many hosts further, bytes, and by what connection.
-        flows: Vec<(u64, u32, u32, u64, u8)>,
-        /// A flow of the same kind is started when one is complete, so many times.
-        again: u32,
-        /// How far an advance goes at most.
-        step_ps: u64,
-    }
-
-    /// All that anybody can see.
-    #[derive(Debug, PartialEq)]
-    struct Seen {
-        completions: Vec<(Time, Completion)>,
-        counters: Counters,
-        ports: Vec<PortCounters>,
-        states: Vec<PortState>,
-    }
-
-    fn link(gbps: u64, delay_ns: u64) -> Link {
-        Link { rate: Rate::from_bps(gbps * 1_000_000_000).unwrap(), delay: Time::from_ps(delay_ns * 1_000) }
-    }
-
-    impl Case {
-        fn graph(&self) -> Graph {
-            match self.shape {
-                Ok(host_count) => Star { host_count, link: link(10, self.delay_ns) }.graph(),
-                Err((leaves, hosts, spines)) => {
-                    let (down, up) = (link(10, self.delay_ns), link(25, self.delay_ns));
-                    FatTree::leaf_spine(leaves, hosts, spines, down, up).unwrap().graph()
-                }
-            }
-        }
-
-        fn config(&self, graph: &Graph) -> PacketConfig {
-            let star = Star { host_count: graph.host_count, link: graph.links[0].link };
-            let mut config = PacketConfig::basic_sim(&star);
-            config.tick = Time::from_ps(self.tick_ps);
-            config.seed = Seed(self.seed);
-            if self.spreads {
-                config.routing = Policy::Spread;
-            }
-            let packets = self.packets;
-            let discipline = match self.discipline {
-                0 => Discipline::Fifo,
-                1 => Discipline::PfifoFast,
-                2 => Discipline::Strict { bands: 2 },
-                _ => Discipline::Drr { quanta_bytes: vec![1_500, 3_000] },
-            };
-            let marking = match self.marking {
-                0 => Marking::None,
-                1 => Marking::Threshold { packets: packets / 2 + 1, at: MarkAt::Enqueue },
-                _ => Marking::Red {
-                    min_packets: 2,
-                    max_packets: 2 + packets,
-                    max_probability_ppm: 100_000,
-                    weight_ppm: 100_000,
-                    ecn: true,
-                },
-            };
-            if marking != Marking::None {
-                config.tcp.ecn = true;
-                config.tcp.algorithm = CongestionAlgorithm::Dctcp { gain_ppm: 62_500 };
-            }
-            let queue = QueueConfig { discipline, marking, capacity: Capacity::Packets(packets) };
-            (config.host_queue, config.switch_queue) = (queue.clone(), queue);
-            config
-        }
-
-        fn flow(&self, hosts: u32, index: usize) -> Flow {
-            let (_, src, further, bytes, kind) = self.flows[index % self.flows.len()];
-            let src = src % hosts;
-            let dst = (src + 1 + further % (hosts - 1)) % hosts;
-            let connection = match kind % 4 {
-                0 | 1 => Connection::Own,
-                2 => Connection::Stream,
-                _ => Connection::StreamBand { window: Bytes(40_000) },
-            };
-            let band = Band::new(kind % 3).unwrap();
-            let hold = Time::from_ps(u64::from(kind / 4 % 2) * 700);
-            let alone = Flow::alone(HostId(src), HostId(dst), Bytes(bytes));
-            Flow { connection, band, stream: u32::from(kind % 4), hold, ..alone }
-        }
-    }
-
-    fn run(case: &Case, count: usize) -> Seen {
-        let graph = case.graph();
-        let hosts = graph.host_count;
-        let count = count.min(hosts as usize);
-        let mut engine = PacketEngine::in_lanes(&graph, case.config(&graph), count).unwrap();
-        if count > 1 {
-            engine.threads = Some(Arc::new(Started));
-            engine.rooms.worth = Worth { day: 0, segment: 0 };
-        }
-        for (index, &(at_ps, ..)) in case.flows.iter().enumerate() {
-            engine.schedule(Time::from_ps(at_ps), case.flow(hosts, index));
-        }
-        let (mut completions, mut states, mut done) = (Vec::new(), Vec::new(), Vec::new());
-        let mut again = case.again;
-        while !engine.is_idle() {
-            engine.advance(Time::from_ps(engine.now().ps().saturating_add(case.step_ps)), &mut done);
-            for completion in done.drain(..) {
-                completions.push((engine.now(), completion));
-                let (stream, band) = (completions.len() as u32 % 4, Band::new(completions.len() as u8 % 3).unwrap());
-                engine.set_band(stream, band);
-                if again > 0 {
-                    again -= 1;
-                    engine.start(case.flow(hosts, completions.len()));
-                }
-            }
-            let port = PortId((completions.len() * 7 % graph.links.len()) as u32);
-            states.push(engine.port_state(port));
-        }
-        assert!(engine.conserves_packets());
-        let ports = (0..graph.links.len() as u32).map(|port| engine.port_counters(PortId(port))).collect();
-        Seen { completions, counters: engine.counters(), ports, states }
-    }
-
-    prop_compose! {
-        fn cases()(
-            shape in prop_oneof![(2_u32..12).prop_map(Ok), (2_u32..5, 1_u32..4, 1_u32..4).prop_map(Err)],
-            delay_ns in 0_u64..3_000,
-            packets in 2_u32..40,
-            discipline in 0_u8..4,
-            marking in 0_u8..3,
-            tick_ps in prop_oneof![Just(1_000_u64), Just(1)],
-            seed in 0_u64..9,
-            spreads: bool,
-            flows in prop::collection::vec(
-                (prop_oneof![Just(0_u64), 0_u64..40_000_000], 0_u32..12, 0_u32..12, 0_u64..120_000, any::<u8>()),
-                1..24,
-            ),
-            again in 0_u32..12,
-            step_ps in prop_oneof![Just(u64::MAX), 5_000_000_u64..60_000_000],
-        ) -> Case {
-            Case { shape, delay_ns, packets, discipline, marking, tick_ps, seed, spreads, flows, again, step_ps }
-        }
-    }
-
-    fn check(case: &Case, counts: &[usize]) -> Result<(), TestCaseError> {
-        let expected = run(case, 1);
-        for &count in counts {
-            let seen = run(case, count);
-            // Not with all that is seen: it is long.
-            let first = expected.completions.iter().zip(&seen.completions).find(|(one, other)| one != other);
-            let port = expected.ports.iter().zip(&seen.ports).find(|(one, other)| one != other);
-            let state = expected.states.iter().zip(&seen.states).find(|(one, other)| one != other);
-            prop_assert!(seen == expected, "{count} threads: {first:?}, {port:?}, {state:?}");
-        }
-        Ok(())
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
-
-        #[test]
-        fn threads_change_nothing(case in cases()) {
-            check(&case, &[2, 3])?;
-        }
-    }
-
-    proptest! {
-        // Threads wait awake: where there are more than processors, each step takes its time.
-        #![proptest_config(ProptestConfig { cases: 2, ..ProptestConfig::default() })]
-
-        #[test]
-        fn many_threads_change_nothing(case in cases()) {
-            check(&case, &[4, 8, 16])?;
-        }
     }
 }
