@@ -5,10 +5,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
+    "THREADS_MAX",
     "RunOutput",
     "Table",
     "Trace",
-    "THREADS_MAX",
     "__version__",
     "chakra",
     "collective_counts",
