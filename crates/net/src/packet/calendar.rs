@@ -425,19 +425,27 @@ impl Calendar {
     /// The labels of the [events found](Self::find_open): how many of their instants came before them, in all lanes.
     pub fn labels(&self, others: &[&Self]) -> Vec<u32> {
         let mut labels: Vec<u32> = Vec::with_capacity(self.open.len());
-        let mut next = vec![0; others.len()];
+        // Of each lane: its first event of the instant, and the first one that is not before the one at hand.
+        let (mut own_first, mut nexts) = (0, vec![(0, 0); others.len()]);
         for (index, (&turn, &within)) in self.open.iter().zip(&self.open_within).enumerate() {
-            let own = self.open_within[..index].iter().rev().take_while(|&&before| before == within).count();
-            let mut label = own as u32;
-            for (other, next) in others.iter().zip(&mut next) {
-                while other.open_within.get(*next).is_some_and(|&before| before < within) {
-                    *next += 1;
-                }
-                let tied = (*next..).take_while(|&place| other.open_within.get(place) == Some(&within));
-                let is_before = |place: &usize| other.event(other.open[*place] as usize) < self.event(turn as usize);
-                label += tied.take_while(is_before).count() as u32;
+            let is_new = index == 0 || self.open_within[index - 1] != within;
+            if is_new {
+                own_first = index;
             }
-            labels.push(label);
+            let event = self.event(turn as usize);
+            let mut label = index - own_first;
+            for (other, (first, next)) in others.iter().zip(&mut nexts) {
+                if is_new {
+                    *next += other.open_within[*next..].iter().take_while(|&&before| before < within).count();
+                    *first = *next;
+                }
+                let tied = other.open_within[*next..].iter().take_while(|&&tied| tied == within);
+                let tied = other.open[*next..].iter().zip(tied);
+                *next += tied.take_while(|&(&turn, _)| other.event(turn as usize) < event).count();
+                label += *next - *first;
+            }
+            // A day has fewer arrivals than 2^28.
+            labels.push(label as u32);
         }
         labels
     }
