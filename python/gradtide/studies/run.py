@@ -69,7 +69,7 @@ def run(
     Raises:
         ScenarioError: if the scenario is wrong, or would take more than the limits; all faults at once.
         SimulationError: if the run cannot go on; a `LimitReached` if it has taken all that it may.
-        ValueError: if `threads` is not a number from 1 to 64, or the engine has one thread only.
+        ValueError: if `threads` is no number of threads that the engine can use.
     """
     scenario = trained(scenario, cluster, **keys)
     scenario.check_built()
@@ -85,7 +85,7 @@ def check_threads(scenario: Scenario, threads: int) -> None:
     """Refuse a number of threads that nobody can use.
 
     Raises:
-        ValueError: if it is not a number from 1 to 64, or there are several and the engine has one.
+        ValueError: if it is no number of threads, or there are several and the engine has one.
     """
     most = _core.THREADS_MAX
     if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= most:

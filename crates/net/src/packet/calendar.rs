@@ -101,7 +101,7 @@ pub(crate) struct Calendar {
     runs: Vec<Run>,
     /// Those before this one have a label that all lanes understand.
     runs_labelled: usize,
-    /// See [`Calendar::find_open`]: turns, and their times within the day.
+    /// See [`Calendar::find_open`]: turns, and their times within the day, which other lanes look through.
     open: Vec<u32>,
     open_within: Vec<u32>,
     /// How many there are when the ended ones are forgotten.
@@ -236,7 +236,7 @@ impl Calendar {
     #[inline]
     pub fn next_ps(&self) -> u64 {
         match self.turns.get(self.next) {
-            Some(turn) => (self.today << self.shift) + (turn >> INDEX_BITS),
+            Some(&turn) => self.at_ps(turn),
             None if self.upcoming == u64::MAX => u64::MAX,
             None => self.upcoming << self.shift,
         }
@@ -249,8 +249,14 @@ impl Calendar {
         self.next += 1;
         let index = (turn & INDEX_MASK) as usize;
         let (arrival, packet) = (self.present.arrivals[index], &self.present.packets[index]);
-        let at_ps = (self.today << self.shift) + (turn >> INDEX_BITS);
+        let at_ps = self.at_ps(turn);
         (self.begun_ps(at_ps, &arrival), arrival.link, packet)
+    }
+
+    /// When a turn of the present day is.
+    #[inline(always)]
+    fn at_ps(&self, turn: u64) -> u64 {
+        (self.today << self.shift) + (turn >> INDEX_BITS)
     }
 
     /// When the transmission began of what is at the far end at `at_ps`.
@@ -470,7 +476,7 @@ impl Calendar {
     fn event(&self, turn: usize) -> (u64, Order, u32) {
         let turn = self.turns[turn];
         let arrival = &self.present.arrivals[(turn & INDEX_MASK) as usize];
-        let at_ps = (self.today << self.shift) + (turn >> INDEX_BITS);
+        let at_ps = self.at_ps(turn);
         (turn >> INDEX_BITS, Order::new(self.begun_ps(at_ps, arrival), self.runs[arrival.run as usize]), arrival.link)
     }
 
@@ -492,9 +498,9 @@ impl Calendar {
 
     /// What is left of the day in order: when, over which link, and the packet.
     pub fn turns_left(&self) -> impl Iterator<Item = (u64, u32, &Wire)> {
-        self.turns[self.next..].iter().map(|turn| {
+        self.turns[self.next..].iter().map(|&turn| {
             let index = (turn & INDEX_MASK) as usize;
-            let at_ps = (self.today << self.shift) + (turn >> INDEX_BITS);
+            let at_ps = self.at_ps(turn);
             (at_ps, self.present.arrivals[index].link, &self.present.packets[index])
         })
     }
@@ -542,7 +548,7 @@ impl Calendar {
             if tied.len() == 1 {
                 continue;
             }
-            let at_ps = (self.today << self.shift) + (tied[0] >> INDEX_BITS);
+            let at_ps = self.at_ps(tied[0]);
             ordered.extend(tied.iter().map(|&turn| {
                 let arrival = &self.present.arrivals[(turn & INDEX_MASK) as usize];
                 let order = Order::new(self.begun_ps(at_ps, arrival), self.runs[arrival.run as usize]);

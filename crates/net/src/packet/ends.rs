@@ -104,33 +104,32 @@ pub(super) struct Opened {
     pub src: HostId,
     pub dst: HostId,
     pub hash: u32,
-    pub generation: u16,
     pub receiving: Receiving,
     pub sending: Sending,
 }
 
+/// Keeps one look pending no later than a deadline. A deadline that moves on costs nothing until its old look comes.
+#[inline]
+fn arm(armed_ps: &mut u64, at_ps: u64, (connection, end): (u32, End), mut look: impl FnMut(Look)) {
+    if at_ps < *armed_ps {
+        *armed_ps = at_ps;
+        look(Look { at_ps, connection, end });
+    }
+}
+
 impl Receiving {
-    /// Keeps one look pending no later than the deadline. A deadline that moves on costs nothing until its old look
-    /// comes.
+    /// See [`arm`].
     #[inline]
-    pub fn arm(&mut self, connection: u32, mut look: impl FnMut(Look)) {
-        let at_ps = self.receiver.deadline_ps;
-        if at_ps < self.armed_ps {
-            self.armed_ps = at_ps;
-            look(Look { at_ps, connection, end: End::Receiver });
-        }
+    pub fn arm(&mut self, connection: u32, look: impl FnMut(Look)) {
+        arm(&mut self.armed_ps, self.receiver.deadline_ps, (connection, End::Receiver), look);
     }
 }
 
 impl Sending {
-    /// See [`Receiving::arm`].
+    /// See [`arm`].
     #[inline]
-    pub fn arm(&mut self, connection: u32, mut look: impl FnMut(Look)) {
-        let at_ps = self.sender.deadline_ps;
-        if at_ps < self.armed_ps {
-            self.armed_ps = at_ps;
-            look(Look { at_ps, connection, end: End::Sender });
-        }
+    pub fn arm(&mut self, connection: u32, look: impl FnMut(Look)) {
+        arm(&mut self.armed_ps, self.sender.deadline_ps, (connection, End::Sender), look);
     }
 }
 
@@ -245,7 +244,8 @@ impl Connections {
 
     /// Opens a connection in a [`slot`](Self::slot).
     pub fn open(&mut self, index: u32, opened: Opened) {
-        let Opened { src, dst, hash, generation, receiving, sending } = opened;
+        let Opened { src, dst, hash, receiving, sending } = opened;
+        let generation = receiving.generation;
         let fixed = (self.ends.len() == 1).then_some(index);
         if fixed.is_none()
             && let Some(old) = self.pairs.0.get(index as usize)

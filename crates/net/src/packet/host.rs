@@ -258,7 +258,7 @@ impl Hosts {
             began: Time::ZERO,
         };
         let (src, dst, hash) = (flow.src, flow.dst, self.hashes.open(flow));
-        self.connections.open(index, Opened { src, dst, hash, generation, receiving, sending });
+        self.connections.open(index, Opened { src, dst, hash, receiving, sending });
         index
     }
 

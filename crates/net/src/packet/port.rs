@@ -29,7 +29,7 @@ pub(crate) struct Moment {
     pub now_ps: u64,
     /// When the event was planned: of two at one instant, the one planned earlier comes first.
     pub planned_ps: u64,
-    /// Of two events of one instant, the later one has the larger label; or an [open](Chain::open) one.
+    /// Of two events of one instant, the later one has the larger label; or an [open](open_label) one.
     pub label: u32,
 }
 
