@@ -161,7 +161,7 @@ mod tests {
     const SENDING_PS: u64 = 800_000;
 
     fn wire(band: u8, wire_bytes: u16) -> Wire {
-        Wire { wire_bytes, band, ..Wire::NOTHING }
+        Wire { wire_bytes, ..Wire::NOTHING }.in_band(band)
     }
 
     /// A star of hosts at 10 Gbit/s: 800 ns a packet. Port `hosts + h` leads from the switch to host h.

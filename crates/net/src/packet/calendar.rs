@@ -6,7 +6,7 @@
 //! known.
 
 use super::port::{Order, Port, Run, Serialization};
-use super::wire::{Blocks, NO_SACK, SackPool, Wire};
+use super::wire::{Blocks, SackPool, Wire};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -20,8 +20,6 @@ struct Arrival {
     link: u32,
     /// Place of the [`Run`] that its transmission belongs to.
     run: u32,
-    /// The packet's, once more: ties are put in order without a look at packets.
-    wire_bytes: u16,
 }
 
 /// Arrivals of one day, as they became known. They are as small as can be: with thousands of links, most of what is
@@ -47,8 +45,10 @@ struct Link {
 const INDEX_BITS: u32 = 28;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 /// A day is to have no more arrivals than about this, for the cache: they are read in another order than they were
-/// written.
-const ARRIVALS: u64 = 2048;
+/// written, and a day's memory is written again while it is still there.
+const ARRIVALS: u64 = 1024;
+/// With more ports than that allows, a port is to send a packet in so many days.
+const DAYS_MAX: u64 = 4;
 /// So many things to do are looked at together.
 const BATCH: usize = 16;
 /// Fewer arrivals than this are sorted without slots.
@@ -65,10 +65,11 @@ const RUNS_MIN: usize = 256;
 pub(crate) struct Post {
     /// Their runs are places in `runs`.
     arrivals: Vec<Arrival>,
-    /// Their SACK blocks are places in `blocks`.
+    /// Without their SACK blocks.
     packets: Vec<Wire>,
     runs: Vec<Run>,
-    blocks: Vec<Blocks>,
+    /// With the places of their packets.
+    blocks: Vec<(usize, Blocks)>,
     /// Place, at the sender's, of the last of `runs`.
     last_run: Option<u32>,
 }
@@ -90,6 +91,8 @@ pub(crate) struct Calendar {
     next: usize,
     /// The days after it: number d at d modulo the length, a power of two.
     ring: Vec<Day>,
+    /// Days that are over. The next one that gets something gets the memory of the last of them, which is in the cache.
+    spare: Vec<Day>,
     far: BTreeMap<u64, Day>,
     /// Number of the first day to come that has anything.
     upcoming: u64,
@@ -119,6 +122,12 @@ impl Post {
 }
 
 impl Day {
+    /// Whether it is empty, and has never had anything.
+    #[inline]
+    fn is_new(&self) -> bool {
+        self.arrivals.capacity() == 0 && self.drives.is_empty()
+    }
+
     fn is_empty(&self) -> bool {
         self.arrivals.is_empty() && self.drives.is_empty()
     }
@@ -128,6 +137,12 @@ impl Day {
         self.packets.clear();
         self.drives.clear();
     }
+}
+
+/// A day with room for some arrivals.
+#[cold]
+fn spare(spare: &mut Vec<Day>) -> Day {
+    spare.pop().unwrap_or_else(|| Day { arrivals: Vec::with_capacity(FEW), ..Day::default() })
 }
 
 /// Sorts turns that are nearly in order; whether any two are of one instant.
@@ -166,9 +181,9 @@ impl Calendar {
         let shortest_ps = ports.iter().map(Port::latency_ps).min().unwrap_or(1);
         let farthest_ps = ports.iter().map(Port::reach_ps).max().unwrap_or(1);
         let busiest_ps = ports.iter().map(Port::segment_ps).min().unwrap_or(1);
-        let full_ps = (ARRIVALS / ports.len().max(1) as u64).max(1).saturating_mul(busiest_ps);
+        let full_ps = ARRIVALS.saturating_mul(busiest_ps) / ports.len().max(1) as u64;
         // Times within a day have 32 bits.
-        let shift = shortest_ps.min(full_ps).ilog2().min(32);
+        let shift = shortest_ps.min(full_ps.max(busiest_ps / DAYS_MAX)).max(1).ilog2().min(32);
         let day_count = ((farthest_ps >> shift) + 2).min(RING_MAX).next_power_of_two();
         let mut tables: Vec<(&Serialization, usize)> = Vec::new();
         let mut times = Vec::new();
@@ -192,6 +207,7 @@ impl Calendar {
             ordered: Vec::new(),
             next: 0,
             ring: (0..day_count).map(|_| Day::default()).collect(),
+            spare: Vec::new(),
             far: BTreeMap::new(),
             upcoming: u64::MAX,
             links,
@@ -249,8 +265,7 @@ impl Calendar {
         self.next += 1;
         let index = (turn & INDEX_MASK) as usize;
         let (arrival, packet) = (self.present.arrivals[index], &self.present.packets[index]);
-        let at_ps = self.at_ps(turn);
-        (self.begun_ps(at_ps, &arrival), arrival.link, packet)
+        (self.begun_ps(self.at_ps(turn), arrival.link, packet.wire_bytes), arrival.link, packet)
     }
 
     /// When a turn of the present day is.
@@ -259,11 +274,20 @@ impl Calendar {
         (self.today << self.shift) + (turn >> INDEX_BITS)
     }
 
-    /// When the transmission began of what is at the far end at `at_ps`.
+    /// When the transmission began of so many bytes that are at the far end at `at_ps`.
     #[inline]
-    fn begun_ps(&self, at_ps: u64, arrival: &Arrival) -> u64 {
-        let link = self.links[arrival.link as usize];
-        at_ps - link.delay_ps - self.times[link.table + usize::from(arrival.wire_bytes)]
+    fn begun_ps(&self, at_ps: u64, link: u32, wire_bytes: u16) -> u64 {
+        let link = self.links[link as usize];
+        at_ps - link.delay_ps - self.times[link.table + usize::from(wire_bytes)]
+    }
+
+    /// The place of a turn's arrival among those of one instant.
+    #[inline]
+    fn order(&self, turn: u64) -> (Order, u32) {
+        let index = (turn & INDEX_MASK) as usize;
+        let Arrival { link, run, .. } = self.present.arrivals[index];
+        let begun_ps = self.begun_ps(self.at_ps(turn), link, self.present.packets[index].wire_bytes);
+        (Order::new(begun_ps, self.runs[run as usize]), link)
     }
 
     /// Time of so many bytes on the wire.
@@ -279,7 +303,7 @@ impl Calendar {
         // A day has at most 2^32 ps.
         let within_ps = (at_ps & ((1 << self.shift) - 1)) as u32;
         let day = self.day(at_ps);
-        day.arrivals.push(Arrival { within_ps, link, run, wire_bytes: packet.wire_bytes });
+        day.arrivals.push(Arrival { within_ps, link, run });
         day.packets.push(packet);
     }
 
@@ -311,10 +335,14 @@ impl Calendar {
         debug_assert!(number > self.today, "a day is complete when it begins");
         self.upcoming = self.upcoming.min(number);
         let ring_length = self.ring.len() as u64;
-        if number - self.today <= ring_length {
-            return &mut self.ring[(number & (ring_length - 1)) as usize];
+        if number - self.today > ring_length {
+            return self.far.entry(number).or_default();
         }
-        self.far.entry(number).or_default()
+        let day = &mut self.ring[(number & (ring_length - 1)) as usize];
+        if day.is_new() {
+            *day = spare(&mut self.spare);
+        }
+        day
     }
 
     /// Begins the next day that has anything. Every event before it has taken place.
@@ -328,6 +356,7 @@ impl Calendar {
     pub fn collect(&mut self, day_ps: u64, ports: &mut [Port], place: impl Fn(u32) -> usize) {
         let number = day_ps >> self.shift;
         self.present.clear();
+        self.spare.push(std::mem::take(&mut self.present));
         self.turns.clear();
         self.next = 0;
         if self.runs.len() > self.runs_max {
@@ -353,8 +382,8 @@ impl Calendar {
                 ports[place(link)].drive(day_ps, self);
             }
         }
-        self.ring[slot].drives = drives;
-        std::mem::swap(&mut self.present, &mut self.ring[slot]);
+        self.present = std::mem::take(&mut self.ring[slot]);
+        self.present.drives = drives;
         self.today = number;
         let ring_length = self.ring.len() as u64;
         let near = (1..=ring_length).map(|ahead| number + ahead);
@@ -396,10 +425,9 @@ impl Calendar {
                 post.runs.push(self.runs[arrival.run as usize]);
             }
             arrival.run = (post.runs.len() - 1) as u32;
-            if packet.sack != NO_SACK {
-                let place = post.blocks.len() as u32;
-                post.blocks.push(pool.take(packet.sack));
-                packet.sack = place;
+            let blocks = pool.detach(&mut packet);
+            if blocks.1 > 0 {
+                post.blocks.push((post.packets.len(), blocks));
             }
             post.arrivals.push(arrival);
             post.packets.push(packet);
@@ -412,10 +440,13 @@ impl Calendar {
         self.runs.extend_from_slice(&post.runs);
         let moved = |arrival: &Arrival| Arrival { run: first + arrival.run, ..*arrival };
         self.present.arrivals.extend(post.arrivals.iter().map(moved));
-        self.present.packets.extend(post.packets.iter().map(|packet| match packet.sack {
-            NO_SACK => *packet,
-            place => Wire { sack: pool.put_back(post.blocks[place as usize]), ..*packet },
-        }));
+        let packets = &mut self.present.packets;
+        let begin = packets.len();
+        packets.extend_from_slice(&post.packets);
+        for &(place, (blocks, count)) in &post.blocks {
+            let packet = &mut packets[begin + place];
+            *packet = pool.attach(*packet, &blocks[..count]);
+        }
     }
 
     /// Finds the events of the day that is over to which runs refer that lanes began by themselves.
@@ -475,9 +506,8 @@ impl Calendar {
     /// Time within the day of a turn, and its order among those of its instant.
     fn event(&self, turn: usize) -> (u64, Order, u32) {
         let turn = self.turns[turn];
-        let arrival = &self.present.arrivals[(turn & INDEX_MASK) as usize];
-        let at_ps = self.at_ps(turn);
-        (turn >> INDEX_BITS, Order::new(self.begun_ps(at_ps, arrival), self.runs[arrival.run as usize]), arrival.link)
+        let (order, link) = self.order(turn);
+        (turn >> INDEX_BITS, order, link)
     }
 
     /// Which of two calendars' next arrivals, which are of one instant, comes first.
@@ -548,11 +578,9 @@ impl Calendar {
             if tied.len() == 1 {
                 continue;
             }
-            let at_ps = self.at_ps(tied[0]);
             ordered.extend(tied.iter().map(|&turn| {
-                let arrival = &self.present.arrivals[(turn & INDEX_MASK) as usize];
-                let order = Order::new(self.begun_ps(at_ps, arrival), self.runs[arrival.run as usize]);
-                (order, arrival.link, turn)
+                let (order, link) = self.order(turn);
+                (order, link, turn)
             }));
             ordered.sort_unstable();
             for (place, (.., turn)) in tied.iter_mut().zip(ordered.drain(..)) {
@@ -612,6 +640,20 @@ mod tests {
             let calendar = Calendar::new(&ports(&delays_ps));
             assert!(1 << calendar.shift <= shortest_ps && shortest_ps < 2 << calendar.shift);
         }
+    }
+
+    #[test]
+    fn ports_of_a_day_without_arrivals_are_driven() {
+        let mut ports = ports(&[0, 0]);
+        let mut calendar = Calendar::new(&ports);
+        // The memory of a day that had nothing is used again; and a copy has none to spare.
+        calendar.collect(calendar.day_length_ps(), &mut ports, |link| link as usize);
+        calendar.collect(2 * calendar.day_length_ps(), &mut ports, |link| link as usize);
+        for link in 0..2 {
+            calendar = calendar.clone();
+            calendar.drive(3 * calendar.day_length_ps(), link);
+        }
+        assert_eq!(calendar.ring.iter().map(|day| day.drives.len()).sum::<usize>(), 2);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::lanes::{Division, PerLane};
 use super::tcp::TcpConfig;
 use super::tcp::receiver::Receiver;
 use super::tcp::sender::{NEVER, News, Sender};
-use super::wire::{NO_SACK, SackPool, Wire, flag};
+use super::wire::{SackPool, Wire, flag};
 use crate::HostId;
 use crate::route;
 use crate::topology::PortId;
@@ -170,7 +170,7 @@ impl Ends {
             // The next look at it is no late timer.
             receiver.answers_fin_after(config).is_some_and(|delay_ps| delay_ps >= bounds.latency_ps)
         } else {
-            packet.payload_bytes > 0 || receiver.awaits_first_packet()
+            packet.has_payload() || receiver.awaits_first_packet()
         };
         is_routine && (*own || receiver.arrived().saturating_add(bounds.bytes) < *next_goal)
     }
@@ -187,7 +187,6 @@ impl Ends {
         out: &mut Vec<Wire>,
         look: impl FnMut(Look),
     ) -> Option<(PortId, bool)> {
-        let (blocks, block_count) = self.pool.take(packet.sack);
         if packet.flags & flag::REVERSE == 0 {
             let receiving = &mut self.receiving[place as usize];
             if receiving.generation != packet.generation {
@@ -203,11 +202,13 @@ impl Ends {
             receiving.arm(packet.connection, look);
             return Some((receiving.port, reached));
         }
+        let mut packet = *packet;
+        let (blocks, block_count) = self.pool.detach(&mut packet);
         let sending = &mut self.sending[place as usize];
         if sending.sender.template.generation != packet.generation {
             return None;
         }
-        let news = sending.sender.on_ack(config, now.ps(), packet, &blocks[..block_count], out);
+        let news = sending.sender.on_ack(config, now.ps(), &packet, &blocks[..block_count], out);
         debug_assert_eq!(news, News::None, "a FIN closes");
         sending.arm(packet.connection, look);
         Some((sending.port, false))
@@ -303,7 +304,7 @@ impl Connections {
         }
         let ends = &mut self.ends[self.division.host(HostId(packet.dst))];
         let Some(place) = self.pairs.place(packet) else {
-            ends.pool.take(packet.sack);
+            ends.pool.forget(*packet);
             return None;
         };
         ends.deliver(config, now, packet, place, out, look)
@@ -311,13 +312,13 @@ impl Connections {
 
     /// A packet that is in lane `from` is about to be in that of `port`: since the day began, its slot has another user,
     /// and with it another way.
-    pub fn hand_over(&mut self, packet: Wire, from: usize, port: PortId) -> Wire {
+    pub fn hand_over(&mut self, mut packet: Wire, from: usize, port: PortId) -> Wire {
         let (to, _) = self.division.port(port);
-        if from == to || packet.sack == NO_SACK {
+        if from == to {
             return packet;
         }
-        let blocks = self.ends[from].pool.take(packet.sack);
-        Wire { sack: self.ends[to].pool.put_back(blocks), ..packet }
+        let (blocks, count) = self.ends[from].pool.detach(&mut packet);
+        self.ends[to].pool.attach(packet, &blocks[..count])
     }
 
     /// The SACK blocks of what is at the host that `packet` is for.

@@ -222,14 +222,9 @@ impl Hosts {
 
     fn open(&mut self, config: &TcpConfig, flow: &Flow, (src_port, dst_port): (PortId, PortId)) -> u32 {
         let (index, generation) = self.connections.slot();
-        let forward = Wire {
-            connection: index,
-            dst: flow.dst.0,
-            generation,
-            wire_bytes: config.header_bytes,
-            band: flow.band.index(),
-            ..Wire::NOTHING
-        };
+        let forward =
+            Wire { connection: index, dst: flow.dst.0, generation, wire_bytes: config.header_bytes, ..Wire::NOTHING }
+                .in_band(flow.band.index());
         let reverse = Wire { dst: flow.src.0, flags: flag::REVERSE, ..forward };
         let own = flow.connection == Carrier::Own;
         let rule = if own { config.own_reverse_band } else { config.stream_reverse_band };
@@ -312,7 +307,9 @@ impl Hosts {
     /// A packet that opens or closes a connection, or announces a burst.
     fn deliver_rare(&mut self, config: &TcpConfig, now: Time, packet: &Wire, out: &mut Vec<Wire>) -> Option<PortId> {
         let index = packet.connection;
-        let (blocks, block_count) = self.connections.pool_at(packet).take(packet.sack);
+        let mut packet = *packet;
+        let (blocks, block_count) = self.connections.pool_at(&packet).detach(&mut packet);
+        let packet = &packet;
         if !self.connections.is_known(packet) {
             return None;
         }
@@ -327,7 +324,7 @@ impl Hosts {
                 if receiving.own {
                     // ns-3: a listener keeps the latest timestamp of all SYNs, and a fork begins with that.
                     let latest = self.syn_stamps.entry(packet.dst).or_default();
-                    *latest = (*latest).max(packet.stamp);
+                    *latest = (*latest).max(packet.stamp());
                     receiver.echo = *latest;
                 }
                 // ns-3 forks a socket, which comes after all else of this instant.
@@ -355,7 +352,7 @@ impl Hosts {
         match news {
             News::None => self.after_sender(index),
             News::Established => {
-                self.connections.receiving_mut(index).receiver.syn_ack_stamp = packet.number as u32;
+                self.connections.receiving_mut(index).receiver.syn_ack_stamp = packet.number() as u32;
                 self.on_established(config, now, index, out);
             }
             News::Closed => self.close(index),
@@ -366,7 +363,7 @@ impl Hosts {
     /// A packet has been dropped in a lane.
     #[cold]
     pub fn on_drop(&mut self, lane: usize, packet: &Wire) {
-        self.connections.ends[lane].pool.take(packet.sack);
+        self.connections.ends[lane].pool.forget(*packet);
         self.on_loss(packet);
     }
 
@@ -627,7 +624,7 @@ impl Hosts {
     pub fn set_band(&mut self, config: &TcpConfig, stream: u32, band: u8) {
         for (key, &index) in &self.streams {
             if key.2 == (StreamKey { stream, band: 0 }) {
-                self.connections.sending_mut(index).sender.template.band = band;
+                self.connections.sending_mut(index).sender.set_band(band);
                 if config.stream_reverse_band == ReverseBand::OfData {
                     self.connections.receiving_mut(index).receiver.set_band(band);
                 }

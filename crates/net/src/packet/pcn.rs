@@ -60,18 +60,19 @@ impl Tos {
 /// A PCN-START of the connection that `template` is of. `number` tells its answer from that of an earlier one.
 pub(crate) fn start(template: Wire, announced: Announced, number: u64) -> Wire {
     let number = number << 8 | u64::from(Tos::start(announced).0);
-    Wire { number, flags: flag::PCN, wire_bytes: CONTROL_BYTES, payload_bytes: 0, ..template }
+    Wire { flags: flag::PCN, wire_bytes: CONTROL_BYTES, ..template }.numbered(number)
 }
 
 /// The receiver's answer to `packet`, for host `dst`.
 pub(crate) fn answer(packet: &Wire, dst: u32) -> Wire {
-    let tos = Tos(packet.number as u8).answered();
-    Wire { number: packet.number & !0xff | u64::from(tos.0), dst, flags: flag::PCN | flag::REVERSE, ..*packet }
+    let tos = Tos(packet.number() as u8).answered();
+    let number = packet.number() & !0xff | u64::from(tos.0);
+    Wire { dst, flags: flag::PCN | flag::REVERSE, ..*packet }.numbered(number)
 }
 
 /// Which announcement `packet`, a control packet, is about.
 pub(crate) fn number(packet: &Wire) -> u64 {
-    packet.number >> 8
+    packet.number() >> 8
 }
 
 /// A burst that a port knows of and that has not come yet.
@@ -98,11 +99,11 @@ impl Bursts {
         let is_own = |burst: &Burst| burst.connection == packet.connection && burst.generation == packet.generation;
         if packet.flags & flag::PCN == 0 {
             // Segments of the burst; neither its handshake nor acknowledgements, which go the other way.
-            let is_burst = packet.payload_bytes > 0 && packet.flags & flag::REVERSE == 0;
+            let is_burst = packet.has_payload() && packet.flags & flag::REVERSE == 0;
             self.0.retain(|burst| burst.until_ps > now_ps && !(is_burst && is_own(burst)));
             return self.0.len() != count;
         }
-        let tos = Tos(packet.number as u8);
+        let tos = Tos(packet.number() as u8);
         self.0.retain(|burst| burst.until_ps > now_ps && !(tos.is_start() && is_own(burst)));
         if !tos.is_start() {
             return self.0.len() != count;
@@ -185,18 +186,18 @@ mod tests {
     }
 
     fn data(connection: u32) -> Wire {
-        Wire { payload_bytes: 1380, ..of(connection) }
+        of(connection).carrying(1380)
     }
 
     #[test]
     fn the_field_says_what_the_paper_draws() {
         // Fig. 7: START, ACK, four bits of the threshold over five.
         let packet = start(of(3), announced(10), 7);
-        assert_eq!((packet.number as u8, packet.wire_bytes, number(&packet)), (0b1000_1000, 64, 7));
+        assert_eq!((packet.number() as u8, packet.wire_bytes, number(&packet)), (0b1000_1000, 64, 7));
         let reply = answer(&packet, 9);
-        assert_eq!((reply.number as u8, reply.dst, number(&reply)), (0b1100_1000, 9, 7));
+        assert_eq!((reply.number() as u8, reply.dst, number(&reply)), (0b1100_1000, 9, 7));
         assert_eq!(reply.flags, flag::PCN | flag::REVERSE);
-        assert_eq!(Tos(reply.number as u8).threshold_packets(), 10);
+        assert_eq!(Tos(reply.number() as u8).threshold_packets(), 10);
         assert!([0, 5, 75].map(|packets| announced(packets).fifths()) == [0, 1, 15]);
         assert!([1, 12, 80].iter().all(|&packets| Announced::new(packets).is_none()));
     }
@@ -298,9 +299,9 @@ mod tests {
                 self.expired_count += count - expected.len();
                 let key = (packet.connection, packet.generation);
                 if packet.flags & flag::PCN != 0 {
-                    expected.insert(key, (Tos(packet.number as u8).threshold_packets(), now_ps + EXPIRE.ps()));
+                    expected.insert(key, (Tos(packet.number() as u8).threshold_packets(), now_ps + EXPIRE.ps()));
                     self.last_start_ps = now_ps;
-                } else if packet.payload_bytes > 0 {
+                } else if packet.has_payload() {
                     self.taken_back_count += usize::from(expected.remove(&key).is_some());
                 }
                 let least = expected.values().map(|&(threshold, _)| threshold).fold(INITIAL, u32::min);

@@ -295,7 +295,7 @@ impl Port {
     /// Reads what [`Port::drive`] will.
     #[inline]
     pub fn peek(&self) -> u64 {
-        self.qdisc.peek() ^ self.packets ^ self.device.number
+        self.qdisc.peek() ^ self.packets ^ u64::from(self.device.connection)
     }
 
     /// Works out everything that happened before `now_ps`, where a day begins.

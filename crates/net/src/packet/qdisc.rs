@@ -289,7 +289,7 @@ impl Qdisc {
     /// Reads what [`Qdisc::dequeue`] will.
     #[inline]
     pub fn peek(&self) -> u64 {
-        self.bands[0].front().map_or(0, |packet| packet.number)
+        self.bands[0].front().map_or(0, |packet| u64::from(packet.connection))
     }
 
     /// Takes the packet in, or refuses it.
@@ -302,7 +302,7 @@ impl Qdisc {
         if self.is_marking && self.mark_on_arrival(&mut packet) == Verdict::Dropped {
             return Verdict::Dropped;
         }
-        let band = usize::from(packet.band.min(self.band_count - 1));
+        let band = usize::from(packet.band().min(self.band_count - 1));
         self.band(band).push_back(packet);
         self.waiting |= 1 << band;
         self.count += 1;
@@ -447,7 +447,7 @@ mod tests {
         };
         let mut used = qdisc(&config, 0);
         let unused = state(&used);
-        used.enqueue(Wire { band: 1, wire_bytes: 1_000, ..Wire::NOTHING });
+        used.enqueue(Wire { wire_bytes: 1_000, ..Wire::NOTHING }.in_band(1));
         used.dequeue();
         assert_ne!(state(&used), unused);
         assert_eq!(state(&used), state(&used.clone()));
@@ -458,11 +458,11 @@ mod tests {
     }
 
     fn packet(number: u64, band: u8, wire_bytes: u16) -> Wire {
-        Wire { number, wire_bytes, band, flags: flag::ECT, ..Wire::NOTHING }
+        Wire { wire_bytes, flags: flag::ECT, ..Wire::NOTHING }.numbered(number).in_band(band)
     }
 
     fn drain(qdisc: &mut Qdisc) -> Vec<u64> {
-        std::iter::from_fn(|| (!qdisc.is_empty()).then(|| qdisc.dequeue().number)).collect()
+        std::iter::from_fn(|| (!qdisc.is_empty()).then(|| qdisc.dequeue().number())).collect()
     }
 
     #[test]
@@ -510,7 +510,7 @@ mod tests {
             }
             let out: Vec<u64> = std::iter::from_fn(|| (!qdisc.is_empty()).then(|| qdisc.dequeue()))
                 .filter(|packet| packet.flags & flag::CE != 0)
-                .map(|packet| packet.number)
+                .map(|packet| packet.number())
                 .collect();
             assert_eq!(out, marked);
         }
@@ -532,7 +532,7 @@ mod tests {
         }
         let marked: Vec<u64> = std::iter::from_fn(|| (!qdisc.is_empty()).then(|| qdisc.dequeue()))
             .filter(|packet| packet.flags & flag::CE != 0)
-            .map(|packet| packet.number)
+            .map(|packet| packet.number())
             .collect();
         assert!(
             marked.iter().all(|&number| number >= 5) && marked.ends_with(&[10, 11, 12, 13, 14, 15, 16, 17, 18, 19])

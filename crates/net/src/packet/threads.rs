@@ -377,7 +377,7 @@ impl Shared {
                 let port = &mut ports[map.division.port(port).1];
                 if port.send(at, packet, calendar) == Verdict::Dropped {
                     tally.dropped.add(&packet);
-                    ends.pool.take(packet.sack);
+                    ends.pool.forget(packet);
                     if packet.matters_when_lost() {
                         tally.lost.push(packet);
                     }
@@ -390,7 +390,7 @@ impl Shared {
             }
             tally.delivered.add(&packet);
             let Some(place) = pairs.place(&packet) else {
-                ends.pool.take(packet.sack);
+                ends.pool.forget(packet);
                 continue;
             };
             let (now, looks) = (Time::from_ps(now_ps), &mut tally.looks);

@@ -1,52 +1,117 @@
 //! A packet, as small as it can be: it is copied once or twice per hop.
 
-/// What moves over a link: 32 bytes, by value.
+/// What moves over a link: 24 bytes, by value. What is in parts has methods; its fields are public for `..packet`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wire {
-    /// Data: stream offset of the first payload byte. Acknowledgement: next byte expected. SYN-ACK: its own timestamp.
-    /// Announcement of a burst and its answer: its number, and in the low eight bits the type-of-service field.
-    pub number: u64,
     /// Slot of the connection.
     pub connection: u32,
     /// Host that it is for.
     pub dst: u32,
-    /// Data: timestamp (RFC 7323 TSval). Acknowledgement: its echo (TSecr).
+    pub number_low: u32,
+    /// See [`Wire::stamp`]; with SACK blocks, their place in the [`SackPool`], which has the timestamp, too.
     pub stamp: u32,
-    /// Place of the SACK blocks in the [`SackPool`], or [`NO_SACK`].
-    pub sack: u32,
+    pub number_high: u16,
     /// Which user of the slot, so that a late packet of a closed connection is told apart.
     pub generation: u16,
     /// Bytes on the wire, headers and framing included.
     pub wire_bytes: u16,
-    /// Bytes of payload.
-    pub payload_bytes: u16,
     /// See [`flag`].
     pub flags: u8,
-    /// Band of every qdisc on the way.
+    /// Band of every qdisc on the way, [`Wire::HAS_PAYLOAD`], and [`Wire::HAS_SACK`].
     pub band: u8,
 }
 
 impl Wire {
+    const BAND: u8 = 7;
+    const HAS_PAYLOAD: u8 = 1 << 7;
+    const HAS_SACK: u8 = 1 << 6;
+    /// Bits of a number: like TCP's 32, they are enough to tell one that is near.
+    const NUMBER_BITS: u32 = 48;
+
     /// What an empty place holds.
     pub const NOTHING: Self = Self {
-        number: 0,
         connection: 0,
         dst: 0,
+        number_low: 0,
         stamp: 0,
-        sack: NO_SACK,
+        number_high: 0,
         generation: 0,
         wire_bytes: 0,
-        payload_bytes: 0,
         flags: 0,
         band: 0,
     };
+
+    /// Data: stream offset of the first payload byte. Acknowledgement: next byte expected. SYN-ACK: its own timestamp.
+    /// Announcement of a burst and its answer: its number, and in the low eight bits the type-of-service field. All
+    /// modulo 2^48.
+    #[inline]
+    pub fn number(&self) -> u64 {
+        u64::from(self.number_high) << u32::BITS | u64::from(self.number_low)
+    }
+
+    /// The number, if it is less than 2^47 from `near`.
+    #[inline]
+    pub fn number_near(&self, near: u64) -> u64 {
+        let unused = u64::BITS - Self::NUMBER_BITS;
+        let ahead = (self.number().wrapping_sub(near) << unused) as i64 >> unused;
+        near.wrapping_add_signed(ahead)
+    }
+
+    /// The same with this number.
+    #[inline]
+    pub fn numbered(self, number: u64) -> Self {
+        Self { number_low: number as u32, number_high: (number >> u32::BITS) as u16, ..self }
+    }
+
+    /// Data: timestamp (RFC 7323 TSval). Acknowledgement: its echo (TSecr), once its SACK blocks are
+    /// [detached](SackPool::detach).
+    #[inline]
+    pub fn stamp(&self) -> u32 {
+        debug_assert!(self.band & Self::HAS_SACK == 0, "the pool has it");
+        self.stamp
+    }
+
+    /// The same with this timestamp.
+    #[inline]
+    pub fn stamped(self, stamp: u32) -> Self {
+        Self { stamp, ..self }
+    }
+
+    #[inline]
+    pub fn band(&self) -> u8 {
+        self.band & Self::BAND
+    }
+
+    /// The same in this band.
+    #[inline]
+    pub fn in_band(self, band: u8) -> Self {
+        Self { band: self.band & !Self::BAND | band, ..self }
+    }
+
+    /// Whether it carries data.
+    #[inline]
+    pub fn has_payload(&self) -> bool {
+        self.band & Self::HAS_PAYLOAD != 0
+    }
+
+    /// How much, with headers of so many bytes.
+    #[inline]
+    pub fn payload_bytes(&self, header_bytes: u16) -> u16 {
+        if self.has_payload() { self.wire_bytes - header_bytes } else { 0 }
+    }
+
+    /// The same, of headers alone, with so much data.
+    #[inline]
+    pub fn carrying(self, payload_bytes: u16) -> Self {
+        let has_payload = if payload_bytes > 0 { Self::HAS_PAYLOAD } else { 0 };
+        Self { wire_bytes: self.wire_bytes + payload_bytes, band: self.band | has_payload, ..self }
+    }
 
     /// Whether it is data or acknowledges data, and neither opens nor closes a connection. The handshake and the close
     /// end with a packet that carries nothing.
     #[inline]
     pub fn is_plain(&self) -> bool {
-        self.flags & (flag::SYN | flag::FIN | flag::PCN) == 0
-            && (self.flags & flag::REVERSE != 0 || self.payload_bytes > 0)
+        self.flags & (flag::SYN | flag::FIN | flag::PCN) == 0 && (self.flags & flag::REVERSE != 0 || self.has_payload())
     }
 
     /// Whether its connection is to hear of its loss: it is a receiver's FIN.
@@ -56,9 +121,6 @@ impl Wire {
         self.flags & fin == fin
     }
 }
-
-/// No SACK blocks.
-pub(crate) const NO_SACK: u32 = u32::MAX;
 
 /// Bits of [`Wire::flags`].
 pub(crate) mod flag {
@@ -86,51 +148,61 @@ pub(crate) type Block = (u64, u64);
 /// The SACK blocks of a packet, and how many there are.
 pub(crate) type Blocks = ([Block; SACK_BLOCKS], usize);
 
-/// SACK blocks of packets under way. With the timestamp option there is room for three (RFC 2018).
+/// SACK blocks and timestamps of packets under way. With the timestamp option there is room for three (RFC 2018).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SackPool {
-    blocks: Vec<([Block; SACK_BLOCKS], u8)>,
+    entries: Vec<Entry>,
     free: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    blocks: [Block; SACK_BLOCKS],
+    count: u8,
+    stamp: u32,
 }
 
 /// Most blocks in one acknowledgement beside the timestamp option: (40 - 10 - 2) / 8.
 pub(crate) const SACK_BLOCKS: usize = 3;
 
 impl SackPool {
-    /// Keeps up to [`SACK_BLOCKS`] of `blocks` until [`SackPool::take`].
-    pub fn put(&mut self, blocks: &[Block]) -> u32 {
-        let count = blocks.len().min(SACK_BLOCKS);
-        if count == 0 {
-            return NO_SACK;
+    /// The packet with the first [`SACK_BLOCKS`] of `blocks`, which are kept until [`SackPool::detach`].
+    pub fn attach(&mut self, packet: Wire, blocks: &[Block]) -> Wire {
+        if blocks.is_empty() {
+            return packet;
         }
-        let mut kept = [(0, 0); SACK_BLOCKS];
-        kept[..count].copy_from_slice(&blocks[..count]);
-        self.put_back((kept, count))
-    }
-
-    /// Keeps what [`SackPool::take`] of this or another pool gave.
-    pub fn put_back(&mut self, (blocks, count): Blocks) -> u32 {
-        let entry = (blocks, count as u8);
-        match self.free.pop() {
-            Some(index) => {
-                self.blocks[index as usize] = entry;
-                index
+        let count = blocks.len().min(SACK_BLOCKS);
+        let mut entry = Entry { blocks: [(0, 0); SACK_BLOCKS], count: count as u8, stamp: packet.stamp() };
+        entry.blocks[..count].copy_from_slice(&blocks[..count]);
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.entries[place as usize] = entry;
+                place
             }
             None => {
-                self.blocks.push(entry);
-                (self.blocks.len() - 1) as u32
+                self.entries.push(entry);
+                (self.entries.len() - 1) as u32
             }
-        }
+        };
+        Wire { stamp: place, band: packet.band | Wire::HAS_SACK, ..packet }
     }
 
-    /// Gives the blocks back and frees their place.
-    pub fn take(&mut self, index: u32) -> Blocks {
-        if index == NO_SACK {
+    /// Takes the blocks from a packet, and frees their place.
+    #[inline]
+    pub fn detach(&mut self, packet: &mut Wire) -> Blocks {
+        if packet.band & Wire::HAS_SACK == 0 {
             return ([(0, 0); SACK_BLOCKS], 0);
         }
-        self.free.push(index);
-        let (blocks, count) = self.blocks[index as usize];
+        let Entry { blocks, count, stamp } = self.entries[packet.stamp as usize];
+        self.free.push(packet.stamp);
+        (packet.stamp, packet.band) = (stamp, packet.band & !Wire::HAS_SACK);
         (blocks, usize::from(count))
+    }
+
+    /// The packet is gone.
+    #[inline]
+    pub fn forget(&mut self, mut packet: Wire) {
+        self.detach(&mut packet);
     }
 }
 
@@ -139,16 +211,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_is_thirty_two_bytes() {
-        assert_eq!(size_of::<Wire>(), 32);
+    fn a_packet_is_twenty_four_bytes() {
+        assert_eq!(size_of::<Wire>(), 24);
     }
 
     #[test]
-    fn places_are_used_again() {
+    fn numbers_are_told_by_their_last_48_bits() {
+        for near in [0_u64, 1 << 30, 1 << 47, (1 << 48) - 1, 3 << 60] {
+            for ahead in [0_i64, 1, -1, 1 << 40, -(1 << 40), (1 << 47) - 1] {
+                let number = near.wrapping_add_signed(ahead);
+                assert_eq!(Wire::NOTHING.numbered(number).number_near(near), number);
+            }
+        }
+    }
+
+    #[test]
+    fn blocks_leave_a_packet_as_it_was() {
         let mut pool = SackPool::default();
-        assert_eq!(pool.put(&[]), NO_SACK);
-        let first = pool.put(&[(1, 2)]);
-        assert_eq!(pool.take(first), ([(1, 2), (0, 0), (0, 0)], 1));
-        assert_eq!(pool.put(&[(3, 4), (5, 6)]), first);
+        let packet = Wire { wire_bytes: 54, ..Wire::NOTHING }.carrying(7).stamped(5).in_band(2);
+        assert_eq!((packet.payload_bytes(54), packet.band(), packet.has_payload()), (7, 2, true));
+        let mut plain = pool.attach(packet, &[]);
+        assert_eq!((pool.detach(&mut plain), plain.stamp()), (([(0, 0); 3], 0), 5));
+        let mut first = pool.attach(packet, &[(1, 2)]);
+        let second = pool.attach(packet.stamped(6), &[(3, 4), (5, 6), (7, 8), (9, 10)]);
+        assert_eq!((pool.detach(&mut first), first.stamp()), (([(1, 2), (0, 0), (0, 0)], 1), 5));
+        let mut third = pool.attach(packet, &[(3, 4), (5, 6)]);
+        assert_eq!((pool.entries.len(), third.band(), third.payload_bytes(54)), (2, 2, 7));
+        assert_eq!(pool.detach(&mut third), ([(3, 4), (5, 6), (0, 0)], 2));
+        pool.forget(second);
+        assert_eq!(pool.free.len(), 2);
     }
 }

@@ -118,7 +118,7 @@ impl Receiver {
             writer.word(u64::from(config.stamp(writer.now_ps()).wrapping_sub(echo)));
         }
         writer.flag(is_ordered);
-        let flags = u64::from(template.flags) << 8 | u64::from(template.band);
+        let flags = u64::from(template.flags) << 8 | u64::from(template.band());
         writer.word(u64::from(held_count) << 32 | u64::from(ecn) << 16 | flags);
         if let Some(reassembly) = reassembly.as_ref().filter(|_| !is_ordered) {
             reassembly.write_state(una, writer);
@@ -170,7 +170,7 @@ impl Receiver {
 
     /// Later packets travel in `band`.
     pub fn set_band(&mut self, band: u8) {
-        self.template.band = band;
+        self.template = self.template.in_band(band);
     }
 
     /// A SYN. Whether it is the first, which [`Receiver::accept`] answers.
@@ -178,7 +178,7 @@ impl Receiver {
         match self.state {
             ReceiverState::Listen => {
                 self.state = ReceiverState::SynReceived;
-                self.echo = syn.stamp;
+                self.echo = syn.stamp();
                 // RFC 3168, 6.1.1.
                 let both = flag::ECE | flag::CWR;
                 self.ecn = if config.ecn && syn.flags & both == both { flag::ECT } else { 0 };
@@ -198,8 +198,8 @@ impl Receiver {
 
     fn send_syn_ack(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         let flags = self.template.flags | flag::SYN | if self.ecn != 0 { flag::ECE } else { 0 };
-        let number = u64::from(config.stamp(now_ps));
-        out.push(Wire { wire_bytes: config.syn_bytes, flags, stamp: self.echo, number, ..self.template });
+        let packet = Wire { wire_bytes: config.syn_bytes, flags, ..self.template };
+        out.push(packet.numbered(config.stamp(now_ps).into()).stamped(self.echo));
     }
 
     fn arm_syn_ack(&mut self, config: &TcpConfig, now_ps: u64) {
@@ -223,7 +223,7 @@ impl Receiver {
                 let ticks = u64::from(config.stamp(now_ps).wrapping_sub(self.syn_ack_stamp));
                 self.rtt.sample(if ticks == 0 { 1_000 } else { ticks * config.stamp_tick.ps() / 1_000 });
             }
-            if has_fin && packet.number > self.next {
+            if has_fin && packet.number_near(self.next) > self.next {
                 // ns-3: if the handshake's last packet was lost, a FIN out of sequence is ignored, and its data too.
                 return;
             }
@@ -232,8 +232,8 @@ impl Receiver {
             // The first segment is acknowledged at once.
             self.held_count = config.delayed_ack_segments;
         }
-        if packet.payload_bytes == 0 && !has_fin {
-            if self.state == ReceiverState::LastAck && packet.number >= self.next {
+        if !packet.has_payload() && !has_fin {
+            if self.state == ReceiverState::LastAck && packet.number_near(self.next) >= self.next {
                 self.state = ReceiverState::Gone;
                 self.deadline_ps = NEVER;
             }
@@ -260,15 +260,15 @@ impl Receiver {
         pool: &mut SackPool,
         out: &mut Vec<Wire>,
     ) {
-        if self.ecn != 0 && packet.payload_bytes > 0 {
+        if self.ecn != 0 && packet.has_payload() {
             self.on_codepoint(config, packet, pool, out);
         }
-        let start = packet.number;
-        let end = start + u64::from(packet.payload_bytes);
+        let start = packet.number_near(self.next);
+        let end = start + u64::from(packet.payload_bytes(config.header_bytes));
         let expected = self.next;
         if start == expected && start <= self.acknowledged {
             // RFC 7323, 4.3 (2).
-            self.echo = packet.stamp;
+            self.echo = packet.stamp();
         }
         if has_fin {
             self.fin = end;
@@ -350,10 +350,10 @@ impl Receiver {
         let held = self.reassembly.as_ref().filter(|_| !self.is_ordered);
         let blocks = held.map_or(&[][..], |reassembly| reassembly.report());
         let wire_bytes = config.ack_bytes(blocks.len().min(crate::packet::wire::SACK_BLOCKS));
-        let sack = pool.put(blocks);
         self.fins_alive += u32::from(flags & flag::FIN != 0);
         let flags = flags | self.ecn & flag::ECE;
-        out.push(Wire { number: self.next, stamp: self.echo, wire_bytes, sack, flags, ..self.template });
+        let packet = Wire { wire_bytes, flags, ..self.template }.numbered(self.next).stamped(self.echo);
+        out.push(pool.attach(packet, blocks));
     }
 
     /// The deadline has come.
@@ -410,8 +410,7 @@ mod tests {
         let state = |sender: &Sender, receiver: &Receiver| state_with(false, sender, receiver);
         let at_first = state(&sender, &receiver);
         // Each thing that happens to either end changes something in it.
-        let ack =
-            |segments: u64, flags| Wire { number: segments * u64::from(SEGMENT), ..template(flag::REVERSE | flags) };
+        let ack = |segments: u64, flags| template(flag::REVERSE | flags).numbered(segments * u64::from(SEGMENT));
         let (mut one, mut other) = (sender.clone(), sender.clone());
         one.on_ack(&config, 6, &ack(2, 0), &[], &mut Vec::new());
         other.on_ack(&config, 6, &ack(2, flag::ECE), &[], &mut Vec::new());
@@ -475,7 +474,7 @@ mod tests {
             let ce = if marked.contains(&index) { flag::CE } else { 0 };
             receiver.on_packet(config, 5, &Wire { flags: packet.flags | ce, ..*packet }, pool, &mut out);
         }
-        out.iter().map(|ack| (ack.number / u64::from(SEGMENT), ack.flags & flag::ECE != 0)).collect()
+        out.iter().map(|ack| (ack.number() / u64::from(SEGMENT), ack.flags & flag::ECE != 0)).collect()
     }
 
     #[test]
@@ -497,7 +496,7 @@ mod tests {
         let mut out = Vec::new();
         for (segments, ece) in [(1, false), (3, false), (5, true), (7, true), (9, true), (11, true)] {
             let flags = flag::REVERSE | if ece { flag::ECE } else { 0 };
-            let ack = Wire { number: segments * u64::from(SEGMENT), ..template(flags) };
+            let ack = template(flags).numbered(segments * u64::from(SEGMENT));
             sender.on_ack(&config, 6, &ack, &[], &mut out);
         }
         // Ten, and one more for each of two acknowledgements; half of that is free again when the eleventh is through.
@@ -532,12 +531,12 @@ mod tests {
         receiver.on_syn(&config, 1, &template(flag::SYN), &mut back);
         receiver.accept(&config, 1, &mut back);
         back.clear();
-        let segment = |number, flags| Wire { number, payload_bytes: SEGMENT, ..template(flags) };
+        let segment = |number, flags| template(flags).numbered(number).carrying(SEGMENT);
         receiver.on_packet(&config, 2, &segment(u64::from(SEGMENT), flag::FIN), &mut pool, &mut back);
         assert!(back.is_empty() && receiver.received() == 0);
         receiver.on_packet(&config, 3, &segment(0, 0), &mut pool, &mut back);
         // The last segment was ignored, not kept.
-        assert_eq!((back.len(), back[0].number, back[0].sack), (1, u64::from(SEGMENT), Wire::NOTHING.sack));
+        assert_eq!((back.len(), back[0].number(), pool.detach(&mut back[0]).1), (1, u64::from(SEGMENT), 0));
     }
 
     #[test]
@@ -571,7 +570,7 @@ mod tests {
         let (mut sender, _, _, packets) = pair(&config);
         let mut out = Vec::new();
         sender.on_timeout(&config, 1_000_000_000_000, false, &mut out);
-        assert!(!out.is_empty() && out.iter().all(|packet| packet.number < packets.len() as u64 * 1380));
+        assert!(!out.is_empty() && out.iter().all(|packet| packet.number() < packets.len() as u64 * 1380));
         assert!(out.iter().all(|packet| packet.flags & (flag::ECT | flag::CWR) == 0));
     }
 }

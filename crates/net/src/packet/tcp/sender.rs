@@ -168,6 +168,11 @@ impl Sender {
         self.congestion.times_round_trips() || (waited && !self.has_least_timeout(config))
     }
 
+    /// Later packets travel in `band`.
+    pub fn set_band(&mut self, band: u8) {
+        self.template = self.template.in_band(band);
+    }
+
     /// First byte not acknowledged.
     pub fn una(&self) -> u64 {
         self.una
@@ -247,7 +252,7 @@ impl Sender {
         for flag in [closing, fin_sent, recover_active, first_partial_ack, ecn, echoed] {
             writer.flag(flag);
         }
-        writer.word(u64::from(fresh_flags) << 16 | u64::from(template.flags) << 8 | u64::from(template.band));
+        writer.word(u64::from(fresh_flags) << 16 | u64::from(template.flags) << 8 | u64::from(template.band()));
         congestion.write_state(una, cwnd < ssthresh, writer);
         board.write_state(una, writer);
     }
@@ -311,7 +316,7 @@ impl Sender {
         // RFC 3168, 6.1.1.
         let flags = flag::SYN | if config.ecn { flag::ECE | flag::CWR } else { 0 };
         let syn = Wire { wire_bytes: config.syn_bytes, flags, ..self.template };
-        out.push(Wire { stamp: config.stamp(now_ps), ..syn });
+        out.push(syn.stamped(config.stamp(now_ps)));
     }
 
     /// The SYN-ACK is here.
@@ -329,7 +334,7 @@ impl Sender {
             self.ecn = true;
             self.fresh_flags = flag::ECT;
         }
-        self.sample(config, now_ps, ack.stamp);
+        self.sample(config, now_ps, ack.stamp());
         self.acknowledge(config, now_ps, out);
         News::Established
     }
@@ -337,7 +342,7 @@ impl Sender {
     /// A pure acknowledgement of the receiver's SYN or FIN.
     fn acknowledge(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         let number = self.high + u64::from(self.fin_sent);
-        out.push(Wire { stamp: config.stamp(now_ps), number, ..self.template });
+        out.push(self.template.numbered(number).stamped(config.stamp(now_ps)));
     }
 
     fn sample(&mut self, config: &TcpConfig, now_ps: u64, echo: u32) {
@@ -364,13 +369,13 @@ impl Sender {
         if self.state != SenderState::Established {
             return News::None;
         }
-        let acknowledged = ack.number;
+        let acknowledged = ack.number_near(self.una);
         let end = self.high + u64::from(self.fin_sent);
         if acknowledged > end || (acknowledged < self.una && !self.fin_sent) {
             return News::None;
         }
         if acknowledged > self.una && self.una >= self.sample_from && !self.board.head_retransmitted() {
-            self.sample(config, now_ps, ack.stamp);
+            self.sample(config, now_ps, ack.stamp());
         }
         let sacked = if blocks.is_empty() { 0 } else { self.board.sack(blocks) };
         if acknowledged < self.una {
@@ -701,19 +706,13 @@ impl Sender {
         if self.deadline_ps == NEVER {
             self.start_timer(now_ps);
         }
-        out.push(Wire {
-            number: start,
-            stamp: config.stamp(now_ps),
-            wire_bytes: config.header_bytes + length,
-            payload_bytes: length,
-            flags,
-            ..self.template
-        });
+        let packet = Wire { flags, ..self.template }.numbered(start).stamped(config.stamp(now_ps));
+        out.push(packet.carrying(length));
     }
 
     fn send_fin(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         self.start_timer(now_ps);
         let flags = self.template.flags | flag::FIN;
-        out.push(Wire { number: self.high, stamp: config.stamp(now_ps), flags, ..self.template });
+        out.push(Wire { flags, ..self.template }.numbered(self.high).stamped(config.stamp(now_ps)));
     }
 }
