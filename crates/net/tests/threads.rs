@@ -25,10 +25,6 @@ impl Threads for Eager {
         self.0.start(count, work);
     }
 
-    fn give_way(&self) {
-        self.0.give_way();
-    }
-
     fn arrivals_least(&self) -> u64 {
         0
     }

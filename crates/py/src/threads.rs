@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvError, Sender, channel};
-use std::thread::{Builder, yield_now};
+use std::thread::Builder;
 
 type Work = (usize, Arc<dyn Fn(usize) + Send + Sync>);
 
@@ -43,10 +43,6 @@ impl Threads for Pool {
         for (index, worker) in (1..count).zip(&self.workers) {
             worker.send((index, Arc::clone(&work))).expect("a thread ends before its pool only if it has failed");
         }
-    }
-
-    fn give_way(&self) {
-        yield_now();
     }
 }
 

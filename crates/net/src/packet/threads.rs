@@ -35,16 +35,13 @@ use std::cmp::Reverse;
 use std::fmt::Debug;
 use std::hint::spin_loop;
 use std::mem::swap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Who has threads: this crate starts none.
 pub trait Threads: Debug + Send + Sync {
     /// Has `work` called with each of 1 to `count` - 1, on a thread of its own, and returns at once.
     fn start(&self, count: usize, work: Arc<dyn Fn(usize) + Send + Sync>);
-
-    /// Lets another thread go first that waits for the caller's processor.
-    fn give_way(&self);
 
     /// Arrivals that each thread must have in a day of the calendar for threads to be worth their while. Of a segment of
     /// the day it is three tenths of that, on average.
@@ -53,8 +50,11 @@ pub trait Threads: Debug + Send + Sync {
     }
 }
 
-/// Looks at a barrier before a thread lets others run.
-const SPINS: u32 = 1 << 9;
+/// How often a thread looks at most whether others have come as far as it waits for, before it sleeps: for some tens of
+/// microseconds, as long as it takes to wake up.
+const LOOKS_MAX: u32 = 1 << 11;
+/// And at least.
+const LOOKS_MIN: u32 = 1 << 6;
 
 /// What one thread has in its hands: a lane, with the ends of connections at its hosts. Boxes, because they go from hand
 /// to hand between cores.
@@ -135,7 +135,6 @@ enum Task {
 /// What threads work on: in a stretch the engine's, and nothing outside.
 #[derive(Debug)]
 pub(super) struct Shared {
-    threads: Arc<dyn Threads>,
     config: TcpConfig,
     map: Map,
     bounds: DayBounds,
@@ -146,7 +145,21 @@ pub(super) struct Shared {
     reports: Vec<Report>,
     orders: Orders,
     barrier: Barrier,
+    bell: Bell,
+    /// By lane.
+    patience: Vec<Patience>,
     has_failed: AtomicBool,
+}
+
+/// How often a thread looks before it sleeps: twice as often after it was of use, and half as often after it was in vain.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Patience(AtomicU32);
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self(AtomicU32::new(LOOKS_MAX))
+    }
 }
 
 /// Where the first thread says what is to be done. One cache line, which the others watch.
@@ -190,6 +203,39 @@ impl Orders {
 struct Barrier {
     waiting: AtomicUsize,
     generation: AtomicUsize,
+}
+
+/// Where threads sleep that have waited for long, because others have their processors.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Bell {
+    sleeper_count: AtomicUsize,
+    lock: Mutex<()>,
+    rung: Condvar,
+}
+
+impl Bell {
+    /// Whoever has changed what others wait for says so.
+    fn ring(&self) {
+        // Either this sees who falls asleep, or that one sees the change.
+        fence(Ordering::SeqCst);
+        if self.sleeper_count.load(Ordering::Relaxed) > 0 {
+            let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+            self.rung.notify_all();
+        }
+    }
+
+    /// Sleeps until it is so.
+    #[cold]
+    fn sleep_until(&self, is_so: impl Fn() -> bool) {
+        let mut lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sleeper_count.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        while !is_so() {
+            lock = self.rung.wait(lock).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.sleeper_count.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 // A thread that fails ends them all, so nobody sees what it has left.
@@ -239,29 +285,29 @@ fn take_in<'a>(
 
 /// Tells the other threads that this one has failed, unless it comes to its end.
 struct Alarm<'a> {
-    has_failed: &'a AtomicBool,
+    shared: &'a Shared,
     is_over: bool,
 }
 
 impl<'a> Alarm<'a> {
-    fn new(has_failed: &'a AtomicBool) -> Self {
-        Self { has_failed, is_over: false }
+    fn new(shared: &'a Shared) -> Self {
+        Self { shared, is_over: false }
     }
 }
 
 impl Drop for Alarm<'_> {
     fn drop(&mut self) {
         if !self.is_over {
-            self.has_failed.store(true, Ordering::Relaxed);
+            self.shared.has_failed.store(true, Ordering::Relaxed);
+            self.shared.bell.ring();
         }
     }
 }
 
 impl Shared {
-    fn new(engine: &PacketEngine, threads: Arc<dyn Threads>) -> Self {
+    fn new(engine: &PacketEngine) -> Self {
         let count = engine.lanes.len();
         Self {
-            threads,
             config: engine.config.tcp.clone(),
             map: engine.map.clone(),
             bounds: engine.bounds,
@@ -271,44 +317,53 @@ impl Shared {
             reports: (0..count).map(|_| Report::default()).collect(),
             orders: Orders::default(),
             barrier: Barrier::default(),
+            bell: Bell::default(),
+            patience: (0..count).map(|_| Patience::default()).collect(),
             has_failed: AtomicBool::new(false),
         }
     }
 
-    /// Waits awake, because others are never long.
-    fn wait_until(&self, is_so: impl Fn() -> bool) {
-        let mut spins = 0;
-        while !is_so() {
-            assert!(!self.has_failed.load(Ordering::Relaxed), "another thread has failed");
-            spins += 1;
-            if spins < SPINS {
-                spin_loop();
-            } else {
-                self.threads.give_way();
-            }
+    /// Has thread `index` wait, awake at first, because others are seldom long.
+    fn wait_until(&self, index: usize, is_so: impl Fn() -> bool) {
+        let is_over = || is_so() || self.has_failed.load(Ordering::Relaxed);
+        let Patience(patience) = &self.patience[index];
+        let most = patience.load(Ordering::Relaxed);
+        let mut looks = 0;
+        while looks < most && !is_over() {
+            looks += 1;
+            spin_loop();
         }
+        if looks == most {
+            patience.store((most / 2).max(LOOKS_MIN), Ordering::Relaxed);
+            self.bell.sleep_until(is_over);
+        } else if looks > 0 && most < LOOKS_MAX {
+            patience.store(2 * most, Ordering::Relaxed);
+        }
+        assert!(is_so(), "another thread has failed");
     }
 
     /// Returns when all threads have called it.
-    fn meet(&self) {
+    fn meet(&self, index: usize) {
         let Barrier { waiting, generation } = &self.barrier;
         let present = generation.load(Ordering::Acquire);
         if waiting.fetch_add(1, Ordering::AcqRel) + 1 == self.hands.len() {
             waiting.store(0, Ordering::Relaxed);
             generation.store(present.wrapping_add(1), Ordering::Release);
+            self.bell.ring();
         } else {
-            self.wait_until(|| generation.load(Ordering::Acquire) != present);
+            self.wait_until(index, || generation.load(Ordering::Acquire) != present);
         }
     }
 
     /// What thread `index` does from task `number` on until it is to stop, but for the first, which says what to do.
     fn work(&self, index: usize, mut number: u64) {
-        let mut alarm = Alarm::new(&self.has_failed);
+        let mut alarm = Alarm::new(self);
         loop {
-            self.wait_until(|| self.orders.number.load(Ordering::Acquire) == number);
+            self.wait_until(index, || self.orders.number.load(Ordering::Acquire) == number);
             let task = self.orders.task();
             self.take_part(index, task);
             self.reports[index].number.store(number, Ordering::Release);
+            self.bell.ring();
             if task == Task::Stop {
                 alarm.is_over = true;
                 return;
@@ -320,9 +375,10 @@ impl Shared {
     /// Has all threads do something.
     fn all(&self, task: Task) {
         let number = self.orders.give(task);
+        self.bell.ring();
         self.take_part(0, task);
         for report in &self.reports[1..] {
-            self.wait_until(|| report.number.load(Ordering::Acquire) == number);
+            self.wait_until(0, || report.number.load(Ordering::Acquire) == number);
         }
     }
 
@@ -337,12 +393,12 @@ impl Shared {
     fn begin_day(&self, index: usize, day_ps: u64, has_open: bool) {
         if has_open {
             write(&self.hands[index]).lane.calendar.find_open();
-            self.meet();
+            self.meet(index);
             let hands: Vec<_> = self.hands.iter().map(read).collect();
             let others = (0..hands.len()).filter(|&other| other != index).map(|other| &hands[other].lane.calendar);
             let labels = hands[index].lane.calendar.labels(&others.collect::<Vec<_>>());
             drop(hands);
-            self.meet();
+            self.meet(index);
             write(&self.hands[index]).lane.calendar.label(&labels);
         }
         let pairs = read(&self.pairs);
@@ -350,7 +406,7 @@ impl Shared {
             let Hands { lane, ends, .. } = &mut *write(&self.hands[index]);
             hand_over(index, lane, ends, &mut write(&self.posts[index]), &self.map, &pairs, day_ps);
         }
-        self.meet();
+        self.meet(index);
         let posts: Vec<_> = self.posts.iter().map(read).collect();
         let posts = posts.iter().map(|posts| &posts[index]);
         let Hands { lane, ends, cuts, .. } = &mut *write(&self.hands[index]);
@@ -525,12 +581,12 @@ impl PacketEngine {
     /// begun.
     pub(super) fn go_on_threads(&mut self, end_ps: u64) {
         let Some(threads) = self.threads.clone() else { return };
-        let shared = self.rooms.shared.take().unwrap_or_else(|| Arc::new(Shared::new(self, Arc::clone(&threads))));
+        let shared = self.rooms.shared.take().unwrap_or_else(|| Arc::new(Shared::new(self)));
         shared.look_at(self);
         shared.exchange(self);
         let (theirs, number) = (Arc::clone(&shared), shared.orders.number.load(Ordering::Relaxed) + 1);
         threads.start(shared.hands.len(), Arc::new(move |index| theirs.work(index, number)));
-        let mut alarm = Alarm::new(&shared.has_failed);
+        let mut alarm = Alarm::new(&shared);
         self.lead(&shared, end_ps);
         shared.all(Task::Stop);
         alarm.is_over = true;
