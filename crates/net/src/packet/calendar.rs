@@ -104,11 +104,44 @@ pub(crate) struct Calendar {
     runs: Vec<Run>,
     /// Those before this one have a label that all lanes understand.
     runs_labelled: usize,
-    /// See [`Calendar::find_open`]: turns, and their times within the day, which other lanes look through.
-    open: Vec<u32>,
-    open_within: Vec<u32>,
     /// How many there are when the ended ones are forgotten.
     runs_max: usize,
+}
+
+/// Events of a day that lanes put in one order when it is over, in that of their own: those that ended a port's
+/// idleness. The turns of a lane, their times within the day, and their places among those of one instant: apart,
+/// because other lanes look at all times, and at few places.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Open {
+    turns: Vec<u32>,
+    within: Vec<u32>,
+    events: Vec<(Order, u32)>,
+}
+
+impl Open {
+    /// Their labels: how many of their instants came before them, in all lanes.
+    pub fn labels<'a>(&self, others: impl Iterator<Item = &'a Self>) -> Vec<u32> {
+        let mut labels: Vec<u32> = Vec::with_capacity(self.within.len());
+        for instant in self.within.chunk_by(|one, other| one == other) {
+            // A day has fewer arrivals than 2^28.
+            labels.extend(0..instant.len() as u32);
+        }
+        for other in others {
+            // The first one of the other lane that is not before the instant, or the event.
+            let (mut first, mut next) = (0, 0);
+            let mut last = None;
+            for (index, (&within, event)) in self.within.iter().zip(&self.events).enumerate() {
+                if last.replace(within) != Some(within) {
+                    next += other.within[next..].iter().take_while(|&&before| before < within).count();
+                    first = next;
+                }
+                let tied = other.within[next..].iter().zip(&other.events[next..]);
+                next += tied.take_while(|&(&tied, before)| tied == within && before < event).count();
+                labels[index] += (next - first) as u32;
+            }
+        }
+        labels
+    }
 }
 
 impl Post {
@@ -214,8 +247,6 @@ impl Calendar {
             times: times.into(),
             runs: vec![Run::default()],
             runs_labelled: 1,
-            open: Vec::new(),
-            open_within: Vec::new(),
             runs_max: RUNS_MIN,
         }
     }
@@ -449,70 +480,37 @@ impl Calendar {
         }
     }
 
-    /// Finds the events of the day that is over to which runs refer that lanes began by themselves.
-    pub fn find_open(&mut self) {
-        self.open.clear();
-        self.open.extend(self.runs[self.runs_labelled..].iter().filter_map(Run::open_turn));
-        self.open.sort_unstable();
-        self.open.dedup();
-        self.open_within.clear();
-        self.open_within.extend(self.open.iter().map(|&turn| (self.turns[turn as usize] >> INDEX_BITS) as u32));
-    }
-
-    /// The labels of the [events found](Self::find_open): how many of their instants came before them, in all lanes.
-    pub fn labels(&self, others: &[&Self]) -> Vec<u32> {
-        let mut labels: Vec<u32> = Vec::with_capacity(self.open.len());
-        // Of each lane: its first event of the instant, and the first one that is not before the one at hand.
-        let (mut own_first, mut nexts) = (0, vec![(0, 0); others.len()]);
-        for (index, (&turn, &within)) in self.open.iter().zip(&self.open_within).enumerate() {
-            let is_new = index == 0 || self.open_within[index - 1] != within;
-            if is_new {
-                own_first = index;
-            }
-            let event = self.event(turn as usize);
-            let mut label = index - own_first;
-            for (other, (first, next)) in others.iter().zip(&mut nexts) {
-                if is_new {
-                    *next += other.open_within[*next..].iter().take_while(|&&before| before < within).count();
-                    *first = *next;
-                }
-                let tied = other.open_within[*next..].iter().take_while(|&&tied| tied == within);
-                let tied = other.open[*next..].iter().zip(tied);
-                *next += tied.take_while(|&(&turn, _)| other.event(turn as usize) < event).count();
-                label += *next - *first;
-            }
-            // A day has fewer arrivals than 2^28.
-            labels.push(label as u32);
+    /// Finds the events of the day that is over to which runs refer that the lane began by itself.
+    pub fn find_open(&self, open: &mut Open) {
+        let Open { turns, within, events } = open;
+        turns.clear();
+        turns.extend(self.runs[self.runs_labelled..].iter().filter_map(Run::open_turn));
+        turns.sort_unstable();
+        turns.dedup();
+        within.clear();
+        events.clear();
+        for &turn in &*turns {
+            let turn = self.turns[turn as usize];
+            within.push((turn >> INDEX_BITS) as u32);
+            events.push(self.order(turn));
         }
-        labels
     }
 
-    /// The [labels](Self::labels) are known.
-    pub fn label(&mut self, labels: &[u32]) {
+    /// Labels are known of the events that [have been found](Self::find_open).
+    pub fn label(&mut self, open: &Open, labels: &[u32]) {
         for run in &mut self.runs[self.runs_labelled..] {
             if let Some(turn) = run.open_turn() {
-                let place = self.open.binary_search(&turn).expect("it was found");
+                let place = open.turns.binary_search(&turn).expect("it was found");
                 run.set_label(labels[place]);
             }
         }
         self.runs_labelled = self.runs.len();
     }
 
-    /// Whether some runs have labels that only this calendar understands.
-    pub fn has_open(&self) -> bool {
-        self.runs[self.runs_labelled..].iter().any(|run| run.open_turn().is_some())
-    }
-
-    /// Time within the day of a turn, and its order among those of its instant.
-    fn event(&self, turn: usize) -> (u64, Order, u32) {
-        let turn = self.turns[turn];
-        let (order, link) = self.order(turn);
-        (turn >> INDEX_BITS, order, link)
-    }
-
     /// Which of two calendars' next arrivals, which are of one instant, comes first.
     pub fn cmp_next(&self, other: &Self) -> Ordering {
-        self.event(self.next).cmp(&other.event(other.next))
+        let next = |calendar: &Self| calendar.order(calendar.turns[calendar.next]);
+        next(self).cmp(&next(other))
     }
 
     /// The number of the turn that has taken place last.

@@ -20,7 +20,7 @@
 //!
 //! Only switches whose ports do not share anything are driven like that, and only if no deadline is shorter than a day.
 
-use super::calendar::{Calendar, Post};
+use super::calendar::{Calendar, Open, Post};
 use super::ends::{DayBounds, Ends, Pairs};
 use super::host::Look;
 use super::lanes::{Lane, Map};
@@ -43,18 +43,19 @@ pub trait Threads: Debug + Send + Sync {
     /// Has `work` called with each of 1 to `count` - 1, on a thread of its own, and returns at once.
     fn start(&self, count: usize, work: Arc<dyn Fn(usize) + Send + Sync>);
 
-    /// Arrivals that each thread must have in a day of the calendar for threads to be worth their while. Of a segment of
-    /// the day it is three tenths of that, on average.
+    /// Arrivals that each thread must have in a segment of a day of the calendar, on average, for threads to be worth
+    /// their while.
     fn arrivals_least(&self) -> u64 {
-        100
+        30
     }
 }
 
-/// How often a thread looks at most whether others have come as far as it waits for, before it sleeps: for some tens of
+/// How often a thread looks whether others have come as far as it waits for, before it sleeps: for some tens of
 /// microseconds, as long as it takes to wake up.
-const LOOKS_MAX: u32 = 1 << 11;
-/// And at least.
-const LOOKS_MIN: u32 = 1 << 6;
+const LOOKS: u32 = 1 << 11;
+/// How often after that was in vain, but for each time of so many.
+const FEW_LOOKS: u32 = 1 << 6;
+const TRIES: u32 = 16;
 
 /// What one thread has in its hands: a lane, with the ends of connections at its hosts. Boxes, because they go from hand
 /// to hand between cores.
@@ -95,8 +96,6 @@ struct Report {
     left: AtomicU64,
     /// Its tally has something that others have to do with.
     has_news: AtomicBool,
-    /// Runs have labels that only the lane understands.
-    has_open: AtomicBool,
 }
 
 /// What lanes have beside their ports and connections.
@@ -104,6 +103,7 @@ struct Report {
 pub(super) struct Rooms {
     /// Of a day that begins on one thread, by lane, and for each lane.
     posts: Vec<Vec<Post>>,
+    open: Vec<Open>,
     /// Instants of the day that are left to one thread, the last one first, as far as they are still to come.
     cuts: Vec<u64>,
     /// Kept from one stretch to the next.
@@ -113,7 +113,7 @@ pub(super) struct Rooms {
 impl Clone for Rooms {
     /// Threads serve one engine.
     fn clone(&self) -> Self {
-        Self { posts: Vec::new(), cuts: self.cuts.clone(), shared: None }
+        Self { cuts: self.cuts.clone(), ..Self::default() }
     }
 }
 
@@ -123,7 +123,6 @@ enum Task {
     /// The day at that instant begins.
     Day {
         at_ps: u64,
-        has_open: bool,
     },
     /// All arrivals of the day up to that instant.
     Segment {
@@ -142,25 +141,21 @@ pub(super) struct Shared {
     /// By lane.
     hands: Vec<RwLock<Hands>>,
     posts: Vec<RwLock<Vec<Post>>>,
+    /// Found when a lane has come to the end of a day.
+    open: Vec<RwLock<Open>>,
     reports: Vec<Report>,
     orders: Orders,
     barrier: Barrier,
     bell: Bell,
     /// By lane.
-    patience: Vec<Patience>,
+    vain: Vec<Vain>,
     has_failed: AtomicBool,
 }
 
-/// How often a thread looks before it sleeps: twice as often after it was of use, and half as often after it was in vain.
-#[derive(Debug)]
+/// How often a thread has looked in vain, since it last did not.
+#[derive(Debug, Default)]
 #[repr(align(128))]
-struct Patience(AtomicU32);
-
-impl Default for Patience {
-    fn default() -> Self {
-        Self(AtomicU32::new(LOOKS_MAX))
-    }
-}
+struct Vain(AtomicU32);
 
 /// Where the first thread says what is to be done. One cache line, which the others watch.
 #[derive(Debug, Default)]
@@ -177,7 +172,7 @@ impl Orders {
         let (kind, at_ps) = match task {
             Task::Stop => (0, 0),
             Task::Segment { to_ps } => (1, to_ps),
-            Task::Day { at_ps, has_open } => (2 + u64::from(has_open), at_ps),
+            Task::Day { at_ps } => (2, at_ps),
         };
         self.kind.store(kind, Ordering::Relaxed);
         self.at_ps.store(at_ps, Ordering::Relaxed);
@@ -192,7 +187,7 @@ impl Orders {
         match self.kind.load(Ordering::Relaxed) {
             0 => Task::Stop,
             1 => Task::Segment { to_ps: at_ps },
-            kind => Task::Day { at_ps, has_open: kind == 3 },
+            _ => Task::Day { at_ps },
         }
     }
 }
@@ -314,11 +309,12 @@ impl Shared {
             pairs: RwLock::default(),
             hands: (0..count).map(|_| RwLock::default()).collect(),
             posts: (0..count).map(|_| RwLock::new(vec![Post::default(); count])).collect(),
+            open: (0..count).map(|_| RwLock::default()).collect(),
             reports: (0..count).map(|_| Report::default()).collect(),
             orders: Orders::default(),
             barrier: Barrier::default(),
             bell: Bell::default(),
-            patience: (0..count).map(|_| Patience::default()).collect(),
+            vain: (0..count).map(|_| Vain::default()).collect(),
             has_failed: AtomicBool::new(false),
         }
     }
@@ -326,18 +322,20 @@ impl Shared {
     /// Has thread `index` wait, awake at first, because others are seldom long.
     fn wait_until(&self, index: usize, is_so: impl Fn() -> bool) {
         let is_over = || is_so() || self.has_failed.load(Ordering::Relaxed);
-        let Patience(patience) = &self.patience[index];
-        let most = patience.load(Ordering::Relaxed);
+        let Vain(vain) = &self.vain[index];
+        let vain_count = vain.load(Ordering::Relaxed);
+        let most = if vain_count.is_multiple_of(TRIES) { LOOKS } else { FEW_LOOKS };
         let mut looks = 0;
         while looks < most && !is_over() {
             looks += 1;
             spin_loop();
         }
         if looks == most {
-            patience.store((most / 2).max(LOOKS_MIN), Ordering::Relaxed);
+            // Others have its processor, or that of whom it waits for.
+            vain.store(vain_count.wrapping_add(1), Ordering::Relaxed);
             self.bell.sleep_until(is_over);
-        } else if looks > 0 && most < LOOKS_MAX {
-            patience.store(2 * most, Ordering::Relaxed);
+        } else if vain_count > 0 {
+            vain.store(0, Ordering::Relaxed);
         }
         assert!(is_so(), "another thread has failed");
     }
@@ -384,22 +382,18 @@ impl Shared {
 
     fn take_part(&self, index: usize, task: Task) {
         match task {
-            Task::Day { at_ps, has_open } => self.begin_day(index, at_ps, has_open),
+            Task::Day { at_ps } => self.begin_day(index, at_ps),
             Task::Segment { to_ps } => self.drive(index, to_ps),
             Task::Stop => {}
         }
     }
 
-    fn begin_day(&self, index: usize, day_ps: u64, has_open: bool) {
-        if has_open {
-            write(&self.hands[index]).lane.calendar.find_open();
-            self.meet(index);
-            let hands: Vec<_> = self.hands.iter().map(read).collect();
-            let others = (0..hands.len()).filter(|&other| other != index).map(|other| &hands[other].lane.calendar);
-            let labels = hands[index].lane.calendar.labels(&others.collect::<Vec<_>>());
-            drop(hands);
-            self.meet(index);
-            write(&self.hands[index]).lane.calendar.label(&labels);
+    fn begin_day(&self, index: usize, day_ps: u64) {
+        {
+            let open: Vec<_> = self.open.iter().map(read).collect();
+            let others = (0..open.len()).filter(|&other| other != index).map(|other| &*open[other]);
+            let labels = open[index].labels(others);
+            write(&self.hands[index]).lane.calendar.label(&open[index], &labels);
         }
         let pairs = read(&self.pairs);
         {
@@ -411,7 +405,7 @@ impl Shared {
         let posts = posts.iter().map(|posts| &posts[index]);
         let Hands { lane, ends, cuts, .. } = &mut *write(&self.hands[index]);
         take_in(&mut lane.calendar, ends, posts, &self.map, &pairs, (&self.config, &self.bounds), cuts);
-        self.reports[index].look_at(&lane.calendar);
+        self.look_at(index, &lane.calendar);
     }
 
     /// Goes through the day of a lane, up to an instant.
@@ -462,7 +456,7 @@ impl Shared {
         report.hops.store(tally.hops, Ordering::Relaxed);
         report.last_ps.store(last_ps, Ordering::Relaxed);
         report.has_news.store(!(tally.lost.is_empty() && tally.looks.is_empty()), Ordering::Relaxed);
-        report.look_at(calendar);
+        self.look_at(index, calendar);
     }
 
     /// A time before which nothing arrives: while the day is not over, when the next packet arrives.
@@ -491,16 +485,18 @@ impl Shared {
     }
 
     /// The engine, which has everything, is about to give it back.
-    fn look_at(&self, engine: &PacketEngine) {
-        self.reports.iter().zip(engine.lanes.iter()).for_each(|(report, lane)| report.look_at(&lane.calendar));
+    fn look_at_all(&self, engine: &PacketEngine) {
+        engine.lanes.iter().enumerate().for_each(|(index, lane)| self.look_at(index, &lane.calendar));
     }
-}
 
-impl Report {
-    fn look_at(&self, calendar: &Calendar) {
-        self.next_ps.store(calendar.next_ps(), Ordering::Relaxed);
-        self.left.store(calendar.left() as u64, Ordering::Relaxed);
-        self.has_open.store(calendar.has_open(), Ordering::Relaxed);
+    /// Tells what all are to know of a lane.
+    fn look_at(&self, index: usize, calendar: &Calendar) {
+        let report = &self.reports[index];
+        report.next_ps.store(calendar.next_ps(), Ordering::Relaxed);
+        report.left.store(calendar.left() as u64, Ordering::Relaxed);
+        if calendar.day_is_over() {
+            calendar.find_open(&mut write(&self.open[index]));
+        }
     }
 }
 
@@ -550,7 +546,7 @@ impl PacketEngine {
     fn is_worth(&self, left: u64) -> bool {
         let Some(threads) = &self.threads else { return false };
         let (each, least) = (left / self.lanes.len() as u64, threads.arrivals_least());
-        each >= least && 10 * each >= 3 * least * (1 + self.rooms.cuts.len() as u64)
+        each >= least * (1 + self.rooms.cuts.len() as u64)
     }
 
     /// Begins the day of several lanes, on this thread.
@@ -559,14 +555,11 @@ impl PacketEngine {
         let day_ps = lanes.iter().map(|lane| lane.calendar.next_ps()).min().unwrap_or(u64::MAX);
         let (ends, pairs, count) = (&mut hosts.connections.ends, &hosts.connections.pairs, lanes.len());
         rooms.posts.resize_with(count, || vec![Post::default(); count]);
-        lanes.iter_mut().for_each(|lane| lane.calendar.find_open());
-        let labels = |own: usize| {
-            let others = (0..count).filter(|&other| other != own).map(|other| &lanes[other].calendar);
-            lanes[own].calendar.labels(&others.collect::<Vec<_>>())
-        };
-        let labels: Vec<_> = (0..count).map(labels).collect();
-        for (own, ((lane, ends), labels)) in lanes.iter_mut().zip(ends.iter_mut()).zip(labels).enumerate() {
-            lane.calendar.label(&labels);
+        rooms.open.resize_with(count, Open::default);
+        lanes.iter().zip(&mut rooms.open).for_each(|(lane, open)| lane.calendar.find_open(open));
+        for (own, (lane, ends)) in lanes.iter_mut().zip(ends.iter_mut()).enumerate() {
+            let others = (0..count).filter(|&other| other != own).map(|other| &rooms.open[other]);
+            lane.calendar.label(&rooms.open[own], &rooms.open[own].labels(others));
             hand_over(own, lane, ends, &mut rooms.posts[own], map, pairs, day_ps);
         }
         let mut cuts = vec![Vec::new(); count];
@@ -582,7 +575,7 @@ impl PacketEngine {
     pub(super) fn go_on_threads(&mut self, end_ps: u64) {
         let Some(threads) = self.threads.clone() else { return };
         let shared = self.rooms.shared.take().unwrap_or_else(|| Arc::new(Shared::new(self)));
-        shared.look_at(self);
+        shared.look_at_all(self);
         shared.exchange(self);
         let (theirs, number) = (Arc::clone(&shared), shared.orders.number.load(Ordering::Relaxed) + 1);
         threads.start(shared.hands.len(), Arc::new(move |index| theirs.work(index, number)));
@@ -617,8 +610,7 @@ impl PacketEngine {
                     continue;
                 }
                 self.begin_day_of_hosts(shared, next_ps + self.bounds.length_ps);
-                let has_open = shared.reports.iter().any(|report| report.has_open.load(Ordering::Relaxed));
-                shared.all(Task::Day { at_ps: next_ps, has_open });
+                shared.all(Task::Day { at_ps: next_ps });
                 let hands: Vec<_> = shared.hands.iter().map(read).collect();
                 self.rooms.set_cuts(hands.iter().map(|hands| &hands.cuts));
                 if !self.is_worth(shared.left()) {
@@ -664,7 +656,7 @@ impl PacketEngine {
             }
             self.take_event::<false>(next_ps, is_other);
         }
-        shared.look_at(self);
+        shared.look_at_all(self);
         shared.exchange(self);
         self.hosts.done.is_empty()
     }
