@@ -5,8 +5,9 @@
 //! fluid random COUNT [star]     random flows
 //! fluid skewed HOSTS [star]     all-to-all of 1 MB on average, log-normal with sigma 0.8
 //! fluid even HOSTS [star]       all-to-all of 1 MB, and as many random flows as there are hosts
-//! fluid errors                  table of how far such rates are off in these cases
-//! ... within PPM [compare]      rates that may be off by so many millionths, compared with exact ones if asked
+//! fluid bands HOSTS [star]      skewed all-to-all, every second flow in a second band
+//! fluid errors                  table of how far times are off in these cases
+//! ... within PPM [compare]      times that may be off by so many millionths, compared with exact ones if asked
 //! ```
 //!
 //! Flows of a file and random ones are on a Clos network of three layers with 1024 hosts and half bisection, a skewed
@@ -19,7 +20,7 @@ mod cost;
 use cost::{cpu_seconds, peak_megabytes};
 use gradtide_net::route::Policy;
 use gradtide_net::{
-    Bytes, Completion, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Seed, Star, Time,
+    Band, Bytes, Completion, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Seed, Star, Time,
 };
 use std::num::NonZeroU32;
 use std::time::Instant;
@@ -81,31 +82,42 @@ fn case(words: &[&str]) -> (Graph, Vec<(u32, u32, u64)>) {
         [] => (clos(), random_flows(10_000)),
         ["random", count] => (clos(), random_flows(count.parse().unwrap())),
         ["random", count, "star"] => (Star { host_count: 1024, link }.graph(), random_flows(count.parse().unwrap())),
-        [kind @ ("skewed" | "even"), hosts, shape @ ..] => {
+        [kind @ ("skewed" | "even" | "bands"), hosts, shape @ ..] => {
             let hosts = hosts.parse().unwrap();
             let graph = match shape {
                 ["star"] => Star { host_count: hosts, link }.graph(),
                 _ => FatTree::leaf_spine(hosts / 16, 16, 8, link, link).unwrap().graph(),
             };
-            (graph, if *kind == "skewed" { skewed_flows(hosts) } else { even_flows(hosts) })
+            (graph, if *kind == "even" { even_flows(hosts) } else { skewed_flows(hosts) })
         }
         [path] => (clos(), read_flows(&std::fs::read_to_string(path).unwrap())),
         _ => panic!(
-            "fluid [errors | FLOWS.csv | random COUNT [star] | skewed HOSTS [star] | even HOSTS [star]] [within PPM [compare]]"
+            "fluid [errors | FLOWS.csv | random COUNT [star] | skewed HOSTS [star] | even HOSTS [star] | bands HOSTS [star]] [within PPM [compare]]"
         ),
     }
 }
 
-/// Completions by flow; CPU seconds; instants; events.
-fn drain(graph: &Graph, flows: &[(u32, u32, u64)], ppm: Option<NonZeroU32>) -> (Vec<Completion>, f64, u64, u64) {
+/// How many bands the flows of a case are in.
+fn bands(words: &[&str]) -> usize {
+    if words.first() == Some(&"bands") { 2 } else { 1 }
+}
+
+/// Completions by flow; CPU seconds; instants; events. Of so many bands in turn.
+fn drain(
+    graph: &Graph,
+    flows: &[(u32, u32, u64)],
+    bands: usize,
+    ppm: Option<NonZeroU32>,
+) -> (Vec<Completion>, f64, u64, u64) {
     let start = Instant::now();
     let before = cpu_seconds(start);
     let mut network = Fluid::new(graph, Policy::DModK, Seed(0)).unwrap();
     if let Some(ppm) = ppm {
         network = network.within(ppm);
     }
-    for &(src, dst, bytes) in flows {
-        network.start(Flow::alone(HostId(src), HostId(dst), Bytes(bytes)));
+    for (number, &(src, dst, bytes)) in flows.iter().enumerate() {
+        let band = Band::new((number % bands) as u8).unwrap();
+        network.start(Flow { band, ..Flow::alone(HostId(src), HostId(dst), Bytes(bytes)) });
     }
     let mut done = Vec::new();
     let mut instants = 0;
@@ -141,14 +153,14 @@ fn print_errors() {
     println!("|---|---|---:|---:|---:|---:|---:|---:|");
     let hosts = ["32", "64", "128", "256"];
     let skewed = hosts.iter().flat_map(|hosts| [vec!["skewed", hosts, "star"], vec!["skewed", hosts]]);
-    let others =
-        [vec!["random", "50000", "star"], vec!["random", "50000"], vec!["even", "256", "star"], vec!["even", "256"]];
-    for words in skewed.chain(others) {
-        let (graph, flows) = case(&words);
-        let (exact, seconds, ..) = drain(&graph, &flows, None);
+    let others = [["random", "50000"], ["even", "256"], ["bands", "256"]]
+        .map(|[kind, size]| [vec![kind, size, "star"], vec![kind, size]]);
+    for words in skewed.chain(others.into_iter().flatten()) {
+        let ((graph, flows), bands) = (case(&words), bands(&words));
+        let (exact, seconds, ..) = drain(&graph, &flows, bands, None);
         println!("| `{}` | exact | {seconds:.2} | | | | | |", words.join(" "));
         for ppm in [10_000, 1_000, 100] {
-            let (done, seconds, ..) = drain(&graph, &flows, NonZeroU32::new(ppm));
+            let (done, seconds, ..) = drain(&graph, &flows, bands, NonZeroU32::new(ppm));
             let [largest, percentile, mean, last, beyond] =
                 errors(&exact, &done, f64::from(ppm) * 1e-6).map(|error| 100.0 * error);
             let accuracy = f64::from(ppm) * 1e-4;
@@ -172,8 +184,9 @@ fn main() {
         words.truncate(place);
         ppm
     });
-    let (graph, flows) = case(&words.iter().map(String::as_str).collect::<Vec<_>>());
-    let (done, seconds, instants, events) = drain(&graph, &flows, ppm);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let ((graph, flows), bands) = (case(&words), bands(&words));
+    let (done, seconds, instants, events) = drain(&graph, &flows, bands, ppm);
     let last = done.iter().map(|done| done.received.ps()).max().unwrap_or(0) as f64 * 1e-12;
     // Of every flow and its instant, so that two versions can be seen to give the same.
     let digest = done.iter().fold(0_u64, |digest, completion| {
@@ -188,7 +201,7 @@ fn main() {
     if compares {
         let most = ppm.map_or(0.0, |ppm| f64::from(ppm.get()) * 1e-6);
         let [largest, percentile, mean, last, beyond] =
-            errors(&drain(&graph, &flows, None).0, &done, most).map(|error| 100.0 * error);
+            errors(&drain(&graph, &flows, bands, None).0, &done, most).map(|error| 100.0 * error);
         println!(
             "times are off by {largest:.4} % at most, by {percentile:.4} % at the 99th percentile, by {mean:+.4} % in \
              the mean; the last end by {last:+.4} %; {beyond:.4} % of the flows by more than they may"

@@ -13,24 +13,13 @@
 //! of the flows alone, to the last bit: neither the order of links nor the history of changes is seen in them, and no
 //! link is ever above its capacity.
 //!
-//! Shares that may be off by a [slack](Slack) are cheaper. A link keeps its level as long as its flows use about its
-//! capacity:
-//!
-//! ```text
-//! |capacity(l) - used(l)| <= slack * level(l) * flows held at l
-//! ```
-//!
-//! So rates are max-min fair for capacities that differ from the true ones by no more than the slack, but for flows that
-//! are faster than a link on their path by that much. What a link could have carried meanwhile, or has carried too much,
-//! is added up. When its level moves, the flows that it holds are [given](MaxMin::settle) it, and the other links of these
-//! flows are charged. So what is carried is what can be carried, in the long run. Where solving costs little, for
-//! few flows or after many changes, a solve is exact.
-//!
-//! Four things make it fast. Flows with the same links are one *class* with a count. Any number of changes
+//! Five things make it fast. Flows with the same links are one *class* with a count. Any number of changes
 //! is one solve, at the next read. A class is *held* at one link whose level is its rate, and when a level moves, all that
-//! the link holds moves with it. And a solve moves levels, lowest first, from the links that gained or lost a flow to
-//! those that see a rate change, and no further; it [tells](MaxMin::take_turned) which levels those are. What does
-//! not live here: bytes, routes, and time but for a clock that the caller sets.
+//! the link holds moves with it. A solve moves levels, lowest first, from the links that gained or lost a flow to
+//! those that see a rate change, and no further; it [tells](MaxMin::take_turned) which levels those are. And where most
+//! levels move, it fills all links from scratch. What does not live here: time, bytes, routes.
+
+mod refill;
 
 use crate::index::{self, Index};
 use gradtide_watch::look;
@@ -59,6 +48,15 @@ const UNBOUNDED: u64 = u64::MAX;
 /// Sentinel: no link.
 const NO_LINK: u32 = u32::MAX;
 
+/// A solve starts from scratch when it has looked at as many classes as there are flows, and at so many more for each
+/// link. Measured: with less, `random 50000 star` of `examples/fluid.rs` takes up to twice the time.
+const REFILL_PER_LINK: u64 = 16;
+/// With so few stale links, as after one end, it looks at twice as many first. Measured: a tenth of `skewed 256 star`.
+const FEW_STALE: u64 = 16;
+/// After a solve that started from scratch at once, the next one does so with a part more of stale links. So the other
+/// way is tried again now and then.
+const REFILL_LESS: u64 = 32;
+
 /// The solver: capacities, classes of flows on them, and their rates.
 #[derive(Clone, Debug, Default)]
 pub struct MaxMin {
@@ -86,65 +84,15 @@ pub struct MaxMin {
     moved: Vec<ClassId>,
     /// Links whose used capacity has changed, if somebody wants to know.
     touched: Option<Vec<LinkId>>,
-    /// How far levels may be off, if they may.
-    slack: Option<Slack>,
-    /// By link, if levels may be off. Apart, so that exact shares have no more to read.
-    windows: Vec<Window>,
-    /// Flows that there are.
-    flows: u64,
-    /// Flows that have come or gone since the last solve.
-    changes: u64,
-    /// Whether the last solve was not exact; whether that, or the one before.
-    is_off: bool,
-    has_been_off: bool,
-    /// See [`Self::set_clock`].
-    clock: u128,
     scratch: Scratch,
+    refill_scratch: refill::RefillScratch,
+    /// Flows that there are.
+    flow_count: u64,
+    /// Classes that the solve under way has looked at.
+    seen: u64,
+    /// With so many stale links a solve starts from scratch at once: the last one that had to had so many.
+    refill_from: u64,
     solve_count: u64,
-}
-
-/// When levels are left alone: see the head of this file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Slack {
-    /// A link may carry too much or too little by a `2^bits`-th of what the flows use that it holds.
-    pub bits: u32,
-    /// A solve is exact if there are at most so many flows for each that has come or gone.
-    pub exact_below: u64,
-}
-
-impl Slack {
-    /// Of a rate.
-    fn of(self, rate: u64) -> u64 {
-        rate >> self.bits
-    }
-}
-
-/// Sums of rates with which the level of a link is left alone.
-#[derive(Clone, Copy, Debug)]
-struct Window {
-    least: u64,
-    most: u64,
-    /// What the link could have carried and has not, less `(capacity - used) * clock`; modulo 2^128. So nothing need be
-    /// done as the clock goes on.
-    account: u128,
-}
-
-impl Window {
-    /// Of a link that is to move: whatever happens is looked at.
-    const SHUT: Self = Self { least: u64::MAX, most: 0, account: 0 };
-
-    fn shut(&mut self) {
-        (self.least, self.most) = (Self::SHUT.least, Self::SHUT.most);
-    }
-
-    /// The sum of the rates is higher by `more` from now on.
-    fn book(&mut self, more: u128, clock: u128) {
-        self.account = self.account.wrapping_add(more.wrapping_mul(clock));
-    }
-
-    fn contains(self, used: u128) -> bool {
-        u128::from(self.least) <= used && used <= u128::from(self.most)
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -297,60 +245,9 @@ impl MaxMin {
             held: vec![Held::default(); capacities.len()],
             members: vec![Vec::new(); capacities.len()],
             known: vec![Index::default(); capacities.len()],
+            refill_from: u64::MAX,
             ..Self::default()
         }
-    }
-
-    /// As [`new`](Self::new), with levels that may be off.
-    ///
-    /// # Panics
-    /// As [`new`](Self::new); and if a link may carry twice its capacity, or there are more bits than rates have.
-    pub fn with_slack(capacities: &[u64], slack: Slack) -> Self {
-        assert!((1..u64::BITS).contains(&slack.bits), "a level is off by less than itself");
-        let windows = vec![Window::SHUT; capacities.len()];
-        Self { slack: Some(slack), windows, ..Self::new(capacities) }
-    }
-
-    /// What the caller's clock shows from now on, when flows come and go and rates are read. It is read if levels may be
-    /// off.
-    pub fn set_clock(&mut self, clock: u128) {
-        self.clock = clock;
-    }
-
-    /// Gives the flows that a link holds what it could have carried beside their rates, and charges the other links on
-    /// their paths. Tells how much that is for each, in parts times what the clock shows; below 0 if it has carried too
-    /// much. Of exact shares it is nothing. `charged` hears what each link on their paths is charged, in pieces.
-    pub fn settle(&mut self, link: LinkId, mut charged: Option<&mut dyn FnMut(LinkId, i128)>) -> i128 {
-        self.solve();
-        let Some(window) = self.windows.get_mut(link.0 as usize) else { return 0 };
-        let (state, held) = (&self.links[link.0 as usize], &self.held[link.0 as usize]);
-        if !self.has_been_off || held.flows == 0 || self.levels[link.0 as usize] == UNBOUNDED {
-            return 0;
-        }
-        let spare = u128::from(state.capacity).wrapping_sub(state.used).wrapping_mul(self.clock);
-        let each = spare.wrapping_add(window.account) as i128 / i128::from(held.flows);
-        for record in held.records.chunks_exact(record_size(self.stride)) {
-            let all = (each as u128).wrapping_mul(u128::from(record[1]));
-            for &link in record[HEAD..].iter().take_while(|&&link| link != NO_LINK) {
-                let account = &mut self.windows[link as usize].account;
-                *account = account.wrapping_sub(all);
-                if let Some(charged) = &mut charged {
-                    charged(LinkId(link), all as i128);
-                }
-            }
-        }
-        each
-    }
-
-    /// Lets a link have so much less to carry, in parts times what the clock shows, or more.
-    pub fn charge(&mut self, link: LinkId, work: i128) {
-        let account = &mut self.windows[link.0 as usize].account;
-        *account = account.wrapping_sub(work as u128);
-    }
-
-    /// Whether rates may be off, since the last solve was not exact.
-    pub fn is_off(&self) -> bool {
-        self.is_off
     }
 
     /// Adds a flow that crosses `links`, in any order, and tells its class. Flows have it in common if the first one of
@@ -460,19 +357,15 @@ impl MaxMin {
     pub fn set_capacity(&mut self, link: LinkId, parts: u64) {
         let state = &mut self.links[link.0 as usize];
         if state.capacity != parts {
-            if let Some(window) = self.windows.get_mut(link.0 as usize) {
-                window.book(u128::from(state.capacity).wrapping_sub(u128::from(parts)), self.clock);
-            }
             state.capacity = parts;
             mark(state, link.0, &self.levels, &mut self.stale, &mut self.touched);
         }
     }
 
-    /// Sum of the rates on a link, in [`PARTS`]; above its capacity only if levels may be off. Solves first if flows were
-    /// added or removed.
+    /// Sum of the rates on a link, in [`PARTS`]. Solves first if flows were added or removed.
     pub fn used(&mut self, link: LinkId) -> u64 {
         self.solve();
-        u64::try_from(self.links[link.0 as usize].used).unwrap_or(u64::MAX)
+        u64::try_from(self.links[link.0 as usize].used).expect("no link is above its capacity")
     }
 
     /// The next [`take_touched`](Self::take_touched) gives all links.
@@ -491,6 +384,11 @@ impl MaxMin {
                 (0..self.links.len() as u32).for_each(|link| each(LinkId(link)));
             }
         }
+    }
+
+    /// Lets the next solve start from scratch, whatever that costs. Rates are the same.
+    pub fn start_over(&mut self) {
+        self.refill_from = 0;
     }
 
     /// How often flows were added or removed and then read.
@@ -520,12 +418,11 @@ impl MaxMin {
 
     /// One flow of a class more, or less, that keeps some.
     fn count(&mut self, class: u32, more: bool) {
-        self.changes += 1;
-        self.flows = if more { self.flows + 1 } else { self.flows - 1 };
         let rate = u128::from(self.rate_of(class));
-        let Self { links, levels, held, classes, stale, touched, windows, clock, .. } = self;
+        let Self { links, levels, held, classes, stale, touched, .. } = self;
         let Class { holder, place, count, hop_count, .. } = &mut classes[class as usize];
         let held = &mut held[*holder as usize];
+        self.flow_count = if more { self.flow_count + 1 } else { self.flow_count - 1 };
         if more {
             (*count, held.flows) = (*count + 1, held.flows + 1);
         } else {
@@ -540,17 +437,13 @@ impl MaxMin {
             } else {
                 state.leave(rate);
             }
-            if let Some(window) = windows.get_mut(link as usize) {
-                window.book(if more { rate } else { rate.wrapping_neg() }, *clock);
-            }
             mark(state, link, levels, stale, touched);
         }
     }
 
     /// A new class with one flow.
     fn open(&mut self, path: &[LinkId], shared: bool) -> u32 {
-        self.changes += 1;
-        self.flows += 1;
+        self.flow_count += 1;
         if path.len() > self.stride {
             self.widen(path.len());
         }
@@ -575,9 +468,6 @@ impl MaxMin {
             self.members[link as usize].push(index);
             let state = &mut self.links[link as usize];
             state.enter(u128::from(rate));
-            if let Some(window) = self.windows.get_mut(link as usize) {
-                window.book(u128::from(rate), self.clock);
-            }
             if link != holder {
                 state.fastest_guest = state.fastest_guest.max(rate);
             }
@@ -639,11 +529,10 @@ impl MaxMin {
 
     /// Removes the last flow of a class.
     fn close(&mut self, index: u32) {
-        self.changes += 1;
-        self.flows -= 1;
         let rate = u128::from(self.rate_of(index));
         let Class { holder, place, hop_count, shared, .. } = self.classes[index as usize];
         self.classes[index as usize].count = 0;
+        self.flow_count -= 1;
         if shared {
             let hops = self.hops_of(index);
             let (first, hash) = (hops[0], index::hash(hops.iter().copied()));
@@ -653,9 +542,6 @@ impl MaxMin {
         for &link in &held.records[place as usize + HEAD..][..hop_count as usize] {
             let state = &mut self.links[link as usize];
             state.leave(rate);
-            if let Some(window) = self.windows.get_mut(link as usize) {
-                window.book(rate.wrapping_neg(), self.clock);
-            }
             state.gone += 1;
             if state.flows == 0 {
                 state.gone = 0;
@@ -712,21 +598,12 @@ impl MaxMin {
         if level <= current { level } else { self.fill(link, least, true, rising) }
     }
 
-    /// As [`level`](Self::level), but flows that are held elsewhere may stay a little faster.
-    fn about_level(&mut self, link: u32, slack: Slack, rising: &mut Vec<Share>) -> u64 {
-        let (state, current) = (&self.links[link as usize], self.levels[link as usize]);
-        let of_held = state.level_of_held(current, self.held[link as usize].flows);
-        if of_held.saturating_add(slack.of(of_held)) > state.fastest_guest {
-            return of_held;
-        }
-        self.level(link, rising)
-    }
-
     /// Level at which flows that rise together from `level`, each up to its rate elsewhere, fill a link. Those that
     /// stop on the way are taken out. Unless the link `rises`, flows that it holds are not slower elsewhere.
     fn fill(&mut self, link: u32, mut level: u64, rises: bool, rising: &mut Vec<Share>) -> u64 {
         let (mut left, mut count) = (self.links[link as usize].capacity, 0_u64);
         let mut fastest_guest = 0;
+        self.seen += self.members[link as usize].len() as u64;
         rising.clear();
         for &id in &self.members[link as usize] {
             let class = &self.classes[id as usize];
@@ -772,77 +649,29 @@ impl MaxMin {
             return;
         }
         self.solve_count += 1;
-        let changes = std::mem::take(&mut self.changes);
-        let Some(slack) = self.slack else { return self.solve_for::<false>(None) };
-        // Another capacity is no less than a flow that comes.
-        let is_exact = changes.max(1).saturating_mul(slack.exact_below) >= self.flows;
-        let was_off = std::mem::replace(&mut self.is_off, !is_exact);
-        self.has_been_off = was_off || !is_exact;
-        // Windows are shut while solves are exact.
-        if was_off && is_exact {
-            for link in 0..self.links.len() as u32 {
-                mark(&mut self.links[link as usize], link, &self.levels, &mut self.stale, &mut self.touched);
-            }
-            self.windows.iter_mut().for_each(Window::shut);
-            self.hold_all();
-        } else if !was_off && !is_exact {
-            (0..self.links.len() as u32).for_each(|link| self.open_window(link, slack));
+        self.seen = 0;
+        let stale = self.stale.len() as u64;
+        let flows = if stale <= FEW_STALE { 2 * self.flow_count } else { self.flow_count };
+        let mut most_seen = flows + REFILL_PER_LINK * self.links.len() as u64;
+        if stale >= self.refill_from {
+            self.refill();
+            (self.refill_from, most_seen) = (self.refill_from + self.refill_from / REFILL_LESS + 1, u64::MAX);
         }
-        self.solve_for::<true>((!is_exact).then_some(slack));
-    }
-
-    /// Holds classes that have stayed a little faster than a link on their path at that link.
-    fn hold_all(&mut self) {
-        for link in 0..self.links.len() as u32 {
-            if self.links[link as usize].fastest_guest <= self.levels[link as usize] {
-                continue;
-            }
-            self.sweep(link);
-            for place in 0..self.members[link as usize].len() {
-                let class = self.members[link as usize][place];
-                if self.rate_of(class) > self.levels[link as usize] {
-                    self.move_class(class, link);
-                }
-            }
-        }
-    }
-
-    /// Leaves the level of a link alone as long as its flows use about its capacity.
-    fn open_window(&mut self, link: u32, slack: Slack) {
-        let (state, level) = (&self.links[link as usize], self.levels[link as usize]);
-        let window = &mut self.windows[link as usize];
-        (window.least, window.most) = if level == UNBOUNDED {
-            (0, state.capacity.saturating_sub(state.flows))
-        } else {
-            let held = u128::from(self.held[link as usize].flows) * u128::from(level);
-            let off = u64::try_from(held >> slack.bits).unwrap_or(u64::MAX);
-            (state.capacity.saturating_sub(off), state.capacity.saturating_add(off))
-        };
-    }
-
-    fn solve_for<const BOUNDED: bool>(&mut self, slack: Option<Slack>) {
         let Scratch { mut moves, mut movers, mut rising, mut regrouped, path } = std::mem::take(&mut self.scratch);
         loop {
             look();
+            if self.seen > most_seen {
+                moves.clear();
+                self.refill();
+                (self.refill_from, most_seen) = (stale, u64::MAX);
+            }
             while let Some(link) = self.stale.pop() {
-                let level = self.levels[link as usize];
-                if let Some(slack) = slack {
-                    self.open_window(link, slack);
-                    let state = &mut self.links[link as usize];
-                    if level != UNBOUNDED && self.windows[link as usize].contains(state.used) {
-                        (state.stale, state.moves_at) = (false, UNBOUNDED);
-                        continue;
-                    }
-                }
-                let state = &mut self.links[link as usize];
+                let (state, level) = (&mut self.links[link as usize], self.levels[link as usize]);
                 if state.moves_at <= level && level != UNBOUNDED {
                     continue;
                 }
                 let moves_at = state.earliest_move(level, self.held[link as usize].flows);
                 state.stale = moves_at != UNBOUNDED;
-                if BOUNDED && state.stale {
-                    self.windows[link as usize].shut();
-                }
                 if std::mem::replace(&mut state.moves_at, moves_at) != moves_at && moves_at != UNBOUNDED {
                     moves.push(Reverse((moves_at, link)));
                 }
@@ -861,10 +690,7 @@ impl MaxMin {
                 let level = self.levels[link as usize];
                 let LinkState { mut asked, stale, .. } = self.links[link as usize];
                 if stale {
-                    asked = match slack {
-                        Some(slack) => self.about_level(link, slack, &mut rising),
-                        None => self.level(link, &mut rising),
-                    };
+                    asked = self.level(link, &mut rising);
                 }
                 let state = &mut self.links[link as usize];
                 (state.asked, state.stale, state.moves_at) = (asked, false, UNBOUNDED);
@@ -875,31 +701,21 @@ impl MaxMin {
                     state.stale = asked > level;
                     state.moves_at = asked.min(level);
                     moves.push(Reverse((state.moves_at, link)));
-                } else if let Some(slack) = slack {
-                    self.open_window(link, slack);
                 }
             }
             let is_alone = movers.len() == 1;
             for (link, level) in movers.drain(..) {
-                self.move_level::<BOUNDED>((link, level), slack, is_alone, &mut regrouped);
-                if let Some(slack) = slack {
-                    self.open_window(link, slack);
-                }
+                self.move_level(link, level, is_alone, &mut regrouped);
             }
         }
         self.scratch = Scratch { moves, movers, rising, regrouped, path };
     }
 
     /// Gives a link another level, its flows the rates that follow, and marks the links that see it.
-    fn move_level<const BOUNDED: bool>(
-        &mut self,
-        (link, level): (u32, u64),
-        slack: Option<Slack>,
-        is_alone: bool,
-        regrouped: &mut Vec<u32>,
-    ) {
+    fn move_level(&mut self, link: u32, level: u64, is_alone: bool, regrouped: &mut Vec<u32>) {
         let before = std::mem::replace(&mut self.levels[link as usize], level);
         let rises = level > before;
+        self.seen += (self.held[link as usize].records.len() / record_size(self.stride)) as u64;
         let Self { links, levels, held, classes, stale, touched, .. } = self;
         let state = &mut links[link as usize];
         if !std::mem::replace(&mut state.turned, true) {
@@ -908,8 +724,7 @@ impl MaxMin {
         if let Some(touched) = touched {
             touched.push(LinkId(link));
         }
-        let most = slack.map_or(level, |slack| level.saturating_add(slack.of(level)));
-        if !rises && state.fastest_guest > most {
+        if !rises && state.fastest_guest > level {
             regrouped.extend(self.members[link as usize].iter().copied().filter(|&class| {
                 let Class { holder, count, .. } = classes[class as usize];
                 count > 0 && holder != link && levels[holder as usize] > level
@@ -919,21 +734,9 @@ impl MaxMin {
         let more = u128::from(level).wrapping_sub(u128::from(before));
         state.used = state.used.wrapping_add(more.wrapping_mul(u128::from(held.flows)));
         // Most of the time is spent here.
-        let booked = more.wrapping_mul(self.clock);
-        if BOUNDED {
-            let window = &mut self.windows[link as usize];
-            if before == UNBOUNDED {
-                // What was left is owed to nobody.
-                let used = state.used.wrapping_sub(more.wrapping_mul(u128::from(held.flows)));
-                window.account = 0;
-                window.book(used.wrapping_sub(u128::from(state.capacity)), self.clock);
-            }
-            window.book(more.wrapping_mul(u128::from(held.flows)), self.clock);
-        }
-        let (links, levels, windows) = (&mut links[..], &levels[..], &mut self.windows[..]);
+        let (links, levels) = (&mut links[..], &levels[..]);
         for record in held.records.chunks_exact(record_size(self.stride)) {
             let more = if record[1] == 1 { more } else { more.wrapping_mul(u128::from(record[1])) };
-            let booked = if !BOUNDED || record[1] == 1 { booked } else { booked.wrapping_mul(u128::from(record[1])) };
             let mut elsewhere = UNBOUNDED;
             for &other in &record[HEAD..] {
                 if other == NO_LINK {
@@ -943,22 +746,7 @@ impl MaxMin {
                     elsewhere = elsewhere.min(levels[other as usize]);
                     let state = &mut links[other as usize];
                     state.used = state.used.wrapping_add(more);
-                    if BOUNDED {
-                        // One that is faster than its link may be is about to be held there.
-                        if level <= levels[other as usize] {
-                            state.fastest_guest = state.fastest_guest.max(level);
-                        }
-                        let window = &mut windows[other as usize];
-                        window.account = window.account.wrapping_add(booked);
-                        if window.contains(state.used) {
-                            if let Some(touched) = touched {
-                                touched.push(LinkId(other));
-                            }
-                            continue;
-                        }
-                    } else {
-                        state.fastest_guest = state.fastest_guest.max(level);
-                    }
+                    state.fastest_guest = state.fastest_guest.max(level);
                     if !state.stale {
                         mark(state, other, levels, stale, touched);
                     }
@@ -985,15 +773,12 @@ impl MaxMin {
         let before = u128::from(self.rate_of(class));
         self.hold(class, holder);
         let rate = self.levels[holder as usize];
-        let Self { links, levels, held, classes, stale, touched, windows, clock, .. } = self;
+        let Self { links, levels, held, classes, stale, touched, .. } = self;
         let Class { place, count, hop_count, .. } = classes[class as usize];
         let more = u128::from(rate).wrapping_sub(before).wrapping_mul(u128::from(count));
         for &link in &held[holder as usize].records[place as usize + HEAD..][..hop_count as usize] {
             let state = &mut links[link as usize];
             state.used = state.used.wrapping_add(more);
-            if let Some(window) = windows.get_mut(link as usize) {
-                window.book(more, *clock);
-            }
             if link != holder {
                 state.fastest_guest = state.fastest_guest.max(rate);
                 mark(state, link, levels, stale, touched);

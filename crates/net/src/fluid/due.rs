@@ -58,7 +58,7 @@ impl Due {
         }
     }
 
-    /// Moves what is due at `at`, the earliest instant, to `numbers`, in no order.
+    /// Moves what is due by `at` to `numbers`, in no order.
     pub fn take(&mut self, at: u128, numbers: &mut Vec<u32>) {
         let begin = numbers.len();
         let last = at << 32 | u128::from(u32::MAX);

@@ -46,8 +46,6 @@ struct ClassState {
 }
 
 const BRANCHES: usize = 4;
-/// Work at which the scale of a class begins: above what its flows can ever be found to have done too much.
-const BEGIN: u128 = 1 << 120;
 
 impl Group {
     fn work_at(&self, now_fs: u128) -> u128 {
@@ -64,7 +62,7 @@ impl Groups {
     pub fn open(&mut self, class: u32) {
         if class as usize >= self.classes.len() {
             let (target, slot) = NOBODY;
-            let new = ClassState { target, slot, group: NONE, place: NONE, ahead: BEGIN };
+            let new = ClassState { target, slot, group: NONE, place: NONE, ahead: 0 };
             self.classes.resize(class as usize + 1, new);
         }
     }
@@ -73,13 +71,19 @@ impl Groups {
     pub fn close(&mut self, class: u32) {
         self.pull(class);
         let (target, slot) = NOBODY;
-        self.classes[class as usize] = ClassState { target, slot, group: NONE, place: NONE, ahead: BEGIN };
+        self.classes[class as usize] = ClassState { target, slot, group: NONE, place: NONE, ahead: 0 };
     }
 
     /// The next message of a class that is received: its target on the scale of [`Self::work_at`], and whose it is.
     pub fn first(&self, class: u32) -> (u128, u32) {
         let ClassState { target, slot, .. } = self.classes[class as usize];
         (target, slot)
+    }
+
+    /// As [`Self::first`], if it is received by `until_fs`.
+    pub fn first_by(&self, class: u32, until_fs: u128) -> Option<(u128, u32)> {
+        let (target, slot) = self.first(class);
+        (slot != NONE && target <= self.work_at(class, until_fs)).then_some((target, slot))
     }
 
     /// Another message is next.
@@ -111,13 +115,6 @@ impl Groups {
         self.replan(link);
     }
 
-    /// Flows of a group have done more work than at its rate, or less.
-    pub fn hurry(&mut self, link: u32, more: i128) {
-        let group = &mut self.groups[link as usize];
-        group.ahead = group.ahead.wrapping_add(more as u128);
-        self.replan(link);
-    }
-
     /// Puts a class into a group.
     pub fn put(&mut self, class: u32, link: u32, now_fs: u128) {
         let work = self.work_at(class, now_fs);
@@ -128,9 +125,9 @@ impl Groups {
         self.push(class);
     }
 
-    /// Moves the classes of a group to `due` that have done the work of a message by now.
-    pub fn take(&mut self, link: u32, now_fs: u128, due: &mut Vec<u32>) {
-        let work = self.groups[link as usize].work_at(now_fs);
+    /// Moves the classes of a group to `due` that have done the work of a message by `until_fs`.
+    pub fn take(&mut self, link: u32, until_fs: u128, due: &mut Vec<u32>) {
+        let work = self.groups[link as usize].work_at(until_fs);
         if self.groups[link as usize].classes.iter().all(|&class| !is_before(work, self.key(class))) {
             // Most often, in regular traffic; no order is needed then.
             let Self { groups, classes, .. } = self;
@@ -159,8 +156,6 @@ impl Groups {
             };
             let ClassState { target, ahead, .. } = self.classes[class as usize];
             let left = target.wrapping_sub(ahead).wrapping_sub(group.work_at(now_fs));
-            // Below 0 if its flows have just been given what they were owed.
-            let left = if (left as i128) < 0 { 0 } else { left };
             if (known.0, known.1) != (left, group.rate) {
                 known = (left, group.rate, left.div_ceil(u128::from(group.rate)));
             }

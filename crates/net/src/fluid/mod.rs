@@ -7,7 +7,8 @@
 //! ```
 //!
 //! So the first byte of a flow takes the delay, and shares are those that the receivers see: as in SimGrid's models.
-//! Rates change when a flow enters or is received, at once and everywhere. Flows of one stream from one host to another
+//! Rates change when a flow enters or is received, at once and everywhere; [within a bound](Fluid::within) they may
+//! change a little earlier or later. Flows of one stream from one host to another
 //! are one connection, on which one begins when the last byte of the one before has left, which is the delay before it
 //! is received. Bands are strict: a band has what the bands before it leave. A message of `bytes / parts` takes exactly
 //! the time of that, no whole number of bytes; links count its [whole bytes](Flow::counted) when it is received, and of
@@ -20,16 +21,18 @@
 //!
 //! What does not live here: packets and their headers, queues, losses, windows. Links have the rate of payload.
 
+mod bound;
 mod due;
 mod group;
 
 use crate::index::{self, Index};
-use crate::maxmin::{CAPACITY_LIMIT, ClassId, LinkId, MaxMin, PARTS, Slack};
+use crate::maxmin::{CAPACITY_LIMIT, ClassId, LinkId, MaxMin, PARTS};
 use crate::route::{Hashes, Policy, RouteError, Routes};
 use crate::topology::{Graph, PortId};
 use crate::trace::{Counters, PortCounters};
 use crate::units::{Bytes, Rate, Time};
 use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network, Seed, StreamKey};
+use bound::{Bound, EXACT_BELOW, Leaving, Pace};
 use due::{Due, NEVER};
 use gradtide_watch::look;
 use group::Groups;
@@ -62,7 +65,7 @@ pub struct Fluid {
     started_count: u64,
     completed_count: u64,
     event_count: u64,
-    slack: Option<Slack>,
+    pace: Pace,
     scratch: Scratch,
 }
 
@@ -219,6 +222,8 @@ enum Stage {
     /// Has the first place on its connection, and its message has not entered yet.
     Beginning,
     Moving(ClassId),
+    /// Ends soon, and is no longer in a class.
+    Leaving,
 }
 
 /// Flows between two hosts that follow one another. Kept small, as there may be one for every two hosts.
@@ -242,12 +247,8 @@ struct ConnectionState {
 struct Scratch {
     groups: Vec<u32>,
     due: Vec<u32>,
-    turned: Vec<LinkId>,
 }
 
-/// Flows for each that comes or goes up to which rates are exact in any case. An exact solve moves a quarter of the flows
-/// at most, at 10 ns each: 40 us, as long as a solve of a million flows within 0.1 % takes.
-const EXACT_BELOW: u64 = 1 << 14;
 const NONE: u32 = u32::MAX;
 const NOBODY: (u128, u32) = (u128::MAX, NONE);
 const FS_PER_PS: u128 = 1_000;
@@ -286,28 +287,27 @@ impl Fluid {
             started_count: 0,
             completed_count: 0,
             event_count: 0,
-            slack: None,
+            pace: Pace::new(None),
             scratch: Scratch::default(),
         })
     }
 
-    /// The same network, through which nothing has been sent, with rates that are left alone until they are off by about
-    /// so many millionths. See [`crate::maxmin`] for what holds then.
+    /// The same network, through which nothing has been sent, with finish times that may be off by about so many
+    /// millionths of the time from start to end. With 16,384 flows at a time or fewer they are exact.
     ///
     /// # Panics
     /// If something has been sent.
     pub fn within(self, ppm: NonZeroU32) -> Self {
-        let bits = (1_000_000 / ppm).max(2).next_power_of_two().ilog2();
-        self.with_slack(Slack { bits, exact_below: EXACT_BELOW })
+        self.within_above(ppm, EXACT_BELOW)
     }
 
-    /// As [`within`](Self::within), by hand.
+    /// As [`within`](Self::within), and exact with at most `exact_below` flows at a time.
     ///
     /// # Panics
-    /// As [`MaxMin::with_slack`]; and if something has been sent.
-    pub fn with_slack(self, slack: Slack) -> Self {
-        assert!(self.bands.iter().all(Option::is_none), "nothing has been sent");
-        Self { slack: Some(slack), ..self }
+    /// If something has been sent.
+    pub fn within_above(self, ppm: NonZeroU32, exact_below: u64) -> Self {
+        assert_eq!(self.started_count, 0, "nothing has been sent");
+        Self { pace: Pace::new(Some(Bound::new(ppm, exact_below))), ..self }
     }
 
     /// Totals so far. Events are messages that enter or are received, and changes of a rate; there are no packets.
@@ -341,6 +341,12 @@ impl Fluid {
                     let FlowState { work, counted, .. } = self.flows[flow as usize];
                     load += Load::of((work + done).saturating_sub(target), work, counted);
                 }
+            }
+        }
+        for &Reverse(leaving) in &self.pace.leaving {
+            let FlowState { work, counted, connection, .. } = self.flows[leaving.slot as usize];
+            if self.path(connection).contains(&LinkId(port.0)) {
+                load += Load::of(work.saturating_sub(leaving.left(self.now_fs)), work, counted);
             }
         }
         load
@@ -402,6 +408,10 @@ impl Fluid {
             }
             _ => None,
         });
+        let leaving = self.pace.leaving.iter();
+        let leaving =
+            leaving.map(|Reverse(leaving)| (self.flows[leaving.slot as usize].id, leaving.rate as f64 / PARTS as f64));
+        let sending = sending.chain(leaving);
         let mut rates: Vec<(FlowId, f64)> = sending.collect();
         rates.sort_unstable_by_key(|&(id, _)| id);
         rates
@@ -444,10 +454,15 @@ impl Fluid {
         index
     }
 
+    /// The links that a connection crosses.
+    fn path(&self, connection: u32) -> &[LinkId] {
+        let ConnectionState { path, hop_count, .. } = self.connections[connection as usize];
+        &self.paths[path as usize..][..usize::from(hop_count)]
+    }
+
     /// How long what is sent on a connection is on the way, but for the sending.
     fn delay_fs(&self, connection: u32) -> u128 {
-        let ConnectionState { path, hop_count, .. } = self.connections[connection as usize];
-        let path = &self.paths[path as usize..][..usize::from(hop_count)];
+        let path = self.path(connection);
         u128::from(path.iter().map(|link| self.links[link.0 as usize].delay_ps).sum::<u64>()) * FS_PER_PS
     }
 
@@ -488,6 +503,10 @@ impl Fluid {
         if work == 0 || self.connections[flow.connection as usize].hop_count == 0 {
             return self.receive(slot);
         }
+        let FlowState { began, began_fs, hold, connection, .. } = *flow;
+        // Later messages of a flow enter later than the first.
+        let first_fs = joined(began, began_fs) + joined(hold, 0) + self.delay_fs(connection);
+        self.pace.enter(self.now_fs, first_fs >= self.now_fs);
         self.join(slot, work);
         false
     }
@@ -526,15 +545,10 @@ impl Fluid {
         let shares = self.bands[usize::from(flow.band.index())].get_or_insert_with(|| {
             let capacities: Vec<u64> = self.links.iter().map(|link| link.rate.bps()).collect();
             is_new = true;
-            let solver = match self.slack {
-                None => MaxMin::new(&capacities),
-                Some(slack) => MaxMin::with_slack(&capacities, slack),
-            };
-            Box::new(Shares::new(solver, capacities.len()))
+            Box::new(Shares::new(MaxMin::new(&capacities), capacities.len()))
         });
         let path = &self.paths[begin as usize..][..usize::from(hop_count)];
         // A stream has one flow at a time on a connection, and seldom as much as another stream between the same hosts.
-        shares.solver.set_clock(self.now_fs);
         let id = if own { shares.solver.add(path) } else { shares.solver.add_apart(path) };
         flow.stage = Stage::Moving(id);
         shares.join(id, self.now_fs, (work, slot));
@@ -547,38 +561,54 @@ impl Fluid {
     fn move_band(&mut self, slot: u32, class: ClassId, before: Band) {
         let shares = self.bands[usize::from(before.index())].as_mut().expect("the band is in use");
         let left = shares.part(class, slot, self.now_fs);
+        self.pace.part(self.now_fs);
+        self.pace.enter(self.now_fs, false);
         self.join(slot, left);
+    }
+
+    /// Takes the messages that end by `until_fs` at their present rates out of what is solved.
+    fn anticipate(&mut self, until_fs: u128) {
+        let (mut groups, mut due) = (std::mem::take(&mut self.scratch.groups), std::mem::take(&mut self.scratch.due));
+        for shares in self.bands.iter_mut().flatten() {
+            shares.groups.plan(self.now_fs, &mut shares.due);
+            shares.due.take(until_fs, &mut groups);
+            groups.drain(..).for_each(|link| shares.groups.take(link, until_fs, &mut due));
+            due.sort_unstable();
+            for class in due.drain(..) {
+                let (rate, done) = (shares.groups.rate(class), shares.groups.work_at(class, self.now_fs));
+                while let Some((target, slot)) = shares.groups.first_by(class, until_fs) {
+                    let at_fs = self.now_fs + target.saturating_sub(done).div_ceil(rate.into());
+                    self.pace.leave(Leaving { at_fs, slot, rate });
+                    self.flows[slot as usize].stage = Stage::Leaving;
+                    shares.remove(ClassId(class));
+                }
+            }
+        }
+        (self.scratch.groups, self.scratch.due) = (groups, due);
     }
 
     /// Brings rates and the instants at which flows leave up to date.
     fn share(&mut self) {
-        let slack = self.slack;
-        self.bands.iter_mut().flatten().for_each(|shares| shares.solver.set_clock(self.now_fs));
+        if self.pace.solve_at_fs > self.now_fs {
+            self.bands.iter_mut().flatten().for_each(|shares| shares.groups.plan(self.now_fs, &mut shares.due));
+            return;
+        }
+        if let Some(until_fs) = self.pace.horizon_fs(self.now_fs) {
+            self.anticipate(until_fs);
+        }
+        self.pace.solved();
         for band in 0..Band::COUNT {
             let (above, below) = self.bands.split_at_mut(band);
             let Some((Some(shares), below)) = below.split_first_mut() else { continue };
             let Shares { solver, groups, due, .. } = &mut **shares;
-            let mut turned = std::mem::take(&mut self.scratch.turned);
             solver.take_turned(|link, rate, class_count| {
                 self.event_count += class_count as u64;
                 groups.turn(link.0, rate, self.now_fs);
-                if slack.is_some() {
-                    turned.push(link);
-                }
             });
             solver.take_moved(|id, link| {
                 self.event_count += 1;
                 groups.put(id.0, link.0, self.now_fs);
             });
-            let is_last = below.iter().all(Option::is_none);
-            for link in turned.drain(..) {
-                // The bands behind have so much less.
-                let mut charge =
-                    |link, work| below.iter_mut().flatten().for_each(|next| next.solver.charge(link, work));
-                let charged: Option<&mut dyn FnMut(LinkId, i128)> = if is_last { None } else { Some(&mut charge) };
-                groups.hurry(link.0, solver.settle(link, charged));
-            }
-            self.scratch.turned = turned;
             groups.plan(self.now_fs, due);
             // What this band and those before it use is not there for those behind.
             let Some(next) = below.iter_mut().flatten().next() else { continue };
@@ -587,14 +617,9 @@ impl Fluid {
             let mut touched = Vec::new();
             shares.solver.take_touched(|link| touched.push(link));
             before.push(shares);
-            let is_off = before.iter().any(|shares| shares.solver.is_off());
             for link in touched {
                 let used: u64 = before.iter_mut().map(|shares| shares.solver.used(link)).sum();
-                let capacity = links[link.0 as usize].rate.bps() * PARTS;
-                let left = capacity.saturating_sub(used);
-                // A link that is full for one band may have a little left for want of exact rates: that is nothing.
-                let least = slack.filter(|_| is_off).map_or(0, |slack| capacity >> slack.bits);
-                next.set_capacity(link, if left < least { 0 } else { left });
+                next.set_capacity(link, links[link.0 as usize].rate.bps() * PARTS - used);
             }
         }
     }
@@ -603,7 +628,8 @@ impl Fluid {
     fn next_at(&self) -> u128 {
         let leaving = self.bands.iter().flatten().map(|shares| shares.due.first_at());
         let timer = self.timers.first_key_value().map_or(NEVER, |(&at, _)| at);
-        leaving.fold(timer, u128::min)
+        let left = self.pace.leaving.peek().map_or(NEVER, |Reverse(first)| first.at_fs);
+        leaving.fold(timer, u128::min).min(self.pace.solve_at_fs).min(left)
     }
 
     /// All that happens at `now_fs`, but for what newly shared rates bring.
@@ -622,6 +648,16 @@ impl Fluid {
             }
         }
         (self.scratch.groups, self.scratch.due) = (groups, due);
+        while let Some(slot) = self.pace.take_left(self.now_fs) {
+            let FlowState { work, counted, connection, .. } = self.flows[slot as usize];
+            let ConnectionState { path, hop_count, .. } = self.connections[connection as usize];
+            for link in &self.paths[path as usize..][..usize::from(hop_count)] {
+                self.links[link.0 as usize].received += Load { bytes: counted, work };
+            }
+            if self.receive(slot) {
+                self.serve(connection);
+            }
+        }
         while let Some(entry) = self.timers.first_entry() {
             if *entry.key() > self.now_fs {
                 break;
@@ -639,16 +675,13 @@ impl Fluid {
     fn receive_due(&mut self, band: usize, id: ClassId) {
         loop {
             let shares = self.bands[band].as_mut().expect("the band is in use");
-            let (target, slot) = shares.groups.first(id.0);
-            if slot == NONE || target > shares.groups.work_at(id.0, self.now_fs) {
-                return;
-            }
+            let Some((_, slot)) = shares.groups.first_by(id.0, self.now_fs) else { return };
             let FlowState { work, counted, connection, .. } = self.flows[slot as usize];
             for link in shares.solver.links(id) {
                 self.links[link.0 as usize].received += Load { bytes: counted, work };
             }
-            shares.solver.set_clock(self.now_fs);
             shares.remove(id);
+            self.pace.end(self.now_fs);
             if self.receive(slot) {
                 self.serve(connection);
             }
@@ -692,7 +725,6 @@ impl Shares {
 
     /// Takes a flow out of a class; tells the work that it has left.
     fn part(&mut self, id: ClassId, slot: u32, now_fs: u128) -> u128 {
-        self.solver.set_clock(now_fs);
         let done = self.groups.work_at(id.0, now_fs);
         let (mut target, first) = self.groups.first(id.0);
         if first == slot {

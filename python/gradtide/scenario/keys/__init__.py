@@ -38,10 +38,10 @@ class Run(Table):
     """Network engine. pipe: one transmission queue per host, solvable by hand. fluid: max-min fair rates. packet: TCP,
     packet by packet."""
     accuracy_ppm: Accuracy | None = key(default=None, examples=["0.1%"])
-    """How far results may be off, from "0.0001%" to "10%". The fluid engine solves rates again only when they are off
-    by that much. The packet engine skips stretches in which the rate of every flow is known that well. Large irregular
-    exchanges and long flows then take much less time. Single flows can end earlier or later by more than that. Default:
-    exact."""
+    """How far results may be off, from "0.0001%" to "10%". The fluid engine solves rates once for many messages that
+    end within a short while. The packet engine skips stretches in which the rate of every flow is known that well.
+    Large irregular exchanges and long flows then take much less time. On the packet engine, and in lower bands, single
+    flows can end earlier or later by more than that. Default: exact."""
     seed: int = key(default=0, ge=0, le=2**63 - 1)
     """Root of all random streams. Equal seeds give equal results."""
     duration_ps: Duration | None = key(default=None, examples=["12s"])
