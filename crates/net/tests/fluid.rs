@@ -349,26 +349,27 @@ fn bounded_times_of_one_band_are_within_the_accuracy() {
     }
 }
 
-/// A flow that waits for another band may end before it has to wait, or after that: docs/models/fluid.md.
+/// Nothing is put off while flows of several bands are under way: a flow that waits for another band may end before it
+/// has to wait, or after that.
 #[test]
-fn bounded_times_of_lower_bands_are_within_the_accuracy_for_99_of_100() {
+fn bounded_times_of_several_bands_are_within_the_accuracy() {
     for graph in both_networks(48) {
-        for ppm in [10_000, 1_000] {
+        for ppm in [30_000, 10_000, 1_000] {
             let accuracy = f64::from(ppm) * 1e-6;
             for seed in 1..4 {
-                let flows = irregular(48, seed, 2);
-                let errors = errors(&graph, &at_once(flows.clone()), ppm, 0);
-                let urgent = flows.iter().zip(&errors).filter(|(flow, _)| flow.band.index() == 0);
-                let first = largest(urgent.map(|(_, error)| error));
-                let mut sizes: Vec<f64> = errors.iter().map(|error| error.abs()).collect();
-                sizes.sort_unstable_by(f64::total_cmp);
-                let percentile = sizes[sizes.len() * 99 / 100];
-                println!(
-                    "{accuracy}, seed {seed}: {first:.6} in the first band, {percentile:.6} of 99 %, {:.6}",
-                    largest(&errors)
-                );
-                assert!(first <= accuracy, "{accuracy}, seed {seed}: {first} in the first band");
-                assert!(percentile <= accuracy, "{accuracy}, seed {seed}: {percentile} at the 99th percentile");
+                // In the end, those of the other band are alone.
+                let flows: Vec<Flow> =
+                    irregular(48, seed, 2)
+                        .into_iter()
+                        .map(|flow| {
+                            if flow.band.index() == 0 { flow } else { Flow { bytes: Bytes(3 * flow.bytes.0), ..flow } }
+                        })
+                        .collect();
+                let largest = largest(&errors(&graph, &at_once(flows), ppm, 0));
+                println!("{accuracy}, seed {seed}: {largest:.6}");
+                assert!(largest <= accuracy, "{accuracy}, seed {seed}: {largest}");
+                // Otherwise nothing is tested.
+                assert!(largest > 0.0 || ppm < 10_000, "{accuracy}, seed {seed}");
             }
         }
     }

@@ -16,9 +16,13 @@
 //! Where a flow gets what others leave, its rate goes up and down; then each change counts by its size. [`DIVISOR`] is
 //! for those.
 //!
+//! Nothing bounds a flow that gets nothing while another band fills a link: what ends just before that in an exact run
+//! ends after it in another. So nothing is put off while flows of several bands are under way.
+//!
 //! What does not live here: rates. They are max-min fair for the flows that a solve takes in, to the last bit.
 
 use super::due::NEVER;
+use crate::Band;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::num::NonZeroU32;
@@ -47,18 +51,18 @@ impl Bound {
     }
 
     /// Whether all that happens is solved at once, with so many flows under way.
-    pub fn is_exact(self, flows: u64) -> bool {
+    fn is_exact(self, flows: u64) -> bool {
         flows <= self.exact_below
     }
 
     /// Whether so many ends at one instant are worth a solve, with so many flows under way. There are no more such
     /// instants than solves of ends that are put off.
-    pub fn is_worth(self, ends: u64, flows: u64) -> bool {
+    fn is_worth(self, ends: u64, flows: u64) -> bool {
         u128::from(ends) * MILLION >= u128::from(flows) * u128::from(self.ppm)
     }
 
     /// How far off an end may be if every flow is at least so old.
-    pub fn shift_fs(self, age_fs: u128) -> u128 {
+    fn shift_fs(self, age_fs: u128) -> u128 {
         age_fs * u128::from(self.ppm) / (DIVISOR * MILLION)
     }
 }
@@ -71,8 +75,8 @@ pub(super) struct Pace {
     pub solve_at_fs: u128,
     /// Whether the next solve takes in what has happened, and nothing that will.
     is_exact: bool,
-    /// Messages that a solve counts.
-    flows: u64,
+    /// Messages that a solve counts, by band.
+    flows: [u64; Band::COUNT],
     /// The last instant at which messages ended, and how many did.
     ended: (u128, u64),
     /// When a flow entered last.
@@ -87,7 +91,7 @@ impl Pace {
             bound,
             solve_at_fs: NEVER,
             is_exact: true,
-            flows: 0,
+            flows: [0; Band::COUNT],
             ended: (0, 0),
             entered_fs: 0,
             leaving: BinaryHeap::new(),
@@ -95,8 +99,8 @@ impl Pace {
     }
 
     /// A message has entered; the first one of its flow, or another.
-    pub fn enter(&mut self, now_fs: u128, is_first: bool) {
-        self.flows += 1;
+    pub fn enter(&mut self, now_fs: u128, band: Band, is_first: bool) {
+        self.flows[usize::from(band.index())] += 1;
         if is_first {
             self.entered_fs = now_fs;
         }
@@ -104,17 +108,19 @@ impl Pace {
     }
 
     /// A message that was counted is gone, though it has not ended.
-    pub fn part(&mut self, now_fs: u128) {
-        self.flows -= 1;
+    pub fn part(&mut self, now_fs: u128, band: Band) {
+        self.flows[usize::from(band.index())] -= 1;
         self.solve_at_once(now_fs);
     }
 
     /// A message that was counted has ended.
-    pub fn end(&mut self, now_fs: u128) {
-        self.flows -= 1;
+    pub fn end(&mut self, now_fs: u128, band: Band) {
+        self.flows[usize::from(band.index())] -= 1;
         self.ended = (now_fs, if self.ended.0 == now_fs { self.ended.1 + 1 } else { 1 });
+        let flows: u64 = self.flows.iter().sum();
+        let has_several = self.flows.iter().any(|&of_band| of_band > 0 && of_band < flows);
         match self.bound {
-            Some(bound) if !bound.is_exact(self.flows) && !bound.is_worth(self.ended.1, self.flows) => {
+            Some(bound) if !(has_several || bound.is_exact(flows) || bound.is_worth(self.ended.1, flows)) => {
                 self.solve_at_fs = self.solve_at_fs.min(now_fs + bound.shift_fs(now_fs - self.entered_fs));
             }
             _ => self.solve_at_once(now_fs),
@@ -128,8 +134,8 @@ impl Pace {
     }
 
     /// A message ends soon.
-    pub fn leave(&mut self, leaving: Leaving) {
-        self.flows -= 1;
+    pub fn leave(&mut self, leaving: Leaving, band: Band) {
+        self.flows[usize::from(band.index())] -= 1;
         self.leaving.push(Reverse(leaving));
     }
 

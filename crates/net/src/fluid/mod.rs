@@ -503,10 +503,10 @@ impl Fluid {
         if work == 0 || self.connections[flow.connection as usize].hop_count == 0 {
             return self.receive(slot);
         }
-        let FlowState { began, began_fs, hold, connection, .. } = *flow;
+        let FlowState { began, began_fs, hold, connection, band, .. } = *flow;
         // Later messages of a flow enter later than the first.
         let first_fs = joined(began, began_fs) + joined(hold, 0) + self.delay_fs(connection);
-        self.pace.enter(self.now_fs, first_fs >= self.now_fs);
+        self.pace.enter(self.now_fs, band, first_fs >= self.now_fs);
         self.join(slot, work);
         false
     }
@@ -561,8 +561,8 @@ impl Fluid {
     fn move_band(&mut self, slot: u32, class: ClassId, before: Band) {
         let shares = self.bands[usize::from(before.index())].as_mut().expect("the band is in use");
         let left = shares.part(class, slot, self.now_fs);
-        self.pace.part(self.now_fs);
-        self.pace.enter(self.now_fs, false);
+        self.pace.part(self.now_fs, before);
+        self.pace.enter(self.now_fs, self.flows[slot as usize].band, false);
         self.join(slot, left);
     }
 
@@ -578,8 +578,9 @@ impl Fluid {
                 let (rate, done) = (shares.groups.rate(class), shares.groups.work_at(class, self.now_fs));
                 while let Some((target, slot)) = shares.groups.first_by(class, until_fs) {
                     let at_fs = self.now_fs + target.saturating_sub(done).div_ceil(rate.into());
-                    self.pace.leave(Leaving { at_fs, slot, rate });
-                    self.flows[slot as usize].stage = Stage::Leaving;
+                    let flow = &mut self.flows[slot as usize];
+                    self.pace.leave(Leaving { at_fs, slot, rate }, flow.band);
+                    flow.stage = Stage::Leaving;
                     shares.remove(ClassId(class));
                 }
             }
@@ -672,16 +673,16 @@ impl Fluid {
     }
 
     /// Lets those messages of a class arrive that have done their work.
-    fn receive_due(&mut self, band: usize, id: ClassId) {
+    fn receive_due(&mut self, of_band: usize, id: ClassId) {
         loop {
-            let shares = self.bands[band].as_mut().expect("the band is in use");
+            let shares = self.bands[of_band].as_mut().expect("the band is in use");
             let Some((_, slot)) = shares.groups.first_by(id.0, self.now_fs) else { return };
-            let FlowState { work, counted, connection, .. } = self.flows[slot as usize];
+            let FlowState { work, counted, connection, band, .. } = self.flows[slot as usize];
             for link in shares.solver.links(id) {
                 self.links[link.0 as usize].received += Load { bytes: counted, work };
             }
             shares.remove(id);
-            self.pace.end(self.now_fs);
+            self.pace.end(self.now_fs, band);
             if self.receive(slot) {
                 self.serve(connection);
             }

@@ -90,6 +90,10 @@ impl PacketConfig {
     }
 }
 
+/// A day in which all links are full has so many times the arrivals that make a segment worth threads: most days have
+/// fewer, or several segments.
+const FULL_DAY: u64 = 4;
+
 /// The packet engine.
 #[derive(Clone, Debug)]
 pub struct PacketEngine {
@@ -179,7 +183,7 @@ impl PacketEngine {
             [tcp.delayed_ack_timeout, tcp.min_rto, tcp.connect_timeout].iter().all(|wait| wait.ps() >= day_ps);
         // A port may send less than a packet in a day, which has 32 bits.
         let thousandths: u64 = engine.ports().map(|port| 1_000 * day_ps / port.segment_ps()).sum();
-        let busy = thousandths.checked_div(1_000 * threads.arrivals_least()).unwrap_or(u64::MAX);
+        let busy = thousandths.checked_div(1_000 * FULL_DAY * threads.arrivals_least()).unwrap_or(u64::MAX);
         let count = count
             .min(Self::THREADS_MAX)
             .min(graph.host_count as usize)
