@@ -20,21 +20,31 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-/// A link that fills.
+/// A link that fills: 16 bytes, as all of them are looked at in no order.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filling {
     left: u64,
-    rising: u64,
+    rising: u32,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Rising,
+    /// It is next.
+    Next,
+    /// It has a level.
+    Full,
 }
 
 impl Filling {
     fn level(self) -> u64 {
-        self.left.checked_div(self.rising).unwrap_or(UNBOUNDED)
+        self.left.checked_div(self.rising.into()).unwrap_or(UNBOUNDED)
     }
 
     /// So many flows stop elsewhere.
-    fn stop(&mut self, rate: u64, count: u64) {
-        self.left -= rate * count;
+    fn stop(&mut self, rate: u64, count: u32) {
+        self.left -= rate * u64::from(count);
         self.rising -= count;
     }
 }
@@ -45,7 +55,10 @@ impl MaxMin {
         let mut scratch = std::mem::take(&mut self.refill_scratch);
         let RefillScratch { fillings, before, next, strays } = &mut scratch;
         fillings.clear();
-        fillings.extend(self.links.iter().map(|link| Filling { left: link.capacity, rising: link.flows }));
+        fillings.extend(self.links.iter().map(|link| {
+            let rising = u32::try_from(link.flows).expect("there are fewer than 2^32 flows");
+            Filling { left: link.capacity, rising, stage: Stage::Rising }
+        }));
         before.clear();
         before.extend_from_slice(&self.levels);
         self.levels.fill(UNBOUNDED);
@@ -72,15 +85,16 @@ impl MaxMin {
                 }
                 PeekMut::pop(first);
             }
-            next.iter().for_each(|&link| self.levels[link as usize] = lowest);
+            next.iter().for_each(|&link| fillings[link as usize].stage = Stage::Next);
             for &link in &*next {
                 for record in self.held[link as usize].records.chunks_exact(size) {
-                    let (count, mut is_stray) = (u64::from(record[1]), false);
+                    let mut is_stray = false;
                     for &hop in record[HEAD..].iter().take_while(|&&hop| hop != NO_LINK) {
-                        let level = self.levels[hop as usize];
-                        is_stray |= level < lowest;
-                        if level > lowest {
-                            fillings[hop as usize].stop(lowest, count);
+                        let filling = &mut fillings[hop as usize];
+                        match filling.stage {
+                            Stage::Rising => filling.stop(lowest, record[1]),
+                            Stage::Next => {}
+                            Stage::Full => is_stray |= self.levels[hop as usize] < lowest,
                         }
                     }
                     if is_stray {
@@ -89,26 +103,29 @@ impl MaxMin {
                 }
             }
             if strays.is_empty() {
+                for &link in &*next {
+                    (self.levels[link as usize], fillings[link as usize].stage) = (lowest, Stage::Full);
+                }
                 continue;
             }
             // As if they had not been next.
             for &link in &*next {
                 for record in self.held[link as usize].records.chunks_exact(size) {
                     for &hop in record[HEAD..].iter().take_while(|&&hop| hop != NO_LINK) {
-                        if self.levels[hop as usize] > lowest {
-                            let filling = &mut fillings[hop as usize];
+                        let filling = &mut fillings[hop as usize];
+                        if filling.stage == Stage::Rising {
                             filling.left += lowest * u64::from(record[1]);
-                            filling.rising += u64::from(record[1]);
+                            filling.rising += record[1];
                         }
                     }
                 }
             }
-            next.iter().for_each(|&link| self.levels[link as usize] = UNBOUNDED);
+            next.iter().for_each(|&link| fillings[link as usize].stage = Stage::Rising);
             for class in strays.drain(..) {
                 let hops = self.hops_of(class);
                 let (rate, holder) =
                     hops.iter().map(|&hop| (self.levels[hop as usize], hop)).min().expect("a flow has a link");
-                let count = self.classes[class as usize].count.into();
+                let count = self.classes[class as usize].count;
                 for &hop in hops {
                     if self.levels[hop as usize] > rate {
                         fillings[hop as usize].stop(rate, count);
