@@ -48,14 +48,16 @@ const UNBOUNDED: u64 = u64::MAX;
 /// Sentinel: no link.
 const NO_LINK: u32 = u32::MAX;
 
-/// A solve starts from scratch when it has looked at as many classes as there are flows, and at so many more for each
-/// link. Measured: with less, `random 50000 star` of `examples/fluid.rs` takes up to twice the time.
+/// A solve starts from scratch when it has looked at a quarter as many classes as there are flows, and at so many more for
+/// each link. Measured: with less for a link, `random 50000 star` of `examples/fluid.rs` takes up to twice the time; with
+/// as many classes as flows, `skewed 1024 within 1000` takes a tenth more.
 const REFILL_PER_LINK: u64 = 16;
-/// With so few stale links, as after one end, it looks at twice as many first. Measured: a tenth of `skewed 256 star`.
+/// With so few stale links, as after one end, it looks at twice as many classes as flows first. Measured: a tenth of
+/// `skewed 256 star`.
 const FEW_STALE: u64 = 16;
 /// After a solve that started from scratch at once, the next one does so with a part more of stale links. So the other
 /// way is tried again now and then.
-const REFILL_LESS: u64 = 32;
+const REFILL_LESS: u64 = 256;
 
 /// The solver: capacities, classes of flows on them, and their rates.
 #[derive(Clone, Debug, Default)]
@@ -651,7 +653,7 @@ impl MaxMin {
         self.solve_count += 1;
         self.seen = 0;
         let stale = self.stale.len() as u64;
-        let flows = if stale <= FEW_STALE { 2 * self.flow_count } else { self.flow_count };
+        let flows = if stale <= FEW_STALE { 2 * self.flow_count } else { self.flow_count / 4 };
         let mut most_seen = flows + REFILL_PER_LINK * self.links.len() as u64;
         if stale >= self.refill_from {
             self.refill();

@@ -39,9 +39,9 @@ pub(super) struct Bound {
 /// half a second.
 pub(super) const EXACT_BELOW: u64 = 1 << 14;
 
-/// Calibrated: with 1, the largest error of 65,000 flows is up to 2.3 times the accuracy; with 2, up to 1.5 times. With 4,
-/// one flow of a million was off by 1.05 times the accuracy. See the table in `docs/models/fluid.md`.
-const DIVISOR: u128 = 5;
+/// Calibrated: with 1, the largest error of 65,000 flows is up to 2.3 times the accuracy; with 2, up to 1.5 times. With 4
+/// and 5, one flow of a million was off by 1.05 and 1.04 times the accuracy. See the table in `docs/models/fluid.md`.
+const DIVISOR: u128 = 6;
 
 const MILLION: u128 = 1_000_000;
 
