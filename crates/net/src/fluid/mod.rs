@@ -511,6 +511,18 @@ impl Fluid {
         false
     }
 
+    /// All of a message has crossed the links of its path.
+    fn arrive(&mut self, slot: u32) {
+        let FlowState { work, counted, connection, .. } = self.flows[slot as usize];
+        let ConnectionState { path, hop_count, .. } = self.connections[connection as usize];
+        for link in &self.paths[path as usize..][..usize::from(hop_count)] {
+            self.links[link.0 as usize].received += Load { bytes: counted, work };
+        }
+        if self.receive(slot) {
+            self.serve(connection);
+        }
+    }
+
     /// A message has been received; `true` if it was the flow's last one, which gives up its place.
     fn receive(&mut self, slot: u32) -> bool {
         self.event_count += 1;
@@ -650,14 +662,7 @@ impl Fluid {
         }
         (self.scratch.groups, self.scratch.due) = (groups, due);
         while let Some(slot) = self.pace.take_left(self.now_fs) {
-            let FlowState { work, counted, connection, .. } = self.flows[slot as usize];
-            let ConnectionState { path, hop_count, .. } = self.connections[connection as usize];
-            for link in &self.paths[path as usize..][..usize::from(hop_count)] {
-                self.links[link.0 as usize].received += Load { bytes: counted, work };
-            }
-            if self.receive(slot) {
-                self.serve(connection);
-            }
+            self.arrive(slot);
         }
         while let Some(entry) = self.timers.first_entry() {
             if *entry.key() > self.now_fs {
@@ -677,15 +682,9 @@ impl Fluid {
         loop {
             let shares = self.bands[of_band].as_mut().expect("the band is in use");
             let Some((_, slot)) = shares.groups.first_by(id.0, self.now_fs) else { return };
-            let FlowState { work, counted, connection, band, .. } = self.flows[slot as usize];
-            for link in shares.solver.links(id) {
-                self.links[link.0 as usize].received += Load { bytes: counted, work };
-            }
             shares.remove(id);
-            self.pace.end(self.now_fs, band);
-            if self.receive(slot) {
-                self.serve(connection);
-            }
+            self.pace.end(self.now_fs, self.flows[slot as usize].band);
+            self.arrive(slot);
         }
     }
 }
