@@ -44,8 +44,8 @@ struct Link {
 /// Bits of a turn that say which arrival.
 const INDEX_BITS: u32 = 28;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
-/// A day is to have no more arrivals than about this, for the cache: they are read in another order than they were
-/// written, and a day's memory is written again while it is still there.
+/// A lane is to have no more arrivals in a day than about this, for the cache: they are read in another order than they
+/// were written, and a day's memory is written again while it is still there.
 const ARRIVALS: u64 = 1024;
 /// With more ports than that allows, a port is to send a packet in so many days.
 const DAYS_MAX: u64 = 4;
@@ -59,6 +59,14 @@ const SLOT_BITS: u32 = 12;
 const RING_MAX: u64 = 1024;
 /// So many runs are kept, at least, before those that have ended are looked for.
 const RUNS_MIN: usize = 256;
+
+/// The longest that a day may be if no packet arrives sooner than `latency_ps` after it was sent; shorter days lie each in
+/// one of this length. What connections hear of one another otherwise than by packets takes effect when the next one
+/// begins: results must not depend on how long days are.
+pub(crate) fn epoch_ps(latency_ps: u64) -> u64 {
+    // Times within a day have 32 bits.
+    1 << latency_ps.max(1).ilog2().min(32)
+}
 
 /// What one lane sends another for the day that begins: see [`Calendar::hand_over`].
 #[derive(Clone, Debug, Default)]
@@ -209,14 +217,13 @@ fn insert_each(turns: &mut [u64]) -> bool {
 }
 
 impl Calendar {
-    /// An empty calendar for `ports`, on the first day.
-    pub fn new(ports: &[Port]) -> Self {
+    /// An empty calendar for `ports` in so many lanes, on the first day.
+    pub fn new(ports: &[Port], lane_count: usize) -> Self {
         let shortest_ps = ports.iter().map(Port::latency_ps).min().unwrap_or(1);
         let farthest_ps = ports.iter().map(Port::reach_ps).max().unwrap_or(1);
         let busiest_ps = ports.iter().map(Port::segment_ps).min().unwrap_or(1);
-        let full_ps = ARRIVALS.saturating_mul(busiest_ps) / ports.len().max(1) as u64;
-        // Times within a day have 32 bits.
-        let shift = shortest_ps.min(full_ps.max(busiest_ps / DAYS_MAX)).max(1).ilog2().min(32);
+        let full_ps = (ARRIVALS * lane_count as u64).saturating_mul(busiest_ps) / ports.len().max(1) as u64;
+        let shift = epoch_ps(shortest_ps).min(full_ps.max(busiest_ps / DAYS_MAX)).max(1).ilog2();
         let day_count = ((farthest_ps >> shift) + 2).min(RING_MAX).next_power_of_two();
         let mut tables: Vec<(&Serialization, usize)> = Vec::new();
         let mut times = Vec::new();
@@ -436,7 +443,7 @@ impl Calendar {
     pub fn hand_over(
         &mut self,
         own: usize,
-        mut lane_of: impl FnMut(u32, &Wire) -> usize,
+        lane_of: impl Fn(u32, &Wire) -> usize,
         pool: &mut SackPool,
         posts: &mut [Post],
     ) {
@@ -524,13 +531,11 @@ impl Calendar {
         self.turns.len() - self.next
     }
 
-    /// What is left of the day in order: when, over which link, and the packet.
-    pub fn turns_left(&self) -> impl Iterator<Item = (u64, u32, &Wire)> {
-        self.turns[self.next..].iter().map(|&turn| {
-            let index = (turn & INDEX_MASK) as usize;
-            let at_ps = self.at_ps(turn);
-            (at_ps, self.present.arrivals[index].link, &self.present.packets[index])
-        })
+    /// All arrivals of the day, as they lie: when, over which link, and the packet.
+    pub fn arrivals(&self) -> impl Iterator<Item = (u64, u32, &Wire)> {
+        let begun_ps = self.today << self.shift;
+        let each = self.present.arrivals.iter().zip(&self.present.packets);
+        each.map(move |(arrival, packet)| (begun_ps + u64::from(arrival.within_ps), arrival.link, packet))
     }
 
     /// Puts the present day's arrivals in order: by slots of time, about as many as arrivals, and then those of one
@@ -635,7 +640,7 @@ mod tests {
     fn a_day_is_no_longer_than_the_shortest_link() {
         // 54 bytes at 10 Gbit/s take 43.2 ns.
         for (delays_ps, shortest_ps) in [(vec![0, 1_000_000_000], 43_200), (vec![10_000_000], 10_043_200)] {
-            let calendar = Calendar::new(&ports(&delays_ps));
+            let calendar = Calendar::new(&ports(&delays_ps), 1);
             assert!(1 << calendar.shift <= shortest_ps && shortest_ps < 2 << calendar.shift);
         }
     }
@@ -643,7 +648,7 @@ mod tests {
     #[test]
     fn ports_of_a_day_without_arrivals_are_driven() {
         let mut ports = ports(&[0, 0]);
-        let mut calendar = Calendar::new(&ports);
+        let mut calendar = Calendar::new(&ports, 1);
         // The memory of a day that had nothing is used again; and a copy has none to spare.
         calendar.collect(calendar.day_length_ps(), &mut ports, |link| link as usize);
         calendar.collect(2 * calendar.day_length_ps(), &mut ports, |link| link as usize);
@@ -657,7 +662,7 @@ mod tests {
     #[test]
     fn runs_that_nobody_refers_to_are_forgotten() {
         let mut ports = ports(&[0, 0]);
-        let mut calendar = Calendar::new(&ports);
+        let mut calendar = Calendar::new(&ports, 1);
         // Times of arrival, half of them on both links: the run decides, and that of link 1 is the smaller one each time.
         for step in 0..10_000_u64 {
             for link in 0..2 {
@@ -699,7 +704,7 @@ mod tests {
             steps in prop::collection::vec(prop::collection::vec((0_u64..3_000_000, 0_u32..2), 0..6), 1..60),
         ) {
             let mut ports = ports(&[0, long_ps]);
-            let mut calendar = Calendar::new(&ports);
+            let mut calendar = Calendar::new(&ports, 1);
             let mut heap = BinaryHeap::new();
             let mut now_ps = 0;
             for sent in steps {

@@ -83,8 +83,9 @@ pub(super) struct Connections {
     pub ends: PerLane<Ends>,
     pub pairs: Pairs,
     free: Vec<u32>,
-    /// Those that are free from the next day on: who passes a late packet on during a day sees one user of its slot.
-    freed: Vec<u32>,
+    /// Those that are free from an instant on, when an [epoch](super::calendar::epoch_ps) begins: who passes a late
+    /// packet on during a day sees one user of its slot.
+    freed: VecDeque<(u64, u32)>,
 }
 
 /// What bounds what happens in a day.
@@ -118,9 +119,12 @@ fn arm(armed_ps: &mut u64, at_ps: u64, (connection, end): (u32, End), mut look: 
 }
 
 impl Receiving {
-    /// See [`arm`].
+    /// See [`arm`]. While it closes, each deadline has a look of its own, which knows when it was set.
     #[inline]
     pub fn arm(&mut self, connection: u32, look: impl FnMut(Look)) {
+        if self.receiver.awaits_last_ack() && self.armed_ps != self.receiver.deadline_ps {
+            self.armed_ps = NEVER;
+        }
         arm(&mut self.armed_ps, self.receiver.deadline_ps, (connection, End::Receiver), look);
     }
 }
@@ -155,15 +159,16 @@ impl Pairs {
 }
 
 impl Ends {
-    /// Whether the packet, which arrives in the day that begins, has to do with nothing but the end at `place`: it opens
-    /// and closes no connection, and completes no message, whatever else arrives in the day.
+    /// Whether a packet that is not [routine](Wire::is_routine) by itself is so for the end at `place`, whatever else
+    /// arrives in the day that begins.
     pub fn is_routine(&self, place: u32, packet: &Wire, config: &TcpConfig, bounds: &DayBounds) -> bool {
         if packet.flags & (flag::SYN | flag::PCN) != 0 {
             return false;
         }
         let has_fin = packet.flags & flag::FIN != 0;
         if packet.flags & flag::REVERSE != 0 {
-            return !has_fin || self.sending[place as usize].sender.is_closed();
+            // It is a FIN.
+            return self.sending[place as usize].sender.is_closed();
         }
         let Receiving { receiver, next_goal, own, .. } = &self.receiving[place as usize];
         let is_routine = if has_fin {
@@ -229,7 +234,7 @@ impl Connections {
     /// None, in those lanes.
     pub fn new(division: Arc<Division>) -> Self {
         let ends = PerLane::new(division.count(), Ends::default);
-        Self { division, ends, pairs: Pairs::default(), free: Vec::new(), freed: Vec::new() }
+        Self { division, ends, pairs: Pairs::default(), free: Vec::new(), freed: VecDeque::new() }
     }
 
     /// How many there have been at once.
@@ -237,8 +242,14 @@ impl Connections {
         self.pairs.0.len() as u32
     }
 
-    /// A slot, and the generation of its next user.
-    pub fn slot(&mut self) -> (u32, u16) {
+    /// A slot that is free now, and the generation of its next user.
+    pub fn slot(&mut self, now_ps: u64) -> (u32, u16) {
+        while let Some(&(from_ps, index)) = self.freed.front()
+            && from_ps <= now_ps
+        {
+            self.freed.pop_front();
+            self.free.push(index);
+        }
         let index = self.free.pop().unwrap_or(self.count());
         (index, self.pairs.0.get(index as usize).map_or(0, |old| old.generation))
     }
@@ -266,8 +277,8 @@ impl Connections {
         }
     }
 
-    /// Nobody needs the slot any longer.
-    pub fn release(&mut self, index: u32) {
+    /// Nobody needs the slot any longer; it is free from `from_ps` on.
+    pub fn release(&mut self, index: u32, from_ps: u64) {
         let generation = &mut self.pairs.0[index as usize].generation;
         *generation = generation.wrapping_add(1);
         let generation = *generation;
@@ -275,18 +286,7 @@ impl Connections {
         self.receiving_mut(index).armed_ps = NEVER;
         self.sending_mut(index).sender.template.generation = generation;
         self.sending_mut(index).armed_ps = NEVER;
-        self.freed.push(index);
-    }
-
-    /// Whether slots are to be free from the next day on.
-    pub fn has_freed(&self) -> bool {
-        !self.freed.is_empty()
-    }
-
-    /// A day begins.
-    #[inline]
-    pub fn begin_day(&mut self) {
-        self.free.append(&mut self.freed);
+        self.freed.push_back((from_ps, index));
     }
 
     /// A plain packet has reached its host: see [`Ends::deliver`].
@@ -354,6 +354,20 @@ impl Connections {
         let (lane, place) = self.receiving_spot(index);
         let Ends { receiving, pool, .. } = &mut self.ends[lane];
         (&mut receiving[place], pool)
+    }
+
+    /// Of an end, its earliest pending look and its deadline.
+    pub fn armed(&mut self, index: u32, end: End) -> (&mut u64, u64) {
+        match end {
+            End::Sender => {
+                let Sending { armed_ps, sender, .. } = self.sending_mut(index);
+                (armed_ps, sender.deadline_ps)
+            }
+            End::Receiver => {
+                let Receiving { armed_ps, receiver, .. } = self.receiving_mut(index);
+                (armed_ps, receiver.deadline_ps)
+            }
+        }
     }
 
     /// The end that sends data.

@@ -1,5 +1,6 @@
 //! The connections of all hosts: who gets an arriving packet, what a timer means, when a flow is complete.
 
+use super::calendar::epoch_ps;
 use super::ends::{Connections, Opened, Receiving, Sending};
 use super::lanes::Division;
 use super::pcn;
@@ -121,8 +122,8 @@ pub(crate) struct Hosts {
     late: EventQueue<Timer>,
     /// No packet arrives sooner after it was sent.
     latency_ps: u64,
-    /// FINs of receivers that were dropped, of which connections are yet to hear.
-    lost: Vec<Wire>,
+    /// FINs of receivers that were dropped, and when their connections hear of it.
+    lost: VecDeque<(u64, Wire)>,
     syn_stamps: BTreeMap<u32, u32>,
     /// By connection.
     waiting: BTreeMap<u32, Waiting>,
@@ -142,7 +143,7 @@ impl Hosts {
             timers: EventQueue::default(),
             late: EventQueue::default(),
             latency_ps,
-            lost: Vec::new(),
+            lost: VecDeque::new(),
             syn_stamps: BTreeMap::new(),
             waiting: BTreeMap::new(),
             done: Vec::new(),
@@ -167,7 +168,7 @@ impl Hosts {
         let key = (flow.src.0, flow.dst.0, flow.stream_key());
         let known = if own { None } else { self.streams.get(&key).copied() };
         let index = known.unwrap_or_else(|| {
-            let index = self.open(config, flow, ports);
+            let index = self.open(config, now, flow, ports);
             if !own {
                 self.streams.insert(key, index);
             }
@@ -220,13 +221,14 @@ impl Hosts {
         }
     }
 
-    fn open(&mut self, config: &TcpConfig, flow: &Flow, (src_port, dst_port): (PortId, PortId)) -> u32 {
-        let (index, generation) = self.connections.slot();
+    fn open(&mut self, config: &TcpConfig, now: Time, flow: &Flow, (src_port, dst_port): (PortId, PortId)) -> u32 {
+        let (index, generation) = self.connections.slot(now.ps());
         let forward =
             Wire { connection: index, dst: flow.dst.0, generation, wire_bytes: config.header_bytes, ..Wire::NOTHING }
                 .in_band(flow.band.index());
         let reverse = Wire { dst: flow.src.0, flags: flag::REVERSE, ..forward };
         let own = flow.connection == Carrier::Own;
+        let forward = if own { forward.of_one_flow() } else { forward };
         let rule = if own { config.own_reverse_band } else { config.stream_reverse_band };
         let mut receiver = Receiver::new(config, reverse);
         if let ReverseBand::Fixed(band) = rule {
@@ -338,7 +340,7 @@ impl Hosts {
             }
             self.check_goals(index, now);
             self.after_receiver(now, index);
-            self.release_if_closed(index);
+            self.release_if_closed(now, index);
             return Some(port);
         }
         let Sending { port, ref mut sender, .. } = *self.connections.sending_mut(index);
@@ -355,75 +357,71 @@ impl Hosts {
                 self.connections.receiving_mut(index).receiver.syn_ack_stamp = packet.number() as u32;
                 self.on_established(config, now, index, out);
             }
-            News::Closed => self.close(index),
+            News::Closed => self.close(now, index),
         }
         Some(port)
     }
 
     /// A packet has been dropped in a lane.
     #[cold]
-    pub fn on_drop(&mut self, lane: usize, packet: &Wire) {
+    pub fn on_drop(&mut self, now: Time, lane: usize, packet: &Wire) {
         self.connections.ends[lane].pool.forget(*packet);
-        self.on_loss(packet);
+        self.on_loss(now, packet);
     }
 
-    /// A packet has been lost, of which its connection hears when the next day begins (see [`Hosts::begin_day`]): its end
-    /// may be served elsewhere.
-    pub fn on_loss(&mut self, packet: &Wire) {
+    /// A packet has been lost, of which its connection hears when the next epoch begins: its end may be served elsewhere.
+    pub fn on_loss(&mut self, now: Time, packet: &Wire) {
         if packet.matters_when_lost() {
-            self.lost.push(*packet);
+            self.lost.push_back((self.next_epoch_ps(now), *packet));
         }
     }
 
-    /// Whether there is something to do when the day begins that ends at `end_ps`.
-    pub fn has_news(&self, end_ps: u64) -> bool {
+    fn next_epoch_ps(&self, now: Time) -> u64 {
+        let epoch_ps = epoch_ps(self.latency_ps);
+        (now.ps() / epoch_ps + 1) * epoch_ps
+    }
+
+    /// Connections hear of what has been lost, as far as they do so by `now_ps`.
+    pub fn hear(&mut self, now_ps: u64) {
+        while let Some(&(at_ps, packet)) = self.lost.front()
+            && at_ps <= now_ps
+        {
+            self.lost.pop_front();
+            if self.connections.is_known(&packet) {
+                self.connections.receiving_mut(packet.connection).receiver.on_lost_fin();
+            }
+        }
+    }
+
+    /// Whether there is something to do when a day begins, as [`hear`](Self::hear) and [`look_ahead`](Self::look_ahead)
+    /// do.
+    pub fn has_news(&self, begin_ps: u64, end_ps: u64) -> bool {
         let look_ps = self.looks.peek().map_or(NEVER, |Reverse(look)| look.at_ps);
-        self.connections.has_freed() || !self.lost.is_empty() || look_ps < end_ps
+        self.lost.front().is_some_and(|&(at_ps, _)| at_ps <= begin_ps) || look_ps < end_ps
     }
 
     /// Looks already now at ends whose looks come before `end_ps`, but not their deadlines: those move on, by more than
-    /// is left of the day.
+    /// is left of the day. A look that another has replaced is forgotten.
     pub fn look_ahead(&mut self, end_ps: u64) {
         let mut due = Vec::new();
         while let Some(&Reverse(look)) = self.looks.peek()
             && look.at_ps < end_ps
         {
             self.looks.pop();
-            let index = look.connection;
-            match look.end {
-                End::Sender => {
-                    let Sending { armed_ps, sender, .. } = self.connections.sending_mut(index);
-                    if *armed_ps == look.at_ps && sender.deadline_ps >= end_ps {
-                        *armed_ps = NEVER;
-                        self.after_sender(index);
-                        continue;
-                    }
-                }
-                End::Receiver => {
-                    let Receiving { armed_ps, receiver, own, .. } = self.connections.receiving_mut(index);
-                    // Where a connection closes, the next look may be a late timer.
-                    if *armed_ps == look.at_ps && receiver.deadline_ps >= end_ps && !*own {
-                        *armed_ps = NEVER;
-                        let looks = &mut self.looks;
-                        self.connections.receiving_mut(index).arm(index, |look| looks.push(Reverse(look)));
-                        continue;
-                    }
-                }
+            let (armed_ps, deadline_ps) = self.connections.armed(look.connection, look.end);
+            if *armed_ps != look.at_ps {
+                continue;
             }
-            due.push(Reverse(look));
+            if deadline_ps < end_ps {
+                due.push(Reverse(look));
+                continue;
+            }
+            *armed_ps = deadline_ps;
+            if deadline_ps != NEVER {
+                self.looks.push(Reverse(Look { at_ps: deadline_ps, ..look }));
+            }
         }
         self.looks.extend(due);
-    }
-
-    /// A day begins.
-    #[inline]
-    pub fn begin_day(&mut self) {
-        self.connections.begin_day();
-        for packet in self.lost.drain(..) {
-            if self.connections.is_known(&packet) {
-                self.connections.receiving_mut(packet.connection).receiver.on_lost_fin();
-            }
-        }
     }
 
     fn on_established(&mut self, config: &TcpConfig, now: Time, index: u32, out: &mut Vec<Wire>) {
@@ -439,17 +437,17 @@ impl Hosts {
     }
 
     /// The sender has closed: the flow is complete.
-    fn close(&mut self, index: u32) {
+    fn close(&mut self, now: Time, index: u32) {
         let received = self.connections.receiving(index).received;
         let Sending { goals, began, .. } = self.connections.sending_mut(index);
         let goal = goals.pop_front().expect("a connection of its own has one flow");
         self.done.push(Completion { flow: goal.flow, stream: goal.stream, began: *began, received });
-        self.release_if_closed(index);
+        self.release_if_closed(now, index);
     }
 
     /// Frees the slot once neither end needs it.
     #[inline]
-    fn release_if_closed(&mut self, index: u32) {
+    fn release_if_closed(&mut self, now: Time, index: u32) {
         // The receiver first: after data its cache lines are at hand, and the sender's are not.
         if !self.connections.receiving(index).receiver.is_gone() {
             return;
@@ -458,7 +456,8 @@ impl Hosts {
         if sender.is_closed() {
             self.counters.retransmits += std::mem::take(&mut sender.retransmits);
             self.counters.timeouts += std::mem::take(&mut sender.timeouts);
-            self.connections.release(index);
+            let from_ps = self.next_epoch_ps(now);
+            self.connections.release(index, from_ps);
         }
     }
 
@@ -516,7 +515,7 @@ impl Hosts {
         }
         let port = receiving.port;
         self.after_receiver(now, index);
-        self.release_if_closed(index);
+        self.release_if_closed(now, index);
         port
     }
 
@@ -531,6 +530,7 @@ impl Hosts {
 
     /// What was due is done. Packets go to `out` and through the returned port; `None` if there was nothing to do.
     pub fn on_due(&mut self, config: &TcpConfig, now: Time, due: Due, out: &mut Vec<Wire>) -> Option<PortId> {
+        self.hear(now.ps());
         match due {
             Due::Look(look) => self.look(config, now, look, out),
             Due::Timer(timer) => self.on_timer(config, now, timer, out),

@@ -180,13 +180,15 @@ impl Map {
         self.routes.have_choice()
     }
 
+    /// Whether `link` ends at a host. What arrives there is in the lane of the port that sent it.
+    #[inline]
+    pub fn is_last(&self, link: u32) -> bool {
+        self.ends[link as usize].0 < self.host_count
+    }
+
     /// The lane that has to do with `packet` where `link` ends.
     #[inline]
     pub fn lane_of(&self, pairs: &Pairs, link: u32, packet: &Wire) -> usize {
-        let node = self.ends[link as usize];
-        if node.0 < self.host_count {
-            return self.division.host(HostId(node.0));
-        }
-        self.division.port(self.port_of(pairs, node, packet)).0
+        self.division.port(self.port_of(pairs, self.ends[link as usize], packet)).0
     }
 }

@@ -42,7 +42,7 @@ use crate::trace::{Counters, PortCounters, PortState, Window};
 use crate::units::{Bytes, Time};
 use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
 use buffer::SharedBuffers;
-use calendar::Calendar;
+use calendar::{Calendar, epoch_ps};
 use ends::DayBounds;
 use host::{Due, Hosts};
 use lanes::{Lane, Map, PerLane};
@@ -93,6 +93,19 @@ impl PacketConfig {
 /// A day in which all links are full has so many times the arrivals that make a segment worth threads: most days have
 /// fewer, or several segments.
 const FULL_DAY: u64 = 4;
+
+/// The lanes that are of use, of `count` at most, if each thread must have so many arrivals in a segment.
+fn lane_count(tcp: &TcpConfig, ports: &[Port], latency_ps: u64, arrivals_least: u64, count: usize) -> usize {
+    let day_ps = epoch_ps(latency_ps);
+    let has_room = [tcp.delayed_ack_timeout, tcp.min_rto, tcp.connect_timeout].iter().all(|wait| wait.ps() >= day_ps);
+    if !has_room {
+        return 1;
+    }
+    // A port may send less than a packet in a day, which has 32 bits.
+    let thousandths: u64 = ports.iter().map(|port| 1_000 * day_ps / port.segment_ps()).sum();
+    let busy = thousandths.checked_div(1_000 * FULL_DAY * arrivals_least).unwrap_or(u64::MAX);
+    count.min(usize::try_from(busy).unwrap_or(usize::MAX)).max(1)
+}
 
 /// The packet engine.
 #[derive(Clone, Debug)]
@@ -160,7 +173,7 @@ impl PacketEngine {
     /// # Errors
     /// [`RouteError`] if the graph does not connect its hosts.
     pub fn new(graph: &Graph, config: PacketConfig) -> Result<Self, RouteError> {
-        Self::in_lanes(graph, config, 1)
+        Self::with(graph, config, None)
     }
 
     /// The same on up to `count` of somebody's threads: no more than [`THREADS_MAX`](Self::THREADS_MAX), than hosts, and
@@ -176,25 +189,14 @@ impl PacketEngine {
         threads: Arc<dyn Threads>,
         count: usize,
     ) -> Result<Self, RouteError> {
-        let engine = Self::new(graph, config.clone())?;
-        let day_ps = engine.bounds.length_ps;
-        let tcp = &config.tcp;
-        let has_room =
-            [tcp.delayed_ack_timeout, tcp.min_rto, tcp.connect_timeout].iter().all(|wait| wait.ps() >= day_ps);
-        // A port may send less than a packet in a day, which has 32 bits.
-        let thousandths: u64 = engine.ports().map(|port| 1_000 * day_ps / port.segment_ps()).sum();
-        let busy = thousandths.checked_div(1_000 * FULL_DAY * threads.arrivals_least()).unwrap_or(u64::MAX);
-        let count = count
-            .min(Self::THREADS_MAX)
-            .min(graph.host_count as usize)
-            .min(usize::try_from(busy).unwrap_or(usize::MAX));
-        if count < 2 || !engine.is_plain || !has_room {
-            return Ok(engine);
-        }
-        Ok(Self { threads: Some(threads), ..Self::in_lanes(graph, config, count)? })
+        Self::with(graph, config, Some((threads, count)))
     }
 
-    fn in_lanes(graph: &Graph, config: PacketConfig, count: usize) -> Result<Self, RouteError> {
+    fn with(
+        graph: &Graph,
+        config: PacketConfig,
+        threads: Option<(Arc<dyn Threads>, usize)>,
+    ) -> Result<Self, RouteError> {
         let routes = Routes::shortest(graph)?.by(config.routing);
         let bytes_max = (config.tcp.header_bytes + config.tcp.segment_bytes).max(config.tcp.syn_bytes).max(128);
         let mut tables: Vec<(u64, Serialization)> = Vec::new();
@@ -217,7 +219,12 @@ impl PacketEngine {
         let switches = config.pcn.zip(config.switch_queue.marking.threshold());
         let pcn = switches.map(|(pcn, initial)| Box::new(pcn::Switches::new(graph, pcn, initial)));
         let latency_ps = ports.iter().map(Port::latency_ps).min().unwrap_or(0);
-        let calendar = Calendar::new(&ports);
+        let is_plain = config.switch_buffer.is_none() && pcn.is_none();
+        let count = threads.as_ref().filter(|_| is_plain).map_or(1, |(threads, count)| {
+            let count = (*count).clamp(1, Self::THREADS_MAX.min(graph.host_count.max(1) as usize));
+            lane_count(&config.tcp, &ports, latency_ps, threads.arrivals_least(), count)
+        });
+        let calendar = Calendar::new(&ports, count);
         let day_length_ps = calendar.day_length_ps();
         let payload = ports.iter().map(|port| port.payload_within(day_length_ps, config.tcp.header_bytes)).max();
         let bounds = DayBounds { length_ps: day_length_ps, bytes: payload.unwrap_or(0), latency_ps };
@@ -227,11 +234,11 @@ impl PacketEngine {
             lanes[map.division.port(PortId(index)).0].ports.push(port);
         }
         Ok(Self {
-            threads: None,
+            threads: threads.map(|(threads, _)| threads),
             rooms: Rooms::default(),
             bounds,
             now: Time::ZERO,
-            is_plain: config.switch_buffer.is_none() && pcn.is_none(),
+            is_plain,
             pcn,
             buffers: config.switch_buffer.map(|buffer| Box::new(SharedBuffers::new(graph, buffer))),
             hosts: Hosts::new(latency_ps, Hashes::new(config.seed), Arc::clone(&map.division)),
@@ -348,7 +355,7 @@ impl PacketEngine {
 
     /// Begins the next day that has anything. Every event before it has taken place.
     fn begin_day(&mut self) {
-        self.hosts.begin_day();
+        self.hosts.hear(self.next_arrival_ps::<false>());
         if self.lanes.len() == 1 {
             let Lane { ports, calendar } = &mut self.lanes.first;
             calendar.begin_day(ports);
@@ -543,7 +550,7 @@ impl PacketEngine {
         };
         if verdict == Verdict::Dropped {
             self.dropped.add(&packet);
-            self.hosts.on_drop(self.map.division.port(id).0, &packet);
+            self.hosts.on_drop(self.now, self.map.division.port(id).0, &packet);
         }
     }
 

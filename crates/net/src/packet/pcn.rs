@@ -310,7 +310,7 @@ mod tests {
             }
             if self.coin.below(10) == 0 {
                 if packet.connection != u32::MAX {
-                    self.hosts.on_drop(0, &packet);
+                    self.hosts.on_drop(self.now, 0, &packet);
                 }
             } else {
                 self.under_way.push(self.now + HOP, (hop + 1, packet));
@@ -328,7 +328,7 @@ mod tests {
                     break;
                 }
                 self.now = packet.min(timer);
-                self.hosts.begin_day();
+                self.hosts.hear(self.now.ps());
                 if packet > timer {
                     if let Some(due) = self.hosts.pop(self.now) {
                         self.hosts.on_due(&self.config, self.now, due, &mut out);

@@ -247,7 +247,8 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 fn hand_over(own: usize, lane: &mut Lane, ends: &mut Ends, posts: &mut [Post], map: &Map, pairs: &Pairs, day_ps: u64) {
     let Lane { ports, calendar } = lane;
     calendar.collect(day_ps, ports, |link| map.division.port(PortId(link)).1);
-    calendar.hand_over(own, |link, packet| map.lane_of(pairs, link, packet), &mut ends.pool, posts);
+    let lane_of = |link: u32, packet: &Wire| if map.is_last(link) { own } else { map.lane_of(pairs, link, packet) };
+    calendar.hand_over(own, lane_of, &mut ends.pool, posts);
 }
 
 /// Second part: takes in what a lane is handed, puts its day in order, and finds the instants at which something has to
@@ -264,15 +265,19 @@ fn take_in<'a>(
     posts.for_each(|post| calendar.take_in(post, &mut ends.pool));
     calendar.put_in_order();
     cuts.clear();
-    for (at_ps, link, packet) in calendar.turns_left() {
-        let is_cut = if map.ends[link as usize].0 < map.host_count {
+    for (at_ps, link, packet) in calendar.arrivals() {
+        let is_routine = packet.is_routine();
+        if is_routine && !map.has_choice() {
+            continue;
+        }
+        let is_cut = if map.is_last(link) {
             // Nobody hears of what comes for a connection that is gone.
-            pairs.place(packet).is_some_and(|place| !ends.is_routine(place, packet, config, bounds))
+            !is_routine && pairs.place(packet).is_some_and(|place| !ends.is_routine(place, packet, config, bounds))
         } else {
             // It goes the way of whoever has its slot then.
             map.has_choice() && pairs.place(packet).is_none()
         };
-        if is_cut && cuts.last() != Some(&at_ps) {
+        if is_cut {
             cuts.push(at_ps);
         }
     }
@@ -514,7 +519,7 @@ impl Tally {
 
     /// Tells it what others have to do with.
     fn tell_news(&mut self, engine: &mut PacketEngine) {
-        self.lost.drain(..).for_each(|packet| engine.hosts.on_loss(&packet));
+        self.lost.drain(..).for_each(|packet| engine.hosts.on_loss(engine.now, &packet));
         engine.hosts.look_at(self.looks.drain(..));
     }
 }
@@ -609,7 +614,7 @@ impl PacketEngine {
                     }
                     continue;
                 }
-                self.begin_day_of_hosts(shared, next_ps + self.bounds.length_ps);
+                self.begin_day_of_hosts(shared, next_ps);
                 shared.all(Task::Day { at_ps: next_ps });
                 let hands: Vec<_> = shared.hands.iter().map(read).collect();
                 self.rooms.set_cuts(hands.iter().map(|hands| &hands.cuts));
@@ -634,11 +639,12 @@ impl PacketEngine {
         }
     }
 
-    /// A day begins for connections, which ends at `end_ps`.
-    fn begin_day_of_hosts(&mut self, shared: &Shared, end_ps: u64) {
-        if self.hosts.has_news(end_ps) {
+    /// A day begins for connections.
+    fn begin_day_of_hosts(&mut self, shared: &Shared, day_ps: u64) {
+        let end_ps = day_ps + self.bounds.length_ps;
+        if self.hosts.has_news(day_ps, end_ps) {
             shared.exchange(self);
-            self.hosts.begin_day();
+            self.hosts.hear(day_ps);
             self.hosts.look_ahead(end_ps);
             shared.exchange(self);
             self.refresh_other();
@@ -663,14 +669,13 @@ impl PacketEngine {
 
     /// What lanes have done in a segment.
     fn hear(&mut self, shared: &Shared) {
-        let mut last_ps = 0;
+        let last_ps = shared.reports.iter().map(|report| report.last_ps.load(Ordering::Relaxed)).max();
+        self.come_to(last_ps.unwrap_or(0));
         for (report, hands) in shared.reports.iter().zip(&shared.hands) {
-            last_ps = last_ps.max(report.last_ps.load(Ordering::Relaxed));
             if report.has_news.load(Ordering::Relaxed) {
                 write(hands).tally.tell_news(self);
             }
         }
-        self.come_to(last_ps);
         self.refresh_other();
     }
 }

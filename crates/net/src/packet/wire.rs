@@ -17,7 +17,7 @@ pub(crate) struct Wire {
     pub wire_bytes: u16,
     /// See [`flag`].
     pub flags: u8,
-    /// Band of every qdisc on the way, [`Wire::HAS_PAYLOAD`], and [`Wire::HAS_SACK`].
+    /// Band of every qdisc on the way, [`Wire::HAS_PAYLOAD`], [`Wire::HAS_SACK`], and [`Wire::IS_ALONE`].
     pub band: u8,
 }
 
@@ -25,6 +25,7 @@ impl Wire {
     const BAND: u8 = 7;
     const HAS_PAYLOAD: u8 = 1 << 7;
     const HAS_SACK: u8 = 1 << 6;
+    const IS_ALONE: u8 = 1 << 5;
     /// Bits of a number: like TCP's 32, they are enough to tell one that is near.
     const NUMBER_BITS: u32 = 48;
 
@@ -88,6 +89,12 @@ impl Wire {
         Self { band: self.band & !Self::BAND | band, ..self }
     }
 
+    /// The same, if its connection carries one flow, and is closed after it.
+    #[inline]
+    pub fn of_one_flow(self) -> Self {
+        Self { band: self.band | Self::IS_ALONE, ..self }
+    }
+
     /// Whether it carries data.
     #[inline]
     pub fn has_payload(&self) -> bool {
@@ -112,6 +119,13 @@ impl Wire {
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.flags & (flag::SYN | flag::FIN | flag::PCN) == 0 && (self.flags & flag::REVERSE != 0 || self.has_payload())
+    }
+
+    /// Whether it has to do with nothing but the end that it is for, however far that is: it opens and closes no
+    /// connection, and completes no message.
+    #[inline]
+    pub fn is_routine(&self) -> bool {
+        self.is_plain() && (self.flags & flag::REVERSE != 0 || self.band & Self::IS_ALONE != 0)
     }
 
     /// Whether its connection is to hear of its loss: it is a receiver's FIN.
