@@ -44,9 +44,11 @@ struct Link {
 /// Bits of a turn that say which arrival.
 const INDEX_BITS: u32 = 28;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
-/// A lane is to have no more arrivals in a day than about this, for the cache: they are read in another order than they
-/// were written, and a day's memory is written again while it is still there.
+/// A day is to have no more arrivals than about this, for the cache: they are read in another order than they were
+/// written, and a day's memory is written again while it is still there.
 const ARRIVALS: u64 = 1024;
+/// The same for each of several lanes, which wait for one another whenever a day begins.
+const ARRIVALS_OF_LANE: u64 = 4 * ARRIVALS;
 /// With more ports than that allows, a port is to send a packet in so many days.
 const DAYS_MAX: u64 = 4;
 /// So many things to do are looked at together.
@@ -70,6 +72,7 @@ pub(crate) fn epoch_ps(latency_ps: u64) -> u64 {
 
 /// What one lane sends another for the day that begins: see [`Calendar::hand_over`].
 #[derive(Clone, Debug, Default)]
+#[repr(align(128))]
 pub(crate) struct Post {
     /// Their runs are places in `runs`.
     arrivals: Vec<Arrival>,
@@ -222,7 +225,8 @@ impl Calendar {
         let shortest_ps = ports.iter().map(Port::latency_ps).min().unwrap_or(1);
         let farthest_ps = ports.iter().map(Port::reach_ps).max().unwrap_or(1);
         let busiest_ps = ports.iter().map(Port::segment_ps).min().unwrap_or(1);
-        let full_ps = (ARRIVALS * lane_count as u64).saturating_mul(busiest_ps) / ports.len().max(1) as u64;
+        let arrivals = if lane_count == 1 { ARRIVALS } else { ARRIVALS_OF_LANE * lane_count as u64 };
+        let full_ps = arrivals.saturating_mul(busiest_ps) / ports.len().max(1) as u64;
         let shift = epoch_ps(shortest_ps).min(full_ps.max(busiest_ps / DAYS_MAX)).max(1).ilog2();
         let day_count = ((farthest_ps >> shift) + 2).min(RING_MAX).next_power_of_two();
         let mut tables: Vec<(&Serialization, usize)> = Vec::new();
@@ -445,9 +449,9 @@ impl Calendar {
         own: usize,
         lane_of: impl Fn(u32, &Wire) -> usize,
         pool: &mut SackPool,
-        posts: &mut [Post],
+        posts: &mut [&mut Post],
     ) {
-        posts.iter_mut().for_each(Post::clear);
+        posts.iter_mut().for_each(|post| post.clear());
         let Day { arrivals, packets, .. } = &mut self.present;
         let mut index = 0;
         while let (Some(arrival), Some(packet)) = (arrivals.get(index), packets.get(index)) {
@@ -457,7 +461,7 @@ impl Calendar {
                 continue;
             }
             let (mut arrival, mut packet) = (arrivals.swap_remove(index), packets.swap_remove(index));
-            let post = &mut posts[lane];
+            let post = &mut *posts[lane];
             if post.last_run != Some(arrival.run) {
                 post.last_run = Some(arrival.run);
                 post.runs.push(self.runs[arrival.run as usize]);

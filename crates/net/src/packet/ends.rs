@@ -63,7 +63,8 @@ struct Pair {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pairs(Vec<Pair>);
 
-/// Ends at the hosts of one lane, and the SACK blocks of packets that are in the lane.
+/// Ends at the hosts of one lane, and what else it needs for packets that are in it: a cache line that is read by all
+/// threads is best one of each.
 #[derive(Clone, Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Ends {
@@ -72,6 +73,9 @@ pub(crate) struct Ends {
     /// Places that nobody has.
     free_receiving: Vec<u32>,
     free_sending: Vec<u32>,
+    /// Of all connections.
+    pub pairs: Pairs,
+    /// SACK blocks of its packets.
     pub pool: SackPool,
 }
 
@@ -81,7 +85,6 @@ pub(super) struct Connections {
     pub division: Arc<Division>,
     /// By lane.
     pub ends: PerLane<Ends>,
-    pub pairs: Pairs,
     free: Vec<u32>,
     /// Those that are free from an instant on, when an [epoch](super::calendar::epoch_ps) begins: who passes a late
     /// packet on during a day sees one user of its slot.
@@ -234,12 +237,22 @@ impl Connections {
     /// None, in those lanes.
     pub fn new(division: Arc<Division>) -> Self {
         let ends = PerLane::new(division.count(), Ends::default);
-        Self { division, ends, pairs: Pairs::default(), free: Vec::new(), freed: VecDeque::new() }
+        Self { division, ends, free: Vec::new(), freed: VecDeque::new() }
+    }
+
+    /// Where the ends of all are.
+    #[inline]
+    pub fn pairs(&self) -> &Pairs {
+        &self.ends.first.pairs
+    }
+
+    fn pair(&self, index: u32) -> Option<&Pair> {
+        self.pairs().0.get(index as usize)
     }
 
     /// How many there have been at once.
     pub fn count(&self) -> u32 {
-        self.pairs.0.len() as u32
+        self.pairs().0.len() as u32
     }
 
     /// A slot that is free now, and the generation of its next user.
@@ -251,7 +264,7 @@ impl Connections {
             self.free.push(index);
         }
         let index = self.free.pop().unwrap_or(self.count());
-        (index, self.pairs.0.get(index as usize).map_or(0, |old| old.generation))
+        (index, self.pair(index).map_or(0, |old| old.generation))
     }
 
     /// Opens a connection in a [`slot`](Self::slot).
@@ -260,7 +273,7 @@ impl Connections {
         let generation = receiving.generation;
         let fixed = (self.ends.len() == 1).then_some(index);
         if fixed.is_none()
-            && let Some(old) = self.pairs.0.get(index as usize)
+            && let Some(&old) = self.pair(index)
         {
             // Only now: until then its places are looked at as its own.
             self.ends[self.division.host(old.dst)].free_receiving.push(old.receiving);
@@ -271,17 +284,18 @@ impl Connections {
         let Ends { sending: ends, free_sending, .. } = &mut self.ends[self.division.host(src)];
         let sending = put(ends, free_sending, fixed, sending);
         let pair = Pair { src, dst, hash, receiving, sending, generation };
-        match self.pairs.0.get_mut(index as usize) {
-            Some(old) => *old = pair,
-            None => self.pairs.0.push(pair),
+        for Ends { pairs: Pairs(pairs), .. } in self.ends.iter_mut() {
+            match pairs.get_mut(index as usize) {
+                Some(old) => *old = pair,
+                None => pairs.push(pair),
+            }
         }
     }
 
     /// Nobody needs the slot any longer; it is free from `from_ps` on.
     pub fn release(&mut self, index: u32, from_ps: u64) {
-        let generation = &mut self.pairs.0[index as usize].generation;
-        *generation = generation.wrapping_add(1);
-        let generation = *generation;
+        let generation = self.receiving(index).generation.wrapping_add(1);
+        self.ends.iter_mut().for_each(|ends| ends.pairs.0[index as usize].generation = generation);
         self.receiving_mut(index).generation = generation;
         self.receiving_mut(index).armed_ps = NEVER;
         self.sending_mut(index).sender.template.generation = generation;
@@ -303,7 +317,7 @@ impl Connections {
             return self.ends.first.deliver(config, now, packet, packet.connection, out, look);
         }
         let ends = &mut self.ends[self.division.host(HostId(packet.dst))];
-        let Some(place) = self.pairs.place(packet) else {
+        let Some(place) = ends.pairs.place(packet) else {
             ends.pool.forget(*packet);
             return None;
         };
@@ -328,12 +342,12 @@ impl Connections {
 
     /// Whether the connection of a packet is still the one that sent it.
     pub fn is_known(&self, packet: &Wire) -> bool {
-        self.pairs.place(packet).is_some()
+        self.pairs().place(packet).is_some()
     }
 
     /// The host that sends the data of a connection.
     pub fn src(&self, index: u32) -> HostId {
-        self.pairs.0[index as usize].src
+        self.pairs().0[index as usize].src
     }
 
     /// The end that receives data.
@@ -388,7 +402,7 @@ impl Connections {
         if self.ends.len() == 1 {
             return (0, index as usize);
         }
-        let pair = &self.pairs.0[index as usize];
+        let pair = &self.pairs().0[index as usize];
         (self.division.host(pair.dst), pair.receiving as usize)
     }
 
@@ -397,7 +411,7 @@ impl Connections {
         if self.ends.len() == 1 {
             return (0, index as usize);
         }
-        let pair = &self.pairs.0[index as usize];
+        let pair = &self.pairs().0[index as usize];
         (self.division.host(pair.src), pair.sending as usize)
     }
 

@@ -384,7 +384,7 @@ impl PacketEngine {
         std::iter::successors(Some(first), move |at| {
             let node = self.map.ends[at.0 as usize];
             let is_switch = node.0 >= self.map.host_count;
-            is_switch.then(|| self.map.port_of(&self.hosts.connections.pairs, node, packet))
+            is_switch.then(|| self.map.port_of(self.hosts.connections.pairs(), node, packet))
         })
     }
 
@@ -596,7 +596,7 @@ impl PacketEngine {
         self.counters.packet_hops += 1;
         self.counters.hop_bytes += u64::from(packet.wire_bytes);
         if node.0 >= self.map.host_count {
-            let port = self.map.port_of(&self.hosts.connections.pairs, node, &packet);
+            let port = self.map.port_of(self.hosts.connections.pairs(), node, &packet);
             let packet = if ONE { packet } else { self.hosts.connections.hand_over(packet, lane, port) };
             self.send::<ONE>(port, packet);
             return;

@@ -7,7 +7,8 @@
 //! day      what the runs of the last day began with is put in the order of all lanes
 //!          each lane drives its ports, and hands over to others what they have to do with
 //!          each lane takes in what others have handed over, and puts its day in order
-//! segment  each lane goes through its day
+//!          each lane goes through the first segment of its day
+//! segment  each lane goes on through its day
 //! ```
 //!
 //! A segment ends at the next instant at which something else happens: a flow starts, a timer or a deadline comes, a
@@ -21,7 +22,7 @@
 //! Only switches whose ports do not share anything are driven like that, and only if no deadline is shorter than a day.
 
 use super::calendar::{Calendar, Open, Post};
-use super::ends::{DayBounds, Ends, Pairs};
+use super::ends::{DayBounds, Ends};
 use super::host::Look;
 use super::lanes::{Lane, Map};
 use super::port::{Moment, open_label};
@@ -94,6 +95,9 @@ struct Report {
     last_ps: AtomicU64,
     next_ps: AtomicU64,
     left: AtomicU64,
+    /// How many cuts the day had when it began, and when the first one was.
+    cut_count: AtomicU64,
+    cut_ps: AtomicU64,
     /// Its tally has something that others have to do with.
     has_news: AtomicBool,
 }
@@ -120,9 +124,10 @@ impl Clone for Rooms {
 /// What all threads are to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
-    /// The day at that instant begins.
+    /// The day at that instant begins, and goes on to that other one if threads are of use.
     Day {
         at_ps: u64,
+        to_ps: u64,
     },
     /// All arrivals of the day up to that instant.
     Segment {
@@ -137,10 +142,11 @@ pub(super) struct Shared {
     config: TcpConfig,
     map: Map,
     bounds: DayBounds,
-    pairs: RwLock<Pairs>,
+    arrivals_least: u64,
     /// By lane.
     hands: Vec<RwLock<Hands>>,
-    posts: Vec<RwLock<Vec<Post>>>,
+    /// By lane that hands over, and lane that takes in.
+    posts: Vec<Vec<RwLock<Post>>>,
     /// Found when a lane has come to the end of a day.
     open: Vec<RwLock<Open>>,
     reports: Vec<Report>,
@@ -165,17 +171,19 @@ struct Orders {
     number: AtomicU64,
     kind: AtomicU64,
     at_ps: AtomicU64,
+    to_ps: AtomicU64,
 }
 
 impl Orders {
     fn give(&self, task: Task) -> u64 {
-        let (kind, at_ps) = match task {
-            Task::Stop => (0, 0),
-            Task::Segment { to_ps } => (1, to_ps),
-            Task::Day { at_ps } => (2, at_ps),
+        let (kind, at_ps, to_ps) = match task {
+            Task::Stop => (0, 0, 0),
+            Task::Segment { to_ps } => (1, 0, to_ps),
+            Task::Day { at_ps, to_ps } => (2, at_ps, to_ps),
         };
         self.kind.store(kind, Ordering::Relaxed);
         self.at_ps.store(at_ps, Ordering::Relaxed);
+        self.to_ps.store(to_ps, Ordering::Relaxed);
         let number = self.number.load(Ordering::Relaxed) + 1;
         self.number.store(number, Ordering::Release);
         number
@@ -183,11 +191,11 @@ impl Orders {
 
     /// The task, once its number has been seen.
     fn task(&self) -> Task {
-        let at_ps = self.at_ps.load(Ordering::Relaxed);
+        let to_ps = self.to_ps.load(Ordering::Relaxed);
         match self.kind.load(Ordering::Relaxed) {
             0 => Task::Stop,
-            1 => Task::Segment { to_ps: at_ps },
-            _ => Task::Day { at_ps },
+            1 => Task::Segment { to_ps },
+            _ => Task::Day { at_ps: self.at_ps.load(Ordering::Relaxed), to_ps },
         }
     }
 }
@@ -244,11 +252,11 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
 }
 
 /// First part of a day's begin: drives the ports of lane `own`, and hands over what other lanes have to do with.
-fn hand_over(own: usize, lane: &mut Lane, ends: &mut Ends, posts: &mut [Post], map: &Map, pairs: &Pairs, day_ps: u64) {
-    let Lane { ports, calendar } = lane;
+fn hand_over(own: usize, lane: &mut Lane, ends: &mut Ends, posts: &mut [&mut Post], map: &Map, day_ps: u64) {
+    let (Lane { ports, calendar }, Ends { pairs, pool, .. }) = (lane, ends);
     calendar.collect(day_ps, ports, |link| map.division.port(PortId(link)).1);
     let lane_of = |link: u32, packet: &Wire| if map.is_last(link) { own } else { map.lane_of(pairs, link, packet) };
-    calendar.hand_over(own, lane_of, &mut ends.pool, posts);
+    calendar.hand_over(own, lane_of, pool, posts);
 }
 
 /// Second part: takes in what a lane is handed, puts its day in order, and finds the instants at which something has to
@@ -258,7 +266,6 @@ fn take_in<'a>(
     ends: &mut Ends,
     posts: impl Iterator<Item = &'a Post>,
     map: &Map,
-    pairs: &Pairs,
     (config, bounds): (&TcpConfig, &DayBounds),
     cuts: &mut Vec<u64>,
 ) {
@@ -272,10 +279,10 @@ fn take_in<'a>(
         }
         let is_cut = if map.is_last(link) {
             // Nobody hears of what comes for a connection that is gone.
-            !is_routine && pairs.place(packet).is_some_and(|place| !ends.is_routine(place, packet, config, bounds))
+            !is_routine && ends.pairs.place(packet).is_some_and(|place| !ends.is_routine(place, packet, config, bounds))
         } else {
             // It goes the way of whoever has its slot then.
-            map.has_choice() && pairs.place(packet).is_none()
+            map.has_choice() && ends.pairs.place(packet).is_none()
         };
         if is_cut {
             cuts.push(at_ps);
@@ -311,9 +318,9 @@ impl Shared {
             config: engine.config.tcp.clone(),
             map: engine.map.clone(),
             bounds: engine.bounds,
-            pairs: RwLock::default(),
+            arrivals_least: engine.threads.as_ref().map_or(0, |threads| threads.arrivals_least()),
             hands: (0..count).map(|_| RwLock::default()).collect(),
-            posts: (0..count).map(|_| RwLock::new(vec![Post::default(); count])).collect(),
+            posts: (0..count).map(|_| (0..count).map(|_| RwLock::default()).collect()).collect(),
             open: (0..count).map(|_| RwLock::default()).collect(),
             reports: (0..count).map(|_| Report::default()).collect(),
             orders: Orders::default(),
@@ -375,41 +382,61 @@ impl Shared {
         }
     }
 
-    /// Has all threads do something.
-    fn all(&self, task: Task) {
+    /// Has all threads do something; whether they have gone through arrivals.
+    fn all(&self, task: Task) -> bool {
         let number = self.orders.give(task);
         self.bell.ring();
-        self.take_part(0, task);
+        let goes_on = self.take_part(0, task);
         for report in &self.reports[1..] {
             self.wait_until(0, || report.number.load(Ordering::Acquire) == number);
         }
+        goes_on
     }
 
-    fn take_part(&self, index: usize, task: Task) {
-        match task {
-            Task::Day { at_ps } => self.begin_day(index, at_ps),
-            Task::Segment { to_ps } => self.drive(index, to_ps),
-            Task::Stop => {}
-        }
+    fn take_part(&self, index: usize, task: Task) -> bool {
+        let to_ps = match task {
+            Task::Stop => return false,
+            Task::Segment { to_ps } => to_ps,
+            Task::Day { at_ps, to_ps } => {
+                self.begin_day(index, at_ps);
+                self.meet(index);
+                if !self.is_worth() {
+                    return false;
+                }
+                to_ps.min(self.least(|report| &report.cut_ps))
+            }
+        };
+        self.drive(index, to_ps);
+        true
+    }
+
+    /// Whether threads are of use in the day that has begun.
+    fn is_worth(&self) -> bool {
+        is_worth(self.reports.len(), self.left(), self.sum(|report| &report.cut_count), self.arrivals_least)
     }
 
     fn begin_day(&self, index: usize, day_ps: u64) {
         {
-            let open: Vec<_> = self.open.iter().map(read).collect();
-            let others = (0..open.len()).filter(|&other| other != index).map(|other| &*open[other]);
-            let labels = open[index].labels(others);
-            write(&self.hands[index]).lane.calendar.label(&open[index], &labels);
+            // Each thread begins with another one, so that they do not ask for the same at once.
+            let count = self.open.len();
+            let open: Vec<_> = (0..count).map(|ahead| read(&self.open[(index + ahead) % count])).collect();
+            let labels = open[0].labels(open[1..].iter().map(|other| &**other));
+            write(&self.hands[index]).lane.calendar.label(&open[0], &labels);
         }
-        let pairs = read(&self.pairs);
         {
             let Hands { lane, ends, .. } = &mut *write(&self.hands[index]);
-            hand_over(index, lane, ends, &mut write(&self.posts[index]), &self.map, &pairs, day_ps);
+            let mut posts: Vec<_> = self.posts[index].iter().map(write).collect();
+            let mut posts: Vec<_> = posts.iter_mut().map(|post| &mut **post).collect();
+            hand_over(index, lane, ends, &mut posts, &self.map, day_ps);
         }
         self.meet(index);
-        let posts: Vec<_> = self.posts.iter().map(read).collect();
-        let posts = posts.iter().map(|posts| &posts[index]);
+        let posts: Vec<_> = self.posts.iter().map(|posts| read(&posts[index])).collect();
+        let posts = posts.iter().map(|post| &**post);
         let Hands { lane, ends, cuts, .. } = &mut *write(&self.hands[index]);
-        take_in(&mut lane.calendar, ends, posts, &self.map, &pairs, (&self.config, &self.bounds), cuts);
+        take_in(&mut lane.calendar, ends, posts, &self.map, (&self.config, &self.bounds), cuts);
+        let Report { cut_count, cut_ps, .. } = &self.reports[index];
+        cut_count.store(cuts.len() as u64, Ordering::Relaxed);
+        cut_ps.store(cuts.iter().copied().min().unwrap_or(u64::MAX), Ordering::Relaxed);
         self.look_at(index, &lane.calendar);
     }
 
@@ -417,7 +444,6 @@ impl Shared {
     fn drive(&self, index: usize, to_ps: u64) {
         let Hands { lane, ends, tally, .. } = &mut *write(&self.hands[index]);
         let Lane { ports, calendar } = &mut **lane;
-        let pairs = &*read(&self.pairs);
         let map = &self.map;
         let mut out = Vec::new();
         let mut last_ps = 0;
@@ -440,11 +466,11 @@ impl Shared {
             };
             let node = map.ends[link as usize];
             if node.0 >= map.host_count {
-                put(map.port_of(pairs, node, &packet), packet, ends, tally);
+                put(map.port_of(&ends.pairs, node, &packet), packet, ends, tally);
                 continue;
             }
             tally.delivered.add(&packet);
-            let Some(place) = pairs.place(&packet) else {
+            let Some(place) = ends.pairs.place(&packet) else {
                 ends.pool.forget(packet);
                 continue;
             };
@@ -466,12 +492,21 @@ impl Shared {
 
     /// A time before which nothing arrives: while the day is not over, when the next packet arrives.
     fn next_ps(&self) -> u64 {
-        self.reports.iter().map(|report| report.next_ps.load(Ordering::Relaxed)).min().unwrap_or(u64::MAX)
+        self.least(|report| &report.next_ps)
     }
 
     /// How many arrivals the day has left.
     fn left(&self) -> u64 {
-        self.reports.iter().map(|report| report.left.load(Ordering::Relaxed)).sum()
+        self.sum(|report| &report.left)
+    }
+
+    /// The least of what all lanes report.
+    fn least(&self, of: impl Fn(&Report) -> &AtomicU64) -> u64 {
+        self.reports.iter().map(|report| of(report).load(Ordering::Relaxed)).min().unwrap_or(u64::MAX)
+    }
+
+    fn sum(&self, of: impl Fn(&Report) -> &AtomicU64) -> u64 {
+        self.reports.iter().map(|report| of(report).load(Ordering::Relaxed)).sum()
     }
 
     /// Gives an engine what it has given for this, or takes it.
@@ -486,7 +521,6 @@ impl Shared {
             swap(lane, &mut hands.lane);
             swap(ends, &mut hands.ends);
         }
-        swap(&mut connections.pairs, &mut *write(&self.pairs));
     }
 
     /// The engine, which has everything, is about to give it back.
@@ -540,37 +574,38 @@ impl Rooms {
     }
 }
 
+/// Whether threads are of use for so many arrivals in so many segments but one, where each needs so many on average.
+fn is_worth(lane_count: usize, arrivals: u64, cut_count: u64, arrivals_least: u64) -> bool {
+    arrivals / lane_count as u64 >= arrivals_least * (1 + cut_count)
+}
+
 impl PacketEngine {
     /// Whether threads are of use in what is left of the day.
     #[inline]
     pub(super) fn is_worth_threads(&self) -> bool {
-        self.is_worth(self.lanes.iter().map(|lane| lane.calendar.left() as u64).sum())
-    }
-
-    /// Whether threads are of use if the day has so many arrivals left.
-    fn is_worth(&self, left: u64) -> bool {
         let Some(threads) = &self.threads else { return false };
-        let (each, least) = (left / self.lanes.len() as u64, threads.arrivals_least());
-        each >= least * (1 + self.rooms.cuts.len() as u64)
+        let left = self.lanes.iter().map(|lane| lane.calendar.left() as u64).sum();
+        is_worth(self.lanes.len(), left, self.rooms.cuts.len() as u64, threads.arrivals_least())
     }
 
     /// Begins the day of several lanes, on this thread.
     pub(super) fn begin_day_of_lanes(&mut self) {
         let Self { lanes, map, config, bounds, rooms, hosts, .. } = self;
         let day_ps = lanes.iter().map(|lane| lane.calendar.next_ps()).min().unwrap_or(u64::MAX);
-        let (ends, pairs, count) = (&mut hosts.connections.ends, &hosts.connections.pairs, lanes.len());
+        let (ends, count) = (&mut hosts.connections.ends, lanes.len());
         rooms.posts.resize_with(count, || vec![Post::default(); count]);
         rooms.open.resize_with(count, Open::default);
         lanes.iter().zip(&mut rooms.open).for_each(|(lane, open)| lane.calendar.find_open(open));
         for (own, (lane, ends)) in lanes.iter_mut().zip(ends.iter_mut()).enumerate() {
             let others = (0..count).filter(|&other| other != own).map(|other| &rooms.open[other]);
             lane.calendar.label(&rooms.open[own], &rooms.open[own].labels(others));
-            hand_over(own, lane, ends, &mut rooms.posts[own], map, pairs, day_ps);
+            let mut posts: Vec<_> = rooms.posts[own].iter_mut().collect();
+            hand_over(own, lane, ends, &mut posts, map, day_ps);
         }
         let mut cuts = vec![Vec::new(); count];
         for (own, (lane, ends)) in lanes.iter_mut().zip(ends.iter_mut()).enumerate() {
             let posts = rooms.posts.iter().map(|posts| &posts[own]);
-            take_in(&mut lane.calendar, ends, posts, map, pairs, (&config.tcp, bounds), &mut cuts[own]);
+            take_in(&mut lane.calendar, ends, posts, map, (&config.tcp, bounds), &mut cuts[own]);
         }
         rooms.set_cuts(cuts.iter());
     }
@@ -615,20 +650,20 @@ impl PacketEngine {
                     continue;
                 }
                 self.begin_day_of_hosts(shared, next_ps);
-                shared.all(Task::Day { at_ps: next_ps });
+                let goes_on = shared.all(Task::Day { at_ps: next_ps, to_ps: self.other_ps.min(end_ps) });
                 let hands: Vec<_> = shared.hands.iter().map(read).collect();
                 self.rooms.set_cuts(hands.iter().map(|hands| &hands.cuts));
-                if !self.is_worth(shared.left()) {
+                drop(hands);
+                if !goes_on {
                     return;
                 }
+                self.hear(shared, events_before + events_alone);
                 continue;
             }
             let cut_ps = self.rooms.next_cut_ps(next_ps).min(self.other_ps);
             if next_ps < cut_ps.min(end_ps) {
                 shared.all(Task::Segment { to_ps: cut_ps.min(end_ps) });
-                let hops: u64 = shared.reports.iter().map(|report| report.hops.load(Ordering::Relaxed)).sum();
-                self.counters.events = events_before + events_alone + hops;
-                self.hear(shared);
+                self.hear(shared, events_before + events_alone);
             } else {
                 let before = self.counters.events;
                 if cut_ps >= end_ps || !self.alone(shared, cut_ps) {
@@ -667,10 +702,12 @@ impl PacketEngine {
         self.hosts.done.is_empty()
     }
 
-    /// What lanes have done in a segment.
-    fn hear(&mut self, shared: &Shared) {
+    /// What lanes have done in a segment, beside so many events.
+    fn hear(&mut self, shared: &Shared, events: u64) {
+        self.counters.events = events + shared.sum(|report| &report.hops);
         let last_ps = shared.reports.iter().map(|report| report.last_ps.load(Ordering::Relaxed)).max();
-        self.come_to(last_ps.unwrap_or(0));
+        // In none, perhaps.
+        self.come_to(self.now.ps().max(last_ps.unwrap_or(0)));
         for (report, hands) in shared.reports.iter().zip(&shared.hands) {
             if report.has_news.load(Ordering::Relaxed) {
                 write(hands).tally.tell_news(self);
