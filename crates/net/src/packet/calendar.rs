@@ -300,6 +300,12 @@ impl Calendar {
         }
     }
 
+    /// When the next packet arrives of the present day; `u64::MAX` if none does.
+    #[inline]
+    pub fn due_ps(&self) -> u64 {
+        self.turns.get(self.next).map_or(u64::MAX, |&turn| self.at_ps(turn))
+    }
+
     /// The next arrival of the day: when its transmission began, over which link, and the packet.
     #[inline(always)]
     pub fn pop(&mut self) -> (u64, u32, &Wire) {
@@ -528,6 +534,11 @@ impl Calendar {
     #[inline]
     pub fn last_turn(&self) -> u32 {
         (self.next - 1) as u32
+    }
+
+    /// How many arrivals the day has, in order or not.
+    pub fn count(&self) -> usize {
+        self.present.arrivals.len()
     }
 
     /// How many turns the day has left.

@@ -324,8 +324,8 @@ impl Connections {
         ends.deliver(config, now, packet, place, out, look)
     }
 
-    /// A packet that is in lane `from` is about to be in that of `port`: since the day began, its slot has another user,
-    /// and with it another way.
+    /// A packet that is in lane `from` is about to be in that of `port`: the day is one thread's, or since it began the
+    /// packet's slot has another user, and with it another way.
     pub fn hand_over(&mut self, mut packet: Wire, from: usize, port: PortId) -> Wire {
         let (to, _) = self.division.port(port);
         if from == to {

@@ -333,24 +333,19 @@ impl PacketEngine {
         if ONE {
             return self.lanes.first.calendar.day_is_over();
         }
-        self.lanes.iter().all(|lane| lane.calendar.day_is_over())
+        self.rooms.due_ps() == u64::MAX
     }
 
     /// A time before which nothing arrives: while the day is not over, when the next packet arrives.
     #[inline(always)]
     fn next_arrival_ps<const ONE: bool>(&self) -> u64 {
-        let PerLane { first, more } = &self.lanes;
-        let more = if ONE { &[] } else { &more[..] };
-        more.iter().fold(first.calendar.next_ps(), |least_ps, lane| least_ps.min(lane.calendar.next_ps()))
-    }
-
-    /// The lane of the next arrival, which is today.
-    fn next_lane(&self) -> usize {
-        let next_ps = self.next_arrival_ps::<false>();
-        let calendar = |lane: usize| &self.lanes[lane].calendar;
-        let today = (0..self.lanes.len()).filter(|&lane| !calendar(lane).day_is_over());
-        let first = today.filter(|&lane| calendar(lane).next_ps() == next_ps);
-        first.min_by(|&one, &other| calendar(one).cmp_next(calendar(other))).expect("something arrives")
+        if ONE {
+            return self.lanes.first.calendar.next_ps();
+        }
+        match self.rooms.due_ps() {
+            u64::MAX => self.lanes.iter().map(|lane| lane.calendar.next_ps()).min().unwrap_or(u64::MAX),
+            due_ps => due_ps,
+        }
     }
 
     /// Begins the next day that has anything. Every event before it has taken place.
@@ -590,7 +585,11 @@ impl PacketEngine {
     fn arrive<const ONE: bool>(&mut self) {
         let lane = if ONE { 0 } else { self.next_lane() };
         let Lane { calendar, .. } = if ONE { &mut self.lanes.first } else { &mut self.lanes[lane] };
-        let (begun_ps, link, &packet) = calendar.pop();
+        let (begun_ps, link, packet) = calendar.pop();
+        let packet = *packet;
+        if !ONE {
+            self.rooms.see_due(lane, calendar);
+        }
         let node = self.map.ends[link as usize];
         self.planned_ps = begun_ps;
         self.counters.packet_hops += 1;

@@ -95,7 +95,9 @@ struct Report {
     last_ps: AtomicU64,
     next_ps: AtomicU64,
     left: AtomicU64,
-    /// How many cuts the day had when it began, and when the first one was.
+    /// How many arrivals and cuts the day had when it began, and when the first cut was. Others look at these when this
+    /// lane may have gone on.
+    arrivals: AtomicU64,
     cut_count: AtomicU64,
     cut_ps: AtomicU64,
     /// Its tally has something that others have to do with.
@@ -110,6 +112,8 @@ pub(super) struct Rooms {
     open: Vec<Open>,
     /// Instants of the day that are left to one thread, the last one first, as far as they are still to come.
     cuts: Vec<u64>,
+    /// By lane, when the next packet arrives today, as long as the engine has the lanes: see [`Calendar::due_ps`].
+    due_ps: Vec<u64>,
     /// Kept from one stretch to the next.
     shared: Option<Arc<Shared>>,
 }
@@ -117,7 +121,7 @@ pub(super) struct Rooms {
 impl Clone for Rooms {
     /// Threads serve one engine.
     fn clone(&self) -> Self {
-        Self { cuts: self.cuts.clone(), ..Self::default() }
+        Self { cuts: self.cuts.clone(), due_ps: self.due_ps.clone(), ..Self::default() }
     }
 }
 
@@ -251,15 +255,20 @@ fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// First part of a day's begin: drives the ports of lane `own`, and hands over what other lanes have to do with.
-fn hand_over(own: usize, lane: &mut Lane, ends: &mut Ends, posts: &mut [&mut Post], map: &Map, day_ps: u64) {
-    let (Lane { ports, calendar }, Ends { pairs, pool, .. }) = (lane, ends);
+/// First part of a day's begin: drives the ports of a lane.
+fn collect(lane: &mut Lane, map: &Map, day_ps: u64) {
+    let Lane { ports, calendar } = lane;
     calendar.collect(day_ps, ports, |link| map.division.port(PortId(link)).1);
+}
+
+/// Second part: hands over what other lanes than `own` have to do with.
+fn hand_over(own: usize, calendar: &mut Calendar, ends: &mut Ends, posts: &mut [&mut Post], map: &Map) {
+    let Ends { pairs, pool, .. } = ends;
     let lane_of = |link: u32, packet: &Wire| if map.is_last(link) { own } else { map.lane_of(pairs, link, packet) };
     calendar.hand_over(own, lane_of, pool, posts);
 }
 
-/// Second part: takes in what a lane is handed, puts its day in order, and finds the instants at which something has to
+/// Third part: takes in what a lane is handed, puts its day in order, and finds the instants at which something has to
 /// do with more than one end of a connection.
 fn take_in<'a>(
     calendar: &mut Calendar,
@@ -412,7 +421,8 @@ impl Shared {
 
     /// Whether threads are of use in the day that has begun.
     fn is_worth(&self) -> bool {
-        is_worth(self.reports.len(), self.left(), self.sum(|report| &report.cut_count), self.arrivals_least)
+        let (arrivals, cuts) = (self.sum(|report| &report.arrivals), self.sum(|report| &report.cut_count));
+        is_worth(self.reports.len(), arrivals, cuts, self.arrivals_least)
     }
 
     fn begin_day(&self, index: usize, day_ps: u64) {
@@ -427,14 +437,16 @@ impl Shared {
             let Hands { lane, ends, .. } = &mut *write(&self.hands[index]);
             let mut posts: Vec<_> = self.posts[index].iter().map(write).collect();
             let mut posts: Vec<_> = posts.iter_mut().map(|post| &mut **post).collect();
-            hand_over(index, lane, ends, &mut posts, &self.map, day_ps);
+            collect(lane, &self.map, day_ps);
+            hand_over(index, &mut lane.calendar, ends, &mut posts, &self.map);
         }
         self.meet(index);
         let posts: Vec<_> = self.posts.iter().map(|posts| read(&posts[index])).collect();
         let posts = posts.iter().map(|post| &**post);
         let Hands { lane, ends, cuts, .. } = &mut *write(&self.hands[index]);
         take_in(&mut lane.calendar, ends, posts, &self.map, (&self.config, &self.bounds), cuts);
-        let Report { cut_count, cut_ps, .. } = &self.reports[index];
+        let Report { arrivals, cut_count, cut_ps, .. } = &self.reports[index];
+        arrivals.store(lane.calendar.count() as u64, Ordering::Relaxed);
         cut_count.store(cuts.len() as u64, Ordering::Relaxed);
         cut_ps.store(cuts.iter().copied().min().unwrap_or(u64::MAX), Ordering::Relaxed);
         self.look_at(index, &lane.calendar);
@@ -567,6 +579,18 @@ impl Rooms {
         self.cuts.dedup();
     }
 
+    /// When the next packet arrives today; `u64::MAX` if none does.
+    #[inline]
+    pub fn due_ps(&self) -> u64 {
+        self.due_ps.iter().copied().min().unwrap_or(u64::MAX)
+    }
+
+    /// A lane has gone on.
+    #[inline]
+    pub fn see_due(&mut self, lane: usize, calendar: &Calendar) {
+        self.due_ps[lane] = calendar.due_ps();
+    }
+
     /// The next cut that is not before an instant.
     fn next_cut_ps(&mut self, from_ps: u64) -> u64 {
         while self.cuts.pop_if(|cut_ps| *cut_ps < from_ps).is_some() {}
@@ -588,19 +612,45 @@ impl PacketEngine {
         is_worth(self.lanes.len(), left, self.rooms.cuts.len() as u64, threads.arrivals_least())
     }
 
-    /// Begins the day of several lanes, on this thread.
+    /// All lanes may have gone on.
+    fn see_all_due(&mut self) {
+        self.rooms.due_ps.clear();
+        self.rooms.due_ps.extend(self.lanes.iter().map(|lane| lane.calendar.due_ps()));
+    }
+
+    /// The lane of the next arrival, which is today.
+    pub(super) fn next_lane(&self) -> usize {
+        let due_ps = self.rooms.due_ps();
+        let mut lanes = self.rooms.due_ps.iter().enumerate().filter(|&(_, &ps)| ps == due_ps).map(|(lane, _)| lane);
+        let first = lanes.next().expect("something arrives");
+        let calendar = |lane: usize| &self.lanes[lane].calendar;
+        lanes.fold(first, |first, lane| if calendar(lane).cmp_next(calendar(first)).is_lt() { lane } else { first })
+    }
+
+    /// Begins the day of several lanes, on this thread. Nothing is handed over in a day that is too small for threads.
     pub(super) fn begin_day_of_lanes(&mut self) {
-        let Self { lanes, map, config, bounds, rooms, hosts, .. } = self;
+        let Self { lanes, map, config, bounds, rooms, hosts, threads, .. } = self;
         let day_ps = lanes.iter().map(|lane| lane.calendar.next_ps()).min().unwrap_or(u64::MAX);
         let (ends, count) = (&mut hosts.connections.ends, lanes.len());
+        rooms.cuts.clear();
         rooms.posts.resize_with(count, || vec![Post::default(); count]);
         rooms.open.resize_with(count, Open::default);
         lanes.iter().zip(&mut rooms.open).for_each(|(lane, open)| lane.calendar.find_open(open));
-        for (own, (lane, ends)) in lanes.iter_mut().zip(ends.iter_mut()).enumerate() {
+        for (own, lane) in lanes.iter_mut().enumerate() {
             let others = (0..count).filter(|&other| other != own).map(|other| &rooms.open[other]);
             lane.calendar.label(&rooms.open[own], &rooms.open[own].labels(others));
+            collect(lane, map, day_ps);
+        }
+        let arrivals = lanes.iter().map(|lane| lane.calendar.count() as u64).sum();
+        let arrivals_least = threads.as_ref().map_or(u64::MAX, |threads| threads.arrivals_least());
+        if !is_worth(count, arrivals, 0, arrivals_least) {
+            lanes.iter_mut().for_each(|lane| lane.calendar.put_in_order());
+            self.see_all_due();
+            return;
+        }
+        for (own, (lane, ends)) in lanes.iter_mut().zip(ends.iter_mut()).enumerate() {
             let mut posts: Vec<_> = rooms.posts[own].iter_mut().collect();
-            hand_over(own, lane, ends, &mut posts, map, day_ps);
+            hand_over(own, &mut lane.calendar, ends, &mut posts, map);
         }
         let mut cuts = vec![Vec::new(); count];
         for (own, (lane, ends)) in lanes.iter_mut().zip(ends.iter_mut()).enumerate() {
@@ -608,6 +658,7 @@ impl PacketEngine {
             take_in(&mut lane.calendar, ends, posts, map, (&config.tcp, bounds), &mut cuts[own]);
         }
         rooms.set_cuts(cuts.iter());
+        self.see_all_due();
     }
 
     /// Goes on with threads up to `end_ps`, or to the next pause or completion, or until days are too small. A day has
@@ -626,6 +677,7 @@ impl PacketEngine {
         drop(alarm);
         shared.exchange(self);
         shared.hands.iter().for_each(|hands| write(hands).tally.tell(self));
+        self.see_all_due();
         self.refresh_other();
         self.rooms.shared = Some(shared);
     }
@@ -690,6 +742,7 @@ impl PacketEngine {
     /// hear.
     fn alone(&mut self, shared: &Shared, to_ps: u64) -> bool {
         shared.exchange(self);
+        self.see_all_due();
         loop {
             let (next_ps, is_other) = self.next_event::<false>();
             if next_ps > to_ps || (!is_other && self.day_is_over::<false>()) {
