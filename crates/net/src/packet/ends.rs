@@ -174,13 +174,12 @@ impl Ends {
             return self.sending[place as usize].sender.is_closed();
         }
         let Receiving { receiver, next_goal, own, .. } = &self.receiving[place as usize];
-        let is_routine = if has_fin {
-            // The next look at it is no late timer.
-            receiver.answers_fin_after(config).is_some_and(|delay_ps| delay_ps >= bounds.latency_ps)
-        } else {
-            packet.has_payload() || receiver.awaits_first_packet()
-        };
-        is_routine && (*own || receiver.arrived().saturating_add(bounds.bytes) < *next_goal)
+        let reaches_goal = receiver.arrived().saturating_add(bounds.bytes) >= *next_goal;
+        if *own && (has_fin || (packet.has_payload() && reaches_goal)) {
+            // It answers by a FIN. The next look at it is no late timer, and not today.
+            return receiver.answers_fin_after(config).is_some_and(|delay_ps| delay_ps >= bounds.latency_ps);
+        }
+        (packet.has_payload() || receiver.awaits_first_packet()) && (*own || !reaches_goal)
     }
 
     /// A plain packet has reached its host, for the end at `place`. Answers go to `out` and through the returned port, and

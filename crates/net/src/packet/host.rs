@@ -228,7 +228,7 @@ impl Hosts {
                 .in_band(flow.band.index());
         let reverse = Wire { dst: flow.src.0, flags: flag::REVERSE, ..forward };
         let own = flow.connection == Carrier::Own;
-        let forward = if own { forward.of_one_flow() } else { forward };
+        let forward = if own { forward.completing_nothing() } else { forward };
         let rule = if own { config.own_reverse_band } else { config.stream_reverse_band };
         let mut receiver = Receiver::new(config, reverse);
         if let ReverseBand::Fixed(band) = rule {

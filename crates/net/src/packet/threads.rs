@@ -566,6 +566,8 @@ impl Tally {
     /// Tells it what others have to do with.
     fn tell_news(&mut self, engine: &mut PacketEngine) {
         self.lost.drain(..).for_each(|packet| engine.hosts.on_loss(engine.now, &packet));
+        let now_ps = engine.now.ps();
+        assert!(self.looks.iter().all(|look| look.at_ps > now_ps), "a segment ends before a deadline that comes in it");
         engine.hosts.look_at(self.looks.drain(..));
     }
 }

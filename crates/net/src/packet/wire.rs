@@ -17,7 +17,7 @@ pub(crate) struct Wire {
     pub wire_bytes: u16,
     /// See [`flag`].
     pub flags: u8,
-    /// Band of every qdisc on the way, [`Wire::HAS_PAYLOAD`], [`Wire::HAS_SACK`], and [`Wire::IS_ALONE`].
+    /// Band of every qdisc on the way, [`Wire::HAS_PAYLOAD`], [`Wire::HAS_SACK`], and [`Wire::COMPLETES_NOTHING`].
     pub band: u8,
 }
 
@@ -25,7 +25,7 @@ impl Wire {
     const BAND: u8 = 7;
     const HAS_PAYLOAD: u8 = 1 << 7;
     const HAS_SACK: u8 = 1 << 6;
-    const IS_ALONE: u8 = 1 << 5;
+    const COMPLETES_NOTHING: u8 = 1 << 5;
     /// Bits of a number: like TCP's 32, they are enough to tell one that is near.
     const NUMBER_BITS: u32 = 48;
 
@@ -89,10 +89,17 @@ impl Wire {
         Self { band: self.band & !Self::BAND | band, ..self }
     }
 
-    /// The same, if its connection carries one flow, and is closed after it.
+    /// The same, of a connection that carries one flow: data that is sent before its last byte, and so comes before it,
+    /// completes nothing.
     #[inline]
-    pub fn of_one_flow(self) -> Self {
-        Self { band: self.band | Self::IS_ALONE, ..self }
+    pub fn completing_nothing(self) -> Self {
+        Self { band: self.band | Self::COMPLETES_NOTHING, ..self }
+    }
+
+    /// The same, once that byte has been sent.
+    #[inline]
+    pub fn completing(self) -> Self {
+        Self { band: self.band & !Self::COMPLETES_NOTHING, ..self }
     }
 
     /// Whether it carries data.
@@ -125,7 +132,7 @@ impl Wire {
     /// connection, and completes no message.
     #[inline]
     pub fn is_routine(&self) -> bool {
-        self.is_plain() && (self.flags & flag::REVERSE != 0 || self.band & Self::IS_ALONE != 0)
+        self.is_plain() && (self.flags & flag::REVERSE != 0 || self.band & Self::COMPLETES_NOTHING != 0)
     }
 
     /// Whether its connection is to hear of its loss: it is a receiver's FIN.

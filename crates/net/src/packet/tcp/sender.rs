@@ -619,7 +619,7 @@ impl Sender {
         }
         if self.una >= self.written {
             if self.closing && !self.fin_sent {
-                self.fin_sent = true;
+                self.on_fin_sent();
                 self.rto_ps = self.timeout_ps(config);
                 self.send_fin(config, now_ps, out);
             }
@@ -701,13 +701,19 @@ impl Sender {
         let mut flags = self.template.flags | ecn_flags;
         if self.closing && start + u64::from(length) == self.written {
             flags |= flag::FIN;
-            self.fin_sent = true;
+            self.on_fin_sent();
         }
         if self.deadline_ps == NEVER {
             self.start_timer(now_ps);
         }
         let packet = Wire { flags, ..self.template }.numbered(start).stamped(config.stamp(now_ps));
         out.push(packet.carrying(length));
+    }
+
+    #[inline]
+    fn on_fin_sent(&mut self) {
+        self.fin_sent = true;
+        self.template = self.template.completing();
     }
 
     fn send_fin(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
