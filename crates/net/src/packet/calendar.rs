@@ -397,6 +397,7 @@ impl Calendar {
     pub fn begin_day(&mut self, ports: &mut [Port]) {
         self.collect(self.upcoming << self.shift, ports, |link| link as usize);
         self.put_in_order();
+        self.sweep();
     }
 
     /// Begins the day at `day_ps` with what comes from its own ports, which lie where `place` says. What its lane has
@@ -443,9 +444,12 @@ impl Calendar {
     /// Puts the arrivals of the day in order, all of which are here.
     pub fn put_in_order(&mut self) {
         self.sort();
-        // Packets are written in another order than they are read: one sweep brings them into the cache.
-        black_box(self.present.packets.iter().fold(0, |sum, packet| sum ^ packet.connection));
         self.runs_labelled = self.runs.len();
+    }
+
+    /// Packets are written in another order than they are read: one sweep brings those of the day into the cache.
+    pub fn sweep(&self) {
+        black_box(self.present.packets.iter().fold(0, |sum, packet| sum ^ packet.connection));
     }
 
     /// Takes out of the day that begins what other lanes have to do with, as `lane_of` says of a link and a packet, and

@@ -281,6 +281,7 @@ fn take_in<'a>(
     posts.for_each(|post| calendar.take_in(post, &mut ends.pool));
     calendar.put_in_order();
     cuts.clear();
+    // This is a sweep, too.
     for (at_ps, link, packet) in calendar.arrivals() {
         let is_routine = packet.is_routine();
         if is_routine && !map.has_choice() {
@@ -646,7 +647,10 @@ impl PacketEngine {
         let arrivals = lanes.iter().map(|lane| lane.calendar.count() as u64).sum();
         let arrivals_least = threads.as_ref().map_or(u64::MAX, |threads| threads.arrivals_least());
         if !is_worth(count, arrivals, 0, arrivals_least) {
-            lanes.iter_mut().for_each(|lane| lane.calendar.put_in_order());
+            for Lane { calendar, .. } in lanes.iter_mut() {
+                calendar.put_in_order();
+                calendar.sweep();
+            }
             self.see_all_due();
             return;
         }
