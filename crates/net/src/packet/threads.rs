@@ -125,6 +125,13 @@ impl Clone for Rooms {
     }
 }
 
+impl Report {
+    /// See [`Calendar::due_ps`].
+    fn due_ps(&self) -> u64 {
+        if self.left.load(Ordering::Relaxed) == 0 { u64::MAX } else { self.next_ps.load(Ordering::Relaxed) }
+    }
+}
+
 /// What all threads are to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Task {
@@ -748,7 +755,9 @@ impl PacketEngine {
     /// hear.
     fn alone(&mut self, shared: &Shared, to_ps: u64) -> bool {
         shared.exchange(self);
-        self.see_all_due();
+        // Not of the lanes: each has gone on in another processor's cache.
+        self.rooms.due_ps.clear();
+        self.rooms.due_ps.extend(shared.reports.iter().map(Report::due_ps));
         loop {
             let (next_ps, is_other) = self.next_event::<false>();
             if next_ps > to_ps || (!is_other && self.day_is_over::<false>()) {
@@ -756,7 +765,12 @@ impl PacketEngine {
             }
             self.take_event::<false>(next_ps, is_other);
         }
-        shared.look_at_all(self);
+        for (index, report) in shared.reports.iter().enumerate() {
+            let due_ps = self.rooms.due_ps[index];
+            if due_ps == u64::MAX || due_ps != report.due_ps() {
+                shared.look_at(index, &self.lanes[index].calendar);
+            }
+        }
         shared.exchange(self);
         self.hosts.done.is_empty()
     }
