@@ -16,7 +16,7 @@ use threads::Pool;
 #[path = "../../py/src/threads.rs"]
 mod threads;
 
-/// Threads that are worth their while for so few packets: for a single one, or not always.
+/// Threads each of which must have so many packets in a segment; with 0 they are always used.
 #[derive(Debug)]
 struct Eager(Pool, u64);
 

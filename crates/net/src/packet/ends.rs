@@ -63,8 +63,7 @@ struct Pair {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pairs(Vec<Pair>);
 
-/// Ends at the hosts of one lane, and what else it needs for packets that are in it: a cache line that is read by all
-/// threads is best one of each.
+/// Ends at the hosts of one lane, and what else it needs for its packets.
 #[derive(Clone, Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Ends {
@@ -73,7 +72,7 @@ pub(crate) struct Ends {
     /// Places that nobody has.
     free_receiving: Vec<u32>,
     free_sending: Vec<u32>,
-    /// Of all connections.
+    /// Of all connections. Each lane has a copy: a lock around one for all would go from core to core with every task.
     pub pairs: Pairs,
     /// SACK blocks of its packets.
     pub pool: SackPool,

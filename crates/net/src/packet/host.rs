@@ -382,7 +382,7 @@ impl Hosts {
     }
 
     /// Connections hear of what has been lost, as far as they do so by `now_ps`.
-    pub fn hear(&mut self, now_ps: u64) {
+    pub fn hear_losses(&mut self, now_ps: u64) {
         while let Some(&(at_ps, packet)) = self.lost.front()
             && at_ps <= now_ps
         {
@@ -393,7 +393,7 @@ impl Hosts {
         }
     }
 
-    /// Whether there is something to do when a day begins, as [`hear`](Self::hear) and [`look_ahead`](Self::look_ahead)
+    /// Whether there is something to do when a day begins, as [`hear_losses`](Self::hear_losses) and [`look_ahead`](Self::look_ahead)
     /// do.
     pub fn has_news(&self, begin_ps: u64, end_ps: u64) -> bool {
         let look_ps = self.looks.peek().map_or(NEVER, |Reverse(look)| look.at_ps);
@@ -530,7 +530,7 @@ impl Hosts {
 
     /// What was due is done. Packets go to `out` and through the returned port; `None` if there was nothing to do.
     pub fn on_due(&mut self, config: &TcpConfig, now: Time, due: Due, out: &mut Vec<Wire>) -> Option<PortId> {
-        self.hear(now.ps());
+        self.hear_losses(now.ps());
         match due {
             Due::Look(look) => self.look(config, now, look, out),
             Due::Timer(timer) => self.on_timer(config, now, timer, out),

@@ -350,12 +350,13 @@ impl PacketEngine {
 
     /// Begins the next day that has anything. Every event before it has taken place.
     fn begin_day(&mut self) {
-        self.hosts.hear(self.next_arrival_ps::<false>());
+        let day_ps = self.next_arrival_ps::<false>();
+        self.hosts.hear_losses(day_ps);
         if self.lanes.len() == 1 {
             let Lane { ports, calendar } = &mut self.lanes.first;
             calendar.begin_day(ports);
         } else {
-            self.begin_day_of_lanes();
+            self.begin_day_of_lanes(day_ps);
         }
     }
 

@@ -328,7 +328,7 @@ mod tests {
                     break;
                 }
                 self.now = packet.min(timer);
-                self.hosts.hear(self.now.ps());
+                self.hosts.hear_losses(self.now.ps());
                 if packet > timer {
                     if let Some(due) = self.hosts.pop(self.now) {
                         self.hosts.on_due(&self.config, self.now, due, &mut out);

@@ -19,7 +19,8 @@
 //! only to the [order](super::port::Order) of what they send, where that ends a port's idleness; so that is told when the
 //! day is over.
 //!
-//! Only switches whose ports do not share anything are driven like that, and only if no deadline is shorter than a day.
+//! Only switches whose ports do not share anything are driven like that, and only if no deadline is shorter than the
+//! longest day there may be.
 
 use super::calendar::{Calendar, Open, Post};
 use super::ends::{DayBounds, Ends};
@@ -595,6 +596,12 @@ impl Rooms {
         self.due_ps.iter().copied().min().unwrap_or(u64::MAX)
     }
 
+    /// All lanes may have gone on.
+    fn set_due(&mut self, due_ps: impl Iterator<Item = u64>) {
+        self.due_ps.clear();
+        self.due_ps.extend(due_ps);
+    }
+
     /// A lane has gone on.
     #[inline]
     pub fn see_due(&mut self, lane: usize, calendar: &Calendar) {
@@ -624,8 +631,7 @@ impl PacketEngine {
 
     /// All lanes may have gone on.
     fn see_all_due(&mut self) {
-        self.rooms.due_ps.clear();
-        self.rooms.due_ps.extend(self.lanes.iter().map(|lane| lane.calendar.due_ps()));
+        self.rooms.set_due(self.lanes.iter().map(|lane| lane.calendar.due_ps()));
     }
 
     /// The lane of the next arrival, which is today.
@@ -638,9 +644,8 @@ impl PacketEngine {
     }
 
     /// Begins the day of several lanes, on this thread. Nothing is handed over in a day that is too small for threads.
-    pub(super) fn begin_day_of_lanes(&mut self) {
+    pub(super) fn begin_day_of_lanes(&mut self, day_ps: u64) {
         let Self { lanes, map, config, bounds, rooms, hosts, threads, .. } = self;
-        let day_ps = lanes.iter().map(|lane| lane.calendar.next_ps()).min().unwrap_or(u64::MAX);
         let (ends, count) = (&mut hosts.connections.ends, lanes.len());
         rooms.cuts.clear();
         rooms.posts.resize_with(count, || vec![Post::default(); count]);
@@ -744,7 +749,7 @@ impl PacketEngine {
         let end_ps = day_ps + self.bounds.length_ps;
         if self.hosts.has_news(day_ps, end_ps) {
             shared.exchange(self);
-            self.hosts.hear(day_ps);
+            self.hosts.hear_losses(day_ps);
             self.hosts.look_ahead(end_ps);
             shared.exchange(self);
             self.refresh_other();
@@ -755,9 +760,8 @@ impl PacketEngine {
     /// hear.
     fn alone(&mut self, shared: &Shared, to_ps: u64) -> bool {
         shared.exchange(self);
-        // Not of the lanes: each has gone on in another processor's cache.
-        self.rooms.due_ps.clear();
-        self.rooms.due_ps.extend(shared.reports.iter().map(Report::due_ps));
+        // Lanes report it; their calendars are in other processors' caches.
+        self.rooms.set_due(shared.reports.iter().map(Report::due_ps));
         loop {
             let (next_ps, is_other) = self.next_event::<false>();
             if next_ps > to_ps || (!is_other && self.day_is_over::<false>()) {
