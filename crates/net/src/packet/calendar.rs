@@ -115,21 +115,27 @@ pub(crate) struct Calendar {
     runs: Vec<Run>,
     /// Those before this one have a label that all lanes understand.
     runs_labelled: usize,
+    /// Whose places are the labels of others.
+    open: Open,
     /// How many there are when the ended ones are forgotten.
     runs_max: usize,
 }
 
-/// Events of a day that lanes put in one order when it is over, in that of their own: those that ended a port's
-/// idleness. The turns of a lane, their times within the day, and their places among those of one instant: apart,
-/// because other lanes look at all times, and at few places.
+/// Events of a day that lanes put in one order when it is over: those that ended a port's idleness, in the order of their
+/// lane. Times within the day, and places among the arrivals of one instant: apart, because other lanes look at all
+/// times, and at few places.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Open {
-    turns: Vec<u32>,
     within: Vec<u32>,
     events: Vec<(Order, u32)>,
 }
 
 impl Open {
+    fn clear(&mut self) {
+        self.within.clear();
+        self.events.clear();
+    }
+
     /// Their labels: how many of their instants came before them, in all lanes.
     pub fn labels<'a>(&self, others: impl Iterator<Item = &'a Self>) -> Vec<u32> {
         let mut labels: Vec<u32> = Vec::with_capacity(self.within.len());
@@ -258,6 +264,7 @@ impl Calendar {
             times: times.into(),
             runs: vec![Run::default()],
             runs_labelled: 1,
+            open: Open::default(),
             runs_max: RUNS_MIN,
         }
     }
@@ -366,6 +373,9 @@ impl Calendar {
     /// Keeps a run as long as an arrival or a port refers to it by the place that is returned.
     #[inline]
     pub fn begin_run(&mut self, run: Run) -> u32 {
+        if run.open_place() == Some(self.open_place()) {
+            self.add_open();
+        }
         self.runs.push(run);
         // Those that have ended are forgotten long before there are 2^32.
         (self.runs.len() - 1) as u32
@@ -501,43 +511,41 @@ impl Calendar {
         }
     }
 
-    /// Finds the events of the day that is over to which runs refer that the lane began by itself.
-    pub fn find_open(&self, open: &mut Open) {
-        let Open { turns, within, events } = open;
-        turns.clear();
-        turns.extend(self.runs[self.runs_labelled..].iter().filter_map(Run::open_turn));
-        turns.sort_unstable();
-        turns.dedup();
-        within.clear();
-        events.clear();
-        for &turn in &*turns {
-            let turn = self.turns[turn as usize];
-            within.push((turn >> INDEX_BITS) as u32);
-            events.push(self.order(turn));
-        }
+    /// The place that the last arrival has among the lane's open events of the day, if it begins a run.
+    #[inline]
+    pub fn open_place(&self) -> usize {
+        self.open.within.len()
     }
 
-    /// Labels are known of the events that [have been found](Self::find_open).
-    pub fn label(&mut self, open: &Open, labels: &[u32]) {
+    /// The last arrival begins a run.
+    fn add_open(&mut self) {
+        let turn = self.turns[self.next - 1];
+        self.open.within.push((turn >> INDEX_BITS) as u32);
+        self.open.events.push(self.order(turn));
+    }
+
+    /// Tells other lanes of its open events; the day is over.
+    pub fn tell_open(&self, open: &mut Open) {
+        open.clear();
+        open.within.extend_from_slice(&self.open.within);
+        open.events.extend_from_slice(&self.open.events);
+    }
+
+    /// The labels of its open events are known.
+    pub fn label(&mut self, labels: &[u32]) {
         for run in &mut self.runs[self.runs_labelled..] {
-            if let Some(turn) = run.open_turn() {
-                let place = open.turns.binary_search(&turn).expect("it was found");
+            if let Some(place) = run.open_place() {
                 run.set_label(labels[place]);
             }
         }
         self.runs_labelled = self.runs.len();
+        self.open.clear();
     }
 
     /// Which of two calendars' next arrivals, which are of one instant, comes first.
     pub fn cmp_next(&self, other: &Self) -> Ordering {
         let next = |calendar: &Self| calendar.order(calendar.turns[calendar.next]);
         next(self).cmp(&next(other))
-    }
-
-    /// The number of the turn that has taken place last.
-    #[inline]
-    pub fn last_turn(&self) -> u32 {
-        (self.next - 1) as u32
     }
 
     /// How many arrivals the day has, in order or not.

@@ -55,14 +55,14 @@ struct Chain {
     label: u32,
 }
 
-/// The bit of a label that says only which turn of its lane and day the event was, until the turns of all lanes are
-/// known: see [`Calendar::labels`].
+/// The bit of a label that says only which of its lane's [`Open`](super::calendar::Open) events it is, until those of all
+/// lanes are known.
 const OPEN: u32 = 1 << 31;
 
-/// The label of an event of which only its lane knows: the turn with that number.
+/// The label of an event of which only its lane knows: see [`Calendar::open_place`].
 #[inline]
-pub(crate) fn open_label(turn: u32) -> u32 {
-    OPEN | turn
+pub(crate) fn open_label(place: usize) -> u32 {
+    OPEN | place as u32
 }
 
 impl Order {
@@ -96,10 +96,10 @@ impl Run {
         Self { sending_ps: 0, since_ps: -(begun_ps as i64), planned_ps, chain }
     }
 
-    /// The turn that its label says, if it is [open](open_label).
+    /// The place that its label says, if it is [open](open_label).
     #[inline]
-    pub fn open_turn(&self) -> Option<u32> {
-        (self.chain.label & OPEN != 0).then_some(self.chain.label & !OPEN)
+    pub fn open_place(&self) -> Option<usize> {
+        (self.chain.label & OPEN != 0).then_some((self.chain.label & !OPEN) as usize)
     }
 
     /// Its label is known.

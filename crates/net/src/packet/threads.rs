@@ -159,7 +159,7 @@ pub(super) struct Shared {
     hands: Vec<RwLock<Hands>>,
     /// By lane that hands over, and lane that takes in.
     posts: Vec<Vec<RwLock<Post>>>,
-    /// Found when a lane has come to the end of a day.
+    /// Told when a lane has come to the end of a day.
     open: Vec<RwLock<Open>>,
     reports: Vec<Report>,
     orders: Orders,
@@ -440,7 +440,7 @@ impl Shared {
             let count = self.open.len();
             let open: Vec<_> = (0..count).map(|ahead| read(&self.open[(index + ahead) % count])).collect();
             let labels = open[0].labels(open[1..].iter().map(|other| &**other));
-            write(&self.hands[index]).lane.calendar.label(&open[0], &labels);
+            write(&self.hands[index]).lane.calendar.label(&labels);
         }
         {
             let Hands { lane, ends, .. } = &mut *write(&self.hands[index]);
@@ -471,7 +471,7 @@ impl Shared {
         while !calendar.day_is_over() && calendar.next_ps() < to_ps {
             let now_ps = calendar.next_ps();
             let (planned_ps, link, &packet) = calendar.pop();
-            let at = Moment { now_ps, planned_ps, label: open_label(calendar.last_turn()) };
+            let at = Moment { now_ps, planned_ps, label: open_label(calendar.open_place()) };
             tally.hops += 1;
             tally.hop_bytes += u64::from(packet.wire_bytes);
             last_ps = now_ps;
@@ -555,7 +555,7 @@ impl Shared {
         report.next_ps.store(calendar.next_ps(), Ordering::Relaxed);
         report.left.store(calendar.left() as u64, Ordering::Relaxed);
         if calendar.day_is_over() {
-            calendar.find_open(&mut write(&self.open[index]));
+            calendar.tell_open(&mut write(&self.open[index]));
         }
     }
 }
@@ -650,10 +650,10 @@ impl PacketEngine {
         rooms.cuts.clear();
         rooms.posts.resize_with(count, || vec![Post::default(); count]);
         rooms.open.resize_with(count, Open::default);
-        lanes.iter().zip(&mut rooms.open).for_each(|(lane, open)| lane.calendar.find_open(open));
+        lanes.iter().zip(&mut rooms.open).for_each(|(lane, open)| lane.calendar.tell_open(open));
         for (own, lane) in lanes.iter_mut().enumerate() {
             let others = (0..count).filter(|&other| other != own).map(|other| &rooms.open[other]);
-            lane.calendar.label(&rooms.open[own], &rooms.open[own].labels(others));
+            lane.calendar.label(&rooms.open[own].labels(others));
             collect(lane, map, day_ps);
         }
         let arrivals = lanes.iter().map(|lane| lane.calendar.count() as u64).sum();
