@@ -5,6 +5,7 @@
 //! only appended. Ports with packets waiting are driven up to a day when it begins, which makes their arrivals in it
 //! known.
 
+use super::ends::Late;
 use super::port::{Order, Port, Run, Serialization};
 use super::wire::{Blocks, SackPool, Wire};
 use std::cmp::Ordering;
@@ -117,17 +118,27 @@ pub(crate) struct Calendar {
     runs_labelled: usize,
     /// Whose places are the labels of others.
     open: Open,
+    /// What takes place, if it is no arrival.
+    late: Option<Late>,
     /// How many there are when the ended ones are forgotten.
     runs_max: usize,
 }
 
 /// Events of a day that lanes put in one order when it is over: those that ended a port's idleness, in the order of their
-/// lane. Times within the day, and places among the arrivals of one instant: apart, because other lanes look at all
+/// lane. Times within the day, and places among the events of one instant: apart, because other lanes look at all
 /// times, and at few places.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Open {
     within: Vec<u32>,
-    events: Vec<(Order, u32)>,
+    events: Vec<Event>,
+}
+
+/// Which of the events of an instant, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Arrival(Order, u32),
+    /// Of [`Late`], when it was planned, and its number.
+    Late(u64, u64),
 }
 
 impl Open {
@@ -265,6 +276,7 @@ impl Calendar {
             runs: vec![Run::default()],
             runs_labelled: 1,
             open: Open::default(),
+            late: None,
             runs_max: RUNS_MIN,
         }
     }
@@ -511,17 +523,29 @@ impl Calendar {
         }
     }
 
-    /// The place that the last arrival has among the lane's open events of the day, if it begins a run.
+    /// The place that the event that takes place has among the lane's open ones of the day, if it begins a run.
     #[inline]
     pub fn open_place(&self) -> usize {
         self.open.within.len()
     }
 
-    /// The last arrival begins a run.
+    /// That one takes place from now on, or else the last arrival.
+    pub fn set_late(&mut self, late: Option<Late>) {
+        self.late = late;
+    }
+
+    /// What takes place begins a run.
     fn add_open(&mut self) {
-        let turn = self.turns[self.next - 1];
-        self.open.within.push((turn >> INDEX_BITS) as u32);
-        self.open.events.push(self.order(turn));
+        let (at_ps, event) = match self.late {
+            Some(Late { at_ps, planned_ps, number, .. }) => (at_ps, Event::Late(planned_ps, number)),
+            None => {
+                let turn = self.turns[self.next - 1];
+                let (order, link) = self.order(turn);
+                (self.at_ps(turn), Event::Arrival(order, link))
+            }
+        };
+        self.open.within.push((at_ps - (self.today << self.shift)) as u32);
+        self.open.events.push(event);
     }
 
     /// Tells other lanes of its open events; the day is over.

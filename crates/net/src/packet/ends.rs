@@ -10,7 +10,8 @@ use crate::HostId;
 use crate::route;
 use crate::topology::PortId;
 use crate::units::Time;
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 /// The end at the host that data is for. Fields in the order of use (see [`super::port::Port`]): the first line is what
@@ -45,6 +46,30 @@ pub(super) struct Sending {
     pub began: Time,
 }
 
+/// Something that comes after all that arrives at its instant, because it was planned later than that: sooner before it
+/// than a packet crosses a link. Of one instant, in the order in which they were planned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Late {
+    pub at_ps: u64,
+    pub planned_ps: u64,
+    /// Which of those that were planned at one instant. One that a lane plans for itself has that of the one before it:
+    /// what else it planned at that instant did so as often as this one, and as long after it.
+    pub number: u64,
+    pub connection: u32,
+    pub generation: u16,
+    pub kind: LateKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LateKind {
+    /// The receiver repeats its FIN, or gives up.
+    Fin,
+    /// A SYN is answered.
+    Accept,
+    /// What the application has written is looked at.
+    Pump,
+}
+
 /// Between which hosts a connection is, and where its ends are: what does not change while it is open.
 #[derive(Clone, Copy, Debug)]
 struct Pair {
@@ -72,6 +97,9 @@ pub(crate) struct Ends {
     /// Places that nobody has.
     free_receiving: Vec<u32>,
     free_sending: Vec<u32>,
+    /// FINs to be repeated, of receivers that [do so](super::tcp::receiver::Receiver::repeats_fin_for) for longer than a
+    /// day: nothing else has to do with that, until they give up.
+    pub late: BinaryHeap<Reverse<Late>>,
     /// Of all connections. Each lane has a copy: a lock around one for all would go from core to core with every task.
     pub pairs: Pairs,
     /// SACK blocks of its packets.
@@ -121,6 +149,14 @@ fn arm(armed_ps: &mut u64, at_ps: u64, (connection, end): (u32, End), mut look: 
 }
 
 impl Receiving {
+    /// Looks at its deadline.
+    pub fn look(&mut self, config: &TcpConfig, now_ps: u64, pool: &mut SackPool, out: &mut Vec<Wire>) {
+        self.armed_ps = NEVER;
+        if self.receiver.deadline_ps <= now_ps {
+            self.receiver.on_timeout(config, now_ps, pool, out);
+        }
+    }
+
     /// See [`arm`]. While it closes, each deadline has a look of its own, which knows when it was set.
     #[inline]
     pub fn arm(&mut self, connection: u32, look: impl FnMut(Look)) {
@@ -140,6 +176,12 @@ impl Sending {
 }
 
 impl Pairs {
+    /// The place of the receiving end of a connection, if it has that user.
+    fn receiving_place(&self, connection: u32, generation: u16) -> Option<u32> {
+        let pair = &self.0[connection as usize];
+        (pair.generation == generation).then_some(pair.receiving)
+    }
+
     /// The place of the end that `packet` is for, if its connection is still the one that sent it.
     #[inline]
     pub fn place(&self, packet: &Wire) -> Option<u32> {
@@ -179,6 +221,35 @@ impl Ends {
             return receiver.answers_fin_after(config).is_some_and(|delay_ps| delay_ps >= bounds.latency_ps);
         }
         (packet.has_payload() || receiver.awaits_first_packet()) && (*own || !reaches_goal)
+    }
+
+    /// When the next [late](Self::late) event comes.
+    #[inline]
+    pub fn late_ps(&self) -> u64 {
+        self.late.peek().map_or(NEVER, |Reverse(late)| late.at_ps)
+    }
+
+    /// When receivers give up that do so before `end_ps`, as far as they repeat FINs: others have to do with that.
+    pub fn give_up_ps(&self, end_ps: u64) -> impl Iterator<Item = u64> {
+        let places = self.late.iter().filter_map(|Reverse(late)| self.pairs.receiving_place(late.connection, late.generation));
+        let receivers = places.map(|place| &self.receiving[place as usize].receiver);
+        receivers.filter(|receiver| receiver.awaits_last_ack()).map(Receiver::gives_up_ps).filter(move |&at_ps| at_ps < end_ps)
+    }
+
+    /// Takes out the next late event, which is no end. Packets go to `out` and through the returned port; `None` if there
+    /// was nothing to do.
+    pub fn repeat_fin(&mut self, config: &TcpConfig, out: &mut Vec<Wire>) -> Option<(PortId, Late)> {
+        let Reverse(late) = self.late.pop()?;
+        let Late { at_ps, connection, generation, .. } = late;
+        let receiving = &mut self.receiving[self.pairs.receiving_place(connection, generation)? as usize];
+        if receiving.armed_ps != at_ps {
+            return None;
+        }
+        receiving.look(config, at_ps, &mut self.pool, out);
+        assert!(receiving.receiver.awaits_last_ack(), "a lane does not give up by itself");
+        let repeats = &mut self.late;
+        receiving.arm(connection, |look| repeats.push(Reverse(Late { at_ps: look.at_ps, planned_ps: at_ps, ..late })));
+        Some((receiving.port, late))
     }
 
     /// A plain packet has reached its host, for the end at `place`. Answers go to `out` and through the returned port, and
@@ -396,7 +467,7 @@ impl Connections {
     }
 
     #[inline]
-    fn receiving_spot(&self, index: u32) -> (usize, usize) {
+    pub fn receiving_spot(&self, index: u32) -> (usize, usize) {
         if self.ends.len() == 1 {
             return (0, index as usize);
         }

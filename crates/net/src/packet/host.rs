@@ -1,7 +1,7 @@
 //! The connections of all hosts: who gets an arriving packet, what a timer means, when a flow is complete.
 
 use super::calendar::epoch_ps;
-use super::ends::{Connections, Opened, Receiving, Sending};
+use super::ends::{Connections, Ends, Late, LateKind, Opened, Receiving, Sending};
 use super::lanes::Division;
 use super::pcn;
 use super::state::Writer;
@@ -19,26 +19,18 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 
-/// Something a connection waits for, beside its deadlines.
+/// Something a connection waits for, beside its deadlines and what comes [late](Late).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timer {
     connection: u32,
     generation: u16,
     kind: TimerKind,
-    /// When it was planned; 0 if that is long ago.
-    planned_ps: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum TimerKind {
-    /// The receiver's deadline, where that is so near that it counts as planned.
-    Receiver,
-    /// A SYN is answered.
-    Accept,
     /// The application writes so many bytes.
     Write(u64),
-    /// What has been written is looked at.
-    Pump,
     /// The announcement of that number has gone unanswered.
     Unanswered(u64),
 }
@@ -63,14 +55,15 @@ pub(crate) enum End {
 pub(crate) enum Due {
     Look(Look),
     Timer(Timer),
+    Late(Late),
 }
 
 impl Due {
     /// When it was planned; 0 if that is long ago.
     pub fn planned_ps(self) -> u64 {
         match self {
-            Self::Look(_) => 0,
-            Self::Timer(timer) => timer.planned_ps,
+            Self::Look(_) | Self::Timer(_) => 0,
+            Self::Late(late) => late.planned_ps,
         }
     }
 }
@@ -117,9 +110,12 @@ pub(crate) struct Hosts {
     streams: BTreeMap<(u32, u32, StreamKey), u32>,
     looks: BinaryHeap<Reverse<Look>>,
     timers: EventQueue<Timer>,
-    /// Those planned so late that they come after what arrives at their instant: writes of applications, answers to
-    /// SYNs, and a FIN repeated sooner than a packet crosses a link.
-    late: EventQueue<Timer>,
+    /// All but [those of lanes](super::ends::Ends::late).
+    late: BinaryHeap<Reverse<Late>>,
+    /// How many there have been.
+    late_count: u64,
+    /// By lane, when its next one comes; [`NEVER`] while lanes have their connections to themselves.
+    lanes_late_ps: Vec<u64>,
     /// No packet arrives sooner after it was sent.
     latency_ps: u64,
     /// FINs of receivers that were dropped, and when their connections hear of it.
@@ -136,12 +132,14 @@ impl Hosts {
     /// Without connections, on links that take at least `latency_ps`.
     pub fn new(latency_ps: u64, hashes: Hashes, division: Arc<Division>) -> Self {
         Self {
+            lanes_late_ps: vec![NEVER; division.count()],
             hashes,
             connections: Connections::new(division),
             streams: BTreeMap::new(),
             looks: BinaryHeap::new(),
             timers: EventQueue::default(),
-            late: EventQueue::default(),
+            late: BinaryHeap::new(),
+            late_count: 0,
             latency_ps,
             lost: VecDeque::new(),
             syn_stamps: BTreeMap::new(),
@@ -193,7 +191,7 @@ impl Hosts {
             let waiting = Waiting { number: id.0, bytes: flow.bytes.0, hold: flow.hold, opens: known.is_none() };
             out.push(pcn::start(template, announced, waiting.number));
             let kind = TimerKind::Unanswered(waiting.number);
-            let timer = Timer { connection: index, generation: template.generation, kind, planned_ps: 0 };
+            let timer = Timer { connection: index, generation: template.generation, kind };
             self.timers.push(now + timeout, timer);
             self.waiting.insert(index, waiting);
             return port;
@@ -211,7 +209,7 @@ impl Hosts {
             // Closing has to wait for the bytes.
             sender.closing = false;
             let (generation, kind) = (sender.template.generation, TimerKind::Write(bytes));
-            let timer = Timer { connection: index, generation, kind, planned_ps: 0 };
+            let timer = Timer { connection: index, generation, kind };
             self.timers.push(now + hold, timer);
         } else {
             sender.write(bytes);
@@ -287,9 +285,19 @@ impl Hosts {
     }
 
     fn pump_later(&mut self, config: &TcpConfig, now: Time, index: u32) {
-        let generation = self.connections.sending(index).sender.template.generation;
-        let timer = Timer { connection: index, generation, kind: TimerKind::Pump, planned_ps: now.ps() };
-        self.late.push(now + config.write_delay, timer);
+        self.add_late(now, now + config.write_delay, index, LateKind::Pump);
+    }
+
+    /// Something is planned now that comes late at `at`.
+    fn add_late(&mut self, now: Time, at: Time, index: u32, kind: LateKind) {
+        let late = self.late_event(now, at, index, kind);
+        self.late.push(Reverse(late));
+    }
+
+    fn late_event(&mut self, now: Time, at: Time, index: u32, kind: LateKind) -> Late {
+        self.late_count += 1;
+        let generation = self.connections.receiving(index).generation;
+        Late { at_ps: at.ps(), planned_ps: now.ps(), number: self.late_count, connection: index, generation, kind }
     }
 
     /// A packet has reached its host. Answers go to `out` and through the returned port.
@@ -330,16 +338,10 @@ impl Hosts {
                     receiver.echo = *latest;
                 }
                 // ns-3 forks a socket, which comes after all else of this instant.
-                let timer = Timer {
-                    connection: index,
-                    generation: packet.generation,
-                    kind: TimerKind::Accept,
-                    planned_ps: now.ps(),
-                };
-                self.late.push(now, timer);
+                self.add_late(now, now, index, LateKind::Accept);
             }
             self.check_goals(index, now);
-            self.after_receiver(now, index);
+            self.after_receiver(config, now, index);
             self.release_if_closed(now, index);
             return Some(port);
         }
@@ -503,29 +505,67 @@ impl Hosts {
     pub fn next_at_ps(&self) -> (u64, u64) {
         let look_ps = self.looks.peek().map_or(NEVER, |Reverse(look)| look.at_ps);
         let timer_ps = self.timers.next_at().map_or(NEVER, Time::ps);
-        (look_ps.min(timer_ps), self.late.next_at().map_or(NEVER, Time::ps))
+        (look_ps.min(timer_ps), self.next_late_ps())
+    }
+
+    fn next_late_ps(&self) -> u64 {
+        let own_ps = self.late.peek().map_or(NEVER, |Reverse(late)| late.at_ps);
+        self.lanes_late_ps.iter().fold(own_ps, |least_ps, &late_ps| least_ps.min(late_ps))
+    }
+
+    /// Lanes may have gone on, or got their connections.
+    pub fn set_lanes_late(&mut self, late_ps: impl Iterator<Item = u64>) {
+        self.lanes_late_ps.clear();
+        self.lanes_late_ps.extend(late_ps);
+    }
+
+    /// The same; all connections are here.
+    pub fn see_lanes(&mut self) {
+        self.lanes_late_ps.clear();
+        self.lanes_late_ps.extend(self.connections.ends.iter().map(Ends::late_ps));
+    }
+
+    /// By lane, when its next late event comes.
+    pub fn lanes_late_ps(&self) -> &[u64] {
+        &self.lanes_late_ps
     }
 
     /// The receiver is looked at because of its deadline.
     fn at_receiver(&mut self, config: &TcpConfig, now: Time, index: u32, out: &mut Vec<Wire>) -> PortId {
         let (receiving, pool) = self.connections.receiving_with_pool(index);
-        receiving.armed_ps = NEVER;
-        if receiving.receiver.deadline_ps <= now.ps() {
-            receiving.receiver.on_timeout(config, now.ps(), pool, out);
-        }
+        receiving.look(config, now.ps(), pool, out);
         let port = receiving.port;
-        self.after_receiver(now, index);
+        self.after_receiver(config, now, index);
         self.release_if_closed(now, index);
         port
     }
 
-    /// Takes what comes now: a look at a deadline before a timer, and a late timer only if there is nothing else.
+    /// Takes what comes now: a look at a deadline before a timer, and what is late only if there is nothing else.
     pub fn pop(&mut self, now: Time) -> Option<Due> {
         if self.looks.peek().is_some_and(|Reverse(look)| look.at_ps <= now.ps()) {
             return self.looks.pop().map(|Reverse(look)| Due::Look(look));
         }
-        let timer = self.timers.pop_until(now).or_else(|| self.late.pop_until(now));
-        timer.map(|(_, timer)| Due::Timer(timer))
+        let timer = self.timers.pop_until(now).map(|(_, timer)| Due::Timer(timer));
+        timer.or_else(|| self.pop_late(now).map(Due::Late))
+    }
+
+    fn pop_late(&mut self, now: Time) -> Option<Late> {
+        let Self { late, lanes_late_ps, connections, .. } = self;
+        let own = late.peek().map(|Reverse(late)| *late);
+        let lanes = lanes_late_ps.iter().enumerate().filter(|&(_, &at_ps)| at_ps <= now.ps());
+        let lanes = lanes.filter_map(|(lane, _)| Some((connections.ends[lane].late.peek()?.0, Some(lane))));
+        let (first, lane) = lanes.chain(own.map(|late| (late, None))).min()?;
+        if first.at_ps > now.ps() {
+            return None;
+        }
+        if let Some(lane) = lane {
+            let ends = &mut connections.ends[lane];
+            ends.late.pop();
+            lanes_late_ps[lane] = ends.late_ps();
+        } else {
+            late.pop();
+        }
+        Some(first)
     }
 
     /// What was due is done. Packets go to `out` and through the returned port; `None` if there was nothing to do.
@@ -534,6 +574,7 @@ impl Hosts {
         match due {
             Due::Look(look) => self.look(config, now, look, out),
             Due::Timer(timer) => self.on_timer(config, now, timer, out),
+            Due::Late(late) => self.on_late(config, now, late, out),
         }
     }
 
@@ -570,21 +611,12 @@ impl Hosts {
 
     fn on_timer(&mut self, config: &TcpConfig, now: Time, timer: Timer, out: &mut Vec<Wire>) -> Option<PortId> {
         let index = timer.connection;
-        let receiving = self.connections.receiving_mut(index);
-        if receiving.generation != timer.generation {
+        let &Receiving { generation, own, .. } = self.connections.receiving(index);
+        if generation != timer.generation {
             return None;
         }
         match timer.kind {
-            TimerKind::Receiver if receiving.armed_ps != now.ps() => return None,
-            TimerKind::Receiver => return Some(self.at_receiver(config, now, index, out)),
-            TimerKind::Accept => {
-                receiving.receiver.accept(config, now.ps(), out);
-                let port = receiving.port;
-                self.after_receiver(now, index);
-                return Some(port);
-            }
             TimerKind::Write(bytes) => {
-                let own = receiving.own;
                 let sender = &mut self.connections.sending_mut(index).sender;
                 sender.closing = own;
                 sender.write(bytes);
@@ -592,11 +624,32 @@ impl Hosts {
                     self.pump_later(config, now, index);
                 }
             }
-            TimerKind::Pump => self.connections.sending_mut(index).sender.pump(config, now.ps(), out),
             TimerKind::Unanswered(number) => self.release(config, now, index, number, out),
         }
         self.after_sender(index);
         Some(self.connections.sending(index).port)
+    }
+
+    fn on_late(&mut self, config: &TcpConfig, now: Time, late: Late, out: &mut Vec<Wire>) -> Option<PortId> {
+        let index = late.connection;
+        let receiving = self.connections.receiving_mut(index);
+        if receiving.generation != late.generation {
+            return None;
+        }
+        match late.kind {
+            LateKind::Fin => (receiving.armed_ps == now.ps()).then(|| self.at_receiver(config, now, index, out)),
+            LateKind::Accept => {
+                receiving.receiver.accept(config, now.ps(), out);
+                let port = receiving.port;
+                self.after_receiver(config, now, index);
+                Some(port)
+            }
+            LateKind::Pump => {
+                self.connections.sending_mut(index).sender.pump(config, now.ps(), out);
+                self.after_sender(index);
+                Some(self.connections.sending(index).port)
+            }
+        }
     }
 
     #[inline]
@@ -606,18 +659,33 @@ impl Hosts {
     }
 
     #[inline]
-    fn after_receiver(&mut self, now: Time, index: u32) {
-        let Self { connections, looks, late, latency_ps, .. } = self;
+    fn after_receiver(&mut self, config: &TcpConfig, now: Time, index: u32) {
+        let Self { connections, looks, latency_ps, .. } = self;
         let receiving = connections.receiving_mut(index);
-        let (generation, is_closing) = (receiving.generation, receiving.receiver.awaits_last_ack());
+        let is_closing = receiving.receiver.awaits_last_ack();
+        let mut late_ps = None;
         receiving.arm(index, |look| {
             if is_closing && look.at_ps < now.ps() + *latency_ps {
-                let timer = Timer { connection: index, generation, kind: TimerKind::Receiver, planned_ps: now.ps() };
-                late.push(Time::from_ps(look.at_ps), timer);
+                late_ps = Some(look.at_ps);
             } else {
                 looks.push(Reverse(look));
             }
         });
+        if let Some(late_ps) = late_ps {
+            self.repeat_fin_late(config, now, Time::from_ps(late_ps), index);
+        }
+    }
+
+    fn repeat_fin_late(&mut self, config: &TcpConfig, now: Time, at: Time, index: u32) {
+        let late = self.late_event(now, at, index, LateKind::Fin);
+        let Self { connections, lanes_late_ps, latency_ps, .. } = self;
+        if connections.receiving(index).receiver.repeats_fin_for(config, epoch_ps(*latency_ps)) {
+            let lane = connections.receiving_spot(index).0;
+            connections.ends[lane].late.push(Reverse(late));
+            lanes_late_ps[lane] = lanes_late_ps[lane].min(late.at_ps);
+        } else {
+            self.late.push(Reverse(late));
+        }
     }
 
     /// Packets of `stream` travel in `band` from now on.
@@ -671,7 +739,7 @@ impl Hosts {
 
     /// Whether an application waits to write, or a connection for something else than a deadline.
     pub fn awaits_timers(&self) -> bool {
-        self.timers.next_at().is_some() || self.late.next_at().is_some()
+        self.timers.next_at().is_some() || self.next_late_ps() < NEVER
     }
 
     /// Connections of `stream`, by sending and receiving host.
@@ -705,8 +773,10 @@ impl Hosts {
             connections,
             streams: _,
             looks: _,
-            timers,
-            late,
+            timers: _,
+            late: _,
+            late_count: _,
+            lanes_late_ps: _,
             latency_ps: _,
             // Of connections that are closed: none.
             lost: _,
@@ -715,7 +785,7 @@ impl Hosts {
             done,
             counters: _,
         } = self;
-        if timers.next_at().is_some() || late.next_at().is_some() || !waiting.is_empty() || !done.is_empty() {
+        if self.awaits_timers() || !waiting.is_empty() || !done.is_empty() {
             return None;
         }
         writer.word(u64::from(connections.count()));

@@ -29,6 +29,7 @@ use super::lanes::{Lane, Map};
 use super::port::{Moment, open_label};
 use super::qdisc::Verdict;
 use super::tcp::TcpConfig;
+use super::tcp::sender::NEVER;
 use super::wire::Wire;
 use super::{PacketEngine, Volume};
 use crate::topology::PortId;
@@ -74,6 +75,7 @@ struct Hands {
 /// What a lane has counted and put aside since it was last asked.
 #[derive(Debug, Default)]
 struct Tally {
+    events: u64,
     hops: u64,
     hop_bytes: u64,
     injected: Volume,
@@ -90,12 +92,14 @@ struct Tally {
 struct Report {
     /// The task that is done.
     number: AtomicU64,
-    /// Of all events of the stretch.
-    hops: AtomicU64,
-    /// When the last arrival was, and the next one is, and how many the day has left.
+    /// Of the stretch.
+    events: AtomicU64,
+    /// When the last event was, the next arrival is, and how many the day has left.
     last_ps: AtomicU64,
     next_ps: AtomicU64,
     left: AtomicU64,
+    /// When the next late event is.
+    late_ps: AtomicU64,
     /// How many arrivals and cuts the day had when it began, and when the first cut was. Others look at these when this
     /// lane may have gone on.
     arrivals: AtomicU64,
@@ -130,6 +134,10 @@ impl Report {
     /// See [`Calendar::due_ps`].
     fn due_ps(&self) -> u64 {
         if self.left.load(Ordering::Relaxed) == 0 { u64::MAX } else { self.next_ps.load(Ordering::Relaxed) }
+    }
+
+    fn late_ps(&self) -> u64 {
+        self.late_ps.load(Ordering::Relaxed)
     }
 }
 
@@ -306,6 +314,7 @@ fn take_in<'a>(
             cuts.push(at_ps);
         }
     }
+    cuts.extend(ends.give_up_ps(calendar.day_end_ps()));
 }
 
 /// Tells the other threads that this one has failed, unless it comes to its end.
@@ -458,7 +467,7 @@ impl Shared {
         arrivals.store(lane.calendar.count() as u64, Ordering::Relaxed);
         cut_count.store(cuts.len() as u64, Ordering::Relaxed);
         cut_ps.store(cuts.iter().copied().min().unwrap_or(u64::MAX), Ordering::Relaxed);
-        self.look_at(index, &lane.calendar);
+        self.look_at(index, &lane.calendar, ends);
     }
 
     /// Goes through the day of a lane, up to an instant.
@@ -468,52 +477,75 @@ impl Shared {
         let map = &self.map;
         let mut out = Vec::new();
         let mut last_ps = 0;
-        while !calendar.day_is_over() && calendar.next_ps() < to_ps {
-            let now_ps = calendar.next_ps();
-            let (planned_ps, link, &packet) = calendar.pop();
-            let at = Moment { now_ps, planned_ps, label: open_label(calendar.open_place()) };
-            tally.hops += 1;
-            tally.hop_bytes += u64::from(packet.wire_bytes);
-            last_ps = now_ps;
-            let mut put = |port: PortId, packet: Wire, ends: &mut Ends, tally: &mut Tally| {
-                let port = &mut ports[map.division.port(port).1];
-                if port.send(at, packet, calendar) == Verdict::Dropped {
-                    tally.dropped.add(&packet);
-                    ends.pool.forget(packet);
-                    if packet.matters_when_lost() {
-                        tally.lost.push(packet);
-                    }
-                }
-            };
-            let node = map.ends[link as usize];
-            if node.0 >= map.host_count {
-                put(map.port_of(&ends.pairs, node, &packet), packet, ends, tally);
-                continue;
-            }
-            tally.delivered.add(&packet);
-            let Some(place) = ends.pairs.place(&packet) else {
+        let mut put = |at: Moment, port: PortId, packet: Wire, calendar: &mut Calendar, ends: &mut Ends, tally: &mut Tally| {
+            let port = &mut ports[map.division.port(port).1];
+            if port.send(at, packet, calendar) == Verdict::Dropped {
+                tally.dropped.add(&packet);
                 ends.pool.forget(packet);
-                continue;
-            };
-            let (now, looks) = (Time::from_ps(now_ps), &mut tally.looks);
-            let answer = ends.deliver(&self.config, now, &packet, place, &mut out, |look| looks.push(look));
-            let Some((port, reached)) = answer else { continue };
-            debug_assert!(!reached, "a message that may be complete ends a segment");
+                if packet.matters_when_lost() {
+                    tally.lost.push(packet);
+                }
+            }
+        };
+        loop {
+            let late_ps = ends.late_ps();
+            let until_ps = to_ps.min(late_ps.saturating_add(1));
+            while !calendar.day_is_over() && calendar.next_ps() < until_ps {
+                let now_ps = calendar.next_ps();
+                let (planned_ps, link, &packet) = calendar.pop();
+                let at = Moment { now_ps, planned_ps, label: open_label(calendar.open_place()) };
+                tally.events += 1;
+                tally.hops += 1;
+                tally.hop_bytes += u64::from(packet.wire_bytes);
+                last_ps = now_ps;
+                let node = map.ends[link as usize];
+                if node.0 >= map.host_count {
+                    put(at, map.port_of(&ends.pairs, node, &packet), packet, calendar, ends, tally);
+                    continue;
+                }
+                tally.delivered.add(&packet);
+                let Some(place) = ends.pairs.place(&packet) else {
+                    ends.pool.forget(packet);
+                    continue;
+                };
+                let (now, looks) = (Time::from_ps(now_ps), &mut tally.looks);
+                let answer = ends.deliver(&self.config, now, &packet, place, &mut out, |look| looks.push(look));
+                let Some((port, reached)) = answer else { continue };
+                debug_assert!(!reached, "a message that may be complete ends a segment");
+                for packet in out.drain(..) {
+                    tally.injected.add(&packet);
+                    put(at, port, packet, calendar, ends, tally);
+                }
+            }
+            if late_ps >= to_ps.min(calendar.day_end_ps()) {
+                break;
+            }
+            let Some((port, late)) = ends.repeat_fin(&self.config, &mut out) else { continue };
+            tally.events += 1;
+            last_ps = late_ps;
+            calendar.set_late(Some(late));
+            let at = Moment { now_ps: late_ps, planned_ps: late.planned_ps, label: open_label(calendar.open_place()) };
             for packet in out.drain(..) {
                 tally.injected.add(&packet);
-                put(port, packet, ends, tally);
+                put(at, port, packet, calendar, ends, tally);
             }
+            calendar.set_late(None);
         }
         let report = &self.reports[index];
-        report.hops.store(tally.hops, Ordering::Relaxed);
+        report.events.store(tally.events, Ordering::Relaxed);
         report.last_ps.store(last_ps, Ordering::Relaxed);
         report.has_news.store(!(tally.lost.is_empty() && tally.looks.is_empty()), Ordering::Relaxed);
-        self.look_at(index, calendar);
+        self.look_at(index, calendar, ends);
     }
 
     /// A time before which nothing arrives: while the day is not over, when the next packet arrives.
     fn next_ps(&self) -> u64 {
         self.least(|report| &report.next_ps)
+    }
+
+    /// When the next late event of a lane is.
+    fn late_ps(&self) -> u64 {
+        self.least(|report| &report.late_ps)
     }
 
     /// How many arrivals the day has left.
@@ -546,14 +578,19 @@ impl Shared {
 
     /// The engine, which has everything, is about to give it back.
     fn look_at_all(&self, engine: &PacketEngine) {
-        engine.lanes.iter().enumerate().for_each(|(index, lane)| self.look_at(index, &lane.calendar));
+        (0..engine.lanes.len()).for_each(|index| self.look_at_lane(index, engine));
+    }
+
+    fn look_at_lane(&self, index: usize, engine: &PacketEngine) {
+        self.look_at(index, &engine.lanes[index].calendar, &engine.hosts.connections.ends[index]);
     }
 
     /// Tells what all are to know of a lane.
-    fn look_at(&self, index: usize, calendar: &Calendar) {
+    fn look_at(&self, index: usize, calendar: &Calendar, ends: &Ends) {
         let report = &self.reports[index];
         report.next_ps.store(calendar.next_ps(), Ordering::Relaxed);
         report.left.store(calendar.left() as u64, Ordering::Relaxed);
+        report.late_ps.store(ends.late_ps(), Ordering::Relaxed);
         if calendar.day_is_over() {
             calendar.tell_open(&mut write(&self.open[index]));
         }
@@ -632,6 +669,7 @@ impl PacketEngine {
     /// All lanes may have gone on.
     fn see_all_due(&mut self) {
         self.rooms.set_due(self.lanes.iter().map(|lane| lane.calendar.due_ps()));
+        self.hosts.see_lanes();
     }
 
     /// The lane of the next arrival, which is today.
@@ -685,7 +723,7 @@ impl PacketEngine {
         let Some(threads) = self.threads.clone() else { return };
         let shared = self.rooms.shared.take().unwrap_or_else(|| Arc::new(Shared::new(self)));
         shared.look_at_all(self);
-        shared.exchange(self);
+        self.give_lanes(&shared);
         let (theirs, number) = (Arc::clone(&shared), shared.orders.number.load(Ordering::Relaxed) + 1);
         threads.start(shared.hands.len(), Arc::new(move |index| theirs.work(index, number)));
         let mut alarm = Alarm::new(&shared);
@@ -706,13 +744,15 @@ impl PacketEngine {
         while self.counters.events < self.pause_at {
             let (next_ps, left) = (shared.next_ps(), shared.left());
             if left == 0 {
-                let is_other = self.other_ps < next_ps || (self.other_ps == next_ps && !self.other_late);
-                if next_ps.min(self.other_ps) >= end_ps {
+                // What lanes would do by themselves is done in a day only.
+                let other_ps = self.other_ps.min(shared.late_ps());
+                let is_other = other_ps < next_ps || (self.other_ps == next_ps && !self.other_late);
+                if next_ps.min(other_ps) >= end_ps {
                     return;
                 }
                 if is_other {
                     let before = self.counters.events;
-                    let goes_on = self.alone(shared, self.other_ps);
+                    let goes_on = self.alone(shared, other_ps);
                     events_alone += self.counters.events - before;
                     if !goes_on {
                         return;
@@ -730,7 +770,7 @@ impl PacketEngine {
                 self.hear(shared, events_before + events_alone);
                 continue;
             }
-            let cut_ps = self.rooms.next_cut_ps(next_ps).min(self.other_ps);
+            let cut_ps = self.rooms.next_cut_ps(next_ps.min(shared.late_ps())).min(self.other_ps);
             if next_ps < cut_ps.min(end_ps) {
                 shared.all(Task::Segment { to_ps: cut_ps.min(end_ps) });
                 self.hear(shared, events_before + events_alone);
@@ -742,6 +782,13 @@ impl PacketEngine {
                 events_alone += self.counters.events - before;
             }
         }
+    }
+
+    /// Lanes have everything to themselves from now on.
+    fn give_lanes(&mut self, shared: &Shared) {
+        shared.exchange(self);
+        self.hosts.set_lanes_late(shared.reports.iter().map(|_| NEVER));
+        self.refresh_other();
     }
 
     /// A day begins for connections.
@@ -762,6 +809,8 @@ impl PacketEngine {
         shared.exchange(self);
         // Lanes report it; their calendars are in other processors' caches.
         self.rooms.set_due(shared.reports.iter().map(Report::due_ps));
+        self.hosts.set_lanes_late(shared.reports.iter().map(Report::late_ps));
+        self.refresh_other();
         loop {
             let (next_ps, is_other) = self.next_event::<false>();
             if next_ps > to_ps || (!is_other && self.day_is_over::<false>()) {
@@ -771,17 +820,17 @@ impl PacketEngine {
         }
         for (index, report) in shared.reports.iter().enumerate() {
             let due_ps = self.rooms.due_ps[index];
-            if due_ps == u64::MAX || due_ps != report.due_ps() {
-                shared.look_at(index, &self.lanes[index].calendar);
+            if due_ps == u64::MAX || due_ps != report.due_ps() || self.hosts.lanes_late_ps()[index] != report.late_ps() {
+                shared.look_at_lane(index, self);
             }
         }
-        shared.exchange(self);
+        self.give_lanes(shared);
         self.hosts.done.is_empty()
     }
 
     /// What lanes have done in a segment, beside so many events.
     fn hear(&mut self, shared: &Shared, events: u64) {
-        self.counters.events = events + shared.sum(|report| &report.hops);
+        self.counters.events = events + shared.sum(|report| &report.events);
         let last_ps = shared.reports.iter().map(|report| report.last_ps.load(Ordering::Relaxed)).max();
         // In none, perhaps.
         self.come_to(self.now.ps().max(last_ps.unwrap_or(0)));

@@ -165,7 +165,19 @@ impl Receiver {
     /// the FIN.
     pub fn answers_fin_after(&self, config: &TcpConfig) -> Option<u64> {
         matches!(self.state, ReceiverState::Established | ReceiverState::LastAck)
-            .then(|| (self.rtt.timeout_ns(1) * 1_000).min(self.rto_ps(config)))
+            .then(|| self.fin_wait_ps().min(self.rto_ps(config)))
+    }
+
+    /// Whether it repeats its FIN, if that goes unanswered, by one clock alone, and for so long at least.
+    pub fn repeats_fin_for(&self, config: &TcpConfig, least_ps: u64) -> bool {
+        let wait_ps = self.fin_wait_ps();
+        let repeats = u64::from(FIN_REPEATS);
+        wait_ps * repeats >= least_ps && wait_ps * (repeats + 1) <= config.min_rto.ps()
+    }
+
+    /// When it gives up, if it [does so](Self::repeats_fin_for) by one clock alone.
+    pub fn gives_up_ps(&self) -> u64 {
+        self.fin_repeat_ps + u64::from(FIN_REPEATS - self.fin_repeats) * self.fin_wait_ps()
     }
 
     /// Later packets travel in `band`.
@@ -313,14 +325,19 @@ impl Receiver {
             self.state = ReceiverState::LastAck;
             self.fin_repeats = 0;
             self.acknowledge(config, pool, out, self.template.flags | flag::FIN);
-            self.fin_repeat_ps = now_ps + self.rtt.timeout_ns(1) * 1_000;
+            self.fin_repeat_ps = now_ps + self.fin_wait_ps();
             self.fin_rto_ps = now_ps + self.rto_ps(config);
             self.deadline_ps = self.fin_repeat_ps.min(self.fin_rto_ps);
         }
     }
 
+    /// From one repetition of the FIN to the next.
+    fn fin_wait_ps(&self) -> u64 {
+        self.rtt.timeout_ns(1) * 1_000
+    }
+
     fn rto_ps(&self, config: &TcpConfig) -> u64 {
-        (self.rtt.timeout_ns(1) * 1_000).max(config.min_rto.ps())
+        self.fin_wait_ps().max(config.min_rto.ps())
     }
 
     /// What the ECN field of a data packet changes in the acknowledgements to come.
@@ -372,7 +389,7 @@ impl Receiver {
                     self.fin_rto_ps = now_ps + self.rto_ps(config);
                 } else if self.fin_repeats < FIN_REPEATS {
                     self.fin_repeats += 1;
-                    self.fin_repeat_ps = now_ps + self.rtt.timeout_ns(1) * 1_000;
+                    self.fin_repeat_ps = now_ps + self.fin_wait_ps();
                 } else {
                     self.state = ReceiverState::Gone;
                     return;
