@@ -385,12 +385,18 @@ impl Calendar {
     /// Keeps a run as long as an arrival or a port refers to it by the place that is returned.
     #[inline]
     pub fn begin_run(&mut self, run: Run) -> u32 {
-        if run.open_place() == Some(self.open_place()) {
-            self.add_open();
-        }
         self.runs.push(run);
         // Those that have ended are forgotten long before there are 2^32.
         (self.runs.len() - 1) as u32
+    }
+
+    /// The same of a run that ends a port's idleness.
+    #[inline]
+    pub fn begin_idle_run(&mut self, run: Run) -> u32 {
+        if run.open_place() == Some(self.open_place()) {
+            self.add_open();
+        }
+        self.begin_run(run)
     }
 
     /// The run at that place.
@@ -535,6 +541,7 @@ impl Calendar {
     }
 
     /// What takes place begins a run.
+    #[cold]
     fn add_open(&mut self) {
         let (at_ps, event) = match self.late {
             Some(Late { at_ps, planned_ps, number, .. }) => (at_ps, Event::Late(planned_ps, number)),

@@ -97,8 +97,7 @@ pub(crate) struct Ends {
     /// Places that nobody has.
     free_receiving: Vec<u32>,
     free_sending: Vec<u32>,
-    /// FINs to be repeated, of receivers that [do so](super::tcp::receiver::Receiver::repeats_fin_for) for longer than a
-    /// day: nothing else has to do with that, until they give up.
+    /// FINs to be repeated, of receivers that [do so](Receiver::repeats_fin_evenly) by one clock.
     pub late: BinaryHeap<Reverse<Late>>,
     /// Of all connections. Each lane has a copy: a lock around one for all would go from core to core with every task.
     pub pairs: Pairs,
@@ -116,6 +115,40 @@ pub(super) struct Connections {
     /// Those that are free from an instant on, when an [epoch](super::calendar::epoch_ps) begins: who passes a late
     /// packet on during a day sees one user of its slot.
     freed: VecDeque<(u64, u32)>,
+}
+
+/// What a packet has to do with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Concern {
+    /// The end that it is for.
+    Own,
+    /// Both ends, or it may.
+    Both,
+    /// Both ends if it closes this one, which is told by [`Closes`].
+    Close,
+}
+
+/// Packets that may close an end, in a day.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Closes(Vec<(u32, u8, u64, bool)>);
+
+impl Closes {
+    pub fn add(&mut self, at_ps: u64, packet: &Wire) {
+        let Wire { connection, flags, .. } = *packet;
+        self.0.push((connection, flags & flag::REVERSE, at_ps, flags & flag::FIN != 0));
+    }
+
+    /// When they have to do with both ends. A receiver's first FIN closes the sender; without the sender's FIN, data closes
+    /// no receiver.
+    pub fn find(&mut self, mut found: impl FnMut(u64)) {
+        self.0.sort_unstable();
+        for end in self.0.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
+            let from_fin = end.iter().skip_while(|&&(.., has_fin)| !has_fin);
+            let most = if end[0].1 == 0 { usize::MAX } else { 1 };
+            from_fin.take(most).for_each(|&(_, _, at_ps, _)| found(at_ps));
+        }
+        self.0.clear();
+    }
 }
 
 /// What bounds what happens in a day.
@@ -203,24 +236,31 @@ impl Pairs {
 }
 
 impl Ends {
-    /// Whether a packet that is not [routine](Wire::is_routine) by itself is so for the end at `place`, whatever else
-    /// arrives in the day that begins.
-    pub fn is_routine(&self, place: u32, packet: &Wire, config: &TcpConfig, bounds: &DayBounds) -> bool {
+    /// What a packet that is not [routine](Wire::is_routine) by itself has to do with, that arrives in the day that begins
+    /// for the end at `place`.
+    pub fn concern(&self, place: u32, packet: &Wire, config: &TcpConfig, bounds: &DayBounds) -> Concern {
         if packet.flags & (flag::SYN | flag::PCN) != 0 {
-            return false;
+            return Concern::Both;
         }
         let has_fin = packet.flags & flag::FIN != 0;
         if packet.flags & flag::REVERSE != 0 {
             // It is a FIN.
-            return self.sending[place as usize].sender.is_closed();
+            let is_closed = self.sending[place as usize].sender.is_closed();
+            return if is_closed { Concern::Own } else { Concern::Close };
         }
         let Receiving { receiver, next_goal, own, .. } = &self.receiving[place as usize];
         let reaches_goal = receiver.arrived().saturating_add(bounds.bytes) >= *next_goal;
-        if *own && (has_fin || (packet.has_payload() && reaches_goal)) {
-            // It answers by a FIN. The next look at it is no late timer, and not today.
-            return receiver.answers_fin_after(config).is_some_and(|delay_ps| delay_ps >= bounds.latency_ps);
-        }
-        (packet.has_payload() || receiver.awaits_first_packet()) && (*own || !reaches_goal)
+        let is_own = if *own && (has_fin || (packet.has_payload() && reaches_goal)) {
+            // What completes the stream is answered by a FIN. Is the next look at that no late event, and not today?
+            let is_later = receiver.answers_fin_after(config).is_some_and(|delay_ps| delay_ps >= bounds.latency_ps);
+            if !is_later && !receiver.knows_end() {
+                return Concern::Close;
+            }
+            is_later || receiver.awaits_last_ack() || receiver.is_gone()
+        } else {
+            (packet.has_payload() || receiver.awaits_first_packet()) && (*own || !reaches_goal)
+        };
+        if is_own { Concern::Own } else { Concern::Both }
     }
 
     /// When the next [late](Self::late) event comes.
@@ -229,16 +269,9 @@ impl Ends {
         self.late.peek().map_or(NEVER, |Reverse(late)| late.at_ps)
     }
 
-    /// When receivers give up that do so before `end_ps`, as far as they repeat FINs: others have to do with that.
-    pub fn give_up_ps(&self, end_ps: u64) -> impl Iterator<Item = u64> {
-        let places = self.late.iter().filter_map(|Reverse(late)| self.pairs.receiving_place(late.connection, late.generation));
-        let receivers = places.map(|place| &self.receiving[place as usize].receiver);
-        receivers.filter(|receiver| receiver.awaits_last_ack()).map(Receiver::gives_up_ps).filter(move |&at_ps| at_ps < end_ps)
-    }
-
-    /// Takes out the next late event, which is no end. Packets go to `out` and through the returned port; `None` if there
-    /// was nothing to do.
-    pub fn repeat_fin(&mut self, config: &TcpConfig, out: &mut Vec<Wire>) -> Option<(PortId, Late)> {
+    /// Takes out the next late event. Packets go to `out` and through the returned port; `None` if there was nothing to
+    /// do. Whether the receiver has given up: then its slot may be free.
+    pub fn repeat_fin(&mut self, config: &TcpConfig, out: &mut Vec<Wire>) -> Option<(PortId, Late, bool)> {
         let Reverse(late) = self.late.pop()?;
         let Late { at_ps, connection, generation, .. } = late;
         let receiving = &mut self.receiving[self.pairs.receiving_place(connection, generation)? as usize];
@@ -246,10 +279,9 @@ impl Ends {
             return None;
         }
         receiving.look(config, at_ps, &mut self.pool, out);
-        assert!(receiving.receiver.awaits_last_ack(), "a lane does not give up by itself");
         let repeats = &mut self.late;
         receiving.arm(connection, |look| repeats.push(Reverse(Late { at_ps: look.at_ps, planned_ps: at_ps, ..late })));
-        Some((receiving.port, late))
+        Some((receiving.port, late, receiving.receiver.is_gone()))
     }
 
     /// A plain packet has reached its host, for the end at `place`. Answers go to `out` and through the returned port, and

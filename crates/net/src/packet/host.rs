@@ -120,6 +120,8 @@ pub(crate) struct Hosts {
     latency_ps: u64,
     /// FINs of receivers that were dropped, and when their connections hear of it.
     lost: VecDeque<(u64, Wire)>,
+    /// Receivers that have given up in lanes, and whose slots have not been looked at since.
+    gone: Vec<Late>,
     syn_stamps: BTreeMap<u32, u32>,
     /// By connection.
     waiting: BTreeMap<u32, Waiting>,
@@ -142,6 +144,7 @@ impl Hosts {
             late_count: 0,
             latency_ps,
             lost: VecDeque::new(),
+            gone: Vec::new(),
             syn_stamps: BTreeMap::new(),
             waiting: BTreeMap::new(),
             done: Vec::new(),
@@ -395,11 +398,11 @@ impl Hosts {
         }
     }
 
-    /// Whether there is something to do when a day begins, as [`hear_losses`](Self::hear_losses) and [`look_ahead`](Self::look_ahead)
-    /// do.
+    /// Whether there is something to do when a day begins, as [`release_gone`](Self::release_gone),
+    /// [`hear_losses`](Self::hear_losses) and [`look_ahead`](Self::look_ahead) do.
     pub fn has_news(&self, begin_ps: u64, end_ps: u64) -> bool {
         let look_ps = self.looks.peek().map_or(NEVER, |Reverse(look)| look.at_ps);
-        self.lost.front().is_some_and(|&(at_ps, _)| at_ps <= begin_ps) || look_ps < end_ps
+        !self.gone.is_empty() || self.lost.front().is_some_and(|&(at_ps, _)| at_ps <= begin_ps) || look_ps < end_ps
     }
 
     /// Looks already now at ends whose looks come before `end_ps`, but not their deadlines: those move on, by more than
@@ -461,6 +464,24 @@ impl Hosts {
             let from_ps = self.next_epoch_ps(now);
             self.connections.release(index, from_ps);
         }
+    }
+
+    /// Receivers have given up in lanes. If their senders have closed, too, that makes no difference but to who gets their
+    /// slots next: so [all of them](Self::release_gone) are looked at before that matters.
+    pub fn give_up(&mut self, gone: impl Iterator<Item = Late>) {
+        self.gone.extend(gone);
+    }
+
+    /// Frees the slots of those that have [given up](Self::give_up), in the order in which they have.
+    pub fn release_gone(&mut self) {
+        let mut gone = std::mem::take(&mut self.gone);
+        gone.sort_unstable();
+        for late in gone.drain(..) {
+            if self.connections.receiving(late.connection).generation == late.generation {
+                self.release_if_closed(Time::from_ps(late.at_ps), late.connection);
+            }
+        }
+        self.gone = gone;
     }
 
     fn check_goals(&mut self, index: u32, now: Time) {
@@ -678,8 +699,8 @@ impl Hosts {
 
     fn repeat_fin_late(&mut self, config: &TcpConfig, now: Time, at: Time, index: u32) {
         let late = self.late_event(now, at, index, LateKind::Fin);
-        let Self { connections, lanes_late_ps, latency_ps, .. } = self;
-        if connections.receiving(index).receiver.repeats_fin_for(config, epoch_ps(*latency_ps)) {
+        let Self { connections, lanes_late_ps, .. } = self;
+        if connections.receiving(index).receiver.repeats_fin_evenly(config) {
             let lane = connections.receiving_spot(index).0;
             connections.ends[lane].late.push(Reverse(late));
             lanes_late_ps[lane] = lanes_late_ps[lane].min(late.at_ps);
@@ -780,6 +801,7 @@ impl Hosts {
             latency_ps: _,
             // Of connections that are closed: none.
             lost: _,
+            gone: _,
             syn_stamps: _,
             waiting,
             done,

@@ -23,7 +23,7 @@
 //! longest day there may be.
 
 use super::calendar::{Calendar, Open, Post};
-use super::ends::{DayBounds, Ends};
+use super::ends::{Closes, Concern, DayBounds, Ends, Late};
 use super::host::Look;
 use super::lanes::{Lane, Map};
 use super::port::{Moment, open_label};
@@ -68,7 +68,8 @@ struct Hands {
     lane: Box<Lane>,
     ends: Box<Ends>,
     tally: Tally,
-    /// Instants of the day that are left to one thread, in order.
+    closes: Closes,
+    /// Instants of the day that are left to one thread, in no order.
     cuts: Vec<u64>,
 }
 
@@ -84,6 +85,8 @@ struct Tally {
     /// Packets that were dropped, of which their connections are to hear.
     lost: Vec<Wire>,
     looks: Vec<Look>,
+    /// Receivers that have given up.
+    gone: Vec<Late>,
 }
 
 /// What the first thread reads of a lane after each task.
@@ -292,6 +295,7 @@ fn take_in<'a>(
     posts: impl Iterator<Item = &'a Post>,
     map: &Map,
     (config, bounds): (&TcpConfig, &DayBounds),
+    closes: &mut Closes,
     cuts: &mut Vec<u64>,
 ) {
     posts.for_each(|post| calendar.take_in(post, &mut ends.pool));
@@ -303,18 +307,20 @@ fn take_in<'a>(
         if is_routine && !map.has_choice() {
             continue;
         }
-        let is_cut = if map.is_last(link) {
-            // Nobody hears of what comes for a connection that is gone.
-            !is_routine && ends.pairs.place(packet).is_some_and(|place| !ends.is_routine(place, packet, config, bounds))
-        } else {
+        let concern = match ends.pairs.place(packet) {
+            Some(place) if map.is_last(link) && !is_routine => ends.concern(place, packet, config, bounds),
             // It goes the way of whoever has its slot then.
-            map.has_choice() && ends.pairs.place(packet).is_none()
+            None if !map.is_last(link) && map.has_choice() => Concern::Both,
+            // Nobody hears of what comes for a connection that is gone.
+            _ => Concern::Own,
         };
-        if is_cut {
-            cuts.push(at_ps);
+        match concern {
+            Concern::Own => (),
+            Concern::Both => cuts.push(at_ps),
+            Concern::Close => closes.add(at_ps, packet),
         }
     }
-    cuts.extend(ends.give_up_ps(calendar.day_end_ps()));
+    closes.find(|at_ps| cuts.push(at_ps));
 }
 
 /// Tells the other threads that this one has failed, unless it comes to its end.
@@ -461,8 +467,8 @@ impl Shared {
         self.meet(index);
         let posts: Vec<_> = self.posts.iter().map(|posts| read(&posts[index])).collect();
         let posts = posts.iter().map(|post| &**post);
-        let Hands { lane, ends, cuts, .. } = &mut *write(&self.hands[index]);
-        take_in(&mut lane.calendar, ends, posts, &self.map, (&self.config, &self.bounds), cuts);
+        let Hands { lane, ends, closes, cuts, .. } = &mut *write(&self.hands[index]);
+        take_in(&mut lane.calendar, ends, posts, &self.map, (&self.config, &self.bounds), closes, cuts);
         let Report { arrivals, cut_count, cut_ps, .. } = &self.reports[index];
         arrivals.store(lane.calendar.count() as u64, Ordering::Relaxed);
         cut_count.store(cuts.len() as u64, Ordering::Relaxed);
@@ -520,8 +526,11 @@ impl Shared {
             if late_ps >= to_ps.min(calendar.day_end_ps()) {
                 break;
             }
-            let Some((port, late)) = ends.repeat_fin(&self.config, &mut out) else { continue };
+            let Some((port, late, is_gone)) = ends.repeat_fin(&self.config, &mut out) else { continue };
             tally.events += 1;
+            if is_gone {
+                tally.gone.push(late);
+            }
             last_ps = late_ps;
             calendar.set_late(Some(late));
             let at = Moment { now_ps: late_ps, planned_ps: late.planned_ps, label: open_label(calendar.open_place()) };
@@ -534,7 +543,8 @@ impl Shared {
         let report = &self.reports[index];
         report.events.store(tally.events, Ordering::Relaxed);
         report.last_ps.store(last_ps, Ordering::Relaxed);
-        report.has_news.store(!(tally.lost.is_empty() && tally.looks.is_empty()), Ordering::Relaxed);
+        let has_news = !(tally.lost.is_empty() && tally.looks.is_empty() && tally.gone.is_empty());
+        report.has_news.store(has_news, Ordering::Relaxed);
         self.look_at(index, calendar, ends);
     }
 
@@ -615,6 +625,7 @@ impl Tally {
         let now_ps = engine.now.ps();
         assert!(self.looks.iter().all(|look| look.at_ps > now_ps), "a segment ends before a deadline that comes in it");
         engine.hosts.look_at(self.looks.drain(..));
+        engine.hosts.give_up(self.gone.drain(..));
     }
 }
 
@@ -708,10 +719,10 @@ impl PacketEngine {
             let mut posts: Vec<_> = rooms.posts[own].iter_mut().collect();
             hand_over(own, &mut lane.calendar, ends, &mut posts, map);
         }
-        let mut cuts = vec![Vec::new(); count];
+        let (mut closes, mut cuts) = (Closes::default(), vec![Vec::new(); count]);
         for (own, (lane, ends)) in lanes.iter_mut().zip(ends.iter_mut()).enumerate() {
             let posts = rooms.posts.iter().map(|posts| &posts[own]);
-            take_in(&mut lane.calendar, ends, posts, map, (&config.tcp, bounds), &mut cuts[own]);
+            take_in(&mut lane.calendar, ends, posts, map, (&config.tcp, bounds), &mut closes, &mut cuts[own]);
         }
         rooms.set_cuts(cuts.iter());
         self.see_all_due();
@@ -733,6 +744,7 @@ impl PacketEngine {
         drop(alarm);
         shared.exchange(self);
         shared.hands.iter().for_each(|hands| write(hands).tally.tell(self));
+        self.hosts.release_gone();
         self.see_all_due();
         self.refresh_other();
         self.rooms.shared = Some(shared);
@@ -770,7 +782,7 @@ impl PacketEngine {
                 self.hear(shared, events_before + events_alone);
                 continue;
             }
-            let cut_ps = self.rooms.next_cut_ps(next_ps.min(shared.late_ps())).min(self.other_ps);
+            let cut_ps = self.rooms.next_cut_ps(next_ps).min(self.other_ps);
             if next_ps < cut_ps.min(end_ps) {
                 shared.all(Task::Segment { to_ps: cut_ps.min(end_ps) });
                 self.hear(shared, events_before + events_alone);
@@ -796,6 +808,7 @@ impl PacketEngine {
         let end_ps = day_ps + self.bounds.length_ps;
         if self.hosts.has_news(day_ps, end_ps) {
             shared.exchange(self);
+            self.hosts.release_gone();
             self.hosts.hear_losses(day_ps);
             self.hosts.look_ahead(end_ps);
             shared.exchange(self);
@@ -807,6 +820,7 @@ impl PacketEngine {
     /// hear.
     fn alone(&mut self, shared: &Shared, to_ps: u64) -> bool {
         shared.exchange(self);
+        self.hosts.release_gone();
         // Lanes report it; their calendars are in other processors' caches.
         self.rooms.set_due(shared.reports.iter().map(Report::due_ps));
         self.hosts.set_lanes_late(shared.reports.iter().map(Report::late_ps));

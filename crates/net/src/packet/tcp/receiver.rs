@@ -151,6 +151,11 @@ impl Receiver {
         self.fins_alive -= 1;
     }
 
+    /// Whether it has had the sender's FIN, in order or not.
+    pub fn knows_end(&self) -> bool {
+        self.fin != u64::MAX
+    }
+
     /// Whether its deadline is that of its FIN.
     pub fn awaits_last_ack(&self) -> bool {
         self.state == ReceiverState::LastAck
@@ -168,16 +173,9 @@ impl Receiver {
             .then(|| self.fin_wait_ps().min(self.rto_ps(config)))
     }
 
-    /// Whether it repeats its FIN, if that goes unanswered, by one clock alone, and for so long at least.
-    pub fn repeats_fin_for(&self, config: &TcpConfig, least_ps: u64) -> bool {
-        let wait_ps = self.fin_wait_ps();
-        let repeats = u64::from(FIN_REPEATS);
-        wait_ps * repeats >= least_ps && wait_ps * (repeats + 1) <= config.min_rto.ps()
-    }
-
-    /// When it gives up, if it [does so](Self::repeats_fin_for) by one clock alone.
-    pub fn gives_up_ps(&self) -> u64 {
-        self.fin_repeat_ps + u64::from(FIN_REPEATS - self.fin_repeats) * self.fin_wait_ps()
+    /// Whether it repeats its FIN at equal distances until it gives up: the retransmission timer does not come before.
+    pub fn repeats_fin_evenly(&self, config: &TcpConfig) -> bool {
+        self.fin_wait_ps() * (u64::from(FIN_REPEATS) + 1) <= config.min_rto.ps()
     }
 
     /// Later packets travel in `band`.
