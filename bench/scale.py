@@ -3,7 +3,8 @@
     python bench/scale.py [--only packet fluid] [--page] [--no-history]
 
 Packets: the flows of the thesis's study (see bench/ns3.py) at eight times its load, and 1 or 16 MB from every host to
-the next seven, on stars of 8 to 4,096 hosts; by the CPU time of one thread, and by the wall time of two. Fluids:
+the next seven, and four times as much, on stars of 8 to 4,096 hosts; by the CPU time of one thread, and by the wall time
+of two. Fluids:
 random flows on a Clos network of 1,024 hosts, and all-to-alls of unequal messages. Each case is a process of its own.
 It prints a table, appends one JSON line to bench/history.jsonl, and asserts nothing; --page writes the table into
 bench/README.md and the picture into docs/images/scale.svg.
@@ -93,7 +94,12 @@ def measure(example: str, *words: object) -> dict[str, float]:
 
 def packets(flows: Path) -> Costs:
     """Return by case and hosts what it cost, and packet-hops per CPU second; of several threads, per wall second."""
-    loads = {"the study's flows": dict.fromkeys(STARS, flows), "every queue full": STARS}
+    loads = {
+        "the study's flows": dict.fromkeys(STARS, flows),
+        "every queue full": STARS,
+        # Connections open and close less often for what they carry.
+        "every queue full, messages four times as long": {hosts: 4 * size for hosts, size in STARS.items()},
+    }
     found: Costs = {_on(name, threads): {} for name in loads for threads in THREADS}
     # One after the other for each size: whatever slows the machine down for a while slows both.
     for hosts, (name, load), threads in product(STARS, loads.items(), THREADS):
@@ -157,9 +163,10 @@ def draw(figures: dict[str, Any]) -> None:
     # Letters as letters, and the same bytes for the same figures.
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "scale"})
     picture, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    for name, points in figures["packet"].items():
+    for index, (name, points) in enumerate(figures["packet"].items()):
+        case, several = divmod(index, len(THREADS))
         speeds = [point["hops_per_s"] / 1e6 for point in points.values()]
-        left.plot([int(hosts) for hosts in points], speeds, "o-", label=name)
+        left.plot([int(hosts) for hosts in points], speeds, "s--" if several else "o-", color=f"C{case}", label=name)
     left.set(xscale="log", xlabel="hosts on a star", ylabel="million packet-hops per second", ylim=(0, None))
     left.set_title("Packet engine, CPU time; with several threads wall time")
     for index, (name, points) in enumerate(figures["fluid"].items()):

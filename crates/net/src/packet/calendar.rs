@@ -676,7 +676,8 @@ impl Calendar {
 
 #[cfg(test)]
 mod tests {
-    use super::super::port::Serialization;
+    use super::super::ends::LateKind;
+    use super::super::port::{Serialization, open_label};
     use super::super::qdisc::QueueConfig;
     use super::*;
     use crate::Seed;
@@ -734,6 +735,33 @@ mod tests {
             assert_eq!((calendar.pop().1, calendar.day_is_over()), (0, true));
         }
         assert!(calendar.runs.len() < 2 * RUNS_MIN, "{}", calendar.runs.len());
+    }
+
+    #[test]
+    fn lanes_put_what_is_late_after_what_arrives_at_its_instant() {
+        let mut ports = ports(&[0, 0]);
+        let late = |planned_ps, number| {
+            let (at_ps, connection, generation, kind) = (1_100_000, 0, 0, LateKind::Fin);
+            Late { at_ps, planned_ps, number, connection, generation, kind }
+        };
+        // What each lane does when a packet has arrived in it.
+        let lates = [[late(7, 4), late(8, 2)], [late(7, 3), late(8, 1)]];
+        let [one, other] = [0, 1].map(|link: u32| {
+            let (mut calendar, mut open) = (Calendar::new(&ports, 2), Open::default());
+            calendar.push(1_100_000, link, 0, Wire::NOTHING);
+            calendar.begin_day(&mut ports);
+            calendar.pop();
+            for late in [None].into_iter().chain(lates[link as usize].map(Some)) {
+                calendar.set_late(late);
+                let label = open_label(calendar.open_place());
+                // All that it sends has one label.
+                (0..2).for_each(|_| _ = calendar.begin_idle_run(Run::idle(1_100_000, 0, label)));
+            }
+            calendar.tell_open(&mut open);
+            open
+        });
+        assert_eq!(one.labels(std::iter::once(&other)), [0, 3, 5]);
+        assert_eq!(other.labels(std::iter::once(&one)), [1, 2, 4]);
     }
 
     proptest! {

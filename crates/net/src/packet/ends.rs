@@ -52,8 +52,9 @@ pub(super) struct Sending {
 pub(crate) struct Late {
     pub at_ps: u64,
     pub planned_ps: u64,
-    /// Which of those that were planned at one instant. One that a lane plans for itself has that of the one before it:
-    /// what else it planned at that instant did so as often as this one, and as long after it.
+    /// Of two that were planned at one instant, the first has the smaller one. A FIN that is repeated in a lane keeps its
+    /// number: another that was planned when it was, for when it is, has been repeated whenever it has, so both still have
+    /// numbers of one instant.
     pub number: u64,
     pub connection: u32,
     pub generation: u16,
@@ -97,7 +98,7 @@ pub(crate) struct Ends {
     /// Places that nobody has.
     free_receiving: Vec<u32>,
     free_sending: Vec<u32>,
-    /// FINs to be repeated, of receivers that [do so](Receiver::repeats_fin_evenly) by one clock.
+    /// FINs to be repeated, [evenly](Receiver::repeats_fin_evenly) and late.
     pub late: BinaryHeap<Reverse<Late>>,
     /// Of all connections. Each lane has a copy: a lock around one for all would go from core to core with every task.
     pub pairs: Pairs,
@@ -124,28 +125,40 @@ pub(crate) enum Concern {
     Own,
     /// Both ends, or it may.
     Both,
-    /// Both ends if it closes this one, which is told by [`Closes`].
+    /// Both if it closes the end that it is for, which [`Closes`] tells.
     Close,
 }
 
-/// Packets that may close an end, in a day.
+/// Packets of a day that may close an end.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Closes(Vec<(u32, u8, u64, bool)>);
+pub(crate) struct Closes(Vec<MayClose>);
+
+/// Those of one end are in the order of their times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct MayClose {
+    connection: u32,
+    is_for_sender: bool,
+    at_ps: u64,
+    has_fin: bool,
+}
 
 impl Closes {
     pub fn add(&mut self, at_ps: u64, packet: &Wire) {
-        let Wire { connection, flags, .. } = *packet;
-        self.0.push((connection, flags & flag::REVERSE, at_ps, flags & flag::FIN != 0));
+        let has = |flag| packet.flags & flag != 0;
+        let (is_for_sender, has_fin) = (has(flag::REVERSE), has(flag::FIN));
+        self.0.push(MayClose { connection: packet.connection, is_for_sender, at_ps, has_fin });
     }
 
-    /// When they have to do with both ends. A receiver's first FIN closes the sender; without the sender's FIN, data closes
-    /// no receiver.
+    /// Tells when such a packet comes that has to do with both ends. The first FIN closes a sender. A receiver is closed by
+    /// what completes the stream: by the FIN, or by data after it.
     pub fn find(&mut self, mut found: impl FnMut(u64)) {
         self.0.sort_unstable();
-        for end in self.0.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
-            let from_fin = end.iter().skip_while(|&&(.., has_fin)| !has_fin);
-            let most = if end[0].1 == 0 { usize::MAX } else { 1 };
-            from_fin.take(most).for_each(|&(_, _, at_ps, _)| found(at_ps));
+        for end in
+            self.0.chunk_by(|one, other| (one.connection, one.is_for_sender) == (other.connection, other.is_for_sender))
+        {
+            let from_fin = end.iter().skip_while(|packet| !packet.has_fin);
+            let most = if end[0].is_for_sender { 1 } else { usize::MAX };
+            from_fin.take(most).for_each(|packet| found(packet.at_ps));
         }
         self.0.clear();
     }
@@ -526,6 +539,20 @@ impl Connections {
 mod tests {
     use super::*;
     use std::mem::offset_of;
+
+    #[test]
+    fn an_end_is_closed_by_no_packet_before_a_fin() {
+        let packet = |connection, flags| Wire { connection, flags, ..Wire::NOTHING };
+        let (fin, reverse) = (flag::FIN, flag::FIN | flag::REVERSE);
+        // In no order, as they lie.
+        let packets = [(9, 1, reverse), (4, 2, fin), (3, 1, reverse), (2, 2, 0), (6, 2, 0), (5, 3, 0), (8, 2, fin)];
+        let mut closes = Closes::default();
+        packets.iter().for_each(|&(at_ps, connection, flags)| closes.add(at_ps, &packet(connection, flags)));
+        let mut found = Vec::new();
+        closes.find(|at_ps| found.push(at_ps));
+        assert_eq!(found, [3, 4, 6, 8], "a sender's first FIN; a receiver's, and what comes after it");
+        closes.find(|at_ps| panic!("forgotten: {at_ps}"));
+    }
 
     #[test]
     fn data_in_order_needs_one_cache_line() {

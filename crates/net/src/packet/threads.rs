@@ -13,7 +13,8 @@
 //!
 //! A segment ends at the next instant at which something else happens: a flow starts, a timer or a deadline comes, a
 //! connection opens or closes, a message may be complete. Such an instant is left to one thread, which has everything in
-//! its hands then, and does what it always does.
+//! its hands then, and does what it always does. But a receiver that waits for the answer to its FIN repeats it in its
+//! lane, and gives up there: that is most of what a connection does after its data.
 //!
 //! Two arrivals of one instant in two lanes have to do with different ports and connections. Which was first matters
 //! only to the [order](super::port::Order) of what they send, where that ends a port's idleness; so that is told when the
@@ -76,6 +77,7 @@ struct Hands {
 /// What a lane has counted and put aside since it was last asked.
 #[derive(Debug, Default)]
 struct Tally {
+    /// Arrivals, and what came late.
     events: u64,
     hops: u64,
     hop_bytes: u64,
@@ -483,16 +485,17 @@ impl Shared {
         let map = &self.map;
         let mut out = Vec::new();
         let mut last_ps = 0;
-        let mut put = |at: Moment, port: PortId, packet: Wire, calendar: &mut Calendar, ends: &mut Ends, tally: &mut Tally| {
-            let port = &mut ports[map.division.port(port).1];
-            if port.send(at, packet, calendar) == Verdict::Dropped {
-                tally.dropped.add(&packet);
-                ends.pool.forget(packet);
-                if packet.matters_when_lost() {
-                    tally.lost.push(packet);
+        let mut put =
+            |at: Moment, port: PortId, packet: Wire, calendar: &mut Calendar, ends: &mut Ends, tally: &mut Tally| {
+                let port = &mut ports[map.division.port(port).1];
+                if port.send(at, packet, calendar) == Verdict::Dropped {
+                    tally.dropped.add(&packet);
+                    ends.pool.forget(packet);
+                    if packet.matters_when_lost() {
+                        tally.lost.push(packet);
+                    }
                 }
-            }
-        };
+            };
         loop {
             let late_ps = ends.late_ps();
             let until_ps = to_ps.min(late_ps.saturating_add(1));
@@ -756,7 +759,7 @@ impl PacketEngine {
         while self.counters.events < self.pause_at {
             let (next_ps, left) = (shared.next_ps(), shared.left());
             if left == 0 {
-                // What lanes would do by themselves is done in a day only.
+                // Lanes do what is late by themselves, but only while they go through a day.
                 let other_ps = self.other_ps.min(shared.late_ps());
                 let is_other = other_ps < next_ps || (self.other_ps == next_ps && !self.other_late);
                 if next_ps.min(other_ps) >= end_ps {
@@ -834,7 +837,8 @@ impl PacketEngine {
         }
         for (index, report) in shared.reports.iter().enumerate() {
             let due_ps = self.rooms.due_ps[index];
-            if due_ps == u64::MAX || due_ps != report.due_ps() || self.hosts.lanes_late_ps()[index] != report.late_ps() {
+            if due_ps == u64::MAX || due_ps != report.due_ps() || self.hosts.lanes_late_ps()[index] != report.late_ps()
+            {
                 shared.look_at_lane(index, self);
             }
         }

@@ -580,6 +580,27 @@ mod tests {
     }
 
     #[test]
+    fn a_fin_is_repeated_evenly_unless_the_retransmission_timer_comes_before() {
+        let wait_ps = 3_000_000;
+        for (min_rto_ps, is_even) in [(7 * wait_ps, true), (7 * wait_ps - 1, false), (2 * wait_ps + 1, false)] {
+            let config =
+                TcpConfig { min_rto: Time::from_ps(min_rto_ps), ..config(CongestionAlgorithm::NewReno, false) };
+            let (_, mut receiver, mut pool, packets) = pair(&config);
+            for (index, packet) in packets.iter().enumerate() {
+                let flags = if index + 1 == packets.len() { flag::FIN } else { 0 };
+                receiver.on_packet(&config, 0, &Wire { flags, ..*packet }, &mut pool, &mut Vec::new());
+            }
+            let mut times = vec![0];
+            while !receiver.is_gone() {
+                times.push(receiver.deadline_ps);
+                receiver.on_timeout(&config, receiver.deadline_ps, &mut pool, &mut Vec::new());
+            }
+            assert_eq!(receiver.repeats_fin_evenly(&config), is_even);
+            assert_eq!(times.windows(2).all(|pair| pair[1] - pair[0] == wait_ps), is_even, "{times:?}");
+        }
+    }
+
+    #[test]
     fn what_is_sent_again_is_not_capable() {
         let config = config(CongestionAlgorithm::NewReno, true);
         let (mut sender, _, _, packets) = pair(&config);
