@@ -860,3 +860,53 @@ impl PacketEngine {
         self.refresh_other();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::{Link, Star};
+    use crate::units::{Bytes, Rate};
+    use crate::{Flow, HostId, Network, PacketConfig};
+
+    #[derive(Debug)]
+    struct Spawned;
+
+    impl Threads for Spawned {
+        fn start(&self, count: usize, work: Arc<dyn Fn(usize) + Send + Sync>) {
+            for index in 1..count {
+                let work = Arc::clone(&work);
+                std::thread::spawn(move || work(index));
+            }
+        }
+
+        fn arrivals_least(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn slots_of_receivers_that_give_up_in_lanes_are_used_again() {
+        // The FIN needs 20 us, and its answer as long; receivers give up after 21 us.
+        let link = Link { rate: Rate::from_bps(10_000_000_000).unwrap(), delay: Time::from_ps(10_000_000) };
+        let star = Star { host_count: 12, link };
+        let slots = [1, 2].map(|count| {
+            let config = PacketConfig::basic_sim(&star);
+            let mut engine = PacketEngine::on_threads(&star.graph(), config, Arc::new(Spawned), count).unwrap();
+            // Something arrives all the time.
+            engine.schedule(Time::ZERO, Flow::alone(HostId(10), HostId(11), Bytes(3_000_000)));
+            for turn in 0..20 {
+                for src in 0..10 {
+                    let flow = Flow::alone(HostId(src), HostId((src + 5) % 10), Bytes(3_000));
+                    engine.schedule(Time::from_ps(turn * 100_000_000), flow);
+                }
+            }
+            let mut done = Vec::new();
+            while !engine.is_idle() {
+                engine.advance(Time::MAX, &mut done);
+            }
+            assert_eq!((done.len(), engine.lanes.len()), (201, count));
+            engine.hosts.connections.count()
+        });
+        assert_eq!(slots[0], slots[1]);
+    }
+}
