@@ -3,9 +3,9 @@
     python bench/scale.py [--only packet fluid] [--page] [--no-history]
 
 Packets: the flows of the thesis's study (see bench/ns3.py) at eight times its load, and 1 or 16 MB from every host to
-the next seven, and four times as much, on stars of 8 to 4,096 hosts; by the CPU time of one thread, and by the wall time
-of two. Fluids:
-random flows on a Clos network of 1,024 hosts, and all-to-alls of unequal messages. Each case is a process of its own.
+the next seven, and four times as much, on stars of 8 to 4,096 hosts; by the CPU time of one thread, and by the wall
+time of two. Fluids: random flows on a Clos network of 1,024 hosts, and all-to-alls of unequal messages. Each case is a
+process of its own.
 It prints a table, appends one JSON line to bench/history.jsonl, and asserts nothing; --page writes the table into
 bench/README.md and the picture into docs/images/scale.svg.
 """

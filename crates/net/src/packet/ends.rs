@@ -369,6 +369,11 @@ impl Connections {
         self.pairs().0.len() as u32
     }
 
+    /// How many slots have a user.
+    pub fn used_count(&self) -> usize {
+        self.count() as usize - self.free.len() - self.freed.len()
+    }
+
     /// A slot that is free now, and the generation of its next user.
     pub fn slot(&mut self, now_ps: u64) -> (u32, u16) {
         while let Some(&(from_ps, index)) = self.freed.front()

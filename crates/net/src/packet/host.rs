@@ -484,6 +484,11 @@ impl Hosts {
         self.gone = gone;
     }
 
+    /// Whether all slots are free but those of streams, as they are when nothing will happen any more.
+    pub fn slots_are_free(&self) -> bool {
+        self.connections.used_count() == self.streams.len()
+    }
+
     fn check_goals(&mut self, index: u32, now: Time) {
         let receiving = self.connections.receiving_mut(index);
         let (received, own) = (receiving.receiver.received(), receiving.own);

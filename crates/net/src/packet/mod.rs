@@ -473,6 +473,7 @@ impl PacketEngine {
         let fits = self.buffers.as_ref().is_none_or(|buffers| buffers.holds(&self.lanes.first.ports));
         assert!(fits, "the queues of a switch fit into its buffer");
         assert!(!self.is_idle() || self.completed_count == self.started_count, "all flows complete");
+        assert!(!self.is_idle() || self.hosts.slots_are_free(), "closed connections leave their slots");
     }
 
     fn next_id(&mut self) -> FlowId {
