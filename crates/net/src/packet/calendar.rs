@@ -116,9 +116,9 @@ pub(crate) struct Calendar {
     runs: Vec<Run>,
     /// Those before this one have a label that all lanes understand.
     runs_labelled: usize,
-    /// Whose places are the labels of others.
+    /// Events of the day whose labels are their places in here.
     open: Open,
-    /// What takes place, if it is no arrival.
+    /// The present event, if it is no arrival.
     late: Option<Late>,
     /// How many there are when the ended ones are forgotten.
     runs_max: usize,
@@ -529,18 +529,18 @@ impl Calendar {
         }
     }
 
-    /// The place that the event that takes place has among the lane's open ones of the day, if it begins a run.
+    /// The place that the present event gets among the lane's open ones of the day, if it begins a run.
     #[inline]
     pub fn open_place(&self) -> usize {
         self.open.within.len()
     }
 
-    /// That one takes place from now on, or else the last arrival.
+    /// The present event is that one from now on; without one, the last arrival.
     pub fn set_late(&mut self, late: Option<Late>) {
         self.late = late;
     }
 
-    /// What takes place begins a run.
+    /// The present event begins a run.
     #[cold]
     fn add_open(&mut self) {
         let (at_ps, event) = match self.late {

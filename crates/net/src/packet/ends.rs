@@ -53,8 +53,8 @@ pub(crate) struct Late {
     pub at_ps: u64,
     pub planned_ps: u64,
     /// Of two that were planned at one instant, the first has the smaller one. A FIN that is repeated in a lane keeps its
-    /// number: another that was planned when it was, for when it is, has been repeated whenever it has, so both still have
-    /// numbers of one instant.
+    /// number: two FINs that were planned at one instant for one instant wait equally long, so they have always been
+    /// repeated at the same instants, and got their numbers at one.
     pub number: u64,
     pub connection: u32,
     pub generation: u16,
@@ -251,7 +251,7 @@ impl Pairs {
 impl Ends {
     /// What a packet that is not [routine](Wire::is_routine) by itself has to do with, that arrives in the day that begins
     /// for the end at `place`.
-    pub fn concern(&self, place: u32, packet: &Wire, config: &TcpConfig, bounds: &DayBounds) -> Concern {
+    pub fn concern(&self, place: u32, packet: &Wire, bounds: &DayBounds) -> Concern {
         if packet.flags & (flag::SYN | flag::PCN) != 0 {
             return Concern::Both;
         }
@@ -265,7 +265,7 @@ impl Ends {
         let reaches_goal = receiver.arrived().saturating_add(bounds.bytes) >= *next_goal;
         let is_own = if *own && (has_fin || (packet.has_payload() && reaches_goal)) {
             // What completes the stream is answered by a FIN. Is the next look at that no late event, and not today?
-            let is_later = receiver.answers_fin_after(config).is_some_and(|delay_ps| delay_ps >= bounds.latency_ps);
+            let is_later = receiver.answers_fin_after().is_some_and(|delay_ps| delay_ps >= bounds.latency_ps);
             if !is_later && !receiver.knows_end() {
                 return Concern::Close;
             }

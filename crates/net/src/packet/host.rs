@@ -539,13 +539,13 @@ impl Hosts {
         self.lanes_late_ps.iter().fold(own_ps, |least_ps, &late_ps| least_ps.min(late_ps))
     }
 
-    /// Lanes may have gone on, or got their connections.
+    /// Lanes tell when their next late events come.
     pub fn set_lanes_late(&mut self, late_ps: impl Iterator<Item = u64>) {
         self.lanes_late_ps.clear();
         self.lanes_late_ps.extend(late_ps);
     }
 
-    /// The same; all connections are here.
+    /// All lanes may have gone on, and their connections are here again.
     pub fn see_lanes(&mut self) {
         self.lanes_late_ps.clear();
         self.lanes_late_ps.extend(self.connections.ends.iter().map(Ends::late_ps));

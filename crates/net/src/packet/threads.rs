@@ -296,7 +296,7 @@ fn take_in<'a>(
     ends: &mut Ends,
     posts: impl Iterator<Item = &'a Post>,
     map: &Map,
-    (config, bounds): (&TcpConfig, &DayBounds),
+    bounds: &DayBounds,
     closes: &mut Closes,
     cuts: &mut Vec<u64>,
 ) {
@@ -310,7 +310,7 @@ fn take_in<'a>(
             continue;
         }
         let concern = match ends.pairs.place(packet) {
-            Some(place) if map.is_last(link) && !is_routine => ends.concern(place, packet, config, bounds),
+            Some(place) if map.is_last(link) && !is_routine => ends.concern(place, packet, bounds),
             // It goes the way of whoever has its slot then.
             None if !map.is_last(link) && map.has_choice() => Concern::Both,
             // Nobody hears of what comes for a connection that is gone.
@@ -470,7 +470,7 @@ impl Shared {
         let posts: Vec<_> = self.posts.iter().map(|posts| read(&posts[index])).collect();
         let posts = posts.iter().map(|post| &**post);
         let Hands { lane, ends, closes, cuts, .. } = &mut *write(&self.hands[index]);
-        take_in(&mut lane.calendar, ends, posts, &self.map, (&self.config, &self.bounds), closes, cuts);
+        take_in(&mut lane.calendar, ends, posts, &self.map, &self.bounds, closes, cuts);
         let Report { arrivals, cut_count, cut_ps, .. } = &self.reports[index];
         arrivals.store(lane.calendar.count() as u64, Ordering::Relaxed);
         cut_count.store(cuts.len() as u64, Ordering::Relaxed);
@@ -697,7 +697,7 @@ impl PacketEngine {
 
     /// Begins the day of several lanes, on this thread. Nothing is handed over in a day that is too small for threads.
     pub(super) fn begin_day_of_lanes(&mut self, day_ps: u64) {
-        let Self { lanes, map, config, bounds, rooms, hosts, threads, .. } = self;
+        let Self { lanes, map, bounds, rooms, hosts, threads, .. } = self;
         let (ends, count) = (&mut hosts.connections.ends, lanes.len());
         rooms.cuts.clear();
         rooms.posts.resize_with(count, || vec![Post::default(); count]);
@@ -725,7 +725,7 @@ impl PacketEngine {
         let (mut closes, mut cuts) = (Closes::default(), vec![Vec::new(); count]);
         for (own, (lane, ends)) in lanes.iter_mut().zip(ends.iter_mut()).enumerate() {
             let posts = rooms.posts.iter().map(|posts| &posts[own]);
-            take_in(&mut lane.calendar, ends, posts, map, (&config.tcp, bounds), &mut closes, &mut cuts[own]);
+            take_in(&mut lane.calendar, ends, posts, map, bounds, &mut closes, &mut cuts[own]);
         }
         rooms.set_cuts(cuts.iter());
         self.see_all_due();

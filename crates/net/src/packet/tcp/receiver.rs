@@ -168,9 +168,9 @@ impl Receiver {
 
     /// How long after a FIN it looks again whether its own has been answered; `None` if it depends on what comes before
     /// the FIN.
-    pub fn answers_fin_after(&self, config: &TcpConfig) -> Option<u64> {
-        matches!(self.state, ReceiverState::Established | ReceiverState::LastAck)
-            .then(|| self.fin_wait_ps().min(self.rto_ps(config)))
+    pub fn answers_fin_after(&self) -> Option<u64> {
+        // The retransmission timer never comes before.
+        matches!(self.state, ReceiverState::Established | ReceiverState::LastAck).then(|| self.fin_wait_ps())
     }
 
     /// Whether it repeats its FIN at equal distances until it gives up: the retransmission timer does not come before.
