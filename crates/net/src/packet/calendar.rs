@@ -5,7 +5,7 @@
 //! only appended. Ports with packets waiting are driven up to a day when it begins, which makes their arrivals in it
 //! known.
 
-use super::ends::Late;
+use super::ends::{Cause, Event, Late};
 use super::port::{Order, Port, Run, Serialization};
 use super::wire::{Blocks, SackPool, Wire};
 use std::cmp::Ordering;
@@ -131,14 +131,6 @@ pub(crate) struct Calendar {
 pub(crate) struct Open {
     within: Vec<u32>,
     events: Vec<Event>,
-}
-
-/// Which of the events of an instant, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
-    Arrival(Order, u32),
-    /// Of [`Late`], when it was planned, and its number.
-    Late(u64, u64),
 }
 
 impl Open {
@@ -394,7 +386,7 @@ impl Calendar {
     #[inline]
     pub fn begin_idle_run(&mut self, run: Run) -> u32 {
         if run.open_place() == Some(self.open_place()) {
-            self.add_open();
+            self.add_open(run.begun_ps());
         }
         self.begin_run(run)
     }
@@ -540,19 +532,34 @@ impl Calendar {
         self.late = late;
     }
 
-    /// The present event begins a run.
+    /// The last arrival.
+    #[inline]
+    pub fn arrival(&self) -> (Order, u32) {
+        self.order(self.turns[self.next - 1])
+    }
+
+    /// The same, as it plans something.
+    pub fn cause(&self) -> Cause {
+        let (order, link) = self.arrival();
+        Cause::Arrival(order, link)
+    }
+
+    /// The present event.
     #[cold]
-    fn add_open(&mut self) {
-        let (at_ps, event) = match self.late {
-            Some(Late { at_ps, planned_ps, number, .. }) => (at_ps, Event::Late(planned_ps, number)),
+    pub fn event(&self) -> Event {
+        match self.late {
+            Some(late) => Event::Late(late),
             None => {
-                let turn = self.turns[self.next - 1];
-                let (order, link) = self.order(turn);
-                (self.at_ps(turn), Event::Arrival(order, link))
+                let (order, link) = self.arrival();
+                Event::Arrival(order, link)
             }
-        };
+        }
+    }
+
+    /// The present event begins a run at `at_ps`.
+    fn add_open(&mut self, at_ps: u64) {
         self.open.within.push((at_ps - (self.today << self.shift)) as u32);
-        self.open.events.push(event);
+        self.open.events.push(self.event());
     }
 
     /// Tells other lanes of its open events; the day is over.
@@ -740,10 +747,7 @@ mod tests {
     #[test]
     fn lanes_put_what_is_late_after_what_arrives_at_its_instant() {
         let mut ports = ports(&[0, 0]);
-        let late = |planned_ps, number| {
-            let (at_ps, connection, generation, kind) = (1_100_000, 0, 0, LateKind::Fin);
-            Late { at_ps, planned_ps, number, connection, generation, kind }
-        };
+        let late = |planned_ps, number| Late::new((1_100_000, planned_ps), Cause::Other(number), LateKind::Fin, (0, 0));
         // What each lane does when a packet has arrived in it.
         let lates = [[late(7, 4), late(8, 2)], [late(7, 3), late(8, 1)]];
         let [one, other] = [0, 1].map(|link: u32| {

@@ -2,16 +2,17 @@
 
 use super::host::{End, Goal, Look};
 use super::lanes::{Division, PerLane};
+use super::port::Order;
 use super::tcp::TcpConfig;
 use super::tcp::receiver::Receiver;
-use super::tcp::sender::{NEVER, News, Sender};
+use super::tcp::sender::{NEVER, Sender};
 use super::wire::{SackPool, Wire, flag};
 use crate::HostId;
 use crate::route;
 use crate::topology::PortId;
 use crate::units::Time;
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 
 /// The end at the host that data is for. Fields in the order of use (see [`super::port::Port`]): the first line is what
@@ -52,13 +53,13 @@ pub(super) struct Sending {
 pub(crate) struct Late {
     pub at_ps: u64,
     pub planned_ps: u64,
-    /// Of two that were planned at one instant, the first has the smaller one. A FIN that is repeated in a lane keeps its
-    /// number: two FINs that were planned at one instant for one instant wait equally long, so they have always been
-    /// repeated at the same instants, and got their numbers at one.
-    pub number: u64,
+    /// How many late events led to it, one after the other, from its `cause`. Of two that were planned at one instant, the
+    /// one with fewer comes first: what arrives at an instant is before what is late.
+    repeats: u8,
+    cause: Cause,
     pub connection: u32,
     pub generation: u16,
-    pub kind: LateKind,
+    kind: LateKind,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +70,59 @@ pub(crate) enum LateKind {
     Accept,
     /// What the application has written is looked at.
     Pump,
+}
+
+/// What is [late](Late) to come at the hosts of one lane.
+#[derive(Clone, Debug, Default)]
+struct Lates {
+    to_come: BinaryHeap<Reverse<Late>>,
+    /// No packet arrives sooner after it was sent.
+    latency_ps: u64,
+}
+
+/// What has planned something, among all that could at its instant, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Cause {
+    /// No arrival, and nothing late: of two, the first has the smaller number.
+    Other(u64),
+    Arrival(Order, u32),
+}
+
+/// Which of the events of an instant, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Event {
+    Arrival(Order, u32),
+    Late(Late),
+}
+
+/// What a connection's end waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Plan {
+    Look(Look),
+    /// Its lane has something [late](Late) at that time.
+    Late(u64),
+}
+
+/// A packet that has reached its host.
+pub(crate) struct Arrived<'a, C> {
+    pub now: Time,
+    pub packet: &'a Wire,
+    /// That of the end that it is for.
+    pub place: u32,
+    /// Tells which arrival it is.
+    pub cause: C,
+}
+
+/// What a packet or something late has changed that both ends have to do with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    None,
+    /// The sender has had a SYN-ACK.
+    Established,
+    /// The sender has closed.
+    Closed,
+    /// The receiver needs its slot only to answer a sender that has not closed.
+    Gone,
 }
 
 /// Between which hosts a connection is, and where its ends are: what does not change while it is open.
@@ -98,8 +152,9 @@ pub(crate) struct Ends {
     /// Places that nobody has.
     free_receiving: Vec<u32>,
     free_sending: Vec<u32>,
-    /// FINs to be repeated, [evenly](Receiver::repeats_fin_evenly) and late.
-    pub late: BinaryHeap<Reverse<Late>>,
+    lates: Lates,
+    /// By host, the latest timestamp of all SYNs for own connections.
+    syn_stamps: BTreeMap<u32, u32>,
     /// Of all connections. Each lane has a copy: a lock around one for all would go from core to core with every task.
     pub pairs: Pairs,
     /// SACK blocks of its packets.
@@ -125,42 +180,24 @@ pub(crate) enum Concern {
     Own,
     /// Both ends, or it may.
     Both,
-    /// Both if it closes the end that it is for, which [`Closes`] tells.
+    /// Both if it is the first of them: it closes a sender.
     Close,
 }
 
-/// Packets of a day that may close an end.
+/// FINs of a day, when and of which connection, that senders have not closed for.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Closes(Vec<MayClose>);
-
-/// Those of one end are in the order of their times.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct MayClose {
-    connection: u32,
-    is_for_sender: bool,
-    at_ps: u64,
-    has_fin: bool,
-}
+pub(crate) struct Closes(Vec<(u32, u64)>);
 
 impl Closes {
     pub fn add(&mut self, at_ps: u64, packet: &Wire) {
-        let has = |flag| packet.flags & flag != 0;
-        let (is_for_sender, has_fin) = (has(flag::REVERSE), has(flag::FIN));
-        self.0.push(MayClose { connection: packet.connection, is_for_sender, at_ps, has_fin });
+        self.0.push((packet.connection, at_ps));
     }
 
-    /// Tells when such a packet comes that has to do with both ends. The first FIN closes a sender. A receiver is closed by
-    /// what completes the stream: by the FIN, or by data after it.
-    pub fn find(&mut self, mut found: impl FnMut(u64)) {
+    /// Tells when the first one of each connection comes.
+    pub fn find(&mut self, found: impl FnMut(u64)) {
         self.0.sort_unstable();
-        for end in
-            self.0.chunk_by(|one, other| (one.connection, one.is_for_sender) == (other.connection, other.is_for_sender))
-        {
-            let from_fin = end.iter().skip_while(|packet| !packet.has_fin);
-            let most = if end[0].is_for_sender { 1 } else { usize::MAX };
-            from_fin.take(most).for_each(|packet| found(packet.at_ps));
-        }
-        self.0.clear();
+        self.0.dedup_by_key(|&mut (connection, _)| connection);
+        self.0.drain(..).map(|(_, at_ps)| at_ps).for_each(found);
     }
 }
 
@@ -171,8 +208,6 @@ pub(crate) struct DayBounds {
     pub length_ps: u64,
     /// No connection receives more.
     pub bytes: u64,
-    /// No packet arrives sooner after it was sent, and no day is longer.
-    pub latency_ps: u64,
 }
 
 /// A connection that is opened.
@@ -187,7 +222,7 @@ pub(super) struct Opened {
 
 /// Keeps one look pending no later than a deadline. A deadline that moves on costs nothing until its old look comes.
 #[inline]
-fn arm(armed_ps: &mut u64, at_ps: u64, (connection, end): (u32, End), mut look: impl FnMut(Look)) {
+fn arm(armed_ps: &mut u64, at_ps: u64, (connection, end): (u32, End), look: impl FnOnce(Look)) {
     if at_ps < *armed_ps {
         *armed_ps = at_ps;
         look(Look { at_ps, connection, end });
@@ -195,45 +230,94 @@ fn arm(armed_ps: &mut u64, at_ps: u64, (connection, end): (u32, End), mut look: 
 }
 
 impl Receiving {
-    /// Looks at its deadline.
-    pub fn look(&mut self, config: &TcpConfig, now_ps: u64, pool: &mut SackPool, out: &mut Vec<Wire>) {
-        self.armed_ps = NEVER;
-        if self.receiver.deadline_ps <= now_ps {
-            self.receiver.on_timeout(config, now_ps, pool, out);
-        }
-    }
-
-    /// See [`arm`]. While it closes, each deadline has a look of its own, which knows when it was set.
+    /// Has it looked at when its deadline comes. While it closes, each deadline has a look of its own, which knows when it
+    /// was set, and which is [late](Late) if it comes sooner than a packet crosses a link. `cause` tells what set it, and
+    /// after how many late events.
     #[inline]
-    pub fn arm(&mut self, connection: u32, look: impl FnMut(Look)) {
-        if self.receiver.awaits_last_ack() && self.armed_ps != self.receiver.deadline_ps {
+    fn arm(
+        &mut self,
+        connection: u32,
+        now_ps: u64,
+        cause: impl FnOnce() -> (u8, Cause),
+        lates: &mut Lates,
+        mut plan: impl FnMut(Plan),
+    ) {
+        let is_closing = self.receiver.awaits_last_ack();
+        if is_closing && self.armed_ps != self.receiver.deadline_ps {
             self.armed_ps = NEVER;
         }
-        arm(&mut self.armed_ps, self.receiver.deadline_ps, (connection, End::Receiver), look);
+        arm(&mut self.armed_ps, self.receiver.deadline_ps, (connection, End::Receiver), |look| {
+            if !is_closing || look.at_ps >= now_ps + lates.latency_ps {
+                plan(Plan::Look(look));
+                return;
+            }
+            let (repeats, cause) = cause();
+            let late = Late::new((look.at_ps, now_ps), cause, LateKind::Fin, (connection, self.generation));
+            plan(lates.add(Late { repeats, ..late }));
+        });
+    }
+
+    /// Whether the next goal of a stream has been reached. Of a connection's only flow, that is kept here.
+    #[inline]
+    fn reaches(&mut self, now: Time) -> bool {
+        // A sender that has sent data is established.
+        let reached = self.receiver.received() >= self.next_goal;
+        if reached && self.own {
+            (self.received, self.next_goal) = (now, u64::MAX);
+            return false;
+        }
+        reached
     }
 }
 
 impl Sending {
     /// See [`arm`].
     #[inline]
-    pub fn arm(&mut self, connection: u32, look: impl FnMut(Look)) {
+    pub fn arm(&mut self, connection: u32, look: impl FnOnce(Look)) {
         arm(&mut self.armed_ps, self.sender.deadline_ps, (connection, End::Sender), look);
     }
 }
 
+impl Late {
+    pub fn new(
+        (at_ps, planned_ps): (u64, u64),
+        cause: Cause,
+        kind: LateKind,
+        (connection, generation): (u32, u16),
+    ) -> Self {
+        Self { at_ps, planned_ps, repeats: 0, cause, connection, generation, kind }
+    }
+
+    /// The end of its connection that it is for.
+    pub fn end(&self) -> End {
+        if self.kind == LateKind::Pump { End::Sender } else { End::Receiver }
+    }
+}
+
+impl Lates {
+    fn add(&mut self, late: Late) -> Plan {
+        self.to_come.push(Reverse(late));
+        Plan::Late(late.at_ps)
+    }
+}
+
 impl Pairs {
-    /// The place of the receiving end of a connection, if it has that user.
-    fn receiving_place(&self, connection: u32, generation: u16) -> Option<u32> {
+    /// The place of an end of a connection, if it has that user.
+    #[inline]
+    fn end(&self, connection: u32, generation: u16, end: End) -> Option<u32> {
         let pair = &self.0[connection as usize];
-        (pair.generation == generation).then_some(pair.receiving)
+        let place = match end {
+            End::Sender => pair.sending,
+            End::Receiver => pair.receiving,
+        };
+        (pair.generation == generation).then_some(place)
     }
 
     /// The place of the end that `packet` is for, if its connection is still the one that sent it.
     #[inline]
     pub fn place(&self, packet: &Wire) -> Option<u32> {
-        let pair = &self.0[packet.connection as usize];
-        let place = if packet.flags & flag::REVERSE == 0 { pair.receiving } else { pair.sending };
-        (pair.generation == packet.generation).then_some(place)
+        let end = if packet.flags & flag::REVERSE == 0 { End::Receiver } else { End::Sender };
+        self.end(packet.connection, packet.generation, end)
     }
 
     /// The host that sent `packet`, and the hash of its direction; of a late one whose connection is gone, perhaps
@@ -249,79 +333,125 @@ impl Pairs {
 }
 
 impl Ends {
+    /// None, on links that take at least `latency_ps`.
+    fn new(latency_ps: u64) -> Self {
+        Self { lates: Lates { latency_ps, ..Lates::default() }, ..Self::default() }
+    }
+
     /// What a packet that is not [routine](Wire::is_routine) by itself has to do with, that arrives in the day that begins
     /// for the end at `place`.
     pub fn concern(&self, place: u32, packet: &Wire, bounds: &DayBounds) -> Concern {
-        if packet.flags & (flag::SYN | flag::PCN) != 0 {
+        let has = |flag| packet.flags & flag != 0;
+        if has(flag::PCN) {
             return Concern::Both;
         }
-        let has_fin = packet.flags & flag::FIN != 0;
-        if packet.flags & flag::REVERSE != 0 {
-            // It is a FIN.
-            let is_closed = self.sending[place as usize].sender.is_closed();
-            return if is_closed { Concern::Own } else { Concern::Close };
-        }
-        let Receiving { receiver, next_goal, own, .. } = &self.receiving[place as usize];
-        let reaches_goal = receiver.arrived().saturating_add(bounds.bytes) >= *next_goal;
-        let is_own = if *own && (has_fin || (packet.has_payload() && reaches_goal)) {
-            // What completes the stream is answered by a FIN. Is the next look at that no late event, and not today?
-            let is_later = receiver.answers_fin_after().is_some_and(|delay_ps| delay_ps >= bounds.latency_ps);
-            if !is_later && !receiver.knows_end() {
-                return Concern::Close;
+        if has(flag::REVERSE) {
+            let Sending { sender, goals, .. } = &self.sending[place as usize];
+            if has(flag::FIN) {
+                return if sender.is_closed() { Concern::Own } else { Concern::Close };
             }
-            is_later || receiver.awaits_last_ack() || receiver.is_gone()
-        } else {
-            (packet.has_payload() || receiver.awaits_first_packet()) && (*own || !reaches_goal)
-        };
-        if is_own { Concern::Own } else { Concern::Both }
+            // The receiver knows which SYN-ACK was the first, but not which one was lost; and it has had an empty message.
+            let is_own = !packet.is_repeated() && goals.front().is_none_or(|goal| goal.end > 0);
+            return if is_own { Concern::Own } else { Concern::Both };
+        }
+        let Receiving { receiver, next_goal, .. } = &self.receiving[place as usize];
+        let reaches_goal = receiver.arrived().saturating_add(bounds.bytes) >= *next_goal;
+        if reaches_goal { Concern::Both } else { Concern::Own }
     }
 
-    /// When the next [late](Self::late) event comes.
+    /// The next [late](Late) event.
+    pub fn next_late(&self) -> Option<&Late> {
+        self.lates.to_come.peek().map(|Reverse(late)| late)
+    }
+
+    /// When it comes.
     #[inline]
     pub fn late_ps(&self) -> u64 {
-        self.late.peek().map_or(NEVER, |Reverse(late)| late.at_ps)
+        self.next_late().map_or(NEVER, |late| late.at_ps)
     }
 
-    /// Takes out the next late event. Packets go to `out` and through the returned port; `None` if there was nothing to
-    /// do. Whether the receiver has given up: then its slot may be free.
-    pub fn repeat_fin(&mut self, config: &TcpConfig, out: &mut Vec<Wire>) -> Option<(PortId, Late, bool)> {
-        let Reverse(late) = self.late.pop()?;
-        let Late { at_ps, connection, generation, .. } = late;
-        let receiving = &mut self.receiving[self.pairs.receiving_place(connection, generation)? as usize];
-        if receiving.armed_ps != at_ps {
-            return None;
+    /// Takes it out.
+    pub fn pop_late(&mut self) -> Option<Late> {
+        self.lates.to_come.pop().map(|Reverse(late)| late)
+    }
+
+    /// What the application has written is looked at `delay` from `now`, for the sender of that connection and
+    /// generation.
+    pub fn pump_later(&mut self, now: Time, delay: Time, cause: Cause, user: (u32, u16)) -> Plan {
+        self.lates.add(Late::new(((now + delay).ps(), now.ps()), cause, LateKind::Pump, user))
+    }
+
+    /// The receiver at `place` is looked at because of its deadline.
+    pub fn look_at_receiver(
+        &mut self,
+        config: &TcpConfig,
+        now_ps: u64,
+        (connection, place): (u32, u32),
+        cause: (u8, Cause),
+        out: &mut Vec<Wire>,
+        plan: impl FnMut(Plan),
+    ) -> (PortId, News) {
+        let receiving = &mut self.receiving[place as usize];
+        receiving.armed_ps = NEVER;
+        if receiving.receiver.deadline_ps <= now_ps {
+            receiving.receiver.on_timeout(config, now_ps, &mut self.pool, out);
         }
-        receiving.look(config, at_ps, &mut self.pool, out);
-        let repeats = &mut self.late;
-        receiving.arm(connection, |look| repeats.push(Reverse(Late { at_ps: look.at_ps, planned_ps: at_ps, ..late })));
-        Some((receiving.port, late, receiving.receiver.is_gone()))
+        receiving.arm(connection, now_ps, || cause, &mut self.lates, plan);
+        (receiving.port, if receiving.receiver.is_gone() { News::Gone } else { News::None })
     }
 
-    /// A plain packet has reached its host, for the end at `place`. Answers go to `out` and through the returned port, and
-    /// looks at deadlines to `look`. Whether the next goal of a stream has been reached.
+    /// Does what is late. Packets go to `out` and through the returned port; `None` if there was nothing to do.
+    pub fn on_late(
+        &mut self,
+        config: &TcpConfig,
+        late: &Late,
+        out: &mut Vec<Wire>,
+        mut plan: impl FnMut(Plan),
+    ) -> Option<(PortId, News)> {
+        let &Late { at_ps, connection, generation, repeats, cause, kind, .. } = late;
+        let place = self.pairs.end(connection, generation, late.end())?;
+        match kind {
+            LateKind::Fin => {
+                if self.receiving[place as usize].armed_ps != at_ps {
+                    return None;
+                }
+                let cause = (repeats + 1, cause);
+                Some(self.look_at_receiver(config, at_ps, (connection, place), cause, out, plan))
+            }
+            LateKind::Accept => {
+                let receiving = &mut self.receiving[place as usize];
+                receiving.receiver.accept(config, at_ps, out);
+                receiving.arm(connection, at_ps, || (0, cause), &mut self.lates, plan);
+                Some((receiving.port, News::None))
+            }
+            LateKind::Pump => {
+                let sending = &mut self.sending[place as usize];
+                sending.sender.pump(config, at_ps, out);
+                sending.arm(connection, |look| plan(Plan::Look(look)));
+                Some((sending.port, News::None))
+            }
+        }
+    }
+
+    /// A plain packet is here. Answers go to `out` and through the returned port. Whether the next goal of a stream has
+    /// been reached.
     #[inline]
     pub fn deliver(
         &mut self,
         config: &TcpConfig,
-        now: Time,
-        packet: &Wire,
-        place: u32,
+        arrived: Arrived<'_, impl FnOnce() -> Cause>,
         out: &mut Vec<Wire>,
-        look: impl FnMut(Look),
+        mut plan: impl FnMut(Plan),
     ) -> Option<(PortId, bool)> {
+        let Arrived { now, packet, place, cause } = arrived;
         if packet.flags & flag::REVERSE == 0 {
             let receiving = &mut self.receiving[place as usize];
             if receiving.generation != packet.generation {
                 return None;
             }
             receiving.receiver.on_packet(config, now.ps(), packet, &mut self.pool, out);
-            // A sender that has sent data is established.
-            let mut reached = receiving.receiver.received() >= receiving.next_goal;
-            if reached && receiving.own {
-                (receiving.received, receiving.next_goal) = (now, u64::MAX);
-                reached = false;
-            }
-            receiving.arm(packet.connection, look);
+            let reached = receiving.reaches(now);
+            receiving.arm(packet.connection, now.ps(), || (0, cause()), &mut self.lates, plan);
             return Some((receiving.port, reached));
         }
         let mut packet = *packet;
@@ -330,10 +460,70 @@ impl Ends {
         if sending.sender.template.generation != packet.generation {
             return None;
         }
-        let news = sending.sender.on_ack(config, now.ps(), &packet, &blocks[..block_count], out);
-        debug_assert_eq!(news, News::None, "a FIN closes");
-        sending.arm(packet.connection, look);
+        let is_closed = sending.sender.on_ack(config, now.ps(), &packet, &blocks[..block_count], out);
+        debug_assert!(!is_closed, "a FIN closes");
+        sending.arm(packet.connection, |look| plan(Plan::Look(look)));
         Some((sending.port, false))
+    }
+
+    /// The same of a packet that opens or closes a connection. No goal of a stream is reached by it.
+    pub fn deliver_rare(
+        &mut self,
+        config: &TcpConfig,
+        arrived: Arrived<'_, impl FnOnce() -> Cause>,
+        out: &mut Vec<Wire>,
+        mut plan: impl FnMut(Plan),
+    ) -> Option<(PortId, News)> {
+        let Arrived { now, packet, place, cause } = arrived;
+        let cause = cause();
+        let mut packet = *packet;
+        let (blocks, block_count) = self.pool.detach(&mut packet);
+        let (connection, generation) = (packet.connection, packet.generation);
+        self.pairs.place(&packet)?;
+        let has = |flag| packet.flags & flag != 0;
+        if !has(flag::REVERSE) {
+            let receiving = &mut self.receiving[place as usize];
+            let mut news = News::None;
+            if !has(flag::SYN) {
+                let was_gone = receiving.receiver.is_gone();
+                receiving.receiver.on_packet(config, now.ps(), &packet, &mut self.pool, out);
+                let reached = receiving.reaches(now);
+                debug_assert!(!reached, "an empty message was complete when the sender was established");
+                if receiving.receiver.is_gone() && !was_gone {
+                    // Its FIN is not looked at again, also while it has its slot.
+                    (news, receiving.armed_ps) = (News::Gone, NEVER);
+                }
+            } else if receiving.receiver.on_syn(config, now.ps(), &packet, out) {
+                if receiving.own {
+                    // ns-3: a listener keeps the latest timestamp of all SYNs, and a fork begins with that.
+                    let latest = self.syn_stamps.entry(packet.dst).or_default();
+                    *latest = (*latest).max(packet.stamp());
+                    receiving.receiver.echo = *latest;
+                }
+                // ns-3 forks a socket, which comes after all else of this instant.
+                let user = (connection, generation);
+                plan(self.lates.add(Late::new((now.ps(), now.ps()), cause, LateKind::Accept, user)));
+            }
+            receiving.arm(connection, now.ps(), || (0, cause), &mut self.lates, plan);
+            return Some((receiving.port, news));
+        }
+        let Sending { sender, began, .. } = &mut self.sending[place as usize];
+        let mut news = News::None;
+        if !has(flag::SYN) {
+            if sender.on_ack(config, now.ps(), &packet, &blocks[..block_count], out) {
+                news = News::Closed;
+            }
+        } else if sender.on_syn_ack(config, now.ps(), &packet, out) {
+            (news, *began) = (News::Established, now);
+            if sender.backlog() > 0 {
+                plan(self.pump_later(now, config.write_delay, cause, (connection, generation)));
+            } else {
+                sender.pump(config, now.ps(), out);
+            }
+        }
+        let sending = &mut self.sending[place as usize];
+        sending.arm(connection, |look| plan(Plan::Look(look)));
+        Some((sending.port, news))
     }
 }
 
@@ -348,9 +538,9 @@ fn put<T>(ends: &mut Vec<T>, free: &mut Vec<u32>, fixed: Option<u32>, end: T) ->
 }
 
 impl Connections {
-    /// None, in those lanes.
-    pub fn new(division: Arc<Division>) -> Self {
-        let ends = PerLane::new(division.count(), Ends::default);
+    /// None, in those lanes, on links that take at least `latency_ps`.
+    pub fn new(latency_ps: u64, division: Arc<Division>) -> Self {
+        let ends = PerLane::new(division.count(), || Ends::new(latency_ps));
         Self { division, ends, free: Vec::new(), freed: VecDeque::new() }
     }
 
@@ -422,25 +612,33 @@ impl Connections {
         self.freed.push_back((from_ps, index));
     }
 
-    /// A plain packet has reached its host: see [`Ends::deliver`].
+    /// The lane that has an end of a connection, and its place there.
     #[inline]
-    pub fn deliver(
-        &mut self,
-        config: &TcpConfig,
-        now: Time,
-        packet: &Wire,
-        out: &mut Vec<Wire>,
-        look: impl FnMut(Look),
-    ) -> Option<(PortId, bool)> {
+    pub fn spot(&self, index: u32, end: End) -> (usize, u32) {
         if self.ends.len() == 1 {
-            return self.ends.first.deliver(config, now, packet, packet.connection, out, look);
+            return (0, index);
         }
-        let ends = &mut self.ends[self.division.host(HostId(packet.dst))];
-        let Some(place) = ends.pairs.place(packet) else {
+        let pair = &self.pairs().0[index as usize];
+        match end {
+            End::Sender => (self.division.host(pair.src), pair.sending),
+            End::Receiver => (self.division.host(pair.dst), pair.receiving),
+        }
+    }
+
+    /// A packet has reached its host: its lane, and the place of the end that it is for. The packet is gone if that is
+    /// `None`.
+    #[inline]
+    pub fn find(&mut self, packet: &Wire) -> Option<(usize, u32)> {
+        if self.ends.len() == 1 {
+            return Some((0, packet.connection));
+        }
+        let lane = self.division.host(HostId(packet.dst));
+        let ends = &mut self.ends[lane];
+        let place = ends.pairs.place(packet);
+        if place.is_none() {
             ends.pool.forget(*packet);
-            return None;
-        };
-        ends.deliver(config, now, packet, place, out, look)
+        }
+        Some((lane, place?))
     }
 
     /// A packet that is in lane `from` is about to be in that of `port`: the day is one thread's, or since it began the
@@ -452,11 +650,6 @@ impl Connections {
         }
         let (blocks, count) = self.ends[from].pool.detach(&mut packet);
         self.ends[to].pool.attach(packet, &blocks[..count])
-    }
-
-    /// The SACK blocks of what is at the host that `packet` is for.
-    pub fn pool_at(&mut self, packet: &Wire) -> &mut SackPool {
-        &mut self.ends[self.division.host(HostId(packet.dst))].pool
     }
 
     /// Whether the connection of a packet is still the one that sent it.
@@ -471,22 +664,15 @@ impl Connections {
 
     /// The end that receives data.
     pub fn receiving(&self, index: u32) -> &Receiving {
-        let (lane, place) = self.receiving_spot(index);
-        &self.ends[lane].receiving[place]
+        let (lane, place) = self.spot(index, End::Receiver);
+        &self.ends[lane].receiving[place as usize]
     }
 
     /// See [`receiving`](Self::receiving).
     #[inline]
     pub fn receiving_mut(&mut self, index: u32) -> &mut Receiving {
-        self.receiving_with_pool(index).0
-    }
-
-    /// The same, and the SACK blocks of its lane.
-    #[inline]
-    pub fn receiving_with_pool(&mut self, index: u32) -> (&mut Receiving, &mut SackPool) {
-        let (lane, place) = self.receiving_spot(index);
-        let Ends { receiving, pool, .. } = &mut self.ends[lane];
-        (&mut receiving[place], pool)
+        let (lane, place) = self.spot(index, End::Receiver);
+        &mut self.ends[lane].receiving[place as usize]
     }
 
     /// Of an end, its earliest pending look and its deadline.
@@ -505,33 +691,15 @@ impl Connections {
 
     /// The end that sends data.
     pub fn sending(&self, index: u32) -> &Sending {
-        let (lane, place) = self.sending_spot(index);
-        &self.ends[lane].sending[place]
+        let (lane, place) = self.spot(index, End::Sender);
+        &self.ends[lane].sending[place as usize]
     }
 
     /// See [`sending`](Self::sending).
     #[inline]
     pub fn sending_mut(&mut self, index: u32) -> &mut Sending {
-        let (lane, place) = self.sending_spot(index);
-        &mut self.ends[lane].sending[place]
-    }
-
-    #[inline]
-    pub fn receiving_spot(&self, index: u32) -> (usize, usize) {
-        if self.ends.len() == 1 {
-            return (0, index as usize);
-        }
-        let pair = &self.pairs().0[index as usize];
-        (self.division.host(pair.dst), pair.receiving as usize)
-    }
-
-    #[inline]
-    fn sending_spot(&self, index: u32) -> (usize, usize) {
-        if self.ends.len() == 1 {
-            return (0, index as usize);
-        }
-        let pair = &self.pairs().0[index as usize];
-        (self.division.host(pair.src), pair.sending as usize)
+        let (lane, place) = self.spot(index, End::Sender);
+        &mut self.ends[lane].sending[place as usize]
     }
 
     /// Both ends of all connections, by connection.
@@ -546,16 +714,14 @@ mod tests {
     use std::mem::offset_of;
 
     #[test]
-    fn an_end_is_closed_by_no_packet_before_a_fin() {
-        let packet = |connection, flags| Wire { connection, flags, ..Wire::NOTHING };
-        let (fin, reverse) = (flag::FIN, flag::FIN | flag::REVERSE);
-        // In no order, as they lie.
-        let packets = [(9, 1, reverse), (4, 2, fin), (3, 1, reverse), (2, 2, 0), (6, 2, 0), (5, 3, 0), (8, 2, fin)];
+    fn a_sender_is_closed_by_its_first_fin() {
+        let fin = |connection| Wire { connection, flags: flag::FIN | flag::REVERSE, ..Wire::NOTHING };
         let mut closes = Closes::default();
-        packets.iter().for_each(|&(at_ps, connection, flags)| closes.add(at_ps, &packet(connection, flags)));
+        // In no order, as they lie.
+        [(9, 1), (4, 2), (3, 1), (8, 2)].iter().for_each(|&(at_ps, connection)| closes.add(at_ps, &fin(connection)));
         let mut found = Vec::new();
         closes.find(|at_ps| found.push(at_ps));
-        assert_eq!(found, [3, 4, 6, 8], "a sender's first FIN; a receiver's, and what comes after it");
+        assert_eq!(found, [3, 4]);
         closes.find(|at_ps| panic!("forgotten: {at_ps}"));
     }
 

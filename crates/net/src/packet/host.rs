@@ -1,12 +1,12 @@
 //! The connections of all hosts: who gets an arriving packet, what a timer means, when a flow is complete.
 
 use super::calendar::epoch_ps;
-use super::ends::{Connections, Ends, Late, LateKind, Opened, Receiving, Sending};
+use super::ends::{Arrived, Cause, Connections, Ends, Event, Late, News, Opened, Plan, Receiving, Sending};
 use super::lanes::Division;
 use super::pcn;
 use super::state::Writer;
 use super::tcp::receiver::Receiver;
-use super::tcp::sender::{NEVER, News, Sender};
+use super::tcp::sender::{NEVER, Sender};
 use super::tcp::{ReverseBand, TcpConfig};
 use super::wire::{Wire, flag};
 use crate::event::EventQueue;
@@ -68,10 +68,40 @@ impl Due {
     }
 }
 
+/// What connections wait for, in order.
+#[derive(Clone, Debug)]
+struct Plans {
+    looks: BinaryHeap<Reverse<Look>>,
+    /// By lane, when the next [late](Late) event comes; [`NEVER`] while lanes have their connections to themselves.
+    late_ps: Vec<u64>,
+    /// Something has been added since it was last asked.
+    has_news: bool,
+}
+
+impl Plans {
+    /// For the end of a connection in that lane.
+    fn add(&mut self, lane: usize, plan: Plan) {
+        self.has_news = true;
+        match plan {
+            Plan::Look(look) => self.looks.push(Reverse(look)),
+            Plan::Late(at_ps) => self.late_ps[lane] = self.late_ps[lane].min(at_ps),
+        }
+    }
+}
+
+/// Something that has happened in a lane to the receiver of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Gone {
+    pub at_ps: u64,
+    pub event: Event,
+    pub connection: u32,
+    pub generation: u16,
+}
+
 /// A flow on its way: complete when the stream has reached `end`.
 #[derive(Clone, Debug)]
 pub(super) struct Goal {
-    end: u64,
+    pub end: u64,
     flow: FlowId,
     stream: u32,
     began: Time,
@@ -108,21 +138,16 @@ pub(crate) struct Hosts {
     hashes: Hashes,
     pub connections: Connections,
     streams: BTreeMap<(u32, u32, StreamKey), u32>,
-    looks: BinaryHeap<Reverse<Look>>,
+    plans: Plans,
     timers: EventQueue<Timer>,
-    /// All but [those of lanes](super::ends::Ends::late).
-    late: BinaryHeap<Reverse<Late>>,
-    /// How many there have been.
-    late_count: u64,
-    /// By lane, when its next one comes; [`NEVER`] while lanes have their connections to themselves.
-    lanes_late_ps: Vec<u64>,
+    /// How many [causes](Cause) there have been that are no arrival.
+    cause_count: u64,
     /// No packet arrives sooner after it was sent.
     latency_ps: u64,
     /// FINs of receivers that were dropped, and when their connections hear of it.
     lost: VecDeque<(u64, Wire)>,
-    /// Receivers that have given up in lanes, and whose slots have not been looked at since.
-    gone: Vec<Late>,
-    syn_stamps: BTreeMap<u32, u32>,
+    /// Receivers that are gone in lanes, and whose slots have not been looked at since.
+    gone: Vec<Gone>,
     /// By connection.
     waiting: BTreeMap<u32, Waiting>,
     /// Flows that completed since the last look.
@@ -134,18 +159,15 @@ impl Hosts {
     /// Without connections, on links that take at least `latency_ps`.
     pub fn new(latency_ps: u64, hashes: Hashes, division: Arc<Division>) -> Self {
         Self {
-            lanes_late_ps: vec![NEVER; division.count()],
+            plans: Plans { looks: BinaryHeap::new(), late_ps: vec![NEVER; division.count()], has_news: false },
             hashes,
-            connections: Connections::new(division),
+            connections: Connections::new(latency_ps, division),
             streams: BTreeMap::new(),
-            looks: BinaryHeap::new(),
             timers: EventQueue::default(),
-            late: BinaryHeap::new(),
-            late_count: 0,
+            cause_count: 0,
             latency_ps,
             lost: VecDeque::new(),
             gone: Vec::new(),
-            syn_stamps: BTreeMap::new(),
             waiting: BTreeMap::new(),
             done: Vec::new(),
             counters: Counters::default(),
@@ -222,6 +244,20 @@ impl Hosts {
         }
     }
 
+    fn pump_later(&mut self, config: &TcpConfig, now: Time, index: u32) {
+        let cause = self.other_cause();
+        let (lane, _) = self.connections.spot(index, End::Sender);
+        let user = (index, self.connections.receiving(index).generation);
+        let plan = self.connections.ends[lane].pump_later(now, config.write_delay, cause, user);
+        self.plans.add(lane, plan);
+    }
+
+    /// Of what is no arrival.
+    fn other_cause(&mut self) -> Cause {
+        self.cause_count += 1;
+        Cause::Other(self.cause_count)
+    }
+
     fn open(&mut self, config: &TcpConfig, now: Time, flow: &Flow, (src_port, dst_port): (PortId, PortId)) -> u32 {
         let (index, generation) = self.connections.slot(now.ps());
         let forward =
@@ -229,7 +265,7 @@ impl Hosts {
                 .in_band(flow.band.index());
         let reverse = Wire { dst: flow.src.0, flags: flag::REVERSE, ..forward };
         let own = flow.connection == Carrier::Own;
-        let forward = if own { forward.completing_nothing() } else { forward };
+        let forward = if own { forward.of_own_connection() } else { forward };
         let rule = if own { config.own_reverse_band } else { config.stream_reverse_band };
         let mut receiver = Receiver::new(config, reverse);
         if let ReverseBand::Fixed(band) = rule {
@@ -287,30 +323,24 @@ impl Hosts {
         Some(port)
     }
 
-    fn pump_later(&mut self, config: &TcpConfig, now: Time, index: u32) {
-        self.add_late(now, now + config.write_delay, index, LateKind::Pump);
-    }
-
-    /// Something is planned now that comes late at `at`.
-    fn add_late(&mut self, now: Time, at: Time, index: u32, kind: LateKind) {
-        let late = self.late_event(now, at, index, kind);
-        self.late.push(Reverse(late));
-    }
-
-    fn late_event(&mut self, now: Time, at: Time, index: u32, kind: LateKind) -> Late {
-        self.late_count += 1;
-        let generation = self.connections.receiving(index).generation;
-        Late { at_ps: at.ps(), planned_ps: now.ps(), number: self.late_count, connection: index, generation, kind }
-    }
-
-    /// A packet has reached its host. Answers go to `out` and through the returned port.
+    /// A packet has reached its host. Answers go to `out` and through the returned port; `cause` tells which arrival it is.
     #[inline]
-    pub fn deliver(&mut self, config: &TcpConfig, now: Time, packet: &Wire, out: &mut Vec<Wire>) -> Option<PortId> {
+    pub fn deliver(
+        &mut self,
+        config: &TcpConfig,
+        now: Time,
+        packet: &Wire,
+        out: &mut Vec<Wire>,
+        cause: impl FnOnce() -> Cause,
+    ) -> Option<PortId> {
         if !packet.is_plain() {
-            return self.deliver_rare(config, now, packet, out);
+            return self.deliver_rare(config, now, packet, out, cause);
         }
-        let Self { connections, looks, .. } = self;
-        let (port, reached) = connections.deliver(config, now, packet, out, |look| looks.push(Reverse(look)))?;
+        let Self { connections, plans, .. } = self;
+        let (lane, place) = connections.find(packet)?;
+        let ends = &mut connections.ends[lane];
+        let arrived = Arrived { now, packet, place, cause };
+        let (port, reached) = ends.deliver(config, arrived, out, |plan| plans.add(lane, plan))?;
         if reached {
             self.check_goals(packet.connection, now);
         }
@@ -318,51 +348,35 @@ impl Hosts {
     }
 
     /// A packet that opens or closes a connection, or announces a burst.
-    fn deliver_rare(&mut self, config: &TcpConfig, now: Time, packet: &Wire, out: &mut Vec<Wire>) -> Option<PortId> {
+    fn deliver_rare(
+        &mut self,
+        config: &TcpConfig,
+        now: Time,
+        packet: &Wire,
+        out: &mut Vec<Wire>,
+        cause: impl FnOnce() -> Cause,
+    ) -> Option<PortId> {
         let index = packet.connection;
-        let mut packet = *packet;
-        let (blocks, block_count) = self.connections.pool_at(&packet).detach(&mut packet);
-        let packet = &packet;
-        if !self.connections.is_known(packet) {
-            return None;
+        if packet.flags & flag::PCN != 0 {
+            return if self.connections.is_known(packet) {
+                self.on_announcement(config, now, packet, out)
+            } else {
+                None
+            };
         }
-        if packet.flags & flag::REVERSE == 0 {
-            let (receiving, pool) = self.connections.receiving_with_pool(index);
-            let Receiving { port, ref mut receiver, .. } = *receiving;
-            if packet.flags & (flag::SYN | flag::PCN) == 0 {
-                receiver.on_packet(config, now.ps(), packet, pool, out);
-            } else if packet.flags & flag::PCN != 0 {
-                return self.on_announcement(config, now, packet, out);
-            } else if receiver.on_syn(config, now.ps(), packet, out) {
-                if receiving.own {
-                    // ns-3: a listener keeps the latest timestamp of all SYNs, and a fork begins with that.
-                    let latest = self.syn_stamps.entry(packet.dst).or_default();
-                    *latest = (*latest).max(packet.stamp());
-                    receiver.echo = *latest;
-                }
-                // ns-3 forks a socket, which comes after all else of this instant.
-                self.add_late(now, now, index, LateKind::Accept);
-            }
-            self.check_goals(index, now);
-            self.after_receiver(config, now, index);
-            self.release_if_closed(now, index);
-            return Some(port);
-        }
-        let Sending { port, ref mut sender, .. } = *self.connections.sending_mut(index);
-        let news = if packet.flags & (flag::SYN | flag::PCN) == 0 {
-            sender.on_ack(config, now.ps(), packet, &blocks[..block_count], out)
-        } else if packet.flags & flag::PCN != 0 {
-            return self.on_announcement(config, now, packet, out);
-        } else {
-            sender.on_syn_ack(config, now.ps(), packet, out)
-        };
+        let Self { connections, plans, .. } = self;
+        let (lane, place) = connections.find(packet)?;
+        let ends = &mut connections.ends[lane];
+        let arrived = Arrived { now, packet, place, cause };
+        let (port, news) = ends.deliver_rare(config, arrived, out, |plan| plans.add(lane, plan))?;
         match news {
-            News::None => self.after_sender(index),
+            News::None => (),
             News::Established => {
                 self.connections.receiving_mut(index).receiver.syn_ack_stamp = packet.number() as u32;
-                self.on_established(config, now, index, out);
+                self.check_goals(index, now);
             }
             News::Closed => self.close(now, index),
+            News::Gone => self.release_if_closed(now, index),
         }
         Some(port)
     }
@@ -401,7 +415,7 @@ impl Hosts {
     /// Whether there is something to do when a day begins, as [`release_gone`](Self::release_gone),
     /// [`hear_losses`](Self::hear_losses) and [`look_ahead`](Self::look_ahead) do.
     pub fn has_news(&self, begin_ps: u64, end_ps: u64) -> bool {
-        let look_ps = self.looks.peek().map_or(NEVER, |Reverse(look)| look.at_ps);
+        let look_ps = self.plans.looks.peek().map_or(NEVER, |Reverse(look)| look.at_ps);
         !self.gone.is_empty() || self.lost.front().is_some_and(|&(at_ps, _)| at_ps <= begin_ps) || look_ps < end_ps
     }
 
@@ -409,10 +423,10 @@ impl Hosts {
     /// is left of the day. A look that another has replaced is forgotten.
     pub fn look_ahead(&mut self, end_ps: u64) {
         let mut due = Vec::new();
-        while let Some(&Reverse(look)) = self.looks.peek()
+        while let Some(&Reverse(look)) = self.plans.looks.peek()
             && look.at_ps < end_ps
         {
-            self.looks.pop();
+            self.plans.looks.pop();
             let (armed_ps, deadline_ps) = self.connections.armed(look.connection, look.end);
             if *armed_ps != look.at_ps {
                 continue;
@@ -423,22 +437,10 @@ impl Hosts {
             }
             *armed_ps = deadline_ps;
             if deadline_ps != NEVER {
-                self.looks.push(Reverse(Look { at_ps: deadline_ps, ..look }));
+                self.plans.looks.push(Reverse(Look { at_ps: deadline_ps, ..look }));
             }
         }
-        self.looks.extend(due);
-    }
-
-    fn on_established(&mut self, config: &TcpConfig, now: Time, index: u32, out: &mut Vec<Wire>) {
-        let Sending { began, sender, .. } = self.connections.sending_mut(index);
-        *began = now;
-        if sender.backlog() > 0 {
-            self.pump_later(config, now, index);
-        } else {
-            sender.pump(config, now.ps(), out);
-        }
-        self.after_sender(index);
-        self.check_goals(index, now);
+        self.plans.looks.extend(due);
     }
 
     /// The sender has closed: the flow is complete.
@@ -466,19 +468,19 @@ impl Hosts {
         }
     }
 
-    /// Receivers have given up in lanes. If their senders have closed, too, that makes no difference but to who gets their
+    /// Receivers are gone in lanes. If their senders have closed, too, that makes no difference but to who gets their
     /// slots next: so [all of them](Self::release_gone) are looked at before that matters.
-    pub fn give_up(&mut self, gone: impl Iterator<Item = Late>) {
+    pub fn add_gone(&mut self, gone: impl Iterator<Item = Gone>) {
         self.gone.extend(gone);
     }
 
-    /// Frees the slots of those that have [given up](Self::give_up), in the order in which they have.
+    /// Frees the slots of those that are [gone](Self::add_gone), in the order in which that happened.
     pub fn release_gone(&mut self) {
         let mut gone = std::mem::take(&mut self.gone);
         gone.sort_unstable();
-        for late in gone.drain(..) {
-            if self.connections.receiving(late.connection).generation == late.generation {
-                self.release_if_closed(Time::from_ps(late.at_ps), late.connection);
+        for Gone { at_ps, connection, generation, .. } in gone.drain(..) {
+            if self.connections.receiving(connection).generation == generation {
+                self.release_if_closed(Time::from_ps(at_ps), connection);
             }
         }
         self.gone = gone;
@@ -517,81 +519,67 @@ impl Hosts {
 
     /// Connections are to be looked at.
     pub fn look_at(&mut self, looks: impl Iterator<Item = Look>) {
-        self.looks.extend(looks.map(Reverse));
+        self.plans.looks.extend(looks.map(Reverse));
     }
 
-    /// Looks to come. A plain packet may add one, and changes nothing else of what [`Hosts::next_at_ps`] says.
+    /// Whether something has been planned since this was last asked. A plain packet may do so, and changes nothing else of
+    /// what [`Hosts::next_at_ps`] says.
     #[inline]
-    pub fn look_count(&self) -> usize {
-        self.looks.len()
+    pub fn has_planned(&mut self) -> bool {
+        let has_news = self.plans.has_news;
+        if has_news {
+            self.plans.has_news = false;
+        }
+        has_news
     }
 
     /// When the next timer comes, and when the next late one.
     #[inline]
     pub fn next_at_ps(&self) -> (u64, u64) {
-        let look_ps = self.looks.peek().map_or(NEVER, |Reverse(look)| look.at_ps);
+        let look_ps = self.plans.looks.peek().map_or(NEVER, |Reverse(look)| look.at_ps);
         let timer_ps = self.timers.next_at().map_or(NEVER, Time::ps);
         (look_ps.min(timer_ps), self.next_late_ps())
     }
 
     fn next_late_ps(&self) -> u64 {
-        let own_ps = self.late.peek().map_or(NEVER, |Reverse(late)| late.at_ps);
-        self.lanes_late_ps.iter().fold(own_ps, |least_ps, &late_ps| least_ps.min(late_ps))
+        self.plans.late_ps.iter().copied().min().unwrap_or(NEVER)
     }
 
     /// Lanes tell when their next late events come.
     pub fn set_lanes_late(&mut self, late_ps: impl Iterator<Item = u64>) {
-        self.lanes_late_ps.clear();
-        self.lanes_late_ps.extend(late_ps);
+        self.plans.late_ps.clear();
+        self.plans.late_ps.extend(late_ps);
     }
 
     /// All lanes may have gone on, and their connections are here again.
     pub fn see_lanes(&mut self) {
-        self.lanes_late_ps.clear();
-        self.lanes_late_ps.extend(self.connections.ends.iter().map(Ends::late_ps));
+        self.plans.late_ps.clear();
+        self.plans.late_ps.extend(self.connections.ends.iter().map(Ends::late_ps));
     }
 
     /// By lane, when its next late event comes.
     pub fn lanes_late_ps(&self) -> &[u64] {
-        &self.lanes_late_ps
-    }
-
-    /// The receiver is looked at because of its deadline.
-    fn at_receiver(&mut self, config: &TcpConfig, now: Time, index: u32, out: &mut Vec<Wire>) -> PortId {
-        let (receiving, pool) = self.connections.receiving_with_pool(index);
-        receiving.look(config, now.ps(), pool, out);
-        let port = receiving.port;
-        self.after_receiver(config, now, index);
-        self.release_if_closed(now, index);
-        port
+        &self.plans.late_ps
     }
 
     /// Takes what comes now: a look at a deadline before a timer, and what is late only if there is nothing else.
     pub fn pop(&mut self, now: Time) -> Option<Due> {
-        if self.looks.peek().is_some_and(|Reverse(look)| look.at_ps <= now.ps()) {
-            return self.looks.pop().map(|Reverse(look)| Due::Look(look));
+        let looks = &mut self.plans.looks;
+        if looks.peek().is_some_and(|Reverse(look)| look.at_ps <= now.ps()) {
+            return looks.pop().map(|Reverse(look)| Due::Look(look));
         }
         let timer = self.timers.pop_until(now).map(|(_, timer)| Due::Timer(timer));
         timer.or_else(|| self.pop_late(now).map(Due::Late))
     }
 
     fn pop_late(&mut self, now: Time) -> Option<Late> {
-        let Self { late, lanes_late_ps, connections, .. } = self;
-        let own = late.peek().map(|Reverse(late)| *late);
-        let lanes = lanes_late_ps.iter().enumerate().filter(|&(_, &at_ps)| at_ps <= now.ps());
-        let lanes = lanes.filter_map(|(lane, _)| Some((connections.ends[lane].late.peek()?.0, Some(lane))));
-        let (first, lane) = lanes.chain(own.map(|late| (late, None))).min()?;
-        if first.at_ps > now.ps() {
-            return None;
-        }
-        if let Some(lane) = lane {
-            let ends = &mut connections.ends[lane];
-            ends.late.pop();
-            lanes_late_ps[lane] = ends.late_ps();
-        } else {
-            late.pop();
-        }
-        Some(first)
+        let Self { plans: Plans { late_ps, .. }, connections, .. } = self;
+        let due = late_ps.iter().enumerate().filter(|&(_, &at_ps)| at_ps <= now.ps()).map(|(lane, _)| lane);
+        let lane = due.min_by_key(|&lane| connections.ends[lane].next_late())?;
+        let ends = &mut connections.ends[lane];
+        let late = ends.pop_late();
+        late_ps[lane] = ends.late_ps();
+        late
     }
 
     /// What was due is done. Packets go to `out` and through the returned port; `None` if there was nothing to do.
@@ -600,7 +588,7 @@ impl Hosts {
         match due {
             Due::Look(look) => self.look(config, now, look, out),
             Due::Timer(timer) => self.on_timer(config, now, timer, out),
-            Due::Late(late) => self.on_late(config, now, late, out),
+            Due::Late(late) => self.on_late(config, now, &late, out),
         }
     }
 
@@ -629,7 +617,15 @@ impl Hosts {
                     return None;
                 }
                 let is_due = receiving.receiver.deadline_ps <= now.ps();
-                let port = self.at_receiver(config, now, index, out);
+                let cause = (0, self.other_cause());
+                let Self { connections, plans, .. } = self;
+                let (lane, place) = connections.spot(index, End::Receiver);
+                let plan = |plan| plans.add(lane, plan);
+                let (port, news) =
+                    connections.ends[lane].look_at_receiver(config, now.ps(), (index, place), cause, out, plan);
+                if news == News::Gone {
+                    self.release_if_closed(now, index);
+                }
                 is_due.then_some(port)
             }
         }
@@ -656,62 +652,21 @@ impl Hosts {
         Some(self.connections.sending(index).port)
     }
 
-    fn on_late(&mut self, config: &TcpConfig, now: Time, late: Late, out: &mut Vec<Wire>) -> Option<PortId> {
-        let index = late.connection;
-        let receiving = self.connections.receiving_mut(index);
-        if receiving.generation != late.generation {
-            return None;
+    fn on_late(&mut self, config: &TcpConfig, now: Time, late: &Late, out: &mut Vec<Wire>) -> Option<PortId> {
+        let Self { connections, plans, .. } = self;
+        let (lane, _) = connections.spot(late.connection, late.end());
+        let (port, news) = connections.ends[lane].on_late(config, late, out, |plan| plans.add(lane, plan))?;
+        if news == News::Gone {
+            self.release_if_closed(now, late.connection);
         }
-        match late.kind {
-            LateKind::Fin => (receiving.armed_ps == now.ps()).then(|| self.at_receiver(config, now, index, out)),
-            LateKind::Accept => {
-                receiving.receiver.accept(config, now.ps(), out);
-                let port = receiving.port;
-                self.after_receiver(config, now, index);
-                Some(port)
-            }
-            LateKind::Pump => {
-                self.connections.sending_mut(index).sender.pump(config, now.ps(), out);
-                self.after_sender(index);
-                Some(self.connections.sending(index).port)
-            }
-        }
+        Some(port)
     }
 
     #[inline]
     fn after_sender(&mut self, index: u32) {
-        let looks = &mut self.looks;
-        self.connections.sending_mut(index).arm(index, |look| looks.push(Reverse(look)));
-    }
-
-    #[inline]
-    fn after_receiver(&mut self, config: &TcpConfig, now: Time, index: u32) {
-        let Self { connections, looks, latency_ps, .. } = self;
-        let receiving = connections.receiving_mut(index);
-        let is_closing = receiving.receiver.awaits_last_ack();
-        let mut late_ps = None;
-        receiving.arm(index, |look| {
-            if is_closing && look.at_ps < now.ps() + *latency_ps {
-                late_ps = Some(look.at_ps);
-            } else {
-                looks.push(Reverse(look));
-            }
-        });
-        if let Some(late_ps) = late_ps {
-            self.repeat_fin_late(config, now, Time::from_ps(late_ps), index);
-        }
-    }
-
-    fn repeat_fin_late(&mut self, config: &TcpConfig, now: Time, at: Time, index: u32) {
-        let late = self.late_event(now, at, index, LateKind::Fin);
-        let Self { connections, lanes_late_ps, .. } = self;
-        if connections.receiving(index).receiver.repeats_fin_evenly(config) {
-            let lane = connections.receiving_spot(index).0;
-            connections.ends[lane].late.push(Reverse(late));
-            lanes_late_ps[lane] = lanes_late_ps[lane].min(late.at_ps);
-        } else {
-            self.late.push(Reverse(late));
-        }
+        let (lane, _) = self.connections.spot(index, End::Sender);
+        let plans = &mut self.plans;
+        self.connections.sending_mut(index).arm(index, |look| plans.add(lane, Plan::Look(look)));
     }
 
     /// Packets of `stream` travel in `band` from now on.
@@ -798,16 +753,13 @@ impl Hosts {
             hashes: _,
             connections,
             streams: _,
-            looks: _,
+            plans: _,
             timers: _,
-            late: _,
-            late_count: _,
-            lanes_late_ps: _,
+            cause_count: _,
             latency_ps: _,
             // Of connections that are closed: none.
             lost: _,
             gone: _,
-            syn_stamps: _,
             waiting,
             done,
             counters: _,

@@ -227,7 +227,7 @@ impl PacketEngine {
         let calendar = Calendar::new(&ports, count);
         let day_length_ps = calendar.day_length_ps();
         let payload = ports.iter().map(|port| port.payload_within(day_length_ps, config.tcp.header_bytes)).max();
-        let bounds = DayBounds { length_ps: day_length_ps, bytes: payload.unwrap_or(0), latency_ps };
+        let bounds = DayBounds { length_ps: day_length_ps, bytes: payload.unwrap_or(0) };
         let map = Map::new(graph, routes, count);
         let mut lanes = PerLane::new(count, || Lane { ports: Vec::new(), calendar: calendar.clone() });
         for (index, port) in (0..).zip(ports) {
@@ -604,14 +604,14 @@ impl PacketEngine {
         }
         debug_assert_eq!(node.0, packet.dst, "routes lead to the host that a packet is for");
         self.delivered.add(&packet);
-        let look_count = self.hosts.look_count();
         let mut out = std::mem::take(&mut self.out);
-        let port = self.hosts.deliver(&self.config.tcp, self.now, &packet, &mut out);
+        let Lane { calendar, .. } = if ONE { &self.lanes.first } else { &self.lanes[lane] };
+        let port = self.hosts.deliver(&self.config.tcp, self.now, &packet, &mut out, || calendar.cause());
         self.out = out;
         if let Some(port) = port {
             self.flush::<ONE>(port);
         }
-        if !packet.is_plain() || self.hosts.look_count() != look_count {
+        if !packet.is_plain() || self.hosts.has_planned() {
             self.refresh_other();
         }
     }

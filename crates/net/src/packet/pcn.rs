@@ -161,6 +161,7 @@ impl Switches {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ends::Cause;
     use super::super::lanes::Division;
     use super::*;
     use crate::event::EventQueue;
@@ -337,7 +338,8 @@ mod tests {
                     if hop < self.switches.len() {
                         self.pass(hop, packet);
                     } else if packet.connection != u32::MAX {
-                        self.hosts.deliver(&self.config, self.now, &packet, &mut out);
+                        let cause = || Cause::Other(u64::MAX);
+                        self.hosts.deliver(&self.config, self.now, &packet, &mut out, cause);
                     }
                 }
                 self.put(&mut out);

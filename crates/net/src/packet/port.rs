@@ -96,6 +96,12 @@ impl Run {
         Self { sending_ps: 0, since_ps: -(begun_ps as i64), planned_ps, chain }
     }
 
+    /// When the port's idleness ended.
+    #[inline]
+    pub fn begun_ps(&self) -> u64 {
+        self.chain.at_ps.0
+    }
+
     /// The place that its label says, if it is [open](open_label).
     #[inline]
     pub fn open_place(&self) -> Option<usize> {

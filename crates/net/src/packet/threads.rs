@@ -24,8 +24,8 @@
 //! longest day there may be.
 
 use super::calendar::{Calendar, Open, Post};
-use super::ends::{Closes, Concern, DayBounds, Ends, Late};
-use super::host::Look;
+use super::ends::{Arrived, Closes, Concern, DayBounds, Ends, News, Plan};
+use super::host::{Gone, Look};
 use super::lanes::{Lane, Map};
 use super::port::{Moment, open_label};
 use super::qdisc::Verdict;
@@ -87,8 +87,7 @@ struct Tally {
     /// Packets that were dropped, of which their connections are to hear.
     lost: Vec<Wire>,
     looks: Vec<Look>,
-    /// Receivers that have given up.
-    gone: Vec<Late>,
+    gone: Vec<Gone>,
 }
 
 /// What the first thread reads of a lane after each task.
@@ -496,17 +495,16 @@ impl Shared {
                     }
                 }
             };
+        let mut late_ps = ends.late_ps();
         loop {
-            let late_ps = ends.late_ps();
-            let until_ps = to_ps.min(late_ps.saturating_add(1));
-            while !calendar.day_is_over() && calendar.next_ps() < until_ps {
-                let now_ps = calendar.next_ps();
+            let next_ps = calendar.due_ps();
+            if next_ps < to_ps && next_ps <= late_ps {
                 let (planned_ps, link, &packet) = calendar.pop();
-                let at = Moment { now_ps, planned_ps, label: open_label(calendar.open_place()) };
+                let at = Moment { now_ps: next_ps, planned_ps, label: open_label(calendar.open_place()) };
                 tally.events += 1;
                 tally.hops += 1;
                 tally.hop_bytes += u64::from(packet.wire_bytes);
-                last_ps = now_ps;
+                last_ps = next_ps;
                 let node = map.ends[link as usize];
                 if node.0 >= map.host_count {
                     put(at, map.port_of(&ends.pairs, node, &packet), packet, calendar, ends, tally);
@@ -517,26 +515,53 @@ impl Shared {
                     ends.pool.forget(packet);
                     continue;
                 };
-                let (now, looks) = (Time::from_ps(now_ps), &mut tally.looks);
-                let answer = ends.deliver(&self.config, now, &packet, place, &mut out, |look| looks.push(look));
-                let Some((port, reached)) = answer else { continue };
-                debug_assert!(!reached, "a message that may be complete ends a segment");
+                let (now, looks) = (Time::from_ps(next_ps), &mut tally.looks);
+                let plan = |plan| match plan {
+                    Plan::Look(look) => looks.push(look),
+                    Plan::Late(at_ps) => late_ps = late_ps.min(at_ps),
+                };
+                let arrived = Arrived { now, packet: &packet, place, cause: || calendar.cause() };
+                let answer = if packet.is_plain() {
+                    let answer = ends.deliver(&self.config, arrived, &mut out, plan);
+                    debug_assert!(answer.is_none_or(|(_, reached)| !reached), "that ends a segment");
+                    answer.map(|(port, _)| (port, News::None))
+                } else {
+                    ends.deliver_rare(&self.config, arrived, &mut out, plan)
+                };
+                let Some((port, news)) = answer else { continue };
+                if news == News::Gone {
+                    let (event, connection, generation) = (calendar.event(), packet.connection, packet.generation);
+                    tally.gone.push(Gone { at_ps: next_ps, event, connection, generation });
+                }
+                debug_assert!(news != News::Closed, "that ends a segment");
                 for packet in out.drain(..) {
                     tally.injected.add(&packet);
                     put(at, port, packet, calendar, ends, tally);
                 }
+                continue;
             }
             if late_ps >= to_ps.min(calendar.day_end_ps()) {
                 break;
             }
-            let Some((port, late, is_gone)) = ends.repeat_fin(&self.config, &mut out) else { continue };
+            let looks = &mut tally.looks;
+            let Some(late) = ends.pop_late() else { break };
+            let plan = |plan| {
+                if let Plan::Look(look) = plan {
+                    looks.push(look)
+                }
+            };
+            let answer = ends.on_late(&self.config, &late, &mut out, plan);
+            late_ps = ends.late_ps();
+            let Some((port, news)) = answer else { continue };
             tally.events += 1;
-            if is_gone {
-                tally.gone.push(late);
-            }
-            last_ps = late_ps;
+            last_ps = late.at_ps;
             calendar.set_late(Some(late));
-            let at = Moment { now_ps: late_ps, planned_ps: late.planned_ps, label: open_label(calendar.open_place()) };
+            if news == News::Gone {
+                let (event, connection, generation) = (calendar.event(), late.connection, late.generation);
+                tally.gone.push(Gone { at_ps: late.at_ps, event, connection, generation });
+            }
+            let label = open_label(calendar.open_place());
+            let at = Moment { now_ps: late.at_ps, planned_ps: late.planned_ps, label };
             for packet in out.drain(..) {
                 tally.injected.add(&packet);
                 put(at, port, packet, calendar, ends, tally);
@@ -628,7 +653,7 @@ impl Tally {
         let now_ps = engine.now.ps();
         assert!(self.looks.iter().all(|look| look.at_ps > now_ps), "a segment ends before a deadline that comes in it");
         engine.hosts.look_at(self.looks.drain(..));
-        engine.hosts.give_up(self.gone.drain(..));
+        engine.hosts.add_gone(self.gone.drain(..));
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) struct Wire {
     pub wire_bytes: u16,
     /// See [`flag`].
     pub flags: u8,
-    /// Band of every qdisc on the way, [`Wire::HAS_PAYLOAD`], [`Wire::HAS_SACK`], and [`Wire::COMPLETES_NOTHING`].
+    /// Band of every qdisc on the way, [`Wire::HAS_PAYLOAD`], [`Wire::HAS_SACK`], [`Wire::OWN`], and [`Wire::REPEATED`].
     pub band: u8,
 }
 
@@ -25,7 +25,10 @@ impl Wire {
     const BAND: u8 = 7;
     const HAS_PAYLOAD: u8 = 1 << 7;
     const HAS_SACK: u8 = 1 << 6;
-    const COMPLETES_NOTHING: u8 = 1 << 5;
+    /// Of data: its connection carries one flow.
+    const OWN: u8 = 1 << 5;
+    /// Of a SYN-ACK: it is not the first.
+    const REPEATED: u8 = 1 << 4;
     /// Bits of a number: like TCP's 32, they are enough to tell one that is near.
     const NUMBER_BITS: u32 = 48;
 
@@ -89,17 +92,22 @@ impl Wire {
         Self { band: self.band & !Self::BAND | band, ..self }
     }
 
-    /// The same, of a connection that carries one flow: data that is sent before its last byte, and so comes before it,
-    /// completes nothing.
+    /// The same, to the receiver of a connection that carries one flow.
     #[inline]
-    pub fn completing_nothing(self) -> Self {
-        Self { band: self.band | Self::COMPLETES_NOTHING, ..self }
+    pub fn of_own_connection(self) -> Self {
+        Self { band: self.band | Self::OWN, ..self }
     }
 
-    /// The same, once that byte has been sent.
+    /// The same, of a SYN-ACK that is not the first.
     #[inline]
-    pub fn completing(self) -> Self {
-        Self { band: self.band & !Self::COMPLETES_NOTHING, ..self }
+    pub fn repeated(self) -> Self {
+        Self { band: self.band | Self::REPEATED, ..self }
+    }
+
+    /// Whether the receiver had sent a SYN-ACK before this one.
+    #[inline]
+    pub fn is_repeated(&self) -> bool {
+        self.band & Self::REPEATED != 0
     }
 
     /// Whether it carries data.
@@ -128,11 +136,12 @@ impl Wire {
         self.flags & (flag::SYN | flag::FIN | flag::PCN) == 0 && (self.flags & flag::REVERSE != 0 || self.has_payload())
     }
 
-    /// Whether it has to do with nothing but the end that it is for, however far that is: it opens and closes no
-    /// connection, and completes no message.
+    /// Whether it has to do with nothing but the end that it is for, however far that is: it completes no message of a
+    /// stream, and neither opens nor closes a sender.
     #[inline]
     pub fn is_routine(&self) -> bool {
-        self.is_plain() && (self.flags & flag::REVERSE != 0 || self.band & Self::COMPLETES_NOTHING != 0)
+        let rare = self.flags & (flag::SYN | flag::FIN | flag::PCN);
+        if self.flags & flag::REVERSE != 0 { rare == 0 } else { self.band & Self::OWN != 0 && rare & flag::PCN == 0 }
     }
 
     /// Whether its connection is to hear of its loss: it is a receiver's FIN.

@@ -49,7 +49,7 @@ pub(crate) struct Receiver {
     /// FINs that have been sent, and not lost.
     fins_alive: u32,
     fin_repeats: u8,
-    /// Timestamp of the SYN-ACK that the sender has received, and echoes.
+    /// Timestamp of the SYN-ACK that the sender received first: that of the first one until the sender knows better.
     pub syn_ack_stamp: u32,
     syn_ack_count: u32,
     /// When the FIN is repeated: six times after an estimate of the round trip, and by the retransmission timer.
@@ -151,31 +151,9 @@ impl Receiver {
         self.fins_alive -= 1;
     }
 
-    /// Whether it has had the sender's FIN, in order or not.
-    pub fn knows_end(&self) -> bool {
-        self.fin != u64::MAX
-    }
-
     /// Whether its deadline is that of its FIN.
     pub fn awaits_last_ack(&self) -> bool {
         self.state == ReceiverState::LastAck
-    }
-
-    /// Whether the handshake lacks only a packet from the sender.
-    pub fn awaits_first_packet(&self) -> bool {
-        self.state == ReceiverState::SynReceived
-    }
-
-    /// How long after a FIN it looks again whether its own has been answered; `None` if it depends on what comes before
-    /// the FIN.
-    pub fn answers_fin_after(&self) -> Option<u64> {
-        // The retransmission timer never comes before.
-        matches!(self.state, ReceiverState::Established | ReceiverState::LastAck).then(|| self.fin_wait_ps())
-    }
-
-    /// Whether it repeats its FIN at equal distances until it gives up: the retransmission timer does not come before.
-    pub fn repeats_fin_evenly(&self, config: &TcpConfig) -> bool {
-        self.fin_wait_ps() * (u64::from(FIN_REPEATS) + 1) <= config.min_rto.ps()
     }
 
     /// Later packets travel in `band`.
@@ -194,7 +172,7 @@ impl Receiver {
                 self.ecn = if config.ecn && syn.flags & both == both { flag::ECT } else { 0 };
                 return true;
             }
-            ReceiverState::SynReceived => self.send_syn_ack(config, now_ps, out),
+            ReceiverState::SynReceived => out.push(self.syn_ack(config, now_ps).repeated()),
             ReceiverState::Established | ReceiverState::LastAck | ReceiverState::Gone => {}
         }
         false
@@ -202,14 +180,15 @@ impl Receiver {
 
     /// Answers the first SYN.
     pub fn accept(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
-        self.send_syn_ack(config, now_ps, out);
+        self.syn_ack_stamp = config.stamp(now_ps);
+        out.push(self.syn_ack(config, now_ps));
         self.arm_syn_ack(config, now_ps);
     }
 
-    fn send_syn_ack(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
+    fn syn_ack(&self, config: &TcpConfig, now_ps: u64) -> Wire {
         let flags = self.template.flags | flag::SYN | if self.ecn != 0 { flag::ECE } else { 0 };
         let packet = Wire { wire_bytes: config.syn_bytes, flags, ..self.template };
-        out.push(packet.numbered(config.stamp(now_ps).into()).stamped(self.echo));
+        packet.numbered(config.stamp(now_ps).into()).stamped(self.echo)
     }
 
     fn arm_syn_ack(&mut self, config: &TcpConfig, now_ps: u64) {
@@ -377,7 +356,7 @@ impl Receiver {
         match self.state {
             ReceiverState::Listen => {}
             ReceiverState::SynReceived => {
-                self.send_syn_ack(config, now_ps, out);
+                out.push(self.syn_ack(config, now_ps).repeated());
                 self.arm_syn_ack(config, now_ps);
             }
             ReceiverState::Established => self.acknowledge(config, pool, out, self.template.flags),
@@ -577,27 +556,6 @@ mod tests {
         assert_eq!(again(&mut receiver, &mut pool), []);
         (0..fin_count).for_each(|_| receiver.on_lost_fin());
         assert_eq!(again(&mut receiver, &mut pool), [flag::FIN]);
-    }
-
-    #[test]
-    fn a_fin_is_repeated_evenly_unless_the_retransmission_timer_comes_before() {
-        let wait_ps = 3_000_000;
-        for (min_rto_ps, is_even) in [(7 * wait_ps, true), (7 * wait_ps - 1, false), (2 * wait_ps + 1, false)] {
-            let config =
-                TcpConfig { min_rto: Time::from_ps(min_rto_ps), ..config(CongestionAlgorithm::NewReno, false) };
-            let (_, mut receiver, mut pool, packets) = pair(&config);
-            for (index, packet) in packets.iter().enumerate() {
-                let flags = if index + 1 == packets.len() { flag::FIN } else { 0 };
-                receiver.on_packet(&config, 0, &Wire { flags, ..*packet }, &mut pool, &mut Vec::new());
-            }
-            let mut times = vec![0];
-            while !receiver.is_gone() {
-                times.push(receiver.deadline_ps);
-                receiver.on_timeout(&config, receiver.deadline_ps, &mut pool, &mut Vec::new());
-            }
-            assert_eq!(receiver.repeats_fin_evenly(&config), is_even);
-            assert_eq!(times.windows(2).all(|pair| pair[1] - pair[0] == wait_ps), is_even, "{times:?}");
-        }
     }
 
     #[test]

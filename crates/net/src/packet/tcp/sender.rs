@@ -38,14 +38,6 @@ enum CongestionState {
     Loss,
 }
 
-/// What has happened to the connection, for the host to act on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
-    None,
-    Established,
-    Closed,
-}
-
 /// One connection's sending end. Fields in the order of use.
 #[derive(Clone, Debug)]
 #[repr(C)]
@@ -319,14 +311,14 @@ impl Sender {
         out.push(syn.stamped(config.stamp(now_ps)));
     }
 
-    /// The SYN-ACK is here.
-    pub fn on_syn_ack(&mut self, config: &TcpConfig, now_ps: u64, ack: &Wire, out: &mut Vec<Wire>) -> News {
+    /// A SYN-ACK is here. Whether it is the first.
+    pub fn on_syn_ack(&mut self, config: &TcpConfig, now_ps: u64, ack: &Wire, out: &mut Vec<Wire>) -> bool {
         if self.state != SenderState::SynSent {
             // ns-3: every SYN-ACK sets the window, also one that is sent again because the handshake's last packet was
             // lost.
             self.cwnd = self.congestion.restart(config.initial_window_bytes());
             self.ssthresh = u64::MAX;
-            return News::None;
+            return false;
         }
         self.state = SenderState::Established;
         self.deadline_ps = NEVER;
@@ -336,7 +328,7 @@ impl Sender {
         }
         self.sample(config, now_ps, ack.stamp());
         self.acknowledge(config, now_ps, out);
-        News::Established
+        true
     }
 
     /// A pure acknowledgement of the receiver's SYN or FIN.
@@ -357,7 +349,7 @@ impl Sender {
         (self.rtt.timeout_ns(1) * 1_000).max(config.min_rto.ps())
     }
 
-    /// An acknowledgement, with its SACK blocks.
+    /// An acknowledgement, with its SACK blocks. Whether that closes it.
     pub fn on_ack(
         &mut self,
         config: &TcpConfig,
@@ -365,21 +357,21 @@ impl Sender {
         ack: &Wire,
         blocks: &[Block],
         out: &mut Vec<Wire>,
-    ) -> News {
+    ) -> bool {
         if self.state != SenderState::Established {
-            return News::None;
+            return false;
         }
         let acknowledged = ack.number_near(self.una);
         let end = self.high + u64::from(self.fin_sent);
         if acknowledged > end || (acknowledged < self.una && !self.fin_sent) {
-            return News::None;
+            return false;
         }
         if acknowledged > self.una && self.una >= self.sample_from && !self.board.head_retransmitted() {
             self.sample(config, now_ps, ack.stamp());
         }
         let sacked = if blocks.is_empty() { 0 } else { self.board.sack(blocks) };
         if acknowledged < self.una {
-            return News::None;
+            return false;
         }
         let before = self.una;
         let duplicate = sacked > 0 || (config.recovery == Recovery::Ns330 && self.board.reports_segments(blocks.len()));
@@ -396,9 +388,9 @@ impl Sender {
             self.state = SenderState::Closed;
             self.deadline_ps = NEVER;
             self.acknowledge(config, now_ps, out);
-            return News::Closed;
+            return true;
         }
-        News::None
+        false
     }
 
     /// RFC 6675, section 5, up to (C).
@@ -619,7 +611,7 @@ impl Sender {
         }
         if self.una >= self.written {
             if self.closing && !self.fin_sent {
-                self.on_fin_sent();
+                self.fin_sent = true;
                 self.rto_ps = self.timeout_ps(config);
                 self.send_fin(config, now_ps, out);
             }
@@ -701,19 +693,13 @@ impl Sender {
         let mut flags = self.template.flags | ecn_flags;
         if self.closing && start + u64::from(length) == self.written {
             flags |= flag::FIN;
-            self.on_fin_sent();
+            self.fin_sent = true;
         }
         if self.deadline_ps == NEVER {
             self.start_timer(now_ps);
         }
         let packet = Wire { flags, ..self.template }.numbered(start).stamped(config.stamp(now_ps));
         out.push(packet.carrying(length));
-    }
-
-    #[inline]
-    fn on_fin_sent(&mut self) {
-        self.fin_sent = true;
-        self.template = self.template.completing();
     }
 
     fn send_fin(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
