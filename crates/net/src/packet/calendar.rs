@@ -99,6 +99,8 @@ pub(crate) struct Calendar {
     /// Used by [`Calendar::sort`] alone.
     slots: Vec<u32>,
     ordered: Vec<(Order, u32, u64)>,
+    /// Used by [`Calendar::hand_over`] alone: which arrivals are other lanes', and whose.
+    others: Vec<(u32, u32)>,
     /// The first turn that has not taken place.
     next: usize,
     /// The days after it: number d at d modulo the length, a power of two.
@@ -147,20 +149,48 @@ impl Open {
             labels.extend(0..instant.len() as u32);
         }
         for other in others {
-            // The first one of the other lane that is not before the instant, or the event.
-            let (mut first, mut next) = (0, 0);
-            let mut last = None;
-            for (index, (&within, event)) in self.within.iter().zip(&self.events).enumerate() {
-                if last.replace(within) != Some(within) {
-                    next += other.within[next..].iter().take_while(|&&before| before < within).count();
-                    first = next;
-                }
-                let tied = other.within[next..].iter().zip(&other.events[next..]);
-                next += tied.take_while(|&(&tied, before)| tied == within && before < event).count();
-                labels[index] += (next - first) as u32;
+            // Few instants are of both.
+            let filter = Filter::new(&other.within);
+            for (index, &within) in self.within.iter().enumerate().filter(|&(_, &within)| filter.may_have(within)) {
+                let first = other.within.partition_point(|&before| before < within);
+                let tied = other.within[first..].iter().zip(&other.events[first..]);
+                let event = &self.events[index];
+                labels[index] += tied.take_while(|&(&tied, before)| tied == within && before < event).count() as u32;
             }
         }
         labels
+    }
+}
+
+/// Tells of most times within a day that they are not among some.
+struct Filter {
+    /// A bit for each time that a hash says.
+    bits: Vec<u64>,
+    shift: u32,
+}
+
+impl Filter {
+    fn new(all: &[u32]) -> Self {
+        // Eight bits and more for each.
+        let bits = (8 * all.len()).next_power_of_two().max(64);
+        let mut filter = Self { bits: vec![0; bits / 64], shift: u32::BITS - bits.ilog2() };
+        for &within in all {
+            let bit = filter.bit(within);
+            filter.bits[bit / 64] |= 1 << (bit % 64);
+        }
+        filter
+    }
+
+    #[inline]
+    fn may_have(&self, within: u32) -> bool {
+        let bit = self.bit(within);
+        self.bits[bit / 64] >> (bit % 64) & 1 != 0
+    }
+
+    /// Multiplicative hashing (Knuth, The Art of Computer Programming 3, 6.4).
+    #[inline]
+    fn bit(&self, within: u32) -> usize {
+        (within.wrapping_mul(0x9e37_79b1) >> self.shift) as usize
     }
 }
 
@@ -258,6 +288,7 @@ impl Calendar {
             turns: Vec::new(),
             slots: Vec::new(),
             ordered: Vec::new(),
+            others: Vec::new(),
             next: 0,
             ring: (0..day_count).map(|_| Day::default()).collect(),
             spare: Vec::new(),
@@ -482,16 +513,20 @@ impl Calendar {
         posts: &mut [&mut Post],
     ) {
         posts.iter_mut().for_each(|post| post.clear());
-        let Day { arrivals, packets, .. } = &mut self.present;
-        let mut index = 0;
-        while let (Some(arrival), Some(packet)) = (arrivals.get(index), packets.get(index)) {
+        let Self { present: Day { arrivals, packets, .. }, others, .. } = self;
+        // Where the next one goes is hard to foretell: so nothing is made to hang on it.
+        others.resize(arrivals.len(), (0, 0));
+        let mut count = 0;
+        for (index, (arrival, packet)) in arrivals.iter().zip(&*packets).enumerate() {
             let lane = lane_of(arrival.link, packet);
-            if lane == own {
-                index += 1;
-                continue;
-            }
-            let (mut arrival, mut packet) = (arrivals.swap_remove(index), packets.swap_remove(index));
-            let post = &mut *posts[lane];
+            others[count] = (index as u32, lane as u32);
+            count += usize::from(lane != own);
+        }
+        // From the last one: what takes the place of one stays.
+        for &(index, lane) in others[..count].iter().rev() {
+            let mut arrival = arrivals.swap_remove(index as usize);
+            let mut packet = packets.swap_remove(index as usize);
+            let post = &mut *posts[lane as usize];
             if post.last_run != Some(arrival.run) {
                 post.last_run = Some(arrival.run);
                 post.runs.push(self.runs[arrival.run as usize]);

@@ -150,6 +150,7 @@ pub(crate) struct Map {
     /// Where each link ends.
     pub ends: Vec<NodeId>,
     routes: Routes,
+    has_one_switch: bool,
     pub division: Arc<Division>,
 }
 
@@ -160,6 +161,7 @@ impl Map {
             host_count: graph.host_count,
             ends: graph.links.iter().map(|directed| directed.to).collect(),
             routes,
+            has_one_switch: graph.switch_count == 1,
             division: Arc::new(Division::new(graph, count)),
         }
     }
@@ -189,6 +191,9 @@ impl Map {
     /// The lane that has to do with `packet` where `link` ends.
     #[inline]
     pub fn lane_of(&self, pairs: &Pairs, link: u32, packet: &Wire) -> usize {
+        if self.has_one_switch || self.is_last(link) {
+            return self.division.host(HostId(packet.dst));
+        }
         self.division.port(self.port_of(pairs, self.ends[link as usize], packet)).0
     }
 }

@@ -92,7 +92,7 @@ impl PacketConfig {
 
 /// A day in which all links are full has so many times the arrivals that make a segment worth threads: most days have
 /// fewer, or several segments.
-const FULL_DAY: u64 = 4;
+const FULL_DAY: u64 = 8;
 
 /// The lanes that are of use, of `count` at most, if each thread must have so many arrivals in a segment.
 fn lane_count(tcp: &TcpConfig, ports: &[Port], latency_ps: u64, arrivals_least: u64, count: usize) -> usize {

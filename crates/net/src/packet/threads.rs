@@ -6,8 +6,7 @@
 //! ```text
 //! day      what the runs of the last day began with is put in the order of all lanes
 //!          each lane drives its ports, and hands over to others what they have to do with
-//!          each lane takes in what others have handed over, and puts its day in order
-//!          each lane goes through the first segment of its day
+//!          each lane takes in what others have handed over, puts its day in order, and goes through its first segment
 //! segment  each lane goes on through its day
 //! ```
 //!
@@ -50,7 +49,7 @@ pub trait Threads: Debug + Send + Sync {
     /// Arrivals that each thread must have in a segment of a day of the calendar, on average, for threads to be worth
     /// their while.
     fn arrivals_least(&self) -> u64 {
-        30
+        15
     }
 }
 
@@ -69,9 +68,16 @@ struct Hands {
     lane: Box<Lane>,
     ends: Box<Ends>,
     tally: Tally,
+    cuts: Cuts,
+}
+
+/// Instants of a day that are left to one thread.
+#[derive(Debug, Default)]
+struct Cuts {
+    /// In no order.
+    at_ps: Vec<u64>,
+    /// Used by [`find_cuts`] alone.
     closes: Closes,
-    /// Instants of the day that are left to one thread, in no order.
-    cuts: Vec<u64>,
 }
 
 /// What a lane has counted and put aside since it was last asked.
@@ -281,28 +287,11 @@ fn collect(lane: &mut Lane, map: &Map, day_ps: u64) {
     calendar.collect(day_ps, ports, |link| map.division.port(PortId(link)).1);
 }
 
-/// Second part: hands over what other lanes than `own` have to do with.
-fn hand_over(own: usize, calendar: &mut Calendar, ends: &mut Ends, posts: &mut [&mut Post], map: &Map) {
-    let Ends { pairs, pool, .. } = ends;
-    let lane_of = |link: u32, packet: &Wire| if map.is_last(link) { own } else { map.lane_of(pairs, link, packet) };
-    calendar.hand_over(own, lane_of, pool, posts);
-}
-
-/// Third part: takes in what a lane is handed, puts its day in order, and finds the instants at which something has to
-/// do with more than one end of a connection.
-fn take_in<'a>(
-    calendar: &mut Calendar,
-    ends: &mut Ends,
-    posts: impl Iterator<Item = &'a Post>,
-    map: &Map,
-    bounds: &DayBounds,
-    closes: &mut Closes,
-    cuts: &mut Vec<u64>,
-) {
-    posts.for_each(|post| calendar.take_in(post, &mut ends.pool));
-    calendar.put_in_order();
+/// Second part: finds the instants at which something has to do with more than one end of a connection. What arrives at a
+/// host is here already.
+fn find_cuts(calendar: &Calendar, ends: &Ends, map: &Map, bounds: &DayBounds, cuts: &mut Cuts) {
+    let Cuts { at_ps: cuts, closes } = cuts;
     cuts.clear();
-    // This is a sweep, too.
     for (at_ps, link, packet) in calendar.arrivals() {
         let is_routine = packet.is_routine();
         if is_routine && !map.has_choice() {
@@ -322,6 +311,18 @@ fn take_in<'a>(
         }
     }
     closes.find(|at_ps| cuts.push(at_ps));
+}
+
+/// Third part: hands over what other lanes than `own` have to do with.
+fn hand_over(own: usize, calendar: &mut Calendar, ends: &mut Ends, posts: &mut [&mut Post], map: &Map) {
+    let Ends { pairs, pool, .. } = ends;
+    calendar.hand_over(own, |link, packet| map.lane_of(pairs, link, packet), pool, posts);
+}
+
+/// Last part: takes in what a lane is handed, and puts its day in order.
+fn take_in<'a>(calendar: &mut Calendar, ends: &mut Ends, posts: impl Iterator<Item = &'a Post>) {
+    posts.for_each(|post| calendar.take_in(post, &mut ends.pool));
+    calendar.put_in_order();
 }
 
 /// Tells the other threads that this one has failed, unless it comes to its end.
@@ -433,7 +434,6 @@ impl Shared {
             Task::Segment { to_ps } => to_ps,
             Task::Day { at_ps, to_ps } => {
                 self.begin_day(index, at_ps);
-                self.meet(index);
                 if !self.is_worth() {
                     return false;
                 }
@@ -459,21 +459,21 @@ impl Shared {
             write(&self.hands[index]).lane.calendar.label(&labels);
         }
         {
-            let Hands { lane, ends, .. } = &mut *write(&self.hands[index]);
+            let Hands { lane, ends, cuts, .. } = &mut *write(&self.hands[index]);
+            collect(lane, &self.map, day_ps);
+            find_cuts(&lane.calendar, ends, &self.map, &self.bounds, cuts);
+            let Report { arrivals, cut_count, cut_ps, .. } = &self.reports[index];
+            arrivals.store(lane.calendar.count() as u64, Ordering::Relaxed);
+            cut_count.store(cuts.at_ps.len() as u64, Ordering::Relaxed);
+            cut_ps.store(cuts.at_ps.iter().copied().min().unwrap_or(u64::MAX), Ordering::Relaxed);
             let mut posts: Vec<_> = self.posts[index].iter().map(write).collect();
             let mut posts: Vec<_> = posts.iter_mut().map(|post| &mut **post).collect();
-            collect(lane, &self.map, day_ps);
             hand_over(index, &mut lane.calendar, ends, &mut posts, &self.map);
         }
         self.meet(index);
         let posts: Vec<_> = self.posts.iter().map(|posts| read(&posts[index])).collect();
-        let posts = posts.iter().map(|post| &**post);
-        let Hands { lane, ends, closes, cuts, .. } = &mut *write(&self.hands[index]);
-        take_in(&mut lane.calendar, ends, posts, &self.map, &self.bounds, closes, cuts);
-        let Report { arrivals, cut_count, cut_ps, .. } = &self.reports[index];
-        arrivals.store(lane.calendar.count() as u64, Ordering::Relaxed);
-        cut_count.store(cuts.len() as u64, Ordering::Relaxed);
-        cut_ps.store(cuts.iter().copied().min().unwrap_or(u64::MAX), Ordering::Relaxed);
+        let Hands { lane, ends, .. } = &mut *write(&self.hands[index]);
+        take_in(&mut lane.calendar, ends, posts.iter().map(|post| &**post));
         self.look_at(index, &lane.calendar, ends);
     }
 
@@ -659,9 +659,9 @@ impl Tally {
 
 impl Rooms {
     /// A day has begun, and lanes have these.
-    fn set_cuts<'a>(&mut self, cuts: impl Iterator<Item = &'a Vec<u64>>) {
+    fn set_cuts<'a>(&mut self, cuts: impl Iterator<Item = &'a Cuts>) {
         self.cuts.clear();
-        cuts.for_each(|cuts| self.cuts.extend_from_slice(cuts));
+        cuts.for_each(|cuts| self.cuts.extend_from_slice(&cuts.at_ps));
         self.cuts.sort_unstable_by_key(|&cut_ps| Reverse(cut_ps));
         self.cuts.dedup();
     }
@@ -743,14 +743,15 @@ impl PacketEngine {
             self.see_all_due();
             return;
         }
+        let mut cuts = Vec::new();
         for (own, (lane, ends)) in lanes.iter_mut().zip(ends.iter_mut()).enumerate() {
+            cuts.push(Cuts::default());
+            find_cuts(&lane.calendar, ends, map, bounds, &mut cuts[own]);
             let mut posts: Vec<_> = rooms.posts[own].iter_mut().collect();
             hand_over(own, &mut lane.calendar, ends, &mut posts, map);
         }
-        let (mut closes, mut cuts) = (Closes::default(), vec![Vec::new(); count]);
         for (own, (lane, ends)) in lanes.iter_mut().zip(ends.iter_mut()).enumerate() {
-            let posts = rooms.posts.iter().map(|posts| &posts[own]);
-            take_in(&mut lane.calendar, ends, posts, map, bounds, &mut closes, &mut cuts[own]);
+            take_in(&mut lane.calendar, ends, rooms.posts.iter().map(|posts| &posts[own]));
         }
         rooms.set_cuts(cuts.iter());
         self.see_all_due();
