@@ -11,6 +11,7 @@ use super::wire::{Blocks, SackPool, Wire};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::hint::black_box;
+use std::mem::swap;
 use std::sync::Arc;
 
 /// A packet that will be at the far end of its link.
@@ -118,8 +119,10 @@ pub(crate) struct Calendar {
     runs: Vec<Run>,
     /// Those before this one have a label that all lanes understand.
     runs_labelled: usize,
-    /// Events of the day whose labels are their places in here.
+    /// Events of the day whose labels are their places among all of them: those that other lanes have been [told of
+    /// ](Self::tell_open) come before these.
     open: Open,
+    told_count: usize,
     /// The present event, if it is no arrival.
     late: Option<Late>,
     /// How many there are when the ended ones are forgotten.
@@ -133,12 +136,19 @@ pub(crate) struct Calendar {
 pub(crate) struct Open {
     within: Vec<u32>,
     events: Vec<Event>,
+    /// Set when others are told.
+    filter: Filter,
 }
 
 impl Open {
     fn clear(&mut self) {
         self.within.clear();
         self.events.clear();
+    }
+
+    fn append(&mut self, later: &mut Self) {
+        self.within.append(&mut later.within);
+        self.events.append(&mut later.events);
     }
 
     /// Their labels: how many of their instants came before them, in all lanes.
@@ -148,10 +158,12 @@ impl Open {
             // A day has fewer arrivals than 2^28.
             labels.extend(0..instant.len() as u32);
         }
+        let mut filter = Filter::default();
         for other in others {
-            // Few instants are of both.
-            let filter = Filter::new(&other.within);
-            for (index, &within) in self.within.iter().enumerate().filter(|&(_, &within)| filter.may_have(within)) {
+            // Few instants are of both. All of the filter is fetched from the other's cache at once.
+            filter.clone_from(&other.filter);
+            let may_be_tied = |&(_, &within): &(usize, &u32)| filter.may_have(within);
+            for (index, &within) in self.within.iter().enumerate().filter(may_be_tied) {
                 let first = other.within.partition_point(|&before| before < within);
                 let tied = other.within[first..].iter().zip(&other.events[first..]);
                 let event = &self.events[index];
@@ -163,28 +175,33 @@ impl Open {
 }
 
 /// Tells of most times within a day that they are not among some.
+#[derive(Clone, Debug, Default)]
 struct Filter {
-    /// A bit for each time that a hash says.
+    /// One for each time, where a hash says; none if there are no times.
     bits: Vec<u64>,
     shift: u32,
 }
 
 impl Filter {
-    fn new(all: &[u32]) -> Self {
-        // Eight bits and more for each.
-        let bits = (8 * all.len()).next_power_of_two().max(64);
-        let mut filter = Self { bits: vec![0; bits / 64], shift: u32::BITS - bits.ilog2() };
-        for &within in all {
-            let bit = filter.bit(within);
-            filter.bits[bit / 64] |= 1 << (bit % 64);
+    fn set(&mut self, times: &[u32]) {
+        self.bits.clear();
+        if times.is_empty() {
+            return;
         }
-        filter
+        // Eight and more for each.
+        let count = (8 * times.len()).next_power_of_two().max(64);
+        self.bits.resize(count / 64, 0);
+        self.shift = u32::BITS - count.ilog2();
+        for &within in times {
+            let bit = self.bit(within);
+            self.bits[bit / 64] |= 1 << (bit % 64);
+        }
     }
 
     #[inline]
     fn may_have(&self, within: u32) -> bool {
         let bit = self.bit(within);
-        self.bits[bit / 64] >> (bit % 64) & 1 != 0
+        self.bits.get(bit / 64).is_some_and(|bits| bits >> (bit % 64) & 1 != 0)
     }
 
     /// Multiplicative hashing (Knuth, The Art of Computer Programming 3, 6.4).
@@ -299,6 +316,7 @@ impl Calendar {
             runs: vec![Run::default()],
             runs_labelled: 1,
             open: Open::default(),
+            told_count: 0,
             late: None,
             runs_max: RUNS_MIN,
         }
@@ -503,22 +521,23 @@ impl Calendar {
         black_box(self.present.packets.iter().fold(0, |sum, packet| sum ^ packet.connection));
     }
 
-    /// Takes out of the day that begins what other lanes have to do with, as `lane_of` says of a link and a packet, and
-    /// puts it into the post for them. SACK blocks go from one lane's pool to the other's.
+    /// Takes out of the day that begins what other lanes have to do with, as `lane_of` says of each arrival (when, over
+    /// which link, and the packet), and puts it into the post for them. SACK blocks go from one lane's pool to the other's.
     pub fn hand_over(
         &mut self,
         own: usize,
-        lane_of: impl Fn(u32, &Wire) -> usize,
+        mut lane_of: impl FnMut(u64, u32, &Wire) -> usize,
         pool: &mut SackPool,
         posts: &mut [&mut Post],
     ) {
         posts.iter_mut().for_each(|post| post.clear());
+        let begun_ps = self.today << self.shift;
         let Self { present: Day { arrivals, packets, .. }, others, .. } = self;
         // Where the next one goes is hard to foretell: so nothing is made to hang on it.
         others.resize(arrivals.len(), (0, 0));
         let mut count = 0;
         for (index, (arrival, packet)) in arrivals.iter().zip(&*packets).enumerate() {
-            let lane = lane_of(arrival.link, packet);
+            let lane = lane_of(begun_ps + u64::from(arrival.within_ps), arrival.link, packet);
             others[count] = (index as u32, lane as u32);
             count += usize::from(lane != own);
         }
@@ -559,7 +578,7 @@ impl Calendar {
     /// The place that the present event gets among the lane's open ones of the day, if it begins a run.
     #[inline]
     pub fn open_place(&self) -> usize {
-        self.open.within.len()
+        self.told_count + self.open.within.len()
     }
 
     /// The present event is that one from now on; without one, the last arrival.
@@ -583,7 +602,7 @@ impl Calendar {
     #[cold]
     pub fn event(&self) -> Event {
         match self.late {
-            Some(late) => Event::Late(late),
+            Some(late) => Event::Late(Box::new(late)),
             None => {
                 let (order, link) = self.arrival();
                 Event::Arrival(order, link)
@@ -597,11 +616,25 @@ impl Calendar {
         self.open.events.push(self.event());
     }
 
-    /// Tells other lanes of its open events; the day is over.
-    pub fn tell_open(&self, open: &mut Open) {
-        open.clear();
-        open.within.extend_from_slice(&self.open.within);
-        open.events.extend_from_slice(&self.open.events);
+    /// Tells other lanes of its open events, after what it has told them of this day. No more packets arrive in it.
+    pub fn tell_open(&mut self, told: &mut Open) {
+        if self.told_count == 0 {
+            told.clear();
+            swap(told, &mut self.open);
+        } else {
+            told.append(&mut self.open);
+        }
+        self.told_count = told.within.len();
+        told.filter.set(&told.within);
+    }
+
+    /// Takes back what it has told of this day.
+    pub fn take_back_open(&mut self, told: &mut Open) {
+        if self.told_count > 0 {
+            told.append(&mut self.open);
+            swap(told, &mut self.open);
+            self.told_count = 0;
+        }
     }
 
     /// The labels of its open events are known.
@@ -613,6 +646,7 @@ impl Calendar {
         }
         self.runs_labelled = self.runs.len();
         self.open.clear();
+        self.told_count = 0;
     }
 
     /// Which of two calendars' next arrivals, which are of one instant, comes first.
@@ -629,13 +663,6 @@ impl Calendar {
     /// How many turns the day has left.
     pub fn left(&self) -> usize {
         self.turns.len() - self.next
-    }
-
-    /// All arrivals of the day, as they lie: when, over which link, and the packet.
-    pub fn arrivals(&self) -> impl Iterator<Item = (u64, u32, &Wire)> {
-        let begun_ps = self.today << self.shift;
-        let each = self.present.arrivals.iter().zip(&self.present.packets);
-        each.map(move |(arrival, packet)| (begun_ps + u64::from(arrival.within_ps), arrival.link, packet))
     }
 
     /// Puts the present day's arrivals in order: by slots of time, about as many as arrivals, and then those of one

@@ -89,10 +89,11 @@ pub(crate) enum Cause {
 }
 
 /// Which of the events of an instant, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
     Arrival(Order, u32),
-    Late(Late),
+    /// In a box, because these are few.
+    Late(Box<Late>),
 }
 
 /// What a connection's end waits for.

@@ -90,7 +90,7 @@ impl Plans {
 }
 
 /// Something that has happened in a lane to the receiver of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Gone {
     pub at_ps: u64,
     pub event: Event,

@@ -37,7 +37,7 @@ use crate::units::Time;
 use std::cmp::Reverse;
 use std::fmt::Debug;
 use std::hint::spin_loop;
-use std::mem::swap;
+use std::mem::{swap, take};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -76,7 +76,7 @@ struct Hands {
 struct Cuts {
     /// In no order.
     at_ps: Vec<u64>,
-    /// Used by [`find_cuts`] alone.
+    /// Used by [`hand_over`] alone.
     closes: Closes,
 }
 
@@ -287,36 +287,44 @@ fn collect(lane: &mut Lane, map: &Map, day_ps: u64) {
     calendar.collect(day_ps, ports, |link| map.division.port(PortId(link)).1);
 }
 
-/// Second part: finds the instants at which something has to do with more than one end of a connection. What arrives at a
-/// host is here already.
-fn find_cuts(calendar: &Calendar, ends: &Ends, map: &Map, bounds: &DayBounds, cuts: &mut Cuts) {
+/// Second part: hands over what other lanes than `own` have to do with, and finds the instants at which something has to do
+/// with more than one end of a connection. What arrives at a host is here already.
+fn hand_over(
+    own: usize,
+    calendar: &mut Calendar,
+    ends: &mut Ends,
+    posts: &mut [&mut Post],
+    (map, bounds): (&Map, &DayBounds),
+    cuts: &mut Cuts,
+) {
     let Cuts { at_ps: cuts, closes } = cuts;
     cuts.clear();
-    for (at_ps, link, packet) in calendar.arrivals() {
-        let is_routine = packet.is_routine();
-        if is_routine && !map.has_choice() {
-            continue;
+    let mut pool = take(&mut ends.pool);
+    let has_choice = map.has_choice();
+    let lane_of = |at_ps, link, packet: &Wire| {
+        if has_choice || !packet.is_routine() {
+            match concern(ends, link, packet, map, bounds) {
+                Concern::Own => (),
+                Concern::Both => cuts.push(at_ps),
+                Concern::Close => closes.add(at_ps, packet),
+            }
         }
-        let concern = match ends.pairs.place(packet) {
-            Some(place) if map.is_last(link) && !is_routine => ends.concern(place, packet, bounds),
-            // It goes the way of whoever has its slot then.
-            None if !map.is_last(link) && map.has_choice() => Concern::Both,
-            // Nobody hears of what comes for a connection that is gone.
-            _ => Concern::Own,
-        };
-        match concern {
-            Concern::Own => (),
-            Concern::Both => cuts.push(at_ps),
-            Concern::Close => closes.add(at_ps, packet),
-        }
-    }
+        map.lane_of(&ends.pairs, link, packet)
+    };
+    calendar.hand_over(own, lane_of, &mut pool, posts);
+    ends.pool = pool;
     closes.find(|at_ps| cuts.push(at_ps));
 }
 
-/// Third part: hands over what other lanes than `own` have to do with.
-fn hand_over(own: usize, calendar: &mut Calendar, ends: &mut Ends, posts: &mut [&mut Post], map: &Map) {
-    let Ends { pairs, pool, .. } = ends;
-    calendar.hand_over(own, |link, packet| map.lane_of(pairs, link, packet), pool, posts);
+/// What a packet has to do with that arrives over `link`.
+fn concern(ends: &Ends, link: u32, packet: &Wire, map: &Map, bounds: &DayBounds) -> Concern {
+    match ends.pairs.place(packet) {
+        Some(place) if map.is_last(link) && !packet.is_routine() => ends.concern(place, packet, bounds),
+        // It goes the way of whoever has its slot then.
+        None if !map.is_last(link) && map.has_choice() => Concern::Both,
+        // Nobody hears of what comes for a connection that is gone.
+        _ => Concern::Own,
+    }
 }
 
 /// Last part: takes in what a lane is handed, and puts its day in order.
@@ -461,20 +469,19 @@ impl Shared {
         {
             let Hands { lane, ends, cuts, .. } = &mut *write(&self.hands[index]);
             collect(lane, &self.map, day_ps);
-            find_cuts(&lane.calendar, ends, &self.map, &self.bounds, cuts);
             let Report { arrivals, cut_count, cut_ps, .. } = &self.reports[index];
             arrivals.store(lane.calendar.count() as u64, Ordering::Relaxed);
-            cut_count.store(cuts.at_ps.len() as u64, Ordering::Relaxed);
-            cut_ps.store(cuts.at_ps.iter().copied().min().unwrap_or(u64::MAX), Ordering::Relaxed);
             let mut posts: Vec<_> = self.posts[index].iter().map(write).collect();
             let mut posts: Vec<_> = posts.iter_mut().map(|post| &mut **post).collect();
-            hand_over(index, &mut lane.calendar, ends, &mut posts, &self.map);
+            hand_over(index, &mut lane.calendar, ends, &mut posts, (&self.map, &self.bounds), cuts);
+            cut_count.store(cuts.at_ps.len() as u64, Ordering::Relaxed);
+            cut_ps.store(cuts.at_ps.iter().copied().min().unwrap_or(u64::MAX), Ordering::Relaxed);
         }
         self.meet(index);
         let posts: Vec<_> = self.posts.iter().map(|posts| read(&posts[index])).collect();
         let Hands { lane, ends, .. } = &mut *write(&self.hands[index]);
         take_in(&mut lane.calendar, ends, posts.iter().map(|post| &**post));
-        self.look_at(index, &lane.calendar, ends);
+        self.look_at(index, &mut lane.calendar, ends);
     }
 
     /// Goes through the day of a lane, up to an instant.
@@ -615,16 +622,16 @@ impl Shared {
     }
 
     /// The engine, which has everything, is about to give it back.
-    fn look_at_all(&self, engine: &PacketEngine) {
+    fn look_at_all(&self, engine: &mut PacketEngine) {
         (0..engine.lanes.len()).for_each(|index| self.look_at_lane(index, engine));
     }
 
-    fn look_at_lane(&self, index: usize, engine: &PacketEngine) {
-        self.look_at(index, &engine.lanes[index].calendar, &engine.hosts.connections.ends[index]);
+    fn look_at_lane(&self, index: usize, engine: &mut PacketEngine) {
+        self.look_at(index, &mut engine.lanes[index].calendar, &engine.hosts.connections.ends[index]);
     }
 
     /// Tells what all are to know of a lane.
-    fn look_at(&self, index: usize, calendar: &Calendar, ends: &Ends) {
+    fn look_at(&self, index: usize, calendar: &mut Calendar, ends: &Ends) {
         let report = &self.reports[index];
         report.next_ps.store(calendar.next_ps(), Ordering::Relaxed);
         report.left.store(calendar.left() as u64, Ordering::Relaxed);
@@ -727,7 +734,7 @@ impl PacketEngine {
         rooms.cuts.clear();
         rooms.posts.resize_with(count, || vec![Post::default(); count]);
         rooms.open.resize_with(count, Open::default);
-        lanes.iter().zip(&mut rooms.open).for_each(|(lane, open)| lane.calendar.tell_open(open));
+        lanes.iter_mut().zip(&mut rooms.open).for_each(|(lane, open)| lane.calendar.tell_open(open));
         for (own, lane) in lanes.iter_mut().enumerate() {
             let others = (0..count).filter(|&other| other != own).map(|other| &rooms.open[other]);
             lane.calendar.label(&rooms.open[own].labels(others));
@@ -746,9 +753,8 @@ impl PacketEngine {
         let mut cuts = Vec::new();
         for (own, (lane, ends)) in lanes.iter_mut().zip(ends.iter_mut()).enumerate() {
             cuts.push(Cuts::default());
-            find_cuts(&lane.calendar, ends, map, bounds, &mut cuts[own]);
             let mut posts: Vec<_> = rooms.posts[own].iter_mut().collect();
-            hand_over(own, &mut lane.calendar, ends, &mut posts, map);
+            hand_over(own, &mut lane.calendar, ends, &mut posts, (map, bounds), &mut cuts[own]);
         }
         for (own, (lane, ends)) in lanes.iter_mut().zip(ends.iter_mut()).enumerate() {
             take_in(&mut lane.calendar, ends, rooms.posts.iter().map(|posts| &posts[own]));
@@ -772,6 +778,7 @@ impl PacketEngine {
         alarm.is_over = true;
         drop(alarm);
         shared.exchange(self);
+        self.lanes.iter_mut().zip(&shared.open).for_each(|(lane, told)| lane.calendar.take_back_open(&mut write(told)));
         shared.hands.iter().for_each(|hands| write(hands).tally.tell(self));
         self.hosts.release_gone();
         self.see_all_due();
@@ -802,9 +809,12 @@ impl PacketEngine {
                 }
                 self.begin_day_of_hosts(shared, next_ps);
                 let goes_on = shared.all(Task::Day { at_ps: next_ps, to_ps: self.other_ps.min(end_ps) });
-                let hands: Vec<_> = shared.hands.iter().map(read).collect();
-                self.rooms.set_cuts(hands.iter().map(|hands| &hands.cuts));
-                drop(hands);
+                // Hands are in other processors' caches.
+                self.rooms.cuts.clear();
+                if shared.sum(|report| &report.cut_count) > 0 {
+                    let hands: Vec<_> = shared.hands.iter().map(read).collect();
+                    self.rooms.set_cuts(hands.iter().map(|hands| &hands.cuts));
+                }
                 if !goes_on {
                     return;
                 }
