@@ -136,8 +136,6 @@ pub(crate) struct Calendar {
 pub(crate) struct Open {
     within: Vec<u32>,
     events: Vec<Event>,
-    /// Set when others are told.
-    filter: Filter,
 }
 
 impl Open {
@@ -158,14 +156,16 @@ impl Open {
             // A day has fewer arrivals than 2^28.
             labels.extend(0..instant.len() as u32);
         }
-        let mut filter = Filter::default();
+        let (mut others_within, mut filter) = (Vec::new(), Filter::default());
         for other in others {
-            // Few instants are of both. All of the filter is fetched from the other's cache at once.
-            filter.clone_from(&other.filter);
+            // They are in another cache, from which they come fastest one after the other.
+            others_within.clone_from(&other.within);
+            filter.set(&others_within);
+            // Few instants are of both.
             let may_be_tied = |&(_, &within): &(usize, &u32)| filter.may_have(within);
             for (index, &within) in self.within.iter().enumerate().filter(may_be_tied) {
-                let first = other.within.partition_point(|&before| before < within);
-                let tied = other.within[first..].iter().zip(&other.events[first..]);
+                let first = others_within.partition_point(|&before| before < within);
+                let tied = others_within[first..].iter().zip(&other.events[first..]);
                 let event = &self.events[index];
                 labels[index] += tied.take_while(|&(&tied, before)| tied == within && before < event).count() as u32;
             }
@@ -188,8 +188,8 @@ impl Filter {
         if times.is_empty() {
             return;
         }
-        // Eight and more for each.
-        let count = (8 * times.len()).next_power_of_two().max(64);
+        // So many for each, and more.
+        let count = (32 * times.len()).next_power_of_two().max(64);
         self.bits.resize(count / 64, 0);
         self.shift = u32::BITS - count.ilog2();
         for &within in times {
@@ -625,7 +625,6 @@ impl Calendar {
             told.append(&mut self.open);
         }
         self.told_count = told.within.len();
-        told.filter.set(&told.within);
     }
 
     /// Takes back what it has told of this day.
