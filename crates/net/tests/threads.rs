@@ -173,7 +173,7 @@ prop_compose! {
         seed in 0_u64..9,
         spreads: bool,
         flows in prop::collection::vec(
-            (prop_oneof![Just(0_u64), 0_u64..40_000_000], 0_u32..12, 0_u32..12, 0_u64..120_000, any::<u8>()),
+            (prop_oneof![Just(0_u64), 0_u64..40_000_000], 0_u32..12, 0_u32..12, 1_u64..120_000, any::<u8>()),
             1..24,
         ),
         again in 0_u32..12,

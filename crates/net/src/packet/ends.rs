@@ -711,6 +711,7 @@ impl Connections {
 
 #[cfg(test)]
 mod tests {
+    use super::super::port::Run;
     use super::*;
     use std::mem::offset_of;
 
@@ -724,6 +725,29 @@ mod tests {
         closes.find(|at_ps| found.push(at_ps));
         assert_eq!(found, [3, 4]);
         closes.find(|at_ps| panic!("forgotten: {at_ps}"));
+    }
+
+    #[test]
+    fn what_is_late_comes_in_the_order_in_which_it_was_planned() {
+        // A FIN is repeated every 3 us.
+        let late = |planned_ps, repeats, cause| Late {
+            repeats,
+            ..Late::new((planned_ps + 3, planned_ps), cause, LateKind::Fin, (0, 0))
+        };
+        let arrival = |begun_ps, link| Cause::Arrival(Order::new(begun_ps, Run::default()), link);
+        let in_order = [
+            late(6, 0, Cause::Other(8)),
+            late(6, 0, Cause::Other(9)),
+            // What arrives at 6 comes after all else but for what is late: that of the FIN that came at 3, or before.
+            late(6, 0, arrival(1, 7)),
+            late(6, 0, arrival(2, 3)),
+            late(6, 0, arrival(2, 4)),
+            late(6, 1, arrival(0, 1)),
+            late(6, 2, arrival(0, 1)),
+            late(7, 0, Cause::Other(1)),
+        ];
+        assert!(in_order.is_sorted());
+        assert!(in_order.windows(2).all(|pair| pair[0] != pair[1]));
     }
 
     #[test]
