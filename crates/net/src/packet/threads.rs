@@ -10,10 +10,10 @@
 //! segment  each lane goes on through its day
 //! ```
 //!
-//! A segment ends at the next instant at which something else happens: a flow starts, a timer or a deadline comes, a
-//! connection opens or closes, a message may be complete. Such an instant is left to one thread, which has everything in
-//! its hands then, and does what it always does. But a receiver that waits for the answer to its FIN repeats it in its
-//! lane, and gives up there: that is most of what a connection does after its data.
+//! A segment ends at the next instant at which something else happens: a flow starts, a timer or a deadline comes, a sender
+//! hears that its receiver has closed, a message of a stream may be complete. Such an instant is left to one thread, which
+//! has everything in its hands then, and does what it always does. The rest of a connection's life goes on in lanes: a
+//! packet has to do with the end that it is for, and what comes [late](super::ends::Late) lies with its end.
 //!
 //! Two arrivals of one instant in two lanes have to do with different ports and connections. Which was first matters
 //! only to the [order](super::port::Order) of what they send, where that ends a port's idleness; so that is told when the
