@@ -44,6 +44,16 @@ LEAF_SPINE = {"kind": "leaf_spine", "leaves": 2, "hosts_per_leaf": 8, "fabric_li
 CLOS = {"kind": "clos2", "ports": 8}
 
 
+def test_hosts_that_are_named_are_spread_over_the_nodes_of_a_star_without_a_size():
+    job = {"model": {"layers": [{"name": "all", "forward": "1ms", "backward": "1ms", "parameters": "1MB"}]}}
+    job |= {"hosts": ["h0", "h1", "h3"], "placement": "spread"}
+    node = {"gpus": 3, "scale_up": {"rate": "8Tbps"}, "nics": 3}
+    scenario = Scenario.from_dict({"job": {"a": job}, "cluster": {"node": node}, "run": {"engine": "fluid"}})
+    # h0 and h1 are on one node.
+    assert scenario.spec()["jobs"][0]["hosts"] == [0, 3, 1]
+    assert Scenario.from_toml(scenario.to_toml()).spec() == scenario.spec()
+
+
 def test_a_ring_within_a_node_takes_the_time_of_its_ports():
     assert comm_s(exchange(8, "ring")) == pytest.approx(14 * (SIZE / 8 / PORT + INSIDE_S), abs=1e-9)
 

@@ -564,12 +564,12 @@ def cable_fault(
     return Fault(code, key, msg, value, hint, name, number, line, start, len(value) if value else len(line))
 
 
-def dealt_out(hosts: Iterable[int], fabric: Fabric | None) -> list[int]:
+def dealt_out(hosts: Iterable[int], fabric: Fabric) -> list[int]:
     """Sort hosts so that those next to one another are on different edge switches, as far as there are others."""
     placed: Counter[int] = Counter()
     keyed = []
     for host in hosts:
-        edge = 0 if fabric is None else fabric.edge_of(host)
+        edge = fabric.edge_of(host)
         keyed.append((placed[edge], edge, host))
         placed[edge] += 1
     return [host for *_, host in sorted(keyed, key=lambda entry: entry[:2])]

@@ -59,7 +59,7 @@ def hosts(ctx: Context, fabric: Fabric | None) -> dict[str, tuple[int, ...]]:
         elif given is not None:
             found = _named(ctx, job, given, (*loc, key), fabric)
             if found is not None:
-                named[name] = _ranked(ctx, name, found, fabric)
+                named[name] = found
         elif job.workers is not None:
             wanted[name] = job.workers + op_by_op.beside(job)
         elif job.parallel is not None:
@@ -102,7 +102,7 @@ def _named(ctx: Context, job: JobTable, hosts: list[str], here: Loc, fabric: Fab
     return tuple(numbers) if len(ctx.faults) == before else None
 
 
-def _ranked(ctx: Context, name: str, hosts: tuple[int, ...], fabric: Fabric | None) -> tuple[int, ...]:
+def _ranked(ctx: Context, name: str, hosts: tuple[int, ...], fabric: Fabric) -> tuple[int, ...]:
     """Return the hosts that a job names, in the order of the ranks on them."""
     placement = ctx.file.job[name].placement
     if placement == "spread":
@@ -140,11 +140,11 @@ def _share_out(
                 ctx.add("GT043", ("job", name, "hosts", index), msg, hint, f"h{number}")
                 break
             taken.setdefault(number, name)
-    result = dict(named)
     if fabric is None:
         # The resolved scenario says how many hosts there are, and must place the jobs as this one does.
         least = max([1, len(taken) + sum(wanted.values()), *(number + 1 for number in taken)])
         fabric = open_star(ctx.file.cluster, least)
+    result = {name: _ranked(ctx, name, numbers, fabric) for name, numbers in named.items()}
     host_count, what = fabric.host_count, "hosts" if ctx.file.cluster.node is None else "GPUs"
     for name, count in wanted.items():
         if count > host_count:
