@@ -861,14 +861,16 @@ mod tests {
             for sent in steps {
                 for (later_ps, link) in sent {
                     let at_ps = now_ps + ports[link as usize].latency_ps() + later_ps;
-                    calendar.push(at_ps - ports[link as usize].timing().0, link, 0, Wire::NOTHING);
-                    heap.push(Reverse((at_ps, link)));
+                    let sent_ps = at_ps - ports[link as usize].timing().0;
+                    calendar.push(sent_ps, link, 0, Wire::NOTHING);
+                    // Of one instant, what was sent first, as all are of one size.
+                    heap.push(Reverse((at_ps, sent_ps, link)));
                 }
                 while calendar.day_is_over() && calendar.next_ps() < u64::MAX {
                     calendar.begin_day(&mut ports);
                 }
                 prop_assert_eq!(calendar.held().0, heap.len() as u64);
-                if let Some(Reverse((at_ps, link))) = heap.pop() {
+                if let Some(Reverse((at_ps, _, link))) = heap.pop() {
                     prop_assert_eq!((calendar.next_ps(), calendar.pop().1), (at_ps, link));
                     now_ps = at_ps;
                 }
