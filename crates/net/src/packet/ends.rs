@@ -118,6 +118,8 @@ pub(crate) struct Arrived<'a, C> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum News {
     None,
+    /// The next goal of a stream has been reached.
+    Reached,
     /// The sender has had a SYN-ACK.
     Established,
     /// The sender has closed.
@@ -434,8 +436,7 @@ impl Ends {
         }
     }
 
-    /// A plain packet is here. Answers go to `out` and through the returned port. Whether the next goal of a stream has
-    /// been reached.
+    /// A packet is here, for TCP. Answers go to `out` and through the returned port.
     #[inline]
     pub fn deliver(
         &mut self,
@@ -443,7 +444,10 @@ impl Ends {
         arrived: Arrived<'_, impl FnOnce() -> Cause>,
         out: &mut Vec<Wire>,
         mut plan: impl FnMut(Plan),
-    ) -> Option<(PortId, bool)> {
+    ) -> Option<(PortId, News)> {
+        if !arrived.packet.is_plain() {
+            return self.deliver_rare(config, arrived, out, plan);
+        }
         let Arrived { now, packet, place, cause } = arrived;
         if packet.flags & flag::REVERSE == 0 {
             let receiving = &mut self.receiving[place as usize];
@@ -453,7 +457,7 @@ impl Ends {
             receiving.receiver.on_packet(config, now.ps(), packet, &mut self.pool, out);
             let reached = receiving.reaches(now);
             receiving.arm(packet.connection, now.ps(), || (0, cause()), &mut self.lates, plan);
-            return Some((receiving.port, reached));
+            return Some((receiving.port, if reached { News::Reached } else { News::None }));
         }
         let mut packet = *packet;
         let (blocks, block_count) = self.pool.detach(&mut packet);
@@ -464,11 +468,12 @@ impl Ends {
         let is_closed = sending.sender.on_ack(config, now.ps(), &packet, &blocks[..block_count], out);
         debug_assert!(!is_closed, "a FIN closes");
         sending.arm(packet.connection, |look| plan(Plan::Look(look)));
-        Some((sending.port, false))
+        Some((sending.port, News::None))
     }
 
     /// The same of a packet that opens or closes a connection. No goal of a stream is reached by it.
-    pub fn deliver_rare(
+    #[inline(never)]
+    fn deliver_rare(
         &mut self,
         config: &TcpConfig,
         arrived: Arrived<'_, impl FnOnce() -> Cause>,

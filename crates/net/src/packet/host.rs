@@ -333,30 +333,6 @@ impl Hosts {
         out: &mut Vec<Wire>,
         cause: impl FnOnce() -> Cause,
     ) -> Option<PortId> {
-        if !packet.is_plain() {
-            return self.deliver_rare(config, now, packet, out, cause);
-        }
-        let Self { connections, plans, .. } = self;
-        let (lane, place) = connections.find(packet)?;
-        let ends = &mut connections.ends[lane];
-        let arrived = Arrived { now, packet, place, cause };
-        let (port, reached) = ends.deliver(config, arrived, out, |plan| plans.add(lane, plan))?;
-        if reached {
-            self.check_goals(packet.connection, now);
-        }
-        Some(port)
-    }
-
-    /// A packet that opens or closes a connection, or announces a burst.
-    fn deliver_rare(
-        &mut self,
-        config: &TcpConfig,
-        now: Time,
-        packet: &Wire,
-        out: &mut Vec<Wire>,
-        cause: impl FnOnce() -> Cause,
-    ) -> Option<PortId> {
-        let index = packet.connection;
         if packet.flags & flag::PCN != 0 {
             return if self.connections.is_known(packet) {
                 self.on_announcement(config, now, packet, out)
@@ -366,11 +342,12 @@ impl Hosts {
         }
         let Self { connections, plans, .. } = self;
         let (lane, place) = connections.find(packet)?;
-        let ends = &mut connections.ends[lane];
         let arrived = Arrived { now, packet, place, cause };
-        let (port, news) = ends.deliver_rare(config, arrived, out, |plan| plans.add(lane, plan))?;
+        let (port, news) = connections.ends[lane].deliver(config, arrived, out, |plan| plans.add(lane, plan))?;
+        let index = packet.connection;
         match news {
             News::None => (),
+            News::Reached => self.check_goals(index, now),
             News::Established => {
                 self.connections.receiving_mut(index).receiver.syn_ack_stamp = packet.number() as u32;
                 self.check_goals(index, now);

@@ -505,15 +505,15 @@ impl Shared {
         let mut late_ps = ends.late_ps();
         loop {
             let next_ps = calendar.due_ps();
-            if next_ps < to_ps && next_ps <= late_ps {
+            let (now_ps, planned_ps, answer, user) = if next_ps < to_ps && next_ps <= late_ps {
                 let (planned_ps, link, &packet) = calendar.pop();
-                let at = Moment { now_ps: next_ps, planned_ps, label: open_label(calendar.open_place()) };
                 tally.events += 1;
                 tally.hops += 1;
                 tally.hop_bytes += u64::from(packet.wire_bytes);
                 last_ps = next_ps;
                 let node = map.ends[link as usize];
                 if node.0 >= map.host_count {
+                    let at = Moment { now_ps: next_ps, planned_ps, label: open_label(calendar.open_place()) };
                     put(at, map.port_of(&ends.pairs, node, &packet), packet, calendar, ends, tally);
                     continue;
                 }
@@ -528,50 +528,39 @@ impl Shared {
                     Plan::Late(at_ps) => late_ps = late_ps.min(at_ps),
                 };
                 let arrived = Arrived { now, packet: &packet, place, cause: || calendar.cause() };
-                let answer = if packet.is_plain() {
-                    let answer = ends.deliver(&self.config, arrived, &mut out, plan);
-                    debug_assert!(answer.is_none_or(|(_, reached)| !reached), "that ends a segment");
-                    answer.map(|(port, _)| (port, News::None))
-                } else {
-                    ends.deliver_rare(&self.config, arrived, &mut out, plan)
-                };
-                let Some((port, news)) = answer else { continue };
-                if news == News::Gone {
-                    let (event, connection, generation) = (calendar.event(), packet.connection, packet.generation);
-                    tally.gone.push(Gone { at_ps: next_ps, event, connection, generation });
+                let answer = ends.deliver(&self.config, arrived, &mut out, plan);
+                (next_ps, planned_ps, answer, (packet.connection, packet.generation))
+            } else {
+                if late_ps >= to_ps.min(calendar.day_end_ps()) {
+                    break;
                 }
-                debug_assert!(news != News::Closed, "that ends a segment");
+                let Some(late) = ends.pop_late() else { break };
+                let looks = &mut tally.looks;
+                let plan = |plan| {
+                    if let Plan::Look(look) = plan {
+                        looks.push(look);
+                    }
+                };
+                let answer = ends.on_late(&self.config, &late, &mut out, plan);
+                late_ps = ends.late_ps();
+                if answer.is_some() {
+                    tally.events += 1;
+                    last_ps = late.at_ps;
+                }
+                calendar.set_late(Some(late));
+                (late.at_ps, late.planned_ps, answer, (late.connection, late.generation))
+            };
+            if let Some((port, news)) = answer {
+                debug_assert!(!matches!(news, News::Reached | News::Closed), "that ends a segment");
+                if news == News::Gone {
+                    let (event, (connection, generation)) = (calendar.event(), user);
+                    tally.gone.push(Gone { at_ps: now_ps, event, connection, generation });
+                }
+                let at = Moment { now_ps, planned_ps, label: open_label(calendar.open_place()) };
                 for packet in out.drain(..) {
                     tally.injected.add(&packet);
                     put(at, port, packet, calendar, ends, tally);
                 }
-                continue;
-            }
-            if late_ps >= to_ps.min(calendar.day_end_ps()) {
-                break;
-            }
-            let looks = &mut tally.looks;
-            let Some(late) = ends.pop_late() else { break };
-            let plan = |plan| {
-                if let Plan::Look(look) = plan {
-                    looks.push(look)
-                }
-            };
-            let answer = ends.on_late(&self.config, &late, &mut out, plan);
-            late_ps = ends.late_ps();
-            let Some((port, news)) = answer else { continue };
-            tally.events += 1;
-            last_ps = late.at_ps;
-            calendar.set_late(Some(late));
-            if news == News::Gone {
-                let (event, connection, generation) = (calendar.event(), late.connection, late.generation);
-                tally.gone.push(Gone { at_ps: late.at_ps, event, connection, generation });
-            }
-            let label = open_label(calendar.open_place());
-            let at = Moment { now_ps: late.at_ps, planned_ps: late.planned_ps, label };
-            for packet in out.drain(..) {
-                tally.injected.add(&packet);
-                put(at, port, packet, calendar, ends, tally);
             }
             calendar.set_late(None);
         }
