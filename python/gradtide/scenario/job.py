@@ -8,6 +8,7 @@ from gradtide.layers import Layer
 from gradtide.parallel.costs import Accelerator, Training
 from gradtide.parallel.spec import Described, Layout
 from gradtide.parallel.times import OwnTimes
+from gradtide.scenario.device import JobDevice
 from gradtide.scenario.keys.job import AdaptiveTable, Collective, Compute, OpTimes, Schedule
 from gradtide.scenario.keys.parallel import Parallel
 from gradtide.scenario.opdag import OpDag
@@ -21,6 +22,7 @@ class Division:
     Attributes:
         keys: the table `parallel` of the file.
         accelerator: what ranks compute on.
+        device: its name, and who says so.
         training: what they compute.
         layout: how they work together.
         described: what the core must know, and the memory of a rank.
@@ -30,6 +32,7 @@ class Division:
 
     keys: Parallel
     accelerator: Accelerator
+    device: JobDevice
     training: Training
     layout: Layout
     described: Described
@@ -100,7 +103,8 @@ class Job:
         iterations: measured iterations; `None` if `run.duration` decides.
         placement: packed, spread or random: which rank is on which host; what a list names is in `hosts`.
         task: train or inference where workers pull from servers; exchange if the bytes are not gradients; else `None`.
-        compute: `device` and `batch` are `None` for a model with times of its own, `order` without a graph.
+        compute: `batch` is `None` for a model with times of its own, and so is `device` if the job names none; `order`
+            without a graph.
         collective: `group` is a number of ranks; `ps` is there if `kind` is "ps" and then complete.
         schedule: buckets and their order.
         ranks: with order "file", rank of every layer; smaller is sent earlier.
@@ -110,6 +114,8 @@ class Job:
         announced_packets: threshold that its messages announce to switches; `None` if they announce nothing.
         division: how its model is divided over ranks; `None` if every worker has the whole model.
         step: what its ranks do, where that was recorded.
+        device: what it computes on, and who says so.
+        stated: keys of `compute` that somebody gave; all others are defaults.
     """
 
     name: str
@@ -130,6 +136,8 @@ class Job:
     announced_packets: int | None
     division: Division | None
     step: RecordedStep | None
+    device: JobDevice
+    stated: frozenset[str]
 
     @property
     def is_divided(self) -> bool:

@@ -96,6 +96,7 @@ def _resolve(ctx: Context) -> Resolved | None:
                 ctx.add("GT018", (kind, name), f'"{name[:80]}" cannot be a name', hint, name, at_key=True)
     if not file.job and ctx.ok("job"):
         _without_jobs(ctx)
+    check.network.device(ctx, file.cluster.device)
     fabric = check.network.shape(ctx, file.cluster.topology)
     check.run.length(ctx)
     hosts = check.job.hosts(ctx, fabric)
@@ -112,7 +113,7 @@ def _resolve(ctx: Context) -> Resolved | None:
     check.run.check_limits(ctx, resolved, fabric)
     complete = _completed(ctx, resolved, fabric)
     warnings = dict.fromkeys(warning for table in ctx.tables.values() for warning in table.left_out)
-    warnings |= dict.fromkeys(check.parallel.too_large(ctx, resolved))
+    warnings |= dict.fromkeys(check.memory.warnings(ctx, resolved))
     return Resolved(complete, fabric, resolved, origins, _written(ctx, complete, origins, fabric), tuple(warnings))
 
 
@@ -149,6 +150,8 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
     adaptive = check.job.adaptive(ctx, job.priority, (*loc, "priority"), fabric)
     check.network.announce(ctx, job.announce, loc)
     check.job.straggler(ctx, job, loc, None if hosts is None else len(hosts) - servers)
+    if table is not None and hosts is not None and division is None and step is None and not ctx.faults:
+        check.memory.undivided(ctx, job, loc, table, len(hosts) - servers)
     if table is None or hosts is None or ctx.faults:
         return None
     scale_to, layers, graph = job.compute.scale_to_ps, table.layers, table.graph
@@ -175,8 +178,8 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
         compute=check.parallel.completed(job.compute, division)
         if division is not None
         else job.compute.with_values(
-            device=None if table.is_timed else job.compute.device,
-            batch=None if table.is_timed else table.batch or job.compute.batch,
+            device=None if table.is_timed and table.device.origin != "stated" else table.device.name,
+            batch=table.batch,
             seq=table.seq,
             order=(job.compute.order or "listed") if graph is not None and not task else None,
         ),
@@ -209,6 +212,8 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
         announced_packets=announced_packets(job.announce, ctx.file.cluster.queue),
         division=division,
         step=step,
+        device=table.device if division is None else division.device,
+        stated=check.job.stated(job),
     )
 
 
@@ -242,7 +247,7 @@ def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabr
         table["model"] = ctx.tables[name].written
         if not isinstance(table["model"], str) and job.parallel is None:
             # Its times are written out.
-            for key in OF_ROOFLINE:
+            for key in OF_ROOFLINE if given.compute.is_given("device") else (*OF_ROOFLINE, "device"):
                 table["compute"].pop(key, None)
         if job.collective.kind in GROUPED:
             # "leaf" stays: the same scenario on another network has groups of another size.

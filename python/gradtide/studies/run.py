@@ -397,7 +397,7 @@ def _what_if_sentences(result: RunResult) -> list[str]:
                 times.setdefault((row["order"], row["barrier"]), {})[row["rate_bps"]] = row["iteration_time_us"]
         if not times:
             continue
-        sentence = _saving(times, runtime_named(job.compute.device))
+        sentence = _saving(times, runtime_named(job.device.name))
         several = len(result.scenario.jobs) > 1
         sentences.append(f"Job {job.name}: {words.uncapitalised(sentence)}" if several else sentence)
     return sentences

@@ -20,6 +20,7 @@ from gradtide.scenario.defaults import (
     is_remade,
     transport_of,
 )
+from gradtide.scenario.device import is_known, unknown_device
 from gradtide.scenario.fabric import Fabric, dealt_out, host_number
 from gradtide.scenario.gates import parse_gate
 from gradtide.scenario.keys.job import (
@@ -28,14 +29,16 @@ from gradtide.scenario.keys.job import (
     Adaptive,
     AdaptiveTable,
     Collective,
+    Compute,
     JobPriority,
     JobTable,
     Priority,
     Ps,
     Schedule,
 )
+from gradtide.scenario.keys.parallel import OF_MESH
 from gradtide.scenario.source import Failure, Loc, read_text
-from gradtide.scenario.tables import LayerTable, rank_count, read_model, read_ranking
+from gradtide.scenario.tables import Asked, LayerTable, rank_count, read_model, read_ranking
 
 
 def hosts(ctx: Context, fabric: Fabric | None) -> dict[str, tuple[int, ...]]:
@@ -207,11 +210,14 @@ def read_table(ctx: Context, name: str, job: JobTable, loc: Loc) -> LayerTable |
             model = model.with_values(time_ps=compute.scale_to_ps)
         by_op = job.collective.is_pulled or compute.order is not None
         is_divided = job.parallel is not None
-        table = read_model(model, ctx.source, at, ctx.base_dir, compute, by_op=by_op, is_divided=is_divided)
+        asked = Asked(compute, ctx.file.cluster.device)
+        table = read_model(model, ctx.source, at, ctx.base_dir, asked, by_op=by_op, is_divided=is_divided)
     except ScenarioError as error:
         ctx.faults += error.faults
         return None
     if table.is_timed:
+        if compute.is_given("device") and not is_known(compute.device):
+            ctx.add("GT031", (*loc, "compute", "device"), *unknown_device(compute.device), compute.device)
         for key in OF_ROOFLINE:
             if compute.is_given(key):
                 ctx.no_effect((*loc, "compute", key), "for a model with times of its own", "leave it out")
@@ -227,6 +233,12 @@ def read_table(ctx: Context, name: str, job: JobTable, loc: Loc) -> LayerTable |
         ctx.add("GT024", (*loc, "model"), "the parameters are too large", "sizes end at 2^64 B in all")
     ctx.tables[name] = table
     return table
+
+
+def stated(job: JobTable) -> frozenset[str]:
+    """Return the keys of `compute` that somebody gave, some of them beside the mesh."""
+    beside = () if job.parallel is None else (key for key in OF_MESH if job.parallel.value(key) is not None)
+    return frozenset((*(key for key in Compute.declared() if job.compute.is_given(key)), *beside))
 
 
 def servers(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable | None) -> str:

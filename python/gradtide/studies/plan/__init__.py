@@ -170,7 +170,7 @@ def runtime_of(base: Scenario, scenario: Any, device: str | None) -> Runtime | N
     named = {name: one for name, one in RUNTIMES.items() if name != "unknown"}
     if device in named:
         return named[device]
-    own = base.jobs[0].compute.device or getattr(scenario, "device", None)
+    own = base.jobs[0].device.name or getattr(scenario, "device", None)
     found = runtime_named(device or own)  # None for a profile, which may have been measured on any device
     if found is None and device is not None:
         raise ValueError(f"device: there is no {device!r}; there are {', '.join([*named, *presets.device_names()])}")

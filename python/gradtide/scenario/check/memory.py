@@ -1,0 +1,114 @@
+"""Whether every worker has the memory for a whole model: what data parallelism without `parallel` asks for."""
+
+from collections.abc import Iterable, Iterator
+
+from gradtide import presets
+from gradtide.architecture import FieldError
+from gradtide.parallel import fit
+from gradtide.parallel.costs import Accelerator, Costs, Precision, Training
+from gradtide.parallel.memory import MASTER_BYTES, MOMENTS_BYTES
+from gradtide.parallel.mesh import Mesh
+from gradtide.parallel.spec import Layout, fullest
+from gradtide.scenario.check.context import Context
+from gradtide.scenario.job import Job
+from gradtide.scenario.keys.job import JobTable
+from gradtide.scenario.source import Loc
+from gradtide.scenario.tables import LayerTable
+
+STATE_BYTES = 4 + MASTER_BYTES + MOMENTS_BYTES
+"""Of a parameter with Adam: its gradient, itself and two moments in fp32 (Rajbhandari et al. 2020, section 3.1)."""
+
+
+def undivided(ctx: Context, job: JobTable, loc: Loc, table: LayerTable, workers: int) -> None:
+    """Refuse a language model of which no worker can keep a copy; say over which meshes it can be divided."""
+    name = table.device.name
+    memory_bytes = None if name is None else presets.memory_bytes(name)
+    if memory_bytes is None or name is None or not table.is_language or job.collective.is_pulled or table.is_timed:
+        return
+    if job.task is not None and job.task != "train":
+        return
+    if table.architecture is None:
+        needed = STATE_BYTES * sum(row.parameter_bytes for row in table.layers) // 4
+        if needed > memory_bytes:
+            hint = (
+                "its layers are counts, which cannot be divided: take a language preset or a config.json instead, as in "
+                f"gradtide run config.json --parallel fsdp={workers}"
+            )
+            ctx.add("GT057", (*loc, "parallel"), _too_large(table, needed, name, memory_bytes), hint)
+        return
+    assert table.seq is not None
+    assert table.batch is not None
+    accelerator = _accelerator(name, memory_bytes)
+    training = Training(seq=table.seq, micro_batch=table.batch, precision=_precision(name))
+    is_sparse = any(module.experts > 1 for module in table.architecture.modules())
+    mesh = Mesh(dp=workers, ep=1 if is_sparse else None)
+    try:
+        needed = fullest(Costs(table.architecture, accelerator, mesh, training), Layout(zero=0)).total
+    except FieldError:
+        return  # said where the model is read
+    if needed / (1 + fit.OVER) > memory_bytes:
+        hint = hint_of_meshes(ctx, table, accelerator, training, workers)
+        ctx.add("GT057", (*loc, "parallel"), _too_large(table, needed, name, memory_bytes), hint)
+
+
+def hint_of_meshes(
+    ctx: Context, table: LayerTable, accelerator: Accelerator, training: Training, workers: int
+) -> str:
+    """Return the hint that names two meshes over which a model can be divided on a cluster."""
+    assert table.architecture is not None
+    node = ctx.file.cluster.node
+    per_node = 1 if node is None else node.gpus
+    # The batch of a worker is its own; a mesh has micro-batches of one sequence by default.
+    training = Training(seq=training.seq, precision=training.precision)
+    found = fit.meshes(table.architecture, accelerator, training, workers, per_node)
+    if found and found[0].fit.verdict != "does not fit":
+        options = " or ".join(f"--parallel {shown(one.mesh)}" for one in fit.two_meshes(found))
+        return f"divide it with `parallel`, as in {options}"
+    larger = fit.more(table.architecture, accelerator, training, workers, per_node)
+    if larger is None:
+        return f"no mesh that was tried has the memory: take a device with more of it than {accelerator.name} has"
+    on = "" if node is None else f" ({-(-larger.ranks // per_node)} nodes)"
+    return (
+        f"no mesh of {workers} ranks has the memory: take {larger.ranks} GPUs{on} and divide it with `parallel`, as in "
+        f"--parallel {shown(larger.mesh)}"
+    )
+
+
+def shown(mesh: dict[str, int | str]) -> str:
+    """Write a mesh as `--parallel` takes it, as in `fsdp=16,tp=8`."""
+    return ",".join(f"{key}={value}" for key, value in mesh.items())
+
+
+def warnings(ctx: Context, jobs: Iterable[Job]) -> Iterator[str]:
+    """Warn of each other model whose parameters, gradients and states of Adam exceed the memory of its device."""
+    for job in jobs:
+        table, name = ctx.tables[job.name], job.device.name
+        memory_bytes = None if name is None else presets.memory_bytes(name)
+        is_of_workers = not (table.is_language or job.is_divided or job.is_pulled or job.task == "exchange")
+        needed = STATE_BYTES * job.parameter_bytes // 4
+        if is_of_workers and memory_bytes is not None and needed > memory_bytes:
+            yield (
+                f"a worker of [job.{job.name}] would keep {needed / 1e9:.4g} GB of parameters, gradients and states of "
+                f"Adam, and {name} has {memory_bytes / 1e9:.4g} GB"
+            )
+
+
+def _too_large(table: LayerTable, needed: int, device: str, memory_bytes: int) -> str:
+    return (
+        f"{table.label} does not fit: a worker keeps {needed / 1e9:.4g} GB, and {device} has {memory_bytes / 1e9:.4g} GB"
+    )
+
+
+def _accelerator(name: str, memory_bytes: int) -> Accelerator:
+    """Return the accelerator of a device, or one that is nothing but memory."""
+    try:
+        return presets.accelerator(name)
+    except KeyError:
+        return Accelerator(name, name, {}, memory_bytes, 1.0, 1.0, 1.0, "", "")
+
+
+def _precision(device: str) -> Precision:
+    """Return the number format that a device preset multiplies in, as `compute.precision` names it."""
+    if device.endswith("-fp8"):
+        return "float8"
+    return "bf16" if presets.device(device).element_bytes == 2 else "fp32"
