@@ -68,6 +68,17 @@ class Change(NamedTuple):
     memory: Memory
     fit: Fit
 
+    @property
+    def described(self) -> dict[str, Any]:
+        """What a summary says of it."""
+        return {
+            "keys": self.keys,
+            "parallel": self.mesh,
+            "ranks": self.ranks,
+            "total": self.memory.total,
+            "feasibility": self.fit.verdict,
+        }
+
 
 @dataclass(frozen=True)
 class Ways:
@@ -101,7 +112,8 @@ def would_fit(costs: Costs, layout: Layout, global_batch: int | None = None) -> 
         layout: how its ranks work together.
         global_batch: sequences of an iteration, if they must stay as many.
     """
-    found = [one for one in _changed(costs, layout, global_batch) if one.fit.verdict != "does not fit"]
+    own = VERDICTS.index(fit(fullest(costs, layout), costs.mesh.pp).verdict)
+    found = [one for one in _changed(costs, layout, global_batch) if VERDICTS.index(one.fit.verdict) < own]
     # A change that surely fits before one that may; sorting keeps the order otherwise.
     found.sort(key=lambda one: VERDICTS.index(one.fit.verdict))
     if found:

@@ -216,6 +216,17 @@ def cluster(name: str, engine: str | None = None) -> dict[str, Any] | None:
     }
 
 
+def cluster_device(name: str) -> str | None:
+    """Return the device that computes on a built-in cluster, `NAME` or `NAME/N`; None if it names none.
+
+    Example:
+        >>> cluster_device("h100-hgx/16")
+        'H100-bf16'
+    """
+    found: str | None = document("clusters.toml").get(name.partition("/")[0], {}).get("device")
+    return found
+
+
 def paper_names() -> list[str]:
     """Return the names of the papers' scenarios, `paper/NAME`, sorted."""
     return [f"paper/{stem}" for stem in stems("papers", ".toml")]

@@ -6,7 +6,7 @@ Nothing is assumed for a language model: whoever trains one has to name a device
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from gradtide.errors import did_you_mean
@@ -34,16 +34,18 @@ class JobDevice:
         origin: who names it: the job (`stated`), the model's `file`, the `cluster`, nobody (`assumed`, or `none`).
         times_of: device that the times of the model's file were taken on, where that is another one. They stay as they
             are: `name` then only decides which runtime carries out a plan.
+        cluster: device of the cluster, where that is other hardware.
     """
 
     name: str | None
     origin: Origin
     times_of: str | None = None
+    cluster: str | None = None
 
     @property
     def described(self) -> dict[str, Any]:
         """What a summary says of it."""
-        return {"name": self.name, "origin": self.origin, "times_of": self.times_of}
+        return asdict(self)
 
 
 def device_of(
@@ -57,14 +59,22 @@ def device_of(
         own: device of the model's file, if it has times of its own and says where they come from.
         assumed: what is computed on if nobody says anything.
     """
+    named = compute.device if compute.is_given("device") else own
+    is_other = cluster_device is not None and named is not None and hardware(named) != hardware(cluster_device)
+    cluster = cluster_device if is_other else None
     if compute.is_given("device"):
-        is_other = own is not None and own.casefold() != compute.device.casefold()
-        return JobDevice(compute.device, "stated", own if is_other else None)
+        is_retimed = own is not None and own.casefold() != compute.device.casefold()
+        return JobDevice(compute.device, "stated", own if is_retimed else None, cluster)
     if own is not None:
-        return JobDevice(own, "file")
+        return JobDevice(own, "file", None, cluster)
     if cluster_device is not None:
         return JobDevice(cluster_device, "cluster")
     return JobDevice(assumed, "none" if assumed is None else "assumed")
+
+
+def hardware(name: str) -> str:
+    """Return what a device is called whatever it multiplies in: the same for A100 and A100-bf16."""
+    return re.sub("-(bf16|fp8)$", "", name.casefold())
 
 
 def is_known(name: str) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gradtide.errors import ScenarioError
+from gradtide.errors import Fault, ScenarioError
 from gradtide.scenario import check
 from gradtide.scenario import servers as op_by_op
 from gradtide.scenario.check.context import Context
@@ -51,7 +51,8 @@ class Resolved:
         jobs: the jobs, in the order of the file.
         origins: where the flows of each tenant come from, in the order of the file.
         written: the resolved scenario as plain data.
-        warnings: what the files of models hold and the jobs leave out, a sentence each.
+        warnings: what the files of models hold and the jobs leave out, and what does not fit, a sentence each.
+        refusals: faults of what can be read and not run.
     """
 
     file: ScenarioFile
@@ -60,6 +61,7 @@ class Resolved:
     origins: tuple[Origin, ...]
     written: dict[str, Any]
     warnings: tuple[str, ...]
+    refusals: tuple[Fault, ...]
 
 
 def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved:
@@ -114,7 +116,7 @@ def _resolve(ctx: Context) -> Resolved | None:
     complete = _completed(ctx, resolved, fabric)
     warnings = dict.fromkeys(warning for table in ctx.tables.values() for warning in table.left_out)
     warnings |= dict.fromkeys(check.memory.warnings(ctx, resolved))
-    return Resolved(complete, fabric, resolved, origins, _written(ctx, complete, origins, fabric), tuple(warnings))
+    return Resolved(complete, fabric, resolved, origins, _written(ctx, complete, origins, fabric), tuple(warnings), tuple(ctx.too_large.values()))
 
 
 def _without_jobs(ctx: Context) -> None:
@@ -133,7 +135,7 @@ def _without_jobs(ctx: Context) -> None:
 
 def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, fabric: Fabric | None) -> Job | None:
     loc: Loc = ("job", name)
-    table = check.job.read_table(ctx, name, job, loc)
+    table = check.job.read_table(ctx, name, job, loc, len(hosts) if hosts else job.workers or 1)
     division = check.parallel.division(ctx, name, job, loc, table)
     step = check.parallel.recorded(ctx, job, loc, table)
     if job.iterations is not None and job.iterations > check.run.MAX_ITERATIONS:
@@ -150,8 +152,6 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
     adaptive = check.job.adaptive(ctx, job.priority, (*loc, "priority"), fabric)
     check.network.announce(ctx, job.announce, loc)
     check.job.straggler(ctx, job, loc, None if hosts is None else len(hosts) - servers)
-    if table is not None and hosts is not None and division is None and step is None and not ctx.faults:
-        check.memory.undivided(ctx, job, loc, table, len(hosts) - servers)
     if table is None or hosts is None or ctx.faults:
         return None
     scale_to, layers, graph = job.compute.scale_to_ps, table.layers, table.graph

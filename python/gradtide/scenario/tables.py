@@ -132,16 +132,15 @@ def read_model(
     asked: Asked,
     *,
     by_op: bool = False,
-    is_divided: bool = False,
 ) -> LayerTable:
     """Return the table that `model` names; models without times get them from what is `asked`.
 
     With `by_op`, workers compute op by op: where there is a built-in graph of the name, it is meant, with its own
-    mini-batch if none is asked for. With `is_divided`, a configuration is divided over ranks and has no times here.
+    mini-batch if none is asked for. A configuration has no times here, because it may be divided over ranks.
     """
     fail = Failure(source, loc, value if isinstance(value, str) else None)
     if isinstance(value, dict):
-        return _configuration(value, "config", Under(source, loc), source, loc, asked, is_divided=is_divided)
+        return _configuration(value, "config", Under(source, loc), source, loc, asked)
     if isinstance(value, ThesisModel):
         layers = thesis_layers(value.layers, value.size_bytes, value.time_ps, value.precision, fail)
         return LayerTable("thesis", layers, value.model_dump(by_alias=True), True, asked.device())
@@ -165,13 +164,13 @@ def read_model(
         if suffix == ".csv":
             layers = read_layers_csv(text, value)
             return LayerTable(path.stem, layers, layers_table(path.stem, layers), True, asked.device())
-        return read_model_file(text, value, source, loc, asked, is_divided=is_divided)
+        return read_model_file(text, value, source, loc, asked)
     if by_op:
         from gradtide.presets import graphs
 
         if value in graphs.graph_names():
             return _preset_graph(value, source, loc, asked)
-    return _preset(value, source, loc, asked, is_divided=is_divided)
+    return _preset(value, source, loc, asked)
 
 
 def _is_trace(value: str, path: Path) -> bool:
@@ -346,7 +345,7 @@ class _LayersFile(CsvFile):
 
 
 def read_model_file(
-    text: str, name: str, source: Source, loc: Loc, asked: Asked, *, is_divided: bool = False
+    text: str, name: str, source: Source, loc: Loc, asked: Asked
 ) -> LayerTable:
     """Return the table of a model file, `"schema": "gradtide.model/1"`, or of an op DAG with its unit of time.
 
@@ -362,7 +361,7 @@ def read_model_file(
         return _graph_file(text, name, file, asked)
     if isinstance(data, dict) and FAMILY in data and "schema" not in data:
         # Decimals are for times, and a configuration has none.
-        return _configuration(parse_json(text, name), name, file, source, loc, asked, is_divided=is_divided)
+        return _configuration(parse_json(text, name), name, file, source, loc, asked)
     if not isinstance(data, dict) or data.get("schema") != MODEL_SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else data
         where: Loc = ("schema",) if isinstance(data, dict) and "schema" in data else ()
@@ -487,13 +486,8 @@ def _configuration(
     source: Source,
     loc: Loc,
     asked: Asked,
-    *,
-    is_divided: bool = False,
 ) -> LayerTable:
-    """Return the modules of a Hugging Face configuration as layers; a sample is a sequence of `compute.seq` tokens."""
-    from gradtide.presets import LayerPreset
-    from gradtide.roofline import STORED_BYTES_PER_ELEMENT as ELEMENT
-
+    """Return the modules of a Hugging Face configuration as layers without times; `with_times` adds them."""
     try:
         model = Architecture.of(data)
     except FieldError as error:
@@ -507,22 +501,45 @@ def _configuration(
         msg = f"the model has learned {model.longest} positions, and a sequence has {compute.seq} tokens"
         raise ScenarioError([source.fault("GT014", where, msg, f"write at most {model.longest}", compute.seq)])
     label = _label(data, name, model)
-    if is_divided:
-        modules = tuple(Layer(module.name, 0, 0, module.parameters) for module in model.modules())
-        written = {**_without_nulls(data), NAMED: label}
-        return LayerTable(
-            label, modules, written, False, asked.device(), seq=compute.seq, architecture=model, is_language=True
-        )
+    modules = tuple(Layer(module.name, 0, 0, module.parameters) for module in model.modules())
+    written = {**_without_nulls(data), NAMED: label}
+    batch = asked.batch(DEFAULT_SEQUENCES)
+    return LayerTable(
+        label,
+        modules,
+        written,
+        False,
+        asked.device(),
+        batch=batch,
+        seq=compute.seq,
+        architecture=model,
+        is_language=True,
+    )
+
+
+def with_times(table: LayerTable, source: Source, loc: Loc, asked: Asked) -> LayerTable:
+    """Return the table of a configuration with the times of a worker that has the whole model.
+
+    A sample is a sequence of `compute.seq` tokens.
+
+    Raises:
+        ScenarioError: if there is no device, or none of that name.
+    """
+    from gradtide.presets import LayerPreset
+    from gradtide.roofline import STORED_BYTES_PER_ELEMENT as ELEMENT
+
+    assert table.architecture is not None
+    assert table.seq is not None
+    assert table.batch is not None
     counted = [
         LayerPreset(work.name, ELEMENT * work.parameters, work.flops, ELEMENT * work.elements)
-        for work in model.works(compute.seq)
+        for work in table.architecture.works(table.seq)
     ]
-    batch = asked.batch(DEFAULT_SEQUENCES)
-    layers, device = _roofline(SimpleNamespace(name=label, layers=counted), source, loc, asked, batch)
-    written = layers_table(label, layers, device=device.name)
-    return LayerTable(
-        label, tuple(layers), written, False, device, batch=batch, seq=compute.seq, architecture=model, is_language=True
-    )
+    model = SimpleNamespace(name=table.label, layers=counted)
+    layers, device = _roofline(model, source, loc, asked, table.batch)
+    is_named = isinstance(table.written, str)
+    written = table.written if is_named else layers_table(table.label, layers, device=device.name)
+    return replace(table, layers=tuple(layers), written=written, device=device)
 
 
 def _graph_file(text: str, name: str, file: Source, asked: Asked) -> LayerTable:
@@ -628,12 +645,12 @@ def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any
     return result, faults
 
 
-def _preset(name: str, source: Source, loc: Loc, asked: Asked, *, is_divided: bool = False) -> LayerTable:
+def _preset(name: str, source: Source, loc: Loc, asked: Asked) -> LayerTable:
     from gradtide import presets
 
     if name in presets.language_names():
         config = presets.configuration(name)
-        table = _configuration(config, name, Under(source, loc), source, loc, asked, is_divided=is_divided)
+        table = _configuration(config, name, Under(source, loc), source, loc, asked)
         return replace(table, written=name)
     try:
         model = presets.model(name)

@@ -9,6 +9,7 @@ from gradtide import units
 from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.errors import ScenarioError, did_you_mean
 from gradtide.scenario import servers as op_by_op
+from gradtide.scenario.check import memory
 from gradtide.scenario.check.context import MAX_WORKERS, Context
 from gradtide.scenario.check.network import holds_a_segment, open_star
 from gradtide.scenario.defaults import (
@@ -38,7 +39,7 @@ from gradtide.scenario.keys.job import (
 )
 from gradtide.scenario.keys.parallel import OF_MESH
 from gradtide.scenario.source import Failure, Loc, read_text
-from gradtide.scenario.tables import Asked, LayerTable, rank_count, read_model, read_ranking
+from gradtide.scenario.tables import Asked, LayerTable, rank_count, read_model, read_ranking, with_times
 
 
 def hosts(ctx: Context, fabric: Fabric | None) -> dict[str, tuple[int, ...]]:
@@ -192,8 +193,8 @@ def straggler(ctx: Context, job: JobTable, loc: Loc, count: int | None) -> None:
         ctx.add("GT014", (*loc, "compute", "straggler", "worker"), f"there is no worker {worker}", hint, worker)
 
 
-def read_table(ctx: Context, name: str, job: JobTable, loc: Loc) -> LayerTable | None:
-    """Read the model of a job; return `None` if that cannot be done."""
+def read_table(ctx: Context, name: str, job: JobTable, loc: Loc, ranks: int) -> LayerTable | None:
+    """Read the model of a job of so many ranks; return `None` if that cannot be done."""
     if not ctx.ok("job", name, "model"):
         return None
     if job.model is None and ctx.misspelt(loc, "model"):
@@ -209,11 +210,16 @@ def read_table(ctx: Context, name: str, job: JobTable, loc: Loc) -> LayerTable |
         if is_remade(model) and compute.scale_to_ps is not None:
             model = model.with_values(time_ps=compute.scale_to_ps)
         by_op = job.collective.is_pulled or compute.order is not None
-        is_divided = job.parallel is not None
         asked = Asked(compute, ctx.file.cluster.device)
-        table = read_model(model, ctx.source, at, ctx.base_dir, asked, by_op=by_op, is_divided=is_divided)
+        table = read_model(model, ctx.source, at, ctx.base_dir, asked, by_op=by_op)
+        too_large = memory.undivided(ctx, job, loc, table, ranks)
+        if too_large is not None:
+            ctx.too_large[name] = too_large
+        if job.parallel is None and table.architecture is not None:
+            table = with_times(table, ctx.source, at, asked)
     except ScenarioError as error:
-        ctx.faults += error.faults
+        # A model that has to be divided takes its times from other figures of a device.
+        ctx.faults += [ctx.too_large[name]] if name in ctx.too_large else error.faults
         return None
     if table.is_timed:
         if compute.is_given("device") and not is_known(compute.device):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from gradtide import presets
-from gradtide.architecture import FieldError
+from gradtide.errors import Fault
 from gradtide.parallel import fit
 from gradtide.parallel.costs import Accelerator, Costs, Precision, Training
 from gradtide.parallel.memory import MASTER_BYTES, MOMENTS_BYTES
@@ -19,41 +19,37 @@ STATE_BYTES = 4 + MASTER_BYTES + MOMENTS_BYTES
 """Of a parameter with Adam: its gradient, itself and two moments in fp32 (Rajbhandari et al. 2020, section 3.1)."""
 
 
-def undivided(ctx: Context, job: JobTable, loc: Loc, table: LayerTable, workers: int) -> None:
-    """Refuse a language model of which no worker can keep a copy; say over which meshes it can be divided."""
+def undivided(ctx: Context, job: JobTable, loc: Loc, table: LayerTable, workers: int) -> Fault | None:
+    """Return the fault of a language model of which no worker can keep a copy, with meshes over which it fits."""
     name = table.device.name
     memory_bytes = None if name is None else presets.memory_bytes(name)
-    if memory_bytes is None or name is None or not table.is_language or job.collective.is_pulled or table.is_timed:
-        return
-    if job.task is not None and job.task != "train":
-        return
+    if name is None or memory_bytes is None or not table.is_language or table.is_timed:
+        return None
+    if job.parallel is not None or job.collective.is_pulled or job.task not in (None, "train"):
+        return None
+    where: Loc = (*loc, "parallel")
     if table.architecture is None:
         needed = STATE_BYTES * sum(row.parameter_bytes for row in table.layers) // 4
-        if needed > memory_bytes:
-            hint = (
-                "its layers are counts, which cannot be divided: take a language preset or a config.json instead, as in "
-                f"gradtide run config.json --parallel fsdp={workers}"
-            )
-            ctx.add("GT057", (*loc, "parallel"), _too_large(table, needed, name, memory_bytes), hint)
-        return
+        hint = (
+            "its layers are counts, which cannot be divided: take a language preset or a config.json, as in "
+            f"gradtide run config.json --parallel fsdp={workers}"
+        )
+        msg = _too_large(table, needed, name, memory_bytes)
+        return ctx.source.fault("GT057", where, msg, hint) if needed > memory_bytes else None
     assert table.seq is not None
     assert table.batch is not None
     accelerator = _accelerator(name, memory_bytes)
     training = Training(seq=table.seq, micro_batch=table.batch, precision=_precision(name))
     is_sparse = any(module.experts > 1 for module in table.architecture.modules())
-    mesh = Mesh(dp=workers, ep=1 if is_sparse else None)
-    try:
-        needed = fullest(Costs(table.architecture, accelerator, mesh, training), Layout(zero=0)).total
-    except FieldError:
-        return  # said where the model is read
-    if needed / (1 + fit.OVER) > memory_bytes:
-        hint = hint_of_meshes(ctx, table, accelerator, training, workers)
-        ctx.add("GT057", (*loc, "parallel"), _too_large(table, needed, name, memory_bytes), hint)
+    costs = Costs(table.architecture, accelerator, Mesh(dp=workers, ep=1 if is_sparse else None), training)
+    needed = fullest(costs, Layout(zero=0))
+    if fit.fit(needed, 1).verdict != "does not fit":
+        return None
+    hint = _hint(ctx, table, accelerator, training, workers)
+    return ctx.source.fault("GT057", where, _too_large(table, needed.total, name, memory_bytes), hint)
 
 
-def hint_of_meshes(
-    ctx: Context, table: LayerTable, accelerator: Accelerator, training: Training, workers: int
-) -> str:
+def _hint(ctx: Context, table: LayerTable, accelerator: Accelerator, training: Training, workers: int) -> str:
     """Return the hint that names two meshes over which a model can be divided on a cluster."""
     assert table.architecture is not None
     node = ctx.file.cluster.node
@@ -80,7 +76,9 @@ def shown(mesh: dict[str, int | str]) -> str:
 
 
 def warnings(ctx: Context, jobs: Iterable[Job]) -> Iterator[str]:
-    """Warn of each other model whose parameters, gradients and states of Adam exceed the memory of its device."""
+    """Say of each model what its device has no memory for: of language models as a run is refused, of others by Adam."""
+    for fault in ctx.too_large.values():
+        yield f"{fault.msg}; {fault.hint}"
     for job in jobs:
         table, name = ctx.tables[job.name], job.device.name
         memory_bytes = None if name is None else presets.memory_bytes(name)

@@ -190,7 +190,7 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
         **dict.fromkeys(OF_MESH),
     )
     device = replace(device, name=accelerator.name)
-    return Division(complete, accelerator, device, training, layout, described, own, rows)
+    return Division(complete, device, costs, layout, described, own, rows)
 
 
 def _scaling_loss_ppm(compute: Compute, accelerator: Accelerator) -> int:

@@ -115,8 +115,8 @@ class Tried:
 
     @property
     def fits(self) -> bool:
-        """Whether a rank has so much memory."""
-        return self.division.described.memory.fits
+        """Whether a rank may have so much memory."""
+        return self.division.fit.verdict != "does not fit"
 
     @property
     def time_ms(self) -> float:
