@@ -214,20 +214,21 @@ PAGE = "docs/own-model.md"
 """The page that lists what is modelled, and what to do with any other model."""
 
 LACKING = (
-    "afmoe", "apertus", "arcee", "aria", "baichuan", "bamba", "bart", "bert", "bitnet", "blenderbot", "bloom", "chatglm",
-    "clip", "codegen", "cohere", "cohere2", "command-r", "cwm", "dbrx", "deberta", "deepseek", "deepseek_v32",
-    "deepseek_vl", "diffllama", "distilbert", "dots1", "electra", "emu3", "ernie4_5", "ernie4_5_moe", "exaone", "exaone4",
-    "falcon", "falcon_h1", "falcon_mamba", "flex_olmo", "fuyu", "gemma", "gemma2", "gemma3", "gemma3_text", "gemma3n",
-    "glm", "glm4", "glm4_moe", "glm_moe_dsa", "got_ocr2", "gpt_bigcode", "gpt_neo", "gpt_oss", "gptj", "granite",
-    "granitemoe", "granitemoehybrid", "grok", "grok-1", "helium", "hunyuan_v1_dense", "hunyuan_v1_moe", "hymba",
-    "idefics", "internlm", "internlm2", "internlm3", "internvl", "jais", "jamba", "jetmoe", "kimi_k2", "kimi_linear",
-    "lfm2", "lfm2_moe", "ling", "llama4", "llama4_text", "llava", "llava_next", "longcat_flash", "mamba", "mamba2",
-    "marian", "mbart", "minicpm", "minicpm3", "minimax", "minimax_m2", "ministral", "ministral3", "mistral3", "mistral4",
-    "mllama", "modernbert", "moonshot", "mosaic_gpt", "mpt", "mt5", "nemotron", "nemotron_h", "olmo", "olmo2", "olmo3",
-    "olmoe", "openelm", "opt", "paligemma", "pegasus", "persimmon", "phi", "phi3", "phi4", "phimoe", "pixtral", "qwen",
-    "qwen2_5_omni", "qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_next", "qwen3_omni_moe", "qwen3_vl",
-    "qwen3_vl_moe", "recurrent_gemma", "roberta", "rwkv", "seed_oss", "smollm3", "solar", "stablelm", "starcoder2", "t5",
-    "vaultgemma", "vit", "whisper", "xglm", "xlnet", "yi", "zamba", "zamba2",
+    "afmoe", "apertus", "arcee", "aria", "baichuan", "bamba", "bart", "bert", "bitnet", "blenderbot", "bloom",
+    "chatglm", "clip", "codegen", "cohere", "cohere2", "command-r", "cwm", "dbrx", "deberta", "deepseek",
+    "deepseek_v32", "deepseek_vl", "diffllama", "distilbert", "dots1", "electra", "emu3", "ernie4_5", "ernie4_5_moe",
+    "exaone", "exaone4", "falcon", "falcon_h1", "falcon_mamba", "flex_olmo", "fuyu", "gemma", "gemma2", "gemma3",
+    "gemma3_text", "gemma3n", "glm", "glm4", "glm4_moe", "glm_moe_dsa", "got_ocr2", "gpt_bigcode", "gpt_neo",
+    "gpt_oss", "gptj", "granite", "granitemoe", "granitemoehybrid", "grok", "grok-1", "helium", "hunyuan_v1_dense",
+    "hunyuan_v1_moe", "hymba", "idefics", "internlm", "internlm2", "internlm3", "internvl", "jais", "jamba", "jetmoe",
+    "kimi_k2", "kimi_linear", "lfm2", "lfm2_moe", "ling", "llama4", "llama4_text", "llava", "llava_next",
+    "longcat_flash", "mamba", "mamba2", "marian", "mbart", "minicpm", "minicpm3", "minimax", "minimax_m2",
+    "ministral", "ministral3", "mistral3", "mistral4", "mllama", "modernbert", "moonshot", "mosaic_gpt", "mpt", "mt5",
+    "nemotron", "nemotron_h", "olmo", "olmo2", "olmo3", "olmoe", "openelm", "opt", "paligemma", "pegasus",
+    "persimmon", "phi", "phi3", "phi4", "phimoe", "pixtral", "qwen", "qwen2_5_omni", "qwen2_5_vl", "qwen2_vl",
+    "qwen3_5", "qwen3_5_moe", "qwen3_next", "qwen3_omni_moe", "qwen3_vl", "qwen3_vl_moe", "recurrent_gemma",
+    "roberta", "rwkv", "seed_oss", "smollm3", "solar", "stablelm", "starcoder2", "t5", "vaultgemma", "vit", "whisper",
+    "xglm", "xlnet", "yi", "zamba", "zamba2",
 )  # fmt: skip
 """Families of transformers, by `model_type`, that gradtide does not model: never a misspelling of one that it does."""
 
@@ -239,8 +240,8 @@ STRUCTURE: dict[str, str] = {
             "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "num_experts_per_tok",
             "num_experts_per_token", "experts_per_token", "moe_k", "moe_intermediate_size", "n_shared_experts",
             "num_shared_experts", "shared_expert_intermediate_size", "first_k_dense_replace", "moe_layer_freq",
-            "decoder_sparse_step", "mlp_only_layers", "moe_layers", "interleave_moe_layer_step", "intermediate_size_mlp",
-            "expert_layer_period", "moe_layer_start_index", "moe_layer_interval",
+            "decoder_sparse_step", "mlp_only_layers", "moe_layers", "interleave_moe_layer_step",
+            "intermediate_size_mlp", "expert_layer_period", "moe_layer_start_index", "moe_layer_interval",
         ),
         EXPERTS,
     ),
@@ -248,7 +249,8 @@ STRUCTURE: dict[str, str] = {
         (
             "sliding_window", "sliding_window_size", "sliding_window_pattern", "max_window_layers", "layer_types",
             "global_attn_every_n_layers", "attention_chunk_size", "full_attention_interval", "attn_layer_period",
-            "attention_layers", "hybrid_override_pattern", "layers_block_type", "cross_attention_layers", "attention_types",
+            "attention_layers", "hybrid_override_pattern", "layers_block_type", "cross_attention_layers",
+            "attention_types",
         ),
         "layers of several kinds",
     ),
@@ -256,7 +258,10 @@ STRUCTURE: dict[str, str] = {
         ("mamba_d_state", "ssm_cfg", "state_size", "ssm_state_size", "linear_num_value_heads", "linear_attn_config"),
         "recurrent layers",
     ),
-    **dict.fromkeys(("text_config", "vision_config", "audio_config", "encoder_layers", "decoder_layers"), "other parts"),
+    **dict.fromkeys(
+        ("text_config", "vision_config", "audio_config", "encoder_layers", "decoder_layers"),
+        "other parts",
+    ),
     **dict.fromkeys(("hidden_size_per_layer_input", "num_kv_shared_layers", "laurel_rank"), "layers that share parts"),
 }  # fmt: skip
 """Fields that change which parameters a model has or what a token passes through, and what they give a model."""

@@ -362,9 +362,9 @@ CODES: dict[str, Code] = {
     ),
     "GT057": Code(
         "the model does not fit on its device",
-        "Without `parallel`, every worker has the whole model in memory: parameters, gradients, the states of Adam, and "
-        "the activations of its mini-batch. The message names two meshes over which the model fits on the cluster, if "
-        "there are any, or how many GPUs it takes.",
+        "Without `parallel`, every worker has the whole model in memory: parameters, gradients, the states of Adam, "
+        "and the activations of its mini-batch. The message names two meshes over which the model fits on the cluster, "
+        "if there are any, or how many GPUs it takes.",
         'model = "llama3-70b"\nworkers = 128\ncompute = { device = "H100", seq = 4096 }',
         'model = "llama3-70b"\nparallel = { fsdp = 128 }\ncompute = { device = "H100", seq = 4096 }',
     ),

@@ -40,8 +40,9 @@ def compare(
     task: str | None = option("LIST", "Vary the task of a job with parameter servers: train,inference."),
     model: str | None = option("LIST", "Vary the model, as in resnet50,vgg16."),
     parallel: list[str] | None = option(
-        "MESH", "Compare this way to divide a language model over ranks: fsdp=16,tp=8,micro_batch=2,recompute=selective. "
-        "Repeatable."
+        "MESH",
+        "Compare this way to divide a language model over ranks: fsdp=16,tp=8,micro_batch=2,recompute=selective. "
+        "Repeatable.",
     ),
     training: Training,
     changes: Changes,

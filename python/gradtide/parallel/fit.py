@@ -1,4 +1,4 @@
-"""Whether a rank fits in the memory of its device, what would make it fit, and over which meshes a model can be divided.
+"""Whether a rank fits in the memory of its device, what would make it fit, and which meshes are valid for a model.
 
     fit(memory, stages).verdict                    "fits", "too close to call" or "does not fit"
     would_fit(costs, layout, global_batch)         changes after which it fits
@@ -134,8 +134,23 @@ def meshes(
 
     Sharding alone comes before tensor groups, those before a pipeline, and each before recomputation.
     """
-    found = []
-    for again, pp, tp in product(AGAIN[AGAIN.index(training.recompute) :], _powers(MOST_STAGES), _powers(gpus_per_node)):
+    found = list(_meshes(model, accelerator, training, ranks, gpus_per_node, global_batch))
+    found.sort(key=lambda one: VERDICTS.index(one.fit.verdict))
+    if found and found[0].fit.verdict == "does not fit":
+        found.sort(key=lambda one: one.memory.total)
+    return found
+
+
+def _meshes(
+    model: Architecture,
+    accelerator: Accelerator,
+    training: Training,
+    ranks: int,
+    gpus_per_node: int,
+    global_batch: int | None = None,
+) -> Iterator[Change]:
+    ways = product(AGAIN[AGAIN.index(training.recompute) :], _powers(MOST_STAGES), _powers(gpus_per_node))
+    for again, pp, tp in ways:
         if ranks % (tp * pp) or tp > ranks:
             continue
         fsdp = ranks // (tp * pp)
@@ -144,13 +159,11 @@ def meshes(
         experts = _experts(model, fsdp)
         keys |= {} if experts is None else {"ep": experts}
         keys |= {} if again == training.recompute else {"recompute": again}
-        one = _tried(Costs(model, accelerator, Mesh(), training), Layout(gpus_per_node), keys, global_batch, is_new=True)
+        one = _tried(
+            Costs(model, accelerator, Mesh(), training), Layout(gpus_per_node), keys, global_batch, is_new=True
+        )
         if one is not None:
-            found.append(one)
-    found.sort(key=lambda one: VERDICTS.index(one.fit.verdict))
-    if found and found[0].fit.verdict == "does not fit":
-        found.sort(key=lambda one: one.memory.total)
-    return found
+            yield one
 
 
 def two_meshes(found: list[Change]) -> list[Change]:
@@ -171,9 +184,10 @@ def more(
         count = nodes * gpus_per_node * times
         if count <= ranks:
             continue
-        found = meshes(model, accelerator, training, count, gpus_per_node)
-        if found and found[0].fit.verdict == "fits":
-            return found[0]
+        able = (one for one in _meshes(model, accelerator, training, count, gpus_per_node) if one.fit.verdict == "fits")
+        found = next(able, None)
+        if found is not None:
+            return found
     return None
 
 
@@ -218,7 +232,9 @@ def _tried(
         mesh = replace(costs.mesh, **({**axes, "ep": None} if axes and "ep" not in axes else axes))
         if mesh.ep is None and costs.mesh.ep is not None:
             mesh = replace(mesh, ep=_experts(costs.model, mesh.spread, costs.mesh.experts))
-        training = replace(costs.training, **{name: keys[name] for name in ("recompute", "micro_batch") if name in keys})
+        training = replace(
+            costs.training, **{name: keys[name] for name in ("recompute", "micro_batch") if name in keys}
+        )
         if mesh.tp != costs.mesh.tp:
             training = replace(training, sequence_parallel=mesh.tp > 1)
         changed = replace(layout, zero=keys.get("zero", layout.zero))
@@ -232,7 +248,9 @@ def _tried(
     except FieldError:
         return None
     whole: dict[str, Any] = {
-        axis: value for axis in ("tp", "cp", "ep", "fsdp", "dp", "pp") if (value := getattr(mesh, axis)) not in (None, 1)
+        axis: value
+        for axis in ("tp", "cp", "ep", "fsdp", "dp", "pp")
+        if (value := getattr(mesh, axis)) not in (None, 1)
     } or {"fsdp": 1}
     if mesh.ep is not None:
         whole["ep"] = mesh.ep

@@ -86,9 +86,12 @@ def is_known(name: str) -> bool:
 
 
 def unknown_device(name: str) -> tuple[str, str]:
-    """Return message and hint for a device that there is not."""
+    """Return message and hint for a device that there is not, or that is none without `parallel`."""
     from gradtide import presets
 
+    alike = [one for one in presets.device_names() if hardware(one) == hardware(name)]
+    if alike:
+        return f"{name} computes models that are divided over ranks", f"without `parallel`, name {' or '.join(alike)}"
     known = list(dict.fromkeys((*presets.device_names(), *presets.accelerator_names())))
     folded = {one.lower(): one for one in known}
     otherwise = f"devices are {', '.join(known)}"

@@ -57,8 +57,8 @@ class Division:
     def feasibility(self) -> dict[str, Any]:
         """What a summary says of that: the verdict, the bytes to spare or lacking, and what would make it fit.
 
-        `would_fit` lists changes on as many ranks, each with the table `parallel` to write; `fits_on` is the same on more
-        ranks where there are none, and None if nothing that was tried is enough.
+        `would_fit` lists changes on as many ranks, each with the table `parallel` to write. Where there are none,
+        `fits_on` is a mesh of more ranks, and None if nothing that was tried is enough.
         """
         found = {
             "feasibility": self.fit.verdict,

@@ -116,7 +116,15 @@ def _resolve(ctx: Context) -> Resolved | None:
     complete = _completed(ctx, resolved, fabric)
     warnings = dict.fromkeys(warning for table in ctx.tables.values() for warning in table.left_out)
     warnings |= dict.fromkeys(check.memory.warnings(ctx, resolved))
-    return Resolved(complete, fabric, resolved, origins, _written(ctx, complete, origins, fabric), tuple(warnings), tuple(ctx.too_large.values()))
+    return Resolved(
+        complete,
+        fabric,
+        resolved,
+        origins,
+        _written(ctx, complete, origins, fabric),
+        tuple(warnings),
+        tuple(ctx.too_large.values()),
+    )
 
 
 def _without_jobs(ctx: Context) -> None:

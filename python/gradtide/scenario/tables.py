@@ -344,9 +344,7 @@ class _LayersFile(CsvFile):
         return tuple(layers)
 
 
-def read_model_file(
-    text: str, name: str, source: Source, loc: Loc, asked: Asked
-) -> LayerTable:
+def read_model_file(text: str, name: str, source: Source, loc: Loc, asked: Asked) -> LayerTable:
     """Return the table of a model file, `"schema": "gradtide.model/1"`, or of an op DAG with its unit of time.
 
     A file with counts instead of times gets them from what is `asked`, and so does a profile by roofline that is asked
@@ -422,7 +420,7 @@ def read_model_file(
 
 @dataclass(frozen=True)
 class _Profile:
-    """What a model file says of how its times were made; None of what it does not say, or not as `Profile` writes it."""
+    """What a model file says of how its times were made; None for what it does not say as `gradtide profile` does."""
 
     device: str | None
     is_roofline: bool
@@ -441,10 +439,10 @@ class _Profile:
 
 
 def _is_asked_anew(made: _Profile, rows: Sequence[Any], asked: Asked) -> bool:
-    """Whether a profile by roofline is asked for with another device, efficiency or mini-batch, and has the counts."""
+    """Whether a profile by roofline, with counts, is asked for on another device, or with an efficiency or batch."""
     compute = asked.compute
-    is_other = asked.device(made.device).times_of is not None or compute.is_given("efficiency")
-    is_other = is_other or (compute.is_given("batch") and compute.batch != made.batch)
+    is_other = asked.device(made.device).times_of is not None
+    is_other = is_other or compute.is_given("efficiency") or compute.is_given("batch")
     return is_other and all("forward_flops" in row and "activation_bytes" in row for row in rows)
 
 
@@ -727,8 +725,13 @@ def _device(
             f"{found.peak_flops / 1e12:g} TFLOP/s that your training reaches; or take a profile of your model as model"
         )
         if chosen.origin == "cluster":
-            msg, where = f"the cluster computes on {found.name}, which {msg[len(found.name) + 1:]}", (
-                *loc[:-1], "compute", "efficiency",
+            msg, where = (
+                f"the cluster computes on {found.name}, which {msg[len(found.name) + 1 :]}",
+                (
+                    *loc[:-1],
+                    "compute",
+                    "efficiency",
+                ),
             )
         raise ScenarioError([source.fault("GT010", where, msg, hint, chosen.name)])
     return found, chosen

@@ -219,7 +219,8 @@ def read_table(ctx: Context, name: str, job: JobTable, loc: Loc, ranks: int) -> 
             table = with_times(table, ctx.source, at, asked)
     except ScenarioError as error:
         # A model that has to be divided takes its times from other figures of a device.
-        ctx.faults += [ctx.too_large[name]] if name in ctx.too_large else error.faults
+        found = [ctx.too_large[name]] if name in ctx.too_large else error.faults
+        ctx.faults += [fault for fault in found if fault not in ctx.faults]
         return None
     if table.is_timed:
         if compute.is_given("device") and not is_known(compute.device):

@@ -29,13 +29,13 @@ def undivided(ctx: Context, job: JobTable, loc: Loc, table: LayerTable, workers:
         return None
     where: Loc = (*loc, "parallel")
     if table.architecture is None:
-        needed = STATE_BYTES * sum(row.parameter_bytes for row in table.layers) // 4
+        states = STATE_BYTES * sum(row.parameter_bytes for row in table.layers) // 4
         hint = (
             "its layers are counts, which cannot be divided: take a language preset or a config.json, as in "
             f"gradtide run config.json --parallel fsdp={workers}"
         )
-        msg = _too_large(table, needed, name, memory_bytes)
-        return ctx.source.fault("GT057", where, msg, hint) if needed > memory_bytes else None
+        msg = _too_large(table, states, name, memory_bytes)
+        return ctx.source.fault("GT057", where, msg, hint) if states > memory_bytes else None
     assert table.seq is not None
     assert table.batch is not None
     accelerator = _accelerator(name, memory_bytes)
@@ -76,7 +76,7 @@ def shown(mesh: dict[str, int | str]) -> str:
 
 
 def warnings(ctx: Context, jobs: Iterable[Job]) -> Iterator[str]:
-    """Say of each model what its device has no memory for: of language models as a run is refused, of others by Adam."""
+    """Say of each model that its device has no memory for it: a language model is not run, others may use no Adam."""
     for fault in ctx.too_large.values():
         yield f"{fault.msg}; {fault.hint}"
     for job in jobs:
@@ -92,9 +92,8 @@ def warnings(ctx: Context, jobs: Iterable[Job]) -> Iterator[str]:
 
 
 def _too_large(table: LayerTable, needed: int, device: str, memory_bytes: int) -> str:
-    return (
-        f"{table.label} does not fit: a worker keeps {needed / 1e9:.4g} GB, and {device} has {memory_bytes / 1e9:.4g} GB"
-    )
+    has = f"{device} has {memory_bytes / 1e9:.4g} GB"
+    return f"{table.label} does not fit: a worker keeps {needed / 1e9:.4g} GB, and {has}"
 
 
 def _accelerator(name: str, memory_bytes: int) -> Accelerator:

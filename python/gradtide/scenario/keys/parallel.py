@@ -73,13 +73,9 @@ class Parallel(Table):
 
     micro_batch: int | None = key(default=None, ge=1, le=MOST, examples=[2], core=False)
     """`compute.micro_batch` of this mesh, in place of that one."""
-    recompute: Literal["none", "selective", "full"] | None = key(
-        default=None, examples=["selective"], core=False
-    )
+    recompute: Literal["none", "selective", "full"] | None = key(default=None, examples=["selective"], core=False)
     """`compute.recompute` of this mesh, in place of that one."""
-    precision: Literal["bf16", "fp16", "float8", "fp32"] | None = key(
-        default=None, examples=["float8"], core=False
-    )
+    precision: Literal["bf16", "fp16", "float8", "fp32"] | None = key(default=None, examples=["float8"], core=False)
     """`compute.precision` of this mesh, in place of that one."""
 
     @property

@@ -15,6 +15,7 @@ from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, numbers
 from gradtide.runtime import LEVELS, RUNTIMES, Runtime
 from gradtide.scenario import Scenario
+from gradtide.scenario.device import is_known
 from gradtide.scenario.plan import Plan
 from gradtide.studies.channels import own_collective
 from gradtide.studies.exchange import check_one_job, parse_size
@@ -76,9 +77,9 @@ def plan(
         cluster: a scenario in which the model takes the place of the job's, one with a cluster alone, or the name of
             a cluster, as in `ethernet-25g/16`.
         workers: number of workers. Default: the scenario's.
-        device: what trains, cpu, gpu, or a preset such as H100: the plan uses only what gradtide.torch and the
-            communication library can carry out there. ideal: whatever gradtide models. Default: the scenario's device;
-            if it names none, what every device can carry out.
+        device: what trains, cpu, gpu, or a preset such as H100-bf16, on which the model then computes, too: the plan
+            uses only what gradtide.torch and the communication library can carry out there. ideal: whatever gradtide
+            models. Default: the scenario's device; if it names none, what every device can carry out.
         level: the most that the runtime may be asked to do: buckets, priority or crossiter. Default: the most that it
             can do on the device.
         schedule: fifo, priority or caramel: plan this order even if another one, or none, would save more. Default: the
@@ -111,12 +112,12 @@ def plan(
         >>> plan({"job": {"train": job}, "cluster": {"link": {"rate": "1Gbps"}}}, device="cpu").plan.level
         'crossiter'
     """
-    base = trained(scenario, cluster, workers, **keys)
+    base = trained(scenario, cluster, workers, **{**keys, "device": computing(device)})
     how: dict[str, Any] = {"jobs": jobs, "keep": keep, "limits": limits}
     if len(base.jobs) == 1 and base.jobs[0].division is not None:
         _refuse_ddp(
-            device=device, level=level, schedule=schedule, collectives=collectives, overhead=overhead,
-            smallest=smallest, baseline=baseline, noise=noise, seeds=seeds, budget=budget,
+            device=None if computing(device) else device, level=level, schedule=schedule, collectives=collectives,
+            overhead=overhead, smallest=smallest, baseline=baseline, noise=noise, seeds=seeds, budget=budget,
         )  # fmt: skip
         if base.jobs[0].is_uneven:
             raise ValueError(
@@ -163,6 +164,11 @@ def plan(
             stop.tell(PlanResult(found))
         raise stop from None
     return PlanResult(found)
+
+
+def computing(device: str | None) -> str | None:
+    """Return the device that a plan names, if it is one that computes: what it names is what times are of, too."""
+    return device if device is not None and is_known(device) else None
 
 
 def runtime_of(base: Scenario, scenario: Any, device: str | None) -> Runtime | None:
