@@ -87,13 +87,13 @@ class CompareResult(StudyRows):
         group = [row for row in rows if all(row[key] == best[key] for key in GROUP)]
         can = [row for row in words.settled(group) if self._carrier(row)[0] is not None]
         if not can:
-            return [f"No runtime does that here: {why_not}."]
+            return [f"Nothing is known to carry that out: {why_not}."]
         next_best = max(can, key=lambda row: row["saves_percent"])
         if next_best["saves_percent"] < 100 * words.SAME:
             rest = f"of the others, nothing saves time over {baseline}"
         else:
             rest = f"of the others, {next_best['schedule']} saves {words.percent(next_best['saves_percent'] / 100)}"
-        return [f"No runtime does that here: {why_not}; {rest}."]
+        return [f"Nothing is known to carry that out: {why_not}; {rest}."]
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""

@@ -424,7 +424,7 @@ def _saving(times_us: dict[tuple[str, bool], dict[int, float]], own_bps: int, jo
     if 1 - times_us[best][own_bps] / baseline[own_bps] < words.SAME:
         return f"At {words.rate(own_bps)}, no other order of transfers would save time over {names[0]}."
     if by is None:
-        return f"{words.saving_at(points, own_bps, *names)} No runtime does that here: {why_not}."
+        return f"{words.saving_at(points, own_bps, *names)} Nothing is known to carry that out: {why_not}."
     return f"{words.saving_at(points, own_bps, *names)} {by} does that."
 
 
