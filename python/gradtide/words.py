@@ -126,7 +126,7 @@ def settled(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     A mean below its bound owes transfers at the end, and `BOUND` is what no worker can know.
     """
     rows = list(rows)
-    rows = [row for row in rows if row["order"] != BOUND] or rows
+    rows = [row for row in rows if row.get("order") != BOUND] or rows
     above = [row["above_bound_percent"] for row in rows]
     return [row for row, percent in zip(rows, above, strict=True) if percent is None or percent > -1e-3] or rows
 
