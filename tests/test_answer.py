@@ -188,8 +188,6 @@ def test_compare_and_plan_give_the_same_advice_about_one_file(gradtide: Any, her
     can = [one for one in compared["candidates"] if one["runs_on"] and one["rank"]]
     assert [one["name"] for one in can] == ["FIFO with barrier"]
     assert planned["plan"]["level"] == "none"
-    device = asked(gradtide, "plan", "step.csv", "--cluster", "ethernet-100g/4", "--device", "cpu")
-    assert device["plan"]["level"] == "crossiter"
 
 
 def test_a_candidate_says_why_nothing_carries_it_out(gradtide: Any, here: Path) -> None:
