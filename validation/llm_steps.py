@@ -316,9 +316,7 @@ def scenario_of(step: Step) -> gradtide.Scenario:
 def as_stated(step: Step) -> Step:
     """Return a step without what `scenario_of` cannot say: its `simulated` time is that of the scenario."""
     plain = {field.name: field.default for field in fields(Training) if field.name in ("dropout", "host_s")}
-    return replace(
-        step, training=replace(step.training, **plain), layout=replace(step.layout, overlap_gradients=True)
-    )
+    return replace(step, training=replace(step.training, **plain), layout=replace(step.layout, overlap_gradients=True))
 
 
 CLUSTERS = {device: f"{device.split('-')[0].lower()}-hgx" for device in ("A100", "H100", "H100-500W", "H200", "B200")}
@@ -331,7 +329,9 @@ def of_published(row: Row) -> gradtide.Scenario:
     """
     with (TABLES / "configurations.json").open(encoding="utf-8") as text:
         known = json.load(text)
-    config = known[row["configuration"]] if row["configuration"] in known else presets.configuration(row["configuration"])
+    config = (
+        known[row["configuration"]] if row["configuration"] in known else presets.configuration(row["configuration"])
+    )
     parallel: dict[str, Any] = {name: int(row[name]) for name in ("tp", "cp", "fsdp", "dp", "pp", "zero")}
     parallel |= {"ep": int(row["ep"])} if "num_experts_per_tok" in config else {}
     chunks, blocks = int(row["chunks"]), config.get("num_hidden_layers", config.get("n_layer"))
@@ -812,6 +812,24 @@ def tables_of_kinds(folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def summed_up(found: Iterable[Answer]) -> str:
+    """Return the row of README's table."""
+    by_name: dict[str, list[float]] = {"dense models": [], "mixtures of experts": [], "GPTs": []}
+    for one in found:
+        name = "mixtures of experts" if one.kind["family"] == "moe" else "dense models"
+        by_name["GPTs" if one.table == "vtrain_single" else name].append(abs(one.error))
+    dense, moe, gpts = ((len(same), f"{100 * fmean(same):.0f} %") for same in by_name.values())
+    count = dense[0] + moe[0] + gpts[0]
+    return (
+        f"| {README_STARTS} {count} | {dense[0]} of dense models {dense[1]} off on average, {moe[0]} of mixtures of "
+        f"experts {moe[1]}, {gpts[0]} of GPTs on one node that wait for their host {gpts[1]}; "
+        "[kind by kind](docs/validation/llm-steps.md#as-a-user-states-them), other kinds were never compared |"
+    )
+
+
+README_STARTS = "steps of language models that others measured:"
+
+
 def write_page(folder: Path) -> None:
     """Keep the time of every step, and put the tables in place of those of the page."""
     ours = times(folder)
@@ -828,6 +846,10 @@ def write_page(folder: Path) -> None:
     PAGE.write_text(
         f"{before}{tables(folder, kept(folder))}{between}{text}{ours_of_kinds}\n## Limits{after}", encoding="utf-8"
     )
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    starts = f"| {README_STARTS}"
+    lines = [summed_up(answers(folder)) if line.startswith(starts) else line for line in readme.split("\n")]
+    (ROOT / "README.md").write_text("\n".join(lines), encoding="utf-8")
     compared.FILE.write_text(compared.text_of(answers(folder)), encoding="utf-8")
 
 

@@ -1,0 +1,1 @@
+"""What the answer of every study states beside its figures."""

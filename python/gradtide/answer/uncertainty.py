@@ -30,10 +30,10 @@ MEASUREMENTS = "measurements"
 PRECISIONS = {"float8": "fp8"}
 FAMILIES = {"dense": "dense language models", "moe": "mixtures of experts"}
 DIVISIONS = {
-    "data": "data parallelism alone (DP, FSDP)",
-    "tensor": "tensor parallelism",
-    "context": "context parallelism",
-    "pipeline": "pipeline parallelism",
+    "data": "data-parallel alone (DP or FSDP)",
+    "tensor": "tensor-parallel",
+    "context": "context-parallel",
+    "pipeline": "pipeline-parallel",
 }
 GLOO_BPS = (80e6, 1e9)
 """Rates of the links on which gloo runs were measured: nominally 100 Mbit/s to 1 Gbit/s, calibrated ones a bit less."""
@@ -74,17 +74,14 @@ class Uncertainty:
     def _own(self) -> str:
         if not self.count:
             return f"Never compared with a measurement: {self.of}."
-        who = f"{self.of[0].upper()}{self.of[1:]}"
-        if self.against == MEASUREMENTS:
-            who += f" that were measured (n = {self.count:,}) were off by"
-        else:
-            who += f", compared with {self.against} (n = {self.count:,}), which is no measurement, were off by"
-        largest = _share(self.largest or 0.0)
         if self.count == 1:
-            return f"{who} {largest}."
-        if self.mean_error is None:
-            return f"{who} {largest} at most."
-        return f"{who} {words.percent(self.mean_error)} on average, {largest} at most."
+            off = words.percent(self.largest or 0.0)
+        elif self.mean_error is None:
+            off = f"{_share(self.largest or 0.0)} at most"
+        else:
+            off = f"{words.percent(self.mean_error)} on average and {_share(self.largest or 0.0)} at most"
+        other = MEASUREMENTS if self.against == MEASUREMENTS else f"another simulator, {self.against}"
+        return f"Predicted {self.of} were off by {off} where they were compared with {other} (n = {self.count:,})."
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as a JSON object, its sentence included."""
@@ -108,7 +105,9 @@ def uncertainty_of(scenario: "Scenario", question: str = "run") -> Uncertainty:
     if question == "order":
         return Uncertainty("orders in which workers receive parameters, and the time that these take")
     if len(scenario.jobs) != 1:
-        what = "iterations of several jobs that share a network" if scenario.jobs else "flows on a network without a job"
+        what = (
+            "iterations of several jobs that share a network" if scenario.jobs else "flows on a network without a job"
+        )
         return Uncertainty(what, parts=_parts(scenario))
     (job,) = scenario.jobs
     if job.division is not None and job.division.own is None:
@@ -146,7 +145,7 @@ def step_words(kind: Mapping[str, Any]) -> str:
     nodes = "within one node" if kind["nodes"] == "one" else "over several nodes"
     engine = "" if kind["engine"] == "fluid" else f", by the {kind['engine']} engine"
     return (
-        f"steps of {FAMILIES[kind['family']]} on {kind['device']} in {precision}{stated} with "
+        f"steps of {FAMILIES[kind['family']]} on {kind['device']} in {precision}{stated}, "
         f"{DIVISIONS[kind['division']]} {nodes}{engine}"
     )
 
@@ -264,9 +263,9 @@ def _collectives(scenario: "Scenario") -> Uncertainty:
     for name in presets.cluster_names():
         kind = node_kind(name)
         if _is_compared(kind) and _node_of(name) == _figures(node) and device in (None, _plain(_row(kind)["device"])):
-            return _found(kind, f"collectives inside a node of 8 {_row(kind)['device']} on NVSwitch")
+            return _found(kind, f"times of collectives inside a node of 8 {_row(kind)['device']} on NVSwitch")
     on = "" if device is None else f" of {device}"
-    return Uncertainty(f"collectives inside a node{on}", parts=_parts(scenario))
+    return Uncertainty(f"times of collectives inside a node{on}", parts=_parts(scenario))
 
 
 def _device(scenario: "Scenario") -> str | None:

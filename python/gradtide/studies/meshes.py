@@ -64,7 +64,7 @@ class MeshesResult(StudyRows):
         if best is not ranked[0]:
             sentence += f"; {ranked[0]['mesh']} would be faster and does not fit in memory"
         about = dict.fromkeys(self.uncertainty[row["mesh"]].sentence() for row in fitting)
-        return f"{sentence}. Predicted, not measured. {' '.join(about)}"
+        return f"{sentence}. {' '.join(about)}"
 
     @staticmethod
     def _doubt(ahead: float, kinds: Sequence[Uncertainty]) -> str:
@@ -74,7 +74,7 @@ class MeshesResult(StudyRows):
         larger difference is not called certain.
         """
         if not all(one.is_compared for one in kinds):
-            return ", which may be less than the model is off: not both kinds were compared with measurements"
+            return "; whether the difference holds cannot be told"
         off = max(one.mean_error or 0.0 for one in kinds)
         return "" if ahead >= off else ", which is less than such predictions were off on average"
 
