@@ -49,4 +49,4 @@ def _uncertainty(found: Sequence[Uncertainty]) -> dict[str, Any]:
     if not kinds:
         return {}
     least = min(kinds, key=lambda one: (one.is_compared, -(one.mean_error or 0.0)))
-    return {**least.to_dict(), "sentence": " ".join(dict.fromkeys(one.sentence() for one in kinds))}
+    return {**least.to_dict(), "sentence": " ".join(dict.fromkeys(one.to_dict()["sentence"] for one in kinds))}

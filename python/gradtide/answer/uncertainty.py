@@ -84,8 +84,8 @@ class Uncertainty:
         return f"Predicted {self.of} were off by {off} where they were compared with {other} (n = {self.count:,})."
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as a JSON object, its sentence included."""
-        return {**asdict(self), "parts": [part.to_dict() for part in self.parts], "sentence": self.sentence()}
+        """Return it as a JSON object with the sentence about this kind; its parts have their own."""
+        return {**asdict(self), "parts": [part.to_dict() for part in self.parts], "sentence": self._own()}
 
 
 def uncertainty_of(scenario: "Scenario", question: str = "run") -> Uncertainty:
