@@ -16,7 +16,7 @@ from gradtide.cli.options import (
     option,
     split,
 )
-from gradtide.cli.printing import print_table, say, signed_percent
+from gradtide.cli.printing import print_answer, print_table, say, signed_percent
 from gradtide.cli.study import conduct
 
 if TYPE_CHECKING:
@@ -109,12 +109,12 @@ def _print_meshes(result: "MeshesResult") -> None:
             "–" if row["mfu"] is None else words.percent(row["mfu"]),
             words.percent(row["exposed_us"] / row["iteration_time_us"]),
             row["waits_most_for"] or "–",
-            words.size(row["memory_bytes"], 3) + ("" if row["fits"] else ", too much"),
+            words.size(row["memory_bytes"], 3) + words.SHORT_FIT[row["feasibility"]],
         ]
         for row in result.rows
     ]
     print_table(["mesh", "iteration", "tokens/s per GPU", "MFU", "waits", "most for", "memory of a rank"], table)
-    say("", result.summary["headline"])
+    print_answer(result.summary)
 
 
 def run_comparison(variants: "Sequence[Variant]", common: Common) -> None:
@@ -163,7 +163,7 @@ def _print_comparison(result: "CompareResult") -> None:
         row = next(iter(telling.values()))
         say(*[""] * (len(groups) > 1), f"{words.group(row, varied)}, {words.rate(row['rate_bps'])}")
         _print_figures(telling)
-    say("", result.summary["headline"])
+    print_answer(result.summary)
 
 
 def _print_figures(rows: dict[str, dict[str, Any]]) -> None:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 
-from gradtide import presets
 from gradtide.errors import Fault
 from gradtide.parallel import fit
 from gradtide.parallel.costs import Accelerator, Costs, Precision, Training
@@ -21,6 +20,8 @@ STATE_BYTES = 4 + MASTER_BYTES + MOMENTS_BYTES
 
 def undivided(ctx: Context, job: JobTable, loc: Loc, table: LayerTable, workers: int) -> Fault | None:
     """Return the fault of a language model of which no worker can keep a copy, with meshes over which it fits."""
+    from gradtide import presets
+
     name = table.device.name
     memory_bytes = None if name is None else presets.memory_bytes(name)
     if name is None or memory_bytes is None or not table.is_language or table.is_timed:
@@ -77,6 +78,8 @@ def shown(mesh: dict[str, int | str]) -> str:
 
 def warnings(ctx: Context, jobs: Iterable[Job]) -> Iterator[str]:
     """Say of each model that its device has no memory for it: a language model is not run, others may use no Adam."""
+    from gradtide import presets
+
     for fault in ctx.too_large.values():
         yield f"{fault.msg}; {fault.hint}"
     for job in jobs:
@@ -98,6 +101,8 @@ def _too_large(table: LayerTable, needed: int, device: str, memory_bytes: int) -
 
 def _accelerator(name: str, memory_bytes: int) -> Accelerator:
     """Return the accelerator of a device, or one that is nothing but memory."""
+    from gradtide import presets
+
     try:
         return presets.accelerator(name)
     except KeyError:
@@ -106,6 +111,8 @@ def _accelerator(name: str, memory_bytes: int) -> Accelerator:
 
 def _precision(device: str) -> Precision:
     """Return the number format that a device preset multiplies in, as `compute.precision` names it."""
+    from gradtide import presets
+
     if device.endswith("-fp8"):
         return "float8"
     return "bf16" if presets.device(device).element_bytes == 2 else "fp32"

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import _core, report, words
+from gradtide.answer import Candidate, Feasibility
+from gradtide.answer.build import build
 from gradtide.errors import Unfinished
 from gradtide.measured import Errors, pairs, saving_errors, time_errors
 from gradtide.parallel.bound import Least, Position, least
@@ -225,7 +227,18 @@ class ShardingResult(Planned):
             "job": job.name,
             "model": job.model,
             "workers": job.workers,
-            "headline": self._headline(best),
+            **build(
+                "plan",
+                self._headline(best),
+                default.scenario,
+                [
+                    *(
+                        Candidate(name, one.time_ms if one.result else None, _fits(one), RUNTIMES["gpu"].name)
+                        for name, one in _shown(every, own, best, default)
+                    ),
+                    Candidate("lower bound", self.least.time, is_bound=True),
+                ],
+            ).to_dict(),
             "lower_bound_ms": self.least.time,
             "lower_bound_why": self.least.why,
             "tictac_order_ms": None if ordered is None else _time_ms(ordered),
@@ -417,6 +430,11 @@ def _key(one: Tried) -> tuple[float, int, Setting]:
     return round(one.time_ms, 6), one.memory_bytes, one.setting
 
 
+def _fits(one: Tried) -> Feasibility:
+    memory = one.division.described.memory
+    return Feasibility(one.division.fit.verdict, memory.total, memory.device)
+
+
 def _shown(every: Sequence[Tried], own: Setting, best: Tried, default: Tried) -> Iterator[tuple[str, Tried]]:
     yield "torch's default", default
     if own != DEFAULT:
@@ -458,6 +476,7 @@ def _line(name: str, one: Tried, default: Tried) -> dict[str, Any]:
         "memory_bytes": one.memory_bytes,
         "device_bytes": one.division.described.memory.device,
         "fits": one.fits,
+        "feasibility": one.division.fit.verdict,
         "engine": "" if result is None else str(result.summary["engine"]),
     }
 
