@@ -233,6 +233,12 @@ def test_a_profile_in_python_carries_its_device():
     assert (scenario.jobs[0].device.name, scenario.jobs[0].device.origin) == ("A100", "file")
 
 
+def test_a_comparison_in_python_takes_a_device():
+    study = gt.compare("gpt2", cluster="ethernet-10g/4", device="A100", schedules=["fifo+barrier"])
+    (result,) = study.results.values()
+    assert result.job["computed_on"] == {"name": "A100", "origin": "stated", "times_of": None, "cluster": None}
+
+
 def test_a_plan_computes_on_the_device_that_it_is_made_for():
     of_a100 = gt.plan("resnet50", cluster="ethernet-100g/2", device="A100", budget=5, seeds=1)
     assert of_a100.plan.runtime["device"] == "gpu"
