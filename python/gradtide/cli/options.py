@@ -171,8 +171,8 @@ class Changes:
         from gradtide.scenario.source import as_options
         from gradtide.studies.trained import trained
 
-        with as_options({"model": "SCENARIO"}, None):
-            scenario = trained(name, cluster, for_engine=self._values.get("run.engine"), **keys)
+        with as_options({"model": "SCENARIO", "cluster": "--cluster"}, None):
+            scenario = trained(name, cluster, **keys)
         return self.of(scenario)
 
     def of(self, scenario: "Scenario") -> "Scenario":

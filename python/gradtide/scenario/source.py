@@ -96,11 +96,13 @@ class Source:
         name: the file as the user named it, or `<dict>`.
         text: its whole text; `None` for a Python dict.
         overlays: values given by `--set` or `replace`, by path.
+        notes: what was left out of it on purpose, a sentence each.
     """
 
     name: str = "<dict>"
     text: str | None = None
     overlays: Mapping[Loc, Overlay] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def spans(self) -> dict[Loc, Span]:
