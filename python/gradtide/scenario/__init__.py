@@ -165,7 +165,10 @@ class Scenario:
             text = f"{name}={_shown(value)}"
             for path in paths:
                 if name in _EITHER and value is not None:
-                    data["job"][path[1]].pop(_EITHER[name], None)
+                    table = data["job"][path[1]]
+                    table.pop(_EITHER[name], None)
+                    if isinstance(table.get("placement"), list):
+                        del table["placement"]  # it names the hosts of the workers that there were
                 _put(data, path, value)
                 overlays[path] = Overlay("replace()", text, len(name) + 1)
         return Scenario(data, replace(self._source, overlays=overlays), self._base_dir)
@@ -271,6 +274,12 @@ class Scenario:
     def name(self) -> str:
         """The file or preset that it was read from."""
         return self._source.name
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The keys as they were given: no default is filled in and no file read, and a cluster may be a name."""
+        data: dict[str, Any] = _copy(self._data)
+        return data
 
     @property
     def jobs(self) -> tuple[Job, ...]:

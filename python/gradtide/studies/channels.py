@@ -79,7 +79,8 @@ def fit(
     sizes = list(dict.fromkeys([*sizes, whole]))
     pairs = [(table, depth) for table in tables for depth in depths]
     exchanges = [
-        alone(base.set({f"job.{job.name}.collective": table}), size).replace(depth=depth)
+        # What a message costs besides is added where plans are scored.
+        alone(base.set({f"job.{job.name}.collective": table}), size).replace(depth=depth, overhead="0s", sync=None)
         for table, depth in pairs
         for size in sizes
     ]

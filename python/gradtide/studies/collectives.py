@@ -23,13 +23,14 @@ from gradtide.studies.exchange import (
     alone,
     check_one_job,
     collective_names,
+    collective_of,
     exchange_s,
-    on_cluster,
     parse_collective,
     parse_size,
 )
 from gradtide.studies.folder import write_text
 from gradtide.studies.keep import Kept
+from gradtide.studies.network import altered, cards_per_node, on_one_switch
 from gradtide.studies.run import head, run_all, total_cost, write_study
 
 SIZES = (*(step * 10**power for power in range(3, 9) for step in (1, 3)), 10**9)
@@ -54,7 +55,10 @@ class CollectivesResult(StudyRows):
         cluster = self.base.to_dict()["cluster"]
         spans = winners(candidates(self.rows))
         network = words.fabric(cluster["topology"]["kind"], str(cluster["topology"].get("bisection", "")))
-        where = f"{self.base.jobs[0].workers} hosts, {network}, {words.rate(self.base.link_rate_bps)}"
+        gpus, _ = cards_per_node(self.base)
+        workers = self.base.jobs[0].workers
+        hosts = f"{workers} hosts" if gpus == 1 else f"{workers} GPUs in nodes of {gpus}"
+        where = f"{hosts}, {network}, {words.rate(self.base.link_rate_bps)}"
         self.summary: dict[str, Any] = {
             **head("collectives", self.base.engine),
             "seed": self.base.seed,
@@ -109,17 +113,13 @@ def collectives(
     counts = [parse_size(size, "sizes") for size in sizes]
     if not counts or any(b <= a for a, b in pairwise((0, *counts))):
         raise ValueError("sizes are above 0 and increase, as in 1kB,1MB,1GB")
-    nodes = base.jobs[0].workers
-    if nodes < 2:
+    if base.jobs[0].workers < 2:
         raise ValueError(f"[job.{base.jobs[0].name}] has one worker, which exchanges nothing")
     cases: dict[tuple[str, int, bool], Scenario] = {}
     for name in collectives:
-        own = _with(base, parse_collective(name), engine)
+        own = _with(base, name, engine)
         # Groups that are the hosts of an edge switch stay what they are.
-        keys = dict(next(iter(own.to_dict()["job"].values()))["collective"])
-        if own.jobs[0].group:
-            keys["group"] = own.jobs[0].group
-        star = on_cluster(own, nodes, keys, topology={"kind": "star", "hosts": nodes}, engine=engine)
+        star = on_one_switch(own.replace(group=own.jobs[0].group) if own.jobs[0].group else own)
         for size in (1, *counts):
             cases[name, size, False] = alone(own, size)
             cases[name, size, True] = alone(star, size)
@@ -131,13 +131,13 @@ def collectives(
         if whole:
             stop.tell(CollectivesResult(base, _times(known, whole, counts), list(known.values())))
         raise
-    first = _with(base, parse_collective(collectives[0]), engine)
+    first = _with(base, collectives[0], engine)
     return CollectivesResult(first, _times(results, collectives, counts), list(results.values()))
 
 
-def _with(base: Scenario, collective: dict[str, Any], engine: str) -> Scenario:
-    task = {"task": "exchange"} if collective["kind"] in NOT_SUMMED else {}
-    return base.replace(collective=collective, engine=engine, **task)
+def _with(base: Scenario, name: str, engine: str) -> Scenario:
+    task = {} if _sums(name) else {"task": "exchange"}
+    return altered(base, collective=collective_of(base, name), engine=engine, **task)
 
 
 def _times(

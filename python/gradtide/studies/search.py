@@ -20,6 +20,7 @@ from gradtide import _core
 from gradtide.scenario import Job
 from gradtide.scenario.gates import Gate, Gates
 from gradtide.studies.channels import Channel
+from gradtide.studies.network import as_one_pipe
 from gradtide.watch import look
 
 MIB = 1 << 20
@@ -283,9 +284,7 @@ class Search:
             collective={**job["collective"], "algorithm": {"kind": "ring"}, "depth": 1, "reduction_rate_bps": None},
             compute={**job["compute"], "noise_ppm": 0, "straggler": None},
         )
-        spec["cluster"]["topology"] = {"kind": "star", "hosts": 2}
-        spec["cluster"].update(host_latency_ps=0, host=None)
-        spec["run"].update(engine="pipe", duration_ps=None, timeline_iterations=0, probe=None)
+        as_one_pipe(spec)
         self._spec = spec
 
     def packed(self, choice: Choice) -> list[tuple[int, Gate | None]]:
