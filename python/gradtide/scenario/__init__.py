@@ -23,6 +23,7 @@ from gradtide.scenario import resolve as _resolve
 from gradtide.scenario.fabric import Fabric, Tree, Wiring
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import ScenarioFile, json_schema, short_names
+from gradtide.scenario.keys.cluster import Node
 from gradtide.scenario.opdag import OpDag
 from gradtide.scenario.origins import Origin
 from gradtide.scenario.ranks import all_simulated
@@ -326,6 +327,11 @@ class Scenario:
         return self._resolved.fabric.host_count
 
     @property
+    def node(self) -> Node | None:
+        """The GPUs of each machine and what joins them; None if every host is one worker's."""
+        return self._resolved.file.cluster.node
+
+    @property
     def fabric(self) -> Fabric:
         """Shape of the network."""
         return self._resolved.fabric
@@ -358,6 +364,11 @@ class Scenario:
         return tuple(origin.flows.draw() for origin in self._resolved.origins)
 
     @property
+    def traffic_names(self) -> tuple[str, ...]:
+        """The tenants with background flows, in the order of the file; nothing is drawn."""
+        return tuple(origin.name for origin in self._resolved.origins)
+
+    @property
     def expected_traffic(self) -> tuple[tuple[int, int], ...]:
         """Number of flows and bytes of payload of each tenant, on average if they are random; nothing is drawn.
 
@@ -388,6 +399,16 @@ class Scenario:
         return self._resolved.file.cluster.transport.segment_bytes
 
     @property
+    def transport(self) -> str:
+        """Transport of the packet engine, by its name."""
+        return self._resolved.file.cluster.transport.kind
+
+    @property
+    def queue(self) -> str:
+        """Queue discipline of the packet engine, by its name."""
+        return self._resolved.file.cluster.queue.kind
+
+    @property
     def queue_packets(self) -> int:
         """Packets that a port's queue holds: full ones, if it counts bytes."""
         capacity = self._resolved.file.cluster.queue.capacity
@@ -412,6 +433,24 @@ class Scenario:
     def cooldown_ps(self) -> int:
         """Background flows that start within this time before the last start are not counted."""
         return self._resolved.file.run.cooldown_ps
+
+    def is_stated(self, key: str) -> bool:
+        """Whether a file, an option or a caller says what a key is; otherwise a default holds.
+
+        Args:
+            key: dotted path, as in `job.train.compute.device`. A table that is stated as a name, such as a cluster of
+                presets, states every key in it.
+        """
+        if key in self._source.assumed and tuple(key.split(".")) not in self._source.overlays:
+            return False
+        here: Any = self._data
+        for part in key.split("."):
+            if not isinstance(here, dict):
+                return True
+            if part not in here:
+                return clusters.PRESET in here
+            here = here[part]
+        return True
 
     def to_dict(self) -> dict[str, Any]:
         """Return the resolved scenario as plain data: every default written, files read in."""
