@@ -12,6 +12,7 @@ from gradtide.runtime import LEVELS, Runtime
 from gradtide.scenario import Scenario
 from gradtide.scenario.plan import Plan, PlannedBucket
 from gradtide.studies.channels import Channel, fit, own_collective
+from gradtide.studies.plan.confirm import confirmed
 from gradtide.studies.run import run_all
 from gradtide.studies.search import DDP_CAP, DDP_FIRST_CAP, MODES, Choice, Layers, Mode, Search, Space, explore, paces
 
@@ -65,9 +66,16 @@ class Gain:
 
 @dataclass
 class Found:
-    """What is known so far; a result can be made of it from the first run on."""
+    """What is known so far; a result can be made of it from the first run on.
+
+    Attributes:
+        base: what is searched; `asked` is the scenario that was asked about, which may be of another engine.
+        checked: runs on that engine, of baselines by name and of the best choices.
+        why_not: why there are none, where there should be.
+    """
 
     base: Scenario
+    asked: Scenario
     settings: Settings
     layers: Layers
     baseline: str
@@ -77,11 +85,23 @@ class Found:
     runs: dict[Choice, RunResult] = field(default_factory=dict)
     noisy_s: dict[Choice | None, list[float]] = field(default_factory=dict)
     costs: list[dict[str, Any]] = field(default_factory=list)
+    checked: dict[Choice | str, RunResult] = field(default_factory=dict)
+    why_not: str = ""
+
+    def run_of(self, one: Choice | str) -> RunResult | None:
+        """Return the run whose figures stand for a choice, or for a baseline by its name; `None` if none was run."""
+        run = self.baselines[one][1] if isinstance(one, str) else self.runs.get(one)
+        return self.checked.get(one, run)
+
+    @property
+    def baseline_run(self) -> RunResult:
+        """The run that savings are against."""
+        return self.checked.get(self.baseline, self.baselines[self.baseline][1])
 
     @property
     def baseline_ms(self) -> float:
         """The iteration time that savings are against."""
-        return mean_ms(self.baselines[self.baseline][1])
+        return mean_ms(self.baseline_run)
 
     @property
     def bound_ms(self) -> float | None:
@@ -100,7 +120,7 @@ class Found:
     def time_ms(self, choice: Choice) -> float:
         """Return the predicted iteration time of a choice: by a run of the scenario, else as scored."""
         assert self.search is not None
-        run = self.runs.get(choice)
+        run = self.run_of(choice)
         return self.search.scores[choice] / 1e9 if run is None else mean_ms(run)
 
     def best(self, level: str) -> Choice | None:
@@ -119,9 +139,11 @@ class Found:
         return min((choice for choice, time in times.items() if time <= limit), key=plainness)
 
     def gain(self, choice: Choice) -> Gain:
-        """Return what a choice saves: the mean of paired runs, or of one run if there are none with noise."""
+        """Return what a choice saves: the mean of paired runs, or of one run on the engine that was asked about."""
         if self.is_baseline(choice):
             return Gain(0.0)
+        if choice in self.checked:
+            return Gain.predicted(1 - self.time_ms(choice) / self.baseline_ms)
         pairs = zip(self.noisy_s.get(choice, ()), self.noisy_s.get(None, ()), strict=False)
         gains = [1 - time / before for time, before in pairs]
         if not gains:
@@ -232,7 +254,18 @@ def fill(
     run_noisy(found, scenarios, trials, part(0.7, 0.85), how)
     best = [found.best(level) for level in LEVELS]
     compared = {choice: scenarios[choice] for choice in (None, *best)}
-    run_noisy(found, compared, range(len(trials), settings.seeds), part(0.85, 1), how)
+    run_noisy(found, compared, range(len(trials), settings.seeds), part(0.85, 0.95), how)
+
+
+def check(found: Found, how: Mapping[str, Any]) -> None:
+    """Run the baselines and the best of each level on the engine that was asked about, if that is another."""
+    if found.asked.engine == found.base.engine:
+        return
+    best = [choice for level in LEVELS if (choice := found.best(level)) is not None]
+    plans: dict[Choice | str, Plan] = {name: plan for name, (plan, _) in found.baselines.items()}
+    plans |= {choice: plan_of(found, choice) for choice in best}
+    found.checked, found.why_not = confirmed({one: plan.on(found.asked) for one, plan in plans.items()}, how)
+    found.costs += [run.summary["cost"] for run in found.checked.values()]
 
 
 def modes_of(level: str, schedule: str | None) -> list[Mode]:
