@@ -244,7 +244,9 @@ class Scenario:
         unknown = next((key for key in given if key not in ScenarioFile.declared()), None)
         if unknown is not None:
             hint = 'a cluster is written as in { cluster = { link = { rate = "25Gbps" } } }'
-            raise ScenarioError([Fault("GT012", unknown, f"unknown field `{unknown}`", given[unknown], hint, name or "")])
+            raise ScenarioError(
+                [Fault("GT012", unknown, f"unknown field `{unknown}`", given[unknown], hint, name or "")]
+            )
         table = clusters.with_absolute_paths(given.get("cluster", {}), Path(base_dir))
         name = name or _shown(table)
         data = _copy(self._data)

@@ -31,7 +31,7 @@ def expand(raw: dict[str, Any], source: Source) -> tuple[str | None, Faults]:
     Returns:
         The name, if there is one; and the fault of a name that means nothing: `raw` then has no cluster.
     """
-    faults, cluster = Faults(), raw.get("cluster")
+    faults, cluster = Faults(), raw.get("cluster", {})
     name = name_of(cluster)
     if name is None:
         return None, faults
@@ -98,8 +98,7 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def with_absolute_paths(cluster: Any, base_dir: Path) -> Any:
     """Return a `cluster` as it is written, for a scenario in another folder."""
     topology = cluster.get("topology") if isinstance(cluster, Mapping) else None
-    links = topology.get("links") if isinstance(topology, Mapping) else None
-    if not isinstance(links, str):
+    if not isinstance(topology, Mapping) or not isinstance(links := topology.get("links"), str):
         return cluster
     return {**cluster, "topology": {**topology, "links": str((base_dir / links).resolve())}}
 

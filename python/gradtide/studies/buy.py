@@ -20,8 +20,8 @@ from gradtide.studies.exchange import (
     alone,
     check_once,
     check_one_job,
-    exchange_s,
     collective_of,
+    exchange_s,
     on_cluster,
     summing_collectives,
 )

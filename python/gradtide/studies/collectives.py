@@ -20,7 +20,6 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import as_scenario
 from gradtide.studies.exchange import (
     COLLECTIVES,
     alone,
@@ -35,6 +34,7 @@ from gradtide.studies.folder import RESOLVED, write_text
 from gradtide.studies.keep import Kept
 from gradtide.studies.network import altered, cards_per_node, on_one_switch
 from gradtide.studies.run import head, run_all, total_cost, write_study
+from gradtide.studies.trained import Cluster, trained
 
 SIZES = (*(step * 10**power for power in range(3, 9) for step in (1, 3)), 10**9)
 TERMS = ("latency", "bandwidth", "contention")
@@ -87,8 +87,9 @@ class CollectivesResult(StudyRows):
 
 @within_limits
 def collectives(
-    scenario: "Scenario | str | Path | dict[str, Any]",
+    scenario: Any,
     *,
+    cluster: Cluster = None,
     collectives: Sequence[str] = COLLECTIVES,
     sizes: Sequence[int | str] = SIZES,
     engine: str = "fluid",
@@ -96,12 +97,14 @@ def collectives(
     progress: Callable[[float], object] | None = None,
     keep: Kept | None = None,
     limits: Limits | None = None,
+    **keys: Any,
 ) -> CollectivesResult:
     """Compare ways to exchange gradients on a scenario's cluster, over sizes.
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; it has one job
             and no background flows. Only the hosts of the job matter.
+        cluster: as of `run`.
         collectives: each `KIND[+KEY=VALUE]`, as in `ring`, `hierarchical+group=8` or `ps+distributed`.
         sizes: bytes of a gradient, or with a unit as in `10MB`; increasing.
         engine: network engine.
@@ -109,6 +112,7 @@ def collectives(
         progress: called now and then with the share that is done.
         keep: where finished runs are kept until the study is whole.
         limits: memory and time that the study may take.
+        keys: keys that replace the scenario's, by short name, as of `run`.
 
     Raises:
         Interrupted: on Ctrl-C.
@@ -117,7 +121,7 @@ def collectives(
         ValueError: if a list is empty or has something twice, a collective cannot be read, sizes do not increase, or
             the scenario has more than one job, or background flows.
     """
-    base = as_scenario(scenario)
+    base = trained(scenario, cluster, **keys)
     check_one_job(base, "collectives")
     collectives = collective_names(collectives)
     counts = [parse_size(size, "sizes") for size in sizes]
@@ -146,7 +150,7 @@ def collectives(
 
 
 def _with(base: Scenario, name: str, engine: str) -> Scenario:
-    task = {} if _sums(name) else {"task": "exchange"}
+    task: dict[str, Any] = {} if _sums(name) else {"task": "exchange"}
     return altered(base, collective=collective_of(base, name), engine=engine, **task)
 
 

@@ -246,6 +246,7 @@ def _run_each(
 
     results: list[Seen | SimulationError | None] = [kept(index) for index in range(len(scenarios))]
     missing = [index for index, result in enumerate(results) if result is None]
+    estimate.foresee(lambda: [(scenarios[index], 1) for index in missing], what_ifs=what_ifs)
     limits = limits or Limits()
     expected = estimate.check([scenarios[index] for index in missing], limits, jobs, what_ifs)
     watch = current() or limits.watch()

@@ -420,6 +420,12 @@ def grid(space: Space, mode: Mode) -> list[Choice]:
     return [choice for choice in found if space.allows(choice)]
 
 
+def most_of_grid(mode: Mode, channels: int) -> int:
+    """Return how many choices the grid of a mode has at most."""
+    chunks = 2 + MOST_CHUNKS.bit_length() if mode.order == "priority" else 1
+    return channels * (2 + len(CAPS) + len(EVEN)) * chunks
+
+
 def neighbours(space: Space, choice: Choice) -> Iterator[Choice]:
     """Yield choices that differ in one thing: channel, chunk, an edge of a bucket, a bucket more or less."""
     seen = {choice}

@@ -86,6 +86,7 @@ def _moved(base: Scenario, cluster: Cluster) -> Scenario:
         return base.on_cluster(str(cluster))
     return base.on_cluster(data, base_dir=base_dir, name=name)
 
+
 def _without_model(base: Scenario) -> Scenario:
     """Return a scenario whose one job is to get another model, without what is true of its own model alone."""
     if len(base.jobs) > 1:

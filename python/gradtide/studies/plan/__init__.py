@@ -12,7 +12,7 @@ from typing import Any
 from gradtide import presets, units
 from gradtide.answer import runtimes
 from gradtide.errors import Interrupted, Unfinished
-from gradtide.estimate import Limits, within_limits
+from gradtide.estimate import Limits, foresee, within_limits
 from gradtide.results import RunResult, numbers
 from gradtide.runtime import LEVELS, RUNTIMES, Runtime
 from gradtide.scenario import Scenario
@@ -21,7 +21,7 @@ from gradtide.studies.channels import own_collective
 from gradtide.studies.exchange import check_one_job, parse_size
 from gradtide.studies.keep import Kept
 from gradtide.studies.plan.confirm import on_fluid
-from gradtide.studies.plan.found import Found, Settings, check, ddp, fill, modes_of
+from gradtide.studies.plan.found import Found, Settings, check, ddp, fill, modes_of, most_work
 from gradtide.studies.plan.result import PlanResult, caps, check_target
 from gradtide.studies.plan.sharding import ShardingResult, plan_sharding
 from gradtide.studies.run import part_of, run_all
@@ -41,6 +41,8 @@ NOISE = 0.03
 SEEDS = 8
 BUDGET = 500
 """Runs of local search, in each mode."""
+
+SEARCHED = "what a search runs depends on what it has found, and is mostly of larger messages"
 
 
 @within_limits
@@ -153,12 +155,14 @@ def plan(
         # No buckets: the scenario is left as it is.
         plans["scenario"] = Plan("none", (), own.order, own.barrier, own.chunk_bytes, collective=own_collective(base))
     chosen = baseline or next(reversed(plans))
+    budget = BUDGET if budget is None else budget
+    foresee(lambda: most_work(base, asked, list(plans.values()), settings, collectives, budget), SEARCHED)
     results = run_all([one.on(base) for one in plans.values()], progress=part(0, 0.05), **how)
     runs = {name: (one, result) for (name, one), result in zip(plans.items(), results, strict=True)}
     costs = [result.summary["cost"] for result in results]
     found = Found(base, asked, settings, layers, chosen, runs, costs=costs)
     try:
-        fill(found, collectives, BUDGET if budget is None else budget, part, how)
+        fill(found, collectives, budget, part, how)
         check(found, {**how, "progress": part(0.95, 1)})
     except (KeyboardInterrupt, Unfinished) as error:
         finished: list[RunResult | None] = [*results, *found.runs.values()]

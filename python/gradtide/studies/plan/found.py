@@ -11,10 +11,25 @@ from gradtide.results import RunResult
 from gradtide.runtime import LEVELS, Runtime
 from gradtide.scenario import Scenario
 from gradtide.scenario.plan import Plan, PlannedBucket
-from gradtide.studies.channels import Channel, fit, own_collective
+from gradtide.studies.channels import Channel, fit, own_collective, tried
+from gradtide.studies.network import altered
 from gradtide.studies.plan.confirm import confirmed
 from gradtide.studies.run import run_all
-from gradtide.studies.search import DDP_CAP, DDP_FIRST_CAP, MODES, Choice, Layers, Mode, Search, Space, explore, paces
+from gradtide.studies.search import (
+    DDP_CAP,
+    DDP_FIRST_CAP,
+    ITERATIONS,
+    MODES,
+    MOST_CHUNKS,
+    Choice,
+    Layers,
+    Mode,
+    Search,
+    Space,
+    explore,
+    most_of_grid,
+    paces,
+)
 
 TRIALS = 2
 """Seeds by which the best of a level is chosen, before it is run with all."""
@@ -208,6 +223,48 @@ def plan_of(found: Found, choice: Choice) -> Plan:
 # Finding
 
 
+def most_work(
+    base: Scenario, asked: Scenario, plans: Sequence[Plan], settings: Settings, names: Sequence[str] | None, budget: int
+) -> list[tuple[Scenario, int]]:
+    """Return the runs that a plan takes at most, each with how often: the smallest messages on every channel.
+
+    Args:
+        base: what is searched.
+        asked: what was asked about.
+        plans: the baselines.
+        settings: what was asked for.
+        names: collectives that the user named.
+        budget: runs of local search, in each mode.
+    """
+    job, modes = base.jobs[0], modes_of(settings.level, settings.schedule)
+    pairs, _, exchanges = tried(base, names, settings.smallest_bytes, settings.runtime, is_deep=_is_deep(settings))
+    chunk = max(1, settings.smallest_bytes, job.parameter_bytes // MOST_CHUNKS)
+    small = {"order": "priority", "fusion": "0B", "chunk": f"{chunk}B", "buckets": None, "first_fusion": None}
+    small |= dict.fromkeys(("cycle", "ranking", "order_file", "gates", "in_turn", "depth", "queues"))
+    cut = base.replace(**small)
+    one_pipe = altered(
+        cut, topology={"kind": "star"}, node=None, host=None, workers=2, engine="pipe", iterations=ITERATIONS + 1,
+        collective={"kind": "ring"}, noise=None, straggler=None,
+    )  # fmt: skip
+    scored = sum(budget + most_of_grid(mode, len(pairs)) for mode in modes)
+    noisy = cut.replace(iterations=min(job.iterations or NOISY_ITERATIONS, NOISY_ITERATIONS), timeline=0)
+    repeats = 0 if settings.noise == 0 and not job.is_uneven else TRIALS
+    rest = (1 + len(LEVELS)) * settings.seeds if repeats else 0
+    found = [*((plan.on(base), 1) for plan in plans), *((one, 1) for one in exchanges)]
+    found.append((one_pipe, scored * len(paces(settings.noise, job.workers))))
+    for table, depth in pairs:
+        with_channel = {f"job.{job.name}.collective": table, f"job.{job.name}.schedule.depth": depth}
+        found += [(cut.set(with_channel), 2 * len(modes)), (noisy.set(with_channel), 2 * len(modes) * repeats + rest)]
+    if asked.engine != base.engine:
+        found += [(plan.on(asked), 1 + len(LEVELS)) for plan in plans]
+    return [(scenario, times) for scenario, times in found if times]
+
+
+def _is_deep(settings: Settings) -> bool:
+    """Whether depths other than the scenario's are tried."""
+    return settings.level != "buckets" and (settings.runtime.any_collective or settings.schedule == "caramel")
+
+
 def fill(
     found: Found,
     names: Sequence[str] | None,
@@ -229,7 +286,7 @@ def fill(
         how["jobs"],
         part(0.05, 0.2),
         how["limits"],
-        is_deep=settings.level != "buckets" and (settings.runtime.any_collective or settings.schedule == "caramel"),
+        is_deep=_is_deep(settings),
     )
     steps = paces(settings.noise, base.jobs[0].workers)
     plain = found.baselines["ddp"][0].on(base)

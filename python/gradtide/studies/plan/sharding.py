@@ -15,6 +15,7 @@ from gradtide import _core, report, words
 from gradtide.answer import Candidate, Feasibility, Verdict
 from gradtide.answer.build import build
 from gradtide.errors import Unfinished
+from gradtide.estimate import foresee
 from gradtide.measured import Errors, pairs, saving_errors, time_errors
 from gradtide.parallel.bound import Least, Position, least
 from gradtide.results import RunResult, Table
@@ -32,6 +33,9 @@ UNITS = (1, 2, 4)
 """Blocks of a unit that are tried: larger ones are gathered and reduced with fewer fixed costs, and later."""
 DEPTHS = (1, 2, 3)
 """Units ahead that are tried. 0 cannot be carried out on a GPU."""
+
+MOST_SHOWN = 6
+"""Settings of a result's table: torch's, the scenario's, the best of three kinds, and the best of all."""
 
 ALIKE = 0.01
 """Iteration times that differ by no more count as equal, and the setting nearest to torch's default is taken."""
@@ -171,6 +175,9 @@ def plan_sharding(
     every = [tried(setting) for setting in dict.fromkeys([DEFAULT, own, *settings(division)])]
     runs = [one for one in every if one.fits or one.setting == DEFAULT]
     why_not = ""
+    # Another order of the best one follows, and on packets what is shown of each kind.
+    later = [(base, 1), *([(asked, MOST_SHOWN)] if base is not asked else [])]
+    foresee(lambda: [*((one.scenario, 1) for one in runs), *later], "what is run last depends on what is best")
     try:
         results: Sequence[RunResult | None] = run_all([one.scenario for one in runs], jobs, progress, keep, limits)
         _take(runs, results)
