@@ -90,8 +90,10 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(base)
     for key, value in over.items():
         own = found.get(key)
-        is_part = isinstance(value, dict) and isinstance(own, dict) and "kind" not in value
-        found[key] = _merged(own, value) if is_part else value
+        if isinstance(value, dict) and isinstance(own, dict) and "kind" not in value:
+            found[key] = _merged(own, value)
+        else:
+            found[key] = value
     return found
 
 
