@@ -12,6 +12,7 @@ from gradtide.layers import Layer
 from gradtide.papers import site
 from gradtide.scenario import json_schema
 from gradtide.studies.network import altered, card_count
+from gradtide.studies.run import has_what_ifs
 from gradtide.studies.tenants.bands import tenants
 from gradtide.studies.tenants.boundary import boundary
 from gradtide.studies.tenants.policies import policies
@@ -419,6 +420,39 @@ def test_links_between_switches_follow_the_rate_of_links():
     leaf = scenario({"topology": {"kind": "leaf-spine", "leaves": 2, "hosts_per_leaf": 2}}, run={"engine": "fluid"})
     for one in gt.compare(leaf, rates=["1Gbps", "25Gbps"], schedules=["fifo"]).results.values():
         assert one.scenario.fabric.fabric_link[0] == one.scenario.link_rate_bps
+
+
+LEAF = {"topology": {"kind": "leaf-spine", "leaves": 2, "hosts_per_leaf": 2}, "link": {"rate": "10Gbps"}}
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [
+        {},
+        {"spines": 1},
+        {"bisection": "1/2"},
+        {"fabric_link": {"rate": "20Gbps"}},
+        {"kind": "custom", "links": [{"a": f"h{host}", "b": "s"} for host in range(4)]},
+    ],
+    ids=lambda keys: next(iter(keys), "defaults"),
+)
+def test_what_a_run_says_of_other_rates_is_what_a_run_at_them_says(topology):
+    """Links between switches follow, where nothing is stated of them; the number of switches stays."""
+    shape = topology if "kind" in topology else {**LEAF["topology"], **topology}
+    base = scenario({**LEAF, "topology": shape}, run={"engine": "fluid"})
+    rows = [row for row in gt.run(base).bandwidth.to_dicts() if row["order"] == "fifo" and row["barrier"]]
+    assert len(rows) > 5
+    spines = base.fabric.written().get("spines")
+    for row in rows[::3]:
+        at = altered(base, link_rate=f"{row['rate_bps']}bps")
+        assert at.fabric.written().get("spines") == spines
+        assert row["iteration_time_us"] == pytest.approx(gt.run(at).job["iteration_time_ms"]["mean"] * 1e3)
+
+
+def test_a_network_whose_cables_state_their_rates_has_no_other_rates():
+    links = [{"a": f"h{host}", "b": "s", "rate": "1Gbps"} for host in range(4)]
+    base = scenario({"topology": {"kind": "custom", "links": links}}, run={"engine": "fluid"})
+    assert not has_what_ifs(base)
 
 
 def test_what_is_bought_for_nodes_has_a_port_for_each_card_and_whole_nodes():

@@ -171,7 +171,7 @@ class Scenario:
                     if isinstance(table.get("placement"), list):
                         del table["placement"]  # it names the hosts of the workers that there were
                 _put(data, path, value)
-                overlays[path] = Overlay("replace()", text, len(name) + 1)
+                overlays = _over(overlays, path, Overlay("replace()", text, len(name) + 1))
         return Scenario(data, replace(self._source, overlays=overlays), self._base_dir)
 
     def set(self, values: Mapping[str, Any]) -> "Scenario":
@@ -205,7 +205,7 @@ class Scenario:
                     if not any(other.startswith(f"traffic.{path[1]}.{key}") for other in values):
                         home.pop(key, None)
             _put(data, path, value)
-            overlays[path] = Overlay("--set", text, len(dotted_path) + 1)
+            overlays = _over(overlays, path, Overlay("--set", text, len(dotted_path) + 1))
         if faults:
             raise ScenarioError(faults)
         return Scenario(data, replace(self._source, overlays=overlays), self._base_dir)
@@ -254,8 +254,7 @@ class Scenario:
         data["cluster"] = table
         if isinstance(run, Mapping) and "engine" in run and "engine" not in data.get("run", {}):
             data.setdefault("run", {})["engine"] = run["engine"]
-        overlays = {loc: overlay for loc, overlay in self._source.overlays.items() if loc[0] != "cluster"}
-        overlays["cluster",] = Overlay("replace()", f"cluster={name}", len("cluster="))
+        overlays = _over(self._source.overlays, ("cluster",), Overlay("replace()", f"cluster={name}", len("cluster=")))
         notes = clusters.left_out(before, given, name, self.name)
         source = replace(self._source, overlays=overlays, notes=(*self._source.notes, *notes))
         return Scenario(data, source, self._base_dir)
@@ -563,6 +562,11 @@ def _put(data: dict[str, Any], path: Loc, value: Any) -> None:
         data.pop(last, None)
     else:
         data[last] = value
+
+
+def _over(overlays: Mapping[Loc, Overlay], path: Loc, new: Overlay) -> dict[Loc, Overlay]:
+    """Return overlays with a new one, in the place of those of what it holds."""
+    return {**{loc: one for loc, one in overlays.items() if loc[: len(path)] != path}, path: new}
 
 
 def _open_for(data: dict[str, Any], path: Loc) -> None:

@@ -10,6 +10,7 @@ Defaults follow because keys are changed as they were given, not as they were re
 from collections.abc import Mapping
 from typing import Any
 
+from gradtide import units
 from gradtide.scenario import Scenario
 from gradtide.scenario.fabric import Nodes
 
@@ -32,6 +33,8 @@ def altered(base: Scenario, *, topology: Mapping[str, Any] | None = None, **chan
     Raises:
         ScenarioError: if a value is wrong, or the jobs do not fit on the network.
     """
+    if topology is None and "link_rate" in changes and base.fabric.kind == "leaf_spine":
+        topology = _with_its_spines(base)
     if topology is not None:
         return base.replace(topology=dict(topology), **changes)
     if base.fabric.kind != "star" or not any(name in changes for name in _SIZES):
@@ -41,6 +44,20 @@ def altered(base: Scenario, *, topology: Mapping[str, Any] | None = None, **chan
     if spare > 0 and card_count(base) > card_count(followed):
         return followed.replace(topology={"kind": "star", "hosts": card_count(base)})
     return followed
+
+
+def _with_its_spines(base: Scenario) -> dict[str, Any]:
+    """Return the keys of a leaf-spine network that has as many spines at any rate of its links."""
+    given = base.given["cluster"]["topology"]
+    kept = {key: value for key, value in given.items() if key != "bisection"}
+    return {**kept, "spines": base.fabric.written()["spines"]}
+
+
+def has_rate_of_links(scenario: Scenario) -> bool:
+    """Whether the rate of links is that of any link: a list of cables may state the rate of each."""
+    if scenario.fabric.kind != "custom":
+        return True
+    return altered(scenario, link_rate=units.format_rate(2 * scenario.link_rate_bps)).fabric != scenario.fabric
 
 
 def card_count(scenario: Scenario) -> int:
