@@ -8,6 +8,8 @@ from statistics import fmean
 import pytest
 
 import gradtide as gt
+from gradtide.parallel import fit
+from gradtide.parallel import spec as spec_of_a_job
 
 ROOT = Path(__file__).parent.parent
 spec = importlib.util.spec_from_file_location("llm_steps", ROOT / "validation/llm_steps.py")
@@ -154,3 +156,13 @@ def test_what_the_package_says_of_its_errors_is_what_tables_and_pages_give():
     assert compared.FILE.read_text(encoding="utf-8") == compared.text_of(ANSWERS), "python validation/compared.py"
     for row in compared.rows(ANSWERS):
         assert (ROOT / row["source"]).is_file()
+
+
+def test_measured_memory_lies_within_what_is_likely():
+    """Of the fullest rank, by what counted memory was off: `fit.OVER`, `UNDER` and `UNDER_OF_PIPELINE`."""
+    measured = [step for step in READ["torchtitan"] if step.memory_gib]
+    assert len(measured) == 15
+    for step in measured:
+        memory = spec_of_a_job.describe(llm_steps.with_constants(step, {}), step.layout).memory
+        least, most = fit.fit(memory, step.mesh.pp).likely_bytes
+        assert least <= step.memory_gib * 2**30 <= most, step.id

@@ -479,7 +479,14 @@ def core_input(network: Network, gpus_per_node: int, gpus: int) -> dict[str, Any
     scenario = gradtide.Scenario.from_dict(
         {
             "cluster": {"link": keys["link"], "node": node},
-            "job": {"train": {"model": "llama3-8b", "parallel": {"fsdp": gpus}, "compute": {"seq": 8192}}},
+            "job": {
+                "train": {
+                    "model": "llama3-8b",
+                    "parallel": {"fsdp": gpus},
+                    # Its times are replaced by those of the step.
+                    "compute": {"seq": 8192, "device": "H100"},
+                }
+            },
             "run": {"engine": "fluid"},
         }
     )

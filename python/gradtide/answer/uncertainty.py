@@ -168,7 +168,7 @@ def _step(scenario: "Scenario", job: "Job") -> Uncertainty:
 def _iteration(scenario: "Scenario", job: "Job") -> Uncertainty:
     if job.step is not None:
         return Uncertainty("iterations rebuilt from a recorded step", parts=_parts(scenario))
-    is_given = job.compute.device is None or job.division is not None
+    is_given = job.compute.batch is None or job.division is not None
     if is_given:
         gloo = _gloo(scenario, job)
         if gloo is not None:
@@ -273,8 +273,8 @@ def _device(scenario: "Scenario") -> str | None:
     for job in scenario.jobs:
         if job.division is not None:
             return _plain(job.division.accelerator.name)
-        if job.compute.device is not None:
-            return _plain(job.compute.device)
+        if job.device.name is not None:
+            return _plain(job.device.name)
     return None
 
 

@@ -264,7 +264,7 @@ def _answers(rows: Sequence[dict[str, Any]], base: Scenario) -> list[Candidate]:
     found = []
     for row in candidates(rows):
         kind = row["collective"].partition("+")[0]
-        by, why_not = runs_on("fifo", True, kind, job.compute.device)
+        by, why_not = runs_on("fifo", True, kind, job.device.name)
         name, size = words.collective(row["collective"]), words.size(row["bytes"])
         found.append(Candidate(name, row["exchange_us"], Feasibility(), by, why_not, group=size))
     return found

@@ -137,7 +137,7 @@ class CompareResult(StudyRows):
         if job.is_pulled:
             return None, ""
         system = row["schedule"].partition(",")[0]
-        return runs_on(row["order"], row["barrier"], job.collective.kind, job.compute.device, system)
+        return runs_on(row["order"], row["barrier"], job.collective.kind, job.device.name, system)
 
     @property
     def headline(self) -> str:

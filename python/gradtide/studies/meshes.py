@@ -190,7 +190,7 @@ def _row(mesh: str, result: RunResult) -> dict[str, Any]:
     waits = {name: group["exposed_ms"] for name, group in facts["groups"].items()}
     waits[words.others(facts["mesh"])] = facts["waits_for_stages_ms"]
     most = max(waits, key=lambda name: waits[name], default="")
-    needed, has = facts["memory"]["total"], facts["memory"]["device"]
+    memory = facts["memory"]
     return {
         "run": run_name([mesh]),
         "model": job["model"],
@@ -203,7 +203,8 @@ def _row(mesh: str, result: RunResult) -> dict[str, Any]:
         "waits_most_for": most if waits[most] else "",
         "tokens_per_s_per_gpu": facts["tokens_per_s_per_gpu"],
         "mfu": facts["mfu"],
-        "memory_bytes": needed,
-        "device_bytes": has or 0,
-        "fits": has is None or needed <= has,
+        "memory_bytes": memory["total"],
+        "device_bytes": memory["device"],
+        "fits": memory["feasibility"] != "does not fit",
+        "feasibility": memory["feasibility"],
     }
