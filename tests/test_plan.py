@@ -20,6 +20,7 @@ import gradtide as gt
 from gradtide import _core, report
 from gradtide.counts import ALL_REDUCES
 from gradtide.errors import Interrupted
+from gradtide.estimate import Limits
 from gradtide.intervals import student_t
 from gradtide.measured import pairs, saving_errors
 from gradtide.report import RunFolderError
@@ -230,9 +231,52 @@ def test_a_file_may_have_the_cluster_alone(tmp_path: Path) -> None:
         study.trained("resnet50", file, None)
 
 
-def test_the_packet_engine_is_searched_as_fluid() -> None:
-    result = on_cpus({**SIX, "run": {"engine": "packet"}, "cluster": {**SIX["cluster"], "queue": {"kind": "fifo"}}})
-    assert result.plan.predicted["engine"] == "fluid"
+def test_a_plan_of_a_packet_scenario_is_searched_on_fluid_and_has_the_figures_of_packets(tmp_path: Path) -> None:
+    asked = {**SIX, "run": {"engine": "packet"}, "cluster": {**SIX["cluster"], "queue": {"kind": "fifo"}}}
+    result = on_cpus(asked)
+    assert [result.summary[key] for key in ("engine", "searched_on", "confirmed_on")] == ["packet", "fluid", "packet"]
+    assert {row["engine"] for row in result.rows} == {"packet"}
+    predicted = result.plan.predicted
+    # A plan is what the run of the plan is.
+    again = read_plan(result.plan.save(tmp_path / "plan.json")).on(gt.Scenario.from_dict(asked))
+    assert gt.run(again).job["iteration_time_ms"]["mean"] == predicted["iteration_time_ms"]
+    assert result.scenario.engine == predicted["engine"] == "packet"
+    assert any("fluid" in premise["value"] for premise in result.summary["premises"])
+
+
+def test_a_plan_that_packets_make_worse_is_not_recommended() -> None:
+    """With queues of three packets DDP's one large bucket loses packets, and many small ones lose fewer."""
+    job = {
+        "model": {"layers": [dict(name=n, forward=f, backward=b, parameters=p) for n, f, b, p in LOSSY]},
+        "workers": 4,
+        "iterations": 5,
+        "schedule": {"order": "edf"},
+        "compute": {"noise": 0.1},
+    }
+    transport = {"kind": "newreno", "initial_cwnd": 1, "window": "64kB", "timers": "linux"}
+    cluster = {"link": {"rate": "1Gbps", "delay": "200us"}, "queue": {"kind": "fifo", "capacity": "3pkt"}}
+    asked = {"job": {"j": job}, "cluster": {**cluster, "transport": transport}, "run": {"engine": "packet", "seed": 30}}
+    result = gt.plan(asked, seeds=2)
+    fluid = gt.plan({**asked, "cluster": {"link": cluster["link"]}, "run": {"engine": "fluid", "seed": 30}}, seeds=2)
+    assert (fluid.plan.level, result.plan.level) == ("buckets", "none")
+    assert result.plan.predicted["verdict"] == "leave alone"
+
+
+LOSSY = [
+    ("l0", "346us", "138us", "50000B"),
+    ("l1", "171us", "12us", "16000B"),
+    ("l2", "396us", "514us", "50000B"),
+    ("l3", "420us", "966us", "400B"),
+    ("l4", "478us", "978us", "16000B"),
+]
+
+
+def test_a_plan_that_would_take_too_long_in_packets_says_why_its_figures_are_not_of_packets() -> None:
+    asked = {**SIX, "run": {"engine": "packet"}}
+    asked["job"] = {"train": {**SIX["job"]["train"], "iterations": 2_000}}
+    result = on_cpus(asked, noise=0.0, limits=Limits(time_s=5.0))
+    assert [result.summary[key] for key in ("engine", "searched_on", "confirmed_on")] == ["fluid"] * 3
+    assert "would take" in result.summary["not_confirmed"]
 
 
 # ── bounds, channels, buckets ─────────────────────────────────────────────────────────────────────────────

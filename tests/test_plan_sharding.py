@@ -278,13 +278,21 @@ def test_what_cannot_be_planned_is_refused(parallel, options, words):
         gt.plan(base, **options)
 
 
-def test_ranks_that_differ_are_refused_and_the_fluid_engine_takes_the_place_of_the_packet_engine():
+def test_ranks_that_differ_are_refused():
     with pytest.raises(ValueError, match="ranks that are alike"):
         gt.plan(scenario(noise=0.05))
+
+
+def test_the_fluid_engine_searches_for_the_packet_engine_whose_runs_are_the_figures():
     base = scenario()
-    packet = gt.plan(base.set({"run.engine": "packet"}))
-    assert packet.summary["engine"] == "fluid"
-    assert packet.rows == gt.plan(base).rows
+    asked = base.set({"run.engine": "packet"})
+    packet, fluid = gt.plan(asked), gt.plan(base)
+    assert [packet.summary[key] for key in ("engine", "searched_on", "confirmed_on")] == ["packet", "fluid", "packet"]
+    assert [fluid.summary[key] for key in ("engine", "searched_on", "confirmed_on")] == ["fluid"] * 3
+    assert {row["engine"] for row in packet.rows if row["iteration_ms"]} == {"packet"}
+    assert packet.rows[0]["iteration_ms"] == gt.run(packet.baseline.scenario).job["iteration_time_ms"]["mean"]
+    assert packet.scenario.engine == "packet"
+    assert [row["setting"] for row in packet.candidates] == [row["setting"] for row in fluid.candidates]
 
 
 def test_pairs_of_fsdp_are_those_that_the_testbed_measured():

@@ -117,7 +117,8 @@ def _short_names() -> Iterator[str]:
     """Yield one line per table: the short names of its keys."""
     for table, entries in groupby(short_names().items(), key=lambda entry: entry[1][:-1]):
         names = (f"`{short}`" + (f" (`{path[-1]}`)" if path[-1] != short else "") for short, path in entries)
-        yield f"- `{'.'.join(table).replace('*', 'NAME')}`: {', '.join(names)}"
+        home = f"`{'.'.join(table).replace('*', 'NAME')}`" if table else "the scenario itself"
+        yield f"- {home}: {', '.join(names)}"
 
 
 def engines_page() -> str:

@@ -6,7 +6,8 @@ for lists. Times and memory hold within a factor of about three; docs/reference/
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -297,12 +298,12 @@ class Total:
         self._largest: list[tuple[int, str, str]] = []
         self._longest = (0.0, "", "")
 
-    def add(self, scenario: "Scenario", what_ifs: int = 0) -> Estimate:
-        """Count the run of a scenario, and the runs at other rates that follow it; return its estimate."""
+    def add(self, scenario: "Scenario", what_ifs: int = 0, times: int = 1) -> Estimate:
+        """Count a scenario that is run so many times, with the runs at other rates that follow; return its estimate."""
         one = estimate(scenario, what_ifs)
-        self.count += 1
-        self.cpu_s += one.cpu_s
-        self._largest.append((one.memory_bytes, one.memory_mostly, scenario.name))
+        self.count += times
+        self.cpu_s += times * one.cpu_s
+        self._largest += min(times, self._neighbours) * [(one.memory_bytes, one.memory_mostly, scenario.name)]
         self._largest = sorted(self._largest, key=lambda run: run[0], reverse=True)[: self._neighbours]
         if one.cpu_s > self._longest[0]:
             self._longest = (one.cpu_s, one.mostly, scenario.name)
@@ -313,6 +314,16 @@ class Total:
         """Time to the end of all runs."""
         return max(self.cpu_s / max(1, min(self._jobs, self.count)), self._longest[0])
 
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of those that are under way at once."""
+        return BASE_BYTES + sum(run[0] - BASE_BYTES for run in self._largest)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return memory and time as `--estimate --json` prints them, and what most of each goes into."""
+        mostly = {"mostly": self._longest[1], "memory_mostly": self._largest[0][1] if self._largest else ""}
+        return {"memory_bytes": self.memory_bytes, "cpu_s": self.cpu_s, "time_s": self.time_s, **mostly}
+
     def check(self, limits: Limits) -> None:
         """Refuse the runs if they exceed their limits.
 
@@ -321,7 +332,7 @@ class Total:
         """
         if not self.count:
             return
-        memory_bytes = BASE_BYTES + sum(run[0] - BASE_BYTES for run in self._largest)
+        memory_bytes = self.memory_bytes
         allowed_bytes = limits.allowed_bytes
         whose = "is 80 % of the memory that is free" if limits.memory_bytes is None else "is allowed"
         faults = []
@@ -344,6 +355,89 @@ class Total:
             faults.append(Fault("GT053", "", msg, None, hint, name))
         if faults:
             raise ScenarioError(faults)
+
+
+COUNTED = ("flows", "iterations", "packets", "packet_hops", "events")
+
+
+class NothingRun(Exception):  # noqa: N818 - it ends a study of which only the estimate is wanted
+    """What the study would run has been counted, and is not run."""
+
+
+class Work:
+    """What a study would run, counted in the place of its runs; `jobs` of them at once.
+
+    Attributes:
+        total: memory and time of all runs.
+        counts: flows, packets and so on, of all runs together.
+        why: why it may be less; empty where these are the runs.
+        note: what is not counted.
+    """
+
+    def __init__(self, jobs: int = 1) -> None:
+        self.total, self.counts = Total(jobs), dict.fromkeys(COUNTED, 0)
+        self.why = self.note = ""
+
+    def add(self, scenario: "Scenario", what_ifs: int = 0, times: int = 1) -> None:
+        """Count a scenario that is run so many times."""
+        one = self.total.add(scenario, what_ifs, times)
+        for name in COUNTED:
+            self.counts[name] += times * int(getattr(one, name))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that `--estimate --json` prints."""
+        head = {"schema": "gradtide.estimate/1", "runs": self.total.count, "is_upper_bound": bool(self.why)}
+        said = {key: text for key, text in (("why", self.why), ("note", self.note)) if text}
+        return {**head, **said, **self.counts, **self.total.to_dict()}
+
+
+_counted: ContextVar[Work | None] = ContextVar("counted", default=None)
+
+
+def work_of(study: Callable[[], object], jobs: int = 1) -> Work:
+    """Return what a study would run; nothing is run.
+
+    Args:
+        study: begins the study. It ends where its runs would begin, which is in `foresee`.
+        jobs: runs under way at once.
+
+    Raises:
+        ScenarioError: whatever the study refuses before it runs anything, but its limits.
+    """
+    work = Work(jobs)
+    token = _counted.set(work)
+    try:
+        study()
+    except NothingRun:
+        pass
+    finally:
+        _counted.reset(token)
+    return work
+
+
+def foresee(
+    runs: "Callable[[], Iterable[tuple[Scenario, int]]]", why: str = "", what_ifs: int = 0, note: str = ""
+) -> None:
+    """Count what a study would run and end it, where its estimate alone is wanted; otherwise do nothing.
+
+    Every study comes here from `run_all`. One whose later runs depend on earlier ones calls this before its first run.
+
+    Args:
+        runs: returns the scenarios of the study, or the most that it can come to, each with how often it is run.
+        why: why it may come to less; empty if these are the runs.
+        what_ifs: runs at other rates that follow each of them.
+        note: what the study does besides, and is not counted.
+
+    Raises:
+        NothingRun: where the estimate alone is wanted.
+    """
+    work = _counted.get()
+    if work is None:
+        return
+    for scenario, times in runs():
+        work.add(scenario, what_ifs, times)
+    work.why, work.note = work.why or why, work.note or note
+    raise NothingRun
 
 
 def limits(max_memory: str | None = None, max_time: str | None = None) -> Limits:

@@ -93,7 +93,7 @@ class Fabric:
         return self.switches * self.ports - 2 * self.trunks - self.nodes
 
 
-def fit(kind: str, nodes: int, bisection: Fraction) -> Fabric:
+def fit(kind: str, nodes: int, bisection: Fraction, multiple: int = 1) -> Fabric:
     """Return the network with the smallest switches that has room for `nodes`.
 
     Switches have an even number of ports. Where the ratio takes a part of a switch, they have more, as long as there
@@ -103,6 +103,7 @@ def fit(kind: str, nodes: int, bisection: Fraction) -> Fabric:
         kind: one of `KINDS`. A leaf-spine network here plugs something into every port of a leaf: at a ratio of 1/3 a
             quarter of its ports lead up. A leaf of a Clos network has half of its ports for hosts at any ratio.
         nodes: at least 2.
+        multiple: what the number of its hosts is a multiple of, as of the network cards of a machine.
         bisection: above 0 and at most 1; 1 for a star.
 
     Raises:
@@ -121,7 +122,7 @@ def fit(kind: str, nodes: int, bisection: Fraction) -> Fabric:
         if bisection != 1:
             raise NoFabricError(f"a star has a bisection ratio of 1, not {bisection}")
         return Fabric(kind, nodes, nodes, nodes + nodes % 2, bisection, 1, 0, {"kind": "star", "hosts": nodes})
-    first = None
+    first, parts_machines = None, False
     is_clos = kind != "leaf_spine"
     for ports in range(2, MAX_PORTS + 1, 2):
         fabric = _clos(kind, ports, nodes, bisection) if is_clos else _leaf_spine(ports, nodes, bisection)
@@ -131,7 +132,14 @@ def fit(kind: str, nodes: int, bisection: Fraction) -> Fabric:
             continue
         if fabric.hosts > max(MOST_HOSTS * nodes, 8):
             break
-        return fabric
+        if fabric.hosts % multiple == 0:
+            return fabric
+        parts_machines = True
+    if parts_machines:
+        raise NoFabricError(
+            f"{kind} for {nodes} network cards at a bisection ratio of {bisection} has no number of hosts that is a "
+            f"multiple of {multiple}, the cards of a node"
+        )
     if first is None:
         raise NoFabricError(f"{kind} of switches of at most {MAX_PORTS} ports has no room for {nodes} nodes")
     raise NoFabricError(

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gradtide.cli.options import Changes, Common, ModelArgument, option, split
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Training, option, split
 from gradtide.cli.printing import cell, print_answer, print_table, say
 from gradtide.cli.study import conduct
 
@@ -12,7 +12,10 @@ from gradtide.cli.study import conduct
 def buy(
     scenario: ModelArgument,
     *,
-    nodes: int | None = option("N", "Let N hosts take part. Default: the job's workers.", min=2),
+    cluster: ClusterOption = None,
+    nodes: int | None = option(
+        "N", "Let N hosts take part, or nodes with several GPUs. Default: as many as the job needs.", min=2
+    ),
     fabrics: str = option(
         "LIST", "Consider these networks: clos2, clos3, leaf-spine, star.", "clos2,clos3,leaf-spine,star"
     ),
@@ -23,6 +26,7 @@ def buy(
     rates: str | None = option("LIST", "Consider these link rates, as in 10Gbps,25Gbps."),
     prices: Path | None = option("FILE", "Read what switches, cables and network cards cost (TOML)."),
     engine: str = option("NAME", "Set the network engine: fluid or packet.", "fluid"),
+    training: Training,
     changes: Changes,
     common: Common,
 ) -> None:
@@ -30,7 +34,7 @@ def buy(
     from gradtide.studies import buy as study
     from gradtide.studies.run import sample
 
-    base = replace(changes, engine=engine).trained(scenario, None)
+    base = replace(changes, engine=engine).trained(scenario, cluster, **training.keys)
     conduct(
         "networks",
         common,

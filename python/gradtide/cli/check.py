@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any
 
-from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Without, option
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Training, Without, option
 from gradtide.cli.printing import cell, print_table, say
 from gradtide.cli.study import conduct
 
@@ -14,13 +14,14 @@ def check(
     against: str = option("SIMULATOR", "Run it there too: ns3.", "ns3"),
     ns3: Path | None = option("DIR", "Use the ns-3 that is installed there. Default: /usr or /usr/local."),
     cluster: ClusterOption = None,
+    training: Training,
     changes: Changes,
     common: Annotated[Common, Without("jobs", "store")],
 ) -> None:
     """Is that so? Runs a scenario in an installed ns-3 too, and compares every flow and iteration."""
     from gradtide.studies import check as study
 
-    loaded = changes.trained(scenario, cluster)
+    loaded = changes.trained(scenario, cluster, **training.keys)
     none = {"compared": 0, "equal": 0, "unfinished_in_one": 0, "mean_percent": 0.0, "worst_percent": 0.0}
     conduct(
         f"{against} and gradtide",

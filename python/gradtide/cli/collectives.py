@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gradtide.cli.options import Changes, Common, ScenarioArgument, option, split
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Training, option, split
 from gradtide.cli.printing import cell, print_answer, print_table, say
 from gradtide.cli.study import conduct
 
@@ -12,12 +12,14 @@ if TYPE_CHECKING:
 
 
 def collectives(
-    scenario: ScenarioArgument,
+    scenario: ModelArgument,
     *,
+    cluster: ClusterOption = None,
     collectives: str | None = option(
         "LIST", "Compare these, each KIND[+KEY=VALUE], as in ring,hierarchical+group=8,ps+distributed."
     ),
     sizes: str | None = option("LIST", "Exchange gradients of these sizes, as in 1kB,1MB. Default: 1kB to 1GB."),
+    training: Training,
     changes: Changes,
     common: Common,
 ) -> None:
@@ -25,7 +27,7 @@ def collectives(
     from gradtide import words
     from gradtide.studies import collectives as study
 
-    loaded = replace(changes, engine=changes.engine or "fluid").load(scenario)
+    loaded = replace(changes, engine=changes.engine or "fluid").trained(scenario, cluster, **training.keys)
     conduct(
         "exchanges",
         common,

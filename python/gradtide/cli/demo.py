@@ -7,10 +7,12 @@ from gradtide.cli.compare import run_comparison
 from gradtide.cli.options import Common, option
 from gradtide.cli.printing import talk
 
+OUTPUT = Path("out/demo")
+
 
 def demo(
     *,
-    output: Path = option("DIR", "Write a folder of results.", Path("out/demo"), "-o", "--output"),
+    output: Path = option("DIR", "Write a folder of results.", OUTPUT, "-o", "--output"),
     common: Common,
 ) -> None:
     """Run the built-in study: ResNet-50 and VGG-16 on V100s, 1 to 25 Gbit/s, 2 and 8 workers. Takes seconds."""
@@ -18,4 +20,5 @@ def demo(
 
     if common.names_files:
         talk(study.QUESTION)
-    run_comparison(study.variants(), replace(common, output=output))
+    is_for_estimate = common.estimate and output == OUTPUT
+    run_comparison(study.variants(), replace(common, output=None if is_for_estimate else output))

@@ -8,7 +8,7 @@ import dataclasses
 import inspect
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -47,8 +47,8 @@ ClusterOption = Annotated[
     typer.Option(
         "--cluster",
         metavar="CLUSTER",
-        help="For a model: a cluster of presets, as in ethernet-25g/16, a file of one, or a scenario. "
-        "Default: 8 hosts at 10 Gbit/s.",
+        help="Train a model on this cluster, or put it in the place of the scenario's: one of presets, as in "
+        "ethernet-25g/16, or a file. Default: the scenario's; for a model 8 hosts at 10 Gbit/s.",
     ),
 ]
 WideOption = Annotated[
@@ -130,11 +130,16 @@ class Common(Limited):
     wide: WideOption = False
     quiet: QuietOption = False
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Print what the simulation cost.")] = False
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Print what all runs together will take, and run nothing.")
+    ] = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot be read, before anything is done."""
         if self.quiet and self.verbose:
             fail_usage("--quiet and --verbose exclude each other; leave one out")
+        if self.estimate:
+            refuse_beside_estimate({"-o": self.output, "--fail-if": self.fail_if, "--verbose": self.verbose})
         _ = self.checks, self.limits
 
     @cached_property
@@ -146,6 +151,13 @@ class Common(Limited):
     def names_files(self) -> bool:
         """Whether stderr says which files were written."""
         return not (self.quiet or self.as_json)
+
+
+def refuse_beside_estimate(options: Mapping[str, Any]) -> None:
+    """Refuse options that have a meaning for runs alone, beside `--estimate`."""
+    for flag, given in options.items():
+        if given:
+            fail_usage(f"{flag} needs a run, and --estimate runs nothing; leave one of them out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,8 +184,8 @@ class Changes:
         from gradtide.scenario.source import as_options
         from gradtide.studies.trained import trained
 
-        with as_options({"model": "SCENARIO"}, None):
-            scenario = trained(name, cluster, for_engine=self._values.get("run.engine"), **keys)
+        with as_options({"model": "SCENARIO", "cluster": "--cluster"}, None):
+            scenario = trained(name, cluster, **keys)
         return self.of(scenario)
 
     def of(self, scenario: "Scenario") -> "Scenario":

@@ -33,15 +33,20 @@ def reproduce(
     for flag, is_given in (("--quick", quick), ("--list", only_list)):
         if is_given and what is not None:
             fail_usage(f"{flag} is for all papers; leave out {flag} or {what}")
-    if quick and only_list:
-        fail_usage("--list makes nothing; leave out --quick")
+    for flag, is_given in (("--quick", quick), ("--estimate", common.estimate)):
+        if only_list and is_given:
+            fail_usage(f"--list makes nothing; leave out {flag}")
     if only_list:
         _list(common)
         return
+
+    def default(name: str) -> Path | None:
+        return None if common.estimate else Path("out") / name
+
     if what is None:
         conduct(
             f"{len(papers.PARTS)} parts of papers",
-            replace(common, output=common.output or Path("out") / "reproduce"),
+            replace(common, output=common.output or default("reproduce")),
             make=lambda how: papers.everything(quick=quick, **how),
             show=lambda result: _print_site(result.summary),
             name_files=lambda folder: talk("", f"site  {folder / 'index.html'}"),
@@ -52,7 +57,7 @@ def reproduce(
         part, figure = papers.named(what)
     conduct(
         what,
-        replace(common, output=common.output or Path("out") / what.replace("/", "-")),
+        replace(common, output=common.output or default(what.replace("/", "-"))),
         make=lambda how: part.make(how["jobs"], how["progress"], figure, how["keep"], how["limits"]),
         show=lambda result: _print_reproduction(result.summary),
         usage_errors=(),

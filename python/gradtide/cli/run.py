@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from gradtide.cli.checks import apply_checks, refuse_unknown
-from gradtide.cli.ends import as_usage_error, fail_usage
+from gradtide.cli.ends import as_usage_error
 from gradtide.cli.options import (
     Changes,
     ClusterOption,
@@ -14,13 +14,15 @@ from gradtide.cli.options import (
     Without,
     check_target,
     option,
+    refuse_beside_estimate,
     save,
 )
 from gradtide.cli.printing import print_answer, print_json, print_table, say, talk, talk_of_cost, talk_of_files
 from gradtide.cli.progress import progress_bar
+from gradtide.cli.study import show_estimate
 
 if TYPE_CHECKING:
-    from gradtide.estimate import Estimate
+    from gradtide.scenario import Scenario
 
 
 def run(
@@ -29,7 +31,6 @@ def run(
     cluster: ClusterOption = None,
     plan: Path | None = option("FILE", "Send gradients as this plan.json of gradtide plan says."),
     threads: int = option("N", "Run the packet engine on up to N threads. Results do not change.", 1),
-    estimate: bool = option(None, "Print what the run will take, and do not run.", False, "--estimate"),
     training: Training,
     changes: Changes,
     common: Annotated[Common, Without("jobs", "store")],
@@ -41,19 +42,9 @@ def run(
 
         loaded = read_plan(plan).on(loaded)
         loaded.check_built()
-    if estimate:
-        for flag, given in (
-            ("-o", common.output),
-            ("--fail-if", common.fail_if),
-            ("--verbose", common.verbose),
-            ("--threads", threads != 1),
-        ):
-            if given:
-                fail_usage(f"{flag} needs a run, and --estimate runs nothing; leave one of them out")
-        from gradtide.estimate import estimate as estimate_of
-        from gradtide.studies.run import what_if_count
-
-        _print_estimate(estimate_of(loaded, what_if_count(loaded)), common.as_json)
+    if common.estimate:
+        refuse_beside_estimate({"--threads": threads != 1})
+        show_estimate(lambda: _foresee(loaded), common)
         return
     check_target(common.output)
     from gradtide.studies import run as study
@@ -105,15 +96,11 @@ def figures_of_job(job: dict[str, Any]) -> dict[str, Any]:
     return figures
 
 
-def _print_estimate(estimate: "Estimate", as_json: bool) -> None:
-    from gradtide.units import memory_words, time_words
+def _foresee(loaded: "Scenario") -> None:
+    from gradtide.estimate import foresee
+    from gradtide.studies.run import what_if_count
 
-    if as_json:
-        print_json(estimate.to_dict())
-        return
-    rows = [
-        [name, f"{getattr(estimate, name):,}"] for name in ("flows", "iterations", "packets", "packet_hops", "events")
-    ]
-    rows += [["memory", memory_words(estimate.memory_bytes)], ["time", time_words(estimate.cpu_s)]]
-    print_table(["about", "estimate"], rows)
-    say("", f"Most of the time goes into {estimate.mostly}, most of the memory into {estimate.memory_mostly}.")
+    if loaded.jobs:
+        foresee(lambda: [(loaded, 1)], what_ifs=what_if_count(loaded))
+    # Without jobs each distinct flow is sent once more, alone.
+    foresee(lambda: [(loaded, 2)], "flows that are alike are sent alone once")

@@ -10,7 +10,7 @@ from gradtide import signals
 from gradtide.cli.checks import apply_checks, refuse_unknown
 from gradtide.cli.ends import Stopped, as_usage_error
 from gradtide.cli.options import Common, check_target, save
-from gradtide.cli.printing import print_json, talk, talk_of_cost, talk_of_files
+from gradtide.cli.printing import print_json, print_table, say, talk, talk_of_cost, talk_of_files
 from gradtide.cli.progress import Bar, progress_bar
 from gradtide.errors import GradtideError, Unfinished
 
@@ -45,6 +45,11 @@ def conduct(
         name_files: says on stderr which files were written.
         usage_errors: exceptions of the study that mean a wrong command line.
     """
+    if common.estimate:
+        with as_usage_error(*usage_errors), closing_kept(common) as keep:
+            how = {"jobs": common.jobs, "progress": None, "keep": keep, "limits": common.limits}
+            show_estimate(lambda: make(how), common)
+        return
     check_output(common.output)
     if example is not None:
         refuse_unknown(common.checks, example)
@@ -71,6 +76,37 @@ def conduct(
         talk(f"warning: run {name} cannot go on, and what depends on it is unknown: {why}")
     if figures is not None:
         apply_checks(common.checks, figures(result))
+
+
+@contextmanager
+def closing_kept(common: Common) -> Iterator["Kept | None"]:
+    """Open the store of finished runs, if there is one: they take nothing more."""
+    keep = _keep(common) if common.store is not None and common.store.exists() else None
+    try:
+        yield keep
+    finally:
+        if keep is not None:
+            keep.close()
+
+
+def show_estimate(study: Callable[[], object], common: Common) -> None:
+    """Print what a study would run, all of it together; nothing is run."""
+    from gradtide.estimate import COUNTED, work_of
+    from gradtide.units import memory_words, time_words
+
+    found = work_of(study, common.jobs).to_dict()
+    if common.as_json:
+        print_json(found)
+        return
+    rows = [["runs", f"{found['runs']:,}"]] if found["runs"] != 1 else []
+    rows += [[name, f"{found[name]:,}"] for name in COUNTED]
+    rows += [["memory", memory_words(found["memory_bytes"])], ["time", time_words(found["time_s"])]]
+    print_table(["at most" if found["is_upper_bound"] else "about", "estimate"], rows)
+    say("", f"Most of the time goes into {found['mostly']}, most of the memory into {found['memory_mostly']}.")
+    if found["is_upper_bound"]:
+        say(f"It may be less: {found['why']}.")
+    if "note" in found:
+        say(f"Not counted: {found['note']}.")
 
 
 @contextmanager

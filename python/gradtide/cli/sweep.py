@@ -90,7 +90,7 @@ def merge(
     *,
     store: StoreOption = None,
     take: list[Path] | None = option("FILE", "Take the runs of this store, too. Repeatable.", None, "--from"),
-    common: Annotated[Common, Without("fail_if", "verbose", "jobs")],
+    common: Annotated[Common, Without("fail_if", "verbose", "jobs", "estimate")],
 ) -> None:
     """Write the table of a study from what stores have of it; nothing is run."""
     from gradtide.studies.sweep import Study

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption, option
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, SeedsOption, Training, option
 from gradtide.cli.printing import cell, print_answer, print_table, say, signed_percent
 from gradtide.cli.study import conduct
 
@@ -11,13 +11,15 @@ SHOWN = {"mean_fct_ms": "mean, ms", "p99_fct_ms": "p99, ms", "mean_slowdown": "s
 
 
 def tenants(
-    scenario: ScenarioArgument,
+    scenario: ModelArgument,
     *,
+    cluster: ClusterOption = None,
     seeds: SeedsOption = 1,
     job: str | None = option("NAME", "Move this job to the lower band. Default: all jobs."),
     classes: str | None = option(
         "LIST", "Set the largest small and the smallest large flow. Default: small=100kB,large=10MB."
     ),
+    training: Training,
     changes: Changes,
     common: Common,
 ) -> None:
@@ -25,7 +27,7 @@ def tenants(
     from gradtide.studies.run import sample
     from gradtide.studies.tenants import bands as study
 
-    loaded = changes.load(scenario)
+    loaded = changes.trained(scenario, cluster, **training.keys)
     seed_range = range(loaded.seed, loaded.seed + seeds)
     conduct(
         f"{4 * seeds} runs",

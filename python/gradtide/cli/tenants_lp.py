@@ -3,17 +3,19 @@
 from typing import Any
 
 from gradtide.cli.ends import as_usage_error
-from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption, option
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, SeedsOption, Training, option
 from gradtide.cli.printing import cell, print_answer, print_table, say, signed_percent
 from gradtide.cli.study import conduct
 
 
 def tenants_lp(
-    scenario: ScenarioArgument,
+    scenario: ModelArgument,
     *,
+    cluster: ClusterOption = None,
     give: str | None = option("SHARE", "Give up this share of the iteration time, as in 1%."),
     quantile: float | None = option("Q", "Plan with this quantile of measured times. Default: the mean.", min=0, max=1),
     seeds: SeedsOption = 1,
+    training: Training,
     changes: Changes,
     common: Common,
 ) -> None:
@@ -25,7 +27,7 @@ def tenants_lp(
 
     with as_usage_error(ValueError):
         share = 0.0 if give is None else parse_percent("give", give) / 100
-    loaded = changes.load(scenario)
+    loaded = changes.trained(scenario, cluster, **training.keys)
     seed_range = range(loaded.seed, loaded.seed + seeds)
     conduct(
         "runs in each band, and the answer",

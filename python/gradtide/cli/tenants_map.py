@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gradtide.cli.ends import fail_usage
-from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption, option, split
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, SeedsOption, Training, option, split
 from gradtide.cli.printing import print_answer, print_table, say, signed_percent
 from gradtide.cli.study import conduct
 from gradtide.cli.tenants_policies import compare_policies
@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
 
 def tenants_map(
-    scenario: ScenarioArgument,
+    scenario: ModelArgument,
     *,
+    cluster: ClusterOption = None,
     policy: list[str] | None = option("NAME", "Map this policy, one of those of tenants policies. Repeatable."),
     job_loads: str | None = option("LIST", "Give the job these loads, as in 0.125,0.25."),
     traffic_loads: str | None = option("LIST", "Give background flows these loads, as in 0.03,0.1."),
     seeds: SeedsOption = 1,
+    training: Training,
     changes: Changes,
     common: Common,
 ) -> None:
@@ -31,7 +33,7 @@ def tenants_map(
 
     rows = parse_loads("--job-loads", job_loads) or study.JOB_LOADS
     columns = parse_loads("--traffic-loads", traffic_loads) or study.TRAFFIC_LOADS
-    loaded = changes.load(scenario)
+    loaded = changes.trained(scenario, cluster, **training.keys)
     seed_range = range(loaded.seed, loaded.seed + seeds)
     if policy:
         compare_policies(loaded, policy, seed_range, (rows, columns), common)

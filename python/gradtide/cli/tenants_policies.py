@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption, option
+from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, SeedsOption, Training, option
 from gradtide.cli.printing import cell, print_answer, print_table, say, signed_percent
 from gradtide.cli.study import conduct
 
@@ -13,21 +13,23 @@ if TYPE_CHECKING:
 
 
 def tenants_policies(
-    scenario: ScenarioArgument,
+    scenario: ModelArgument,
     *,
+    cluster: ClusterOption = None,
     policy: list[str] | None = option(
         "NAME",
         "Compare this policy: all-low, lower-layers-high, background, deadline, straggler or oracle. Repeatable. "
         "Default: all, but oracle with one job only, and straggler where workers differ.",
     ),
     seeds: SeedsOption = 1,
+    training: Training,
     changes: Changes,
     common: Common,
 ) -> None:
     """Compare policies that choose the priority band of a job's transfers."""
     from gradtide.studies.tenants.policies import default_policies
 
-    loaded = changes.load(scenario)
+    loaded = changes.trained(scenario, cluster, **training.keys)
     compare_policies(loaded, policy or default_policies(loaded), range(loaded.seed, loaded.seed + seeds), None, common)
 
 

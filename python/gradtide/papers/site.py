@@ -14,7 +14,7 @@ from gradtide import _core, report
 from gradtide.answer import Answer
 from gradtide.answer.again import again
 from gradtide.errors import Unfinished
-from gradtide.estimate import Limits, within_limits
+from gradtide.estimate import Limits, NothingRun, foresee, within_limits
 from gradtide.papers.harness import Part, Progress, Reproduction, commands, counted, tally
 from gradtide.studies.folder import whole_folder, write_versions
 from gradtide.studies.keep import Kept
@@ -112,6 +112,8 @@ def make(
         how: dict[str, Any] = {"quick": True} if quick and part.slow else {}
         try:
             made[name] = part.make(jobs, told, None, keep, limits, **how)
+        except NothingRun:
+            continue  # its runs are counted, and those of the others follow
         except Unfinished as stop:
             if made:
                 ended = f"{stop.how} at {name}; {len(made)} of {len(wanted)} parts are made."
@@ -120,6 +122,7 @@ def make(
         done_s += seconds[name]
         if told is not None:
             told(1.0)
+    foresee(list)
     return Site(parts, made, known, is_quick=quick)
 
 

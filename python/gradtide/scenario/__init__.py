@@ -18,11 +18,11 @@ from typing import Any
 
 from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.layers import Layer
-from gradtide.scenario import foreign, read, support
+from gradtide.scenario import clusters, foreign, read, support
 from gradtide.scenario import resolve as _resolve
 from gradtide.scenario.fabric import Fabric, Tree, Wiring
 from gradtide.scenario.job import Job
-from gradtide.scenario.keys import json_schema, short_names
+from gradtide.scenario.keys import ScenarioFile, json_schema, short_names
 from gradtide.scenario.keys.cluster import Node
 from gradtide.scenario.opdag import OpDag
 from gradtide.scenario.origins import Origin
@@ -162,12 +162,16 @@ class Scenario:
             jobs = data.get("job", {}) if known[name][:1] == ("job",) else ("",)
             paths = [tuple(job if part == "*" else part for part in known[name]) for job in jobs]
             value = _written_value(name, value)
+            _open_for(data, known[name])
             text = f"{name}={_shown(value)}"
             for path in paths:
                 if name in _EITHER and value is not None:
-                    data["job"][path[1]].pop(_EITHER[name], None)
+                    table = data["job"][path[1]]
+                    table.pop(_EITHER[name], None)
+                    if isinstance(table.get("placement"), list):
+                        del table["placement"]  # it names the hosts of the workers that there were
                 _put(data, path, value)
-                overlays[path] = Overlay("replace()", text, len(name) + 1)
+                overlays = _over(overlays, path, Overlay("replace()", text, len(name) + 1))
         return Scenario(data, replace(self._source, overlays=overlays), self._base_dir)
 
     def set(self, values: Mapping[str, Any]) -> "Scenario":
@@ -184,10 +188,12 @@ class Scenario:
         """
         data, overlays = _copy(self._data), dict(self._source.overlays)
         faults = Faults()
-        for dotted_path, given in values.items():
+        # A cluster as a whole comes before keys of it.
+        for dotted_path, given in sorted(values.items(), key=lambda item: item[0].strip() != "cluster"):
             text = f"{dotted_path}={given if isinstance(given, str) else _shown(given)}"
             value = scalar(given) if isinstance(given, str) else given
             path: Loc = tuple(part.strip() for part in dotted_path.split("."))
+            _open_for(data, path)
             problem = _path_problem(data, path)
             if problem is not None:
                 width = len(dotted_path) or 1
@@ -199,10 +205,70 @@ class Scenario:
                     if not any(other.startswith(f"traffic.{path[1]}.{key}") for other in values):
                         home.pop(key, None)
             _put(data, path, value)
-            overlays[path] = Overlay("--set", text, len(dotted_path) + 1)
+            overlays = _over(overlays, path, Overlay("--set", text, len(dotted_path) + 1))
         if faults:
             raise ScenarioError(faults)
         return Scenario(data, replace(self._source, overlays=overlays), self._base_dir)
+
+    def on_cluster(
+        self, cluster: "str | Mapping[str, Any] | Scenario", *, base_dir: str | Path = ".", name: str | None = None
+    ) -> "Scenario":
+        """Return the scenario on another cluster: `[cluster]` is replaced whole, and everything else is kept.
+
+        The engine that the scenario states is kept; one that states none has the cluster's. Jobs, their named hosts and
+        background flows have to fit. `warnings` names what is left out: keys of the old `[cluster]` beside link and
+        shape that the new one lacks, and whatever else than a cluster `cluster` describes.
+
+        Args:
+            cluster: name of a built-in cluster, which without a number has as many hosts as the scenario states; a dict
+                with the keys of a scenario file; or a scenario.
+            base_dir: directory that paths in a dict start from.
+            name: what errors call the cluster. Default: its name.
+
+        Raises:
+            ScenarioError: if there is no such cluster, or the scenario does not fit on it.
+
+        Example:
+            >>> job = {"model": "vgg16", "workers": 4}
+            >>> base = Scenario.from_dict({"job": {"train": job}, "run": {"engine": "packet"}})
+            >>> moved = base.on_cluster("ethernet-100g/8")
+            >>> moved.link_rate_bps, moved.hosts, moved.engine
+            (100000000000, 8, 'packet')
+        """
+        if isinstance(cluster, Scenario):
+            return self.on_cluster(cluster._data, base_dir=cluster._base_dir, name=name or cluster.name)
+        if isinstance(cluster, str):
+            sized = self._sized(cluster)
+            cluster, name = {"cluster": sized}, name or sized
+        given = cluster
+        unknown = next((key for key in given if key not in ScenarioFile.declared()), None)
+        if unknown is not None:
+            hint = 'a cluster is written as in { cluster = { link = { rate = "25Gbps" } } }'
+            raise ScenarioError(
+                [Fault("GT012", unknown, f"unknown field `{unknown}`", given[unknown], hint, name or "")]
+            )
+        table = clusters.with_absolute_paths(given.get("cluster", {}), Path(base_dir))
+        name = name or _shown(table)
+        data = _copy(self._data)
+        before, run = data.pop("cluster", {}), given.get("run")
+        data["cluster"] = table
+        if isinstance(run, Mapping) and "engine" in run and "engine" not in data.get("run", {}):
+            data.setdefault("run", {})["engine"] = run["engine"]
+        overlays = _over(self._source.overlays, ("cluster",), Overlay("replace()", f"cluster={name}", len("cluster=")))
+        notes = clusters.left_out(before, given, name, self.name)
+        source = replace(self._source, overlays=overlays, notes=(*self._source.notes, *notes))
+        return Scenario(data, source, self._base_dir)
+
+    def with_warning(self, text: str) -> "Scenario":
+        """Return the scenario with a further sentence in `warnings`."""
+        return Scenario(self._data, replace(self._source, notes=(*self._source.notes, text)), self._base_dir)
+
+    def _sized(self, name: str) -> str:
+        """Return the name of a cluster with as many hosts as the scenario states, unless it has a number."""
+        topology = self._resolved.file.cluster.topology
+        if "/" in name or (topology.kind == "star" and topology.hosts is None):
+            return name
+        return f"{name}/{clusters.count_of(name, self.hosts)}"
 
     # what it says
 
@@ -210,6 +276,12 @@ class Scenario:
     def name(self) -> str:
         """The file or preset that it was read from."""
         return self._source.name
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The keys as they were given: no default is filled in and no file read, and a cluster may be a name."""
+        data: dict[str, Any] = _copy(self._data)
+        return data
 
     @property
     def jobs(self) -> tuple[Job, ...]:
@@ -377,7 +449,7 @@ class Scenario:
             if not isinstance(here, dict):
                 return True
             if part not in here:
-                return False
+                return clusters.PRESET in here
             here = here[part]
         return True
 
@@ -493,9 +565,22 @@ def _put(data: dict[str, Any], path: Loc, value: Any) -> None:
         data[last] = value
 
 
+def _over(overlays: Mapping[Loc, Overlay], path: Loc, new: Overlay) -> dict[Loc, Overlay]:
+    """Return overlays with a new one, in the place of those of what it holds."""
+    return {**{loc: one for loc, one in overlays.items() if loc[: len(path)] != path}, path: new}
+
+
+def _open_for(data: dict[str, Any], path: Loc) -> None:
+    """Let a key of a cluster be set that is written as a name."""
+    if path[0] == "cluster" and len(path) > 1 and "cluster" in data:
+        data["cluster"] = clusters.opened(data["cluster"])
+
+
 def _path_problem(data: dict[str, Any], path: Loc) -> tuple[str, str] | None:
     """Return what is wrong with a path of `--set`, and how to fix it."""
     example = "write job.NAME.KEY, cluster.KEY, traffic.NAME.KEY or run.KEY, as in run.seed=1"
+    if path == ("cluster",):
+        return None
     if len(path) < 2 or not all(path) or path[0] not in ("job", "cluster", "traffic", "run"):
         near = read.nearest_path(".".join(str(p) for p in path))
         return "the path names nothing", f"did you mean {near}?" if near else example

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide.errors import Fault, ScenarioError
-from gradtide.scenario import check
+from gradtide.scenario import check, clusters
 from gradtide.scenario import servers as op_by_op
 from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import (
@@ -76,8 +76,11 @@ def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved
         raise ScenarioError([source.fault("GT005", (), "the scenario is empty", hint, None)])
     try:
         old_names = renamed(raw, source)
+        cluster_name, unknown = clusters.expand(raw, source)
         file, faults, bad = read_keys(raw, source)
-        result = _resolve(Context(file, source, base_dir, bad, faults))
+        faults += unknown
+        bad |= {("cluster",)} if unknown else set()
+        result = _resolve(Context(file, source, base_dir, bad, faults, cluster_name))
         if faults:
             raise ScenarioError(faults)
     except ScenarioError as error:
@@ -86,7 +89,7 @@ def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved
     assert result is not None  # without faults every job was resolved
     for one in old_names:
         one.warn()
-    return replace(result, warnings=(*map(str, dict.fromkeys(old_names)), *result.warnings))
+    return replace(result, warnings=(*map(str, dict.fromkeys(old_names)), *source.notes, *result.warnings))
 
 
 def _resolve(ctx: Context) -> Resolved | None:

@@ -20,15 +20,16 @@ from gradtide.studies.exchange import (
     alone,
     check_once,
     check_one_job,
+    collective_of,
     exchange_s,
     on_cluster,
-    parse_collective,
     summing_collectives,
 )
 from gradtide.studies.folder import write_text
 from gradtide.studies.keep import Kept
+from gradtide.studies.network import cards_per_node
 from gradtide.studies.run import head, run_all, run_name, total_cost, write_core, write_study
-from gradtide.studies.trained import trained
+from gradtide.studies.trained import Cluster, trained
 
 FABRICS = ("clos2", "clos3", "leaf_spine", "star")
 BISECTIONS = (Fraction(1), Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
@@ -156,8 +157,9 @@ class BuyResult(StudyRows):
 
 @within_limits
 def buy(
-    scenario: "Scenario | str | Path | dict[str, Any]",
+    scenario: Any,
     *,
+    cluster: Cluster = None,
     nodes: int | None = None,
     fabrics: Sequence[str] = FABRICS,
     bisection: "Sequence[str | int | float | Fraction]" = BISECTIONS,
@@ -169,13 +171,15 @@ def buy(
     progress: Callable[[float], object] | None = None,
     keep: Kept | None = None,
     limits: Limits | None = None,
+    **keys: Any,
 ) -> BuyResult:
     """Ask how much network a training job is worth: every fabric, bisection ratio, collective and link rate.
 
     Args:
-        scenario: a `Scenario`, a file, the name of a preset, a dict with the keys of a scenario file, or the name of a
-            model, which is then trained with all defaults. It has one job and no background flows.
-        nodes: hosts that take part; None for the job's workers.
+        scenario: a `Scenario`, a file, the name of a preset, a dict with the keys of a scenario file, or a model, which
+            `cluster` or all defaults then train. It has one job and no background flows.
+        cluster: as of `run`: the links, hosts or machines that the network is bought for.
+        nodes: hosts that take part, or machines with several GPUs; None for as many as the job's workers need.
         fabrics: clos2, clos3, leaf_spine, star. Each has the smallest switches that have room for the nodes.
         bisection: bisection ratios above 0 and at most 1, as numbers or as in "1/4". A star has 1.
         collectives: each `KIND[+KEY=VALUE]`, as in `hierarchical+group=8` or `ps+distributed`.
@@ -186,6 +190,7 @@ def buy(
         progress: called now and then with the share that is done.
         keep: where finished runs are kept until the study is whole.
         limits: memory and time that the study may take.
+        keys: keys that replace the scenario's, by short name, as of `run`.
 
     Raises:
         Interrupted: on Ctrl-C, with the candidates that are finished.
@@ -194,12 +199,13 @@ def buy(
         ValueError: if a list is empty or has something twice, a fabric or collective cannot be read, or nothing that
             is asked for can be built.
     """
-    base = trained(scenario)
+    base = trained(scenario, cluster, **keys)
     check_one_job(base, "buy", trains=True)
     _check_no_network(base)
     if base.jobs[0].is_pulled:
         raise ValueError("buy takes a job that exchanges gradients in buckets, not op by op with parameter servers")
-    nodes = base.jobs[0].workers if nodes is None else nodes
+    gpus, _ = cards_per_node(base)
+    nodes = -(-base.jobs[0].workers // gpus) if nodes is None else nodes
     known = None if prices is None else read_prices(prices)
     candidates, skipped = offers(base, nodes, fabrics, bisection, collectives, rates, known, engine)
     runs = [scenario for one in candidates for scenario in (one.run, one.exchange, one.delayed)]
@@ -280,6 +286,11 @@ def offers(
         for rate_bps in rates_bps:
             for what in prices.missing(rate_bps):
                 raise ValueError(f"{prices.name} has no price of a {what} at {units.format_rate(rate_bps)}")
+    gpus, nics = cards_per_node(base)
+    ends = nodes * nics
+    # All GPUs of the machines, but no more than the job has where it decides how many machines there are.
+    own = base.jobs[0].workers
+    workers = own if nodes == -(-own // gpus) else nodes * gpus
     candidates: list[Candidate] = []
     skipped: list[Skipped] = []
 
@@ -290,7 +301,7 @@ def offers(
     asked = [(kind, ratio) for kind in kinds for ratio in ([Fraction(1)] if kind == "star" else ratios)]
     for kind, ratio in asked:
         try:
-            fabric = fit(kind, nodes, ratio)
+            fabric = fit(kind, ends, ratio, nics)
         except NoFabricError as error:
             skip(kind, ratio, None, str(error))
             continue
@@ -300,7 +311,7 @@ def offers(
                 ports = sold_ports(fabric.ports, rate_bps)
                 if ports is None:
                     why = f"no switch of {fabric.ports} ports or more is sold at {words.rate(rate_bps)}"
-                    skip(kind, ratio, rate_bps, f"{words.fabric(kind)} for {nodes} nodes: {why}")
+                    skip(kind, ratio, rate_bps, f"{words.fabric(kind)} for {ends} hosts: {why}")
                     continue
                 bought = replace(fabric, ports=ports)
             else:
@@ -315,10 +326,10 @@ def offers(
                 price = float(
                     fabric.switches * found[1]
                     + fabric.cables * prices.cables.get(rate_bps, Fraction(0))
-                    + nodes * prices.nics.get(rate_bps, Fraction(0))
+                    + ends * prices.nics.get(rate_bps, Fraction(0))
                 )
             for collective in collectives:
-                candidates.append(_candidate(base, bought, collective, rate_bps, price, engine))
+                candidates.append(_candidate(base, workers, bought, collective, rate_bps, price, engine))
     if not candidates:
         raise ValueError(
             "nothing that is asked for can be bought: " + "; ".join(dict.fromkeys(one.why for one in skipped))
@@ -327,10 +338,10 @@ def offers(
 
 
 def _candidate(
-    base: Scenario, fabric: Fabric, collective: str, rate_bps: int, price: float | None, engine: str
+    base: Scenario, workers: int, fabric: Fabric, collective: str, rate_bps: int, price: float | None, engine: str
 ) -> Candidate:
-    keys = parse_collective(collective)
-    run = on_cluster(base, fabric.nodes, keys, topology=fabric.topology, rate_bps=rate_bps, engine=engine)
+    keys = collective_of(base, collective)
+    run = on_cluster(base, workers, keys, topology=fabric.topology, rate_bps=rate_bps, engine=engine)
     job = run.jobs[0]
     if not job.is_uneven and not job.draws_orders and run.duration_ps is None:
         run = run.replace(iterations=min(job.iterations or ITERATIONS, ITERATIONS))

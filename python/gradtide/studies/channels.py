@@ -61,6 +61,32 @@ def fit(
     Without names they are those that the runtime has and that suit the workers and the network. Other depths than the
     scenario's are looked at if `is_deep`.
     """
+    pairs, sizes, exchanges = tried(base, names, smallest_bytes, runtime, is_deep=is_deep)
+    times = [1e12 * exchange_s(result) for result in run_all(exchanges, jobs, progress, None, limits)]
+    channels: list[Channel] = []
+    known: list[list[float]] = []
+    for number, (table, depth) in enumerate(pairs):
+        takes = times[number * len(sizes) : (number + 1) * len(sizes)]
+        if any(all(a <= b * (1 + SAME_CHANNEL) for a, b in zip(other, takes, strict=True)) for other in known):
+            continue
+        fixed, slope = line(sizes, takes)
+        channels.append(Channel(table, depth, fixed, slope, takes[-1]))
+        known.append(takes)
+    return channels
+
+
+def tried(
+    base: Scenario, names: Sequence[str] | None, smallest_bytes: int, runtime: Runtime, *, is_deep: bool
+) -> tuple[list[tuple[dict[str, Any], int]], list[int], list[Scenario]]:
+    """Return the collectives at their depths, the sizes, and the exchanges that `fit` runs, those of a pair together.
+
+    Args:
+        base: as of `fit`, and so are the others.
+        names: collectives.
+        smallest_bytes: of a message.
+        runtime: what can be carried out.
+        is_deep: whether other depths are looked at.
+    """
     job, own = base.jobs[0], own_collective(base)
     tables = [own]
     for table in _alternatives(base, runtime) if names is None else _named(names, own["kind"], runtime):
@@ -79,21 +105,12 @@ def fit(
     sizes = list(dict.fromkeys([*sizes, whole]))
     pairs = [(table, depth) for table in tables for depth in depths]
     exchanges = [
-        alone(base.set({f"job.{job.name}.collective": table}), size).replace(depth=depth)
+        # What a message costs besides is added where plans are scored.
+        alone(base.set({f"job.{job.name}.collective": table}), size).replace(depth=depth, overhead="0s", sync=None)
         for table, depth in pairs
         for size in sizes
     ]
-    times = [1e12 * exchange_s(result) for result in run_all(exchanges, jobs, progress, None, limits)]
-    channels: list[Channel] = []
-    known: list[list[float]] = []
-    for number, (table, depth) in enumerate(pairs):
-        takes = times[number * len(sizes) : (number + 1) * len(sizes)]
-        if any(all(a <= b * (1 + SAME_CHANNEL) for a, b in zip(other, takes, strict=True)) for other in known):
-            continue
-        fixed, slope = line(sizes, takes)
-        channels.append(Channel(table, depth, fixed, slope, takes[-1]))
-        known.append(takes)
-    return channels
+    return pairs, sizes, exchanges
 
 
 def _named(names: Sequence[str], own: str, runtime: Runtime) -> list[dict[str, Any]]:

@@ -20,20 +20,21 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import as_scenario
 from gradtide.studies.exchange import (
     COLLECTIVES,
     alone,
     check_one_job,
     collective_names,
+    collective_of,
     exchange_s,
-    on_cluster,
     parse_collective,
     parse_size,
 )
 from gradtide.studies.folder import RESOLVED, write_text
 from gradtide.studies.keep import Kept
+from gradtide.studies.network import altered, cards_per_node, on_one_switch
 from gradtide.studies.run import head, run_all, total_cost, write_study
+from gradtide.studies.trained import Cluster, trained
 
 SIZES = (*(step * 10**power for power in range(3, 9) for step in (1, 3)), 10**9)
 TERMS = ("latency", "bandwidth", "contention")
@@ -57,7 +58,10 @@ class CollectivesResult(StudyRows):
         cluster = self.base.to_dict()["cluster"]
         spans = winners(candidates(self.rows))
         network = words.fabric(cluster["topology"]["kind"], str(cluster["topology"].get("bisection", "")))
-        where = f"{self.base.jobs[0].workers} hosts, {network}, {words.rate(self.base.link_rate_bps)}"
+        gpus, _ = cards_per_node(self.base)
+        workers = self.base.jobs[0].workers
+        hosts = f"{workers} hosts" if gpus == 1 else f"{workers} GPUs in nodes of {gpus}"
+        where = f"{hosts}, {network}, {words.rate(self.base.link_rate_bps)}"
         self.summary: dict[str, Any] = {
             **head("collectives", self.base.engine),
             "seed": self.base.seed,
@@ -83,8 +87,9 @@ class CollectivesResult(StudyRows):
 
 @within_limits
 def collectives(
-    scenario: "Scenario | str | Path | dict[str, Any]",
+    scenario: Any,
     *,
+    cluster: Cluster = None,
     collectives: Sequence[str] = COLLECTIVES,
     sizes: Sequence[int | str] = SIZES,
     engine: str = "fluid",
@@ -92,12 +97,14 @@ def collectives(
     progress: Callable[[float], object] | None = None,
     keep: Kept | None = None,
     limits: Limits | None = None,
+    **keys: Any,
 ) -> CollectivesResult:
     """Compare ways to exchange gradients on a scenario's cluster, over sizes.
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; it has one job
             and no background flows. Only the hosts of the job matter.
+        cluster: as of `run`.
         collectives: each `KIND[+KEY=VALUE]`, as in `ring`, `hierarchical+group=8` or `ps+distributed`.
         sizes: bytes of a gradient, or with a unit as in `10MB`; increasing.
         engine: network engine.
@@ -105,6 +112,7 @@ def collectives(
         progress: called now and then with the share that is done.
         keep: where finished runs are kept until the study is whole.
         limits: memory and time that the study may take.
+        keys: keys that replace the scenario's, by short name, as of `run`.
 
     Raises:
         Interrupted: on Ctrl-C.
@@ -113,23 +121,19 @@ def collectives(
         ValueError: if a list is empty or has something twice, a collective cannot be read, sizes do not increase, or
             the scenario has more than one job, or background flows.
     """
-    base = as_scenario(scenario)
+    base = trained(scenario, cluster, **keys)
     check_one_job(base, "collectives")
     collectives = collective_names(collectives)
     counts = [parse_size(size, "sizes") for size in sizes]
     if not counts or any(b <= a for a, b in pairwise((0, *counts))):
         raise ValueError("sizes are above 0 and increase, as in 1kB,1MB,1GB")
-    nodes = base.jobs[0].workers
-    if nodes < 2:
+    if base.jobs[0].workers < 2:
         raise ValueError(f"[job.{base.jobs[0].name}] has one worker, which exchanges nothing")
     cases: dict[tuple[str, int, bool], Scenario] = {}
     for name in collectives:
-        own = _with(base, parse_collective(name), engine)
+        own = _with(base, name, engine)
         # Groups that are the hosts of an edge switch stay what they are.
-        keys = dict(next(iter(own.to_dict()["job"].values()))["collective"])
-        if own.jobs[0].group:
-            keys["group"] = own.jobs[0].group
-        star = on_cluster(own, nodes, keys, topology={"kind": "star", "hosts": nodes}, engine=engine)
+        star = on_one_switch(own.replace(group=own.jobs[0].group) if own.jobs[0].group else own)
         for size in (1, *counts):
             cases[name, size, False] = alone(own, size)
             cases[name, size, True] = alone(star, size)
@@ -141,13 +145,13 @@ def collectives(
         if whole:
             stop.tell(CollectivesResult(base, _times(known, whole, counts), list(known.values())))
         raise
-    first = _with(base, parse_collective(collectives[0]), engine)
+    first = _with(base, collectives[0], engine)
     return CollectivesResult(first, _times(results, collectives, counts), list(results.values()))
 
 
-def _with(base: Scenario, collective: dict[str, Any], engine: str) -> Scenario:
-    task = {"task": "exchange"} if collective["kind"] in NOT_SUMMED else {}
-    return base.replace(collective=collective, engine=engine, **task)
+def _with(base: Scenario, name: str, engine: str) -> Scenario:
+    task: dict[str, Any] = {} if _sums(name) else {"task": "exchange"}
+    return altered(base, collective=collective_of(base, name), engine=engine, **task)
 
 
 def _times(

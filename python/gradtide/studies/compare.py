@@ -18,9 +18,10 @@ from gradtide.scenario import Scenario
 from gradtide.studies.asked import refuse_divided
 from gradtide.studies.folder import write_text, write_versions
 from gradtide.studies.keep import Kept
+from gradtide.studies.network import altered
 from gradtide.studies.run import head, run_all, run_name, total_cost, write_runs, write_summary
 from gradtide.studies.schedules import Contender, Schedule, contender
-from gradtide.studies.trained import Cluster, trained
+from gradtide.studies.trained import Cluster, trained, without_scale
 
 DEFAULT_SCHEDULES = ("fifo+barrier", "random", "fifo", "priority", "tic", "tac", "caramel", "optimal")
 """Schedules compared by default where gradients are exchanged: those of frameworks, and those of papers."""
@@ -309,12 +310,7 @@ def grid(base: Scenario, schedules: Sequence[Schedule] | None, axes: Axes) -> li
     contenders = [contender(one) for one in schedules]
     variants = []
     for group, changes in enumerate(axes.points()):
-        if {"workers", "servers"} & set(changes) and base.fabric.kind == "star":
-            # The cluster grows and shrinks with the job.
-            grown = base.replace(topology={"kind": "star"}, **changes)
-            changed = grown.set({"cluster.topology.hosts": sum(len(job.hosts) for job in grown.jobs)})
-        else:
-            changed = base.replace(**changes)
+        changed = altered(without_scale(base) if "model" in changes else base, **changes)
         variants += [_variant(changed, group, one, changes) for one in contenders]
     names = [variant.name for variant in variants]
     twice = next((name for name in names if names.count(name) > 1), None)

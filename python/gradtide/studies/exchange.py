@@ -10,8 +10,12 @@ from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import as_scenario, refuse_divided
+from gradtide.studies.network import altered
 
 COLLECTIVES = ("ring", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
+
+OF_AN_EXCHANGE = ("depth", "overhead", "sync")
+"""Keys of a schedule that say how one exchange is carried out, not which one comes when."""
 
 _HERE = ("servers", "placement")
 PLACEMENTS = ("packed", "distributed")
@@ -68,31 +72,40 @@ def summing_collectives(texts: Sequence[str], option: str) -> dict[str, dict[str
     return found
 
 
+def collective_of(base: Scenario, name: str) -> dict[str, Any]:
+    """Return the keys of a collective as a study names it for a scenario's one job.
+
+    What the scenario says about adding is kept where the collective adds; what it says about its own kind holds for
+    that kind, but for what the name says otherwise.
+    """
+    keys = parse_collective(name)
+    (table,) = base.given["job"].values()
+    given = table.get("collective", {})
+    own_kind = base.jobs[0].collective.algorithm
+    adds = keys["kind"] not in NOT_SUMMED or keys["kind"] == "reduce_scatter"
+    kept = {key: given[key] for key in ("reduction_rate", "remainder") if key in given and adds}
+    if keys["kind"] != own_kind:
+        return {**kept, **keys}
+    ps = {"ps": {**given.get("ps", {}), **keys.get("ps", {})}} if own_kind == "ps" else {}
+    return {**given, **keys, **ps}
+
+
 def on_cluster(
     base: Scenario,
-    nodes: int,
+    workers: int,
     collective: dict[str, Any],
     *,
     topology: dict[str, Any] | None = None,
     rate_bps: int | None = None,
     engine: str = "fluid",
 ) -> Scenario:
-    """Return a scenario with its one job on so many nodes, parameter servers included, of another cluster.
+    """Return a scenario with its one job on so many workers, parameter servers included, of another network.
 
     Without a topology or a rate it keeps its own.
     """
-    data = base.to_dict()
-    (job,) = data["job"].values()
-    for key in ("hosts", "workers"):
-        job.pop(key, None)
-    job["workers"] = nodes
-    job["collective"] = collective
-    if topology is not None:
-        data["cluster"]["topology"] = topology
-    if rate_bps is not None:
-        data["cluster"]["link"]["rate"] = units.format_rate(rate_bps)
-    data["run"]["engine"] = engine
-    return Scenario.from_dict(data)
+    rate = {} if rate_bps is None else {"link_rate": units.format_rate(rate_bps)}
+    placed = base.set({f"job.{base.jobs[0].name}.collective": collective})
+    return altered(placed, workers=workers, topology=topology, engine=engine, **rate)
 
 
 def alone(scenario: Scenario, size_bytes: int) -> Scenario:
@@ -101,20 +114,21 @@ def alone(scenario: Scenario, size_bytes: int) -> Scenario:
     ((name, job),) = data["job"].items()
     # A picosecond, since a model computes something.
     layer = {"name": "gradient", "parameters": f"{size_bytes}B", "forward": "1ps", "backward": "1ps"}
-    kept: dict[str, Any] = {"task": "exchange"}
+    kept: dict[str, Any] = {"task": "exchange", "schedule": {"fusion": "0B"}}
+    kept["schedule"] |= {key: job["schedule"][key] for key in OF_AN_EXCHANGE if key in job["schedule"]}
     kept |= {key: job[key] for key in ("workers", "hosts", "placement", "collective", "priority") if key in job}
     if "ps" in kept["collective"]:
         # Of one exchange it is all the same when its pull comes.
         ps = {key: value for key, value in kept["collective"]["ps"].items() if key not in ("pull", "shards")}
         kept["collective"] = {**kept["collective"], "ps": ps}
-    data["job"] = {name: {**kept, "model": {"layers": [layer]}, "iterations": 1, "schedule": {"fusion": "0B"}}}
+    data["job"] = {name: {**kept, "model": {"layers": [layer]}, "iterations": 1}}
     data["run"] = {"engine": data["run"]["engine"], "seed": data["run"]["seed"], "timeline": 0}
     return Scenario.from_dict(data)
 
 
 def exchange_s(result: RunResult) -> float:
-    """Return how long the exchange of `alone` took, in seconds."""
-    return float(result.transfers["end_us"][-1] - result.transfers["start_us"][-1]) / 1e6
+    """Return how long the exchange of `alone` took, from its launch on, in seconds."""
+    return float(result.transfers["end_us"][-1] - result.transfers["ready_us"][-1]) / 1e6
 
 
 def check_one_job(base: Scenario, what: str, *, trains: bool = False) -> None:

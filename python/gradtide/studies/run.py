@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-from gradtide import _core, estimate, report, words
+from gradtide import _core, estimate, report, units, words
 from gradtide.answer import Again
 from gradtide.answer.runtimes import runs_on
 from gradtide.errors import Interrupted, LimitReached, SimulationError
@@ -26,6 +26,7 @@ from gradtide.scenario.times import ops_csv
 from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.folder import RESOLVED, whole_folder, write_json, write_text, write_versions
 from gradtide.studies.keep import Kept
+from gradtide.studies.network import altered, has_rate_of_links
 from gradtide.studies.store import MEASURED_COSTS
 from gradtide.studies.trained import Cluster, trained
 from gradtide.system import most_resident_bytes
@@ -246,6 +247,7 @@ def _run_each(
 
     results: list[Seen | SimulationError | None] = [kept(index) for index in range(len(scenarios))]
     missing = [index for index, result in enumerate(results) if result is None]
+    estimate.foresee(lambda: [(scenarios[index], 1) for index in missing], what_ifs=what_ifs)
     limits = limits or Limits()
     expected = estimate.check([scenarios[index] for index in missing], limits, jobs, what_ifs)
     watch = current() or limits.watch()
@@ -439,6 +441,8 @@ def has_what_ifs(scenario: Scenario) -> bool:
         return False
     if scenario.engine != "fluid":
         return scenario.engine == "pipe"
+    if not has_rate_of_links(scenario):
+        return False
     is_alone = len(scenario.jobs) == 1 and not scenario.traffic
     return is_alone and scenario.jobs[0].schedule.order not in PLANNED
 
@@ -450,8 +454,13 @@ def bandwidth(scenario: Scenario) -> Table:
     is not for it.
     """
     rows: list[tuple[str, int, str, bool, float, float, float]] = []
+    at_rate: dict[int, Scenario] = {}
     for rate_bps, order, barrier in _what_ifs(scenario):
-        spec = what_if(scenario.spec(), rate_bps, order, barrier)
+        if rate_bps not in at_rate:
+            is_star = scenario.fabric.kind == "star"
+            # Links between switches have the other rate, too, where nothing else is stated of them.
+            at_rate[rate_bps] = scenario if is_star else altered(scenario, link_rate=units.format_rate(rate_bps))
+        spec = what_if(at_rate[rate_bps].spec(), rate_bps, order, barrier)
         for job in json.loads(_core.run(json.dumps(spec)).summary_json)["jobs"]:
             times_us = [ps / 1e6 for ps in job["iteration_time_ps"]]
             mean_us = sum(times_us) / len(times_us)

@@ -20,6 +20,7 @@ from gradtide import _core
 from gradtide.scenario import Job
 from gradtide.scenario.gates import Gate, Gates
 from gradtide.studies.channels import Channel
+from gradtide.studies.network import as_one_pipe
 from gradtide.watch import look
 
 MIB = 1 << 20
@@ -283,9 +284,7 @@ class Search:
             collective={**job["collective"], "algorithm": {"kind": "ring"}, "depth": 1, "reduction_rate_bps": None},
             compute={**job["compute"], "noise_ppm": 0, "straggler": None},
         )
-        spec["cluster"]["topology"] = {"kind": "star", "hosts": 2}
-        spec["cluster"].update(host_latency_ps=0, host=None)
-        spec["run"].update(engine="pipe", duration_ps=None, timeline_iterations=0, probe=None)
+        as_one_pipe(spec)
         self._spec = spec
 
     def packed(self, choice: Choice) -> list[tuple[int, Gate | None]]:
@@ -419,6 +418,12 @@ def grid(space: Space, mode: Mode) -> list[Choice]:
         if chunk is None or chunk < max(layers.sizes_of(each))
     ]
     return [choice for choice in found if space.allows(choice)]
+
+
+def most_of_grid(mode: Mode, channels: int) -> int:
+    """Return how many choices the grid of a mode has at most."""
+    chunks = 2 + MOST_CHUNKS.bit_length() if mode.order == "priority" else 1
+    return channels * (2 + len(CAPS) + len(EVEN)) * chunks
 
 
 def neighbours(space: Space, choice: Choice) -> Iterator[Choice]:

@@ -8,7 +8,7 @@ from typing import Any
 from gradtide import presets
 from gradtide.architecture import FAMILY
 from gradtide.errors import Fault, ScenarioError, TraceError, nearest
-from gradtide.scenario import Scenario
+from gradtide.scenario import Scenario, clusters
 from gradtide.scenario.opdag import OpDag, op_dag
 from gradtide.scenario.source import of_command_line, parse_json, parse_toml, read_text
 from gradtide.scenario.tables import rank_count
@@ -20,44 +20,37 @@ DEFAULT_WORKERS = 8
 Cluster = Scenario | str | Path | Mapping[str, Any] | None
 
 
-def trained(
-    scenario: Any, cluster: Cluster = None, workers: int | None = None, for_engine: str | None = None, **keys: Any
-) -> Scenario:
+def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, **keys: Any) -> Scenario:
     """Return the scenario that a study is asked about.
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model: a
             preset's name, a profile, a list of layers, an `OpDag` or what a file of one holds, a trace. An op graph
             has parameter servers, and is inference if it updates nothing.
-        cluster: what the model is trained on: the name of a cluster, as in `ethernet-25g/16`, which has 16 hosts, of
-            an op graph's a fifth servers; a file or dict with a cluster alone; or a scenario, in which the model takes
-            the place of the job's. None for all defaults.
+        cluster: of a scenario, what takes the place of its `[cluster]` (`Scenario.on_cluster`). Of a model, what it is
+            trained on: the name of a cluster, as in `ethernet-25g/16`, which has 16 hosts, of an op graph's a fifth
+            servers; a file or dict with a cluster alone; or a scenario with one job, which gets the model. None for all
+            defaults.
         workers: number of workers; None keeps the scenario's.
-        for_engine: the engine that it will be given, since built-in clusters differ. Default: that of `keys`.
         keys: what a run is asked to change, by short name (`Scenario.replace`); None keeps the scenario's.
 
     Raises:
         ScenarioError: if there is no such scenario, model or cluster, or one of them is wrong.
     """
-    model = _model(scenario)
-    if cluster is None and model is None and not _is_model_file(scenario):
+    model = _model(scenario, is_on_cluster=cluster is not None)
+    if model is None:
         _refuse_misspelt(scenario)
         base = as_scenario(scenario)
+        if cluster is not None:
+            base = _moved(base, cluster)
         is_own = workers is None or (bool(base.jobs) and workers == base.jobs[0].workers)
         changes = {} if is_own else {"workers": workers}
         return base.replace(**changes, **_given(keys))
-    if model is None:
-        is_text = isinstance(scenario, (str, Path))
-        if is_text and Path(scenario).suffix != ".toml" and not str(scenario).startswith("paper/"):
-            # So that the file of another folder may name it, too.
-            model = str(Path(scenario).resolve()) if Path(scenario).suffix else str(scenario)
-        else:
-            own = as_scenario(scenario)
-            model = own.to_dict()["job"][own.jobs[0].name]["model"]
-    data, base_dir = _cluster_alone(cluster, for_engine or keys.get("engine"))
-    if data is not None:
+    data, base_dir, _ = _described(cluster)
+    is_cluster_alone = not data.get("job")
+    if is_cluster_alone:
         layers = [{"name": "any", "forward": "1ms", "backward": "1ms", "parameters": "4B"}]
-        hosts = _places(data.get("cluster", {}))
+        hosts = _places(data)
         job: dict[str, Any] = {"model": {"layers": layers}, "workers": hosts or DEFAULT_WORKERS}
         if isinstance(model, OpDag):
             data = {**data, "run": {"engine": "fluid", **data.get("run", {})}}
@@ -71,19 +64,49 @@ def trained(
         base = Scenario.from_dict({**data, "job": {"train": job}}, base_dir)
     else:
         assert cluster is not None
-        base = as_scenario(dict(cluster) if isinstance(cluster, Mapping) else cluster)
+        base = _without_model(as_scenario(dict(cluster) if isinstance(cluster, Mapping) else cluster))
     # By a change of its own, so that an error names the option that asks for it.
     changes = {} if workers in (None, base.jobs[0].workers) else {"workers": workers}
-    is_divided = keys.get("parallel") is not None and data is not None and hosts is None
+    is_divided = keys.get("parallel") is not None and is_cluster_alone and hosts is None
     if is_divided or (workers is None and rank_count(model, Path()) is not None):
         # As many as the mesh or the recorded step has.
         changes = {"workers": None}
     return base.replace(model=model, **changes, **_given(keys))
 
 
-def _places(cluster: Mapping[str, Any]) -> Any:
+def _moved(base: Scenario, cluster: Cluster) -> Scenario:
+    """Return a scenario on another cluster, which is given as of `trained`."""
+    if isinstance(cluster, Scenario):
+        return base.on_cluster(cluster)
+    data, base_dir, name = _described(cluster)
+    if data == {"cluster": cluster}:
+        return base.on_cluster(str(cluster))
+    return base.on_cluster(data, base_dir=base_dir, name=name)
+
+
+def _without_model(base: Scenario) -> Scenario:
+    """Return a scenario whose one job is to get another model, without what is true of its own model alone."""
+    if len(base.jobs) > 1:
+        names = [job.name for job in base.jobs]
+        hint = f"name the job that gets the model: --set job.{names[0]}.model=MODEL, without --cluster"
+        msg = f"{base.name} has {len(names)} jobs ({', '.join(names)}), and a model can take the place of one only"
+        raise ScenarioError([Fault("GT016", "job", msg, None, hint, base.name)])
+    return without_scale(base)
+
+
+def without_scale(base: Scenario) -> Scenario:
+    """Return a scenario without times that its jobs' models are stretched to: of another model they are not true."""
+    scaled = [job.name for job in base.jobs if job.compute.scale_to_ps is not None]
+    if not scaled:
+        return base
+    keys = ", ".join(f"job.{name}.compute.scale_to" for name in scaled)
+    return base.replace(scale_to=None).with_warning(f"{keys} is a time of the model that is replaced, and is left out")
+
+
+def _places(data: Mapping[str, Any]) -> Any:
     """Return how many workers a cluster has places for: hosts, or GPUs of nodes; None for what a job needs."""
-    topology, node = cluster.get("topology"), cluster.get("node")
+    cluster = clusters.whole(data).get("cluster", {})
+    topology, node = (cluster.get(key) if isinstance(cluster, Mapping) else None for key in ("topology", "node"))
     hosts = topology.get("hosts") if isinstance(topology, Mapping) else None
     if not isinstance(hosts, int) or not isinstance(node, Mapping) or not isinstance(node.get("gpus"), int):
         return hosts
@@ -95,8 +118,8 @@ def _given(keys: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in keys.items() if value is not None}
 
 
-def _model(given: Any) -> Any:
-    """Return the model that is given; None for a scenario, or for a file, which a cluster makes a model's."""
+def _model(given: Any, *, is_on_cluster: bool) -> Any:
+    """Return the model that is given; None for a scenario. On a cluster, a text that names no scenario is a model."""
     if isinstance(given, Mapping) and "ops" in given:
         return op_dag(given)
     if hasattr(given, "to_dag"):
@@ -110,21 +133,32 @@ def _model(given: Any) -> Any:
                 except (TraceError, ScenarioError):
                     continue
             raise
-    is_scenario = isinstance(given, (Scenario, Path, dict, str)) and given not in (
-        *presets.model_names(),
-        *presets.language_names(),
-    )
-    return None if is_scenario else given
+    if isinstance(given, (Scenario, dict)):
+        return None
+    if not isinstance(given, (str, Path)) or given in (*presets.model_names(), *presets.language_names()):
+        return given
+    is_model = _is_model_file(given)
+    if is_model is None:
+        is_model = is_on_cluster and Path(given).suffix != ".toml" and not str(given).startswith("paper/")
+    if not is_model:
+        return None
+    # So that the file of another folder may name it, too.
+    return str(Path(given).resolve()) if Path(given).suffix else str(given)
 
 
-def _is_model_file(given: Any) -> bool:
-    """Whether it is a layer table or a Hugging Face configuration, which is a model and no scenario."""
-    if not isinstance(given, (str, Path)) or not os.path.isfile(given):
+def _is_model_file(given: str | Path) -> bool | None:
+    """Whether a file is a model, as a layer table and a Hugging Face configuration are; None if that is open."""
+    if not os.path.isfile(given) or Path(given).suffix not in (".csv", ".json"):
+        return None
+    if Path(given).suffix == ".csv":
+        return True
+    try:
+        data = parse_json(read_text(Path(given), str(given), of_command_line(str(given))), str(given))
+    except ScenarioError:
+        return None  # whoever reads it says why
+    if isinstance(data, dict) and data.keys() & {"job", "traffic", "cluster", "run"}:
         return False
-    if Path(given).suffix != ".json":
-        return Path(given).suffix == ".csv"
-    data = parse_json(read_text(Path(given), str(given), of_command_line(str(given))), str(given))
-    return isinstance(data, dict) and FAMILY in data
+    return True if isinstance(data, dict) and FAMILY in data else None
 
 
 def _refuse_misspelt(given: Any) -> None:
@@ -138,19 +172,24 @@ def _refuse_misspelt(given: Any) -> None:
             )
 
 
-def _cluster_alone(cluster: Cluster, engine: str | None) -> tuple[dict[str, Any] | None, Path]:
-    """Return what describes a cluster and no job, and where its paths start; `None` if there is a job, too."""
-    base_dir, data = Path(), dict(cluster) if isinstance(cluster, Mapping) else {} if cluster is None else None
-    named = presets.cluster(cluster, engine) if isinstance(cluster, str) else None
-    if named is not None:
-        return named, base_dir
-    if isinstance(cluster, str) and not Path(cluster).suffix and not cluster.startswith("paper/"):
-        known = presets.cluster_names()
-        near = nearest(cluster.partition("/")[0], known) or known[0]
-        hint = f"write {near}/N for N hosts; there are {', '.join(known)}, and files (.toml, .json)"
-        raise ScenarioError([Fault("GT006", "", f"there is no cluster {cluster[:200]}", cluster, hint, cluster[:200])])
-    if isinstance(cluster, (str, Path)) and Path(cluster).suffix in (".toml", ".json") and os.path.isfile(cluster):
-        text, base_dir = read_text(Path(cluster), str(cluster), of_command_line(str(cluster))), Path(cluster).parent
-        parse = parse_json if Path(cluster).suffix == ".json" else parse_toml
-        data = parse(text, str(cluster))
-    return (None if not isinstance(data, dict) or data.get("job") else data), base_dir
+def _described(cluster: Cluster) -> tuple[dict[str, Any], Path, str | None]:
+    """Return the keys of a scenario file that describe a cluster, where their paths start, and what errors call it."""
+    if cluster is None:
+        return {}, Path(), None
+    if isinstance(cluster, Scenario):
+        return cluster.to_dict(), Path(), cluster.name
+    if isinstance(cluster, Mapping):
+        return dict(cluster), Path(), None
+    text, suffix = str(cluster), Path(cluster).suffix
+    if suffix in (".toml", ".json") and os.path.isfile(cluster):
+        parse = parse_json if suffix == ".json" else parse_toml
+        data = parse(read_text(Path(cluster), text, of_command_line(text)), text)
+        if isinstance(data, dict):
+            return data, Path(cluster).parent, text
+    if suffix or text.startswith("paper/"):
+        return as_scenario(cluster).to_dict(), Path(), text
+    if presets.cluster(text) is None:
+        raise ScenarioError(
+            [Fault("GT006", "", f"there is no cluster {text[:200]}", text, clusters.hint_of(text), text[:200])]
+        )
+    return {"cluster": text}, Path(), text

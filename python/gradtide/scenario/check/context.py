@@ -22,6 +22,7 @@ class Context:
     Attributes:
         file: the keys, each of its type; what was refused has its default.
         bad: paths whose values were refused.
+        cluster_name: the name that stands for the cluster's table; None if it is written out.
         tables: model of each job, once it is read.
         rankings: layers in the order that the user gives, by job.
         too_large: jobs of which no worker can keep the whole model, by name; they can be read, and cannot be run.
@@ -32,6 +33,7 @@ class Context:
     base_dir: Path
     bad: set[Loc]
     faults: Faults
+    cluster_name: str | None = None
     tables: dict[str, LayerTable] = field(default_factory=dict)
     rankings: dict[str, list[str]] = field(default_factory=dict)
     too_large: dict[str, Fault] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from gradtide.scenario.defaults import (
     adaptive_of,
     bands_of,
     is_remade,
+    nics_of,
     transport_of,
 )
 from gradtide.scenario.device import is_known, unknown_device
@@ -152,16 +153,15 @@ def _share_out(
     host_count, what = fabric.host_count, "hosts" if ctx.file.cluster.node is None else "GPUs"
     for name, count in wanted.items():
         if count > host_count:
-            enough = open_star(ctx.file.cluster, count).written()["hosts"]
             msg = f"{count} workers on {host_count} {what}"
-            too_few(ctx, msg, f"write hosts = {enough}, or fewer workers", host_count)
+            too_few(ctx, msg, f"write {_enough(ctx, count)}, or fewer workers", host_count)
             continue
         free = (host for host in _candidates(ctx, name, fabric) if host not in taken)
         found = list(itertools.islice(free, count))
         if len(found) < count and engine == "pipe":
             total = sum(wanted.values()) + sum(map(len, named.values()))
             msg = f"the jobs have {total} workers together, but the cluster has {host_count} hosts"
-            hint = f'write hosts = {total}; sharing hosts is for engine = "fluid" and "packet"'
+            hint = f'write {_enough(ctx, total)}; sharing hosts is for engine = "fluid" and "packet"'
             too_few(ctx, msg, hint, host_count)
             break
         taken |= dict.fromkeys(found, name)
@@ -170,6 +170,15 @@ def _share_out(
         found += itertools.islice(shared, count - len(found))
         result[name] = tuple(found)
     return {name: result[name] for name in ctx.file.job if name in result}
+
+
+def _enough(ctx: Context, places: int) -> str:
+    """Return how a cluster with so many places for workers is written."""
+    cards = int(open_star(ctx.file.cluster, places).written()["hosts"])
+    if ctx.cluster_name is None:
+        return f"hosts = {cards}"
+    node = ctx.file.cluster.node
+    return f"{ctx.cluster_name.partition('/')[0]}/{cards if node is None else cards // nics_of(node)}"
 
 
 def too_few(ctx: Context, msg: str, hint: str, host_count: int | None) -> None:

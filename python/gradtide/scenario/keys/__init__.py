@@ -5,13 +5,13 @@ and written back with their units. What one key means for another is not here bu
 """
 
 from functools import cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from gradtide.scenario.keys.cluster import Cluster, Host, Link, Stages
 from gradtide.scenario.keys.job import Collective, Compute, JobTable, Ps, Schedule
 from gradtide.scenario.keys.table import Table, key, notes
 from gradtide.scenario.keys.traffic import TrafficTable
-from gradtide.scenario.keys.types import Accuracy, Duration, Time
+from gradtide.scenario.keys.types import Accuracy, Duration, OrName, Time
 from gradtide.scenario.source import Loc
 
 
@@ -62,8 +62,10 @@ class ScenarioFile(Table):
 
     job: dict[str, JobTable] = key(default={}, examples=[{"train": {"model": "resnet50", "workers": 8}}])
     """Training jobs by name; at least one."""
-    cluster: Cluster = key(default={}, examples=[{"link": {"rate": "10Gbps"}}])
-    """Hosts, links and switches."""
+    cluster: Annotated[Cluster, OrName("ethernet-25g/16", "h100-hgx/32")] = key(
+        default={}, examples=[{"link": {"rate": "10Gbps"}}], short="cluster"
+    )
+    """Hosts, links and switches: a table, or the name of a built-in cluster."""
     traffic: dict[str, TrafficTable] = key(default={}, examples=[{"web": {"sizes": "web-search", "load": 0.3}}])
     """Background flows, by tenant."""
     run: Run = key(default={}, examples=[{"engine": "pipe", "seed": 0}])
@@ -84,6 +86,7 @@ def short_names() -> dict[str, Loc]:
         (Host, ("cluster", "host")),
         (Stages, ("cluster", "host", "stages")),
         (Run, ("run",)),
+        (ScenarioFile, ()),
     ]
     found: dict[str, Loc] = {}
     for table, path in tables:

@@ -243,6 +243,10 @@ class Cluster(Table):
 
     SHORT = "{}"
 
+    preset: Name | None = key(default=None, examples=["h100-hgx/32"], core=False, short="")
+    """Name of a built-in cluster, `NAME` or `NAME/N`. The other keys of this table replace those of the cluster; a
+    table with a `kind` replaces the whole table of the cluster. `cluster = "h100-hgx/32"` means the same as this key
+    alone. Without `run.engine`, the engine is fluid. The resolved scenario contains the keys of the cluster."""
     topology: Topology = key(default={}, examples=[{"kind": "star", "hosts": 8}], core=False)
     """Shape of the network."""
     link: Link = key(default={}, examples=[{"rate": "10Gbps", "delay": "10us"}])

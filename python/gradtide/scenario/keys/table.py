@@ -3,12 +3,14 @@
 import ast
 import inspect
 import re
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
 
 if TYPE_CHECKING:
@@ -66,6 +68,15 @@ class Table(BaseModel):
         alias_generator=lambda field: _UNIT.sub("", field),
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _with_either_dash(cls, data: Any) -> Any:
+        """Read a word of a fixed list with `-` and `_` alike, as in `leaf-spine`."""
+        if not isinstance(data, dict):
+            return data
+        words = _words(cls)
+        return {key: _respelt(value, words.get(key)) for key, value in data.items()} if words else data
+
     @classmethod
     def __get_pydantic_json_schema__(
         cls, core_schema: "CoreSchema", handler: "GetJsonSchemaHandler"
@@ -112,6 +123,38 @@ class Table(BaseModel):
 def _fields(table: type[Table]) -> dict[str, str]:
     """Return the field that holds each key of the file."""
     return {info.alias or name: name for name, info in table.model_fields.items()}
+
+
+@cache
+def _words(table: type[Table]) -> dict[str, dict[str, str]]:
+    """Return the words of each key that has a fixed list of them, by their spelling with `-` alone.
+
+    Two words that differ in nothing else would be ambiguous, and are read as they are written only.
+    """
+    found = {}
+    for name, info in table.declared().items():
+        words = list(_literals(info.annotation))
+        spelt = Counter(map(_with_hyphens, words))
+        if any("-" in word for word in spelt):
+            found[name] = {_with_hyphens(word): word for word in words if spelt[_with_hyphens(word)] == 1}
+    return found
+
+
+def _literals(annotation: Any) -> Iterator[str]:
+    """Yield the words that an annotation lists."""
+    if get_origin(annotation) is Literal:
+        yield from (word for word in get_args(annotation) if isinstance(word, str))
+    elif not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        for part in get_args(annotation):
+            yield from _literals(part)
+
+
+def _respelt(value: Any, words: dict[str, str] | None) -> Any:
+    return words.get(_with_hyphens(value), value) if words and isinstance(value, str) else value
+
+
+def _with_hyphens(word: str) -> str:
+    return word.replace("_", "-")
 
 
 def notes(info: FieldInfo) -> Notes:

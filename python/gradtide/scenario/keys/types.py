@@ -43,6 +43,18 @@ class Form:
         return dict(self.schema)
 
 
+class OrName:
+    """Marks a table that a file may name instead; the name is replaced by its table before the keys are read."""
+
+    def __init__(self, *examples: str) -> None:
+        self._examples = list(examples)
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Return the schema of the table, or of its name."""
+        name = {"type": "string", "title": "name of a cluster", "examples": self._examples}
+        return {"anyOf": [handler(schema), name]}
+
+
 _TIME = r"^\s*\d+(\.\d+)?\s*(ps|ns|us|µs|ms|s|min|h)\s*$"
 _SIZE = r"^\s*\d+(\.\d+)?\s*([kKMGT]|[KMGT]i)?[Bb]\s*$"
 _BUFFER = r"^\s*\d+(\.\d+)?\s*(k?pkt|([kKMGT]|[KMGT]i)?[Bb])\s*$"

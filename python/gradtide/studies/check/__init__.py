@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gradtide import report
-from gradtide.estimate import Limits, within_limits
+from gradtide.estimate import Limits, foresee, within_limits
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
 from gradtide.studies.check import ns3 as simulator
@@ -97,6 +97,7 @@ def check(
         raise ValueError(f"no simulator is called {against!r}; there is {', '.join(SIMULATORS)}")
     loaded = trained(scenario, cluster, **keys)
     loaded.check_for_ns3()
+    foresee(lambda: [(loaded, 1)], note=f"the run in {against}, which takes about 100 times as long")
     program = simulator.build(None if ns3 is None else Path(ns3))
     [run] = run_all([loaded], jobs, part_of(progress, 0, SHARE_OF_OURS), keep, limits)
     # A run ends at `duration` with flows under way. Without one it ends when all is done, and ns-3 may be later.

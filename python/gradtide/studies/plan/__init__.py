@@ -12,7 +12,7 @@ from typing import Any
 from gradtide import presets, units
 from gradtide.answer import runtimes
 from gradtide.errors import Interrupted, Unfinished
-from gradtide.estimate import Limits, within_limits
+from gradtide.estimate import Limits, foresee, within_limits
 from gradtide.results import RunResult, numbers
 from gradtide.runtime import LEVELS, RUNTIMES, Runtime
 from gradtide.scenario import Scenario
@@ -21,7 +21,8 @@ from gradtide.scenario.plan import Plan
 from gradtide.studies.channels import own_collective
 from gradtide.studies.exchange import check_one_job, parse_size
 from gradtide.studies.keep import Kept
-from gradtide.studies.plan.found import Found, Settings, ddp, fill, modes_of
+from gradtide.studies.plan.confirm import on_fluid
+from gradtide.studies.plan.found import Found, Settings, check, ddp, fill, modes_of, most_work
 from gradtide.studies.plan.result import PlanResult, caps, check_target
 from gradtide.studies.plan.sharding import ShardingResult, plan_sharding
 from gradtide.studies.run import part_of, run_all
@@ -41,6 +42,8 @@ NOISE = 0.03
 SEEDS = 8
 BUDGET = 500
 """Runs of local search, in each mode."""
+
+SEARCHED = "what a search runs depends on what it has found, and is mostly of larger messages"
 
 
 @within_limits
@@ -74,7 +77,8 @@ def plan(
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model (a
             preset's name, a profile, a list of layers), which `cluster` or all defaults then train. It has one job and
-            no background traffic. The fluid engine takes the place of the packet engine.
+            no background traffic. The fluid engine searches in the place of the packet
+            engine, which then runs the baseline and the best of each level: the figures are those of these runs.
         cluster: a scenario in which the model takes the place of the job's, one with a cluster alone, or the name of
             a cluster, as in `ethernet-25g/16`.
         workers: number of workers. Default: the scenario's.
@@ -125,7 +129,6 @@ def plan(
                 f"plan of FSDP takes ranks that are alike; leave compute.noise and compute.straggler out of "
                 f"[job.{base.jobs[0].name}]"
             )
-        base = _on_fluid(base) if base.engine == "packet" else base
         return plan_sharding(base, worth=_share(worth), progress=progress, **how)
     check_one_job(base, "plan", trains=True)
     known = runtime_of(base, scenario, device)
@@ -134,8 +137,9 @@ def plan(
     settings = _settings(base, known, level, schedule, overhead, worth, smallest, noise, seeds)
     if base.jobs[0].workers < 2:
         raise ValueError("a single worker exchanges nothing, so there is nothing to plan")
-    if base.engine == "packet":
-        base = _on_fluid(base)
+    asked = base
+    if asked.engine == "packet":
+        base = on_fluid(asked)
     if base.spec()["jobs"][0].get("servers") is not None:
         raise ValueError("plan takes a job that exchanges gradients in buckets, not op by op with parameter servers")
     if base.jobs[0].graph is not None:
@@ -152,11 +156,15 @@ def plan(
         # No buckets: the scenario is left as it is.
         plans["scenario"] = Plan("none", (), own.order, own.barrier, own.chunk_bytes, collective=own_collective(base))
     chosen = baseline or next(reversed(plans))
+    budget = BUDGET if budget is None else budget
+    foresee(lambda: most_work(base, asked, list(plans.values()), settings, collectives, budget), SEARCHED)
     results = run_all([one.on(base) for one in plans.values()], progress=part(0, 0.05), **how)
     runs = {name: (one, result) for (name, one), result in zip(plans.items(), results, strict=True)}
-    found = Found(base, settings, layers, chosen, runs, costs=[result.summary["cost"] for result in results])
+    costs = [result.summary["cost"] for result in results]
+    found = Found(base, asked, settings, layers, chosen, runs, costs=costs)
     try:
-        fill(found, collectives, BUDGET if budget is None else budget, part, how)
+        fill(found, collectives, budget, part, how)
+        check(found, {**how, "progress": part(0.95, 1)})
     except (KeyboardInterrupt, Unfinished) as error:
         finished: list[RunResult | None] = [*results, *found.runs.values()]
         stop = error if isinstance(error, Unfinished) else Interrupted([])
@@ -283,16 +291,6 @@ def _refuse_collective(base: Scenario, runtime: Runtime) -> None:
             f"device: {runtime.name} cannot cut messages into {depth} parts; write {home}.schedule.depth = 1, or plan "
             "with device ideal"
         )
-
-
-def _on_fluid(base: Scenario) -> Scenario:
-    """Return the scenario on the fluid engine, which has no queues and no transport."""
-    data = base.to_dict()
-    for key in ("queue", "switch_buffer", "transport"):
-        data["cluster"].pop(key, None)
-    data["run"].pop("probe", None)
-    data["run"]["engine"] = "fluid"
-    return Scenario.from_dict(data)
 
 
 __all__ = ["PlanResult", "ShardingResult", "caps", "check_target", "figures", "parse_percent", "plan", "trained"]

@@ -11,9 +11,25 @@ from gradtide.results import RunResult
 from gradtide.runtime import LEVELS, Runtime
 from gradtide.scenario import Scenario
 from gradtide.scenario.plan import Plan, PlannedBucket
-from gradtide.studies.channels import Channel, fit, own_collective
+from gradtide.studies.channels import Channel, fit, own_collective, tried
+from gradtide.studies.network import altered
+from gradtide.studies.plan.confirm import confirmed
 from gradtide.studies.run import run_all
-from gradtide.studies.search import DDP_CAP, DDP_FIRST_CAP, MODES, Choice, Layers, Mode, Search, Space, explore, paces
+from gradtide.studies.search import (
+    DDP_CAP,
+    DDP_FIRST_CAP,
+    ITERATIONS,
+    MODES,
+    MOST_CHUNKS,
+    Choice,
+    Layers,
+    Mode,
+    Search,
+    Space,
+    explore,
+    most_of_grid,
+    paces,
+)
 
 TRIALS = 2
 """Seeds by which the best of a level is chosen, before it is run with all."""
@@ -65,9 +81,16 @@ class Gain:
 
 @dataclass
 class Found:
-    """What is known so far; a result can be made of it from the first run on."""
+    """What is known so far; a result can be made of it from the first run on.
+
+    Attributes:
+        base: what is searched; `asked` is the scenario that was asked about, which may be of another engine.
+        checked: runs on that engine, of baselines by name and of the best choices.
+        why_not: why there are none, where there should be.
+    """
 
     base: Scenario
+    asked: Scenario
     settings: Settings
     layers: Layers
     baseline: str
@@ -77,11 +100,23 @@ class Found:
     runs: dict[Choice, RunResult] = field(default_factory=dict)
     noisy_s: dict[Choice | None, list[float]] = field(default_factory=dict)
     costs: list[dict[str, Any]] = field(default_factory=list)
+    checked: dict[Choice | str, RunResult] = field(default_factory=dict)
+    why_not: str = ""
+
+    def run_of(self, one: Choice | str) -> RunResult | None:
+        """Return the run whose figures stand for a choice, or for a baseline by its name; `None` if none was run."""
+        run = self.baselines[one][1] if isinstance(one, str) else self.runs.get(one)
+        return self.checked.get(one, run)
+
+    @property
+    def baseline_run(self) -> RunResult:
+        """The run that savings are against."""
+        return self.checked.get(self.baseline, self.baselines[self.baseline][1])
 
     @property
     def baseline_ms(self) -> float:
         """The iteration time that savings are against."""
-        return mean_ms(self.baselines[self.baseline][1])
+        return mean_ms(self.baseline_run)
 
     @property
     def bound_ms(self) -> float | None:
@@ -100,7 +135,7 @@ class Found:
     def time_ms(self, choice: Choice) -> float:
         """Return the predicted iteration time of a choice: by a run of the scenario, else as scored."""
         assert self.search is not None
-        run = self.runs.get(choice)
+        run = self.run_of(choice)
         return self.search.scores[choice] / 1e9 if run is None else mean_ms(run)
 
     def best(self, level: str) -> Choice | None:
@@ -119,9 +154,11 @@ class Found:
         return min((choice for choice, time in times.items() if time <= limit), key=plainness)
 
     def gain(self, choice: Choice) -> Gain:
-        """Return what a choice saves: the mean of paired runs, or of one run if there are none with noise."""
+        """Return what a choice saves: the mean of paired runs, or of one run on the engine that was asked about."""
         if self.is_baseline(choice):
             return Gain(0.0)
+        if choice in self.checked:
+            return Gain.predicted(1 - self.time_ms(choice) / self.baseline_ms)
         pairs = zip(self.noisy_s.get(choice, ()), self.noisy_s.get(None, ()), strict=False)
         gains = [1 - time / before for time, before in pairs]
         if not gains:
@@ -186,6 +223,48 @@ def plan_of(found: Found, choice: Choice) -> Plan:
 # Finding
 
 
+def most_work(
+    base: Scenario, asked: Scenario, plans: Sequence[Plan], settings: Settings, names: Sequence[str] | None, budget: int
+) -> list[tuple[Scenario, int]]:
+    """Return the runs that a plan takes at most, each with how often: the smallest messages on every channel.
+
+    Args:
+        base: what is searched.
+        asked: what was asked about.
+        plans: the baselines.
+        settings: what was asked for.
+        names: collectives that the user named.
+        budget: runs of local search, in each mode.
+    """
+    job, modes = base.jobs[0], modes_of(settings.level, settings.schedule)
+    pairs, _, exchanges = tried(base, names, settings.smallest_bytes, settings.runtime, is_deep=_is_deep(settings))
+    chunk = max(1, settings.smallest_bytes, job.parameter_bytes // MOST_CHUNKS)
+    small = {"order": "priority", "fusion": "0B", "chunk": f"{chunk}B", "buckets": None, "first_fusion": None}
+    small |= dict.fromkeys(("cycle", "ranking", "order_file", "gates", "in_turn", "depth", "queues"))
+    cut = base.replace(**small)
+    one_pipe = altered(
+        cut, topology={"kind": "star"}, node=None, host=None, workers=2, engine="pipe", iterations=ITERATIONS + 1,
+        collective={"kind": "ring"}, noise=None, straggler=None,
+    )  # fmt: skip
+    scored = sum(budget + most_of_grid(mode, len(pairs)) for mode in modes)
+    noisy = cut.replace(iterations=min(job.iterations or NOISY_ITERATIONS, NOISY_ITERATIONS), timeline=0)
+    repeats = 0 if settings.noise == 0 and not job.is_uneven else TRIALS
+    rest = (1 + len(LEVELS)) * settings.seeds if repeats else 0
+    found = [*((plan.on(base), 1) for plan in plans), *((one, 1) for one in exchanges)]
+    found.append((one_pipe, scored * len(paces(settings.noise, job.workers))))
+    for table, depth in pairs:
+        with_channel = {f"job.{job.name}.collective": table, f"job.{job.name}.schedule.depth": depth}
+        found += [(cut.set(with_channel), 2 * len(modes)), (noisy.set(with_channel), 2 * len(modes) * repeats + rest)]
+    if asked.engine != base.engine:
+        found += [(plan.on(asked), 1 + len(LEVELS)) for plan in plans]
+    return [(scenario, times) for scenario, times in found if times]
+
+
+def _is_deep(settings: Settings) -> bool:
+    """Whether depths other than the scenario's are tried."""
+    return settings.level != "buckets" and (settings.runtime.any_collective or settings.schedule == "caramel")
+
+
 def fill(
     found: Found,
     names: Sequence[str] | None,
@@ -207,7 +286,7 @@ def fill(
         how["jobs"],
         part(0.05, 0.2),
         how["limits"],
-        is_deep=settings.level != "buckets" and (settings.runtime.any_collective or settings.schedule == "caramel"),
+        is_deep=_is_deep(settings),
     )
     steps = paces(settings.noise, base.jobs[0].workers)
     plain = found.baselines["ddp"][0].on(base)
@@ -232,7 +311,18 @@ def fill(
     run_noisy(found, scenarios, trials, part(0.7, 0.85), how)
     best = [found.best(level) for level in LEVELS]
     compared = {choice: scenarios[choice] for choice in (None, *best)}
-    run_noisy(found, compared, range(len(trials), settings.seeds), part(0.85, 1), how)
+    run_noisy(found, compared, range(len(trials), settings.seeds), part(0.85, 0.95), how)
+
+
+def check(found: Found, how: Mapping[str, Any]) -> None:
+    """Run the baselines and the best of each level on the engine that was asked about, if that is another."""
+    if found.asked.engine == found.base.engine:
+        return
+    best = [choice for level in LEVELS if (choice := found.best(level)) is not None]
+    plans: dict[Choice | str, Plan] = {name: plan for name, (plan, _) in found.baselines.items()}
+    plans |= {choice: plan_of(found, choice) for choice in best}
+    found.checked, found.why_not = confirmed({one: plan.on(found.asked) for one, plan in plans.items()}, how)
+    found.costs += [run.summary["cost"] for run in found.checked.values()]
 
 
 def modes_of(level: str, schedule: str | None) -> list[Mode]:

@@ -16,6 +16,7 @@ from gradtide.results import StudyRows, Table
 from gradtide.runtime import LEVELS
 from gradtide.scenario.plan import Plan, read_plan
 from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, write_text, write_versions
+from gradtide.studies.plan import confirm
 from gradtide.studies.plan.found import Found, Gain, mean_ms, plan_of
 from gradtide.studies.run import head, total_cost, write_runs, write_summary
 from gradtide.studies.search import MIB, Choice
@@ -56,7 +57,7 @@ class PlanResult(Planned):
     """
 
     def __init__(self, found: Found) -> None:
-        base_plan, self.baseline = found.baselines[found.baseline]
+        base_plan, self.baseline = found.baselines[found.baseline][0], found.baseline_run
         best = {level: one for level in LEVELS if (one := found.best(level)) is not None}
         names = sorted(found.baselines, key=lambda name: name != found.baseline)
         self.rows = [_baseline_row(found, name) for name in names]
@@ -67,23 +68,31 @@ class PlanResult(Planned):
         row = next(row for row in self.rows if row["name"] == (found.baseline if chosen == "none" else chosen))
         row["chosen"] = True
         choice = best.get(chosen)
-        self.run = self.baseline if choice is None else found.runs.get(choice)
+        self.run = self.baseline if choice is None else found.run_of(choice)
         self.candidates = _candidates(found)
         shown = base_plan if choice is None else plan_of(found, choice)
         advice = tuple(_advice(found, chosen, best, self.rows))
         self.plan = replace(_completed(found, shown, row), level=chosen, advice=advice)
         by_name = {row["name"]: row for row in self.rows}
         self.plans = {level: _completed(found, plan_of(found, one), by_name[level]) for level, one in best.items()}
-        self.scenario = self.plan.on(found.base)
+        self.scenario = self.plan.on(found.asked)
         job, settings = found.layers.job, found.settings
+        engines = found.base.engine, found.asked.engine, found.why_not
         self.summary: dict[str, Any] = {
             **head("planning", self.baseline.summary["engine"]),
             "seed": found.base.seed,
-            "scenario_sha256": found.base.sha256,
+            "scenario_sha256": found.asked.sha256,
+            **confirm.engines(*engines),
             "job": job.name,
             "model": job.model,
             "workers": job.workers,
-            **build("plan", _headline(found, self.plan, self.rows), found.base, _answers(found, self.rows)).to_dict(),
+            **build(
+                "plan",
+                _headline(found, self.plan, self.rows),
+                found.asked,
+                _answers(found, self.rows),
+                more=confirm.premises(*engines),
+            ).to_dict(),
             "lower_bound_ms": found.bound_ms,
             "settings": {
                 "device": settings.runtime.device,
@@ -155,7 +164,7 @@ def check_target(path: Path | None) -> None:
 
 
 def _baseline_row(found: Found, name: str) -> dict[str, Any]:
-    plan, result = found.baselines[name]
+    plan, result = found.baselines[name][0], found.checked.get(name, found.baselines[name][1])
     rows = result.transfers.to_dicts()
     once = [row for row in rows if row["iteration"] == rows[0]["iteration"]]
     gain = Gain(0.0) if name == found.baseline else Gain.predicted(1 - mean_ms(result) / found.baseline_ms)
@@ -174,7 +183,7 @@ def _baseline_row(found: Found, name: str) -> dict[str, Any]:
 
 def _row(found: Found, choice: Choice) -> dict[str, Any]:
     assert found.search is not None
-    space, run = found.search.space, found.runs.get(choice)
+    space, run = found.search.space, found.run_of(choice)
     return _line(
         found,
         plan_of(found, choice),
@@ -249,7 +258,7 @@ def _completed(found: Found, plan: Plan, row: Mapping[str, Any]) -> Plan:
         plan,
         model=job.model,
         workers=job.workers,
-        scenario_sha256=found.base.sha256,
+        scenario_sha256=found.asked.sha256,
         version=_core.__version__,
         runtime={"device": runtime.device, "backend": runtime.backend, "cannot_set": list(runtime.cannot)},
         predicted=_predicted(found, row),
@@ -391,6 +400,7 @@ def _advice(found: Found, chosen: str, best: Mapping[str, Choice], rows: Sequenc
             cost = words.number(row["overhead_us"] / 1e3)
             said.append(f"Each message is charged {cost} ms for the scheduler; --overhead sets this.")
     said += _limits(found)
+    said += confirm.sentence(found.base.engine, found.asked.engine, found.why_not)
     if row["saves_low_percent"] is not None:
         said.append(_basis())
     if found.noisy_s and row["jitter_low_percent"] is not None:

@@ -15,6 +15,7 @@ from gradtide import _core, report, words
 from gradtide.answer import Candidate, Feasibility
 from gradtide.answer.build import build
 from gradtide.errors import Unfinished
+from gradtide.estimate import foresee
 from gradtide.measured import Errors, pairs, saving_errors, time_errors
 from gradtide.parallel.bound import Least, Position, least
 from gradtide.results import RunResult, Table
@@ -24,6 +25,7 @@ from gradtide.scenario.job import Division
 from gradtide.scenario.plan import FSDP, Plan, PlannedSharding
 from gradtide.studies.folder import write_text, write_versions
 from gradtide.studies.keep import Kept
+from gradtide.studies.plan import confirm
 from gradtide.studies.plan.result import LEAVE, WORTH_IT, Planned
 from gradtide.studies.run import head, run_all, total_cost, write_runs, write_summary
 
@@ -31,6 +33,9 @@ UNITS = (1, 2, 4)
 """Blocks of a unit that are tried: larger ones are gathered and reduced with fewer fixed costs, and later."""
 DEPTHS = (1, 2, 3)
 """Units ahead that are tried. 0 cannot be carried out on a GPU."""
+
+MOST_SHOWN = 6
+"""Settings of a result's table: torch's, the scenario's, the best of three kinds, and the best of all."""
 
 ALIKE = 0.01
 """Iteration times that differ by no more count as equal, and the setting nearest to torch's default is taken."""
@@ -97,11 +102,13 @@ class Tried:
         setting: which.
         scenario: the job so sharded.
         result: of its run; None if it does not fit in memory, or was not run yet.
+        checked: its run on the engine that was asked about, where that is another; None if it was not chosen from.
     """
 
     setting: Setting
     scenario: Scenario
     result: RunResult | None = None
+    checked: RunResult | None = None
 
     @property
     def division(self) -> Division:
@@ -122,13 +129,24 @@ class Tried:
 
     @property
     def time_ms(self) -> float:
-        """Iteration time of its run."""
+        """Iteration time of its run, by which it is chosen."""
         assert self.result is not None
         return _time_ms(self.result)
 
+    def run_beside(self, default: "Tried") -> RunResult | None:
+        """Return the run whose figures are shown beside another's: both are of one engine."""
+        return self.result if self.checked is None or default.checked is None else self.checked
+
+    @property
+    def shown_ms(self) -> float:
+        """Iteration time that is shown: on the engine that was asked about, if it ran there."""
+        run = self.run_beside(self)
+        assert run is not None
+        return _time_ms(run)
+
 
 def plan_sharding(
-    base: Scenario,
+    asked: Scenario,
     *,
     worth: float,
     jobs: int = 1,
@@ -141,10 +159,11 @@ def plan_sharding(
     Raises:
         ValueError: if the job is none that `fully_shard` shards.
     """
-    job = base.jobs[0]
+    job = asked.jobs[0]
     division = job.division
     assert division is not None
     _refuse(division)
+    base = confirm.on_fluid(asked) if asked.engine == "packet" else asked
     home = f"job.{job.name}.parallel"
     written = base.to_dict()["job"][job.name]["parallel"]
 
@@ -155,18 +174,30 @@ def plan_sharding(
     own = Setting(layout.zero, layout.unit, layout.prefetch, layout.backward_prefetch)
     every = [tried(setting) for setting in dict.fromkeys([DEFAULT, own, *settings(division)])]
     runs = [one for one in every if one.fits or one.setting == DEFAULT]
+    why_not = ""
+    # Another order of the best one follows, and on packets what is shown of each kind.
+    later = [(base, 1), *([(asked, MOST_SHOWN)] if base is not asked else [])]
+    foresee(lambda: [*((one.scenario, 1) for one in runs), *later], "what is run last depends on what is best")
     try:
         results: Sequence[RunResult | None] = run_all([one.scenario for one in runs], jobs, progress, keep, limits)
         _take(runs, results)
         in_order = _chosen(every).scenario.set({f"job.{job.name}.schedule.order": "tic"})
         ordered = run_all([in_order], 1, None, keep, limits)[0]
+        if base is not asked:
+            how = {"jobs": jobs, "keep": keep, "limits": limits}
+            best = _chosen(every)
+            shown = {one.setting: one for _, one in _shown(every, own, best, every[0]) if one.result is not None}
+            planned = {setting: asked.set({home: {**written, **setting.keys}}) for setting in shown}
+            checked, why_not = confirm.confirmed(planned, how)
+            for setting, result in checked.items():
+                shown[setting].checked = result
     except Unfinished as stop:
         if len(stop.results) == len(runs):
             _take(runs, stop.results)
         if every[0].result is not None:
-            stop.tell(ShardingResult(every, own, worth))
+            stop.tell(ShardingResult(every, own, worth, None, asked.engine, NOT_YET))
         raise
-    return ShardingResult(every, own, worth, ordered)
+    return ShardingResult(every, own, worth, ordered, asked.engine, why_not)
 
 
 def _take(runs: Sequence[Tried], results: Sequence[RunResult | None]) -> None:
@@ -196,12 +227,29 @@ class ShardingResult(Planned):
         rows: one dict for torch's default, for the best of each kind of change, and for the best of all.
         candidates: one dict for every setting; the columns of `settings.csv`.
         ordered: the run of the best setting in TicTac's order, which torch cannot be told; None if it was not run.
+
+    Args:
+        every: what was tried, torch's default first.
+        own: the scenario's setting.
+        worth: share of an iteration that a setting has to save.
+        ordered: as the attribute.
+        asked: the engine that was asked about. Default: the one that searched.
+        why_not: why nothing was run on it, where that is another one.
     """
 
-    def __init__(self, every: Sequence[Tried], own: Setting, worth: float, ordered: RunResult | None = None) -> None:
+    def __init__(
+        self,
+        every: Sequence[Tried],
+        own: Setting,
+        worth: float,
+        ordered: RunResult | None = None,
+        asked: str | None = None,
+        why_not: str = "",
+    ) -> None:
         default = every[0]
         assert default.result is not None
-        self.baseline = default.result
+        self.baseline = default.checked or default.result
+        self._engines = default.scenario.engine, asked or default.scenario.engine, why_not
         self.ordered = ordered
         self._worth = worth
         self._default = default
@@ -210,12 +258,12 @@ class ShardingResult(Planned):
         self.least = bound(ran)
         pays = _pays(_line("", best, default), worth)
         chosen = best if pays or not default.fits else default
-        self.run = chosen.result
-        self.scenario = chosen.scenario
+        self.run = chosen.checked or chosen.result
+        self.scenario = chosen.scenario if self.run is None else self.run.scenario
         self.rows = [{**_line(name, one, default), "chosen": False} for name, one in _shown(every, own, best, default)]
         self.rows[0 if chosen is default else -1]["chosen"] = True
         self.candidates = [_line("", one, default) for one in every]
-        self._best_row = _line("", best, default)
+        self._best_row, self._best_ms = _line("", best, default), best.time_ms
         self.snippet = snippet(best)
         self.plan = self._planned(chosen)
         self.best = self._planned(best)
@@ -224,20 +272,22 @@ class ShardingResult(Planned):
             **head("sharding", str(self.baseline.summary["engine"])),
             "seed": chosen.scenario.seed,
             "scenario_sha256": default.scenario.sha256,
+            **confirm.engines(*self._engines),
             "job": job.name,
             "model": job.model,
             "workers": job.workers,
             **build(
                 "plan",
                 self._headline(best),
-                default.scenario,
+                self.baseline.scenario,
                 [
                     *(
-                        Candidate(name, one.time_ms if one.result else None, _fits(one), RUNTIMES["gpu"].name)
+                        Candidate(name, one.shown_ms if one.result else None, _fits(one), RUNTIMES["gpu"].name)
                         for name, one in _shown(every, own, best, default)
                     ),
                     Candidate("lower bound", self.least.time, is_bound=True),
                 ],
+                more=confirm.premises(*self._engines),
             ).to_dict(),
             "lower_bound_ms": self.least.time,
             "lower_bound_why": self.least.why,
@@ -246,7 +296,11 @@ class ShardingResult(Planned):
             "rows": self.rows,
             "plan": self.plan.to_dict(),
             "torch": self.snippet,
-            "cost": total_cost(one.summary for one in (*(one.result for one in ran), ordered) if one is not None),
+            "cost": total_cost(
+                run.summary
+                for run in (*(run for one in ran for run in (one.result, one.checked)), ordered)
+                if run is not None
+            ),
         }
 
     def write(self, folder: Path) -> None:
@@ -278,7 +332,7 @@ class ShardingResult(Planned):
             predicted={
                 "engine": row["engine"],
                 "baseline": "torch",
-                "baseline_iteration_time_ms": self._default.time_ms,
+                "baseline_iteration_time_ms": _time_ms(self.baseline),
                 "iteration_time_ms": row["iteration_ms"],
                 "gain_percent": row["saves_percent"],
                 "gain_interval_percent": None if low is None else [low, high],
@@ -294,7 +348,7 @@ class ShardingResult(Planned):
     def _headline(self, best: Tried) -> str:
         default, row, job = self._default, self._best_row, best.scenario.jobs[0]
         who = f"{job.model} on {words.ranks(job.workers)}"
-        before, after = (words.milliseconds(one.time_ms) for one in (default, best))
+        before, after = (words.milliseconds(one.shown_ms) for one in (default, best))
         if not best.fits:
             return f"{who}: no setting fits in memory. Torch's default needs {words.size(default.memory_bytes, 3)}."
         if not default.fits:
@@ -322,10 +376,11 @@ class ShardingResult(Planned):
                 "The head shares the parameters of the embedding: both are of the model itself, which fully_shard "
                 "keeps. The prediction gathers the embedding once more."
             )
+        yield from confirm.sentence(*self._engines)
         yield _basis()
 
     def _order(self) -> str:
-        best_ms = self._best_row["iteration_ms"]
+        best_ms = self._best_ms  # of the engine that searched, as the order and the bound are
 
         def saves(to_ms: float) -> str:
             share = 1 - to_ms / best_ms
@@ -345,6 +400,7 @@ class ShardingResult(Planned):
 
 ORDER = "the order of all-gathers and reduce-scatters"
 NOTHING = "nothing"
+NOT_YET = "the study was interrupted"
 
 
 def bound(ran: Sequence[Tried]) -> Least:
@@ -453,8 +509,10 @@ def _shown(every: Sequence[Tried], own: Setting, best: Tried, default: Tried) ->
 
 
 def _line(name: str, one: Tried, default: Tried) -> dict[str, Any]:
-    setting, result = one.setting, one.result
-    saves = None if result is None else 1 - one.time_ms / default.time_ms
+    setting, result, beside = one.setting, one.run_beside(default), default.run_beside(one)
+    assert beside is not None
+    time_ms, default_ms = 0.0 if result is None else _time_ms(result), _time_ms(beside)
+    saves = None if result is None else 1 - time_ms / default_ms
     low = high = None
     if saves is not None and setting != DEFAULT:
         low, high = (1 - end for end in reversed(_savings().around(1 - saves)))
@@ -466,9 +524,9 @@ def _line(name: str, one: Tried, default: Tried) -> dict[str, Any]:
         "forward_prefetch": setting.forward,
         "backward_prefetch": setting.backward,
         "reshard_after_forward": setting.zero == 3,
-        "iteration_ms": None if result is None else one.time_ms,
+        "iteration_ms": None if result is None else time_ms,
         "waits_ms": None if result is None else sum(group["exposed_ms"] for group in groups.values()),
-        "saves_ms": None if result is None else default.time_ms - one.time_ms,
+        "saves_ms": None if result is None else default_ms - time_ms,
         **{
             f"{key}_percent": None if share is None else 100 * share
             for key, share in (("saves", saves), ("saves_low", low), ("saves_high", high))

@@ -11,15 +11,14 @@ from typing import Any
 from gradtide import fct
 from gradtide.answer.build import build
 from gradtide.errors import SimulationError, Unfinished
-from gradtide.estimate import Limits, within_limits
+from gradtide.estimate import Limits, foresee, within_limits
 from gradtide.results import PS_PER_MS, Flow, RunResult, StudyRows
-from gradtide.scenario import Scenario
 from gradtide.studies.alone import alone_ps, flows_of
-from gradtide.studies.asked import as_scenario
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import part_of, run_all, run_named, total_cost, write_study
 from gradtide.studies.tenants.cases import BANDS, NO_JOB, Case, check, head, known_seeds, moved_jobs, probed, variant
 from gradtide.studies.tenants.comparison import FIGURES, HINT, Comparison, sentence, verdict
+from gradtide.studies.trained import Cluster, trained
 
 
 class TenantsResult(StudyRows):
@@ -66,8 +65,9 @@ class TenantsResult(StudyRows):
 
 @within_limits
 def tenants(
-    scenario: "Scenario | str | Path | dict[str, Any]",
+    scenario: Any,
     *,
+    cluster: Cluster = None,
     seeds: Sequence[int] = (0,),
     job: str | None = None,
     classes: fct.Classes | str | None = None,
@@ -75,11 +75,13 @@ def tenants(
     progress: Callable[[float], object] | None = None,
     keep: Kept | None = None,
     limits: Limits | None = None,
+    **keys: Any,
 ) -> TenantsResult:
     """Run jobs beside other tenants' flows, in their band and in a lower one, and the flows without jobs.
 
     Args:
         scenario: has a job or several, background flows, and the fluid or the packet engine.
+        cluster: as of `run`.
         seeds: each draws the background flows anew; all sides see the same flows. From two on, changes have intervals.
         job: name of the job that changes its band. Default: all jobs.
         classes: which flows are small and which are large, as in `small=100kB,large=1MB`. Default: small is up to
@@ -88,19 +90,24 @@ def tenants(
         progress: called now and then with the share that is done.
         keep: where finished runs are kept until the study is whole.
         limits: memory and time that the study may take.
+        keys: keys that replace the scenario's, by short name, as of `run`.
 
     Raises:
         Interrupted: on Ctrl-C, with the study of the seeds that are finished.
         ScenarioError: if the scenario is wrong, or the study would take more than the limits.
         ValueError: if it has no job or no background flows, no seed is given, or `job` or `classes` is wrong.
     """
-    base = as_scenario(scenario)
+    base = trained(scenario, cluster, **keys)
     check(base, seeds)
     moved = moved_jobs(base, job)
     sizes = fct.Classes.parse(classes) if isinstance(classes, str) else classes or fct.DEFAULT
     base = probed(base)
     sides = (*BANDS, NO_JOB)
     cases = {Case(seed, side): variant(base, seed, side, moved) for seed in dict.fromkeys(seeds) for side in sides}
+
+    # Each distinct flow is sent once more, alone.
+    alone = [(cases[Case(seed, NO_JOB)], 1) for seed in dict.fromkeys(seeds)]
+    foresee(lambda: [*((one, 1) for one in cases.values()), *alone], "flows that are alike are sent alone once")
 
     def study(results: Mapping[Case, RunResult], alone: Mapping[int, Mapping[Flow, int]]) -> TenantsResult:
         known = tuple(known_seeds([*results, *failed], seeds, sides))

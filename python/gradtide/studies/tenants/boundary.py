@@ -11,7 +11,6 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import as_scenario
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import run_named, total_cost, write_study
 from gradtide.studies.tenants.bands import TenantsResult
@@ -27,6 +26,7 @@ from gradtide.studies.tenants.cases import (
     variant,
 )
 from gradtide.studies.tenants.comparison import HINT, Comparison
+from gradtide.studies.trained import Cluster, trained
 
 # Table 5.4 of Gao (2020): shares of the hosts' links that the job and the flows take.
 JOB_LOADS = (0.0625, 0.125, 0.25, 0.5)
@@ -69,8 +69,9 @@ class BoundaryResult(StudyRows):
 
 @within_limits
 def boundary(
-    scenario: "Scenario | str | Path | dict[str, Any]",
+    scenario: Any,
     *,
+    cluster: Cluster = None,
     job_loads: Sequence[float] = JOB_LOADS,
     traffic_loads: Sequence[float] = TRAFFIC_LOADS,
     seeds: Sequence[int] = (0,),
@@ -78,11 +79,13 @@ def boundary(
     progress: Callable[[float], object] | None = None,
     keep: Kept | None = None,
     limits: Limits | None = None,
+    **keys: Any,
 ) -> BoundaryResult:
     """Map where de-prioritising a job is free.
 
     Args:
         scenario: has one job, background flows drawn from sizes, and the packet engine.
+        cluster: as of `run`.
         job_loads: shares of a host's link that the job is to take; its compute time is scaled to that (eq. 5.2).
         traffic_loads: shares that the background flows are to take (eq. 5.3).
         seeds: each draws the flows anew.
@@ -90,6 +93,7 @@ def boundary(
         progress: called now and then with the share that is done.
         keep: where finished runs are kept until the map is whole.
         limits: memory and time that the map may take.
+        keys: keys that replace the scenario's, by short name, as of `run`.
 
     Raises:
         Interrupted: on Ctrl-C, with the map of the cells that are finished.
@@ -97,7 +101,7 @@ def boundary(
         ValueError: if a load is not above 0 and below 1 or is given twice, no load or seed is given, or the scenario
             does not have one job that sends and background flows that are drawn from sizes.
     """
-    points = points_of(as_scenario(scenario), job_loads, traffic_loads, seeds)
+    points = points_of(trained(scenario, cluster, **keys), job_loads, traffic_loads, seeds)
     cases = {
         Case(seed, band, cell): variant(point, seed, band)
         for cell, point in points.items()

@@ -72,6 +72,9 @@ def check(base: Scenario, seeds: Sequence[int]) -> None:
     """Refuse a scenario in which there is nobody to disturb."""
     if not base.traffic:
         raise ValueError("the scenario has no [traffic.NAME]: there are no tenants to disturb")
+    if not len(base.traffic[0].band):
+        name = base.traffic[0].name
+        raise ValueError(f"[traffic.{name}] has no flow within run.duration: make it longer, or the load higher")
     if not base.jobs:
         raise ValueError("the scenario has no [job.NAME]: nothing can be de-prioritised; use `gradtide run`")
     if not seeds:

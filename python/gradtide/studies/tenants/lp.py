@@ -17,15 +17,15 @@ import numpy as np
 from gradtide import lp, words
 from gradtide.answer.build import build
 from gradtide.errors import Unfinished
-from gradtide.estimate import Limits, within_limits
+from gradtide.estimate import Limits, foresee, within_limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Job, Scenario
-from gradtide.studies.asked import as_scenario
 from gradtide.studies.channels import line
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import part_of, run_all, total_cost, write_study
 from gradtide.studies.tenants.cases import Case, check, check_one_job, head
 from gradtide.studies.tenants.comparison import HINT, Comparison, sentence
+from gradtide.studies.trained import Cluster, trained
 
 ORDERS = ("fifo", "priority", "tic", "tac", "file")
 """Orders of the queue that are the same in every iteration."""
@@ -35,6 +35,10 @@ FLOWS = ("small", "large")
 
 BUCKET_TIMES = ("ready", "start", "end", "needed", "slack", "margin")
 PS_PER_US = 1e6
+
+
+MOST_POLICIES = 4
+"""Policies that are compared: both bands, priority order, and what the programme chose."""
 
 
 @dataclass(frozen=True)
@@ -150,8 +154,9 @@ class LpResult(StudyRows):
 
 @within_limits
 def plan_bands(
-    scenario: "Scenario | str | Path | dict[str, Any]",
+    scenario: Any,
     *,
+    cluster: Cluster = None,
     seeds: Sequence[int] = (0,),
     bands: Sequence[int] | None = None,
     quantile: float | None = None,
@@ -160,11 +165,13 @@ def plan_bands(
     progress: Callable[[float], object] | None = None,
     keep: Kept | None = None,
     limits: Limits | None = None,
+    **keys: Any,
 ) -> LpResult:
     """Choose the start and band of each bucket of a job beside background flows, and simulate the result.
 
     Args:
         scenario: has one job of layers, background flows and the packet engine.
+        cluster: as of `run`.
         seeds: each draws the background flows anew. Times are measured and policies compared with the same flows.
         bands: in which a bucket may travel, the highest first. Default: that of the background flows and the lowest.
         quantile: of a bucket's times in a band, as 0.9, to plan with in place of their mean.
@@ -173,6 +180,7 @@ def plan_bands(
         progress: called now and then with the share that is done.
         keep: where finished runs are kept until the study is whole.
         limits: memory and time that the study may take.
+        keys: keys that replace the scenario's, by short name, as of `run`.
 
     Raises:
         Interrupted: on Ctrl-C; nothing can be said before all is finished.
@@ -180,7 +188,7 @@ def plan_bands(
         SolverMissingError: if HiGHS is not installed.
         ValueError: if the scenario is not of this kind, or a number is out of range.
     """
-    base = as_scenario(scenario)
+    base = trained(scenario, cluster, **keys)
     check(base, seeds)
     check_one_job(base, "the programme plans one channel, and of other jobs it does not know when they send")
     job = base.jobs[0]
@@ -196,6 +204,8 @@ def plan_bands(
         raise ValueError(f"bands are {bands}; write at least two, the highest first: smaller numbers go first")
     base = base.replace(timeline=0)
     measured = {(seed, band): base.replace(seed=seed, priority=band) for seed in seeds for band in bands}
+    compared = [(base.replace(seed=seed), max(0, MOST_POLICIES - len(bands))) for seed in seeds]
+    foresee(lambda: [*((one, 1) for one in measured.values()), *compared], "policies that turn out alike are run once")
     first = run_all(list(measured.values()), jobs, part_of(progress, 0, 0.6), keep, limits)
     runs = dict(zip(measured, first, strict=True))
     problem = buckets_of(job, {band: [runs[seed, band] for seed in seeds] for band in bands}, quantile)

@@ -13,12 +13,12 @@ from gradtide.answer.build import build
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import as_scenario
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import run_named, total_cost, write_study
 from gradtide.studies.tenants.boundary import points_of
 from gradtide.studies.tenants.cases import SAME, Case, Cell, check, head, moved_jobs, prioritised, variant
 from gradtide.studies.tenants.comparison import HINT, Comparison, Effect, averaged, sentence
+from gradtide.studies.trained import Cluster, trained
 
 POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "straggler", "oracle")
 """Alternatives to the band of the background flows, which is all-high. The oracle knows every future flow, which no
@@ -63,20 +63,23 @@ class PoliciesResult(StudyRows):
 
 @within_limits
 def policies(
-    scenario: "Scenario | str | Path | dict[str, Any]",
+    scenario: Any,
     names: Sequence[str] | None = None,
     *,
+    cluster: Cluster = None,
     loads: tuple[Sequence[float], Sequence[float]] | None = None,
     seeds: Sequence[int] = (0,),
     jobs: int = 1,
     progress: Callable[[float], object] | None = None,
     keep: Kept | None = None,
     limits: Limits | None = None,
+    **keys: Any,
 ) -> PoliciesResult:
     """Run jobs beside other tenants' flows under several policies, paired by seed.
 
     Args:
         scenario: has a job or several, all of which follow the policy, background flows and the packet engine.
+        cluster: as of `run`.
         names: policies out of `POLICIES`. Default: all, but the oracle with one job only, and straggler where workers
             of a job differ. A scenario whose priority is adaptive keeps its own settings of its policy.
         loads: of the job and of the background flows, which make the cells of a map of one job; None runs the scenario
@@ -86,13 +89,14 @@ def policies(
         progress: called now and then with the share that is done.
         keep: where finished runs are kept until the study is whole.
         limits: memory and time that the study may take.
+        keys: keys that replace the scenario's, by short name, as of `run`.
 
     Raises:
         Interrupted: on Ctrl-C.
         ScenarioError: if the scenario is wrong, or the study would take more than the limits.
         ValueError: if a policy is unknown, or the scenario does not suit `tenants` or its map.
     """
-    base = as_scenario(scenario)
+    base = trained(scenario, cluster, **keys)
     check(base, seeds)
     names = default_policies(base) if names is None else names
     for name in names:
