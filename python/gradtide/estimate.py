@@ -313,6 +313,16 @@ class Total:
         """Time to the end of all runs."""
         return max(self.cpu_s / max(1, min(self._jobs, self.count)), self._longest[0])
 
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of those that are under way at once."""
+        return BASE_BYTES + sum(run[0] - BASE_BYTES for run in self._largest)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return memory and time as `--estimate --json` prints them, and what most of each goes into."""
+        mostly = {"mostly": self._longest[1], "memory_mostly": self._largest[0][1] if self._largest else ""}
+        return {"memory_bytes": self.memory_bytes, "cpu_s": self.cpu_s, "time_s": self.time_s, **mostly}
+
     def check(self, limits: Limits) -> None:
         """Refuse the runs if they exceed their limits.
 
@@ -321,7 +331,7 @@ class Total:
         """
         if not self.count:
             return
-        memory_bytes = BASE_BYTES + sum(run[0] - BASE_BYTES for run in self._largest)
+        memory_bytes = self.memory_bytes
         allowed_bytes = limits.allowed_bytes
         whose = "is 80 % of the memory that is free" if limits.memory_bytes is None else "is allowed"
         faults = []

@@ -286,6 +286,11 @@ class Scenario:
         return tuple(origin.flows.draw() for origin in self._resolved.origins)
 
     @property
+    def tenants(self) -> tuple[str, ...]:
+        """Names of the background flows' tenants, in the order of the file; nothing is drawn."""
+        return tuple(origin.name for origin in self._resolved.origins)
+
+    @property
     def expected_traffic(self) -> tuple[tuple[int, int], ...]:
         """Number of flows and bytes of payload of each tenant, on average if they are random; nothing is drawn.
 
