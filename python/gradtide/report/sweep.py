@@ -56,9 +56,8 @@ def _ranking(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
     ]
     columns: pieces.Columns = {
         "point": lambda row: pieces.clip(row["label"], 160),
-        "why": lambda row: pieces.cell(row["state"], "differs"),
+        "why": lambda row: pieces.cell(row["state"], "unranked", small=pieces.clip(row["reason"], 300)),
         f"#{_short(name)}": lambda row: "–" if row["figure"] is None else figure_of(name, row["figure"]),
-        "reason": lambda row: {"text": pieces.clip(row["reason"], 300), "cls": "", "key": "", "small": ""},
     }
     commands: pieces.Columns = {
         "rank": lambda row: "–" if row["rank"] is None else row["rank"],

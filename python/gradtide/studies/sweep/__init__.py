@@ -298,11 +298,9 @@ class SweepResult(StudyRows):
         study, sentences = self.study, []
         first = next((point for point in ranked if point.rank == 1), None)
         if first is not None and self.figure is not None:
-            of_seeds = f", mean of {study.seeds} seeds" if study.seeds > 1 else ""
-            sentences.append(self._best(ranked, first) if len(ranked) > 1 else f"{self._shown(first)}.")
-            sentences.append(f"By {self.figure}, the {'most' if self.is_most_best else 'least'} first{of_seeds}.")
+            sentences.append(self._best(ranked, first) if len(ranked) > 1 else f"{self.figure}: {self._shown(first)}.")
         finished = states[State.FINISHED] + states[State.NO_FIT]
-        parts = [f"{finished:,} of {_runs(len(study), 'has', 'have')} finished"]
+        parts = [f"{finished:,} of {len(study):,} runs finished"]
         if states[State.NO_FIT]:
             parts.append(f"{_runs(states[State.NO_FIT], 'does', 'do')} not fit in memory and {_have(states)} no rank")
         if states[State.FAILED]:
@@ -323,15 +321,15 @@ class SweepResult(StudyRows):
         if alike > 1:
             which = "All points are equal" if alike == len(ranked) else f"{alike:,} points are best and equal"
             return f"{which}: {self._shown(first)}, as with {first.label}."
-        second = next((point for point in ranked if point.rank is not None and point.rank > 1), None)
         best = f"{first.label}: {self._shown(first)}"
+        second = next((point for point in ranked if point.rank is not None and point.rank > 1), None)
         if second is None:
             return f"Only one point has a rank: {best}."
+        other = self.study.label(second.run, first.run)
         if second.low_percent is not None and second.low_percent <= 0:
-            return f"Best: {best}, but {self.study.seeds} seeds do not tell it from {second.label}."
-        if second.behind_percent is None:
-            return f"Best: {best}; next: {second.label}, {self._shown(second)}."
-        return f"Best: {best}. {second.label} is {words.number(second.behind_percent)} % behind."
+            return f"Best: {best}, but {self.study.seeds} seeds do not tell it from {other}."
+        behind = "" if second.behind_percent is None else f", {second.behind_percent:.1f} % behind"
+        return f"Best: {best}. Next: {other}, {self._shown(second)}{behind}."
 
     def ranking_rows(self, most: int) -> tuple[Cells, Cells]:
         """Return at most so many points that have a rank, and of those that have none, as the cells of two tables."""

@@ -255,11 +255,19 @@ class Study:
         nth_seed = run % self.seeds
         return line + (["--seed", str(self.first_seed(run) + nth_seed)] if nth_seed else [])
 
-    def label(self, run: int) -> str:
-        """Return the values of a run as people read them, as in `workers 16, parallel fsdp=8, tp=2`."""
+    def label(self, run: int, against: int | None = None) -> str:
+        """Return the values of a run as people read them, as in `workers 16; parallel fsdp=8, tp=2`.
+
+        Args:
+            run: the run.
+            against: another run, whose values are left out where this one has the same.
+        """
         keys = settings.short(self.keys)
         # What has one value tells no point from another.
         varied = [one for one in self._indices(run) if one[0].length > 1] or self._indices(run)
+        if against is not None:
+            places = {id(axis): index for axis, index in self._indices(against)}
+            varied = [(axis, index) for axis, index in varied if places[id(axis)] != index]
         return "; ".join(f"{keys[key]} {text}" for one in varied for key, text in self.labels(*one).items())
 
     def labels(self, axis: Axis, index: int) -> dict[str, str]:
