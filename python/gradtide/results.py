@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from gradtide import _core, fct, units, words
 
 if TYPE_CHECKING:
+    from gradtide.answer import Answer, Candidate
     from gradtide.scenario import Job, Scenario
     from gradtide.scenario.job import Division
 
@@ -141,11 +142,19 @@ class StudyRows:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> Any:
         return self.table.__arrow_c_stream__(requested_schema)
 
+    @property
+    def answer(self) -> "Answer":
+        """The question answered, with what the answer rests on."""
+        from gradtide.answer import Answer
+
+        return Answer.of(self.summary)
+
     def __repr__(self) -> str:
         return f"<gradtide.{type(self).__name__} {self.summary['headline']}>"
 
     def _repr_html_(self) -> str:
-        return words.html_table(list(self.rows[0]), [list(row.values()) for row in self.rows])
+        table = words.html_table(list(self.rows[0]), [list(row.values()) for row in self.rows])
+        return table + words.answer_html(self.summary)
 
     def save(self, path: str | Path) -> Path:
         """Write the study folder `path`; it appears by rename when it is complete.
@@ -334,11 +343,35 @@ class RunResult:
 
         return write_part(self, Path(path), "timeline.pftrace")
 
+    @cached_property
+    def answer(self) -> "Answer":
+        """The question answered, with what the answer rests on."""
+        from gradtide.answer.build import build
+
+        return build("run", self.summary["headline"], self.scenario, _candidates(self))
+
     def __repr__(self) -> str:
         return f"<gradtide.RunResult {self.summary['headline']}>"
 
     def _repr_html_(self) -> str:
-        return words.html_table(*words.run_rows(self.summary))
+        return words.html_table(*words.run_rows(self.summary)) + words.answer_html(self.answer.to_dict())
+
+
+def _candidates(result: RunResult) -> "list[Candidate]":
+    """Return the jobs of a run: does each fit, and what carries it out?"""
+    from gradtide.answer import Candidate
+    from gradtide.answer.memory import feasibility
+    from gradtide.answer.runtimes import runs_on
+
+    found = []
+    for job in result.scenario.jobs:
+        facts = result.summary["jobs"][job.name]
+        by, why = None, ""
+        if not job.is_divided and not job.is_pulled and job.workers > 1:
+            by, why = runs_on(job.schedule.order, job.schedule.barrier, job.collective.kind, job.compute.device)
+        time_ms = facts["iteration_time_ms"]["mean"]
+        found.append(Candidate(job.name, time_ms, feasibility(facts), by, why, group=job.name))
+    return found
 
 
 def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -> dict[str, Any]:

@@ -133,9 +133,17 @@ def group(row: Mapping[str, Any], varied: Sequence[str]) -> str:
     return f"{row['job']}: {name}" if "job" in varied else name
 
 
+BOUND = "optimal"
+"""The order that a search finds for this very run: a bound, and no advice."""
+
+
 def settled(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of a comparison that may be called fastest: a mean below its bound owes transfers at the end."""
+    """Return the rows of a comparison that may be called fastest.
+
+    A mean below its bound owes transfers at the end, and `BOUND` is what no worker can know.
+    """
     rows = list(rows)
+    rows = [row for row in rows if row.get("order") != BOUND] or rows
     above = [row["above_bound_percent"] for row in rows]
     return [row for row, percent in zip(rows, above, strict=True) if percent is None or percent > -1e-3] or rows
 
@@ -162,7 +170,11 @@ def _job_sentence(job: Mapping[str, Any], at: str) -> str:
         return f"{who}, and no time is lost waiting for the network."
     own = "for its own gradients to be applied" if "asynchrony" in job else "at the barrier"
     why = own if waterfall["barrier"] > waterfall["exposed"] else "for gradients"
-    return f"{who}, {percent(wait_ms / mean_ms)} of it waiting {why}."
+    sentence = f"{who}, {percent(wait_ms / mean_ms)} of it waiting {why}."
+    if job["workers"] > 1 and 0 < job["speed_up"] < 1 - SAME:
+        slower = number(float(f"{1 / job['speed_up']:.2g}"))
+        sentence += f" All {job['workers']} together train {slower} times slower than one worker alone."
+    return sentence
 
 
 def _divided_sentence(job: Mapping[str, Any]) -> str:
@@ -195,14 +207,33 @@ def saving_headline(points: Sequence[tuple[float, float, float]], baseline: str,
         span = f"from {rate(points[0][0])} to {rate(points[-1][0])}"
         return f"Nothing saves time over {baseline} at any rate {span}."
     sentence = f"At {rate(at)}, {best} saves {percent(top)} over {baseline}"
+    same_from = _same_from(savings)
+    if same_from is None:
+        return sentence + "."
+    return f"{sentence}; from {rate(same_from)} on it makes no difference."
+
+
+def saving_at(points: Sequence[tuple[float, float, float]], own_bps: float, baseline: str, best: str) -> str:
+    """Say what `best` would save over `baseline` at the rate that was asked about, and where that ends.
+
+    A point is a link rate in bit/s, the baseline's time and the best time, in any one unit; one is at `own_bps`.
+    """
+    savings = {rate_bps: 1 - best_time / base_time for rate_bps, base_time, best_time in sorted(points)}
+    sentence = f"At {rate(own_bps)}, {best} would save {percent(savings[own_bps])} over {baseline}"
+    ends = _same_from(list(savings.items()))
+    if ends is None or ends <= own_bps:
+        return f"{sentence}."
+    return f"{sentence}; from {rate(ends)} on it would make no difference."
+
+
+def _same_from(savings: Sequence[tuple[float, float]]) -> float | None:
+    """Return the rate from which on nothing is saved any more; None if something is at the fastest rate."""
     same_from = None
     for rate_bps, saving in reversed(savings):
         if saving >= SAME:
             break
         same_from = rate_bps
-    if same_from is None:
-        return sentence + "."
-    return f"{sentence}; from {rate(same_from)} on it makes no difference."
+    return same_from
 
 
 def _ms(value: float | None) -> str:
@@ -462,6 +493,75 @@ def size(count: float, digits: int = 4) -> str:
         if rounded >= unit:
             return f"{number(rounded / unit)} {name}"
     return f"{number(rounded)} B"
+
+
+_IN_LINE = ("device", "cluster", "link rate", "engine")
+"""Premises that the short line names although they were stated."""
+LONGEST_IN_LINE = 60
+"""Characters of a premise in the short line; a study that runs through many values has more."""
+MOST_ASSUMED = 3
+"""Assumed premises that the short line names; the others are counted."""
+
+
+def premises_line(premises: Sequence[Mapping[str, Any]], where: str = "--json lists them") -> str:
+    """Return what an answer rests on in one line: where it was computed, and the first of what nobody stated.
+
+    Args:
+        premises: as a summary has them, the most important first.
+        where: the place that has all of them.
+    """
+    stated = [_premise(one) for one in premises if one["stated"] and one["name"] in _IN_LINE]
+    assumed = [
+        f"{_premise(one)} ({one['change']})" if one["change"] else _premise(one)
+        for one in premises
+        if not one["stated"]
+    ]
+    if len(assumed) > MOST_ASSUMED + 1:
+        assumed[MOST_ASSUMED:] = [f"{len(assumed) - MOST_ASSUMED} more ({where})"]
+    parts = [", ".join(stated)] if stated else []
+    parts += [f"assumed: {', '.join(assumed)}"] if assumed else []
+    return f"Premises: {'; '.join(parts)}." if parts else ""
+
+
+def _premise(one: Mapping[str, Any]) -> str:
+    """Name a premise: by its value alone where that says what it is."""
+    if len(one["value"]) > LONGEST_IN_LINE:
+        return f"{one['name']} as listed"
+    says_itself = one["name"] in ("device", "cluster", "collective", "schedule", "compute times")
+    return str(one["value"]) if says_itself else f"{one['name']} {one['value']}"
+
+
+def fits(feasibility: Mapping[str, Any]) -> str:
+    """Say whether a candidate fits in memory, by how much, and what would make it fit."""
+    verdict, needed, has = (feasibility[key] for key in ("verdict", "needed_bytes", "device_bytes"))
+    if needed is None or has is None:
+        return str(verdict)
+    text = f"{verdict}: {size(needed, 3)} of {size(has, 3)}"
+    would = feasibility["would_fit"]
+    return f"{text}; would fit with {' or '.join(would)}" if would else text
+
+
+def answer_lines(summary: Mapping[str, Any]) -> list[str]:
+    """Return an answer as paragraphs: headline, what it rests on, and how far to trust it."""
+    return list(
+        filter(
+            None,
+            (
+                *summary["headline"].split("\n"),
+                premises_line(summary.get("premises", ())),
+                summary.get("uncertainty", {}).get("sentence", ""),
+            ),
+        )
+    )
+
+
+def answer_html(summary: Mapping[str, Any]) -> str:
+    """Return an answer as HTML for notebooks: its paragraphs, and its premises as a table."""
+    from html import escape
+
+    lines = "".join(f"<p>{escape(line)}</p>" for line in answer_lines(summary))
+    rows = [[one["name"], one["value"], "" if one["stated"] else one["change"]] for one in summary.get("premises", ())]
+    return lines + (html_table(["premise", "value", "assumed; change it by"], rows) if rows else "")
 
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], total: int | None = None) -> str:

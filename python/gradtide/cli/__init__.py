@@ -18,6 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from gradtide import _core, signals
+from gradtide.answer.again import asked_by
 from gradtide.cli import (
     bursts,
     buy,
@@ -52,7 +53,7 @@ from gradtide.cli.ends import (
 )
 from gradtide.cli.groups import CommandWithSubcommands
 from gradtide.cli.moved import moved
-from gradtide.cli.options import with_options
+from gradtide.cli.options import exact_command, with_options
 from gradtide.cli.printing import json_text, one_document, say, talk, wants_json
 from gradtide.errors import GradtideError, InternalError
 
@@ -194,7 +195,8 @@ def _run() -> int:
     while (new := moved(sys.argv[1:])) is not None:
         talk(f"warning: {new.why}")
         sys.argv[1:] = new.arguments
-    code = int(app(prog_name="gradtide", standalone_mode=False) or 0)
+    with asked_by(exact_command(sys.argv[1:])):
+        code = int(app(prog_name="gradtide", standalone_mode=False) or 0)
     if code == EXIT_INTERRUPTED:
         # What typer makes of a KeyboardInterrupt.
         raise KeyboardInterrupt

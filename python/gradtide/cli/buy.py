@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide.cli.options import Changes, Common, ModelArgument, option, split
-from gradtide.cli.printing import cell, print_table, say
+from gradtide.cli.printing import cell, print_answer, print_table, say
 from gradtide.cli.study import conduct
 
 
@@ -88,4 +88,4 @@ def _print_offers(summary: dict[str, Any]) -> None:
         say(f"  not offered: {one['why']}")
     if summary["not_priced"]:
         say(f"  not priced: {', '.join(summary['not_priced'])}")
-    say("", *summary["headline"].split("\n"))
+    print_answer(summary)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gradtide.cli.options import Changes, Common, ScenarioArgument, option, split
-from gradtide.cli.printing import cell, print_table, say
+from gradtide.cli.printing import cell, print_answer, print_table, say
 from gradtide.cli.study import conduct
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _print_collectives(result: "CollectivesResult") -> None:
         [words.collective(name), *(_term(rows[name, largest], term) for term in ("exchange", *TERMS))] for name in known
     ]
     print_table(["", "exchange", *TERMS], terms)
-    say("", result.summary["headline"])
+    print_answer(result.summary)
 
 
 def _term(row: dict[str, Any], term: str) -> str:

@@ -16,7 +16,7 @@ from gradtide.cli.options import (
     option,
     split,
 )
-from gradtide.cli.printing import print_table, say, signed_percent
+from gradtide.cli.printing import print_answer, print_table, say, signed_percent
 from gradtide.cli.study import conduct
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def _print_meshes(result: "MeshesResult") -> None:
         for row in result.rows
     ]
     print_table(["mesh", "iteration", "tokens/s per GPU", "MFU", "waits", "most for", "memory of a rank"], table)
-    say("", result.summary["headline"])
+    print_answer(result.summary)
 
 
 def run_comparison(variants: "Sequence[Variant]", common: Common) -> None:
@@ -161,7 +161,7 @@ def _print_comparison(result: "CompareResult") -> None:
         row = next(iter(telling.values()))
         say(*[""] * (len(groups) > 1), f"{words.group(row, varied)}, {words.rate(row['rate_bps'])}")
         _print_figures(telling)
-    say("", result.summary["headline"])
+    print_answer(result.summary)
 
 
 def _print_figures(rows: dict[str, dict[str, Any]]) -> None:

@@ -7,7 +7,8 @@ group, so that the command line sees them all, and the command gets one value.
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -262,6 +263,32 @@ class Training:
         """What is given, by short name; the scenario may lie in another folder than this."""
         times = None if self.times is None else str(self.times.absolute())
         return {**dataclasses.asdict(self), "parallel": mesh(self.parallel), "times": times}
+
+
+NO_EFFECT = {
+    "-o": 1, "--output": 1, "--json": 0, "-q": 0, "--quiet": 0, "-v": 0, "--verbose": 0, "--wide": 0, "-j": 1,
+    "--jobs": 1, "--threads": 1, "--store": 1, "--max-memory": 1, "--max-time": 1, "--max-input": 1, "--fail-if": 1,
+}  # fmt: skip
+"""Options that change no result, with how many values each takes: an answer does not name them."""
+
+
+def exact_command(arguments: Sequence[str]) -> str:
+    """Return a command line as an answer names it.
+
+    Example:
+        >>> exact_command(["compare", "my model.csv", "--rate", "1Gbps", "-o", "out", "--jobs=4"])
+        "gradtide compare 'my model.csv' --rate 1Gbps"
+    """
+    kept, skip = [], 0
+    for argument in arguments:
+        name, equals, _ = argument.partition("=")
+        if skip:
+            skip -= 1
+        elif name in NO_EFFECT:
+            skip = 0 if equals else NO_EFFECT[name]
+        else:
+            kept.append(argument)
+    return shlex.join(["gradtide", *kept])
 
 
 class Without:

@@ -1,15 +1,12 @@
 """`gradtide order`."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
 from gradtide.cli.options import JsonOption, Limited, MaxInputOption, option
-from gradtide.cli.printing import print_json, print_table, say
-
-if TYPE_CHECKING:
-    from gradtide.studies.order import OrderResult
+from gradtide.cli.printing import print_answer, print_json, print_table, say
 
 
 def order(
@@ -56,13 +53,7 @@ def order(
     print_table(["priority", "op", "name", "time"], [[rank, op, ops[op].name, ops[op].time] for op, rank in shown])
     if len(shown) < len(result.priority):
         say(f"and {len(result.priority) - len(shown)} more; --json has them all")
-    say("", _words_of_order(result))
+    print_answer(result.to_dict())
 
 
 MAX_TRANSFERS_SHOWN = 20
-
-
-def _words_of_order(result: "OrderResult") -> str:
-    best = "and no order is faster" if result.optimal else f"at most {result.proven_gap:.2%} more than the best order"
-    bound = f"{result.gap:.2%} above the lower bound of {result.lower_bound}"
-    return f"{result.scheduler}: the iteration takes {result.makespan}, {best}; it is {bound}."

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradtide.cli.ends import as_usage_error
 from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Training, option, split
-from gradtide.cli.printing import print_table, put, say, talk, talk_of_files
+from gradtide.cli.printing import print_answer, print_table, put, say, talk, talk_of_files
 from gradtide.cli.study import conduct
 from gradtide.errors import GradtideError
 
@@ -135,7 +135,7 @@ def _print_plan(result: "PlanResult") -> None:
     print_table(["", "level", "schedule", "buckets", "T, ms", "saves", "95 % interval"], rows)
     if bound_ms is not None:
         say(f"No plan can be below {words.milliseconds(bound_ms)}.")
-    say("", result.summary["headline"])
+    print_answer(result.summary)
     for sentence in result.plan.advice:
         say(f"  - {sentence}")
 
@@ -167,9 +167,8 @@ def _print_sharding(result: "ShardingResult") -> None:
     say(
         "unit: blocks that are gathered together; fwd, bwd: units gathered ahead; freed: after the forward pass",
         f"No plan can be below {words.milliseconds(result.summary['lower_bound_ms'])}.",
-        "",
-        result.summary["headline"],
     )
+    print_answer(result.summary)
     for sentence in result.plan.advice:
         say(f"  - {sentence}")
     if result.rows[-1]["setting"] != result.rows[0]["setting"]:

@@ -4,13 +4,13 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from gradtide.cli.tables import layout, wrap
-from gradtide.words import legend, shown
+from gradtide.words import answer_lines, legend, shown
 
 
 def talk(*lines: str) -> None:
@@ -106,6 +106,11 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 def say(*paragraphs: str) -> None:
     """Print paragraphs with no line longer than the terminal is wide; each begins on a line of its own."""
     print("\n".join(wrap(shown(paragraph), _width()) for paragraph in paragraphs))
+
+
+def print_answer(summary: Mapping[str, Any]) -> None:
+    """Print the answer of a study below its tables: the headline, what it rests on, and how far to trust it."""
+    say("", *answer_lines(summary))
 
 
 def put(*lines: str) -> None:

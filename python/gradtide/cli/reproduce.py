@@ -8,7 +8,7 @@ import typer
 
 from gradtide.cli.ends import as_usage_error, fail_usage
 from gradtide.cli.options import Common, Without, option
-from gradtide.cli.printing import cell, print_json, print_table, say, talk
+from gradtide.cli.printing import cell, print_answer, print_json, print_table, say, talk
 from gradtide.cli.study import conduct
 
 
@@ -84,7 +84,7 @@ def _print_site(summary: dict[str, Any]) -> None:
     counted = {**COUNTED, "not_made": "not made"}
     rows = [[row["name"], *(cell(row[key]) for key in counted)] for row in summary["parts"]]
     print_table(["part", *counted.values()], rows)
-    say("", summary["headline"])
+    print_answer(summary)
 
 
 def _print_reproduction(summary: dict[str, Any]) -> None:
@@ -96,4 +96,4 @@ def _print_reproduction(summary: dict[str, Any]) -> None:
     say("", "Published beside ours")
     columns = ["figure", "quantity", "published", "ours", "verdict"]
     print_table(columns, [[check[name] for name in columns] for check in summary["checks"]])
-    say("", summary["headline"])
+    print_answer(summary)

@@ -16,7 +16,7 @@ from gradtide.cli.options import (
     option,
     save,
 )
-from gradtide.cli.printing import print_json, print_table, say, talk, talk_of_cost, talk_of_files
+from gradtide.cli.printing import print_answer, print_json, print_table, say, talk, talk_of_cost, talk_of_files
 from gradtide.cli.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def run(
             if summary["jobs"] or index:
                 say("")
             print_table(*words.flow_rows(name, classes))
-        say("", summary["headline"])
+        print_answer(summary)
     if common.output is not None and common.names_files:
         talk_of_files(common.output)
     if common.verbose:

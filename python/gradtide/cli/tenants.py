@@ -3,7 +3,7 @@
 from typing import Any
 
 from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption, option
-from gradtide.cli.printing import cell, print_table, say, signed_percent
+from gradtide.cli.printing import cell, print_answer, print_table, say, signed_percent
 from gradtide.cli.study import conduct
 
 SHOWN = {"mean_fct_ms": "mean, ms", "p99_fct_ms": "p99, ms", "mean_slowdown": "slowdown"}
@@ -60,7 +60,7 @@ def _print_tenants(summary: dict[str, Any]) -> None:
         f"small: up to {small}; large: from {large}; no job: the same flows without any job; "
         "change: low band against same band"
     )
-    say("", summary["headline"])
+    print_answer(summary)
 
 
 def _cells(pair: dict[str, Any]) -> list[str]:

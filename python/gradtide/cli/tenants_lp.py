@@ -4,7 +4,7 @@ from typing import Any
 
 from gradtide.cli.ends import as_usage_error
 from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption, option
-from gradtide.cli.printing import cell, print_table, say, signed_percent
+from gradtide.cli.printing import cell, print_answer, print_table, say, signed_percent
 from gradtide.cli.study import conduct
 
 
@@ -70,7 +70,7 @@ def _print_lp(summary: dict[str, Any]) -> None:
     ]
     interval = "95 % interval"
     print_table(["bands", "iteration time", interval, "small flows sooner", interval], changes)
-    say("", summary["headline"])
+    print_answer(summary)
 
 
 def _change(row: dict[str, Any], name: str) -> list[str]:

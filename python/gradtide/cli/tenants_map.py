@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradtide.cli.ends import fail_usage
 from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption, option, split
-from gradtide.cli.printing import print_table, say, signed_percent
+from gradtide.cli.printing import print_answer, print_table, say, signed_percent
 from gradtide.cli.study import conduct
 from gradtide.cli.tenants_policies import compare_policies
 
@@ -66,7 +66,7 @@ def _print_map(result: "BoundaryResult", rows: Sequence[float], columns: Sequenc
         ["job load", *(f"flows {load_words(load)}" for load in columns)],
         [[load_words(load), *(_boundary_cell(cells.get((load, other))) for other in columns)] for load in rows],
     )
-    say("", result.summary["headline"])
+    print_answer(result.summary)
 
 
 def _boundary_cell(row: dict[str, Any] | None) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gradtide.cli.options import Changes, Common, ScenarioArgument, SeedsOption, option
-from gradtide.cli.printing import cell, print_table, say, signed_percent
+from gradtide.cli.printing import cell, print_answer, print_table, say, signed_percent
 from gradtide.cli.study import conduct
 
 if TYPE_CHECKING:
@@ -73,4 +73,4 @@ def _print_policies(result: "PoliciesResult") -> None:
     print_table([*first, *columns], rows)
     if several:
         say("job: the one that pays most; all jobs follow the policy")
-    say("", result.summary["headline"])
+    print_answer(result.summary)

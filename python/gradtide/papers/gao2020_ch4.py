@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from gradtide import _core, words
+from gradtide.answer.build import build
 from gradtide.estimate import Limits
 from gradtide.papers.harness import (
     RULE,
@@ -86,7 +87,11 @@ def chapter4(
         "paper": "gao2020",
         "part": "ch4",
         "title": PAPER["subject"],
-        "headline": words.saving_headline(points, FIFO, PRIORITY),
+        **build(
+            "reproduce",
+            words.saving_headline(points, FIFO, PRIORITY),
+            [result.scenario for result in results.values()],
+        ).to_dict(),
         "rule": RULE,
         "checks": _figure_checks(times_ms, results[FIFO, 1].job["compute_ms"]),
         "tables": [{"figure": "4.7", **fig_4_7}],

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from gradtide import _core, report
+from gradtide.answer.build import build
 from gradtide.estimate import Limits
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
@@ -256,7 +257,7 @@ def of_statements(
             "paper": name,
             "part": "/".join(filter(None, (part, figure and spelt(figure)))),
             "title": paper["subject"],
-            "headline": headline(checks, done, figure),
+            **build("reproduce", headline(checks, done, figure), scenarios).to_dict(),
             "figures": [
                 {"figure": of, "title": text["title"], "says": text.get("says", "")}
                 for of in shown

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import _core, report
+from gradtide.answer import Answer
+from gradtide.answer.again import again
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.papers.harness import Part, Progress, Reproduction, commands, counted, tally
@@ -52,7 +54,7 @@ class Site:
             "version": _core.__version__,
             "complete": not ended,
             "quick": is_quick,
-            "headline": _headline(rows, ended),
+            **Answer(_headline(rows, ended), again=again()).to_dict(),
             "parts": rows,
             "cost": total_cost(one.summary for one in made.values()),
         }

@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 
 from gradtide.files import write_listed
 from gradtide.report import (
+    answer,
     buy,
     check,
     collectives,
@@ -182,7 +183,7 @@ def render(run_dir: Path) -> str:
         raise RunFolderError(f"{path}: key `schema`: `{pieces.clip(schema)}` is none of {', '.join(_VIEWS)}")
     for caps in _CAPS:
         template, view = _VIEWS[schema](run_dir, summary, caps)
-        page = _page(template, view, run_dir, summary)
+        page = _page(template, view, run_dir, summary, caps)
         if len(page.encode("utf-8")) < MAX_BYTES:
             break
     return page
@@ -203,7 +204,7 @@ def _templates() -> jinja2.Environment:
     return templates
 
 
-def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row) -> str:
+def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row, caps: pieces.Caps) -> str:
     light, dark = ("".join(f"--{k}:{v[i]};" for k, v in _TOKENS.items()) for i in (0, 1))
     css = (
         f":root{{color-scheme:light;{light}}}"
@@ -229,12 +230,21 @@ def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row) -> s
         .render(
             css=Markup(css + _asset(_UPLOT + ".min.css") + _asset("report.css")),
             js=Markup(uplot + _asset("report.js")),
-            headline=pieces.clip(entry(run_dir / "summary.json", summary, "headline", str), 600),
+            headline=_first_sentence(pieces.clip(entry(run_dir / "summary.json", summary, "headline", str), 600)),
             version=pieces.clip(summary.get("version", "")),
             versions=" · ".join(known + facts),
-            **{"reproduce": "", **view},
+            **{"reproduce": "", **view, **answer.view(run_dir / "summary.json", summary, caps)},
         )
     )
+
+
+_SENTENCE = re.compile(r"(.*?\.\s+)(?=[A-Z])(.*)", re.DOTALL)
+
+
+def _first_sentence(headline: str) -> tuple[str, str]:
+    """Return what a headline says first, which stands in large letters, and the rest of it."""
+    found = _SENTENCE.fullmatch(headline)
+    return (found[1], found[2]) if found else (headline, "")
 
 
 _QUANTITY = re.compile(r"(\d[\d.,]* (?:%|[mun]?s|[kMG]?B|[kMG]?bit/s)(?!\w))")

@@ -42,7 +42,6 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     return "meshes.html.j2", {
         "title": f"gradtide compare: {pieces.clip(rows[0]['model'], 40)} over {len(rows)} meshes",
         "what": f"{pieces.clip(rows[0]['model'], 40)} over {len(rows)} meshes",
-        "reproduce": "gradtide compare MODEL --parallel MESH --parallel MESH",
         "table": pieces.listing("Meshes", columns, rows, cap=caps.rows, where="meshes.csv"),
         "note": NOTE,
         "timelines": [

@@ -49,7 +49,6 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     return "run.html.j2", {
         "title": f"gradtide run: {', '.join(pieces.clip(name, 30) for name in list(jobs or traffic)[:3])}",
         "what": first if rate is None else f"{first}, {pieces.rate(rate)} links",
-        "reproduce": "gradtide run scenario.resolved.toml",
         "jobs": views,
         "many": len(jobs) > 1,
         "overview": overview,

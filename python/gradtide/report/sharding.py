@@ -42,7 +42,6 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     return "meshes.html.j2", {
         "title": f"gradtide plan: {what}",
         "what": f"plans of FSDP for {what}",
-        "reproduce": "gradtide plan MODEL --parallel MESH",
         "table": pieces.listing("Settings of fully_shard", columns, rows, cap=caps.rows, where="settings.csv"),
         "note": " ".join([NOTE, *(pieces.clip(text, 2000) for text in advice[:12])]),
         "timelines": [

@@ -11,6 +11,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from gradtide.scenario import resolve as _resolve
 from gradtide.scenario.fabric import Fabric, Tree, Wiring
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import json_schema, short_names
+from gradtide.scenario.keys.cluster import Node
 from gradtide.scenario.opdag import OpDag
 from gradtide.scenario.origins import Origin
 from gradtide.scenario.ranks import all_simulated
@@ -166,7 +168,7 @@ class Scenario:
                     data["job"][path[1]].pop(_EITHER[name], None)
                 _put(data, path, value)
                 overlays[path] = Overlay("replace()", text, len(name) + 1)
-        return Scenario(data, Source(self._source.name, self._source.text, overlays), self._base_dir)
+        return Scenario(data, replace(self._source, overlays=overlays), self._base_dir)
 
     def set(self, values: Mapping[str, Any]) -> "Scenario":
         """Return a scenario with keys changed by dotted path, as `--set` does.
@@ -200,7 +202,7 @@ class Scenario:
             overlays[path] = Overlay("--set", text, len(dotted_path) + 1)
         if faults:
             raise ScenarioError(faults)
-        return Scenario(data, Source(self._source.name, self._source.text, overlays), self._base_dir)
+        return Scenario(data, replace(self._source, overlays=overlays), self._base_dir)
 
     # what it says
 
@@ -254,6 +256,11 @@ class Scenario:
         return self._resolved.fabric.host_count
 
     @property
+    def node(self) -> Node | None:
+        """The GPUs of each machine and what joins them; None if every host is one worker's."""
+        return self._resolved.file.cluster.node
+
+    @property
     def fabric(self) -> Fabric:
         """Shape of the network."""
         return self._resolved.fabric
@@ -286,8 +293,8 @@ class Scenario:
         return tuple(origin.flows.draw() for origin in self._resolved.origins)
 
     @property
-    def tenants(self) -> tuple[str, ...]:
-        """Names of the background flows' tenants, in the order of the file; nothing is drawn."""
+    def traffic_names(self) -> tuple[str, ...]:
+        """The tenants with background flows, in the order of the file; nothing is drawn."""
         return tuple(origin.name for origin in self._resolved.origins)
 
     @property
@@ -321,6 +328,16 @@ class Scenario:
         return self._resolved.file.cluster.transport.segment_bytes
 
     @property
+    def transport(self) -> str:
+        """Transport of the packet engine, by its name."""
+        return self._resolved.file.cluster.transport.kind
+
+    @property
+    def queue(self) -> str:
+        """Queue discipline of the packet engine, by its name."""
+        return self._resolved.file.cluster.queue.kind
+
+    @property
     def queue_packets(self) -> int:
         """Packets that a port's queue holds: full ones, if it counts bytes."""
         capacity = self._resolved.file.cluster.queue.capacity
@@ -345,6 +362,24 @@ class Scenario:
     def cooldown_ps(self) -> int:
         """Background flows that start within this time before the last start are not counted."""
         return self._resolved.file.run.cooldown_ps
+
+    def is_stated(self, key: str) -> bool:
+        """Whether a file, an option or a caller says what a key is; otherwise a default holds.
+
+        Args:
+            key: dotted path, as in `job.train.compute.device`. A table that is stated as a name, such as a cluster of
+                presets, states every key in it.
+        """
+        if key in self._source.assumed and tuple(key.split(".")) not in self._source.overlays:
+            return False
+        here: Any = self._data
+        for part in key.split("."):
+            if not isinstance(here, dict):
+                return True
+            if part not in here:
+                return False
+            here = here[part]
+        return True
 
     def to_dict(self) -> dict[str, Any]:
         """Return the resolved scenario as plain data: every default written, files read in."""

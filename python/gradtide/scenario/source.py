@@ -96,11 +96,13 @@ class Source:
         name: the file as the user named it, or `<dict>`.
         text: its whole text; `None` for a Python dict.
         overlays: values given by `--set` or `replace`, by path.
+        assumed: dotted keys that nobody stated, though the scenario that was made of a model holds them.
     """
 
     name: str = "<dict>"
     text: str | None = None
     overlays: Mapping[Loc, Overlay] = field(default_factory=dict)
+    assumed: frozenset[str] = frozenset()
 
     @cached_property
     def spans(self) -> dict[Loc, Span]:

@@ -7,7 +7,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gradtide import report, units, words
+from gradtide import answer, report, units, words
+from gradtide.answer.build import build
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.fabrics import KINDS, Fabric, NoFabricError, crossbars_of_table_1, fit, sold_ports
@@ -118,7 +119,18 @@ class BuyResult(StudyRows):
             "not_priced": [] if prices is None else prices.free,
             "cable_delay": units.format_time(_delay_ps(base)),
             "other_cable_delay": units.format_time(_other_delay_ps(base)),
-            "headline": _headline(self.rows, base, nodes, unit),
+            **build(
+                "buy",
+                _headline(self.rows, base, nodes, unit),
+                [run.scenario for run in self.runs.values()],
+                [
+                    *(
+                        answer.Candidate(row["candidate"], row["iteration_ms"], group=words.rate(row["rate_bps"]))
+                        for row in self.rows
+                    ),
+                    *(answer.Candidate(f"{one.fabric} {one.bisection}", None, refused=one.why) for one in skipped),
+                ],
+            ).to_dict(),
             "knees": [row["candidate"] for row in self.knees],
             "rows": self.rows,
             "needs": _needs(self.rows),
@@ -449,7 +461,7 @@ def _delays(groups: Sequence[Sequence[dict[str, Any]]], base: Scenario) -> str:
             what = f"{_network(there)} and {words.collective(there['collective'])}"
             moved.append(f"{what}{at}: {words.milliseconds(there['other_delay_iteration_ms'])}")
     answer = f"it would be {'; '.join(moved)}" if moved else "the answer is the same"
-    return f"A cable delays by {own}; at {other} {answer}."
+    return f"This holds for cables that delay by {own} (cluster.link.delay); at {other} {answer}."
 
 
 def _network(row: dict[str, Any]) -> str:

@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import words
+from gradtide.answer import Candidate, Feasibility
+from gradtide.answer.build import build
+from gradtide.answer.runtimes import runs_on
 from gradtide.counts import NOT_SUMMED
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
@@ -28,7 +31,7 @@ from gradtide.studies.exchange import (
     parse_collective,
     parse_size,
 )
-from gradtide.studies.folder import write_text
+from gradtide.studies.folder import RESOLVED, write_text
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import head, run_all, total_cost, write_study
 
@@ -58,7 +61,14 @@ class CollectivesResult(StudyRows):
         self.summary: dict[str, Any] = {
             **head("collectives", self.base.engine),
             "seed": self.base.seed,
-            "headline": _headline(where, spans, self.rows),
+            **build(
+                "collectives",
+                _headline(where, spans, self.rows),
+                self.base,
+                _answers(self.rows, self.base),
+                varied=("job.*.collective",),
+                scenario=RESOLVED,
+            ).to_dict(),
             "where": where,
             "winners": spans,
             "rows": self.rows,
@@ -67,7 +77,7 @@ class CollectivesResult(StudyRows):
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
-        write_text(folder / "scenario.resolved.toml", self.base.to_toml())
+        write_text(folder / RESOLVED, self.base.to_toml())
         write_study(self, folder, "collectives.csv")
 
 
@@ -242,6 +252,18 @@ def _because(rows: Sequence[dict[str, Any]], span: dict[str, Any]) -> tuple[str,
         return "", ""
     rival = min(others, key=lambda row: row["exchange_us"])
     return max(TERMS, key=lambda term: rival[f"{term}_us"] - own[f"{term}_us"]), rival["collective"]
+
+
+def _answers(rows: Sequence[dict[str, Any]], base: Scenario) -> list[Candidate]:
+    """Return every collective at every size; what sums nothing is no candidate for gradients."""
+    job = base.jobs[0]
+    found = []
+    for row in candidates(rows):
+        kind = row["collective"].partition("+")[0]
+        by, why_not = runs_on("fifo", True, kind, job.compute.device)
+        name, size = words.collective(row["collective"]), words.size(row["bytes"])
+        found.append(Candidate(name, row["exchange_us"], Feasibility(), by, why_not, group=size))
+    return found
 
 
 def _headline(where: str, spans: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]) -> str:

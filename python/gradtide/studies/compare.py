@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import report, units, words
+from gradtide.answer import Candidate
+from gradtide.answer.build import build
+from gradtide.answer.memory import feasibility
+from gradtide.answer.runtimes import runs_on
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
@@ -65,10 +69,31 @@ class CompareResult(StudyRows):
         self.summary: dict[str, Any] = {
             **head("compare", first["engine"]),
             "seed": first["seed"],
-            "headline": self.headline,
+            **build(
+                "compare",
+                self.headline,
+                [variant.scenario for variant in self.variants],
+                self._candidates(),
+            ).to_dict(),
             "rows": [_as_ms(row) for row in self.rows],
             "cost": total_cost(result.summary for result in self.results.values()),
         }
+
+    def _advice(self, best: dict[str, Any], rows: Sequence[dict[str, Any]], baseline: str) -> list[str]:
+        """Say so if nothing carries out the best schedule on this device, and which of the others is the best then."""
+        by, why_not = self._carrier(best)
+        if by is not None or not why_not:
+            return []
+        group = [row for row in rows if all(row[key] == best[key] for key in GROUP)]
+        can = [row for row in words.settled(group) if self._carrier(row)[0] is not None]
+        if not can:
+            return [f"Nothing is known to carry that out: {why_not}."]
+        next_best = max(can, key=lambda row: row["saves_percent"])
+        if next_best["saves_percent"] < 100 * words.SAME:
+            rest = f"of the others, nothing saves time over {baseline}"
+        else:
+            rest = f"of the others, {next_best['schedule']} saves {words.percent(next_best['saves_percent'] / 100)}"
+        return [f"Nothing is known to carry that out: {why_not}; {rest}."]
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
@@ -84,6 +109,34 @@ class CompareResult(StudyRows):
     def most_telling(self) -> str:
         """Name of the run that saves most."""
         return str(max(words.settled(self.rows), key=lambda row: row["saves_percent"])["run"])
+
+    def _candidates(self) -> list[Candidate]:
+        """Return every schedule within its group: what carries it out, and how it ranks; no order beats `optimal`."""
+        found = []
+        for row in self.rows:
+            by, why_not = self._carrier(row)
+            name = words.group(row, [key for key in GROUP if len({one[key] for one in self.rows}) > 1])
+            facts = self.results[row["run"]].summary["jobs"][row["job"]]
+            found.append(
+                Candidate(
+                    row["schedule"],
+                    row["iteration_time_us"] / 1e3,
+                    feasibility(facts),
+                    by,
+                    why_not,
+                    is_bound=row["order"] == words.BOUND,
+                    group=f"{name}, {words.rate(row['rate_bps'])}",
+                )
+            )
+        return found
+
+    def _carrier(self, row: Mapping[str, Any]) -> tuple[str | None, str]:
+        """Return what carries out the schedule of a row, or None and why nothing does."""
+        job = next(job for job in self.results[row["run"]].scenario.jobs if job.name == row["job"])
+        if job.is_pulled:
+            return None, ""
+        system = row["schedule"].partition(",")[0]
+        return runs_on(row["order"], row["barrier"], job.collective.kind, job.compute.device, system)
 
     @property
     def headline(self) -> str:
@@ -105,6 +158,7 @@ class CompareResult(StudyRows):
             ]
             who = words.group(best, [key for key in GROUP if len({row[key] for row in self.rows}) > 1])
             sentences.append(f"{who}: {words.uncapitalised(words.saving_headline(points, baseline, schedule))}")
+            sentences += self._advice(best, rows, baseline)
         return " ".join(sentences)
 
 

@@ -14,6 +14,9 @@ from gradtide.errors import GradtideError
 from gradtide.files import SUMMARY, VERSIONS
 from gradtide.system import most_name_bytes
 
+RESOLVED = "scenario.resolved.toml"
+"""The scenario of a folder with every default written out; a run of it gives the same figures."""
+
 SHOWN = 5
 """Files that an error names."""
 

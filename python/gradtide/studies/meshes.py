@@ -5,6 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import words
+from gradtide.answer import Candidate
+from gradtide.answer.build import build
+from gradtide.answer.memory import feasibility
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.parallel.spec import MEAN_ERROR
@@ -33,10 +36,23 @@ class MeshesResult(StudyRows):
         self.summary: dict[str, Any] = {
             **head("meshes", first["engine"]),
             "seed": first["seed"],
-            "headline": self.headline,
+            **build(
+                "compare",
+                self.headline,
+                [one.scenario for one in results.values()],
+                self._candidates(results),
+                most=True,
+            ).to_dict(),
             "rows": self.rows,
             "cost": total_cost(result.summary for result in self.results.values()),
         }
+
+    def _candidates(self, results: Mapping[str, RunResult]) -> list[Candidate]:
+        """Return every mesh with its tokens/s per GPU, and whether a rank has the memory."""
+        return [
+            Candidate(row["mesh"], row["tokens_per_s_per_gpu"], feasibility(result.job))
+            for row, result in zip(self.rows, results.values(), strict=True)
+        ]
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from gradtide import _core
+from gradtide.answer import Answer, Candidate, Premise, ranked
+from gradtide.answer.again import again
 from gradtide.errors import SchedulerError, nearest
 from gradtide.scenario.opdag import OpDag, load_ranks, op_dag
 from gradtide.scenario.servers import ARBITRARY_PPM
@@ -77,7 +79,30 @@ class OrderResult:
             "optimal": self.optimal,
             "gap": self.gap,
             "proven_gap": self.proven_gap,
+            **self.answer.to_dict(),
         }
+
+    @property
+    def answer(self) -> Answer:
+        """The question answered, with what the answer rests on."""
+        best = "and no order is faster" if self.optimal else f"at most {self.proven_gap:.2%} more than the best order"
+        bound = f"{self.gap:.2%} above the lower bound of {self.lower_bound}"
+        return Answer(
+            f"{self.scheduler}: the iteration takes {self.makespan}, {best}; it is {bound}.",
+            (
+                Premise("times of ops", "those of the graph, in its own unit", True),
+                Premise("ties", self.ties, self.ties != "id", change="--ties"),
+                Premise("seed", str(self.seed), self.seed != 0, change="--seed"),
+            ),
+            ranked(
+                [
+                    Candidate(self.scheduler, float(self.makespan)),
+                    Candidate("lower bound", float(self.lower_bound), is_bound=True),
+                ]
+            ),
+            {},
+            again(),
+        )
 
     def _above(self, bound: int) -> float:
         return (self.makespan - bound) / bound if bound else 0.0

@@ -12,18 +12,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-from gradtide import _core, estimate, presets, report, words
+from gradtide import _core, estimate, report, words
+from gradtide.answer import Again
+from gradtide.answer.runtimes import runs_on
 from gradtide.errors import Interrupted, LimitReached, SimulationError
 from gradtide.estimate import WHAT_IF_ITERATIONS, Limits, within_limits
 from gradtide.files import write_whole
 from gradtide.results import RunResult, Table
-from gradtide.runtime import RUNTIMES, Runtime, level_of, where
-from gradtide.scenario import Scenario
+from gradtide.scenario import Job, Scenario
 from gradtide.scenario.defaults import PLANNED
 from gradtide.scenario.servers import ARBITRARY_PPM
 from gradtide.scenario.times import ops_csv
 from gradtide.studies.alone import alone_ps, flows_of
-from gradtide.studies.folder import whole_folder, write_json, write_text, write_versions
+from gradtide.studies.folder import RESOLVED, whole_folder, write_json, write_text, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.store import MEASURED_COSTS
 from gradtide.studies.trained import Cluster, trained
@@ -34,6 +35,9 @@ from gradtide.watch import Part, current, watching
 # sold and steps between slow ones, from a tenth of the run's own rate on; and half, twice and four times that rate.
 WHAT_IF_RATES_BPS = tuple(int(gbps * 1e9) for gbps in (0.1, 0.2, 0.5, 1, 2, 5, 10, 25, 50, 100, 200, 400, 800))
 SLOWEST_WHAT_IF = 10
+
+BESIDE = {"again": vars(Again(scenario=RESOLVED))}
+"""How to have a run again from its folder, whoever asked for it: the same scenario gives the same bytes."""
 
 # Between two looks at the runs under way, and how long an interruption waits for them.
 LOOK_EVERY_S = 0.1
@@ -329,12 +333,12 @@ def write_run(result: RunResult, folder: Path) -> None:
     write_core(result, folder)
     if has_what_ifs(result.scenario):
         write_text(folder / "bandwidth.csv", result.bandwidth.to_csv())
-    write_summary(summary(result), folder)
+    write_summary({**summary(result), **BESIDE}, folder)
 
 
 def write_core(result: RunResult, folder: Path) -> None:
     """Write into the existing `folder` what the run itself gave."""
-    write_text(folder / "scenario.resolved.toml", result.scenario.to_toml())
+    write_text(folder / RESOLVED, result.scenario.to_toml())
     optional = {
         "workers": any(job.is_uneven or not job.is_in_step for job in result.scenario.jobs),
         "flows": bool(result.scenario.traffic),
@@ -349,7 +353,7 @@ def write_core(result: RunResult, folder: Path) -> None:
         if job.division is not None:
             text = ops_csv(job.division.described.spec, job.division.own)
             write_text(folder / "ops.csv", text)
-    write_summary(result.summary, folder)
+    write_summary({**result.summary, **result.answer.to_dict(), **BESIDE}, folder)
     write_versions(folder)
 
 
@@ -381,8 +385,9 @@ def write_summary(summary: dict[str, Any], folder: Path) -> None:
 
 
 def summary(result: RunResult) -> dict[str, Any]:
-    """Return the result's summary; its headline also says what the other schedules would do at other rates."""
-    return {**result.summary, "headline": " ".join([result.summary["headline"], *_what_if_sentences(result)])}
+    """Return the result's summary with its answer; the headline also says what other schedules would do."""
+    headline = " ".join([result.summary["headline"], *_what_if_sentences(result)])
+    return {**result.summary, **replace(result.answer, headline=headline).to_dict()}
 
 
 def _what_if_sentences(result: RunResult) -> list[str]:
@@ -397,38 +402,30 @@ def _what_if_sentences(result: RunResult) -> list[str]:
                 times.setdefault((row["order"], row["barrier"]), {})[row["rate_bps"]] = row["iteration_time_us"]
         if not times:
             continue
-        sentence = _saving(times, runtime_named(job.compute.device))
+        sentence = _saving(times, result.scenario.link_rate_bps, job)
         several = len(result.scenario.jobs) > 1
         sentences.append(f"Job {job.name}: {words.uncapitalised(sentence)}" if several else sentence)
     return sentences
 
 
-def _saving(times_us: dict[tuple[str, bool], dict[int, float]], runtime: Runtime | None) -> str:
-    """Say what saves most over what frameworks do by default, of what can be carried out on the job's device.
+def _saving(times_us: dict[tuple[str, bool], dict[int, float]], own_bps: int, job: Job) -> str:
+    """Say what would save most at the job's own rate, of what can be carried out on its device.
 
-    Times are by order and barrier, then by link rate; the runtime is None if no device is named.
+    Times are by order and barrier, then by link rate.
     """
     default = ("fifo", True)
     baseline = times_us.pop(default)
-    gains = {one: min(at[rate] / baseline[rate] for rate in baseline) for one, at in times_us.items()}
-    can = {one: gain for one, gain in gains.items() if runtime is None or level_of(*one) in runtime.levels}
-    if runtime is not None and not can and 1 - min(gains.values()) >= words.SAME:
-        return f"On {runtime.name}, gradtide.torch can set only DDP's buckets; gradtide plan searches for them."
-    best = min(can or gains, key=lambda one: gains[one])
+    carried = {one: runs_on(*one, job.collective.kind, job.compute.device) for one in times_us}
+    can = {one: at for one, at in times_us.items() if carried[one][0] is not None}
+    best = min(can or times_us, key=lambda one: (can or times_us)[one][own_bps])
     points = [(float(rate), baseline[rate], times_us[best][rate]) for rate in baseline]
-    sentence = words.saving_headline(points, words.schedule(*default), words.schedule(*best))
-    if runtime is None and 1 - gains[best] >= words.SAME:
-        sentence += f" No device is named; gradtide.torch can do that on {where(level_of(*best))}."
-    return sentence
-
-
-def runtime_named(device: str | None) -> Runtime | None:
-    """Return what can be carried out on the device of a preset; None for another name, or none."""
-    try:
-        preset = presets.device(device or "")
-    except KeyError:
-        return None
-    return replace(RUNTIMES[preset.kind], what=preset.name)
+    names = words.schedule(*default), words.schedule(*best)
+    by, why_not = carried[best]
+    if 1 - times_us[best][own_bps] / baseline[own_bps] < words.SAME:
+        return f"At {words.rate(own_bps)}, no other order of transfers would save time over {names[0]}."
+    if by is None:
+        return f"{words.saving_at(points, own_bps, *names)} Nothing is known to carry that out: {why_not}."
+    return f"{words.saving_at(points, own_bps, *names)} {by} does that."
 
 
 def has_what_ifs(scenario: Scenario) -> bool:

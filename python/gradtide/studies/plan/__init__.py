@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import presets, units
+from gradtide.answer import runtimes
 from gradtide.errors import Interrupted, Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, numbers
@@ -22,7 +23,7 @@ from gradtide.studies.keep import Kept
 from gradtide.studies.plan.found import Found, Settings, ddp, fill, modes_of
 from gradtide.studies.plan.result import PlanResult, caps, check_target
 from gradtide.studies.plan.sharding import ShardingResult, plan_sharding
-from gradtide.studies.run import part_of, run_all, runtime_named
+from gradtide.studies.run import part_of, run_all
 from gradtide.studies.search import MODES, Layers
 from gradtide.studies.trained import trained
 
@@ -171,7 +172,7 @@ def runtime_of(base: Scenario, scenario: Any, device: str | None) -> Runtime | N
     if device in named:
         return named[device]
     own = base.jobs[0].compute.device or getattr(scenario, "device", None)
-    found = runtime_named(device or own)  # None for a profile, which may have been measured on any device
+    found = runtimes.runtime_of(device or own)  # None for a profile, which may have been measured on any device
     if found is None and device is not None:
         raise ValueError(f"device: there is no {device!r}; there are {', '.join([*named, *presets.device_names()])}")
     return found

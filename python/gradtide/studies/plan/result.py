@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import _core, report, words
+from gradtide.answer import Candidate
+from gradtide.answer.build import build
+from gradtide.answer.memory import feasibility
 from gradtide.errors import ScenarioError
 from gradtide.measured import Errors, saving_errors, time_errors
 from gradtide.results import StudyRows, Table
@@ -80,7 +83,7 @@ class PlanResult(Planned):
             "job": job.name,
             "model": job.model,
             "workers": job.workers,
-            "headline": _headline(found, self.plan, self.rows),
+            **build("plan", _headline(found, self.plan, self.rows), found.base, _answers(found, self.rows)).to_dict(),
             "lower_bound_ms": found.bound_ms,
             "settings": {
                 "device": settings.runtime.device,
@@ -302,6 +305,22 @@ def _candidates(found: Found) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _answers(found: Found, rows: Sequence[dict[str, Any]]) -> list[Candidate]:
+    """Return the best of each level beside what it is compared with, and the bound."""
+    job, runtime = found.layers.job, found.settings.runtime
+    own = [
+        Candidate(
+            row["name"],
+            row["iteration_ms"],
+            feasibility(found.baselines[found.baseline][1].summary["jobs"][job.name]),
+            runtime.name if row["level"] in runtime.levels else None,
+        )
+        for row in rows
+    ]
+    bound = [] if found.bound_ms is None else [Candidate("lower bound", found.bound_ms, is_bound=True)]
+    return own + bound
 
 
 # Sentences

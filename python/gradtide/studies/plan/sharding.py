@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import _core, report, words
+from gradtide.answer import Candidate, Feasibility, Verdict
+from gradtide.answer.build import build
 from gradtide.errors import Unfinished
 from gradtide.measured import Errors, pairs, saving_errors, time_errors
 from gradtide.parallel.bound import Least, Position, least
@@ -225,7 +227,18 @@ class ShardingResult(Planned):
             "job": job.name,
             "model": job.model,
             "workers": job.workers,
-            "headline": self._headline(best),
+            **build(
+                "plan",
+                self._headline(best),
+                default.scenario,
+                [
+                    *(
+                        Candidate(name, one.time_ms if one.result else None, _fits(one), RUNTIMES["gpu"].name)
+                        for name, one in _shown(every, own, best, default)
+                    ),
+                    Candidate("lower bound", self.least.time, is_bound=True),
+                ],
+            ).to_dict(),
             "lower_bound_ms": self.least.time,
             "lower_bound_why": self.least.why,
             "tictac_order_ms": None if ordered is None else _time_ms(ordered),
@@ -415,6 +428,12 @@ def _best(some: Sequence[Tried]) -> Tried | None:
 def _key(one: Tried) -> tuple[float, int, Setting]:
     """Return the sort key of settings: time, memory, and what is nearest to the default."""
     return round(one.time_ms, 6), one.memory_bytes, one.setting
+
+
+def _fits(one: Tried) -> Feasibility:
+    memory = one.division.described.memory
+    verdict: Verdict = "fits" if memory.fits else "does not fit"
+    return Feasibility(verdict, memory.total, memory.device)
 
 
 def _shown(every: Sequence[Tried], own: Setting, best: Tried, default: Tried) -> Iterator[tuple[str, Tried]]:

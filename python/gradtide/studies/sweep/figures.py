@@ -66,7 +66,7 @@ def expected(scenario: Scenario) -> Iterator[str]:
     for job in scenario.jobs:
         for name in _of_job(job):
             yield f"jobs.{job.name}.{name}"
-    for tenant in scenario.tenants:
+    for tenant in scenario.traffic_names:
         for name in _example("plain")["traffic.web"]:
             yield f"traffic.{tenant}.{name}"
     yield from _example("plain")[""]
@@ -74,7 +74,7 @@ def expected(scenario: Scenario) -> Iterator[str]:
 
 def kinds(scenario: Scenario) -> tuple[object, ...]:
     """Return what the names of a scenario's figures depend on."""
-    return (*((job.name, *_kinds(job), job.workers) for job in scenario.jobs), scenario.tenants)
+    return (*((job.name, *_kinds(job), job.workers) for job in scenario.jobs), scenario.traffic_names)
 
 
 def is_recorded(name: str, scenario: Scenario) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import fct
+from gradtide.answer.build import build
 from gradtide.errors import SimulationError, Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import PS_PER_MS, Flow, RunResult, StudyRows
@@ -40,7 +41,7 @@ class TenantsResult(StudyRows):
         cost, gain = found.cost, found.gain
         self.summary: dict[str, Any] = {
             **head("tenants", self.scenario, self.seeds, found.payer, self.failed),
-            "headline": _headline(found),
+            **build("tenants", _headline(found), [one.scenario for one in self.results.values()]).to_dict(),
             "verdict": verdict(cost, gain),
             "counted": {
                 "traffic": self.scenario.traffic[0].name,

@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from gradtide.answer.build import build
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
@@ -46,7 +47,11 @@ class BoundaryResult(StudyRows):
         first = next(iter(self.cells.values()))
         self.summary: dict[str, Any] = {
             **head("boundary", first.scenario, first.seeds, first.summary["job"], self.failed),
-            "headline": _headline(self.rows, first.seeds),
+            **build(
+                "tenants",
+                _headline(self.rows, first.seeds),
+                [one.scenario for study in cells.values() for one in study.results.values()],
+            ).to_dict(),
             "cells": self.rows,
             "cost": total_cost(study.summary for study in self.cells.values()),
         }

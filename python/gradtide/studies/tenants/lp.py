@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gradtide import lp, words
+from gradtide.answer.build import build
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
@@ -88,7 +89,8 @@ class LpResult(StudyRows):
             "policies": [self._policy(policy) for policy in policies],
             "cost": total_cost(result.summary for result in results.values()),
         }
-        self.summary["headline"] = f"{_headline(self.summary)} {self._verdict()}"
+        headline = f"{_headline(self.summary)} {self._verdict()}"
+        self.summary |= build("tenants", headline, [one.scenario for one in results.values()]).to_dict()
 
     def write(self, folder: Path) -> None:
         """Write everything into `folder`, which is made if it is missing."""

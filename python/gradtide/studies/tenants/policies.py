@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import fct
+from gradtide.answer import Candidate
+from gradtide.answer.build import build
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import StudyRows
 from gradtide.scenario import Scenario
@@ -42,7 +44,13 @@ class PoliciesResult(StudyRows):
         self.rows = [_row(one) for one in self.comparisons]
         self.summary: dict[str, Any] = {
             **head("policies", first.scenario, first.seeds, first.payer, failed),
-            "headline": _headline(self.comparisons),
+            **build(
+                "tenants",
+                _headline(self.comparisons),
+                [one.scenario for one in self.runs.values()],
+                _answers(self.comparisons),
+                most=True,
+            ).to_dict(),
             "policies": self.rows,
             "cost": total_cost(run.summary for run in self.runs.values()),
         }
@@ -150,12 +158,19 @@ def _row(found: Comparison) -> dict[str, Any]:
     }
 
 
-def _headline(found: Sequence[Comparison]) -> str:
-    """Say which policy to take, on average over the cells: of those that are free the one that saves most."""
+ORACLE = "oracle"
+"""The policy that knows all future flows: a bound for the others, and no advice."""
+
+
+def _known(found: Sequence[Comparison], policy: str) -> list[Comparison]:
+    return [one for one in found if one.other == policy and one.costs_percent and one.gains_percent]
+
+
+def _effects(found: Sequence[Comparison]) -> dict[str, tuple[Effect, Effect]]:
+    """Return what each policy costs the jobs and gains small flows, on average over the cells."""
     effects: dict[str, tuple[Effect, Effect]] = {}
-    whose: dict[str, str] = {}
     for policy in dict.fromkeys(one.other for one in found):
-        own = [one for one in found if one.other == policy and one.costs_percent and one.gains_percent]
+        own = _known(found, policy)
         is_repeated = any(one.is_repeated for one in own)
         cost, gain = (
             Effect.of(averaged(parts), repeated=is_repeated)
@@ -163,14 +178,34 @@ def _headline(found: Sequence[Comparison]) -> str:
         )
         if own:
             effects[policy] = cost, gain
-            whose[policy] = own[0].whose if len(own[0].moved) > 1 else "its iterations"
+    return effects
+
+
+def _answers(found: Sequence[Comparison]) -> list[Candidate]:
+    """Return the policies with the percentage that small flows save; one that costs the job something has no rank."""
+    answers = []
+    for policy, (cost, gain) in _effects(found).items():
+        is_free = cost.colour == "green"
+        why_not = "" if is_free else "it costs the job time, or nobody can tell whether it does"
+        answers.append(Candidate(policy, gain.percent if is_free else None, why_not=why_not, is_bound=policy == ORACLE))
+    return answers
+
+
+def _headline(found: Sequence[Comparison]) -> str:
+    """Say which policy to take, on average over the cells: of those that are free the one that saves most."""
+    effects = _effects(found)
+    whose = {
+        policy: own[0].whose if len(own[0].moved) > 1 else "its iterations"
+        for policy in effects
+        for own in [_known(found, policy)]
+    }
     if not effects:
         return "Too few flows or iterations completed to compare policies."
 
     def rank(policy: str) -> tuple[bool, bool, float]:
         cost, gain = effects[policy]
         is_free = cost.colour == "green"
-        return policy == "oracle", not is_free, -(gain.percent or 0.0) if is_free else cost.percent or 0.0
+        return policy == ORACLE, not is_free, -(gain.percent or 0.0) if is_free else cost.percent or 0.0
 
     best, *others = sorted(effects, key=rank)
     where = "here" if len({one.cell for one in found}) == 1 else "on average over the cells"

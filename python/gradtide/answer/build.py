@@ -1,0 +1,41 @@
+"""The one place where an answer is made: every study gives its headline and what it compared, the rest is here."""
+
+from collections.abc import Iterable, Sequence
+
+from gradtide.answer import Answer, Candidate, Premise, ranked
+from gradtide.answer.again import again
+from gradtide.answer.premises import premises_of
+from gradtide.scenario import Scenario
+
+
+def build(
+    question: str,
+    headline: str,
+    scenarios: Scenario | Sequence[Scenario],
+    candidates: Iterable[Candidate] = (),
+    *,
+    most: bool = False,
+    varied: Sequence[str] = (),
+    more: Sequence[Premise] = (),
+    scenario: str | None = None,
+) -> Answer:
+    """Return the answer of a study.
+
+    Args:
+        question: the study, as in `compare`.
+        headline: the question that was asked, answered.
+        scenarios: what was run, in the order of the study; at least one.
+        candidates: what was compared; they are ranked here.
+        most: whether the candidate with the largest figure is the best; otherwise the smallest is.
+        varied: keys that the study varies.
+        more: premises that no scenario holds.
+        scenario: path of the resolved scenario in the folder of results.
+    """
+    given = [scenarios] if isinstance(scenarios, Scenario) else list(scenarios)
+    return Answer(
+        headline,
+        (*premises_of(given, varied), *more),
+        ranked(candidates, most=most),
+        {},
+        again(scenario),
+    )

@@ -1,0 +1,130 @@
+"""What an answer rests on: read from resolved scenarios, each with the option that changes it."""
+
+from collections.abc import Iterator, Sequence
+
+from gradtide import units, words
+from gradtide.answer import Premise
+from gradtide.scenario import Job, Scenario
+from gradtide.scenario.fabric import Nodes
+
+OPTIONS = {
+    "compute.device": "--device",
+    "compute.seq": "--seq",
+    "compute.micro_batch": "--micro-batch",
+    "compute.global_batch": "--global-batch",
+    "compute.recompute": "--recompute",
+    "compute.precision": "--precision",
+    "compute.efficiency": "--efficiency",
+    "parallel": "--parallel",
+    "cluster": "--cluster",
+    "run.engine": "--engine",
+    "run.seed": "--seed",
+}
+"""Options of the command line by the key that they set; every other key is changed by `--set`."""
+
+
+def premises_of(scenarios: Scenario | Sequence[Scenario], varied: Sequence[str] = ()) -> tuple[Premise, ...]:
+    """Return what the runs of a study rest on.
+
+    Args:
+        scenarios: one, or all that a study ran. Where they differ, the premise lists their values.
+        varied: keys that the study varies and that the scenarios given do not show.
+    """
+    given = [scenarios] if isinstance(scenarios, Scenario) else list(scenarios)
+    found: dict[tuple[str, str], list[Premise]] = {}
+    for scenario in given:
+        for one in _premises(scenario):
+            found.setdefault((one.name, one.key), []).append(one)
+    return tuple(_joined(some, varied) for some in found.values())
+
+
+MOST_VALUES = 6
+"""Values of one premise that are written out; a study of more of them says how many there are."""
+
+
+def _joined(some: Sequence[Premise], varied: Sequence[str]) -> Premise:
+    first = some[0]
+    values = list(dict.fromkeys(one.value for one in some))
+    text = ", ".join(values[:MOST_VALUES])
+    if len(values) > MOST_VALUES:
+        text += f" and {len(values) - MOST_VALUES} more"
+    if any(first.key == key or first.key.startswith(f"{key}.") for key in varied):
+        return Premise(first.name, "varied", True, first.key)
+    # Values that a study runs through were asked for.
+    stated = len(values) > 1 or all(one.stated for one in some)
+    return Premise(first.name, text, stated, first.key, first.change)
+
+
+def _premises(scenario: Scenario) -> Iterator[Premise]:
+    def premise(name: str, value: str, key: str) -> Premise:
+        return Premise(name, value, scenario.is_stated(key), key, _change(key))
+
+    several = len(scenario.jobs) > 1
+    for job in scenario.jobs:
+        for name, value, key in _of_job(job):
+            yield premise(f"{job.name}: {name}" if several else name, value, f"job.{job.name}.{key}")
+    yield premise("cluster", _cluster(scenario), "cluster.topology")
+    yield premise("link rate", words.rate(scenario.link_rate_bps), "cluster.link.rate")
+    yield premise("link delay", words.spaced(units.format_time(scenario.link_delay_ps)), "cluster.link.delay")
+    if scenario.engine == "packet":
+        yield premise("transport", scenario.transport, "cluster.transport.kind")
+        yield premise("queue", scenario.queue, "cluster.queue.kind")
+    for tenant in scenario.traffic_names:
+        yield Premise("background flows", tenant, True, f"traffic.{tenant}", "")
+    yield premise("engine", scenario.engine, "run.engine")
+    if scenario.accuracy_ppm is not None:
+        yield premise("accuracy", units.format_accuracy(scenario.accuracy_ppm), "run.accuracy")
+    yield premise("seed", str(scenario.seed), "run.seed")
+
+
+def _of_job(job: Job) -> Iterator[tuple[str, str, str]]:
+    """Yield name, value and key of each premise of a job; keys are below the job's."""
+    if (division := job.division) is not None:
+        training, own = division.training, division.own
+        yield "device", division.accelerator.name, "compute.device"
+        yield "compute times", "roofline model" if own is None else f"from {own.source}", "compute.times"
+        stated = division.accelerator.stated_efficiency(training.precision)
+        if stated is not None:
+            yield "efficiency", f"{words.percent(stated)} of the peak", "compute.efficiency"
+        yield "precision", training.precision, "compute.precision"
+        yield "sequence length", f"{training.seq:,}", "compute.seq"
+        yield "micro-batch", f"{training.micro_batch:,}", "compute.micro_batch"
+        yield "global batch", f"{division.global_batch:,} sequences", "compute.global_batch"
+        yield "recompute", training.recompute, "compute.recompute"
+        return
+    if job.step is not None:
+        yield "compute times", "recorded", "model"
+        return
+    if job.compute.device is not None:
+        yield "device", job.compute.device, "compute.device"
+        yield "compute times", "roofline model", "model"
+        if job.compute.batch is not None:
+            yield "mini-batch", f"{job.compute.batch:,} per worker", "compute.batch"
+    else:
+        yield "compute times", "those of the model's file", "model"
+    if job.compute.seq is not None:
+        yield "sequence length", f"{job.compute.seq:,}", "compute.seq"
+    if job.compute.scale_to_ps is not None:
+        scaled = words.spaced(units.format_time(job.compute.scale_to_ps))
+        yield "compute times scaled to", scaled, "compute.scale_to"
+    yield "workers", f"{job.workers:,}", "workers"
+    if job.workers > 1 and job.parameter_bytes:
+        yield "collective", words.collective(job.collective.kind), "collective.kind"
+        if not job.is_pulled:
+            yield "schedule", words.schedule(job.schedule.order, job.schedule.barrier), "schedule.order"
+
+
+def _cluster(scenario: Scenario) -> str:
+    fabric = scenario.fabric
+    shape = words.fabric(fabric.kind, str(fabric.written().get("bisection", "")))
+    if isinstance(fabric, Nodes):
+        who = f"{fabric.node_count:,} {'node' if fabric.node_count == 1 else 'nodes'} of {fabric.gpus} GPUs"
+        return who if fabric.kind == "star" else f"{who}, {shape}"
+    return f"{fabric.host_count:,} {'host' if fabric.host_count == 1 else 'hosts'} on {shape}"
+
+
+def _change(key: str) -> str:
+    """Return the option that changes a key of a scenario."""
+    top, _, rest = key.partition(".")
+    own = rest.partition(".")[2] if top in ("job", "traffic") else key
+    return OPTIONS.get(own) or f"--set {key}=…"

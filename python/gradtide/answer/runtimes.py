@@ -1,0 +1,50 @@
+"""Which runtime carries out a schedule on the device that was asked about, by the table of `runtime.py`."""
+
+from dataclasses import replace
+
+from gradtide import presets, words
+from gradtide.runtime import RUNTIMES, Runtime, level_of, where
+
+SYSTEMS = {
+    "ddp": "PyTorch DDP",
+    "horovod": "Horovod",
+    "p3": "P3 on MXNet",
+    "bytescheduler": "ByteScheduler",
+}
+"""Schedules that are named after the system that has them."""
+
+DDP, OURS = "PyTorch DDP", "gradtide.torch"
+
+
+def runtime_of(device: str | None) -> Runtime | None:
+    """Return what can be carried out on the device of a preset; None for another name, or none."""
+    try:
+        preset = presets.device(device or "")
+    except KeyError:
+        return None
+    return replace(RUNTIMES[preset.kind], what=preset.name)
+
+
+def runs_on(order: str, barrier: bool, collective: str, device: str | None, system: str = "") -> tuple[str | None, str]:
+    """Return what carries out a schedule, or None and why nothing does.
+
+    Args:
+        order: of the transfers, as `schedule.order` names it.
+        barrier: whether an iteration waits for all of them.
+        collective: kind of the exchange.
+        device: preset that the job computes on; None if it names none.
+        system: name that the schedule was asked for by, as in `horovod`.
+    """
+    if system in SYSTEMS:
+        return SYSTEMS[system], ""
+    runtime, level = runtime_of(device), level_of(order, barrier)
+    if runtime is None:
+        if level in RUNTIMES["unknown"].levels:
+            return DDP, ""
+        return None, f"the model names no device (--device), and {OURS} does this on {where(level)} alone"
+    if not runtime.allows(collective):
+        known = " or ".join(runtime.collectives)
+        return None, f"{runtime.name} can only be told {known}, not {words.collective(collective)}"
+    if level in runtime.untested:
+        return None, f"{OURS} has this order for {runtime.name}, and nobody has run it there"
+    return (DDP if level in RUNTIMES["unknown"].levels else OURS), ""
