@@ -11,7 +11,7 @@ import typer
 from gradtide import signals
 from gradtide.cli.ends import EXIT_CANNOT_GO_ON, Stopped, as_usage_error, fail_usage
 from gradtide.cli.options import Common, JsonOption, Without, check_target, option, save
-from gradtide.cli.printing import print_json, print_table, say, talk
+from gradtide.cli.printing import print_answer, print_json, print_table, say, talk
 from gradtide.cli.progress import Bar, progress_bar
 from gradtide.errors import LimitReached
 
@@ -165,7 +165,7 @@ def _give(result: "SweepResult", common: Common) -> None:
         print_json(result.summary)
     else:
         _print_ranking(result)
-        say(result.summary["headline"])
+        print_answer(result.summary)
     if common.output is not None and common.names_files:
         talk("", f"report  {common.output / 'report.html'}", f"points  {common.output / 'points.csv'}")
         talk(f"table   {common.output / ('rows.parquet' if has_parquet() else 'rows.csv')}")
@@ -175,14 +175,20 @@ def _give(result: "SweepResult", common: Common) -> None:
 
 def _print_ranking(result: "SweepResult") -> None:
     """Print the points, the best first, and below them those without a rank with the reason."""
-    ranked, others = result.ranking_rows(MAX_ROWS)
-    for (columns, rows), count in ((ranked, result.summary["points_ranked"]), (others, None)):
-        if rows and len(result.study) > 1:
-            count = result.study.points - result.summary["points_ranked"] if count is None else count
-            print_table(columns, rows)
-            if count > len(rows):
-                say(f"and {count - len(rows):,} more; with -o DIR all are in points.csv")
+    if result.study.points == 1:
+        return
+    first, last = result.ranking_rows(MAX_ROWS)
+    ranked = result.summary["points_ranked"]
+    is_second = False
+    for (columns, rows), count in ((first, ranked), (last, result.study.points - ranked)):
+        if not rows:
+            continue
+        if is_second:
             say("")
+        print_table(columns, rows)
+        if count > len(rows):
+            say(f"and {count - len(rows):,} more; with -o DIR all are in points.csv")
+        is_second = True
 
 
 def _exit(result: "SweepResult") -> None:

@@ -20,6 +20,8 @@ from time import sleep
 from typing import Any, NamedTuple
 
 from gradtide import _core, report, words
+from gradtide.answer import Answer, Feasibility, Premise
+from gradtide.answer.build import build
 from gradtide.errors import ExecutorError, Fault, LimitReached, ScenarioError, TraceError
 from gradtide.estimate import Estimate, Limits, Total, within_limits
 from gradtide.results import StudyRows
@@ -30,7 +32,7 @@ from gradtide.studies.store import MEASURED_COSTS, About, Store, key_of
 from gradtide.studies.sweep import figures, ranking, settings, table
 from gradtide.studies.sweep.analysis import analysed, by_run, over_seeds
 from gradtide.studies.sweep.executors import Documents, Executor, WorkerLost, opened
-from gradtide.studies.sweep.ranking import Point, State, feasibility
+from gradtide.studies.sweep.ranking import Point, State
 from gradtide.studies.sweep.study import SEED, Study
 from gradtide.watch import current
 
@@ -145,9 +147,9 @@ class SweepResult(StudyRows):
             if summary is None:
                 yield row
                 continue
-            memory = feasibility(summary)
-            fits = {} if memory is None else {"feasibility": memory.verdict}
-            yield {**row, **fits, **figures.of_summary(summary)}
+            verdict = ranking.worst(summary).verdict
+            checked = {} if verdict == "not checked" else {"feasibility": verdict}
+            yield {**row, **checked, **figures.of_summary(summary)}
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:  # type: ignore[override]
@@ -162,8 +164,7 @@ class SweepResult(StudyRows):
             if summary is None:
                 seen.states[run] = State[state.partition(":")[0].upper()]
                 continue
-            memory = feasibility(summary)
-            fits = memory is None or memory.verdict != ranking.NO_FIT
+            fits = ranking.worst(summary).verdict != ranking.NO_FIT
             seen.states[run] = State.FINISHED if fits else State.NO_FIT
             for name in seen.cost:
                 seen.cost[name] += summary["cost"].get(name, 0)
@@ -219,11 +220,12 @@ class SweepResult(StudyRows):
         Example:
             >>> result = sweep({"sweep": {"scenario": "paper/gao2020-ch4", "grid": {"run.seed": [1, 2]}}})
             >>> [(point.rank, point.label) for point in result.points()]
-            [(1, 'seed 1'), (1, 'seed 2')]
+            [(1, 'seed 1'), (2, 'seed 2')]
         """
         study, (order, ys, states) = self.study, self._order
-        for point, rank in zip(order, ranking.ranks(order, ys, states), strict=True):
+        for place, point in enumerate(order, 1):
             run, behind = point * study.seeds, (None, None, None)
+            rank = place if states[point] == State.FINISHED else None
             if rank is not None:
                 behind = ranking.behind(study, self._ys, order[0], point, most=self.is_most_best)
             reason, memory = self._why(run, State(states[point]))
@@ -243,18 +245,18 @@ class SweepResult(StudyRows):
                 again=None if again is None else shlex.join(again),
             )
 
-    def _why(self, first: int, state: State) -> tuple[str, ranking.Feasibility | None]:
+    def _why(self, first: int, state: State) -> tuple[str, Feasibility]:
         """Return why the point whose runs begin at `first` has its state, and whether it fits in memory."""
         runs = range(first, first + self.study.seeds)
         run = next((run for run in runs if self._seen.states[run] == state), first)
         if state is State.REFUSED:
-            return self._runs.refused[run], None
+            return self._runs.refused[run], Feasibility()
         document = self._store.find(self._runs.key(run)) or {}
         if "error" in document:
-            return document["error"], None
-        memory = feasibility(document["summary"]) if document else None
-        if state is State.NO_FIT and memory is not None:
-            return f"a rank needs {memory.words} of its device", memory
+            return document["error"], Feasibility()
+        memory = ranking.worst(document["summary"]) if document else Feasibility()
+        if state is State.NO_FIT:
+            return f"a rank needs {ranking.of_memory(memory)} of its device", memory
         reasons = {State.MISSING: "it has not run yet", State.NO_FIGURE: f"it has no {self.figure}"}
         return reasons.get(state, ""), memory
 
@@ -278,7 +280,7 @@ class SweepResult(StudyRows):
             "keys": list(study.keys),
             **self._analysis(),
             "ranking": [point.to_dict() for point in ranked],
-            "headline": self._headline(ranked, states),
+            **self._answer(ranked, states).to_dict(),
             "cost": {**self._seen.cost, **dict.fromkeys(MEASURED_COSTS)},
         }
 
@@ -292,6 +294,29 @@ class SweepResult(StudyRows):
         ys = array("d", (y if is_fit else math.nan for y, is_fit in zip(self._ys, fits, strict=True)))
         best = "most" if self.is_most_best else "least"
         return {"figure": figure, "best": best, "against": study.against, **analysed(study, ys, xs, best)}
+
+    def _answer(self, ranked: Sequence[Point], states: Mapping[int, int]) -> Answer:
+        """Return the answer: what it rests on is what all runs share, as the best one or else the first says it."""
+        study, headline = self.study, self._headline(ranked, states)
+        known = next(point.run for point in ranked if point.state != State.REFUSED.words)
+        candidates = [point.candidate for point in ranked]
+        has_best = ranked[0].rank is not None
+        return build(
+            "sweep",
+            headline,
+            study.scenario(known),
+            candidates,
+            most=self.is_most_best,
+            varied=study.keys,
+            more=self._more(),
+            scenario=BEST if has_best else None,
+        )
+
+    def _more(self) -> list[Premise]:
+        """Return what the ranking rests on."""
+        study = self.study
+        figure = [Premise("ranked by", f"{self.figure}, {'most' if self.is_most_best else 'least'} first", study.figure is not None)]
+        return [*figure[: self.figure is not None], Premise("seeds of a point", f"{study.seeds:,}", study.seeds > 1)]
 
     def _headline(self, ranked: Sequence[Point], states: Mapping[int, int]) -> str:
         """Say which point is best, what it was ranked by, and how many of how many runs have finished."""
@@ -317,12 +342,13 @@ class SweepResult(StudyRows):
 
     def _best(self, ranked: Sequence[Point], first: Point) -> str:
         """Say which point is best, by how much, and whether that can be told."""
-        alike = sum(point.rank == 1 for point in ranked)
+        near = ranking.SAME * abs(first.figure or 0)
+        alike = sum(point.rank is not None and abs((point.figure or 0) - (first.figure or 0)) <= near for point in ranked)
         if alike > 1:
             which = "All points are equal" if alike == len(ranked) else f"{alike:,} points are best and equal"
             return f"{which}: {self._shown(first)}, as with {first.label}."
         best = f"{first.label}: {self._shown(first)}"
-        second = next((point for point in ranked if point.rank is not None and point.rank > 1), None)
+        second = next((point for point in ranked if point.rank == 2), None)
         if second is None:
             return f"Only one point has a rank: {best}."
         other = self.study.label(second.run, first.run)
@@ -344,7 +370,7 @@ class SweepResult(StudyRows):
                 behind = "–" if point.behind_percent is None else f"{point.behind_percent:.1f} %"
                 ends = [point.low_percent, point.high_percent]
                 interval = "–" if None in ends else " … ".join(f"{end:.1f}" for end in ends)
-                memory = "" if point.feasibility is None else point.feasibility.words
+                memory = ranking.of_memory(point.feasibility)
                 ranked.append([str(point.rank), point.label, value, behind, interval, memory])
         title = (name or "").partition(".")[2] or name or ""
         columns = ["rank", "point", title, "behind", "95 % interval", "memory of a rank"]

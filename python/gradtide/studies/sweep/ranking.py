@@ -5,54 +5,41 @@ memory of the device, and if they have the figure by which the study ranks.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from gradtide import words
+from gradtide.answer import Candidate, Feasibility
+from gradtide.answer.memory import feasibility
 from gradtide.intervals import mean_interval
 from gradtide.studies.sweep import settings
 from gradtide.studies.sweep.study import Study
 
-FITS, CLOSE, NO_FIT = "fits", "too close to call", "does not fit"
-"""What feasibility says of the memory of a run."""
+NO_FIT = "does not fit"
+VERDICTS = ("not checked", "fits", "too close to call", NO_FIT)
+"""What may be said of the memory of a run; of several jobs the last of these holds."""
 
 SAME = 1e-9
 """Share by which two figures differ that are the same but for rounding."""
 
 
-class Feasibility(NamedTuple):
-    """Whether what a run would need is there.
+def worst(summary: Mapping[str, Any]) -> Feasibility:
+    """Return whether the jobs of a run fit in memory: what holds of the one that is worst off."""
 
-    Attributes:
-        verdict: `FITS`, `CLOSE` or `NO_FIT`.
-        needed_bytes: memory of the rank that needs most.
-        device_bytes: memory of its device.
-    """
+    def place(one: Feasibility) -> tuple[int, float]:
+        share = (one.needed_bytes or 0) / (one.device_bytes or 1)
+        return VERDICTS.index(one.verdict), share
 
-    verdict: str
-    needed_bytes: int
-    device_bytes: int
-
-    @property
-    def words(self) -> str:
-        """How much is needed of what there is."""
-        return f"{words.size(self.needed_bytes, 4)} of {words.size(self.device_bytes, 3)}"
+    return max((feasibility(job) for job in summary["jobs"].values()), key=place, default=Feasibility())
 
 
-def feasibility(summary: Mapping[str, Any]) -> Feasibility | None:
-    """Return whether the jobs of a run fit in memory: what holds of the worst; None if no job's memory is known."""
-    found = []
-    for job in summary["jobs"].values():
-        memory = job.get("parallel", {}).get("memory")
-        if memory is not None:
-            verdict = FITS if memory["total"] <= memory["device"] else NO_FIT
-            found.append(Feasibility(verdict, memory["total"], memory["device"]))
-    return max(found, key=lambda one: (VERDICTS.index(one.verdict), one.needed_bytes / one.device_bytes), default=None)
-
-
-VERDICTS = (FITS, CLOSE, NO_FIT)
+def of_memory(one: Feasibility) -> str:
+    """Return how much memory is needed of what there is; empty if that was not checked."""
+    if one.needed_bytes is None or one.device_bytes is None:
+        return ""
+    return f"{words.size(one.needed_bytes, 4)} of {words.size(one.device_bytes, 3)}"
 
 
 class State(IntEnum):
@@ -86,7 +73,7 @@ class Point:
         behind_percent: how much worse than the best point, in per cent of that; None where that means nothing.
         low_percent: of the 95 % interval of that, over the seeds; None with one seed.
         high_percent: its other end.
-        feasibility: whether it fits in memory; None where no job's memory is known.
+        feasibility: whether it fits in memory.
         again: the command that runs it by itself, with its first seed; None if it needs more than names.
     """
 
@@ -100,12 +87,11 @@ class Point:
     behind_percent: float | None
     low_percent: float | None
     high_percent: float | None
-    feasibility: Feasibility | None
+    feasibility: Feasibility
     again: str | None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
-        memory = self.feasibility
         return {
             "rank": self.rank,
             "run": self.run,
@@ -117,18 +103,24 @@ class Point:
             "high_percent": self.high_percent,
             "state": self.state,
             "reason": self.reason,
-            "feasibility": None if memory is None else memory.verdict,
-            "memory_bytes": None if memory is None else memory.needed_bytes,
-            "device_bytes": None if memory is None else memory.device_bytes,
+            "feasibility": self.feasibility.verdict,
+            "memory_bytes": self.feasibility.needed_bytes,
+            "device_bytes": self.feasibility.device_bytes,
             "again": self.again,
         }
+
+    @property
+    def candidate(self) -> Candidate:
+        """The point as the answer of a study lists it."""
+        refused = f"{self.state}: {self.reason}" if self.state in ("refused", "failed", "missing", "no figure") else ""
+        return Candidate(self.label, self.figure, self.feasibility, refused=refused, rank=self.rank)
 
     def to_row(self, figure: str | None) -> dict[str, Any]:
         """Return it as a row of `points.csv`."""
         row = self.to_dict()
         values = {key: settings.cell(value) for key, value in self.settings.items()}
         first, last = ("rank", "run"), ("behind_percent", "low_percent", "high_percent", "state", "reason")
-        memory = ("feasibility", "memory_bytes", "device_bytes") if self.feasibility is not None else ()
+        memory = ("feasibility", "memory_bytes", "device_bytes") if self.feasibility.needed_bytes is not None else ()
         own = {} if figure is None or figure in values else {figure: self.figure}
         return {
             **{name: row[name] for name in first},
@@ -180,16 +172,3 @@ def behind(study: Study, ys: Sequence[float], best: int, point: int, *, most: bo
     shares = [100 * (1 - y / x if most else y / x - 1) for x, y in zip(first, other, strict=True)]
     interval = mean_interval(shares) if len(shares) > 1 else None
     return math.fsum(shares) / len(shares), *(interval or (None, None))
-
-
-def ranks(ordered: Sequence[int], ys: Sequence[float], states: Sequence[int]) -> Iterator[int | None]:
-    """Give the place of each point in order; those with the same figure share one."""
-    rank, before = 0, math.nan
-    for place, point in enumerate(ordered, 1):
-        if states[point] != State.FINISHED:
-            yield None
-            continue
-        y = ys[point]
-        if not abs(y - before) <= SAME * abs(before):
-            rank, before = place, y
-        yield rank
