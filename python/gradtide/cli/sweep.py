@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -113,7 +113,7 @@ def merge(
     stores: Annotated[list[Path] | None, typer.Argument(metavar="[STORE]...", help="Take the runs of these stores.")] = None,
     *,
     cluster: ClusterOption = None,
-    store: StoreOption = None,
+    store: Annotated[list[Path] | None, *get_args(StoreOption)[1:]] = None,
     take: list[Path] | None = option("FILE", "Take the runs of this store, too. Repeatable.", None, "--from"),
     common: Annotated[Common, Without("fail_if", "verbose", "jobs")],
 ) -> None:
@@ -121,12 +121,15 @@ def merge(
     from gradtide.studies.sweep import Study
     from gradtide.studies.sweep import merge as merge_study
 
+    if store and len(store) > 1:
+        fail_usage("--store: name the one store that the runs go to; the others are read: --from FILE for each")
     loaded = Study.load(study, cluster)
     taken = [*(stores or ()), *(take or ())]
     for one in taken:
         if not one.is_file():
             fail_usage(f"--from: there is no store {one}")
-    with _under_way("reading the study", store, common) as (opened, progress):
+    target = store[0] if store else None
+    with _under_way("reading the study", target, common) as (opened, progress):
         result = merge_study(loaded, taken, store=opened, progress=progress, limits=common.limits)
         _give(result, common)
     _exit(result)

@@ -301,7 +301,7 @@ class SweepResult(StudyRows):
         known = next(point.run for point in ranked if point.state != State.REFUSED.words)
         candidates = [point.candidate for point in ranked]
         has_best = ranked[0].rank is not None
-        return build(
+        answer = build(
             "sweep",
             headline,
             study.scenario(known),
@@ -311,6 +311,8 @@ class SweepResult(StudyRows):
             more=self._more(),
             scenario=BEST if has_best else None,
         )
+        # Whichever process merged it, and wherever its runs took place.
+        return answer if answer.again.command is None else replace(answer, again=replace(answer.again, command=study.command))
 
     def _more(self) -> list[Premise]:
         """Return what the ranking rests on."""

@@ -17,6 +17,7 @@ Runs are in the order of the file: the first key of the grid changes last, seeds
 
 import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -189,6 +190,12 @@ class Study:
         return cls(parse_toml(text, name), Source(name, text), Path(study).parent, None, cluster)
 
     # what it says
+
+    @property
+    def command(self) -> str:
+        """The command that gives the study again."""
+        cluster = ["--cluster", str(self._cluster)] if self._is_option else []
+        return shlex.join(["gradtide", "sweep", self._source.name, *cluster])
 
     @property
     def keys(self) -> tuple[str, ...]:
