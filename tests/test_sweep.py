@@ -316,7 +316,7 @@ cluster = "h100-hgx/1"
 "job.train.parallel" = [{ fsdp = 8 }, { fsdp = 8 }, { fsdp = 4, tp = 2 }, { fsdp = 3 }]
 "job.train.compute.recompute" = ["none", "full", "full", "full"]
 """
-"""The first mesh is the fastest, and needs more memory than its device has; the last has no 16 sequences for 3 ranks."""
+"""The first point is the fastest, and needs more memory than its device has; three ranks are not all of a node."""
 
 
 def test_what_does_not_fit_is_marked_and_has_no_rank(gradtide: Any, place: Path) -> None:
@@ -487,7 +487,8 @@ def test_the_figures_of_a_run_are_known_before_it(place: Path, make: Any) -> Non
 
 
 DIVIDED = (
-    'scenario = "job.toml"\n[sweep.grid]\n"job.train.parallel" = [{ fsdp = 8 }, { fsdp = 4, tp = 2 }, { tp = 4, pp = 2 }]\n'
+    'scenario = "job.toml"\n[sweep.grid]\n'
+    '"job.train.parallel" = [{ fsdp = 8 }, { fsdp = 4, tp = 2 }, { tp = 4, pp = 2 }]\n'
     '"job.train.compute.micro_batch" = [1, 2]\n'
 )
 JOB = (
@@ -550,7 +551,10 @@ def test_the_best_point_lies_beside_the_report(gradtide: Any, place: Path) -> No
 
 
 def test_a_model_is_swept_as_a_scenario_is(place: Path) -> None:
-    study('[sweep]\nscenario = "resnet50"\ncluster = "ethernet-25g/4"\n[sweep.grid]\n"job.train.compute.batch" = [8, 16]\n')
+    study(
+        '[sweep]\nscenario = "resnet50"\ncluster = "ethernet-25g/4"\n'
+        '[sweep.grid]\n"job.train.compute.batch" = [8, 16]\n'
+    )
     found = Study.load("s.toml").scenario(1)
     assert (found.hosts, found.link_rate_bps, found.jobs[0].compute.batch) == (4, 25 * 10**9, 16)
     Path("m.csv").write_text("layer,forward_us,backward_us,parameter_bytes\na,1,1,1000000\n")
@@ -640,7 +644,10 @@ def test_a_merge_takes_several_stores_and_loses_none(gradtide: Any, place: Path)
     whole = gt.sweep_merge("s.toml", ["1.store", "2.store", "3.store", "4.store"])
     assert (whole.known, whole.missing) == (8, 0)
     assert gt.sweep_merge("s.toml", "1.store").known == gt.sweep_merge("s.toml", Path("1.store")).known == 2
-    ways = (["1.store", "2.store", "3.store", "4.store"], ["1.store", "--from", "2.store", "3.store", "--from", "4.store"])
+    ways = (
+        ["1.store", "2.store", "3.store", "4.store"],
+        ["1.store", "--from", "2.store", "3.store", "--from", "4.store"],
+    )
     for number, stores in enumerate(ways):
         code, out, err = gradtide("sweep", "merge", "s.toml", *stores, "--store", f"all{number}", "-o", "out", "--json")
         assert code == 0, err

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,12 +21,10 @@ if TYPE_CHECKING:
 
 STORE = "gradtide.store"
 StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="File of a study (.toml).")]
-StoreOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--store", metavar="FILE", help=f"Keep finished runs in this file. Default: {STORE} beside the output folder."
-    ),
-]
+STORE_OPTION = typer.Option(
+    "--store", metavar="FILE", help=f"Keep finished runs in this file. Default: {STORE} beside the output folder."
+)
+StoreOption = Annotated[Path | None, STORE_OPTION]
 
 
 ClusterOption = Annotated[
@@ -110,10 +108,10 @@ def sweep(
 
 def merge(
     study: StudyArgument,
-    stores: Annotated[list[Path] | None, typer.Argument(metavar="[STORE]...", help="Take the runs of these stores.")] = None,
+    stores: Annotated[list[Path] | None, typer.Argument(metavar="STORE", help="Take the runs of these stores.")] = None,
     *,
     cluster: ClusterOption = None,
-    store: Annotated[list[Path] | None, *get_args(StoreOption)[1:]] = None,
+    store: Annotated[list[Path] | None, STORE_OPTION] = None,
     take: list[Path] | None = option("FILE", "Take the runs of this store, too. Repeatable.", None, "--from"),
     common: Annotated[Common, Without("fail_if", "verbose", "jobs")],
 ) -> None:

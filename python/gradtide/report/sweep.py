@@ -35,7 +35,9 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 def _ranking(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
     """Return the points with a rank, the best first, each with a bar; those without one; and how to run each alone."""
-    points = [row_of(path, "ranking", row, index, ("label", "state")) for index, row in enumerate(summary.get("ranking", []))]
+    points = [
+        row_of(path, "ranking", row, index, ("label", "state")) for index, row in enumerate(summary.get("ranking", []))
+    ]
     ranked = [row for row in points if row["rank"] is not None and row["figure"] is not None]
     others = [row for row in points if row["rank"] is None]
     name = summary.get("figure") or ""
@@ -109,10 +111,15 @@ def _bars(panel: Row, figure: str) -> dict[str, Any]:
         ]
         rows.append({"name": pieces.clip(name, 60), "bars": bars})
     legend = [
-        {"token": tokens[index % len(tokens)], "name": pieces.clip(one["name"])} for index, one in enumerate(panel["lines"])
+        {"token": tokens[index % len(tokens)], "name": pieces.clip(one["name"])}
+        for index, one in enumerate(panel["lines"])
     ]
     return {
-        "bars": {"legend": legend if len(legend) > 1 else [], "unit": f"{_short(figure)} by {panel['key']}", "rows": rows},
+        "bars": {
+            "legend": legend if len(legend) > 1 else [],
+            "unit": f"{_short(figure)} by {panel['key']}",
+            "rows": rows,
+        },
         "title": pieces.clip(panel["title"], 120),
     }
 

@@ -14,7 +14,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from time import sleep
 from typing import Any, NamedTuple
@@ -23,7 +22,7 @@ from gradtide import _core, report, words
 from gradtide.answer import Answer, Feasibility, Premise
 from gradtide.answer.build import build
 from gradtide.errors import ExecutorError, Fault, LimitReached, ScenarioError, TraceError
-from gradtide.estimate import Estimate, Limits, Total, within_limits
+from gradtide.estimate import Limits, Total, within_limits
 from gradtide.results import StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import write_text, write_versions
@@ -53,6 +52,9 @@ MAX_LOSSES = 3
 
 MAX_RANKED = 10_000
 """Points of the ranking that a summary holds; `points.csv` has all."""
+
+MAX_SHOWN = 20
+"""Points of each table that a notebook shows."""
 
 Progress = Callable[[float], object] | None
 Cells = tuple[list[str], list[list[str]]]
@@ -222,28 +224,43 @@ class SweepResult(StudyRows):
             >>> [(point.rank, point.label) for point in result.points()]
             [(1, 'seed 1'), (2, 'seed 2')]
         """
+        yield from map(self._point, range(self.study.points))
+
+    def _point(self, place: int) -> Point:
+        """Return the point at a place of the order, from 0."""
         study, (order, ys, states) = self.study, self._order
-        for place, point in enumerate(order, 1):
-            run, behind = point * study.seeds, (None, None, None)
-            rank = place if states[point] == State.FINISHED else None
-            if rank is not None:
-                behind = ranking.behind(study, self._ys, order[0], point, most=self.is_most_best)
-            reason, memory = self._why(run, State(states[point]))
-            again = study.again(run)
-            yield Point(
-                run=run,
-                settings=study.values(run),
-                label=study.label(run),
-                rank=rank,
-                state=State(states[point]).words,
-                reason=reason,
-                figure=None if math.isnan(ys[point]) else ys[point],
-                behind_percent=behind[0],
-                low_percent=behind[1],
-                high_percent=behind[2],
-                feasibility=memory,
-                again=None if again is None else shlex.join(again),
-            )
+        point = order[place]
+        run = point * study.seeds
+        behind: tuple[float | None, ...] = (None, None, None)
+        if states[point] == State.FINISHED:
+            behind = ranking.behind(study, self._ys, order[0], point, most=self.is_most_best)
+        reason, memory = self._why(run, State(states[point]))
+        again = study.again(run)
+        return Point(
+            run=run,
+            settings=study.values(run),
+            label=study.label(run),
+            rank=place + 1 if states[point] == State.FINISHED else None,
+            state=State(states[point]).words,
+            reason=reason,
+            figure=None if math.isnan(ys[point]) else ys[point],
+            behind_percent=behind[0],
+            low_percent=behind[1],
+            high_percent=behind[2],
+            feasibility=memory,
+            again=None if again is None else shlex.join(again),
+        )
+
+    @cached_property
+    def _ranked(self) -> int:
+        """How many points have a rank; they are the first in the order."""
+        return self._order[2].count(State.FINISHED)
+
+    def _first(self, most: int) -> tuple[list[Point], list[Point]]:
+        """Return at most so many points that have a rank, and at most so many that have none."""
+        ranked, count = self._ranked, self.study.points
+        places = range(min(ranked, most)), range(ranked, min(count, ranked + most))
+        return list(map(self._point, places[0])), list(map(self._point, places[1]))
 
     def _why(self, first: int, state: State) -> tuple[str, Feasibility]:
         """Return why the point whose runs begin at `first` has its state, and whether it fits in memory."""
@@ -264,7 +281,8 @@ class SweepResult(StudyRows):
     def summary(self) -> dict[str, Any]:  # type: ignore[override]
         """What `summary.json` says."""
         study, states = self.study, Counter(self._seen.states)
-        ranked = list(islice(self.points(), MAX_RANKED))
+        ranked, others = self._first(MAX_RANKED)
+        ranked += others
         return {
             "schema": "gradtide.sweep/1",
             "version": _core.__version__,
@@ -275,7 +293,7 @@ class SweepResult(StudyRows):
             "runs_refused": states[State.REFUSED],
             "runs_that_do_not_fit": states[State.NO_FIT],
             "points": study.points,
-            "points_ranked": sum(state == State.FINISHED for state in self._order[2]),
+            "points_ranked": self._ranked,
             "seeds": study.seeds,
             "keys": list(study.keys),
             **self._analysis(),
@@ -312,12 +330,22 @@ class SweepResult(StudyRows):
             scenario=BEST if has_best else None,
         )
         # Whichever process merged it, and wherever its runs took place.
-        return answer if answer.again.command is None else replace(answer, again=replace(answer.again, command=study.command))
+        return (
+            answer
+            if answer.again.command is None
+            else replace(answer, again=replace(answer.again, command=study.command))
+        )
 
     def _more(self) -> list[Premise]:
         """Return what the ranking rests on."""
         study = self.study
-        figure = [Premise("ranked by", f"{self.figure}, {'most' if self.is_most_best else 'least'} first", study.figure is not None)]
+        figure = [
+            Premise(
+                "ranked by",
+                f"{self.figure}, {'most' if self.is_most_best else 'least'} first",
+                study.figure is not None,
+            )
+        ]
         return [*figure[: self.figure is not None], Premise("seeds of a point", f"{study.seeds:,}", study.seeds > 1)]
 
     def _headline(self, ranked: Sequence[Point], states: Mapping[int, int]) -> str:
@@ -345,7 +373,9 @@ class SweepResult(StudyRows):
     def _best(self, ranked: Sequence[Point], first: Point) -> str:
         """Say which point is best, by how much, and whether that can be told."""
         near = ranking.SAME * abs(first.figure or 0)
-        alike = sum(point.rank is not None and abs((point.figure or 0) - (first.figure or 0)) <= near for point in ranked)
+        alike = sum(
+            point.rank is not None and abs((point.figure or 0) - (first.figure or 0)) <= near for point in ranked
+        )
         if alike > 1:
             which = "All points are equal" if alike == len(ranked) else f"{alike:,} points are best and equal"
             return f"{which}: {self._shown(first)}, as with {first.label}."
@@ -362,31 +392,33 @@ class SweepResult(StudyRows):
     def ranking_rows(self, most: int) -> tuple[Cells, Cells]:
         """Return at most so many points that have a rank, and of those that have none, as the cells of two tables."""
         name = self.figure
+        with_rank, without = self._first(most)
+        others = [[one.label, self._shown(one), f"{one.state}: {one.reason}"] for one in without]
         ranked: list[list[str]] = []
-        others: list[list[str]] = []
-        for point in self.points():
-            value = self._shown(point)
-            if point.rank is None and len(others) < most:
-                others.append([point.label, value, f"{point.state}: {point.reason}"])
-            elif point.rank is not None and len(ranked) < most:
-                behind = "–" if point.behind_percent is None else f"{point.behind_percent:.1f} %"
-                ends = [point.low_percent, point.high_percent]
-                interval = "–" if None in ends else " … ".join(f"{end:.1f}" for end in ends)
-                memory = ranking.of_memory(point.feasibility)
-                ranked.append([str(point.rank), point.label, value, behind, interval, memory])
+        for point in with_rank:
+            behind = "–" if point.behind_percent is None else f"{point.behind_percent:.1f} %"
+            ends = [point.low_percent, point.high_percent]
+            interval = "–" if None in ends else " … ".join(f"{end:.1f}" for end in ends)
+            memory = ranking.of_memory(point.feasibility)
+            ranked.append([str(point.rank), point.label, self._shown(point), behind, interval, memory])
         title = (name or "").partition(".")[2] or name or ""
         columns = ["rank", "point", title, "behind", "95 % interval", "memory of a rank"]
-        used = [index for index, _ in enumerate(columns) if index < 4 or any(row[index] not in ("–", "") for row in ranked)]
+        used = [
+            index for index, _ in enumerate(columns) if index < 4 or any(row[index] not in ("–", "") for row in ranked)
+        ]
         first = [[row[index] for index in used] for row in ranked]
         return ([columns[index] for index in used], first), (["not ranked", title, "why"], others)
+
+    def _repr_html_(self) -> str:
+        tables = [words.html_table(*one) for one in self.ranking_rows(MAX_SHOWN) if one[1]]
+        return "".join(tables) + words.answer_html(self.summary)
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
         table.write(self.each_row, folder / "rows.csv", as_parquet=True)
         table.write(lambda: (point.to_row(self.figure) for point in self.points()), folder / "points.csv")
-        best = next(self.points())
-        if best.rank is not None:
-            write_text(folder / BEST, self.study.scenario(best.run).to_toml())
+        if self._ranked:
+            write_text(folder / BEST, self.study.scenario(self._point(0).run).to_toml())
         if self.study.text is not None:
             write_text(folder / "study.toml", self.study.text)
         write_summary(self.summary, folder)
@@ -463,7 +495,8 @@ def sweep(
         work.read(part_of(progress, 0, reading))
         work.total.check(replace(limits, memory_bytes=limits.memory_bytes or workers.memory_bytes))
         if say is not None and work.runs.refused:
-            say(f"warning: {_runs(len(work.runs.refused), 'is', 'are')} refused, and the others run: {work.commonest_reason()}")
+            refused = _runs(len(work.runs.refused), "is", "are")
+            say(f"warning: {refused} refused, and the others run: {work.commonest_reason()}")
         work.run(workers, part_of(progress, reading, 1), limits)
     return SweepResult(study, store, work.runs)
 

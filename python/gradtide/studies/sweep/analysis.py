@@ -14,7 +14,7 @@ from itertools import product
 from typing import Any
 
 from gradtide.intervals import mean_interval
-from gradtide.studies.sweep.settings import quantity, short
+from gradtide.studies.sweep.settings import UNITS, quantity, short
 from gradtide.studies.sweep.study import Axis, Study
 
 BINS = 8
@@ -25,12 +25,9 @@ MAX_PANELS, MAX_LINES, MAX_AT, MAX_FRONT, MAX_POINTS = 12, 6, 200, 200, 400
 ROUNDING = 1e-9
 """A smaller share is what sums of floats leave."""
 
-UNITS = {"bps": (1e9, "Gbit/s"), "ps": (1e6, "us"), "B": (1e6, "MB"), None: (1.0, "")}
-"""How quantities are shown: divided by what, and called what."""
-
 
 def analysed(study: Study, ys: Sequence[float], xs: Sequence[float] | None, best: str) -> dict[str, Any]:
-    """Return what a summary holds of a figure `ys`, and of its front against `xs`, both by run; `best` is least or most."""
+    """Return what a summary holds of a figure `ys`, of which the `best` is wanted, and of its front against `xs`."""
     means = over_seeds(study, ys)
     found: dict[str, Any] = {
         "sensitivity": sensitivity(study, ys),

@@ -159,6 +159,8 @@ def order(ys: Sequence[float], states: Sequence[int], *, most: bool) -> list[int
 def behind(study: Study, ys: Sequence[float], best: int, point: int, *, most: bool) -> tuple[float | None, ...]:
     """Return by how many per cent a point is worse than the best one, and the interval of that over the seeds.
 
+    There is no interval where the seeds change nothing.
+
     Args:
         study: whose runs these are.
         ys: the figure of each run.
@@ -170,5 +172,5 @@ def behind(study: Study, ys: Sequence[float], best: int, point: int, *, most: bo
     if min(first) <= 0:
         return None, None, None
     shares = [100 * (1 - y / x if most else y / x - 1) for x, y in zip(first, other, strict=True)]
-    interval = mean_interval(shares) if len(shares) > 1 else None
-    return math.fsum(shares) / len(shares), *(interval or (None, None))
+    differ = max(shares) - min(shares) > SAME * 100
+    return math.fsum(shares) / len(shares), *((mean_interval(shares) if differ else None) or (None, None))

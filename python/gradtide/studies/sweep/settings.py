@@ -16,6 +16,9 @@ from gradtide.scenario.write import toml_value
 LABEL = 60
 """Characters of a value in a label; a model that is written out in a study is longer."""
 
+UNITS = {"bps": (1e9, "Gbit/s"), "ps": (1e6, "us"), "B": (1e6, "MB"), None: (1.0, "")}
+"""How quantities are shown: divided by what, and called what."""
+
 _LARGEST = 2**63
 _QUANTITIES: tuple[tuple[Callable[[object], int], str], ...] = (
     (units.parse_rate, "bps"),
@@ -83,6 +86,20 @@ def _flat(table: Mapping[str, Any], home: str) -> "list[tuple[str, str]]":
         inner = isinstance(value, Mapping) and value
         found += _flat(value, f"{home}{key}.") if inner else [(f"{home}{key}", _whole(value))]
     return found
+
+
+def sampled(value: Any) -> str:
+    """Return a sampled value as people read it: a quantity in a larger unit than the one that it is drawn in.
+
+    Example:
+        >>> sampled("63116700000bps"), sampled(12)
+        ('63.1167 Gbit/s', '12')
+    """
+    found = quantity(value)
+    if found is None:
+        return label(value)
+    factor, unit = UNITS[found[1]]
+    return f"{found[0] / factor:.6g} {unit}".rstrip()
 
 
 def labels(values: Sequence[Any]) -> list[str]:

@@ -49,7 +49,7 @@ TABLES = ("job", "cluster", "traffic", "run")
 
 TRAINING = ("parallel", "seq", "micro_batch", "global_batch", "recompute", "precision", "efficiency")
 """Keys without which a language model may be no job yet: the options of the command that trains one."""
-TRAINED = {".".join(["job.train", *short_names()[name][2:]]): name for name in TRAINING}
+TRAINED = {".".join(map(str, ("job.train", *short_names()[name][2:]))): name for name in TRAINING}
 """Their paths in the scenario that a model becomes."""
 _DIGITS = 6
 """Of a sampled number that is not whole: logarithms differ between machines in the last digits of a float."""
@@ -149,7 +149,9 @@ class Study:
         self.axes = [*self._grid(table), *self._zip(table), *self._sample(table)]
         self._refuse_twice()
         is_held = isinstance(scenario, Mapping) and any(name in scenario for name in TABLES)
-        self._base: Any = as_scenario(dict(scenario)) if is_held else table.get(SCENARIO) if scenario is None else scenario
+        self._base: Any = (
+            as_scenario(dict(scenario)) if is_held else table.get(SCENARIO) if scenario is None else scenario
+        )
         is_named = scenario is not None or isinstance(self._base, str)
         if not is_named and not any(SCENARIO in axis.keys for axis in self.axes):
             code, msg = ("GT010", "`scenario` is missing") if self._base is None else ("GT011", "expected a text")
@@ -280,7 +282,7 @@ class Study:
     def labels(self, axis: Axis, index: int) -> dict[str, str]:
         """Return the value of each key of an axis at a point, as people read it; none looks like another one."""
         if axis.kind == "sample":
-            return {key: settings.label(value) for key, value in axis.at(index).items()}
+            return {key: settings.sampled(value) for key, value in axis.at(index).items()}
         for key, values in zip(axis.keys, axis.values, strict=True):
             if key not in self._labels:
                 self._labels[key] = settings.labels(values)
