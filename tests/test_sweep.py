@@ -627,6 +627,15 @@ def test_a_path_is_a_path(gradtide: Any, place: Path, monkeypatch: pytest.Monkey
     assert gradtide("compare", "base.toml", "--schedule", "fifo", f"--store={name}", "-q")[0] == 0
 
 
+def test_a_store_may_have_a_name_that_is_no_unicode(place: Path) -> None:
+    study(GRID)
+    name = os.fsdecode(b"\xff.store")
+    gt.sweep("s.toml", store=name)
+    assert gt.sweep_merge("s.toml", name, store="all").known == 4
+    # Its own runs are no others.
+    assert gt.sweep_merge("s.toml", ["all", name], store="all").known == 4
+
+
 @pytest.mark.parametrize("name", ["", ".", "..", "/"])
 def test_a_store_that_is_no_file_is_one_error(gradtide: Any, place: Path, name: str) -> None:
     study(GRID)

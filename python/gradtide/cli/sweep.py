@@ -35,8 +35,8 @@ ClusterOption = Annotated[
         help="Take this cluster in place of every scenario's: one of presets, as in h100-hgx/16, or a file of one.",
     ),
 ]
-MAX_ROWS = 20
-"""Points of the ranking, and of those without a rank, that the terminal shows."""
+MAX_ROWS = 100
+"""Points with a rank, and without one, that the terminal shows."""
 
 
 def sweep(
@@ -178,18 +178,16 @@ def _print_ranking(result: "SweepResult") -> None:
     """Print the points, the best first, and below them those without a rank with the reason."""
     if result.study.points == 1:
         return
-    first, last = result.ranking_rows(MAX_ROWS)
-    ranked = result.summary["points_ranked"]
-    is_second = False
-    for (columns, rows), count in ((first, ranked), (last, result.study.points - ranked)):
+    is_first = True
+    for columns, rows, left_out in result.ranking_rows(MAX_ROWS):
         if not rows:
             continue
-        if is_second:
+        if not is_first:
             say("")
         print_table(columns, rows)
-        if count > len(rows):
-            say(f"and {count - len(rows):,} more; with -o DIR all are in points.csv")
-        is_second = True
+        if left_out:
+            say(f"and {left_out:,} more; with -o DIR all are in points.csv")
+        is_first = False
 
 
 def _exit(result: "SweepResult") -> None:

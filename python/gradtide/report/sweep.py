@@ -61,6 +61,8 @@ def _ranking(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
         "why": lambda row: pieces.cell(row["state"], "unranked", small=pieces.clip(row["reason"], 300)),
         f"#{_short(name)}": lambda row: "–" if row["figure"] is None else figure_of(name, row["figure"]),
     }
+    if all(row["figure"] is None for row in others):
+        columns.pop(f"#{_short(name)}")
     commands: pieces.Columns = {
         "rank": lambda row: "–" if row["rank"] is None else row["rank"],
         "command": lambda row: {"text": pieces.clip(row["again"], 400), "cls": "command", "key": "", "small": ""},

@@ -6,6 +6,7 @@ not matter which process ran what, or when.
 """
 
 import math
+import re
 import shlex
 from array import array
 from collections import Counter, deque
@@ -55,10 +56,18 @@ MAX_RANKED = 10_000
 
 MAX_SHOWN = 20
 """Points of each table that a notebook shows."""
+FEW = 12
+"""Points without a rank that are listed one by one in the terminal and in notebooks."""
 
 Progress = Callable[[float], object] | None
-Cells = tuple[list[str], list[list[str]]]
-"""The titles of a table's columns, and its rows."""
+
+
+class Cells(NamedTuple):
+    """A table for people: the titles of its columns, its rows, and how many points are left out."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    left_out: int
 
 
 @dataclass
@@ -390,10 +399,11 @@ class SweepResult(StudyRows):
         return f"Best: {best}. Next: {other}, {self._shown(second)}{behind}."
 
     def ranking_rows(self, most: int) -> tuple[Cells, Cells]:
-        """Return at most so many points that have a rank, and of those that have none, as the cells of two tables."""
-        name = self.figure
-        with_rank, without = self._first(most)
-        others = [[one.label, self._shown(one), f"{one.state}: {one.reason}"] for one in without]
+        """Return at most so many points that have a rank, and of those that have none, as the cells of two tables.
+
+        Where more than a few points have no rank, those with the same reason share a row.
+        """
+        with_rank, _ = self._first(most)
         ranked: list[list[str]] = []
         for point in with_rank:
             behind = "–" if point.behind_percent is None else f"{point.behind_percent:.1f} %"
@@ -401,16 +411,29 @@ class SweepResult(StudyRows):
             interval = "–" if None in ends else " … ".join(f"{end:.1f}" for end in ends)
             memory = ranking.of_memory(point.feasibility)
             ranked.append([str(point.rank), point.label, self._shown(point), behind, interval, memory])
-        title = (name or "").partition(".")[2] or name or ""
+        title = (self.figure or "").partition(".")[2] or self.figure or ""
         columns = ["rank", "point", title, "behind", "95 % interval", "memory of a rank"]
-        used = [
-            index for index, _ in enumerate(columns) if index < 4 or any(row[index] not in ("–", "") for row in ranked)
-        ]
-        first = [[row[index] for index in used] for row in ranked]
-        return ([columns[index] for index in used], first), (["not ranked", title, "why"], others)
+        used = [at for at in range(len(columns)) if at < 4 or any(row[at] not in ("–", "") for row in ranked)]
+        cells = [[row[at] for at in used] for row in ranked]
+        unranked = self.study.points - self._ranked
+        _, without = self._first(MAX_RANKED)
+        groups: dict[object, list[Point]] = {}
+        for one in without:
+            groups.setdefault((one.state, one.reason) if unranked > FEW else one.run, []).append(one)
+        rows = []
+        for first, *others in list(groups.values())[:most]:
+            label = f"{first.label}, and {len(others):,} more" if others else first.label
+            rows.append([label, "–" if others else self._shown(first), f"{first.state}: {first.reason}"])
+        has_figures = any(row[1] != "–" for row in rows)
+        heads = ["not ranked", title, "why"]
+        left_out = unranked - sum(map(len, list(groups.values())[:most]))
+        return (
+            Cells([columns[at] for at in used], cells, self._ranked - len(cells)),
+            Cells(heads if has_figures else heads[::2], rows if has_figures else [row[::2] for row in rows], left_out),
+        )
 
     def _repr_html_(self) -> str:
-        tables = [words.html_table(*one) for one in self.ranking_rows(MAX_SHOWN) if one[1]]
+        tables = [words.html_table(one.columns, one.rows) for one in self.ranking_rows(MAX_SHOWN) if one.rows]
         return "".join(tables) + words.answer_html(self.summary)
 
     def write(self, folder: Path) -> None:
@@ -786,8 +809,12 @@ def _reason(error: ScenarioError | TraceError) -> str:
         return " ".join(str(error).split())
     fault, *more = error.faults
     others = f", and {len(more)} more" if more else ""
-    return f"{fault.code}: {fault.loc + ': ' if fault.loc else ''}{fault.msg}{others}"
+    key = _OF_STUDY.sub(r"\1", fault.loc).strip('"')
+    return f"{fault.code}: {key + ': ' if key else ''}{fault.msg}{others}"
 
+
+_OF_STUDY = re.compile(r'^sweep\.(?:grid|zip|sample)\.([^"]*|"[^"]*")(?:\[\d+\])?$')
+"""Where a study has the value of a key, and the key of it."""
 
 WRONG = (ScenarioError, TraceError)
 """What reading a scenario ends with if that is wrong."""
