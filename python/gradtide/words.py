@@ -526,7 +526,7 @@ def premises_line(premises: Sequence[Mapping[str, Any]], where: str = "--json li
 def _premise(one: Mapping[str, Any]) -> str:
     """Name a premise: by its value alone where that says what it is."""
     if len(one["value"]) > LONGEST_IN_LINE:
-        return f"{one['name']} as listed"
+        return f"{one['name']} varied"
     says_itself = one["name"] in ("device", "cluster", "collective", "schedule", "compute times")
     return str(one["value"]) if says_itself else f"{one['name']} {one['value']}"
 

@@ -20,9 +20,6 @@ from gradtide.parallel.times import OwnTimes, named_blocks, op_names
 Pipeline = Literal["1f1b", "gpipe", "interleaved"]
 Context = Literal["ring", "all-gather"]
 PICOSECONDS = 10**12
-MEAN_ERROR = 0.08
-"""By how much predicted steps were off on average where others measured them: the worst table of
-docs/validation/llm-steps.md."""
 NORM_BYTES = 4
 """The sum of squares of all gradients, in fp32."""
 GRADIENT_BYTES = {"bf16": 4, "float8": 4, "fp16": 2, "fp32": 4}
