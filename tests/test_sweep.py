@@ -547,6 +547,22 @@ def test_the_best_point_lies_beside_the_report(gradtide: Any, place: Path) -> No
     assert best["again"] in html.unescape(Path("out/report.html").read_text())
 
 
+def test_the_answer_rests_on_all_points(place: Path) -> None:
+    """Of devices that are varied all are named, and the uncertainty is that of the kind that is known least."""
+    study(
+        '[sweep]\nscenario = "llama3-8b"\n[sweep.grid]\ncluster = ["h100-hgx/1", "a100-hgx/1"]\n'
+        '"job.train.parallel" = [{ fsdp = 8 }]\n"job.train.compute.seq" = [2048]\n'
+        '"job.train.compute.global_batch" = [8]\n'
+    )
+    answer = gt.sweep("s.toml").answer
+    assert answer.again.scenario == "best.resolved.toml"
+    premises = {one.name: one.value for one in answer.premises}
+    assert all(name in premises["device"] for name in ("H100", "A100"))
+    assert premises["ranked by"].startswith("jobs.train.iteration_time_ms.mean")
+    alone = gt.run("llama3-8b", cluster="a100-hgx/1", parallel={"fsdp": 8}, seq=2048, global_batch=8)
+    assert answer.uncertainty["sentence"].count(alone.answer.uncertainty["sentence"]) == 1
+
+
 # Clusters and models
 
 

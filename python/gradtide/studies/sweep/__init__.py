@@ -54,6 +54,8 @@ MAX_LOSSES = 3
 MAX_RANKED = 10_000
 """Points of the ranking that a summary holds; `points.csv` has all."""
 
+MAX_READ = 64
+"""Points whose scenarios are read again for what the answer rests on."""
 MAX_SHOWN = 20
 """Points of each table that a notebook shows."""
 FEW = 12
@@ -323,15 +325,16 @@ class SweepResult(StudyRows):
         return {"figure": figure, "best": best, "against": study.against, **analysed(study, ys, xs, best)}
 
     def _answer(self, ranked: Sequence[Point], states: Mapping[int, int]) -> Answer:
-        """Return the answer: what it rests on is what all runs share, as the best one or else the first says it."""
+        """Return the answer; what it rests on is read from the scenarios of points all over the study, the best first."""
         study, headline = self.study, self._headline(ranked, states)
-        known = next(point.run for point in ranked if point.state != State.REFUSED.words)
+        known = [point.run for point in ranked if point.state != State.REFUSED.words]
+        read = known[:: -(-len(known) // MAX_READ)]
         candidates = [point.candidate for point in ranked]
         has_best = ranked[0].rank is not None
         answer = build(
             "sweep",
             headline,
-            study.scenario(known),
+            [study.scenario(run) for run in read],
             candidates,
             most=self.is_most_best,
             varied=study.keys,
@@ -347,15 +350,12 @@ class SweepResult(StudyRows):
 
     def _more(self) -> list[Premise]:
         """Return what the ranking rests on."""
-        study = self.study
-        figure = [
-            Premise(
-                "ranked by",
-                f"{self.figure}, {'most' if self.is_most_best else 'least'} first",
-                study.figure is not None,
-            )
-        ]
-        return [*figure[: self.figure is not None], Premise("seeds of a point", f"{study.seeds:,}", study.seeds > 1)]
+        study, most = self.study, "most" if self.is_most_best else "least"
+        by = Premise(
+            "ranked by", f"{self.figure}, {most} first", study.figure is not None, "sweep.figure", "figure = …"
+        )
+        seeds = Premise("seeds of a point", f"{study.seeds:,}", study.seeds > 1, "sweep.seeds", "seeds = …")
+        return [seeds] if self.figure is None else [by, seeds]
 
     def _headline(self, ranked: Sequence[Point], states: Mapping[int, int]) -> str:
         """Say which point is best, what it was ranked by, and how many of how many runs have finished."""

@@ -364,7 +364,8 @@ class Study:
                 return self._source.fault(fault.code, axis.loc(named, index), fault.msg, fault.hint, fault.input)
         if is_name:
             return self._source.fault(fault.code, ("sweep", named), fault.msg, fault.hint, fault.input)
-        return replace(fault, file=self._source.name) if key is not None else fault
+        # A model that becomes a job has no file of its own for its other keys.
+        return replace(fault, file=self._source.name) if key is not None or fault.file == Source().name else fault
 
     # reading
 
