@@ -284,7 +284,8 @@ class SweepResult(StudyRows):
             return document["error"], Feasibility()
         memory = ranking.worst(document["summary"]) if document else Feasibility()
         if state is State.NO_FIT:
-            return f"a rank needs {ranking.of_memory(memory)} of its device", memory
+            ways = f"; it would fit with {' or '.join(memory.would_fit)}" if memory.would_fit else ""
+            return f"a rank needs {ranking.of_memory(memory)} of its device{ways}", memory
         reasons = {State.MISSING: "it has not run yet", State.NO_FIGURE: f"it has no {self.figure}"}
         return reasons.get(state, ""), memory
 
@@ -325,7 +326,7 @@ class SweepResult(StudyRows):
         return {"figure": figure, "best": best, "against": study.against, **analysed(study, ys, xs, best)}
 
     def _answer(self, ranked: Sequence[Point], states: Mapping[int, int]) -> Answer:
-        """Return the answer; what it rests on is read from the scenarios of points all over the study, the best first."""
+        """Return the answer; what it rests on is read from scenarios all over the study, the best first."""
         study, headline = self.study, self._headline(ranked, states)
         known = [point.run for point in ranked if point.state != State.REFUSED.words]
         read = known[:: -(-len(known) // MAX_READ)]
@@ -337,7 +338,8 @@ class SweepResult(StudyRows):
             [study.scenario(run) for run in read],
             candidates,
             most=self.is_most_best,
-            varied=study.keys,
+            # What all of them say need not be taken for varied.
+            varied=() if len(read) == len(known) else study.varied,
             more=self._more(),
             scenario=BEST if has_best else None,
         )

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 PARTS = ("jobs", "traffic", "links", "simulated_ms")
 """Parts of a summary that have figures; what a run cost is measured, and differs between equal runs."""
 
+ADVICE = ("fits_on",)
+"""Tables of a summary that say what else could be run: none of their numbers is of the run."""
+
 DEFAULTS = (".iteration_time_ms.mean", ".all.mean_fct_ms", "")
 """How the figure ends by which a study ranks if it does not say; the first that differs between points."""
 
@@ -45,7 +48,7 @@ def _numbers(tree: Mapping[str, Any], home: str) -> Iterator[tuple[str, Any]]:
     for key, value in tree.items():
         path = f"{home}{key}"
         if isinstance(value, Mapping):
-            yield from _numbers(value, f"{path}.")
+            yield from _numbers(value, f"{path}.") if key not in ADVICE else ()
         elif value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
             yield path, value
 

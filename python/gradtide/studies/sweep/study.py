@@ -205,6 +205,11 @@ class Study:
         return tuple(key for axis in self.axes for key in axis.keys)
 
     @property
+    def varied(self) -> tuple[str, ...]:
+        """The keys that have more than one value."""
+        return tuple(key for axis in self.axes if axis.length > 1 for key in axis.keys)
+
+    @property
     def points(self) -> int:
         """Points, of which each is run with every seed."""
         return math.prod(axis.length for axis in self.axes)
