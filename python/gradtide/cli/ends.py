@@ -17,7 +17,8 @@ EXIT_CODES = {
     0: "all is well",
     EXIT_CHECK_FAILED: "a check that you stated (`--fail-if`) failed; results are written all the same",
     EXIT_BAD_INPUT: "an input is wrong: the scenario, a file that it names, or the command line",
-    EXIT_CANNOT_GO_ON: "the run could not go on, a limit was reached while it worked, or a folder could not be written",
+    EXIT_CANNOT_GO_ON: "the run could not go on, a limit was reached while it worked, or a result could not be written: "
+    "a full disk, or a stdout or stderr that is full or closed; with the latter, files of results are complete",
     EXIT_BUG: "a bug of gradtide; please report it",
     EXIT_HUNG_UP: "ended by SIGHUP, when the terminal was closed; the same as Ctrl-C otherwise",
     EXIT_INTERRUPTED: "interrupted (Ctrl-C); finished runs of a study are kept: the same command goes on",
