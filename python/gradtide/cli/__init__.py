@@ -52,7 +52,7 @@ from gradtide.cli.ends import (
     error_document,
     stopped_document,
 )
-from gradtide.cli.groups import CommandWithSubcommands
+from gradtide.cli.groups import CommandWithSubcommands, OneCommand
 from gradtide.cli.moved import moved
 from gradtide.cli.options import with_options
 from gradtide.cli.printing import json_text, one_document, say, talk, wants_json
@@ -112,9 +112,9 @@ def _made(name: str, command: Callable[..., None]) -> Any:
     if subcommands:
         app.callback(invoke_without_command=True)(with_options(command))
     else:
-        app.command(name)(with_options(command))
+        app.command(name, cls=OneCommand)(with_options(command))
     for inner, subcommand in (subcommands or {}).items():
-        app.command(inner)(with_options(subcommand))
+        app.command(inner, cls=OneCommand)(with_options(subcommand))
     return typer.main.get_command(app)
 
 
