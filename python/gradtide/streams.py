@@ -120,6 +120,12 @@ def failures() -> list[Failure]:
     return found
 
 
+def takes_more(name: str) -> bool:
+    """Write what is buffered of a stream; return whether it still takes what is printed."""
+    getattr(sys, name).flush()
+    return name not in _streams or _streams[name].error is None
+
+
 def _occupy() -> None:
     """Open the standard descriptors that are closed, so that no file of the command gets their numbers.
 
