@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -234,7 +235,11 @@ def test_a_receiver_prints_each_burst_when_it_is_there_and_ends_when_nobody_read
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [*GRADTIDE, "bursts", "receive", "--listen", "127.0.0.1", "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder) as process:
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder) as process,
+        ExitStack() as ends,
+    ):
+        ends.callback(process.kill)
         assert process.stdout is not None
         for number in range(2):
             while process.poll() is None:
@@ -245,7 +250,7 @@ def test_a_receiver_prints_each_burst_when_it_is_there_and_ends_when_nobody_read
                     assert number == 0, "the receiver has ended"
                     time.sleep(0.05)
             if number == 0:
-                assert b"1 kB" in process.stdout.readline()
+                assert b"1kB in" in process.stdout.readline()
                 process.stdout.close()
         assert process.stderr is not None
         assert (process.wait(GRACE_S), process.stderr.read()) == (0, b"")
