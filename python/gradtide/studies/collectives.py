@@ -17,7 +17,7 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import as_scenario
+from gradtide.studies.asked import as_scenario, with_lists
 from gradtide.studies.exchange import (
     COLLECTIVES,
     alone,
@@ -71,6 +71,7 @@ class CollectivesResult(StudyRows):
         write_study(self, folder, "collectives.csv")
 
 
+@with_lists
 @within_limits
 def collectives(
     scenario: "Scenario | str | Path | dict[str, Any]",

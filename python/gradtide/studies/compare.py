@@ -11,7 +11,7 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import refuse_divided
+from gradtide.studies.asked import refuse_divided, with_lists
 from gradtide.studies.folder import write_text, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import head, run_all, run_name, total_cost, write_runs, write_summary
@@ -108,6 +108,7 @@ class CompareResult(StudyRows):
         return " ".join(sentences)
 
 
+@with_lists
 @within_limits
 def compare(
     scenario: Any,

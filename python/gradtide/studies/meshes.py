@@ -10,6 +10,7 @@ from gradtide.estimate import Limits, within_limits
 from gradtide.parallel.spec import MEAN_ERROR
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
+from gradtide.studies.asked import with_lists
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import head, run_all, run_name, total_cost, write_study
 from gradtide.studies.trained import Cluster, trained
@@ -66,6 +67,7 @@ class MeshesResult(StudyRows):
         return f"{sentence}. Predicted, not measured: steps that others measured were off by {off} on average."
 
 
+@with_lists
 @within_limits
 def meshes(
     scenario: Any,

@@ -16,6 +16,7 @@ from gradtide.results import RunResult, numbers
 from gradtide.runtime import LEVELS, RUNTIMES, Runtime
 from gradtide.scenario import Scenario
 from gradtide.scenario.plan import Plan
+from gradtide.studies.asked import with_lists
 from gradtide.studies.channels import own_collective
 from gradtide.studies.exchange import check_one_job, parse_size
 from gradtide.studies.keep import Kept
@@ -41,6 +42,7 @@ BUDGET = 500
 """Runs of local search, in each mode."""
 
 
+@with_lists
 @within_limits
 def plan(
     scenario: Any,

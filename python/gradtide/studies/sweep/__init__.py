@@ -21,6 +21,7 @@ from gradtide.errors import ExecutorError, Fault, LimitReached
 from gradtide.estimate import Limits, Total, within_limits
 from gradtide.results import StudyRows
 from gradtide.scenario import Scenario
+from gradtide.studies.asked import with_lists
 from gradtide.studies.folder import write_text, write_versions
 from gradtide.studies.run import GRACE_S, LOOK_EVERY_S, part_of, write_summary
 from gradtide.studies.store import MEASURED_COSTS, About, Store, key_of
@@ -162,6 +163,7 @@ class SweepResult(StudyRows):
         report.write_report(folder)
 
 
+@with_lists
 @within_limits
 def sweep(
     study: str | Path | Mapping[str, Any] | Study,
@@ -218,6 +220,7 @@ def sweep(
     return SweepResult(study, store, bytes(work.keys))
 
 
+@with_lists
 @within_limits
 def merge(
     study: str | Path | Mapping[str, Any] | Study,

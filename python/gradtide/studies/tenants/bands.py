@@ -14,7 +14,7 @@ from gradtide.estimate import Limits, within_limits
 from gradtide.results import PS_PER_MS, Flow, RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.alone import alone_ps, flows_of
-from gradtide.studies.asked import as_scenario
+from gradtide.studies.asked import as_scenario, with_lists
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import part_of, run_all, run_named, total_cost, write_study
 from gradtide.studies.tenants.cases import BANDS, NO_JOB, Case, check, head, known_seeds, moved_jobs, probed, variant
@@ -63,6 +63,7 @@ class TenantsResult(StudyRows):
         write_study(self, folder, runs={case.folder: result for case, result in self.results.items()})
 
 
+@with_lists
 @within_limits
 def tenants(
     scenario: "Scenario | str | Path | dict[str, Any]",

@@ -10,7 +10,7 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import as_scenario
+from gradtide.studies.asked import as_scenario, with_lists
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import run_named, total_cost, write_study
 from gradtide.studies.tenants.bands import TenantsResult
@@ -62,6 +62,7 @@ class BoundaryResult(StudyRows):
         write_study(self, folder, "cells.csv")
 
 
+@with_lists
 @within_limits
 def boundary(
     scenario: "Scenario | str | Path | dict[str, Any]",
