@@ -50,9 +50,13 @@ ONE = {
 }
 SERVED = {
     "job": {
-        "train": SMALL["job"]["train"]
-        | {"model": "tictac_alexnet_v2", "collective": {"ps": {"servers": 1, "pull": "start"}}}
-    }
+        "train": {
+            "model": "tictac_alexnet_v2",
+            "workers": 2,
+            "collective": {"ps": {"servers": 1, "pull": "start"}},
+        }
+    },
+    "run": {"engine": "fluid"},
 }
 CALLS = {
     "buy": lambda **given: gt.buy("alexnet", **{"nodes": 4, "fabrics": ["star"], "collectives": ["ring"]} | given),

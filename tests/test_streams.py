@@ -5,20 +5,21 @@ import io
 import json
 import os
 import pty
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
+import faults
 import gradtide as gt
 from gradtide import files, streams
-from gradtide.cli.ends import EXIT_CANNOT_GO_ON
-from test_ends import FLOWS, GRADTIDE, GRACE_S, NAMES, SMALL, STUDY, TRACE
+from gradtide.cli.ends import EXIT_BAD_INPUT, EXIT_CANNOT_GO_ON
+from test_ends import FLOWS, GRACE_S, GRADTIDE, NAMES, SMALL, STUDY, TRACE
 
 pytestmark = pytest.mark.linux
 
@@ -128,6 +129,52 @@ def test_a_result_that_cannot_be_printed_is_one_sentence_and_its_files_are_whole
     assert_whole(folder)
     if "-o" in WORK[name]:
         assert list((folder / "out").iterdir())
+
+
+@pytest.mark.parametrize("name", [name for name in WORK if "-o" in WORK[name]])
+def test_a_disk_that_fills_up_is_one_sentence_and_leaves_nothing_half_written(gradtide, folder, monkeypatch, name):
+    monkeypatch.chdir(folder)
+    # What is there can still be renamed and deleted.
+    monkeypatch.setattr(faults, "_CHANGES", {"os.mkdir"})
+    if name == "sweep merge":
+        assert gradtide(*WORK["sweep"])[0] == 0
+        shutil.rmtree(folder / "out")
+        (folder / "out").mkdir()
+    for at in (1, 4, 12):
+        with faults.injected(at, faults.full, lasts=True, within=folder) as fault:
+            code, out, err = gradtide(*WORK[name])
+        if fault.changes < at:
+            break
+        assert code == EXIT_CANNOT_GO_ON, err
+        # Where a step goes is known, and printed, before it is written.
+        assert bool(out) is (name == "report")
+        assert err.count("error: ") == 1
+        assert "No space left on device" in err
+        assert_whole(folder)
+        assert [one for one in (folder / "out").iterdir() if one.suffix != ".incomplete"] == []
+
+
+def test_a_file_that_cannot_be_written_now_is_no_wrong_command_line(gradtide, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    command = ["convert", TRACE, "dag.json", "--rank", "0", "--cut"]
+    before = sorted(folder.rglob("*"))
+    with faults.injected(1, faults.full, lasts=True, within=folder):
+        code, out, err = gradtide(*command)
+    assert (code, out, err.count("error: ")) == (EXIT_CANNOT_GO_ON, "", 1)
+    assert "dag.json cannot be written: No space left on device" in err
+    assert sorted(folder.rglob("*")) == before
+    assert gradtide(*command[:2], "nowhere/dag.json", *command[3:])[0] == EXIT_BAD_INPUT
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS, errno.EIO, errno.EDQUOT])
+def test_an_error_of_the_system_is_no_bug_of_gradtide(gradtide, folder, monkeypatch, error):
+    def refused(*arguments, **options):
+        raise OSError(error, os.strerror(error), "some.file")
+
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("gradtide.studies.run.run_all", refused)
+    code, out, err = gradtide("run", "small.toml")
+    assert (code, out, err) == (EXIT_CANNOT_GO_ON, "", f"error: some.file: {os.strerror(error)}\n")
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
