@@ -26,6 +26,7 @@ from gradtide.errors import ExecutorError, Fault, LimitReached, ScenarioError, T
 from gradtide.estimate import Limits, Total, within_limits
 from gradtide.results import StudyRows
 from gradtide.scenario import Scenario
+from gradtide.studies.asked import with_lists
 from gradtide.studies.folder import write_text, write_versions
 from gradtide.studies.run import GRACE_S, LOOK_EVERY_S, part_of, write_summary
 from gradtide.studies.store import MEASURED_COSTS, About, Store, key_of
@@ -463,6 +464,7 @@ def _have(states: Mapping[int, int]) -> str:
     return "has" if states[State.NO_FIT] == 1 else "have"
 
 
+@with_lists
 @within_limits
 def sweep(
     study: str | Path | Mapping[str, Any] | Study,
@@ -567,6 +569,7 @@ def estimated(
     return {"schema": "gradtide.estimate/1", **known, "runs_to_do": missing, **work.taken, **work.total.to_dict()}
 
 
+@with_lists
 @within_limits
 def merge(
     study: str | Path | Mapping[str, Any] | Study,
