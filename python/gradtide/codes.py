@@ -532,7 +532,8 @@ CODES: dict[str, Code] = {
     "GT105": Code(
         "no run of the study has such a figure",
         "`figure` names what the report of a study is about, and `against` what it is weighed against: a column of "
-        "rows.csv that holds numbers, or a key that varies over numbers. Finished runs are kept.",
+        "rows.csv that holds numbers, or a key that varies over numbers. Nothing has run: which figures a run will "
+        "have follows from its jobs and flows.",
         '[sweep]\nscenario = "base.toml"\nfigure = "iteration_time"',
         '[sweep]\nscenario = "base.toml"\nfigure = "jobs.train.iteration_time_ms.mean"',
     ),

@@ -79,6 +79,23 @@ def milliseconds(value_ms: float) -> str:
     return "0 ms" if value_ms == 0 else f"{value_ms:#.4g}".rstrip(".") + " ms"
 
 
+def figure(name: str, value: float) -> str:
+    """Write a figure of a summary with its unit, which its path has.
+
+    Example:
+        >>> figure("jobs.train.iteration_time_ms.mean", 8961.2), figure("jobs.train.mfu", 0.4)
+        ('8961 ms', '0.4')
+    """
+    parts = name.split(".")
+    if any(part.endswith("_ms") for part in parts):
+        return milliseconds(value)
+    if parts[-1].endswith("bytes") or "memory" in parts:
+        return size(value)
+    if parts[-1].endswith("_percent"):
+        return f"{value:.1f} %"
+    return rate(value) if parts[-1].endswith("_bps") else number(value)
+
+
 def spaced(quantity: str) -> str:
     """Write a quantity of a scenario file with a space before its unit, as in `10 us`."""
     at = next((index for index, letter in enumerate(quantity) if letter.isalpha()), len(quantity))

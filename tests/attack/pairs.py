@@ -110,7 +110,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 """What each command is asked for beside the model and the cluster, so that it takes little time."""
 
-HOSTS = 2
+HOSTS = 4
 """Hosts or nodes of each cluster."""
 
 
@@ -156,11 +156,20 @@ def prepare(folder: Path) -> None:
         (folder / name).write_text(text)
 
 
+def not_measured(case: Case) -> bool:
+    """Whether nobody measured what share of its peak the device of a cluster reaches, so that it has to be stated."""
+    device = presets.document("clusters.toml")[case.cluster].get("device")
+    timed = case.model in ("layer table", "profile") or case.model.startswith("scenario")
+    return device is not None and not timed and presets.device(device).compute_efficiency is None
+
+
 def arguments(case: Case) -> list[str]:
     """Return the command line of a case."""
     node = presets.document("clusters.toml")[case.cluster].get("node")
     ranks = HOSTS * (node["gpus"] if node else 1)
     model = [part.format(ranks=ranks) for part in MODELS[case.model]]
+    if not_measured(case):
+        model += ["--efficiency", "0.4"]
     extra = list(COMMANDS[case.command])
     if "mesh" in case.model and case.command == "compare":
         extra = []

@@ -446,7 +446,7 @@ class Scenario:
             return False
         here: Any = self._data
         for part in key.split("."):
-            if not isinstance(here, dict):
+            if not isinstance(here, dict) or (key.startswith("cluster.") and clusters.PRESET in here):
                 return True
             if part not in here:
                 return clusters.PRESET in here

@@ -20,6 +20,7 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
+from gradtide.studies.asked import with_lists
 from gradtide.studies.exchange import (
     COLLECTIVES,
     alone,
@@ -85,6 +86,7 @@ class CollectivesResult(StudyRows):
         write_study(self, folder, "collectives.csv")
 
 
+@with_lists
 @within_limits
 def collectives(
     scenario: Any,

@@ -15,7 +15,7 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import refuse_divided
+from gradtide.studies.asked import refuse_divided, with_lists
 from gradtide.studies.folder import write_text, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.network import altered
@@ -163,6 +163,7 @@ class CompareResult(StudyRows):
         return " ".join(sentences)
 
 
+@with_lists
 @within_limits
 def compare(
     scenario: Any,

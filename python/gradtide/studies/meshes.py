@@ -13,6 +13,7 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
+from gradtide.studies.asked import with_lists
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import head, run_all, run_name, total_cost, write_study
 from gradtide.studies.trained import Cluster, trained
@@ -94,6 +95,7 @@ class MeshesResult(StudyRows):
         return "" if ahead >= off else ", which is less than such predictions were off on average"
 
 
+@with_lists
 @within_limits
 def meshes(
     scenario: Any,

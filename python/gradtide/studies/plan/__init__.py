@@ -18,6 +18,7 @@ from gradtide.runtime import LEVELS, RUNTIMES, Runtime
 from gradtide.scenario import Scenario
 from gradtide.scenario.device import is_known
 from gradtide.scenario.plan import Plan
+from gradtide.studies.asked import with_lists
 from gradtide.studies.channels import own_collective
 from gradtide.studies.exchange import check_one_job, parse_size
 from gradtide.studies.keep import Kept
@@ -46,6 +47,7 @@ BUDGET = 500
 SEARCHED = "what a search runs depends on what it has found, and is mostly of larger messages"
 
 
+@with_lists
 @within_limits
 def plan(
     scenario: Any,
