@@ -440,7 +440,6 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
         else 1e3 * core["worker_count"] * job.compute.batch / mean_ms,
         **({} if job.compute.batch is None else {"device": job.device.name, "batch": job.compute.batch}),
         "computed_on": job.device.described,
-        "assumed": job.assumed,
         "lower_bound_ms": core["lower_bound_ps"] / PS_PER_MS,
         "straggler_percent": core["straggler_percent"],
         **({} if core["slowest_worker"] is None else {"slowest_worker": core["slowest_worker"]}),
