@@ -1,9 +1,8 @@
 """Caramel (Hashemi et al., 2020): figs 2, 4 and 8 to 14, on simulated K80s.
 
 The figures have no numbers in print, so what is compared is what the text says of them. `paper/caramel2020` has the
-choices that the paper leaves open, with their reasons. Everything runs on links of 10 Gbit/s between hosts that copy,
-serialise and receive (section 3.3.2 C), all systems on the same. Two values of the host are fitted, each to one
-sentence, which is not compared then. `validation/causes.py` tests why the others differ.
+choices that the paper leaves open, with their reasons: links, hosts, and what a transfer costs beside its bytes, alike for
+all systems. Two values of the host are fitted, each to one sentence, which is not compared then. `validation/causes.py` tests why the others differ.
 
 Models are op graphs. Caramel computes them in its order; what it is compared with, and what its other parts do without
 it, in random orders, another one on each worker (section 3.3.2 A). Parameter servers are TensorFlow's: workers pull
@@ -35,10 +34,6 @@ MODELS = {
 }
 INCEPTION, VGG = "Inception-v3", "VGG-16"
 WORKERS = (8, 16)
-
-HOST = {"host_message": "15us", "host_copy": "6.6Gbps", "host_serialise": "6.6Gbps", "host_receive": "6.6Gbps"}
-"""What hosts add. 6.6 Gbit/s: with it, Horovod's utilisation on Inception-v3 with 8 workers is the 68 % of section 6.2.
-15 us: with it, 1 kB takes 3 times as long at depth 8 as at depth 1 (section 4.4)."""
 
 IN_FLIGHT = 6
 """Transfers of the first steps of Caramel's ablation at one time: TensorFlow runs as many ops as there are cores, and a
@@ -78,8 +73,9 @@ def _sent(kinds: Iterable[str], depths: Iterable[Any], sizes: Iterable[str], wor
 def scenario(base: Scenario, case: Case) -> Scenario:
     """Return the scenario of a case."""
     what, workers, seed = case
-    changes: dict[str, Any] = {**HOST, "workers": workers}
-    rate = "2.5GB/s"
+    changes: dict[str, Any] = {"workers": workers}
+    (job,) = base.to_dict()["job"].values()
+    rate = job["collective"]["reduction_rate"]
     if what[0] in KINDS:
         kind, depth, size = what
         # In step, first in, first out: an iteration is its compute and one transfer.

@@ -45,11 +45,12 @@ SEEDS = (0, 1, 2)
 # "Small flows (<100KB)" in figs 5.5 to 5.12.
 SMALL_BYTES = 100_000
 QUANTITIES = ("small", "large", "iteration")
-# cluster.transport.recovery: the thesis's, and the default, which equals ns-3.37 packet by packet.
-THESIS_RECOVERY, DEFAULT_RECOVERY = "ns3.30", "sack"
-
 PAPER = published(__name__)
 NOTES = PAPER["notes"]
+
+# cluster.transport.recovery: the thesis's, which the preset has, and the default, which equals ns-3.37 packet by packet.
+THESIS_RECOVERY = Scenario.load(PAPER["preset"]).to_dict()["cluster"]["transport"]["recovery"]
+DEFAULT_RECOVERY = "sack"
 
 Cell = tuple[int, int]
 # Ratio, flow rate, band, seed.

@@ -55,16 +55,15 @@ MODELS = (
 
 INFERENCE, TRAIN = TASKS = ("inference", "train")
 TRAIN_OR_NOT = {INFERENCE: "inference", TRAIN: "training"}
-GPU = {"job.train.compute.device": "K80"}
 CPU = {"job.train.compute.device": "Xeon-E5-2686v4", "cluster.link.rate": "1Gbps"}
 ARBITRARY, RANDOM, TIC, TAC, REVERSED = "arbitrary", "random", "tic", "tac", "file"
 
 WORKERS = (1, 2, 4, 8, 16)
 SERVERS = (1, 2, 4)
 FACTORS = (0.5, 1, 2)
-READINGS = {ARBITRARY: {TIC: 0.005, TAC: 0.004, REVERSED: 0.005}, RANDOM: {}}
+READINGS: dict[str, dict[str, float | None]] = {ARBITRARY: {TIC: None, TAC: 0.004, REVERSED: None}, RANDOM: {}}
 """What orders are without TicTac, and what share of transfers leaves an order that is enforced: section 5.1 has it of
-TIC and of TAC. The first reading counts."""
+TIC, which is what the preset has (None), and of TAC. The first reading counts."""
 
 DISCARDED = 2
 MEASURED = 10
@@ -81,7 +80,7 @@ class Case:
         order: of pulls; "file" is the model's own order, backwards.
         is_cpu: whether it is envC.
         factor: of the mini-batch.
-        disorder: share of pulls that leave their order.
+        disorder: share of pulls that leave their order; None for the preset's.
         noise: of compute, as a multiple of what it is everywhere.
         iterations: simulated, with those that are discarded.
     """
@@ -93,7 +92,7 @@ class Case:
     servers: int = 1
     is_cpu: bool = False
     factor: float = 1
-    disorder: float = 0.0
+    disorder: float | None = 0.0
     noise: int = 1
     iterations: int = DISCARDED + MEASURED
 
@@ -143,7 +142,8 @@ ORDERS = [Case(model, INFERENCE, ARBITRARY, 1, 1, iterations=REPEATS) for model 
 def scenario(base: Scenario, case: Case) -> Scenario:
     """Return the scenario of a case."""
     model = TABLE_1[case.model]
-    schedule: dict[str, Any] = {"order": case.order, "disorder": case.disorder}
+    disorder = (base.jobs[0].schedule.disorder_ppm or 0) / 1e6 if case.disorder is None else case.disorder
+    schedule: dict[str, Any] = {"order": case.order, "disorder": disorder}
     if case.order == REVERSED:
         recvs = [op["name"] for op in graphs.graph(model["preset"]).counts["ops"] if op["kind"] == "recv"]
         schedule["ranking"] = recvs[::-1]
@@ -157,7 +157,7 @@ def scenario(base: Scenario, case: Case) -> Scenario:
         "collective.ps.servers": case.servers,
         "schedule": schedule,
     }
-    environment = CPU if case.is_cpu else GPU
+    environment = CPU if case.is_cpu else {}
     return base.set({f"job.train.{key}": value for key, value in job.items()} | environment)
 
 

@@ -20,7 +20,7 @@ from gradtide.scenario import Scenario
 from gradtide.studies.exchange import alone, exchange_s, on_cluster, parse_collective
 
 PAPER = published(__name__)
-GRADIENT_BYTES = 100_000_000
+GRADIENT_BYTES = Scenario.load(PAPER["preset"]).jobs[0].parameter_bytes
 RATIOS = (Fraction(1), Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
 # Section 3.1: 40G InfiniBand and 10G Ethernet "with TCP overhead", and the latency of a switch.
 RATES_BPS = {"4 GB/s": 32 * 10**9, "1 GB/s": 8 * 10**9}
@@ -85,7 +85,7 @@ def scenario(base: Scenario, case: Case) -> Scenario:
     cluster = base.set({"cluster.link.delay": delay, "cluster.routing": routing})
     topology = {"kind": net.kind, "ports": net.ports, "bisection": str(ratio)}
     placed = on_cluster(cluster, net.nodes, parse_collective(method), topology=topology, rate_bps=RATES_BPS[rate])
-    return alone(placed, GRADIENT_BYTES)
+    return alone(placed, base.jobs[0].parameter_bytes)
 
 
 class Seen:

@@ -1,7 +1,7 @@
 """`gradtide buy`: fabrics x bisection x collective x link rate: what each costs, how fast it trains, and the knee."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -119,6 +119,7 @@ class BuyResult(StudyRows):
             "cable_delay": units.format_time(_delay_ps(base)),
             "other_cable_delay": units.format_time(_other_delay_ps(base)),
             "headline": _headline(self.rows, base, nodes, unit),
+            "own_network": own_network(base, candidates),
             "knees": [row["candidate"] for row in self.knees],
             "rows": self.rows,
             "needs": _needs(self.rows),
@@ -221,13 +222,31 @@ def _other_delay_ps(scenario: Scenario) -> int:
 
 
 def _check_no_network(base: Scenario) -> None:
-    """Refuse a scenario whose own network, if it is more than one switch, would be left out of the answer."""
+    """Refuse a scenario whose own network is of no kind that buy offers: it would be left out of the answer."""
     kind = str(base.to_dict()["cluster"]["topology"]["kind"])
-    if kind != "star":
+    if kind not in KINDS:
         raise ValueError(
             f"buy chooses the network, and {base.name} has one of its own, {words.fabric(kind)}: delete "
             "[cluster.topology] to ask what to buy, or time the network that is there with gradtide run"
         )
+
+
+def own_network(base: Scenario, candidates: Sequence[Candidate]) -> dict[str, Any] | None:
+    """Return the scenario's own network beyond one switch, and which candidates have it; None if it is one switch."""
+    topology = base.to_dict()["cluster"]["topology"]
+    if topology["kind"] == "star":
+        return None
+    same = [one for one in candidates if _is_on(one.fabric.topology, topology) and one.rate_bps == base.link_rate_bps]
+    network = words.fabric(topology["kind"], str(topology.get("bisection", "")))
+    if same:
+        sentence = f"The scenario's own network, {network}, is one of those compared."
+    else:
+        sentence = f"The scenario's own network, {network}, is not among those compared: gradtide run times it."
+    return {"topology": topology, "candidates": [one.name for one in same], "sentence": sentence}
+
+
+def _is_on(offered: Mapping[str, Any], own: Mapping[str, Any]) -> bool:
+    return all(str(own.get(key)) == str(value) for key, value in offered.items())
 
 
 def figures(row: dict[str, Any]) -> dict[str, float | None]:
