@@ -104,8 +104,9 @@ def class_summary(
         For "small", "medium", "large" and "all": `started`, `completed`, `mean_fct_ms`, `p50_fct_ms`, `p90_fct_ms` and
         `p99_fct_ms` (linear between the two nearest flows), which are of the completed flows, and `None` if there is
         none: how long the unfinished ones take is not known. With `delivered` also `unfinished`, their number,
-        `unfinished_bytes`, which they have delivered together, and `unfinished_rate_bps`, the mean of their rates. With `alone_ps` also `mean_slowdown` and `p99_slowdown`: a flow's slowdown is its completion time divided
-        by that of the same flow alone.
+        `unfinished_bytes`, which they have delivered together, and `unfinished_rate_bps`, the mean of their rates. With
+        `alone_ps` also `mean_slowdown` and `p99_slowdown`: a flow's slowdown is its completion time divided by that of
+        the same flow alone.
 
     Raises:
         ValueError: if the columns differ in length.

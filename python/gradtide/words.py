@@ -390,7 +390,7 @@ def _unfinished(figures: Mapping[str, Any]) -> str:
 
 
 def flows_headline(traffic: Mapping[str, Any]) -> str:
-    """Say in a sentence per tenant how long its flows take, where there is no job; first of those with flows that ended."""
+    """Say in a sentence per tenant how long its flows take, where there is no job: first where some have ended."""
     told = sorted(traffic.items(), key=lambda one: one[1]["all"]["completed"] == 0)
     return " ".join(_flows_sentence(name, classes["all"]) for name, classes in told)
 
@@ -400,19 +400,19 @@ def announcing_sentence(tenants: Mapping[str, Mapping[str, float]]) -> str:
     sentences = []
     for name, found in tenants.items():
         change = found["change_percent"] / 100
-        than = "less" if change < 0 else "more"
-        took = f"{percent(abs(change))} {than} time" if abs(change) >= SAME else "as much time"
-        sentences.append(
-            f"Announced to the switches, bursts of {name} take {took} {'than' if abs(change) >= SAME else 'as'} without "
-            f"({milliseconds(found['announced_ms'])}, {milliseconds(found['not_announced_ms'])})."
-        )
+        took = f"{percent(abs(change))} {'less' if change < 0 else 'more'} time than"
+        took = took if abs(change) >= SAME else "as much time as"
+        times = f"{milliseconds(found['announced_ms'])}, {milliseconds(found['not_announced_ms'])}"
+        sentences.append(f"Announced to the switches, bursts of {name} take {took} without ({times}).")
     return " ".join(sentences)
 
 
 def unfinished_sentence(traffic: Mapping[str, Any]) -> str:
     """Say how many flows of each tenant had not ended when the run did, and at what rate; empty if all ended."""
     return " ".join(
-        f"{name}: {_still_open(classes['all'])}." for name, classes in traffic.items() if classes["all"].get("unfinished")
+        f"{name}: {_still_open(classes['all'])}."
+        for name, classes in traffic.items()
+        if classes["all"].get("unfinished")
     )
 
 
