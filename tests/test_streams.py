@@ -4,7 +4,6 @@ import errno
 import io
 import json
 import os
-import pty
 import shutil
 import signal
 import socket
@@ -349,6 +348,8 @@ def test_a_stream_that_was_closed_fails_only_if_it_is_used():
 
 def printed(folder, columns, *arguments):
     """Return what a command prints on a terminal."""
+    import pty
+
     own, theirs = pty.openpty()
     environment = {**os.environ, "COLUMNS": str(columns), "TERM": "dumb"}
     with subprocess.Popen(

@@ -555,7 +555,7 @@ class Receiver:
                     if key.data is not None:
                         self._hear(selector, key.data)
                     elif key.fileobj in self._udp:
-                        self._answer(key.fileobj)  # type: ignore[arg-type]
+                        self._answer(key.fileobj)
                     else:
                         self._accept(selector, key.fileobj)  # type: ignore[arg-type]
                 self._seat(selector, arrivals)
