@@ -10,6 +10,7 @@ import pytest
 import gradtide as gt
 from gradtide import presets
 from gradtide.answer.premises import premises_of
+from gradtide.answer.runtimes import runtime_of
 from gradtide.architecture import Architecture, FieldError
 from gradtide.layers import Layer
 from gradtide.parallel import fit
@@ -203,6 +204,8 @@ def test_measured_times_stay_and_say_so_where_another_device_is_named(tmp_path):
     assert own.jobs[0].layers == stated.jobs[0].layers
     assert (stated.jobs[0].device.name, stated.jobs[0].device.times_of) == ("A100", "NVIDIA A100-SXM4-80GB")
     assert not own.warnings
+    runtime = runtime_of(own.jobs[0].device.name)
+    assert (runtime.device, runtime.backend) == ("gpu", "nccl")
     assert any("NVIDIA A100-SXM4-80GB" in warning for warning in stated.warnings)
     again = Scenario.from_toml(stated.to_toml())
     assert again == stated

@@ -13,15 +13,21 @@ SYSTEMS = {
 }
 """Schedules that are named after the system that has them."""
 
+MEASURED_ON = {"NVIDIA ": "gpu", "Tesla ": "gpu", "AMD Instinct": "gpu", "cpu, ": "cpu"}
+"""Kinds of devices by how `gradtide profile --device measure` begins their names: torch's, or `cpu, 8 threads`."""
+
 DDP, OURS = "PyTorch DDP", "gradtide.torch"
 
 
 def runtime_of(device: str | None) -> Runtime | None:
-    """Return what can be carried out on the device of a preset; None for another name, or none."""
-    try:
-        preset = presets.device(device or "")
-    except KeyError:
+    """Return what can be carried out on a device of a preset, or of a measured profile; None for another, or none."""
+    if device is None:
         return None
+    try:
+        preset = presets.device(device)
+    except KeyError:
+        kind = next((kind for prefix, kind in MEASURED_ON.items() if device.startswith(prefix)), None)
+        return None if kind is None else replace(RUNTIMES[kind], what=device)
     return replace(RUNTIMES[preset.kind], what=preset.name)
 
 
