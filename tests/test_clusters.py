@@ -121,6 +121,13 @@ def test_too_few_hosts_name_the_cluster_that_has_enough(tmp_path, gradtide):
         scenario("h100-hgx/2", workers=20)
 
 
+def test_a_fault_of_the_new_cluster_does_not_point_at_the_old_one(tmp_path, gradtide):
+    path = written(tmp_path, INCAST.replace("incast = {", 'sizes = "web-search"\nload = 0.1\n#'))
+    _, _, err = gradtide("run", path, "--cluster", "ethernet-25g/1")
+    assert "--> --cluster " in err
+    assert "mine.toml" not in err
+
+
 def test_a_scenario_without_a_job_runs_on_another_cluster(tmp_path, gradtide):
     path = written(tmp_path, INCAST)
     code, out, err = gradtide("run", path, "--cluster", "ethernet-100g/5", "--json")
