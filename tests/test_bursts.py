@@ -6,8 +6,8 @@ import re
 import socket
 import struct
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
@@ -166,6 +166,157 @@ def test_strangers_stop_no_receiver():
         for one in silent:
             one.close()
     assert len(arrivals) == 1
+
+
+class Clock:
+    """Stands still until it is advanced."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def strangers(port: int, says: bytes, counts: dict[str, int]) -> list[socket.socket]:
+    """Connect so many times from each of some addresses of this host, say something, and stay."""
+    found = []
+    for address, count in counts.items():
+        for _ in range(count):
+            one = socket.create_connection((LOOPBACK, port), source_address=(address, 0))
+            with suppress(OSError):  # it has been closed already
+                one.sendall(says)
+            found.append(one)
+    return found
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    for _ in range(3000):
+        if is_so():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it never came to that")
+
+
+HTTP = b"GET / HTTP/1.1\r\n\r\n"
+MORE_THAN_PLACES = {LOOPBACK: announced.MOST_CONNECTIONS + 30}
+
+
+@pytest.mark.parametrize(
+    "says",
+    [b"", b"\0\0\0", b"\xff" * 100, HTTP, bytes(8), struct.pack("!Q", 7)],
+    ids=["nothing", "a part of a size", "garbage", "another protocol", "no bytes", "too few bytes"],
+)
+def test_more_strangers_than_places_keep_no_sender_waiting(says):
+    with receiving(count=1) as (port, arrivals):
+        held = strangers(port, says, MORE_THAN_PLACES)
+        gt.bursts(LOOPBACK, port=port, bytes="10kB")
+        for one in held:
+            one.close()
+    assert [one.size_bytes for one in arrivals] == [10_000]
+
+
+def test_strangers_that_hold_all_places_and_drip_lose_them_to_a_sender():
+    clock = Clock()
+    with Receiver(LOOPBACK, 0, clock=clock) as receiver, ExitStack() as ends:
+        arrivals: list[Arrival] = []
+        thread = threading.Thread(target=lambda: arrivals.extend(receiver.receive(1)), daemon=True)
+        thread.start()
+        half = announced.MOST_CONNECTIONS // 2
+        counts = {"127.0.0.2": half, "127.0.0.3": half}
+        held = strangers(receiver.port, struct.pack("!Q", 1_000_000), counts)
+        for one in held:
+            ends.enter_context(one)
+        wait_until(lambda: len(receiver._places.active) == announced.MOST_CONNECTIONS)
+        sender = threading.Thread(target=gt.bursts, args=(LOOPBACK,), kwargs={"port": receiver.port, "bytes": "10kB"})
+        sender.daemon = True
+        sender.start()
+        wait_until(lambda: any(one.size_bytes == 10_000 for one in receiver._places.waiting))
+        for _ in range(int(announced.PATIENCE_S) + 1):
+            assert not arrivals
+            clock.now_s += 1
+            for one in held:
+                with suppress(OSError):
+                    one.sendall(b"\0")
+        sender.join(30)
+        thread.join(30)
+        assert [one.size_bytes for one in arrivals] == [10_000]
+
+
+def test_one_address_cannot_have_all_places():
+    with Receiver(LOOPBACK, 0, clock=Clock()) as receiver, ExitStack() as ends:
+        arrivals: list[Arrival] = []
+        thread = threading.Thread(target=lambda: arrivals.extend(receiver.receive(1)), daemon=True)
+        thread.start()
+        counts = {"127.0.0.2": announced.MOST_CONNECTIONS}
+        for one in strangers(receiver.port, struct.pack("!Q", 1_000_000), counts):
+            ends.enter_context(one)
+        wait_until(lambda: len(receiver._places.active) == announced.MOST_OF_ADDRESS)
+        # Without any deadline: the clock stands still.
+        gt.bursts(LOOPBACK, port=receiver.port, bytes="10kB")
+        thread.join(30)
+        assert len(arrivals) == 1
+
+
+def test_a_connection_that_drips_its_size_is_closed_at_the_deadline():
+    clock = Clock()
+    with Receiver(LOOPBACK, 0, clock=clock) as receiver:
+        thread = threading.Thread(target=lambda: list(receiver.receive(1)), daemon=True)
+        thread.start()
+        with socket.create_connection((LOOPBACK, receiver.port)) as drips:
+            drips.settimeout(30)
+            for number in range(4):
+                drips.sendall(b"\0")
+                wait_until(lambda: [len(one.head) for one in receiver._places.waiting] == [number + 1])  # noqa: B023
+                clock.now_s += announced.SILENCE_S / 3.5
+            # Though it has never been silent for long.
+            assert drips.recv(1) == b""
+        assert receiver._places.waiting == []
+
+
+def sender_of(host: str, at_s: float, size: int | None = 1000) -> announced.Sender:
+    head = b"" if size is None else struct.pack("!Q", size)
+    with socket.socket() as unused:
+        return announced.Sender(unused, (host, 1), at_s, at_s, head=head)
+
+
+def test_of_too_many_that_wait_the_oldest_of_the_address_with_the_most_is_closed():
+    places = announced.Places()
+    few = sender_of("few", 0.0, None)
+    assert places.arrive(few) == []
+    many = [sender_of(f"many{number % 2}", 1.0, None) for number in range(announced.MOST_WAITING)]
+    closed = [one for sender in many for one in places.arrive(sender)]
+    assert closed == [many[0]]
+    assert few in places.waiting
+
+
+def test_a_sender_that_is_fast_enough_keeps_its_place():
+    places = announced.Places()
+    for number in range(announced.MOST_CONNECTIONS):
+        places.arrive(sender_of(f"host{number % 4}", 0.0))
+    assert len(places.admit(0.0)[0]) == announced.MOST_CONNECTIONS
+    passed_s = 10 * announced.PATIENCE_S
+    for one in places.active:
+        one.received_bytes = int(announced.SLOW_BYTES_PER_S * passed_s)
+    newcomer = sender_of("new", passed_s)
+    places.arrive(newcomer)
+    assert places.admit(passed_s) == ([], [])
+    slow = places.active[7]
+    slow.received_bytes -= 1
+    assert places.admit(passed_s) == ([newcomer], [slow])
+
+
+def test_a_burst_that_arrived_holds_no_place_while_others_are_waited_for():
+    together = announced.MOST_OF_ADDRESS + 1
+    with Receiver(LOOPBACK, 0, together, clock=Clock()) as receiver, ExitStack() as ends:
+        thread = threading.Thread(target=lambda: list(receiver.receive(together)), daemon=True)
+        thread.start()
+        senders = strangers(receiver.port, struct.pack("!Q", 8), {LOOPBACK: together})
+        for one in senders:
+            ends.enter_context(one)
+            one.settimeout(30)
+        assert {one.recv(1) for one in senders} == {b"\x06"}
+        thread.join(30)
 
 
 def test_a_receiver_that_leaves_is_one_error():

@@ -506,3 +506,11 @@ def test_what_owes_transfers_is_not_called_the_fastest():
     rows = [{"name": name, "above_bound_percent": percent} for name, percent in (("a", 1.0), ("b", -0.5), ("c", None))]
     assert [row["name"] for row in words.settled(rows)] == ["a", "c"]
     assert words.settled(rows[1:2]) == rows[1:2]
+
+
+def test_an_order_that_nobody_can_know_is_not_called_the_fastest():
+    rows = [
+        {"name": name, "order": order, "above_bound_percent": 0.0} for name, order in (("a", "tic"), ("b", "optimal"))
+    ]
+    assert [row["name"] for row in words.settled(rows)] == ["a"]
+    assert words.settled(rows[1:]) == rows[1:]

@@ -301,15 +301,18 @@ def command(*arguments):
     return subprocess.run(line, capture_output=True, text=True, check=False)
 
 
-def test_a_model_that_no_worker_has_memory_for_is_run_with_a_warning():
-    """8,030,261,248 parameters of 16 bytes on a GPU of 80 GiB."""
-    base = {"cluster": gt.presets.cluster("h100-hgx")["cluster"]}
-    compute = {"seq": 1024, "device": "H100-bf16"}
-    job = {"model": "llama3-8b", "workers": 8, "compute": compute}
-    (warning,) = Scenario.from_dict({**base, "job": {"train": job}}).warnings
-    assert "all 128.5 GB" in warning
+def test_a_model_that_no_worker_has_memory_for_can_be_read_and_is_not_run():
+    """8,030,261,248 parameters of at least 16 bytes on a GPU of 80 GiB."""
+    base = gt.presets.cluster("h100-hgx")
+    job = {"model": "llama3-8b", "workers": 8, "compute": {"seq": 1024}}
+    large = Scenario.from_dict({**base, "job": {"train": job}})
+    (warning,) = large.warnings
     assert "--parallel fsdp=8" in warning
+    with pytest.raises(gt.ScenarioError) as caught:
+        gt.run(large)
+    assert [error["code"] for error in caught.value.errors] == ["GT057"]
     assert not Scenario.from_dict({**base, "job": {"train": {**job, "model": CONFIG}}}).warnings
+    assert gt.run(large.replace(parallel={"fsdp": 8})).iteration_time > 0
     divided = {"model": "llama3-8b", "parallel": {"fsdp": 8}, "compute": {"seq": 1024}}
     assert not Scenario.from_dict({**base, "job": {"train": divided}}).warnings
 

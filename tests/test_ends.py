@@ -65,6 +65,37 @@ def test_an_unknown_option_is_one_document(failure, name):
     assert [error["option"] for error in document["errors"]] == ["--no-such-option"]
 
 
+def options_of(command):
+    return [param for param in command.params if param.param_type_name == "option"]
+
+
+@pytest.mark.parametrize(("name", "command"), list(commands()), ids=NAMES)
+def test_an_option_of_one_value_given_twice_is_refused(failure, name, command):
+    for option in options_of(command):
+        if option.is_flag or option.multiple:
+            continue
+        for first in option.opts:
+            for second in option.opts:
+                # With two values or with one, and before anything is read.
+                document = failure(*name.split(), first, "1", second, "2")
+                longest = max(option.opts, key=len)
+                assert (document["kind"], document["exit_code"]) == ("usage", 2)
+                assert [error["option"] for error in document["errors"]] == [longest]
+                assert longest in document["message"]
+
+
+REPEATABLE = {"--set", "--fail-if", "--schedule", "--parallel"}
+
+
+def test_flags_and_options_that_collect_values_may_be_repeated(gradtide, in_folder):
+    collecting = {option.opts[-1] for _, command in commands() for option in options_of(command) if option.multiple}
+    assert collecting >= REPEATABLE
+    twice = ["--json", "--json", "--quiet", "-q", "--set", "run.seed=1", "--set", "job.a.workers=3"]
+    twice += ["--schedule", "fifo", "--schedule", "priority", "--fail-if", "rho<0", "--fail-if", "rho>1e9"]
+    code, out, _ = gradtide("compare", "small.toml", *twice)
+    assert (code, len(json.loads(out)["rows"])) == (0, 2)
+
+
 BAD = {
     "run": ["run", "none.toml"],
     "compare": ["compare", "bad.toml"],

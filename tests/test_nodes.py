@@ -184,8 +184,10 @@ def test_named_hardware_has_nodes_of_eight_gpus_of_a_known_device(name):
     assert found["cluster"]["topology"]["hosts"] == 3 * found["cluster"]["node"]["nics"]
     assert found["cluster"]["node"]["gpus"] == 8
     presets.device(presets.cluster_device(name))
-    scenario = Scenario.from_dict({**found, "job": {"a": {"model": "resnet50", "workers": 24}}})
+    job = {"model": "resnet50", "workers": 24, "compute": {"efficiency": 0.4}}
+    scenario = Scenario.from_dict({**found, "job": {"a": job}})
     assert scenario.hosts == 24
+    assert scenario.jobs[0].device.name == presets.cluster_device(name) == found["cluster"]["device"]
 
 
 def test_the_cluster_of_a_command_brings_its_gpus_and_their_number(gradtide):

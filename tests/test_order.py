@@ -431,7 +431,10 @@ def test_the_command_prints_one_document(tmp_path):
     code, out, _ = command(path, "--scheduler", "tac", "--ties", "upstream", "--json")
     document = json.loads(out)
     assert code == 0
-    assert document == gt.order(DAG, "tac", ties="upstream").to_dict()
+    assert document.pop("again")["command"].endswith("--scheduler tac --ties upstream")
+    in_python = gt.order(DAG, "tac", ties="upstream").to_dict()
+    assert in_python.pop("again")["command"] is None
+    assert document == in_python
     assert {"scheduler", "priority", "makespan", "lower_bound", "optimal", "gap"} <= set(document)
 
 
@@ -440,9 +443,7 @@ def test_the_command_says_how_good_the_order_is(tmp_path):
     path.write_text(json.dumps(DAG))
     code, out, _ = command(path)
     assert code == 0
-    assert out.endswith(
-        "optimal: the iteration takes 66, and no order is faster; it is 1.54% above the lower bound of 65.\n"
-    )
+    assert "optimal: the iteration takes 66, and no order is faster; it is 1.54% above the lower bound of 65.\n" in out
 
 
 def test_the_command_refuses_what_means_nothing(tmp_path):

@@ -409,8 +409,9 @@ def drawn(draw):
     """Draw a configuration of any family that is small."""
     kv_heads, size = draw.choice([1, 2, 4]), draw.choice([8, 16])
     heads = kv_heads * draw.choice([1, 2, 4])
+    family = draw.choice(sorted(FAMILIES))
     config = {
-        "model_type": draw.choice(sorted(FAMILIES)), "hidden_size": heads * size, "n_embd": heads * size,
+        "model_type": family, "hidden_size": heads * size, "n_embd": heads * size,
         "num_hidden_layers": draw.randint(1, 6), "num_attention_heads": heads, "n_head": heads,
         "num_key_value_heads": kv_heads, "intermediate_size": draw.choice([48, 96, 130]), "vocab_size": 99,
         "n_positions": 64, "tie_word_embeddings": draw.random() < 0.4, "num_local_experts": 4,
@@ -419,6 +420,11 @@ def drawn(draw):
         "kv_lora_rank": 16, "q_lora_rank": draw.choice([None, 24]), "qk_rope_head_dim": 8, "qk_nope_head_dim": 16,
         "v_head_dim": 16, "sliding_window": draw.choice([None, 4, 100]),
     }  # fmt: skip
+    if "moe" not in family and family not in ("mixtral", "deepseek_v2", "deepseek_v3"):
+        config = {key: value for key, value in config.items() if "expert" not in key and "dense" not in key}
+        del config["moe_intermediate_size"]
+    if family not in ("mistral", "mixtral"):
+        del config["sliding_window"]
     return Architecture.of({**config, "n_layer": config["num_hidden_layers"]})
 
 

@@ -34,7 +34,8 @@ CONFIG = {
 
 
 def scenario(parallel=None, *, model=CONFIG, rate="400Gbps", ranks=8, **compute):
-    job = {"model": model, "parallel": {"fsdp": ranks, **(parallel or {})}, "compute": {"seq": 4096, **compute}}
+    job = {"model": model, "parallel": {"fsdp": ranks, **(parallel or {})}}
+    job["compute"] = {"seq": 4096, "device": "H100", **compute}
     cluster = {"topology": {"kind": "star", "hosts": ranks}, "link": {"rate": rate, "delay": "1us"}}
     return Scenario.from_dict({"cluster": cluster, "job": {"train": job}, "run": {"engine": "fluid"}})
 

@@ -1,6 +1,7 @@
 """Studies over any keys, and the store of their runs."""
 
 import csv
+import html
 import json
 import os
 import random
@@ -20,7 +21,7 @@ import gradtide as gt
 from gradtide.errors import ScenarioError
 from gradtide.studies import run as runs
 from gradtide.studies.store import Store, StoreError, key_of
-from gradtide.studies.sweep import Study, analysis, executors, sobol
+from gradtide.studies.sweep import Study, analysis, executors, figures, sobol
 from run_folders import tiny_tenants
 
 BASE = """
@@ -176,7 +177,7 @@ WRONG = {
     "nothing sampled": (GRID + "[sweep.sample]\npoints = 2\n", "GT100", 6, "write"),
     "an unknown path": (GRID + '"job.tran.workers" = [2]\n', "GT017", 6, "job.train"),
     "an unknown field": (GRID + '"job.train.worker" = [2]\n', "GT012", 6, "did you mean `workers`"),
-    "a wrong value": (GRID + '"cluster.link.delay" = ["1us", "10"]\n', "GT020", 6, ""),
+    "nothing but wrong values": (GRID + '"cluster.link.delay" = ["1", "10"]\n', "GT020", 6, ""),
     "a wrong value in a sample": (
         GRID + '[sweep.sample]\npoints = 2\n"job.train.workers" = { min = "1us", max = "2us" }\n',
         "GT011",
@@ -241,7 +242,455 @@ def test_in_python_a_study_may_hold_its_scenario(place: Path, monkeypatch: pytes
         gt.sweep({"sweep": {"scenario": {"a": 1}}})
 
 
+# Points that cannot be
+
+
+PARTLY_WRONG = {
+    "grid": (GRID.replace("seeds = 2\n", "") + '"cluster.link.delay" = ["1us", "10"]\n', 4, [1, 3]),
+    "zip": (GRID.replace("seeds = 2\n", "") + ZIP.replace('"2us"', '"2"'), 4, [1, 3]),
+    "sample": (
+        '[sweep]\nscenario = "base.toml"\n[sweep.sample]\npoints = 4\n"job.train.workers" = { min = 0, max = 3 }\n',
+        4,
+        [0],
+    ),
+    "every seed of a point": (GRID.replace('"10Gbps"', '"10"'), 4, [2, 3]),
+    "scenarios": ('[sweep]\n[sweep.grid]\nscenario = ["base.toml", "none.toml", "wrong.toml"]\n', 3, [1, 2]),
+    "what no document can hold": (GRID.replace("seeds = 2\n", "").replace('"10Gbps"', "nan, 1e400"), 3, [1, 2]),
+    "a date": (GRID.replace("seeds = 2\n", "").replace('"10Gbps"', "1979-05-27"), 2, [1]),
+    "a key that one scenario lacks": (
+        '[sweep]\n[sweep.grid]\nscenario = ["base.toml", "other.toml"]\n"job.train.workers" = [2, 4]\n',
+        4,
+        [2, 3],
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "count", "refused"), PARTLY_WRONG.values(), ids=PARTLY_WRONG)
+def test_valid_points_run_and_the_others_are_listed_with_the_reason(
+    gradtide: Any, place: Path, monkeypatch: pytest.MonkeyPatch, text: str, count: int, refused: list[int]
+) -> None:
+    Path("wrong.toml").write_text(BASE.replace("iterations", "iteration"))
+    Path("other.toml").write_text(BASE.replace("job.train", "job.other"))
+    study(text)
+    seen = simulated(monkeypatch)
+    code, out, err = gradtide("sweep", "s.toml", "-o", "out")
+    assert code == 3
+    assert len(seen) == len(set(seen)) == count - len(refused)
+    assert "refused" in err
+    found = rows("out")
+    assert [int(row["run"]) for row in found if row["state"].startswith("refused: GT")] == refused
+    assert [int(row["run"]) for row in found if row["state"] == "finished"] == sorted(set(range(count)) - set(refused))
+    summary = json.loads(Path("out/summary.json").read_text())
+    assert (summary["runs"], summary["runs_finished"], summary["runs_refused"]) == (count, len(seen), len(refused))
+    others = [one for one in summary["ranking"] if one["rank"] is None]
+    assert others
+    assert {one["state"] for one in others} == {"refused"}
+    page = html.unescape(Path("out/report.html").read_text())
+    for one in others:
+        assert one["reason"].startswith("GT")
+        assert one["reason"] in page
+        assert one["reason"][:5] in out
+    # A merge says the same of them, and nothing is missing.
+    code, _, _ = gradtide("sweep", "merge", "s.toml", "--store", "gradtide.store", "-o", "merged", "-q")
+    assert code == 3
+    for name in ("rows.csv", "points.csv", "summary.json"):
+        assert Path("merged", name).read_bytes() == Path("out", name).read_bytes(), name
+
+
+def test_a_shard_with_refused_runs_has_done_what_it_can(gradtide: Any, place: Path) -> None:
+    study(PARTLY_WRONG["grid"][0])
+    code, out, _ = gradtide("sweep", "s.toml", "--store", "one.store", "--shard", "2/2")
+    assert code == 0
+    assert "its 0 runs of 4" in out
+
+
+MESHES = """
+[sweep]
+scenario = "llama3-8b"
+cluster = "h100-hgx/1"
+[sweep.grid]
+"job.train.compute.seq" = [8192]
+"job.train.compute.micro_batch" = [2]
+"job.train.compute.global_batch" = [16]
+[sweep.zip]
+"job.train.parallel" = [{ fsdp = 8 }, { fsdp = 8 }, { fsdp = 4, tp = 2 }, { fsdp = 3 }]
+"job.train.compute.recompute" = ["none", "full", "full", "full"]
+"""
+"""The first point is the fastest, and needs more memory than its device has; three ranks are not all of a node."""
+
+
+def test_what_does_not_fit_is_marked_and_has_no_rank(gradtide: Any, place: Path) -> None:
+    study(MESHES)
+    code, out, _ = gradtide("sweep", "s.toml", "-o", "out", "--wide")
+    assert code == 3
+    summary = json.loads(Path("out/summary.json").read_text())
+    states = {one["label"]: one["state"] for one in summary["ranking"]}
+    assert list(states.values()) == ["ranked", "ranked", "does not fit", "refused"]
+    first, _, out_of_memory, refused = summary["ranking"]
+    assert out_of_memory["settings"]["job.train.parallel"] == {"fsdp": 8}
+    assert out_of_memory["figure"] < first["figure"]
+    assert (out_of_memory["rank"], out_of_memory["feasibility"]) == (None, "does not fit")
+    assert out_of_memory["memory_bytes"] > out_of_memory["device_bytes"]
+    assert first["rank"] == 1
+    assert first["label"] in summary["headline"]
+    assert "recompute none" not in summary["headline"]
+    assert summary["runs_that_do_not_fit"] == 1
+    assert [one["rank"] for one in summary["candidates"]] == [1, 2, None, None]
+    page = html.unescape(Path("out/report.html").read_text())
+    places = [out.index(one["label"]) for one in summary["ranking"]]
+    assert places == sorted(places)
+    assert "does not fit" in page
+    assert refused["reason"] in page
+    with open("out/points.csv", encoding="utf-8", newline="") as file:
+        points = list(csv.DictReader(file))
+    assert [row["rank"] for row in points] == ["1", "2", "", ""]
+    assert [row["state"] for row in points] == list(states.values())
+    assert [row["feasibility"] for row in rows("out")] == ["does not fit", "fits", "fits", ""]
+
+
+def test_what_does_not_fit_is_in_no_chart_effect_or_front(place: Path) -> None:
+    study(MESHES.replace("[sweep.grid]", 'against = "jobs.train.parallel.memory.total"\n[sweep.grid]'))
+    result = gt.sweep("s.toml")
+    names = [value for row in result.summary["effects"] for value in (row["value"], row["over"])]
+    assert not any("none" in name for name in names)
+    [chart] = result.summary["charts"]
+    assert [value is None for value in chart["lines"][0]["values"]] == [True, False, False, True]
+    assert all("none" not in one["values"] for one in result.summary["front"]["corners"])
+
+
+# The ranking
+
+
+AXES = {
+    "a number": ('"job.train.workers" = [2, 4]', ["workers 2", "workers 4"]),
+    "a text": ('"job.train.schedule.order" = ["fifo", "priority"]', ["order fifo", "order priority"]),
+    "a boolean": ('"job.train.schedule.barrier" = [true, false]', ["barrier true", "barrier false"]),
+    "a table": (
+        '"job.train.collective" = [{ kind = "ring" }, { ps = { servers = 1 } }]',
+        ["collective ring", "collective ps.servers=1"],
+    ),
+    "a list": ('"job.train.hosts" = [["h0", "h1"], ["h0", "h1", "h2"]]', ["hosts [h0, h1]", "hosts [h0, h1, h2]"]),
+    "kinds together": ('"job.train.workers" = [2, "4"]', ["workers 2", "workers 4"]),
+    "a model": ('"job.train.model" = ["resnet50", "vgg16"]', ["model resnet50", "model vgg16"]),
+    "a model's file": ('"job.train.model" = ["m.csv", "resnet50"]', ["model m.csv", "model resnet50"]),
+    "models that are written out": (
+        '"job.train.model" = [{ name = "small", layers = [{ name = "a", forward = "1us", backward = "1us", '
+        'parameters = "4B" }] }, { kind = "thesis", layers = 2, time = "1ms" }]',
+        ["model small", "model kind=thesis, layers=2, time=1ms"],
+    ),
+    "a cluster": ('cluster = ["ethernet-10g/4", "ethernet-100g/4"]', ["cluster ethernet-10g/4"]),
+    "a scenario": ('scenario = ["base.toml", "paper/gao2020-ch4"]', ["scenario base.toml"]),
+}
+
+
+@pytest.mark.parametrize(("line", "labels"), AXES.values(), ids=AXES)
+def test_any_kind_of_key_may_be_on_the_axis(gradtide: Any, place: Path, line: str, labels: list[str]) -> None:
+    Path("m.csv").write_text("layer,forward_us,backward_us,parameter_bytes\na,1,1,1000000\n")
+    study(f'[sweep]\nscenario = "base.toml"\n[sweep.grid]\n{line}\n')
+    _, out, _ = gradtide("sweep", "s.toml", "-o", "out", "--wide")
+    summary = json.loads(Path("out/summary.json").read_text())
+    page = html.unescape(Path("out/report.html").read_text())
+    found = [one["label"] for one in summary["ranking"]]
+    assert len(set(found)) == 2
+    for label in labels:
+        assert label in found
+        assert label in page
+        assert label in out
+    [chart] = summary["charts"]
+    assert len(chart.get("labels", chart["x"])) == 2
+
+
+def test_points_are_ranked_best_first_by_what_is_better(place: Path) -> None:
+    study(GRID.replace("seeds = 2", 'figure = "jobs.train.samples_per_s"') + '"job.train.model" = ["resnet50"]\n')
+    fast = gt.sweep("s.toml")
+    assert [point.settings["cluster.link.rate"] for point in fast.points()] == ["10Gbps", "1Gbps"]
+    assert fast.summary["best"] == "most"
+    figures = [point.figure for point in fast.points()]
+    assert figures == sorted(figures, reverse=True)
+    behind = [point.behind_percent for point in fast.points()]
+    assert behind == pytest.approx([0, 100 * (1 - figures[1] / figures[0])])
+    # A study may say that it is the other way round.
+    study(GRID.replace("seeds = 2", 'figure = "jobs.train.samples_per_s"\nbest = "least"'))
+    assert gt.sweep("s.toml").summary["best"] == "least"
+
+
+def test_a_figure_that_no_point_changes_is_not_what_the_study_is_about(place: Path) -> None:
+    """A job that computes and sends nothing, beside flows: their completion times are ranked."""
+    Path("base.toml").write_text(
+        '[job.clock]\nmodel = { layers = [{ name = "a", forward = "1ms", backward = "1ms", parameters = "0B" }] }\n'
+        'workers = 1\n[traffic.web]\nincast = { dst = "h0", bytes = "100kB", every = "5ms" }\n'
+        '[cluster]\ntopology = { kind = "star", hosts = 3 }\nlink = { rate = "10Gbps", delay = "10us" }\n'
+        '[run]\nengine = "packet"\nduration = "9ms"\n'
+    )
+    study(GRID)
+    result = gt.sweep("s.toml")
+    assert result.summary["figure"] == "traffic.web.all.mean_fct_ms"
+    assert next(result.points()).settings == {"cluster.link.rate": "10Gbps"}
+
+
+def test_seeds_that_do_not_tell_two_points_apart_are_said(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study(GRID + '"job.train.compute.noise" = [0.3, 0.301]\n')
+    result = gt.sweep("s.toml")
+    first, second, *_ = result.points()
+    assert first.rank == 1
+    assert second.low_percent is not None
+    assert second.low_percent < 0 < second.high_percent
+    assert "do not tell it from" in result.summary["headline"]
+
+
+WRONG_FIGURES = {
+    "misspelt": "jobs.train.iteration_time_ms.men",
+    "no such job": "jobs.other.iteration_time_ms.mean",
+    "no such tenant": "traffic.web.all.mean_fct_ms",
+    "of a divided job": "jobs.train.parallel.mfu",
+    "of workers that are not in step": "jobs.train.asynchrony.bound_wait_percent",
+    "a text": "jobs.train.model",
+    "the state": "state",
+}
+
+
+@pytest.mark.parametrize("key", ["figure", "against"])
+@pytest.mark.parametrize("name", WRONG_FIGURES.values(), ids=WRONG_FIGURES)
+def test_a_wrong_figure_is_found_before_the_runs(
+    gradtide: Any, place: Path, monkeypatch: pytest.MonkeyPatch, key: str, name: str
+) -> None:
+    study(GRID.replace("seeds = 2", f'{key} = "{name}"'))
+    seen = simulated(monkeypatch)
+    code, out, err = gradtide("sweep", "s.toml", "-o", "out")
+    assert (code, out) == (2, "")
+    assert "error[GT105]" in err
+    assert "s.toml:3" in err
+    assert not seen
+    assert not Path("out").exists()
+
+
+PS = {"ps": {"servers": 1, "pull": "start", "sync": {"staleness": 2}}}
+MESH = {"parallel": {"fsdp": 2, "tp": 2, "pp": 2}, "seq": 128, "global_batch": 4}
+RUNS = {
+    "workers in step": lambda: gt.run("base.toml"),
+    "workers that differ": lambda: gt.run("base.toml", noise=0.1),
+    "workers out of step": lambda: gt.run("base.toml", collective=PS, engine="fluid"),
+    "beside flows": lambda: gt.run(gt.Scenario.from_dict(tiny_tenants())),
+    "divided": lambda: gt.run("llama3-8b", cluster="h100-hgx/1", recompute="full", **MESH),
+    "experts": lambda: gt.run("mixtral-8x7b", cluster="h100-hgx/1", seq=128, global_batch=8,
+                              parallel={"fsdp": 8, "ep": 4}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", RUNS.values(), ids=RUNS)
+def test_the_figures_of_a_run_are_known_before_it(place: Path, make: Any) -> None:
+    result = make()
+    assert set(figures.of_summary(result.summary)) <= set(figures.expected(result.scenario))
+
+
+# A row by itself
+
+
+DIVIDED = (
+    'scenario = "job.toml"\n[sweep.grid]\n'
+    '"job.train.parallel" = [{ fsdp = 8 }, { fsdp = 4, tp = 2 }, { tp = 4, pp = 2 }]\n'
+    '"job.train.compute.micro_batch" = [1, 2]\n'
+)
+JOB = (
+    '[job.train]\nmodel = "llama3-8b"\nworkers = 8\nparallel = { fsdp = 8 }\n'
+    'compute = { seq = 1024, global_batch = 16, device = "H100-bf16" }\n'
+    '[cluster]\nnode = { gpus = 8, scale_up = { rate = "450GBps", delay = "1us" }, nics = 8 }\n'
+    'link = { rate = "400Gbps", delay = "2us" }\n[run]\nengine = "fluid"\n'
+)
+ALONE = {
+    "data-parallel": (
+        'scenario = "base.toml"\nseeds = 2\n[sweep.grid]\n"job.train.compute.noise" = [0, 0.2]\n'
+        '"job.train.collective" = [{ kind = "ring" }, { ps = { servers = 1 } }]\n'
+        '"job.train.schedule.barrier" = [true, false]\n'
+    ),
+    "divided": DIVIDED,
+    "a model on a cluster": MESHES.partition("[sweep]\n")[2],
+    "clusters by name": (
+        'scenario = "resnet50"\n[sweep.grid]\ncluster = ["ethernet-10g/4", "h100-hgx/2"]\n"run.engine" = ["fluid"]\n'
+    ),
+    "a sample of beside flows": (
+        'scenario = "beside.json"\nseeds = 2\n[sweep.sample]\npoints = 3\n'
+        '"cluster.link.delay" = { min = "1us", max = "9us" }\n'
+    ),
+}
+
+
+@pytest.mark.parametrize("text", ALONE.values(), ids=ALONE)
+def test_a_row_is_its_resolved_scenario_and_its_command_run_alone(gradtide: Any, place: Path, text: str) -> None:
+    Path("beside.json").write_text(json.dumps(tiny_tenants()))
+    Path("job.toml").write_text(JOB)
+    study(f"[sweep]\n{text}")
+    result = gt.sweep("s.toml")
+    finished = [row for row in result.rows if row["state"] == "finished"]
+    assert finished
+    for row in random.Random(1).sample(finished, min(3, len(finished))):
+        Path("alone.toml").write_text(result.study.scenario(row["run"]).to_toml())
+        command = result.study.again(row["run"])
+        assert command is not None
+        for arguments in (["run", "alone.toml"], command[1:]):
+            code, out, err = gradtide(*arguments, "--json")
+            assert code == 0, err
+            alone = figures.of_summary(json.loads(out))
+            for name in alone:
+                # Only tenants without a job have slowdowns alone.
+                if name in row:
+                    assert row[name] == alone[name] or (row[name] is None and alone[name] is None), name
+            assert "jobs.train.iteration_time_ms.mean" in alone
+
+
+def test_the_best_point_lies_beside_the_report(gradtide: Any, place: Path) -> None:
+    study(GRID)
+    assert gradtide("sweep", "s.toml", "-o", "out", "-q")[0] == 0
+    best = json.loads(Path("out/summary.json").read_text())["ranking"][0]
+    _, out, _ = gradtide("run", "out/best.resolved.toml", "--json")
+    assert json.loads(out)["jobs"]["train"]["iteration_time_ms"]["mean"] == best["figure"]
+    assert best["again"] in html.unescape(Path("out/report.html").read_text())
+
+
+def test_the_answer_rests_on_all_points(place: Path) -> None:
+    """Of devices that are varied all are named, and the uncertainty is that of the kind that is known least."""
+    study(
+        '[sweep]\nscenario = "llama3-8b"\n[sweep.grid]\ncluster = ["h100-hgx/1", "a100-hgx/1"]\n'
+        '"job.train.parallel" = [{ fsdp = 8 }]\n"job.train.compute.seq" = [2048]\n'
+        '"job.train.compute.global_batch" = [8]\n'
+    )
+    answer = gt.sweep("s.toml").answer
+    assert answer.again.scenario == "best.resolved.toml"
+    premises = {one.name: one.value for one in answer.premises}
+    assert all(name in premises["device"] for name in ("H100", "A100"))
+    assert premises["ranked by"].startswith("jobs.train.iteration_time_ms.mean")
+    alone = gt.run("llama3-8b", cluster="a100-hgx/1", parallel={"fsdp": 8}, seq=2048, global_batch=8)
+    assert answer.uncertainty["sentence"].count(alone.answer.uncertainty["sentence"]) == 1
+
+
+# Clusters and models
+
+
+def test_a_model_is_swept_as_a_scenario_is(place: Path) -> None:
+    study(
+        '[sweep]\nscenario = "resnet50"\ncluster = "ethernet-25g/4"\n'
+        '[sweep.grid]\n"job.train.compute.batch" = [8, 16]\n'
+    )
+    found = Study.load("s.toml").scenario(1)
+    assert (found.hosts, found.link_rate_bps, found.jobs[0].compute.batch) == (4, 25 * 10**9, 16)
+    Path("m.csv").write_text("layer,forward_us,backward_us,parameter_bytes\na,1,1,1000000\n")
+    os.mkdir("deep")
+    Path("deep/s.toml").write_text('[sweep]\nscenario = "../m.csv"\ncluster = "ethernet-25g/4"\n')
+    assert Study.load("deep/s.toml").scenario(0).jobs[0].parameter_bytes == 1000000
+    held = gt.sweep({"sweep": {"scenario": "resnet50", "cluster": "ethernet-25g/4"}}).rows
+    layers = gt.Scenario.load("base.toml").jobs[0].layers
+    assert gt.sweep({"sweep": {"scenario": list(layers)}}, cluster="ethernet-25g/4").study.scenario(0).hosts == 4
+    assert held[0]["jobs.train.workers"] == 4
+
+
+def test_another_cluster_takes_the_place_of_every_scenarios(gradtide: Any, place: Path) -> None:
+    study(GRID.replace("cluster.link.rate", "job.train.schedule.order").replace('"1Gbps", "10Gbps"', '"fifo"'))
+    assert Study.load("s.toml", "ethernet-100g/2").scenario(0).link_rate_bps == 10**11
+    code, _, err = gradtide("sweep", "s.toml", "--cluster", "ethernet-100g/2", "-o", "out")
+    assert code == 0, err
+    times = [float(row["jobs.train.iteration_time_ms.mean"]) for row in rows("out")]
+    [alone] = {gt.run("base.toml", cluster="ethernet-100g/2", order="fifo").job["iteration_time_ms"]["mean"]}
+    assert times == [alone] * 2
+    assert "--cluster ethernet-100g/2" in json.loads(Path("out/summary.json").read_text())["ranking"][0]["again"]
+    code, _, err = gradtide("sweep", "s.toml", "--cluster", "ethernet-100gg/2")
+    assert code == 2
+    assert "error[GT006]" in err
+    assert "--cluster" in err
+
+
+def test_a_cluster_that_is_varied_and_named_is_refused(gradtide: Any, place: Path) -> None:
+    study('[sweep]\nscenario = "base.toml"\n[sweep.grid]\ncluster = ["ethernet-10g/4"]\n')
+    code, _, err = gradtide("sweep", "s.toml", "--cluster", "ethernet-100g/4")
+    assert code == 2
+    assert "error[GT103]" in err
+    assert "s.toml:4" in err
+
+
+# Before it runs
+
+
+def test_an_estimate_runs_nothing(gradtide: Any, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study(PARTLY_WRONG["grid"][0])
+    gt.sweep("s.toml", store="known", shard=(1, 4))
+    seen = simulated(monkeypatch)
+    code, out, _ = gradtide("sweep", "s.toml", "--estimate", "--json", "--store", "known")
+    assert code == 0
+    found = json.loads(out)
+    assert found["schema"] == "gradtide.estimate/1"
+    assert [found[f"runs{part}"] for part in ("", "_finished", "_refused", "_to_do")] == [4, 1, 2, 1]
+    assert found["memory_bytes"] > 0
+    assert found["time_s"] > 0
+    assert gradtide("sweep", "s.toml", "--estimate", "--store", "none")[0] == 0
+    assert not seen
+    assert not Path("none").exists()
+    code, _, err = gradtide("sweep", "s.toml", "--estimate", "-o", "out")
+    assert (code, "--output" in err) == (2, True)
+
+
 # The store
+
+
+@pytest.mark.parametrize("name", [":memory:", "file:x?mode=memory", "file:store", "a b%20c", "é", "-store"])
+def test_a_path_is_a_path(gradtide: Any, place: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    study(GRID)
+    seen = simulated(monkeypatch)
+    for _ in range(2):
+        assert gradtide("sweep", "s.toml", f"--store={name}", "-q")[0] == 0
+    assert len(seen) == 4
+    assert Path(name).is_file()
+    assert [row["runs"] for row in gt.sweep_list(name)] == [4]
+    assert gt.sweep_merge("s.toml", name).known == 4
+    assert gradtide("compare", "base.toml", "--schedule", "fifo", f"--store={name}", "-q")[0] == 0
+
+
+def test_a_store_may_have_a_name_that_is_no_unicode(place: Path) -> None:
+    study(GRID)
+    name = os.fsdecode(b"\xff.store")
+    gt.sweep("s.toml", store=name)
+    assert gt.sweep_merge("s.toml", name, store="all").known == 4
+    # Its own runs are no others.
+    assert gt.sweep_merge("s.toml", ["all", name], store="all").known == 4
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "/"])
+def test_a_store_that_is_no_file_is_one_error(gradtide: Any, place: Path, name: str) -> None:
+    study(GRID)
+    before = sorted(os.listdir("..")), sorted(os.listdir())
+    code, out, err = gradtide("sweep", "s.toml", "--store", name)
+    assert (code, out) == (3, "")
+    assert len(err.strip().splitlines()) == 1
+    assert (sorted(os.listdir("..")), sorted(os.listdir())) == before
+
+
+def test_a_merge_takes_several_stores_and_loses_none(gradtide: Any, place: Path) -> None:
+    study(GRID + ZIP)
+    for part in "1234":
+        assert gradtide("sweep", "s.toml", "--shard", f"{part}/4", "--store", f"{part}.store", "-q")[0] == 0
+    whole = gt.sweep_merge("s.toml", ["1.store", "2.store", "3.store", "4.store"])
+    assert (whole.known, whole.missing) == (8, 0)
+    assert gt.sweep_merge("s.toml", "1.store").known == gt.sweep_merge("s.toml", Path("1.store")).known == 2
+    ways = (
+        ["1.store", "2.store", "3.store", "4.store"],
+        ["1.store", "--from", "2.store", "3.store", "--from", "4.store"],
+    )
+    for number, stores in enumerate(ways):
+        code, out, err = gradtide("sweep", "merge", "s.toml", *stores, "--store", f"all{number}", "-o", "out", "--json")
+        assert code == 0, err
+        assert json.loads(out)["runs_finished"] == 8
+    for stores in (["1.store", "none"], ["--from", "none"]):
+        code, _, err = gradtide("sweep", "merge", "s.toml", *stores)
+        assert (code, "there is no store none" in err, Path("none").exists()) == (2, True, False)
+    with pytest.raises(StoreError, match="there is no store none"):
+        gt.sweep_merge("s.toml", ["none"])
+    assert not Path("none").exists()
+
+
+def test_the_one_store_of_a_merge_is_named_once(gradtide: Any, place: Path) -> None:
+    study(GRID)
+    code, out, err = gradtide("sweep", "merge", "s.toml", "--store", "one", "--store", "two")
+    assert (code, out) == (2, "")
+    assert "--store" in err
+    assert not Path("two").exists()
 
 
 def test_no_run_is_computed_twice_across_studies(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +733,8 @@ def test_the_table_is_the_same_whatever_ran_before(gradtide: Any, place: Path) -
     study(GRID + ZIP)
     assert gradtide("sweep", "s.toml", "-o", "one", "-j", "1", "-q")[0] == 0
     names = sorted(os.listdir("one"))
-    assert names == ["report.html", "rows.csv", "rows.parquet", "study.toml", "summary.json", "versions.json"]
+    tables = ["points.csv", "report.html", "rows.csv", "rows.parquet"]
+    assert names == ["best.resolved.toml", *tables, "study.toml", "summary.json", "versions.json"]
     assert sorted(path for path in os.listdir() if path.startswith("gradtide")) == [
         "gradtide.store",
         "gradtide.store-claims",
@@ -331,7 +781,7 @@ def test_a_run_that_cannot_go_on_is_a_row_that_says_why(
     monkeypatch.setattr(executors, "simulate", refuses)
     study(GRID)
     code, out, _ = gradtide("sweep", "s.toml", "-o", "out")
-    assert code == 0
+    assert code == 3
     assert "2 runs cannot go on" in out
     states = [row["state"] for row in rows("out")]
     assert states == ["failed: job `train` waits for itself"] * 2 + ["finished"] * 2

@@ -282,7 +282,7 @@ CONFIG = {
 
 def found_plan(rate, **parallel):
     cluster = {"topology": {"kind": "star", "hosts": 2}, "link": {"rate": rate, "delay": "1us"}}
-    train = {"model": CONFIG, "parallel": {"fsdp": 2, **parallel}, "compute": {"seq": 4096}}
+    train = {"model": CONFIG, "parallel": {"fsdp": 2, **parallel}, "compute": {"seq": 4096, "device": "H100"}}
     return gt.plan({"cluster": cluster, "job": {"train": train}, "run": {"engine": "fluid"}})
 
 

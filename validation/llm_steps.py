@@ -3,6 +3,10 @@
     python validation/llm_steps.py [--tables DIR] [--write]   # the errors of every table; docs/validation/llm-steps.md
     python validation/llm_steps.py --fit                      # what in presets/devices.toml is fitted, again
 
+Each step is predicted twice: with what its own program is known to do (`Step`), which is what constants are fitted on,
+and as a user can state it (`scenario_of`), which is how wrong answers are. `--write` also writes
+python/gradtide/answer/compared.json (compared.py). One file, because both share the readers of the tables.
+
 Tables (validation/llm, or DIR with files of the same names):
 
 - vtrain_single, vtrain_multi: GPT in fp16 with Megatron-DeepSpeed on A100 (repository VIA-Research/vTrain at
@@ -13,6 +17,10 @@ Tables (validation/llm, or DIR with files of the same names):
 - llm_foundry: MPT with FSDP, 2,048 tokens, with the same work for each GPU of 8 to 128, from mosaicml/llm-foundry at
   061f2c7, scripts/train/benchmarking (Apache-2.0): every series of two numbers of GPUs or more. Of its steps only the
   changes from one number to the next are compared, for `scaling_loss`.
+- published: steps of dense models and of mixtures of experts on A100, H100, H200 and B200, from performance summaries
+  of NeMo and Megatron-Bridge, MLPerf Training, torchtitan, fms-fsdp and llm-foundry; configurations.json has their
+  models. Nothing is fitted on them, but steps of MPT on 8 to 128 GPUs are also in llm_foundry. B200 has no efficiency
+  of its own: 0.6 is stated, as the H100 has. Rows that no scenario can state are kept, with the reason.
 
 What is fitted on which rows: `FITS`. Steps of Megatron are predicted with what is fitted on vTrain.
 """
@@ -22,7 +30,7 @@ import csv
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -30,10 +38,13 @@ from statistics import fmean, median
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "python"))
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "validation")]
+
+import compared  # noqa: E402
 
 import gradtide  # noqa: E402
 from gradtide import _core, presets, units  # noqa: E402
+from gradtide.answer.uncertainty import PRECISIONS, step_kind  # noqa: E402
 from gradtide.architecture import Architecture  # noqa: E402
 from gradtide.parallel.costs import Beside, Costs, Training, slowest_of  # noqa: E402
 from gradtide.parallel.mesh import Mesh  # noqa: E402
@@ -43,6 +54,10 @@ from gradtide.studies.run import _core_input  # noqa: E402
 TABLES = ROOT / "validation" / "llm"
 UNSEEN = "unseen.csv"
 """In the folder of the tables: errors of configurations that a fit has not seen (`--fit` writes it)."""
+LEFT_OUT = "left_out.json"
+"""In the folder of the tables: the constants of each fit that left configurations out, in turn (`--fit` writes it)."""
+ANSWERS = "answers.csv"
+"""In the folder of the tables: the time of every step as a user states it (`--write` writes it)."""
 OURS = "ours.csv"
 """In the folder of the tables: the time of every step (`--write` writes it)."""
 PAGE = ROOT / "docs" / "validation" / "llm-steps.md"
@@ -122,7 +137,7 @@ class Step:
     Attributes:
         id: of the row.
         configuration: what rows of the same model and mesh have in common.
-        model: what is trained.
+        config: what is trained, as Hugging Face writes it.
         accelerator: name of the preset.
         mesh: of ranks.
         training: how.
@@ -135,7 +150,7 @@ class Step:
 
     id: str
     configuration: tuple[Any, ...]
-    model: Architecture
+    config: Mapping[str, Any]
     accelerator: str
     mesh: Mesh
     training: Training
@@ -145,6 +160,11 @@ class Step:
     gpus: int
     memory_gib: float | None = None
 
+    @cached_property
+    def model(self) -> Architecture:
+        """What is trained, in numbers."""
+        return Architecture.of(self.config)
+
     @property
     def tokens(self) -> int:
         """Tokens of the step."""
@@ -152,16 +172,16 @@ class Step:
 
 
 @cache
-def gpt(hidden: int, heads: int, layers: int, seq: int, vocabulary: int) -> Architecture:
+def gpt(hidden: int, heads: int, layers: int, seq: int, vocabulary: int) -> Mapping[str, Any]:
     """Return a GPT."""
     config = {"n_embd": hidden, "n_layer": layers, "n_head": heads, "n_positions": seq, "vocab_size": vocabulary}
-    return Architecture.of({"model_type": "gpt2", **config})
+    return {"model_type": "gpt2", **config}
 
 
 @cache
-def llama(name: str) -> Architecture:
+def llama(name: str) -> Mapping[str, Any]:
     """Return a preset by the name that torchtitan has for it."""
-    return Architecture.of(presets.configuration(name.lower().replace("llama3.1", "llama3")))
+    return presets.configuration(name.lower().replace("llama3.1", "llama3"))
 
 
 MEGATRON_HOST_S = 43e-6
@@ -264,6 +284,84 @@ def read(folder: Path, table: str) -> list[Step]:
         return []
     with file.open(newline="", encoding="utf-8") as text:
         return [READERS[table](row) for row in csv.DictReader(text)]
+
+
+# A measured step as a user states it.
+
+
+def scenario_of(step: Step) -> gradtide.Scenario:
+    """Return the scenario that a user would write.
+
+    It cannot say what only the measured program does: masks of dropout, the host's time for a kernel, and gradients
+    that are reduced after the backward pass.
+    """
+    mesh, layout, training, keys = step.mesh, step.layout, step.training, step.network.keys
+    parallel = {
+        "tp": mesh.tp, "cp": mesh.cp, "fsdp": mesh.fsdp, "dp": mesh.dp, "pp": mesh.pp,
+        "pipeline": layout.pipeline, "async_tp": layout.async_tp, "scatter_gather": layout.scatter_gather,
+        "sequence": training.sequence_parallel,
+    }  # fmt: skip
+    parallel |= {"zero": layout.zero} if layout.zero else {}
+    parallel |= {"chunks": layout.chunks} if layout.chunks > 1 else {}
+    compute = {
+        "seq": training.seq, "micro_batch": training.micro_batch, "recompute": training.recompute,
+        "global_batch": training.micro_batch * layout.micro_batches * mesh.data, "precision": training.precision,
+        "attention": training.attention, "device": step.accelerator, "compile": training.compiled,
+        "compile_loss": training.compiled_loss,
+    }  # fmt: skip
+    node = {**keys["node"], "gpus": layout.gpus_per_node, "nics": layout.gpus_per_node}
+    return _scenario({"link": keys["link"], "node": node}, step.config, parallel, compute)
+
+
+def as_stated(step: Step) -> Step:
+    """Return a step without what `scenario_of` cannot say: its `simulated` time is that of the scenario."""
+    plain = {field.name: field.default for field in fields(Training) if field.name in ("dropout", "host_s")}
+    return replace(step, training=replace(step.training, **plain), layout=replace(step.layout, overlap_gradients=True))
+
+
+CLUSTERS = {device: f"{device.split('-')[0].lower()}-hgx" for device in ("A100", "H100", "H100-500W", "H200", "B200")}
+
+
+def of_published(row: Row) -> gradtide.Scenario:
+    """Read a row of published: the scenario that a user would write.
+
+    Blocks that stages cannot share equally, even with one fewer in the first and the last, are spread from the first.
+    """
+    with (TABLES / "configurations.json").open(encoding="utf-8") as text:
+        known = json.load(text)
+    config = (
+        known[row["configuration"]] if row["configuration"] in known else presets.configuration(row["configuration"])
+    )
+    parallel: dict[str, Any] = {name: int(row[name]) for name in ("tp", "cp", "fsdp", "dp", "pp", "zero")}
+    parallel |= {"ep": int(row["ep"])} if "num_experts_per_tok" in config else {}
+    chunks, blocks = int(row["chunks"]), config.get("num_hidden_layers", config.get("n_layer"))
+    parallel |= {"pipeline": "interleaved", "chunks": chunks} if chunks > 1 else {}
+    parallel |= {"async_tp": True} if row["async_tp"] == "1" else {}
+    stages = chunks * parallel["pp"]
+    if blocks % stages and (blocks + 2) % stages:
+        parallel["stages"] = [blocks // stages + (index < blocks % stages) for index in range(stages)]
+    compute: dict[str, Any] = {name: int(row[name]) for name in ("seq", "global_batch", "micro_batch")}
+    compute |= {name: row[name] for name in ("precision", "recompute", "device")}
+    compute |= {"efficiency": float(row["efficiency"])} if row["efficiency"] else {}
+    compute |= {"compile": False} if row["compile"] == "0" else {}
+    cluster = Network(CLUSTERS[row["device"]], row["link"]).keys
+    return _scenario(cluster, config, parallel, compute)
+
+
+def _scenario(
+    cluster: Mapping[str, Any], config: Mapping[str, Any], parallel: Mapping[str, Any], compute: Mapping[str, Any]
+) -> gradtide.Scenario:
+    job = {"model": dict(config), "parallel": parallel, "compute": compute}
+    return gradtide.Scenario.from_dict({"cluster": cluster, "job": {"train": job}, "run": {"engine": "fluid"}})
+
+
+def published(folder: Path, expressible: str = "yes") -> list[Row]:
+    """Return the rows of published that a scenario can state, or those that none can; none without the file."""
+    file = folder / "published.csv"
+    if not file.is_file():
+        return []
+    with file.open(newline="", encoding="utf-8") as text:
+        return [row for row in csv.DictReader(text) if row["expressible"] == expressible]
 
 
 # What a job loses with each doubling of its ranks.
@@ -381,7 +479,14 @@ def core_input(network: Network, gpus_per_node: int, gpus: int) -> dict[str, Any
     scenario = gradtide.Scenario.from_dict(
         {
             "cluster": {"link": keys["link"], "node": node},
-            "job": {"train": {"model": "llama3-8b", "parallel": {"fsdp": gpus}, "compute": {"seq": 8192}}},
+            "job": {
+                "train": {
+                    "model": "llama3-8b",
+                    "parallel": {"fsdp": gpus},
+                    # Its times are replaced by those of the step.
+                    "compute": {"seq": 8192, "device": "H100"},
+                }
+            },
             "run": {"engine": "fluid"},
         }
     )
@@ -417,6 +522,16 @@ class Fit:
 
     tables: tuple[str, ...]
     start: dict[str, float]
+
+    @property
+    def name(self) -> str:
+        """The tables in one word."""
+        return "+".join(self.tables)
+
+    @property
+    def folds(self) -> int:
+        """Parts of the configurations that are left out in turn; of torchtitan each row."""
+        return 10 if len(self.tables) > 1 else 15
 
 
 FITS = (
@@ -506,6 +621,7 @@ def folds(tables: list[list[Step]], most: int = 10) -> Iterable[tuple[list[list[
 def print_fits(folder: Path) -> None:
     """Fit every set of constants, and print what is found, and the errors of configurations that a fit has not seen."""
     rows = [("table", "mean_absolute_error_percent")]
+    without: dict[str, list[dict[str, float]]] = {}
     loss = fit_loss(doublings(folder))
     print(f"fitted on llm_foundry: a scaling loss of {loss:.1%}; other fits have that of the preset")
     for one in FITS:
@@ -515,14 +631,16 @@ def print_fits(folder: Path) -> None:
         for table, steps in zip(one.tables, tables, strict=True):
             print(f"  {table}: mean absolute error {fmean(map(abs, errors(steps, found))):.1%} of {len(steps)} rows")
         unseen: dict[str, list[float]] = {table: [] for table in one.tables}
-        for seen, left_out in folds(tables, 10 if len(tables) > 1 else 15):
+        for seen, left_out in folds(tables, one.folds):
             constants = fit(seen, found, 0.05)
+            without.setdefault(one.name, []).append(constants)
             for table, steps in zip(one.tables, left_out, strict=True):
                 unseen[table] += errors(steps, constants)
         for table, values in unseen.items():
             rows.append((table, f"{100 * fmean(map(abs, values)):.1f}"))
             print(f"  {table}, each configuration by a fit without it: {rows[-1][1]} %")
     (folder / UNSEEN).write_text("".join(f"{','.join(row)}\n" for row in rows), encoding="utf-8")
+    (folder / LEFT_OUT).write_text(json.dumps(without, indent=1) + "\n", encoding="utf-8")
 
 
 # The page.
@@ -542,6 +660,69 @@ def times(folder: Path) -> dict[str, dict[str, float]]:
     return {
         table: {step.id: simulated(step, with_constants(step, {})) for step in read(folder, table)} for table in READERS
     }
+
+
+class Answer(NamedTuple):
+    """A measured step and what a user is told about it.
+
+    Attributes:
+        table: where it was measured.
+        id: of the row.
+        ours_s: predicted; if a fit had seen the row, by the constants of a fit that had not.
+        measured_s: measured.
+        kind: the facts that tell kinds of answers apart.
+        link_bps: rate of a network card.
+    """
+
+    table: str
+    id: str
+    ours_s: float
+    measured_s: float
+    kind: Mapping[str, Any]
+    link_bps: int
+
+    @property
+    def error(self) -> float:
+        """Relative error, with its sign."""
+        return self.ours_s / self.measured_s - 1
+
+
+def user_times(folder: Path) -> dict[tuple[str, str], float]:
+    """Predict every measured step as a user states it; return seconds by table and row.
+
+    Of a row that constants are fitted on, the prediction is that of the fit which left it out. The host's time is
+    fitted, too, but belongs to a program and stands in no preset.
+    """
+    without = json.loads((folder / LEFT_OUT).read_text(encoding="utf-8"))
+    found: dict[tuple[str, str], float] = {}
+    for one in FITS:
+        tables = [read(folder, table) for table in one.tables]
+        for (_, left_out), fitted in zip(folds(tables, one.folds), without[one.name], strict=True):
+            constants = {name: value for name, value in fitted.items() if name != "host_us"}
+            for table, steps in zip(one.tables, left_out, strict=True):
+                for step in map(as_stated, steps):
+                    found[table, step.id] = simulated(step, with_constants(step, constants))
+    for step in read(folder, "megatron_table5"):
+        found["megatron_table5", step.id] = float(gradtide.run(scenario_of(step)).iteration_time)
+    for row in published(folder):
+        found["published", row["id"]] = float(gradtide.run(of_published(row)).iteration_time)
+    return found
+
+
+def answers(folder: Path) -> list[Answer]:
+    """Return every measured step with what `user_times` gave when the page was written."""
+    with (folder / ANSWERS).open(newline="", encoding="utf-8") as text:
+        ours = {(row["table"], row["id"]): float(row["ours_s"]) for row in csv.DictReader(text)}
+
+    def answer(table: str, name: str, measured_s: float, scenario: gradtide.Scenario) -> Answer:
+        kind = step_kind(scenario, scenario.jobs[0])
+        return Answer(table, name, ours[table, name], measured_s, kind, scenario.link_rate_bps)
+
+    found = [
+        answer(table, step.id, step.measured_s, scenario_of(step)) for table in READERS for step in read(folder, table)
+    ]
+    rows = published(folder)
+    return found + [answer("published", row["id"], float(row["measured_s"]), of_published(row)) for row in rows]
 
 
 def kept(folder: Path) -> dict[str, dict[str, float]]:
@@ -593,15 +774,90 @@ def tables(folder: Path, ours: Mapping[str, Mapping[str, float]]) -> str:
     return "\n".join(lines)
 
 
+def tables_of_kinds(folder: Path) -> str:
+    """Return the tables of the page that have errors as a user states steps: by kind, and of each published step."""
+    found = answers(folder)
+    lines = [
+        "<!-- table: kinds -->",
+        "",
+        "| models | device | precision | parallelism | nodes | steps | mean absolute error, % | largest |",
+        "|---|---|---|---|---|---:|---:|---:|",
+    ]
+    for row in compared.steps(found):
+        if row["what"] == "step":
+            device = row["device"] if row["efficiency"] is None else f"{row['device']}, {row['efficiency']:g} stated"
+            precision = PRECISIONS.get(row["precision"], row["precision"])
+            mean, largest = f"{100 * row['mean_error']:.1f}", f"{100 * row['largest']:.0f}"
+            lines.append(
+                f"| {row['family']} | {device} | {precision} | {row['division']} | {row['nodes']} | {row['count']} | "
+                f"{mean} | {largest} |"
+            )
+    by_family = {
+        name: [abs(one.error) for one in found if one.table == "published" and one.kind["family"] == name]
+        for name in ("dense", "moe")
+    }
+    said = [f"{len(one)} {name} steps {100 * fmean(one):.1f} %" for name, one in by_family.items() if one]
+    lines += ["", f"Mean absolute error over all published steps: {', '.join(said)}.", ""]
+    lines += ["<!-- table: published -->", "", "| step | from | GPUs | measured, s | ours, s | error, % |"]
+    lines.append("|---|---|---:|---:|---:|---:|")
+    rows = {row["id"]: row for row in published(folder)}
+    for one in found:
+        if one.table == "published":
+            row = rows[one.id]
+            what = f"{row['model']}, {PRECISIONS.get(row['precision'], row['precision'])}, seq {row['seq']}"
+            lines.append(
+                f"| {what} | {row['source']} | {row['gpus']} {row['device']} | {one.measured_s:.2f} | "
+                f"{one.ours_s:.2f} | {100 * one.error:+.1f} |"
+            )
+    lines += ["", "Measured, but no scenario can state them:", ""]
+    lines += [f"- {row['model']} on {row['gpus']} {row['device']}: {row['note']}" for row in published(folder, "no")]
+    lines += ["", "<!-- table: collectives -->", ""]
+    lines += ["| collectives inside a node of 8 | rows | mean absolute error, % | largest |", "|---|---:|---:|---:|"]
+    for row in compared.collectives():
+        mean, largest = f"{100 * row['mean_error']:.1f}", f"{100 * row['largest']:.0f}"
+        lines.append(f"| {row['device']} | {row['count']} | {mean} | {largest} |")
+    return "\n".join(lines) + "\n"
+
+
+def summed_up(found: Iterable[Answer]) -> str:
+    """Return the row of README's table."""
+    by_name: dict[str, list[float]] = {"dense models": [], "mixtures of experts": [], "GPTs": []}
+    for one in found:
+        name = "mixtures of experts" if one.kind["family"] == "moe" else "dense models"
+        by_name["GPTs" if one.table == "vtrain_single" else name].append(abs(one.error))
+    dense, moe, gpts = ((len(same), f"{100 * fmean(same):.0f} %") for same in by_name.values())
+    count = dense[0] + moe[0] + gpts[0]
+    return (
+        f"| {README_STARTS} {count} | {dense[0]} of dense models {dense[1]} off on average, {moe[0]} of mixtures of "
+        f"experts {moe[1]}, {gpts[0]} of GPTs on one node that wait for their host {gpts[1]}; "
+        "[kind by kind](docs/validation/llm-steps.md#as-a-user-states-them), other kinds were never compared |"
+    )
+
+
+README_STARTS = "steps of language models that others measured:"
+
+
 def write_page(folder: Path) -> None:
     """Keep the time of every step, and put the tables in place of those of the page."""
     ours = times(folder)
     rows = [f"{table},{name},{time_s:.6f}\n" for table, found in ours.items() for name, time_s in found.items()]
     (folder / OURS).write_text("table,id,ours_s\n" + "".join(rows), encoding="utf-8")
+    lines = [f"{table},{name},{time_s:.6f}\n" for (table, name), time_s in user_times(folder).items()]
+    (folder / ANSWERS).write_text("table,id,ours_s\n" + "".join(lines), encoding="utf-8")
     text = PAGE.read_text(encoding="utf-8")
     before, _, rest = text.partition("<!-- table: errors -->")
+    _, between, rest = rest.partition("\n## As a user states them")
+    text, _, rest = rest.partition("<!-- table: kinds -->")
     _, _, after = rest.partition("\n## Limits")
-    PAGE.write_text(f"{before}{tables(folder, kept(folder))}\n## Limits{after}", encoding="utf-8")
+    ours_of_kinds = tables_of_kinds(folder)
+    PAGE.write_text(
+        f"{before}{tables(folder, kept(folder))}{between}{text}{ours_of_kinds}\n## Limits{after}", encoding="utf-8"
+    )
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    starts = f"| {README_STARTS}"
+    lines = [summed_up(answers(folder)) if line.startswith(starts) else line for line in readme.split("\n")]
+    (ROOT / "README.md").write_text("\n".join(lines), encoding="utf-8")
+    compared.FILE.write_text(compared.text_of(answers(folder)), encoding="utf-8")
 
 
 if __name__ == "__main__":

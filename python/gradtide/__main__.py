@@ -9,8 +9,9 @@ def main() -> None:
     # Until `catch`, which needs modules that take 20 ms, Python would answer Ctrl-C by a traceback.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))
-    from gradtide import signals
+    from gradtide import signals, streams
 
+    streams.install()
     signals.catch(noted)
     from gradtide.cli import main as run
 

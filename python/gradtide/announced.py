@@ -9,16 +9,22 @@ What switches and captures see:
                         service says what it is (fig. 7), the payload which burst it is of
     the burst           TCP; its first eight bytes are its size
     has arrived         one byte of TCP in the other direction
+
+Nothing proves who sends, and so a receiver limits what strangers can take. A connection gets one of its places when it
+has said how long its burst is, one address never has all of them, and a sender that is too slow loses its place when
+another one needs it (`Places`).
 """
 
 import errno
 import queue
 import select
+import selectors
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -42,10 +48,20 @@ _RETRANSMITS_AT = 100
 
 CHUNK_BYTES = 1 << 20
 SILENCE_S = 60.0
-"""A receiver closes a connection from which nothing has come for so long."""
+"""A receiver closes a connection from which nothing has come for so long, and one that has not said in this time how
+long its burst is: `setup`, which passes before that, is a few seconds at most."""
 MOST_CONNECTIONS = 256
+"""Places: connections from which a receiver takes bursts at the same time."""
+MOST_OF_ADDRESS = MOST_CONNECTIONS * 3 // 4
+"""Places that one address can have."""
+MOST_WAITING = 256
+"""Connections that have no place yet."""
+PATIENCE_S, SLOW_BYTES_PER_S = 5.0, 1 << 16
+"""A sender that has had a place for `PATIENCE_S` and is slower on average loses the place if another one needs it."""
+LARGEST_BYTES = 1 << 50
+"""A longer burst is none: the first bytes of other protocols, as a size, are larger."""
 LOOK_EVERY_S = 0.05
-"""Between two looks of a receiver at what has arrived."""
+"""Between two looks of a receiver at its deadlines."""
 
 TIMEOUT = "200ms"
 """How long a sender waits for the answer to an announcement by default: Linux's shortest retransmission timeout."""
@@ -348,6 +364,120 @@ def receive(*, listen: str = "", port: int = PORT, together: int = 1, count: int
         yield from receiver.receive(count)
 
 
+@dataclass(eq=False)
+class Sender:
+    """A connection to a receiver.
+
+    Attributes:
+        connection: its socket.
+        address: its address and port, and what else the system says.
+        since_s: when it was accepted; from then on when it got a place.
+        heard_s: when the last bytes came from it.
+        begun_s: when it had said the size of its burst.
+        head: the bytes that came before it got a place: at most those of the size.
+        received_bytes: what came since.
+    """
+
+    connection: socket.socket
+    address: tuple[Any, ...]
+    since_s: float
+    heard_s: float
+    begun_s: float = 0.0
+    head: bytes = b""
+    received_bytes: int = 0
+
+    @property
+    def host(self) -> str:
+        """Its address without the port."""
+        return str(self.address[0])
+
+    @property
+    def size_bytes(self) -> int | None:
+        """The size of its burst; None as long as it has not said it."""
+        return int(_SIZE.unpack(self.head)[0]) if len(self.head) == _SIZE.size else None
+
+
+class Places:
+    """Decides who gets one of the places of a receiver, and who is closed; it is told times and touches no socket.
+
+    A connection waits until it has said the size of its burst and a place is free. Those of the address that has the
+    fewest places come first, so that one address with many connections does not delay the others. If too many wait, the
+    oldest of the address with the most is closed, and before it those that have said no size.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: list[Sender] = []
+        self.active: list[Sender] = []
+
+    def arrive(self, sender: Sender) -> list[Sender]:
+        """Let a new connection wait; return those that are to be closed for it."""
+        self.waiting.append(sender)
+        own = [one for one in self.waiting if one.host == sender.host]
+        if len(own) > MOST_OF_ADDRESS:
+            return self._oldest(own)
+        return self._oldest(self.waiting) if len(self.waiting) > MOST_WAITING else []
+
+    def spare(self) -> list[Sender]:
+        """Return a connection that is to be closed because the system has no more of them, if one waits."""
+        return self._oldest(self.waiting)
+
+    def _oldest(self, those: Sequence[Sender]) -> list[Sender]:
+        those = [one for one in those if one.size_bytes is None] or those
+        if not those:
+            return []
+        counted = Counter(one.host for one in self.waiting)
+        closed = max(those, key=lambda one: counted[one.host])
+        self.waiting.remove(closed)
+        return [closed]
+
+    def admit(self, now_s: float) -> tuple[list[Sender], list[Sender]]:
+        """Return those that get a place now, and those that lose theirs to them and are to be closed."""
+        admitted: list[Sender] = []
+        closed: list[Sender] = []
+        while (one := self._next(now_s, closed)) is not None:
+            self.waiting.remove(one)
+            self.active.append(one)
+            one.since_s = one.heard_s = now_s
+            admitted.append(one)
+        return admitted, closed
+
+    def _next(self, now_s: float, closed: list[Sender]) -> Sender | None:
+        """Return the next that gets a place, and add to `closed` whom it takes that from."""
+        held = Counter(one.host for one in self.active)
+        for one in sorted((one for one in self.waiting if one.size_bytes is not None), key=lambda one: held[one.host]):
+            is_many = held[one.host] >= MOST_OF_ADDRESS
+            if not is_many and len(self.active) < MOST_CONNECTIONS:
+                return one
+            slow = [
+                other for other in self.active if _is_slow(other, now_s) and (other.host == one.host or not is_many)
+            ]
+            if slow:
+                loser = max(slow, key=lambda other: held[other.host])
+                self.active.remove(loser)
+                closed.append(loser)
+                return one
+        return None
+
+    def expired(self, now_s: float) -> list[Sender]:
+        """Return those that have let a deadline pass, and are to be closed."""
+        late = [one for one in self.waiting if one.size_bytes is None and now_s - one.since_s > SILENCE_S]
+        late += [one for one in self.active if now_s - one.heard_s > SILENCE_S]
+        for one in late:
+            self.leave(one)
+        return late
+
+    def leave(self, sender: Sender) -> None:
+        """Free the place of a connection that is done or closed."""
+        for those in (self.waiting, self.active):
+            if sender in those:
+                those.remove(sender)
+
+
+def _is_slow(sender: Sender, now_s: float) -> bool:
+    passed_s = now_s - sender.since_s
+    return passed_s > PATIENCE_S and sender.received_bytes < SLOW_BYTES_PER_S * passed_s
+
+
 class Receiver:
     """Answers announcements and receives bursts, whoever sends them; what they contain is thrown away.
 
@@ -356,6 +486,7 @@ class Receiver:
         port: port of UDP and TCP; 0 for one that is free.
         together: senders that wait for one another: each is told that its burst has arrived when the bursts of all are
             here, as by a parameter server, which waits for the gradients of every worker.
+        clock: what time it is, in seconds.
 
     Attributes:
         port: the port.
@@ -365,12 +496,16 @@ class Receiver:
         BurstError: if the port is taken or the address is not one of this host.
     """
 
-    def __init__(self, listen: str = "", port: int = PORT, together: int = 1) -> None:
+    def __init__(
+        self, listen: str = "", port: int = PORT, together: int = 1, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._together = together
-        self._waiting: list[socket.socket] = []
+        self._clock = clock
+        self._arrived: list[socket.socket] = []
         self._announced: dict[tuple[Any, ...], int] = {}
         self._lock = threading.Lock()
-        self._connected: set[socket.socket] = set()
+        self._is_closed = False
+        self._places = Places()
         self._tcp: list[socket.socket] = []
         self._udp: list[socket.socket] = []
         self.port = port
@@ -396,34 +531,97 @@ class Receiver:
 
     def close(self) -> None:
         """Stop listening, and leave the senders that are connected."""
+        self._is_closed = True
         for one in (*self._tcp, *self._udp):
             one.close()
         with self._lock:
-            for one in self._connected:
-                with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it
-            for one in self._waiting:
-                one.close()
+            for sender in self._places.active:
+                _wake(sender)
+            for connection in (*(one.connection for one in self._places.waiting), *self._arrived):
+                connection.close()
 
     def receive(self, count: int | None = None) -> Iterator[Arrival]:
         """Yield `count` bursts as they arrive; without it, for ever."""
         arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         received = 0
-        while count is None or received < count:
-            with self._lock:
-                accepted = self._tcp if len(self._connected) < MOST_CONNECTIONS else []
-            for ready in select.select([*accepted, *self._udp], [], [], LOOK_EVERY_S)[0]:
-                if ready in self._udp:
-                    self._answer(ready)
-                    continue
-                with suppress(OSError):  # the sender has left again
-                    connection, sender = ready.accept()
-                    with self._lock:
-                        self._connected.add(connection)
-                    threading.Thread(target=self._take, args=(connection, sender, arrivals), daemon=True).start()
-            while not arrivals.empty():
-                received += 1
-                yield arrivals.get()
+        with selectors.DefaultSelector() as selector:
+            for one in (*self._tcp, *self._udp):
+                selector.register(one, selectors.EVENT_READ)
+            for sender in self._places.waiting:
+                if sender.size_bytes is None:
+                    selector.register(sender.connection, selectors.EVENT_READ, sender)
+            while not self._is_closed and (count is None or received < count):
+                for key, _ in selector.select(LOOK_EVERY_S):
+                    if key.data is not None:
+                        self._hear(selector, key.data)
+                    elif key.fileobj in self._udp:
+                        self._answer(key.fileobj)  # type: ignore[arg-type]
+                    else:
+                        self._accept(selector, key.fileobj)  # type: ignore[arg-type]
+                self._seat(selector, arrivals)
+                while not arrivals.empty():
+                    received += 1
+                    yield arrivals.get()
+
+    def _accept(self, selector: selectors.BaseSelector, tcp: socket.socket) -> None:
+        """Let a new connection wait until it has said the size of its burst."""
+        try:
+            connection, address = tcp.accept()
+        except OSError as error:
+            # Otherwise the sender has left again.
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                with self._lock:
+                    closed = self._places.spare()
+                self._drop(selector, closed)
+            return
+        connection.setblocking(False)
+        now_s = self._clock()
+        sender = Sender(connection, address, now_s, now_s)
+        selector.register(connection, selectors.EVENT_READ, sender)
+        with self._lock:
+            closed = self._places.arrive(sender)
+        self._drop(selector, closed)
+
+    def _hear(self, selector: selectors.BaseSelector, sender: Sender) -> None:
+        """Read what a connection that waits says of the size of its burst; close it if that is none."""
+        if sender.connection.fileno() < 0:  # closed for another one meanwhile
+            return
+        try:
+            part = sender.connection.recv(_SIZE.size - len(sender.head))
+        except BlockingIOError:
+            return
+        except OSError:
+            part = b""
+        sender.head += part
+        size_bytes = sender.size_bytes
+        if part and size_bytes is None:
+            return
+        if size_bytes is not None and _SIZE.size <= size_bytes <= LARGEST_BYTES:
+            selector.unregister(sender.connection)
+            sender.begun_s = self._clock()
+            return
+        with self._lock:
+            self._places.leave(sender)
+        self._drop(selector, [sender])
+
+    def _seat(self, selector: selectors.BaseSelector, arrivals: "queue.SimpleQueue[Arrival]") -> None:
+        """Let those read for whom there is a place, each in a thread of its own, and close those that are late."""
+        now_s = self._clock()
+        with self._lock:
+            late = self._places.expired(now_s)
+            admitted, slow = self._places.admit(now_s)
+        self._drop(selector, [one for one in late if one.size_bytes is None])
+        for sender in (*slow, *(one for one in late if one.size_bytes is not None)):
+            _wake(sender)
+        for sender in admitted:
+            sender.connection.setblocking(True)
+            threading.Thread(target=self._take, args=(sender, arrivals), daemon=True).start()
+
+    def _drop(self, selector: selectors.BaseSelector, senders: Iterable[Sender]) -> None:
+        for sender in senders:
+            if sender.connection in selector.get_map():
+                selector.unregister(sender.connection)
+            sender.connection.close()
 
     def _open(self, family: int, address: tuple[Any, ...]) -> None:
         with ExitStack() as stack:
@@ -438,6 +636,7 @@ class Receiver:
             self.port = tcp.getsockname()[1]
             udp.bind((address[0], self.port, *address[2:]))
             udp.setblocking(False)
+            tcp.setblocking(False)
             tcp.listen(MOST_CONNECTIONS)
             stack.pop_all()
         self._tcp.append(tcp)
@@ -451,48 +650,53 @@ class Receiver:
                 _mark(udp, service & ~3 | ACK)
                 udp.sendto(payload, sender)
                 with self._lock:
-                    while len(self._announced) >= MOST_CONNECTIONS:
-                        self._announced.pop(next(iter(self._announced)))
+                    if len(self._announced) >= MOST_CONNECTIONS:
+                        counted = Counter(host for host, _ in self._announced)
+                        self._announced.pop(max(self._announced, key=lambda one: counted[one[0]]))
                     self._announced[sender[:2]] = (service >> 2 & 15) * units.ANNOUNCED_STEP
 
-    def _take(self, connection: socket.socket, sender: tuple[Any, ...], arrivals: "queue.SimpleQueue[Arrival]") -> None:
+    def _take(self, sender: Sender, arrivals: "queue.SimpleQueue[Arrival]") -> None:
         """Receive a burst, in a thread of its own."""
         has_arrived = False
+        size_bytes = sender.size_bytes or 0
         try:
             with suppress(OSError, EOFError):
-                connection.settimeout(SILENCE_S)
-                (size_bytes,) = _SIZE.unpack(b"".join(_parts(connection, _SIZE.size)))
-                first_s = time.monotonic()
-                for _ in _parts(connection, size_bytes - _SIZE.size):
-                    pass
-                burst_ms = 1e3 * (time.monotonic() - first_s)
+                for part in _parts(sender.connection, size_bytes - _SIZE.size):
+                    sender.received_bytes += len(part)
+                    sender.heard_s = self._clock()
+                burst_ms = 1e3 * (self._clock() - sender.begun_s)
                 has_arrived = True
         finally:
             with self._lock:
-                announced = self._announced.pop(sender[:2], None)
+                announced = self._announced.pop(sender.address[:2], None)
+                self._places.leave(sender)
                 if not has_arrived:
-                    self._connected.discard(connection)
-                    connection.close()
+                    sender.connection.close()
         if has_arrived:
-            self._tell(connection)
-            arrivals.put(Arrival(f"{sender[0]} port {sender[1]}", size_bytes, burst_ms, announced))
+            self._tell(sender.connection)
+            arrivals.put(Arrival(f"{sender.host} port {sender.address[1]}", size_bytes, burst_ms, announced))
 
     def _tell(self, connection: socket.socket) -> None:
         """Tell all senders that wait that their bursts have arrived, if this one is the last of them."""
         with self._lock:
-            self._waiting.append(connection)
-            left = [one for one in self._waiting if _has_left(one)]
-            ready = [one for one in self._waiting if one not in left]
+            self._arrived.append(connection)
+            left = [one for one in self._arrived if _has_left(one)]
+            ready = [one for one in self._arrived if one not in left]
             if len(ready) < self._together:
-                self._waiting, ready = ready, []
+                self._arrived, ready = ready, []
             else:
-                self._waiting = []
+                self._arrived = []
             for one in ready:
                 with suppress(OSError):
                     one.sendall(_ARRIVED)
             for one in (*ready, *left):
-                self._connected.discard(one)
                 one.close()
+
+
+def _wake(sender: Sender) -> None:
+    """Let the thread that reads from a connection find its end."""
+    with suppress(OSError):
+        sender.connection.shutdown(socket.SHUT_RDWR)
 
 
 def _parts(connection: socket.socket, size_bytes: int) -> Iterator[bytes]:
@@ -507,4 +711,12 @@ def _parts(connection: socket.socket, size_bytes: int) -> Iterator[bytes]:
 
 def _has_left(connection: socket.socket) -> bool:
     """Return whether the other end has closed a connection; it sends nothing more otherwise."""
-    return bool(select.select([connection], [], [], 0)[0])
+    try:
+        connection.setblocking(False)
+        connection.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        connection.setblocking(True)
+        return False
+    except OSError:
+        pass
+    return True

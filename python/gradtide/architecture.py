@@ -6,6 +6,7 @@ A configuration names a family (`model_type`); what a family builds is one funct
 those of the transformers library, so that a parameter here is a parameter there.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -167,10 +168,11 @@ class Architecture:
         if family is None:
             raise FieldError(FAMILY, f"`{FAMILY}` is missing", f"write one of {', '.join(FAMILIES)}")
         if not isinstance(family, str) or family not in FAMILIES:
-            near = nearest(family, FAMILIES) if isinstance(family, str) else None
-            hint = f"did you mean {near}?" if near else f"known are {', '.join(FAMILIES)}"
-            raise FieldError(FAMILY, f"{family!r:.60} is no family that is known", hint)
-        return FAMILIES[family](Fields(config))
+            raise _unknown_family(family)
+        fields = Fields(config)
+        found = FAMILIES[family](fields)
+        fields.refuse_what_was_not_read(family)
+        return found
 
     def modules(self) -> Iterator[Module]:
         """Yield every module that owns parameters, input side first."""
@@ -208,6 +210,65 @@ class Architecture:
         return sum(work.flops for work in self.works(tokens))
 
 
+PAGE = "docs/own-model.md"
+"""The page that lists what is modelled, and what to do with any other model."""
+
+LACKING = (
+    "afmoe", "apertus", "arcee", "aria", "baichuan", "bamba", "bart", "bert", "bitnet", "blenderbot", "bloom",
+    "chatglm", "clip", "codegen", "cohere", "cohere2", "command-r", "cwm", "dbrx", "deberta", "deepseek",
+    "deepseek_v32", "deepseek_vl", "diffllama", "distilbert", "dots1", "electra", "emu3", "ernie4_5", "ernie4_5_moe",
+    "exaone", "exaone4", "falcon", "falcon_h1", "falcon_mamba", "flex_olmo", "fuyu", "gemma", "gemma2", "gemma3",
+    "gemma3_text", "gemma3n", "glm", "glm4", "glm4_moe", "glm_moe_dsa", "got_ocr2", "gpt_bigcode", "gpt_neo",
+    "gpt_oss", "gptj", "granite", "granitemoe", "granitemoehybrid", "grok", "grok-1", "helium", "hunyuan_v1_dense",
+    "hunyuan_v1_moe", "hymba", "idefics", "internlm", "internlm2", "internlm3", "internvl", "jais", "jamba", "jetmoe",
+    "kimi_k2", "kimi_linear", "lfm2", "lfm2_moe", "ling", "llama4", "llama4_text", "llava", "llava_next",
+    "longcat_flash", "mamba", "mamba2", "marian", "mbart", "minicpm", "minicpm3", "minimax", "minimax_m2",
+    "ministral", "ministral3", "mistral3", "mistral4", "mllama", "modernbert", "moonshot", "mosaic_gpt", "mpt", "mt5",
+    "nemotron", "nemotron_h", "olmo", "olmo2", "olmo3", "olmoe", "openelm", "opt", "paligemma", "pegasus",
+    "persimmon", "phi", "phi3", "phi4", "phimoe", "pixtral", "qwen", "qwen2_5_omni", "qwen2_5_vl", "qwen2_vl",
+    "qwen3_5", "qwen3_5_moe", "qwen3_next", "qwen3_omni_moe", "qwen3_vl", "qwen3_vl_moe", "recurrent_gemma",
+    "roberta", "rwkv", "seed_oss", "smollm3", "solar", "stablelm", "starcoder2", "t5", "vaultgemma", "vit", "whisper",
+    "xglm", "xlnet", "yi", "zamba", "zamba2",
+)  # fmt: skip
+"""Families of transformers, by `model_type`, that gradtide does not model: never a misspelling of one that it does."""
+
+EXPERTS = "experts"
+
+STRUCTURE: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "num_experts_per_tok",
+            "num_experts_per_token", "experts_per_token", "moe_k", "moe_intermediate_size", "n_shared_experts",
+            "num_shared_experts", "shared_expert_intermediate_size", "first_k_dense_replace", "moe_layer_freq",
+            "decoder_sparse_step", "mlp_only_layers", "moe_layers", "interleave_moe_layer_step",
+            "intermediate_size_mlp", "expert_layer_period", "moe_layer_start_index", "moe_layer_interval",
+        ),
+        EXPERTS,
+    ),
+    **dict.fromkeys(
+        (
+            "sliding_window", "sliding_window_size", "sliding_window_pattern", "max_window_layers", "layer_types",
+            "global_attn_every_n_layers", "attention_chunk_size", "full_attention_interval", "attn_layer_period",
+            "attention_layers", "hybrid_override_pattern", "layers_block_type", "cross_attention_layers",
+            "attention_types",
+        ),
+        "layers of several kinds",
+    ),
+    **dict.fromkeys(
+        ("mamba_d_state", "ssm_cfg", "state_size", "ssm_state_size", "linear_num_value_heads", "linear_attn_config"),
+        "recurrent layers",
+    ),
+    **dict.fromkeys(
+        ("text_config", "vision_config", "audio_config", "encoder_layers", "decoder_layers"),
+        "other parts",
+    ),
+    **dict.fromkeys(("hidden_size_per_layer_input", "num_kv_shared_layers", "laurel_rank"), "layers that share parts"),
+}  # fmt: skip
+"""Fields that change which parameters a model has or what a token passes through, and what they give a model."""
+
+ALIKE = ("full_attention", "attention")
+"""Kinds of layers in `layer_types` of which every family has one."""
+
 MOST = 10**9
 """Of any field: far beyond every model, and short enough for exact times."""
 MOST_BLOCKS = 5_000
@@ -218,19 +279,49 @@ class Fields:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config
+        self._read: set[str] = set()
+
+    def _value(self, name: str) -> Any:
+        self._read.add(name)
+        return self._config.get(name)
 
     def has(self, name: str) -> bool:
         """Whether there is such a field, and it is not `null`."""
-        return self._config.get(name) is not None
+        return self._value(name) is not None
+
+    def refuse_what_was_not_read(self, family: str) -> None:
+        """Refuse a field that gives a model what its family was not built with: it would be left out without a word."""
+        has_experts = any(STRUCTURE.get(name) == EXPERTS for name in self._read)
+        for name, what in STRUCTURE.items():
+            value = self._config.get(name)
+            if name in self._read or not value or (what == EXPERTS and has_experts):
+                continue
+            if self._is_idle(name, value, family):
+                continue
+            msg = f"gradtide does not model `{name}` ({what}) of {family}"
+            raise FieldError(name, msg, f"{PAGE} lists what it models; for another model write a profile of it")
+
+    def _is_idle(self, name: str, value: Any, family: str) -> bool:
+        """Whether a field is there and changes nothing, as its own switch or its value says."""
+        if name in ("sliding_window", "max_window_layers"):
+            # Qwen's windows are off by default, and begin with this layer.
+            is_on = self._config.get("use_sliding_window", not family.startswith("qwen"))
+            first, layers = self._config.get("max_window_layers"), self._config.get("num_hidden_layers")
+            is_late = is_on and isinstance(first, int) and isinstance(layers, int) and first >= layers
+            return not is_on or self._config.get("sliding_window") is None or (is_late and not self.has("layer_types"))
+        if name == "layer_types" and isinstance(value, list):
+            has_window = "sliding_window" in self._read and self._config.get("sliding_window") is not None
+            return all(one in (("sliding_attention",) if has_window else ALIKE) for one in value)
+        return False
 
     def text(self, name: str) -> str:
         """Return a text, or "" if there is none."""
-        value = self._config.get(name)
+        value = self._value(name)
         return value if isinstance(value, str) else ""
 
     def count(self, name: str, default: int | None = None, *, least: int = 1, most: int = MOST) -> int:
         """Return a whole number; `null` is as if it were not there."""
-        value = self._config.get(name)
+        value = self._value(name)
         if value is None:
             if default is None:
                 raise FieldError(name, f"`{name}` is missing", "copy the whole configuration of the model")
@@ -241,18 +332,18 @@ class Fields:
 
     def maybe(self, name: str) -> int | None:
         """Return a whole number, or `None` if there is none."""
-        return self.count(name) if self.has(name) else None
+        return self.count(name) if self._value(name) is not None else None
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return true or false."""
-        value = self._config.get(name)
+        value = self._value(name)
         if value is not None and not isinstance(value, bool):
             raise FieldError(name, f"`{name}` is {value!r:.60}", "write true or false")
         return default if value is None else value
 
     def counts(self, name: str) -> Sequence[int]:
         """Return a list of whole numbers from 0 on; empty if there is none."""
-        value = self._config.get(name) or []
+        value = self._value(name) or []
         if not isinstance(value, list) or not all(type(one) is int and one >= 0 for one in value):
             raise FieldError(name, f"`{name}` is {value!r:.60}", "write a list of whole numbers")
         return value
@@ -263,6 +354,21 @@ class Fields:
         if size % heads:
             raise FieldError(name, f"{heads} heads do not divide `{of}` = {size}", f"let `{name}` divide `{of}`")
         return heads
+
+
+def _unknown_family(family: object) -> FieldError:
+    """Return the error of a family that is not modelled; a hint by spelling is for what is no family at all."""
+    known = ", ".join(FAMILIES)
+    if not isinstance(family, str):
+        return FieldError(FAMILY, f"{family!r:.60} is no family that is known", f"known are {known}")
+    otherwise = f"known are {known}; {PAGE} says how to write a profile of any other model"
+    if family in LACKING:
+        return FieldError(FAMILY, f"gradtide does not model {family} yet", otherwise)
+    near = nearest(family, FAMILIES)
+    # Another number is another model, not a misspelling.
+    if near is not None and re.findall(r"\d+", near) == re.findall(r"\d+", family):
+        return FieldError(FAMILY, f"{family!r:.60} is no family that is known", f"did you mean {near}?")
+    return FieldError(FAMILY, f"{family!r:.60} is no family that is known", otherwise)
 
 
 def _linear(name: str, inputs: int, outputs: int, split: Split, *, bias: bool = False) -> Module:

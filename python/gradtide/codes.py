@@ -360,6 +360,14 @@ CODES: dict[str, Code] = {
         "op,forward_us,backward_us\nlayers.0.attention,1200,2400",
         "op,forward_us,backward_us\nembed,10,20\nlayers.*.attn,1200,2400\nlayers.*.mlp,2000,4000\nhead,900,1800",
     ),
+    "GT057": Code(
+        "the model does not fit on its device",
+        "Without `parallel`, every worker has the whole model in memory: parameters, gradients, the states of Adam, "
+        "and the activations of its mini-batch. The message names two meshes over which the model fits on the cluster, "
+        "if there are any, or how many GPUs it takes.",
+        'model = "llama3-70b"\nworkers = 128\ncompute = { device = "H100", seq = 4096 }',
+        'model = "llama3-70b"\nparallel = { fsdp = 128 }\ncompute = { device = "H100", seq = 4096 }',
+    ),
     "GT060": Code(
         "unknown flow sizes",
         "Flow sizes are a preset, or the path of a CDF file with a suffix or a slash. `gradtide presets flow` "
@@ -524,7 +532,8 @@ CODES: dict[str, Code] = {
     "GT105": Code(
         "no run of the study has such a figure",
         "`figure` names what the report of a study is about, and `against` what it is weighed against: a column of "
-        "rows.csv that holds numbers, or a key that varies over numbers. Finished runs are kept.",
+        "rows.csv that holds numbers, or a key that varies over numbers. Nothing has run: which figures a run will "
+        "have follows from its jobs and flows.",
         '[sweep]\nscenario = "base.toml"\nfigure = "iteration_time"',
         '[sweep]\nscenario = "base.toml"\nfigure = "jobs.train.iteration_time_ms.mean"',
     ),

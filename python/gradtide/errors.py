@@ -1,9 +1,11 @@
 """The exceptions of the package, and how a fault of an input is shown."""
 
+import errno
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from gradtide.units import memory_asked, memory_words, time_asked, time_words
 from gradtide.words import shown
@@ -24,6 +26,8 @@ MAX_ITEMS = 100
 """Values of a wrong table or list that `errors` shows."""
 MAX_GUESSED = 100
 """Characters of a word for which a similar one is looked for."""
+WRONG_NAMES = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
+"""Errors of the system that say that the name of an output is wrong; all others say that it cannot be written now."""
 
 
 class GradtideError(Exception):
@@ -33,13 +37,27 @@ class GradtideError(Exception):
         kind: what kind of end it is to a command, of those in `cli.ends.KINDS`.
     """
 
-    kind: ClassVar[str] = "failed"
+    kind: str = "failed"
 
 
 class TraceError(GradtideError):
     """A foreign file (a trace of another tool) cannot be read."""
 
     kind = "file"
+
+
+class WriteError(TraceError):
+    """A file cannot be written: its name is wrong, or the disk is full or read-only."""
+
+    kind = "failed"
+
+
+def cannot_write(path: "str | os.PathLike[str]", error: OSError) -> WriteError:
+    """Return the error of a file that cannot be written."""
+    failed = WriteError(f"{os.fspath(path)} cannot be written: {error.strerror or error}")
+    if error.errno in WRONG_NAMES:
+        failed.kind = "usage"
+    return failed
 
 
 class ProfileError(GradtideError, ValueError):

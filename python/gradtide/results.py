@@ -368,7 +368,7 @@ def _candidates(result: RunResult) -> "list[Candidate]":
         facts = result.summary["jobs"][job.name]
         by, why = None, ""
         if not job.is_divided and not job.is_pulled and job.workers > 1:
-            by, why = runs_on(job.schedule.order, job.schedule.barrier, job.collective.kind, job.compute.device)
+            by, why = runs_on(job.schedule.order, job.schedule.barrier, job.collective.kind, job.device.name)
         time_ms = facts["iteration_time_ms"]["mean"]
         found.append(Candidate(job.name, time_ms, feasibility(facts), by, why, group=job.name))
     return found
@@ -438,7 +438,9 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
         "samples_per_s": None
         if job.compute.batch is None
         else 1e3 * core["worker_count"] * job.compute.batch / mean_ms,
-        **({} if job.compute.batch is None else {"device": job.compute.device, "batch": job.compute.batch}),
+        **({} if job.compute.batch is None else {"device": job.device.name, "batch": job.compute.batch}),
+        "computed_on": job.device.described,
+        "assumed": job.assumed,
         "lower_bound_ms": core["lower_bound_ps"] / PS_PER_MS,
         "straggler_percent": core["straggler_percent"],
         **({} if core["slowest_worker"] is None else {"slowest_worker": core["slowest_worker"]}),
@@ -498,6 +500,10 @@ def _of_mesh(division: "Division", mean_ms: float) -> dict[str, Any]:
         "mesh": dict(described.spec["mesh"]),
         "ranks": described.ranks,
         "device": division.accelerator.name,
+        "precision": division.training.precision,
+        "micro_batch": division.training.micro_batch,
+        "recompute": division.training.recompute,
+        "seq": division.training.seq,
         "times": None if division.own is None else division.own.source,
         "stated_efficiency": division.accelerator.stated_efficiency(division.training.precision),
         "micro_batches": described.spec["micro_batches"],
@@ -505,7 +511,7 @@ def _of_mesh(division: "Division", mean_ms: float) -> dict[str, Any]:
         "tokens": described.tokens,
         "tokens_per_s_per_gpu": described.tokens_per_s(mean_ms / 1e3),
         "mfu": described.utilisation(mean_ms / 1e3, peak),
-        "memory": {**asdict(described.memory), "total": described.memory.total},
+        "memory": {**asdict(described.memory), "total": described.memory.total, **division.feasibility},
     }
 
 

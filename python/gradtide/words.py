@@ -79,6 +79,23 @@ def milliseconds(value_ms: float) -> str:
     return "0 ms" if value_ms == 0 else f"{value_ms:#.4g}".rstrip(".") + " ms"
 
 
+def figure(name: str, value: float) -> str:
+    """Write a figure of a summary with its unit, which its path has.
+
+    Example:
+        >>> figure("jobs.train.iteration_time_ms.mean", 8961.2), figure("jobs.train.mfu", 0.4)
+        ('8961 ms', '0.4')
+    """
+    parts = name.split(".")
+    if any(part.endswith("_ms") for part in parts):
+        return milliseconds(value)
+    if parts[-1].endswith("bytes") or "memory" in parts:
+        return size(value)
+    if parts[-1].endswith("_percent"):
+        return f"{value:.1f} %"
+    return rate(value) if parts[-1].endswith("_bps") else number(value)
+
+
 def spaced(quantity: str) -> str:
     """Write a quantity of a scenario file with a space before its unit, as in `10 us`."""
     at = next((index for index, letter in enumerate(quantity) if letter.isalpha()), len(quantity))
@@ -126,7 +143,7 @@ def settled(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     A mean below its bound owes transfers at the end, and `BOUND` is what no worker can know.
     """
     rows = list(rows)
-    rows = [row for row in rows if row["order"] != BOUND] or rows
+    rows = [row for row in rows if row.get("order") != BOUND] or rows
     above = [row["above_bound_percent"] for row in rows]
     return [row for row, percent in zip(rows, above, strict=True) if percent is None or percent > -1e-3] or rows
 
@@ -172,10 +189,26 @@ def _divided_sentence(job: Mapping[str, Any]) -> str:
     group, figures = max(facts["groups"].items(), key=lambda one: one[1]["exposed_ms"], default=("", {"exposed_ms": 0}))
     if figures["exposed_ms"] >= SAME * time_ms:
         sentence += f"; compute waits {percent(figures['exposed_ms'] / time_ms)} of the time for {group}"
-    parts = facts.get("memory", {"device": None})
-    if parts["device"] is not None and parts["total"] > parts["device"]:
-        sentence += f". It does not fit: a rank needs {memory(facts['memory'])}"
+    if "memory" in facts and facts["memory"]["feasibility"] != "fits":
+        sentence += f". {_fit(facts['memory'])}"
     return f"{sentence}."
+
+
+def _fit(parts: Mapping[str, Any]) -> str:
+    """Say that a rank does not fit, or may not, and what would make it fit."""
+    sentence = f"It does not fit: a rank needs {memory(parts)}"
+    if parts["feasibility"] == "too close to call":
+        least, most = (size(count, 3) for count in parts["likely_bytes"])
+        sentence = f"Whether it fits is too close to call: {least} to {most} of {size(parts['device'], 3)}"
+    if parts["would_fit"]:
+        return f"{sentence}; it would fit with {', or with '.join(_keys(way['keys']) for way in parts['would_fit'])}"
+    if parts["fits_on"] is None:
+        return f"{sentence}; no change and no number of GPUs that was tried makes it fit"
+    return f"{sentence}; it would fit on {parts['fits_on']['ranks']:,} GPUs with {_keys(parts['fits_on']['keys'])}"
+
+
+def _keys(keys: Mapping[str, Any]) -> str:
+    return ",".join(f"{key}={value}" for key, value in keys.items())
 
 
 def saving_headline(points: Sequence[tuple[float, float, float]], baseline: str, best: str) -> str:
@@ -242,8 +275,8 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         return cell
 
     add("model", lambda job: f"{job['model']}, {workers(job['workers'])}")
-    if any(job.get("device") for job in jobs.values()):
-        add("computed on", lambda job: f"{job['device']}, mini-batch of {job['batch']}" if job.get("device") else "–")
+    if any(job["computed_on"]["name"] for job in jobs.values()):
+        add("computed on", lambda job: computed_on(job) if job["computed_on"]["name"] else "–")
     add("iteration time", lambda job: _ms(job["iteration_time_ms"]["mean"]))
     add("  compute", part("compute"))
     add("  waits for gradients", part("exposed"))
@@ -280,6 +313,7 @@ def divided_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[lis
 
     rows = [
         ["model", f"{job['model']} on {ranks(facts['ranks'])}: {mesh(facts['mesh'])}"],
+        *([] if facts["mesh"] is None else [["computed on", computed_on(job)]]),
         ["iteration time", _ms(time_ms)],
         ["  compute", part(sum(one["ranks"] * one["compute_ms"] for one in facts["classes"]) / facts["ranks"])],
     ]
@@ -311,6 +345,29 @@ def divided_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[lis
             ["memory of a rank", memory(facts["memory"])],
         ]
     return ["", name], rows
+
+
+_ORIGINS = {"file": "the model's file names it", "cluster": "the cluster's"}
+
+
+def computed_on(job: Mapping[str, Any]) -> str:
+    """Name the device of a job, what it computes at once, and who names the device if the job does not."""
+    device, facts = job["computed_on"], job.get("parallel", {})
+    name = device["name"]
+    if facts.get("mesh") is not None:
+        count = facts["micro_batch"]
+        name += f" in {facts['precision']}, micro-batch of {count} sequence{'s' if count > 1 else ''}"
+        name += "" if facts["recompute"] == "none" else f", {facts['recompute']} recomputation"
+    elif job.get("batch"):
+        name += f", mini-batch of {job['batch']}"
+    said = [_ORIGINS[device["origin"]]] if device["origin"] in _ORIGINS else []
+    if device["cluster"] is not None:
+        said.append(f"the cluster has {device['cluster']}")
+    if device["times_of"] is not None:
+        said.append(f"times are those of {device['times_of']}")
+    elif device["origin"] != "file" and facts.get("mesh") is None and not job.get("batch"):
+        said.append("times are the model's own")
+    return f"{name} ({'; '.join(said)})" if said else name
 
 
 def group_rows(job: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -347,12 +404,16 @@ def mesh(axes: Mapping[str, int] | None) -> str:
     return ", ".join(f"{axis} {count}" for axis, count in axes.items() if count > 1) or "one rank"
 
 
+SHORT_FIT = {"fits": "", "does not fit": ", too much", "too close to call": ", too close to call"}
+"""What a column of bytes says of each verdict on whether a rank fits."""
+
+
 def memory(parts: Mapping[str, Any]) -> str:
     """Say how much memory a rank needs, and whether its device has it."""
-    needed, has = size(parts["total"], 3), parts["device"]
-    if has is None:
-        return needed
-    return f"{needed} of {size(has, 3)}" if parts["total"] <= has else f"{needed}, and the device has {size(has, 3)}"
+    needed, has = size(parts["total"], 3), size(parts["device"], 3)
+    if parts["feasibility"] == "does not fit":
+        return f"{needed}, and the device has {has}"
+    return f"{needed} of {has}" + ("" if parts["feasibility"] == "fits" else ", too close to call")
 
 
 def _slowest(job: Mapping[str, Any]) -> str:
@@ -478,7 +539,7 @@ def size(count: float, digits: int = 4) -> str:
     return f"{number(rounded)} B"
 
 
-_IN_LINE = ("device", "cluster", "link rate", "engine")
+_IN_LINE = ("device", "device of the cluster", "cluster", "link rate", "engine")
 """Premises that the short line names although they were stated."""
 LONGEST_IN_LINE = 60
 """Characters of a premise in the short line; a study that runs through many values has more."""
@@ -509,7 +570,7 @@ def premises_line(premises: Sequence[Mapping[str, Any]], where: str = "--json li
 def _premise(one: Mapping[str, Any]) -> str:
     """Name a premise: by its value alone where that says what it is."""
     if len(one["value"]) > LONGEST_IN_LINE:
-        return f"{one['name']} as listed"
+        return f"{one['name']} varied"
     says_itself = one["name"] in ("device", "cluster", "collective", "schedule", "compute times")
     return str(one["value"]) if says_itself else f"{one['name']} {one['value']}"
 

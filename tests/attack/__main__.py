@@ -12,10 +12,10 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # children are forked, which threads do not survive
 
 import gradtide
-from attack import inputs, kills, page, runs, saves, sweeps
+from attack import inputs, kills, page, pairs, runs, saves, sweeps
 from attack.readers import PACKAGE, ROOT
 
-KINDS = ("inputs", "runs", "kills", "saves", "sweeps")
+KINDS = ("inputs", "runs", "pairs", "kills", "saves", "sweeps")
 
 
 def main() -> int:
@@ -54,6 +54,7 @@ def main() -> int:
     attacks: dict[str, Callable[[float], inputs.Result]] = {
         "inputs": lambda deadline: inputs.attack(given.seed, given.inputs, deadline, given.jobs, only),
         "runs": lambda deadline: runs.attack(given.seed, given.runs, deadline, given.jobs),
+        "pairs": lambda deadline: pairs.attack(given.seed, deadline),
         "kills": lambda deadline: kills.attack(given.seed, given.kills, deadline, given.jobs, named(kills.COMMANDS)),
         "saves": lambda deadline: saves.attack(deadline, given.faults),
         "sweeps": lambda deadline: sweeps.attack(given.seed, given.sweeps, deadline, given.jobs, named(sweeps.WAYS)),
@@ -68,7 +69,7 @@ def main() -> int:
             _tell(kind, result, seconds, given)
             found += len(result.findings)
             if given.page:
-                page.write(kind, result, given.seed, seconds, 1 if kind == "saves" else given.jobs, attacked)
+                page.write(kind, result, given.seed, seconds, 1 if kind in ("saves", "pairs") else given.jobs, attacked)
     return int(found > 0)
 
 

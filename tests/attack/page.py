@@ -48,4 +48,11 @@ def _table(kind: str, result: Result) -> list[str]:
     return rows
 
 
-_FIRST = {"inputs": "reader", "runs": "engine", "kills": "command", "saves": "what is saved", "sweeps": "killed"}
+_FIRST = {
+    "inputs": "reader",
+    "runs": "engine",
+    "pairs": "command",
+    "kills": "command",
+    "saves": "what is saved",
+    "sweeps": "killed",
+}

@@ -446,7 +446,11 @@ READERS = {
     "layers": Reader("in.csv", lambda: [LAYERS, *_files("scenarios/twelve-layers.csv")], _in_job(model=None), share=20),
     "model": Reader("in.json", lambda: [MODEL], _in_job(model=None), "json", 20),
     "configuration": Reader(
-        "in.json", lambda: CONFIGURATIONS, _in_job(model=None, compute={"seq": 512, "batch": 8}), "json", 20
+        "in.json",
+        lambda: CONFIGURATIONS,
+        _in_job(model=None, compute={"seq": 512, "batch": 8, "device": "H100-bf16"}),
+        "json",
+        20,
     ),
     "graph": Reader("in.json", _graphs, _in_job(model=None), "json", 8),
     "ranking": Reader("in.txt", lambda: _files("scenarios/own-order.txt"), _ranking, share=10, prepare=_siblings),

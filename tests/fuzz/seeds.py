@@ -91,7 +91,8 @@ def named(folder: Path) -> dict[str, dict[str, Any]]:
         },
     }
     for name, mesh in MESHES.items():
-        job = {"model": LANGUAGE, "parallel": mesh, "compute": {"seq": 16, "micro_batch": 1}, "iterations": 1}
+        compute = {"seq": 16, "micro_batch": 1, "device": "H100"}
+        job = {"model": LANGUAGE, "parallel": mesh, "compute": compute, "iterations": 1}
         found[name] = {**gt.presets.cluster("h100-hgx", "fluid"), "job": {"a": job}, "run": fluid}
     return found
 

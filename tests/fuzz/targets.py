@@ -201,7 +201,7 @@ FIELDS = sorted({key for one in CONFIGURATIONS for key in json.loads(one)} - {"m
 def configurations(family: str, fields: dict[str, Any], known: dict[str, Any], is_known: bool) -> None:
     """A configuration of Hugging Face is refused, or a model whose bytes are whole and whose scenario is the same."""
     model = {**(known if is_known else {"model_type": family}), **fields}
-    job = {"model": model, "workers": 2, "compute": {"seq": 64, "batch": 1}}
+    job = {"model": model, "workers": 2, "compute": {"seq": 64, "batch": 1, "device": "H100-bf16"}}
     try:
         scenario = Scenario.from_dict({"job": {"a": job}})
     except ScenarioError as error:

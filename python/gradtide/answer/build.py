@@ -1,10 +1,12 @@
 """The one place where an answer is made: every study gives its headline and what it compared, the rest is here."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from gradtide.answer import Answer, Candidate, Premise, ranked
 from gradtide.answer.again import again
 from gradtide.answer.premises import premises_of
+from gradtide.answer.uncertainty import Uncertainty, uncertainty_of
 from gradtide.scenario import Scenario
 
 
@@ -36,6 +38,15 @@ def build(
         headline,
         (*premises_of(given, varied), *more),
         ranked(candidates, most=most),
-        {},
+        _uncertainty([uncertainty_of(one, question) for one in given]),
         again(scenario),
     )
+
+
+def _uncertainty(found: Sequence[Uncertainty]) -> dict[str, Any]:
+    """Return the uncertainty of a study: of several kinds that of the one that is known least, with all sentences."""
+    kinds = list(dict.fromkeys(found))
+    if not kinds:
+        return {}
+    least = min(kinds, key=lambda one: (one.is_compared, -(one.mean_error or 0.0)))
+    return {**least.to_dict(), "sentence": " ".join(dict.fromkeys(one.to_dict()["sentence"] for one in kinds))}

@@ -9,7 +9,16 @@ from gradtide.answer import Feasibility
 def feasibility(job: Mapping[str, Any]) -> Feasibility:
     """Return whether a job of a run's summary fits in the memory of its ranks."""
     memory = job.get("parallel", {}).get("memory")
-    if memory is None or memory["device"] is None:
-        return Feasibility()
-    fits = memory["total"] <= memory["device"]
-    return Feasibility("fits" if fits else "does not fit", memory["total"], memory["device"])
+    return Feasibility() if memory is None else of_memory(memory)
+
+
+def of_memory(memory: Mapping[str, Any]) -> Feasibility:
+    """Return what the figures of a rank's memory come to, with the options that would make it fit."""
+    ways = [f"--parallel {_mesh(way['parallel'])}" for way in memory.get("would_fit", ())]
+    if memory.get("fits_on") is not None:
+        ways.append(f"{memory['fits_on']['ranks']:,} GPUs and --parallel {_mesh(memory['fits_on']['parallel'])}")
+    return Feasibility(memory["feasibility"], memory["total"], memory["device"], tuple(ways))
+
+
+def _mesh(keys: Mapping[str, Any]) -> str:
+    return ",".join(f"{key}={value}" for key, value in keys.items())

@@ -1,14 +1,17 @@
 """What an answer rests on: read from resolved scenarios, each with the option that changes it."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from gradtide import units, words
 from gradtide.answer import Premise
 from gradtide.scenario import Job, Scenario
 from gradtide.scenario.fabric import Nodes
+from gradtide.scenario.keys.parallel import OF_MESH
 
 OPTIONS = {
     "compute.device": "--device",
+    "compute.batch": "--batch",
     "compute.seq": "--seq",
     "compute.micro_batch": "--micro-batch",
     "compute.global_batch": "--global-batch",
@@ -62,7 +65,11 @@ def _premises(scenario: Scenario) -> Iterator[Premise]:
     several = len(scenario.jobs) > 1
     for job in scenario.jobs:
         for name, value, key in _of_job(job):
-            yield premise(f"{job.name}: {name}" if several else name, value, f"job.{job.name}.{key}")
+            whole = key if key.startswith("cluster.") else f"job.{job.name}.{key}"
+            one = premise(f"{job.name}: {name}" if several else name, value, whole)
+            # A mesh may state what else `compute` does.
+            is_of_mesh = key.removeprefix("compute.") in OF_MESH and key.removeprefix("compute.") in job.stated
+            yield replace(one, stated=True) if is_of_mesh else one
     yield premise("cluster", _cluster(scenario), "cluster.topology")
     yield premise("link rate", words.rate(scenario.link_rate_bps), "cluster.link.rate")
     yield premise("link delay", words.spaced(units.format_time(scenario.link_delay_ps)), "cluster.link.delay")
@@ -77,11 +84,20 @@ def _premises(scenario: Scenario) -> Iterator[Premise]:
     yield premise("seed", str(scenario.seed), "run.seed")
 
 
+_DEVICE_KEYS = {
+    "stated": "compute.device",
+    "assumed": "compute.device",
+    "file": "model",
+    "cluster": "cluster.device",
+}
+"""The key, below the job's or of the cluster, that says on what a job computes."""
+
+
 def _of_job(job: Job) -> Iterator[tuple[str, str, str]]:
-    """Yield name, value and key of each premise of a job; keys are below the job's."""
+    """Yield name, value and key of each premise of a job; keys are below the job's, but for those of the cluster."""
     if (division := job.division) is not None:
         training, own = division.training, division.own
-        yield "device", division.accelerator.name, "compute.device"
+        yield "device", division.accelerator.name, _DEVICE_KEYS[job.device.origin]
         yield "compute times", "roofline model" if own is None else f"from {own.source}", "compute.times"
         stated = division.accelerator.stated_efficiency(training.precision)
         if stated is not None:
@@ -95,13 +111,16 @@ def _of_job(job: Job) -> Iterator[tuple[str, str, str]]:
     if job.step is not None:
         yield "compute times", "recorded", "model"
         return
-    if job.compute.device is not None:
-        yield "device", job.compute.device, "compute.device"
+    if job.device.name is not None:
+        yield "device", job.device.name, _DEVICE_KEYS[job.device.origin]
+    if job.compute.batch is not None:
         yield "compute times", "roofline model", "model"
-        if job.compute.batch is not None:
-            yield "mini-batch", f"{job.compute.batch:,} per worker", "compute.batch"
+        yield "mini-batch", f"{job.compute.batch:,} per worker", "compute.batch"
     else:
-        yield "compute times", "those of the model's file", "model"
+        taken_on = job.device.times_of or (job.device.name if job.device.origin == "file" else None)
+        yield "compute times", "those of the model's file" + (f", on {taken_on}" if taken_on else ""), "model"
+    if job.device.cluster is not None:
+        yield "device of the cluster", f"{job.device.cluster}, not used", "cluster.device"
     if job.compute.seq is not None:
         yield "sequence length", f"{job.compute.seq:,}", "compute.seq"
     if job.compute.scale_to_ps is not None:

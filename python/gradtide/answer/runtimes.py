@@ -39,8 +39,9 @@ def runs_on(order: str, barrier: bool, collective: str, device: str | None, syst
         return SYSTEMS[system], ""
     runtime, level = runtime_of(device), level_of(order, barrier)
     if runtime is None:
-        by = DDP if level in RUNTIMES["unknown"].levels else f"{OURS} on {where(level)}"
-        return by, ""
+        if level in RUNTIMES["unknown"].levels:
+            return DDP, ""
+        return None, f"the model names no device (--device), and {OURS} does this on {where(level)} alone"
     if not runtime.allows(collective):
         known = " or ".join(runtime.collectives)
         return None, f"{runtime.name} can only be told {known}, not {words.collective(collective)}"

@@ -5,19 +5,19 @@ answer to bad input does not wait for what it does not need.
 """
 
 import inspect
-import io
 import os
 import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from gradtide import _core, signals
+from gradtide import _core, signals, streams
 from gradtide.answer.again import asked_by
 from gradtide.cli import (
     bursts,
@@ -45,13 +45,15 @@ from gradtide.cli import (
     tenants_policies,
 )
 from gradtide.cli.ends import (
+    EXIT_CANNOT_GO_ON,
+    EXIT_CHECK_FAILED,
     EXIT_INTERRUPTED,
     Stopped,
     document_of,
     error_document,
     stopped_document,
 )
-from gradtide.cli.groups import CommandWithSubcommands
+from gradtide.cli.groups import CommandWithSubcommands, OneCommand
 from gradtide.cli.moved import moved
 from gradtide.cli.options import exact_command, with_options
 from gradtide.cli.printing import json_text, one_document, say, talk, wants_json
@@ -111,9 +113,9 @@ def _made(name: str, command: Callable[..., None]) -> Any:
     if subcommands:
         app.callback(invoke_without_command=True)(with_options(command))
     else:
-        app.command(name)(with_options(command))
+        app.command(name, cls=OneCommand)(with_options(command))
     for inner, subcommand in (subcommands or {}).items():
-        app.command(inner)(with_options(subcommand))
+        app.command(inner, cls=OneCommand)(with_options(subcommand))
     return typer.main.get_command(app)
 
 
@@ -159,10 +161,7 @@ def _root(
 def main() -> None:
     """Run the command line and exit; every end has its exit code. Signals are as the caller has set them."""
     signals.last_words = _last_words
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        # Of a terminal that knows fewer characters, as stderr does it.
-        sys.stdout.reconfigure(errors="backslashreplace")
-    sys.exit(_main())
+    sys.exit(_printed(_main()))
 
 
 def _main() -> int:
@@ -176,19 +175,25 @@ def _main() -> int:
                 # What follows is short, and is not interrupted.
                 signals.settle()
         except BaseException as error:
-            if _is_broken_pipe(error):
-                return _reader_went_away()
             if isinstance(error, SystemExit):
-                raise
+                if not isinstance(error.__context__, OSError):
+                    raise
+                # typer turns a broken pipe into exit 1.
+                error = error.__context__
             failure = _explained(error)
             code = failure["exit_code"]
             document.instead(failure)
-    try:
-        document.write()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return _reader_went_away()
+    document.write()
     return code
+
+
+def _printed(code: int) -> int:
+    """Return the exit code of a command that ends with `code`, once all that it printed is written or lost."""
+    lost = [failure for failure in streams.failures() if not failure.reader_left]
+    for name, error in lost:
+        talk(f"error: cannot print to {name}: {error.strerror}")
+    # An error keeps its code, which says more.
+    return EXIT_CANNOT_GO_ON if lost and code in (0, EXIT_CHECK_FAILED) else code
 
 
 def _run() -> int:
@@ -214,6 +219,12 @@ def _explained(error: BaseException) -> dict[str, Any]:
         # Faults of an input are blocks of lines.
         talk(*str(error).split("\n")) if hasattr(error, "errors") else talk(f"error: {error}")
         return document_of(error)
+    if isinstance(error, OSError) and error.strerror:
+        # A full disk, a folder that is read-only: whichever file it is, the system says what is wrong with it.
+        named = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes))]
+        message = f"{' and '.join(named) or 'the system'}: {error.strerror}"
+        talk(f"error: {message}")
+        return error_document("failed", message)
     if hasattr(error, "format_message"):
         # Of click, which typer imports or contains.
         return _explained_usage(error)
@@ -247,19 +258,9 @@ def _last_words(number: int) -> None:
     limit = signals.reached if number == signals.LIMIT else None
     document = document_of(limit) if isinstance(limit, GradtideError) else stopped_document(number)
     why = "interrupted" if limit is None else str(limit)
-    os.write(2, f"{why}; what was not finished is deleted by the next command that writes to the same place\n".encode())
+    told = f"{why}; what was not finished is deleted by the next command that writes to the same place\n"
+    with suppress(OSError):
+        os.write(2, told.encode())
     if wants_json() and not signals.is_settled():
-        os.write(1, f"{json_text(document)}\n".encode())
-
-
-def _is_broken_pipe(error: BaseException) -> bool:
-    # typer turns a broken pipe into exit 1.
-    return isinstance(error, BrokenPipeError) or (
-        isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError)
-    )
-
-
-def _reader_went_away() -> int:
-    """Let nobody be told: what is still to be flushed at exit goes nowhere."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    return 0
+        with suppress(OSError):
+            os.write(1, f"{json_text(document)}\n".encode())

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gradtide.cli.ends import as_usage_error, fail_usage
+from gradtide.cli.ends import as_usage_error, fail_usage, writing
 from gradtide.cli.options import JsonOption, QuietOption, option
-from gradtide.cli.printing import cell, print_json, print_table, put, say, talk
+from gradtide.cli.printing import cell, print_json, print_table, put_at_once, say, talk
 
 if TYPE_CHECKING:
     from gradtide.announced import Arrival, Burst, BurstsResult
@@ -50,7 +50,7 @@ def bursts(
     with as_usage_error(ValueError):
         result = announced.bursts(host, on_burst=None if quiet or as_json else _tell, **known)
     if output is not None:
-        with as_usage_error(OSError, option="--output"):
+        with writing(output):
             write_whole(output, result.table.to_csv().encode())
     if as_json:
         print_json(result.summary)
@@ -95,8 +95,8 @@ def receive(
     arrivals = []
     for arrival in announced.receive(listen=listen, port=port or announced.PORT, together=together, count=count):
         arrivals.append(asdict(arrival))
-        if not (quiet or as_json):
-            put(_line(arrival))
+        if not (quiet or as_json or put_at_once(_line(arrival))):
+            return
     if as_json:
         print_json({"schema": "gradtide.bursts_received/1", "rows": arrivals})
 

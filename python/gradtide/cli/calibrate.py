@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from gradtide.cli.ends import as_usage_error
+from gradtide.cli.ends import as_usage_error, writing
 from gradtide.cli.options import JsonOption, Limited, MaxInputOption, QuietOption, option
 from gradtide.cli.printing import print_json, print_table, put, say, talk
 
@@ -39,7 +39,7 @@ def calibrate(
     with as_usage_error(ValueError):
         result = study.calibrate(source, link=link, collective=collective, ranks=ranks)
     if output is not None:
-        with as_usage_error(OSError):
+        with writing(output):
             result.save(output, name)
     if as_json:
         print_json(result.to_dict())

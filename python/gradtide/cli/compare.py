@@ -40,7 +40,9 @@ def compare(
     task: str | None = option("LIST", "Vary the task of a job with parameter servers: train,inference."),
     model: str | None = option("LIST", "Vary the model, as in resnet50,vgg16."),
     parallel: list[str] | None = option(
-        "MESH", "Compare this way to divide a language model over ranks: fsdp=16,tp=8,prefetch=2. Repeatable."
+        "MESH",
+        "Compare this way to divide a language model over ranks: fsdp=16,tp=8,micro_batch=2,recompute=selective. "
+        "Repeatable.",
     ),
     training: Training,
     changes: Changes,
@@ -107,7 +109,7 @@ def _print_meshes(result: "MeshesResult") -> None:
             "–" if row["mfu"] is None else words.percent(row["mfu"]),
             words.percent(row["exposed_us"] / row["iteration_time_us"]),
             row["waits_most_for"] or "–",
-            words.size(row["memory_bytes"], 3) + ("" if row["fits"] else ", too much"),
+            words.size(row["memory_bytes"], 3) + words.SHORT_FIT[row["feasibility"]],
         ]
         for row in result.rows
     ]

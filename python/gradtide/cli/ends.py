@@ -4,10 +4,11 @@ import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NoReturn
 
 from gradtide import signals
-from gradtide.errors import Fault, GradtideError, ScenarioError
+from gradtide.errors import Fault, GradtideError, ScenarioError, cannot_write
 
 EXIT_CHECK_FAILED, EXIT_BAD_INPUT, EXIT_CANNOT_GO_ON, EXIT_BUG = 1, 2, signals.EXIT_CANNOT_GO_ON, 70
 # POSIX: SIGHUP, which Windows lacks, SIGINT and SIGTERM.
@@ -17,7 +18,9 @@ EXIT_CODES = {
     0: "all is well",
     EXIT_CHECK_FAILED: "a check that you stated (`--fail-if`) failed; results are written all the same",
     EXIT_BAD_INPUT: "an input is wrong: the scenario, a file that it names, or the command line",
-    EXIT_CANNOT_GO_ON: "the run could not go on, a limit was reached while it worked, or a folder could not be written",
+    EXIT_CANNOT_GO_ON: "the run could not go on, a limit was reached while it worked, a folder or file could not be "
+    "written, or stdout or stderr is full or closed (files of results are complete then); of a sweep also: some of its "
+    "runs were refused or failed, and the results of the others are written",
     EXIT_BUG: "a bug of gradtide; please report it",
     EXIT_HUNG_UP: "ended by SIGHUP, when the terminal was closed; the same as Ctrl-C otherwise",
     EXIT_INTERRUPTED: "interrupted (Ctrl-C); finished runs of a study are kept: the same command goes on",
@@ -74,6 +77,18 @@ def as_usage_error(*errors: type[Exception], option: str | None = None) -> Itera
         raise
     except errors as error:
         raise UsageError(str(error), option) from error
+
+
+@contextmanager
+def writing(path: Path, option: str = "--output") -> Iterator[None]:
+    """Say of an error of the system which file cannot be written, and of a wrong name, which option gives it."""
+    try:
+        yield
+    except OSError as error:
+        failed = cannot_write(path, error)
+        if failed.kind == "usage":
+            raise UsageError(str(failed), option) from error
+        raise failed from error
 
 
 def error_document(

@@ -1,14 +1,44 @@
-"""A command that has subcommands of its own."""
+"""Commands as typer has them: with subcommands of their own, and none with an option of one value given twice."""
 
 from typing import Any
 
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+
+from gradtide.cli.ends import UsageError
 
 # Of click, which typer imports or contains, depending on its version.
 Command: Any = next(cls for cls in TyperGroup.__mro__ if cls.__name__ == "Command")
 
 
-class CommandWithSubcommands(TyperGroup):
+class Once:
+    """Mixed into a command: refuses an option of one value that is given twice, of which typer takes the last.
+
+    Options that collect values (`--set`), and flags, may be given several times.
+    """
+
+    def make_parser(self, ctx: Any) -> Any:
+        """Return a parser that refuses it."""
+        parser = super().make_parser(ctx)  # type: ignore[misc]
+        parse_args = parser.parse_args
+
+        def parse_once(args: list[str]) -> Any:
+            opts, rest, order = parse_args(args)
+            for number, param in enumerate(order):
+                is_single = param.param_type_name == "option" and not (param.multiple or param.is_flag or param.count)
+                if is_single and param in order[:number]:
+                    names = "/".join(sorted(param.opts, key=len))
+                    raise UsageError(f"{names} is given twice; leave one of the two out", max(param.opts, key=len))
+            return opts, rest, order
+
+        parser.parse_args = parse_once
+        return parser
+
+
+class OneCommand(Once, TyperCommand):
+    """A command without subcommands."""
+
+
+class CommandWithSubcommands(Once, TyperGroup):
     """A command that has subcommands as well: `tenants SCENARIO` and `tenants map SCENARIO`."""
 
     allow_extra_args = False

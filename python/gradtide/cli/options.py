@@ -240,11 +240,24 @@ def mesh(text: str | None) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How a language model is trained: keys of a job, by their short names."""
+    """How a model is trained: keys of a job, by their short names."""
 
     parallel: Annotated[
         str | None,
-        typer.Option(metavar="MESH", help="Divide a language model over ranks, as in fsdp=16,tp=8."),
+        typer.Option(
+            metavar="MESH",
+            help="Divide a language model over ranks, as in fsdp=16,tp=8 or fsdp=16,tp=8,micro_batch=2,recompute=full.",
+        ),
+    ] = None
+    device: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Device that computes, as in H100-bf16. Default: the model file's, else the cluster's."
+        ),
+    ] = None
+    batch: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Samples of a worker's mini-batch, for a model without --parallel."),
     ] = None
     seq: Annotated[int | None, typer.Option(min=1, metavar="N", help="Tokens of a sequence, for a language model.")] = (
         None

@@ -21,8 +21,8 @@ def plan(
     workers: int | None = option("N", "Set the number of workers.", min=2),
     device: str | None = option(
         "NAME",
-        "Use only what this device can carry out: cpu, gpu, or a preset such as H100; ideal for whatever gradtide "
-        "models. Default: the scenario's; if it names none, what every device can do.",
+        "Use only what this device can carry out: cpu, gpu, or a preset such as H100-bf16, which then computes, too; "
+        "ideal for whatever gradtide models. Default: the scenario's; if it names none, what every device can do.",
     ),
     level: str | None = option(
         "NAME",
@@ -63,7 +63,8 @@ def plan(
 
     with as_usage_error(ValueError):
         least = study.parse_percent("worth", worth)
-        base = changes.of(study.trained(scenario, cluster, workers, **training.keys))
+        keys = {**training.keys, "device": study.computing(device)}
+        base = changes.of(study.trained(scenario, cluster, workers, **keys))
 
     def show(result: "PlanResult | ShardingResult") -> None:
         if isinstance(result, study.PlanResult):
@@ -152,7 +153,7 @@ def _print_sharding(result: "ShardingResult") -> None:
             row["backward_prefetch"],
             "yes" if row["reshard_after_forward"] else "no",
         ]
-        memory = words.size(row["memory_bytes"], 3) + ("" if row["fits"] else ", too much")
+        memory = words.size(row["memory_bytes"], 3) + words.SHORT_FIT[row["feasibility"]]
         if row["iteration_ms"] is None:
             return [*found, "–", "–", "–", memory]
         low, high = row["saves_low_percent"], row["saves_high_percent"]

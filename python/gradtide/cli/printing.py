@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide.cli.tables import layout, wrap
+from gradtide.streams import takes_more
 from gradtide.words import answer_lines, legend, shown
 
 
@@ -116,6 +117,12 @@ def print_answer(summary: Mapping[str, Any]) -> None:
 def put(*lines: str) -> None:
     """Print lines as wide as they are."""
     print("\n".join(map(shown, lines)))
+
+
+def put_at_once(*lines: str) -> bool:
+    """Print lines as wide as they are, at once; return whether anybody can still read what follows."""
+    put(*lines)
+    return takes_more("stdout")
 
 
 def widen(is_wide: bool) -> bool:

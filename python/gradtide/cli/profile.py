@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gradtide.cli.ends import as_usage_error, fail_usage
+from gradtide.cli.ends import as_usage_error, fail_usage, writing
 from gradtide.cli.options import JsonOption, QuietOption, option
 from gradtide.cli.printing import print_json, print_table, put, talk
 
@@ -93,10 +93,11 @@ def profile(
         graph = None
         if dag is not None:
             graph = room.op_dag(model, *args, kwargs=kwargs, device=device, rate=rate or "10Gbps", runs=runs or RUNS)
-    with as_usage_error(OSError):
-        if output is not None:
+    if output is not None:
+        with writing(output):
             result.save(output)
-        if dag is not None and graph is not None:
+    if dag is not None and graph is not None:
+        with writing(dag, "--dag"):
             room.write_json(graph, dag)
     if as_json:
         print_json(result.to_dict())
@@ -118,7 +119,7 @@ def _measure_network(output: Path | None, runs: int, *, as_json: bool, quiet: bo
     if not rows:
         return
     if output is not None:
-        with as_usage_error(OSError):
+        with writing(output):
             save(rows, output)
     if as_json:
         keys = ("bytes", "depth", "time_us")

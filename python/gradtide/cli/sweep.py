@@ -9,29 +9,40 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradtide import signals
-from gradtide.cli.ends import Stopped, as_usage_error, fail_usage
+from gradtide.cli.ends import EXIT_CANNOT_GO_ON, Stopped, as_usage_error, fail_usage
 from gradtide.cli.options import Common, JsonOption, Without, check_target, option, save
-from gradtide.cli.printing import print_json, print_table, say, talk
+from gradtide.cli.printing import print_answer, print_json, print_table, say, talk
 from gradtide.cli.progress import Bar, progress_bar
 from gradtide.errors import LimitReached
 
 if TYPE_CHECKING:
     from gradtide.studies.store import Store
-    from gradtide.studies.sweep import SweepResult
+    from gradtide.studies.sweep import Study, SweepResult
 
 STORE = "gradtide.store"
 StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="File of a study (.toml).")]
-StoreOption = Annotated[
-    Path | None,
+STORE_OPTION = typer.Option(
+    "--store", metavar="FILE", help=f"Keep finished runs in this file. Default: {STORE} beside the output folder."
+)
+StoreOption = Annotated[Path | None, STORE_OPTION]
+
+
+ClusterOption = Annotated[
+    str | None,
     typer.Option(
-        "--store", metavar="FILE", help=f"Keep finished runs in this file. Default: {STORE} beside the output folder."
+        "--cluster",
+        metavar="CLUSTER",
+        help="Take this cluster in place of every scenario's: one of presets, as in h100-hgx/16, or a file of one.",
     ),
 ]
+MAX_ROWS = 100
+"""Points with a rank, and without one, that the terminal shows."""
 
 
 def sweep(
     study: StudyArgument,
     *,
+    cluster: ClusterOption = None,
     store: StoreOption = None,
     shard: str | None = option("I/N", "Run only every N-th run, from the I-th on; needs --store."),
     executor: str = option("NAME", "Where runs take place: local, or ray for a Ray cluster that is there.", "local"),
@@ -48,6 +59,7 @@ def sweep(
             help="Run N simulations at once. Results do not change. Default: 2; on Ray, one for each processor.",
         ),
     ] = None,
+    estimate: bool = option(None, "Print what the runs will take, and run nothing.", False, "--estimate"),
     common: Annotated[Common, Without("fail_if", "verbose")],
 ) -> None:
     """Run a scenario over the values of any of its keys; finished runs are never run again."""
@@ -64,7 +76,13 @@ def sweep(
         check(executor, address)
     if executor == "local":
         jobs = jobs or 2
-    loaded = Study.load(study)
+    loaded = Study.load(study, cluster)
+    if estimate:
+        for flag, given in (("--output", common.output), ("--shard", shard), ("--executor", executor != "local")):
+            if given:
+                fail_usage(f"{flag} needs runs, and --estimate runs nothing; leave one of them out")
+        _print_estimate(loaded, store, jobs or 2, common)
+        return
     with _under_way(f"{len(loaded)} runs", store, common) as (opened, progress):
         result = run_study(
             loaded,
@@ -75,20 +93,25 @@ def sweep(
             jobs=jobs,
             progress=progress,
             limits=common.limits,
+            say=None if common.quiet else talk,
         )
         if shard is None:
             if progress is not None:
                 progress.stage("writing the table")
             _give(result, common)
         else:
-            runs = len(range(part[0] - 1, len(loaded), part[1]))
+            runs = len(range(part[0] - 1, len(loaded), part[1])) - result.refused_of(part)
             say(f"Shard {shard}: its {runs:,} runs of {len(loaded):,} are in {store}.")
+    if shard is None:
+        _exit(result)
 
 
 def merge(
     study: StudyArgument,
+    stores: Annotated[list[Path] | None, typer.Argument(metavar="STORE", help="Take the runs of these stores.")] = None,
     *,
-    store: StoreOption = None,
+    cluster: ClusterOption = None,
+    store: Annotated[list[Path] | None, STORE_OPTION] = None,
     take: list[Path] | None = option("FILE", "Take the runs of this store, too. Repeatable.", None, "--from"),
     common: Annotated[Common, Without("fail_if", "verbose", "jobs", "estimate")],
 ) -> None:
@@ -96,12 +119,18 @@ def merge(
     from gradtide.studies.sweep import Study
     from gradtide.studies.sweep import merge as merge_study
 
-    loaded = Study.load(study)
-    for one in take or ():
+    if store and len(store) > 1:
+        fail_usage("--store: name the one store that the runs go to; the others are read: --from FILE for each")
+    loaded = Study.load(study, cluster)
+    taken = [*(stores or ()), *(take or ())]
+    for one in taken:
         if not one.is_file():
             fail_usage(f"--from: there is no store {one}")
-    with _under_way("reading the study", store, common) as (opened, progress):
-        _give(merge_study(loaded, take or (), store=opened, progress=progress, limits=common.limits), common)
+    target = store[0] if store else None
+    with _under_way("reading the study", target, common) as (opened, progress):
+        result = merge_study(loaded, taken, store=opened, progress=progress, limits=common.limits)
+        _give(result, common)
+    _exit(result)
 
 
 def list_store(
@@ -136,11 +165,54 @@ def _give(result: "SweepResult", common: Common) -> None:
     if common.as_json:
         print_json(result.summary)
     else:
-        say(result.summary["headline"])
+        _print_ranking(result)
+        print_answer(result.summary)
     if common.output is not None and common.names_files:
-        talk("", f"table  {common.output / ('rows.parquet' if has_parquet() else 'rows.csv')}")
+        talk("", f"report  {common.output / 'report.html'}", f"points  {common.output / 'points.csv'}")
+        talk(f"table   {common.output / ('rows.parquet' if has_parquet() else 'rows.csv')}")
         if not has_parquet():
             talk(f"note: rows.parquet needs pyarrow: {how_to_install('pyarrow')}")
+
+
+def _print_ranking(result: "SweepResult") -> None:
+    """Print the points, the best first, and below them those without a rank with the reason."""
+    if result.study.points == 1:
+        return
+    is_first = True
+    for columns, rows, left_out in result.ranking_rows(MAX_ROWS):
+        if not rows:
+            continue
+        if not is_first:
+            say("")
+        print_table(columns, rows)
+        if left_out:
+            say(f"and {left_out:,} more; with -o DIR all are in points.csv")
+        is_first = False
+
+
+def _exit(result: "SweepResult") -> None:
+    """Exit with 3 if some runs of a study have no result; the others are written."""
+    if result.refused or result.summary["runs_failed"]:
+        raise typer.Exit(EXIT_CANNOT_GO_ON)
+
+
+def _print_estimate(study: "Study", path: Path | None, jobs: int, common: Common) -> None:
+    """Print what the runs of a study will take that are not in its store."""
+    from gradtide.studies.store import Store
+    from gradtide.studies.sweep import estimated
+    from gradtide.units import memory_words, time_words
+
+    with Store(path if path is not None and path.exists() else None, talk) as store:
+        found = estimated(study, store=store, jobs=jobs, limits=common.limits)
+    if common.as_json:
+        print_json(found)
+        return
+    counts = {name: value for name, value in found.items() if isinstance(value, int) and name != "memory_bytes"}
+    rows = [[name, f"{value:,}"] for name, value in counts.items()]
+    rows += [["memory", memory_words(found["memory_bytes"])], ["time", time_words(found["time_s"])]]
+    print_table(["about", "estimate"], rows)
+    if found["mostly"]:
+        say("", f"Most of the time goes into {found['mostly']}, most of the memory into {found['memory_mostly']}.")
 
 
 @contextmanager

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO
 
 from gradtide import traffic
-from gradtide.errors import Fault, ScenarioError
+from gradtide.errors import Fault, ScenarioError, cannot_write
 from gradtide.files import whole
-from gradtide.formats.text import Complaints, Options, cannot_write, count, decimal, lines_of
+from gradtide.formats.text import Complaints, Options, count, decimal, lines_of
 from gradtide.traffic import BackgroundFlows
 from gradtide.units import U64_MAX, round_half_up
 

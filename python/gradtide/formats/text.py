@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from gradtide import inputs
-from gradtide.errors import Fault, ScenarioError, TraceError
+from gradtide.errors import Fault, ScenarioError, cannot_write
 from gradtide.files import write_whole
 from gradtide.scenario.source import of_command_line, read_text
 from gradtide.units import U64_MAX
@@ -107,11 +107,6 @@ def whole_text(path: Path) -> str:
         ScenarioError: if it is no readable UTF-8 text of at most 10 MB.
     """
     return read_text(path, str(path), of_command_line(str(path)))
-
-
-def cannot_write(path: Path, error: OSError) -> TraceError:
-    """Return the error of a file that cannot be written."""
-    return TraceError(f"{path} cannot be written: {error.strerror}")
 
 
 def write(path: Path, text: str) -> None:

@@ -58,7 +58,7 @@ class Memory:
 
     @property
     def fits(self) -> bool:
-        """Whether the accelerator has as much."""
+        """Whether the accelerator has what is counted; `parallel.fit` says how far counts were off."""
         return self.total <= self.device
 
 

@@ -20,9 +20,6 @@ from gradtide.parallel.times import OwnTimes, named_blocks, op_names
 Pipeline = Literal["1f1b", "gpipe", "interleaved"]
 Context = Literal["ring", "all-gather"]
 PICOSECONDS = 10**12
-MEAN_ERROR = 0.08
-"""By how much predicted steps were off on average where others measured them: the worst table of
-docs/validation/llm-steps.md."""
 NORM_BYTES = 4
 """The sum of squares of all gradients, in fp32."""
 GRADIENT_BYTES = {"bf16": 4, "float8": 4, "fp16": 2, "fp32": 4}
@@ -204,15 +201,29 @@ def describe(costs: Costs, layout: Layout, own: OwnTimes | None = None) -> Descr
         "tied_embedding_bytes": memory.of_rank([tied], costs)[0] * GRADIENT_BYTES[training.precision] if tied else 0,
     }
     sequences = layout.micro_batches * training.micro_batch * mesh.data
-    fullest = max((_memory(stage, counts, costs, layout) for stage in range(mesh.pp)), key=lambda one: one.total)
     return Described(
         spec,
-        fullest,
+        _fullest(costs, layout, counts),
         model_flops(costs, sequences),
         sequences * training.seq,
         mesh.ranks,
         _unit_names(costs, of_units),
     )
+
+
+def fullest(costs: Costs, layout: Layout) -> memory.Memory:
+    """Return what the fullest rank of a job has in memory, without the times of its ops.
+
+    Raises:
+        FieldError: if the model cannot be divided so.
+    """
+    _check(costs, layout)
+    return _fullest(costs, layout, _stages(costs, layout))
+
+
+def _fullest(costs: Costs, layout: Layout, counts: Sequence[int]) -> memory.Memory:
+    stages = (_memory(stage, counts, costs, layout) for stage in range(costs.mesh.pp))
+    return max(stages, key=lambda one: one.total)
 
 
 def units(counts: Sequence[int], of_unit: int) -> list[int]:

@@ -68,6 +68,11 @@ class ModelPreset:
         return sum(layer.parameter_bytes for layer in self.layers)
 
     @property
+    def is_language(self) -> bool:
+        """Whether a sample is a sequence of tokens."""
+        return self.sample.startswith("sequence of ")
+
+    @property
     def forward_flops(self) -> int:
         """FLOPs of the forward pass of one sample."""
         return sum(layer.forward_flops for layer in self.layers)
@@ -106,6 +111,7 @@ class Device:
         efficiency: what kind of figure the compute efficiency is: calibrated, utilisation or unknown.
         basis: the measurement that it comes from, or that there is none.
         kind: gpu or cpu, as in `gradtide.runtime`.
+        memory_bytes: that a program may use, the largest that is sold; None where the accelerator of the name has it.
     """
 
     name: str
@@ -121,6 +127,7 @@ class Device:
     efficiency: str
     basis: str
     kind: str = "gpu"
+    memory_bytes: int | None = None
 
     @property
     def reached_flops(self) -> float:
@@ -200,7 +207,7 @@ def cluster(name: str, engine: str | None = None) -> dict[str, Any] | None:
     is_packet = engine == "packet"
     link = {key: found[key] for key in ("rate", "delay", *([] if is_packet else ["efficiency"])) if key in found}
     packets = RDMA_PACKETS if is_packet and found.get("rdma") else {}
-    node = {"node": found["node"]} if "node" in found else {}
+    node = {key: found[key] for key in ("node", "device") if key in found}
     cards = found["node"]["nics"] if node else 1
     hosts = {"topology": {"kind": "star", "hosts": int(count) * cards}} if slash else {}
     return {
@@ -314,6 +321,20 @@ def accelerator(name: str) -> "Accelerator":
         if known.casefold() == plain:
             return Accelerator(name=known, **fields)
     raise KeyError(f"unknown accelerator {name!r}; built in are {', '.join(accelerator_names())}")
+
+
+def memory_bytes(name: str) -> int | None:
+    """Return the memory of a device or accelerator; None for another name.
+
+    Example:
+        >>> memory_bytes("A100-bf16") == memory_bytes("A100")
+        True
+    """
+    try:
+        return accelerator(name).memory_bytes
+    except KeyError:
+        found = {known.casefold(): one for known, one in _devices().items()}.get(name.casefold())
+        return None if found is None else found.memory_bytes
 
 
 def list_presets(kind: str | None = None) -> list[dict[str, Any]]:

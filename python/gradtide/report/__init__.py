@@ -230,12 +230,21 @@ def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row, caps
         .render(
             css=Markup(css + _asset(_UPLOT + ".min.css") + _asset("report.css")),
             js=Markup(uplot + _asset("report.js")),
-            headline=pieces.clip(entry(run_dir / "summary.json", summary, "headline", str), 600),
+            headline=_first_sentence(pieces.clip(entry(run_dir / "summary.json", summary, "headline", str), 600)),
             version=pieces.clip(summary.get("version", "")),
             versions=" · ".join(known + facts),
             **{"reproduce": "", **view, **answer.view(run_dir / "summary.json", summary, caps)},
         )
     )
+
+
+_SENTENCE = re.compile(r"(.*?\.\s+)(?=[A-Z])(.*)", re.DOTALL)
+
+
+def _first_sentence(headline: str) -> tuple[str, str]:
+    """Return what a headline says first, which stands in large letters, and the rest of it."""
+    found = _SENTENCE.fullmatch(headline)
+    return (found[1], found[2]) if found else (headline, "")
 
 
 _QUANTITY = re.compile(r"(\d[\d.,]* (?:%|[mun]?s|[kMG]?B|[kMG]?bit/s)(?!\w))")

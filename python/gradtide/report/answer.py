@@ -29,7 +29,9 @@ def view(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
         for index, one in enumerate(_list(path, summary, "candidates"))
     ]
     uncertainty = entry(path, summary, "uncertainty", dict) if "uncertainty" in summary else {}
-    sentence = entry(path, uncertainty, "sentence", str) if "sentence" in uncertainty else ""
+    parts = entry(path, uncertainty, "parts", list) if "parts" in uncertainty else []
+    known = [uncertainty, *(part for part in parts if isinstance(part, dict))] if uncertainty else []
+    sentence = " ".join(entry(path, one, "sentence", str) for one in known)
     columns: pieces.Columns = {
         "premise": lambda one: one["name"],
         "value": lambda one: one["value"],

@@ -128,8 +128,10 @@ def _group_bars(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
         if row["lower_bound_us"] is not None:
             bound = 100 * min(row["lower_bound_us"] / longest, 1.0)
             label += f"; lower bound {milliseconds(row['lower_bound_us'])} ms"
-        best = fastest <= row["iteration_time_us"] <= fastest * (1 + 1e-9) < longest
-        bar = {"name": row["schedule"], "parts": parts, "total": total, "label": label, "best": best}
+        is_bound = row["order"] == words.BOUND
+        best = not is_bound and fastest <= row["iteration_time_us"] <= fastest * (1 + 1e-9) < longest
+        name = f"{row['schedule']} (bound)" if is_bound else row["schedule"]
+        bar = {"name": name, "parts": parts, "total": total, "label": label, "best": best}
         bars.append(bar | {"bound": bound, "gain": _gain(row, rows[0])})
     legend = [pieces.meaning(k, name) for k, name, _ in pieces.WATERFALL if k in seen]
     if any(bar["bound"] is not None for bar in bars):
@@ -190,13 +192,14 @@ def _pivot(
     for key, rows in groups.items():
         times = {row["schedule"]: row for row in rows}
         taken = [row["iteration_time_us"] for row in rows]
-        fastest, slowest = min(taken), max(taken)
+        fastest, slowest = min(row["iteration_time_us"] for row in words.settled(rows)), max(taken)
         cells: list[Any] = [", ".join(names[key][common:])]
         for row in map(times.get, shown):
             if row is None:
                 cells.append("–")
                 continue
-            best = row["iteration_time_us"] <= fastest * (1 + 1e-9) and slowest > fastest * (1 + 1e-6)
+            is_fastest = row["iteration_time_us"] <= fastest * (1 + 1e-9) and slowest > fastest * (1 + 1e-6)
+            best = is_fastest and row["order"] != words.BOUND
             saves = row["saves_percent"]
             small = "" if row is rows[0] or abs(saves) < 0.05 else f"{-saves:+.1f} %".replace("-", "−")
             cells.append(pieces.cell(milliseconds(row["iteration_time_us"]), "best" if best else "", small=small))

@@ -80,9 +80,11 @@ def _throughput(path: Path, facts: Mapping[str, Any], own: str) -> Any:
 
 def _memory_tile(path: Path, facts: Mapping[str, Any], own: str) -> Any:
     needed, has = number(path, facts, "parallel.memory.total"), number(path, facts, "parallel.memory.device")
-    fits = "of what the device has" if needed <= has else "more than the device has: it does not fit"
+    # A folder of an earlier version has no verdict.
+    known = {"fits": "of what the device has", "too close to call": "of what the device has: too close to call"}
+    verdict = facts["parallel"]["memory"].get("feasibility", "fits" if needed <= has else "does not fit")
     shown, unit = words.size(needed, 3).split()
-    share = f"{pieces.percent(needed / has)} % {fits}"
+    share = f"{pieces.percent(needed / has)} % {known.get(verdict, 'of what the device has: it does not fit')}"
     return pieces.tile("Memory of a rank", shown, unit, "transfer", share, f"{own}.memory.total")
 
 

@@ -17,8 +17,9 @@ NOTE = (
 
 def memory(row: Row) -> dict[str, str]:
     """Return the cell that says how much memory a rank needs, and whether it has as much."""
-    fits = row["fits"]
-    return pieces.cell(words.size(row["memory_bytes"], 3), "" if fits else "differs", small="" if fits else "too much")
+    # A folder of an earlier version has no verdict.
+    short = words.SHORT_FIT[row.get("feasibility", "fits" if row["fits"] else "does not fit")].removeprefix(", ")
+    return pieces.cell(words.size(row["memory_bytes"], 3), "differs" if short else "", small=short)
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:

@@ -1,10 +1,12 @@
-"""The report of a study over any keys: small multiples, sensitivity, paired changes and a front."""
+"""The report of a study over any keys: the ranking, small multiples, sensitivity, paired changes and a front."""
 
 from pathlib import Path
 from typing import Any
 
+from gradtide import words
 from gradtide.report import pieces, scatter
-from gradtide.report.folder import Row, entry, number
+from gradtide.report.folder import Row, entry, number, row_of
+from gradtide.words import figure as figure_of
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
@@ -19,6 +21,8 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "what": f"study of {runs:,} runs",
         "reproduce": "gradtide sweep study.toml",
         "figure": figure,
+        "best": "most" if summary.get("best") == "most" else "least",
+        **_ranking(path, summary, caps),
         "against": against,
         "panels": panels,
         "samples": [_sample(one, figure) for one in summary.get("samples", [])[: caps.charts]],
@@ -29,7 +33,102 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     }
 
 
+def _ranking(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
+    """Return the points with a rank, the best first, each with a bar; those without one; and how to run each alone."""
+    points = [
+        row_of(path, "ranking", row, index, ("label", "state")) for index, row in enumerate(summary.get("ranking", []))
+    ]
+    ranked = [row for row in points if row["rank"] is not None and row["figure"] is not None]
+    others = [row for row in points if row["rank"] is None]
+    name = summary.get("figure") or ""
+    longest = max((number(path, row, "figure") for row in ranked), default=0)
+    has_bars = longest > 0 and all(row["figure"] >= 0 for row in ranked)
+    rows = [
+        {
+            "rank": row["rank"],
+            "label": pieces.clip(row["label"], 160),
+            "value": figure_of(name, row["figure"]),
+            "share": 100 * row["figure"] / longest if has_bars else None,
+            "behind": pieces.fixed(row["behind_percent"]),
+            "interval": _interval(row),
+            "memory": _memory(row),
+            "mark": row["feasibility"] if row.get("feasibility") not in (None, "fits") else "",
+        }
+        for row in ranked[: caps.rows]
+    ]
+    columns: pieces.Columns = {
+        "point": lambda row: pieces.clip(row["label"], 160),
+        "why": lambda row: pieces.cell(row["state"], "unranked", small=pieces.clip(row["reason"], 300)),
+        f"#{_short(name)}": lambda row: "–" if row["figure"] is None else figure_of(name, row["figure"]),
+    }
+    if all(row["figure"] is None for row in others):
+        columns.pop(f"#{_short(name)}")
+    commands: pieces.Columns = {
+        "rank": lambda row: "–" if row["rank"] is None else row["rank"],
+        "command": lambda row: {"text": pieces.clip(row["again"], 400), "cls": "command", "key": "", "small": ""},
+    }
+    total, count = summary.get("points", len(points)), summary.get("points_ranked", len(ranked))
+    cut = f"The first {len(rows)} of {count:,}; all are in points.csv." if count > len(rows) else ""
+    known = [row for row in points if row.get("again")]
+    return {
+        "ranking": rows,
+        "total": total,
+        "ranked": count,
+        "cut": cut,
+        "has_intervals": any(row["interval"] for row in rows),
+        "has_memory": any(row["memory"] for row in rows),
+        "others": pieces.listing("Points without a rank", columns, others, cap=caps.rows, where="points.csv"),
+        "unranked": total - count,
+        "commands": pieces.listing("Commands", commands, known, cap=min(caps.rows, 60), where="points.csv"),
+    }
+
+
+def _interval(row: Row) -> str:
+    low, high = row["low_percent"], row["high_percent"]
+    return "" if low is None or high is None else f"{pieces.fixed(low)} to {pieces.fixed(high)}"
+
+
+def _memory(row: Row) -> str:
+    needed, device = row.get("memory_bytes"), row.get("device_bytes")
+    return "" if needed is None or device is None else f"{words.size(needed, 3)} of {words.size(device, 3)}"
+
+
+def _bars(panel: Row, figure: str) -> dict[str, Any]:
+    """Return a chart over values that are no numbers: a row of bars for each."""
+    known = [value for one in panel["lines"] for value in one["values"] if value is not None]
+    largest = max(map(abs, known), default=0) or 1
+    tokens = [token for token, _, _ in pieces.STYLES[1:]]
+    rows = []
+    for at, name in enumerate(panel["labels"]):
+        bars = [
+            {
+                "words": f"{one['name']}, {name}: {figure_of(figure, one['values'][at])}",
+                "start": 0,
+                "share": 100 * max(one["values"][at], 0) / largest,
+                "text": figure_of(figure, one["values"][at]),
+                "token": tokens[index % len(tokens)],
+            }
+            for index, one in enumerate(panel["lines"])
+            if one["values"][at] is not None
+        ]
+        rows.append({"name": pieces.clip(name, 60), "bars": bars})
+    legend = [
+        {"token": tokens[index % len(tokens)], "name": pieces.clip(one["name"])}
+        for index, one in enumerate(panel["lines"])
+    ]
+    return {
+        "bars": {
+            "legend": legend if len(legend) > 1 else [],
+            "unit": f"{_short(figure)} by {panel['key']}",
+            "rows": rows,
+        },
+        "title": pieces.clip(panel["title"], 120),
+    }
+
+
 def _panel(panel: Row, figure: str, caps: pieces.Caps) -> dict[str, Any]:
+    if panel.get("labels"):
+        return _bars(panel, figure)
     x, unit = panel["x"], panel["unit"]
     xlabel = pieces.clip(panel["key"], 60) + (f", {unit}" if unit else "")
     drawn = pieces.chart(
@@ -71,16 +170,12 @@ def _sensitivity(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
 
 
 def _effects(summary: Row, caps: pieces.Caps) -> dict[str, Any]:
-    def interval(row: Row) -> str:
-        low, high = row["low_percent"], row["high_percent"]
-        return "–" if low is None else f"{pieces.fixed(low)} to {pieces.fixed(high)}"
-
     columns: pieces.Columns = {
         "key": lambda row: row["key"],
         "value": lambda row: row["value"],
         "over": lambda row: row["over"],
         "#change, %": lambda row: pieces.fixed(row["change_percent"]),
-        "#95 % interval": interval,
+        "#95 % interval": lambda row: _interval(row) or "–",
         "#pairs": lambda row: row["pairs"],
     }
     return pieces.listing("Paired changes", columns, summary.get("effects", []), cap=caps.rows, where="summary.json")

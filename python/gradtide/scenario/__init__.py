@@ -446,7 +446,7 @@ class Scenario:
             return False
         here: Any = self._data
         for part in key.split("."):
-            if not isinstance(here, dict):
+            if not isinstance(here, dict) or (key.startswith("cluster.") and clusters.PRESET in here):
                 return True
             if part not in here:
                 return clusters.PRESET in here
@@ -481,12 +481,13 @@ class Scenario:
         return hashlib.sha256(self._identity.encode()).hexdigest()
 
     def check_built(self) -> None:
-        """Check that this version has an engine for everything that the scenario asks.
+        """Check that this version has an engine for everything that the scenario asks, and devices the memory for it.
 
         Raises:
-            ScenarioError: with a fault for each thing that its engine does not model (docs/reference/engines.md).
+            ScenarioError: with a fault for each thing that its engine does not model (docs/reference/engines.md), and
+                for each job of which no worker can keep the whole model.
         """
-        faults = support.faults(self._resolved, self._source)
+        faults = [*support.faults(self._resolved, self._source), *self._resolved.refusals]
         if faults:
             raise ScenarioError(sorted(faults, key=lambda f: f.line or 0))
 
@@ -614,6 +615,7 @@ def _written_value(name: str, value: Any) -> Any:
             said: dict[str, Any] = {
                 "bucketed": getattr(value, "bucketed", False),
                 "source": getattr(value, "source", None),
+                "device": getattr(value, "device", None),
                 "left_out": getattr(value, "left_out", ()),
             }
             return layers_table(getattr(value, "name", "inline"), layers, **said)

@@ -1,13 +1,15 @@
 """A job that is resolved: what it computes and sends, on which hosts, with every default that depends on others."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from gradtide import counts
 from gradtide.layers import Layer
-from gradtide.parallel.costs import Accelerator, Training
+from gradtide.parallel.costs import Accelerator, Costs, Training
+from gradtide.parallel.fit import Fit, fit, would_fit
 from gradtide.parallel.spec import Described, Layout
 from gradtide.parallel.times import OwnTimes
+from gradtide.scenario.device import JobDevice
 from gradtide.scenario.keys.job import AdaptiveTable, Collective, Compute, OpTimes, Schedule
 from gradtide.scenario.keys.parallel import Parallel
 from gradtide.scenario.opdag import OpDag
@@ -20,8 +22,8 @@ class Division:
 
     Attributes:
         keys: the table `parallel` of the file.
-        accelerator: what ranks compute on.
-        training: what they compute.
+        device: what ranks compute on, and who says so.
+        costs: what they compute, and on which accelerator.
         layout: how they work together.
         described: what the core must know, and the memory of a rank.
         own: times of ops that the user gives; None where the accelerator decides.
@@ -29,12 +31,47 @@ class Division:
     """
 
     keys: Parallel
-    accelerator: Accelerator
-    training: Training
+    device: JobDevice = field(compare=False)
+    costs: Costs
     layout: Layout
     described: Described
     own: OwnTimes | None = None
     times: OpTimes | None = None
+
+    @property
+    def accelerator(self) -> Accelerator:
+        """What ranks compute on."""
+        return self.costs.accelerator
+
+    @property
+    def training(self) -> Training:
+        """How the model is trained."""
+        return self.costs.training
+
+    @property
+    def fit(self) -> Fit:
+        """Whether the fullest rank fits in the memory of its device."""
+        return fit(self.described.memory, self.costs.mesh.pp)
+
+    @property
+    def feasibility(self) -> dict[str, Any]:
+        """What a summary says of that: the verdict, the bytes to spare or lacking, and what would make it fit.
+
+        `would_fit` lists changes on as many ranks, each with the table `parallel` to write. Where there are none,
+        `fits_on` is a mesh of more ranks, and None if nothing that was tried is enough.
+        """
+        found = {
+            "feasibility": self.fit.verdict,
+            "spare_bytes": self.fit.spare_bytes,
+            "likely_bytes": list(self.fit.likely_bytes),
+        }
+        if self.fit.verdict == "fits":
+            return found
+        # By default there are as many micro-batches as stages, whatever the mesh.
+        is_own_batch = self.layout.micro_batches != self.costs.mesh.pp
+        ways = would_fit(self.costs, self.layout, self.global_batch if is_own_batch else None)
+        on_more = {} if ways.changes else {"fits_on": None if ways.more is None else ways.more.described}
+        return {**found, "would_fit": [change.described for change in ways.changes], **on_more}
 
     @property
     def global_batch(self) -> int:
@@ -100,7 +137,8 @@ class Job:
         iterations: measured iterations; `None` if `run.duration` decides.
         placement: packed, spread or random: which rank is on which host; what a list names is in `hosts`.
         task: train or inference where workers pull from servers; exchange if the bytes are not gradients; else `None`.
-        compute: `device` and `batch` are `None` for a model with times of its own, `order` without a graph.
+        compute: `batch` is `None` for a model with times of its own, and so is `device` if the job names none; `order`
+            without a graph.
         collective: `group` is a number of ranks; `ps` is there if `kind` is "ps" and then complete.
         schedule: buckets and their order.
         ranks: with order "file", rank of every layer; smaller is sent earlier.
@@ -110,6 +148,8 @@ class Job:
         announced_packets: threshold that its messages announce to switches; `None` if they announce nothing.
         division: how its model is divided over ranks; `None` if every worker has the whole model.
         step: what its ranks do, where that was recorded.
+        device: what it computes on, and who says so.
+        stated: keys of `compute` that somebody gave; all others are defaults.
     """
 
     name: str
@@ -130,6 +170,21 @@ class Job:
     announced_packets: int | None
     division: Division | None
     step: RecordedStep | None
+    # Who says a thing does not make it another job.
+    device: JobDevice = field(compare=False)
+    stated: frozenset[str] = field(compare=False)
+
+    @property
+    def assumed(self) -> dict[str, Any]:
+        """What nobody stated of how it computes: keys of `compute` and the values that they have by default."""
+        values: dict[str, Any] = {"device": self.device.name if self.device.origin == "assumed" else None}
+        if self.division is not None:
+            training = self.division.training
+            values |= {key: getattr(training, key) for key in ("precision", "micro_batch", "recompute")}
+            values["global_batch"] = self.division.global_batch
+        elif self.step is None:
+            values["batch"] = self.compute.batch
+        return {key: value for key, value in values.items() if value is not None and key not in self.stated}
 
     @property
     def is_divided(self) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gradtide.errors import ScenarioError
+from gradtide.errors import Fault, ScenarioError
 from gradtide.scenario import check, clusters
 from gradtide.scenario import servers as op_by_op
 from gradtide.scenario.check.context import Context
@@ -51,7 +51,8 @@ class Resolved:
         jobs: the jobs, in the order of the file.
         origins: where the flows of each tenant come from, in the order of the file.
         written: the resolved scenario as plain data.
-        warnings: what the files of models hold and the jobs leave out, a sentence each.
+        warnings: what the files of models hold and the jobs leave out, and what does not fit, a sentence each.
+        refusals: faults of what can be read and not run.
     """
 
     file: ScenarioFile
@@ -60,6 +61,7 @@ class Resolved:
     origins: tuple[Origin, ...]
     written: dict[str, Any]
     warnings: tuple[str, ...]
+    refusals: tuple[Fault, ...]
 
 
 def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved:
@@ -99,6 +101,7 @@ def _resolve(ctx: Context) -> Resolved | None:
                 ctx.add("GT018", (kind, name), f'"{name[:80]}" cannot be a name', hint, name, at_key=True)
     if not file.job and ctx.ok("job"):
         _without_jobs(ctx)
+    check.network.device(ctx, file.cluster.device)
     fabric = check.network.shape(ctx, file.cluster.topology)
     check.run.length(ctx)
     hosts = check.job.hosts(ctx, fabric)
@@ -115,8 +118,16 @@ def _resolve(ctx: Context) -> Resolved | None:
     check.run.check_limits(ctx, resolved, fabric)
     complete = _completed(ctx, resolved, fabric)
     warnings = dict.fromkeys(warning for table in ctx.tables.values() for warning in table.left_out)
-    warnings |= dict.fromkeys(check.parallel.too_large(ctx, resolved))
-    return Resolved(complete, fabric, resolved, origins, _written(ctx, complete, origins, fabric), tuple(warnings))
+    warnings |= dict.fromkeys(check.memory.warnings(ctx, resolved))
+    return Resolved(
+        complete,
+        fabric,
+        resolved,
+        origins,
+        _written(ctx, complete, origins, fabric),
+        tuple(warnings),
+        tuple(ctx.too_large.values()),
+    )
 
 
 def _without_jobs(ctx: Context) -> None:
@@ -135,7 +146,7 @@ def _without_jobs(ctx: Context) -> None:
 
 def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, fabric: Fabric | None) -> Job | None:
     loc: Loc = ("job", name)
-    table = check.job.read_table(ctx, name, job, loc)
+    table = check.job.read_table(ctx, name, job, loc, len(hosts) if hosts else job.workers or 1)
     division = check.parallel.division(ctx, name, job, loc, table)
     step = check.parallel.recorded(ctx, job, loc, table)
     if job.iterations is not None and job.iterations > check.run.MAX_ITERATIONS:
@@ -178,8 +189,8 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
         compute=check.parallel.completed(job.compute, division)
         if division is not None
         else job.compute.with_values(
-            device=None if table.is_timed else job.compute.device,
-            batch=None if table.is_timed else table.batch or job.compute.batch,
+            device=None if table.is_timed and table.device.origin != "stated" else table.device.name,
+            batch=table.batch,
             seq=table.seq,
             order=(job.compute.order or "listed") if graph is not None and not task else None,
         ),
@@ -212,6 +223,8 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
         announced_packets=announced_packets(job.announce, ctx.file.cluster.queue),
         division=division,
         step=step,
+        device=table.device if division is None else division.device,
+        stated=check.job.stated(job),
     )
 
 
@@ -245,7 +258,7 @@ def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabr
         table["model"] = ctx.tables[name].written
         if not isinstance(table["model"], str) and job.parallel is None:
             # Its times are written out.
-            for key in OF_ROOFLINE:
+            for key in OF_ROOFLINE if given.compute.is_given("device") else (*OF_ROOFLINE, "device"):
                 table["compute"].pop(key, None)
         if job.collective.kind in GROUPED:
             # "leaf" stays: the same scenario on another network has groups of another size.

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from gradtide import inputs, units
 from gradtide.architecture import FAMILY, Architecture, FieldError
-from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean, nearest
+from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean
 from gradtide.layers import Layer
 from gradtide.scenario.csvfile import MAX_FAULTS_OF_A_FILE, CsvFile
+from gradtide.scenario.device import ASSUMED_DEVICE, HINT, MEASURED, JobDevice, device_of, unknown_device
 from gradtide.scenario.keys.job import Compute, GraphModel, InlineModel, StepModel, ThesisModel
 from gradtide.scenario.keys.types import parse_name
 from gradtide.scenario.opdag import Op, OpDag, op_dag
@@ -74,20 +75,23 @@ class LayerTable:
     Attributes:
         written: what the resolved scenario says under `model`: a preset's name, or a table that needs no other file.
         is_timed: whether the times are the table's own; if not, they come from device and batch.
+        device: what computes, and who says so.
         graph: the ops, times in picoseconds, where the model is a graph; `layers` are what it receives then.
         place: where the graph stands, for faults.
-        batch: mini-batch of a built-in graph: the one asked for, or its paper's.
+        batch: mini-batch of a worker, where times come from it: the one asked for, or the model's default.
         seq: tokens of a sample, where the model is a configuration.
         architecture: what a configuration describes.
         bucketed: whether layers are buckets already.
         left_out: what the model's file holds and its layers do not, a sentence each.
         step: what all ranks do, where that was recorded; there are no layers then.
+        is_language: whether a sample is a sequence of tokens; nothing is assumed of a language model's device.
     """
 
     label: str
     layers: tuple[Layer, ...]
     written: Any
     is_timed: bool
+    device: JobDevice
     graph: OpDag | None = None
     place: Source | Under | None = None
     batch: int | None = None
@@ -96,6 +100,28 @@ class LayerTable:
     bucketed: bool = False
     left_out: tuple[str, ...] = ()
     step: dict[str, Any] | None = None
+    is_language: bool = False
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What turns a model's counts into times.
+
+    Attributes:
+        compute: keys of the job.
+        cluster_device: `cluster.device`.
+    """
+
+    compute: Compute
+    cluster_device: str | None = None
+
+    def device(self, own: str | None = None, assumed: str | None = None) -> JobDevice:
+        """Return the device, as `device_of` decides it."""
+        return device_of(self.compute, self.cluster_device, own=own, assumed=assumed)
+
+    def batch(self, default: int) -> int:
+        """Return the mini-batch of a worker."""
+        return self.compute.batch if self.compute.is_given("batch") else default
 
 
 def read_model(
@@ -103,34 +129,33 @@ def read_model(
     source: Source,
     loc: Loc,
     base_dir: Path,
-    compute: Compute,
+    asked: Asked,
     *,
     by_op: bool = False,
-    is_divided: bool = False,
 ) -> LayerTable:
-    """Return the table that `model` names; models without times get them from `compute`.
+    """Return the table that `model` names; models without times get them from what is `asked`.
 
     With `by_op`, workers compute op by op: where there is a built-in graph of the name, it is meant, with its own
-    mini-batch if `compute` names none. With `is_divided`, a configuration is divided over ranks and has no times here.
+    mini-batch if none is asked for. A configuration has no times here, because it may be divided over ranks.
     """
     fail = Failure(source, loc, value if isinstance(value, str) else None)
     if isinstance(value, dict):
-        return _configuration(value, "config", Under(source, loc), source, loc, compute, is_divided=is_divided)
+        return _configuration(value, "config", Under(source, loc), source, loc, asked)
     if isinstance(value, ThesisModel):
         layers = thesis_layers(value.layers, value.size_bytes, value.time_ps, value.precision, fail)
-        return LayerTable("thesis", layers, value.model_dump(by_alias=True), True)
+        return LayerTable("thesis", layers, value.model_dump(by_alias=True), True, asked.device())
     if isinstance(value, InlineModel):
-        return _inline(value, source, loc)
+        return _inline(value, source, loc, asked)
     if isinstance(value, StepModel):
         written = value.model_dump(by_alias=True, exclude_none=True)
-        return LayerTable(value.name, (), written, True, step=value.document)
+        return LayerTable(value.name, (), written, True, asked.device(), step=value.document)
     if isinstance(value, GraphModel):
         data = {"ops": value.ops, "target": value.target, "inference_target": value.inference_target}
-        return _graph(data, value.name, value.time_unit, Under(source, loc))
+        return _graph(data, value.name, value.time_unit, Under(source, loc), asked, value.device)
     suffix = Path(value).suffix.lower()
     path = base_dir / value
     if _is_trace(value, path):
-        return _trace(value, base_dir, fail)
+        return _trace(value, base_dir, fail, asked)
     if suffix == ".pftrace":
         hint = "available: traces of Kineto (.json, .json.gz) and Chakra (.et), and every other kind of model"
         raise ScenarioError([fail("GT090", "reading traces of Perfetto is not built yet", hint)])
@@ -138,14 +163,14 @@ def read_model(
         text = read_text(path, value, fail)
         if suffix == ".csv":
             layers = read_layers_csv(text, value)
-            return LayerTable(path.stem, layers, layers_table(path.stem, layers), True)
-        return read_model_file(text, value, source, loc, compute, is_divided=is_divided)
+            return LayerTable(path.stem, layers, layers_table(path.stem, layers), True, asked.device())
+        return read_model_file(text, value, source, loc, asked)
     if by_op:
         from gradtide.presets import graphs
 
         if value in graphs.graph_names():
-            return _preset_graph(value, source, loc, compute)
-    return _preset(value, source, loc, compute, is_divided=is_divided)
+            return _preset_graph(value, source, loc, asked)
+    return _preset(value, source, loc, asked)
 
 
 def _is_trace(value: str, path: Path) -> bool:
@@ -162,7 +187,7 @@ def _is_trace(value: str, path: Path) -> bool:
         return False
 
 
-def _trace(value: str, base_dir: Path, fail: Failure) -> LayerTable:
+def _trace(value: str, base_dir: Path, fail: Failure, asked: Asked) -> LayerTable:
     from gradtide.traces.model import TraceStep
     from gradtide.traces.model import read_model as read_trace
 
@@ -175,9 +200,10 @@ def _trace(value: str, base_dir: Path, fail: Failure) -> LayerTable:
         raise ScenarioError([fail("GT038", str(error), hint)]) from None
     source = f"{value}: {model.source}"
     if isinstance(model, TraceStep):
-        return LayerTable(model.name, (), replace(model, source=source).table, True, step=model.document)
+        written = replace(model, source=source).table
+        return LayerTable(model.name, (), written, True, asked.device(), step=model.document)
     rows = layers_table(model.name, model.layers, bucketed=True, source=source, left_out=model.left_out)
-    return LayerTable(model.name, model.layers, rows, True, bucketed=True, left_out=model.left_out)
+    return LayerTable(model.name, model.layers, rows, True, asked.device(), bucketed=True, left_out=model.left_out)
 
 
 def rank_count(model: Any, base_dir: Path) -> int | None:
@@ -246,6 +272,7 @@ def layers_table(
     *,
     bucketed: bool = False,
     source: str | None = None,
+    device: str | None = None,
     left_out: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the inline table of a scenario that says what `layers` are; `InlineModel` has the meaning of the rest."""
@@ -261,7 +288,7 @@ def layers_table(
             row["update"] = units.format_time(layer.update_ps)
         rows.append(row)
     table: dict[str, Any] = {"name": label, "layers": rows}
-    given = {"bucketed": bucketed, "source": source, "left_out": list(left_out)}
+    given = {"bucketed": bucketed, "source": source, "device": device, "left_out": list(left_out)}
     return table | {name: value for name, value in given.items() if value}
 
 
@@ -317,12 +344,11 @@ class _LayersFile(CsvFile):
         return tuple(layers)
 
 
-def read_model_file(
-    text: str, name: str, source: Source, loc: Loc, compute: Compute, *, is_divided: bool = False
-) -> LayerTable:
+def read_model_file(text: str, name: str, source: Source, loc: Loc, asked: Asked) -> LayerTable:
     """Return the table of a model file, `"schema": "gradtide.model/1"`, or of an op DAG with its unit of time.
 
-    A file with counts instead of times gets them from `compute`. The key at `loc` of the scenario names the file.
+    A file with counts instead of times gets them from what is `asked`, and so does a profile by roofline that is asked
+    for on another device. The key at `loc` of the scenario names the file.
 
     Raises:
         ScenarioError: with every fault of the file.
@@ -330,10 +356,10 @@ def read_model_file(
     data = parse_json(text, name, Decimal)
     file = Source(name, text)
     if isinstance(data, dict) and "ops" in data:
-        return _graph_file(text, name, file)
+        return _graph_file(text, name, file, asked)
     if isinstance(data, dict) and FAMILY in data and "schema" not in data:
         # Decimals are for times, and a configuration has none.
-        return _configuration(parse_json(text, name), name, file, source, loc, compute, is_divided=is_divided)
+        return _configuration(parse_json(text, name), name, file, source, loc, asked)
     if not isinstance(data, dict) or data.get("schema") != MODEL_SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else data
         where: Loc = ("schema",) if isinstance(data, dict) and "schema" in data else ()
@@ -362,8 +388,17 @@ def read_model_file(
         layer, found_faults = _model_row(row, file, ("layers", index), is_timed=is_timed)
         faults += found_faults
         layers.append(layer)
+    made = _Profile.of(data.get("profile"))
+    sample = data.get("sample")
+    is_language = isinstance(sample, str) and sample.startswith(OF_TOKENS)
+    device, batch = asked.device(made.device), None
+    if is_timed and made.is_roofline and not faults and _is_asked_anew(made, rows, asked):
+        is_timed = False
     if not faults and not is_timed and layers:
-        timed = _roofline(SimpleNamespace(name=label, layers=layers), source, loc, compute)
+        counted = SimpleNamespace(name=label, layers=layers)
+        assumed = None if is_language else ASSUMED_DEVICE
+        batch = asked.batch(made.batch or DEFAULT_BATCH)
+        timed, device = _roofline(counted, source, loc, asked, batch, own=made.device, assumed=assumed)
     else:
         timed = [Layer(r.name, r.forward_ps, r.backward_ps, r.parameter_bytes, r.update_ps) for r in layers]
     fields = {"name": "name", "forward": "forward_us" if is_timed else "forward_flops"}
@@ -376,9 +411,54 @@ def read_model_file(
         faults += _table_faults(checked, at, Failure(file, ("layers",)))
     if faults:
         raise ScenarioError(faults)
-    return LayerTable(label, tuple(timed), layers_table(label, timed), is_timed)
+    left_out = () if device.times_of is None else (_other_device(name, device),)
+    written = layers_table(label, timed, device=device.times_of or (made.device if is_timed else device.name))
+    return LayerTable(
+        label, tuple(timed), written, is_timed, device, batch=batch, left_out=left_out, is_language=is_language
+    )
 
 
+@dataclass(frozen=True)
+class _Profile:
+    """What a model file says of how its times were made; None for what it does not say as `gradtide profile` does."""
+
+    device: str | None
+    is_roofline: bool
+    batch: int | None
+
+    @classmethod
+    def of(cls, said: Any) -> "_Profile":
+        said = said if isinstance(said, dict) else {}
+        device, batch = said.get("device"), said.get("batch")
+        try:
+            parse_name(device)
+        except units.UnitError:
+            device = None
+        is_count = type(batch) is int and 1 <= batch <= 1_000_000
+        return cls(device, said.get("method") == "roofline", batch if is_count else None)
+
+
+def _is_asked_anew(made: _Profile, rows: Sequence[Any], asked: Asked) -> bool:
+    """Whether a profile by roofline, with counts, is asked for on another device, or with an efficiency or batch."""
+    compute = asked.compute
+    is_other = asked.device(made.device).times_of is not None
+    is_other = is_other or compute.is_given("efficiency") or compute.is_given("batch")
+    return is_other and all("forward_flops" in row and "activation_bytes" in row for row in rows)
+
+
+def _other_device(name: str, device: JobDevice) -> str:
+    return (
+        f"{name} has the times of {device.times_of}, which stay as they are; {device.name} only says what can carry "
+        "out a plan"
+    )
+
+
+OF_TOKENS = "sequence of "
+"""How the sample of a language model begins in a model file."""
+DEFAULT_BATCH = 32
+"""Samples of a worker's mini-batch, for models that are counts."""
+DEFAULT_SEQUENCES = 1
+"""The same of a configuration: a sequence, as the micro-batch of a divided model."""
 NAMED = "_name_or_path"
 """The field in which transformers keeps where a configuration is from."""
 
@@ -403,20 +483,15 @@ def _configuration(
     file: Source | Under,
     source: Source,
     loc: Loc,
-    compute: Compute,
-    *,
-    is_divided: bool = False,
+    asked: Asked,
 ) -> LayerTable:
-    """Return the modules of a Hugging Face configuration as layers; a sample is a sequence of `compute.seq` tokens."""
-    from gradtide.presets import LayerPreset
-    from gradtide.roofline import STORED_BYTES_PER_ELEMENT as ELEMENT
-
+    """Return the modules of a Hugging Face configuration as layers without times; `with_times` adds them."""
     try:
         model = Architecture.of(data)
     except FieldError as error:
         value = data.get(error.field)
         raise ScenarioError([file.fault("GT039", (error.field,), error.msg, error.hint, value)]) from None
-    where = (*loc[:-1], "compute", "seq")
+    where, compute = (*loc[:-1], "compute", "seq"), asked.compute
     if compute.seq is None:
         hint = "write compute = { seq = 2048 }, the tokens of a sequence that you train with"
         raise ScenarioError([source.fault("GT010", where, f"`seq` is missing: {name} does not say it", hint)])
@@ -424,19 +499,48 @@ def _configuration(
         msg = f"the model has learned {model.longest} positions, and a sequence has {compute.seq} tokens"
         raise ScenarioError([source.fault("GT014", where, msg, f"write at most {model.longest}", compute.seq)])
     label = _label(data, name, model)
-    if is_divided:
-        modules = tuple(Layer(module.name, 0, 0, module.parameters) for module in model.modules())
-        written = {**_without_nulls(data), NAMED: label}
-        return LayerTable(label, modules, written, False, seq=compute.seq, architecture=model)
+    modules = tuple(Layer(module.name, 0, 0, module.parameters) for module in model.modules())
+    written = {**_without_nulls(data), NAMED: label}
+    batch = asked.batch(DEFAULT_SEQUENCES)
+    return LayerTable(
+        label,
+        modules,
+        written,
+        False,
+        asked.device(),
+        batch=batch,
+        seq=compute.seq,
+        architecture=model,
+        is_language=True,
+    )
+
+
+def with_times(table: LayerTable, source: Source, loc: Loc, asked: Asked) -> LayerTable:
+    """Return the table of a configuration with the times of a worker that has the whole model.
+
+    A sample is a sequence of `compute.seq` tokens.
+
+    Raises:
+        ScenarioError: if there is no device, or none of that name.
+    """
+    from gradtide.presets import LayerPreset
+    from gradtide.roofline import STORED_BYTES_PER_ELEMENT as ELEMENT
+
+    assert table.architecture is not None
+    assert table.seq is not None
+    assert table.batch is not None
     counted = [
         LayerPreset(work.name, ELEMENT * work.parameters, work.flops, ELEMENT * work.elements)
-        for work in model.works(compute.seq)
+        for work in table.architecture.works(table.seq)
     ]
-    layers = _roofline(SimpleNamespace(name=label, layers=counted), source, loc, compute)
-    return LayerTable(label, tuple(layers), layers_table(label, layers), False, seq=compute.seq, architecture=model)
+    model = SimpleNamespace(name=table.label, layers=counted)
+    layers, device = _roofline(model, source, loc, asked, table.batch)
+    is_named = isinstance(table.written, str)
+    written = table.written if is_named else layers_table(table.label, layers, device=device.name)
+    return replace(table, layers=tuple(layers), written=written, device=device)
 
 
-def _graph_file(text: str, name: str, file: Source) -> LayerTable:
+def _graph_file(text: str, name: str, file: Source, asked: Asked) -> LayerTable:
     data = parse_json(text, name)
     unit = data.get("time_unit")
     if not isinstance(unit, str) or unit not in _TICKS_PS:
@@ -444,10 +548,13 @@ def _graph_file(text: str, name: str, file: Source) -> LayerTable:
         fault = file.fault("GT010" if unit is None else "GT013", ("time_unit",), msg, 'write "time_unit": "ns"', unit)
         raise ScenarioError([fault])
     label = str(data.get("name") or data.get("model") or Path(name).stem)
-    return _graph(data, label, unit, file)
+    own = data.get("device")
+    return _graph(data, label, unit, file, asked, own if isinstance(own, str) and own != MEASURED else None)
 
 
-def _graph(data: dict[str, Any], label: str, unit: str, source: Source | Under) -> LayerTable:
+def _graph(
+    data: dict[str, Any], label: str, unit: str, source: Source | Under, asked: Asked, own: str | None = None
+) -> LayerTable:
     """Return a graph as a table with one layer for each recv. Times of transfers are ignored."""
     dag = op_dag(data, source)
     try:
@@ -468,12 +575,16 @@ def _graph(data: dict[str, Any], label: str, unit: str, source: Source | Under) 
     ticks_ps = _TICKS_PS[unit]
     ops = tuple(replace(op, time=op.time * ticks_ps if op.kind == "comp" else 0) for op in dag.ops)
     graph = replace(dag, ops=ops, time_unit="ps")
-    return LayerTable(label, tuple(layers), graph_table(dag, label, unit), True, graph, source)
+    device = asked.device(own)
+    left_out = () if device.times_of is None else (_other_device(label, device),)
+    written = graph_table(dag, label, unit, own)
+    return LayerTable(label, tuple(layers), written, True, device, graph, source, left_out=left_out)
 
 
-def graph_table(dag: OpDag, label: str, unit: str) -> dict[str, Any]:
+def graph_table(dag: OpDag, label: str, unit: str, device: str | None = None) -> dict[str, Any]:
     """Return the inline table that a graph is in a scenario."""
     table: dict[str, Any] = {"kind": "graph", "name": label} | ({"time_unit": unit} if unit else {})
+    table |= {} if device is None else {"device": device}
     table["target"] = dag.target
     if dag.inference_target is not None:
         table["inference_target"] = dag.inference_target
@@ -532,12 +643,12 @@ def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any
     return result, faults
 
 
-def _preset(name: str, source: Source, loc: Loc, compute: Compute, *, is_divided: bool = False) -> LayerTable:
+def _preset(name: str, source: Source, loc: Loc, asked: Asked) -> LayerTable:
     from gradtide import presets
 
     if name in presets.language_names():
         config = presets.configuration(name)
-        table = _configuration(config, name, Under(source, loc), source, loc, compute, is_divided=is_divided)
+        table = _configuration(config, name, Under(source, loc), source, loc, asked)
         return replace(table, written=name)
     try:
         model = presets.model(name)
@@ -547,53 +658,86 @@ def _preset(name: str, source: Source, loc: Loc, compute: Compute, *, is_divided
         if Path(name).suffix or "/" in name:
             hint += "; a file ends in .csv or .json"
         raise ScenarioError([source.fault("GT030", loc, f'unknown model "{name}"', hint, name)]) from None
-    layers = _roofline(model, source, loc, compute)
-    return LayerTable(name, tuple(layers), name, False)
+    batch, is_language = asked.batch(DEFAULT_BATCH), model.is_language
+    layers, device = _roofline(model, source, loc, asked, batch, assumed=None if is_language else ASSUMED_DEVICE)
+    return LayerTable(name, tuple(layers), name, False, device, batch=batch, is_language=is_language)
 
 
-def _preset_graph(name: str, source: Source, loc: Loc, compute: Compute) -> LayerTable:
+def _preset_graph(name: str, source: Source, loc: Loc, asked: Asked) -> LayerTable:
     from gradtide.presets import graphs
 
-    batch = compute.batch if "batch" in compute.model_fields_set else graphs.graph(name).batch
+    batch = asked.batch(graphs.graph(name).batch)
+    machine, device = _device(source, loc, asked, assumed=ASSUMED_DEVICE)
     # Times of transfers come from the network, so any rate will do.
-    data = graphs.graph_document(name, _device(source, loc, compute), batch, "train", rate_bps=10**9)
-    table = _graph(data, name, data["time_unit"], Under(source, loc))
-    return replace(table, written=name, is_timed=False, batch=batch)
+    data = graphs.graph_document(name, machine, batch, "train", rate_bps=10**9)
+    table = _graph(data, name, data["time_unit"], Under(source, loc), asked)
+    return replace(table, written=name, is_timed=False, device=device, batch=batch)
 
 
-def _roofline(model: Any, source: Source, loc: Loc, compute: Compute) -> list[Layer]:
+def _roofline(
+    model: Any,
+    source: Source,
+    loc: Loc,
+    asked: Asked,
+    batch: int,
+    *,
+    own: str | None = None,
+    assumed: str | None = None,
+) -> tuple[list[Layer], JobDevice]:
     from gradtide.roofline import roofline
 
-    return list(roofline(model, _device(source, loc, compute), compute.batch))
+    machine, device = _device(source, loc, asked, own=own, assumed=assumed)
+    return list(roofline(model, machine, batch)), device
 
 
-def _device(source: Source, loc: Loc, compute: Compute) -> "Device":
-    """Return the device that computes, with the scenario's efficiency if it states one."""
+def _device(
+    source: Source, loc: Loc, asked: Asked, *, own: str | None = None, assumed: str | None = None
+) -> tuple["Device", JobDevice]:
+    """Return the device that computes, with the scenario's efficiency if it states one, and who named it.
+
+    Args:
+        source: of faults.
+        loc: of the model.
+        asked: keys of the job and device of the cluster.
+        own: device of the model's file.
+        assumed: what is computed on if nobody names a device; None if one has to be named.
+    """
     from gradtide import presets
 
-    device = compute.device
+    chosen = replace(asked.device(own, assumed), times_of=None)
+    where = (*loc[:-1], "compute", "device")
+    if chosen.name is None:
+        msg = "the model needs a device to compute on, and neither the job nor the cluster names one"
+        raise ScenarioError([source.fault("GT010", where, msg, HINT)])
+    if chosen.origin == "cluster":
+        where = ("cluster", "device")
     try:
-        found = presets.device(device)
+        found = presets.device(chosen.name)
     except KeyError:
-        names = list(presets.device_names())
-        folded = {n.lower(): n for n in names}
-        near = nearest(device.lower(), folded)
-        hint = (f'did you mean "{folded[near]}"? ' if near else "") + f"devices are {', '.join(names)}"
-        where = (*loc[:-1], "compute", "device")
-        raise ScenarioError([source.fault("GT031", where, f'unknown device "{device}"', hint, device)]) from None
+        raise ScenarioError([source.fault("GT031", where, *unknown_device(chosen.name), chosen.name)]) from None
+    compute = asked.compute
     if compute.efficiency_ppm is not None:
-        return replace(found, compute_efficiency=compute.efficiency_ppm / PPM)
+        return replace(found, compute_efficiency=compute.efficiency_ppm / PPM), chosen
     if found.compute_efficiency is None:
         msg = f"{found.name} has no known efficiency: {found.basis}"
         hint = (
-            f"write efficiency = 0.4 beside the device: the share of its {found.peak_flops / 1e12:g} TFLOP/s "
-            "that your training reaches; or take a profile of your model as model"
+            f"write efficiency = 0.4 beside the device, or --efficiency 0.4: the share of its "
+            f"{found.peak_flops / 1e12:g} TFLOP/s that your training reaches; or take a profile of your model as model"
         )
-        raise ScenarioError([source.fault("GT010", (*loc[:-1], "compute", "device"), msg, hint, device)])
-    return found
+        if chosen.origin == "cluster":
+            msg, where = (
+                f"the cluster computes on {found.name}, which {msg[len(found.name) + 1 :]}",
+                (
+                    *loc[:-1],
+                    "compute",
+                    "efficiency",
+                ),
+            )
+        raise ScenarioError([source.fault("GT010", where, msg, hint, chosen.name)])
+    return found, chosen
 
 
-def _inline(model: InlineModel, source: Source, loc: Loc) -> LayerTable:
+def _inline(model: InlineModel, source: Source, loc: Loc, asked: Asked) -> LayerTable:
     layers = [Layer(r.name, r.forward_ps, r.backward_ps, r.parameter_bytes, r.update_ps) for r in model.layers]
 
     def at(index: int, field: str, code: str, msg: str, hint: str, value: Any) -> Fault:
@@ -606,8 +750,13 @@ def _inline(model: InlineModel, source: Source, loc: Loc) -> LayerTable:
     if faults:
         raise ScenarioError(faults)
     bucketed, left_out = model.bucketed, tuple(model.left_out)
-    rows = layers_table(model.name, layers, bucketed=bucketed, source=model.source, left_out=left_out)
-    return LayerTable(model.name, tuple(layers), rows, True, bucketed=bucketed, left_out=left_out)
+    rows = layers_table(
+        model.name, layers, bucketed=bucketed, source=model.source, device=model.device, left_out=left_out
+    )
+    device = asked.device(model.device)
+    if device.times_of is not None:
+        left_out = (*left_out, _other_device(model.name, device))
+    return LayerTable(model.name, tuple(layers), rows, True, device, bucketed=bucketed, left_out=left_out)
 
 
 def _table_faults(layers: Sequence[Layer], at: At, fail: Fail) -> list[Fault]:

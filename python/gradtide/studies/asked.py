@@ -1,10 +1,17 @@
 """What a user asks about, read without anything that a run needs: an error is answered at once."""
 
-from collections.abc import Mapping
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from gradtide.scenario import Scenario
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def as_scenario(scenario: Scenario | str | Path | dict[str, Any]) -> Scenario:
@@ -12,6 +19,38 @@ def as_scenario(scenario: Scenario | str | Path | dict[str, Any]) -> Scenario:
     if isinstance(scenario, Scenario):
         return scenario
     return Scenario.from_dict(scenario) if isinstance(scenario, dict) else Scenario.load(scenario)
+
+
+def with_lists(study: Callable[P, R]) -> Callable[P, R]:
+    """Let each argument of `study` that is a sequence be one value, too, where that can mean only one thing.
+
+    `schedules="priority"` is one schedule, though a text is a sequence of letters. A number in place of a list of
+    numbers is refused: `seeds=3` may be three seeds, or the seed 3.
+
+    Raises:
+        ValueError: of the function that is returned, for a number or a text in place of a list of numbers.
+    """
+    signature = inspect.signature(study)
+    lists = {
+        name: str(parameter.annotation)
+        for name, parameter in signature.parameters.items()
+        if re.match(r"(collections\.abc\.)?(Sequence|tuple)\[", str(parameter.annotation))
+    }
+
+    @wraps(study)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        given = signature.bind(*args, **kwargs)
+        for name in lists.keys() & given.arguments.keys():
+            value = given.arguments[name]
+            is_list = isinstance(value, Iterable) and not isinstance(value, (str, bytes, os.PathLike, Mapping))
+            if value is None or is_list:
+                continue
+            if not re.search("str|Mapping", lists[name]):
+                raise ValueError(f"{name}: {value!r} is no list of numbers; write them in brackets, as in [1, 2]")
+            given.arguments[name] = [value]
+        return study(*given.args, **given.kwargs)
+
+    return called
 
 
 def refuse(why: str, options: Mapping[str, Any]) -> None:

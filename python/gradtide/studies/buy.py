@@ -15,6 +15,7 @@ from gradtide.fabrics import KINDS, Fabric, NoFabricError, crossbars_of_table_1,
 from gradtide.results import RunResult, StudyRows, Table, numbers
 from gradtide.scenario import Scenario
 from gradtide.scenario.prices import Prices, read_prices
+from gradtide.studies.asked import with_lists
 from gradtide.studies.exchange import (
     COLLECTIVES,
     alone,
@@ -155,6 +156,7 @@ class BuyResult(StudyRows):
         write_study(self, folder, "candidates.csv")
 
 
+@with_lists
 @within_limits
 def buy(
     scenario: Any,

@@ -20,6 +20,7 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
+from gradtide.studies.asked import with_lists
 from gradtide.studies.exchange import (
     COLLECTIVES,
     alone,
@@ -85,6 +86,7 @@ class CollectivesResult(StudyRows):
         write_study(self, folder, "collectives.csv")
 
 
+@with_lists
 @within_limits
 def collectives(
     scenario: Any,
@@ -264,7 +266,7 @@ def _answers(rows: Sequence[dict[str, Any]], base: Scenario) -> list[Candidate]:
     found = []
     for row in candidates(rows):
         kind = row["collective"].partition("+")[0]
-        by, why_not = runs_on("fifo", True, kind, job.compute.device)
+        by, why_not = runs_on("fifo", True, kind, job.device.name)
         name, size = words.collective(row["collective"]), words.size(row["bytes"])
         found.append(Candidate(name, row["exchange_us"], Feasibility(), by, why_not, group=size))
     return found

@@ -15,7 +15,7 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import refuse_divided
+from gradtide.studies.asked import refuse_divided, with_lists
 from gradtide.studies.folder import write_text, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.network import altered
@@ -88,13 +88,13 @@ class CompareResult(StudyRows):
         group = [row for row in rows if all(row[key] == best[key] for key in GROUP)]
         can = [row for row in words.settled(group) if self._carrier(row)[0] is not None]
         if not can:
-            return [f"No runtime does that here: {why_not}."]
+            return [f"Nothing is known to carry that out: {why_not}."]
         next_best = max(can, key=lambda row: row["saves_percent"])
         if next_best["saves_percent"] < 100 * words.SAME:
             rest = f"of the others, nothing saves time over {baseline}"
         else:
             rest = f"of the others, {next_best['schedule']} saves {words.percent(next_best['saves_percent'] / 100)}"
-        return [f"No runtime does that here: {why_not}; {rest}."]
+        return [f"Nothing is known to carry that out: {why_not}; {rest}."]
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
@@ -137,7 +137,7 @@ class CompareResult(StudyRows):
         if job.is_pulled:
             return None, ""
         system = row["schedule"].partition(",")[0]
-        return runs_on(row["order"], row["barrier"], job.collective.kind, job.compute.device, system)
+        return runs_on(row["order"], row["barrier"], job.collective.kind, job.device.name, system)
 
     @property
     def headline(self) -> str:
@@ -163,6 +163,7 @@ class CompareResult(StudyRows):
         return " ".join(sentences)
 
 
+@with_lists
 @within_limits
 def compare(
     scenario: Any,

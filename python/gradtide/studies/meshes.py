@@ -8,11 +8,12 @@ from gradtide import words
 from gradtide.answer import Candidate
 from gradtide.answer.build import build
 from gradtide.answer.memory import feasibility
+from gradtide.answer.uncertainty import Uncertainty, uncertainty_of
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
-from gradtide.parallel.spec import MEAN_ERROR
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
+from gradtide.studies.asked import with_lists
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import head, run_all, run_name, total_cost, write_study
 from gradtide.studies.trained import Cluster, trained
@@ -24,11 +25,13 @@ class MeshesResult(StudyRows):
     Attributes:
         rows: one dict per mesh; the columns of `meshes.csv`.
         results: the runs by name.
+        uncertainty: how wrong predictions of each row's kind were, by the mesh of the row.
     """
 
     def __init__(self, results: Mapping[str, RunResult]) -> None:
         self.results = {run_name([mesh]): result for mesh, result in results.items()}
         self.rows = [_row(mesh, result) for mesh, result in results.items()]
+        self.uncertainty = {mesh: uncertainty_of(result.scenario, "compare") for mesh, result in results.items()}
         best = max(row["tokens_per_s_per_gpu"] for row in self.rows)
         for row in self.rows:
             row["behind_percent"] = 100 * (1 - row["tokens_per_s_per_gpu"] / best)
@@ -73,15 +76,26 @@ class MeshesResult(StudyRows):
         sentence = f"{who}: {best['mesh']} is fastest, {words.number(best['tokens_per_s_per_gpu'])} tokens/s per GPU"
         if others:
             ahead = best["tokens_per_s_per_gpu"] / others[0]["tokens_per_s_per_gpu"] - 1
-            is_telling = ahead >= MEAN_ERROR
             sentence += f", {words.percent(ahead)} ahead of {others[0]['mesh']}"
-            sentence += "" if is_telling else ", which is less than the model is off"
+            sentence += self._doubt(ahead, [self.uncertainty[row["mesh"]] for row in (best, others[0])])
         if best is not ranked[0]:
             sentence += f"; {ranked[0]['mesh']} would be faster and does not fit in memory"
-        off = f"{100 * MEAN_ERROR:.0f} %"
-        return f"{sentence}. Predicted, not measured: steps that others measured were off by {off} on average."
+        return f"{sentence}."
+
+    @staticmethod
+    def _doubt(ahead: float, kinds: Sequence[Uncertainty]) -> str:
+        """Say whether the difference between two meshes is smaller than what is known of their errors.
+
+        Errors of two meshes of one model have causes in common, which cancel; how much cancels was not measured. So a
+        larger difference is not called certain.
+        """
+        if not all(one.is_compared for one in kinds):
+            return "; whether the difference holds cannot be told"
+        off = max(one.mean_error or 0.0 for one in kinds)
+        return "" if ahead >= off else ", which is less than such predictions were off on average"
 
 
+@with_lists
 @within_limits
 def meshes(
     scenario: Any,
@@ -178,7 +192,7 @@ def _row(mesh: str, result: RunResult) -> dict[str, Any]:
     waits = {name: group["exposed_ms"] for name, group in facts["groups"].items()}
     waits[words.others(facts["mesh"])] = facts["waits_for_stages_ms"]
     most = max(waits, key=lambda name: waits[name], default="")
-    needed, has = facts["memory"]["total"], facts["memory"]["device"]
+    memory = facts["memory"]
     return {
         "run": run_name([mesh]),
         "model": job["model"],
@@ -191,7 +205,8 @@ def _row(mesh: str, result: RunResult) -> dict[str, Any]:
         "waits_most_for": most if waits[most] else "",
         "tokens_per_s_per_gpu": facts["tokens_per_s_per_gpu"],
         "mfu": facts["mfu"],
-        "memory_bytes": needed,
-        "device_bytes": has or 0,
-        "fits": has is None or needed <= has,
+        "memory_bytes": memory["total"],
+        "device_bytes": memory["device"],
+        "fits": memory["feasibility"] != "does not fit",
+        "feasibility": memory["feasibility"],
     }

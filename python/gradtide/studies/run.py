@@ -417,7 +417,7 @@ def _saving(times_us: dict[tuple[str, bool], dict[int, float]], own_bps: int, jo
     """
     default = ("fifo", True)
     baseline = times_us.pop(default)
-    carried = {one: runs_on(*one, job.collective.kind, job.compute.device) for one in times_us}
+    carried = {one: runs_on(*one, job.collective.kind, job.device.name) for one in times_us}
     can = {one: at for one, at in times_us.items() if carried[one][0] is not None}
     best = min(can or times_us, key=lambda one: (can or times_us)[one][own_bps])
     points = [(float(rate), baseline[rate], times_us[best][rate]) for rate in baseline]
@@ -426,7 +426,7 @@ def _saving(times_us: dict[tuple[str, bool], dict[int, float]], own_bps: int, jo
     if 1 - times_us[best][own_bps] / baseline[own_bps] < words.SAME:
         return f"At {words.rate(own_bps)}, no other order of transfers would save time over {names[0]}."
     if by is None:
-        return f"{words.saving_at(points, own_bps, *names)} No runtime does that here: {why_not}."
+        return f"{words.saving_at(points, own_bps, *names)} Nothing is known to carry that out: {why_not}."
     return f"{words.saving_at(points, own_bps, *names)} {by} does that."
 
 

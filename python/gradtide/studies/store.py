@@ -78,11 +78,16 @@ class Store:
         self._claims = -1
         with ExitStack() as ends, self._as_store_error():
             if path is not None:
+                if path.is_dir() or "\0" in str(path):
+                    raise StoreError(f"cannot use the store {path}: that is no file; name one, as in gradtide.store")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 self._claims = os.open(_claims_of(path), os.O_RDWR | os.O_CREAT, 0o666)
                 ends.callback(os.close, self._claims)
             self._db = sqlite3.connect(
-                ":memory:" if path is None else path, timeout=WAIT_S, isolation_level=None, check_same_thread=False
+                ":memory:" if path is None else _file_of(path),
+                timeout=WAIT_S,
+                isolation_level=None,
+                check_same_thread=False,
             )
             ends.enter_context(closing(self._db))
             self._open()
@@ -204,11 +209,13 @@ class Store:
 
     def take(self, other: Path) -> int:
         """Copy all runs of another store that this one lacks; return their number."""
+        if not other.exists():
+            raise StoreError(f"there is no store {other}; name a file that --store has made")
         with Store(other):
             pass  # refuses what is no store
         with self._as_store_error(), self._lock:
             before = len(self)
-            self._db.execute("ATTACH DATABASE ? AS other", (str(other),))
+            self._db.execute("ATTACH DATABASE ? AS other", (_file_of(other),))
             try:
                 for table, columns in _COLUMNS.items():
                     self._db.execute(f"INSERT OR IGNORE INTO {table} ({columns}) SELECT {columns} FROM other.{table}")
@@ -320,6 +327,15 @@ def listed(
         raise StoreError(f"there is no store {path}; name a file that --store has made")
     with Store(Path(path)) as store:
         return store.groups(scenario, engine, seed)
+
+
+def _file_of(path: Path) -> bytes:
+    """Return a path as SQLite opens it: as a file, whatever its name.
+
+    SQLite keeps nothing of `:memory:` and of an empty name, and takes `file:…` for an address; none of these begins as
+    an absolute path does. Bytes, since a name need not be Unicode.
+    """
+    return os.fsencode(os.path.abspath(path))
 
 
 def _claims_of(path: Path) -> Path:

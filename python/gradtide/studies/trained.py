@@ -65,9 +65,6 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
     else:
         assert cluster is not None
         base = _without_model(as_scenario(dict(cluster) if isinstance(cluster, Mapping) else cluster))
-    device = presets.cluster_device(cluster) if isinstance(cluster, str) else None
-    if device is not None and model in (*presets.model_names(), *presets.language_names()):
-        keys = {**keys, "device": keys.get("device") or device}
     # By a change of its own, so that an error names the option that asks for it.
     changes = {} if workers in (None, base.jobs[0].workers) else {"workers": workers}
     is_divided = keys.get("parallel") is not None and is_cluster_alone and hosts is None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradtide import _core, inputs
-from gradtide.errors import TraceError
+from gradtide.errors import TraceError, cannot_write
 from gradtide.files import write_whole
 from gradtide.results import Table
 from gradtide.scenario.opdag import MAX_DAG_BYTES, OpDag, op_dag
@@ -272,7 +272,7 @@ class Trace:
             try:
                 write_whole(name, content)
             except OSError as error:
-                raise TraceError(f"{name} cannot be written: {error.strerror}") from error
+                raise cannot_write(name, error) from error
         return list(contents)
 
     def _dag(self, rank: int | None, cut: bool) -> str:

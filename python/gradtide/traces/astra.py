@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradtide import _core
-from gradtide.errors import TraceError
+from gradtide.errors import TraceError, cannot_write
 from gradtide.files import write_whole
 from gradtide.traces.files import GROUPS
 
@@ -87,7 +87,7 @@ class StepFiles:
                 write_whole(target, self.chakra(one, version))
             write_whole(groups, self.comm_groups().encode())
         except OSError as error:
-            raise TraceError(f"{error.filename or path} cannot be written: {error.strerror}") from error
+            raise cannot_write(path, error) from error
         return [*targets, groups]
 
     @property

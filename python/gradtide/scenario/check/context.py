@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gradtide.errors import nearest
+from gradtide.errors import Fault, nearest
 from gradtide.scenario.keys import Run, ScenarioFile
 from gradtide.scenario.keys.cluster import Queue
 from gradtide.scenario.keys.job import JobTable
@@ -25,6 +25,7 @@ class Context:
         cluster_name: the name that stands for the cluster's table; None if it is written out.
         tables: model of each job, once it is read.
         rankings: layers in the order that the user gives, by job.
+        too_large: jobs of which no worker can keep the whole model, by name; they can be read, and cannot be run.
     """
 
     file: ScenarioFile
@@ -35,6 +36,7 @@ class Context:
     cluster_name: str | None = None
     tables: dict[str, LayerTable] = field(default_factory=dict)
     rankings: dict[str, list[str]] = field(default_factory=dict)
+    too_large: dict[str, Fault] = field(default_factory=dict)
 
     def add(self, code: str, loc: Loc, msg: str, hint: str, value: Any = None, *, at_key: bool = False) -> None:
         """Add a fault at a path."""

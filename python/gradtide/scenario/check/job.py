@@ -9,6 +9,7 @@ from gradtide import units
 from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.errors import ScenarioError, did_you_mean
 from gradtide.scenario import servers as op_by_op
+from gradtide.scenario.check import memory
 from gradtide.scenario.check.context import MAX_WORKERS, Context
 from gradtide.scenario.check.network import holds_a_segment, open_star
 from gradtide.scenario.defaults import (
@@ -21,6 +22,7 @@ from gradtide.scenario.defaults import (
     nics_of,
     transport_of,
 )
+from gradtide.scenario.device import is_known, unknown_device
 from gradtide.scenario.fabric import Fabric, dealt_out, host_number
 from gradtide.scenario.gates import parse_gate
 from gradtide.scenario.keys.job import (
@@ -29,14 +31,16 @@ from gradtide.scenario.keys.job import (
     Adaptive,
     AdaptiveTable,
     Collective,
+    Compute,
     JobPriority,
     JobTable,
     Priority,
     Ps,
     Schedule,
 )
+from gradtide.scenario.keys.parallel import OF_MESH
 from gradtide.scenario.source import Failure, Loc, read_text
-from gradtide.scenario.tables import LayerTable, rank_count, read_model, read_ranking
+from gradtide.scenario.tables import Asked, LayerTable, rank_count, read_model, read_ranking, with_times
 
 
 def hosts(ctx: Context, fabric: Fabric | None) -> dict[str, tuple[int, ...]]:
@@ -198,8 +202,8 @@ def straggler(ctx: Context, job: JobTable, loc: Loc, count: int | None) -> None:
         ctx.add("GT014", (*loc, "compute", "straggler", "worker"), f"there is no worker {worker}", hint, worker)
 
 
-def read_table(ctx: Context, name: str, job: JobTable, loc: Loc) -> LayerTable | None:
-    """Read the model of a job; return `None` if that cannot be done."""
+def read_table(ctx: Context, name: str, job: JobTable, loc: Loc, ranks: int) -> LayerTable | None:
+    """Read the model of a job of so many ranks; return `None` if that cannot be done."""
     if not ctx.ok("job", name, "model"):
         return None
     if job.model is None and ctx.misspelt(loc, "model"):
@@ -215,12 +219,21 @@ def read_table(ctx: Context, name: str, job: JobTable, loc: Loc) -> LayerTable |
         if is_remade(model) and compute.scale_to_ps is not None:
             model = model.with_values(time_ps=compute.scale_to_ps)
         by_op = job.collective.is_pulled or compute.order is not None
-        is_divided = job.parallel is not None
-        table = read_model(model, ctx.source, at, ctx.base_dir, compute, by_op=by_op, is_divided=is_divided)
+        asked = Asked(compute, ctx.file.cluster.device)
+        table = read_model(model, ctx.source, at, ctx.base_dir, asked, by_op=by_op)
+        too_large = memory.undivided(ctx, job, loc, table, ranks)
+        if too_large is not None:
+            ctx.too_large[name] = too_large
+        if job.parallel is None and table.architecture is not None:
+            table = with_times(table, ctx.source, at, asked)
     except ScenarioError as error:
-        ctx.faults += error.faults
+        # A model that has to be divided takes its times from other figures of a device.
+        found = [ctx.too_large[name]] if name in ctx.too_large else error.faults
+        ctx.faults += [fault for fault in found if fault not in ctx.faults]
         return None
     if table.is_timed:
+        if compute.is_given("device") and not is_known(compute.device):
+            ctx.add("GT031", (*loc, "compute", "device"), *unknown_device(compute.device), compute.device)
         for key in OF_ROOFLINE:
             if compute.is_given(key):
                 ctx.no_effect((*loc, "compute", key), "for a model with times of its own", "leave it out")
@@ -236,6 +249,12 @@ def read_table(ctx: Context, name: str, job: JobTable, loc: Loc) -> LayerTable |
         ctx.add("GT024", (*loc, "model"), "the parameters are too large", "sizes end at 2^64 B in all")
     ctx.tables[name] = table
     return table
+
+
+def stated(job: JobTable) -> frozenset[str]:
+    """Return the keys of `compute` that somebody gave, some of them beside the mesh."""
+    beside = () if job.parallel is None else (key for key in OF_MESH if job.parallel.value(key) is not None)
+    return frozenset((*(key for key in Compute.declared() if job.compute.is_given(key)), *beside))
 
 
 def servers(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable | None) -> str:

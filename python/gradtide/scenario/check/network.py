@@ -6,6 +6,7 @@ from gradtide import units
 from gradtide.errors import ScenarioError
 from gradtide.scenario.check.context import MAX_WORKERS, Context
 from gradtide.scenario.defaults import MAX_BANDS, announced_packets, link_of, marks, nics_of, transport_of
+from gradtide.scenario.device import is_known, unknown_device
 from gradtide.scenario.fabric import (
     MAX_CABLES,
     Cable,
@@ -34,6 +35,12 @@ TOPOLOGY_KEYS = {
     "custom": ("hosts", "switches", "links"),
 }
 """Keys of a topology by its kind."""
+
+
+def device(ctx: Context, name: str | None) -> None:
+    """Check that the device of a cluster is one of the presets."""
+    if name is not None and ctx.ok("cluster", "device") and not is_known(name):
+        ctx.add("GT031", ("cluster", "device"), *unknown_device(name), name)
 
 
 def shape(ctx: Context, topology: Topology) -> Fabric | None:

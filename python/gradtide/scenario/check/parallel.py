@@ -1,28 +1,24 @@
 """A model that is divided over ranks: its mesh against the model, the cluster and what else the job says."""
 
 import json
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container
+from dataclasses import replace
 from typing import Any, get_args
 
 from gradtide.architecture import FieldError
 from gradtide.errors import ScenarioError, did_you_mean
-from gradtide.parallel import memory
 from gradtide.parallel.costs import Accelerator, Costs, Kernel, Precision, Recompute, Training, slowest_of
 from gradtide.parallel.mesh import AXES, Mesh
 from gradtide.parallel.spec import Layout, describe, micro_batches
 from gradtide.scenario.check.context import Context
-from gradtide.scenario.job import Division, Job, RecordedStep
+from gradtide.scenario.device import HINT
+from gradtide.scenario.job import Division, RecordedStep
 from gradtide.scenario.keys.job import OF_ROOFLINE, Collective, Compute, JobTable, Schedule
-from gradtide.scenario.keys.parallel import Parallel
+from gradtide.scenario.keys.parallel import OF_MESH, Parallel
 from gradtide.scenario.source import Loc
 from gradtide.scenario.tables import LayerTable
 from gradtide.scenario.times import read_times
 from gradtide.units import PPM
-
-DEFAULT_DEVICE = "H100"
-
-STATE_BYTES = 4 + memory.MASTER_BYTES + memory.MOMENTS_BYTES
-"""Of a parameter with Adam: its gradient, itself and two moments in fp32 (Rajbhandari et al. 2020, section 3.1)."""
 
 WITHOUT_EFFECT = {
     "": ("task", "announce", "placement"),
@@ -59,7 +55,7 @@ def division(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable
         ctx.faults += error.faults
         return None
     except FieldError as error:
-        ctx.add("GT055", _place(loc, error.field), error.msg, error.hint)
+        ctx.add("GT055", _place(loc, error.field, keys), error.msg, error.hint)
         return None
 
 
@@ -87,11 +83,12 @@ def recorded(ctx: Context, job: JobTable, loc: Loc, table: LayerTable | None) ->
     return RecordedStep(spec, ranks, op_count, compute_ps)
 
 
-def _place(loc: Loc, field: str) -> Loc:
+def _place(loc: Loc, field: str, keys: Parallel) -> Loc:
     """Return where a field stands that `gradtide.parallel` refuses."""
     if field == "parallel":
         return (*loc, "parallel")
-    return (*loc, "parallel" if field in Parallel.declared() else "compute", field)
+    is_of_mesh = field in Parallel.declared() and (field not in OF_MESH or keys.value(field) is not None)
+    return (*loc, "parallel" if is_of_mesh else "compute", field)
 
 
 def _without_effect(ctx: Context, job: JobTable, loc: Loc, known: Container[str] = ()) -> None:
@@ -122,16 +119,19 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
     compute, node, model = job.compute, ctx.file.cluster.node, table.architecture
     assert model is not None
     assert compute.seq is not None  # a configuration is refused without
-    name = compute.device if compute.is_given("device") else DEFAULT_DEVICE
+    device = table.device
+    if device.name is None:
+        msg = "the model needs a device to compute on, and neither the job nor the cluster names one"
+        raise ScenarioError([ctx.source.fault("GT010", (*loc, "compute", "device"), msg, HINT)])
     try:
-        accelerator = presets.accelerator(name)
+        accelerator = presets.accelerator(device.name)
     except KeyError:
         known = presets.accelerator_names()
-        hint = did_you_mean(name, known, f"there are {', '.join(known)}")
-        raise FieldError("device", f"there is no accelerator {name!r:.60}", hint) from None
+        hint = did_you_mean(device.name, known, f"there are {', '.join(known)}")
+        raise FieldError("device", f"there is no accelerator {device.name!r:.60}", hint) from None
     if compute.efficiency_ppm is not None:
         accelerator = accelerator.stated(compute.efficiency_ppm / PPM)
-    precision = compute.precision or get_args(Precision)[0]
+    precision = keys.precision or compute.precision or get_args(Precision)[0]
     if compute.times is not None and precision in accelerator.peaks and precision not in accelerator.efficiency:
         # Only proportions of its times are asked for.
         accelerator = accelerator.stated(1.0)
@@ -145,9 +145,9 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
     gpus_per_node = 1 if node is None else node.gpus
     training = Training(
         seq=compute.seq,
-        micro_batch=compute.micro_batch or 1,
+        micro_batch=keys.micro_batch or compute.micro_batch or 1,
         precision=precision,
-        recompute=compute.recompute or get_args(Recompute)[0],
+        recompute=keys.recompute or compute.recompute or get_args(Recompute)[0],
         attention=compute.attention or get_args(Kernel)[0],
         compiled=compute.compile is not False,
         compiled_loss=compute.compile_loss is True,
@@ -183,9 +183,14 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
             )
     described = describe(costs, layout, own)
     complete = keys.with_values(
-        zero=layout.zero, sequence=training.sequence_parallel, backward_prefetch=layout.backward_prefetch
+        zero=layout.zero,
+        sequence=training.sequence_parallel,
+        backward_prefetch=layout.backward_prefetch,
+        # A resolved scenario has them in one place.
+        **dict.fromkeys(OF_MESH),
     )
-    return Division(complete, accelerator, training, layout, described, own, rows)
+    device = replace(device, name=accelerator.name)
+    return Division(complete, device, costs, layout, described, own, rows)
 
 
 def _scaling_loss_ppm(compute: Compute, accelerator: Accelerator) -> int:
@@ -193,27 +198,6 @@ def _scaling_loss_ppm(compute: Compute, accelerator: Accelerator) -> int:
         return compute.scaling_loss_ppm
     says_how_ranks_differ = compute.noise_ppm > 0 or compute.straggler is not None or compute.times is not None
     return 0 if says_how_ranks_differ else round(accelerator.scaling_loss * PPM)
-
-
-def too_large(ctx: Context, jobs: Iterable[Job]) -> Iterator[str]:
-    """Warn of each language model of which no worker can keep a copy, as data parallelism without `parallel` has it."""
-    from gradtide import presets
-
-    for job in jobs:
-        model = ctx.tables[job.name].architecture
-        if model is None or job.division is not None or job.task is not None or job.compute.device is None:
-            continue
-        try:
-            device = presets.accelerator(job.compute.device)
-        except KeyError:
-            continue
-        needed = STATE_BYTES * model.parameters
-        if needed > device.memory_bytes:
-            yield (
-                f"a worker of [job.{job.name}] keeps all {needed / 1e9:.4g} GB of parameters, gradients and optimizer "
-                f"states, and {device.name} has {device.memory_bytes / 1e9:.4g} GB; divide the model with `parallel`, "
-                f"as in --parallel fsdp={job.workers}"
-            )
 
 
 def completed(compute: Compute, division: Division) -> Compute:

@@ -253,6 +253,8 @@ class Cluster(Table):
     """Rate and delay of every link for which the topology gives no others."""
     node: Node | None = key(default=None, examples=[{"gpus": 8, "scale_up": {"rate": "450GBps"}, "nics": 8}])
     """Machines with several GPUs, and the links within them. Default: every host is a worker."""
+    device: Name | None = key(default=None, examples=["H100-bf16"], core=False, short="cluster_device")
+    """Device of the hosts or GPUs (gradtide presets device): what a job computes on if it names none. Default: none."""
     host_latency_ps: Time = key(default="0s", examples=["5us"])
     """Time that a host's network stack takes for a message. It is added to the delay of every link of a host. The pipe
     engine counts one link per ring step."""

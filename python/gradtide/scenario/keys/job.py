@@ -57,6 +57,8 @@ class InlineModel(Table):
     """Whether the layers are already buckets, like those of a trace. `schedule.fusion` is then "0B" by default."""
     source: FileName | None = key(default=None, examples=["step 7 of rank 0"])
     """Where the figures come from. It changes no result."""
+    device: Name | None = key(default=None, examples=["A100"], core=False)
+    """Device on which the times were taken. It changes no time."""
     left_out: list[FileName] = key(default=[], examples=[["events of an unknown category: 1 (hpu_op), left out"]])
     """What the source contains and the layers do not: one warning for each item. It changes no result."""
 
@@ -97,6 +99,8 @@ class GraphModel(Table):
     """Marks the table as a graph."""
     name: Name = key(default="graph", examples=["my-model"])
     """Name of the model in results."""
+    device: Name | None = key(default=None, examples=["A100"], core=False)
+    """Device on which the times were taken. It changes no time."""
     time_unit: Literal["ps", "ns", "us", "ms", "s"] = key(examples=["ns"])
     """Unit of the times of ops."""
     target: int = key(ge=0, examples=[3])
@@ -243,8 +247,8 @@ class Straggler(Table):
     """Probability that the worker is slow in an iteration. It is drawn again in every iteration."""
 
 
-OF_ROOFLINE = ("device", "efficiency", "batch", "seq")
-"""Keys of `compute` that turn counts into times, and so are nothing for a model with times of its own."""
+OF_ROOFLINE = ("efficiency", "batch", "seq")
+"""Keys of `compute` that turn counts into times on a device, and so are nothing for a model with times of its own."""
 
 OF_PARALLEL = (
     "micro_batch",
@@ -302,13 +306,15 @@ class Compute(Table):
     SHORT = "{}"
 
     device: Name = key(default="V100", examples=["V100", "H100"], core=False)
-    """Device preset that turns a model's operations into times. It is only for models without their own times."""
+    """Device that turns a model's operations into times, and decides what can carry out a plan. Times that a model's
+    file has stay as they are, but for those of a profile by roofline, which are made anew. Default: the device that the
+    file names, else `cluster.device`; else V100, but for language models, which need a device."""
     efficiency_ppm: Share | None = key(default=None, examples=[0.4], core=False)
     """Share of the device's peak that training reaches: its model FLOPs utilisation without waiting for the network. A
     device without a published efficiency needs it. Default: the efficiency of the device (docs/models/compute.md)."""
     batch: int = key(default=32, ge=1, le=1_000_000, core=False)
-    """Mini-batch of one worker. It is only for models without their own times. Default of a built-in graph: the batch
-    of its paper (gradtide presets graph)."""
+    """Mini-batch of one worker. It is only for models without their own times. Default of a Hugging Face configuration:
+    1, a sequence; of a built-in graph: the batch of its paper (gradtide presets graph); of a profile: its own."""
     seq: int | None = key(default=None, ge=1, le=100_000_000, examples=[8192], core=False)
     """Tokens of a sequence, which is one sample. It is only for a Hugging Face configuration (config.json), which needs
     it."""

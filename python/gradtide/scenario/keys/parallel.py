@@ -9,6 +9,9 @@ from gradtide.scenario.keys.types import Factor
 
 MOST = 1_000_000
 
+OF_MESH = ("micro_batch", "recompute", "precision")
+"""Keys of `parallel` that are those of `compute`, for one mesh among several."""
+
 
 class Parallel(Table):
     """How a model is divided over ranks.
@@ -67,6 +70,13 @@ class Parallel(Table):
     unit: int = key(default=1, ge=1, le=1000, examples=[2], core=False)
     """Blocks whose parameters are gathered together, and whose gradients are reduced together: the modules of one call
     of `fully_shard`. The embedding and the head are units of their own."""
+
+    micro_batch: int | None = key(default=None, ge=1, le=MOST, examples=[2], core=False)
+    """`compute.micro_batch` of this mesh, in place of that one."""
+    recompute: Literal["none", "selective", "full"] | None = key(default=None, examples=["selective"], core=False)
+    """`compute.recompute` of this mesh, in place of that one."""
+    precision: Literal["bf16", "fp16", "float8", "fp32"] | None = key(default=None, examples=["float8"], core=False)
+    """`compute.precision` of this mesh, in place of that one."""
 
     @property
     def ranks(self) -> int:

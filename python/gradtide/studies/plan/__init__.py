@@ -16,7 +16,9 @@ from gradtide.estimate import Limits, foresee, within_limits
 from gradtide.results import RunResult, numbers
 from gradtide.runtime import LEVELS, RUNTIMES, Runtime
 from gradtide.scenario import Scenario
+from gradtide.scenario.device import is_known
 from gradtide.scenario.plan import Plan
+from gradtide.studies.asked import with_lists
 from gradtide.studies.channels import own_collective
 from gradtide.studies.exchange import check_one_job, parse_size
 from gradtide.studies.keep import Kept
@@ -45,6 +47,7 @@ BUDGET = 500
 SEARCHED = "what a search runs depends on what it has found, and is mostly of larger messages"
 
 
+@with_lists
 @within_limits
 def plan(
     scenario: Any,
@@ -81,9 +84,9 @@ def plan(
         cluster: a scenario in which the model takes the place of the job's, one with a cluster alone, or the name of
             a cluster, as in `ethernet-25g/16`.
         workers: number of workers. Default: the scenario's.
-        device: what trains, cpu, gpu, or a preset such as H100: the plan uses only what gradtide.torch and the
-            communication library can carry out there. ideal: whatever gradtide models. Default: the scenario's device;
-            if it names none, what every device can carry out.
+        device: what trains, cpu, gpu, or a preset such as H100-bf16, on which the model then computes, too: the plan
+            uses only what gradtide.torch and the communication library can carry out there. ideal: whatever gradtide
+            models. Default: the scenario's device; if it names none, what every device can carry out.
         level: the most that the runtime may be asked to do: buckets, priority or crossiter. Default: the most that it
             can do on the device.
         schedule: fifo, priority or caramel: plan this order even if another one, or none, would save more. Default: the
@@ -116,12 +119,12 @@ def plan(
         >>> plan({"job": {"train": job}, "cluster": {"link": {"rate": "1Gbps"}}}, device="cpu").plan.level
         'crossiter'
     """
-    base = trained(scenario, cluster, workers, **keys)
+    base = trained(scenario, cluster, workers, **{**keys, "device": computing(device)})
     how: dict[str, Any] = {"jobs": jobs, "keep": keep, "limits": limits}
     if len(base.jobs) == 1 and base.jobs[0].division is not None:
         _refuse_ddp(
-            device=device, level=level, schedule=schedule, collectives=collectives, overhead=overhead,
-            smallest=smallest, baseline=baseline, noise=noise, seeds=seeds, budget=budget,
+            device=None if computing(device) else device, level=level, schedule=schedule, collectives=collectives,
+            overhead=overhead, smallest=smallest, baseline=baseline, noise=noise, seeds=seeds, budget=budget,
         )  # fmt: skip
         if base.jobs[0].is_uneven:
             raise ValueError(
@@ -174,12 +177,17 @@ def plan(
     return PlanResult(found)
 
 
+def computing(device: str | None) -> str | None:
+    """Return the device that a plan names, if it is one that computes: what it names is what times are of, too."""
+    return device if device is not None and is_known(device) else None
+
+
 def runtime_of(base: Scenario, scenario: Any, device: str | None) -> Runtime | None:
     """Return what can be carried out on `device`, or the one that the scenario names; `None` if nobody names one."""
     named = {name: one for name, one in RUNTIMES.items() if name != "unknown"}
     if device in named:
         return named[device]
-    own = base.jobs[0].compute.device or getattr(scenario, "device", None)
+    own = base.jobs[0].device.name or getattr(scenario, "device", None)
     found = runtimes.runtime_of(device or own)  # None for a profile, which may have been measured on any device
     if found is None and device is not None:
         raise ValueError(f"device: there is no {device!r}; there are {', '.join([*named, *presets.device_names()])}")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import _core, report, words
-from gradtide.answer import Candidate, Feasibility, Verdict
+from gradtide.answer import Candidate, Feasibility
 from gradtide.answer.build import build
 from gradtide.errors import Unfinished
 from gradtide.estimate import foresee
@@ -124,8 +124,8 @@ class Tried:
 
     @property
     def fits(self) -> bool:
-        """Whether a rank has so much memory."""
-        return self.division.described.memory.fits
+        """Whether a rank may have so much memory."""
+        return self.division.fit.verdict != "does not fit"
 
     @property
     def time_ms(self) -> float:
@@ -488,8 +488,7 @@ def _key(one: Tried) -> tuple[float, int, Setting]:
 
 def _fits(one: Tried) -> Feasibility:
     memory = one.division.described.memory
-    verdict: Verdict = "fits" if memory.fits else "does not fit"
-    return Feasibility(verdict, memory.total, memory.device)
+    return Feasibility(one.division.fit.verdict, memory.total, memory.device)
 
 
 def _shown(every: Sequence[Tried], own: Setting, best: Tried, default: Tried) -> Iterator[tuple[str, Tried]]:
@@ -535,6 +534,7 @@ def _line(name: str, one: Tried, default: Tried) -> dict[str, Any]:
         "memory_bytes": one.memory_bytes,
         "device_bytes": one.division.described.memory.device,
         "fits": one.fits,
+        "feasibility": one.division.fit.verdict,
         "engine": "" if result is None else str(result.summary["engine"]),
     }
 

@@ -1,41 +1,45 @@
-"""`gradtide sweep`: what does a figure do over the values of any keys of a scenario?
+"""`gradtide sweep`: what does a figure do over the values of any keys of a scenario, and which of them is best?
 
-Every run is read first, so that a wrong value is found before anything runs. Then those run that the store lacks. The
-table is made of the store, so it does not matter which process ran what, or when.
+Every run is read first, so that a wrong figure is found before anything runs, and so that points whose scenario is
+wrong are known: they are refused, and the others run that the store lacks. The table is made of the store, so it does
+not matter which process ran what, or when.
 """
 
 import math
+import re
+import shlex
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from time import sleep
 from typing import Any, NamedTuple
 
 from gradtide import _core, report, words
-from gradtide.errors import ExecutorError, Fault, LimitReached
+from gradtide.answer import Answer, Feasibility, Premise
+from gradtide.answer.build import build
+from gradtide.errors import ExecutorError, Fault, LimitReached, ScenarioError, TraceError
 from gradtide.estimate import Limits, Total, within_limits
 from gradtide.results import StudyRows
 from gradtide.scenario import Scenario
+from gradtide.studies.asked import with_lists
 from gradtide.studies.folder import write_text, write_versions
 from gradtide.studies.run import GRACE_S, LOOK_EVERY_S, part_of, write_summary
 from gradtide.studies.store import MEASURED_COSTS, About, Store, key_of
-from gradtide.studies.sweep import table
-from gradtide.studies.sweep.analysis import analysed, by_run
+from gradtide.studies.sweep import figures, ranking, settings, table
+from gradtide.studies.sweep.analysis import analysed, by_run, over_seeds
 from gradtide.studies.sweep.executors import Documents, Executor, WorkerLost, opened
-from gradtide.studies.sweep.study import SEED, Study, shown
+from gradtide.studies.sweep.ranking import Point, State
+from gradtide.studies.sweep.study import SEED, Study
 from gradtide.watch import current
 
-__all__ = ["Study", "SweepResult", "merge", "sweep"]
+__all__ = ["Point", "Study", "SweepResult", "merge", "sweep"]
 
 KEY_BYTES = 32
-
-FIGURES = (".iteration_time_ms.mean", ".all.mean_fct_ms", "")
-"""How the figure ends that the report is about if the study does not say; the first that there is."""
 
 READ_S = 0.0015
 """Time to read a scenario, for the progress alone (`bench/run.py sweep`)."""
@@ -48,7 +52,60 @@ MAX_BATCH = 100
 MAX_LOSSES = 3
 """Workers that a run may lose; the executor may have begun it anew before it says so."""
 
+MAX_RANKED = 10_000
+"""Points of the ranking that a summary holds; `points.csv` has all."""
+
+MAX_READ = 64
+"""Points whose scenarios are read again for what the answer rests on."""
+MAX_SHOWN = 20
+"""Points of each table that a notebook shows."""
+FEW = 12
+"""Points without a rank that are listed one by one in the terminal and in notebooks."""
+
 Progress = Callable[[float], object] | None
+
+
+class Cells(NamedTuple):
+    """A table for people: the titles of its columns, its rows, and how many points are left out."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    left_out: int
+
+
+@dataclass
+class Runs:
+    """The runs of a study, as far as they are known before any of them runs.
+
+    Attributes:
+        keys: their keys in the store, one after the other; zeros for those that are refused.
+        seeds: the seed of each.
+        refused: why a run is refused, by its number.
+    """
+
+    keys: bytearray = field(default_factory=bytearray)
+    seeds: "array[int]" = field(default_factory=lambda: array("Q"))
+    refused: dict[int, str] = field(default_factory=dict)
+
+    def key(self, run: int) -> bytes:
+        """Return the key of a run."""
+        return bytes(self.keys[KEY_BYTES * run : KEY_BYTES * (run + 1)])
+
+
+class _Seen(NamedTuple):
+    """What one look at all runs of a study finds.
+
+    Attributes:
+        states: the `State` of each run, the figure aside.
+        names: columns of numbers, in the order in which they come.
+        ranges: least and most of each figure that a study may be about by itself, over the runs that fit.
+        cost: what all runs cost together.
+    """
+
+    states: bytearray
+    names: dict[str, None]
+    ranges: dict[str, tuple[float, float]]
+    cost: dict[str, int]
 
 
 class SweepResult(StudyRows):
@@ -59,34 +116,54 @@ class SweepResult(StudyRows):
         known: runs that are in the store.
     """
 
-    def __init__(self, study: Study, store: Store, keys: bytes) -> None:
+    def __init__(self, study: Study, store: Store, runs: Runs) -> None:
         self.study = study
-        self._store, self._keys = store, keys
-        self.known = sum(store.has(self._key(run)) for run in range(len(study)))
+        self._store, self._runs = store, runs
+        self.known = sum(run not in runs.refused and store.has(runs.key(run)) for run in range(len(study)))
 
-    def _key(self, run: int) -> bytes:
-        return self._keys[KEY_BYTES * run : KEY_BYTES * (run + 1)]
+    @property
+    def refused(self) -> int:
+        """Runs whose scenario is wrong; the others are run all the same."""
+        return len(self._runs.refused)
 
     @property
     def missing(self) -> int:
-        """Runs that are not in the store."""
-        return len(self.study) - self.known
+        """Runs that are not in the store, and could be."""
+        return len(self.study) - self.known - self.refused
+
+    def refused_of(self, shard: tuple[int, int]) -> int:
+        """Return how many runs of a shard are refused."""
+        return sum(run % shard[1] == shard[0] - 1 for run in self._runs.refused)
+
+    def _each(self) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
+        """Give each run with its state, as `rows.csv` has it, and the summary of a finished one."""
+        for run in range(len(self.study)):
+            if run in self._runs.refused:
+                yield run, f"refused: {self._runs.refused[run]}", None
+                continue
+            document = self._store.find(self._runs.key(run))
+            if document is None:
+                yield run, "missing", None
+            elif "error" in document:
+                yield run, f"failed: {document['error']}", None
+            else:
+                yield run, "finished", document["summary"]
 
     def each_row(self) -> Iterator[dict[str, Any]]:
         """Give the rows in the order of the study, read one by one; those of runs that are missing have no figures."""
         varied = self.study.keys
-        for run in range(len(self.study)):
-            document = self._store.find(self._key(run))
+        for run, state, summary in self._each():
             values = self.study.values(run)
-            row = {"run": run, **{key: shown(values[key]) for key in varied}}
+            row = {"run": run, **{key: settings.cell(values[key]) for key in varied}}
             if SEED not in varied:
-                row["seed"] = run % self.study.seeds + self.study.first_seed(run)
-            if document is None:
-                yield {**row, "state": "missing"}
-            elif "error" in document:
-                yield {**row, "state": f"failed: {document['error']}"}
-            else:
-                yield {**row, "state": "finished", **table.figures(document["summary"])}
+                row["seed"] = self._runs.seeds[run]
+            row["state"] = state
+            if summary is None:
+                yield row
+                continue
+            verdict = ranking.worst(summary).verdict
+            checked = {} if verdict == "not checked" else {"feasibility": verdict}
+            yield {**row, **checked, **figures.of_summary(summary)}
 
     @cached_property
     def rows(self) -> list[dict[str, Any]]:  # type: ignore[override]
@@ -95,66 +172,279 @@ class SweepResult(StudyRows):
         return [row for piece in table.pieces(self.each_row, kinds) for row in piece.to_dicts()]
 
     @cached_property
+    def _seen(self) -> _Seen:
+        seen = _Seen(bytearray(len(self.study)), {}, {}, {"events": 0, "packet_hops": 0})
+        for run, state, summary in self._each():
+            if summary is None:
+                seen.states[run] = State[state.partition(":")[0].upper()]
+                continue
+            fits = ranking.worst(summary).verdict != ranking.NO_FIT
+            seen.states[run] = State.FINISHED if fits else State.NO_FIT
+            for name in seen.cost:
+                seen.cost[name] += summary["cost"].get(name, 0)
+            for name, value in figures.of_summary(summary).items():
+                if value is None:
+                    continue
+                seen.names[name] = None
+                if fits and name.endswith(figures.DEFAULTS[:-1]):
+                    least, most = seen.ranges.get(name, (value, value))
+                    seen.ranges[name] = min(least, value), max(most, value)
+        return seen
+
+    @cached_property
+    def figure(self) -> str | None:
+        """The figure by which points are ranked; None if no run has any.
+
+        Without one that the study names it is the first that differs between points: a job that computes and sends
+        nothing takes equally long whatever its network does.
+        """
+        seen, asked = self._seen, self.study.figure
+        if asked is not None:
+            return asked
+        known = [name for end in figures.DEFAULTS for name in seen.names if name.endswith(end)]
+        differ = (name for name in known if name in seen.ranges and seen.ranges[name][0] < seen.ranges[name][1])
+        return next(differ, next(iter(known), None))
+
+    @property
+    def is_most_best(self) -> bool:
+        """Whether the largest figure is the best one."""
+        return self.study.best == "most" or (
+            self.study.best is None and self.figure is not None and figures.more_is_better(self.figure)
+        )
+
+    @cached_property
+    def _ys(self) -> "array[float]":
+        """The figure of each run that fits in memory or does not; NaN where there is none."""
+        return by_run(self.figure or "", self.each_row())
+
+    @cached_property
+    def _order(self) -> tuple[list[int], "array[float]", bytearray]:
+        """The points, the best first; the figure of each and its state."""
+        seeds, ys = self.study.seeds, over_seeds(self.study, self._ys)
+        states = bytearray(len(ys))
+        for point, y in enumerate(ys):
+            states[point] = max(self._seen.states[point * seeds : (point + 1) * seeds])
+            if states[point] == State.FINISHED and math.isnan(y):
+                states[point] = State.NO_FIGURE
+        return ranking.order(ys, states, most=self.is_most_best), ys, states
+
+    def points(self) -> Iterator[Point]:
+        """Give every point: those that are ranked first, the best of them at the top, then the others.
+
+        Example:
+            >>> result = sweep({"sweep": {"scenario": "paper/gao2020-ch4", "grid": {"run.seed": [1, 2]}}})
+            >>> [(point.rank, point.label) for point in result.points()]
+            [(1, 'seed 1'), (2, 'seed 2')]
+        """
+        yield from map(self._point, range(self.study.points))
+
+    def _point(self, place: int) -> Point:
+        """Return the point at a place of the order, from 0."""
+        study, (order, ys, states) = self.study, self._order
+        point = order[place]
+        run = point * study.seeds
+        behind: tuple[float | None, ...] = (None, None, None)
+        if states[point] == State.FINISHED:
+            behind = ranking.behind(study, self._ys, order[0], point, most=self.is_most_best)
+        reason, memory = self._why(run, State(states[point]))
+        again = study.again(run)
+        return Point(
+            run=run,
+            settings=study.values(run),
+            label=study.label(run),
+            rank=place + 1 if states[point] == State.FINISHED else None,
+            state=State(states[point]).words,
+            reason=reason,
+            figure=None if math.isnan(ys[point]) else ys[point],
+            behind_percent=behind[0],
+            low_percent=behind[1],
+            high_percent=behind[2],
+            feasibility=memory,
+            again=None if again is None else shlex.join(again),
+        )
+
+    @cached_property
+    def _ranked(self) -> int:
+        """How many points have a rank; they are the first in the order."""
+        return self._order[2].count(State.FINISHED)
+
+    def _first(self, most: int) -> tuple[list[Point], list[Point]]:
+        """Return at most so many points that have a rank, and at most so many that have none."""
+        ranked, count = self._ranked, self.study.points
+        places = range(min(ranked, most)), range(ranked, min(count, ranked + most))
+        return list(map(self._point, places[0])), list(map(self._point, places[1]))
+
+    def _why(self, first: int, state: State) -> tuple[str, Feasibility]:
+        """Return why the point whose runs begin at `first` has its state, and whether it fits in memory."""
+        runs = range(first, first + self.study.seeds)
+        run = next((run for run in runs if self._seen.states[run] == state), first)
+        if state is State.REFUSED:
+            return self._runs.refused[run], Feasibility()
+        document = self._store.find(self._runs.key(run)) or {}
+        if "error" in document:
+            return document["error"], Feasibility()
+        memory = ranking.worst(document["summary"]) if document else Feasibility()
+        if state is State.NO_FIT:
+            ways = f"; it would fit with {' or '.join(memory.would_fit)}" if memory.would_fit else ""
+            return f"a rank needs {ranking.of_memory(memory)} of its device{ways}", memory
+        reasons = {State.MISSING: "it has not run yet", State.NO_FIGURE: f"it has no {self.figure}"}
+        return reasons.get(state, ""), memory
+
+    @cached_property
     def summary(self) -> dict[str, Any]:  # type: ignore[override]
         """What `summary.json` says."""
-        study, failed = self.study, 0
-        cost = {"events": 0, "packet_hops": 0}
-        times: dict[str, tuple[float, float]] = {}
-        for run in range(len(study)):
-            document = self._store.find(self._key(run)) or {}
-            failed += "error" in document
-            one = document.get("summary", {"cost": {}, "jobs": {}})
-            cost = {name: sum_of + one["cost"].get(name, 0) for name, sum_of in cost.items()}
-            for name, job in one["jobs"].items():
-                mean_ms = job["iteration_time_ms"]["mean"]
-                least, most = times.get(name, (mean_ms, mean_ms))
-                times[name] = min(least, mean_ms), max(most, mean_ms)
+        study, states = self.study, Counter(self._seen.states)
+        ranked, others = self._first(MAX_RANKED)
+        ranked += others
         return {
             "schema": "gradtide.sweep/1",
             "version": _core.__version__,
             "complete": not self.missing,
             "runs": len(study),
-            "runs_finished": self.known - failed,
-            "runs_failed": failed,
+            "runs_finished": states[State.FINISHED] + states[State.NO_FIT],
+            "runs_failed": states[State.FAILED],
+            "runs_refused": states[State.REFUSED],
+            "runs_that_do_not_fit": states[State.NO_FIT],
             "points": study.points,
+            "points_ranked": self._ranked,
             "seeds": study.seeds,
             "keys": list(study.keys),
             **self._analysis(),
-            "headline": self._headline(times, failed),
-            "cost": {**cost, **dict.fromkeys(MEASURED_COSTS)},
+            "ranking": [point.to_dict() for point in ranked],
+            **self._answer(ranked, states).to_dict(),
+            "cost": {**self._seen.cost, **dict.fromkeys(MEASURED_COSTS)},
         }
 
     def _analysis(self) -> dict[str, Any]:
-        """Return the figure of the report, what it is weighed against, and what the runs say of both."""
-        study = self.study
-        known = {name: None for row in self.each_row() for name in table.numbers(row)}
-        figures = [name for name in known if name not in study.keys]
-        if not figures:
-            return {"figure": None, "against": None}
-        figure = study.figure or next(name for end in FIGURES for name in figures if name.endswith(end))
-        for name in (figure, study.against):
-            if name is not None and name not in known:
-                study.refuse_figure(name, list(known))
-        ys, xs = (None if name is None else by_run(name, study, self.each_row()) for name in (figure, study.against))
-        assert ys is not None
-        return {"figure": figure, "against": study.against, **analysed(study, ys, xs)}
+        """Return the figure of the report, what it is weighed against, and what the runs that fit say of both."""
+        study, figure = self.study, self.figure
+        if figure is None:
+            return {"figure": None, "best": None, "against": None}
+        fits = [state == State.FINISHED for state in self._seen.states]
+        xs = None if study.against is None else by_run(study.against, self.each_row())
+        ys = array("d", (y if is_fit else math.nan for y, is_fit in zip(self._ys, fits, strict=True)))
+        best = "most" if self.is_most_best else "least"
+        return {"figure": figure, "best": best, "against": study.against, **analysed(study, ys, xs, best)}
 
-    def _headline(self, times: Mapping[str, tuple[float, float]], failed: int) -> str:
-        study = self.study
-        seeds = "one seed" if study.seeds == 1 else f"{study.seeds} seeds"
-        varied = f" over {', '.join(study.keys)}" if study.keys else ""
-        sentences = [f"{len(study):,} runs{varied}, {seeds} each."]
-        for name, (least, most) in times.items():
-            sentences.append(f"{name}: {words.milliseconds(least)} to {words.milliseconds(most)} per iteration.")
-        if failed:
-            sentences.append(f"{failed:,} runs cannot go on; the column `state` says why.")
+    def _answer(self, ranked: Sequence[Point], states: Mapping[int, int]) -> Answer:
+        """Return the answer; what it rests on is read from scenarios all over the study, the best first."""
+        study, headline = self.study, self._headline(ranked, states)
+        known = [point.run for point in ranked if point.state != State.REFUSED.words]
+        read = known[:: -(-len(known) // MAX_READ)]
+        candidates = [point.candidate for point in ranked]
+        has_best = ranked[0].rank is not None
+        answer = build(
+            "sweep",
+            headline,
+            [study.scenario(run) for run in read],
+            candidates,
+            most=self.is_most_best,
+            # What all of them say need not be taken for varied.
+            varied=() if len(read) == len(known) else study.varied,
+            more=self._more(),
+            scenario=BEST if has_best else None,
+        )
+        # Whichever process merged it, and wherever its runs took place.
+        return (
+            answer
+            if answer.again.command is None
+            else replace(answer, again=replace(answer.again, command=study.command))
+        )
+
+    def _more(self) -> list[Premise]:
+        """Return what the ranking rests on."""
+        study, most = self.study, "most" if self.is_most_best else "least"
+        by = Premise(
+            "ranked by", f"{self.figure}, {most} first", study.figure is not None, "sweep.figure", "figure = …"
+        )
+        seeds = Premise("seeds of a point", f"{study.seeds:,}", study.seeds > 1, "sweep.seeds", "seeds = …")
+        return [seeds] if self.figure is None else [by, seeds]
+
+    def _headline(self, ranked: Sequence[Point], states: Mapping[int, int]) -> str:
+        """Say which point is best, what it was ranked by, and how many of how many runs have finished."""
+        study, sentences = self.study, []
+        first = next((point for point in ranked if point.rank == 1), None)
+        if first is not None and self.figure is not None:
+            sentences.append(self._best(ranked, first) if len(ranked) > 1 else f"{self.figure}: {self._shown(first)}.")
+        finished = states[State.FINISHED] + states[State.NO_FIT]
+        parts = [f"{finished:,} of {len(study):,} runs finished"]
+        if states[State.NO_FIT]:
+            parts.append(f"{_runs(states[State.NO_FIT], 'does', 'do')} not fit in memory and {_have(states)} no rank")
+        if states[State.FAILED]:
+            parts.append(f"{_runs(states[State.FAILED], 'cannot', 'cannot')} go on")
         if self.missing:
-            sentences.append(f"{self.missing:,} runs are not finished.")
-        return " ".join(sentences)
+            parts.append(f"{_runs(self.missing, 'is', 'are')} not finished")
+        if states[State.REFUSED]:
+            reason, _ = Counter(self._runs.refused.values()).most_common(1)[0]
+            parts.append(f"{_runs(states[State.REFUSED], 'is', 'are')} refused ({reason})")
+        return " ".join([*sentences, f"{'; '.join(parts)}."])
+
+    def _shown(self, point: Point) -> str:
+        return "–" if point.figure is None or self.figure is None else words.figure(self.figure, point.figure)
+
+    def _best(self, ranked: Sequence[Point], first: Point) -> str:
+        """Say which point is best, by how much, and whether that can be told."""
+        near = ranking.SAME * abs(first.figure or 0)
+        alike = sum(
+            point.rank is not None and abs((point.figure or 0) - (first.figure or 0)) <= near for point in ranked
+        )
+        if alike > 1:
+            which = "All points are equal" if alike == len(ranked) else f"{alike:,} points are best and equal"
+            return f"{which}: {self._shown(first)}, as with {first.label}."
+        best = f"{first.label}: {self._shown(first)}"
+        second = next((point for point in ranked if point.rank == 2), None)
+        if second is None:
+            return f"Only one point has a rank: {best}."
+        other = self.study.label(second.run, first.run)
+        if second.low_percent is not None and second.low_percent <= 0:
+            return f"Best: {best}, but {self.study.seeds} seeds do not tell it from {other}."
+        behind = "" if second.behind_percent is None else f", {second.behind_percent:.1f} % behind"
+        return f"Best: {best}. Next: {other}, {self._shown(second)}{behind}."
+
+    def ranking_rows(self, most: int) -> tuple[Cells, Cells]:
+        """Return at most so many points that have a rank, and of those that have none, as the cells of two tables.
+
+        Where more than a few points have no rank, those with the same reason share a row.
+        """
+        with_rank, _ = self._first(most)
+        ranked: list[list[str]] = []
+        for point in with_rank:
+            behind = "–" if point.behind_percent is None else f"{point.behind_percent:.1f} %"
+            ends = [point.low_percent, point.high_percent]
+            interval = "–" if None in ends else " … ".join(f"{end:.1f}" for end in ends)
+            memory = ranking.of_memory(point.feasibility)
+            ranked.append([str(point.rank), point.label, self._shown(point), behind, interval, memory])
+        title = (self.figure or "").partition(".")[2] or self.figure or ""
+        columns = ["rank", "point", title, "behind", "95 % interval", "memory of a rank"]
+        used = [at for at in range(len(columns)) if at < 4 or any(row[at] not in ("–", "") for row in ranked)]
+        cells = [[row[at] for at in used] for row in ranked]
+        unranked = self.study.points - self._ranked
+        _, without = self._first(MAX_RANKED)
+        groups: dict[object, list[Point]] = {}
+        for one in without:
+            groups.setdefault((one.state, one.reason) if unranked > FEW else one.run, []).append(one)
+        rows = []
+        for first, *others in list(groups.values())[:most]:
+            label = f"{first.label}, and {len(others):,} more" if others else first.label
+            rows.append([label, "–" if others else self._shown(first), f"{first.state}: {first.reason}"])
+        has_figures = any(row[1] != "–" for row in rows)
+        heads = ["not ranked", title, "why"]
+        left_out = unranked - sum(map(len, list(groups.values())[:most]))
+        return (
+            Cells([columns[at] for at in used], cells, self._ranked - len(cells)),
+            Cells(heads if has_figures else heads[::2], rows if has_figures else [row[::2] for row in rows], left_out),
+        )
+
+    def _repr_html_(self) -> str:
+        tables = [words.html_table(one.columns, one.rows) for one in self.ranking_rows(MAX_SHOWN) if one.rows]
+        return "".join(tables) + words.answer_html(self.summary)
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
-        table.write(self.each_row, folder)
+        table.write(self.each_row, folder / "rows.csv", as_parquet=True)
+        table.write(lambda: (point.to_row(self.figure) for point in self.points()), folder / "points.csv")
+        if self._ranked:
+            write_text(folder / BEST, self.study.scenario(self._point(0).run).to_toml())
         if self.study.text is not None:
             write_text(folder / "study.toml", self.study.text)
         write_summary(self.summary, folder)
@@ -162,10 +452,24 @@ class SweepResult(StudyRows):
         report.write_report(folder)
 
 
+BEST = "best.resolved.toml"
+"""The resolved scenario of the best point: `gradtide run` gives its row again."""
+
+
+def _runs(count: int, one: str, many: str) -> str:
+    return f"1 run {one}" if count == 1 else f"{count:,} runs {many}"
+
+
+def _have(states: Mapping[int, int]) -> str:
+    return "has" if states[State.NO_FIT] == 1 else "have"
+
+
+@with_lists
 @within_limits
 def sweep(
     study: str | Path | Mapping[str, Any] | Study,
     *,
+    cluster: Any = None,
     store: str | Path | Store | None = None,
     shard: tuple[int, int] = (1, 1),
     executor: str = "local",
@@ -173,12 +477,14 @@ def sweep(
     jobs: int | None = None,
     progress: Progress = None,
     limits: Limits | None = None,
+    say: Callable[[str], object] | None = None,
 ) -> SweepResult:
     """Run a scenario over the values of any of its keys.
 
     Args:
         study: a study file, or a dict with the keys of one: `{"sweep": {"scenario": ..., "grid": {...}}}`, in which the
-            scenario may also be a `Scenario` or a dict.
+            scenario may also be a `Scenario`, a dict or a model.
+        cluster: takes the place of the cluster of every scenario of the study, as of `gradtide.run`.
         store: the file of finished runs, in which nothing is run twice; None for one in memory.
         shard: (i, n) runs every n-th run, from the i-th on.
         executor: where runs take place: local, in this process, or ray, on a Ray cluster that is there.
@@ -187,13 +493,14 @@ def sweep(
             depend on it.
         progress: called now and then with the share that is done.
         limits: memory and time that the study may take; on a cluster, memory is that of a run.
+        say: is told before the first run if some are refused.
 
     Returns:
         The study with a row per run; those of other shards are there if the store has them.
 
     Raises:
-        ScenarioError: if the study or one of its scenarios is wrong, or it would take more than the limits; nothing has
-            run then.
+        ScenarioError: if the study is wrong, or all of its scenarios are, or if it would take more than the limits;
+            nothing has run then. A run whose scenario alone is wrong is a row that says so.
         StoreError: if the store cannot be used.
         ExecutorError: if the cluster cannot be used, or loses the same run again and again.
         ValueError: if there is no such executor, or an address without a cluster.
@@ -206,23 +513,69 @@ def sweep(
         >>> [row["cluster.link.rate"] for row in result.rows]
         ['1Gbps', '10Gbps']
     """
-    study, store = _opened(study, store)
+    study, store = _opened(study, store, cluster)
     limits = limits or Limits()
     with opened(executor, address, jobs) as workers:
         # Of the share that is done, if all runs are as the first.
-        reading = READ_S / (2 * READ_S + Total().add(study.scenario(0)).cpu_s / workers.at_once)
+        reading = READ_S / (2 * READ_S + _first_s(study) / workers.at_once)
         work = _Work(study, store, shard, Total(workers.at_once, workers.neighbours))
         work.read(part_of(progress, 0, reading))
         work.total.check(replace(limits, memory_bytes=limits.memory_bytes or workers.memory_bytes))
+        if say is not None and work.runs.refused:
+            refused = _runs(len(work.runs.refused), "is", "are")
+            say(f"warning: {refused} refused, and the others run: {work.commonest_reason()}")
         work.run(workers, part_of(progress, reading, 1), limits)
-    return SweepResult(study, store, bytes(work.keys))
+    return SweepResult(study, store, work.runs)
+
+
+def _first_s(study: Study) -> float:
+    """Return the time that the first run will take; 0 if its scenario is wrong."""
+    try:
+        return Total().add(study.scenario(0)).cpu_s
+    except WRONG:
+        return 0.0
 
 
 @within_limits
+def estimated(
+    study: str | Path | Mapping[str, Any] | Study,
+    *,
+    cluster: Any = None,
+    store: str | Path | Store | None = None,
+    jobs: int = 1,
+    limits: Limits | None = None,
+) -> dict[str, Any]:
+    """Return what a study will take, and run nothing.
+
+    Args:
+        study: as of `sweep`.
+        cluster: as of `sweep`.
+        store: finished runs, which take nothing more.
+        jobs: runs under way at once.
+        limits: memory and time that reading the study may take.
+
+    Returns:
+        The document that `--estimate --json` prints: what all runs that are missing take together, how many they are,
+        and how many are refused.
+
+    Raises:
+        ScenarioError: as `sweep`.
+    """
+    study, store = _opened(study, store, cluster)
+    work = _Work(study, store, (1, 1), Total(jobs))
+    work.read(None)
+    refused, missing = len(work.runs.refused), work.total.count
+    known = {"runs": len(study), "runs_finished": len(study) - refused - missing, "runs_refused": refused}
+    return {"schema": "gradtide.estimate/1", **known, "runs_to_do": missing, **work.taken, **work.total.to_dict()}
+
+
+@with_lists
+@within_limits
 def merge(
     study: str | Path | Mapping[str, Any] | Study,
-    stores: Sequence[str | Path] = (),
+    stores: str | Path | Sequence[str | Path] = (),
     *,
+    cluster: Any = None,
     store: str | Path | Store | None = None,
     progress: Progress = None,
     limits: Limits | None = None,
@@ -231,7 +584,8 @@ def merge(
 
     Args:
         study: as of `sweep`.
-        stores: files whose runs are copied into `store`.
+        stores: files whose runs are copied into `store`; one or several.
+        cluster: as of `sweep`.
         store: the file that takes them; None for one in memory.
         progress: called now and then with the share that is done.
         limits: memory and time that it may take.
@@ -240,17 +594,21 @@ def merge(
         ScenarioError: if the study or one of its scenarios is wrong.
         StoreError: if a store cannot be used.
     """
-    study, store = _opened(study, store)
-    for one in stores:
+    study, store = _opened(study, store, cluster)
+    for one in [stores] if isinstance(stores, str | Path) else stores:
         store.take(Path(one))
     work = _Work(study, store, (1, 1), Total())
     work.read(progress)
-    return SweepResult(study, store, bytes(work.keys))
+    return SweepResult(study, store, work.runs)
 
 
-def _opened(study: str | Path | Mapping[str, Any] | Study, store: str | Path | Store | None) -> tuple[Study, Store]:
+def _opened(
+    study: str | Path | Mapping[str, Any] | Study, store: str | Path | Store | None, cluster: Any
+) -> tuple[Study, Store]:
+    if isinstance(study, Study) and cluster is not None:
+        raise ValueError("cluster: this study is read already; read it with Study.load(study, cluster)")
     return (
-        study if isinstance(study, Study) else Study.load(study),
+        study if isinstance(study, Study) else Study.load(study, cluster),
         store if isinstance(store, Store) else Store(None if store is None else Path(store)),
     )
 
@@ -267,14 +625,16 @@ class _Work:
     """The runs of a shard that the store lacks, which alone are numbered here; one thread reads and writes the store.
 
     Attributes:
-        keys: the keys of all runs of the study, one after the other.
+        runs: all runs of the study.
         total: what the missing runs will take.
+        taken: what they do together: flows, iterations, packets and events.
     """
 
     def __init__(self, study: Study, store: Store, shard: tuple[int, int], total: Total) -> None:
         self._study, self._store, self._shard = study, store, shard
-        self.keys = bytearray()
+        self.runs = Runs()
         self.total = total
+        self.taken = dict.fromkeys(("flows", "iterations", "packets", "packet_hops", "events"), 0)
         self._missing = array("L")
         self._weights = array("d")
         self._left: deque[int] = deque()
@@ -284,21 +644,47 @@ class _Work:
         self._losses: Counter[int] = Counter()
 
     def read(self, progress: Progress) -> None:
-        """Read every scenario, and find out which runs the store lacks; ends at the first wrong one."""
+        """Read every scenario, and find out which are refused, and which runs the store lacks.
+
+        Raises:
+            ScenarioError: if all scenarios are wrong, with the faults of the first; or if no run can have a figure that
+                the study names.
+        """
         first, of = self._shard
         count = len(self._study)
         watch = current()
+        wrong: ScenarioError | TraceError | None = None
+        names = _Names(self._study)
         for run in range(count):
-            scenario = self._study.scenario(run)
-            key = key_of(scenario)
-            self.keys += key
-            if run % of == first - 1 and self._store.find(key) is None:
-                self._missing.append(run)
-                self._weights.append(self.total.add(scenario).cpu_s + READ_S)
             if watch is not None:
                 watch.look()
             if progress is not None and run % 64 == 0:
                 progress(run / count)
+            try:
+                scenario = self._study.scenario(run)
+            except WRONG as error:
+                wrong = wrong or error
+                self.runs.refused[run] = _reason(error)
+                self.runs.keys += bytes(KEY_BYTES)
+                self.runs.seeds.append(self._study.first_seed(run) + run % self._study.seeds)
+                continue
+            names.see(scenario)
+            key = key_of(scenario)
+            self.runs.keys += key
+            self.runs.seeds.append(scenario.seed)
+            if run % of == first - 1 and self._store.find(key) is None:
+                self._missing.append(run)
+                one = self.total.add(scenario)
+                self._weights.append(one.cpu_s + READ_S)
+                for name in self.taken:
+                    self.taken[name] += getattr(one, name)
+        if wrong is not None and len(self.runs.refused) == count:
+            raise wrong
+        names.check()
+
+    def commonest_reason(self) -> str:
+        """Return why most of the refused runs are refused."""
+        return Counter(self.runs.refused.values()).most_common(1)[0][0]
 
     def run(self, executor: Executor, progress: Progress, limits: Limits) -> None:
         """Run what is missing; runs that another process has under way are waited for."""
@@ -383,7 +769,7 @@ class _Work:
         for number in batch.numbers:
             if self._losses[number] == MAX_LOSSES:
                 run = self._missing[number]
-                values = ", ".join(f"{key} = {shown(value)}" for key, value in self._study.values(run).items())
+                values = ", ".join(f"{key} = {settings.cell(one)}" for key, one in self._study.values(run).items())
                 msg = f"run {run} of the study ({values}) was lost {MAX_LOSSES} times with its worker: {lost}"
                 hint = "the worker's log says why; often it lacks memory. `gradtide run` with these values runs it here"
                 raise ExecutorError(Fault("GT108", "", msg, None, hint, "--executor"))
@@ -391,5 +777,49 @@ class _Work:
         self._left.extendleft(reversed(batch.numbers))
 
     def _key(self, number: int) -> bytes:
-        run = self._missing[number]
-        return bytes(self.keys[KEY_BYTES * run : KEY_BYTES * (run + 1)])
+        return self.runs.key(self._missing[number])
+
+
+class _Names:
+    """The figures that the runs of a study will have, as far as the study names some."""
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+        is_key = {key for key in study.keys if any(settings.quantity(one) for one in study.sampled(key))}
+        self._wanted = {name for name in (study.figure, study.against) if name is not None and name not in is_key}
+        self._kinds: set[object] = set()
+        self._known: dict[str, None] = dict.fromkeys(sorted(is_key))
+
+    def see(self, scenario: Scenario) -> None:
+        """Take up what a run of a scenario will have."""
+        if not self._wanted:
+            return
+        kinds = figures.kinds(scenario)
+        self._wanted = {name for name in self._wanted if not figures.is_recorded(name, scenario)}
+        if kinds not in self._kinds:
+            self._kinds.add(kinds)
+            self._known.update(dict.fromkeys(figures.expected(scenario)))
+            self._wanted -= set(self._known)
+
+    def check(self) -> None:
+        """Refuse a figure that no run will have."""
+        for name in (self._study.figure, self._study.against):
+            if name is not None and name in self._wanted:
+                self._study.refuse_figure(name, list(self._known))
+
+
+def _reason(error: ScenarioError | TraceError) -> str:
+    """Return in a line why a scenario is wrong."""
+    if isinstance(error, TraceError):
+        return " ".join(str(error).split())
+    fault, *more = error.faults
+    others = f", and {len(more)} more" if more else ""
+    key = _OF_STUDY.sub(r"\1", fault.loc).strip('"')
+    return f"{fault.code}: {key + ': ' if key else ''}{fault.msg}{others}"
+
+
+_OF_STUDY = re.compile(r'^sweep\.(?:grid|zip|sample)\.([^"]*|"[^"]*")(?:\[\d+\])?$')
+"""Where a study has the value of a key, and the key of it."""
+
+WRONG = (ScenarioError, TraceError)
+"""What reading a scenario ends with if that is wrong."""

@@ -14,7 +14,8 @@ from itertools import product
 from typing import Any
 
 from gradtide.intervals import mean_interval
-from gradtide.studies.sweep.study import Axis, Study, quantity, shown
+from gradtide.studies.sweep.settings import UNITS, quantity, short
+from gradtide.studies.sweep.study import Axis, Study
 
 BINS = 8
 """Parts of equal size into which the values of a sampled key are divided, of at least `BINS` points each."""
@@ -24,13 +25,10 @@ MAX_PANELS, MAX_LINES, MAX_AT, MAX_FRONT, MAX_POINTS = 12, 6, 200, 200, 400
 ROUNDING = 1e-9
 """A smaller share is what sums of floats leave."""
 
-UNITS = {"bps": (1e9, "Gbit/s"), "ps": (1e6, "us"), "B": (1e6, "MB"), None: (1.0, "")}
-"""How quantities are shown: divided by what, and called what."""
 
-
-def analysed(study: Study, ys: Sequence[float], xs: Sequence[float] | None) -> dict[str, Any]:
-    """Return what a summary holds of a figure `ys`, and of its front against `xs`, both by run."""
-    means = _over_seeds(study, ys)
+def analysed(study: Study, ys: Sequence[float], xs: Sequence[float] | None, best: str) -> dict[str, Any]:
+    """Return what a summary holds of a figure `ys`, of which the `best` is wanted, and of its front against `xs`."""
+    means = over_seeds(study, ys)
     found: dict[str, Any] = {
         "sensitivity": sensitivity(study, ys),
         "effects": effects(study, ys),
@@ -38,7 +36,7 @@ def analysed(study: Study, ys: Sequence[float], xs: Sequence[float] | None) -> d
         "samples": samples(study, means),
     }
     if xs is not None:
-        found["front"] = {"unit": unit_of(study, study.against), **front(study, _over_seeds(study, xs), means)}
+        found["front"] = {"unit": unit_of(study, study.against), **front(study, over_seeds(study, xs), means, best)}
     return found
 
 
@@ -51,7 +49,7 @@ def _strides(study: Study) -> list[tuple[Axis, int]]:
     return found[::-1]
 
 
-def _over_seeds(study: Study, values: Sequence[float]) -> "array[float]":
+def over_seeds(study: Study, values: Sequence[float]) -> "array[float]":
     """Return the mean of the seeds of each point; NaN if one of them is missing."""
     seeds = study.seeds
     return array("d", (math.fsum(values[at : at + seeds]) / seeds for at in range(0, len(values), seeds)))
@@ -132,8 +130,8 @@ def effects(study: Study, ys: Sequence[float]) -> list[dict[str, Any]]:
             rows.append(
                 {
                     "key": " and ".join(axis.keys),
-                    "value": _words(axis, index),
-                    "over": _words(axis, 0),
+                    "value": _words(study, axis, index),
+                    "over": _words(study, axis, 0),
                     "pairs": sum(count for _, count in of_seeds.known()),
                     "change_percent": math.fsum(means) / len(means),
                     "low_percent": None if interval is None else interval[0],
@@ -143,33 +141,36 @@ def effects(study: Study, ys: Sequence[float]) -> list[dict[str, Any]]:
     return rows
 
 
-def _words(axis: Axis, index: int) -> str:
-    return ", ".join(str(shown(value)) for value in axis.at(index).values())
+def _words(study: Study, axis: Axis, index: int) -> str:
+    return ", ".join(study.labels(axis, index).values())
 
 
-def _named(axis: Axis, index: int) -> str:
+def _named(study: Study, axis: Axis, index: int) -> str:
     """Return the values of a point of an axis beside the last parts of their keys, as in "workers 16"."""
-    return ", ".join(f"{key.rpartition('.')[2]} {shown(value)}" for key, value in axis.at(index).items())
+    keys = short(study.keys)
+    return ", ".join(f"{keys[key]} {text}" for key, text in study.labels(axis, index).items())
 
 
-def front(study: Study, xs: Sequence[float], ys: Sequence[float]) -> dict[str, Any]:
-    """Return the points that no other beats in both figures, from the least `x` on, and others beside them."""
-    known = sorted((x, y, point) for point, (x, y) in enumerate(zip(xs, ys, strict=True)) if not math.isnan(x + y))
-    best = math.inf
+def front(study: Study, xs: Sequence[float], ys: Sequence[float], best: str = "least") -> dict[str, Any]:
+    """Return the points that no other beats in both figures, from the least `x` on, and others beside them.
+
+    Of `x` less is better, and of `y` the `best`.
+    """
+    sign = -1 if best == "most" else 1
+    known = sorted(
+        (x, sign * y, point) for point, (x, y) in enumerate(zip(xs, ys, strict=True)) if not math.isnan(x + y)
+    )
+    lowest = math.inf
     corners: list[dict[str, Any]] = []
     others: list[dict[str, Any]] = []
     for x, y, point in known:
-        one = {"run": point * study.seeds, "x": x, "y": y, "values": _values(study, point)}
-        if y < best:
+        one = {"run": point * study.seeds, "x": x, "y": sign * y, "values": study.label(point * study.seeds)}
+        if y < lowest:
             corners.append(one)
-            best = y
+            lowest = y
         elif len(others) < MAX_POINTS:
             others.append(one)
     return {"points": len(known), "corners": corners[:MAX_FRONT], "others": others}
-
-
-def _values(study: Study, point: int) -> str:
-    return ", ".join(f"{key} {shown(value)}" for key, value in study.values(point * study.seeds).items())
 
 
 def _scale(values: Sequence[Any]) -> tuple[list[float], str] | None:
@@ -184,13 +185,22 @@ def _scale(values: Sequence[Any]) -> tuple[list[float], str] | None:
 
 
 def charts(study: Study, means: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the figure over the listed key with the most numbers: a line per value of another, a panel per rest."""
-    listed = [axis for axis in study.axes if axis.kind != "sample" and axis.length > 1]
+    """Return the figure over a listed key: a line per value of another, a panel per combination of the rest.
+
+    It is the key with the most numbers. Without one it is that with the most values of any kind, and the panel has the
+    `labels` of these: its `x` are their places.
+    """
+    listed = [axis for axis in study.axes if axis.kind != "sample" and 1 < axis.length <= MAX_AT]
     scales = [(axis, key, scale) for axis in listed for key in axis.keys if (scale := _scale(_listed(axis, key)))]
-    scales = [one for one in scales if one[0].length <= MAX_AT]
-    if not scales:
+    labels: list[str] | None = None
+    if scales:
+        over, key, (numbers, unit) = max(scales, key=lambda one: one[0].length)
+    elif listed:
+        over = max(listed, key=lambda axis: axis.length)
+        key, unit, numbers = " and ".join(over.keys), "", [float(index) for index in range(over.length)]
+        labels = [_words(study, over, index) for index in range(over.length)]
+    else:
         return []
-    over, key, (numbers, unit) = max(scales, key=lambda one: one[0].length)
     others = [axis for axis in study.axes if axis is not over]
     lined = next((axis for axis in others if axis.kind != "sample" and 1 < axis.length <= MAX_LINES), None)
     rest = [axis for axis in others if axis is not lined]
@@ -205,12 +215,13 @@ def charts(study: Study, means: Sequence[float]) -> list[dict[str, Any]]:
         for number in range(lined.length if lined else 1):
             first = start + (strides[id(lined)] * number if lined else 0)
             values = [means[first + strides[id(over)] * index] for index in order]
-            name = _named(lined, number) if lined else "mean of the seeds"
+            name = _named(study, lined, number) if lined else "mean of the seeds"
             lines.append({"name": name, "values": [None if math.isnan(value) else value for value in values]})
-        title = "; ".join(_named(axis, index) for axis, index in zip(rest, indices, strict=True) if axis.length > 1)
-        x = [numbers[index] for index in order]
-        panels.append({"title": title, "key": key, "unit": unit, "x": x, "lines": lines})
-    return panels
+        named = (_named(study, axis, index) for axis, index in zip(rest, indices, strict=True) if axis.length > 1)
+        panel = {"title": "; ".join(named), "key": key, "unit": unit, "x": [numbers[index] for index in order]}
+        panels.append({**panel, **({} if labels is None else {"labels": labels}), "lines": lines})
+    # What nothing is known of is no chart.
+    return [panel for panel in panels if any(value is not None for one in panel["lines"] for value in one["values"])]
 
 
 def _listed(axis: Axis, key: str) -> Sequence[Any]:
@@ -241,7 +252,7 @@ def unit_of(study: Study, name: str | None) -> str:
     return "" if found is None else UNITS[found[1]][1]
 
 
-def by_run(name: str, study: Study, rows: Iterator[Mapping[str, Any]]) -> "array[float]":
+def by_run(name: str, rows: Iterator[Mapping[str, Any]]) -> "array[float]":
     """Return a figure or a varied key of every run as a number; NaN where it has none."""
 
     def number(row: Mapping[str, Any]) -> float:

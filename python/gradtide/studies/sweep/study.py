@@ -1,7 +1,8 @@
 """Study files: which keys of a scenario are varied, and what each run of the study is.
 
     [sweep]                                     every combination of grid, zip and sample, each with every seed
-    scenario = "base.toml"
+    scenario = "base.toml"                      or a model, with the cluster that it is trained on
+    cluster = "h100-hgx/16"                     takes the place of the scenario's
     seeds = 5
     [sweep.grid]                                every combination of the values
     "cluster.link.rate" = ["1Gbps", "10Gbps"]
@@ -16,32 +17,40 @@ Runs are in the order of the file: the first key of the grid changes last, seeds
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from gradtide import estimate, units
 from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.scenario import Scenario, read
-from gradtide.scenario.source import Faults, Loc, Source, of_command_line, parse_toml, read_text
+from gradtide.scenario.keys import short_names
+from gradtide.scenario.source import Faults, Loc, Source, of_command_line, parse_json, parse_toml, read_text, scalar
 from gradtide.studies.asked import as_scenario
-from gradtide.studies.sweep import sobol
+from gradtide.studies.sweep import figures, settings, sobol
+from gradtide.studies.sweep.settings import quantity
+from gradtide.studies.trained import trained
 
 MAX_RUNS = 1_000_000
 """Runs of a study; its shards and parts may be studies of their own."""
 
-SCENARIO = "scenario"
-"""The key that varies the scenario itself."""
+SCENARIO, CLUSTER = "scenario", "cluster"
+"""The keys that vary the scenario itself, and the whole cluster of it."""
 SEED = "run.seed"
 
-KEYS = ("scenario", "seeds", "figure", "against", "grid", "zip", "sample")
+KEYS = ("scenario", "cluster", "seeds", "figure", "best", "against", "grid", "zip", "sample")
 BOUNDS = ("min", "max", "log")
-_QUANTITIES: tuple[tuple[Callable[[object], int], str], ...] = (
-    (units.parse_rate, "bps"),
-    (units.parse_time, "ps"),
-    (units.parse_bytes, "B"),
-)
+BEST = ("least", "most")
+TABLES = ("job", "cluster", "traffic", "run")
+"""A dict or a JSON file with one of these is a scenario, and no model."""
+
+TRAINING = ("parallel", "seq", "micro_batch", "global_batch", "recompute", "precision", "efficiency")
+"""Keys without which a language model may be no job yet: the options of the command that trains one."""
+TRAINED = {".".join(map(str, ("job.train", *short_names()[name][2:]))): name for name in TRAINING}
+"""Their paths in the scenario that a model becomes."""
 _DIGITS = 6
 """Of a sampled number that is not whole: logarithms differ between machines in the last digits of a float."""
 
@@ -98,14 +107,12 @@ class Axis:
         return ("sweep", self.kind, key) if self.kind == "sample" else ("sweep", self.kind, key, index)
 
 
-def _apart(study: Mapping[str, Any]) -> tuple[Mapping[str, Any], Scenario | None]:
-    """Return a study without the scenario that it holds, and that; None if it names one."""
+def _apart(study: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
+    """Return a study without the scenario or model that it holds, and that; None if it names one."""
     table = study.get("sweep")
-    if not isinstance(table, Mapping) or not isinstance(table.get(SCENARIO), Scenario | Mapping):
+    if not isinstance(table, Mapping) or isinstance(table.get(SCENARIO), str | int | float | None):
         return study, None
-    scenario = table[SCENARIO]
-    rest = {key: value for key, value in table.items() if key != SCENARIO}
-    return {**study, "sweep": rest}, as_scenario(scenario if isinstance(scenario, Scenario) else dict(scenario))
+    return {**study, "sweep": {key: value for key, value in table.items() if key != SCENARIO}}, table[SCENARIO]
 
 
 class Study:
@@ -116,7 +123,9 @@ class Study:
         axes: what varies together, in the order of the file.
         keys: the keys that vary, in the order of the file.
         seeds: runs of each point.
-        figure: the figure that the report is about; None for the iteration time of the first job.
+        figure: the figure by which points are ranked; None for the first that differs between them: the iteration time
+            of a job, or the completion time of a tenant's flows.
+        best: whether the least or the most of it is best; None for what its name says.
         against: what it is weighed against: another figure, or a key that varies; None for nothing.
 
     Raises:
@@ -124,44 +133,81 @@ class Study:
     """
 
     def __init__(
-        self, data: Mapping[str, Any], source: Source, base_dir: Path, scenario: Scenario | None = None
+        self, data: Mapping[str, Any], source: Source, base_dir: Path, scenario: Any = None, cluster: Any = None
     ) -> None:
         self.text = source.text
         self._source, self._base_dir, self._faults = source, base_dir, Faults()
         self._bases: dict[str, Scenario] = {}
+        self._are_models: dict[str, bool] = {}
+        self._labels: dict[str, list[str]] = {}
         table = self._table(data)
         self.seeds = self._count(table, "seeds", 1)
         self.figure, self.against = self._text(table, "figure"), self._text(table, "against")
+        self.best = self._text(table, "best")
+        if self.best not in (None, *BEST):
+            self._fault("GT013", ("sweep", "best"), "it is none of its values", 'write "least" or "most"', self.best)
         self.axes = [*self._grid(table), *self._zip(table), *self._sample(table)]
         self._refuse_twice()
-        self._base: Any = table.get(SCENARIO) if scenario is None else scenario
-        if not isinstance(self._base, str | Scenario) and not any(SCENARIO in axis.keys for axis in self.axes):
+        is_held = isinstance(scenario, Mapping) and any(name in scenario for name in TABLES)
+        self._base: Any = (
+            as_scenario(dict(scenario)) if is_held else table.get(SCENARIO) if scenario is None else scenario
+        )
+        is_named = scenario is not None or isinstance(self._base, str)
+        if not is_named and not any(SCENARIO in axis.keys for axis in self.axes):
             code, msg = ("GT010", "`scenario` is missing") if self._base is None else ("GT011", "expected a text")
             self._fault(code, ("sweep", SCENARIO), msg, 'write scenario = "base.toml"', self._base)
+        self._cluster, self._is_option = self._cluster_of(table, cluster), cluster is not None
         if self._faults:
             raise ScenarioError(self._faults)
         self._refuse_many()
 
+    def _cluster_of(self, table: Mapping[str, Any], option: Any) -> Any:
+        """Return the cluster that takes the place of the scenario's: what the study names, or who runs it."""
+        varied = next((axis for axis in self.axes if CLUSTER in axis.keys), None)
+        if varied is not None and (option is not None or CLUSTER in table):
+            where = ("sweep", varied.kind, CLUSTER)
+            by = "--cluster" if option is not None else "the study's own `cluster`"
+            self._fault("GT103", where, f"`cluster` is varied, and {by} names one, too", "leave one of the two out")
+        own = table.get(CLUSTER)
+        if own is not None and not isinstance(own, str | Mapping):
+            self._fault("GT011", ("sweep", CLUSTER), "expected a text", 'write cluster = "h100-hgx/16"', own)
+        return self._at_home(own) if option is None else option
+
     @classmethod
-    def load(cls, study: "str | Path | Mapping[str, Any]") -> "Study":
-        """Read a study file, or a dict with the keys of one, whose scenario may also be a dict or a `Scenario`.
+    def load(cls, study: "str | Path | Mapping[str, Any]", cluster: Any = None) -> "Study":
+        """Read a study file, or a dict with the keys of one, whose scenario may also be one already, or a model.
+
+        Args:
+            study: the file or dict.
+            cluster: takes the place of the cluster of each scenario, as of `gradtide.run`.
 
         Raises:
             ScenarioError: with every fault.
         """
         if isinstance(study, Mapping):
             study, scenario = _apart(study)
-            return cls(read.plain(study, Source()), Source(), Path(), scenario)
+            return cls(read.plain(study, Source()), Source(), Path(), scenario, cluster)
         name = str(study)
         text = read_text(Path(study), name, of_command_line(name)).removeprefix("\ufeff")
-        return cls(parse_toml(text, name), Source(name, text), Path(study).parent)
+        return cls(parse_toml(text, name), Source(name, text), Path(study).parent, None, cluster)
 
     # what it says
+
+    @property
+    def command(self) -> str:
+        """The command that gives the study again."""
+        cluster = ["--cluster", str(self._cluster)] if self._is_option else []
+        return shlex.join(["gradtide", "sweep", self._source.name, *cluster])
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys that vary."""
         return tuple(key for axis in self.axes for key in axis.keys)
+
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """The keys that have more than one value."""
+        return tuple(key for axis in self.axes if axis.length > 1 for key in axis.keys)
 
     @property
     def points(self) -> int:
@@ -175,9 +221,17 @@ class Study:
         """Return the value of each key in a run."""
         return {key: value for axis, index in self._indices(run) for key, value in axis.at(index).items()}
 
+    def sampled(self, key: str) -> list[Any]:
+        """Return some values of a key that varies: all that are listed, or the first of a sample."""
+        axis = next(axis for axis in self.axes if key in axis.keys)
+        return [axis.at(0)[key]] if axis.kind == "sample" else list(axis.values[axis.keys.index(key)])
+
     def first_seed(self, run: int) -> int:
-        """Return the seed of the scenario that a run varies."""
-        return self._load(self.values(run).get(SCENARIO, self._base), run).seed
+        """Return the seed of the scenario that a run varies; 0 if that cannot be read."""
+        try:
+            return self._load(self.values(run), run).seed
+        except ScenarioError:
+            return 0
 
     def scenario(self, run: int) -> Scenario:
         """Return the scenario of a run.
@@ -186,7 +240,7 @@ class Study:
             ScenarioError: if a key or value is wrong; its faults name the study file.
         """
         values = self.values(run)
-        base = self._load(values.pop(SCENARIO, self._base), run)
+        base = self._load(values, run)
         nth_seed = run % self.seeds
         if nth_seed:  # with several seeds no axis is `run.seed`
             values[SEED] = base.seed + nth_seed
@@ -197,6 +251,48 @@ class Study:
             raise ScenarioError([self._placed(fault, run) for fault in error.faults]) from None
         return scenario
 
+    def again(self, run: int) -> list[str] | None:
+        """Return the command line that runs the scenario of a run by itself; None if it needs more than names."""
+        values = self.values(run)
+        base, cluster = self._named(values)
+        if not isinstance(base, str) or not isinstance(cluster, str | Path | None):
+            return None
+        line = ["gradtide", "run", base] + ([] if cluster is None else ["--cluster", str(cluster)])
+        for key, name in TRAINED.items() if self._is_model(base) else ():
+            if values.get(key) is not None:
+                line += [f"--{name.replace('_', '-')}", settings.option(values.pop(key))]
+        for key, value in values.items():
+            text = settings.argument(value)
+            if text is None:
+                return None
+            line += ["--set", f"{key}={text}"]
+        nth_seed = run % self.seeds
+        return line + (["--seed", str(self.first_seed(run) + nth_seed)] if nth_seed else [])
+
+    def label(self, run: int, against: int | None = None) -> str:
+        """Return the values of a run as people read them, as in `workers 16; parallel fsdp=8, tp=2`.
+
+        Args:
+            run: the run.
+            against: another run, whose values are left out where this one has the same.
+        """
+        keys = settings.short(self.keys)
+        # What has one value tells no point from another.
+        varied = [one for one in self._indices(run) if one[0].length > 1] or self._indices(run)
+        if against is not None:
+            places = {id(axis): index for axis, index in self._indices(against)}
+            varied = [(axis, index) for axis, index in varied if places[id(axis)] != index]
+        return "; ".join(f"{keys[key]} {text}" for one in varied for key, text in self.labels(*one).items())
+
+    def labels(self, axis: Axis, index: int) -> dict[str, str]:
+        """Return the value of each key of an axis at a point, as people read it; none looks like another one."""
+        if axis.kind == "sample":
+            return {key: settings.sampled(value) for key, value in axis.at(index).items()}
+        for key, values in zip(axis.keys, axis.values, strict=True):
+            if key not in self._labels:
+                self._labels[key] = settings.labels(values)
+        return {key: self._labels[key][index] for key in axis.keys}
+
     def _indices(self, run: int) -> list[tuple[Axis, int]]:
         rest, found = run // self.seeds, []
         for axis in reversed(self.axes):
@@ -204,33 +300,77 @@ class Study:
             found.append((axis, index))
         return found[::-1]
 
-    def _load(self, base: Any, run: int) -> Scenario:
-        if isinstance(base, Scenario):
+    def _load(self, values: dict[str, Any], run: int) -> Scenario:
+        """Return the scenario that a run varies; what that needs of `values` is taken out."""
+        base, cluster = self._named(values)
+        cluster = {CLUSTER: cluster} if isinstance(cluster, Mapping) and CLUSTER not in cluster else cluster
+        keys: dict[str, Any] = {}
+        if self._is_model(base):
+            given = {name: values.pop(key) for key, name in TRAINED.items() if values.get(key) is not None}
+            keys = {name: scalar(value) if isinstance(value, str) else value for name, value in given.items()}
+        engine = values.get("run.engine") if isinstance(values.get("run.engine"), str) else None
+        if not keys and cluster is None and isinstance(base, Scenario):
             return base
-        name = str(base)
-        if name not in self._bases:
-            is_file = name.endswith((".toml", ".json"))
+        name = base if isinstance(base, str) else ""
+        known = json.dumps([name, cluster, engine], sort_keys=True, default=str)
+        if keys or known not in self._bases:
             try:
-                self._bases[name] = Scenario.load(str(self._base_dir / name) if is_file else name)
+                found = trained(base, cluster, for_engine=engine, **keys)
             except ScenarioError as error:
-                is_there = is_file and (self._base_dir / name).is_file()
-                raise error if is_there else ScenarioError([self._placed(one, run) for one in error.faults]) from None
-        return self._bases[name]
+                # A file that is there has faults of its own.
+                is_there = isinstance(base, str) and base.endswith((".toml", ".json")) and Path(base).is_file()
+                if is_there and cluster is None and not keys:
+                    raise
+                raise ScenarioError([self._placed(one, run, str(cluster)) for one in error.faults]) from None
+            if keys:
+                return found
+            self._bases[known] = found
+        return self._bases[known]
 
-    def _placed(self, fault: Fault, run: int) -> Fault:
+    def _named(self, values: dict[str, Any]) -> tuple[Any, Any]:
+        """Take the scenario or model of a run out of its values, and the cluster that replaces the scenario's."""
+        base = self._at_home(values.pop(SCENARIO, self._base))
+        return base, self._at_home(values.pop(CLUSTER)) if CLUSTER in values else self._cluster
+
+    def _at_home(self, name: Any) -> Any:
+        """Return a file that the study names as it is found from here; anything else as it is."""
+        is_file = isinstance(name, str) and name.endswith((".toml", ".json", ".csv"))
+        return str(self._base_dir / name) if is_file else name
+
+    def _is_model(self, base: Any) -> bool:
+        """Whether a study varies a model, which is no job yet, and no scenario."""
+        if isinstance(base, Mapping):
+            return not any(name in base for name in TABLES)
+        if not isinstance(base, str):
+            return not isinstance(base, Scenario)
+        if not base.endswith(".json"):
+            return not base.endswith(".toml") and not base.startswith("paper/")
+        if base not in self._are_models:
+            data = parse_json(read_text(Path(base), base, of_command_line(base)), base)
+            self._are_models[base] = isinstance(data, dict) and not any(name in data for name in TABLES)
+        return self._are_models[base]
+
+    def _placed(self, fault: Fault, run: int, cluster: str | None = None) -> Fault:
         """Return a fault of a value that the study sets, at its place in the study file."""
-        key = (fault.text or "").partition("=")[0] if fault.file == "--set" else None
+        key = (fault.text or "").partition("=")[0] if fault.file in ("--set", "replace()") else None
+        short = {name: path for path, name in TRAINED.items()}
+        key = short.get(str(key), key) if fault.file == "replace()" else key
+        is_name = key is None and fault.code in ("GT002", "GT006")
+        if is_name and self._is_option and fault.file == cluster:
+            return replace(fault, file="--cluster")
+        named = CLUSTER if is_name and fault.file == cluster else SCENARIO
         for axis, index in self._indices(run):
             if key in axis.keys:
                 at_key = fault.code == "GT017"
                 return self._source.fault(
                     fault.code, axis.loc(str(key), index), fault.msg, fault.hint, fault.input, at_key=at_key
                 )
-            if key is None and SCENARIO in axis.keys and fault.code in ("GT002", "GT006"):
-                return self._source.fault(fault.code, axis.loc(SCENARIO, index), fault.msg, fault.hint, fault.input)
-        if key is None and fault.code in ("GT002", "GT006"):
-            return self._source.fault(fault.code, ("sweep", SCENARIO), fault.msg, fault.hint, fault.input)
-        return replace(fault, file=self._source.name) if key is not None else fault
+            if is_name and named in axis.keys:
+                return self._source.fault(fault.code, axis.loc(named, index), fault.msg, fault.hint, fault.input)
+        if is_name:
+            return self._source.fault(fault.code, ("sweep", named), fault.msg, fault.hint, fault.input)
+        # A model that becomes a job has no file of its own for its other keys.
+        return replace(fault, file=self._source.name) if key is not None or fault.file == Source().name else fault
 
     # reading
 
@@ -280,14 +420,15 @@ class Study:
         self._fault("GT011", ("sweep", name), msg, f'write {name} = "jobs.train.iteration_time_ms.mean"', value)
         return None
 
-    def refuse_figure(self, name: str, known: Sequence[str]) -> None:
+    def refuse_figure(self, name: str, known: Sequence[str]) -> NoReturn:
         """Refuse a figure that no run has.
 
         Raises:
             ScenarioError: always, at `figure` or `against`.
         """
         where = "figure" if name == self.figure else "against"
-        hint = did_you_mean(name, known, "the columns of rows.csv are the figures")
+        alike = figures.alike(name, known)
+        hint = f"did you mean {alike}?" if alike else "the columns of rows.csv are the figures"
         fault = self._source.fault("GT105", ("sweep", where), f"no run has a figure `{name}`", hint, name)
         raise ScenarioError([fault])
 
@@ -382,8 +523,10 @@ class Study:
         """Refuse a study of too many runs, before any but its first is looked at."""
         if len(self) <= MAX_RUNS:
             return
-        time_s = estimate.estimate(self.scenario(0)).cpu_s * len(self)
-        msg = f"the study has {len(self):,} runs, about {units.time_words(time_s)} if all are as the first"
+        msg = f"the study has {len(self):,} runs"
+        with suppress(ScenarioError):
+            time_s = estimate.estimate(self.scenario(0)).cpu_s * len(self)
+            msg += f", about {units.time_words(time_s)} if all are as the first"
         hint = f"at most {MAX_RUNS:,}; shorten a list, or take [sweep.sample] for a grid of many keys"
         raise ScenarioError([self._source.fault("GT104", ("sweep",), msg, hint)])
 
@@ -394,20 +537,3 @@ def _bounds(low: Any, high: Any) -> tuple[float, float, str | None] | None:
     if first is None or last is None or first[1] != last[1]:
         return None
     return first[0], last[0], first[1]
-
-
-def quantity(value: Any) -> tuple[float, str | None] | None:
-    """Return a value as a number, or as a whole number of bps, ps or B with that unit; None if it is neither."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return value, None
-    for parse, unit in _QUANTITIES:
-        try:
-            return parse(value), unit
-        except units.UnitError:
-            continue
-    return None
-
-
-def shown(value: Any) -> Any:
-    """Return a value of a study as a cell of its table: a number, a text or a truth; of others their JSON."""
-    return value if isinstance(value, (bool, int, float, str)) else json.dumps(value, sort_keys=True)

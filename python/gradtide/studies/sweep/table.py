@@ -1,41 +1,26 @@
 """The table of a study: a row per run in the order of the study, written piece by piece.
 
-A row has the number of its run, the varied keys, the seed, why the run could not go on, and every number of the
-`summary.json` that the run by itself would have, under its path there.
+A row has the number of its run, the varied keys, the seed, why the run was refused or could not go on, whether it fits
+in memory, and every number of the `summary.json` that the run by itself would have, under its path there. `points.csv`
+has a row per point, the best first.
 """
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from gradtide.results import Table
-from gradtide.studies.sweep.study import quantity
+from gradtide.studies.sweep.settings import quantity
 
 PIECE = 4096
 """Rows that are in memory at once."""
 
-PARTS = ("jobs", "traffic", "links", "simulated_ms")
-"""Parts of a summary that belong into the table; what a run cost is measured, and differs between equal runs."""
-
 Row = dict[str, Any]
 Rows = Callable[[], Iterable[Row]]
 """Begins the rows of a study anew."""
-
-
-def figures(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers of a summary by their paths, as in `jobs.train.iteration_time_ms.mean`."""
-    return dict(_numbers({part: summary[part] for part in PARTS if part in summary}, ""))
-
-
-def _numbers(tree: Mapping[str, Any], home: str) -> Iterator[tuple[str, Any]]:
-    for key, value in tree.items():
-        path = f"{home}{key}"
-        if isinstance(value, Mapping):
-            yield from _numbers(value, f"{path}.")
-        elif value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)):
-            yield path, value
 
 
 def numbers(row: Mapping[str, Any]) -> list[str]:
@@ -71,50 +56,54 @@ def pieces(rows: Rows, kinds: Mapping[str, type]) -> Iterator[Table]:
 
 def _cell(value: Any, kind: type) -> Any:
     if kind is str:
-        return "" if value is None else str(value)
+        return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
     return float(value) if kind is float and value is not None else value
 
 
-def write(rows: Rows, folder: Path) -> dict[str, type]:
-    """Write `rows.csv` into a folder, and `rows.parquet` if pyarrow is there; return the columns."""
+def write(rows: Rows, path: Path, *, as_parquet: bool = False) -> None:
+    """Write a table as CSV, and beside it as Parquet if that is asked for and pyarrow is there."""
     kinds = columns(rows)
-    with (folder / "rows.csv").open("w", encoding="utf-8", newline="") as csv, _Parquet(folder) as parquet:
+    parquet = _Parquet(path.with_suffix(".parquet") if as_parquet and has_parquet() else None)
+    with path.open("w", encoding="utf-8", newline="") as csv, parquet:
         for number, piece in enumerate(pieces(rows, kinds)):
             text = io.StringIO(piece.to_csv())
             header = text.readline()
             csv.write((header if number == 0 else "") + text.read())
             parquet.write(piece)
-    return kinds
 
 
 def has_parquet() -> bool:
-    """Return whether tables can be written as Parquet."""
-    from importlib.util import find_spec
-
-    return find_spec("pyarrow") is not None
+    """Return whether tables can be written as Parquet: whether pyarrow is there, and can be loaded."""
+    try:
+        import pyarrow.parquet  # noqa: F401
+    except ImportError:
+        return False
+    return True
 
 
 class _Parquet:
-    """`rows.parquet`, if pyarrow is there."""
+    """A table as Parquet, in a file of any name; nothing without one."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "rows.parquet"
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._ends = ExitStack()
         self._writer: Any = None
 
     def __enter__(self) -> "_Parquet":
         return self
 
     def write(self, piece: Table) -> None:
-        if not has_parquet():
+        if self._path is None:
             return
         import pyarrow
         from pyarrow import parquet
 
         table = pyarrow.table(piece)
         if self._writer is None:
-            self._writer = parquet.ParquetWriter(self._path, table.schema)
+            # pyarrow takes some names for addresses; an open file is a file.
+            file = self._ends.enter_context(self._path.open("wb"))
+            self._writer = self._ends.enter_context(parquet.ParquetWriter(file, table.schema))
         self._writer.write_table(table)
 
-    def __exit__(self, *_: object) -> None:
-        if self._writer is not None:
-            self._writer.close()
+    def __exit__(self, *how: Any) -> None:
+        self._ends.__exit__(*how)

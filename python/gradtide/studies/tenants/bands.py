@@ -14,6 +14,7 @@ from gradtide.errors import SimulationError, Unfinished
 from gradtide.estimate import Limits, foresee, within_limits
 from gradtide.results import PS_PER_MS, Flow, RunResult, StudyRows
 from gradtide.studies.alone import alone_ps, flows_of
+from gradtide.studies.asked import with_lists
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import part_of, run_all, run_named, total_cost, write_study
 from gradtide.studies.tenants.cases import BANDS, NO_JOB, Case, check, head, known_seeds, moved_jobs, probed, variant
@@ -63,6 +64,7 @@ class TenantsResult(StudyRows):
         write_study(self, folder, runs={case.folder: result for case, result in self.results.items()})
 
 
+@with_lists
 @within_limits
 def tenants(
     scenario: Any,

@@ -11,6 +11,7 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Scenario
+from gradtide.studies.asked import with_lists
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import run_named, total_cost, write_study
 from gradtide.studies.tenants.bands import TenantsResult
@@ -67,6 +68,7 @@ class BoundaryResult(StudyRows):
         write_study(self, folder, "cells.csv")
 
 
+@with_lists
 @within_limits
 def boundary(
     scenario: Any,

@@ -20,6 +20,7 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, foresee, within_limits
 from gradtide.results import PS_PER_MS, RunResult, StudyRows
 from gradtide.scenario import Job, Scenario
+from gradtide.studies.asked import with_lists
 from gradtide.studies.channels import line
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import part_of, run_all, total_cost, write_study
@@ -152,6 +153,7 @@ class LpResult(StudyRows):
         return Comparison(self._base, tuple(self.seeds), self.results, (job.name,), other=policy)
 
 
+@with_lists
 @within_limits
 def plan_bands(
     scenario: Any,

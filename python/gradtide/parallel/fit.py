@@ -1,0 +1,272 @@
+"""Whether a rank fits in the memory of its device, what would make it fit, and which meshes are valid for a model.
+
+    fit(memory, stages).verdict                    "fits", "too close to call" or "does not fit"
+    would_fit(costs, layout, global_batch)         changes after which it fits
+    meshes(model, accelerator, training, ranks, …) meshes that are valid, those that fit first
+
+All of it is `parallel.memory` of other meshes and other ways to train; nothing is simulated, and no time is looked at.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Any, Literal, NamedTuple
+
+from gradtide.architecture import Architecture, FieldError
+from gradtide.parallel.costs import Accelerator, Costs, Recompute, Training
+from gradtide.parallel.memory import Memory
+from gradtide.parallel.mesh import Mesh
+from gradtide.parallel.spec import Layout, fullest, micro_batches
+
+Verdict = Literal["fits", "too close to call", "does not fit"]
+VERDICTS: tuple[Verdict, ...] = ("fits", "too close to call", "does not fit")
+
+OVER = 0.04
+"""Share by which counted memory was too high at most, of 15 measured steps (docs/validation/llm-steps.md)."""
+UNDER = 0.05
+"""Share by which it was too low at most, on one stage."""
+UNDER_OF_PIPELINE = 0.24
+"""The same with a pipeline, of four steps on eight stages: what stages receive and keep is not counted."""
+
+MOST_CHANGES = 3
+MOST_STAGES = 16
+"""Stages of the pipeline that are tried."""
+MOST_TIMES = 1024
+"""As many times as many GPUs are tried, where no change makes a model fit."""
+AGAIN: tuple[Recompute, ...] = ("none", "selective", "full")
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Whether the fullest rank fits.
+
+    Attributes:
+        verdict: too close to call if the device's memory lies within what counted memory was off by, measured.
+        spare_bytes: what the device has beyond what is counted; negative if it lacks as much.
+        likely_bytes: least and most that a measurement would find.
+    """
+
+    verdict: Verdict
+    spare_bytes: int
+    likely_bytes: tuple[int, int]
+
+
+class Change(NamedTuple):
+    """A mesh or a way to train that was tried in place of another.
+
+    Attributes:
+        keys: what differs, as `--parallel` takes it: `{"recompute": "full"}`, `{"fsdp": 16, "tp": 8}`.
+        mesh: all of the table `parallel` that it takes, to be written as it is.
+        ranks: how many it needs.
+        memory: of the fullest rank.
+        fit: whether that fits.
+    """
+
+    keys: dict[str, Any]
+    mesh: dict[str, Any]
+    ranks: int
+    memory: Memory
+    fit: Fit
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What a summary says of it."""
+        return {
+            "keys": self.keys,
+            "parallel": self.mesh,
+            "ranks": self.ranks,
+            "total": self.memory.total,
+            "feasibility": self.fit.verdict,
+        }
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What makes a job fit.
+
+    Attributes:
+        changes: on as many ranks, the least change first; at most `MOST_CHANGES`.
+        more: the same on more ranks, if no change of the first kind is enough; None if nothing that was tried is.
+    """
+
+    changes: tuple[Change, ...] = field(default=())
+    more: Change | None = None
+
+
+def fit(memory: Memory, stages: int) -> Fit:
+    """Return whether a rank fits, of a job with so many stages of the pipeline."""
+    under = UNDER if stages == 1 else UNDER_OF_PIPELINE
+    least, most = round(memory.total / (1 + OVER)), round(memory.total / (1 - under))
+    verdict: Verdict = "fits" if most <= memory.device else "does not fit" if least > memory.device else VERDICTS[1]
+    return Fit(verdict, memory.device - memory.total, (least, most))
+
+
+def would_fit(costs: Costs, layout: Layout, global_batch: int | None = None) -> Ways:
+    """Return changes that make a job fit on as many GPUs, or how many GPUs it takes.
+
+    Tried are recomputation, smaller micro-batches, more sharding, larger tensor groups within a node, and more stages;
+    each by itself, then with full recomputation.
+
+    Args:
+        costs: the job as it is.
+        layout: how its ranks work together.
+        global_batch: sequences of an iteration, if they must stay as many.
+    """
+    own = VERDICTS.index(fit(fullest(costs, layout), costs.mesh.pp).verdict)
+    found = [one for one in _changed(costs, layout, global_batch) if VERDICTS.index(one.fit.verdict) < own]
+    # A change that surely fits before one that may; sorting keeps the order otherwise.
+    found.sort(key=lambda one: VERDICTS.index(one.fit.verdict))
+    if found:
+        return Ways(tuple(found[:MOST_CHANGES]))
+    ranks, per_node = costs.mesh.ranks, layout.gpus_per_node
+    return Ways((), more(costs.model, costs.accelerator, costs.training, ranks, per_node))
+
+
+def meshes(
+    model: Architecture,
+    accelerator: Accelerator,
+    training: Training,
+    ranks: int,
+    gpus_per_node: int,
+    global_batch: int | None = None,
+) -> list[Change]:
+    """Return meshes of so many ranks over which a model can be divided, those that fit first.
+
+    Sharding alone comes before tensor groups, those before a pipeline, and each before recomputation.
+    """
+    found = list(_meshes(model, accelerator, training, ranks, gpus_per_node, global_batch))
+    found.sort(key=lambda one: VERDICTS.index(one.fit.verdict))
+    if found and found[0].fit.verdict == "does not fit":
+        found.sort(key=lambda one: one.memory.total)
+    return found
+
+
+def _meshes(
+    model: Architecture,
+    accelerator: Accelerator,
+    training: Training,
+    ranks: int,
+    gpus_per_node: int,
+    global_batch: int | None = None,
+) -> Iterator[Change]:
+    ways = product(AGAIN[AGAIN.index(training.recompute) :], _powers(MOST_STAGES), _powers(gpus_per_node))
+    for again, pp, tp in ways:
+        if ranks % (tp * pp) or tp > ranks:
+            continue
+        fsdp = ranks // (tp * pp)
+        keys: dict[str, Any] = {"fsdp": fsdp, "tp": tp, "pp": pp}
+        keys = {axis: count for axis, count in keys.items() if count > 1} or {"fsdp": 1}
+        experts = _experts(model, fsdp)
+        keys |= {} if experts is None else {"ep": experts}
+        keys |= {} if again == training.recompute else {"recompute": again}
+        one = _tried(
+            Costs(model, accelerator, Mesh(), training), Layout(gpus_per_node), keys, global_batch, is_new=True
+        )
+        if one is not None:
+            yield one
+
+
+def two_meshes(found: list[Change]) -> list[Change]:
+    """Return of `meshes` the first, and the first that is divided along other axes, as fits as that."""
+    of_axes = {tuple(axis for axis in one.mesh if axis in ("fsdp", "tp", "pp")): one for one in reversed(found)}
+    alike = [one for one in of_axes.values() if one.fit.verdict == found[0].fit.verdict]
+    chosen = sorted(alike, key=found.index)[:2]
+    return chosen if len(chosen) == 2 else found[:2]
+
+
+def more(
+    model: Architecture, accelerator: Accelerator, training: Training, ranks: int, gpus_per_node: int
+) -> Change | None:
+    """Return the first mesh that fits on more ranks, which are doubled until one does; None if none does."""
+    # Whole nodes, so that a cluster of so many nodes can be named.
+    nodes = -(-ranks // gpus_per_node)
+    for times in _powers(MOST_TIMES):
+        count = nodes * gpus_per_node * times
+        if count <= ranks:
+            continue
+        able = (one for one in _meshes(model, accelerator, training, count, gpus_per_node) if one.fit.verdict == "fits")
+        found = next(able, None)
+        if found is not None:
+            return found
+    return None
+
+
+def _changed(costs: Costs, layout: Layout, global_batch: int | None) -> Iterator[Change]:
+    """Yield what a job can be changed to on as many ranks, the least change first."""
+    alone = list(_single(costs, layout))
+    strongest = [] if costs.training.recompute == "full" else [{"recompute": "full"}]
+    pairs = [{**keys, **again} for again in strongest for keys in alone if "recompute" not in keys]
+    for keys in (*alone, *pairs):
+        one = _tried(costs, layout, keys, global_batch)
+        if one is not None:
+            yield one
+
+
+def _single(costs: Costs, layout: Layout) -> Iterator[dict[str, Any]]:
+    mesh, training = costs.mesh, costs.training
+    for again in AGAIN[AGAIN.index(training.recompute) + 1 :]:
+        yield {"recompute": again}
+    smaller = training.micro_batch // 2
+    while smaller:
+        yield {"micro_batch": smaller}
+        smaller //= 2
+    if mesh.fsdp * mesh.cp > 1 and layout.zero < 3:
+        yield {"zero": 3}
+    if mesh.dp > 1:
+        yield {"fsdp": mesh.fsdp * mesh.dp, "dp": 1}
+    data = mesh.fsdp * mesh.dp
+    for tp in _powers(layout.gpus_per_node):
+        if tp > mesh.tp and tp % mesh.tp == 0 and data % (tp // mesh.tp) == 0:
+            yield {"tp": tp, "fsdp": data // (tp // mesh.tp), **({"dp": 1} if mesh.dp > 1 else {})}
+    for pp in _powers(MOST_STAGES):
+        if pp > mesh.pp and pp % mesh.pp == 0 and data % (pp // mesh.pp) == 0:
+            yield {"pp": pp, "fsdp": data // (pp // mesh.pp), **({"dp": 1} if mesh.dp > 1 else {})}
+
+
+def _tried(
+    costs: Costs, layout: Layout, keys: Mapping[str, Any], global_batch: int | None, *, is_new: bool = False
+) -> Change | None:
+    """Return what a job is with keys of a table `parallel` changed; None if it cannot be divided so."""
+    axes = {name: value for name, value in keys.items() if name in ("tp", "cp", "ep", "fsdp", "dp", "pp")}
+    try:
+        mesh = replace(costs.mesh, **({**axes, "ep": None} if axes and "ep" not in axes else axes))
+        if mesh.ep is None and costs.mesh.ep is not None:
+            mesh = replace(mesh, ep=_experts(costs.model, mesh.spread, costs.mesh.experts))
+        training = replace(
+            costs.training, **{name: keys[name] for name in ("recompute", "micro_batch") if name in keys}
+        )
+        if mesh.tp != costs.mesh.tp:
+            training = replace(training, sequence_parallel=mesh.tp > 1)
+        changed = replace(layout, zero=keys.get("zero", layout.zero))
+        if mesh.pp != costs.mesh.pp or is_new:
+            zero = (2 if mesh.pp > 1 else 3) if is_new else changed.zero
+            changed = replace(changed, pipeline="1f1b", chunks=1, stages=None, zero=zero)
+        count = micro_batches(global_batch, training.micro_batch, mesh.data, mesh.pp)
+        changed = replace(changed, micro_batches=count)
+        mesh.check(costs.model, training.seq, changed.chunks)
+        needed = fullest(Costs(costs.model, costs.accelerator, mesh, training), changed)
+    except FieldError:
+        return None
+    whole: dict[str, Any] = {
+        axis: value
+        for axis in ("tp", "cp", "ep", "fsdp", "dp", "pp")
+        if (value := getattr(mesh, axis)) not in (None, 1)
+    } or {"fsdp": 1}
+    if mesh.ep is not None:
+        whole["ep"] = mesh.ep
+    whole |= {name: value for name, value in keys.items() if name in ("recompute", "micro_batch", "zero")}
+    return Change(dict(keys), dict(keys) if is_new else whole, mesh.ranks, needed, fit(needed, mesh.pp))
+
+
+def _experts(model: Architecture, spread: int, most: int | None = None) -> int | None:
+    """Return over how many ranks experts are spread: the most that divide both; None if the model has none."""
+    counts = {module.experts for module in model.modules()} - {1}
+    if not counts:
+        return None
+    able = [ep for ep in range(1, min(*counts, spread) + 1) if spread % ep == 0 and all(not n % ep for n in counts)]
+    return max(ep for ep in able if most is None or ep <= most)
+
+
+def _powers(most: int) -> list[int]:
+    """Return the powers of two up to a number."""
+    return [2**exponent for exponent in range(most.bit_length())]

@@ -1,0 +1,139 @@
+"""Stdout and stderr of the command: a write that fails is recorded and never raised, so that the work goes on.
+
+A full disk, a closed descriptor or a reader that has left would otherwise raise wherever a command happens to print:
+between two files of a folder, in the handler of another error, or when Python flushes its buffers at exit. What cannot
+be printed is discarded; `failures` says at the end that it was.
+"""
+
+import errno
+import io
+import os
+import select
+import sys
+from typing import Any, NamedTuple
+
+NAMES = ("stdin", "stdout", "stderr")
+"""The standard streams, by their descriptors."""
+
+
+class Failure(NamedTuple):
+    """A standard stream that did not take all that was printed.
+
+    Attributes:
+        name: stdout or stderr.
+        error: the first error of a write.
+    """
+
+    name: str
+    error: OSError
+
+    @property
+    def reader_left(self) -> bool:
+        """Whether whoever read the stream wants no more of it, as `head -1`, which is no error."""
+        return isinstance(self.error, (BrokenPipeError, ConnectionResetError))
+
+
+class StandardStream(io.RawIOBase):
+    """A raw stream that discards everything from the first failed write on.
+
+    Args:
+        raw: where the bytes go; None if the descriptor was closed before the command started.
+    """
+
+    def __init__(self, raw: io.RawIOBase | None) -> None:
+        self._raw = raw
+        self._is_used = False
+        self._error: OSError | None = None if raw is not None else OSError(errno.EBADF, os.strerror(errno.EBADF))
+
+    @property
+    def error(self) -> OSError | None:
+        """What the first failed write raised; None if nothing was lost."""
+        return self._error if self._is_used else None
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def isatty(self) -> bool:
+        """Return whether the bytes go to a terminal."""
+        return self._raw is not None and self._raw.isatty()
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+        if self._raw is None:
+            raise io.UnsupportedOperation("fileno")
+        return self._raw.fileno()
+
+    def write(self, data: Any, /) -> int:
+        """Write all of the data, or discard it."""
+        view = memoryview(data).cast("B")
+        self._is_used = self._is_used or len(view) > 0
+        left = view
+        while left and self._raw is not None and self._error is None:
+            try:
+                written = self._raw.write(left)
+                if written is None:
+                    # A pipe that does not block, as some programs hand one to their children, is full.
+                    select.select([], [self._raw.fileno()], [])
+                    continue
+                left = left[written:]
+            except OSError as error:
+                self._error = error
+        return len(view)
+
+
+_streams: dict[str, StandardStream] = {}
+
+
+def install() -> None:
+    """Replace `sys.stdout` and `sys.stderr`; to be called before anything else opens a file."""
+    _occupy()
+    for name in NAMES[1:]:
+        stream = getattr(sys, name)
+        raw = None
+        if stream is not None:
+            if not isinstance(stream, io.TextIOWrapper):
+                # A program that calls the command line reads what is printed.
+                continue
+            buffer = stream.buffer
+            raw = getattr(buffer, "raw", buffer)
+        _streams[name] = standard = StandardStream(raw)
+        unbuffered = stream is not None and stream.write_through
+        text = io.TextIOWrapper(
+            standard if unbuffered else io.BufferedWriter(standard),  # type: ignore[type-var]
+            encoding="utf-8" if stream is None else stream.encoding,
+            # Of a terminal that knows fewer characters.
+            errors="backslashreplace",
+            line_buffering=name == "stderr" or (stream is not None and stream.line_buffering),
+            write_through=unbuffered,
+        )
+        setattr(sys, name, text)
+
+
+def failures() -> list[Failure]:
+    """Write what is still buffered; return the streams that did not take everything."""
+    found = []
+    for name, standard in _streams.items():
+        getattr(sys, name).flush()
+        if standard.error is not None:
+            found.append(Failure(name, standard.error))
+    return found
+
+
+def takes_more(name: str) -> bool:
+    """Write what is buffered of a stream; return whether it still takes what is printed."""
+    getattr(sys, name).flush()
+    return name not in _streams or _streams[name].error is None
+
+
+def _occupy() -> None:
+    """Open the standard descriptors that are closed, so that no file of the command gets their numbers.
+
+    A library that prints would write into that file. As they are opened the wrong way round, a write fails.
+    """
+    for number in range(len(NAMES)):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is given, and those below are in use.
+            os.set_inheritable(os.open(os.devnull, os.O_RDONLY if number else os.O_WRONLY), True)

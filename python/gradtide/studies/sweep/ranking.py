@@ -1,0 +1,176 @@
+"""Which point of a study is best: the feasible ones in order, then the others, each with its reason.
+
+A point is the runs of one setting with every seed. It has a rank if all of these have finished, if they fit in the
+memory of the device, and if they have the figure by which the study ranks.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from gradtide import words
+from gradtide.answer import Candidate, Feasibility
+from gradtide.answer.memory import feasibility
+from gradtide.intervals import mean_interval
+from gradtide.studies.sweep import settings
+from gradtide.studies.sweep.study import Study
+
+NO_FIT = "does not fit"
+VERDICTS = ("not checked", "fits", "too close to call", NO_FIT)
+"""What may be said of the memory of a run; of several jobs the last of these holds."""
+
+SAME = 1e-9
+"""Share by which two figures differ that are the same but for rounding."""
+
+
+def worst(summary: Mapping[str, Any]) -> Feasibility:
+    """Return whether the jobs of a run fit in memory: what holds of the one that is worst off."""
+
+    def place(one: Feasibility) -> tuple[int, float]:
+        share = (one.needed_bytes or 0) / (one.device_bytes or 1)
+        return VERDICTS.index(one.verdict), share
+
+    return max((feasibility(job) for job in summary["jobs"].values()), key=place, default=Feasibility())
+
+
+def of_memory(one: Feasibility) -> str:
+    """Return how much memory is needed of what there is; empty if that was not checked."""
+    if one.needed_bytes is None or one.device_bytes is None:
+        return ""
+    return f"{words.size(one.needed_bytes, 4)} of {words.size(one.device_bytes, 3)}"
+
+
+class State(IntEnum):
+    """What is known of a run; of a point, the largest of its runs'."""
+
+    FINISHED = 0
+    NO_FIGURE = 1
+    NO_FIT = 2
+    MISSING = 3
+    FAILED = 4
+    REFUSED = 5
+
+    @property
+    def words(self) -> str:
+        """The state as tables have it."""
+        return {State.FINISHED: "ranked", State.NO_FIT: NO_FIT}.get(self, self.name.lower().replace("_", " "))
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of a study, and its place among the others.
+
+    Attributes:
+        run: its first run; those with other seeds follow.
+        settings: the value of each key that varies.
+        label: these in words.
+        rank: its place, from 1; None for a point that is not ranked.
+        state: `ranked`, or why it is not: `does not fit`, `no figure`, `failed`, `refused` or `missing`.
+        reason: the same in a sentence; empty for a ranked point.
+        figure: mean over the seeds of the figure by which the study ranks; None if one of them has none.
+        behind_percent: how much worse than the best point, in per cent of that; None where that means nothing.
+        low_percent: of the 95 % interval of that, over the seeds; None with one seed.
+        high_percent: its other end.
+        feasibility: whether it fits in memory.
+        again: the command that runs it by itself, with its first seed; None if it needs more than names.
+    """
+
+    run: int
+    settings: dict[str, Any]
+    label: str
+    rank: int | None
+    state: str
+    reason: str
+    figure: float | None
+    behind_percent: float | None
+    low_percent: float | None
+    high_percent: float | None
+    feasibility: Feasibility
+    again: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {
+            "rank": self.rank,
+            "run": self.run,
+            "settings": {key: value if value is None else _plain(value) for key, value in self.settings.items()},
+            "label": self.label,
+            "figure": self.figure,
+            "behind_percent": self.behind_percent,
+            "low_percent": self.low_percent,
+            "high_percent": self.high_percent,
+            "state": self.state,
+            "reason": self.reason,
+            "feasibility": self.feasibility.verdict,
+            "memory_bytes": self.feasibility.needed_bytes,
+            "device_bytes": self.feasibility.device_bytes,
+            "again": self.again,
+        }
+
+    @property
+    def candidate(self) -> Candidate:
+        """The point as the answer of a study lists it."""
+        refused = f"{self.state}: {self.reason}" if self.state in ("refused", "failed", "missing", "no figure") else ""
+        return Candidate(self.label, self.figure, self.feasibility, refused=refused, rank=self.rank)
+
+    def to_row(self, figure: str | None) -> dict[str, Any]:
+        """Return it as a row of `points.csv`."""
+        row = self.to_dict()
+        values = {key: settings.cell(value) for key, value in self.settings.items()}
+        first, last = ("rank", "run"), ("behind_percent", "low_percent", "high_percent", "state", "reason")
+        memory = ("feasibility", "memory_bytes", "device_bytes") if self.feasibility.needed_bytes is not None else ()
+        own = {} if figure is None or figure in values else {figure: self.figure}
+        return {
+            **{name: row[name] for name in first},
+            **values,
+            **own,
+            **{name: row[name] for name in (*last, *memory, "again")},
+        }
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it; what it cannot hold as a text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return value if value is None or isinstance(value, str) else settings.cell(value)
+
+
+def order(ys: Sequence[float], states: Sequence[int], *, most: bool) -> list[int]:
+    """Return the points, the best first: ranked ones, then by state, and within one by the figure.
+
+    Args:
+        ys: the figure of each point; NaN where there is none.
+        states: the `State` of each point.
+        most: whether the largest figure is best.
+    """
+    sign = -1 if most else 1
+
+    def place(point: int) -> tuple[int, float, int]:
+        y = ys[point]
+        return states[point], math.inf if math.isnan(y) else sign * y, point
+
+    return sorted(range(len(ys)), key=place)
+
+
+def behind(study: Study, ys: Sequence[float], best: int, point: int, *, most: bool) -> tuple[float | None, ...]:
+    """Return by how many per cent a point is worse than the best one, and the interval of that over the seeds.
+
+    There is no interval where the seeds change nothing.
+
+    Args:
+        study: whose runs these are.
+        ys: the figure of each run.
+        best: the best point.
+        point: the other.
+        most: whether the largest figure is best.
+    """
+    first, other = (ys[at * study.seeds : (at + 1) * study.seeds] for at in (best, point))
+    if min(first) <= 0:
+        return None, None, None
+    shares = [100 * (1 - y / x if most else y / x - 1) for x, y in zip(first, other, strict=True)]
+    differ = max(shares) - min(shares) > SAME * 100
+    return math.fsum(shares) / len(shares), *((mean_interval(shares) if differ else None) or (None, None))

@@ -1,0 +1,143 @@
+"""Values of a study in words: of any kind that a key of a scenario can have.
+
+A cell of a table is a number, a text or a truth; all else is its JSON. A label is what people read, as in
+`fsdp=32, tp=8`.
+"""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from gradtide import units
+from gradtide.scenario.write import toml_value
+
+LABEL = 60
+"""Characters of a value in a label; a model that is written out in a study is longer."""
+
+UNITS = {"bps": (1e9, "Gbit/s"), "ps": (1e6, "us"), "B": (1e6, "MB"), None: (1.0, "")}
+"""How quantities are shown: divided by what, and called what."""
+
+_LARGEST = 2**63
+_QUANTITIES: tuple[tuple[Callable[[object], int], str], ...] = (
+    (units.parse_rate, "bps"),
+    (units.parse_time, "ps"),
+    (units.parse_bytes, "B"),
+)
+
+
+def quantity(value: Any) -> tuple[float, str | None] | None:
+    """Return a value as a number, or as a whole number of bps, ps or B with that unit; None if it is neither."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return value, None
+    for parse, unit in _QUANTITIES:
+        try:
+            return parse(value), unit
+        except units.UnitError:
+            continue
+    return None
+
+
+def cell(value: Any) -> Any:
+    """Return a value as a cell of a table.
+
+    A number that no table or JSON document can hold is a text: a point with such a value is refused, and listed.
+    """
+    if isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, int):
+        return value if abs(value) < _LARGEST else str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return json.dumps(value, sort_keys=True, default=str)
+
+
+def label(value: Any) -> str:
+    """Return a value as people read it: a table as `fsdp=32, tp=8`, one that only has a kind or a name as that.
+
+    Example:
+        >>> label({"ps": {"placement": "packed"}}), label({"kind": "ring"}), label(True), label([1, "2"])
+        ('ps.placement=packed', 'ring', 'true', '[1, 2]')
+    """
+    text = _whole(value)
+    return text if len(text) <= LABEL else f"{text[: LABEL - 1]}…"
+
+
+def _whole(value: Any) -> str:
+    if value is None:
+        return "default"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        parts = dict(_flat(value, ""))
+        if len(parts) == 1 and set(parts) <= {"kind", "name", "preset"}:
+            return next(iter(parts.values()))
+        # A model that is written out is known by its name.
+        return str(value["name"]) if "name" in value and "layers" in value else ", ".join(map("=".join, parts.items()))
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_whole, value))}]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _flat(table: Mapping[str, Any], home: str) -> "list[tuple[str, str]]":
+    found = []
+    for key, value in table.items():
+        inner = isinstance(value, Mapping) and value
+        found += _flat(value, f"{home}{key}.") if inner else [(f"{home}{key}", _whole(value))]
+    return found
+
+
+def sampled(value: Any) -> str:
+    """Return a sampled value as people read it: a quantity in a larger unit than the one that it is drawn in.
+
+    Example:
+        >>> sampled("63116700000bps"), sampled(12)
+        ('63.1167 Gbit/s', '12')
+    """
+    found = quantity(value)
+    if found is None:
+        return label(value)
+    factor, unit = UNITS[found[1]]
+    return f"{found[0] / factor:.6g} {unit}".rstrip()
+
+
+def labels(values: Sequence[Any]) -> list[str]:
+    """Return the labels of all values of a key; those that would be alike are numbered."""
+    found = [label(value) for value in values]
+    counts = Counter(found)
+    return [f"{one} (#{at})" if counts[one] > 1 else one for at, one in enumerate(found, 1)]
+
+
+def short(keys: Sequence[str]) -> dict[str, str]:
+    """Return each dotted key by its last parts, as many as tell it from the others.
+
+    Example:
+        >>> short(["job.a.workers", "job.b.workers", "cluster.link.rate"])
+        {'job.a.workers': 'a.workers', 'job.b.workers': 'b.workers', 'cluster.link.rate': 'rate'}
+    """
+    found = {}
+    for key in keys:
+        parts = key.split(".")
+        ends = (".".join(parts[-count:]) for count in range(1, len(parts) + 1))
+        found[key] = next(
+            end for end in ends if end == key or not any(f".{one}".endswith(f".{end}") for one in keys if one != key)
+        )
+    return found
+
+
+def argument(value: Any) -> str | None:
+    """Return a value as `--set` reads it; None for one that no command line can hold."""
+    if isinstance(value, str):
+        return value if value == value.strip() else toml_value(value)
+    try:
+        return toml_value(value)
+    except TypeError:
+        return None
+
+
+def option(value: Any) -> str:
+    """Return a value as an option of its own name reads it: a mesh as `fsdp=16,tp=8`."""
+    if not isinstance(value, Mapping):
+        return str(value)
+    return ",".join(f"{key}={part if isinstance(part, str) else toml_value(part)}" for key, part in value.items())
