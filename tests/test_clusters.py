@@ -388,6 +388,16 @@ def test_every_command_takes_a_model_on_every_cluster_of_nodes(command, name, gr
     assert json.loads(out)["runs"] >= 1
 
 
+def test_a_sweep_over_clusters_and_engines_reads_each_name_for_its_engine():
+    grid = {"cluster": ["infiniband-ndr/4", "ethernet-10g/4"], "run.engine": ["fluid", "packet"]}
+    result = gt.sweep({"sweep": {"scenario": scenario(), "grid": grid}})
+    assert len(result.rows) == 4
+    for run in range(4):
+        found = result.study.scenario(run)
+        is_rdma = found.link_rate_bps > 10**11
+        assert found.transport == ("ideal" if is_rdma and found.engine == "packet" else "newreno")
+
+
 # ── one way to change workers and networks ────────────────────────────────────────────────────────────────
 
 
