@@ -97,7 +97,9 @@ def run_gradtide(flows: Path, duration_s: float, best_of: int) -> dict[str, Any]
 def keys(flows: Path, duration_s: float) -> dict[str, str]:
     """Return what is changed in the preset."""
     margins = {"run.warmup": "0s", "run.cooldown": "0s"}
-    return {"run.duration": f"{duration_s * 1e3:g}ms", **margins, "traffic.web.replay": str(flows)}
+    # As ns-3.37 has it.
+    recovery = {"cluster.transport.recovery": "sack"}
+    return {"run.duration": f"{duration_s * 1e3:g}ms", **margins, **recovery, "traffic.web.replay": str(flows)}
 
 
 def run_ns3(program: Path, flows: Path, duration_s: float) -> dict[str, Any]:

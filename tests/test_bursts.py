@@ -372,7 +372,7 @@ def test_wrong_arguments_are_named(given, said):
 
 
 def test_the_bursts_of_a_scenario_are_sent_as_they_are_simulated():
-    expected = {"bytes": "400kB", "count": 6, "idle": "7s", "setup": "13200us", "start": "20s"}
+    expected = {"bytes": "400kB", "count": 6, "idle": "7s", "setup": "13200us", "start": "20s", "announce": "10pkt"}
     assert announced.bursts_of("paper/pcn") == expected
     with pytest.raises(ValueError, match="no tenant of it sends bursts"):
         announced.bursts_of("paper/gao2020-ch5")

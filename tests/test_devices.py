@@ -9,6 +9,7 @@ import pytest
 
 import gradtide as gt
 from gradtide import presets
+from gradtide.answer.premises import premises_of
 from gradtide.architecture import Architecture, FieldError
 from gradtide.layers import Layer
 from gradtide.parallel import fit
@@ -160,14 +161,21 @@ def test_the_table_of_a_run_names_the_device(gradtide, tmp_path):
         assert job["computed_on"]["name"].startswith(cluster[:4].upper())
 
 
-def test_what_nobody_stated_is_listed():
-    def assumed(model, cluster, **keys):
-        return trained(model, cluster, **keys).jobs[0].assumed
+def test_premises_name_the_device_and_who_named_it(tmp_path):
+    def premises(model, cluster, **keys):
+        found = premises_of(trained(model, cluster, **keys))
+        return {one.name: (one.value, one.stated) for one in found}
 
-    assert assumed("resnet50", "ethernet-10g/4") == {"device": "V100", "batch": 32}
-    assert assumed("resnet50", "a100-hgx/1", batch=64) == {}
-    found = assumed("llama3-8b", "a100-hgx/2", seq=512, parallel={"fsdp": 16, "micro_batch": 2})
-    assert found == {"precision": "bf16", "recompute": "none", "global_batch": 32}
+    assert premises("resnet50", "ethernet-10g/4")["device"] == ("V100", False)
+    assert premises("resnet50", "a100-hgx/1")["device"] == ("A100-bf16", True)
+    file = written(tmp_path / "net.json", PROFILED)
+    of_file = premises(file, "h100-hgx/1")
+    assert of_file["device"] == ("A100", True)
+    assert "A100" in of_file["compute times"][0]
+    assert "H100-bf16" in of_file["device of the cluster"][0]
+    found = premises("llama3-8b", "a100-hgx/2", seq=512, parallel={"fsdp": 16, "micro_batch": 2})
+    assert (found["device"], found["micro-batch"]) == (("A100", True), ("2", True))
+    assert found["recompute"] == ("none", False)
 
 
 # A file that carries its device
@@ -223,6 +231,12 @@ def test_a_profile_in_python_carries_its_device():
     profile = ModelProfile("net", "Net", "A100", ("1x4",), 1, "2.7", layers, (), 1)
     scenario = trained(profile, "ethernet-10g/4")
     assert (scenario.jobs[0].device.name, scenario.jobs[0].device.origin) == ("A100", "file")
+
+
+def test_a_comparison_in_python_takes_a_device():
+    study = gt.compare("gpt2", cluster="ethernet-10g/4", device="A100", schedules=["fifo+barrier"])
+    (result,) = study.results.values()
+    assert result.job["computed_on"] == {"name": "A100", "origin": "stated", "times_of": None, "cluster": None}
 
 
 def test_a_plan_computes_on_the_device_that_it_is_made_for():

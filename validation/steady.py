@@ -50,7 +50,7 @@ def _ring(**cluster: Any) -> gt.Scenario:
 
 
 def _study(*, job: bool, **keys: Any) -> gt.Scenario:
-    study = gt.Scenario.load(PAPER).set(keys)
+    study = gt.Scenario.load(PAPER).set({"cluster.transport.recovery": "sack", **keys})
     if job:
         return study
     table = {key: value for key, value in study.to_dict().items() if key != "job"}

@@ -86,6 +86,7 @@ def class_summary(
     *,
     classes: Classes = DEFAULT,
     alone_ps: "Sequence[int | None] | npt.NDArray[np.float64] | None" = None,
+    delivered: "tuple[Column, npt.NDArray[np.float64]] | None" = None,
 ) -> dict[str, dict[str, Any]]:
     """Return count, mean and percentiles of the completion times of each class of flows.
 
@@ -97,12 +98,15 @@ def class_summary(
         cooldown_ps: flows that start within this before the last start, or at it, do not count; 0 counts them all.
         classes: which flows are small and which are large. Default: up to 100 kB, and from 10 MB on.
         alone_ps: completion time of each flow alone on an idle network.
+        delivered: payload of each flow that its receiver has, and its mean rate in bit/s, NaN where no time passed.
 
     Returns:
         For "small", "medium", "large" and "all": `started`, `completed`, `mean_fct_ms`, `p50_fct_ms`, `p90_fct_ms` and
         `p99_fct_ms` (linear between the two nearest flows), which are of the completed flows, and `None` if there is
-        none. With `alone_ps` also `mean_slowdown` and `p99_slowdown`: a flow's slowdown is its completion time divided
-        by that of the same flow alone.
+        none: how long the unfinished ones take is not known. With `delivered` also `unfinished`, their number,
+        `unfinished_bytes`, which they have delivered together, and `unfinished_rate_bps`, the mean of their rates. With
+        `alone_ps` also `mean_slowdown` and `p99_slowdown`: a flow's slowdown is its completion time divided by that of
+        the same flow alone.
 
     Raises:
         ValueError: if the columns differ in length.
@@ -119,15 +123,29 @@ def class_summary(
     if alone_ps is not None:
         slowdowns = times_ms / (np.asarray(alone_ps, dtype=np.float64) / _PS_PER_MS)
     is_counted = counted(start_ps, warmup_ps, cooldown_ps)
-    return {
-        name: _figures(times_ms[is_counted & member], None if slowdowns is None else slowdowns[is_counted & member])
-        for name, member in classes.members(sizes).items()
-    }
+
+    def of(member: npt.NDArray[np.bool_]) -> dict[str, Any]:
+        mine = is_counted & member
+        come_to = None if delivered is None else (np.asarray(delivered[0])[mine], delivered[1][mine])
+        return _figures(times_ms[mine], None if slowdowns is None else slowdowns[mine], come_to)
+
+    return {name: of(member) for name, member in classes.members(sizes).items()}
 
 
-def _figures(times_ms: npt.NDArray[np.float64], slowdowns: npt.NDArray[np.float64] | None) -> dict[str, Any]:
-    done = times_ms[~np.isnan(times_ms)]
+def _figures(
+    times_ms: npt.NDArray[np.float64],
+    slowdowns: npt.NDArray[np.float64] | None,
+    delivered: "tuple[npt.NDArray[Any], npt.NDArray[np.float64]] | None",
+) -> dict[str, Any]:
+    is_open = np.isnan(times_ms)
+    done = times_ms[~is_open]
     figures: dict[str, Any] = {"started": int(times_ms.size), "completed": int(done.size)}
+    if delivered is not None:
+        sizes, rates = delivered[0][is_open], delivered[1][is_open]
+        rates = rates[~np.isnan(rates)]
+        figures["unfinished"] = int(is_open.sum())
+        figures["unfinished_bytes"] = int(sizes.sum())
+        figures["unfinished_rate_bps"] = float(rates.mean()) if rates.size else None
     figures.update({figure: _statistic(figure, done) for figure in TIMES})
     if slowdowns is not None:
         known = slowdowns[~np.isnan(slowdowns)]

@@ -203,6 +203,7 @@ class RunResult:
         self.cwnd = Table(output.cwnd)
         self.summary = _summary(scenario, json.loads(output.summary_json), cost)
         self.summary["traffic"] = self.flow_classes()
+        self.summary["headline"] = words.run_headline(self.summary)
 
     def flow_classes(
         self, classes: fct.Classes = fct.DEFAULT, alone_ps: Mapping[Flow, int] | None = None
@@ -218,6 +219,9 @@ class RunResult:
         names = np.asarray(self.flows["traffic"])
         columns = (self.flows["start_us"], self.flows["bytes"], self.flows["fct_us"])
         start_ps, size_bytes, fct_ps = np.rint(columns[0] * 1e6).astype(np.uint64), columns[1], columns[2] * 1e6
+        delivered = None
+        if "delivered_bytes" in self.flows.columns:  # a store may have runs from before there was such a column
+            delivered = self.flows["delivered_bytes"], self.flows["mean_rate_bps"]
         own_ps = None
         if alone_ps is not None:
             own_ps = np.array([alone_ps.get(flow, math.nan) for flow in self._flow_keys()], dtype=np.float64)
@@ -230,14 +234,16 @@ class RunResult:
                 self.scenario.cooldown_ps,
                 classes=classes,
                 alone_ps=None if own_ps is None else own_ps[mine],
+                delivered=None if delivered is None else (delivered[0][mine], delivered[1][mine]),
             )
             for tenant in self.scenario.traffic
             for mine in [names == tenant.name]
         }
 
     def distinct_flows(self) -> set[Flow]:
-        """Return every flow that differs from the others in tenant, sender, receiver or bytes."""
-        return set(self._flow_keys())
+        """Return every flow that has ended and differs from the others in tenant, sender, receiver or bytes."""
+        ended = ~np.isnan(self.flows["fct_us"])
+        return {flow for flow, has_ended in zip(self._flow_keys(), ended.tolist(), strict=True) if has_ended}
 
     def _flow_keys(self) -> list[Flow]:
         return list(zip(*(self.flows[name].tolist() for name in ("traffic", "src", "dst", "bytes")), strict=True))
@@ -403,7 +409,6 @@ def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -
         summary["probe_every_ms"] = core["probe_every_ps"] / PS_PER_MS
     if scenario.warnings:
         summary["warnings"] = list(scenario.warnings)
-    summary["headline"] = words.run_headline(summary)
     return summary
 
 
@@ -417,6 +422,7 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
     alone_ms = compute_ms if job.graph is not None else job.compute_ps / PS_PER_MS
     return {
         "model": job.model,
+        **({} if job.task is None else {"task": job.task}),
         "workers": core["worker_count"],
         "iterations": core["iteration_count"],
         "iteration_time_ms": {
@@ -440,7 +446,6 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
         else 1e3 * core["worker_count"] * job.compute.batch / mean_ms,
         **({} if job.compute.batch is None else {"device": job.device.name, "batch": job.compute.batch}),
         "computed_on": job.device.described,
-        "assumed": job.assumed,
         "lower_bound_ms": core["lower_bound_ps"] / PS_PER_MS,
         "straggler_percent": core["straggler_percent"],
         **({} if core["slowest_worker"] is None else {"slowest_worker": core["slowest_worker"]}),

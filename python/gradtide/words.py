@@ -156,7 +156,11 @@ def buckets(count: int) -> str:
 def run_headline(summary: Mapping[str, Any], link_rate_bps: float | None = None) -> str:
     """Say in a sentence how long an iteration of each job takes, and what it waits for."""
     at = "" if link_rate_bps is None else f" at {rate(link_rate_bps)}"
-    return " ".join(_job_sentence(job, at) for job in summary["jobs"].values())
+    # Two jobs of one model are told apart by their names.
+    models = [job["model"] for job in summary["jobs"].values()]
+    named = [f"{name}: " if models.count(job["model"]) > 1 else "" for name, job in summary["jobs"].items()]
+    jobs = [name + _job_sentence(job, at) for name, job in zip(named, summary["jobs"].values(), strict=True)]
+    return " ".join(filter(None, [*jobs, unfinished_sentence(summary["traffic"])]))
 
 
 def _job_sentence(job: Mapping[str, Any], at: str) -> str:
@@ -169,12 +173,17 @@ def _job_sentence(job: Mapping[str, Any], at: str) -> str:
     if wait_ms < SAME * mean_ms:
         return f"{who}, and no time is lost waiting for the network."
     own = "for its own gradients to be applied" if "asynchrony" in job else "at the barrier"
-    why = own if waterfall["barrier"] > waterfall["exposed"] else "for gradients"
+    why = own if waterfall["barrier"] > waterfall["exposed"] else f"for {_awaited(job)}"
     sentence = f"{who}, {percent(wait_ms / mean_ms)} of it waiting {why}."
     if job["workers"] > 1 and 0 < job["speed_up"] < 1 - SAME:
         slower = number(float(f"{1 / job['speed_up']:.2g}"))
-        sentence += f" All {job['workers']} together train {slower} times slower than one worker alone."
+        sentence += f" All {job['workers']} together are {slower} times slower than one worker alone."
     return sentence
+
+
+def _awaited(job: Mapping[str, Any]) -> str:
+    """Return what the compute of a job waits for: neither inference nor an exchange of other bytes has gradients."""
+    return {"inference": "parameters", "exchange": "the exchange"}.get(job.get("task", ""), "gradients")
 
 
 def _divided_sentence(job: Mapping[str, Any]) -> str:
@@ -279,7 +288,7 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         add("computed on", lambda job: computed_on(job) if job["computed_on"]["name"] else "–")
     add("iteration time", lambda job: _ms(job["iteration_time_ms"]["mean"]))
     add("  compute", part("compute"))
-    add("  waits for gradients", part("exposed"))
+    add(f"  waits for {' or '.join(dict.fromkeys(map(_awaited, jobs.values())))}", part("exposed"))
     add("  waits at the barrier", part("barrier"))
     if any(job["waterfall_ms"]["slowdown"] for job in jobs.values()):
         add("  slowed by overlap", part("slowdown"))
@@ -419,6 +428,8 @@ def memory(parts: Mapping[str, Any]) -> str:
 def _slowest(job: Mapping[str, Any]) -> str:
     if "slowest_worker" not in job:
         return "all alike"
+    if "asynchrony" in job:
+        return f"number {job['slowest_worker']}; no other waits for it in step"
     waits = percent(job["straggler_percent"] / 100)
     return f"number {job['slowest_worker']}; others wait up to {waits} of an iteration for it"
 
@@ -453,23 +464,67 @@ def flow_rows(name: str, classes: Mapping[str, Any]) -> tuple[list[str], list[li
         value = figures.get("mean_slowdown", 0.0)
         return [] if "mean_slowdown" not in figures else ["–" if value is None else f"{value:.2f}"]
 
+    is_open = classes["all"].get("unfinished", 0) > 0
     rows = []
     for size, figures in classes.items():
         done = f"{figures['completed']} of {figures['started']}"
-        rows.append([size, done, *(_ms(figures[key]) for key in names), *slowdown(figures)])
-    more = ["slowdown"] if len(rows[0]) > 6 else []
+        unfinished = [_unfinished(figures)] if is_open else []
+        rows.append([size, done, *(_ms(figures[key]) for key in names), *slowdown(figures), *unfinished])
+    more = ["slowdown"] if "mean_slowdown" in classes["all"] else []
+    more += ["unfinished"] if is_open else []
     return [f"{name}: flows", "completed", "mean FCT", "p50", "p90", "p99", *more], rows
 
 
+def _unfinished(figures: Mapping[str, Any]) -> str:
+    """Say how many flows had not ended when the run did, and their rate."""
+    count, rate_bps = figures["unfinished"], figures.get("unfinished_rate_bps")
+    return str(count) if not count or rate_bps is None else f"{count} at {rate(rate_bps)}"
+
+
 def flows_headline(traffic: Mapping[str, Any]) -> str:
-    """Say in a sentence per tenant how long its flows take, where there is no job."""
-    return " ".join(_flows_sentence(name, classes["all"]) for name, classes in traffic.items())
+    """Say in a sentence per tenant how long its flows take, where there is no job: first where some have ended."""
+    told = sorted(traffic.items(), key=lambda one: one[1]["all"]["completed"] == 0)
+    return " ".join(_flows_sentence(name, classes["all"]) for name, classes in told)
+
+
+def announcing_sentence(tenants: Mapping[str, Mapping[str, float]]) -> str:
+    """Say how much less time announced bursts of each tenant take than the same bursts without announcements."""
+    sentences = []
+    for name, found in tenants.items():
+        change = found["change_percent"] / 100
+        took = f"{percent(abs(change))} {'less' if change < 0 else 'more'} time than"
+        took = took if abs(change) >= SAME else "as much time as"
+        times = f"{milliseconds(found['announced_ms'])}, {milliseconds(found['not_announced_ms'])}"
+        sentences.append(f"Announced to the switches, bursts of {name} take {took} without ({times}).")
+    return " ".join(sentences)
+
+
+def unfinished_sentence(traffic: Mapping[str, Any]) -> str:
+    """Say how many flows of each tenant had not ended when the run did, and at what rate; empty if all ended."""
+    return " ".join(
+        f"{name}: {_still_open(classes['all'])}."
+        for name, classes in traffic.items()
+        if classes["all"].get("unfinished")
+    )
+
+
+def _still_open(figures: Mapping[str, Any]) -> str:
+    count, rate_bps = figures["unfinished"], figures.get("unfinished_rate_bps")
+    who = "1 flow has" if count == 1 else f"{count} flows have"
+    if rate_bps is None:
+        return f"{who} not ended"
+    each = f"{rate(rate_bps)} each on average" if count > 1 else f"{rate(rate_bps)} so far"
+    return f"{who} not ended and delivered {size(figures['unfinished_bytes'])}, {each}"
 
 
 def _flows_sentence(name: str, figures: Mapping[str, Any]) -> str:
     done = f"{name}: {figures['completed']} of {figures['started']} flows complete"
     if figures["mean_fct_ms"] is None:
-        return f"{done}."
+        return f"{name}: {_still_open(figures)}." if figures.get("unfinished") else f"{done}."
+    return f"{_done_sentence(done, figures)}{f' {_still_open(figures)}.' if figures.get('unfinished') else ''}"
+
+
+def _done_sentence(done: str, figures: Mapping[str, Any]) -> str:
     mean, slowest = (milliseconds(figures[f"{name}_fct_ms"]) for name in ("mean", "p99"))
     took = f"in {mean} on average, {slowest} at the 99th percentile"
     if figures.get("mean_slowdown") is None:

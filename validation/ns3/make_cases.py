@@ -90,7 +90,7 @@ def write(case: str, times: list[list[str]], summary: dict[str, Any]) -> None:
 
 def ring() -> Scenario:
     """Return the thesis's job with some of its buckets, all ready at one instant."""
-    base = Scenario.load("paper/gao2020-ch5")
+    base = Scenario.load("paper/gao2020-ch5").set({"cluster.transport.recovery": "sack"})
     layers = base.jobs[0].layers
     idle = {"forward": "0s", "backward": "0s"}
     kept = [

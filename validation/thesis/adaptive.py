@@ -37,12 +37,13 @@ PRICES = {f"oracle, {price:g}": price for price in (0.1, 0.5, 1.0, 2.0)}
 YELLOW = ((16, 184), (8, 92), (4, 92), (2, 46), (2, 92))
 """Where the lower band costs the job 1 to 30 % in the thesis or here."""
 THESIS = {"cluster.transport.recovery": ch5.THESIS_RECOVERY}
-DCTCP = {"cluster.transport.kind": "dctcp", "cluster.queue.threshold": "65pkt"}
+SACK = {"cluster.transport.recovery": ch5.DEFAULT_RECOVERY}
+DCTCP = {"cluster.transport.kind": "dctcp", "cluster.queue.threshold": "65pkt", **SACK}
 DEAR_WITH_DCTCP = ((16, 184), (8, 92), (8, 184), (4, 92), (4, 184), (2, 46), (2, 92), (2, 184))
 STUDIES: dict[str, tuple[tuple[ch5.Cell, ...], dict[str, Any]]] = {
     "thesis": (ch5.ALL, THESIS),
     "dctcp": (ch5.ALL, DCTCP),
-    "leaf-spine": (ch5.ALL, {"cluster.topology": {"kind": "leaf_spine", "hosts": 8, "leaves": 4, "spines": 2}}),
+    "leaf-spine": (ch5.ALL, {"cluster.topology": {"kind": "leaf_spine", "hosts": 8, "leaves": 4, "spines": 2}, **SACK}),
     "again": (ch5.ALL, THESIS),
     "dctcp-again": (DEAR_WITH_DCTCP, DCTCP),
 }

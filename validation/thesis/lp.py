@@ -30,7 +30,7 @@ QUANTILES = (None, 0.9)
 
 def study(changes: dict[str, str], rate: str, quantile: float | None, jobs: int, keep: Kept) -> LpResult:
     """Return the study of a cell."""
-    base = Scenario.load("paper/gao2020-ch5").replace(**changes)
+    base = Scenario.load("paper/gao2020-ch5").set({"cluster.transport.recovery": "sack"}).replace(**changes)
     base = base.set({"traffic.web.arrivals": {"rate": rate, "per": "host"}})
     return plan_bands(base, seeds=SEEDS, quantile=quantile, jobs=jobs, keep=keep)
 

@@ -57,7 +57,7 @@ def cases() -> Iterator[Key]:
 def scenario(key: Key) -> Scenario:
     """Return the scenario of a run."""
     ratio, rate, slow, policy, seed = key
-    base = Scenario.load("paper/gao2020-ch5").set(TENTH)
+    base = Scenario.load("paper/gao2020-ch5").set({"cluster.transport.recovery": "sack", **TENTH})
     job = f"job.{base.jobs[0].name}.compute"
     changes = {f"{job}.scale_to": f"{COMPUTE_MS // ratio}ms", "traffic.web.arrivals.rate": f"{rate / 10:g}/s"}
     base = base.set(changes | {f"{job}.{name}": value for name, value in SLOW[slow].items()})

@@ -15,7 +15,7 @@
 //! host computes with what it has received.
 
 use crate::event::EventQueue;
-use crate::units::{Rate, Time};
+use crate::units::{Bytes, Rate, Time};
 use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network};
 use std::collections::BTreeMap;
 
@@ -214,6 +214,11 @@ impl Network for Hosts<'_> {
         }
     }
 
+    fn remaining(&self) -> Vec<(FlowId, Bytes)> {
+        let known = |(there, bytes): (FlowId, Bytes)| Some((self.state.under_way.get(&there)?.0, bytes));
+        self.network.remaining().into_iter().filter_map(known).collect()
+    }
+
     fn set_band(&mut self, stream: u32, band: Band) {
         let given = self.state.given.iter_mut().map(|(_, flow)| flow);
         given
@@ -232,7 +237,6 @@ impl Network for Hosts<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Bytes;
     use crate::{Link, Pipe};
 
     const MICROSECOND: u64 = 1_000_000;

@@ -208,6 +208,10 @@ pub trait Network {
     /// [`PacketEngine::pause_every`].
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>);
 
+    /// How much payload of each flow under way on a connection of its own ([`Connection::Own`]) the receiver does not have
+    /// yet, in no order that means anything. A flow that is not in the list has delivered nothing.
+    fn remaining(&self) -> Vec<(FlowId, Bytes)>;
+
     /// What is still to be sent of `stream`, on connections of all its bands ([`Connection::Stream`]), goes in `band`
     /// from now on. Packets that are on their way stay where they are. Engines that fix the band at the start of a flow
     /// ignore it.
@@ -232,6 +236,10 @@ impl<P: DerefMut<Target: Network>> Network for P {
 
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
         (**self).advance(until, done);
+    }
+
+    fn remaining(&self) -> Vec<(FlowId, Bytes)> {
+        (**self).remaining()
     }
 
     fn set_band(&mut self, stream: u32, band: Band) {

@@ -12,7 +12,7 @@
 //!
 //! What does not live here: the links of cards and ports, which are the engine's.
 
-use crate::{Band, Completion, Flow, FlowId, Host, HostId, Hosts, Network, Time};
+use crate::{Band, Bytes, Completion, Flow, FlowId, Host, HostId, Hosts, Network, Time};
 
 /// Where GPUs are among the hosts of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +112,10 @@ impl<N: Network> Network for Gpus<N> {
         let before = done.len();
         self.network.advance(until, done);
         done[before..].iter_mut().for_each(|completion| completion.stream /= self.nodes.pairs());
+    }
+
+    fn remaining(&self) -> Vec<(FlowId, Bytes)> {
+        self.network.remaining()
     }
 
     fn set_band(&mut self, stream: u32, band: Band) {

@@ -9,7 +9,7 @@
 //! them than any transport here is. The two engines share no link and go from event to event together. Neither is ahead
 //! of the other by more than the picosecond in which the fluid's next event lies.
 
-use crate::{Band, Completion, Flow, FlowId, Fluid, HostId, Network, Time};
+use crate::{Band, Bytes, Completion, Flow, FlowId, Fluid, HostId, Network, Time};
 use std::borrow::BorrowMut;
 use std::collections::VecDeque;
 
@@ -43,6 +43,12 @@ impl Started {
             self.first += 1;
         }
         Completion { flow, began: completion.began.max(at), ..completion }
+    }
+
+    /// What is left of a flow under way, by what the flow is called outside.
+    fn named(&self, (flow, bytes): (FlowId, Bytes)) -> Option<(FlowId, Bytes)> {
+        let row = self.rows.get(flow.0.checked_sub(self.first)? as usize)?;
+        row.map(|(outside, _)| (outside, bytes))
     }
 }
 
@@ -99,6 +105,12 @@ impl<F: BorrowMut<Fluid>, N: Network> Network for ScaleUp<F, N> {
         }
     }
 
+    fn remaining(&self) -> Vec<(FlowId, Bytes)> {
+        let of_cards = self.cards.remaining().into_iter().filter_map(|left| self.of_cards.named(left));
+        let of_ports = self.ports.borrow().remaining().into_iter().filter_map(|left| self.of_ports.named(left));
+        of_cards.chain(of_ports).collect()
+    }
+
     fn set_band(&mut self, stream: u32, band: Band) {
         self.cards.set_band(stream, band);
         self.ports.borrow_mut().set_band(stream, band);
@@ -117,7 +129,7 @@ mod tests {
     use super::*;
     use crate::route::Policy;
     use crate::topology::Directed;
-    use crate::{Bytes, Connection, Graph, Link, NodeId, Pipe, Rate, Seed};
+    use crate::{Connection, Graph, Link, NodeId, Pipe, Rate, Seed};
 
     /// 1 byte per nanosecond on two cards, after a delay of 1 us; 8 on two ports, after 0.1 us each way.
     fn network() -> ScaleUp<Fluid, Pipe> {

@@ -430,6 +430,13 @@ impl Network for Watched {
         }
     }
 
+    fn remaining(&self) -> Vec<(FlowId, Bytes)> {
+        match &self.engine {
+            Packets::Exact(engine) => engine.remaining(),
+            Packets::Bounded(engine) => engine.remaining(),
+        }
+    }
+
     fn set_band(&mut self, stream: u32, band: Band) {
         self.engine.network().set_band(stream, band);
     }

@@ -207,7 +207,7 @@ impl RunResult {
                 operations(&parts).and(served::operations(&served)),
                 divided::operations(&divided, spec.run.timeline_iterations),
             ),
-            flows: flows(spec, background),
+            flows: flows(spec, background, end),
             queues: queues(&samples),
             cwnd: cwnd(&samples),
             summary: Summary {
@@ -673,7 +673,13 @@ fn lock_step_links(parts: &[Part<'_>], rate_bps: u64) -> Vec<LinkUsage> {
     parts.iter().flat_map(of_part).collect()
 }
 
-fn flows(spec: &Spec, background: Vec<BackgroundFlows<'_>>) -> Table {
+/// Payload per second of a flow from its start: until the receiver has the last byte, or until the run ends.
+fn mean_rate_bps(outcome: &Outcome, end: Time) -> Option<f64> {
+    let lasts = outcome.received.unwrap_or_else(|| end.saturating_since(outcome.start.unwrap_or(end)));
+    (lasts > Time::ZERO).then(|| outcome.delivered.0 as f64 * 8.0 * 1e12 / lasts.ps() as f64)
+}
+
+fn flows(spec: &Spec, background: Vec<BackgroundFlows<'_>>, end: Time) -> Table {
     let outcomes: Vec<Vec<Outcome>> = background.into_iter().map(BackgroundFlows::into_outcomes).collect();
     let rows = || {
         (spec.traffic.iter().zip(&outcomes)).flat_map(|(traffic, outcomes)| {
@@ -699,6 +705,8 @@ fn flows(spec: &Spec, background: Vec<BackgroundFlows<'_>>) -> Table {
         ("band", counts(|traffic, index| traffic.band[index].into())),
         ("fct_us", times(|outcome| outcome.fct)),
         ("received_us", times(|outcome| outcome.received)),
+        ("delivered_bytes", Column::Count(rows().map(|(.., outcome)| outcome.delivered.0).collect())),
+        ("mean_rate_bps", Column::Ratio(rows().map(|(.., outcome)| mean_rate_bps(outcome, end)).collect())),
     ])
 }
 

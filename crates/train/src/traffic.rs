@@ -56,6 +56,8 @@ pub struct Outcome {
     pub fct: Option<Time>,
     /// From its start to the last byte at the receiver.
     pub received: Option<Time>,
+    /// Payload that the receiver has: all of a flow that is complete, else what it had when the run ended.
+    pub delivered: Bytes,
 }
 
 impl<'a> BackgroundFlows<'a> {
@@ -140,6 +142,7 @@ impl<'a> BackgroundFlows<'a> {
         let outcome = &mut self.outcomes[index];
         let start = outcome.start.expect("it is under way");
         (outcome.fct, outcome.received) = (Some(now - start), Some(completion.received - start));
+        outcome.delivered = Bytes(self.spec.bytes[index]);
         if let Turns::ByHost { due, idle, next, together, ready } = &mut self.turns {
             ready.push(next[index]);
             if !*together || self.under_way.is_empty() {
@@ -147,6 +150,14 @@ impl<'a> BackgroundFlows<'a> {
                 let known = ready.drain(..).filter_map(|next| Some((Time::from_ps(*starts.get(next)?), next)));
                 due.extend(known.map(|(start, next)| (start.max(now + *idle), next)));
             }
+        }
+    }
+
+    /// Records what flows under way have delivered when the run ends, given what [remains](Network::remaining) of each.
+    pub fn on_end(&mut self, remaining: &BTreeMap<FlowId, Bytes>) {
+        for (id, &index) in &self.under_way {
+            let bytes = self.spec.bytes[index];
+            self.outcomes[index].delivered = Bytes(remaining.get(id).map_or(0, |left| bytes.saturating_sub(left.0)));
         }
     }
 

@@ -382,6 +382,10 @@ impl Network for InOrder {
     }
 
     fn advance(&mut self, _until: Time, _done: &mut Vec<Completion>) {}
+
+    fn remaining(&self) -> Vec<(FlowId, Bytes)> {
+        Vec::new()
+    }
 }
 
 fn collective(algorithm: Algorithm, hosts: &[u32], depth: u32, adding: Option<Rate>) -> Collective {

@@ -5,7 +5,7 @@ mod parallel;
 mod reference;
 mod star;
 
-use gradtide_net::{Completion, Flow, FlowId, Link, Network, Pipe, Rate, Time};
+use gradtide_net::{Bytes, Completion, Flow, FlowId, Link, Network, Pipe, Rate, Time};
 use gradtide_train::classes::GroupOp;
 use gradtide_train::collective::levels::{CollectiveKind, Span};
 use gradtide_train::dag::OpKind;
@@ -389,6 +389,10 @@ impl Network for Free {
             }
             done.push(Completion { flow: FlowId(flow), stream, began: self.now, received });
         }
+    }
+
+    fn remaining(&self) -> Vec<(FlowId, Bytes)> {
+        Vec::new()
     }
 }
 

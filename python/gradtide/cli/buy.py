@@ -90,6 +90,8 @@ def _print_offers(summary: dict[str, Any]) -> None:
     )
     for one in summary["skipped"]:
         say(f"  not offered: {one['why']}")
+    if summary["own_network"] is not None:
+        say(f"  {summary['own_network']['sentence']}")
     if summary["not_priced"]:
         say(f"  not priced: {', '.join(summary['not_priced'])}")
     print_answer(summary)

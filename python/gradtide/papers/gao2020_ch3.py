@@ -15,12 +15,15 @@ from gradtide.papers.harness import (
     Claim,
     Drawn,
     Figure,
+    Said,
+    changed,
     chart,
+    judged,
     line,
-    near,
     of_statements,
     published,
     table,
+    value,
 )
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
@@ -103,13 +106,15 @@ def _table_values() -> dict[str, float]:
 
 def _table_claims(study: Study) -> Iterable[Claim]:
     ours = study.time_s(PCIE)
-    yield "iteration time, P100, simulated", "0.85 s", f"{ours:.3f} s", near(ours, P100["iteration_s"])
+    yield judged("iteration time, P100, simulated", value(P100["iteration_s"], "0.85 s"), ours, "{:.3f} s")
     ours = study.time_s(TESLA_T4)
     yield "iteration time, T4, simulated", "0.90 s", f"{ours:.3f} s", FITTED, NOTES["nvidia"]
-    for (what, value), said in zip(_table_values().items(), ("0.85", "0.90", "1.15", "1.06", "7.9"), strict=True):
+    for (what, ours), said in zip(_table_values().items(), ("0.85", "0.90", "1.15", "1.06", "7.9"), strict=True):
         # Arithmetic agrees to the digits that are printed.
         digits = len(said.partition(".")[2])
-        yield what, said, f"{value:.{digits + 1}f}", abs(value - float(said)) <= 0.5 * 10**-digits, NOTES["rounded"]
+        width = 0.5 * 10**-digits
+        wanted = Said(said, float(said) - width, float(said) + width)
+        yield judged(what, wanted, ours, f"{{:.{digits + 1}f}}", NOTES["rounded"])
 
 
 def _weight_claims(study: Study) -> Iterable[Claim]:
@@ -118,7 +123,7 @@ def _weight_claims(study: Study) -> Iterable[Claim]:
     text = " / ".join(f"{size / 1e6:.2f} MB" for size in (few, more, most))
     yield "mean weight of the first 80, the next 70, the last 30", "more and more", text, few < more < most
     ratio = more / most
-    yield "the next 70 against the last 30", "about one fifth", f"{ratio:.2f}", near(ratio, 0.2), NOTES["stage"]
+    yield judged("the next 70 against the last 30", value(0.2, "about one fifth"), ratio, "{:.2f}", NOTES["stage"])
     times = [float(np.mean(_forward_ms(third))) for third in thirds]
     text = " / ".join(f"{time:.2f} ms" for time in times)
     yield "mean forward time of the same", "decreases", text, times[0] > times[1] > times[2]
@@ -130,21 +135,23 @@ def _stage_claims(study: Study) -> Iterable[Claim]:
     for what, ours in (("forward", forward_s), ("backward", backward_s)):
         yield what, f"{STAGES[f'{what}_s']:.3f} s", f"{ours:.3f} s", FITTED, NOTES["stages"]
     ratio = backward_s / forward_s
-    yield "backward against forward", "2", f"{ratio:.2f}", near(ratio, 2)
+    yield judged("backward against forward", value(2, "2"), ratio, "{:.2f}")
 
 
 def _cpu_claims(study: Study) -> Iterable[Claim]:
     first, *_, last = _thirds(study.without_convolutions())
     times = [float(np.mean(_forward_ms(third))) for third in (first, last)]
-    text = f"{times[0]:.0f} ms to {times[1]:.0f} ms"
-    yield "mean forward time, the first 80 and the last 30", "decreases", text, times[0] > times[1]
+    form = "{:.0f} ms to {:.0f} ms"
+    yield changed(
+        "mean forward time, the first 80 and the last 30", "decreases", (times[0], times[1]), form, grows=False
+    )
 
 
 def _cumulated_claims(study: Study) -> Iterable[Claim]:
     layers = study.without_convolutions()
     forward_ms, backward_ms = sum(_forward_ms(layers)), sum(_backward_ms(layers))
-    yield "forward ends", "about 900 ms", f"{forward_ms:.0f} ms", near(forward_ms, 900), NOTES["cpu"]
-    yield "forward to backward", "roughly 1:2", f"1:{backward_ms / forward_ms:.2f}", near(backward_ms / forward_ms, 2)
+    yield judged("forward ends", value(900, "about 900 ms"), forward_ms, "{:.0f} ms", NOTES["cpu"])
+    yield judged("forward to backward", value(2, "roughly 1:2"), backward_ms / forward_ms, "1:{:.2f}")
 
 
 # -- tables and series ------------------------------------------------------------------------------------------------

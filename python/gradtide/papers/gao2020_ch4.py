@@ -12,13 +12,16 @@ from gradtide.papers.harness import (
     Part,
     Progress,
     Reproduction,
+    Said,
+    below,
     chart,
     check,
     commands,
+    judged,
     line,
-    near,
     published,
     table,
+    value,
 )
 from gradtide.scenario import Job, Scenario
 from gradtide.studies.keep import Kept
@@ -130,20 +133,28 @@ def _figure_checks(times_ms: Mapping[Case, float], backward_ms: float) -> list[C
     authors_ms = times_ms[AUTHOR_FIFO, 1] - times_ms[AUTHOR_PRIORITY, 1]
     authors = saved(1, AUTHOR_FIFO, AUTHOR_PRIORITY)
     above = max(abs(saved(gbps)) for gbps in GAO_RATES_GBPS if gbps >= 2)
-    both = f"{times_ms[FIFO, 5]:.1f} and {times_ms[PRIORITY, 5]:.1f} ms"
-    ms = "{:.1f} ms"
-    authors_text = ms.format(authors_ms)
-    return [
-        check("4.8", "FIFO with barrier at 1 Gbit/s", "about 1100 ms", ms.format(fifo_ms), near(fifo_ms, 1100)),
-        check("4.8", "backward pass done", "around 900 ms", ms.format(backward_ms), near(backward_ms, 900)),
-        check("4.9", "forward pass starts again", "around 950 ms", ms.format(priority_ms), near(priority_ms, 950)),
-        check("4.9", "faster than FIFO by", "150 ms", ms.format(fifo_ms - priority_ms), SHOWN, NOTES["buckets"]),
-        check("4.9", "the same, author's buckets", "150 ms", authors_text, near(authors_ms, 150), NOTES["read"]),
-        check("4.7", "reduction at 1 Gbit/s", "12 %", words.percent(saved(1)), SHOWN, NOTES["buckets"]),
-        check("4.7", "the same, author's buckets", "12 %", words.percent(authors), near(authors, 0.12)),
-        check("4.7", "difference from 2 Gbit/s on", "none", words.percent(above), above < words.SAME),
-        check("4.10, 4.11", "iteration times at 5 Gbit/s", "equal", both, abs(saved(5)) < words.SAME),
+    both = (times_ms[FIFO, 5], times_ms[PRIORITY, 5])
+    ms, percent = "{:.1f} ms", "{:.1f} %"
+    less, faster = 100 * saved(1), fifo_ms - priority_ms
+
+    def equal(other_ms: float) -> Said:
+        return Said("equal", (1 - words.SAME) * other_ms, (1 + words.SAME) * other_ms)
+
+    claims = [
+        ("4.8", judged("FIFO with barrier at 1 Gbit/s", value(1100, "about 1100 ms"), fifo_ms, ms)),
+        ("4.8", judged("backward pass done", value(900, "around 900 ms"), backward_ms, ms)),
+        ("4.9", judged("forward pass starts again", value(950, "around 950 ms"), priority_ms, ms)),
+        ("4.9", judged("faster than FIFO by", value(150, "150 ms"), faster, ms, NOTES["buckets"], SHOWN)),
+        ("4.9", judged("the same, author's buckets", value(150, "150 ms"), authors_ms, ms, NOTES["read"])),
+        ("4.7", judged("reduction at 1 Gbit/s", value(12, "12 %"), less, percent, NOTES["buckets"], SHOWN)),
+        ("4.7", judged("the same, author's buckets", value(12, "12 %"), 100 * authors, percent)),
+        ("4.7", judged("difference from 2 Gbit/s on", below(100 * words.SAME, "none"), 100 * above, percent)),
+        (
+            "4.10, 4.11",
+            judged("iteration times at 5 Gbit/s", [equal(both[1]), equal(both[0])], both, "{:.1f} and {:.1f} ms"),
+        ),
     ]
+    return [check(figure, *claim) for figure, claim in claims]
 
 
 PART = Part(PAPER["title"], chapter4, FIGURES, seconds=1)

@@ -7,10 +7,12 @@ One rule for all papers decides what agrees:
 
 - a statement of a paper counts once, however many of our readings it has;
 - a value agrees within `TOLERANCES`; signs, orders, counts and arithmetic agree exactly;
+- what is judged is the number that the row prints, and it is the statistic that the table beside it has (`judged`);
 - a variant of our own is shown and not counted, and neither is a value on which something was fitted;
 - what differs has a cause that is known, in a sentence.
 """
 
+import math
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +44,8 @@ RULE = (
     "The difference is that of ours from the published value. Ours agrees with a value that a text or a table prints "
     f"within {100 * TOLERANCES['text']:.0f} %, and with one that is read off a plot within "
     f"{100 * TOLERANCES['plot']:.0f} %. Signs, orders, counts and arithmetic agree exactly. Two kinds of rows do not "
-    "count: those marked shown are variants of our own, and on those marked fitted something was fitted."
+    "count: those marked shown are variants of our own, and on those marked fitted something was fitted. The number "
+    "that a row prints is the one that is judged."
 )
 """The rule of the pages."""
 
@@ -55,14 +58,96 @@ Claim = tuple[str, str, str, Verdict] | tuple[str, str, str, Verdict, str]
 """Quantity, published, ours, whether they agree, and why not; or why it does not count."""
 
 
+@dataclass(frozen=True)
+class Said:
+    """What a paper says of a quantity: its words, and between which values ours agrees; stated before ours is known."""
+
+    words: str
+    low: float = -math.inf
+    high: float = math.inf
+
+    def agrees(self, ours: float) -> bool:
+        """Whether a value agrees; the only place where one is judged."""
+        slack = 1e-12 * abs(ours)
+        return self.low - slack <= ours <= self.high + slack
+
+
+def value(theirs: float, words: str, source: Literal["text", "plot"] = "text") -> Said:
+    """Say that a quantity has a value, which ours agrees with within the tolerance of its source."""
+    width = TOLERANCES[source] * abs(theirs)
+    return Said(words, theirs - width, theirs + width)
+
+
+def least(theirs: float, words: str) -> Said:
+    """Say that a quantity is at least a value of the text, within the same tolerance."""
+    return Said(words, low=theirs - TOLERANCES["text"] * abs(theirs))
+
+
+def above(limit: float, words: str) -> Said:
+    """Say that a quantity is above a limit that the module states for a word of the paper, as 5 % for significant."""
+    return Said(words, low=math.nextafter(limit, math.inf))
+
+
+def below(limit: float, words: str) -> Said:
+    """Say that a quantity is below such a limit."""
+    return Said(words, high=math.nextafter(limit, -math.inf))
+
+
+def exactly(theirs: float, words: str) -> Said:
+    """Say what is arithmetic or a count: ours agrees if it is printed alike."""
+    return Said(words, theirs, theirs)
+
+
+def judged(
+    quantity: str,
+    said: "Said | Sequence[Said]",
+    ours: "float | Sequence[float]",
+    form: str,
+    note: str = "",
+    counts: "Verdict | None" = None,
+) -> Claim:
+    """Return the claim that ours is as said, judged by the numbers as the claim prints them.
+
+    Args:
+        quantity: of which the paper speaks.
+        said: what it says; with several, of each of ours in order.
+        ours: what was computed: as many numbers as the form has places.
+        form: how they are printed, as in `"{:.1f} % on average"`.
+        note: why they differ, or do not count.
+        counts: SHOWN or FITTED for what does not count.
+    """
+    values = [ours] if isinstance(ours, (int, float)) else list(ours)
+    shown = [format(one, spec) for one, spec in zip(values, _PLACE.findall(form), strict=True)]
+    each = [said] * len(values) if isinstance(said, Said) else list(said)
+    text, words = _PLACE.sub("{}", form).format(*shown), " and ".join(dict.fromkeys(one.words for one in each))
+    agrees = all(one.agrees(float(number)) for one, number in zip(each, shown, strict=True))
+    return quantity, words, text, agrees if counts is None else counts, note
+
+
+def changed(
+    quantity: str, words: str, ours: tuple[float, float], form: str, note: str = "", *, grows: bool, by: float = 0.0
+) -> Claim:
+    """Return the claim that a quantity grows, or shrinks, from one value to the next, as both are printed.
+
+    `by` is the least change that counts, as a share of the first: what the paper's word is taken for.
+    """
+    shown = [format(one, spec) for one, spec in zip(ours, _PLACE.findall(form), strict=True)]
+    before, after = map(float, shown)
+    holds = after > (1 + by) * before if grows else after < (1 - by) * before
+    return quantity, words, _PLACE.sub("{}", form).format(*shown), holds, note
+
+
+_PLACE = re.compile(r"\{:([^{}]*)\}")
+
+
 def near(ours: float, theirs: float, source: Literal["text", "plot"] = "text") -> bool:
     """Whether a value agrees with a published one."""
-    return bool(abs(ours - theirs) <= TOLERANCES[source] * abs(theirs))
+    return value(theirs, "", source).agrees(ours)
 
 
 def at_least(ours: float, theirs: float) -> bool:
     """Whether a value agrees with "at least" a published one of the text."""
-    return bool(ours >= (1 - TOLERANCES["text"]) * theirs)
+    return least(theirs, "").agrees(ours)
 
 
 class Reproduction:
@@ -299,8 +384,14 @@ _VALUE = re.compile(r"(?<![\w.,:/-])([-+−]?\d+(?:\.\d+)?) ?(%|[A-Za-z]+(?:/s)?
 """A number with its unit, and no part of a name, a ratio or a list."""
 
 
+_BOUND = re.compile(r"\b(less|more|at least|at most|up to|within)\b(?! *$)")
+"""Words that make a bound of ours, from which nothing differs by a percentage; "60 % less" is a value."""
+
+
 def difference_percent(published: str, ours: str) -> float | None:
     """Return by how many percent ours is above a published value; None unless each text has one number of one unit."""
+    if _BOUND.search(ours):
+        return None
     (theirs, unit), (own, own_unit) = _value(published), _value(ours)
     if not theirs or own is None or unit != own_unit:
         return None

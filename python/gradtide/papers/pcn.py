@@ -26,12 +26,13 @@ from gradtide.papers.harness import (
     Drawn,
     Figure,
     chart,
+    judged,
     line,
-    near,
     of_statements,
     published,
     statements_hold,
     table,
+    value,
 )
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
@@ -329,8 +330,9 @@ _STATE = {False: "without PCN", True: "with PCN"}
 def _queue_claims(study: Study) -> Iterable[Claim]:
     for which, (state, name) in product(("start", "longest"), _STATE.items()):
         theirs, ours = PAPER[which][name], study.values(state, which)
-        text = f"{ours.mean():.1f} ({ours.min():.0f} to {ours.max():.0f})"
-        yield f"{which} queue {name}", f"{theirs:g}", text, near(float(ours.mean()), theirs), NOTES["scatter"]
+        text = f"{{:.1f}} ({ours.min():.0f} to {ours.max():.0f})"
+        said = value(theirs, f"{theirs:g}")
+        yield judged(f"{which} queue {name}", said, float(ours.mean()), text, NOTES["scatter"])
     full = {state: float((study.values(state, "drops") > 0).mean()) for state in _STATE}
     text = f"{full[False]:.0%} of the bursts without, {full[True]:.0%} with"
     yield "bursts that lose packets", "some without, none with", text, full[True] == 0 < full[False]
@@ -344,9 +346,8 @@ def _changes(
     def claims(study: Study) -> Iterable[Claim]:
         theirs = PAPER[published]
         for index, (what, figure) in enumerate(figures.items()):
-            ours = study.change(figure)
-            verdict = FITTED if fitted else SHOWN if index else near(ours, theirs)
-            yield what, f"{theirs:+.0f} %", f"{ours:+.0f} %", verdict, note
+            counts = FITTED if fitted else SHOWN if index else None
+            yield judged(what, value(theirs, f"{theirs:+.0f} %"), study.change(figure), "{:+.0f} %", note, counts)
 
     return claims
 
@@ -360,7 +361,8 @@ def _background_claims(study: Study) -> Iterable[Claim]:
         ("all the time from 20 s on", percent(*map(float, means))),
     )
     for index, (what, ours) in enumerate(windows):
-        yield what, f"{theirs} %", f"{ours:+.1f} %", SHOWN if index else near(ours, theirs), NOTES["full"]
+        counts = SHOWN if index else None
+        yield judged(what, value(theirs, f"{theirs} %"), ours, "{:+.1f} %", NOTES["full"], counts)
 
 
 def _training_claims(study: Study) -> Iterable[Claim]:

@@ -27,13 +27,17 @@ from gradtide.papers.harness import (
     Drawn,
     Figure,
     Verdict,
-    at_least,
+    above,
+    below,
+    changed,
     chart,
+    judged,
+    least,
     line,
-    near,
     of_statements,
     published,
     table,
+    value,
 )
 from gradtide.presets import graphs
 from gradtide.results import RunResult
@@ -55,16 +59,18 @@ MODELS = (
 
 INFERENCE, TRAIN = TASKS = ("inference", "train")
 TRAIN_OR_NOT = {INFERENCE: "inference", TRAIN: "training"}
-GPU = {"job.train.compute.device": "K80"}
 CPU = {"job.train.compute.device": "Xeon-E5-2686v4", "cluster.link.rate": "1Gbps"}
 ARBITRARY, RANDOM, TIC, TAC, REVERSED = "arbitrary", "random", "tic", "tac", "file"
 
 WORKERS = (1, 2, 4, 8, 16)
 SERVERS = (1, 2, 4)
 FACTORS = (0.5, 1, 2)
-READINGS = {ARBITRARY: {TIC: 0.005, TAC: 0.004, REVERSED: 0.005}, RANDOM: {}}
+READINGS: dict[str, dict[str, float | None]] = {ARBITRARY: {TIC: None, TAC: 0.004, REVERSED: None}, RANDOM: {}}
 """What orders are without TicTac, and what share of transfers leaves an order that is enforced: section 5.1 has it of
-TIC and of TAC. The first reading counts."""
+TIC, which is what the preset has (None), and of TAC. The first reading counts."""
+
+SIGNIFICANT = 5
+"""Per cent of throughput from which a gain is taken for significant, a word of the paper without a number."""
 
 DISCARDED = 2
 MEASURED = 10
@@ -81,7 +87,7 @@ class Case:
         order: of pulls; "file" is the model's own order, backwards.
         is_cpu: whether it is envC.
         factor: of the mini-batch.
-        disorder: share of pulls that leave their order.
+        disorder: share of pulls that leave their order; None for the preset's.
         noise: of compute, as a multiple of what it is everywhere.
         iterations: simulated, with those that are discarded.
     """
@@ -93,7 +99,7 @@ class Case:
     servers: int = 1
     is_cpu: bool = False
     factor: float = 1
-    disorder: float = 0.0
+    disorder: float | None = 0.0
     noise: int = 1
     iterations: int = DISCARDED + MEASURED
 
@@ -143,7 +149,8 @@ ORDERS = [Case(model, INFERENCE, ARBITRARY, 1, 1, iterations=REPEATS) for model 
 def scenario(base: Scenario, case: Case) -> Scenario:
     """Return the scenario of a case."""
     model = TABLE_1[case.model]
-    schedule: dict[str, Any] = {"order": case.order, "disorder": case.disorder}
+    disorder = (base.jobs[0].schedule.disorder_ppm or 0) / 1e6 if case.disorder is None else case.disorder
+    schedule: dict[str, Any] = {"order": case.order, "disorder": disorder}
     if case.order == REVERSED:
         recvs = [op["name"] for op in graphs.graph(model["preset"]).counts["ops"] if op["kind"] == "recv"]
         schedule["ranking"] = recvs[::-1]
@@ -157,7 +164,7 @@ def scenario(base: Scenario, case: Case) -> Scenario:
         "collective.ps.servers": case.servers,
         "schedule": schedule,
     }
-    environment = CPU if case.is_cpu else GPU
+    environment = CPU if case.is_cpu else {}
     return base.set({f"job.train.{key}": value for key, value in job.items()} | environment)
 
 
@@ -307,44 +314,49 @@ def _model_claims(_study: Study) -> Iterable[Claim]:
     equal = sum(f"{graph.parameter_bytes / 2**20:.2f}" == f"{row['mib']:.2f}" for graph, row in rows)
     yield "MiB of parameters, both decimals", "table 1", f"{equal} of {len(rows)} equal", equal == len(rows)
     shares = [ours / row[task] for model, row in TABLE_1.items() for task, ours in _ops(model).items()]
-    text = f"{100 * min(shares):.0f} to {100 * max(shares):.0f} % of them"
-    yield "number of ops", "table 1", text, min(shares) > 0.9, NOTES["ops"]
+    ends = [100 * min(shares), 100 * max(shares)]
+    yield judged("number of ops", value(100, "table 1"), ends, "{:.0f} to {:.0f} % of them", NOTES["ops"])
     slowest = 0.0
     for row, which in product(TABLE_1.values(), (TIC, TAC)):
         start = time.process_time()
         order(graphs.graph_document(row["preset"], "K80", None, TRAIN, 10**10), which)
         slowest = max(slowest, time.process_time() - start)
     text = "less than 1 s" if slowest < 1 else f"{slowest:.0f} s"
-    yield "computing TIC or TAC, slowest model", "about 10 s", text, slowest < 10, NOTES["slow_machine"]
+    yield "computing TIC or TAC, slowest model", "about 10 s", text, SHOWN, NOTES["program"]
 
 
 def _order_claims(study: Study) -> Iterable[Claim]:
     for case in ORDERS:
         ours, theirs = study.orders(study.without(case)), SEEN[case.model]
         is_fitted = theirs < REPEATS
-        verdict: Verdict = FITTED if is_fitted else near(ours, theirs)
         note = NOTES["calibrated" if is_fitted else "repeats"]
-        yield f"{case.model}: unique orders of {REPEATS}", str(theirs), str(ours), verdict, note
+        counts: Verdict | None = FITTED if is_fitted else None
+        what = f"{case.model}: unique orders of {REPEATS}"
+        yield judged(what, value(theirs, str(theirs)), ours, "{:.0f}", note, counts)
 
 
 def _example_claims(study: Study) -> Iterable[Claim]:
+    # The means that the table has.
     for case in EXAMPLE:
-        alphas = [study.alpha(one) for one in (study.without(case), study.kept(case))]
-        text = f"{alphas[0]:.2f} to {alphas[1]:.2f}"
-        yield f"overlap, {TRAIN_OR_NOT[case.task]}", "more with TicTac", text, alphas[1] > alphas[0]
-        used = [study.results[one].job["utilisation"] for one in (study.without(case), study.kept(case))]
-        text = f"{_percent(used[0], 0)} to {_percent(used[1], 0)}"
-        yield f"utilisation, {TRAIN_OR_NOT[case.task]}", "more with TicTac", text, used[1] > used[0]
+        none, kept = (study.results[one].job for one in (study.without(case), study.kept(case)))
+        for what, key, scale, form in (
+            ("overlap", "alpha", 1, "{:.3f} to {:.3f}"),
+            ("utilisation", "utilisation", 100, "{:.1f} % to {:.1f} %"),
+        ):
+            both = (scale * float(none[key]), scale * float(kept[key]))
+            quantity = f"mean {what}, {TRAIN_OR_NOT[case.task]}"
+            yield changed(quantity, "more with TicTac", both, form, NOTES["example"], grows=True, by=words.SAME)
 
 
 def _worker_claims(study: Study) -> Iterable[Claim]:
     gains = {task: study.tested(case for case in SCALED if case.task == task) for task in TASKS}
     for task, theirs in ((INFERENCE, 0.377), (TRAIN, 0.192)):
         best = gains[task].max(axis=0)
-        what, text = f"largest speed-up, {TRAIN_OR_NOT[task]}", _over_tests(best)
-        yield what, _percent(theirs), text, near(float(best.mean()), theirs), NOTES["more"]
+        what, said = f"largest speed-up, {TRAIN_OR_NOT[task]}", value(100 * theirs, _percent(theirs))
+        yield judged(what, said, 100 * float(best.mean()), _over_tests(best), NOTES["more"])
     worst = np.maximum(0, -np.min([own.min(axis=0) for own in gains.values()], axis=0))
-    yield "largest slow-down", "4.2 %", _over_tests(worst), near(float(worst.mean()), 0.042), NOTES["free"]
+    said = value(4.2, "4.2 %")
+    yield judged("largest slow-down", said, 100 * float(worst.mean()), _over_tests(worst), NOTES["free"])
     for task in TASKS:
         by_workers = gains[task].reshape(len(WORKERS), len(MODELS), -1)
         means = by_workers.mean(axis=-1, keepdims=True)
@@ -357,7 +369,8 @@ def _worker_claims(study: Study) -> Iterable[Claim]:
 
 
 def _over_tests(shares: np.ndarray) -> str:
-    return f"{_percent(float(shares.mean()))} ({_percent(float(shares.min()))} to {_percent(float(shares.max()))})"
+    """Return how the mean of tests is printed, with their range."""
+    return f"{{:.1f}} % ({_percent(float(shares.min()))} to {_percent(float(shares.max()))})"
 
 
 def _server_claims(study: Study) -> Iterable[Claim]:
@@ -369,8 +382,8 @@ def _server_claims(study: Study) -> Iterable[Claim]:
     for count in SERVERS[1:]:
         own = {case: gain for case, gain in gains.items() if case.servers == count and case.task == INFERENCE}
         worst = min(own, key=own.__getitem__)
-        text = f"at least {_percent(own[worst])} ({worst.model})"
-        yield f"gain with {count} servers, inference", "significant", text, own[worst] > 0.05, NOTES["vgg"]
+        text, said = f"at least {{:.1f}} % ({worst.model})", above(SIGNIFICANT, "significant")
+        yield judged(f"gain with {count} servers, inference", said, 100 * own[worst], text, NOTES["vgg"])
 
 
 def _batch_claims(study: Study) -> Iterable[Claim]:
@@ -408,7 +421,7 @@ def _size_claims(study: Study) -> Iterable[Claim]:
         means = _mean_gains(study, task)
         found = rank_correlation(_sizes(task, means), list(means.values()))
         quantity = f"rank correlation of ops and gain, {TRAIN_OR_NOT[task]}"
-        yield quantity, "larger gain more", f"{found:.2f}", found > 0, NOTES["size"]
+        yield judged(quantity, above(0, "larger gain more"), found, "{:.2f}", NOTES["size"])
 
 
 def _overlap_claims(study: Study) -> Iterable[Claim]:
@@ -418,33 +431,40 @@ def _overlap_claims(study: Study) -> Iterable[Claim]:
     }
     found[", steps without an order alone"] = study.determination(TRAIN, orders=[NONE])
     for name, ours in found.items():
-        verdict: Verdict = SHOWN if name else near(ours, 0.98)
-        yield f"R² of step time over overlap, training{name}", "0.98", f"{ours:.3f}", verdict, NOTES["varies"]
+        what, counts = f"R² of step time over overlap, training{name}", SHOWN if name else None
+        yield judged(what, value(0.98, "0.98"), ours, "{:.3f}", NOTES["varies"], counts)
     steps, overlap = study.normalised(INFERENCE), study.overlap(INFERENCE)
     for which, name, theirs in ((NONE, "no order", 0.63403), (TAC, "TAC", 0.99825)):
         ours = float(np.percentile(steps[which], 95))
-        yield f"95th percentile, inference, {name}", f"{theirs}", f"{ours:.5f}", near(ours, theirs), NOTES["ratio"]
+        what = f"95th percentile, inference, {name}"
+        yield judged(what, value(theirs, str(theirs)), ours, "{:.5f}", NOTES["ratio"])
     share = float((overlap[TAC] > 0.9).mean())
-    yield "overlap above 0.9 with TAC, inference", "most runs", f"{_percent(share, 0)} of runs", share > 0.5
+    yield judged("overlap above 0.9 with TAC, inference", above(50, "most runs"), 100 * share, "{:.0f} % of runs")
 
 
 def _straggler_claims(study: Study) -> Iterable[Claim]:
     plain = {case: study.straggler(study.without(case)) for case in SHARED}
     most = max(plain, key=plain.__getitem__)
-    text = f"{_percent(plain[most], 0)} ({_where(most)}, {TRAIN_OR_NOT[most.task]})"
-    yield "largest, no order", "more than 50 %", text, at_least(plain[most], 0.5), NOTES["machines"]
-    before = float(np.mean(list(plain.values())))
-    mean = float(np.mean([study.straggler(study.kept(case)) for case in SHARED]))
-    yield "mean, TIC", "reduced", f"{_percent(before)} to {_percent(mean)}", mean < before, NOTES["stray"]
-    factor = before / mean
-    yield "by what factor on average, TIC", "up to 2.3", f"{factor:.1f}", near(factor, 2.3), NOTES["stray"]
+    text = f"{{:.0f}} % ({_where(most)}, {TRAIN_OR_NOT[most.task]})"
+    said = least(50, "more than 50 %")
+    yield judged("largest, no order", said, 100 * plain[most], text, NOTES["machines"])
+    kept = {case: study.straggler(study.kept(case)) for case in SHARED}
+    before, mean = (float(np.mean(list(of.values()))) for of in (plain, kept))
+    both = (100 * before, 100 * mean)
+    form = "{:.1f} % to {:.1f} %"
+    yield changed("mean, TIC", "reduced", both, form, NOTES["stray"], grows=False, by=words.SAME)
+    # "Up to" is of a setting; what it is on average stands beside it.
+    factors = {case: plain[case] / kept[case] for case in SHARED if kept[case]}
+    top = max(factors, key=factors.__getitem__)
+    text = f"{{:.1f}} ({_where(top)}, {TRAIN_OR_NOT[top.task]}; of the means {before / mean:.1f})"
+    yield judged("by what factor at most, TIC", value(2.3, "up to 2.3"), factors[top], text, NOTES["stray"])
     eight = [case for case in SHARED if case.workers == 8]
     for task in TASKS:
         cases = [case for case in eight if case.task == task]
         cut = [plain[case] - study.straggler(study.kept(case)) for case in cases]
         found = rank_correlation(_sizes(task, (case.model for case in cases)), cut)
         quantity = f"rank correlation of ops and reduction, 8 workers, {TRAIN_OR_NOT[task]}"
-        yield quantity, "larger reduce more", f"{found:.2f}", found > 0, NOTES["similar"]
+        yield judged(quantity, above(0, "larger reduce more"), found, "{:.2f}", NOTES["similar"])
     fewer = [study.straggler(study.kept(replace(case, order=REVERSED))) <= plain[case] + words.SAME for case in eight]
     quantity = "the model's order backwards, 8 workers: no more than without an order"
     yield quantity, "regardless of quality", f"in {sum(fewer)} of {len(fewer)}", all(fewer), NOTES["noise"]
@@ -454,18 +474,12 @@ def _heuristic_claims(study: Study) -> Iterable[Claim]:
     for task in TASKS:
         cases = [case for case in HEURISTICS if case.task == task]
         gains = [study.gain(replace(case, order=which)) for case in cases for which in (TIC, TAC)]
-        text = f"{_percent(min(gains))} to {_percent(max(gains))}"
-        yield f"speed-up, {TRAIN_OR_NOT[task]}", "significant", text, min(gains) > 0.05, NOTES["little"]
+        text, said = f"{{:.1f}} % to {_percent(max(gains))}", above(SIGNIFICANT, "significant")
+        yield judged(f"speed-up, {TRAIN_OR_NOT[task]}", said, 100 * min(gains), text, NOTES["little"])
         pairs = [[study.time_ms(study.kept(replace(case, order=which))) for which in (TIC, TAC)] for case in cases]
         worst = max(tic_ms / tac_ms - 1 for tic_ms, tac_ms in pairs)
-        text = f"by at most {_percent(max(0.0, worst))}"
-        yield (
-            f"TIC is slower than TAC, {TRAIN_OR_NOT[task]}",
-            "marginally",
-            text,
-            worst < TOLERANCES["text"],
-            NOTES["stray"],
-        )
+        said, what = below(100 * TOLERANCES["text"], "marginally"), f"TIC is slower than TAC, {TRAIN_OR_NOT[task]}"
+        yield judged(what, said, 100 * max(0.0, worst), "by at most {:.1f} %", NOTES["stray"])
 
 
 # -- tables, bars and series ------------------------------------------------------------------------------------------

@@ -14,13 +14,28 @@ from typing import Any
 
 from gradtide import words
 from gradtide.fabrics import crossbars_of_table_1 as crossbars
-from gradtide.papers.harness import SHOWN, Claim, Drawn, Figure, chart, line, of_statements, published, table
+from gradtide.papers.harness import (
+    SHOWN,
+    Claim,
+    Drawn,
+    Figure,
+    Said,
+    above,
+    below,
+    changed,
+    chart,
+    judged,
+    line,
+    of_statements,
+    published,
+    table,
+)
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.exchange import alone, exchange_s, on_cluster, parse_collective
 
 PAPER = published(__name__)
-GRADIENT_BYTES = 100_000_000
+GRADIENT_BYTES = Scenario.load(PAPER["preset"]).jobs[0].parameter_bytes
 RATIOS = (Fraction(1), Fraction(1, 2), Fraction(1, 4), Fraction(1, 8))
 # Section 3.1: 40G InfiniBand and 10G Ethernet "with TCP overhead", and the latency of a switch.
 RATES_BPS = {"4 GB/s": 32 * 10**9, "1 GB/s": 8 * 10**9}
@@ -32,6 +47,10 @@ NAMES = {PACKED: "PS, packed", DISTRIBUTED: "PS, distributed", FLAT: "BF, flat",
 
 SPREAD = "The paper ran on SimGrid, whose routes are d-mod-k."
 """Why a row with other routes does not count."""
+
+FACTOR, AGAINST = "{:.2f}x", "{:.1f} ms against {:.1f} ms"
+AFFECTED = 1.05
+"""A factor from which a method is taken for affected, a word of the paper without a number."""
 
 SAME = 1.001
 """Two times nearer than this are the same: latencies of a few microseconds stand beside hundreds of milliseconds."""
@@ -85,7 +104,7 @@ def scenario(base: Scenario, case: Case) -> Scenario:
     cluster = base.set({"cluster.link.delay": delay, "cluster.routing": routing})
     topology = {"kind": net.kind, "ports": net.ports, "bisection": str(ratio)}
     placed = on_cluster(cluster, net.nodes, parse_collective(method), topology=topology, rate_bps=RATES_BPS[rate])
-    return alone(placed, GRADIENT_BYTES)
+    return alone(placed, base.jobs[0].parameter_bytes)
 
 
 class Seen:
@@ -137,32 +156,33 @@ def _shape_claims(net: Net) -> Callable[[Study], Iterable[Claim]]:
     def claims(study: Study) -> Iterable[Claim]:
         slower = {method: study.slowdown(net, method) for method in METHODS}
         what = "at 1/8 against 1"
-        yield f"{NAMES[PACKED]}: {what}", "significant drops", _factor(slower[PACKED]), slower[PACKED] > 2
-        at = slower[DISTRIBUTED]
-        yield f"{NAMES[DISTRIBUTED]}: {what}", "hardly affected", _factor(at), at < 1.05
-        yield f"{NAMES[FLAT]}: {what}", "affected", _factor(slower[FLAT]), slower[FLAT] > 1.05
-        at = slower[LAYERED]
         note = "With d-mod-k the heads of sub-clusters share links, as figure Routing shows."
-        yield f"{NAMES[LAYERED]}: {what}", "not affected at all", _factor(at), at < SAME, note
+        for method, said, why in (
+            (PACKED, above(2, "significant drops"), ""),
+            (DISTRIBUTED, below(AFFECTED, "hardly affected"), ""),
+            (FLAT, above(AFFECTED, "affected"), ""),
+            (LAYERED, below(SAME, "not affected at all"), note),
+        ):
+            yield judged(f"{NAMES[method]}: {what}", said, slower[method], FACTOR, why)
         if net.kind == "clos3":
             at = study.slowdown(net, LAYERED, "spread")
             yield f"{NAMES[LAYERED]}, routes that spread: {what}", "not affected at all", _factor(at), SHOWN, SPREAD
         servers_s = min(study.time_s(net, RATIOS[0], method) for method in (PACKED, DISTRIBUTED))
         for method in (FLAT, LAYERED):
             own_s = study.time_s(net, RATIOS[0], method)
-            what, text = f"servers against {NAMES[method]} at full bisection", f"{_ms(servers_s)} against {_ms(own_s)}"
+            what, both = f"servers against {NAMES[method]} at full bisection", (1e3 * servers_s, 1e3 * own_s)
             note = (
                 "Servers take 350 ms whatever the number of nodes, and a butterfly has more steps the more nodes there "
                 "are (log N)."
             )
-            yield what, "servers are inferior", text, servers_s > own_s, note
+            yield changed(what, "servers are inferior", both, AGAINST, note, grows=False)
 
     return claims
 
 
-def _fourfold(factors: Sequence[float]) -> tuple[str, bool]:
-    """Return a range of factors as text, and whether all of them are 4."""
-    return f"{min(factors):.4f} to {max(factors):.4f}x", 3.99 < min(factors) <= max(factors) < 4.01
+def _fourfold(quantity: str, factors: Sequence[float]) -> Claim:
+    """Return the claim that all of some factors are 4."""
+    return judged(quantity, Said("4x", 3.99, 4.01), [min(factors), max(factors)], "{:.4f} to {:.4f}x")
 
 
 def _conclusion_claims(study: Study) -> Iterable[Claim]:
@@ -170,20 +190,21 @@ def _conclusion_claims(study: Study) -> Iterable[Claim]:
     routings = ((NETS, "dmodk", ""), (THREE_LAYERS, "spread", ", 3 layers, routes that spread"))
     for nets, routing, which in routings:
         slower = [study.slowdown(net, LAYERED, routing) for net in nets]
-        what, text = f"1) {NAMES[LAYERED]} at 1/8 against 1{which}", " / ".join(map(_factor, slower))
+        what, form = f"1) {NAMES[LAYERED]} at 1/8 against 1{which}", " / ".join(FACTOR for _ in slower)
         note = "On 3 layers, with d-mod-k, the heads of sub-clusters share links, as figure Routing shows."
-        yield what, "not affected", text, *((SHOWN, SPREAD) if which else (max(slower) < SAME, note))
+        counts = (SPREAD, SHOWN) if which else (note, None)
+        yield judged(what, below(SAME, "not affected"), slower, form, *counts)
     for method in (PACKED, FLAT):
         slower = [study.slowdown(net, method) for net in NETS]
-        text = " / ".join(map(_factor, slower))
-        yield f"1) {NAMES[method]} at 1/8 against 1", "affected", text, min(slower) > 1.05
-    text, holds = _fourfold(
+        form = " / ".join(FACTOR for _ in slower)
+        yield judged(f"1) {NAMES[method]} at 1/8 against 1", above(AFFECTED, "affected"), slower, form)
+    yield _fourfold(
+        "2) 1 against 4 GB/s, all networks and methods",
         [
             study.time_s(*cell, "1 GB/s", delay) / study.time_s(*cell, "4 GB/s", delay)
             for cell, delay in product(product(NETS, RATIOS, METHODS), DELAYS)
-        ]
+        ],
     )
-    yield "2) 1 against 4 GB/s, all networks and methods", "4x", text, holds
     for nets, routing, which in routings:
         cells = list(product(nets, RATIOS))
         for servers in (DISTRIBUTED, PACKED):
@@ -252,19 +273,19 @@ def _resource_claims(_study: Study) -> Iterable[Claim]:
 
 
 def _linear_claims(study: Study) -> Iterable[Claim]:
-    text, holds = _fourfold(
+    yield _fourfold(
+        "all methods: 1 against 4 GB/s",
         [
             study.time_s(CLOS3_1024, ratio, method, "1 GB/s") / study.time_s(CLOS3_1024, ratio, method)
             for ratio, method in product(RATIOS, METHODS)
-        ]
+        ],
     )
-    yield "all methods: 1 against 4 GB/s", "4x", text, holds
 
 
 def _step_claims(study: Study) -> Iterable[Claim]:
     flat_s, layered_s = (study.time_s(CLOS3_1024, RATIOS[0], method) for method in (FLAT, LAYERED))
-    text = f"{_ms(flat_s)} against {_ms(layered_s)}"
-    yield "flat against layered at full bisection", "slightly faster", text, flat_s < layered_s
+    both = (1e3 * flat_s, 1e3 * layered_s)
+    yield changed("flat against layered at full bisection", "slightly faster", both, AGAINST, grows=True)
     # Section 2.1: log2 N against log2 n + log2 m + log2 n steps; n is 8 here.
     levels = CLOS3_1024.nodes.bit_length() - 1
     expected = [levels, levels + 3]

@@ -68,7 +68,7 @@ _COLUMNS: dict[str, str] = {
     "links.csv": "link:str rate_bps:int bytes:int busy_us:float utilisation:float ~drops:int? ~ce_marks:int? "
     "~max_queue_packets:int?",
     "flows.csv": "traffic:str flow:int start_us:float src:int dst:int bytes:int band:int fct_us:float? "
-    "received_us:float?",
+    "received_us:float? ~delivered_bytes:int? ~mean_rate_bps:float?",
     "queues.csv": "time_us:float link:str queue_packets:int queue_bytes:int utilisation:float drops:int ce_marks:int "
     "~long_flows:int? ~long_flight_bytes:int?",
     "bandwidth.csv": "job:str rate_bps:int order:str barrier:bool iteration_time_us:float exposed_us:float "

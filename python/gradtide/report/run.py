@@ -92,11 +92,15 @@ def _tenant(path: Path, name: str, classes: Mapping[str, Any], caps: pieces.Caps
     def cell(size_class: str, figure: str) -> dict[str, str]:
         value = entry(path, classes, f"{size_class}.{figure}", (int, float, type(None)))
         text = "–" if value is None else pieces.ms(value) if figure in figures else str(value)
+        if figure == "unfinished_rate_bps" and value is not None:
+            text = pieces.rate(value)
         return pieces.cell(text, key=f"traffic.{name}.{size_class}.{figure}")
 
+    is_open = any(isinstance(of, Mapping) and of.get("unfinished") for of in classes.values())
+    more = {"unfinished": "unfinished", "unfinished_rate_bps": "mean rate of these"} if is_open else {}
     label = f"Completion times of the flows of {pieces.clip(name)}"
-    columns = ("flows", "#started", "#completed", *(f"#{word}" for word in figures.values()))
-    rows = [[of, *(cell(of, figure) for figure in ("started", "completed", *figures))] for of in classes]
+    columns = ("flows", "#started", "#completed", *(f"#{word}" for word in (*more.values(), *figures.values())))
+    rows = [[of, *(cell(of, figure) for figure in ("started", "completed", *more, *figures))] for of in classes]
     table = pieces.table(label, columns, rows, cap=caps.rows, where="summary.json")
     return {"name": pieces.clip(name), "table": table}
 

@@ -175,18 +175,6 @@ class Job:
     stated: frozenset[str] = field(compare=False)
 
     @property
-    def assumed(self) -> dict[str, Any]:
-        """What nobody stated of how it computes: keys of `compute` and the values that they have by default."""
-        values: dict[str, Any] = {"device": self.device.name if self.device.origin == "assumed" else None}
-        if self.division is not None:
-            training = self.division.training
-            values |= {key: getattr(training, key) for key in ("precision", "micro_batch", "recompute")}
-            values["global_batch"] = self.division.global_batch
-        elif self.step is None:
-            values["batch"] = self.compute.batch
-        return {key: value for key, value in values.items() if value is not None and key not in self.stated}
-
-    @property
     def is_divided(self) -> bool:
         """Whether its model is divided over ranks."""
         return self.division is not None or self.step is not None

@@ -1,7 +1,7 @@
 """`gradtide buy`: fabrics x bisection x collective x link rate: what each costs, how fast it trains, and the knee."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -133,6 +133,7 @@ class BuyResult(StudyRows):
                     *(answer.Candidate(f"{one.fabric} {one.bisection}", None, refused=one.why) for one in skipped),
                 ],
             ).to_dict(),
+            "own_network": own_network(base, candidates),
             "knees": [row["candidate"] for row in self.knees],
             "rows": self.rows,
             "needs": _needs(self.rows),
@@ -203,11 +204,11 @@ def buy(
     """
     base = trained(scenario, cluster, **keys)
     check_one_job(base, "buy", trains=True)
-    _check_no_network(base)
     if base.jobs[0].is_pulled:
         raise ValueError("buy takes a job that exchanges gradients in buckets, not op by op with parameter servers")
     gpus, _ = cards_per_node(base)
     nodes = -(-base.jobs[0].workers // gpus) if nodes is None else nodes
+    _check_network(base, nodes, *_asked_fabrics(fabrics, bisection))
     known = None if prices is None else read_prices(prices)
     candidates, skipped = offers(base, nodes, fabrics, bisection, collectives, rates, known, engine)
     runs = [scenario for one in candidates for scenario in (one.run, one.exchange, one.delayed)]
@@ -240,14 +241,43 @@ def _other_delay_ps(scenario: Scenario) -> int:
     return next(ps for ps in OTHER_DELAY_PS if ps != _delay_ps(scenario))
 
 
-def _check_no_network(base: Scenario) -> None:
+def _check_network(base: Scenario, nodes: int, kinds: Sequence[str], ratios: Sequence[Fraction]) -> None:
     """Refuse a scenario whose own network, if it is more than one switch, would be left out of the answer."""
-    kind = str(base.to_dict()["cluster"]["topology"]["kind"])
-    if kind != "star":
+    own = base.to_dict()["cluster"]["topology"]
+    kind = str(own["kind"])
+    if kind == "star":
+        return
+    # The pipe engine has one switch only: a scenario for it cannot be run on the network that it names.
+    is_offered = any(_has(own, offered) for offered in _topologies(kind, nodes, kinds, ratios))
+    if not is_offered or base.engine == "pipe":
         raise ValueError(
             f"buy chooses the network, and {base.name} has one of its own, {words.fabric(kind)}: delete "
             "[cluster.topology] to ask what to buy, or time the network that is there with gradtide run"
         )
+
+
+def _topologies(kind: str, nodes: int, kinds: Sequence[str], ratios: Sequence[Fraction]) -> Iterator[dict[str, Any]]:
+    """Yield the networks of a kind that are offered."""
+    for ratio in ratios if kind in kinds else ():
+        try:
+            yield fit(kind, nodes, ratio).topology
+        except NoFabricError:
+            continue
+
+
+def _has(own: Mapping[str, Any], offered: Mapping[str, Any]) -> bool:
+    return all(str(own.get(key)) == str(value) for key, value in offered.items())
+
+
+def own_network(base: Scenario, candidates: Sequence[Candidate]) -> dict[str, Any] | None:
+    """Return the scenario's own network beyond one switch, and which candidates have it; None if it is one switch."""
+    topology = base.to_dict()["cluster"]["topology"]
+    if topology["kind"] == "star":
+        return None
+    same = [one.name for one in candidates if _has(topology, one.fabric.topology)]
+    network = words.fabric(topology["kind"], str(topology.get("bisection", "")))
+    sentence = f"The scenario's own network, {network}, is one of those compared."
+    return {"topology": topology, "candidates": same, "sentence": sentence}
 
 
 def figures(row: dict[str, Any]) -> dict[str, float | None]:
@@ -268,14 +298,7 @@ def offers(
     """Return every candidate that can be built, and what cannot; arguments and errors are those of `buy`."""
     if engine == "pipe":
         raise ValueError("engine: pipe has a star only; write fluid or packet")
-    kinds = [name.replace("-", "_") for name in fabrics]
-    for name, kind in zip(fabrics, kinds, strict=True):
-        if kind not in KINDS:
-            raise ValueError(f"there is no fabric {name!r}; there are {', '.join(KINDS)}")
-    ratios = [
-        one if isinstance(one, Fraction) else units.parse_option("bisection", units.parse_ratio, one)
-        for one in bisection
-    ]
+    kinds, ratios = _asked_fabrics(fabrics, bisection)
     asked_bps = [] if rates is None else [units.parse_option("rates", units.parse_rate, text) for text in rates]
     if 0 in asked_bps:
         raise ValueError("rates: nothing would ever arrive at a rate of 0")
@@ -337,6 +360,21 @@ def offers(
             "nothing that is asked for can be bought: " + "; ".join(dict.fromkeys(one.why for one in skipped))
         )
     return candidates, skipped
+
+
+def _asked_fabrics(
+    fabrics: Sequence[str], bisection: "Sequence[str | int | float | Fraction]"
+) -> tuple[list[str], list[Fraction]]:
+    """Return the kinds of networks and the bisection ratios that are asked for."""
+    kinds = [name.replace("-", "_") for name in fabrics]
+    for name, kind in zip(fabrics, kinds, strict=True):
+        if kind not in KINDS:
+            raise ValueError(f"there is no fabric {name!r}; there are {', '.join(KINDS)}")
+    ratios = [
+        one if isinstance(one, Fraction) else units.parse_option("bisection", units.parse_ratio, one)
+        for one in bisection
+    ]
+    return kinds, ratios
 
 
 def _candidate(

@@ -180,6 +180,7 @@ def compare(
     progress: Callable[[float], object] | None = None,
     keep: Kept | None = None,
     limits: Limits | None = None,
+    **keys: Any,
 ) -> CompareResult:
     """Run a scenario under several schedules, and over whatever else is listed.
 
@@ -206,6 +207,7 @@ def compare(
         progress: called now and then with the share that is done.
         keep: where finished runs are kept until the comparison is whole.
         limits: memory and time that the comparison may take.
+        keys: keys that replace the scenario's, by short name, as in `device="A100"` or `seq=2048`.
 
     Raises:
         Interrupted: on Ctrl-C, with the comparison of the runs that are finished.
@@ -221,7 +223,7 @@ def compare(
         >>> min(result.rows, key=lambda row: row["iteration_time_us"])["schedule"]
         'priority without barrier'
     """
-    base = trained(scenario, cluster)
+    base = trained(scenario, cluster, **keys)
     axes = Axes(models=models, workers=workers, servers=servers, batches=batches, tasks=tasks, rates=rates)
     variants = grid(base, schedules, axes)
     return run_variants(variants, jobs=jobs, progress=progress, keep=keep, limits=limits)

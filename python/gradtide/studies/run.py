@@ -104,7 +104,8 @@ def check_threads(scenario: Scenario, threads: int) -> None:
 def add_slowdowns(result: RunResult, limits: Limits | None = None) -> None:
     """Add to a run without jobs how much longer each flow takes than alone; its headline says so.
 
-    Every distinct flow is simulated once more, alone on the idle network. A run with jobs is left as it is: for those,
+    Every distinct flow that ended is simulated once more, alone on the idle network, and a run in which bursts are
+    announced to switches once more without that. A run with jobs is left as it is: for those,
     `gradtide tenants` compares.
     """
     if result.scenario.jobs:
@@ -113,7 +114,40 @@ def add_slowdowns(result: RunResult, limits: Limits | None = None) -> None:
         [(result.scenario, flows_of([result]))], lambda scenarios: run_all(scenarios, limits=limits or Limits())
     )
     result.summary["traffic"] = result.flow_classes(alone_ps=times)
-    result.summary["headline"] = words.flows_headline(result.summary["traffic"])
+    announcing = _announcing(result, limits)
+    if announcing:
+        result.summary["announcing"] = announcing
+    sentences = [words.flows_headline(result.summary["traffic"]), words.announcing_sentence(announcing)]
+    result.summary["headline"] = " ".join(filter(None, sentences))
+
+
+def _announcing(result: RunResult, limits: Limits | None) -> dict[str, dict[str, float]]:
+    """Return what announcing its bursts to the switches gains each tenant that does, against the same run without.
+
+    Times are the means of the flows that end in both runs, from a burst's announcement to its last byte.
+    """
+    tenants = [name for name, table in result.scenario.to_dict().get("traffic", {}).items() if table.get("announce")]
+    if not tenants:
+        return {}
+    without = result.scenario.set({f"traffic.{name}.announce": False for name in tenants})
+    (other,) = run_all([without], limits=limits or Limits())
+    found = {}
+    for name in tenants:
+        # Flows of a tenant have the same numbers in both.
+        times = [
+            {
+                row["flow"]: row["received_us"]
+                for row in one.flows.to_dicts()
+                if row["traffic"] == name and row["received_us"] is not None
+            }
+            for one in (result, other)
+        ]
+        both = sorted(times[0].keys() & times[1].keys())
+        if both:
+            with_ms, without_ms = (sum(of[flow] for flow in both) / len(both) / 1e3 for of in times)
+            change = {"announced_ms": with_ms, "not_announced_ms": without_ms, "flows": len(both)}
+            found[name] = {**change, "change_percent": 100 * (with_ms / without_ms - 1)}
+    return found
 
 
 def simulate(scenario: Scenario, progress: Callable[[float], object] | None, threads: int = 1) -> RunResult:

@@ -35,6 +35,9 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 }
 """Schedules of whole systems, as keys of a scenario; `parse_schedule` knows them by name."""
 
+UNENFORCED = ("random", "arbitrary")
+"""Orders of pulls that nobody enforces."""
+
 GRAMMAR = (
     "ORDER[+barrier][+fusion=SIZE|adaptive][+first_fusion=SIZE][+cycle=TIME][+chunk=SIZE][+credit=N]"
     "[+depth=N|adaptive][+queues=N]"
@@ -65,6 +68,9 @@ class Contender:
         is_pulled = all(job.is_pulled for job in point.jobs)
         # What every iteration begins with a pull has a barrier, and an order is all that a name stands for.
         changes = {k: v for k, v in self.changes.items() if not is_pulled or (k != "barrier" and v is not None)}
+        if is_pulled and self.name in UNENFORCED:
+            # What share of transfers leaves an order is said of the scenario's own, which somebody enforces.
+            changes["disorder"] = None
         scenario = point.replace(**changes)
         name, extras = self.name, self.extras
         if self.by is not None:

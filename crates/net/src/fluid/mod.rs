@@ -37,7 +37,7 @@ use due::{Due, NEVER};
 use gradtide_watch::look;
 use group::Groups;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::num::NonZeroU32;
 use std::ops::{AddAssign, Mul, Sub};
 
@@ -829,6 +829,30 @@ impl Network for Fluid {
         } else {
             done.append(&mut self.completed);
         }
+    }
+
+    fn remaining(&self) -> Vec<(FlowId, Bytes)> {
+        // Of the message under way, rounded up to whole bytes; the flows asked for have one.
+        let of = |slot: u32, work: u128| {
+            let FlowState { id, connection, .. } = self.flows[slot as usize];
+            let bytes = Bytes(work.div_ceil(WORK_PER_BYTE) as u64);
+            self.connections[connection as usize].own.then_some((id, bytes))
+        };
+        let classes = self.flows.iter().filter_map(|flow| match flow.stage {
+            Stage::Moving(class) => Some((flow.band, class.0)),
+            _ => None,
+        });
+        let mut left = Vec::new();
+        for (band, class) in classes.collect::<BTreeSet<_>>() {
+            let shares = self.bands[usize::from(band.index())].as_ref().expect("the band is in use");
+            let done = shares.groups.work_at(class, self.now_fs);
+            let later = shares.later.get(class as usize).into_iter().flatten();
+            let targets = later.map(|&Reverse(flow)| flow).chain([shares.groups.first(class)]);
+            left.extend(targets.filter_map(|(target, slot)| of(slot, target.saturating_sub(done))));
+        }
+        let leaving = self.pace.leaving.iter().map(|Reverse(leaving)| (leaving.slot, leaving.left(self.now_fs)));
+        left.extend(leaving.filter_map(|(slot, work)| of(slot, work)));
+        left
     }
 
     fn set_band(&mut self, stream: u32, band: Band) {

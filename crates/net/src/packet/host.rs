@@ -13,7 +13,7 @@ use crate::event::EventQueue;
 use crate::route::Hashes;
 use crate::topology::PortId;
 use crate::trace::{Counters, Window};
-use crate::units::Time;
+use crate::units::{Bytes, Time};
 use crate::{Announced, Completion, Connection as Carrier, Flow, FlowId, HostId, StreamKey};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -662,6 +662,15 @@ impl Hosts {
     pub fn flow_windows(&self) -> impl Iterator<Item = (FlowId, Window)> {
         let own = self.connections.iter().filter(|(receiving, _)| receiving.own);
         own.filter_map(|(_, sending)| Some((sending.goals.front()?.flow, sending.sender.window())))
+    }
+
+    /// Flows under way on connections of their own, with the bytes that their receivers do not have in order.
+    pub fn remaining(&self) -> impl Iterator<Item = (FlowId, Bytes)> {
+        let own = self.connections.iter().filter(|(receiving, _)| receiving.own);
+        own.filter_map(|(receiving, sending)| {
+            let goal = sending.goals.front()?;
+            Some((goal.flow, Bytes(goal.end.saturating_sub(receiving.receiver.received()))))
+        })
     }
 
     /// Of each flow that has as much to send as it has under way: its first port, a packet of it, and what is under

@@ -697,6 +697,11 @@ impl Network for PacketEngine {
         }
     }
 
+    /// What has arrived out of order counts as not received.
+    fn remaining(&self) -> Vec<(FlowId, Bytes)> {
+        self.hosts.remaining().collect()
+    }
+
     fn set_band(&mut self, stream: u32, band: Band) {
         self.hosts.set_band(&self.config.tcp, stream, band.index());
     }

@@ -28,7 +28,7 @@ use super::totals::Totals;
 use crate::topology::PortId;
 use crate::trace::{Counters, PortCounters};
 use crate::units::Time;
-use crate::{Band, Completion, Flow, FlowId, Network};
+use crate::{Band, Bytes, Completion, Flow, FlowId, Network};
 use std::collections::BTreeMap;
 
 /// Memory in bytes that states and episodes may take: with more, nothing is looked for any more.
@@ -566,6 +566,12 @@ impl Network for Recall {
                 present.seen.ends.push(End { at, flow });
             }
         }
+    }
+
+    /// Of an engine that does not rest: what may repeat itself has no flows on connections of their own.
+    fn remaining(&self) -> Vec<(FlowId, Bytes)> {
+        let outside = |(flow, bytes): (FlowId, Bytes)| (FlowId(flow.0 + self.dropped.flow_count), bytes);
+        self.engine.remaining().into_iter().map(outside).collect()
     }
 
     fn set_band(&mut self, stream: u32, band: Band) {

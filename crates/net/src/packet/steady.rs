@@ -30,7 +30,7 @@ use super::totals::Totals;
 use crate::topology::PortId;
 use crate::trace::{Counters, PortCounters};
 use crate::units::Time;
-use crate::{Band, Completion, Flow, FlowId, Network};
+use crate::{Band, Bytes, Completion, Flow, FlowId, Network};
 use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZeroU32;
 
@@ -396,6 +396,11 @@ impl Network for Steady {
                 return;
             }
         }
+    }
+
+    /// What is skipped is taken from the end of a flow, so what is left is the engine's.
+    fn remaining(&self) -> Vec<(FlowId, Bytes)> {
+        self.engine.remaining()
     }
 
     fn set_band(&mut self, stream: u32, band: Band) {

@@ -136,6 +136,10 @@ pub fn run<'a>(
             return Err(IterationError::Interrupted);
         }
     }
+    if background.iter().any(|flows| !flows.is_finished()) {
+        let remaining = network.remaining().into_iter().collect();
+        background.iter_mut().for_each(|flows| flows.on_end(&remaining));
+    }
     let names: Vec<String> = runners.iter().map(|runner| runner.name().to_owned()).collect();
     let done: Vec<Done<'a>> = runners.into_iter().map(JobRunner::into_done).collect();
     match done.iter().position(|done| done.record.iteration_count() == 0) {
