@@ -121,6 +121,13 @@ def test_too_few_hosts_name_the_cluster_that_has_enough(tmp_path, gradtide):
         scenario("h100-hgx/2", workers=20)
 
 
+def test_a_fault_of_the_new_cluster_does_not_point_at_the_old_one(tmp_path, gradtide):
+    path = written(tmp_path, INCAST.replace("incast = {", 'sizes = "web-search"\nload = 0.1\n#'))
+    _, _, err = gradtide("run", path, "--cluster", "ethernet-25g/1")
+    assert "--> --cluster " in err
+    assert "mine.toml" not in err
+
+
 def test_a_scenario_without_a_job_runs_on_another_cluster(tmp_path, gradtide):
     path = written(tmp_path, INCAST)
     code, out, err = gradtide("run", path, "--cluster", "ethernet-100g/5", "--json")
@@ -379,6 +386,16 @@ def test_every_command_takes_a_model_on_every_cluster_of_nodes(command, name, gr
     code, out, err = gradtide(*words, "--estimate", "--json")
     assert code == 0, err
     assert json.loads(out)["runs"] >= 1
+
+
+def test_a_sweep_over_clusters_and_engines_reads_each_name_for_its_engine():
+    grid = {"cluster": ["infiniband-ndr/4", "ethernet-10g/4"], "run.engine": ["fluid", "packet"]}
+    result = gt.sweep({"sweep": {"scenario": scenario(), "grid": grid}})
+    assert len(result.rows) == 4
+    for run in range(4):
+        found = result.study.scenario(run)
+        is_rdma = found.link_rate_bps > 10**11
+        assert found.transport == ("ideal" if is_rdma and found.engine == "packet" else "newreno")
 
 
 # ── one way to change workers and networks ────────────────────────────────────────────────────────────────

@@ -267,9 +267,11 @@ def test_a_cluster_may_be_a_file_a_dict_or_a_scenario(tmp_path):
     ]
     assert all(row == rows[0] for row in rows)
     assert (rows[0][0]["model"], rows[0][0]["workers"], rows[0][0]["rate_bps"]) == ("alexnet", 4, 10**9)
-    # A scenario's own model goes to the cluster that is named.
-    moved = gt.compare(gt.Scenario.from_dict(whole), cluster="ethernet-10g/2", schedules=["fifo"]).rows[0]
-    assert (moved["model"], moved["workers"], moved["rate_bps"]) == ("resnet50", 2, 10**10)
+    # A scenario goes to the cluster that is named with all that it says, and has to fit there.
+    moved = gt.compare(gt.Scenario.from_dict(whole), cluster="ethernet-10g/4", schedules=["fifo"]).rows[0]
+    assert (moved["model"], moved["workers"], moved["rate_bps"]) == ("resnet50", 4, 10**10)
+    with pytest.raises(gt.ScenarioError, match="GT042"):
+        gt.compare(gt.Scenario.from_dict(whole), cluster="ethernet-10g/2", schedules=["fifo"])
     assert gt.plan("alexnet", cluster="ethernet-1g/2", budget=5, seeds=1).plan.workers == 2
 
 

@@ -114,10 +114,12 @@ class Source:
     def fault(self, code: str, loc: Loc, msg: str, hint: str = "", value: Any = None, *, at_key: bool = False) -> Fault:
         """Make a fault that points at the value at `loc`, or at its key; at its parent if it is absent."""
         for end in range(len(loc), 0, -1):
+            # It replaced whatever the text has there.
             over = self.overlays.get(loc[:end])
             if over is not None:
                 column, width = over.column, len(over.text) - over.column
                 return Fault(code, dotted(loc), msg, value, hint, over.file, None, over.text, column, width)
+        for end in range(len(loc), 0, -1):
             span = self.spans.get(loc[:end])
             if span is not None and self.text is not None:
                 start, stop = span.key if at_key or end < len(loc) else span.value

@@ -76,6 +76,7 @@ class ScenarioFile(Table):
 def short_names() -> dict[str, Loc]:
     """Return the path of every key that has a short name, from its job or from the root; `*` stands for the job."""
     tables: list[tuple[type[Table], Loc]] = [
+        (ScenarioFile, ()),
         (JobTable, ("job", "*")),
         (Compute, ("job", "*", "compute")),
         (Collective, ("job", "*", "collective")),
@@ -86,7 +87,6 @@ def short_names() -> dict[str, Loc]:
         (Host, ("cluster", "host")),
         (Stages, ("cluster", "host", "stages")),
         (Run, ("run",)),
-        (ScenarioFile, ()),
     ]
     found: dict[str, Loc] = {}
     for table, path in tables:

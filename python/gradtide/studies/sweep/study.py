@@ -308,14 +308,13 @@ class Study:
         if self._is_model(base):
             given = {name: values.pop(key) for key, name in TRAINED.items() if values.get(key) is not None}
             keys = {name: scalar(value) if isinstance(value, str) else value for name, value in given.items()}
-        engine = values.get("run.engine") if isinstance(values.get("run.engine"), str) else None
         if not keys and cluster is None and isinstance(base, Scenario):
             return base
         name = base if isinstance(base, str) else ""
-        known = json.dumps([name, cluster, engine], sort_keys=True, default=str)
+        known = json.dumps([name, cluster], sort_keys=True, default=str)
         if keys or known not in self._bases:
             try:
-                found = trained(base, cluster, for_engine=engine, **keys)
+                found = trained(base, cluster, **keys)
             except ScenarioError as error:
                 # A file that is there has faults of its own.
                 is_there = isinstance(base, str) and base.endswith((".toml", ".json")) and Path(base).is_file()
