@@ -39,7 +39,7 @@ MAX_RUNS = 1_000_000
 
 SCENARIO, CLUSTER = "scenario", "cluster"
 """The keys that vary the scenario itself, and the whole cluster of it."""
-SEED = "run.seed"
+SEED, ENGINE = "run.seed", "run.engine"
 
 KEYS = ("scenario", "cluster", "seeds", "figure", "best", "against", "grid", "zip", "sample")
 BOUNDS = ("min", "max", "log")
@@ -308,14 +308,15 @@ class Study:
         if self._is_model(base):
             given = {name: values.pop(key) for key, name in TRAINED.items() if values.get(key) is not None}
             keys = {name: scalar(value) if isinstance(value, str) else value for name, value in given.items()}
-        engine = values.get("run.engine") if isinstance(values.get("run.engine"), str) else None
+        engine = values.get(ENGINE) if self._is_model(base) or cluster is not None else None
         if not keys and cluster is None and isinstance(base, Scenario):
             return base
         name = base if isinstance(base, str) else ""
         known = json.dumps([name, cluster, engine], sort_keys=True, default=str)
         if keys or known not in self._bases:
             try:
-                found = trained(base, cluster, for_engine=engine, **keys)
+                # Built-in clusters differ between engines.
+                found = trained(base, cluster, **keys, **({} if engine is None else {"engine": engine}))
             except ScenarioError as error:
                 # A file that is there has faults of its own.
                 is_there = isinstance(base, str) and base.endswith((".toml", ".json")) and Path(base).is_file()
@@ -353,7 +354,7 @@ class Study:
     def _placed(self, fault: Fault, run: int, cluster: str | None = None) -> Fault:
         """Return a fault of a value that the study sets, at its place in the study file."""
         key = (fault.text or "").partition("=")[0] if fault.file in ("--set", "replace()") else None
-        short = {name: path for path, name in TRAINED.items()}
+        short = {"engine": ENGINE, **{name: path for path, name in TRAINED.items()}}
         key = short.get(str(key), key) if fault.file == "replace()" else key
         is_name = key is None and fault.code in ("GT002", "GT006")
         if is_name and self._is_option and fault.file == cluster:
