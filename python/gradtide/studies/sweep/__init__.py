@@ -818,7 +818,7 @@ def _reason(error: ScenarioError | TraceError) -> str:
     return f"{fault.code}: {key + ': ' if key else ''}{fault.msg}{others}"
 
 
-_OF_STUDY = re.compile(r'^sweep\.(?:grid|zip|sample)\.([^"]*|"[^"]*")(?:\[\d+\])?$')
+_OF_STUDY = re.compile(r'^sweep\.(?:grid|zip|sample)\.([^"\[]*|"[^"]*")(?:\[\d+\])?$')
 """Where a study has the value of a key, and the key of it."""
 
 WRONG = (ScenarioError, TraceError)

@@ -39,7 +39,7 @@ MAX_RUNS = 1_000_000
 
 SCENARIO, CLUSTER = "scenario", "cluster"
 """The keys that vary the scenario itself, and the whole cluster of it."""
-SEED = "run.seed"
+SEED, ENGINE = "run.seed", "run.engine"
 
 KEYS = ("scenario", "cluster", "seeds", "figure", "best", "against", "grid", "zip", "sample")
 BOUNDS = ("min", "max", "log")
@@ -352,7 +352,7 @@ class Study:
     def _placed(self, fault: Fault, run: int, cluster: str | None = None) -> Fault:
         """Return a fault of a value that the study sets, at its place in the study file."""
         key = (fault.text or "").partition("=")[0] if fault.file in ("--set", "replace()") else None
-        short = {name: path for path, name in TRAINED.items()}
+        short = {"engine": ENGINE, **{name: path for path, name in TRAINED.items()}}
         key = short.get(str(key), key) if fault.file == "replace()" else key
         is_name = key is None and fault.code in ("GT002", "GT006")
         if is_name and self._is_option and fault.file == cluster:
