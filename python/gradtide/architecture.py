@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal, NamedTuple
 
-from gradtide.errors import nearest
+from gradtide.errors import did_you_mean
 
 Split = Literal["columns", "rows", "vocabulary", ""]
 
@@ -167,8 +167,8 @@ class Architecture:
         if family is None:
             raise FieldError(FAMILY, f"`{FAMILY}` is missing", f"write one of {', '.join(FAMILIES)}")
         if not isinstance(family, str) or family not in FAMILIES:
-            near = nearest(family, FAMILIES) if isinstance(family, str) else None
-            hint = f"did you mean {near}?" if near else f"known are {', '.join(FAMILIES)}"
+            listed = f"known are {', '.join(FAMILIES)}"
+            hint = did_you_mean(family, FAMILIES, listed, "{}", kind="model") if isinstance(family, str) else listed
             raise FieldError(FAMILY, f"{family!r:.60} is no family that is known", hint)
         return FAMILIES[family](Fields(config))
 

@@ -272,7 +272,7 @@ def _sizes(value: str, fail: Failure, base_dir: Path) -> tuple[Sizes, dict[str, 
     path = base_dir / value
     if not (path.suffix or "/" in value or os.path.isfile(path)):
         listed = f"presets are {', '.join(names)}; or name a CDF file"
-        hint = did_you_mean(value.lower(), names, listed, '"{}"')
+        hint = did_you_mean(value, names, listed, '"{}"', kind="sizes")
         raise ScenarioError([fail("GT060", f'unknown flow sizes "{value}"', hint)])
     sizes = traffic.read_sizes(read_text(path, value, fail), value)
     points = zip(sizes.bytes, sizes.cdf, strict=True)

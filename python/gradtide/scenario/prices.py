@@ -117,7 +117,7 @@ class _Reader:
     def refuse_unknown(self, loc: Loc, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
         for key in table:
             if key not in known:
-                hint = did_you_mean(key.lower(), known, "known fields are " + ", ".join(known))
+                hint = did_you_mean(key, known, "known fields are " + ", ".join(known))
                 self.add("GT012", (*loc, key), f"unknown field `{key}`", hint, at_key=True)
 
     def refuse_type(self, loc: Loc, expected: str, value: object) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradtide import inputs, units
 from gradtide.architecture import FAMILY, Architecture, FieldError
-from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean, nearest
+from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean, hinted
 from gradtide.layers import Layer
 from gradtide.scenario.csvfile import MAX_FAULTS_OF_A_FILE, CsvFile
 from gradtide.scenario.keys.job import Compute, GraphModel, InlineModel, StepModel, ThesisModel
@@ -543,7 +543,7 @@ def _preset(name: str, source: Source, loc: Loc, compute: Compute, *, is_divided
         model = presets.model(name)
     except KeyError:
         names = [*presets.model_names(), *presets.language_names()]
-        hint = did_you_mean(name.lower(), names, "gradtide presets models lists the names", '"{}"')
+        hint = did_you_mean(name, names, "gradtide presets models lists the names", '"{}"', kind="model")
         if Path(name).suffix or "/" in name:
             hint += "; a file ends in .csv or .json"
         raise ScenarioError([source.fault("GT030", loc, f'unknown model "{name}"', hint, name)]) from None
@@ -576,9 +576,7 @@ def _device(source: Source, loc: Loc, compute: Compute) -> "Device":
         found = presets.device(device)
     except KeyError:
         names = list(presets.device_names())
-        folded = {n.lower(): n for n in names}
-        near = nearest(device.lower(), folded)
-        hint = (f'did you mean "{folded[near]}"? ' if near else "") + f"devices are {', '.join(names)}"
+        hint = hinted(device, names, f"devices are {', '.join(names)}", '"{}"', kind="device")
         where = (*loc[:-1], "compute", "device")
         raise ScenarioError([source.fault("GT031", where, f'unknown device "{device}"', hint, device)]) from None
     if compute.efficiency_ppm is not None:

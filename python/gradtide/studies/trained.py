@@ -7,7 +7,7 @@ from typing import Any
 
 from gradtide import presets
 from gradtide.architecture import FAMILY
-from gradtide.errors import Fault, ScenarioError, TraceError, nearest
+from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean, hinted
 from gradtide.scenario import Scenario
 from gradtide.scenario.opdag import OpDag, op_dag
 from gradtide.scenario.source import of_command_line, parse_json, parse_toml, read_text
@@ -133,9 +133,8 @@ def _is_model_file(given: Any) -> bool:
 def _refuse_misspelt(given: Any) -> None:
     """Refuse a name that is no scenario and nearly a built-in model's."""
     if isinstance(given, str) and "/" not in given and not Path(given).suffix:
-        near = nearest(given, [*presets.model_names(), *presets.language_names()])
-        if near is not None:
-            hint = f'did you mean "{near}"? gradtide presets lists the built-in models'
+        hint = did_you_mean(given, [*presets.model_names(), *presets.language_names()], "", '"{}"', kind="model")
+        if hint:
             raise ScenarioError(
                 [Fault("GT006", "", f"there is no scenario {given}, and no model of that name", given, hint, given)]
             )
@@ -149,8 +148,9 @@ def _cluster_alone(cluster: Cluster, engine: str | None) -> tuple[dict[str, Any]
         return named, base_dir
     if isinstance(cluster, str) and not Path(cluster).suffix and not cluster.startswith("paper/"):
         known = presets.cluster_names()
-        near = nearest(cluster.partition("/")[0], known) or known[0]
-        hint = f"write {near}/N for N hosts; there are {', '.join(known)}, and files (.toml, .json)"
+        name = cluster.partition("/")[0]
+        listed = f"write {known[0]}/N for N hosts; there are {', '.join(known)}, and files (.toml, .json)"
+        hint = hinted(name, known, listed, "{}/N", kind="cluster")
         raise ScenarioError([Fault("GT006", "", f"there is no cluster {cluster[:200]}", cluster, hint, cluster[:200])])
     if isinstance(cluster, (str, Path)) and Path(cluster).suffix in (".toml", ".json") and os.path.isfile(cluster):
         text, base_dir = read_text(Path(cluster), str(cluster), of_command_line(str(cluster))), Path(cluster).parent

@@ -395,9 +395,8 @@ def _gates(ctx: Context, schedule: Schedule, at: Loc, table: LayerTable | None) 
         if where not in ("backward", "forward"):
             ctx.add("GT016", loc, f"`{where}` is no pass", 'write "backward LAYER", "forward LAYER" or ""', text)
         elif layer not in every:
-            ctx.add(
-                "GT037", loc, f'the model has no layer "{layer[:80]}"', did_you_mean(layer, every, "", '"{}"'), text
-            )
+            hint = did_you_mean(layer, every, f'layers are "{next(iter(every), "")}", …', '"{}"')
+            ctx.add("GT037", loc, f'the model has no layer "{layer[:80]}"', hint, text)
         elif where == "backward" and not every[layer]:
             msg = f'the layer "{layer}" has no parameters, so no gradient'
             ctx.add("GT037", loc, msg, f'write "forward {layer}", or another layer', text)

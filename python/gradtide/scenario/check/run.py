@@ -4,7 +4,7 @@ import math
 import re
 
 from gradtide import units
-from gradtide.errors import ScenarioError, nearest
+from gradtide.errors import ScenarioError, hinted
 from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import MAX_RUN_PS
 from gradtide.scenario.fabric import Fabric
@@ -43,13 +43,12 @@ def probe(ctx: Context, fabric: Fabric | None) -> None:
     known = set(fabric.link_names()) if fabric is not None and probe.links else set()
     for index, link in enumerate(probe.links or ()):
         if fabric is not None and link not in known:
-            near = nearest(link, known if len(known) <= 10_000 else (), 0.6)
             last = fabric.host_count - 1
             inner = sorted(known - {f"h{host}" for host in range(last + 1)}, key=lambda n: (len(n), n))
             every = f"links are h0 to h{last} and {inner[0]} to {inner[-1]}" if inner else f"links are h0 to h{last}"
             if ctx.file.cluster.node is not None:
                 every = f"links are {fabric.link_names()[0]} to {fabric.link_names()[-1]}"
-            hint = f'did you mean "{near}"? {every}' if near else every
+            hint = hinted(link, sorted(known) if len(known) <= 10_000 else (), every, '"{}"')
             ctx.add("GT013", (*loc, "links", index), f'unknown link "{link[:80]}"', hint, link)
     for key, given in (("links", probe.links), ("cwnd", probe.cwnd)):
         for index, name in enumerate(given or ()):
