@@ -118,7 +118,7 @@ def test_bands_are_kept_where_there_are_any_and_else_said_to_be_left_out(folder)
 FLOW_FAULTS = [
     ("htsim-cm", "Connections 1\n0->1 id 1 trigger 3 size 9\n", 2, "trigger", "starts when trigger 3 fires"),
     ("htsim-cm", "Connections 1\n0->1 id 1 start 0\n", 2, "size", "has no size"),
-    ("htsim-cm", "Connections 1\n0->1 id 1 start 0 size 0\n", 2, "size", '"0" is not such a number'),
+    ("htsim-cm", "Connections 1\n0->1 id 1 start 0 size 0\n", 2, "size", "never ends"),
     ("htsim-cm", "Connections 1\n0->1 id 1 size 9\n", 2, "start", "has no start"),
     ("htsim-cm", "Connections 1\n0->1 id 1 start\n", 2, "start", "`start` has no value"),
     ("htsim-cm", "Connections 1\n0->1 id 1 start nan size 9\n", 2, "start", '"nan" is not a time'),
@@ -127,11 +127,11 @@ FLOW_FAULTS = [
     ("htsim-cm", "Nodes 1\nConnections 1\n0->1 id 1 start 0 size 9\n", 3, "", "there is no node 1"),
     ("htsim-cm", "Connections 1\n0->1 id 1 start 0 size 9 speed 3\n", 2, "", 'unknown word "speed"'),
     ("htsim-cm", "Connections 1\n0->1 id 1 start 0 size 9\nfailure switch_type TOR\n", 3, "failure", "a link fails"),
-    ("htsim-cm", "Connections 2\n0->1 id 1 start 0 size 9\n", None, "Connections", "is 2 flows, but 1 follow"),
+    ("htsim-cm", "Connections 2\n0->1 id 1 start 0 size 9\n", 1, "Connections", "is 2 flows, but 1 follow"),
     ("htsim-cm", "Connections 0\n", None, "", "has no flows"),
     ("htsim-cm", "what\n", 1, "", "begins no line"),
     ("hpcc-flow", "", 1, "", "not the number of flows"),
-    ("hpcc-flow", "2\n0 1 3 100 9 0\n", None, "", "line 1 counts 2 flows and 1 follow"),
+    ("hpcc-flow", "2\n0 1 3 100 9 0\n", 1, "", "line 1 counts 2 flows and 1 follow"),
     ("hpcc-flow", "1\n0 1 3 100 9\n", 2, "", "has 5 fields"),
     ("hpcc-flow", "1\n0 1 3 100 0 0\n", 2, "size", '"0" is not such a number'),
     ("hpcc-flow", "1\n0 1 3 100 1.5 0\n", 2, "size", '"1.5" is not such a number'),
@@ -165,7 +165,7 @@ def test_a_wrong_flow_is_refused_by_line_and_field_and_nothing_is_written(tmp_pa
 
 
 def test_a_trigger_that_nothing_waits_for_changes_nothing(folder):
-    text = "Nodes 2\nConnections 1\nTriggers 1\n0->1 id 1 start 5000 size 9 send_done_trigger 1\ntrigger id 1 oneshot\n"
+    text = "Nodes 2\nConnections 1\nTriggers 1\n0->1 id 1 start 0.005 size 9 send_done_trigger 1\ntrigger id 1 oneshot\n"
     assert folder.through(text, "htsim-cm", "flows")[0] == "start_ns,src,dst,bytes\n5,0,1,9\n"
 
 
@@ -524,7 +524,7 @@ def test_formats_convert_only_into_those_that_hold_the_same(tmp_path):
 
 
 def test_the_command_converts_lists_and_refuses(tmp_path):
-    done = command(DATA / "incast.cm", tmp_path / "a.csv", "--json")
+    done = command(DATA / "incast.cm", tmp_path / "a.csv", "--start-unit", "ps", "--json")
     assert done.returncode == 0
     summary = json.loads(done.stdout)
     assert summary["written"] == {"file": str(tmp_path / "a.csv"), "format": "flows"}

@@ -2597,6 +2597,7 @@ def codes_tested() -> set[str]:
     elsewhere |= {"GT070", "GT071", "GT072", "GT073"}  # test_order.py
     elsewhere |= {"GT080", "GT081", "GT082"}  # test_plan.py
     elsewhere |= {"GT100", "GT101", "GT102", "GT103", "GT104", "GT105"}  # test_sweep.py
+    elsewhere |= {"GT007"}  # test_recognise.py
     elsewhere |= {"GT091"}  # test_check.py
     elsewhere |= {"GT106", "GT107", "GT108"}  # test_sweep_executors.py
     return {c[2] for c in CASES} | {c[3] for c in FILE_CASES} | elsewhere
@@ -2604,7 +2605,7 @@ def codes_tested() -> set[str]:
 
 def test_the_table_holds_exactly_the_codes_in_use() -> None:
     package = Path(__file__).parent.parent / "python" / "gradtide"
-    alone = [package / f"{name}.py" for name in ("errors", "estimate", "inputs", "traffic", "units")]
+    alone = [package / f"{name}.py" for name in ("errors", "estimate", "inputs", "recognise", "traffic", "units")]
     files = [
         *alone,
         package / "studies/calibrate.py",

@@ -26,11 +26,15 @@ class Options:
     Attributes:
         packet_bytes: bytes that a value of an ns-2 distribution stands for.
         hosts: numbers of hosts by numbers of nodes; `None` where they are the same.
+        start_unit: unit of the starts of an htsim-cm file, ps or us; `None` if nobody says it.
+        nodes: how many nodes an htsim-cm file has; 0 for other files. Its reader sets it.
         notes: what was left out or rounded; readers and writers add to it, and the user sees it.
     """
 
     packet_bytes: int | None = None
     hosts: Mapping[int, int] | None = None
+    start_unit: str | None = None
+    nodes: int = 0
     notes: list[str] = field(default_factory=list)
 
     def note(self, count: int, one: str, many: str) -> None:

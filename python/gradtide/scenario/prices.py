@@ -18,6 +18,7 @@ from typing import Any
 
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError, did_you_mean
+from gradtide.recognise import expecting
 from gradtide.scenario.source import Faults, Loc, Source, parse_toml, read_text
 
 _MOST = 10**15
@@ -58,10 +59,11 @@ def read_prices(path: str | Path) -> Prices:
     name = str(path)
     text = read_text(Path(path), name, lambda code, msg, hint: Fault(code, "", msg, name, hint, name))
     source = Source(name, text)
-    reader = _Reader(parse_toml(text, name), source)
-    prices = reader.prices()
-    if reader.faults:
-        raise ScenarioError(sorted(reader.faults, key=lambda fault: fault.line or 0))
+    with expecting(text, name, "a list of prices", "prices"):
+        reader = _Reader(parse_toml(text, name), source)
+        prices = reader.prices()
+        if reader.faults:
+            raise ScenarioError(sorted(reader.faults, key=lambda fault: fault.line or 0))
     return prices
 
 

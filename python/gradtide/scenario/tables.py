@@ -19,6 +19,7 @@ from gradtide import inputs, units
 from gradtide.architecture import FAMILY, Architecture, FieldError
 from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean, hinted
 from gradtide.layers import Layer
+from gradtide.recognise import expecting
 from gradtide.scenario.csvfile import MAX_FAULTS_OF_A_FILE, CsvFile
 from gradtide.scenario.keys.job import Compute, GraphModel, InlineModel, StepModel, ThesisModel
 from gradtide.scenario.keys.types import parse_name
@@ -136,10 +137,11 @@ def read_model(
         raise ScenarioError([fail("GT090", "reading traces of Perfetto is not built yet", hint)])
     if suffix in (".csv", ".json"):
         text = read_text(path, value, fail)
-        if suffix == ".csv":
-            layers = read_layers_csv(text, value)
-            return LayerTable(path.stem, layers, layers_table(path.stem, layers), True)
-        return read_model_file(text, value, source, loc, compute, is_divided=is_divided)
+        with expecting(text, value, "a model", "layers", "model", "config", "dag"):
+            if suffix == ".csv":
+                layers = read_layers_csv(text, value)
+                return LayerTable(path.stem, layers, layers_table(path.stem, layers), True)
+            return read_model_file(text, value, source, loc, compute, is_divided=is_divided)
     if by_op:
         from gradtide.presets import graphs
 

@@ -8,6 +8,7 @@ from typing import Any
 from gradtide import presets
 from gradtide.architecture import FAMILY
 from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean, hinted
+from gradtide.recognise import expecting, other_format
 from gradtide.scenario import Scenario
 from gradtide.scenario.opdag import OpDag, op_dag
 from gradtide.scenario.source import of_command_line, parse_json, parse_toml, read_text
@@ -155,5 +156,9 @@ def _cluster_alone(cluster: Cluster, engine: str | None) -> tuple[dict[str, Any]
     if isinstance(cluster, (str, Path)) and Path(cluster).suffix in (".toml", ".json") and os.path.isfile(cluster):
         text, base_dir = read_text(Path(cluster), str(cluster), of_command_line(str(cluster))), Path(cluster).parent
         parse = parse_json if Path(cluster).suffix == ".json" else parse_toml
-        data = parse(text, str(cluster))
+        with expecting(text, str(cluster), "a cluster", "scenario"):
+            data = parse(text, str(cluster))
+        is_other = isinstance(data, dict) and data and not {"cluster", "job", "run", "traffic"} & data.keys()
+        if is_other and (fault := other_format(text, str(cluster), "a cluster")):
+            raise ScenarioError([fault])
     return (None if not isinstance(data, dict) or data.get("job") else data), base_dir

@@ -8,6 +8,7 @@ from typing import Any
 from gradtide import units
 from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.errors import ScenarioError, did_you_mean
+from gradtide.recognise import other_format
 from gradtide.scenario import servers as op_by_op
 from gradtide.scenario.check.context import MAX_WORKERS, Context
 from gradtide.scenario.check.network import holds_a_segment, open_star
@@ -357,6 +358,10 @@ def ranks(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTab
             text = read_text(ctx.base_dir / schedule.file, schedule.file, whole)
         except ScenarioError as error:
             ctx.faults += error.faults
+            return None
+        foreign = other_format(text, schedule.file, "a list of layers, one name a line")
+        if foreign is not None:
+            ctx.faults.append(foreign)
             return None
         entries = read_ranking(text, schedule.file)
     elif ctx.ok("job", name, "schedule"):

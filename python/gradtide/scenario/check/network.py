@@ -4,6 +4,7 @@ from fractions import Fraction
 
 from gradtide import units
 from gradtide.errors import ScenarioError
+from gradtide.recognise import expecting
 from gradtide.scenario.check.context import MAX_WORKERS, Context
 from gradtide.scenario.defaults import MAX_BANDS, announced_packets, link_of, marks, nics_of, transport_of
 from gradtide.scenario.fabric import (
@@ -188,11 +189,12 @@ def _wiring(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -
     if isinstance(given, str):
         try:
             text = read_text(ctx.base_dir / given, given, Failure(ctx.source, (*loc, "links"), given))
-            if formats.form_of(text.split("\n")) == "hpcc-topology":
-                cables, lines, host_count, names = formats.network.read_hpcc(text.split("\n"), given)
-                hosts, switches = hosts or host_count, switches or names
-            else:
-                cables, lines = read_cables(text, given, link)
+            with expecting(text, given, "a list of cables", "links", "hpcc-topology"):
+                if formats.form_of(text) == "hpcc-topology":
+                    cables, lines, host_count, names = formats.network.read_hpcc(text.split("\n"), given)
+                    hosts, switches = hosts or host_count, switches or names
+                else:
+                    cables, lines = read_cables(text, given, link)
         except ScenarioError as error:
             ctx.faults += error.faults
             return None

@@ -23,6 +23,7 @@ from typing import Any
 
 from gradtide import estimate, units
 from gradtide.errors import Fault, ScenarioError, did_you_mean
+from gradtide.recognise import expecting
 from gradtide.scenario import Scenario, read
 from gradtide.scenario.source import Faults, Loc, Source, of_command_line, parse_toml, read_text
 from gradtide.studies.asked import as_scenario
@@ -154,7 +155,8 @@ class Study:
             return cls(read.plain(study, Source()), Source(), Path(), scenario)
         name = str(study)
         text = read_text(Path(study), name, of_command_line(name)).removeprefix("\ufeff")
-        return cls(parse_toml(text, name), Source(name, text), Path(study).parent)
+        with expecting(text, name, "a study", "study"):
+            return cls(parse_toml(text, name), Source(name, text), Path(study).parent)
 
     # what it says
 
