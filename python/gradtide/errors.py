@@ -386,7 +386,7 @@ def did_you_mean(
     if said is not None:
         return said
     known = list(known)
-    near = nearest(wanted, known)
+    near = _misspelt(wanted, known, kind)
     if near is not None:
         return f"did you mean {form.format(near)}?"
     longer = [form.format(name) for name in known if name.casefold().startswith(wanted.casefold())]
@@ -395,11 +395,16 @@ def did_you_mean(
     return otherwise
 
 
+def _misspelt(wanted: str, known: Iterable[str], kind: str | None) -> str | None:
+    """Return what a word misspells, unless it is the name of another thing: PIE is no misspelling of pipe."""
+    return None if kind is not None and lacking("", wanted) else nearest(wanted, known)
+
+
 def hinted(wanted: str, known: Iterable[str], listed: str, form: str = "{}", *, kind: str | None = None) -> str:
     """Return the hint of an unknown word as `did_you_mean` does, and behind what was probably meant also `listed`."""
     known = list(known)
     said = None if kind is None else lacking(kind, wanted)
-    near = nearest(wanted, known)
+    near = _misspelt(wanted, known, kind)
     return said or (listed if near is None else f"did you mean {form.format(near)}? {listed}")
 
 

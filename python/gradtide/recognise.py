@@ -223,6 +223,7 @@ _COMMENTS = r"\A(?:[ \t]*#[^\n]*\n|[ \t]*\n)*"
 _TEXT = (
     ("ned", r"(?m)^\s*(package\s+[\w.]+\s*;|import\s+[\w.*]+\s*;|(network|module|simple|channel)\s+\w+[^\n{;]*\{)"),
     ("python", r"(?m)\A\s*(#!.*python.*\n|\"\"\"|from \w[\w.]* import |import \w|def \w+\(|class \w+)"),
+    ("pdf", r"%PDF-"),
     ("lfs", r"version https://git-lfs\."),
     ("study", r"(?m)^\s*\[sweep[\].]"),
     ("prices", r"(?m)^\s*\[\[(switch|cable|nic)\]\]"),
