@@ -17,7 +17,7 @@ from gradtide.scenario.keys import ScenarioFile
 from gradtide.scenario.read import _inner
 
 ROOT = Path(__file__).resolve().parent.parent
-FIELD = """
+_FIELD = """
 dcqcn timely hpcc swift bbr rocev2 roce pfc rdma irn homa ndp eqds pfabric powertcp vegas mptcp quic uec
 spray packet_spraying flowlet conga letflow hula drill adaptive plb valiant wcmp ucmp
 torus 2d-torus 3d_torus dragonfly dragonfly+ hypercube slimfly jellyfish bcube mesh rail-optimized
@@ -27,7 +27,8 @@ llama4 llama4_text llama-4-scout gpt_oss gpt-oss-20b mamba mamba2 jamba gemma3 p
 tpu tpu-v4 tpu_v5e gaudi gaudi2 gaudi3 trainium trainium2 trn1 inferentia ascend910b groq a10 l4 gb200 mi250x m3max
 sincronia varys aalo srpt slurm byteps tiresias
 tf32 fp4 nvfp4 mxfp8 int8 fp64 dualpipe zb-h1 ulysses ns3 htsim simgrid astra-sim omnet++ prr rack
-""".split()
+"""
+FIELD = _FIELD.split()
 
 
 def enumerated() -> dict[tuple[str, ...], list[str]]:
@@ -204,5 +205,7 @@ def test_what_is_a_misspelling(wanted: str, others: list[str], expected: str | N
 
 def test_a_key_with_the_unit_of_other_programs_is_recognised() -> None:
     with pytest.raises(gt.ScenarioError) as caught:
-        gt.Scenario.from_dict({"job": {"a": {"model": "resnet50", "workers": 2}}, "cluster": {"link": {"rate_gbps": 9}}})
+        gt.Scenario.from_dict(
+            {"job": {"a": {"model": "resnet50", "workers": 2}}, "cluster": {"link": {"rate_gbps": 9}}}
+        )
     assert "`rate`" in caught.value.errors[0]["hint"]

@@ -1,5 +1,7 @@
 """What a file is: every reader names it where it is something else, and reads it where it is what is asked for."""
 
+# ruff: noqa: E501 (rows of a table)
+
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -185,7 +185,10 @@ def test_a_layer_beyond_the_limits_is_refused_on_every_way_in(way: Way, layer: s
 
 
 def flow_scenario(traffic: str, folder: Path) -> None:
-    load(f'[traffic.w]\n{traffic}\n[cluster]\ntopology = {{ hosts = 2 }}\n[run]\nengine = "fluid"\nduration = "1s"\n', folder)
+    load(
+        f'[traffic.w]\n{traffic}\n[cluster]\ntopology = {{ hosts = 2 }}\n[run]\nengine = "fluid"\nduration = "1s"\n',
+        folder,
+    )
 
 
 def key_flow(flow: str, folder: Path) -> None:

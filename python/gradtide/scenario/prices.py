@@ -26,8 +26,6 @@ _MOST = 10**15
 """Largest price of a part; sums of a million parts are exact enough for a float."""
 _KEYS = {"switch": ("ports", "rate", "price"), "cable": ("rate", "price"), "nic": ("rate", "price")}
 _EXAMPLE = {"ports": "ports = 32", "rate": 'rate = "25Gbps"', "price": "price = 9000", "currency": 'currency = "EUR"'}
-
-
 MAX_PORTS = 100_000
 """Ports of a switch or chassis that has a price."""
 
