@@ -193,7 +193,7 @@ def test_what_cannot_be_built_is_skipped_by_name_and_refused_if_asked_for_alone(
 @pytest.mark.parametrize(
     ("changes", "options", "message"),
     [
-        ({}, {"fabrics": ["torus"]}, "no fabric 'torus'; there are clos2"),
+        ({}, {"fabrics": ["torus"]}, "no fabric 'torus'; gradtide does not model a torus"),
         ({}, {"fabrics": []}, "fabrics is empty"),
         ({}, {"bisection": ["2"]}, "bisection: .* outside"),
         ({}, {"bisection": ["1/2", 0.5]}, "bisection names 1/2 twice"),

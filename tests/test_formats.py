@@ -118,7 +118,7 @@ def test_bands_are_kept_where_there_are_any_and_else_said_to_be_left_out(folder)
 FLOW_FAULTS = [
     ("htsim-cm", "Connections 1\n0->1 id 1 trigger 3 size 9\n", 2, "trigger", "starts when trigger 3 fires"),
     ("htsim-cm", "Connections 1\n0->1 id 1 start 0\n", 2, "size", "has no size"),
-    ("htsim-cm", "Connections 1\n0->1 id 1 start 0 size 0\n", 2, "size", '"0" is not such a number'),
+    ("htsim-cm", "Connections 1\n0->1 id 1 start 0 size 0\n", 2, "size", "never ends"),
     ("htsim-cm", "Connections 1\n0->1 id 1 size 9\n", 2, "start", "has no start"),
     ("htsim-cm", "Connections 1\n0->1 id 1 start\n", 2, "start", "`start` has no value"),
     ("htsim-cm", "Connections 1\n0->1 id 1 start nan size 9\n", 2, "start", '"nan" is not a time'),
@@ -127,11 +127,11 @@ FLOW_FAULTS = [
     ("htsim-cm", "Nodes 1\nConnections 1\n0->1 id 1 start 0 size 9\n", 3, "", "there is no node 1"),
     ("htsim-cm", "Connections 1\n0->1 id 1 start 0 size 9 speed 3\n", 2, "", 'unknown word "speed"'),
     ("htsim-cm", "Connections 1\n0->1 id 1 start 0 size 9\nfailure switch_type TOR\n", 3, "failure", "a link fails"),
-    ("htsim-cm", "Connections 2\n0->1 id 1 start 0 size 9\n", None, "Connections", "is 2 flows, but 1 follow"),
+    ("htsim-cm", "Connections 2\n0->1 id 1 start 0 size 9\n", 1, "Connections", "is 2 flows, but 1 follow"),
     ("htsim-cm", "Connections 0\n", None, "", "has no flows"),
     ("htsim-cm", "what\n", 1, "", "begins no line"),
     ("hpcc-flow", "", 1, "", "not the number of flows"),
-    ("hpcc-flow", "2\n0 1 3 100 9 0\n", None, "", "line 1 counts 2 flows and 1 follow"),
+    ("hpcc-flow", "2\n0 1 3 100 9 0\n", 1, "", "line 1 counts 2 flows and 1 follow"),
     ("hpcc-flow", "1\n0 1 3 100 9\n", 2, "", "has 5 fields"),
     ("hpcc-flow", "1\n0 1 3 100 0 0\n", 2, "size", '"0" is not such a number'),
     ("hpcc-flow", "1\n0 1 3 100 1.5 0\n", 2, "size", '"1.5" is not such a number'),
@@ -165,7 +165,9 @@ def test_a_wrong_flow_is_refused_by_line_and_field_and_nothing_is_written(tmp_pa
 
 
 def test_a_trigger_that_nothing_waits_for_changes_nothing(folder):
-    text = "Nodes 2\nConnections 1\nTriggers 1\n0->1 id 1 start 5000 size 9 send_done_trigger 1\ntrigger id 1 oneshot\n"
+    text = (
+        "Nodes 2\nConnections 1\nTriggers 1\n0->1 id 1 start 0.005 size 9 send_done_trigger 1\ntrigger id 1 oneshot\n"
+    )
     assert folder.through(text, "htsim-cm", "flows")[0] == "start_ns,src,dst,bytes\n5,0,1,9\n"
 
 
@@ -308,12 +310,12 @@ TOPOLOGY = (DATA / "topology.txt").read_text()
         (TOPOLOGY, "", 1, "", "not three counts"),
         ("6 2 5", "6 2", 1, "", "not three counts"),
         ("6 2 5", "6 2 -5", 1, "", "not three counts"),
-        ("6 2 5", "6 2 50", None, "", "line 1 counts 50 links and 8 follow"),
+        ("6 2 5", "6 2 50", 1, "", "line 1 counts 50 links and 8 follow"),
         ("0 5\n", "0 9\n", 2, "", '"9" is not the number of a node'),
         ("0 5\n", "0 0\n", 2, "", "not as many as line 1 counts"),
         ("0 1 25Gbps", "0 9 25Gbps", 3, "dst", 'there is no node "9"'),
         ("0 1 25Gbps", "0 1 25G", 3, "rate", '"G" is not a unit of rate'),
-        ("0 1 25Gbps", "0 1 0Gbps", 3, "rate", "the rate is zero"),
+        ("0 1 25Gbps", "0 1 0Gbps", 3, "rate", "the value is zero"),
         ("0 1 25Gbps 1000ns", "0 1 25Gbps -1ns", 3, "delay", "cannot be negative"),
         ("0 1 25Gbps 1000ns 0.000000", "0 1 25Gbps 1000ns 0.01", 3, "error_rate", "loses 0.01 of its packets"),
         ("0 1 25Gbps 1000ns 0.000000", "0 1 25Gbps 1000ns nan", 3, "error_rate", "is not a share"),
@@ -524,7 +526,7 @@ def test_formats_convert_only_into_those_that_hold_the_same(tmp_path):
 
 
 def test_the_command_converts_lists_and_refuses(tmp_path):
-    done = command(DATA / "incast.cm", tmp_path / "a.csv", "--json")
+    done = command(DATA / "incast.cm", tmp_path / "a.csv", "--start-unit", "ps", "--json")
     assert done.returncode == 0
     summary = json.loads(done.stdout)
     assert summary["written"] == {"file": str(tmp_path / "a.csv"), "format": "flows"}
@@ -561,3 +563,116 @@ def test_a_long_list_of_flows_takes_no_more_memory_than_a_short_one(tmp_path, in
         tracemalloc.stop()
     # A flow takes at least its 20 bytes of text where it is kept; a tenth of that is less than any way to keep it.
     assert peaks[1] - peaks[0] < 2 * 50_000
+
+
+# The two dialects of htsim
+
+UEC = "Nodes 64\nConnections 2\n1->0 id 1 start 4 size 1048576\n2->0 id 2 start 16 size 1048576\n"
+STARTS = {
+    "a decimal point": ("1->0 start 12.500000 size 9\n2->0 start 3000.000000 size 9\n", [12_500_000, 3 * 10**9]),
+    "a word of UEC": ("1->0 id 1 msg start 4 size 9\n2->0 id 2 msg 7 start 16 size 9\n", [4 * 10**6, 16 * 10**6]),
+    "a word of Broadcom": ("1->0 id 1 addon start 4000 size 9\n2->0 id 2 start 16000 size 9\n", [4000, 16_000]),
+    "more than 32 bits": ("1->0 id 1 start 4000 size 9\n2->0 id 2 start 5000000000 size 9\n", [4000, 5 * 10**9]),
+    "no time at all": ("1->0 id 1 start 0 size 9\n2->0 id 2 start 0.000000 size 9\n", [0, 0]),
+    "our own comment": (
+        "# starts are microseconds\n1->0 start 4 size 9\n2->0 start 5 size 9\n",
+        [4 * 10**6, 5 * 10**6],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", STARTS)
+def test_the_dialect_of_htsim_is_told_by_what_only_one_has(folder, case):
+    rows, expected_ps = STARTS[case]
+    text, _ = folder.through(f"Nodes 4\nConnections 2\n{rows}", "htsim-cm", "flows")
+    assert [line.split(",")[0] for line in text.splitlines()[1:]] == [str((ps + 500) // 1000) for ps in expected_ps]
+
+
+def test_starts_that_may_be_picoseconds_or_microseconds_are_not_guessed(tmp_path):
+    source = tmp_path / "uec.cm"
+    source.write_text(UEC)
+    for target in (None, tmp_path / "x.csv"):
+        with pytest.raises(gt.ScenarioError) as caught:
+            convert(source, target)
+        [fault] = caught.value.errors
+        assert (fault["code"], fault["line"], fault["loc"]) == ("GT063", 3, "start")
+        assert "--start-unit" in fault["hint"]
+    assert convert(source, start_unit="us").figures["last_start_s"] == 16e-6
+    assert convert(source, start_unit="ps").figures["last_start_s"] == 16e-12
+    done = command(source, "--start-unit", "us", "--json")
+    assert json.loads(done.stdout)["first_start_s"] == 4e-6
+    assert command(source, "--start-unit", "ns").returncode == 2
+    assert command(DATA / "flow.txt", "--start-unit", "us").returncode == 2
+
+
+def test_lines_of_both_dialects_contradict_each_other(folder):
+    rows = "1->0 id 1 addon start 4 size 9\n2->0 id 2 start 1.5 size 9\n"
+    with pytest.raises(gt.ScenarioError, match="two dialects") as caught:
+        folder.through(f"Nodes 4\nConnections 2\n{rows}", "htsim-cm", "flows")
+    assert caught.value.errors[0]["line"] == 3
+
+
+@pytest.mark.parametrize("unit", ["ps", "us"])
+def test_a_written_matrix_shows_the_unit_of_its_starts(folder, unit):
+    text = "start_ns,src,dst,bytes\n0,0,1,9\n5000,1,0,9\n"
+    there, done = folder.through(text, "flows", "htsim-cm", start_unit=unit)
+    assert f" start {5 if unit == 'us' else 5_000_000} " in there
+    assert done.notes == []
+    assert folder.through(there, "htsim-cm", "flows")[0] == text
+    assert "--start-unit us" in folder.through(text, "flows", "htsim-cm")[1].notes[0]
+
+
+def test_nodes_of_a_matrix_are_kept(tmp_path):
+    source = tmp_path / "uec.cm"
+    source.write_text(UEC)
+    assert convert(source, start_unit="us").figures["hosts"] == 64
+    done = convert(source, tmp_path / "x.csv", start_unit="us")
+    assert any("64" in note for note in done.notes)
+    convert(source, tmp_path / "y.cm", start_unit="us")
+    assert (tmp_path / "y.cm").read_text().startswith("Nodes 64\n")
+
+
+def replayed(folder, **cluster):
+    traffic = {"replay": "uec.cm", "replay_start_unit": "us"}
+    data = {"traffic": {"web": traffic}, "cluster": cluster, "run": {"engine": "fluid", "duration": "1s"}}
+    return gt.Scenario.from_dict(data, folder)
+
+
+def test_a_replayed_matrix_gives_an_open_star_its_hosts_and_must_fit_any_other(tmp_path):
+    (tmp_path / "uec.cm").write_text(UEC)
+    scenario = replayed(tmp_path)
+    assert scenario.to_dict()["cluster"]["topology"]["hosts"] == 64
+    assert [flow["start"] for flow in scenario.to_dict()["traffic"]["web"]["flows"]] == ["4us", "16us"]
+    assert gt.Scenario.from_toml(scenario.to_toml()) == scenario
+    with pytest.raises(gt.ScenarioError) as caught:
+        replayed(tmp_path, topology={"hosts": 8})
+    [fault] = caught.value.errors
+    assert (fault["code"], fault["loc"]) == ("GT042", "traffic.web.replay")
+    assert "64" in fault["msg"]
+    assert "8" in fault["msg"]
+    assert any("64" in said and "100" in said for said in replayed(tmp_path, topology={"hosts": 100}).warnings)
+
+
+def test_a_job_beside_a_replayed_matrix_has_its_hosts_among_the_nodes(tmp_path):
+    (tmp_path / "uec.cm").write_text(UEC)
+    layer = {"name": "x", "forward": "1us", "backward": "1us", "parameters": "1kB"}
+    traffic = {"web": {"replay": "uec.cm", "replay_start_unit": "us"}}
+    job = {"job": {"a": {"model": {"layers": [layer]}, "workers": 4, "iterations": 2}}, "traffic": traffic}
+    job["run"] = {"engine": "fluid", "duration": "1s"}
+    assert gt.Scenario.from_dict(job, tmp_path).to_dict()["cluster"]["topology"]["hosts"] == 64
+
+
+def test_the_unit_of_starts_is_asked_for_in_a_scenario_and_refused_without_effect(tmp_path):
+    (tmp_path / "uec.cm").write_text(UEC)
+    (tmp_path / "f.csv").write_text("start_ns,src,dst,bytes\n0,0,1,9\n")
+    run = {"engine": "fluid", "duration": "1s"}
+    incast = {"dst": "h0", "bytes": "1B", "every": "1s"}
+    for keys, code in (
+        ({"replay": "uec.cm"}, "GT063"),
+        ({"replay": "f.csv", "replay_start_unit": "us"}, "GT015"),
+        ({"incast": incast, "replay_start_unit": "us"}, "GT015"),
+    ):
+        data = {"traffic": {"w": keys}, "cluster": {"topology": {"hosts": 64}}, "run": run}
+        with pytest.raises(gt.ScenarioError) as caught:
+            gt.Scenario.from_dict(data, tmp_path)
+        assert caught.value.errors[0]["code"] == code

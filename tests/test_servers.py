@@ -278,7 +278,7 @@ def test_a_name_means_layers_elsewhere():
     assert no_graph.is_pulled
     with pytest.raises(gt.ScenarioError, match="unknown device"):
         named(device="K8O")
-    with pytest.raises(gt.ScenarioError, match='did you mean "tictac_inception_v'):
+    with pytest.raises(gt.ScenarioError, match='there are "tictac_inception_v1"'):
         named("tictac_inception_v")
 
 

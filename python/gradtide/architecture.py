@@ -6,13 +6,13 @@ A configuration names a family (`model_type`); what a family builds is one funct
 those of the transformers library, so that a parameter here is a parameter there.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal, NamedTuple
 
-from gradtide.errors import nearest
+from gradtide.errors import did_you_mean
+from gradtide.known import lacking
 
 Split = Literal["columns", "rows", "vocabulary", ""]
 
@@ -213,25 +213,6 @@ class Architecture:
 PAGE = "docs/own-model.md"
 """The page that lists what is modelled, and what to do with any other model."""
 
-LACKING = (
-    "afmoe", "apertus", "arcee", "aria", "baichuan", "bamba", "bart", "bert", "bitnet", "blenderbot", "bloom",
-    "chatglm", "clip", "codegen", "cohere", "cohere2", "command-r", "cwm", "dbrx", "deberta", "deepseek",
-    "deepseek_v32", "deepseek_vl", "diffllama", "distilbert", "dots1", "electra", "emu3", "ernie4_5", "ernie4_5_moe",
-    "exaone", "exaone4", "falcon", "falcon_h1", "falcon_mamba", "flex_olmo", "fuyu", "gemma", "gemma2", "gemma3",
-    "gemma3_text", "gemma3n", "glm", "glm4", "glm4_moe", "glm_moe_dsa", "got_ocr2", "gpt_bigcode", "gpt_neo",
-    "gpt_oss", "gptj", "granite", "granitemoe", "granitemoehybrid", "grok", "grok-1", "helium", "hunyuan_v1_dense",
-    "hunyuan_v1_moe", "hymba", "idefics", "internlm", "internlm2", "internlm3", "internvl", "jais", "jamba", "jetmoe",
-    "kimi_k2", "kimi_linear", "lfm2", "lfm2_moe", "ling", "llama4", "llama4_text", "llava", "llava_next",
-    "longcat_flash", "mamba", "mamba2", "marian", "mbart", "minicpm", "minicpm3", "minimax", "minimax_m2",
-    "ministral", "ministral3", "mistral3", "mistral4", "mllama", "modernbert", "moonshot", "mosaic_gpt", "mpt", "mt5",
-    "nemotron", "nemotron_h", "olmo", "olmo2", "olmo3", "olmoe", "openelm", "opt", "paligemma", "pegasus",
-    "persimmon", "phi", "phi3", "phi4", "phimoe", "pixtral", "qwen", "qwen2_5_omni", "qwen2_5_vl", "qwen2_vl",
-    "qwen3_5", "qwen3_5_moe", "qwen3_next", "qwen3_omni_moe", "qwen3_vl", "qwen3_vl_moe", "recurrent_gemma",
-    "roberta", "rwkv", "seed_oss", "smollm3", "solar", "stablelm", "starcoder2", "t5", "vaultgemma", "vit", "whisper",
-    "xglm", "xlnet", "yi", "zamba", "zamba2",
-)  # fmt: skip
-"""Families of transformers, by `model_type`, that gradtide does not model: never a misspelling of one that it does."""
-
 EXPERTS = "experts"
 
 STRUCTURE: dict[str, str] = {
@@ -358,17 +339,13 @@ class Fields:
 
 def _unknown_family(family: object) -> FieldError:
     """Return the error of a family that is not modelled; a hint by spelling is for what is no family at all."""
-    known = ", ".join(FAMILIES)
+    known = f"known are {', '.join(FAMILIES)}"
     if not isinstance(family, str):
-        return FieldError(FAMILY, f"{family!r:.60} is no family that is known", f"known are {known}")
-    otherwise = f"known are {known}; {PAGE} says how to write a profile of any other model"
-    if family in LACKING:
-        return FieldError(FAMILY, f"gradtide does not model {family} yet", otherwise)
-    near = nearest(family, FAMILIES)
-    # Another number is another model, not a misspelling.
-    if near is not None and re.findall(r"\d+", near) == re.findall(r"\d+", family):
-        return FieldError(FAMILY, f"{family!r:.60} is no family that is known", f"did you mean {near}?")
-    return FieldError(FAMILY, f"{family!r:.60} is no family that is known", otherwise)
+        return FieldError(FAMILY, f"{family!r:.60} is no family that is known", known)
+    is_lacking = lacking("model", family) is not None
+    msg = f"gradtide does not model {family:.60} yet" if is_lacking else f"{family!r:.60} is no family that is known"
+    otherwise = f"{known}; {PAGE} says how to write a profile of any other model"
+    return FieldError(FAMILY, msg, did_you_mean(family, FAMILIES, otherwise, "{}", kind="model"))
 
 
 def _linear(name: str, inputs: int, outputs: int, split: Split, *, bias: bool = False) -> Module:

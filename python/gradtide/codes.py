@@ -62,6 +62,14 @@ CODES: dict[str, Code] = {
         "gradtide run paper/gao2020",
         "gradtide run paper/gao2020-ch4",
     ),
+    "GT007": Code(
+        "the file is of another format",
+        "The beginning of the file shows what it is, and that is not what is read here. The message names the format "
+        "and says where gradtide takes such a file, or what to write in its place. docs/reference/formats.md lists "
+        "the formats that gradtide reads.",
+        'links = "net.graphml"',
+        'links = "net.csv"                     # a,b,rate,delay',
+    ),
     "GT010": Code(
         "a needed key is missing",
         "The key has no default, because none would be right for everyone. The message names the key and gives an "

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from gradtide.known import lacking
 from gradtide.units import memory_asked, memory_words, time_asked, time_words
 from gradtide.words import shown
 
@@ -28,6 +29,10 @@ MAX_GUESSED = 100
 """Characters of a word for which a similar one is looked for."""
 WRONG_NAMES = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
 """Errors of the system that say that the name of an output is wrong; all others say that it cannot be written now."""
+MAX_EDITS = 2
+"""Edits that make a misspelling; a word that is further away is another word."""
+LEAST_BEGINNING, MAX_LISTED = 3, 12
+"""Letters of the beginning of a word from which all that begin so are listed, and how many are."""
 
 
 class GradtideError(Exception):
@@ -331,19 +336,94 @@ def _jsonable(value: Any, left: list[int]) -> Any:
     return repr_short(value)
 
 
-def nearest(wanted: str, known: Iterable[str], cutoff: float = 0.5) -> str | None:
-    """Return the known word that was probably meant; `None` if none is near."""
-    if len(wanted) > MAX_GUESSED:
+def nearest(wanted: str, known: Iterable[str]) -> str | None:
+    """Return the known word of which `wanted` is a misspelling; `None` if it is none.
+
+    A misspelling is at most as many edits away as `edits_allowed` says, in upper case or lower case, and has the same
+    digits: H100 is no misspelling of A100, nor llama4 of llama.
+    """
+    word = wanted.casefold()
+    if len(word) > MAX_GUESSED:
         return None
-    from difflib import get_close_matches  # takes milliseconds that only a wrong input waits for
+    digits = _digits(word)
+    best, least = None, MAX_EDITS + 1
+    for name in known:
+        other = name.casefold()
+        if abs(len(other) - len(word)) >= least or _digits(other) != digits:
+            continue
+        away = edits(word, other)
+        if away < least and away <= edits_allowed(word, other):
+            best, least = name, away
+    return best
 
-    return next(iter(get_close_matches(wanted, list(known), 1, cutoff)), None)
+
+def edits_allowed(a: str, b: str) -> int:
+    """Return how many edits a misspelling has: by the letters of the shorter word, since two edits of PFC make PCN."""
+    letters = min(sum(character.isalpha() for character in word) for word in (a, b))
+    return 0 if letters < 3 else 1 if letters < 6 else MAX_EDITS
 
 
-def did_you_mean(wanted: str, known: Iterable[str], otherwise: str, form: str = "`{}`") -> str:
-    """Return the hint that names the known word that was probably meant, or another hint if none is near."""
-    near = nearest(wanted, known)
-    return otherwise if near is None else f"did you mean {form.format(near)}?"
+def edits(a: str, b: str) -> int:
+    """Return the number of edits between two words: letters inserted, deleted, replaced, or swapped with the next.
+
+    Source:
+        The optimal string alignment distance (Damerau 1964).
+    """
+    before: list[int] = []
+    last = list(range(len(b) + 1))
+    for i, one in enumerate(a, 1):
+        row = [i]
+        for j, other in enumerate(b, 1):
+            cost = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (one != other))
+            if i > 1 and j > 1 and one == b[j - 2] and a[i - 2] == other:
+                cost = min(cost, before[j - 2] + 1)
+            row.append(cost)
+        before, last = last, row
+    return last[-1]
+
+
+def _digits(word: str) -> str:
+    return "".join(character for character in word if character.isdigit())
+
+
+def did_you_mean(
+    wanted: str, known: Iterable[str], otherwise: str, form: str = "`{}`", *, kind: str | None = None
+) -> str:
+    """Return the hint of an unknown word.
+
+    It says that gradtide lacks the thing, or what was probably meant, or which known words begin so, or `otherwise`.
+
+    Args:
+        wanted: what the user wrote.
+        known: the words that could stand there.
+        otherwise: the hint if nothing is known of the word.
+        form: how a known word is shown.
+        kind: vocabulary of `known.LACKING` that the word is of; `None` for names that users give.
+    """
+    said = None if kind is None else lacking(kind, wanted)
+    if said is not None:
+        return said
+    known = list(known)
+    near = _misspelt(wanted, known, kind)
+    if near is not None:
+        return f"did you mean {form.format(near)}?"
+    longer = [form.format(name) for name in known if name.casefold().startswith(wanted.casefold())]
+    if len(wanted) >= LEAST_BEGINNING and 0 < len(longer) <= MAX_LISTED:
+        return f"there {'is' if len(longer) == 1 else 'are'} {', '.join(longer)}"
+    return otherwise
+
+
+def _misspelt(wanted: str, known: Iterable[str], kind: str | None) -> str | None:
+    """Return what a word misspells, unless it is the name of another thing: PIE is no misspelling of pipe."""
+    return None if kind is not None and lacking("", wanted) else nearest(wanted, known)
+
+
+def hinted(wanted: str, known: Iterable[str], listed: str, form: str = "{}", *, kind: str | None = None) -> str:
+    """Return the hint of an unknown word as `did_you_mean` does, and behind what was probably meant also `listed`."""
+    known = list(known)
+    said = None if kind is None else lacking(kind, wanted)
+    near = _misspelt(wanted, known, kind)
+    return said or (listed if near is None else f"did you mean {form.format(near)}? {listed}")
 
 
 def repr_short(value: object) -> str:

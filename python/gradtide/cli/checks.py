@@ -1,6 +1,5 @@
 """`--fail-if`: a condition on a figure that makes the command exit with code 1."""
 
-import difflib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,6 +8,7 @@ import typer
 
 from gradtide.cli.ends import EXIT_CHECK_FAILED, fail_usage
 from gradtide.cli.printing import talk
+from gradtide.errors import hinted
 
 
 class Check:
@@ -46,8 +46,8 @@ def refuse_unknown(checks: Sequence[Check], example: Callable[[], dict[str, Any]
     known = sorted(name for name, value in example().items() if value is None or isinstance(value, (int, float)))
     for check in checks:
         if check.figure not in known:
-            nearest_first = dict.fromkeys((*difflib.get_close_matches(check.figure, known, 3), *known))
-            fail_usage(f"--fail-if {check.text!r}: no figure {check.figure!r}; there are {', '.join(nearest_first)}")
+            hint = hinted(check.figure, known, f"there are {', '.join(known)}")
+            fail_usage(f"--fail-if {check.text!r}: no figure {check.figure!r}; {hint}")
 
 
 def apply_checks(checks: Sequence[Check], figures_of: dict[str, dict[str, Any]]) -> None:

@@ -52,6 +52,7 @@ def convert(
     ] = False,
     packet: str | None = option("SIZE", "cdf-ns2: read a value as this size, 1460B or 1B."),
     topology: Path | None = option("FILE", "hpcc-flow: read from this file which nodes are hosts."),
+    start_unit: str | None = option("ps|us", "htsim-cm: read, or write, starts in this unit."),
     rank: int | None = option(None, "Trace: write this rank alone.", min=0),
     cut: bool = option(
         None, "Trace to DAG: let what is received start without waiting, for gradtide order.", False, "--cut"
@@ -81,6 +82,7 @@ def convert(
             to_format=to_format,
             packet=packet,
             topology=topology,
+            start_unit=start_unit,
             rank=rank,
             cut=cut,
             version=version,

@@ -5,17 +5,16 @@ each other. Traces are listed here and read by `gradtide.traces`.
 """
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gradtide import inputs
+from gradtide import inputs, recognise
 from gradtide.errors import ScenarioError
 from gradtide.formats import flows, model, network, sizes
-from gradtide.formats.text import Options, lines_of
+from gradtide.formats.text import Options
+from gradtide.scenario.source import of_command_line
 
 
 @dataclass(frozen=True)
@@ -80,10 +79,10 @@ FORMATS = (
     Format(
         "htsim-cm",
         "flows",
-        "`Nodes`, `Connections`, lines `SRC->DST id N start PS size BYTES`",
+        "`Nodes`, `Connections`, lines `SRC->DST id N start TIME size BYTES`; TIME in ps, or in us",
         "its words",
         ".cm",
-        "Broadcom/csg-htsim, sim/datacenter/connection_matrix.cpp",
+        "Broadcom/csg-htsim, sim/datacenter/connection_matrix.cpp; ultraethernet/uet-htsim",
     ),
     Format(
         "hpcc-flow",
@@ -114,14 +113,6 @@ _CONVERT: dict[str, Callable[[Path, str, Path | None, str, Options], dict[str, A
     "flows": flows.convert,
     "network": network.convert,
 }
-_HEAD_LINES = 200
-_HEADERS = (
-    ("layers", re.compile(r".*(forward_us|backward_us|parameter_bytes)")),
-    ("flows", re.compile(r".*\b(start_ns)\b")),
-    ("cdf", re.compile(r"\s*bytes\s*,\s*cdf\s*", re.IGNORECASE)),
-    ("links", re.compile(r"\s*a\s*,\s*b\s*(,.*)?")),
-    ("htsim-cm", re.compile(r"\s*(Nodes|Connections|Triggers|Failures)\s|\s*\d+->\d+\s")),
-)
 
 
 @dataclass(frozen=True)
@@ -162,40 +153,34 @@ def recognised(path: Path) -> Format | None:
     """
     if not os.path.isfile(path) or path.name.endswith((".et", ".gz")):
         return None
-    if path.suffix == ".json":
-        return known("model") if b"gradtide.model/" in inputs.start(path, 4096) else None
     try:
-        lines = list(islice(lines_of(path), _HEAD_LINES))
-    except ScenarioError as error:
-        if error.errors[0]["code"] == "GT002":
-            raise
-        lines = []
-    name = form_of(lines)
-    if name is None:
+        head = inputs.start(path, recognise.HEAD_BYTES)
+    except inputs.InputError as error:
+        raise ScenarioError([of_command_line(str(path))(error.code, f"{path} {error.msg}", error.hint)]) from None
+    except OSError as error:
+        raise ScenarioError(
+            [of_command_line(str(path))("GT002", f"{path} cannot be read: {error.strerror}", "")]
+        ) from None
+    found = recognise.seen(head)
+    if found is None and path.suffix != ".json":
         raise ValueError(f"{path} has no format that its content tells; name it with --from")
-    return known(name)
-
-
-def form_of(lines: Sequence[str]) -> str | None:
-    """Return the name of the format of a text by its first lines; `None` if they are of none."""
-    lines = [line for line in lines[:_HEAD_LINES] if line.strip() and not line.startswith("#")]
-    return next((name for name, pattern in _HEADERS if lines and pattern.match(lines[0])), None) or _by_shape(lines)
-
-
-def _by_shape(lines: Sequence[str]) -> str | None:
-    """Return the format of lines of numbers, by how many there are in each."""
-    rows = [[cell for cell in re.split(r"[\s,;:]+", line) if cell] for line in lines[:4]]
-    widths = [len(row) for row in rows]
-    if widths[:2] == [1, 6] or (widths == [1] and rows[0][0].isdigit()):
-        return "hpcc-flow"
-    if widths[:1] == [3] and (5 in widths[1:3] or widths[1:2] != [3]) and all(cell.isdigit() for cell in rows[0]):
-        return "hpcc-topology"
-    if widths[:1] == [3]:
-        return "cdf-ns2"
-    if widths[:1] == [2]:
-        last = re.split(r"[\s,;:]+", lines[-1].strip())[-1]
-        return "cdf" if re.fullmatch(r"0*1(\.0*)?|0*\.\d+", last) else "cdf-percent"
+    form = next((form for form in FORMATS if found is not None and form.name == found.name), None)
+    if form is not None:
+        return None if form.kind == "trace" else form
+    fault = recognise.other_format(head, str(path), "a file that gradtide converts", *_MAYBE_TRACES)
+    if fault is not None:
+        raise ScenarioError([fault])
     return None
+
+
+_MAYBE_TRACES = ("chrome-trace",)
+"""What the readers of traces say more about."""
+
+
+def form_of(text: str) -> str | None:
+    """Return the name of the format of a text by its beginning; `None` if it is of none in `FORMATS`."""
+    found = recognise.seen(text)
+    return found.name if found is not None and any(form.name == found.name for form in FORMATS) else None
 
 
 def convert(
@@ -206,6 +191,7 @@ def convert(
     into: str | None = None,
     packet_bytes: int | None = None,
     topology: Path | None = None,
+    start_unit: str | None = None,
 ) -> Conversion:
     """Read a file, and write what it holds in another format; the new file appears whole or not at all.
 
@@ -216,6 +202,8 @@ def convert(
         into: name of the format of `target`. Default: the format of its suffix.
         packet_bytes: what a value of a cdf-ns2 file is.
         topology: HPCC topology file that says which nodes of an hpcc-flow file are hosts.
+        start_unit: unit of the starts of an htsim-cm file, ps or us: of `source` if it is one, else of `target`, by
+            default ps.
 
     Raises:
         ScenarioError: with every fault of the file, each at its line and field.
@@ -228,10 +216,22 @@ def convert(
         raise ValueError("--packet has no effect here; it is for the format cdf-ns2")
     if topology is not None and form.name != "hpcc-flow":
         raise ValueError("--topology has no effect here; it is for reading hpcc-flow")
+    if start_unit is not None and "htsim-cm" not in names:
+        raise ValueError("--start-unit has no effect here; it is for the format htsim-cm")
+    if start_unit not in (None, *flows.START_UNITS):
+        raise ValueError(f"--start-unit: there is no {start_unit!r}; write {' or '.join(flows.START_UNITS)}")
     hosts = None if topology is None else network.hosts_of(topology)
-    options = Options(packet_bytes, hosts)
-    figures = _CONVERT[form.kind](source, form.name, target, chosen.name if chosen else "", options)
+    options = Options(packet_bytes, hosts, start_unit)
+    head = inputs.start(source, recognise.HEAD_BYTES) if os.path.isfile(source) else b""
+    with recognise.expecting(head, str(source), f"of the format {form.name}", *_like(form)):
+        figures = _CONVERT[form.kind](source, form.name, target, chosen.name if chosen else "", options)
     return Conversion(form, chosen, figures, options.notes)
+
+
+def _like(form: Format) -> list[str]:
+    """Return what a file of a format may look like: distributions look like one another, and like other numbers."""
+    numbers = "sizes" if form.kind == "sizes" else form.kind
+    return [one.name for one in FORMATS if one.name == form.name or (numbers == "sizes" and one.kind == "sizes")]
 
 
 def _target(form: Format, path: Path, into: str | None) -> Format:

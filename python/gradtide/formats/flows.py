@@ -1,5 +1,6 @@
 """Lists of flows, one flow at a time: ours, htsim's connection matrices and HPCC's flow files."""
 
+import re
 import shutil
 import tempfile
 from array import array
@@ -18,9 +19,17 @@ from gradtide.units import U64_MAX, round_half_up
 PS_PER_NS = 1000
 PS_PER_S = 10**12
 NS_PER_S = 10**9
+PS_PER_US = 10**6
 MAX_NODE = 10**9 - 1
 MAX_PORT = 2**16 - 1
-HTSIM_WORDS = ("id", "start", "size", "prio", "trigger", "send_done_trigger", "recv_done_trigger")
+HTSIM_WORDS = ("id", "msg", "start", "size", "prio", "trigger", "send_done_trigger", "recv_done_trigger")
+START_UNITS = {"ps": 1, "us": PS_PER_US}
+"""Units of htsim's starts, in picoseconds."""
+MAX_UEC_START = 2**32 - 1
+"""UEC's program keeps a start in 32 bits."""
+_UNIT_WORDS = {"ps": "picoseconds", "us": "microseconds"}
+_MARKS = {"ps": "# starts are picoseconds", "us": "# starts are microseconds"}
+"""What is written below the header, where htsim's reader leaves comments alone."""
 MAX_HTSIM_BYTES = 2**31 - 1
 """Its reader takes a size by `stoi`."""
 MAX_HPCC_BYTES = 2**32 - 1
@@ -37,20 +46,29 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
         ScenarioError: with every fault of the file; an older file at `target` stays.
     """
     tally = _Tally()
+    written = options.start_unit
+    if form == "htsim-cm":
+        written = None
+        options.start_unit = options.start_unit or _start_unit(
+            lines_of(source), str(source), "say which: --start-unit ps, or --start-unit us"
+        )
     rows = tally.of(_READERS[form](lines_of(source), str(source), options))
     if target is None:
         for _ in rows:
             pass
+        tally.hosts = max(tally.hosts, options.nodes)
         return tally.figures()
     try:
         with whole(target) as file:
-            _WRITERS[into](rows, file, tally, Complaints(str(source), "GT063"), options)
+            _WRITERS[into](rows, file, tally, Complaints(str(source), "GT063"), _Target(options, written))
     except OSError as error:
         raise cannot_write(target, error) from error
     return tally.figures()
 
 
-def read_flows(text: str, file: str, form: str, name: str, host_count: int, band: int) -> BackgroundFlows:
+def read_flows(
+    text: str, file: str, form: str, name: str, host_count: int, band: int, start_unit: str | None = None
+) -> BackgroundFlows:
     """Return the flows of another tool's list for a scenario, if nothing of it has to be left out.
 
     Args:
@@ -60,17 +78,20 @@ def read_flows(text: str, file: str, form: str, name: str, host_count: int, band
         name: key of the flows in the scenario.
         host_count: hosts of the cluster.
         band: band of the flows.
+        start_unit: unit of htsim's starts, ps or us. Default: what the file shows.
 
     Raises:
         ScenarioError: with every fault of the file, or if `convert` would have something to tell (GT062).
     """
-    options = Options()
+    lines, options = text.split("\n"), Options(start_unit=start_unit)
+    if form == "htsim-cm" and start_unit is None:
+        options.start_unit = _start_unit(lines, file, 'say which: replay_start_unit = "ps", or "us"')
     starts_ps, sources, sinks, sizes = (array(kind) for kind in "QIIQ")
     wrong = Complaints(file, "GT063")
-    for number, start_ps, src, dst, size_bytes, _ in _READERS[form](text.split("\n"), file, options):
+    for number, start_ps, src, dst, size_bytes, _ in _READERS[form](lines, file, options):
         if max(src, dst) >= host_count:
             msg, hint = f"unknown host {max(src, dst)}", f"hosts are 0 to {host_count - 1}"
-            wrong.add(number, None, "src" if src >= host_count else "dst", msg, hint)
+            wrong.add(number, lines[number - 1], "src" if src >= host_count else "dst", msg, hint)
         starts_ps.append(start_ps)
         sources.append(src)
         sinks.append(dst)
@@ -80,6 +101,66 @@ def read_flows(text: str, file: str, form: str, name: str, host_count: int, band
         raise ScenarioError([Fault("GT062", "", "; ".join(options.notes), None, hint, file)])
     wrong.end()
     return traffic.background_flows(name, starts_ps, sources, sinks, sizes, band)
+
+
+def nodes_of(head: str) -> int | None:
+    """Return how many nodes a connection matrix says that there are; `None` if it does not say it."""
+    match = re.search(r"(?m)^[ \t]*Nodes[ \t]+(\d{1,9})[ \t]*$", head)
+    return None if match is None else int(match[1])
+
+
+def _start_unit(lines: Iterable[str], file: str, how: str) -> str:
+    """Return the unit in which a connection matrix says when flows start: ps or us.
+
+    htsim has two dialects of one syntax, and what tells them apart is
+
+    - a decimal point: `ConnectionMatrix::save` writes microseconds with six decimals, and a part of a picosecond means
+      nothing;
+    - the words of one dialect: `addon` is of Broadcom's, `msg` of UEC's;
+    - a start above 2^32 - 1, which main_uec.cpp cannot keep;
+    - a comment that `convert` writes.
+
+    If all starts are 0, both units are right.
+
+    Args:
+        lines: of the file.
+        file: the file as the user named it.
+        how: how the user says the unit.
+
+    Raises:
+        ScenarioError: if nothing tells the dialects apart, or two lines contradict each other.
+
+    Source: sim/datacenter/connection_matrix.cpp of Broadcom/csg-htsim, whose starts are picoseconds; main_uec.cpp of
+        ultraethernet/uet-htsim, which reads the same file and takes them for microseconds.
+    """
+    shown: dict[str, tuple[int, str]] = {}
+    open_start: tuple[int, str, int] | None = None
+    for number, line in enumerate(lines, 1):
+        for unit, mark in _MARKS.items():
+            if line.startswith(mark):
+                return unit
+        cells = line.split()
+        if not cells or "->" not in cells[0]:
+            continue
+        at = cells.index("start") + 1 if "start" in cells[:-1] else 0
+        start = cells[at] if at else "0"
+        if "addon" in cells or (start.isdigit() and len(start) <= 20 and int(start) > MAX_UEC_START):
+            shown.setdefault("ps", (number, line))
+        if "msg" in cells or "." in start:
+            shown.setdefault("us", (number, line))
+        if open_start is None and decimal(start):
+            open_start = number, line, at
+    wrong = Complaints(file, "GT063")
+    if len(shown) == 2:
+        (first, text), (second, _) = sorted(shown.values())
+        msg = f"lines {first} and {second} are of two dialects of htsim: picoseconds and microseconds"
+        wrong.add(first, text, "start", msg, f"say the unit of all starts: {how}")
+    elif not shown and open_start is not None:
+        number, line, at = open_start
+        msg = "the file does not show the unit of its starts: htsim reads picoseconds, its program of UEC microseconds"
+        wrong.add(number, line, "start", msg, how, at)
+    wrong.end()
+    return next(iter(shown), "ps")
 
 
 @dataclass
@@ -124,7 +205,7 @@ def _read_hpcc(lines: Iterable[str], file: str, options: Options) -> Iterator[Ro
     wrong = Complaints(file, "GT063")
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line and not line.isspace())
     number, line = next(numbered, (1, ""))
-    expected = count(line.strip())
+    first, head, expected = number, line, count(line.strip())
     if expected is None or expected == 0:
         wrong.add(number, line, "", "the first line is not the number of flows", "write how many flows follow", 0)
         wrong.end()
@@ -153,7 +234,7 @@ def _read_hpcc(lines: Iterable[str], file: str, options: Options) -> Iterator[Ro
             yield number, start_ps, src, dst, size, None
     if read < (expected or 0):
         hint = "the file is cut off, or its first line is wrong"
-        wrong.add(None, None, "", f"line 1 counts {expected:,} flows and {read:,} follow", hint)
+        wrong.add(first, head, "", f"line {first} counts {expected:,} flows and {read:,} follow", hint)
     wrong.end()
     if len(groups) > 1:
         options.notes.append(f"{len(groups)} priority groups are left out: a group of HPCC's is no band of a queue")
@@ -163,12 +244,16 @@ def _read_hpcc(lines: Iterable[str], file: str, options: Options) -> Iterator[Ro
 
 
 def _read_htsim(lines: Iterable[str], file: str, options: Options) -> Iterator[Row]:
-    """Yield the flows of a connection matrix: Nodes, Connections, and `src->dst id N start PS size B` each.
+    """Yield the flows of a connection matrix: Nodes, Connections, and `src->dst id N start TIME size B` each.
+
+    Starts are in `options.start_unit`, and `options.nodes` is how many nodes there are.
 
     Source: ConnectionMatrix::load in sim/datacenter/connection_matrix.cpp of Broadcom/csg-htsim.
     """
     wrong = Complaints(file, "GT063")
     said: dict[str, int] = {}
+    places: dict[str, tuple[int, str]] = {}
+    unit = options.start_unit or "ps"
     read, left_out = 0, 0
     for number, line in enumerate(lines, 1):
         cells = line.split()
@@ -182,28 +267,31 @@ def _read_htsim(lines: Iterable[str], file: str, options: Options) -> Iterator[R
             elif word in said:
                 wrong.add(number, line, word, f"`{word}` occurs twice", "delete one", 0)
             said[word] = value or 0
+            places[word] = number, line
+            options.nodes = said.get("Nodes", 0)
         elif "->" in word:
             read += 1
-            row = _htsim_flow(_Line(wrong, number, line, cells), said.get("Nodes", MAX_NODE + 1))
+            row = _htsim_flow(_Line(wrong, number, line, cells), said.get("Nodes", MAX_NODE + 1), unit)
             left_out += "prio" in cells
             if row is not None and not wrong.any:
                 yield row
         elif word == "failure":
             wrong.add(number, line, "failure", "a link fails", "a list of flows has no links; delete the line", 0)
         elif word != "trigger":
-            hint = "lines are Nodes N, Connections N, or SRC->DST id N start PS size BYTES"
+            hint = "lines are Nodes N, Connections N, or SRC->DST id N start TIME size BYTES"
             wrong.add(number, line, "", f'"{word[:40]}" begins no line of a connection matrix', hint, 0)
     if said.get("Connections") != read and not wrong.any:
         found = "missing" if "Connections" not in said else f"{said['Connections']:,} flows"
         hint = "the file is cut off, or the count is wrong"
-        wrong.add(None, None, "Connections", f"`Connections` is {found}, but {read:,} follow", hint)
+        number_of, text = places.get("Connections", (None, None))
+        wrong.add(number_of, text, "Connections", f"`Connections` is {found}, but {read:,} follow", hint)
     if not read and not wrong.any:
         wrong.add(None, None, "", f"{file} has no flows", "write at least one")
     wrong.end()
     options.note(left_out, "the priority of 1 flow is left out", "flows have priorities, which are left out")
 
 
-def _htsim_flow(line: "_Line", nodes: int) -> Row | None:
+def _htsim_flow(line: "_Line", nodes: int, unit: str) -> Row | None:
     words = line.words
     ends = [count(word, MAX_NODE) for word in words[0].split("->")]
     if len(ends) != 2 or ends[0] is None or ends[1] is None:
@@ -220,7 +308,7 @@ def _htsim_flow(line: "_Line", nodes: int) -> Row | None:
     at = 1
     while at < len(words):
         key = words[at]
-        if key == "addon":
+        if key == "addon" or (key == "msg" and not (at + 1 < len(words) and words[at + 1].isdigit())):
             at += 1
             continue
         if key not in HTSIM_WORDS:
@@ -231,7 +319,10 @@ def _htsim_flow(line: "_Line", nodes: int) -> Row | None:
             return None
         if key == "start":
             says_when = True
-            start_ps = line.time_ps(at + 1, "start", 1, "picoseconds")
+            start_ps = line.time_ps(at + 1, "start", START_UNITS[unit], _UNIT_WORDS[unit])
+        elif key == "size" and words[at + 1].isdigit() and not int(words[at + 1]):
+            line.fault("size", "the size is 0: the flow never ends", "write its bytes, from 1", at + 1)
+            size = 1
         elif key == "size":
             size = line.whole(at + 1, "size", 1, traffic.MAX_FLOW_BYTES) or 1
         else:
@@ -244,7 +335,7 @@ def _htsim_flow(line: "_Line", nodes: int) -> Row | None:
     if size is None:
         line.fault("size", "the flow has no size: it never ends", "write size and its bytes", 0)
     if not says_when:
-        line.fault("start", "the flow has no start", "write start and its picoseconds", 0)
+        line.fault("start", "the flow has no start", "write start and its time", 0)
     return None if start_ps is None or size is None else (line.number, start_ps, src, dst, size, None)
 
 
@@ -308,7 +399,23 @@ _READERS: dict[str, Callable[[Iterable[str], str, Options], Iterator[Row]]] = {
 # ── writing ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _write_csv(rows: Iterator[Row], file: BinaryIO, tally: _Tally, wrong: Complaints, options: Options) -> None:
+@dataclass(frozen=True)
+class _Target:
+    """What a writer is asked for: `options` of the file that is read, and the unit of htsim's starts if it is said."""
+
+    options: Options
+    start_unit: str | None
+
+    def note_nodes(self, named: int) -> None:
+        """Say how many nodes a connection matrix has if the format cannot, and the flows do not name the last one."""
+        if self.options.nodes > named:
+            self.options.notes.append(
+                f"the matrix has {self.options.nodes:,} nodes, and its flows name {named:,}: give the cluster "
+                f"{self.options.nodes:,} hosts"
+            )
+
+
+def _write_csv(rows: Iterator[Row], file: BinaryIO, tally: _Tally, wrong: Complaints, target: _Target) -> None:
     lost, has_bands = _Lost(), False
     for index, (_, start_ps, src, dst, size, band) in enumerate(rows):
         if index == 0:
@@ -316,23 +423,33 @@ def _write_csv(rows: Iterator[Row], file: BinaryIO, tally: _Tally, wrong: Compla
             file.write(b"start_ns,src,dst,bytes,band\n" if has_bands else b"start_ns,src,dst,bytes\n")
         end = f",{band}\n" if has_bands else "\n"
         file.write(f"{lost.ns(start_ps)},{src},{dst},{size}{end}".encode())
-    lost.note(options)
+    lost.note(target.options)
+    target.note_nodes(tally.hosts)
 
 
-def _write_htsim(rows: Iterator[Row], file: BinaryIO, tally: _Tally, wrong: Complaints, options: Options) -> None:
-    lost = _Lost()
+def _write_htsim(rows: Iterator[Row], file: BinaryIO, tally: _Tally, wrong: Complaints, target: _Target) -> None:
+    unit = target.start_unit or "ps"
+    lost, unit_ps, latest = _Lost(), START_UNITS[unit], 0
     with tempfile.TemporaryFile() as body:
         for index, (number, start_ps, src, dst, size, band) in enumerate(rows, 1):
             _check_size(wrong, number, size, MAX_HTSIM_BYTES, "htsim")
             lost.bands |= bool(band)
-            body.write(f"{src}->{dst} id {index} start {start_ps} size {size}\n".encode())
+            start = lost.in_units(start_ps, unit_ps)
+            latest = max(latest, start)
+            if unit == "us" and start > MAX_UEC_START:
+                wrong.add(number, None, "start", f"a flow starts at {start:,} us", f"UEC reads up to {MAX_UEC_START:,}")
+            body.write(f"{src}->{dst} id {index} start {start} size {size}\n".encode())
         wrong.end()
-        file.write(f"Nodes {tally.hosts}\nConnections {tally.flows}\n".encode())
+        nodes = max(tally.hosts, target.options.nodes)
+        mark = f"{_MARKS[unit]}\n" if latest else ""
+        file.write(f"Nodes {nodes}\nConnections {tally.flows}\n{mark}".encode())
         _append(body, file)
-    lost.note(options)
+    lost.note(target.options, _UNIT_WORDS[unit])
+    if latest and target.start_unit is None:
+        target.options.notes.append("starts are picoseconds, as csg-htsim reads them; for UEC's htsim: --start-unit us")
 
 
-def _write_hpcc(rows: Iterator[Row], file: BinaryIO, tally: _Tally, wrong: Complaints, options: Options) -> None:
+def _write_hpcc(rows: Iterator[Row], file: BinaryIO, tally: _Tally, wrong: Complaints, target: _Target) -> None:
     lost, is_sorted, last_ns = _Lost(), True, 0
     with tempfile.TemporaryFile() as body:
         for number, start_ps, src, dst, size, band in rows:
@@ -352,7 +469,8 @@ def _write_hpcc(rows: Iterator[Row], file: BinaryIO, tally: _Tally, wrong: Compl
             body.seek(0)
             for line in sorted(body, key=_start_in_order):
                 file.write(line)
-    lost.note(options)
+    lost.note(target.options)
+    target.note_nodes(tally.hosts)
 
 
 @dataclass
@@ -364,12 +482,16 @@ class _Lost:
 
     def ns(self, start_ps: int) -> int:
         """Return a start in nanoseconds, rounded half up, and count it if that changes it."""
-        start_ns, rest = divmod(start_ps + PS_PER_NS // 2, PS_PER_NS)
-        self.rounded += rest != PS_PER_NS // 2
-        return start_ns
+        return self.in_units(start_ps, PS_PER_NS)
 
-    def note(self, options: Options) -> None:
-        one, many = "1 start is rounded to whole nanoseconds", "starts are rounded to whole nanoseconds"
+    def in_units(self, start_ps: int, unit_ps: int) -> int:
+        """Return a start in whole units, rounded half up, and count it if that changes it."""
+        start, rest = divmod(start_ps + unit_ps // 2, unit_ps)
+        self.rounded += rest != unit_ps // 2
+        return start
+
+    def note(self, options: Options, unit: str = "nanoseconds") -> None:
+        one, many = f"1 start is rounded to whole {unit}", f"starts are rounded to whole {unit}"
         options.note(self.rounded, one, many)
         if self.bands:
             options.notes.append("bands are left out: the format has none")
@@ -391,7 +513,7 @@ def _check_size(wrong: Complaints, number: int, size: int, most: int, tool: str)
         wrong.add(number, None, "bytes", f"a flow has {size:,} bytes", hint)
 
 
-_WRITERS: dict[str, Callable[[Iterator[Row], BinaryIO, _Tally, Complaints, Options], None]] = {
+_WRITERS: dict[str, Callable[[Iterator[Row], BinaryIO, _Tally, Complaints, _Target], None]] = {
     "flows": _write_csv,
     "htsim-cm": _write_htsim,
     "hpcc-flow": _write_hpcc,

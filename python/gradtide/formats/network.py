@@ -8,6 +8,7 @@ from typing import Any
 from gradtide import units
 from gradtide.formats.text import Complaints, Options, count, decimal, lines_of, whole_text, write
 from gradtide.scenario.fabric import Cable, Wiring, host_number, read_cables, wired
+from gradtide.scenario.keys.types import positive_rate
 
 MAX_NODES = 1_000_000
 _UNSAID = -1
@@ -63,7 +64,7 @@ def _hpcc_nodes(
     """Return numbers of hosts and of switches by those of nodes, and number and text of each link's line."""
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line and not line.isspace())
     number, line = next(numbered, (1, ""))
-    counts = [count(cell, MAX_NODES) for cell in line.split()]
+    first, head, counts = number, line, [count(cell, MAX_NODES) for cell in line.split()]
     if len(counts) != 3 or None in counts:
         wrong.add(number, line, "", "the first line is not three counts", "write nodes, switches and links: 66 1 65")
         wrong.end()
@@ -73,7 +74,7 @@ def _hpcc_nodes(
         number, line = next(numbered, (0, ""))
         if not number:
             hint = "the file is cut off, or its first line is wrong"
-            wrong.add(None, None, "", f"line 1 counts {switches:,} switches and {len(ids):,} follow", hint)
+            wrong.add(first, head, "", f"line {first} counts {switches:,} switches and {len(ids):,} follow", hint)
             wrong.end()
         for at, cell in enumerate(line.split()):
             node = count(cell, max(0, nodes - 1))
@@ -91,7 +92,7 @@ def _hpcc_nodes(
     rows = [row for _, row in zip(range(links), numbered, strict=False)]
     if len(rows) < links:
         hint = "the file is cut off, or its first line is wrong"
-        wrong.add(None, None, "", f"line 1 counts {links:,} links and {len(rows):,} follow", hint)
+        wrong.add(first, head, "", f"line {first} counts {links:,} links and {len(rows):,} follow", hint)
     return host_of, switch_of, rows
 
 
@@ -128,13 +129,11 @@ def read_hpcc(lines: Iterable[str], file: str) -> tuple[list[Cable], list[tuple[
                 hint = f"line 1 counts {len(names):,} nodes: 0 to {len(names) - 1:,}"
                 wrong.add(number, line, _FIELDS[at], f'there is no node "{cells[at][:40]}"', hint, at)
         quantities = []
-        for at, parse in ((2, units.parse_rate), (3, units.parse_time)):
+        for at, parse in ((2, positive_rate), (3, units.parse_time)):
             try:
                 quantities.append(parse(cells[at]))
-                if at == 2 and quantities == [0]:
-                    raise units.UnitError("GT026", "the rate is zero", "nothing would ever arrive")
             except units.UnitError as error:
-                wrong.add(number, line, _FIELDS[at], error.msg, error.hint, at)
+                wrong.add(number, line, _FIELDS[at], error.msg, error.hint, at, code=error.code)
         loss = decimal(cells[4])
         if loss is None or loss > 1:
             wrong.add(number, line, "error_rate", f'"{cells[4][:40]}" is not a share', "write 0", 4)

@@ -26,11 +26,15 @@ class Options:
     Attributes:
         packet_bytes: bytes that a value of an ns-2 distribution stands for.
         hosts: numbers of hosts by numbers of nodes; `None` where they are the same.
+        start_unit: unit of the starts of an htsim-cm file, ps or us; `None` if nobody says it.
+        nodes: how many nodes an htsim-cm file has; 0 for other files. Its reader sets it.
         notes: what was left out or rounded; readers and writers add to it, and the user sees it.
     """
 
     packet_bytes: int | None = None
     hosts: Mapping[int, int] | None = None
+    start_unit: str | None = None
+    nodes: int = 0
     notes: list[str] = field(default_factory=list)
 
     def note(self, count: int, one: str, many: str) -> None:
@@ -47,15 +51,28 @@ class Complaints:
         self._code = code
         self._faults: list[Fault] = []
 
-    def add(self, number: int | None, line: str | None, where: str, msg: str, hint: str, word: int = -1) -> None:
-        """Add a fault of a line, or of its blank-separated `word`; stop reading after too many."""
+    def add(
+        self,
+        number: int | None,
+        line: str | None,
+        where: str,
+        msg: str,
+        hint: str,
+        word: int = -1,
+        *,
+        code: str | None = None,
+    ) -> None:
+        """Add a fault of a line, or of its blank-separated `word`; stop reading after too many.
+
+        Its code is that of the file, or `code`, as of a quantity.
+        """
         start, stop = 0, len(line or "")
         if line is not None and word >= 0:
             found = list(_WORD.finditer(line))
             start, stop = found[min(word, len(found) - 1)].span() if found else (0, 1)
         value = None if line is None else line[start:stop][:80]
         width = max(1, stop - start)
-        self._faults.append(Fault(self._code, where, msg, value, hint, self._file, number, line, start, width))
+        self._faults.append(Fault(code or self._code, where, msg, value, hint, self._file, number, line, start, width))
         if len(self._faults) >= MAX_FAULTS_OF_A_FILE:
             self.end()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradtide import units
-from gradtide.errors import ProfileError, nearest
+from gradtide.errors import ProfileError, hinted
 from gradtide.extras import how_to_install
 from gradtide.files import write_whole
 from gradtide.layers import Layer
@@ -328,9 +328,8 @@ def _device(name: str) -> Device | None:
         ) from None
     except KeyError:
         known = [*device_names(), MEASURE]
-        near = nearest(name.lower(), [one.lower() for one in known])
-        hint = f"did you mean {next(one for one in known if one.lower() == near)}? " if near else ""
-        raise ProfileError(f"unknown device {name!r}: {hint}there are {', '.join(known)}") from None
+        hint = hinted(name, known, f"there are {', '.join(known)}", kind="device")
+        raise ProfileError(f"unknown device {name!r}: {hint}") from None
 
 
 def _unwrapped(model: Any) -> Any:

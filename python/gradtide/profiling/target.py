@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gradtide.errors import ProfileError, nearest
+from gradtide.errors import ProfileError, hinted, nearest
 
 if TYPE_CHECKING:
     import torch
@@ -102,10 +102,8 @@ def make_optimizer(name: str, model: "torch.nn.Module") -> "torch.optim.Optimize
         (kind for known, kind in optimizers.items() if known.casefold() == name.casefold()), None
     )
     if make is None:
-        near = nearest(name, optimizers, 0.6)
-        hint = f"did you mean {near}? " if near else ""
-        there_are = ", ".join(sorted(optimizers))
-        raise ProfileError(f"--optimizer {name!r}: torch.optim has none of this name; {hint}there are {there_are}")
+        hint = hinted(name, optimizers, f"there are {', '.join(sorted(optimizers))}")
+        raise ProfileError(f"--optimizer {name!r}: torch.optim has none of this name; {hint}")
     try:
         return make(model.parameters())
     except Exception as error:

@@ -18,6 +18,7 @@ from typing import Any
 
 from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.layers import Layer
+from gradtide.recognise import expecting
 from gradtide.scenario import clusters, foreign, read, support
 from gradtide.scenario import resolve as _resolve
 from gradtide.scenario.fabric import Fabric, Tree, Wiring
@@ -98,13 +99,14 @@ class Scenario:
         if not os.path.exists(file) and file.suffix not in (".toml", ".json"):
             raise ScenarioError([_no_such(name)])
         text = read_text(file, name, of_command_line(name))
-        if file.suffix == ".json":
-            data = parse_json(text, name)
-            if not isinstance(data, dict):
-                fault = Fault("GT011", "", "a scenario is a JSON object", None, 'write { "job": … }', name)
-                raise ScenarioError([fault])
-            return cls(data, Source(name, text), file.parent)
-        return cls.from_toml(text, name=name, base_dir=file.parent)
+        with expecting(text, name, "a scenario", "scenario"):
+            if file.suffix == ".json":
+                data = parse_json(text, name)
+                if not isinstance(data, dict):
+                    fault = Fault("GT011", "", "a scenario is a JSON object", None, 'write { "job": … }', name)
+                    raise ScenarioError([fault])
+                return cls(data, Source(name, text), file.parent)
+            return cls.from_toml(text, name=name, base_dir=file.parent)
 
     @classmethod
     def from_toml(cls, text: str, *, name: str = "<toml>", base_dir: str | Path = ".") -> "Scenario":

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gradtide.errors import ScenarioError, nearest
+from gradtide.errors import ScenarioError, hinted
 from gradtide.scenario.source import Fail, Failure, Faults, Loc, Source
 
 PRESET = "preset"
@@ -81,8 +81,8 @@ def hint_of(name: str) -> str:
     from gradtide import presets
 
     known = presets.cluster_names()
-    near = nearest(name.partition("/")[0], known) or known[0]
-    return f"write {near}/N for N hosts; there are {', '.join(known)}, and files (.toml, .json)"
+    listed = f"write {known[0]}/N for N hosts; there are {', '.join(known)}, and files (.toml, .json)"
+    return hinted(name.partition("/")[0], known, listed, "{}/N", kind="cluster")
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from gradtide.errors import did_you_mean
+from gradtide.errors import hinted
 from gradtide.scenario.keys.job import Compute
 
 Origin = Literal["stated", "file", "cluster", "assumed", "none"]
@@ -93,8 +93,5 @@ def unknown_device(name: str) -> tuple[str, str]:
     if alike:
         return f"{name} computes models that are divided over ranks", f"without `parallel`, name {' or '.join(alike)}"
     known = list(dict.fromkeys((*presets.device_names(), *presets.accelerator_names())))
-    folded = {one.lower(): one for one in known}
     otherwise = f"devices are {', '.join(known)}"
-    hint = did_you_mean(name.lower(), folded, otherwise, "{}")
-    found = re.fullmatch(r"did you mean (.*)\?", hint)
-    return f'unknown device "{name:.60}"', f'did you mean "{folded[found[1]]}"? {otherwise}' if found else hint
+    return f'unknown device "{name:.60}"', hinted(name, known, otherwise, '"{}"', kind="device")

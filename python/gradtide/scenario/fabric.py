@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError
-from gradtide.scenario.keys.types import MAX_NAME
+from gradtide.scenario.keys.types import parse_name, positive_rate
 
 MAX_CABLES = 1_000_000_000
 """Cables between switches: the core numbers links with 31 bits, two for each cable, those of hosts included."""
@@ -537,15 +537,11 @@ def read_cables(text: str, name: str, link: tuple[int, int]) -> tuple[list[Cable
         for key in columns:
             try:
                 if key in ("a", "b"):
-                    if not row[key] or len(row[key]) > MAX_NAME or not row[key].isprintable():
-                        msg = f"{units.describe(row[key])} cannot be a name"
-                        raise units.UnitError("GT018", msg, f"a name is 1 to {MAX_NAME} printable characters")
+                    parse_name(row[key])
                 elif not row[key]:
                     continue
                 elif key == "rate":
-                    rate_bps = units.parse_rate(row[key])
-                    if rate_bps == 0:
-                        raise units.UnitError("GT026", "the value is zero", "nothing would ever arrive")
+                    rate_bps = positive_rate(row[key])
                 else:
                     delay_ps = units.parse_time(row[key])
             except units.UnitError as error:

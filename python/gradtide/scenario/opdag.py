@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide.errors import Fault, ScenarioError
+from gradtide.recognise import expecting
 from gradtide.scenario.source import Failure, Faults, Loc, Source, Under, decoded, parse_json, read_data
 
 MAX_DAG_BYTES = 100_000_000
@@ -105,8 +106,9 @@ def load_op_dag(path: str | Path) -> OpDag:
     Raises:
         ScenarioError: with up to 20 faults, each with its line; a cycle is named op by op.
     """
-    data, source = _load_json(path)
-    return op_dag(data, source)
+    text = _json_text(path)
+    with expecting(text, str(path), "a graph of ops", "dag"):
+        return op_dag(parse_json(text, str(path)), Source(str(path), text))
 
 
 def op_dag(data: Any, source: Source | Under | None = None) -> OpDag:
@@ -124,7 +126,12 @@ def load_ranks(path: str | Path, dag: OpDag) -> dict[int, int]:
     Raises:
         ScenarioError: if a transfer that the target needs has no rank, or a rank is of no transfer.
     """
-    data, source = _load_json(path)
+    text = _json_text(path)
+    with expecting(text, str(path), "an order of transfers", "order"):
+        return _ranks(parse_json(text, str(path)), Source(str(path), text), dag)
+
+
+def _ranks(data: Any, source: Source, dag: OpDag) -> dict[int, int]:
     priority = data.get("priority") if isinstance(data, dict) else None
     if not isinstance(priority, dict):
         hint = 'write { "priority": { "0": 1, "1": 0 } }: op id and rank, smaller first'
@@ -153,7 +160,7 @@ def load_ranks(path: str | Path, dag: OpDag) -> dict[int, int]:
     return {known[key]: rank for key, rank in priority.items()}
 
 
-def _load_json(path: str | Path) -> tuple[Any, Source]:
+def _json_text(path: str | Path) -> str:
     name = str(path)
     fail = Failure(Source(name), ())
     text = decoded(read_data(Path(path), name, fail, MAX_DAG_BYTES), name, fail)
@@ -161,7 +168,7 @@ def _load_json(path: str | Path) -> tuple[Any, Source]:
         raise ScenarioError(
             [Fault("GT005", "", f"{name} is empty", hint='write { "ops": [...], "target": 0 }', file=name)]
         )
-    return parse_json(text, name), Source(name, text)
+    return text
 
 
 class _Full(Exception):  # noqa: N818 - not an error: enough have been found

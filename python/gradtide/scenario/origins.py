@@ -11,8 +11,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from gradtide import traffic, units
+from gradtide import inputs, traffic, units
 from gradtide.errors import Fault, ScenarioError, did_you_mean
+from gradtide.recognise import HEAD_BYTES, expecting
 from gradtide.scenario.keys.traffic import Bursts as BurstsTable
 from gradtide.scenario.keys.traffic import CdfPoint, ListedFlow, TrafficTable
 from gradtide.scenario.keys.traffic import Incast as IncastTable
@@ -22,9 +23,6 @@ from gradtide.units import PPM
 
 MAX_LIST_BYTES = 300_000_000
 """Size of a list of flows; calibration, that of the largest number of flows."""
-
-MAX_HEAD = 10_000
-"""Characters of a list of flows from which its format is recognised."""
 
 MAX_WRITTEN_FLOWS = 100
 """Most flows of a list that a resolved scenario contains. For a longer list it has the path and the digest."""
@@ -38,6 +36,7 @@ class Origin:
         key: key of the tenant's table that decides the number of flows.
         flows: draws them.
         written: what the resolved scenario says in place of the keys `replaced`, so that it needs no other small file.
+        warnings: what does not fit, and is no fault.
     """
 
     name: str
@@ -45,6 +44,7 @@ class Origin:
     flows: "Poisson | FlowList | Incast | Bursts"
     replaced: tuple[str, ...] = ()
     written: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @property
     def is_random(self) -> bool:
@@ -174,18 +174,33 @@ class Tenant:
             other = self._fail("replay_sha256", self.table.replay_sha256)
             raise ScenarioError([other("GT064", f"{value} has another SHA-256", hint)])
         text = decoded(data, value, fail)
-        form = formats.form_of(text[:MAX_HEAD].split("\n"))
-        if form in ("htsim-cm", "hpcc-flow"):
-            has_bands = False
-            flows = formats.flows.read_flows(text, value, form, self.name, self.host_count, self.band)
-        else:
-            bounds = self.host_count, self.band_count, self.band
-            flows, has_bands = traffic.read_flows(text, value, self.name, *bounds)
+        form, unit = formats.form_of(text), self.table.replay_start_unit
+        if unit is not None and form != "htsim-cm":
+            hint = "it is for a connection matrix of htsim; leave it out"
+            msg = f"`replay_start_unit` has no effect with {value}"
+            raise ScenarioError([self._fail("replay_start_unit", unit)("GT015", msg, hint)])
+        nodes = formats.flows.nodes_of(text) if form == "htsim-cm" else None
+        if nodes is not None and nodes > self.host_count:
+            msg = f"{value} has {nodes:,} nodes, and the cluster {self.host_count:,} hosts"
+            raise ScenarioError([fail("GT042", msg, f"give the cluster {nodes:,} hosts")])
+        with expecting(text, value, "a list of flows", "flows", "htsim-cm", "hpcc-flow"):
+            if form in ("htsim-cm", "hpcc-flow"):
+                has_bands = False
+                flows = formats.flows.read_flows(text, value, form, self.name, self.host_count, self.band, unit)
+            else:
+                bounds = self.host_count, self.band_count, self.band
+                flows, has_bands = traffic.read_flows(text, value, self.name, *bounds)
         written: dict[str, Any] = {"replay": os.path.abspath(path), "replay_sha256": digest}
         if len(flows) <= MAX_WRITTEN_FLOWS:
             written = {"flows": _rows(flows, has_bands=has_bands)}
+        elif unit is not None:
+            written["replay_start_unit"] = unit
         listed = FlowList(flows, has_bands, self.until_ps)
-        return _heard(Origin(self.name, "replay", listed, ("replay", "replay_sha256"), written), fail)
+        keys = ("replay", "replay_sha256", "replay_start_unit")
+        warnings = ()
+        if nodes is not None and nodes < self.host_count:
+            warnings = (f"{value} has {nodes:,} nodes, and the cluster {self.host_count:,} hosts",)
+        return _heard(Origin(self.name, "replay", listed, keys, written, warnings), fail)
 
     def _listed(self, rows: Sequence[ListedFlow]) -> BackgroundFlows:
         if not rows:
@@ -272,11 +287,24 @@ def _sizes(value: str, fail: Failure, base_dir: Path) -> tuple[Sizes, dict[str, 
     path = base_dir / value
     if not (path.suffix or "/" in value or os.path.isfile(path)):
         listed = f"presets are {', '.join(names)}; or name a CDF file"
-        hint = did_you_mean(value.lower(), names, listed, '"{}"')
+        hint = did_you_mean(value, names, listed, '"{}"', kind="sizes")
         raise ScenarioError([fail("GT060", f'unknown flow sizes "{value}"', hint)])
-    sizes = traffic.read_sizes(read_text(path, value, fail), value)
+    text = read_text(path, value, fail)
+    with expecting(text, value, "a distribution of flow sizes", "cdf", "cdf-percent", "cdf-ns2"):
+        sizes = traffic.read_sizes(text, value)
     points = zip(sizes.bytes, sizes.cdf, strict=True)
     return sizes, {"cdf": [{"bytes": units.format_bytes(size), "cdf": share} for size, share in points]}
+
+
+def nodes_of(path: Path) -> int | None:
+    """Return how many nodes a connection matrix has; `None` of other files, and of what cannot be read."""
+    from gradtide import formats
+
+    try:
+        head = inputs.start(path, HEAD_BYTES).decode("utf-8-sig", errors="replace")
+    except (OSError, ValueError, inputs.InputError):
+        return None
+    return formats.flows.nodes_of(head) if formats.form_of(head) == "htsim-cm" else None
 
 
 def _heard(origin: Origin, fail: Failure) -> Origin:

@@ -15,6 +15,7 @@ from gradtide import units
 from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.files import write_whole
 from gradtide.layers import Layer
+from gradtide.recognise import expecting
 from gradtide.runtime import LEVELS
 from gradtide.scenario import Scenario
 from gradtide.scenario.source import Faults, Loc, Source, of_command_line, parse_json, read_text
@@ -299,13 +300,15 @@ def read_plan(plan: "str | Path | Mapping[str, Any] | Plan") -> Plan:
         name = str(plan)
         text = read_text(Path(plan), name, of_command_line(name))
         source = Source(name, text)
-        data = parse_json(text, name)
+        with expecting(text, name, "a plan", "plan"):
+            data = parse_json(text, name)
     elif not isinstance(plan, Mapping) and hasattr(plan, "to_dict"):
         data = plan.to_dict()
     reader = _Reader(source)
-    found = reader.plan(data)
-    if found is None or reader.faults:
-        raise ScenarioError(sorted(reader.faults, key=lambda fault: fault.line or 0))
+    with expecting(source.text or "", source.name, "a plan", "plan"):
+        found = reader.plan(data)
+        if found is None or reader.faults:
+            raise ScenarioError(sorted(reader.faults, key=lambda fault: fault.line or 0))
     return found
 
 

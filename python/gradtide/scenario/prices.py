@@ -18,12 +18,16 @@ from typing import Any
 
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError, did_you_mean
+from gradtide.recognise import expecting
+from gradtide.scenario.keys.types import positive_rate
 from gradtide.scenario.source import Faults, Loc, Source, parse_toml, read_text
 
 _MOST = 10**15
 """Largest price of a part; sums of a million parts are exact enough for a float."""
 _KEYS = {"switch": ("ports", "rate", "price"), "cable": ("rate", "price"), "nic": ("rate", "price")}
 _EXAMPLE = {"ports": "ports = 32", "rate": 'rate = "25Gbps"', "price": "price = 9000", "currency": 'currency = "EUR"'}
+MAX_PORTS = 100_000
+"""Ports of a switch or chassis that has a price."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +62,11 @@ def read_prices(path: str | Path) -> Prices:
     name = str(path)
     text = read_text(Path(path), name, lambda code, msg, hint: Fault(code, "", msg, name, hint, name))
     source = Source(name, text)
-    reader = _Reader(parse_toml(text, name), source)
-    prices = reader.prices()
-    if reader.faults:
-        raise ScenarioError(sorted(reader.faults, key=lambda fault: fault.line or 0))
+    with expecting(text, name, "a list of prices", "prices"):
+        reader = _Reader(parse_toml(text, name), source)
+        prices = reader.prices()
+        if reader.faults:
+            raise ScenarioError(sorted(reader.faults, key=lambda fault: fault.line or 0))
     return prices
 
 
@@ -117,7 +122,7 @@ class _Reader:
     def refuse_unknown(self, loc: Loc, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
         for key in table:
             if key not in known:
-                hint = did_you_mean(key.lower(), known, "known fields are " + ", ".join(known))
+                hint = did_you_mean(key, known, "known fields are " + ", ".join(known))
                 self.add("GT012", (*loc, key), f"unknown field `{key}`", hint, at_key=True)
 
     def refuse_type(self, loc: Loc, expected: str, value: object) -> None:
@@ -128,19 +133,16 @@ class _Reader:
         if isinstance(value, bool) or not isinstance(value, int):
             self.refuse_type(loc, "a whole number", value)
             return 0
-        if value < 2:
-            self.add("GT014", loc, f"{value} is out of range", "`ports` is at least 2", value)
+        if not 2 <= value <= MAX_PORTS:
+            self.add("GT014", loc, f"{value} is out of range", f"`ports` is from 2 to {MAX_PORTS:,}", value)
         return value
 
     def rate(self, loc: Loc, value: object) -> int:
         try:
-            rate_bps = units.parse_rate(value)
+            return int(positive_rate(value))
         except units.UnitError as error:
             self.add(error.code, loc, error.msg, error.hint, value)
             return 0
-        if rate_bps == 0:
-            self.add("GT026", loc, "the value is zero", 'write it as in "25Gbps"', value)
-        return rate_bps
 
     def price(self, loc: Loc, value: object) -> Fraction:
         if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -14,7 +14,8 @@ from pydantic_core import ErrorDetails
 
 from gradtide import units
 from gradtide.deprecated import Deprecated
-from gradtide.errors import MAX_FAULTS, Fault, ScenarioError, nearest
+from gradtide.errors import MAX_FAULTS, Fault, ScenarioError, hinted, nearest
+from gradtide.known import lacking
 from gradtide.scenario.keys import ScenarioFile
 from gradtide.scenario.keys.job import Adaptive, GraphModel, InlineModel, JobTable, ThesisModel
 from gradtide.scenario.keys.table import Table
@@ -28,6 +29,22 @@ _TAGS: dict[str, type[Table]] = {
     "<graph>": GraphModel,
     "<adaptive>": Adaptive,
 }
+_VOCABULARIES = {
+    ("transport", "kind"): "transport",
+    ("queue", "kind"): "queue",
+    ("transport", "recovery"): "recovery",
+    ("cluster", "routing"): "routing",
+    ("topology", "kind"): "topology",
+    ("collective", "kind"): "collective",
+    ("schedule", "order"): "order",
+    ("compute", "precision"): "precision",
+    ("parallel", "pipeline"): "parallel",
+    ("parallel", "context"): "parallel",
+    ("run", "engine"): "engine",
+}
+"""Vocabularies of `known.LACKING`, by the last two parts of a key's path. Every other key asks all of them."""
+_UNITS = ("gbps", "mbps", "tbps", "bps", "ps", "ns", "us", "ms", "s", "b", "kb", "mb", "gb", "bytes", "packets", "pkt")
+"""Ends of keys that other programs use; here the value has the unit."""
 _ALL_TAGS = {*_TAGS, "<configuration>", "<name>", "<word>", "<band>", "<bands>", "<hosts>", "<cables>", "<file>"}
 
 
@@ -172,8 +189,7 @@ def _fault(detail: ErrorDetails, source: Source) -> Fault:
         if not isinstance(value, str):
             msg = f"expected a text, found {units.describe(value)}"
             return source.fault("GT011", loc, msg, f"one of {listed}", value)
-        near = nearest(value.lower(), allowed)
-        hint = (f'did you mean "{near}"? ' if near else "") + f"one of {listed}"
+        hint = hinted(value, allowed, f"one of {listed}", '"{}"', kind=_VOCABULARIES.get((*named[-2:-1], key), ""))
         return source.fault("GT013", loc, f"unknown value {units.describe(value)[9:]}", hint, value)
     if kind in ("greater_than_equal", "less_than_equal"):
         bound = f"at least {ctx['ge']}" if "ge" in ctx else f"at most {ctx['le']}"
@@ -241,13 +257,15 @@ def _near_key(key: str, table: type[Table] | None) -> str:
     if table is None:
         return "delete it"
     known = list(table.declared())
-    near = nearest(key.lower(), known)
-    if near:
-        return _offer(near, table)
+    whole, _, unit = key.lower().rpartition("_")
+    near = nearest(key, known) or (whole if whole in known and (unit in _UNITS or nearest(unit, _UNITS)) else None)
     homes = [path for path, name in _homes() if name == key.lower()]
+    said = None if homes else lacking("", key)
+    if near and not said:
+        return _offer(near, table)
     if homes:
         return f"it belongs to {' or '.join(homes[:2])}"
-    return "known fields are " + ", ".join(known)
+    return said or "known fields are " + ", ".join(known)
 
 
 def _offer(key: str, table: type[Table]) -> str:
@@ -275,5 +293,6 @@ def _homes() -> Iterator[tuple[str, str]]:
 
 
 def nearest_path(path: str) -> str | None:
-    """Return the known dotted path nearest to `path`, names of jobs and traffic left as `NAME`."""
-    return nearest(path, [f"{home}.{name}" for home, name in _homes()], 0.6)
+    """Return the known dotted path of which `path` is the end or a misspelling, names of jobs left as `NAME`."""
+    known = [f"{home}.{name}" for home, name in _homes()]
+    return next((one for one in known if path and one.endswith(f".{path}") and "." in path), nearest(path, known))

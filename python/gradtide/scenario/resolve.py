@@ -15,7 +15,7 @@ from typing import Any
 from gradtide.errors import Fault, ScenarioError
 from gradtide.scenario import check, clusters
 from gradtide.scenario import servers as op_by_op
-from gradtide.scenario.check.context import Context
+from gradtide.scenario.check.context import MAX_WORKERS, Context
 from gradtide.scenario.defaults import (
     GROUPED,
     announced_packets,
@@ -99,14 +99,20 @@ def _resolve(ctx: Context) -> Resolved | None:
             if not _JOB_NAME.fullmatch(name):
                 hint = "letters, digits, - and _, at most 64"
                 ctx.add("GT018", (kind, name), f'"{name[:80]}" cannot be a name', hint, name, at_key=True)
+    nodes = check.traffic.nodes(ctx)
     if not file.job and ctx.ok("job"):
-        _without_jobs(ctx)
+        _without_jobs(ctx, nodes)
     check.network.device(ctx, file.cluster.device)
     fabric = check.network.shape(ctx, file.cluster.topology)
     check.run.length(ctx)
     hosts = check.job.hosts(ctx, fabric)
-    if fabric is None and ctx.is_open_star and hosts and len(hosts) == len(file.job) and ctx.ok("cluster", "topology"):
-        fabric = check.network.open_star(file.cluster, max([1, *(max(h) + 1 for h in hosts.values())]))
+    is_placed = len(hosts) == len(file.job) and bool(hosts or nodes)
+    if fabric is None and ctx.is_open_star and is_placed and ctx.ok("cluster", "topology"):
+        places = max([1, nodes or 0, *(max(h) + 1 for h in hosts.values())])
+        if places > MAX_WORKERS:
+            ctx.too_many(("cluster", "topology", "hosts"), places, MAX_WORKERS, "hosts")
+        else:
+            fabric = check.network.open_star(file.cluster, places)
     check.network.check_queue(ctx, file.cluster.queue)
     check.network.check_transport(ctx, file.cluster, fabric)
     check.run.probe(ctx, fabric)
@@ -119,6 +125,7 @@ def _resolve(ctx: Context) -> Resolved | None:
     complete = _completed(ctx, resolved, fabric)
     warnings = dict.fromkeys(warning for table in ctx.tables.values() for warning in table.left_out)
     warnings |= dict.fromkeys(check.memory.warnings(ctx, resolved))
+    warnings |= dict.fromkeys(warning for origin in origins for warning in origin.warnings)
     return Resolved(
         complete,
         fabric,
@@ -130,7 +137,7 @@ def _resolve(ctx: Context) -> Resolved | None:
     )
 
 
-def _without_jobs(ctx: Context) -> None:
+def _without_jobs(ctx: Context, nodes: int | None) -> None:
     """Refuse a scenario without a job unless it has flows on an engine that can carry them alone."""
     if not ctx.file.traffic and ctx.ok("traffic"):
         hint = 'write [job.train] with model = "resnet50" and workers = 8'
@@ -139,7 +146,7 @@ def _without_jobs(ctx: Context) -> None:
     if ctx.file.run.engine == "pipe" and ctx.ok("run", "engine"):
         msg = 'the scenario has no job, and engine = "pipe" runs jobs only'
         ctx.add("GT010", ("run", "engine"), msg, 'write engine = "fluid" or "packet", or add [job.train]')
-    if ctx.is_open_star and ctx.ok("cluster", "topology"):
+    if nodes is None and ctx.is_open_star and ctx.ok("cluster", "topology"):
         msg = "`hosts` is missing: without a job, the star needs a number of hosts"
         ctx.add("GT010", ("cluster", "topology", "hosts"), msg, 'write topology = { kind = "star", hosts = 8 }')
 

@@ -412,7 +412,7 @@ def _nearest_file(path: Path) -> str | None:
         names = [p.name for p in path.parent.iterdir()][:1000]
     except OSError:
         return None
-    return nearest(path.name, names, 0.75)
+    return nearest(path.name, names)
 
 
 def locate(text: str) -> dict[Loc, Span]:

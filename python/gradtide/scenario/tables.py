@@ -19,6 +19,7 @@ from gradtide import inputs, units
 from gradtide.architecture import FAMILY, Architecture, FieldError
 from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean
 from gradtide.layers import Layer
+from gradtide.recognise import expecting
 from gradtide.scenario.csvfile import MAX_FAULTS_OF_A_FILE, CsvFile
 from gradtide.scenario.device import ASSUMED_DEVICE, HINT, MEASURED, JobDevice, device_of, unknown_device
 from gradtide.scenario.keys.job import Compute, GraphModel, InlineModel, StepModel, ThesisModel
@@ -161,10 +162,11 @@ def read_model(
         raise ScenarioError([fail("GT090", "reading traces of Perfetto is not built yet", hint)])
     if suffix in (".csv", ".json"):
         text = read_text(path, value, fail)
-        if suffix == ".csv":
-            layers = read_layers_csv(text, value)
-            return LayerTable(path.stem, layers, layers_table(path.stem, layers), True, asked.device())
-        return read_model_file(text, value, source, loc, asked)
+        with expecting(text, value, "a model", "layers", "model", "config", "dag"):
+            if suffix == ".csv":
+                layers = read_layers_csv(text, value)
+                return LayerTable(path.stem, layers, layers_table(path.stem, layers), True, asked.device())
+            return read_model_file(text, value, source, loc, asked)
     if by_op:
         from gradtide.presets import graphs
 
@@ -654,7 +656,7 @@ def _preset(name: str, source: Source, loc: Loc, asked: Asked) -> LayerTable:
         model = presets.model(name)
     except KeyError:
         names = [*presets.model_names(), *presets.language_names()]
-        hint = did_you_mean(name.lower(), names, "gradtide presets models lists the names", '"{}"')
+        hint = did_you_mean(name, names, "gradtide presets models lists the names", '"{}"', kind="model")
         if Path(name).suffix or "/" in name:
             hint += "; a file ends in .csv or .json"
         raise ScenarioError([source.fault("GT030", loc, f'unknown model "{name}"', hint, name)]) from None

@@ -10,6 +10,7 @@ from gradtide import units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.parallel.costs import Costs
 from gradtide.parallel.times import OwnTime, OwnTimes, op_names
+from gradtide.recognise import expecting
 from gradtide.scenario.csvfile import MAX_FAULTS_OF_A_FILE, CsvFile
 from gradtide.scenario.keys.job import OpTime, OpTimes
 from gradtide.scenario.keys.types import parse_name
@@ -62,8 +63,10 @@ def read_times(given: str | OpTimes, source: Source, loc: Loc, base_dir: Path) -
             return source.fault("GT056", (*loc, "rows", index), msg, hint)
 
         return Given(given, at_row, lambda msg, hint: source.fault("GT056", loc, msg, hint))
-    file = _TimesFile(read_text(base_dir / given, given, Failure(source, loc, given)), given)
-    rows, lines = file.times()
+    text = read_text(base_dir / given, given, Failure(source, loc, given))
+    file = _TimesFile(text, given)
+    with expecting(text, given, "a table of times of ops", "op-times"):
+        rows, lines = file.times()
     table = OpTimes.model_construct(source=Path(given).name, rows=rows)
     return Given(table, lambda index, *why: file.fault(lines[index], "GT056", *why), partial(_of_file, given))
 

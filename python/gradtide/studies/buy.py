@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from gradtide import answer, report, units, words
 from gradtide.answer.build import build
-from gradtide.errors import Unfinished
+from gradtide.errors import Unfinished, hinted
 from gradtide.estimate import Limits, within_limits
 from gradtide.fabrics import KINDS, Fabric, NoFabricError, crossbars_of_table_1, fit, sold_ports
 from gradtide.results import RunResult, StudyRows, Table, numbers
@@ -369,7 +369,8 @@ def _asked_fabrics(
     kinds = [name.replace("-", "_") for name in fabrics]
     for name, kind in zip(fabrics, kinds, strict=True):
         if kind not in KINDS:
-            raise ValueError(f"there is no fabric {name!r}; there are {', '.join(KINDS)}")
+            hint = hinted(name, KINDS, f"there are {', '.join(KINDS)}", kind="topology")
+            raise ValueError(f"there is no fabric {name!r}; {hint}")
     ratios = [
         one if isinstance(one, Fraction) else units.parse_option("bisection", units.parse_ratio, one)
         for one in bisection

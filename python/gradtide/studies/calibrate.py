@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from gradtide import units, words
 from gradtide.files import write_whole
 from gradtide.intervals import student_t
+from gradtide.recognise import expecting
 from gradtide.studies.channels import line
 
 SCHEMA = "gradtide.calibration/1"
@@ -345,7 +346,11 @@ def _read(path: Path, collective: str | None, ranks: int | None) -> Timings:
     from gradtide.formats.text import Complaints, whole_text
 
     text = whole_text(path)
-    wrong = Complaints(str(path), "GT066")
+    with expecting(text, str(path), "a table of transfer times", "timings", "nccl-tests"):
+        return _timings(text, Complaints(str(path), "GT066"), collective, ranks)
+
+
+def _timings(text: str, wrong: Any, collective: str | None, ranks: int | None) -> Timings:
     lines = text.splitlines()
     is_csv = next((not cells.startswith("#") and "," in cells for cells in map(str.strip, lines) if cells), False)
     said, rows = _csv(lines, wrong) if is_csv else _nccl_tests(lines, wrong, collective, ranks)

@@ -20,6 +20,7 @@ def convert(
     to_format: str | None = None,
     packet: str | None = None,
     topology: str | Path | None = None,
+    start_unit: str | None = None,
     rank: int | None = None,
     cut: bool = False,
     version: str | None = None,
@@ -38,6 +39,8 @@ def convert(
         to_format: format of `target`. Default: what its suffix says.
         packet: what a value of a cdf-ns2 file is, as in `1460B`.
         topology: file that says which nodes of an hpcc-flow file are hosts.
+        start_unit: unit of the starts of an htsim-cm file, ps or us: of `source` if it is one, else of `target`.
+            Default: what `source` shows, or ps for `target`.
         rank: of a trace: this rank alone.
         cut: trace to op DAG: what is received starts without waiting.
         version: trace to Chakra: schema to write, 0.0.4 or 1.0.0. Default: 0.0.4.
@@ -57,11 +60,12 @@ def convert(
     from gradtide.traces import astra
 
     target = None if target is None else Path(target)
+    of_files = {"--from": from_format, "--to": to_format}
+    of_files |= {"--packet": packet, "--topology": topology, "--start-unit": start_unit}
     of_trace = {"--rank": rank, "--cut": cut or None, "--version": version, "--step": step}
     if version is not None and version not in traces.CHAKRA_VERSIONS:
         raise ValueError(f"no version {version!r} is written; there are {', '.join(traces.CHAKRA_VERSIONS)}")
     if is_folder(source) and (target is None or target.suffix != ".et"):
-        of_files = {"--from": from_format, "--to": to_format, "--packet": packet, "--topology": topology}
         refuse("a folder of results is no file of another tool", of_files)
         refuse("a folder of results is no trace", of_trace)
         if target is None:
@@ -71,7 +75,6 @@ def convert(
         return upgrade(Path(source), target)
     scenario = _scenario_of(source)
     if scenario is not None:
-        of_files = {"--from": from_format, "--to": to_format, "--packet": packet, "--topology": topology}
         refuse("a scenario is written as Chakra", {**of_files, "--cut": cut or None, "--step": step})
         if target is None or target.suffix != ".et":
             raise ValueError(f"{source} is a scenario: name OUT as in step.et, for the Chakra traces of its ranks")
@@ -85,8 +88,7 @@ def convert(
         }
     form = formats.recognised(Path(source)) if from_format is None else formats.known(from_format)
     if form is None or form.kind == "trace":
-        of_files = {"--packet": packet, "--topology": topology, "--to": to_format}
-        refuse("the suffix of OUT says the format of a trace", of_files)
+        refuse("the suffix of OUT says the format of a trace", {**of_files, "--from": None})
         if target is None:
             refuse("nothing is written without OUT", of_trace)
         elif target.suffix == ".et":
@@ -108,7 +110,8 @@ def convert(
     if packet_bytes == 0:
         raise ValueError("--packet: a value of 0 bytes is no size; write 1460B or 1B")
     hosts = None if topology is None else Path(topology)
-    done = formats.convert(Path(source), target, form=form, into=to_format, packet_bytes=packet_bytes, topology=hosts)
+    options: dict[str, Any] = {"packet_bytes": packet_bytes, "topology": hosts, "start_unit": start_unit}
+    done = formats.convert(Path(source), target, form=form, into=to_format, **options)
     written = None if done.target is None else {"file": str(target), "format": done.target.name}
     summary = {"schema": "gradtide.convert/1", "format": form.name, "holds": form.kind, **done.figures}
     return {**summary, "written": written, "notes": list(done.notes)}

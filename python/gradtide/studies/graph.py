@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from gradtide import presets, units
-from gradtide.errors import nearest
+from gradtide.errors import hinted
 from gradtide.presets.graphs import TASKS, graph_document, graph_names
 from gradtide.scenario.opdag import OpDag, load_op_dag, op_dag
 
@@ -36,7 +36,7 @@ def preset_graph(
         (215, 32)
     """
     if name not in graph_names():
-        raise ValueError(f"no op graph is called {name!r}; {_near(name, graph_names())}")
+        raise ValueError(f"no op graph is called {name!r}; {_near(name, graph_names(), 'model')}")
     if task not in TASKS:
         raise ValueError(f"no task is called {task!r}; {_near(task, TASKS)}")
     if batch is not None and batch < 1:
@@ -47,7 +47,7 @@ def preset_graph(
     try:
         computes = presets.device(device).name
     except KeyError:
-        raise ValueError(f"no device is called {device!r}; {_near(device, presets.device_names())}") from None
+        raise ValueError(f"no device is called {device!r}; {_near(device, presets.device_names(), 'device')}") from None
     return op_dag(graph_document(name, computes, batch, task, rate_bps))
 
 
@@ -69,8 +69,5 @@ def find_dag(
     return load_op_dag(given)
 
 
-def _near(name: str, known: "list[str] | tuple[str, ...]") -> str:
-    lowered = {one.lower(): one for one in known}
-    near = nearest(name.lower(), lowered)
-    hint = f"did you mean {lowered[near]}? " if near else ""
-    return f"{hint}there are {', '.join(known)}"
+def _near(name: str, known: "list[str] | tuple[str, ...]", kind: str | None = None) -> str:
+    return hinted(name, known, f"there are {', '.join(known)}", kind=kind)

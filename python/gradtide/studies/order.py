@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from gradtide import _core
 from gradtide.answer import Answer, Candidate, Premise, ranked
 from gradtide.answer.again import again
-from gradtide.errors import SchedulerError, nearest
+from gradtide.errors import SchedulerError, hinted
 from gradtide.scenario.opdag import OpDag, load_ranks, op_dag
 from gradtide.scenario.servers import ARBITRARY_PPM
 from gradtide.studies.graph import find_dag
@@ -152,10 +152,9 @@ def order(
         raise ValueError(f"a seed is a whole number from 0 below 2^64, not {seed}")
     file = _order_file(scheduler)
     if isinstance(scheduler, str) and file is None and scheduler not in SCHEDULERS:
-        near = nearest(scheduler, SCHEDULERS, 0.6)
-        hint = f"did you mean {near}? " if near else ""
         there_are = f"there are {', '.join(SCHEDULERS)}, and order files (.json)"
-        raise ValueError(f"no scheduler is called {scheduler!r}; {hint}{there_are}")
+        hint = hinted(scheduler, SCHEDULERS, there_are, kind="order")
+        raise ValueError(f"no scheduler is called {scheduler!r}; {hint}")
     if isinstance(dag, (str, Path)):
         dag = find_dag(dag)
     elif not isinstance(dag, OpDag):

@@ -7,7 +7,8 @@ from typing import Any
 
 from gradtide import presets
 from gradtide.architecture import FAMILY
-from gradtide.errors import Fault, ScenarioError, TraceError, nearest
+from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean
+from gradtide.recognise import expecting, other_format
 from gradtide.scenario import Scenario, clusters
 from gradtide.scenario.opdag import OpDag, op_dag
 from gradtide.scenario.source import of_command_line, parse_json, parse_toml, read_text
@@ -164,9 +165,8 @@ def _is_model_file(given: str | Path) -> bool | None:
 def _refuse_misspelt(given: Any) -> None:
     """Refuse a name that is no scenario and nearly a built-in model's."""
     if isinstance(given, str) and "/" not in given and not Path(given).suffix:
-        near = nearest(given, [*presets.model_names(), *presets.language_names()])
-        if near is not None:
-            hint = f'did you mean "{near}"? gradtide presets lists the built-in models'
+        hint = did_you_mean(given, [*presets.model_names(), *presets.language_names()], "", '"{}"', kind="model")
+        if hint:
             raise ScenarioError(
                 [Fault("GT006", "", f"there is no scenario {given}, and no model of that name", given, hint, given)]
             )
@@ -183,7 +183,12 @@ def _described(cluster: Cluster) -> tuple[dict[str, Any], Path, str | None]:
     text, suffix = str(cluster), Path(cluster).suffix
     if suffix in (".toml", ".json") and os.path.isfile(cluster):
         parse = parse_json if suffix == ".json" else parse_toml
-        data = parse(read_text(Path(cluster), text, of_command_line(text)), text)
+        content = read_text(Path(cluster), text, of_command_line(text))
+        with expecting(content, text, "a cluster", "scenario"):
+            data = parse(content, text)
+        is_other = isinstance(data, dict) and data and not {"cluster", "job", "run", "traffic"} & data.keys()
+        if is_other and (fault := other_format(content, text, "a cluster")):
+            raise ScenarioError([fault])
         if isinstance(data, dict):
             return data, Path(cluster).parent, text
     if suffix or text.startswith("paper/"):

@@ -1,13 +1,12 @@
 """Finds the layers of a plan in a module: which parameters each bucket holds."""
 
-import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from gradtide.errors import Fault, ScenarioError
+from gradtide.errors import Fault, ScenarioError, nearest
 from gradtide.scenario.plan import Plan
 
 OF_UNUSED = (
@@ -48,8 +47,8 @@ def groups_of(plan: Plan, module: "torch.nn.Module", *, has_unused: bool = False
     layers = [layer for bucket in plan.buckets for layer in bucket.layers]
     known = {name for name, _ in module.named_modules(remove_duplicate=False)} | set(everyone)
     if unknown := [layer for layer in layers if layer not in known]:
-        near = difflib.get_close_matches(unknown[0], sorted(known), 1, 0.6)
-        hint = f"did you mean {near[0]!r}?" if near and len(unknown) < len(layers) else ""
+        near = nearest(unknown[0], sorted(known))
+        hint = f"did you mean {near!r}?" if near and len(unknown) < len(layers) else ""
         raise fault_of(plan, "buckets", f"{type(module).__name__} has no layer {several(unknown)}", hint)
     holds: dict[str, list[str]] = {layer: [] for layer in layers}
     missing = []

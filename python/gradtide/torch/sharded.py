@@ -9,7 +9,6 @@ reduction blocks the pass. A gather does not, because a call of our own begins i
 would wait for it at once, so that no depth would gain anything.
 """
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -19,7 +18,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from gradtide.errors import TrainingError
+from gradtide.errors import TrainingError, nearest
 from gradtide.scenario.plan import Plan, PlannedSharding
 from gradtide.torch.groups import fault_of, several
 
@@ -353,8 +352,8 @@ def _parts(
     known = dict(module.named_modules(remove_duplicate=False))
     units = plan.fsdp.units
     if unknown := [name for unit in units for name in unit if name not in known]:
-        near = difflib.get_close_matches(unknown[0], sorted(known), 1, 0.6)
-        hint = f"did you mean {near[0]!r}?" if near else ""
+        near = nearest(unknown[0], sorted(known))
+        hint = f"did you mean {near!r}?" if near else ""
         raise fault_of(plan, "fsdp.units", f"{type(module).__name__} has no module {several(unknown)}", hint)
     for place, name in ((place, name) for place, unit in enumerate(units) for name in unit):
         if type(known[name]).forward is torch.nn.Module.forward:

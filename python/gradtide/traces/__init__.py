@@ -338,7 +338,7 @@ def read(path: str | Path | Sequence[str | Path]) -> Trace:
         other = other_version(schema[0].decode(), [DAG_SCHEMA])
         if other is not None:
             raise TraceError(f"{names[0]} {other}; update gradtide, or make it again")
-        with files.told(names[0]):
+        with files.told(names[0], "dag"):
             return Trace(_core.Trace.from_dag(inputs.read(names[0], MAX_DAG_BYTES).decode()), "dag")
     return from_kineto(names)
 
@@ -347,7 +347,7 @@ def _read(names: Sequence[Path], form: str, rank_in_name: "re.Pattern[str]") -> 
     parts: list[_core.Trace] = []
     numbers: dict[int, Path] = {}
     for index, name in enumerate(names):
-        with files.told(name):
+        with files.told(name, form):
             part = (_core.kineto if form == "kineto" else _core.chakra)(inputs.chunks(name))
         [(_, said, _, _)] = part.about
         named = rank_in_name.findall(name.name)

@@ -2,11 +2,12 @@
 
 import glob
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from gradtide import inputs
+from gradtide import inputs, recognise
 from gradtide.errors import TraceError
 
 GROUPS = ".groups.json"
@@ -44,12 +45,12 @@ def start(path: Path) -> bytes:
 
 
 @contextmanager
-def told(path: Path) -> Iterator[None]:
-    """Name the file in whatever is wrong with it."""
+def told(path: Path, form: str = "") -> Iterator[None]:
+    """Name the file in whatever is wrong with it, the line of a text, and what it is if it is no file of `form`."""
     try:
         yield
     except TraceError as error:
-        raise TraceError(f"{path}: {error}") from None
+        raise TraceError(f"{path}: {_other(path, form) or _with_line(path, str(error))}") from None
     except inputs.InputError as error:
         raise TraceError(f"{path}: {error}") from None
     except UnicodeDecodeError as error:
@@ -57,3 +58,24 @@ def told(path: Path) -> Iterator[None]:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "that is no path"
         raise TraceError(f"{path}: it cannot be read: {reason}") from error
+
+
+def _other(path: Path, form: str) -> str:
+    """Return what a file is that is no trace of the form; empty if it is one, or nobody knows."""
+    head = inputs.start(path, recognise.HEAD_BYTES) if form else b""
+    found = recognise.seen(head)
+    return "" if found is None or found.name in (form, "chrome-trace") else recognise.told(head, str(path))
+
+
+def _with_line(path: Path, said: str) -> str:
+    """Return what is wrong at a byte of a text with the line of it."""
+    match = re.search(r"at byte (\d+)", said)
+    if match is None or path.name.endswith(".et"):
+        return said
+    left, line = int(match[1]), 1
+    for chunk in inputs.chunks(path):
+        line += chunk.count(b"\n", 0, left)
+        left -= len(chunk)
+        if left <= 0:
+            break
+    return f"{said[: match.end()]} in line {line}{said[match.end() :]}"

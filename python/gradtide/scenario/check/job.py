@@ -8,6 +8,7 @@ from typing import Any
 from gradtide import units
 from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.errors import ScenarioError, did_you_mean
+from gradtide.recognise import other_format
 from gradtide.scenario import servers as op_by_op
 from gradtide.scenario.check import memory
 from gradtide.scenario.check.context import MAX_WORKERS, Context
@@ -386,6 +387,10 @@ def ranks(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTab
         except ScenarioError as error:
             ctx.faults += error.faults
             return None
+        foreign = other_format(text, schedule.file, "a list of layers, one name a line")
+        if foreign is not None:
+            ctx.faults.append(foreign)
+            return None
         entries = read_ranking(text, schedule.file)
     elif ctx.ok("job", name, "schedule"):
         hint = 'write file = "order.csv": one layer name a line, most urgent first'
@@ -423,9 +428,8 @@ def _gates(ctx: Context, schedule: Schedule, at: Loc, table: LayerTable | None) 
         if where not in ("backward", "forward"):
             ctx.add("GT016", loc, f"`{where}` is no pass", 'write "backward LAYER", "forward LAYER" or ""', text)
         elif layer not in every:
-            ctx.add(
-                "GT037", loc, f'the model has no layer "{layer[:80]}"', did_you_mean(layer, every, "", '"{}"'), text
-            )
+            hint = did_you_mean(layer, every, f'layers are "{next(iter(every), "")}", …', '"{}"')
+            ctx.add("GT037", loc, f'the model has no layer "{layer[:80]}"', hint, text)
         elif where == "backward" and not every[layer]:
             msg = f'the layer "{layer}" has no parameters, so no gradient'
             ctx.add("GT037", loc, msg, f'write "forward {layer}", or another layer', text)

@@ -4,12 +4,15 @@ from fractions import Fraction
 
 from gradtide import units
 from gradtide.errors import ScenarioError
+from gradtide.recognise import expecting
 from gradtide.scenario.check.context import MAX_WORKERS, Context
 from gradtide.scenario.defaults import MAX_BANDS, announced_packets, link_of, marks, nics_of, transport_of
 from gradtide.scenario.device import is_known, unknown_device
 from gradtide.scenario.fabric import (
     MAX_CABLES,
+    MAX_FAULTS_OF_CABLES,
     Cable,
+    Complaint,
     Fabric,
     Nodes,
     Tree,
@@ -26,6 +29,14 @@ from gradtide.scenario.fabric import (
 from gradtide.scenario.keys.cluster import Cluster, Node, Queue, Topology
 from gradtide.scenario.read import example
 from gradtide.scenario.source import Failure, Loc, read_text
+
+MAX_FLUID_BPS = 2**44 - 1
+"""Fastest link of the fluid engine, which counts rates in 2^-20 bit/s and 64 bits (crates/net/src/maxmin.rs)."""
+TOO_FAST = (
+    f"the fluid engine counts at most {units.format_rate(MAX_FLUID_BPS // 10**11 * 10**11)}",
+    "write a lower rate",
+)
+"""What is wrong with a faster one, and what to do."""
 
 TOPOLOGY_KEYS = {
     "star": ("hosts",),
@@ -195,11 +206,12 @@ def _wiring(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -
     if isinstance(given, str):
         try:
             text = read_text(ctx.base_dir / given, given, Failure(ctx.source, (*loc, "links"), given))
-            if formats.form_of(text.split("\n")) == "hpcc-topology":
-                cables, lines, host_count, names = formats.network.read_hpcc(text.split("\n"), given)
-                hosts, switches = hosts or host_count, switches or names
-            else:
-                cables, lines = read_cables(text, given, link)
+            with expecting(text, given, "a list of cables", "links", "hpcc-topology"):
+                if formats.form_of(text) == "hpcc-topology":
+                    cables, lines, host_count, names = formats.network.read_hpcc(text.split("\n"), given)
+                    hosts, switches = hosts or host_count, switches or names
+                else:
+                    cables, lines = read_cables(text, given, link)
         except ScenarioError as error:
             ctx.faults += error.faults
             return None
@@ -221,6 +233,10 @@ def _wiring(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -
             elif switch in topology.switches[:index]:
                 ctx.add("GT046", at, f'the switch "{switch[:80]}" is named twice', "delete one", switch)
     fabric, complaints = wired(cables, hosts, switches, MAX_WORKERS)
+    if ctx.file.run.engine == "fluid":
+        # A rate that is that of `cluster.link` is a fault there.
+        fast = [i for i, cable in enumerate(cables) if MAX_FLUID_BPS < cable.rate_bps != link[0]]
+        complaints += [Complaint("GT014", index, "rate", *TOO_FAST) for index in fast[:MAX_FAULTS_OF_CABLES]]
     for code, cable_index, key, msg, hint in complaints:
         if cable_index is None or not lines:
             at = (*loc, "links") if cable_index is None else (*loc, "links", cable_index, key)
@@ -228,7 +244,7 @@ def _wiring(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -
         else:
             number, line = lines[cable_index]
             ctx.faults.append(cable_fault(code, key, msg, hint, name, number, line))
-    return fabric
+    return None if complaints else fabric
 
 
 MAX_PACKETS = 2**32 - 1

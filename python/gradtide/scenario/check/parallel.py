@@ -127,7 +127,7 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
         accelerator = presets.accelerator(device.name)
     except KeyError:
         known = presets.accelerator_names()
-        hint = did_you_mean(device.name, known, f"there are {', '.join(known)}")
+        hint = did_you_mean(device.name, known, f"there are {', '.join(known)}", kind="device")
         raise FieldError("device", f"there is no accelerator {device.name!r:.60}", hint) from None
     if compute.efficiency_ppm is not None:
         accelerator = accelerator.stated(compute.efficiency_ppm / PPM)

@@ -4,8 +4,9 @@ import math
 import re
 
 from gradtide import units
-from gradtide.errors import ScenarioError, nearest
+from gradtide.errors import ScenarioError, hinted
 from gradtide.scenario.check.context import Context
+from gradtide.scenario.check.network import MAX_FLUID_BPS, TOO_FAST
 from gradtide.scenario.defaults import MAX_RUN_PS
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.job import Job
@@ -43,13 +44,12 @@ def probe(ctx: Context, fabric: Fabric | None) -> None:
     known = set(fabric.link_names()) if fabric is not None and probe.links else set()
     for index, link in enumerate(probe.links or ()):
         if fabric is not None and link not in known:
-            near = nearest(link, known if len(known) <= 10_000 else (), 0.6)
             last = fabric.host_count - 1
             inner = sorted(known - {f"h{host}" for host in range(last + 1)}, key=lambda n: (len(n), n))
             every = f"links are h0 to h{last} and {inner[0]} to {inner[-1]}" if inner else f"links are h0 to h{last}"
             if ctx.file.cluster.node is not None:
                 every = f"links are {fabric.link_names()[0]} to {fabric.link_names()[-1]}"
-            hint = f'did you mean "{near}"? {every}' if near else every
+            hint = hinted(link, sorted(known) if len(known) <= 10_000 else (), every, '"{}"')
             ctx.add("GT013", (*loc, "links", index), f'unknown link "{link[:80]}"', hint, link)
     for key, given in (("links", probe.links), ("cwnd", probe.cwnd)):
         for index, name in enumerate(given or ()):
@@ -89,12 +89,8 @@ def _check_divided(ctx: Context, job: Job, loc: Loc) -> None:
         ctx.add("GT051", loc, f"ranks would compute for {days:,} days", "a run ends within a day; is the model right?")
 
 
-MAX_FLUID_BPS = 2**44 - 1
-"""Fastest link of the fluid engine, which counts rates in 2^-20 bit/s and 64 bits (crates/net/src/maxmin.rs)."""
-
-
 def _check_rates(ctx: Context) -> None:
-    """Refuse links that the fluid engine cannot count."""
+    """Refuse links that the fluid engine cannot count; those of a custom topology are checked where they are read."""
     cluster, engine = ctx.file.cluster, ctx.file.run.engine
     topology = cluster.topology
     rates: dict[Loc, int | None] = {}
@@ -106,8 +102,7 @@ def _check_rates(ctx: Context) -> None:
         rates["cluster", "node", "scale_up", "rate"] = cluster.node.scale_up.rate_bps
     for loc, rate_bps in rates.items():
         if rate_bps is not None and rate_bps > MAX_FLUID_BPS:
-            msg = f"the fluid engine counts at most {units.format_rate(MAX_FLUID_BPS // 10**11 * 10**11)}"
-            ctx.add("GT014", loc, msg, "write a lower rate")
+            ctx.add("GT014", loc, *TOO_FAST)
 
 
 def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:

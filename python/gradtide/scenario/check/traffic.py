@@ -6,7 +6,7 @@ from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import MAX_BANDS, bands_of
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.keys.traffic import TrafficTable
-from gradtide.scenario.origins import Origin, Tenant
+from gradtide.scenario.origins import Origin, Tenant, nodes_of
 from gradtide.scenario.source import Failure, Loc
 from gradtide.traffic import MAX_FLOWS, too_many
 
@@ -57,6 +57,14 @@ def origins(ctx: Context, fabric: Fabric | None) -> tuple[Origin, ...]:
     return tuple(origins)
 
 
+def nodes(ctx: Context) -> int | None:
+    """Return how many hosts the connection matrices that are replayed need; `None` if there are none."""
+    if not ctx.is_open_star:
+        return None
+    replayed = [t.replay for name, t in ctx.file.traffic.items() if t.replay is not None and ctx.ok("traffic", name)]
+    return max((found for one in replayed if (found := nodes_of(ctx.base_dir / one)) is not None), default=None)
+
+
 def _check(ctx: Context, traffic: TrafficTable, loc: Loc) -> bool:
     """Check the keys of a tenant against one another; return whether its flows can be looked at."""
     before = len(ctx.faults)
@@ -77,8 +85,9 @@ def _check(ctx: Context, traffic: TrafficTable, loc: Loc) -> bool:
     elif traffic.arrivals is None and traffic.load_ppm is None and not ctx.misspelt(loc, "arrivals", "load"):
         hint = 'write arrivals = { rate = "23/s" } or load = 0.3'
         ctx.add("GT010", (*loc, "arrivals"), "`arrivals` is missing", hint)
-    if traffic.replay_sha256 is not None and traffic.replay is None:
-        ctx.no_effect((*loc, "replay_sha256"), "without `replay`", "leave it out")
+    for key in ("replay_sha256", "replay_start_unit"):
+        if traffic.value(key) is not None and traffic.replay is None:
+            ctx.no_effect((*loc, key), "without `replay`", "leave it out")
     network.announce(ctx, traffic.announce, loc)
     is_whole = all(ctx.ok(str(loc[0]), str(loc[1]), key) for key in TrafficTable.declared() if key != "priority")
     return len(ctx.faults) == before and is_whole

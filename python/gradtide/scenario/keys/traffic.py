@@ -123,6 +123,9 @@ class TrafficTable(Table):
     is its path and `replay_sha256`."""
     replay_sha256: Name | None = key(default=None, examples=["875275afa1f8d463" * 4])
     """SHA-256 of the `replay` file. A file with another digest is refused."""
+    replay_start_unit: Literal["ps", "us"] | None = key(default=None, examples=["us"])
+    """Unit of the starts in a connection matrix of htsim: its own programs read picoseconds, its program of UEC
+    microseconds. Default: what the file shows; if it shows nothing, the key is needed."""
     flows: list[ListedFlow] | None = key(
         default=None, examples=[[{"start": "1ms", "src": "h0", "dst": "h1", "bytes": "1MB"}]]
     )

@@ -80,7 +80,7 @@ def _positive(parse: Callable[[object], Any], why: str) -> Callable[[object], An
 
 _duration = _positive(units.parse_time, 'write a time above 0, as in "900ms"')
 _part_size = _positive(units.parse_bytes, 'write a size above 0, as in "1MB", or leave the key out')
-_rate = _positive(units.parse_rate, 'nothing would ever arrive; write a rate above 0, as in "10Gbps"')
+positive_rate = _positive(units.parse_rate, 'nothing would ever arrive; write a rate above 0, as in "10Gbps"')
 _frequency = _positive(units.parse_frequency, 'leave the table out, or write a rate above 0, as in "23/s"')
 _packets = _positive(units.parse_packets, 'write a number of packets above 0, as in "1000pkt"')
 _buffer = _positive(units.parse_buffer, 'write a buffer above 0, as in "1000pkt" or "1MB"')
@@ -90,7 +90,7 @@ Time = Annotated[int, _text(units.parse_time, units.format_time, _TIME, "time", 
 Duration = Annotated[int, _text(_duration, units.format_time, _TIME, "time above 0", "900ms", "12s")]
 Size = Annotated[int, _text(units.parse_bytes, units.format_bytes, _SIZE, "size", "6.28MB", "64KiB")]
 PartSize = Annotated[int, _text(_part_size, units.format_bytes, _SIZE, "size above 0", "1MB", "64KiB")]
-Rate = Annotated[int, _text(_rate, units.format_rate, _RATE, "rate", "10Gbps", "100Mbps", "4GB/s")]
+Rate = Annotated[int, _text(positive_rate, units.format_rate, _RATE, "rate", "10Gbps", "100Mbps", "4GB/s")]
 Frequency = Annotated[
     Fraction,
     _text(_frequency, units.format_frequency, r"^\s*\d+(\.\d+)?\s*/(s|ms|us|min|h)\s*$", "events per time", "23/s"),

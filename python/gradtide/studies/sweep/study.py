@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 
 from gradtide import estimate, units
 from gradtide.errors import Fault, ScenarioError, did_you_mean
+from gradtide.recognise import expecting
 from gradtide.scenario import Scenario, read
 from gradtide.scenario.keys import short_names
 from gradtide.scenario.source import Faults, Loc, Source, of_command_line, parse_json, parse_toml, read_text, scalar
@@ -189,7 +190,8 @@ class Study:
             return cls(read.plain(study, Source()), Source(), Path(), scenario, cluster)
         name = str(study)
         text = read_text(Path(study), name, of_command_line(name)).removeprefix("\ufeff")
-        return cls(parse_toml(text, name), Source(name, text), Path(study).parent, None, cluster)
+        with expecting(text, name, "a study", "study"):
+            return cls(parse_toml(text, name), Source(name, text), Path(study).parent, None, cluster)
 
     # what it says
 
