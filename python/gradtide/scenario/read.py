@@ -189,7 +189,13 @@ def _fault(detail: ErrorDetails, source: Source) -> Fault:
         if not isinstance(value, str):
             msg = f"expected a text, found {units.describe(value)}"
             return source.fault("GT011", loc, msg, f"one of {listed}", value)
-        hint = hinted(value, allowed, f"one of {listed}", '"{}"', kind=_VOCABULARIES.get((*named[-2:-1], key), ""))
+        hint = hinted(
+            value,
+            allowed,
+            f"one of {listed}",
+            '"{}"',
+            kind=_VOCABULARIES.get((str(named[-2]) if len(named) > 1 else "", key), ""),
+        )
         return source.fault("GT013", loc, f"unknown value {units.describe(value)[9:]}", hint, value)
     if kind in ("greater_than_equal", "less_than_equal"):
         bound = f"at least {ctx['ge']}" if "ge" in ctx else f"at most {ctx['le']}"

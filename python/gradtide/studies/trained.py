@@ -159,7 +159,8 @@ def _is_model_file(given: str | Path) -> bool | None:
         return None  # whoever reads it says why
     if isinstance(data, dict) and data.keys() & {"job", "traffic", "cluster", "run"}:
         return False
-    return True if isinstance(data, dict) and FAMILY in data else None
+    is_model = isinstance(data, dict) and (FAMILY in data or str(data.get("schema")).startswith("gradtide.model/"))
+    return True if is_model else None
 
 
 def _refuse_misspelt(given: Any) -> None:

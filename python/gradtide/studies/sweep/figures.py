@@ -131,7 +131,7 @@ def _example(kind: str) -> dict[str, tuple[str, ...]]:
 def alike(name: str, known: Iterable[str]) -> str:
     """Return the known figures that were probably meant, in words; empty if none is near."""
     known = list(dict.fromkeys(known))
-    near = nearest(name, known, 0.9)
+    near = nearest(name, known)
     if near is None:
         wanted = _words(name)
         shared = {one: len(wanted & _words(one)) for one in known}
