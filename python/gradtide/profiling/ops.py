@@ -5,6 +5,7 @@ branch on values. What is counted is a graph as `gradtide.presets.graphs` has it
 times are the roofline's per op, or measured where the model is.
 """
 
+import gc
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -37,6 +38,22 @@ def op_dag(
     It is as `gradtide.presets.graphs` has them, in topological order, without ops that no gradient needs. `param_only`
     are ops that hang on parameters alone; times are whole nanoseconds.
     """
+    try:
+        return _op_dag(model, args, kwargs, device=device, runs=runs, rate_bps=rate_bps)
+    finally:
+        # A graph of torch.fx refers to itself, and holds the tensors of the model that are neither parameters nor inputs.
+        gc.collect()
+
+
+def _op_dag(
+    model: "torch.nn.Module",
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    device: Device | None,
+    runs: int,
+    rate_bps: int,
+) -> dict[str, Any]:
     with stage(model, args, kwargs, fake=device is not None) as staged:
         traced, trained = _trace(model, staged)
         counts, nodes = _counts(traced.graph, staged, trained)
