@@ -41,7 +41,7 @@ def op_dag(
     try:
         return _op_dag(model, args, kwargs, device=device, runs=runs, rate_bps=rate_bps)
     finally:
-        # A graph of torch.fx refers to itself, and holds the tensors of the model that are neither parameters nor inputs.
+        # A graph of torch.fx refers to itself, and holds the model's tensors that are neither parameters nor inputs.
         gc.collect()
 
 

@@ -50,7 +50,7 @@ class Deferral:
         return plain is not None
 
     def close(self) -> None:
-        """Forget whose parameters they were: the classes refer to themselves, and so live until a garbage collection."""
+        """Forget whose parameters they were: the classes refer to themselves, and live until a garbage collection."""
         self._classes.clear()
         self._update = _closed
 
