@@ -1,4 +1,4 @@
-# make demo · make test · make test-torch · make test-ray · make check · make attack · make fuzz · make bench · make bench-ns3 · make bench-simgrid · make bench-scale ·
+# make demo · make test · make test-torch · make test-ray · make test-lowest · make check · make attack · make fuzz · make bench · make bench-ns3 · make bench-simgrid · make bench-scale ·
 # make validate · make validate-testbed · make validate-gpu · make docs · make licences · make wheel · make test-wheel · make release-check:
 # each sets up what it needs, in .venv; the testbed needs root.
 
@@ -8,9 +8,15 @@ export PATH := $(VENV)/bin:$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 JOBS ?= 2
 
+OLDEST_PYTHON ?= $(shell python3.10 -c '' 2>/dev/null && echo python3.10 || echo $(PYTHON))
+LOWEST := .venv/lowest/bin
+# What reads, prints, draws and stores: whatever calls the packages whose versions can differ.
+LOWEST_TESTS := $(addprefix tests/test_,$(addsuffix .py,api buy cli compare formats lp plan presets profiling reading \
+  report save scenario scenario_errors surface sweep tables traces))
+
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test test-torch test-ray check attack fuzz bench bench-ns3 bench-simgrid bench-scale validate validate-testbed validate-gpu docs licences wheel test-wheel release-check upload clean
+.PHONY: demo test test-torch test-ray test-lowest check attack fuzz bench bench-ns3 bench-simgrid bench-scale validate validate-testbed validate-gpu docs licences wheel test-wheel release-check upload clean
 
 demo: .venv/.built
 	gradtide demo -j $(JOBS)
@@ -27,6 +33,15 @@ test-torch: .venv/.dev .venv/.torch
 
 test-ray: .venv/.dev .venv/.ray
 	GRADTIDE_REQUIRE_RAY=1 python -m pytest -m ray
+
+# With the lowest versions that pyproject.toml promises, of Python too where there is a python3.10. TORCH=1 adds PyTorch's (5 GB);
+# FULL=1 runs more of the tests that need it.
+test-lowest: .venv/.lowest $(if $(TORCH),.venv/.lowest-torch)
+	$(LOWEST)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not torch and not ray and not browser" $(LOWEST_TESTS)
+ifdef TORCH
+	GRADTIDE_REQUIRE_TORCH=1 $(LOWEST)/python -m pytest -m "torch and not full" \
+	  $(if $(FULL),,tests/test_profiling_torch.py tests/test_torch_ps.py)
+endif
 
 check: .venv/.dev .venv/.built
 	cargo fmt --check
@@ -141,6 +156,21 @@ clean:
 # The package index has PyTorch with CUDA alone: 5 GB.
 .venv/.torch: pyproject.toml | .venv/.built
 	pip install --quiet --no-build-isolation --editable '.[torch]'
+	@touch $@
+
+# The core is the one that is built, for any Python: its place and what pip knows of it are copied.
+.venv/.lowest: pyproject.toml tools/lowest.py | .venv/.built
+	$(OLDEST_PYTHON) -m venv --clear .venv/lowest
+	python tools/lowest.py df lp > .venv/lowest/wanted.txt
+	$(LOWEST)/pip install --quiet -r .venv/lowest/wanted.txt hypothesis networkx psutil pytest pytest-timeout pytest-xdist
+	cp -r .venv/lib/python3*/site-packages/gradtide.pth .venv/lib/python3*/site-packages/gradtide-*.dist-info \
+	  .venv/lowest/lib/python3*/site-packages/
+	$(LOWEST)/pip check
+	@touch $@
+
+.venv/.lowest-torch: .venv/.lowest
+	python tools/lowest.py torch > .venv/lowest/wanted.txt
+	$(LOWEST)/pip install --quiet -r .venv/lowest/wanted.txt
 	@touch $@
 
 .venv/.ray: pyproject.toml | .venv/.built

@@ -15,6 +15,7 @@ from gradtide import extras
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
+import lowest  # noqa: E402 - a script
 import release  # noqa: E402 - a script
 import wheels  # noqa: E402 - a script
 
@@ -35,6 +36,24 @@ def text_of(name):
 def test_an_optional_package_is_installed_by_the_requirement_that_the_project_declares(package):
     declared = re.search(rf'"({package}>=[^"]+)"', PROJECT)[1]
     assert extras.how_to_install(package).endswith(f"install '{declared}'")
+
+
+def test_every_package_that_the_project_needs_has_a_lowest_version_to_test_with():
+    declared = re.findall(
+        r'^ *(?:\w+ = \[)?"([\w-]+)>=([\d.]+)', PROJECT.partition("[dependency-groups]")[0], re.MULTILINE
+    )
+    found = {one.partition(";")[0] for one in lowest.lowest(sorted(EXTRAS))}
+    assert found == {f"{package}=={version}" for package, version in declared if package != "maturin"}
+    assert {"numpy", "pydantic", "typer", "pyarrow", "ray", "torch"} <= {one.partition("==")[0] for one in found}
+
+
+@pytest.mark.parametrize("requirement", ["numpy", "numpy<3", "numpy~=1.26"])
+def test_a_requirement_without_a_lowest_version_is_refused(requirement, monkeypatch, tmp_path):
+    project = tmp_path / "pyproject.toml"
+    project.write_text(f'[project]\ndependencies = ["{requirement}"]\n[project.optional-dependencies]\n')
+    monkeypatch.setattr(lowest, "PROJECT", project)
+    with pytest.raises(ValueError, match="lowest version"):
+        lowest.lowest([])
 
 
 def test_a_copy_that_was_never_installed_names_the_package_alone(monkeypatch):

@@ -3,6 +3,8 @@
 Needs torch: `make test-torch` installs it. Ranks are processes on this machine.
 """
 
+import weakref
+
 import pytest
 
 import torch_ranks
@@ -102,6 +104,44 @@ def test_without_an_order_pulls_come_as_they_were_asked_for(tmp_path):
     assert equal
     assert order == ()
     assert pulls.out_of_order > 0.3 * pulls.count
+
+
+def with_buffers():
+    return nn.Sequential(nn.Linear(12, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 4))
+
+
+def keep(rank):
+    """Return the order, the tensors that unwrap leaves behind, and the parameters that outlive the model."""
+    for _ in range(2):  # torch keeps some things of a first time
+        with torch_ranks.no_garbage_collection():
+            model = with_buffers()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            before = set(torch_ranks.live_tensors())
+            wrapped = ps.wrap(model, optimizer, order="tic", example=(torch.zeros(8, 12),))
+            if wrapped.serves:
+                wrapped.serve()
+            else:
+                for number in range(3):
+                    optimizer.zero_grad()
+                    wrapped(batch(rank, number)).square().mean().backward()
+                    optimizer.step()
+            ps.unwrap(wrapped)
+            optimizer.zero_grad()
+            order, left = wrapped.order, len(torch_ranks.left_behind(before))
+            seen = [weakref.ref(one) for one in model.parameters()]
+            del model, optimizer, wrapped
+            alive = sum(one() is not None for one in seen)
+        dist.barrier()
+    return order, left, alive
+
+
+def test_a_model_with_batchnorm_is_served_in_tics_order_and_unwrap_keeps_no_tensor(tmp_path):
+    outcomes = torch_ranks.run(2, keep, tmp_path)
+    assert [outcome.error for outcome in outcomes] == ["", ""]
+    for outcome in outcomes:
+        order, left, alive = outcome.value
+        assert [name.partition(".")[0] for name in order] == ["0", "0", "1", "1", "3", "3"]
+        assert (left, alive) == (0, 0)
 
 
 def test_a_counter_holds_what_is_asked_for_too_early():

@@ -10,6 +10,7 @@ import io
 import os
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -558,6 +559,40 @@ def tasks():
     return len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0
 
 
+def keep(rank):
+    """Return by level the tensors that unwrap leaves behind, and the parameters that outlive the model."""
+    found = {}
+    # torch keeps some things of a first time.
+    for level in (*LEVELS, *LEVELS):
+        with torch_ranks.no_garbage_collection():
+            model = network()
+            optimizer = OPTIMIZERS["sgd with momentum"](model)
+            schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.5)
+            before = set(torch_ranks.live_tensors())
+            wrapped = wrap(model, optimizer, plan_of(model, level, chunk=512))
+            later = torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.5)
+            step = step_of(wrapped, optimizer, rank)
+            for _ in range(3):
+                step()
+                schedule.step()
+            unwrap(wrapped)
+            optimizer.zero_grad()
+            before.update(id(one) for state in optimizer.state.values() for one in state.values())
+            del wrapped, step
+            left = len(torch_ranks.left_behind(before))
+            seen = [weakref.ref(one) for one in model.parameters()]
+            del model, optimizer, schedule, later
+            found[level] = left, sum(one() is not None for one in seen)
+        dist.barrier()
+    return found
+
+
+def test_unwrap_keeps_no_tensor(tmp_path):
+    for outcome in torch_ranks.run(2, keep, tmp_path):
+        assert outcome.error == ""
+        assert outcome.value == dict.fromkeys(LEVELS, (0, 0))
+
+
 def leave(rank):
     found = []
     for level in LEVELS:
@@ -752,6 +787,29 @@ def test_gates_and_depth_of_a_plan_are_carried_out_with_ddps_weights(tmp_path):
         assert sent[second + 1 : second + 3] == ["4", "call of 1"]
 
 
+def train_profiled(rank):
+    """Measure a model, keep what came of it, and train by a plan with gates; return how many opened."""
+    with torch_ranks.no_garbage_collection():
+        model = network()
+        (inputs, _), *_ = batches(rank, 1)
+        profile = gt.profile(model, inputs, device="measure", runs=1)
+        graph = gt.op_dag(model, inputs, device="measure", runs=1)
+        optimizer = sgd(model)
+        wrapped = wrap(model, optimizer, gated(model, "crossiter"))
+        said = said_by(lambda: verify(wrapped, step_of(wrapped, optimizer, rank), steps=8, file=io.StringIO()))
+        opened = wrapped._cross.gated
+        unwrap(wrapped)
+    return said, opened, bool(profile and graph)
+
+
+def test_a_model_that_was_profiled_opens_the_gates_of_its_plan(tmp_path):
+    for outcome in torch_ranks.run(2, train_profiled, tmp_path):
+        assert outcome.error == ""
+        said, opened, _ = outcome.value
+        assert said == "nothing"
+        assert opened >= 2 * 8
+
+
 def in_line():
     torch.manual_seed(0)
     return nn.Sequential(*(nn.Linear(64, 64) for _ in range(8)))
@@ -881,14 +939,15 @@ def test_what_a_plan_asks_for_and_gloo_cannot_do_is_refused(tmp_path):
 
 
 def verify_missed(rank):
-    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 32), nn.Linear(32, 8))
+    # All buckets but the last of one size, which is all that a DDP without bucket_cap_mb_list can have.
+    model = nn.Sequential(nn.Linear(8, 64), nn.Linear(64, 64), nn.Linear(64, 64))
     plan = plan_of(model, "buckets")
     said = []
     for _ in range(2):
         wrapped = wrap(model, sgd(model), plan)
 
         def step(wrapped=wrapped):
-            wrapped(torch.ones(4, 64)).sum().backward()
+            wrapped(torch.ones(4, 8)).sum().backward()
 
         said.append(said_by(lambda wrapped=wrapped, step=step: verify(wrapped, step, steps=2, file=io.StringIO())))
         unwrap(wrapped)

@@ -1,5 +1,7 @@
 """Ranks of a test: processes that train together over gloo, and what each of them came to."""
 
+import contextlib
+import gc
 import multiprocessing
 import os
 import time
@@ -73,6 +75,37 @@ def run(size, task, folder, *arguments, timeout_s=60, start="forkserver"):
         for process, _ in ranks:
             process.kill()
     return outcomes
+
+
+def live_tensors():
+    """Return every tensor that lives, by its id; with the garbage collector off, those in garbage too."""
+    import torch
+
+    return {id(one): one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)}
+
+
+@contextlib.contextmanager
+def no_garbage_collection():
+    """Free what nobody refers to, and nothing else, in the block."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def left_behind(before, seconds=5):
+    """Return the tensors that live now and are not in `before`, by their id.
+
+    A thread that has just ended holds what it used for a moment.
+    """
+    until = time.monotonic() + seconds
+    while True:
+        left = [key for key in live_tensors() if key not in before]
+        if not left or time.monotonic() > until:
+            return left
+        time.sleep(0.05)
 
 
 def wanted(request, parameter):

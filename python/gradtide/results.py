@@ -106,7 +106,8 @@ class Series:
         return self._values
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        return np.array(self._values, dtype=dtype, copy=copy)
+        # numpy before 2 gives no `copy`, and its `array` takes no None for it.
+        return np.asarray(self._values, dtype=dtype) if copy is None else np.array(self._values, dtype=dtype, copy=copy)
 
     def __len__(self) -> int:
         return len(self._values)

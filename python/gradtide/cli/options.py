@@ -331,10 +331,10 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """
     options: dict[str, inspect.Parameter] = {}
     groups: dict[str, tuple[Any, list[str]]] = {}
-    hints = get_type_hints(command, include_extras=True)
-    own = inspect.signature(command).parameters
+    # Not by get_type_hints: in Python 3.10 that hides what is annotated where the default is None.
+    own = inspect.signature(command, eval_str=True).parameters
     for name, parameter in own.items():
-        hint = hints[name]
+        hint = parameter.annotation
         group, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         if not dataclasses.is_dataclass(group):
             options[name] = inspect.Parameter(

@@ -206,7 +206,7 @@ def profile(
     require_torch()
     import torch
 
-    from gradtide.profiling.measure import clock_of, measure, measure_updates
+    from gradtide.profiling.measure import clock_of, measure, measure_updates, refuse_compiled
     from gradtide.profiling.walk import count
 
     machine = _device(device)
@@ -219,6 +219,7 @@ def profile(
     batch = next((spec.shape[0] for spec in specs if spec.shape), 1)
     step_ps, updates_ps = None, None
     if machine is None:
+        refuse_compiled(model)
         clock = clock_of(model)
         counts = count(model, inputs, kwargs, fake=False)
         times = measure(model, inputs, kwargs, counts.layers, runs=runs, clock=clock)

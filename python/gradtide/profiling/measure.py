@@ -74,6 +74,14 @@ def clock_of(model: "torch.nn.Module") -> Clock:
     raise ProfileError(f"a model on {kinds[0]} cannot be measured: move it to the cpu or to cuda, or name a device")
 
 
+def refuse_compiled(model: "torch.nn.Module") -> None:
+    """Refuse a model with layers that `torch.compile(module)` or `module.compile()` has joined."""
+    for name, module in model.named_modules():
+        if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
+            which = f"module {name!r}" if name else f"the {type(model).__name__}"
+            raise ProfileError(f"{which} is compiled, and so has no layers to measure: profile it before torch.compile")
+
+
 class Measured(NamedTuple):
     """Times of a pass: of each layer, and of forward and backward without marks, the quickest run."""
 
@@ -213,7 +221,7 @@ def _forward_ps(
         what = "layers were called in another order" if missing is None else f"layer {missing.name!r} was not called"
         raise ProfileError(
             f"{what} in a later pass than in the first, so their times cannot be told apart: profile the model without "
-            "layers that are left out or changed at random, and before torch.compile of a block"
+            "layers that are left out or changed at random"
         )
     bounds = [start, *(calls[group[0].call] for group in groups[1:]), middle]
     times = []

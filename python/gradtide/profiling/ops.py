@@ -5,9 +5,12 @@ branch on values. What is counted is a graph as `gradtide.presets.graphs` has it
 times are the roofline's per op, or measured where the model is.
 """
 
+import gc
 import math
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from gradtide.errors import ProfileError
@@ -35,6 +38,22 @@ def op_dag(
     It is as `gradtide.presets.graphs` has them, in topological order, without ops that no gradient needs. `param_only`
     are ops that hang on parameters alone; times are whole nanoseconds.
     """
+    try:
+        return _op_dag(model, args, kwargs, device=device, runs=runs, rate_bps=rate_bps)
+    finally:
+        # A graph of torch.fx refers to itself, and holds the model's tensors that are neither parameters nor inputs.
+        gc.collect()
+
+
+def _op_dag(
+    model: "torch.nn.Module",
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    device: Device | None,
+    runs: int,
+    rate_bps: int,
+) -> dict[str, Any]:
     with stage(model, args, kwargs, fake=device is not None) as staged:
         traced, trained = _trace(model, staged)
         counts, nodes = _counts(traced.graph, staged, trained)
@@ -129,7 +148,7 @@ def _counts(graph: Any, staged: Staged, trained: Sequence[str]) -> tuple[dict[st
             "name": "end" if node is end else node.name,
             "kind": "comp",
             "inputs": [ids[other] for other in inputs if other in ids],
-            **_cost(node),
+            **_cost(node, graph.owning_module),
         }
         if alone:
             row["param_only"] = True
@@ -140,15 +159,16 @@ def _counts(graph: Any, staged: Staged, trained: Sequence[str]) -> tuple[dict[st
     return {"target": ids[end], "inference_target": ids.get(forward, ids[end]), "ops": ops}, ids
 
 
-def _cost(node: Any) -> dict[str, Any]:
+def _cost(node: Any, traced: Any) -> dict[str, Any]:
     """Return FLOPs and bytes moved of a node, every operand that it reads and writes; nothing for a view."""
     import torch
     from torch.utils._pytree import tree_map_only
 
     if not isinstance(node.target, torch._ops.OpOverload):
         return {}
-    args, kwargs = tree_map_only(torch.fx.Node, lambda other: other.meta["val"], (node.args, dict(node.kwargs)))
-    op = op_of(node.target, args, kwargs, node.meta["val"])
+    value_of = partial(_value_of, traced)
+    args, kwargs = tree_map_only(torch.fx.Node, value_of, (node.args, dict(node.kwargs)))
+    op = op_of(node.target, args, kwargs, value_of(node))
     if op.is_view:
         return {}
     moved = sum(tensor.numel() * tensor.element_size() for tensor in (*op.inputs, *op.outputs))
@@ -157,6 +177,14 @@ def _cost(node: Any) -> dict[str, Any]:
     if op.is_winograd:
         cost["winograd"] = True
     return cost
+
+
+def _value_of(traced: Any, node: Any) -> Any:
+    """Return what a node of a traced module gives, as a shape.
+
+    A buffer is a constant of that module; not every version of torch notes its value at its node.
+    """
+    return attrgetter(node.target)(traced) if node.op == "get_attr" else node.meta["val"]
 
 
 def _measured(traced: Any, model: "torch.nn.Module", values: Sequence[Any], runs: int) -> dict[Any, float]:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gradtide.errors import ProfileError
@@ -321,10 +321,23 @@ def _module_calls(model: "torch.nn.Module", walk: Walk) -> Iterator[None]:
 
 def _recorder(walk: Walk) -> Any:
     """Return a context in which every ATen op is told to `walk`."""
+    return _recorder_class()(walk)
+
+
+@cache
+def _recorder_class() -> Any:
+    """Return the class of the recorders, made once.
+
+    A class refers to itself, so one made for each walk would keep that walk's tensors until a garbage collection.
+    """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Recorder(TorchDispatchMode):  # type: ignore[misc]
+        def __init__(self, walk: Walk) -> None:
+            super().__init__()
+            self.walk = walk
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
             if func.namespace == "prim":  # questions about a tensor, such as its device
@@ -332,13 +345,13 @@ def _recorder(walk: Walk) -> Any:
             op = op_of(func, args, kwargs or {}, out)
             node = torch._C._current_autograd_node()
             if node is not None:
-                walk.backward_op(op, node._sequence_nr())
-            elif walk.calls:
+                self.walk.backward_op(op, node._sequence_nr())
+            elif self.walk.calls:
                 # A node is numbered before its op runs: torch.fx gives nodes of a graph their numbers in this way too.
-                walk.forward_op(op, torch.autograd._get_sequence_nr() - 1)
+                self.walk.forward_op(op, torch.autograd._get_sequence_nr() - 1)
             return out
 
-    return Recorder()
+    return Recorder
 
 
 def op_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Op:

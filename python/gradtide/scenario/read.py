@@ -250,9 +250,11 @@ def _table_of(loc: Loc) -> type[Table] | None:
 
 
 def _inner(annotation: Any) -> type[Table] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    arguments = typing.get_args(annotation)
+    # Python 3.10 calls list[str] a class, too.
+    if not arguments and isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return typing.cast("type[Table]", annotation)
-    for argument in typing.get_args(annotation):
+    for argument in arguments:
         found = _inner(argument)
         if found is not None:
             return found

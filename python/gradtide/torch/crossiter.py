@@ -147,7 +147,7 @@ class CrossIteration:
         self._step.put_on()
 
     def close(self) -> None:
-        """Remove the hooks; the caller has flushed before, if training can go on."""
+        """Remove the hooks, and keep no tensor; the caller has flushed before, if training can go on."""
         for handle in self._handles:
             handle.remove()
         self._step.take_off()
@@ -156,6 +156,8 @@ class CrossIteration:
                 self._deferral.end(parameter)
                 if parameter.grad is unread:
                     parameter.grad = None
+        self._deferral.close()
+        vars(self).clear()  # a learning rate scheduler may hold on to the step that it has found
 
     def give_back(self) -> None:
         """Put summed gradients whose step was not called where DDP leaves them, in `.grad`; all of them or none."""
@@ -415,6 +417,7 @@ class _DeferredStep:
         for name in ("step", "zero_grad"):
             own.pop(name, None)
         own.update(self._before)
+        self._rest = None
 
     def bind(self, buckets: Sequence[Bucket]) -> None:
         """Record the settings of the parameter groups; update parameters that are in no bucket at once."""

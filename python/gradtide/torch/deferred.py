@@ -49,6 +49,11 @@ class Deferral:
             parameter.__class__ = plain
         return plain is not None
 
+    def close(self) -> None:
+        """Forget whose parameters they were: the classes refer to themselves, and live until a garbage collection."""
+        self._classes.clear()
+        self._update = _closed
+
     def touch(self, values: Any) -> None:
         """Update those of some values that are put off; refuse a use in which none can be found."""
         found = [value for value in tree_leaves(values) if id(value) in self._plain]
@@ -57,6 +62,10 @@ class Deferral:
                 self._update(parameter)
         if not found or any(id(parameter) in self._plain for parameter in found):
             raise TrainingError("a weight was used in a way that gradtide cannot see; call flush() of the model before")
+
+
+def _closed(parameter: "torch.nn.Parameter") -> None:
+    raise AssertionError("no parameter is put off after close")
 
 
 def _watched(plain: type, deferral: Deferral) -> type:

@@ -280,7 +280,7 @@ class Worker(Servers):
                 parameter.copy_(self._received[number])
 
     def close(self) -> None:
-        """Take the last weights, tell the servers, and remove all hooks."""
+        """Take the last weights, tell the servers, remove all hooks, and keep no tensor but the module's."""
         for number in range(len(self._trained)):
             self._take(number)
         self._tell(GOOD_BYE)
@@ -294,6 +294,8 @@ class Worker(Servers):
         for parameter, unread in zip(self._trained, self._unread, strict=True):
             if parameter.grad is unread:
                 parameter.grad = None
+        self._deferral.close()
+        self._trained, self._received, self._unread = (), [], []
 
 
 def wrap(

@@ -53,6 +53,14 @@ def key(
 _UNIT = re.compile(r"_(ps|bytes|bps|ppm|packets|iterations)$")
 
 
+def _key_of(field: str, info: FieldInfo) -> str:
+    """Return the key of the file that a field holds: the one declared for it, or its name without the unit.
+
+    pydantic generates the second, too, but only when it builds the class, which it puts off.
+    """
+    return info.alias or _UNIT.sub("", field)
+
+
 class Table(BaseModel):
     """A table of the file: nothing unknown, nothing converted, not changed once read."""
 
@@ -89,13 +97,13 @@ class Table(BaseModel):
         for declaration, text in pairwise(tree.body):
             match declaration, text:
                 case ast.AnnAssign(ast.Name(field)), ast.Expr(ast.Constant(str(meaning))) if field in cls.model_fields:
-                    properties[cls.model_fields[field].alias]["description"] = inspect.cleandoc(meaning)
+                    properties[_key_of(field, cls.model_fields[field])]["description"] = inspect.cleandoc(meaning)
         return schema
 
     @classmethod
     def declared(cls) -> dict[str, FieldInfo]:
         """Return the keys as a file writes them, in order."""
-        return {info.alias or name: info for name, info in cls.model_fields.items()}
+        return {_key_of(name, info): info for name, info in cls.model_fields.items()}
 
     def value(self, key: str) -> Any:
         """Return the value of a key of the file."""
@@ -122,7 +130,7 @@ class Table(BaseModel):
 @cache
 def _fields(table: type[Table]) -> dict[str, str]:
     """Return the field that holds each key of the file."""
-    return {info.alias or name: name for name, info in table.model_fields.items()}
+    return {_key_of(name, info): name for name, info in table.model_fields.items()}
 
 
 @cache
