@@ -6,7 +6,7 @@ from dataclasses import replace
 from gradtide import units, words
 from gradtide.answer import Premise
 from gradtide.scenario import Job, Scenario
-from gradtide.scenario.fabric import Nodes
+from gradtide.scenario.fabric import Nodes, Wiring
 from gradtide.scenario.keys.parallel import OF_MESH
 
 OPTIONS = {
@@ -71,8 +71,7 @@ def _premises(scenario: Scenario) -> Iterator[Premise]:
             is_of_mesh = key.removeprefix("compute.") in OF_MESH and key.removeprefix("compute.") in job.stated
             yield replace(one, stated=True) if is_of_mesh else one
     yield premise("cluster", _cluster(scenario), "cluster.topology")
-    yield premise("link rate", words.rate(scenario.link_rate_bps), "cluster.link.rate")
-    yield premise("link delay", words.spaced(units.format_time(scenario.link_delay_ps)), "cluster.link.delay")
+    yield from (premise(*link) for link in _links(scenario))
     if scenario.engine == "packet":
         yield premise("transport", scenario.transport, "cluster.transport.kind")
         yield premise("queue", scenario.queue, "cluster.queue.kind")
@@ -124,13 +123,37 @@ def _of_job(job: Job) -> Iterator[tuple[str, str, str]]:
     if job.compute.seq is not None:
         yield "sequence length", f"{job.compute.seq:,}", "compute.seq"
     if job.compute.scale_to_ps is not None:
-        scaled = words.spaced(units.format_time(job.compute.scale_to_ps))
-        yield "compute times scaled to", scaled, "compute.scale_to"
+        yield "compute times scaled to", _time(job.compute.scale_to_ps), "compute.scale_to"
     yield "workers", f"{job.workers:,}", "workers"
     if job.workers > 1 and job.parameter_bytes:
         yield "collective", words.collective(job.collective.kind), "collective.kind"
         if not job.is_pulled:
             yield "schedule", words.schedule(job.schedule.order, job.schedule.barrier), "schedule.order"
+
+
+def _links(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
+    """Yield name, value and key of the rates and delays of links; those of a custom network stand with its cables."""
+    fabric = scenario.fabric
+    network = fabric.cards if isinstance(fabric, Nodes) else fabric
+    if isinstance(network, Wiring):
+        rates = sorted({cable.rate_bps for cable in network.cables})
+        delays = sorted({cable.delay_ps for cable in network.cables})
+        yield "link rate", _span([words.rate(rate_bps) for rate_bps in rates]), "cluster.topology.links"
+        yield "link delay", _span([_time(delay_ps) for delay_ps in delays]), "cluster.topology.links"
+        return
+    yield "link rate", words.rate(scenario.link_rate_bps), "cluster.link.rate"
+    yield "link delay", _time(scenario.link_delay_ps), "cluster.link.delay"
+    if network.kind == "leaf_spine" and network.fabric_link != network.host_link:
+        rate_bps, delay_ps = network.fabric_link
+        yield "links between switches", f"{words.rate(rate_bps)}, {_time(delay_ps)}", "cluster.topology.fabric_link"
+
+
+def _span(values: Sequence[str]) -> str:
+    return values[0] if len(values) == 1 else f"{values[0]} to {values[-1]}" if values else "none"
+
+
+def _time(time_ps: int) -> str:
+    return words.spaced(units.format_time(time_ps))
 
 
 def _cluster(scenario: Scenario) -> str:
