@@ -197,7 +197,7 @@ class Tenant:
             written["replay_start_unit"] = unit
         listed = FlowList(flows, has_bands, self.until_ps)
         keys = ("replay", "replay_sha256", "replay_start_unit")
-        warnings = ()
+        warnings: tuple[str, ...] = ()
         if nodes is not None and nodes < self.host_count:
             warnings = (f"{value} has {nodes:,} nodes, and the cluster {self.host_count:,} hosts",)
         return _heard(Origin(self.name, "replay", listed, keys, written, warnings), fail)

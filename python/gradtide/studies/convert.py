@@ -60,7 +60,7 @@ def convert(
     from gradtide.traces import astra
 
     target = None if target is None else Path(target)
-    of_files = {"--from": from_format, "--to": to_format}
+    of_files: dict[str, Any] = {"--from": from_format, "--to": to_format}
     of_files |= {"--packet": packet, "--topology": topology, "--start-unit": start_unit}
     of_trace = {"--rank": rank, "--cut": cut or None, "--version": version, "--step": step}
     if version is not None and version not in traces.CHAKRA_VERSIONS:
