@@ -286,8 +286,9 @@ def seen(head: bytes | str) -> Seen | None:
     if not name:
         text = head.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
         name = _of_text(text)
-        # Two columns called a and b may be anything.
-        is_sure = name != "links" or re.search(r"\b(rate|delay|h\d+)\b", text) is not None
+        # Two columns called a and b may be anything, and readers of our documents say more about their schemas.
+        is_cables = re.search(r"\b(rate|delay|h\d+)\b", text) is not None
+        is_sure = name != "result" and (name != "links" or is_cables)
         if not name:
             name, is_sure = _by_shape(text)
     if not name:
