@@ -378,7 +378,7 @@ CHAKRA = b"\x07\x0a\x050.0.4" + b"\x08\x08\x01\x12\x02mm\x18\x04"
         ("a.json", KINETO[:50_000], "cut off at byte 50000"),
         ("a.json.gz", gzip.compress(KINETO)[:3000], "compressed file is damaged or cut off"),
         ("a.json.gz", gzip.compress(KINETO)[:-4] + b"oops", "compressed file is damaged or cut off"),
-        ("a.json", b'{"ops": [], "target": 0}', "no list `traceEvents`"),
+        ("a.json", b'{"ops": [], "target": 0}', "no Kineto trace, but a graph of ops"),
         ("a.json", b"[1, 2]", "unexpected '['"),
         ("a.json", b"\x89PNG\r\n\x1a\n" * 100, "it is no Kineto trace"),
         ("a.json", b'{"traceEvents": [{"ph": 3}]}', "event 0, at byte 17"),

@@ -29,7 +29,7 @@ _TAGS: dict[str, type[Table]] = {
     "<graph>": GraphModel,
     "<adaptive>": Adaptive,
 }
-_VOCABULARIES = {
+_VOCABULARIES: dict[tuple[str | int, ...], str] = {
     ("transport", "kind"): "transport",
     ("queue", "kind"): "queue",
     ("transport", "recovery"): "recovery",

@@ -64,7 +64,12 @@ def _other(path: Path, form: str) -> str:
     """Return what a file is that is no trace of the form; empty if it is one, or nobody knows."""
     head = inputs.start(path, recognise.HEAD_BYTES) if form else b""
     found = recognise.seen(head)
-    return "" if found is None or found.name in (form, "chrome-trace") else recognise.told(head, str(path))
+    if found is None or not found.is_sure or found.name in (form, "chrome-trace"):
+        return ""
+    return f"it is no {_TITLES[form]}, but {recognise.told(head, str(path))}"
+
+
+_TITLES = {"kineto": "Kineto trace", "chakra": "Chakra trace", "dag": "graph of ops"}
 
 
 def _with_line(path: Path, said: str) -> str:
