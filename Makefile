@@ -162,7 +162,8 @@ clean:
 .venv/.lowest: pyproject.toml tools/lowest.py | .venv/.built
 	$(OLDEST_PYTHON) -m venv --clear .venv/lowest
 	python tools/lowest.py df lp > .venv/lowest/wanted.txt
-	$(LOWEST)/pip install --quiet -r .venv/lowest/wanted.txt hypothesis networkx psutil pytest pytest-timeout pytest-xdist
+	$(LOWEST)/pip install --quiet -r .venv/lowest/wanted.txt hypothesis networkx protobuf psutil \
+	  pytest pytest-timeout pytest-xdist
 	cp -r .venv/lib/python3*/site-packages/gradtide.pth .venv/lib/python3*/site-packages/gradtide-*.dist-info \
 	  .venv/lowest/lib/python3*/site-packages/
 	$(LOWEST)/pip check

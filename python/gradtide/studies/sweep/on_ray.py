@@ -85,7 +85,8 @@ class OnRay(Executor):
 
     def _words(self, error: BaseException) -> BaseException:
         """Return an error of Ray as one of ours."""
-        if not isinstance(error, self._ray.exceptions.RayTaskError):
+        # A run opens nothing: an OSError is that of a worker whose node has gone, which not every Ray calls a lost one.
+        if not isinstance(error, self._ray.exceptions.RayTaskError) or isinstance(error.cause, OSError):
             return WorkerLost(" ".join(str(error).split())[:300])
         if isinstance(error.cause, (ImportError, OtherCodeError)):
             msg = f"a worker cannot run what is here: {error.cause}"
