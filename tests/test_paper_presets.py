@@ -15,9 +15,7 @@ from gradtide.scenario import Scenario, preset_names
 
 CARAMEL = ((caramel2020.CARAMEL, caramel2020.INCEPTION), 8, 0)
 HOROVOD = ((caramel2020.HOROVOD, caramel2020.INCEPTION), 8, 0)
-TICTAC = tictac2019._enforced(
-    tictac2019.Case("Inception v3", "train", tictac2019.TIC, 8, 2), tictac2019.ARBITRARY
-)
+TICTAC = tictac2019._enforced(tictac2019.Case("Inception v3", "train", tictac2019.TIC, 8, 2), tictac2019.ARBITRARY)
 CH5 = ((16, 23, "same", 0), gao2020_ch5.THESIS_RECOVERY)
 CLOS2_128 = zhang2017.TWO_LAYERS[0]
 
