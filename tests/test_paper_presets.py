@@ -104,7 +104,7 @@ def test_buy_has_the_exchanges_of_zhang(gradtide: Any) -> None:
             case = (CLOS2_128, ratio, method, "4 GB/s", "0.2us", "dmodk")
             seen = zhang2017.Seen(case, gt.run(zhang2017.scenario(base, case)))
             assert ours[ratio, method] == pytest.approx(1e3 * seen.time_s, rel=1e-12)
-    # Its conclusions 1 and 4: a lower ratio does not affect the layered butterfly; at a ratio of 1 the flat one is faster.
+    # Conclusions 1 and 4: a lower ratio does not affect the layered butterfly; at a ratio of 1 the flat one is faster.
     assert ours[Fraction(1, 8), zhang2017.LAYERED] == pytest.approx(ours[Fraction(1), zhang2017.LAYERED])
     assert ours[Fraction(1), zhang2017.FLAT] < ours[Fraction(1), zhang2017.LAYERED]
     assert summary["own_network"]["candidates"] == [

@@ -1,4 +1,4 @@
-"""Flows that have not ended when the run does: what they have delivered, at what rate, and that nobody leaves them out."""
+"""Flows that have not ended when the run does: what they have delivered, at what rate, and in which sentences."""
 
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def test_packets_deliver_what_the_link_carries(run: dict[str, str]) -> None:
     result = gt.run(star(TWO[:1], engine="packet", **run))
     (row,) = result.flows.to_dicts()
     assert row["fct_us"] is None
-    # Slow start is over in milliseconds; 1380 B of a packet of 1434 B are payload, and each takes 1147 whole nanoseconds.
+    # Slow start is over in milliseconds; 1380 B of a packet of 1434 B are payload, and it takes 1147 whole nanoseconds.
     assert 0.97 * RATE_BPS * 1380 / 1434 < row["mean_rate_bps"] <= 8 * 1380 / 1147e-9
     assert row["delivered_bytes"] == pytest.approx(row["mean_rate_bps"] / 8)
 

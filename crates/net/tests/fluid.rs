@@ -86,6 +86,27 @@ fn an_incast_takes_all_its_bytes_and_a_permutation_its_longest() {
 }
 
 #[test]
+fn what_remains_of_a_flow_is_what_its_share_has_not_moved() {
+    let mut network = fluid(&star(3));
+    let (first, second) = (network.start(flow(0, 2, 10_000)), network.start(flow(1, 2, 2_000)));
+    network.start(stream(1, 0, 5_000));
+    let mut done = Vec::new();
+    let mut at = |us: u64| {
+        while network.now() < Time::from_ps(us * US) {
+            network.advance(Time::from_ps(us * US), &mut done);
+        }
+        let mut left = network.remaining();
+        left.sort();
+        left
+    };
+    // Both enter after 2 us and share the link at 500 bytes a microsecond; a stream is nobody's to ask for.
+    assert_eq!(at(1), []);
+    assert_eq!(at(4), [(first, Bytes(9_000)), (second, Bytes(1_000))]);
+    // The second has ended at 6 us.
+    assert_eq!(at(8), [(first, Bytes(6_000))]);
+}
+
+#[test]
 fn flows_of_a_stream_follow_one_another_and_others_share() {
     assert_eq!(times(&star(2), &[stream(0, 1, 1_000), stream(0, 1, 2_000)]), [3 * US, 5 * US]);
     assert_eq!(times(&star(2), &[flow(0, 1, 1_000), flow(0, 1, 2_000)]), [4 * US, 5 * US]);

@@ -68,19 +68,22 @@ class Said:
 
     def agrees(self, ours: float) -> bool:
         """Whether a value agrees; the only place where one is judged."""
-        slack = 1e-12 * abs(ours)
-        return self.low - slack <= ours <= self.high + slack
+        return self.low <= ours <= self.high
+
+
+_ROUNDED = 1 + 1e-12
+"""So that a value right at a tolerance agrees, whatever its last bit is."""
 
 
 def value(theirs: float, words: str, source: Literal["text", "plot"] = "text") -> Said:
     """Say that a quantity has a value, which ours agrees with within the tolerance of its source."""
-    width = TOLERANCES[source] * abs(theirs)
+    width = TOLERANCES[source] * abs(theirs) * _ROUNDED
     return Said(words, theirs - width, theirs + width)
 
 
 def least(theirs: float, words: str) -> Said:
     """Say that a quantity is at least a value of the text, within the same tolerance."""
-    return Said(words, low=theirs - TOLERANCES["text"] * abs(theirs))
+    return Said(words, low=theirs - TOLERANCES["text"] * abs(theirs) * _ROUNDED)
 
 
 def above(limit: float, words: str) -> Said:
