@@ -532,7 +532,13 @@ def _done_sentence(done: str, figures: Mapping[str, Any]) -> str:
     return f"{done}, {took}: {figures['mean_slowdown']:.2f} times as long as each flow alone on the idle network."
 
 
-_FABRICS = {"clos2": "2-layer Clos", "clos3": "3-layer Clos", "leaf_spine": "leaf-spine", "star": "one switch"}
+_FABRICS = {
+    "custom": "a custom network",
+    "clos2": "2-layer Clos",
+    "clos3": "3-layer Clos",
+    "leaf_spine": "leaf-spine",
+    "star": "one switch",
+}
 _COLLECTIVES = {
     "halving_doubling": "halving-doubling",
     "butterfly": "flat butterfly",
