@@ -271,6 +271,27 @@ def test_parameters_that_a_parent_uses_without_a_call_begin_layers_too():
     assert {layer.call for layer in counts.layers} == {("", 0)}
 
 
+class Attention(nn.Module):
+    """Attention as one op, of 4 heads of 16."""
+
+    def __init__(self):
+        super().__init__()
+        self.into, self.out = nn.Linear(64, 3 * 64), nn.Linear(64, 64)
+
+    def forward(self, x):
+        heads = [part.unflatten(-1, (4, 16)).transpose(1, 2) for part in self.into(x).chunk(3, -1)]
+        return self.out(nn.functional.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("fake", [True, False])
+def test_attention_in_one_op_counts_its_products(fake):
+    # Forward has two products, of 2·16·16·16 FLOPs for a head of a sequence; backward has four and makes one again.
+    into, product = 2 * 2 * 16 * 64 * 3 * 64, 2 * 4 * 2 * 16 * 16 * 16
+    first, _ = count(Attention(), (torch.randn(2, 16, 64),), {}, fake=fake).layers
+    assert first.forward_flops == into + 2 * product
+    assert first.backward_flops == into + 5 * product
+
+
 @pytest.mark.parametrize("make", [lambda: nn.LSTM(8, 16, 2), lambda: nn.GRU(8, 16)])
 def test_recurrent_models_count_all_their_parameters(make):
     model = make()

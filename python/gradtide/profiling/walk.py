@@ -358,9 +358,8 @@ def op_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -
     """Return what one call of an ATen op reads, writes and computes."""
     import torch
     from torch.utils._pytree import tree_leaves
-    from torch.utils.flop_counter import flop_registry
 
-    formula, is_winograd = flop_registry.get(func.overloadpacket), False
+    formula, is_winograd = _flops_of(func.overloadpacket), False
     if func.overloadpacket is torch.ops.aten.convolution:
         is_winograd = _is_winograd(args[1], args[3], args[5], args[6], args[8])
     elif func.overloadpacket is torch.ops.aten.convolution_backward:
@@ -373,6 +372,19 @@ def op_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -
         bool(func.is_view),
         is_winograd,
     )
+
+
+def _flops_of(op: Any) -> Any:
+    """Return torch's formula for the FLOPs of an op; `None` for one without multiplications.
+
+    An attention that only CPUs have counts as the one of all devices: not every version of torch has a formula for it,
+    and a pass over shapes is one on a CPU.
+    """
+    import torch
+    from torch.utils.flop_counter import flop_registry
+
+    everywhere = getattr(torch.ops.aten, op.__name__.replace("_for_cpu", ""), None)
+    return flop_registry.get(op) or flop_registry.get(everywhere)
 
 
 def _convolution_backward_flops(gradient: Any, x: Any, weight: Any, *rest: Any, out_val: Any) -> int:
