@@ -226,7 +226,10 @@ def test_what_means_nothing_is_refused_by_name(base, lists, message):
         (["compare", "resnet50", "--servers", "1"], "servers: job train has none"),
         (["compare", "resnet50", "--servers", "a"], "--servers a: write whole numbers"),
         (["compare", "resnet50", "--task", "inference"], "--task: job train"),
-        (["compare", "resnet50", "--cluster", "ethernet-24g/2"], "write ethernet-25g/N"),
+        (
+            ["compare", "resnet50", "--cluster", "ethernet-24g/2"],
+            "write ethernet-1g/N for N hosts; there are ethernet-1g",
+        ),
         (["compare", "resnet50", "--cluster", "ethernet-25g/0"], "there is no cluster"),
         (["collectives", "paper/zhang2017", "--collectives", "ring", "--task", "train"], "--task"),
     ],

@@ -45,7 +45,6 @@ ONE = {
     ("compare", "tasks"): "inference",
     ("compare", "rates"): "1Gbps",
     ("plan", "collectives"): "ring",
-    ("sweep_merge", "stores"): "{store}",
     ("tenants_policies", "names"): "all-low",
 }
 SERVED = {

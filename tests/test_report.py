@@ -412,7 +412,7 @@ def test_a_study_of_tenants_fits_with_many_links_flows_and_buckets(beside: Path,
         (run / "links.csv").write_text("\n".join([*links, *more]) + "\n", encoding="utf-8")
         flows = (run / "flows.csv").read_text(encoding="utf-8").splitlines()
         for i in range(20_000):
-            flows.append(f"web,{1000 + i},{50_000 + i}.0,0,1,{1000 + i},0,{500 + 7 * (i % 977)}.0,400.0")
+            flows.append(f"web,{1000 + i},{50_000 + i}.0,0,1,{1000 + i},0,{500 + 7 * (i % 977)}.0,400.0,{1000 + i},8.0")
         (run / "flows.csv").write_text("\n".join(flows) + "\n", encoding="utf-8")
     text = render(folder)
     assert len(text.encode()) < MAX_BYTES

@@ -342,10 +342,11 @@ def _unknown_family(family: object) -> FieldError:
     known = f"known are {', '.join(FAMILIES)}"
     if not isinstance(family, str):
         return FieldError(FAMILY, f"{family!r:.60} is no family that is known", known)
-    is_lacking = lacking("model", family) is not None
+    kind = "family" if lacking("family", family) else "model"
+    is_lacking = lacking(kind, family) is not None
     msg = f"gradtide does not model {family:.60} yet" if is_lacking else f"{family!r:.60} is no family that is known"
     otherwise = f"{known}; {PAGE} says how to write a profile of any other model"
-    return FieldError(FAMILY, msg, did_you_mean(family, FAMILIES, otherwise, "{}", kind="model"))
+    return FieldError(FAMILY, msg, did_you_mean(family, FAMILIES, otherwise, "{}", kind=kind))
 
 
 def _linear(name: str, inputs: int, outputs: int, split: Split, *, bias: bool = False) -> Module:

@@ -376,6 +376,8 @@ LACKING = (
         _TIMES,
         _CONFIGURATIONS,
     ),
+    # Presets have its layers; a configuration of it is no language model that is divided over ranks.
+    Lacking("family", "BERT", ("bert",), _TIMES, _CONFIGURATIONS),
     Lacking(
         "model", "recommendation models", ("dlrm.*", "ncf", "widedeep", "deepfm", "dcnv?2?"), _TIMES, _CONFIGURATIONS
     ),

@@ -24,6 +24,7 @@ from gradtide.cli.ends import UsageError, as_usage_error, fail_usage
 from gradtide.cli.printing import only_json, talk, widen
 from gradtide.errors import ScenarioError
 from gradtide.watch import watching
+from gradtide.words import shown
 
 if TYPE_CHECKING:
     from gradtide.estimate import Limits
@@ -313,7 +314,8 @@ def exact_command(arguments: Sequence[str]) -> str:
             skip = 0 if equals else NO_EFFECT[name]
         else:
             kept.append(argument)
-    return shlex.join(["gradtide", *kept])
+    # A name that is no Unicode cannot stand in a file.
+    return shown(shlex.join(["gradtide", *kept]))
 
 
 class Without:

@@ -114,7 +114,7 @@ def _table_claims(study: Study) -> Iterable[Claim]:
         digits = len(said.partition(".")[2])
         width = 0.5 * 10**-digits
         wanted = Said(said, float(said) - width, float(said) + width)
-        yield judged(what, wanted, ours, f"{{:.{digits + 1}f}}", NOTES["rounded"])
+        yield judged(what, wanted, ours, f"{{:.{digits + 2}f}}", NOTES["rounded"])
 
 
 def _weight_claims(study: Study) -> Iterable[Claim]:
