@@ -2,6 +2,8 @@
 
     Architecture.of({"model_type": "llama", "hidden_size": 4096, …}).parameters
 
+The module is longer than 600 lines because each family has its own fields, and all of them end in one `Architecture`.
+
 A configuration names a family (`model_type`); what a family builds is one function of this page. Names and shapes are
 those of the transformers library, so that a parameter here is a parameter there.
 """

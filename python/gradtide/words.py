@@ -1,4 +1,7 @@
-"""Results in words and small tables: the sentences of reports, the terminal and notebooks share them."""
+"""Results in words and small tables: the sentences of reports, the terminal and notebooks share them.
+
+The module is longer than 600 lines because a report may import no other module that knows how results are said.
+"""
 
 import re
 import unicodedata

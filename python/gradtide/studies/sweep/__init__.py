@@ -2,7 +2,8 @@
 
 Every run is read first, so that a wrong figure is found before anything runs, and so that points whose scenario is
 wrong are known: they are refused, and the others run that the store lacks. The table is made of the store, so it does
-not matter which process ran what, or when.
+not matter which process ran what, or when. The module is longer than 600 lines because reading the runs, making them
+and saying what came of them share one state.
 """
 
 import math
