@@ -101,6 +101,7 @@ def test_every_study_ends_in_an_answer(study: str, gradtide: Any, here: Path) ->
     assert answer.to_dict() == {key: document[key] for key in KEYS}
     assert answer.headline
     assert answer.premises
+    assert answer.uncertainty["sentence"]
     assert answer.again.command == exact_command(STUDIES[study])
 
 

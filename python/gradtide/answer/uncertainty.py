@@ -88,6 +88,10 @@ class Uncertainty:
         return {**asdict(self), "parts": [part.to_dict() for part in self.parts], "sentence": self._own()}
 
 
+ORDERS = Uncertainty("orders in which workers receive parameters, and the time that these take")
+"""Of an op graph, which has times of its own and no scenario."""
+
+
 def uncertainty_of(scenario: "Scenario", question: str = "run") -> Uncertainty:
     """Return how wrong answers of the kind were that a study gives about a scenario.
 
@@ -103,7 +107,7 @@ def uncertainty_of(scenario: "Scenario", question: str = "run") -> Uncertainty:
     if question == "buy":
         return Uncertainty("costs of networks and iteration times on them", parts=_parts(scenario))
     if question == "order":
-        return Uncertainty("orders in which workers receive parameters, and the time that these take")
+        return ORDERS
     if len(scenario.jobs) != 1:
         what = (
             "iterations of several jobs that share a network" if scenario.jobs else "flows on a network without a job"

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from gradtide import _core
 from gradtide.answer import Answer, Candidate, Premise, ranked
 from gradtide.answer.again import again
+from gradtide.answer.uncertainty import ORDERS
 from gradtide.errors import SchedulerError, hinted
 from gradtide.scenario.opdag import OpDag, load_ranks, op_dag
 from gradtide.scenario.servers import ARBITRARY_PPM
@@ -100,7 +101,7 @@ class OrderResult:
                     Candidate("lower bound", float(self.lower_bound), is_bound=True),
                 ]
             ),
-            {},
+            ORDERS.to_dict(),
             again(),
         )
 
