@@ -619,8 +619,9 @@ def premises_line(premises: Sequence[Mapping[str, Any]], where: str = "--json li
         where: the place that has all of them.
     """
     stated = [_premise(one) for one in premises if one["stated"] and one["name"] in _IN_LINE]
+    # `--set KEY=…` would be longer than what it changes.
     assumed = [
-        f"{_premise(one)} ({one['change']})" if one["change"] else _premise(one)
+        f"{_premise(one)} ({one['change']})" if one["change"] and " " not in one["change"] else _premise(one)
         for one in premises
         if not one["stated"]
     ]
