@@ -8,7 +8,7 @@ from gradtide import words
 from gradtide.report import pieces
 from gradtide.report.folder import Row, RunFolderError, entry, row_of
 
-COMMAND = {"gradtide.run/1": "run", "gradtide.check/1": "check", "gradtide.collectives/1": "collectives"}
+COMMAND = {"gradtide.run/1": "run", "gradtide.collectives/1": "collectives"}
 """Commands that take the resolved scenario of their folder."""
 
 

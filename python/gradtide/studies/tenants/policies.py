@@ -21,7 +21,10 @@ from gradtide.studies.tenants.cases import SAME, Case, Cell, check, head, moved_
 from gradtide.studies.tenants.comparison import HINT, Comparison, Effect, averaged, sentence
 from gradtide.studies.trained import Cluster, trained
 
-POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "straggler", "oracle")
+ORACLE = "oracle"
+"""The policy that knows all future flows: a bound for the others, and no advice."""
+
+POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "straggler", ORACLE)
 """Alternatives to the band of the background flows, which is all-high. The oracle knows every future flow, which no
 real job can."""
 
@@ -126,7 +129,7 @@ def policies(
 
 def default_policies(base: Scenario) -> list[str]:
     """Return the policies that a scenario is compared under if none is named."""
-    has_sense = {"oracle": len(base.jobs) == 1, "straggler": any(job.is_uneven for job in base.jobs)}
+    has_sense = {ORACLE: len(base.jobs) == 1, "straggler": any(job.is_uneven for job in base.jobs)}
     return [name for name in POLICIES if has_sense.get(name, True)]
 
 
@@ -162,10 +165,6 @@ def _row(found: Comparison) -> dict[str, Any]:
         },
         **found.gain.columns("small_mean_saves"),
     }
-
-
-ORACLE = "oracle"
-"""The policy that knows all future flows: a bound for the others, and no advice."""
 
 
 def _known(found: Sequence[Comparison], policy: str) -> list[Comparison]:
