@@ -2,7 +2,7 @@
 //!
 //! | | messages |
 //! |---|---|
-//! | all-gather, reduce-scatter, all-reduce | a ring; over several nodes k rings, of which each has a k-th of the buffer, leaves a node by another rank, and has messages of at most 1 MiB |
+//! | all-gather, reduce-scatter, all-reduce | a ring, each round of which waits for the one before it; over several nodes k rings, of which each has a k-th of the buffer and leaves a node by another rank |
 //! | all-reduce in trees | k chains in each node and trees between their heads, half of them the other way round; 512 KiB at a time |
 //! | all-to-all | from each rank to each |
 //! | broadcast | a binomial tree |
@@ -11,8 +11,8 @@
 //! What does not live here: which of ring and tree is taken, and in what order transfers follow one another.
 //!
 //! # Source
-//! As [`levels`](super::levels). Parts: NCCL's buffer of 4 MiB (`NCCL_BUFFSIZE`) has 8 slots, of which rings pass on two at
-//! once (`src/include/collectives.h`, `ALLGATHER_SLICESTEPS`).
+//! As [`levels`](super::levels). Rounds of a ring are paid one by one, as NCCL's own cost model has it (`src/graph/tuning.cc`: latency
+//! times steps, and bytes over bandwidth). Parts of trees: NCCL's buffer of 4 MiB (`NCCL_BUFFSIZE`) has 8 slots.
 
 use super::levels::{CollectiveKind, Span};
 use super::messages::{MessageSize, Messages};
@@ -47,8 +47,6 @@ type Ways = (Vec<CollectivePlan>, Vec<Vec<u32>>);
 
 /// Bytes of a tree that follow one another.
 const TREE_PART: u64 = 4 << 20 >> 3;
-/// Most bytes of a message of a ring.
-const RING_PART: u64 = 4 << 20 >> 2;
 /// Parts of a way at most.
 const MOST_PARTS: u64 = 64;
 
@@ -157,12 +155,7 @@ impl GroupMessages {
         let is_one_node = span.ranks() == span.per_node();
         let around = if is_one_node { 1 } else { u64::from(span.per_node()) };
         let part = |ways: u64| self.bytes.0 / ways;
-        // On one node, a round waits for the one before it, as the constants of nodes were fitted.
-        let ring = |algorithm| {
-            let messages = part(around) / u64::from(span.ranks());
-            let depth = if is_one_node { 1 } else { messages.div_ceil(RING_PART).clamp(1, MOST_PARTS) };
-            Form { algorithm, ways: around, depth }
-        };
+        let ring = |algorithm| Form { algorithm, ways: around, depth: 1 };
         let whole = |algorithm| Form { algorithm, ways: 1, depth: 1 };
         match self.kind {
             CollectiveKind::AllReduce if self.is_tree => {
