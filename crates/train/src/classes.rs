@@ -183,6 +183,31 @@ impl Classes {
         }
     }
 
+    /// The same collective among ranks that are all simulated, each on its host: a flow from every rank to the next one
+    /// of its node, and one to the rank in its place on the next node, with the bytes and rounds of its class. `None`
+    /// where every message has its own place: in rings on one level, in sends, and in an all-to-all.
+    pub fn flows_of_ranks(&self, op: &GroupOp<'_>, hosts: &[u32], carried: (Band, u32)) -> Option<Vec<Flow>> {
+        let way = self.way(op);
+        let (per_node, is_on_one_level) = (op.span.per_node() as usize, op.span.is_on_one_level());
+        let is_ring_on_one_level = is_on_one_level && op.kind != CollectiveKind::Broadcast && !self.is_tree(op);
+        if !way.crosses_both || is_ring_on_one_level {
+            return None;
+        }
+        let before = self.before_leaving(way);
+        let carriage = Carriage { band: carried.0, stream: carried.1, hold: Time::ZERO };
+        let flow = |from: usize, to: usize, load, before| {
+            let flow = self.flow((0, 0), load, before, op.bytes, carriage)?;
+            let (src, dst) = (HostId(hosts[from]), HostId(hosts[to]));
+            Some(Flow { src, dst, connection: Connection::Stream, ..flow })
+        };
+        let flows_from = |rank: usize| {
+            let (node, place) = (rank / per_node, rank % per_node);
+            let inside = flow(rank, node * per_node + (place + 1) % per_node, way.levels.scale_up, Time::ZERO);
+            inside.into_iter().chain(flow(rank, (rank + per_node) % hosts.len(), way.levels.nic, before))
+        };
+        Some((0..hosts.len()).flat_map(flows_from).collect())
+    }
+
     fn endpoint_count(&self) -> u32 {
         2 * self.class_count
     }

@@ -198,8 +198,19 @@ impl GroupCollectives {
             let begun = self.network.begin(&self.op(transfer, classes), carriage, network);
             return begun.expect("a group has at least two ranks");
         };
-        let messages = hosts.begin(self.messages(transfer), *sizes, (self.band, stream), network);
-        Aggregation::Messages(Box::new(messages))
+        let carried = (self.band, stream);
+        // Where messages are even shares, nothing tells the rounds of a collective apart, and a flow has them all.
+        let flows = match sizes {
+            MessageSize::Even => self.network.flows_of_ranks(&self.op(transfer, classes), &hosts.hosts, carried),
+            MessageSize::Whole => None,
+        };
+        match flows {
+            Some(flows) => Aggregation::Several(flows.into_iter().map(|flow| network.start(flow)).collect()),
+            None => {
+                let messages = hosts.begin(self.messages(transfer), *sizes, carried, network);
+                Aggregation::Messages(Box::new(messages))
+            }
+        }
     }
 
     fn open(&self, stream: u32, network: &mut dyn Network) -> usize {

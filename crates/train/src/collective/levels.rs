@@ -100,6 +100,11 @@ impl Span {
         self.per_node
     }
 
+    /// Whether all of its messages pass one level: it has one node, or a rank on each.
+    pub fn is_on_one_level(self) -> bool {
+        self.per_node == 1 || self.nodes() == 1
+    }
+
     fn nodes(self) -> u32 {
         self.ranks / self.per_node
     }
