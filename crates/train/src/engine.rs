@@ -10,10 +10,10 @@ use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
 use crate::spec::{
-    CapacitySpec, ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, JobSpec, MarkAtSpec, MarkSpec, QueueSpec,
-    RecoverySpec, RoutingSpec, RunSpec, Spec, TimersSpec,
+    CapacitySpec, ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, FollowSpec, JobSpec, MarkAtSpec, MarkSpec,
+    QueueSpec, RecoverySpec, RoutingSpec, RunSpec, Spec, TimersSpec,
 };
-use gradtide_net::packet::tcp::{CongestionAlgorithm, Recovery, TcpConfig};
+use gradtide_net::packet::tcp::{CongestionAlgorithm, Follow, Recovery, TcpConfig};
 use gradtide_net::packet::{self, Capacity, Discipline, MarkAt, Marking, PcnConfig, QueueConfig, SharedBuffer};
 use gradtide_net::route::Policy;
 use gradtide_net::trace::{Counters, PortCounters};
@@ -496,6 +496,10 @@ pub fn packet_config(spec: &Spec, graph: &Graph) -> Result<PacketConfig, SpecErr
             CongestionSpec::Ideal => CongestionAlgorithm::Ideal,
         },
         ecn: transport.ecn,
+        follow: match spec.run.follow {
+            FollowSpec::Standards => Follow::Standards,
+            FollowSpec::Ns3 => Follow::Ns3,
+        },
         recovery: match transport.recovery {
             RecoverySpec::Sack => Recovery::Pipe,
             RecoverySpec::Ns330 => Recovery::Ns330,

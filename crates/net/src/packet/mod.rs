@@ -32,7 +32,7 @@ pub use pcn::PcnConfig;
 pub use qdisc::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
 pub use recall::Recall;
 pub use steady::Steady;
-pub use tcp::TcpConfig;
+pub use tcp::{Follow, TcpConfig};
 pub use threads::Threads;
 
 use crate::event::EventQueue;
