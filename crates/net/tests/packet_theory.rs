@@ -3,9 +3,11 @@
 
 mod study;
 
-use gradtide_net::packet::tcp::Recovery;
+use gradtide_net::packet::tcp::{CongestionAlgorithm, Follow, Recovery};
 use gradtide_net::packet::{Capacity, QueueConfig};
-use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Network, PacketConfig, PacketEngine, PortId, Time};
+use gradtide_net::{
+    Band, Bytes, Connection, FatTree, Flow, HostId, Link, Network, PacketConfig, PacketEngine, PortId, Rate, Star, Time,
+};
 use proptest::prelude::*;
 use study::*;
 
@@ -324,6 +326,40 @@ fn the_same_flows_give_the_same_bytes() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// A link that is never idle carries its rate, less by under a picosecond per packet, and never more.
+    #[test]
+    fn no_link_carries_more_than_its_rate(
+        rates in prop::collection::vec(1_000_000_u64..7_200_000_000_000, 2),
+        segment in 46_u16..9_000,
+        is_tree in any::<bool>(),
+    ) {
+        let [near, far] = [rates[0], rates[1]].map(|bps| {
+            Link { rate: Rate::from_bps(bps).unwrap(), delay: Time::from_ps(1_000 * NS) }
+        });
+        let graph = if is_tree {
+            FatTree::leaf_spine(2, 1, 1, near, far).unwrap().graph()
+        } else {
+            Star { host_count: 2, link: near }.graph()
+        };
+        let mut config = PacketConfig::basic_sim(&Star { host_count: 2, link: near });
+        config.tcp.follow = Follow::Standards;
+        config.tcp.segment_bytes = segment;
+        config.tcp.algorithm = CongestionAlgorithm::Ideal;
+        let queue = QueueConfig::fifo(Capacity::Packets(100_000));
+        (config.host_queue, config.switch_queue) = (queue.clone(), queue);
+        let mut engine = PacketEngine::new(&graph, config).unwrap();
+        engine.start(stream(0, 1, 1_000 * u64::from(segment), 0));
+        engine.advance(Time::MAX, &mut Vec::new());
+        for (index, directed) in (0..).zip(&graph.links) {
+            let counters = engine.port_counters(PortId(index));
+            let bits_ps = u128::from(counters.bytes) * 8 * 1_000_000_000_000;
+            let bps = u128::from(directed.link.rate.bps());
+            let carried_ps = bps * u128::from(counters.busy.ps());
+            let rounded_ps = bps * u128::from(counters.packets);
+            prop_assert!(bits_ps <= carried_ps && carried_ps <= bits_ps + rounded_ps, "{counters:?} at {bps} bit/s");
+        }
+    }
 
     #[test]
     fn every_flow_completes_and_packets_are_conserved(

@@ -70,8 +70,6 @@ pub struct PacketConfig {
     pub routing: Policy,
     /// Root of what is random: the hashes of [`Policy::Ecmp`], and for each port the coin of [`Marking::Red`].
     pub seed: Seed,
-    /// Times on the wire are rounded to whole ticks: 1 ns is ns-3's clock, 1 ps is exact at Ethernet rates.
-    pub tick: Time,
 }
 
 impl PacketConfig {
@@ -85,7 +83,6 @@ impl PacketConfig {
             pcn: None,
             routing: Policy::Ecmp,
             seed: Seed(0),
-            tick: Time::from_ps(1_000),
         }
     }
 }
@@ -206,7 +203,7 @@ impl PacketEngine {
                 Some((_, table)) => table.clone(),
                 None => {
                     let table =
-                        Serialization::new(directed.link.rate, config.tick, config.tcp.header_bytes..=bytes_max);
+                        Serialization::new(directed.link.rate, config.tcp.follow, config.tcp.header_bytes..=bytes_max);
                     tables.push((bps, table.clone()));
                     table
                 }

@@ -14,6 +14,7 @@
 use super::calendar::Calendar;
 use super::qdisc::{Capacity, Qdisc, QueueConfig, Verdict};
 use super::state::Writer;
+use super::tcp::Follow;
 use super::wire::Wire;
 use crate::Seed;
 use crate::trace::{PortCounters, PortState};
@@ -125,14 +126,19 @@ impl Run {
 pub(crate) struct Serialization(Arc<Vec<u64>>);
 
 impl Serialization {
-    /// For packets of `bytes` on the wire, rounded to whole ticks as a simulator's clock does.
-    pub fn new(rate: Rate, tick: Time, bytes: RangeInclusive<u16>) -> Self {
-        let tick_ps = tick.ps().max(1);
+    /// For packets of `bytes` on the wire.
+    pub fn new(rate: Rate, follow: Follow, bytes: RangeInclusive<u16>) -> Self {
         let span = |count: u16| {
-            // No packet is shorter than the shortest.
-            let exact = rate.serialize(Bytes(u64::from(count.max(*bytes.start()))), 1, 1).map_or(u64::MAX, Time::ps);
-            // 1 bit/s and 2^16 bytes are 5.2e17 ps: far from overflow.
-            ((exact + tick_ps / 2) / tick_ps * tick_ps).max(1)
+            // No packet is shorter than the shortest. 1 bit/s and 2^16 bytes are 5.2e17 ps: far from overflow.
+            let count = Bytes(u64::from(count.max(*bytes.start())));
+            match follow {
+                // No link carries more than its rate; less by under a picosecond per packet, and exactly it at Ethernet
+                // rates, where a byte takes whole picoseconds.
+                Follow::Standards => rate.transmit(count).ps(),
+                // ns-3's clock has whole nanoseconds.
+                Follow::Ns3 => rate.serialize(count, 1, 1).map_or(u64::MAX, |exact| (exact.ps() + 500) / 1_000 * 1_000),
+            }
+            .max(1)
         };
         Self(Arc::new((0..=*bytes.end()).map(span).collect()))
     }
