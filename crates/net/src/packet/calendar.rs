@@ -747,6 +747,7 @@ mod tests {
     use super::super::ends::LateKind;
     use super::super::port::{Serialization, open_label};
     use super::super::qdisc::QueueConfig;
+    use super::super::tcp::Follow;
     use super::*;
     use crate::Seed;
     use crate::units::{Rate, Time};
@@ -756,7 +757,7 @@ mod tests {
 
     /// Links of 10 Gbit/s with these delays.
     fn ports(delays_ps: &[u64]) -> Vec<Port> {
-        let table = Serialization::new(Rate::from_bps(10_000_000_000).unwrap(), Time::from_ps(1), 54..=1_500);
+        let table = Serialization::new(Rate::from_bps(10_000_000_000).unwrap(), Follow::Standards, 54..=1_500);
         let port = |(link, &delay_ps): (usize, &u64)| {
             Port::new(link as u32, Time::from_ps(delay_ps), table.clone(), &QueueConfig::pfifo_fast(), Seed(0))
         };
