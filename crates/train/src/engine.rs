@@ -232,7 +232,7 @@ impl Engine {
             EngineSpec::Packet => {
                 let apart = fabric.apart();
                 let graph = apart.as_ref().map_or(&fabric.graph, |(cards, _)| cards);
-                let config = packet_config(spec, graph)?;
+                let config = packet_config(spec, graph, &fabric.link_names)?;
                 let mut engine = match threads {
                     Some((threads, count)) => PacketEngine::on_threads(graph, config, threads, count)?,
                     None => PacketEngine::new(graph, config)?,
@@ -470,11 +470,11 @@ fn as_exact_as(run: &RunSpec, fluid: Fluid) -> Fluid {
     }
 }
 
-/// How the packet engine is set up.
+/// How the packet engine is set up on `graph`, whose links are the first of those names.
 ///
 /// # Errors
 /// [`SpecError`] for what it cannot be.
-pub fn packet_config(spec: &Spec, graph: &Graph) -> Result<PacketConfig, SpecError> {
+pub fn packet_config(spec: &Spec, graph: &Graph, link_names: &[Arc<str>]) -> Result<PacketConfig, SpecError> {
     let cluster = &spec.cluster;
     // Timers are made for the slowest and longest link; on a star all are alike.
     let star = Star { host_count: graph.host_count, link: fabric::worst_link(graph) };
@@ -530,6 +530,7 @@ pub fn packet_config(spec: &Spec, graph: &Graph) -> Result<PacketConfig, SpecErr
         switch_buffer,
         routing: routing(cluster),
         seed: Seed(spec.run.seed),
+        link_names: link_names.to_vec(),
         ..PacketConfig::basic_sim(&star)
     })
 }

@@ -172,7 +172,7 @@ mod tests {
         let graph = Star { host_count: hosts, link: Link { rate, delay } }.graph();
         let table = Serialization::new(rate, Follow::Standards, 60..=PACKET);
         let queue = QueueConfig::pfifo_fast();
-        let ports = (0..2 * hosts).map(|link| Port::new(link, delay, table.clone(), &queue, Seed(0)));
+        let ports = (0..2 * hosts).map(|link| Port::new(link, delay, table.clone(), &queue, || Seed(0).stream("test")));
         let ports: Vec<Port> = ports.collect();
         let calendar = Calendar::new(&ports, 1);
         (ports, SharedBuffers::new(&graph, config), calendar)

@@ -37,7 +37,7 @@ pub use threads::Threads;
 
 use crate::event::EventQueue;
 use crate::route::{Hashes, Policy, RouteError, Routes};
-use crate::topology::{Graph, PortId, Star};
+use crate::topology::{Graph, NodeId, PortId, Star};
 use crate::trace::{Counters, PortCounters, PortState, Window};
 use crate::units::{Bytes, Time};
 use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
@@ -49,6 +49,7 @@ use lanes::{Lane, Map, PerLane};
 use port::{Moment, Port, Serialization};
 use qdisc::Verdict;
 use state::{Omits, State, Writer};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use threads::Rooms;
 use wire::Wire;
@@ -70,6 +71,9 @@ pub struct PacketConfig {
     pub routing: Policy,
     /// Root of what is random: the hashes of [`Policy::Ecmp`], and for each port the coin of [`Marking::Red`].
     pub seed: Seed,
+    /// Names of the first links, by which random streams are called, so that neither an idle host nor another order of
+    /// links changes them. Other links are called by their ends.
+    pub link_names: Vec<Arc<str>>,
 }
 
 impl PacketConfig {
@@ -83,6 +87,7 @@ impl PacketConfig {
             pcn: None,
             routing: Policy::Ecmp,
             seed: Seed(0),
+            link_names: Vec::new(),
         }
     }
 }
@@ -102,6 +107,31 @@ fn lane_count(tcp: &TcpConfig, ports: &[Port], latency_ps: u64, arrivals_least: 
     let thousandths: u64 = ports.iter().map(|port| 1_000 * day_ps / port.segment_ps()).sum();
     let busy = thousandths.checked_div(1_000 * FULL_DAY * arrivals_least).unwrap_or(u64::MAX);
     count.min(usize::try_from(busy).unwrap_or(usize::MAX)).max(1)
+}
+
+/// Names that do not depend on what else there is.
+struct LinkNames<'a> {
+    graph: &'a Graph,
+    given: &'a [Arc<str>],
+    /// How many have had a name.
+    counts: BTreeMap<String, u32>,
+}
+
+impl LinkNames<'_> {
+    /// Of the link of that index; call it for one after the other. Parallel cables between two nodes are told apart by
+    /// their number.
+    fn next(&mut self, index: usize) -> String {
+        let node = |node: NodeId| match self.graph.switch(node) {
+            Some(switch) => format!("switch{switch}"),
+            None => format!("h{}", node.0),
+        };
+        let directed = &self.graph.links[index];
+        let ends = || format!("{}-{}", node(directed.from), node(directed.to));
+        let name = self.given.get(index).map_or_else(ends, |name| name.to_string());
+        let count = self.counts.entry(name.clone()).or_default();
+        *count += 1;
+        if *count == 1 { name } else { format!("{name}/{count}") }
+    }
 }
 
 /// The packet engine.
@@ -197,6 +227,7 @@ impl PacketEngine {
         let routes = Routes::shortest(graph)?.by(config.routing);
         let bytes_max = (config.tcp.header_bytes + config.tcp.segment_bytes).max(config.tcp.syn_bytes).max(128);
         let mut tables: Vec<(u64, Serialization)> = Vec::new();
+        let mut names = LinkNames { graph, given: &config.link_names, counts: BTreeMap::new() };
         let ports = graph.links.iter().enumerate().map(|(index, directed)| {
             let bps = directed.link.rate.bps();
             let table = match tables.iter().find(|(known, _)| *known == bps) {
@@ -210,7 +241,9 @@ impl PacketEngine {
             };
             let of_host = directed.from.0 < graph.host_count;
             let queue = if of_host { &config.host_queue } else { &config.switch_queue };
-            Port::new(index as u32, directed.link.delay, table, queue, config.seed)
+            let name = names.next(index);
+            let stream = || config.seed.stream(&format!("red/{name}"));
+            Port::new(index as u32, directed.link.delay, table, queue, stream)
         });
         let ports: Vec<Port> = ports.collect();
         let switches = config.pcn.zip(config.switch_queue.marking.threshold());

@@ -16,7 +16,7 @@ use super::qdisc::{Capacity, Qdisc, QueueConfig, Verdict};
 use super::state::Writer;
 use super::tcp::Follow;
 use super::wire::Wire;
-use crate::Seed;
+use crate::seed::Stream;
 use crate::trace::{PortCounters, PortState};
 use crate::units::{Bytes, Rate, Time};
 use std::cmp::Reverse;
@@ -198,7 +198,14 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    pub fn new(link: u32, delay: Time, serialization: Serialization, queue: &QueueConfig, seed: Seed) -> Self {
+    /// The coin of its qdisc is drawn from `stream`.
+    pub fn new(
+        link: u32,
+        delay: Time,
+        serialization: Serialization,
+        queue: &QueueConfig,
+        stream: impl FnOnce() -> Stream,
+    ) -> Self {
         Self {
             link,
             delay_ps: delay.ps(),
@@ -212,7 +219,7 @@ impl Port {
             run: 0,
             loaded: false,
             device: Wire::NOTHING,
-            qdisc: Qdisc::new(queue, || seed.stream(&format!("red/{link}"))),
+            qdisc: Qdisc::new(queue, stream),
             packets: 0,
             bytes: 0,
             idle_ps: 0,
