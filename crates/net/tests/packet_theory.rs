@@ -211,6 +211,44 @@ fn resending_on_partial_acknowledgements_repeats_what_is_under_way() {
     assert!(counters[1].retransmits > counters[1].drops * 3 / 2, "{:?}", counters[1]);
 }
 
+/// Sending from a card that holds 100 packets, with windows that hold far more: nothing is lost, the link is never idle
+/// once it is full, and all that a host sends shares its card alike, whoever came first.
+#[test]
+fn a_card_drops_nothing_that_it_has_not_sent_and_connections_share_it_alike() {
+    let bytes = 10_000_000;
+    let segments = bytes / SEGMENT;
+    for algorithm in [CongestionAlgorithm::NewReno, CongestionAlgorithm::Ideal] {
+        let run = |starts_ns: &[u64]| {
+            let mut engine = engine_with(3, |config| {
+                config.tcp.follow = Follow::Standards;
+                config.tcp.algorithm = algorithm;
+                config.host_queue = QueueConfig::fifo(Capacity::Packets(100));
+                config.switch_queue = QueueConfig::fifo(Capacity::Packets(1000));
+            });
+            let flows: Vec<Arrival> = (1..)
+                .zip(starts_ns)
+                .map(|(dst, &start_ns)| Arrival { start_ns, ..arrival(0, dst, bytes, 16) })
+                .collect();
+            let closes = replay(&mut engine, &flows).iter().map(|fct| fct.unwrap().close_ns).collect::<Vec<_>>();
+            assert_eq!((engine.counters().drops, engine.counters().retransmits), (0, 0), "{algorithm:?}");
+            closes
+        };
+        // Full packets take 1147.2 ns. The window doubles at most every other round of 44 us up to 40 packets, with which
+        // the link is full; a handshake and a close take a round each.
+        let wire_ns = segments * 11_472 / 10;
+        let alone = run(&[0])[0];
+        assert!((wire_ns..wire_ns + 8 * 44_000).contains(&alone), "{algorithm:?}: {alone} ns, of which {wire_ns} full");
+        // Two at once take twice as long, both. Of two that begin half a flow apart, each is alone for half a flow and
+        // shares for a whole one.
+        for (start_ns, factor) in [(0, 2.0), (wire_ns / 2, 1.5)] {
+            for close_ns in run(&[0, start_ns]) {
+                let took = close_ns as f64 / (factor * alone as f64);
+                assert!((0.9..1.1).contains(&took), "{algorithm:?}, second at {start_ns} ns: {took}");
+            }
+        }
+    }
+}
+
 #[test]
 fn one_lost_tail_waits_for_the_timeout() {
     // Two flows of 10 segments into a queue of 8 packets: what is lost at the end has nobody to report it.
@@ -350,7 +388,10 @@ proptest! {
         (config.host_queue, config.switch_queue) = (queue.clone(), queue);
         let mut engine = PacketEngine::new(&graph, config).unwrap();
         engine.start(stream(0, 1, 1_000 * u64::from(segment), 0));
-        engine.advance(Time::MAX, &mut Vec::new());
+        let mut done = Vec::new();
+        engine.advance(Time::MAX, &mut done);
+        // The last acknowledgement is sent to its end.
+        engine.advance(engine.now() + Time::from_ps(1_000 * MS), &mut done);
         for (index, directed) in (0..).zip(&graph.links) {
             let counters = engine.port_counters(PortId(index));
             let bits_ps = u128::from(counters.bytes) * 8 * 1_000_000_000_000;

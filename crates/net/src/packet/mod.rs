@@ -52,7 +52,7 @@ use state::{Omits, State, Writer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use threads::Rooms;
-use wire::Wire;
+use wire::{Wire, flag};
 
 /// Everything about the network beside its graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -227,6 +227,10 @@ impl PacketEngine {
         let routes = Routes::shortest(graph)?.by(config.routing);
         let bytes_max = (config.tcp.header_bytes + config.tcp.segment_bytes).max(config.tcp.syn_bytes).max(128);
         let mut tables: Vec<(u64, Serialization)> = Vec::new();
+        let card_bytes = match config.host_queue.capacity {
+            Capacity::Packets(packets) => u64::from(packets) * u64::from(bytes_max),
+            Capacity::Bytes(bytes) => bytes,
+        };
         let mut names = LinkNames { graph, given: &config.link_names, counts: BTreeMap::new() };
         let ports = graph.links.iter().enumerate().map(|(index, directed)| {
             let bps = directed.link.rate.bps();
@@ -243,7 +247,9 @@ impl PacketEngine {
             let queue = if of_host { &config.host_queue } else { &config.switch_queue };
             let name = names.next(index);
             let stream = || config.seed.stream(&format!("red/{name}"));
-            Port::new(index as u32, directed.link.delay, table, queue, stream)
+            let port = Port::new(index as u32, directed.link.delay, table, queue, stream);
+            // ns-3's cards drop what finds them full.
+            if of_host && config.tcp.follow == Follow::Standards { port.into_card(card_bytes) } else { port }
         });
         let ports: Vec<Port> = ports.collect();
         let switches = config.pcn.zip(config.switch_queue.marking.threshold());
@@ -619,6 +625,7 @@ impl PacketEngine {
         let Lane { calendar, .. } = if ONE { &mut self.lanes.first } else { &mut self.lanes[lane] };
         let (begun_ps, link, packet) = calendar.pop();
         let packet = *packet;
+        let now_ps = self.now.ps();
         if !ONE {
             self.rooms.see_due(lane, calendar);
         }
@@ -634,9 +641,15 @@ impl PacketEngine {
         }
         debug_assert_eq!(node.0, packet.dst, "routes lead to the host that a packet is for");
         self.delivered.add(&packet);
+        let room_bytes = if packet.flags & flag::REVERSE == 0 {
+            u64::MAX
+        } else {
+            let (card, calendar) = self.port_mut::<ONE>(self.map.first(HostId(packet.dst)));
+            card.room_bytes((now_ps, begun_ps), packet.connection, calendar)
+        };
         let mut out = std::mem::take(&mut self.out);
         let Lane { calendar, .. } = if ONE { &self.lanes.first } else { &self.lanes[lane] };
-        let port = self.hosts.deliver(&self.config.tcp, self.now, &packet, &mut out, || calendar.cause());
+        let port = self.hosts.deliver(&self.config.tcp, self.now, &packet, room_bytes, &mut out, || calendar.cause());
         self.out = out;
         if let Some(port) = port {
             self.flush::<ONE>(port);
@@ -654,8 +667,14 @@ impl PacketEngine {
         }
         let due = self.hosts.pop(self.now);
         self.planned_ps = due.map_or(0, Due::planned_ps);
+        let sender = due.and_then(|due| self.hosts.sender_of(due));
+        let room_bytes = sender.map_or(u64::MAX, |(connection, card)| {
+            let at_ps = (self.now.ps(), self.planned_ps);
+            let (card, calendar) = self.port_mut::<false>(card);
+            card.room_bytes(at_ps, connection, calendar)
+        });
         let mut out = std::mem::take(&mut self.out);
-        let port = due.and_then(|due| self.hosts.on_due(&self.config.tcp, self.now, due, &mut out));
+        let port = due.and_then(|due| self.hosts.on_due(&self.config.tcp, self.now, due, room_bytes, &mut out));
         self.out = out;
         match port {
             Some(port) => self.flush::<false>(port),

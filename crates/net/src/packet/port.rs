@@ -195,6 +195,8 @@ pub(crate) struct Port {
     bytes: u64,
     /// Place of the run that the packet being sent belongs to.
     run: u32,
+    /// What each connection may have in it, as a [card](Port::into_card); 0 if it is none.
+    card_bytes: u64,
 }
 
 impl Port {
@@ -223,7 +225,28 @@ impl Port {
             packets: 0,
             bytes: 0,
             idle_ps: 0,
+            card_bytes: 0,
         }
+    }
+
+    /// The network card of a host, which drops nothing: a connection that has `bytes` or more in it waits until its next
+    /// acknowledgement. What connections have in it is counted in the [`Calendar`].
+    ///
+    /// Linux does the same (TCP small queues, Dumazet 2012), but wakes the sender when a transmission ends.
+    pub fn into_card(mut self, bytes: u64) -> Self {
+        self.qdisc.keep_all();
+        self.card_bytes = bytes.max(1);
+        self
+    }
+
+    /// What a sender may hand over now, if it is a card: the last packet may be longer than that.
+    #[inline]
+    pub fn room_bytes(&mut self, (now_ps, planned_ps): (u64, u64), connection: u32, calendar: &mut Calendar) -> u64 {
+        if self.card_bytes == 0 {
+            return u64::MAX;
+        }
+        self.catch_up(now_ps, planned_ps, calendar);
+        self.card_bytes.saturating_sub(calendar.in_card(connection))
     }
 
     /// The least time from the event that sends a packet to its arrival at the far end.
@@ -265,6 +288,9 @@ impl Port {
     #[inline]
     pub fn send(&mut self, at: Moment, mut packet: Wire, calendar: &mut Calendar) -> Verdict {
         self.catch_up(at.now_ps, at.planned_ps, calendar);
+        if self.card_bytes > 0 {
+            calendar.enter_card(&packet);
+        }
         if !self.busy {
             if self.qdisc.pass(&mut packet) == Verdict::Dropped {
                 return Verdict::Dropped;
@@ -375,6 +401,9 @@ impl Port {
     #[inline]
     fn begin(&mut self, begun_ps: u64, packet: Wire, calendar: &mut Calendar) {
         let sending_ps = calendar.sending_ps(self.link, packet.wire_bytes);
+        if self.card_bytes > 0 {
+            calendar.leave_card(&packet);
+        }
         self.busy = true;
         self.taken_at_ps = begun_ps;
         self.busy_until_ps = begun_ps + sending_ps;

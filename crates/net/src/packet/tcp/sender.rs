@@ -62,6 +62,8 @@ pub(crate) struct Sender {
     longest_wait_ps: u64,
     /// Most bytes under way.
     window_bytes: u64,
+    /// Bytes on the wire that its card takes before the next event of its; set by whoever calls it.
+    pub room_bytes: u64,
     /// Segments that start below give no sample: they may have been sent before a timeout.
     sample_from: u64,
     rtt: Rtt,
@@ -119,6 +121,7 @@ impl Sender {
             board: Scoreboard::default(),
             congestion,
             window_bytes: window.0,
+            room_bytes: u64::MAX,
             ecn: false,
             fresh_flags: 0,
             echoed: false,
@@ -184,6 +187,8 @@ impl Sender {
             timer_from_ps,
             longest_wait_ps: _,
             window_bytes,
+            // Set anew before it is read.
+            room_bytes: _,
             sample_from,
             rtt,
             odd_bytes,
@@ -655,7 +660,7 @@ impl Sender {
         loop {
             self.flight = self.board.flight_bytes();
             let window = self.cwnd.min(window_bytes).saturating_sub(self.flight);
-            if window == 0 || (self.phase == CongestionState::Open && self.fin_sent) {
+            if window == 0 || self.room_bytes == 0 || (self.phase == CongestionState::Open && self.fin_sent) {
                 return;
             }
             let lost = self.board.next_lost();
@@ -729,8 +734,9 @@ impl Sender {
         if self.deadline_ps == NEVER {
             self.start_timer(now_ps);
         }
-        let packet = Wire { flags, ..self.template }.numbered(start).stamped(config.stamp(now_ps));
-        out.push(packet.carrying(length));
+        let packet = Wire { flags, ..self.template }.numbered(start).stamped(config.stamp(now_ps)).carrying(length);
+        self.room_bytes = self.room_bytes.saturating_sub(u64::from(packet.wire_bytes));
+        out.push(packet);
     }
 
     fn send_fin(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
