@@ -10,10 +10,10 @@ use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
 use crate::spec::{
-    CapacitySpec, ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, JobSpec, MarkAtSpec, MarkSpec, QueueSpec,
-    RecoverySpec, RoutingSpec, RunSpec, Spec, TimersSpec,
+    CapacitySpec, ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, FollowSpec, JobSpec, MarkAtSpec, MarkSpec,
+    QueueSpec, RecoverySpec, RoutingSpec, RunSpec, Spec, TimersSpec,
 };
-use gradtide_net::packet::tcp::{CongestionAlgorithm, Recovery, TcpConfig};
+use gradtide_net::packet::tcp::{CongestionAlgorithm, Follow, Recovery, TcpConfig};
 use gradtide_net::packet::{self, Capacity, Discipline, MarkAt, Marking, PcnConfig, QueueConfig, SharedBuffer};
 use gradtide_net::route::Policy;
 use gradtide_net::trace::{Counters, PortCounters};
@@ -214,7 +214,7 @@ impl Engine {
             EngineSpec::Packet => {
                 let apart = fabric.apart();
                 let graph = apart.as_ref().map_or(&fabric.graph, |(cards, _)| cards);
-                let config = packet_config(spec, graph)?;
+                let config = packet_config(spec, graph, &fabric.link_names)?;
                 let mut engine = match threads {
                     Some((threads, count)) => PacketEngine::on_threads(graph, config, threads, count)?,
                     None => PacketEngine::new(graph, config)?,
@@ -407,11 +407,11 @@ fn as_exact_as(run: &RunSpec, fluid: Fluid) -> Fluid {
     }
 }
 
-/// How the packet engine is set up.
+/// How the packet engine is set up on `graph`, whose links are the first of those names.
 ///
 /// # Errors
 /// [`SpecError`] for what it cannot be.
-pub fn packet_config(spec: &Spec, graph: &Graph) -> Result<PacketConfig, SpecError> {
+pub fn packet_config(spec: &Spec, graph: &Graph, link_names: &[Arc<str>]) -> Result<PacketConfig, SpecError> {
     let cluster = &spec.cluster;
     // Timers are made for the slowest and longest link; on a star all are alike.
     let star = Star { host_count: graph.host_count, link: fabric::worst_link(graph) };
@@ -433,6 +433,10 @@ pub fn packet_config(spec: &Spec, graph: &Graph) -> Result<PacketConfig, SpecErr
             CongestionSpec::Ideal => CongestionAlgorithm::Ideal,
         },
         ecn: transport.ecn,
+        follow: match spec.run.follow {
+            FollowSpec::Standards => Follow::Standards,
+            FollowSpec::Ns3 => Follow::Ns3,
+        },
         recovery: match transport.recovery {
             RecoverySpec::Sack => Recovery::Pipe,
             RecoverySpec::Ns330 => Recovery::Ns330,
@@ -463,6 +467,7 @@ pub fn packet_config(spec: &Spec, graph: &Graph) -> Result<PacketConfig, SpecErr
         switch_buffer,
         routing: routing(cluster),
         seed: Seed(spec.run.seed),
+        link_names: link_names.to_vec(),
         ..PacketConfig::basic_sim(&star)
     })
 }

@@ -862,6 +862,13 @@ pub struct RunSpec {
     pub accuracy_ppm: Option<NonZeroU32>,
     /// Root of all random streams.
     pub seed: u64,
+    /// Whose clock and transport the packet engine has; read by it only.
+    #[serde(default)]
+    pub follow: FollowSpec,
+    /// Every transfer of the packet engine starts up to so much later than it could, by a draw of its own; `None` is the
+    /// time of one full packet on its sender's link, or 0 where `follow` says so.
+    #[serde(default)]
+    pub start_jitter_ps: Option<u64>,
     /// Whether each rank of a divided job is simulated, and not one of each class. The packet engine always does so.
     #[serde(default)]
     pub all_ranks: bool,
@@ -871,6 +878,17 @@ pub struct RunSpec {
     pub timeline_iterations: u32,
     /// What is sampled over time; `None` samples nothing. Read by the packet engine only.
     pub probe: Option<ProbeSpec>,
+}
+
+/// What the packet engine does where simulators differ from standards.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum FollowSpec {
+    /// The RFCs, and exact times.
+    #[default]
+    Standards,
+    /// ns-3.37, to its nanosecond.
+    Ns3,
 }
 
 /// What is sampled over time.

@@ -317,6 +317,7 @@ impl Hosts {
         config: &TcpConfig,
         now: Time,
         packet: &Wire,
+        room_bytes: u64,
         out: &mut Vec<Wire>,
         cause: impl FnOnce() -> Cause,
     ) -> Option<PortId> {
@@ -329,7 +330,7 @@ impl Hosts {
         }
         let Self { connections, plans, .. } = self;
         let (lane, place) = connections.find(packet)?;
-        let arrived = Arrived { now, packet, place, cause };
+        let arrived = Arrived { now, packet, place, room_bytes, cause };
         let (port, news) = connections.ends[lane].deliver(config, arrived, out, |plan| plans.add(lane, plan))?;
         let index = packet.connection;
         match news {
@@ -546,19 +547,44 @@ impl Hosts {
         late
     }
 
-    /// What was due is done. Packets go to `out` and through the returned port; `None` if there was nothing to do.
-    pub fn on_due(&mut self, config: &TcpConfig, now: Time, due: Due, out: &mut Vec<Wire>) -> Option<PortId> {
+    /// The connection whose sender has something due, and its port.
+    pub fn sender_of(&self, due: Due) -> Option<(u32, PortId)> {
+        let (connection, end) = match due {
+            Due::Look(look) => (look.connection, look.end),
+            // It writes, and sends later.
+            Due::Timer(_) => return None,
+            Due::Late(late) => (late.connection, late.end()),
+        };
+        (end == End::Sender).then(|| (connection, self.connections.sending(connection).port))
+    }
+
+    /// What was due is done; a sender's card takes `room_bytes`. Packets go to `out` and through the returned port; `None` if there was nothing to do.
+    pub fn on_due(
+        &mut self,
+        config: &TcpConfig,
+        now: Time,
+        due: Due,
+        room_bytes: u64,
+        out: &mut Vec<Wire>,
+    ) -> Option<PortId> {
         self.hear_losses(now.ps());
         match due {
-            Due::Look(look) => self.look(config, now, look, out),
+            Due::Look(look) => self.look(config, now, look, room_bytes, out),
             Due::Timer(timer) => self.on_timer(config, now, timer, out),
-            Due::Late(late) => self.on_late(config, now, &late, out),
+            Due::Late(late) => self.on_late(config, now, &late, room_bytes, out),
         }
     }
 
     /// A connection's end is looked at because of a deadline. Nothing is done where it has moved on, or where an earlier
     /// look has replaced this one.
-    fn look(&mut self, config: &TcpConfig, now: Time, look: Look, out: &mut Vec<Wire>) -> Option<PortId> {
+    fn look(
+        &mut self,
+        config: &TcpConfig,
+        now: Time,
+        look: Look,
+        room_bytes: u64,
+        out: &mut Vec<Wire>,
+    ) -> Option<PortId> {
         let index = look.connection;
         match look.end {
             End::Sender => {
@@ -570,7 +596,9 @@ impl Hosts {
                 let (is_due, port) = (sender.deadline_ps <= now.ps(), *port);
                 if is_due {
                     let unheard = self.connections.receiving(index).receiver.is_unheard();
-                    self.connections.sending_mut(index).sender.on_timeout(config, now.ps(), unheard, out);
+                    let sender = &mut self.connections.sending_mut(index).sender;
+                    sender.room_bytes = room_bytes;
+                    sender.on_timeout(config, now.ps(), unheard, out);
                 }
                 self.after_sender(index);
                 is_due.then_some(port)
@@ -616,10 +644,18 @@ impl Hosts {
         Some(self.connections.sending(index).port)
     }
 
-    fn on_late(&mut self, config: &TcpConfig, now: Time, late: &Late, out: &mut Vec<Wire>) -> Option<PortId> {
+    fn on_late(
+        &mut self,
+        config: &TcpConfig,
+        now: Time,
+        late: &Late,
+        room_bytes: u64,
+        out: &mut Vec<Wire>,
+    ) -> Option<PortId> {
         let Self { connections, plans, .. } = self;
         let (lane, _) = connections.spot(late.connection, late.end());
-        let (port, news) = connections.ends[lane].on_late(config, late, out, |plan| plans.add(lane, plan))?;
+        let (port, news) =
+            connections.ends[lane].on_late(config, late, room_bytes, out, |plan| plans.add(lane, plan))?;
         if news == News::Gone {
             self.release_if_closed(now, late.connection);
         }

@@ -332,14 +332,14 @@ mod tests {
                 self.hosts.hear_losses(self.now.ps());
                 if packet > timer {
                     if let Some(due) = self.hosts.pop(self.now) {
-                        self.hosts.on_due(&self.config, self.now, due, &mut out);
+                        self.hosts.on_due(&self.config, self.now, due, u64::MAX, &mut out);
                     }
                 } else if let Some((_, (hop, packet))) = self.under_way.pop_until(self.now) {
                     if hop < self.switches.len() {
                         self.pass(hop, packet);
                     } else if packet.connection != u32::MAX {
                         let cause = || Cause::Other(u64::MAX);
-                        self.hosts.deliver(&self.config, self.now, &packet, &mut out, cause);
+                        self.hosts.deliver(&self.config, self.now, &packet, u64::MAX, &mut out, cause);
                     }
                 }
                 self.put(&mut out);
