@@ -191,7 +191,7 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
         yield "queue", ("cluster", "queue"), "a queue other than the default"
     if cluster.switch_buffer is not None:
         yield "buffer", ("cluster", "switch_buffer"), "a shared buffer"
-    if cluster.transport != transport_of(cluster.with_values(transport=Transport()), resolved.fabric):
+    if cluster.transport != transport_of(cluster.with_values(transport=Transport()), resolved.reach):
         yield "transport", ("cluster", "transport"), "a transport other than the default"
     if run.follow != "standards":
         yield "follow", ("run", "follow"), "`follow`, which is for packets,"
