@@ -11,6 +11,7 @@ from typing import Any
 from gradtide import units
 from gradtide.results import Flow, RunResult
 from gradtide.scenario import Scenario
+from gradtide.studies.network import run_of_network
 
 RunAll = Callable[[Sequence[Scenario]], Sequence[RunResult]]
 
@@ -63,7 +64,7 @@ def serial(base: Scenario, flows: Sequence[Flow], pause: int) -> tuple[Scenario,
             tables.setdefault(name, {**same, "flows": []})["flows"].append(row)
         setup_ps = units.parse_time(own["bursts"]["setup"]) if "bursts" in own else 0
         at_ps += pause * (PAUSE_PS + setup_ps + TIMES_LINE_RATE * 8 * size * 10**12 // base.link_rate_bps)
-    run = {"engine": base.engine, "seed": base.seed, "duration": units.format_time(at_ps)}
+    run = {**run_of_network(keys), "duration": units.format_time(at_ps)}
     return Scenario.from_dict({"cluster": keys["cluster"], "traffic": tables, "run": run}), starts
 
 
