@@ -224,9 +224,9 @@ pub enum SpecError {
     /// Links that the fluid engine cannot count.
     #[error(transparent)]
     Fluid(#[from] FluidError),
-    /// An accuracy of the packet engine beside what needs every packet.
-    #[error("the packet engine has no accuracy beside {0}")]
-    Stretches(&'static str),
+    /// An accuracy of rates for an engine that has none.
+    #[error("only rates of the fluid engine have an accuracy")]
+    Accuracy,
     /// The pipe engine sees a host's own link and nothing behind it.
     #[error("the pipe engine knows a star only; use the fluid engine")]
     FabricOfPipe,

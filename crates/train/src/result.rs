@@ -14,7 +14,7 @@ use crate::dag::OpKind;
 use crate::engine::{LinkUsage, Usage};
 use crate::job::Job;
 use crate::probe::{Carried, Samples};
-use crate::run::{Done, IterationRecord, JobRecord, OperationRecord, TransferRecord};
+use crate::run::{Done, IterationRecord, JobRecord, OperationRecord, TransferRecord, Unmeasured};
 use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, OrderSpec, ServerSpec, Spec, TrafficSpec};
 use crate::traffic::{BackgroundFlows, Outcome};
 use divided::Divided;
@@ -100,6 +100,8 @@ pub struct JobSummary {
     pub name: String,
     /// Measured iterations.
     pub iteration_count: u64,
+    /// Iterations that are not measured because not all jobs ran.
+    pub unmeasured: Unmeasured,
     /// Workers.
     pub worker_count: u64,
     /// Buckets.
@@ -362,6 +364,7 @@ impl<'a> Part<'a> {
         JobSummary {
             name: self.spec.name.clone(),
             iteration_count: records.len() as u64,
+            unmeasured: self.trace.unmeasured,
             worker_count: self.spec.hosts.len() as u64 - separate_servers(self.spec),
             bucket_count: self.gradients.buckets.len() as u64,
             iteration_time_ps: records.iter().map(|record| record.time.ps()).collect(),

@@ -119,7 +119,7 @@ FEATURES = {
         YES,
         "the default, newreno of 1380B",
     ),
-    "accuracy": Feature("results that may be a little off", "run.accuracy", NO_MEANING, YES, YES),
+    "accuracy": Feature("results that may be a little off", "run.accuracy", NO_MEANING, YES, NO_MEANING),
     "probe": Feature("samples over time", "run.probe", NOT_BUILT, NOT_BUILT, YES),
 }
 """Engine by feature. The order is that of the docs page; `_asked` names a feature by its key."""
@@ -139,13 +139,6 @@ COMBINATIONS = {
     "oracle of two": Combination('policy = "oracle"', "beside another job", 'policy = "deadline", or one job'),
     "cwnd of nodes": Combination("samples of windows", "where GPUs share network cards", "nics = gpus, or links alone"),
     "adaptive traffic": Combination("adaptive priority", "for background traffic", '"high", "low", 0 to 7'),
-    "accuracy of probes": Combination("`accuracy` of packets", "with a probe", "no accuracy, or no probe"),
-    "accuracy of adaptive": Combination(
-        "`accuracy` of packets", "with an adaptive priority", "no accuracy, or a fixed priority"
-    ),
-    "accuracy of pcn": Combination(
-        "`accuracy` of packets", 'with kind = "pcn"', 'no accuracy, or another queue, such as kind = "ecn"'
-    ),
 }
 """Pairs of features that no engine models together yet."""
 
@@ -201,23 +194,10 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
         yield "transport", ("cluster", "transport"), "a transport other than the default"
     if run.accuracy_ppm is not None:
         yield "accuracy", ("run", "accuracy"), "`accuracy`, how far results may be off,"
-        if run.engine == "packet":
-            yield from _asked_beside_accuracy(resolved)
     if run.probe is not None:
         yield "probe", ("run", "probe"), "a probe"
         if run.probe.cwnd and cluster.node is not None and cluster.node.nics != cluster.node.gpus:
             yield "cwnd of nodes", ("run", "probe", "cwnd"), "`cwnd`"
-
-
-def _asked_beside_accuracy(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
-    """Yield what needs every packet, beside an accuracy of packets."""
-    what, loc = "`accuracy` of packets", ("run", "accuracy")
-    if resolved.file.run.probe is not None:
-        yield "accuracy of probes", loc, what
-    if any(job.adaptive is not None for job in resolved.jobs):
-        yield "accuracy of adaptive", loc, what
-    if resolved.file.cluster.queue.kind == "pcn":
-        yield "accuracy of pcn", loc, what
 
 
 def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool, on_nodes: bool) -> Iterator[tuple[str, Loc, str]]:

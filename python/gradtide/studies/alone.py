@@ -64,9 +64,6 @@ def serial(base: Scenario, flows: Sequence[Flow], pause: int) -> tuple[Scenario,
         setup_ps = units.parse_time(own["bursts"]["setup"]) if "bursts" in own else 0
         at_ps += pause * (PAUSE_PS + setup_ps + TIMES_LINE_RATE * 8 * size * 10**12 // base.link_rate_bps)
     run = {"engine": base.engine, "seed": base.seed, "duration": units.format_time(at_ps)}
-    if base.engine == "packet" and base.accuracy_ppm is not None:
-        # A long flow alone is what the packet engine skips best.
-        run["accuracy"] = units.format_accuracy(base.accuracy_ppm)
     return Scenario.from_dict({"cluster": keys["cluster"], "traffic": tables, "run": run}), starts
 
 

@@ -39,9 +39,8 @@ class Run(Table):
     packet by packet."""
     accuracy_ppm: Accuracy | None = key(default=None, examples=["0.1%"])
     """How far results may be off, from "0.0001%" to "10%". The fluid engine solves rates once for many messages that
-    end within a short while. The packet engine skips stretches in which the rate of every flow is known that well.
-    Large irregular exchanges and long flows then take much less time. On the packet engine, single flows can end
-    earlier or later by more than that. Default: exact."""
+    end within a short while, so that large irregular exchanges take much less time. The packet engine simulates every
+    packet, and refuses the key. Default: exact."""
     seed: int = key(default=0, ge=0, le=2**63 - 1)
     """Root of all random streams. Equal seeds give equal results."""
     duration_ps: Duration | None = key(default=None, examples=["12s"])

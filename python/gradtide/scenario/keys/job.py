@@ -575,7 +575,8 @@ class JobTable(Table):
     turn. random: drawn with the run's seed. With `workers`, spread and random also choose the hosts, among all that no
     other job has. A list means the same as `hosts`."""
     iterations: int | None = key(default=None, ge=1, examples=[10])
-    """Number of measured iterations. Default: 10; with `run.duration`, as many as it allows."""
+    """Number of measured iterations. Default: 10; with `run.duration`, as many as it allows. Of several jobs,
+    iterations are measured in which all of them run: a job that has its own goes on until the others have theirs."""
     task: Literal["train", "inference", "exchange"] | None = key(default=None, examples=["inference"])
     """What an iteration is. train: gradients are computed and summed. inference: parameters are pulled for a forward
     pass; it needs parameter servers with pull = "start". exchange: the bytes are not gradients, and any collective may
