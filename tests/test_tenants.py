@@ -154,7 +154,7 @@ def test_the_scenario_of_any_run_of_a_map_makes_the_map_again(mapped: BoundaryRe
 
 def test_one_seed_is_called_one_run_and_its_headline_tells_how_to_get_an_interval() -> None:
     summary = tenants(tiny_tenants(), seeds=(2,)).summary
-    assert summary["headline"].startswith("One run (seed 2), de-prioritising this job: ")
+    assert "One run (seed 2), de-prioritising this job: " in summary["headline"]
     assert summary["headline"].endswith("One run has no interval: add --seeds 5.")
     assert summary["verdict"] == "one run"
     assert summary["iteration_time_ms"]["saves_interval_percent"] is None
@@ -181,6 +181,10 @@ def test_the_interval_is_students_t_on_what_each_seed_saves(beside: TenantsResul
         ((0.5, 2.0), (12.0, 30.0), "unclear", "Unclear with 2 seeds whether doing so is free here: "),
         ((2.0, 9.0), (12.0, 30.0), "costs", "Doing so has a price here: "),
         ((31.0, 50.0), (12.0, 30.0), "too expensive", "Doing so is too expensive here: "),
+        # Not free is known where it is unclear how dear it is.
+        ((2.0, 50.0), (12.0, 30.0), "costs, unclear", "Doing so has a price here, and with 2 seeds it is unclear"),
+        ((1.0, 30.5), (12.0, 30.0), "costs, unclear", "Doing so has a price here, and with 2 seeds it is unclear"),
+        ((0.9, 50.0), (12.0, 30.0), "unclear", "Unclear with 2 seeds whether doing so is free here: "),
     ],
 )
 def test_the_verdict_follows_from_both_intervals(
@@ -209,7 +213,7 @@ def test_a_single_measured_iteration_is_called_that() -> None:
 def test_seeds_that_give_the_same_run_have_no_interval() -> None:
     result = tenants({**tiny_tenants(), "traffic": {"web": listed_flows(0, 20)}}, seeds=(0, 1))
     assert result.comparison.is_repeated
-    assert result.summary["headline"].startswith("2 seeds that gave the same run, ")
+    assert "2 seeds that gave the same run, " in result.summary["headline"]
     assert result.summary["classes"]["small"]["mean_fct_ms"]["saves_interval_percent"] is None
 
 
@@ -220,6 +224,13 @@ def test_the_flows_without_any_job_are_always_beside(beside: TenantsResult) -> N
     own = [run.summary["traffic"]["web"]["small"]["mean_fct_ms"] for run in alone]
     assert small["no_job"] == pytest.approx(sum(own) / 2)
     assert small["no_job"] < small["same"]
+    # What the job does to them in their band: paired by seed, in percent of the mean without it.
+    with_job = [beside.results[Case(seed, SAME)].summary["traffic"]["web"]["small"]["mean_fct_ms"] for seed in (0, 3)]
+    added = [100 * (b - a) / small["no_job"] for a, b in zip(own, with_job, strict=True)]
+    assert small["job_adds_percent"] == pytest.approx(sum(added) / 2)
+    half = 12.706 * abs(added[0] - added[1]) / 2
+    assert small["job_adds_interval_percent"] == pytest.approx([sum(added) / 2 - half, sum(added) / 2 + half], rel=1e-4)
+    assert f"{small['job_adds_percent']:.1f} % later" in beside.summary["headline"]
 
 
 def test_alone_a_flow_takes_what_its_packets_take_on_idle_links() -> None:
