@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from attack import related
+from attack.changes import engine, is_pulled, jobs
 from attack.draws import KINDS, Data
-from attack.relations import RELATIONS, engine, is_pulled, jobs
+from attack.relations import RELATIONS
 
 SEED = 42
 OPEN = {
@@ -33,7 +34,7 @@ def has_experts(data: Data) -> bool:
 def test_a_relation_holds_for_every_kind_of_scenario(name: str) -> None:
     first = list(RELATIONS).index(name)
     wrong = {}
-    for turn in range(len(KINDS)):
+    for turn in range(0, len(KINDS), 8 if name in related.STUDIES else 1):
         index = first + turn * len(RELATIONS)
         _, kind, data = related.case(SEED, index)
         told = related.HOLDS if name in OPEN and OPEN[name](data) else related.outcome(name, data)

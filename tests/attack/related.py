@@ -13,10 +13,11 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from attack import pool
+from attack import pool, rows
+from attack.changes import ran
 from attack.draws import KINDS, Data
 from attack.inputs import Result
-from attack.relations import RELATIONS, ran, what_is_read_runs
+from attack.relations import RELATIONS, what_is_read_runs
 from gradtide.errors import GradtideError, InternalError
 from gradtide.scenario.source import tomllib
 from gradtide.scenario.write import toml
@@ -27,6 +28,8 @@ FOLDER = "relations"
 _DRAWS = 30
 CPU_SECONDS = 30
 CHUNK = 200
+STUDIES = frozenset(name for name, one in RELATIONS.items() if one.check.__module__ == rows.__name__)
+"""Relations of studies, which take ten times as long as the others."""
 
 
 def case(seed: int, index: int) -> tuple[str, str, Data]:
@@ -56,7 +59,7 @@ def runs(data: Data) -> bool:
 def outcome(name: str, data: Data) -> str:
     """Return what is wrong with a relation of a scenario, or that it holds."""
     try:
-        wrong = RELATIONS[name].check(data, Random(name))
+        wrong = RELATIONS[name].check(data, Random(f"{name} {json.dumps(data)}"))
     except GradtideError as error:
         return f"ended: {str(error)[:300]}"
     except BaseException as error:  # a panic of the core is no Exception
@@ -133,14 +136,14 @@ def attack(seed: int, count: int, deadline: float, processes: int, out: Path) ->
 
     journal = out / f"relations-{seed}.jsonl"
     journal.parent.mkdir(parents=True, exist_ok=True)
-    rows = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
-    done = {row["index"] for row in rows}
+    known = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
+    done = {row["index"] for row in known}
     starts = [at for at in range(0, count, CHUNK) if not done.issuperset(range(at, min(at + CHUNK, count)))]
     chunks = [("relations", at, min(at + CHUNK, count), attempt) for at in starts]
     result = Result({name: Counter() for name in RELATIONS})
     with journal.open("a") as file:
         new = (row for row in pool.run(chunks, processes, deadline) if row["index"] not in done)
-        for row in chain(rows, new):
+        for row in chain(known, new):
             if row["index"] not in done:
                 print(json.dumps(row), file=file, flush=True)
             name, told = row.get("name", KILLED), row["outcome"]
