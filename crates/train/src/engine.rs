@@ -1,7 +1,7 @@
 //! The one place that names the network engines: which one a scenario asks for, and what it counted.
 
 use crate::SpecError;
-use crate::classes::Classes;
+use crate::classes::{self, Classes};
 use crate::collective::messages::{Collective, MessageSize};
 use crate::communicator::AggregationForm;
 use crate::fabric::{self, Fabric};
@@ -88,14 +88,17 @@ const PAUSE_EVERY: u64 = 1 << 16;
 
 /// How jobs run on an engine. The packet study starts and measures with the backward pass, as the thesis's simulator
 /// does in chapter 5.
-pub fn manner(spec: &Spec) -> Manner {
+///
+/// # Errors
+/// [`SpecError::Node`] and [`SpecError::ZeroRate`].
+pub fn manner(spec: &Spec) -> Result<Manner, SpecError> {
     let (measured_from, messages, sizes) = match spec.run.engine {
         EngineSpec::Pipe => (Pass::Forward, AggregationForm::LockStep, MessageSize::Even),
         EngineSpec::Fluid if is_recalled(spec) => (Pass::Forward, AggregationForm::Recalled, MessageSize::Even),
         EngineSpec::Fluid => (Pass::Forward, AggregationForm::EachHost { opens: false }, MessageSize::Even),
         EngineSpec::Packet => (Pass::Backward, AggregationForm::EachHost { opens: true }, MessageSize::Whole),
     };
-    Manner { measured_from, messages, sizes }
+    Ok(Manner { measured_from, messages, sizes, links: classes::links(&spec.cluster)? })
 }
 
 /// Whether one job has the network for itself, and has one exchange on it at a time.

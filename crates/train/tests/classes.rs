@@ -5,9 +5,10 @@ use CollectiveKind::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter, S
 use gradtide_net::route::Policy;
 use gradtide_net::{Band, Bytes, Fluid, Network, Seed, Time};
 use gradtide_train::SpecError;
-use gradtide_train::classes::{Carriage, Classes, GroupOp};
+use gradtide_train::classes::{Classes, GroupOp};
 use gradtide_train::collective::levels::{CollectiveKind, Span};
 use gradtide_train::collective::messages::{Collective, Depth, MessageSize};
+use gradtide_train::collective::nodes::Carriage;
 use gradtide_train::collective::plan::{Algorithm, Inside};
 use gradtide_train::fabric::Fabric;
 use gradtide_train::spec::ClusterSpec;

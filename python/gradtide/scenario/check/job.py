@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -310,6 +311,14 @@ def check_collective(
             msg = f'{ranks} ranks cannot be divided into groups of {group}, as inside = "sharded" needs'
             near = max(g for g in range(1, group + 1) if ranks % g == 0)
             ctx.add("GT048", (*loc, "group"), msg, f"write group = {near}, or another number of workers", group)
+    if kind == "tree" and hosts is not None and ctx.file.cluster.node is not None:
+        gpus = ctx.file.cluster.node.gpus
+        on_nodes = Counter(host // gpus for host in hosts)
+        if len(set(on_nodes.values())) > 1:
+            counts = ", ".join(f"{count} on node {node}" for node, count in sorted(on_nodes.items()))
+            msg = f"trees have a chain of one length in each node, and the job's ranks are {counts}"
+            hint = 'put as many workers on each node, or write kind = "ring"'
+            ctx.add("GT048", (*loc, "kind"), msg, hint, kind)
     if kind == "ps":
         servers = op_by_op.beside(ctx.file.job[name]) or op_by_op.count_of(keys.ps or Ps(), ranks)
         if servers >= ranks:
