@@ -231,6 +231,7 @@ def test_the_preset_of_chapter_4_is_table_4_1() -> None:
     assert scenario.spec()["run"] == {
         "engine": "pipe",
         "accuracy_ppm": None,
+        "follow": "standards",
         "seed": 0,
         "all_ranks": False,
         "duration_ps": None,
@@ -391,6 +392,7 @@ timeline = 0
         "run": {
             "engine": "pipe",
             "accuracy_ppm": None,
+            "follow": "standards",
             "seed": 42,
             "all_ranks": False,
             "duration_ps": 2 * 10**12,

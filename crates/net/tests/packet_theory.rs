@@ -6,7 +6,8 @@ mod study;
 use gradtide_net::packet::tcp::{CongestionAlgorithm, Follow, Recovery};
 use gradtide_net::packet::{Capacity, QueueConfig};
 use gradtide_net::{
-    Band, Bytes, Connection, FatTree, Flow, HostId, Link, Network, PacketConfig, PacketEngine, PortId, Rate, Star, Time,
+    Band, Bytes, Connection, FatTree, Flow, HostId, Link, Network, PacketConfig, PacketEngine, PortId, Rate, Seed,
+    Star, Time,
 };
 use proptest::prelude::*;
 use study::*;
@@ -246,6 +247,59 @@ fn a_card_drops_nothing_that_it_has_not_sent_and_connections_share_it_alike() {
                 assert!((0.9..1.1).contains(&took), "{algorithm:?}, second at {start_ns} ns: {took}");
             }
         }
+    }
+}
+
+/// Two hosts in step overflow a port, and the phase of their packets decides who loses (Floyd & Jacobson 1992): without
+/// jitter always the same of them, with it each in half of all seeds.
+#[test]
+fn who_loses_of_two_symmetric_senders_is_drawn() {
+    let later = |seed: u64, start_jitter: Option<Time>| {
+        let mut engine = engine_with(3, |config| {
+            config.tcp.follow = Follow::Standards;
+            config.seed = Seed(seed);
+            config.start_jitter = start_jitter;
+            config.switch_queue = QueueConfig::fifo(Capacity::Packets(50));
+        });
+        (0..2).for_each(|src| _ = engine.start(stream(src, 2, 1_000_000, src)));
+        let mut done = Vec::new();
+        while done.len() < 2 {
+            engine.advance(Time::MAX, &mut done);
+        }
+        assert!(engine.counters().drops > 0);
+        done[1].stream
+    };
+    let seeds = 0..100;
+    let first = later(0, Some(Time::ZERO));
+    assert!(seeds.clone().all(|seed| later(seed, Some(Time::ZERO)) == first));
+    // Binomial with a standard deviation of 5; four of them.
+    let count = seeds.map(|seed| later(seed, None)).sum::<u32>();
+    assert!((30..=70).contains(&count), "the second ends last for {count} of 100 seeds");
+}
+
+#[test]
+fn a_stream_starts_within_its_jitter_and_always_alike() {
+    // The same connection, message after message: each as late as the first, by less than a packet.
+    let run = |seed: u64, start_jitter: Option<Time>| {
+        let mut engine = engine_with(2, |config| {
+            config.tcp.follow = Follow::Standards;
+            (config.seed, config.start_jitter) = (Seed(seed), start_jitter);
+        });
+        let mut done = Vec::new();
+        let mut took = Vec::new();
+        for _ in 0..5 {
+            let begun = engine.now();
+            engine.start(stream(0, 1, 1_000, 0));
+            engine.advance(Time::MAX, &mut done);
+            took.push(engine.now() - begun);
+            engine.advance(engine.now() + Time::from_ps(MS), &mut done);
+        }
+        took
+    };
+    let exact = run(0, Some(Time::ZERO));
+    for seed in 0..10 {
+        let late: Vec<Time> = run(seed, None).into_iter().zip(&exact).map(|(took, &exact)| took - exact).collect();
+        assert!(late[0] < Time::from_ps(1_147_200) && late.iter().all(|&one| one == late[0]), "{late:?}");
     }
 }
 

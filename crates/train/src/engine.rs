@@ -18,8 +18,8 @@ use gradtide_net::packet::{self, Capacity, Discipline, MarkAt, Marking, PcnConfi
 use gradtide_net::route::Policy;
 use gradtide_net::trace::{Counters, PortCounters};
 use gradtide_net::{
-    Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Graph, Host, Network, PacketConfig, PacketEngine, Pipe, PortId,
-    ScaleUp, Seed, Star, Threads, Time,
+    Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Graph, Host, HostId, Network, PacketConfig, PacketEngine, Pipe,
+    PortId, ScaleUp, Seed, Star, Threads, Time,
 };
 use std::sync::Arc;
 
@@ -471,8 +471,29 @@ pub fn packet_config(spec: &Spec, graph: &Graph, link_names: &[Arc<str>]) -> Res
         routing: routing(cluster),
         seed: Seed(spec.run.seed),
         link_names: link_names.to_vec(),
+        start_jitter: spec.run.start_jitter_ps.map(Time::from_ps),
         ..PacketConfig::basic_sim(&star)
     })
+}
+
+/// By place, by how much at most its background flows start later than they could; all 0 where no packets are.
+///
+/// # Errors
+/// As [`packet_config`].
+pub fn start_jitter(spec: &Spec, fabric: &Fabric) -> Result<Vec<Time>, SpecError> {
+    let places = (0..fabric.place_count()).map(HostId);
+    if spec.run.engine != EngineSpec::Packet || spec.traffic.is_empty() {
+        return Ok(places.map(|_| Time::ZERO).collect());
+    }
+    let config = packet_config(spec, &fabric.graph, &fabric.link_names)?;
+    let mut most = vec![Time::ZERO; fabric.graph.host_count as usize];
+    for directed in &fabric.graph.links {
+        if let Some(most) = most.get_mut(directed.from.0 as usize) {
+            *most = config.start_jitter_on(directed.link);
+        }
+    }
+    let card = |place| fabric.ends.nodes.map_or(place, |nodes| nodes.card(place));
+    Ok(places.map(|place| most[card(place).0 as usize]).collect())
 }
 
 fn capacity(capacity: CapacitySpec) -> Capacity {

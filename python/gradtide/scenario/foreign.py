@@ -36,6 +36,7 @@ ANY = None
 
 RUN: dict[str, Only | None] = {
     "engine": Only("engine", ("packet",), 'engine = "packet"'),
+    "follow": Only("follow", ("ns3",), 'follow = "ns3"'),
     **dict.fromkeys(("accuracy_ppm", "seed", "duration_ps", "timeline_iterations", "all_ranks", "probe"), ANY),
 }
 CLUSTER: dict[str, Only | None] = {

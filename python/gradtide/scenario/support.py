@@ -119,6 +119,7 @@ FEATURES = {
         YES,
         "the default, newreno of 1380B",
     ),
+    "follow": Feature("habits of a simulator", "run.follow", NO_MEANING, NO_MEANING, YES, "leave it out"),
     "accuracy": Feature("results that may be a little off", "run.accuracy", NO_MEANING, YES, NO_MEANING),
     "probe": Feature("samples over time", "run.probe", NOT_BUILT, NOT_BUILT, YES),
 }
@@ -190,8 +191,10 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
         yield "queue", ("cluster", "queue"), "a queue other than the default"
     if cluster.switch_buffer is not None:
         yield "buffer", ("cluster", "switch_buffer"), "a shared buffer"
-    if cluster.transport != transport_of(cluster.with_values(transport=Transport()), resolved.fabric):
+    if cluster.transport != transport_of(cluster.with_values(transport=Transport()), resolved.reach):
         yield "transport", ("cluster", "transport"), "a transport other than the default"
+    if run.follow != "standards":
+        yield "follow", ("run", "follow"), "`follow`, which is for packets,"
     if run.accuracy_ppm is not None:
         yield "accuracy", ("run", "accuracy"), "`accuracy`, how far results may be off,"
     if run.probe is not None:

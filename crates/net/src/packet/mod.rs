@@ -35,14 +35,14 @@ pub use threads::Threads;
 
 use crate::event::EventQueue;
 use crate::route::{Hashes, Policy, RouteError, Routes};
-use crate::topology::{Graph, NodeId, PortId, Star};
+use crate::topology::{Graph, Link, NodeId, PortId, Star};
 use crate::trace::{Counters, PortCounters, PortState, Window};
 use crate::units::{Bytes, Time};
 use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
 use buffer::SharedBuffers;
 use calendar::{Calendar, epoch_ps};
 use ends::DayBounds;
-use host::{Due, Hosts};
+use host::{Due, Hosts, StartJitter};
 use lanes::{Lane, Map, PerLane};
 use port::{Moment, Port, Serialization};
 use qdisc::Verdict;
@@ -72,6 +72,9 @@ pub struct PacketConfig {
     /// Names of the first links, by which random streams are called, so that neither an idle host nor another order of
     /// links changes them. Other links are called by their ends.
     pub link_names: Vec<Arc<str>>,
+    /// A message of a stream starts up to so much later than it could, always by the same draw of its connection; `None`:
+    /// see [`PacketConfig::start_jitter_on`].
+    pub start_jitter: Option<Time>,
 }
 
 impl PacketConfig {
@@ -86,7 +89,21 @@ impl PacketConfig {
             routing: Policy::Ecmp,
             seed: Seed(0),
             link_names: Vec::new(),
+            start_jitter: None,
         }
+    }
+
+    /// By how much at most messages of a host on that link start later than they could.
+    ///
+    /// Hosts whose clocks are one would send in step for ever, and a full queue would drop packets of always the same of
+    /// them (Floyd & Jacobson, *On traffic phase effects*, 1992). Default: the time of a full packet, in which all orders of
+    /// theirs occur. ns-3 has none.
+    pub fn start_jitter_on(&self, link: Link) -> Time {
+        let packet = Bytes(u64::from(self.tcp.header_bytes) + u64::from(self.tcp.segment_bytes));
+        self.start_jitter.unwrap_or_else(|| match self.tcp.follow {
+            Follow::Standards => link.rate.transmit(packet),
+            Follow::Ns3 => Time::ZERO,
+        })
     }
 }
 
@@ -263,6 +280,8 @@ impl PacketEngine {
         let payload = ports.iter().map(|port| port.payload_within(day_length_ps, config.tcp.header_bytes)).max();
         let bounds = DayBounds { length_ps: day_length_ps, bytes: payload.unwrap_or(0) };
         let map = Map::new(graph, routes, count);
+        let most = |host| config.start_jitter_on(graph.links[map.first(HostId(host)).0 as usize].link);
+        let jitter = StartJitter { seed: config.seed, most: (0..graph.host_count).map(most).collect() };
         let mut lanes = PerLane::new(count, || Lane { ports: Vec::new(), calendar: calendar.clone() });
         for (index, port) in (0..).zip(ports) {
             lanes[map.division.port(PortId(index)).0].ports.push(port);
@@ -275,7 +294,7 @@ impl PacketEngine {
             is_plain,
             pcn,
             buffers: config.switch_buffer.map(|buffer| Box::new(SharedBuffers::new(graph, buffer))),
-            hosts: Hosts::new(latency_ps, Hashes::new(config.seed), Arc::clone(&map.division)),
+            hosts: Hosts::new(latency_ps, Hashes::new(config.seed), jitter, Arc::clone(&map.division)),
             lanes,
             map,
             scheduled: EventQueue::default(),

@@ -22,7 +22,7 @@ from gradtide.scenario.defaults import (
     bands_of,
     is_remade,
     nics_of,
-    transport_of,
+    with_ecn,
 )
 from gradtide.scenario.device import is_known, unknown_device
 from gradtide.scenario.fabric import Fabric, dealt_out, host_number
@@ -521,7 +521,9 @@ def bands(ctx: Context, priority: JobPriority, loc: Loc, table: LayerTable | Non
     return tuple(band or 0 for band in found)
 
 
-def adaptive(ctx: Context, priority: JobPriority, loc: Loc, fabric: Fabric | None) -> AdaptiveTable | None:
+def adaptive(
+    ctx: Context, priority: JobPriority, loc: Loc, hosts: tuple[int, ...] | None, fabric: Fabric | None
+) -> AdaptiveTable | None:
     """Return how a priority changes its bands; `None` if it does not, or without a network."""
     if not isinstance(priority, Adaptive):
         return None
@@ -534,4 +536,6 @@ def adaptive(ctx: Context, priority: JobPriority, loc: Loc, fabric: Fabric | Non
             why, hint = f'with policy = "{given.policy}"', f'write policy = "{policy}"'
             ctx.no_effect((*loc, "adaptive", key), why, hint)
     holds_a_segment(ctx, given.window_bytes, ctx.file.cluster.transport.segment_bytes, (*loc, "adaptive", "window"))
-    return None if fabric is None else adaptive_of(given, fabric, transport_of(ctx.file.cluster, fabric))
+    if fabric is None or hosts is None:
+        return None
+    return adaptive_of(given, fabric.reach([hosts]), with_ecn(ctx.file.cluster.transport))
