@@ -428,6 +428,7 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
         "model": job.model,
         **({} if job.task is None else {"task": job.task}),
         "workers": core["worker_count"],
+        **({"servers": job.servers} if job.servers else {}),
         "iterations": core["iteration_count"],
         "iteration_time_ms": {
             "mean": mean_ms,
