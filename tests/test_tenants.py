@@ -15,7 +15,7 @@ from gradtide.studies.tenants.bands import TenantsResult, figures, tenants
 from gradtide.studies.tenants.boundary import BoundaryResult, boundary
 from gradtide.studies.tenants.boundary import figures as figures_of_cell
 from gradtide.studies.tenants.cases import SAME, Case, Cell, variant
-from gradtide.studies.tenants.comparison import Effect, colour, sentence, verdict
+from gradtide.studies.tenants.comparison import Effect, averaged, colour, sentence, verdict
 from run_folders import TINY_LOADS, listed_flows, tiny_tenants
 
 
@@ -193,6 +193,13 @@ def test_the_verdict_follows_from_both_intervals(
     effects = [Effect(sum(ends) / 2, ends) for ends in (cost, gain)]
     assert verdict(*effects) == said
     assert sentence("doing so", *effects, (0, 1)).startswith(begins)
+
+
+def test_the_average_over_cells_is_unknown_where_one_of_them_is() -> None:
+    # Else a policy under which too little completes in the hardest cell would be judged by the others.
+    assert averaged([[0.0, 0.2], [0.4, 0.2]]) == pytest.approx([0.2, 0.2])
+    assert averaged([[0.0, 0.2], None]) is None
+    assert Effect.of(averaged([[0.0, 0.2], None])).is_free is None
 
 
 def test_small_flows_that_are_slower_are_never_said_to_gain_nothing() -> None:

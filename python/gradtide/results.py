@@ -398,7 +398,9 @@ def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -
         "traffic": {},
         "links": {
             "max_utilisation": core["max_link_utilisation"],
-            "drops": core["drops"],
+            "drops": core["drops"] + core["host_drops"],
+            "switch_drops": core["drops"],
+            "host_drops": core["host_drops"],
             "ce_marks": core["ce_marks"],
             # None for the pipe engine, which has no packets and hence no queue of them.
             "max_queue_packets": core["max_queue_packets"],

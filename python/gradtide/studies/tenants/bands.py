@@ -55,6 +55,8 @@ class TenantsResult(StudyRows):
             "jobs": found.jobs_summary,
             "max_link_utilisation": found.pair(found.links("max_utilisation")),
             "drops": found.pair(found.links("drops")),
+            "switch_drops": found.pair(found.links("switch_drops")),
+            "host_drops": found.pair(found.links("host_drops")),
             "colour": cost.colour,
             "cost": total_cost(result.summary for result in self.results.values()),
         }

@@ -290,11 +290,11 @@ class Comparison:
 
     @cached_property
     def payer(self) -> str:
-        """The moved job that pays most."""
+        """The moved job that pays most; one of which nobody knows what it pays comes first."""
 
         def cost(job: str) -> float:
             change: float | None = self.jobs_summary[job]["iteration_time_ms"]["change_percent"]
-            return -np.inf if change is None else change
+            return np.inf if change is None else change
 
         return max(self.moved, key=cost)
 
@@ -349,6 +349,6 @@ def _inside(table: Mapping[str, Any] | None, *keys: str) -> float | None:
 
 
 def averaged(parts: Sequence[list[float] | None]) -> list[float] | None:
-    """Return the average over cells, seed by seed; cells where too little completed are left out."""
-    known = [part for part in parts if part is not None]
-    return [sum(values) / len(known) for values in zip(*known, strict=True)] if known else None
+    """Return the average over cells, seed by seed; None where too little completed in one of them."""
+    known = [part for part in parts if part]
+    return [sum(values) / len(known) for values in zip(*known, strict=True)] if len(known) == len(parts) else None
