@@ -209,7 +209,7 @@ def test_small_flows_that_are_slower_are_never_said_to_gain_nothing() -> None:
 
 
 def test_a_single_measured_iteration_is_called_that() -> None:
-    keys = {**tiny_tenants(), "run": {"engine": "packet", "duration": "300ms"}}
+    keys = {**tiny_tenants(), "run": {"engine": "packet", "duration": "600ms"}}
     keys["job"]["train"]["iterations"] = 1
     keys["traffic"]["web"]["arrivals"] = {"rate": "400/s"}
     result = tenants(keys)

@@ -202,7 +202,7 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
         at_once += counts.messages * depth // max(1, counts.steps)
         copied += 2 * chunks * count * flows if job.is_foreseen else 0
     packets = 1.5 * segments + 0.5 * messages + CONTROL_PACKETS_PER_FLOW * flows if is_packet else 0.0
-    hops = fabric.hops * packets
+    hops = scenario.reach.hops * packets
     # More hosts keep more in memory and less in the caches.
     ns_per_hop = NS_PER_HOP + NS_PER_HOP_AND_DOUBLING * math.log2(max(2, scenario.hosts))
     ns = {

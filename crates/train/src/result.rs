@@ -56,20 +56,14 @@ pub fn messages(collective: &Collective, bytes: Bytes) -> Table {
     let mut counts: [Vec<u64>; 6] = Default::default();
     let (reduce, copy): (Arc<str>, Arc<str>) = ("reduce".into(), "copy".into());
     let mut actions = Vec::new();
-    for (chunk, plan) in (0..).zip(collective.chunks(bytes)) {
-        for step in 0..plan.step_count() {
-            for rank in 0..plan.ranks() {
-                plan.sends(step, rank, &mut |sent| {
-                    let row = [chunk, u64::from(step), sent.from.into(), sent.to.into(), sent.offset, sent.bytes.0];
-                    counts.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
-                    actions.push(match sent.action {
-                        Action::Reduce => reduce.clone(),
-                        Action::Copy => copy.clone(),
-                    });
-                });
-            }
-        }
-    }
+    collective.each_message(bytes, &mut |chunk, sent| {
+        let row = [chunk, u64::from(sent.step), sent.from.into(), sent.to.into(), sent.offset, sent.bytes.0];
+        counts.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
+        actions.push(match sent.action {
+            Action::Reduce => reduce.clone(),
+            Action::Copy => copy.clone(),
+        });
+    });
     let names = ["chunk", "step", "from_rank", "to_rank", "offset_bytes", "bytes"].map(str::to_owned);
     let mut columns: Vec<_> = names.into_iter().zip(counts.map(Column::Count)).collect();
     columns.push(("action".to_owned(), Column::Text(actions)));

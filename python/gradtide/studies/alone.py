@@ -20,6 +20,7 @@ from typing import Any
 from gradtide import units
 from gradtide.results import Flow, RunResult
 from gradtide.scenario import Scenario
+from gradtide.studies.network import run_of_network
 
 RunAll = Callable[[Sequence[Scenario]], Sequence[RunResult]]
 
@@ -74,10 +75,9 @@ def serial(base: Scenario, flows: Sequence[Flow], pause: int) -> tuple[Scenario,
             tables.setdefault(name, {"flows": []})["flows"].append(row)
         setup_ps = units.parse_time(own["bursts"]["setup"]) if "bursts" in own else 0
         at_ps += pause * (PAUSE_PS + setup_ps + TIMES_LINE_RATE * 8 * size * 10**12 // base.link_rate_bps)
-    run = {key: value for key, value in keys["run"].items() if key in ("engine", "seed", "follow")}
-    if "start_jitter" in keys["run"]:
+    run = {**run_of_network(keys), "duration": units.format_time(at_ps)}
+    if "start_jitter" in run:
         run["start_jitter"] = "0s"
-    run["duration"] = units.format_time(at_ps)
     largest_bytes = max((size for *_, size in flows), default=1)
     cluster = keys["cluster"]
     if base.engine == "packet":

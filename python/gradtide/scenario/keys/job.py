@@ -416,7 +416,9 @@ class Collective(Table):
     SHORT = "{}"
 
     kind: CollectiveKind = key(default="ring", core=False, short="")
-    """Algorithm; docs/models/collectives.md says what each one sends. The last five do not sum gradients: use them with
+    """Algorithm; docs/models/collectives.md says what each one sends. ring and tree use all network cards of a node, as
+    NCCL does; single_ring leaves each node by one card, and binary_tree sends whole buffers up and down one tree. The
+    last five do not sum gradients: use them with
     task = "exchange", as for the traffic of experts or sharded models."""
     group: Group | None = key(default=None, examples=["leaf", 8], core=False)
     """Number of consecutive ranks in a group (butterfly_layered, hierarchical). "leaf": as many as an edge switch has
