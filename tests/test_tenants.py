@@ -217,8 +217,24 @@ def test_a_single_measured_iteration_is_called_that() -> None:
     assert "its only measured iteration takes" in result.summary["headline"]
 
 
+def test_flows_that_start_when_no_job_runs_say_nothing_about_it() -> None:
+    keys = tiny_tenants()
+    keys["job"]["train"] |= {"iterations": 2, "start": "50ms"}
+    result = tenants(keys)
+    ends = [result.results[Case(0, side)].iterations.to_dicts()[-1] for side in ("same", "low")]
+    until_us = min(row["start_us"] + row["time_us"] for row in ends)
+    assert 50e3 < until_us < 150e3
+    for row in (row for row in result.rows if row["class"] == "all"):
+        starts = result.results[Case(0, row["band"])].flows["start_us"]
+        assert row["started"] == ((starts >= 50e3) & (starts < until_us)).sum() > 0
+    assert result.summary["counted"]["until_ms"] == pytest.approx(until_us / 1e3)
+    assert "until_ms" not in tenants(tiny_tenants()).summary["counted"]
+
+
 def test_seeds_that_give_the_same_run_have_no_interval() -> None:
-    result = tenants({**tiny_tenants(), "traffic": {"web": listed_flows(0, 20)}}, seeds=(0, 1))
+    keys = {**tiny_tenants(), "traffic": {"web": listed_flows(0, 20)}}
+    keys["run"]["start_jitter"] = "0s"
+    result = tenants(keys, seeds=(0, 1))
     assert result.comparison.is_repeated
     assert "2 seeds that gave the same run, " in result.summary["headline"]
     assert result.summary["classes"]["small"]["mean_fct_ms"]["saves_interval_percent"] is None

@@ -112,11 +112,13 @@ def _paired(path: Path, summary: Row, seed: int, same: Sequence[Row], low: Seque
     warmup_ps, cooldown_ps = (
         round(1e9 * entry(path, summary, f"counted.{name}_ms", (int, float))) for name in ("warmup", "cooldown")
     )
+    has_end = "until_ms" in entry(path, summary, "counted", dict)
+    until_ps = round(1e9 * entry(path, summary, "counted.until_ms", (int, float))) if has_end else None
     other = {(row["traffic"], row["flow"]): row["fct_us"] for row in low}
     found = []
     for tenant in dict.fromkeys(row["traffic"] for row in same):
         rows = [row for row in same if row["traffic"] == tenant]
-        is_counted = fct.counted([round(1e6 * row["start_us"]) for row in rows], warmup_ps, cooldown_ps)
+        is_counted = fct.counted([round(1e6 * row["start_us"]) for row in rows], warmup_ps, cooldown_ps, until_ps)
         found += [
             Pair(seed, row, row["fct_us"], other.get((tenant, row["flow"])))
             for row, counts in zip(rows, is_counted, strict=True)
