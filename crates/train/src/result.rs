@@ -79,8 +79,10 @@ pub struct Summary {
     pub event_count: u64,
     /// Packets put on links.
     pub packet_hops: u64,
-    /// Packets that queues refused.
+    /// Packets that the queues of switches refused.
     pub drops: u64,
+    /// Packets that hosts' own queues refused, before they were sent.
+    pub host_drops: u64,
     /// Packets marked CE.
     pub ce_marks: u64,
     /// Most packets that waited in one port; absent where there are no packets.
@@ -210,7 +212,8 @@ impl RunResult {
                 jobs: summaries,
                 event_count: usage.event_count + done.iter().map(|done| done.record.event_count).sum::<u64>(),
                 packet_hops: usage.packet_hops,
-                drops: used.iter().map(|link| link.drops).sum(),
+                drops: used.iter().filter(|link| !link.is_of_host()).map(|link| link.drops).sum(),
+                host_drops: used.iter().filter(|link| link.is_of_host()).map(|link| link.drops).sum(),
                 ce_marks: used.iter().map(|link| link.ce_marks).sum(),
                 max_queue_packets: used.iter().map(|link| link.max_queue_packets).max().flatten(),
                 end_ps: end.ps(),
