@@ -89,7 +89,8 @@ def test_samples_add_up_to_what_the_links_count() -> None:
         assert -1e-6 <= busy_us - 1000 * queues["utilisation"][own].sum() <= 1434 * 8 / 10e3 + 1e-6
     assert ((queues["utilisation"] >= 0) & (queues["utilisation"] <= 1)).all()
     assert (queues["queue_bytes"] >= HEADER_BYTES * queues["queue_packets"]).all()
-    assert (queues["queue_packets"] <= 30).all()
+    of_switch = np.char.startswith(queues["link"].astype(str), "s-")
+    assert queues["queue_packets"][of_switch].max() <= 30
 
 
 @pytest.mark.parametrize(("capacity", "column", "limit"), [("40pkt", "packets", 40), ("90kB", "bytes", 90_000)])

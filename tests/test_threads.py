@@ -64,7 +64,6 @@ CASES = {
     "a job that repeats itself": scenario(
         job=job(64, "2MB", iterations=3), traffic={}, cluster={"transport": {"kind": "ideal"}}
     ),
-    "steady stretches that are skipped": scenario(run={"accuracy": "1%"}),
 }
 
 

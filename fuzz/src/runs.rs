@@ -57,7 +57,7 @@ fn check(spec: &Spec) {
 /// The same with a probe, if it can have one. Where somebody looks, no packets are answered from memory.
 fn looked_at(spec: &Spec) -> Spec {
     let mut spec = spec.clone();
-    if spec.run.engine == EngineSpec::Packet && spec.run.probe.is_none() && spec.run.accuracy_ppm.is_none() {
+    if spec.run.engine == EngineSpec::Packet && spec.run.probe.is_none() {
         spec.run.probe = Some(ProbeSpec { every_ps: 1_000_000_000_000, links: Some(Vec::new()), cwnd: Vec::new() });
     }
     spec

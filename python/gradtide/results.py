@@ -384,6 +384,9 @@ def _candidates(result: RunResult) -> "list[Candidate]":
 def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -> dict[str, Any]:
     known = {job.name: job for job in scenario.jobs}
     jobs = {job["name"]: _job_summary(job, known[job["name"]]) for job in core["jobs"]}
+    if len(jobs) > 1:
+        for job in core["jobs"]:
+            jobs[job["name"]]["unmeasured_iterations"] = job["unmeasured"]
     summary = {
         "schema": "gradtide.run/1",
         "version": _core.__version__,

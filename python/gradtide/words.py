@@ -44,7 +44,7 @@ SYMBOLS = {
     "alpha": "(N + C - T) / min(N, C), the overlap",
     "U": "C / T, the utilisation",
     "FCT": "flow completion time",
-    "slowdown": "FCT / FCT of the flow alone",
+    "slowdown": "FCT / least FCT on the idle network",
 }
 
 
@@ -290,6 +290,8 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     if any(job["computed_on"]["name"] for job in jobs.values()):
         add("computed on", lambda job: computed_on(job) if job["computed_on"]["name"] else "–")
     add("iteration time", lambda job: _ms(job["iteration_time_ms"]["mean"]))
+    if any("unmeasured_iterations" in job for job in jobs.values()):
+        add("  measured while all jobs run", _measured)
     add("  compute", part("compute"))
     add(f"  waits for {' or '.join(dict.fromkeys(map(_awaited, jobs.values())))}", part("exposed"))
     add("  waits at the barrier", part("barrier"))
@@ -314,6 +316,11 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     add("network slack", lambda job: " … ".join(_ms(job["slack_ms"][key]) for key in ("min", "p50", "max")))
     add("sent by a worker", lambda job: f"{number(job['bytes_per_worker'] / 1e6)} MB in {buckets(job['buckets'])}")
     return ["", *jobs], rows
+
+
+def _measured(job: Mapping[str, Any]) -> str:
+    count = job["iterations"]
+    return f"{count} of {count + sum(job['unmeasured_iterations'].values())} iterations"
 
 
 def divided_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -532,7 +539,7 @@ def _done_sentence(done: str, figures: Mapping[str, Any]) -> str:
     took = f"in {mean} on average, {slowest} at the 99th percentile"
     if figures.get("mean_slowdown") is None:
         return f"{done}, {took}."
-    return f"{done}, {took}: {figures['mean_slowdown']:.2f} times as long as each flow alone on the idle network."
+    return f"{done}, {took}: {figures['mean_slowdown']:.2f} times as long as the idle network allows."
 
 
 _FABRICS = {

@@ -55,11 +55,6 @@ pub(crate) trait Tally: Sized {
     fn since(&self, before: &Self) -> Self {
         self.each(before, u64::sub)
     }
-
-    /// Each count by itself.
-    fn map(&self, of: impl Fn(u64) -> u64) -> Self {
-        self.each(self, |count, _| of(count))
-    }
 }
 
 impl Tally for Counters {

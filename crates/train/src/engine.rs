@@ -1,7 +1,7 @@
 //! The one place that names the network engines: which one a scenario asks for, and what it counted.
 
 use crate::SpecError;
-use crate::classes::Classes;
+use crate::classes::{self, Classes};
 use crate::collective::messages::{Collective, MessageSize};
 use crate::communicator::AggregationForm;
 use crate::fabric::{self, Fabric};
@@ -47,17 +47,9 @@ pub struct GpuPorts {
 /// The packet engine, and a probe if one is asked for.
 #[derive(Debug)]
 pub struct Watched {
-    engine: Packets,
-    probe: Option<Probe>,
-}
-
-/// Packets, every one or not.
-#[derive(Debug)]
-enum Packets {
     /// As if every packet had been simulated.
-    Exact(packet::Recall),
-    /// Steady stretches are skipped.
-    Bounded(packet::Steady),
+    engine: packet::Recall,
+    probe: Option<Probe>,
 }
 
 /// What an engine counted on one link.
@@ -97,14 +89,17 @@ const PAUSE_EVERY: u64 = 1 << 16;
 
 /// How jobs run on an engine. The packet study starts and measures with the backward pass, as the thesis's simulator
 /// does in chapter 5.
-pub fn manner(spec: &Spec) -> Manner {
+///
+/// # Errors
+/// [`SpecError::Node`] and [`SpecError::ZeroRate`].
+pub fn manner(spec: &Spec) -> Result<Manner, SpecError> {
     let (measured_from, messages, sizes) = match spec.run.engine {
         EngineSpec::Pipe => (Pass::Forward, AggregationForm::LockStep, MessageSize::Even),
         EngineSpec::Fluid if is_recalled(spec) => (Pass::Forward, AggregationForm::Recalled, MessageSize::Even),
         EngineSpec::Fluid => (Pass::Forward, AggregationForm::EachHost { opens: false }, MessageSize::Even),
         EngineSpec::Packet => (Pass::Backward, AggregationForm::EachHost { opens: true }, MessageSize::Whole),
     };
-    Manner { measured_from, messages, sizes }
+    Ok(Manner { measured_from, messages, sizes, links: classes::links(&spec.cluster)? })
 }
 
 /// Whether one job has the network for itself, and has one exchange on it at a time.
@@ -118,19 +113,6 @@ fn is_recalled(spec: &Spec) -> bool {
 fn may_repeat(spec: &Spec) -> bool {
     let is_steady = matches!(&spec.jobs[..], [job] if job.adaptive.is_none());
     is_steady && spec.traffic.is_empty() && spec.run.probe.is_none()
-}
-
-/// Packets within an accuracy are not watched one by one.
-fn check_stretches(spec: &Spec) -> Result<(), SpecError> {
-    let beside = [
-        (spec.run.probe.is_some(), "a probe"),
-        (spec.jobs.iter().any(|job| job.adaptive.is_some()), "an adaptive priority"),
-        (spec.cluster.queue.pcn.is_some(), "switches that heed announcements"),
-    ];
-    match beside.into_iter().find(|(is_asked, _)| *is_asked) {
-        Some((_, what)) => Err(SpecError::Stretches(what)),
-        None => Ok(()),
-    }
 }
 
 /// The network of a scenario as long as it carries one exchange and nothing else: how long that takes. Of the packet
@@ -200,6 +182,9 @@ impl Engine {
         threads: Option<(Arc<dyn Threads>, usize)>,
     ) -> Result<Self, SpecError> {
         let run = &spec.run;
+        if run.accuracy_ppm.is_some() && run.engine != EngineSpec::Fluid {
+            return Err(SpecError::Accuracy);
+        }
         let links = || fabric.link_names.iter().cloned().zip(fabric.nominal_bps.iter().copied()).collect();
         match run.engine {
             EngineSpec::Pipe => {
@@ -244,13 +229,7 @@ impl Engine {
                 let ports = apart.as_ref().map(|(cards, ports)| {
                     Ok::<_, SpecError>(Box::new(GpuPorts { first: cards.host_count, fluid: fluid(spec, ports)? }))
                 });
-                let engine = match run.accuracy_ppm {
-                    None => Packets::Exact(packet::Recall::new(engine, may_repeat(spec))),
-                    Some(ppm) => {
-                        check_stretches(spec)?;
-                        Packets::Bounded(packet::Steady::new(engine, ppm))
-                    }
-                };
+                let engine = packet::Recall::new(engine, may_repeat(spec));
                 Ok(Self::Packet(Box::new(Watched { engine, probe }), ports.transpose()?, links()))
             }
         }
@@ -336,40 +315,10 @@ fn link_usage(
         .collect()
 }
 
-impl Packets {
-    fn network(&mut self) -> &mut dyn Network {
-        match self {
-            Self::Exact(engine) => engine,
-            Self::Bounded(engine) => engine,
-        }
-    }
-
-    fn counters(&mut self) -> Counters {
-        match self {
-            Self::Exact(engine) => engine.counters(),
-            Self::Bounded(engine) => engine.counters(),
-        }
-    }
-
-    fn port_counters(&mut self, port: PortId) -> PortCounters {
-        match self {
-            Self::Exact(engine) => engine.port_counters(port),
-            Self::Bounded(engine) => engine.port_counters(port),
-        }
-    }
-
-    /// The engine, for a probe: there is none where stretches are skipped.
-    fn watched(&mut self) -> Option<&mut PacketEngine> {
-        match self {
-            Self::Exact(engine) => Some(engine.engine()),
-            Self::Bounded(_) => None,
-        }
-    }
-}
-
 impl Watched {
     fn look(&mut self) {
-        let Some((probe, engine)) = self.probe.as_mut().zip(self.engine.watched()) else { return };
+        let Some(probe) = self.probe.as_mut() else { return };
+        let engine = self.engine.engine();
         let now = engine.now();
         let ports: Vec<_> = probe.links.iter().map(|&(port, _)| engine.port_state(PortId(port))).collect();
         let streams: Vec<_> = (probe.streams())
@@ -391,14 +340,11 @@ impl Watched {
 
 impl Network for Watched {
     fn now(&self) -> Time {
-        match &self.engine {
-            Packets::Exact(engine) => engine.now(),
-            Packets::Bounded(engine) => engine.now(),
-        }
+        self.engine.now()
     }
 
     fn start(&mut self, flow: Flow) -> FlowId {
-        let id = self.engine.network().start(flow);
+        let id = self.engine.start(flow);
         if let Some(probe) = &mut self.probe {
             probe.on_start(id, &flow);
         }
@@ -411,10 +357,10 @@ impl Network for Watched {
         while let Some(probe) = &self.probe {
             let next_at = probe.next_at();
             // Nothing is left to see, and the caller may wait for ever.
-            if next_at > until || (until == Time::MAX && self.engine.watched().is_some_and(|engine| engine.is_idle())) {
+            if next_at > until || (until == Time::MAX && self.engine.engine().is_idle()) {
                 break;
             }
-            self.engine.network().advance(next_at, done);
+            self.engine.advance(next_at, done);
             paused = self.now() < next_at;
             if !paused {
                 self.look();
@@ -424,7 +370,7 @@ impl Network for Watched {
             }
         }
         if !paused && done.len() == before {
-            self.engine.network().advance(until, done);
+            self.engine.advance(until, done);
         }
         if let Some(probe) = &mut self.probe {
             done[before..].iter().for_each(|completion| probe.on_completion(completion.flow));
@@ -432,22 +378,16 @@ impl Network for Watched {
     }
 
     fn remaining(&self) -> Vec<(FlowId, Bytes)> {
-        match &self.engine {
-            Packets::Exact(engine) => engine.remaining(),
-            Packets::Bounded(engine) => engine.remaining(),
-        }
+        self.engine.remaining()
     }
 
     fn set_band(&mut self, stream: u32, band: Band) {
-        self.engine.network().set_band(stream, band);
+        self.engine.set_band(stream, band);
     }
 
     /// Without the probe, which sees what is and not what may be.
     fn fork(&self) -> Option<Box<dyn Network>> {
-        match &self.engine {
-            Packets::Exact(engine) => engine.fork(),
-            Packets::Bounded(engine) => engine.fork(),
-        }
+        self.engine.fork()
     }
 }
 
@@ -466,8 +406,8 @@ fn fluid(spec: &Spec, graph: &Graph) -> Result<Fluid, SpecError> {
 /// The network with rates as exact as the run asks: also where a plan asks for the time of an exchange.
 fn as_exact_as(run: &RunSpec, fluid: Fluid) -> Fluid {
     match run.accuracy_ppm {
-        Some(ppm) if run.engine == EngineSpec::Fluid => fluid.within(ppm),
-        _ => fluid,
+        Some(ppm) => fluid.within(ppm),
+        None => fluid,
     }
 }
 

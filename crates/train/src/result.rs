@@ -14,7 +14,7 @@ use crate::dag::OpKind;
 use crate::engine::{LinkUsage, Usage};
 use crate::job::Job;
 use crate::probe::{Carried, Samples};
-use crate::run::{Done, IterationRecord, JobRecord, OperationRecord, TransferRecord};
+use crate::run::{Done, IterationRecord, JobRecord, OperationRecord, TransferRecord, Unmeasured};
 use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, OrderSpec, ServerSpec, Spec, TrafficSpec};
 use crate::traffic::{BackgroundFlows, Outcome};
 use divided::Divided;
@@ -56,20 +56,14 @@ pub fn messages(collective: &Collective, bytes: Bytes) -> Table {
     let mut counts: [Vec<u64>; 6] = Default::default();
     let (reduce, copy): (Arc<str>, Arc<str>) = ("reduce".into(), "copy".into());
     let mut actions = Vec::new();
-    for (chunk, plan) in (0..).zip(collective.chunks(bytes)) {
-        for step in 0..plan.step_count() {
-            for rank in 0..plan.ranks() {
-                plan.sends(step, rank, &mut |sent| {
-                    let row = [chunk, u64::from(step), sent.from.into(), sent.to.into(), sent.offset, sent.bytes.0];
-                    counts.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
-                    actions.push(match sent.action {
-                        Action::Reduce => reduce.clone(),
-                        Action::Copy => copy.clone(),
-                    });
-                });
-            }
-        }
-    }
+    collective.each_message(bytes, &mut |chunk, sent| {
+        let row = [chunk, u64::from(sent.step), sent.from.into(), sent.to.into(), sent.offset, sent.bytes.0];
+        counts.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
+        actions.push(match sent.action {
+            Action::Reduce => reduce.clone(),
+            Action::Copy => copy.clone(),
+        });
+    });
     let names = ["chunk", "step", "from_rank", "to_rank", "offset_bytes", "bytes"].map(str::to_owned);
     let mut columns: Vec<_> = names.into_iter().zip(counts.map(Column::Count)).collect();
     columns.push(("action".to_owned(), Column::Text(actions)));
@@ -106,6 +100,8 @@ pub struct JobSummary {
     pub name: String,
     /// Measured iterations.
     pub iteration_count: u64,
+    /// Iterations that are not measured because not all jobs ran.
+    pub unmeasured: Unmeasured,
     /// Workers.
     pub worker_count: u64,
     /// Buckets.
@@ -368,6 +364,7 @@ impl<'a> Part<'a> {
         JobSummary {
             name: self.spec.name.clone(),
             iteration_count: records.len() as u64,
+            unmeasured: self.trace.unmeasured,
             worker_count: self.spec.hosts.len() as u64 - separate_servers(self.spec),
             bucket_count: self.gradients.buckets.len() as u64,
             iteration_time_ps: records.iter().map(|record| record.time.ps()).collect(),

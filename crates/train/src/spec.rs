@@ -318,7 +318,8 @@ impl CollectiveSpec {
 
     /// Whether it is anything but the ring on whole buffers, in which all hosts do the same at the same time.
     pub fn is_more_than_ring(&self) -> bool {
-        self.algorithm != AlgorithmSpec::Ring || self.depth != Some(1) || self.reduction_rate_bps.is_some()
+        let is_ring = matches!(self.algorithm, AlgorithmSpec::Ring | AlgorithmSpec::SingleRing);
+        !is_ring || self.depth != Some(1) || self.reduction_rate_bps.is_some()
     }
 }
 
@@ -336,14 +337,18 @@ pub enum RemainderSpec {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum AlgorithmSpec {
-    /// Ring all-reduce (thesis eq. 4.1).
+    /// Ring all-reduce (thesis eq. 4.1); over nodes, rings over all of their cards.
     Ring,
+    /// One ring wherever its ranks are, which leaves a node by one card.
+    SingleRing,
     /// All-reduce by halving and doubling.
     HalvingDoubling,
     /// All-reduce in two steps of all to all.
     Shuffle,
-    /// All-reduce along a binary tree.
+    /// All-reduce along two binary trees, part by part.
     Tree,
+    /// All-reduce of whole buffers along one binary tree.
+    BinaryTree,
     /// All-reduce by recursive doubling.
     Butterfly,
     /// Binomial trees in groups, butterfly between them.

@@ -132,12 +132,12 @@ def _of_job(job: Job) -> Iterator[tuple[str, str, str]]:
 
 
 def _links(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
-    """Yield name, value and key of the rates and delays of links; those of a custom network stand with its cables."""
+    """Yield name, value and key of the rates and delays of links; in a custom network, of those that messages cross."""
     fabric = scenario.fabric
     network = fabric.cards if isinstance(fabric, Nodes) else fabric
     if isinstance(network, Wiring):
-        rates = sorted({cable.rate_bps for cable in network.cables})
-        delays = sorted({cable.delay_ps for cable in network.cables})
+        rates = sorted({cable.rate_bps for cable in scenario.crossed})
+        delays = sorted({cable.delay_ps for cable in scenario.crossed})
         yield "link rate", _span([words.rate(rate_bps) for rate_bps in rates]), "cluster.topology.links"
         yield "link delay", _span([_time(delay_ps) for delay_ps in delays]), "cluster.topology.links"
         return

@@ -119,7 +119,9 @@ FEATURES = {
         YES,
         "the default, newreno of 1380B",
     ),
-    "accuracy": Feature("results that may be a little off", "run.accuracy", NO_MEANING, YES, YES),
+    "follow": Feature("habits of a simulator", "run.follow", NO_MEANING, NO_MEANING, YES, "leave it out"),
+    "jitter": Feature("starts that are not in step", "run.start_jitter", NO_MEANING, NO_MEANING, YES, "leave it out"),
+    "accuracy": Feature("results that may be a little off", "run.accuracy", NO_MEANING, YES, NO_MEANING),
     "probe": Feature("samples over time", "run.probe", NOT_BUILT, NOT_BUILT, YES),
 }
 """Engine by feature. The order is that of the docs page; `_asked` names a feature by its key."""
@@ -134,18 +136,11 @@ COMBINATIONS = {
     "adaptive job": Combination(
         "an adaptive priority",
         "for more than a chain of layers and one ring at a time",
-        'kind = "ring", depth = 1 and credit = 1, or another policy',
+        'kind = "ring" (on nodes "single_ring"), depth = 1 and credit = 1, or another policy',
     ),
     "oracle of two": Combination('policy = "oracle"', "beside another job", 'policy = "deadline", or one job'),
     "cwnd of nodes": Combination("samples of windows", "where GPUs share network cards", "nics = gpus, or links alone"),
     "adaptive traffic": Combination("adaptive priority", "for background traffic", '"high", "low", 0 to 7'),
-    "accuracy of probes": Combination("`accuracy` of packets", "with a probe", "no accuracy, or no probe"),
-    "accuracy of adaptive": Combination(
-        "`accuracy` of packets", "with an adaptive priority", "no accuracy, or a fixed priority"
-    ),
-    "accuracy of pcn": Combination(
-        "`accuracy` of packets", 'with kind = "pcn"', 'no accuracy, or another queue, such as kind = "ecn"'
-    ),
 }
 """Pairs of features that no engine models together yet."""
 
@@ -180,7 +175,8 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
     if cluster.node is not None and not all(job.is_divided for job in resolved.jobs):
         yield "node", ("cluster", "node"), "a job whose workers are GPUs of nodes"
     for job in resolved.jobs:
-        yield from _asked_by_job(job, ("job", job.name), is_alone=len(resolved.jobs) == 1)
+        on_nodes = cluster.node is not None and cluster.node.gpus > 1
+        yield from _asked_by_job(job, ("job", job.name), is_alone=len(resolved.jobs) == 1, on_nodes=on_nodes)
     for loc, what in reasons(resolved):
         yield "ranks", loc, what
     for name, table in resolved.file.traffic.items():
@@ -196,30 +192,21 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
         yield "queue", ("cluster", "queue"), "a queue other than the default"
     if cluster.switch_buffer is not None:
         yield "buffer", ("cluster", "switch_buffer"), "a shared buffer"
-    if cluster.transport != transport_of(cluster.with_values(transport=Transport()), resolved.fabric):
+    if cluster.transport != transport_of(cluster.with_values(transport=Transport()), resolved.reach):
         yield "transport", ("cluster", "transport"), "a transport other than the default"
+    if run.follow != "standards":
+        yield "follow", ("run", "follow"), "`follow`, which is for packets,"
+    if run.start_jitter_ps is not None and run.engine != "packet":
+        yield "jitter", ("run", "start_jitter"), "`start_jitter`, which is for packets,"
     if run.accuracy_ppm is not None:
         yield "accuracy", ("run", "accuracy"), "`accuracy`, how far results may be off,"
-        if run.engine == "packet":
-            yield from _asked_beside_accuracy(resolved)
     if run.probe is not None:
         yield "probe", ("run", "probe"), "a probe"
         if run.probe.cwnd and cluster.node is not None and cluster.node.nics != cluster.node.gpus:
             yield "cwnd of nodes", ("run", "probe", "cwnd"), "`cwnd`"
 
 
-def _asked_beside_accuracy(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
-    """Yield what needs every packet, beside an accuracy of packets."""
-    what, loc = "`accuracy` of packets", ("run", "accuracy")
-    if resolved.file.run.probe is not None:
-        yield "accuracy of probes", loc, what
-    if any(job.adaptive is not None for job in resolved.jobs):
-        yield "accuracy of adaptive", loc, what
-    if resolved.file.cluster.queue.kind == "pcn":
-        yield "accuracy of pcn", loc, what
-
-
-def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool) -> Iterator[tuple[str, Loc, str]]:
+def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool, on_nodes: bool) -> Iterator[tuple[str, Loc, str]]:
     collective, schedule = job.collective, job.schedule
     if job.is_divided:
         if len(job.bands) > 1:
@@ -227,7 +214,7 @@ def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool) -> Iterator[tuple[str, 
         if job.adaptive is not None:
             yield "adaptive job", (*loc, "priority"), f'policy = "{job.adaptive.policy}"'
         return
-    if collective.kind != "ring":
+    if collective.kind not in ("ring", "single_ring"):
         yield "collective", (*loc, "collective", "kind"), f'kind = "{collective.kind}"'
     if collective.reduction_rate_bps is not None:
         yield "reduction", (*loc, "collective", "reduction_rate"), "a rate of reduction"
@@ -245,7 +232,8 @@ def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool) -> Iterator[tuple[str, 
     if job.adaptive is None:
         return
     policy = f'policy = "{job.adaptive.policy}"'
-    is_ring = collective.kind == "ring" and schedule.depth == 1 and schedule.credit == 1
+    rings = ("single_ring",) if on_nodes else ("ring", "single_ring")
+    is_ring = collective.kind in rings and schedule.depth == 1 and schedule.credit == 1
     if not is_ring or job.is_pulled or job.graph is not None:
         yield "adaptive job", (*loc, "priority"), policy
     if job.is_foreseen and not is_alone:

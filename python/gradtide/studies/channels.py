@@ -125,6 +125,15 @@ def _named(names: Sequence[str], own: str, runtime: Runtime) -> list[dict[str, A
     return list(tables.values())
 
 
+def _suits(base: Scenario, kind: str) -> bool:
+    """Whether the ranks of the job suit a collective: trees have as many on each node."""
+    try:
+        base.set({f"job.{base.jobs[0].name}.collective": {"kind": kind}})
+    except ScenarioError:
+        return False
+    return True
+
+
 def _alternatives(base: Scenario, runtime: Runtime) -> list[dict[str, Any]]:
     """Return all-reduces that suit runtime and job: two workers have one; halving-doubling is for powers of two."""
     job = base.jobs[0]
@@ -134,7 +143,7 @@ def _alternatives(base: Scenario, runtime: Runtime) -> list[dict[str, Any]]:
     kinds = [kind for kind in ("ring", "tree", "halving_doubling") if runtime.allows(kind)]
     if job.workers & (job.workers - 1):
         kinds = [kind for kind in kinds if kind != "halving_doubling"]
-    found: list[dict[str, Any]] = [{"kind": kind} for kind in kinds]
+    found: list[dict[str, Any]] = [{"kind": kind} for kind in kinds if _suits(base, kind)]
     if not runtime.allows("hierarchical"):
         return found
     try:

@@ -121,19 +121,6 @@ struct Waiting {
     opens: bool,
 }
 
-/// How far a connection is that has a flow under way.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Progress<'a> {
-    pub connection: u32,
-    pub src_port: PortId,
-    pub sender: &'a Sender,
-    /// Bytes that have arrived.
-    pub arrived: u64,
-    /// Bytes of its first flow that have been written and never sent; `None` unless the connection is open and all of
-    /// the flow is written.
-    pub unsent: Option<u64>,
-}
-
 /// By how much the messages of connections start later than they could.
 #[derive(Clone, Debug)]
 pub(crate) struct StartJitter {
@@ -761,28 +748,6 @@ impl Hosts {
         flights
             .filter(|(sending, flight)| *flight > 0 && sending.sender.backlog() >= 2 * flight)
             .map(|(sending, flight)| (sending.port, &sending.sender.template, flight))
-    }
-
-    /// Connections with a flow under way, always in the same order.
-    pub fn progress(&self) -> impl Iterator<Item = Progress<'_>> {
-        (0..).zip(self.connections.iter()).filter_map(|(index, (Receiving { receiver, .. }, sending))| {
-            let &Sending { port: src_port, ref sender, ref goals, .. } = sending;
-            let end = goals.front()?.end;
-            let is_open = sender.is_established() && receiver.is_open() && sender.written() >= end;
-            let unsent = is_open.then(|| end.saturating_sub(sender.high()));
-            Some(Progress { connection: index, src_port, sender, arrived: receiver.arrived(), unsent })
-        })
-    }
-
-    /// Takes `bytes` from what a connection's first flow has not sent yet. Its stream is that much shorter.
-    pub fn skip(&mut self, connection: u32, bytes: u64) {
-        let Sending { sender, goals, .. } = self.connections.sending_mut(connection);
-        sender.skip(bytes);
-        goals.iter_mut().for_each(|goal| goal.end -= bytes);
-        let (end, high) = (goals[0].end, sender.high());
-        let next_goal = &mut self.connections.receiving_mut(connection).next_goal;
-        *next_goal -= bytes;
-        debug_assert!(*next_goal == end && *next_goal >= high, "what has been sent stays");
     }
 
     /// Whether an application waits to write, or a connection for something else than a deadline.

@@ -21,7 +21,6 @@ mod port;
 mod qdisc;
 mod recall;
 mod state;
-mod steady;
 pub mod tcp;
 mod threads;
 mod totals;
@@ -31,7 +30,6 @@ pub use buffer::SharedBuffer;
 pub use pcn::PcnConfig;
 pub use qdisc::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
 pub use recall::Recall;
-pub use steady::Steady;
 pub use tcp::{Follow, TcpConfig};
 pub use threads::Threads;
 
@@ -492,24 +490,6 @@ impl PacketEngine {
         self.hosts.write_state(&self.config.tcp, &mut writer)?;
         self.ports().try_for_each(|port| port.write_state(&mut writer))?;
         Some(writer.into_state())
-    }
-
-    /// Full packets that a queue holds at most, of a host or of a switch.
-    fn queue_limit(&self, of_host: bool) -> f64 {
-        let config = &self.config;
-        let segment = f64::from(config.tcp.segment_bytes);
-        let packets = |capacity: Capacity| match capacity {
-            Capacity::Packets(packets) => f64::from(packets),
-            Capacity::Bytes(bytes) => bytes as f64 / segment,
-        };
-        match config.switch_buffer.filter(|_| !of_host) {
-            // One queue that is full leaves this share of the pool free.
-            Some(SharedBuffer { capacity, alpha_ppm }) => {
-                let alpha = f64::from(alpha_ppm) * 1e-6;
-                packets(capacity) * alpha / (1.0 + alpha)
-            }
-            None => packets(if of_host { config.host_queue.capacity } else { config.switch_queue.capacity }),
-        }
     }
 
     /// Whether every packet ever sent (in debug builds, every byte) has arrived, been dropped, or is still in a port or

@@ -3,7 +3,6 @@
 use super::PacketEngine;
 use crate::topology::PortId;
 use crate::trace::{Counters, PortCounters, Tally};
-use crate::units::Time;
 
 /// Totals of the run and of each port.
 #[derive(Clone, Debug, Default)]
@@ -44,12 +43,5 @@ impl Totals {
         self.counters.add(&more.counters);
         self.ports.resize(more.ports.len(), PortCounters::default());
         self.ports.iter_mut().zip(&more.ports).for_each(|(sum, more)| sum.add(more));
-    }
-
-    /// What would have been counted in `long`, at the pace of what was counted in `span`.
-    pub fn scaled(&self, long: Time, span: Time) -> Self {
-        let scale = |count: u64| (u128::from(count) * u128::from(long.ps()) / u128::from(span.ps())) as u64;
-        let ports = self.ports.iter().map(|port| port.map(scale)).collect();
-        Self { counters: self.counters.map(scale), ports }
     }
 }

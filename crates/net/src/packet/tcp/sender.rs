@@ -264,27 +264,6 @@ impl Sender {
         self.written
     }
 
-    /// First byte never sent.
-    pub fn high(&self) -> u64 {
-        self.high
-    }
-
-    /// Whether nothing is missing as far as it knows.
-    pub fn is_open(&self) -> bool {
-        self.phase == CongestionState::Open
-    }
-
-    /// Whether its own limit, and not congestion control, bounds what is under way.
-    pub fn is_at_limit(&self) -> bool {
-        self.cwnd >= self.window_bytes
-    }
-
-    /// Takes `bytes` that have been written and never sent out of the stream.
-    pub fn skip(&mut self, bytes: u64) {
-        debug_assert!(self.high + bytes <= self.written, "what has been sent stays");
-        self.written -= bytes;
-    }
-
     /// What an observer sees of the window.
     pub fn window(&self) -> Window {
         let ssthresh = (self.ssthresh != u64::MAX).then_some(Bytes(self.ssthresh));
