@@ -23,7 +23,7 @@ def bursty(**neighbour: Any) -> Scenario:
     data["job"]["train"]["workers"] = 1
     data["cluster"] |= {"queue": PCN, "topology": {"kind": "star", "hosts": 4}}
     data["traffic"] = {"ddl": {"bursts": BURSTS, **neighbour}}
-    data["run"]["duration"] = "60ms"
+    data["run"] |= {"duration": "60ms", "start_jitter": "0us"}
     return Scenario.from_dict(data)
 
 
@@ -103,6 +103,7 @@ def test_a_job_announces_each_message_that_follows_a_pause(collective: dict[str,
     if collective.get("kind") == "point_to_point":
         data["job"]["train"]["task"] = "exchange"
     data["cluster"]["queue"] = PCN
+    data["run"]["start_jitter"] = "0us"
     plain = Scenario.from_dict(data)
     times = [run(one).iterations["time_us"] for one in (plain, plain.set({"job.train.announce": True}))]
     # The ring's second message follows the first one before that is acknowledged: it is the same burst. A server

@@ -255,7 +255,12 @@ def test_a_plan_that_packets_make_worse_is_not_recommended() -> None:
     }
     transport = {"kind": "newreno", "initial_cwnd": 1, "window": "64kB", "timers": "linux"}
     cluster = {"link": {"rate": "1Gbps", "delay": "200us"}, "queue": {"kind": "fifo", "capacity": "3pkt"}}
-    asked = {"job": {"j": job}, "cluster": {**cluster, "transport": transport}, "run": {"engine": "packet", "seed": 30}}
+    asked = {
+        "job": {"j": job},
+        "cluster": {**cluster, "transport": transport},
+        "run": {"engine": "packet", "seed": 30, "follow": "ns3"},
+    }
+    # Its cards drop, too.
     result = gt.plan(asked, seeds=2)
     fluid = gt.plan({**asked, "cluster": {"link": cluster["link"]}, "run": {"engine": "fluid", "seed": 30}}, seeds=2)
     assert (fluid.plan.level, result.plan.level) == ("buckets", "none")

@@ -97,7 +97,7 @@ def class_summary(
         warmup_ps: flows that start before this do not count.
         cooldown_ps: flows that start within this before the last start, or at it, do not count; 0 counts them all.
         classes: which flows are small and which are large. Default: up to 100 kB, and from 10 MB on.
-        alone_ps: completion time of each flow alone on an idle network.
+        alone_ps: the least completion time that an idle network allows each flow.
         delivered: payload of each flow that its receiver has, and its mean rate in bit/s, NaN where no time passed.
 
     Returns:
@@ -105,8 +105,8 @@ def class_summary(
         `p99_fct_ms` (linear between the two nearest flows), which are of the completed flows, and `None` if there is
         none: how long the unfinished ones take is not known. With `delivered` also `unfinished`, their number,
         `unfinished_bytes`, which they have delivered together, and `unfinished_rate_bps`, the mean of their rates. With
-        `alone_ps` also `mean_slowdown` and `p99_slowdown`: a flow's slowdown is its completion time divided by that of
-        the same flow alone.
+        `alone_ps` also `mean_slowdown` and `p99_slowdown`: a flow's slowdown is its completion time divided by the
+        least that the network allows it alone.
 
     Raises:
         ValueError: if the columns differ in length.

@@ -44,7 +44,7 @@ SYMBOLS = {
     "alpha": "(N + C - T) / min(N, C), the overlap",
     "U": "C / T, the utilisation",
     "FCT": "flow completion time",
-    "slowdown": "FCT / FCT of the flow alone",
+    "slowdown": "FCT / least FCT on the idle network",
 }
 
 
@@ -539,7 +539,7 @@ def _done_sentence(done: str, figures: Mapping[str, Any]) -> str:
     took = f"in {mean} on average, {slowest} at the 99th percentile"
     if figures.get("mean_slowdown") is None:
         return f"{done}, {took}."
-    return f"{done}, {took}: {figures['mean_slowdown']:.2f} times as long as each flow alone on the idle network."
+    return f"{done}, {took}: {figures['mean_slowdown']:.2f} times as long as the idle network allows."
 
 
 _FABRICS = {

@@ -1,6 +1,6 @@
 //! The network of rank classes: ranks that behave alike are one.
 //!
-//! On a network that does not block, the ranks of a class send alike through links that nobody else uses. So two
+//! Around one switch, the ranks of a class send alike through links that nobody else uses, over routes of one length. So two
 //! endpoints stand for all of them: a port on the scale-up switch of a node, and a rank's share of the node's network
 //! cards.
 //!
@@ -57,14 +57,14 @@ impl Classes {
     /// The endpoints of so many classes on a cluster; without nodes, every rank has a host for itself.
     ///
     /// # Errors
-    /// [`SpecError::Blocks`] for a network whose links ranks share, [`SpecError::StagesOfClasses`], [`SpecError::Node`]
+    /// [`SpecError::SwitchesOfClasses`] for a network on which ranks are not alike, [`SpecError::StagesOfClasses`], [`SpecError::Node`]
     /// and [`SpecError::ZeroRate`].
     pub fn new(cluster: &ClusterSpec, class_count: u32) -> Result<Self, SpecError> {
         if cluster.host.is_some() {
             return Err(SpecError::StagesOfClasses);
         }
-        if fabric::blocks(&cluster.topology, cluster.link.rate_bps) {
-            return Err(SpecError::Blocks);
+        if !matches!(cluster.topology, TopologySpec::Star { .. }) {
+            return Err(SpecError::SwitchesOfClasses);
         }
         Self::unshared(cluster, class_count)
     }

@@ -144,8 +144,6 @@ pub struct Shape {
     pub hosts_per_edge: u32,
     /// Hosts that one link can carry the traffic of.
     pub shared_by: u32,
-    /// Whether links between switches carry less than all hosts together send over them.
-    pub blocks: bool,
 }
 
 /// The shape of a network that is not given cable by cable.
@@ -162,23 +160,7 @@ pub fn shape(topology: &TopologySpec, every: WireSpec) -> Result<Shape, SpecErro
         hops: tree.hop_count(),
         hosts_per_edge: tree.hosts_per_edge(),
         shared_by: tree.shared_by(),
-        blocks: blocks(topology, every.rate_bps),
     })
-}
-
-/// Whether links between switches carry less than hosts with links of this rate together send over them; of a network
-/// that is given cable by cable, nobody looks.
-pub fn blocks(topology: &TopologySpec, rate_bps: u64) -> bool {
-    match *topology {
-        TopologySpec::Star { .. } => false,
-        TopologySpec::LeafSpine { hosts_per_leaf, spines, fabric_link, .. } => {
-            u128::from(spines) * u128::from(fabric_link.rate_bps) < u128::from(hosts_per_leaf) * u128::from(rate_bps)
-        }
-        TopologySpec::Clos2 { bisection: [up, down], .. } | TopologySpec::Clos3 { bisection: [up, down], .. } => {
-            up < down
-        }
-        TopologySpec::Custom { .. } => true,
-    }
 }
 
 /// A network at its nominal rates.

@@ -236,11 +236,9 @@ pub enum SpecError {
         /// Name of the job.
         name: String,
     },
-    /// Classes of ranks stand for all of their ranks only where links are not shared.
-    #[error(
-        "ranks share links of this network: classes need a star, or a leaf-spine or Clos network of bisection 1 or more"
-    )]
-    Blocks,
+    /// Classes of ranks stand for all of their ranks only where routes are of one length and links are not shared.
+    #[error("ranks are not alike on a network of several switches: classes need a star")]
+    SwitchesOfClasses,
     /// Classes have no stages of hosts.
     #[error("ranks of a divided job have no stages of hosts: leave out cluster.host")]
     StagesOfClasses,

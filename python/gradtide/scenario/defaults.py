@@ -196,14 +196,27 @@ def queue_of(file: ScenarioFile, reach: Callable[[], Reach]) -> Queue:
     return queue
 
 
+def start_jitter_of(file: ScenarioFile, reach: Callable[[], Reach]) -> int | None:
+    """Return by how much starts on the packet engine are drawn apart; None on engines that have no packets."""
+    run = file.run
+    if run.engine != "packet" or run.start_jitter_ps is not None:
+        return run.start_jitter_ps
+    return 0 if run.follow == "ns3" else _packet_ps(file.cluster.transport.segment_bytes + HEADER_BYTES, reach())
+
+
+def _packet_ps(packet_bytes: int, reach: Reach) -> int:
+    """Return the time of a packet on the slowest link of a route."""
+    return -(-packet_bytes * 8 * 10**12 // reach.rate_bps)
+
+
 def _two_routes_bytes(cluster: Cluster, reach: Reach) -> int:
     """Return twice the segments that fit into a round trip over the longest route of a message without queues.
 
     Once keeps the sender's link busy; twice leaves room for delayed acknowledgements and for those that wait.
     """
     segment = cluster.transport.segment_bytes
-    hops, rate_bps, delay_ps = reach
-    packet_ps, ack_ps = (-(-n * 8 * 10**12 // rate_bps) for n in (segment + HEADER_BYTES, HEADER_BYTES))
+    hops, _, delay_ps = reach
+    packet_ps, ack_ps = (_packet_ps(packet_bytes, reach) for packet_bytes in (segment + HEADER_BYTES, HEADER_BYTES))
     round_ps = hops * (2 * delay_ps + packet_ps + ack_ps) + 4 * cluster.host_latency_ps
     return int(2 * -(-round_ps // packet_ps) * segment)
 

@@ -91,7 +91,6 @@ class Tree:
         ports: ports of its switches, all alike; not all are used everywhere.
         hops: links of the longest route.
         shared: hosts that one link can carry the traffic of: those below one child of the top.
-        blocks: whether links between switches carry less than all hosts together send over them.
     """
 
     kind: str
@@ -105,7 +104,6 @@ class Tree:
     hops: int
     hosts_per_edge: int
     shared: int
-    blocks: bool
 
     @classmethod
     def counted(cls, kind: str, keys: Mapping[str, Any], link: tuple[int, int], trunk: tuple[int, int]) -> "Tree":
@@ -251,11 +249,6 @@ class Wiring:
         """Hosts of an edge switch; `None` if they differ."""
         sizes = set(Counter(self._edges).values())
         return sizes.pop() if len(sizes) == 1 else None
-
-    @property
-    def blocks(self) -> bool:
-        """Whether links between switches may carry less than hosts together send over them: it is not looked into."""
-        return True
 
     @property
     def shared(self) -> int:
@@ -467,11 +460,6 @@ class Nodes:
     def hosts_per_edge(self) -> int:
         """GPUs of a node."""
         return self.gpus
-
-    @property
-    def blocks(self) -> bool:
-        """Whether the network of the cards does."""
-        return self.cards.blocks
 
     @property
     def shared(self) -> int:

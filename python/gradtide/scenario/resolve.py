@@ -25,6 +25,7 @@ from gradtide.scenario.defaults import (
     overhead_of,
     queue_of,
     schedule_of,
+    start_jitter_of,
     transport_of,
 )
 from gradtide.scenario.fabric import Fabric, Group, Reach
@@ -268,7 +269,9 @@ def _completed(ctx: Context, jobs: tuple[Job, ...], reach: Callable[[], Reach]) 
     cluster = ctx.file.cluster
     node = None if cluster.node is None else cluster.node.with_values(nics=nics_of(cluster.node))
     queue, transport = queue_of(ctx.file, reach), transport_of(cluster, reach)
-    return ctx.file.with_values(job=tables, cluster=cluster.with_values(node=node, queue=queue, transport=transport))
+    cluster = cluster.with_values(node=node, queue=queue, transport=transport)
+    run = ctx.file.run.with_values(start_jitter_ps=start_jitter_of(ctx.file, reach))
+    return ctx.file.with_values(job=tables, cluster=cluster, run=run)
 
 
 def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabric: Fabric) -> dict[str, Any]:

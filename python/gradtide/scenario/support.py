@@ -120,6 +120,7 @@ FEATURES = {
         "the default, newreno of 1380B",
     ),
     "follow": Feature("habits of a simulator", "run.follow", NO_MEANING, NO_MEANING, YES, "leave it out"),
+    "jitter": Feature("starts that are not in step", "run.start_jitter", NO_MEANING, NO_MEANING, YES, "leave it out"),
     "accuracy": Feature("results that may be a little off", "run.accuracy", NO_MEANING, YES, NO_MEANING),
     "probe": Feature("samples over time", "run.probe", NOT_BUILT, NOT_BUILT, YES),
 }
@@ -195,6 +196,8 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
         yield "transport", ("cluster", "transport"), "a transport other than the default"
     if run.follow != "standards":
         yield "follow", ("run", "follow"), "`follow`, which is for packets,"
+    if run.start_jitter_ps is not None and run.engine != "packet":
+        yield "jitter", ("run", "start_jitter"), "`start_jitter`, which is for packets,"
     if run.accuracy_ppm is not None:
         yield "accuracy", ("run", "accuracy"), "`accuracy`, how far results may be off,"
     if run.probe is not None:

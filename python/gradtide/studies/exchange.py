@@ -10,7 +10,7 @@ from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import as_scenario, refuse_divided
-from gradtide.studies.network import altered
+from gradtide.studies.network import altered, run_of_network
 
 COLLECTIVES = ("ring", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
 
@@ -122,7 +122,7 @@ def alone(scenario: Scenario, size_bytes: int) -> Scenario:
         ps = {key: value for key, value in kept["collective"]["ps"].items() if key not in ("pull", "shards")}
         kept["collective"] = {**kept["collective"], "ps": ps}
     data["job"] = {name: {**kept, "model": {"layers": [layer]}, "iterations": 1}}
-    data["run"] = {"engine": data["run"]["engine"], "seed": data["run"]["seed"], "timeline": 0}
+    data["run"] = {**run_of_network(data), "timeline": 0}
     return Scenario.from_dict(data)
 
 

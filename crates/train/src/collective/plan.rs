@@ -202,7 +202,8 @@ impl Algorithm {
             Self::Shuffle => counts(2, 2 * n * (n - 1), 2 * (n - 1), (2 * (n - 1), n)),
             Self::AllGather | Self::ReduceScatter => counts(n - 1, n * (n - 1), n - 1, (n - 1, n)),
             Self::AllToAll => counts(1, n * (n - 1), n - 1, (n - 1, n)),
-            Self::Tree => counts(2 * low, 4 * (n - 1), 2 * (n - 1), ((n - 1).min(2), 1)),
+            // Every rank as the one that sends most, as flows have it.
+            Self::Tree => counts(2 * low, 4 * (n - 1), n * (n - 1).min(2), ((n - 1).min(2), 1)),
             Self::BinaryTree => counts(2 * low, 2 * (n - 1), 2 * (n - 1), ((n - 1).min(n.div_ceil(2)).min(3), 1)),
             Self::Broadcast => counts(levels(ranks), n - 1, n - 1, (levels(ranks), 1)),
             Self::PointToPoint => counts(1, 1, 1, (1, 1)),

@@ -34,7 +34,7 @@ TCP = {"newreno": "TcpNewReno", "cubic": "TcpCubic", "dctcp": "TcpDctcp"}
 LOOK_EVERY_S = 0.1
 
 
-HABITS = {"run.follow": "ns3", "cluster.transport.recovery": "sack"}
+HABITS = {"run.follow": "ns3", "run.start_jitter": "0us", "cluster.transport.recovery": "sack"}
 """Keys by which gradtide does what ns-3.37 does where that differs from the standards."""
 
 

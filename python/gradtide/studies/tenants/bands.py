@@ -165,7 +165,12 @@ def _rows(comparison: Comparison, case: Case) -> list[dict[str, Any]]:
 
 
 def _headline(found: Comparison) -> str:
-    what = "this job" if len(found.scenario.jobs) == 1 else found.moved[0]
+    count = len(found.scenario.jobs)
+    what = "this job" if count == 1 else found.moved[0]
     what = what if len(found.moved) == 1 else f"these {len(found.moved)} jobs"
     text = sentence(f"de-prioritising {what}", found.cost, found.gain, found.seeds, whose=found.whose)
+    if found.added.percent is not None:
+        added = found.added.sentence("later", "sooner", "at the same time")
+        beside = "this job" if count == 1 else f"these {count} jobs"
+        text = f"Compared with no job, small flows finish {added} on average beside {beside} in their band. {text}"
     return f"{text} {HINT}" if len(found.seeds) == 1 else text

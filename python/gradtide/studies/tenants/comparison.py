@@ -53,6 +53,14 @@ class Effect:
         return found.pop() if len(found) == 1 else "unclear"
 
     @property
+    def is_free(self) -> bool | None:
+        """Whether a cost is below what is held for free; None where that is not known, or its interval has both."""
+        if self.percent is None:
+            return None
+        found = {end < FREE_PERCENT for end in self.ends or (self.percent,)}
+        return found.pop() if len(found) == 1 else None
+
+    @property
     def sign(self) -> int:
         """Whether it is above 0 (1) or below (-1); 0 where it is neither, or its interval includes both."""
         if self.percent is None:
@@ -86,6 +94,7 @@ LEADS = {
     "harmful": "{what} costs the job nothing {where}, but small flows finish later",
     "no cost": "{what} costs the job nothing {where}, and with {seeds} seeds it is unclear what small flows gain",
     "costs": "{what} has a price {where}",
+    "costs, unclear": "{what} has a price {where}, and with {seeds} seeds it is unclear whether it is too expensive",
     "too expensive": "{what} is too expensive {where}",
     "unclear": "Unclear with {seeds} seeds whether {what} is free {where}",
 }
@@ -101,8 +110,11 @@ def verdict(cost: Effect, gain: Effect) -> str:
         return "unknown"
     if cost.ends is None or gain.ends is None:
         return "one run"
-    of_cost = {"yellow": "costs", "red": "too expensive", "unclear": "unclear"}.get(cost.colour)
-    return of_cost or {1: "free", 0: "no cost", -1: "harmful"}[gain.sign]
+    if cost.is_free:
+        return {1: "free", 0: "no cost", -1: "harmful"}[gain.sign]
+    if cost.is_free is None:
+        return "unclear"
+    return {"yellow": "costs", "red": "too expensive", "unclear": "costs, unclear"}[cost.colour]
 
 
 def sentence(
@@ -193,6 +205,17 @@ class Comparison:
             return None
         return [100 * (a - b) / same for a, b in pairs if a is not None and b is not None]
 
+    def added_percent(self, of: Reader) -> list[float] | None:
+        """Return what the jobs add in the band of the flows, seed by seed, in percent of the mean without jobs.
+
+        None where that is not known.
+        """
+        without = self.means(of)["no_job"]
+        pairs = [(of(seed, NO_JOB), of(seed, SAME)) for seed in self.seeds]
+        if not without or any(same is None for _, same in pairs):
+            return None
+        return [100 * (b - a) / without for a, b in pairs if a is not None and b is not None]
+
     def pair(self, of: Reader, *, grows: bool = False) -> Pair:
         """Return a figure of both sides and its change.
 
@@ -200,7 +223,8 @@ class Comparison:
             `no_job`, `same` and `low`: means over the seeds, without jobs, in the band of the flows and otherwise.
             `change_percent`: the thesis's (section 5.4): (same - low) / low for what shrinks, and (low - same) / same
             for the iteration time, which grows. `saves_percent`: (same - low) / same, and `saves_interval_percent`, the
-            ends of its 95 % interval: Student's t on what each seed saves.
+            ends of its 95 % interval: Student's t on what each seed saves. `job_adds_percent`: (same - no_job) /
+            no_job, and `job_adds_interval_percent` likewise.
         """
         means = self.means(of)
         same, low = means["same"], means["low"]
@@ -208,11 +232,14 @@ class Comparison:
         change = None if not before or after is None else 100 * (after - before) / before
         saved = None if not same or low is None else 100 * (same - low) / same
         ends = Effect.of(self.saved_percent(of), repeated=self.is_repeated).ends
+        added = Effect.of(self.added_percent(of), repeated=self.is_repeated)
         return {
             **means,
             "change_percent": change,
             "saves_percent": saved,
             "saves_interval_percent": ends and list(ends),
+            "job_adds_percent": added.percent,
+            "job_adds_interval_percent": added.ends and list(added.ends),
         }
 
     def flows(self, size: str, figure: str) -> Reader:
@@ -297,6 +324,11 @@ class Comparison:
     def gain(self) -> Effect:
         """What small flows save."""
         return Effect.of(self.gains_percent, repeated=self.is_repeated)
+
+    @property
+    def added(self) -> Effect:
+        """What the jobs add to the mean completion time of small flows in their band."""
+        return Effect.of(self.added_percent(self.flows("small", "mean_fct_ms")), repeated=self.is_repeated)
 
     @property
     def whose(self) -> str:

@@ -190,8 +190,10 @@ def _answers(found: Sequence[Comparison]) -> list[Candidate]:
     """Return the policies with the percentage that small flows save; one that costs the job something has no rank."""
     answers = []
     for policy, (cost, gain) in _effects(found).items():
-        is_free = cost.colour == "green"
-        why_not = "" if is_free else "it costs the job time, or nobody can tell whether it does"
+        is_free = cost.is_free
+        why_not = {True: "", False: "it costs the job time", None: "nobody can tell whether it costs the job time"}[
+            is_free
+        ]
         answers.append(Candidate(policy, gain.percent if is_free else None, why_not=why_not, is_bound=policy == ORACLE))
     return answers
 
@@ -209,7 +211,7 @@ def _headline(found: Sequence[Comparison]) -> str:
 
     def rank(policy: str) -> tuple[bool, bool, float]:
         cost, gain = effects[policy]
-        is_free = cost.colour == "green"
+        is_free = bool(cost.is_free)
         return policy == ORACLE, not is_free, -(gain.percent or 0.0) if is_free else cost.percent or 0.0
 
     best, *others = sorted(effects, key=rank)
