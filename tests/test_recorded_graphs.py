@@ -91,7 +91,7 @@ def test_nothing_that_is_computed_or_sent_is_dropped(kind):
         times = Counter()
         for name, time_ps in one["ops"]:
             times[name == "host"] += time_ps
-        assert times[False] == 1000 * (rank["compute_ns"] + rank["overlapped_ns"])
+        assert times[False] == 1000 * rank["compute_ns"]
         assert times[True] <= 1000 * rank["idle_ns"]
     sent = Counter(one["kind"] for one in graph["transfers"])
     told = Counter(one["collective"] for one in document["transfers"] for _ in one["seen"])
@@ -306,7 +306,7 @@ def test_one_rank_stands_for_all(tmp_path):
     assert one.job["workers"] == every.job["workers"] == 4
     assert one.job["iteration_time_ms"]["mean"] == pytest.approx(every.job["iteration_time_ms"]["mean"])
     assert list(one.job["parallel"]["groups"]) == list(every.job["parallel"]["groups"]) == ["tp", "fsdp"]
-    packets = [run(str(tmp_path / name), engine="packet") for name in ("one", "all")]
+    packets = [run(str(tmp_path / name), engine="packet", start_jitter="0us") for name in ("one", "all")]
     assert packets[0].job["iteration_time_ms"] == packets[1].job["iteration_time_ms"]
 
 

@@ -158,16 +158,16 @@ pub struct StepTrace {
     pub transfers: Vec<StepTransfer>,
 }
 
-/// What a rank did in a step; the four parts after `span_ns` sum to it.
+/// What a rank did in a step; computing, exposed communication and idling sum to its span.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RankStep {
     /// Which.
     pub rank: u32,
     /// All of it.
     pub span_ns: u64,
-    /// Computing, nothing moving between ranks.
+    /// Computing.
     pub compute_ns: u64,
-    /// Computing, and moving.
+    /// Of it, while something moves between ranks.
     pub overlapped_ns: u64,
     /// Moving, and nothing computing.
     pub exposed_ns: u64,
@@ -385,10 +385,9 @@ fn cut_rank<'a>(
         Passes { forward_ns: sums[0], backward_ns: sums[1], update_ns: sums[2], unsaid_ns: sums[3] }
     };
     rank_step.passes = sums(u64::MAX);
-    let total_ns: u64 = computing.iter().map(|&(from, to, _)| to - from).sum();
-    rank_step.compute_ns = total_ns - rank_step.overlapped_ns;
+    rank_step.compute_ns = computing.iter().map(|&(from, to, _)| to - from).sum();
     rank_step.exposed_ns = exposed_ns.iter().sum();
-    rank_step.idle_ns = rank_step.span_ns - total_ns - rank_step.exposed_ns;
+    rank_step.idle_ns = rank_step.span_ns - rank_step.compute_ns - rank_step.exposed_ns;
     rank_step.backward_ns = first_ns.map(|ns| ns - start_ns);
     let pixel_ns = rank_step.span_ns / pixels.max(1);
     let words = ["forward", "backward", "update", "unsaid"];

@@ -9,15 +9,15 @@ use std::sync::Arc;
 /// The traces of a job's ranks, in the order of the ranks.
 pub type Ranks = [(u32, Arc<RankTrace>)];
 
-/// Where the time of a rank goes, from the start of its first op to the end of its last; the four parts after `span_ns`
-/// sum to it.
+/// Where the time of a rank goes, from the start of its first op to the end of its last; computing, exposed
+/// communication and idling sum to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Waterfall {
     /// All of it.
     pub span_ns: u64,
-    /// Computing, nothing moving between ranks.
+    /// Computing.
     pub compute_ns: u64,
-    /// Computing, and moving.
+    /// Of it, while something moves between ranks.
     pub overlapped_ns: u64,
     /// Moving, and nothing computing: exposed communication.
     pub exposed_ns: u64,
@@ -51,13 +51,15 @@ pub fn waterfall(trace: &RankTrace) -> Waterfall {
     let (mut at, mut computing, mut moving) = (start, 0_i64, 0_i64);
     for (time, compute, comm) in edges.into_iter().chain([(end, 0, 0)]) {
         look();
-        let part = match (computing > 0, moving > 0) {
-            (true, false) => &mut parts.compute_ns,
-            (true, true) => &mut parts.overlapped_ns,
-            (false, true) => &mut parts.exposed_ns,
-            (false, false) => &mut parts.idle_ns,
-        };
-        *part += time - at;
+        let lasted = time - at;
+        match (computing > 0, moving > 0) {
+            (true, is_overlapped) => {
+                parts.compute_ns += lasted;
+                parts.overlapped_ns += if is_overlapped { lasted } else { 0 };
+            }
+            (false, true) => parts.exposed_ns += lasted,
+            (false, false) => parts.idle_ns += lasted,
+        }
         at = time;
         computing += i64::from(compute);
         moving += i64::from(comm);

@@ -113,7 +113,8 @@ def _print_trace(summary: dict[str, Any]) -> None:
         [row["rank"], row["transfers"], *(f"{row[f'{part}_us'] / 1000:.3f}" for part in parts)]
         for row in summary["ranks"]
     ]
-    print_table(["rank", "transfers", *(f"{part} ms" for part in parts)], rows)
+    heads = ("span", "computing", "of it overlapped", "exposed", "idle")
+    print_table(["rank", "transfers", *(f"{head} ms" for head in heads)], rows)
     say("", summary["headline"])
 
 

@@ -51,7 +51,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     rank_columns: pieces.Columns = {
         "#rank": lambda one: one["rank"],
         "#step, ms": lambda one: pieces.ms(one["span_ms"]),
-        "#computing, ms": lambda one: pieces.ms(one["compute_ms"] + one["overlapped_ms"]),
+        "#computing, ms": lambda one: pieces.ms(one["compute_ms"]),
         "#of it during transfers, ms": lambda one: pieces.ms(one["overlapped_ms"]),
         "#exposed, ms": lambda one: pieces.ms(one["exposed_ms"]),
         "#neither, ms": lambda one: pieces.ms(one["idle_ms"]),

@@ -87,7 +87,7 @@ class WaterfallResult(StudyRows):
         }
         about = trace.summary()
         size = about["world_size"] or len(step["ranks"])
-        computing = [row["compute_ns"] + row["overlapped_ns"] for row in step["ranks"]]
+        computing = [row["compute_ns"] for row in step["ranks"]]
         mean_ns = sum(computing) / len(computing)
         self.summary |= {
             "world_size": size,
@@ -270,11 +270,11 @@ def _time(step: dict[str, Any], shown: dict[str, Any], rows: Sequence[dict[str, 
             late[int(row["late_rank"])] = late.get(int(row["late_rank"]), 0.0) + row["waited_us"]
     return {
         "step_ms": shown["span_ns"] / _NS_PER_MS,
-        "compute_ms": (shown["compute_ns"] + shown["overlapped_ns"]) / _NS_PER_MS,
+        "compute_ms": shown["compute_ns"] / _NS_PER_MS,
         "network_ms": network_ms,
         "hidden_percent": 100 * (1 - exposed_ms / network_ms) if network_ms else None,
         "waterfall_ms": {
-            "compute": (shown["compute_ns"] + shown["overlapped_ns"]) / _NS_PER_MS,
+            "compute": shown["compute_ns"] / _NS_PER_MS,
             "exposed": exposed_ms - late_ms,
             "late": late_ms,
             "idle": shown["idle_ns"] / _NS_PER_MS,
@@ -340,7 +340,7 @@ def _headline(summary: dict[str, Any]) -> str:
             if parts["late"] >= 0.1 * waits_ms and summary["late_rank"] is not None:
                 late = f", {ms(parts['late'])} of that for rank {summary['late_rank']}, which is late"
             said.append(f"{network}; the step waits {ms(waits_ms)} for it{late}.")
-    computing = {row["rank"]: row["compute_ms"] + row["overlapped_ms"] for row in summary["ranks"]}
+    computing = {row["rank"]: row["compute_ms"] for row in summary["ranks"]}
     most, least = max(computing, key=lambda r: computing[r]), min(computing, key=lambda r: computing[r])
     if computing[most] - computing[least] >= UNEVEN * summary["step_ms"]:
         said.append(f"Rank {most} computes {ms(computing[most] - computing[least])} longer than rank {least}.")

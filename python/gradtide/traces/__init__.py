@@ -52,8 +52,8 @@ class Trace:
     def ranks(self) -> Table:
         """One row per rank: what it did, where its time went, how far its clock is ahead of the first rank's.
 
-        `compute_us`, `overlapped_us`, `exposed_us` and `idle_us` sum to `span_us`, from the start of the rank's first
-        op to the end of its last one.
+        `compute_us`, `exposed_us` and `idle_us` sum to `span_us`, from the start of the rank's first op to the end of
+        its last one. `overlapped_us` is what it computes while bytes move.
         """
         return Table(self._core.ranks())
 
@@ -383,18 +383,18 @@ def _warnings(summary: dict[str, Any]) -> list[str]:
 def _effective(rows: Sequence[dict[str, Any]]) -> float:
     """How many ranks that never wait would compute as much in the time of the slowest."""
     longest = max(row["span_us"] for row in rows)
-    return sum(row["compute_us"] + row["overlapped_us"] for row in rows) / longest if longest else 0.0
+    return sum(row["compute_us"] for row in rows) / longest if longest else 0.0
 
 
 def _headline(summary: dict[str, Any]) -> str:
     rows = summary["ranks"]
     slowest = max(rows, key=lambda row: row["span_us"])
     span = slowest["span_us"] or 1.0
-    share = {part: slowest[f"{part}_us"] / span for part in ("compute", "overlapped", "exposed", "idle")}
+    share = {part: slowest[f"{part}_us"] / span for part in ("compute", "exposed", "idle")}
     ranks = "1 rank does" if len(rows) == 1 else f"{len(rows)} ranks do"
     took = f"of the {slowest['span_us'] / 1000:.3f} ms of rank {slowest['rank']}"
     parts = (
-        f"{share['compute'] + share['overlapped']:.0%} is computation, {share['exposed']:.0%} communication alone, "
+        f"{share['compute']:.0%} is computation, {share['exposed']:.0%} communication alone, "
         f"and {share['idle']:.0%} neither"
     )
     return f"{ranks} the work of {summary['effective_ranks']:.2f} that never wait: {took}, {parts}."

@@ -113,7 +113,7 @@ def of_step(
     """
     number = document["number"]
     rows = [row for row in document["ranks"] if rank in (None, row["rank"])]
-    chosen = max(rows, key=lambda row: (row["compute_ns"] + row["overlapped_ns"], -row["rank"]))
+    chosen = max(rows, key=lambda row: (row["compute_ns"], -row["rank"]))
     passes = chosen["passes"]
     is_split = chosen["backward_ns"] is not None
     sent, others = _gradients(document, chosen, found_by)
