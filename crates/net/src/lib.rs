@@ -77,6 +77,15 @@ impl Announced {
     }
 }
 
+/// Where a flow is in the list of its stream's flows. What starts first may depend on the run, this does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listed {
+    /// Among all of them, from 0.
+    pub number: u32,
+    /// Among those of its source, from 1.
+    pub of_source: u32,
+}
+
 /// Bytes that move from one host to another.
 ///
 /// `rounds` and `parts` describe a lock-step collective as one of its hosts sees it: `rounds` messages of
@@ -112,13 +121,15 @@ pub struct Flow {
     /// As what burst its sender announces it to the switches first; it begins when the receiver has answered. Engines
     /// whose switches heed no announcements start it at once.
     pub announced: Option<Announced>,
+    /// Its place in a list, if its stream has one.
+    pub listed: Option<Listed>,
 }
 
 impl Flow {
     /// Bytes in one message, at once, in the first band and on a connection of their own.
     pub const fn alone(src: HostId, dst: HostId, bytes: Bytes) -> Self {
         let (hold, band, connection) = (Time::ZERO, Band(0), Connection::Own);
-        let (part, announced) = (None, None);
+        let (part, announced, listed) = (None, None, None);
         Self {
             src,
             dst,
@@ -132,6 +143,7 @@ impl Flow {
             connection,
             part,
             announced,
+            listed,
         }
     }
 

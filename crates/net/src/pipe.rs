@@ -135,6 +135,7 @@ mod tests {
             connection: Connection::Stream,
             part: None,
             announced: None,
+            listed: None,
         }
     }
 

@@ -103,7 +103,7 @@ struct Graphed<'a> {
 /// The hash of every connection, which [`Policy::Ecmp`] chooses by.
 ///
 /// A switch hashes addresses and ports. Here source, destination, stream and band stand for them, and for a connection
-/// of its own the number of such connections that its source has opened for the stream before. So a flow has the same
+/// of its own its number among those of its source and stream: as listed, or as they are opened. So a flow has the same
 /// hash on every engine, whatever else is opened or closed in the meantime. The key of the hash is drawn from the run's
 /// seed.
 #[derive(Clone, Debug)]
@@ -127,7 +127,7 @@ impl Hashes {
         }
         let count = self.own_counts.entry((src, stream)).or_default();
         *count += 1;
-        let number = *count;
+        let number = flow.listed.map_or(*count, |listed| listed.of_source);
         self.hash([src, flow.dst.0, stream, 0, number])
     }
 

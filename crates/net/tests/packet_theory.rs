@@ -17,6 +17,9 @@ const HEADER: u64 = 54; // IPv4 20, TCP 20, timestamps 12, framing 2
 const SYN: u64 = 58; // IPv4 20, TCP 20, timestamps 10 + window scale 3 + SACK permitted 2, padded to 16, framing 2
 const SEGMENT: u64 = 1380;
 
+/// Of a full packet at 10 Gbit/s.
+const PACKET_TIME: Time = Time::from_ps(1_147_200);
+
 /// Nanoseconds on a 10 Gbit/s link, rounded to the nearest.
 fn wire_ns(bytes: u64) -> u64 {
     (bytes * 8 + 5) / 10
@@ -254,7 +257,7 @@ fn a_card_drops_nothing_that_it_has_not_sent_and_connections_share_it_alike() {
 /// jitter always the same of them, with it each in half of all seeds.
 #[test]
 fn who_loses_of_two_symmetric_senders_is_drawn() {
-    let later = |seed: u64, start_jitter: Option<Time>| {
+    let later = |seed: u64, start_jitter: Time| {
         let mut engine = engine_with(3, |config| {
             config.tcp.follow = Follow::Standards;
             config.seed = Seed(seed);
@@ -270,17 +273,17 @@ fn who_loses_of_two_symmetric_senders_is_drawn() {
         done[1].stream
     };
     let seeds = 0..100;
-    let first = later(0, Some(Time::ZERO));
-    assert!(seeds.clone().all(|seed| later(seed, Some(Time::ZERO)) == first));
+    let first = later(0, Time::ZERO);
+    assert!(seeds.clone().all(|seed| later(seed, Time::ZERO) == first));
     // Binomial with a standard deviation of 5; four of them.
-    let count = seeds.map(|seed| later(seed, None)).sum::<u32>();
+    let count = seeds.map(|seed| later(seed, PACKET_TIME)).sum::<u32>();
     assert!((30..=70).contains(&count), "the second ends last for {count} of 100 seeds");
 }
 
 #[test]
 fn a_stream_starts_within_its_jitter_and_always_alike() {
     // The same connection, message after message: each as late as the first, by less than a packet.
-    let run = |seed: u64, start_jitter: Option<Time>| {
+    let run = |seed: u64, start_jitter: Time| {
         let mut engine = engine_with(2, |config| {
             config.tcp.follow = Follow::Standards;
             (config.seed, config.start_jitter) = (Seed(seed), start_jitter);
@@ -296,11 +299,36 @@ fn a_stream_starts_within_its_jitter_and_always_alike() {
         }
         took
     };
-    let exact = run(0, Some(Time::ZERO));
+    let exact = run(0, Time::ZERO);
     for seed in 0..10 {
-        let late: Vec<Time> = run(seed, None).into_iter().zip(&exact).map(|(took, &exact)| took - exact).collect();
-        assert!(late[0] < Time::from_ps(1_147_200) && late.iter().all(|&one| one == late[0]), "{late:?}");
+        let late: Vec<Time> =
+            run(seed, PACKET_TIME).into_iter().zip(&exact).map(|(took, &exact)| took - exact).collect();
+        assert!(late[0] < PACKET_TIME && late.iter().all(|&one| one == late[0]), "{late:?}");
     }
+}
+
+/// A draw is called after the stream's name and the order of its hosts in it: their numbers, and streams before it, leave
+/// the times of all messages.
+#[test]
+fn jitter_is_called_after_the_stream_and_its_order_of_hosts() {
+    let times = |hosts: [u32; 3], number: u32| {
+        let mut engine = engine_with(8, |config| {
+            config.tcp.follow = Follow::Standards;
+            config.start_jitter = PACKET_TIME;
+            config.stream_names = ["a", "b"][2 - number as usize - 1..].iter().map(|&name| name.into()).collect();
+        });
+        let mut done = Vec::new();
+        let mut times = Vec::new();
+        for (src, dst) in [(0, 1), (1, 2), (2, 0), (0, 2)] {
+            engine.start(stream(hosts[src], hosts[dst], 10_000, number));
+            engine.advance(Time::MAX, &mut done);
+            times.push(engine.now());
+        }
+        times
+    };
+    let one = times([0, 1, 2], 0);
+    assert_eq!(times([5, 3, 4], 0), one);
+    assert_eq!(times([0, 1, 2], 1), one);
 }
 
 #[test]

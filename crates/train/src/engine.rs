@@ -225,7 +225,8 @@ impl Engine {
             EngineSpec::Packet => {
                 let apart = fabric.apart();
                 let graph = apart.as_ref().map_or(&fabric.graph, |(cards, _)| cards);
-                let config = packet_config(spec, &fabric, graph)?;
+                let stream_names = stream_names(spec, jobs);
+                let config = PacketConfig { stream_names, ..packet_config(spec, &fabric, graph)? };
                 let mut engine = match threads {
                     Some((threads, count)) => PacketEngine::on_threads(graph, config, threads, count)?,
                     None => PacketEngine::new(graph, config)?,
@@ -432,12 +433,13 @@ fn used_cards(spec: &Spec, fabric: &Fabric) -> BTreeSet<u32> {
 /// [`SpecError`] for what it cannot be.
 pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<PacketConfig, SpecError> {
     let cluster = &spec.cluster;
-    let used = match spec.run.follow {
-        FollowSpec::Standards => used_cards(spec, fabric),
-        FollowSpec::Ns3 => (0..graph.host_count).collect(),
+    // Timers are made for the slowest and longest link that messages may cross; on a star all are alike. Nobody's timers
+    // depend on how many hosts there are beside: ns-3's do, below so many.
+    let (used, host_count) = match spec.run.follow {
+        FollowSpec::Standards => (used_cards(spec, fabric), TcpConfig::MANY_HOSTS),
+        FollowSpec::Ns3 => ((0..graph.host_count).collect(), graph.host_count),
     };
-    // Timers are made for the slowest and longest link that messages may cross; on a star all are alike.
-    let star = Star { host_count: used.len() as u32, link: fabric::worst_link(graph, &used) };
+    let star = Star { host_count, link: fabric::worst_link(graph, &used) };
     let transport = &cluster.transport;
     let narrow = |value: u32, what| u16::try_from(value).map_err(|_| SpecError::TooLarge(what));
     let base = TcpConfig::basic_sim(star.host_count, star.link.rate, star.link.delay);
@@ -491,29 +493,22 @@ pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<Pack
         routing: routing(cluster),
         seed: Seed(spec.run.seed),
         link_names: fabric.link_names.clone(),
-        start_jitter: spec.run.start_jitter_ps.map(Time::from_ps),
+        start_jitter: start_jitter(&spec.run),
         ..PacketConfig::basic_sim(&star)
     })
 }
 
-/// By place, by how much at most its background flows start later than they could; all 0 where no packets are.
-///
-/// # Errors
-/// As [`packet_config`].
-pub fn start_jitter(spec: &Spec, fabric: &Fabric) -> Result<Vec<Time>, SpecError> {
-    let places = (0..fabric.place_count()).map(HostId);
-    if spec.run.engine != EngineSpec::Packet || spec.traffic.is_empty() {
-        return Ok(places.map(|_| Time::ZERO).collect());
-    }
-    let config = packet_config(spec, fabric, &fabric.graph)?;
-    let mut most = vec![Time::ZERO; fabric.graph.host_count as usize];
-    for directed in &fabric.graph.links {
-        if let Some(most) = most.get_mut(directed.from.0 as usize) {
-            *most = config.start_jitter_on(directed.link);
-        }
-    }
-    let card = |place| fabric.ends.nodes.map_or(place, |nodes| nodes.card(place));
-    Ok(places.map(|place| most[card(place).0 as usize]).collect())
+/// By how much at most transfers start later than they could.
+pub fn start_jitter(run: &RunSpec) -> Time {
+    run.start_jitter_ps.map_or(Time::ZERO, Time::from_ps)
+}
+
+/// Names of the streams of jobs, which have one for each communicator.
+fn stream_names(spec: &Spec, jobs: &[Job]) -> Vec<Arc<str>> {
+    let of_job = |(of, job): (&JobSpec, &Job)| {
+        (0..job.stream_count()).map(|index| format!("{}/{index}", of.name).into()).collect::<Vec<_>>()
+    };
+    spec.jobs.iter().zip(jobs).flat_map(of_job).collect()
 }
 
 fn capacity(capacity: CapacitySpec) -> Capacity {

@@ -369,11 +369,12 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Vec<Background
     if spec.run.engine == EngineSpec::Pipe && !spec.traffic.is_empty() {
         return Err(SpecError::TrafficOfPipe);
     }
-    let jitter = engine::start_jitter(spec, fabric)?;
+    let jitter = engine::start_jitter(&spec.run);
+    let card = |place| fabric.ends.nodes.map_or(place, |nodes| nodes.card(place));
     let background = (spec.traffic.iter().enumerate())
         .map(|(index, traffic)| {
             check_flows(traffic, host_count)?;
-            Ok(BackgroundFlows::new(traffic, traffic::stream(index), Seed(spec.run.seed), &jitter))
+            Ok(BackgroundFlows::new(traffic, traffic::stream(index), card, Seed(spec.run.seed), jitter))
         })
         .collect::<Result<_, SpecError>>()?;
     Ok((jobs, background))

@@ -8,7 +8,7 @@ use crate::job::Job;
 use crate::spec::{ProbeSpec, Spec};
 use crate::traffic;
 use gradtide_net::trace::{PortState, Window};
-use gradtide_net::{Connection, Flow, FlowId, HostId, Time};
+use gradtide_net::{Flow, FlowId, HostId, Time};
 use std::collections::BTreeMap;
 use std::iter::repeat_n;
 use std::sync::Arc;
@@ -24,8 +24,6 @@ pub struct Probe {
     sources: Vec<Source>,
     next_at: Time,
     row_limit: usize,
-    /// Flows that each stream has started.
-    started: BTreeMap<u32, u64>,
     /// Flows under way on connections of their own that are sampled.
     flows: BTreeMap<FlowId, Carried>,
     samples: Samples,
@@ -73,8 +71,8 @@ impl Probe {
         let is_meant = |name: &str| spec.links.as_ref().is_none_or(|meant| meant.iter().any(|other| other == name));
         let links: Vec<_> = links.into_iter().filter(|(_, name)| is_meant(name)).collect();
         // A job has as many streams as communicators.
-        let names = run.jobs.iter().zip(jobs).flat_map(|(spec, job)| repeat_n(&spec.name, job.stream_count()));
-        let jobs = (0..).zip(names);
+        let jobs =
+            (0..).zip(run.jobs.iter().zip(jobs).flat_map(|(spec, job)| repeat_n(&spec.name, job.stream_count())));
         let traffic = (run.traffic.iter().enumerate()).map(|(index, of)| (traffic::stream(index), &of.name));
         let streams: Vec<(u32, &String)> = jobs.chain(traffic).collect();
         let sources = spec.cwnd.iter().flat_map(|of| {
@@ -87,7 +85,6 @@ impl Probe {
             sources: sources.collect(),
             next_at: every,
             row_limit: ROW_LIMIT,
-            started: BTreeMap::new(),
             flows: BTreeMap::new(),
             samples: Samples { every, links: names, ..Samples::default() },
             links,
@@ -106,16 +103,12 @@ impl Probe {
 
     /// Records that a flow has started.
     pub fn on_start(&mut self, id: FlowId, flow: &Flow) {
-        let number = self.started.entry(flow.stream).or_default();
-        let carried = self
-            .sources
-            .iter()
-            .find(|source| source.stream == flow.stream && source.flow.is_none_or(|meant| meant == *number));
-        if let Some(source) = carried.filter(|_| flow.connection == Connection::Own) {
+        let Some(number) = flow.listed.map(|listed| u64::from(listed.number)) else { return };
+        let mut sources = self.sources.iter().filter(|source| source.stream == flow.stream);
+        if let Some(source) = sources.find(|source| source.flow.is_none_or(|meant| meant == number)) {
             let tenant = source.tenant.clone();
-            self.flows.insert(id, Carried { tenant, flow: Some(*number), src: flow.src, dst: flow.dst });
+            self.flows.insert(id, Carried { tenant, flow: Some(number), src: flow.src, dst: flow.dst });
         }
-        *number += 1;
     }
 
     /// Records that a flow is complete.
@@ -199,7 +192,6 @@ mod tests {
             sources: vec![Source { tenant: "train".into(), stream: 0, flow: None }],
             next_at: Time::from_ps(10),
             row_limit,
-            started: BTreeMap::new(),
             flows: BTreeMap::new(),
         }
     }

@@ -6,7 +6,7 @@ use crate::fabric::Fabric;
 use crate::spec::{JobSpec, Spec};
 use crate::{SpecError, check_flows, check_hosts, traffic};
 use gradtide_net::route::{Hashes, Routes, reverse};
-use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Time};
+use gradtide_net::{Band, Bytes, Connection, Flow, HostId};
 use gradtide_watch::look;
 use serde::Serialize;
 
@@ -117,18 +117,6 @@ pub fn routed(spec: &Spec) -> Result<Routed, SpecError> {
 }
 
 fn connection(src: u32, dst: u32, stream: u32, band: u8, connection: Connection) -> Flow {
-    Flow {
-        src: HostId(src),
-        dst: HostId(dst),
-        bytes: Bytes(0),
-        rounds: 1,
-        parts: 1,
-        counted: Bytes(0),
-        hold: Time::ZERO,
-        band: Band::new(band).or(Band::new(0)).expect("there is a first band"),
-        stream,
-        connection,
-        part: None,
-        announced: None,
-    }
+    let band = Band::new(band).or(Band::new(0)).expect("there is a first band");
+    Flow { band, stream, connection, ..Flow::alone(HostId(src), HostId(dst), Bytes(0)) }
 }

@@ -1,7 +1,7 @@
 //! Background flows, which are not training. Python draws or reads them; this module starts them.
 
 use crate::spec::TrafficSpec;
-use gradtide_net::{Announced, Band, Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Seed, Time};
+use gradtide_net::{Announced, Band, Bytes, Completion, Flow, FlowId, HostId, Listed, Network, Seed, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Streams below are those of jobs. A flow keeps its stream, and so its path, however many jobs there are.
@@ -25,6 +25,8 @@ pub struct BackgroundFlows<'a> {
     turns: Turns,
     /// By flow, what its jitter adds; empty if there is none.
     late_ps: Vec<u64>,
+    /// By flow, its number among those of its host's card.
+    of_source: Vec<u32>,
     under_way: BTreeMap<FlowId, usize>,
     outcomes: Vec<Outcome>,
     completed_count: usize,
@@ -67,16 +69,20 @@ pub struct Outcome {
 }
 
 impl<'a> BackgroundFlows<'a> {
-    /// The flows of a tenant, which will carry `stream`. Each starts up to `jitter`, by its source, later than it could, by
-    /// a draw of its own; when it started includes that.
-    pub fn new(spec: &'a TrafficSpec, stream: u32, seed: Seed, jitter: &[Time]) -> Self {
+    /// The flows of a tenant, which will carry `stream` and leave their hosts by `card`. Each starts up to `jitter` later than
+    /// it could, by a draw of its own; when it started includes that.
+    pub fn new(spec: &'a TrafficSpec, stream: u32, card: impl Fn(HostId) -> HostId, seed: Seed, jitter: Time) -> Self {
         let count = spec.start_ps.len();
-        let has_jitter = spec.src.iter().any(|&src| jitter[src as usize] > Time::ZERO);
-        let draw = |index: usize| match jitter[spec.src[index] as usize].ps() {
-            0 => 0,
-            most_ps => seed.stream(&format!("start jitter/{}/{index}", spec.name)).below(most_ps),
-        };
+        let has_jitter = jitter > Time::ZERO;
+        let draw = |index| seed.stream(&format!("start jitter/{}/{index}", spec.name)).below(jitter.ps());
         let late_ps: Vec<u64> = if has_jitter { (0..count).map(draw).collect() } else { Vec::new() };
+        let mut counts = BTreeMap::new();
+        let number = |&src: &u32| {
+            let count: &mut u32 = counts.entry(card(HostId(src))).or_default();
+            *count += 1;
+            *count
+        };
+        let of_source = spec.src.iter().map(number).collect();
         let turns = match spec.idle_ps {
             None if has_jitter => {
                 let starts =
@@ -98,7 +104,7 @@ impl<'a> BackgroundFlows<'a> {
             }
         };
         let (under_way, outcomes) = (BTreeMap::new(), vec![Outcome::default(); count]);
-        Self { spec, stream, turns, late_ps, under_way, outcomes, completed_count: 0 }
+        Self { spec, stream, turns, late_ps, of_source, under_way, outcomes, completed_count: 0 }
     }
 
     /// The stream of its flows.
@@ -137,19 +143,15 @@ impl<'a> BackgroundFlows<'a> {
                 }
                 Turns::ByHost { due, .. } => due.pop_first().map_or(0, |(_, index)| index),
             };
+            let (src, dst) = (HostId(self.spec.src[index]), HostId(self.spec.dst[index]));
             let flow = Flow {
-                src: HostId(self.spec.src[index]),
-                dst: HostId(self.spec.dst[index]),
-                bytes: Bytes(self.spec.bytes[index]),
-                rounds: 1,
-                parts: 1,
-                counted: Bytes(self.spec.bytes[index]),
                 hold: Time::from_ps(self.spec.setup_ps),
                 band: Band::new(self.spec.band[index]).expect("bands are checked when the run is planned"),
                 stream: self.stream,
-                connection: Connection::Own,
-                part: None,
                 announced: self.spec.announced_packets.and_then(Announced::new),
+                // A run has fewer than 2^32 flows.
+                listed: Some(Listed { number: index as u32, of_source: self.of_source[index] }),
+                ..Flow::alone(src, dst, Bytes(self.spec.bytes[index]))
             };
             let id = network.start(flow);
             self.under_way.insert(id, index);

@@ -11,6 +11,8 @@ use star::star;
 use tables::column;
 
 const RATE_BPS: u64 = 10_000_000_000;
+/// Of 1434 bytes.
+const PACKET_PS: i64 = 1_147_200;
 
 /// Flows (start in ps, source, destination, bytes) on a star with queues of 20 packets.
 fn flows(hosts: u32, mark: &Value, list: &[[u64; 4]]) -> Value {
@@ -55,12 +57,46 @@ fn idle_hosts_change_no_flow() {
 fn jitter_is_no_part_of_a_flows_time() {
     let list: Vec<[u64; 4]> = (0..20).map(|index| [10_000_000_000 * index, 0, 1, 100_000]).collect();
     let mut spec = flows(2, &json!(null), &list);
+    spec["run"]["start_jitter_ps"] = json!(PACKET_PS);
     let [starts_ps, fcts_ps] = times(&ran(&spec));
     spec["run"]["start_jitter_ps"] = json!(0);
     let [exact_starts_ps, exact_fcts_ps] = times(&ran(&spec));
     assert_eq!(fcts_ps, exact_fcts_ps);
     let late: Vec<i64> = starts_ps.iter().zip(&exact_starts_ps).map(|(start, exact)| start - exact).collect();
-    // 1434 bytes at 10 Gbit/s.
-    assert!(late.iter().all(|late_ps| (0..1_147_200).contains(late_ps)), "{late:?}");
+    assert!(late.iter().all(|late_ps| (0..PACKET_PS).contains(late_ps)), "{late:?}");
     assert!(late.iter().max() > late.iter().min().map(|least| least + 500_000).as_ref(), "{late:?}");
+}
+
+/// Jitter decides which of some flows of one instant starts first. A flow keeps its number, and by that its row, its window
+/// and its path.
+#[test]
+fn flows_keep_their_numbers_and_paths_whichever_starts_first() {
+    let list: Vec<[u64; 4]> = (0..8).map(|index| [0, index % 4, 4 + index / 2, 400_000]).collect();
+    let mut spec = flows(8, &json!(null), &list);
+    spec["cluster"]["topology"] = json!({"kind": "leaf_spine", "leaves": 2, "hosts_per_leaf": 4, "spines": 4,
+                                         "fabric_link": {"rate_bps": RATE_BPS, "delay_ps": 1_000_000}});
+    let cwnd: Vec<Value> = (0..8).map(|flow| json!({"tenant": "web", "flow": flow})).collect();
+    spec["run"]["probe"] = json!({"every_ps": 50_000_000, "links": null, "cwnd": cwnd});
+    let carried = |result: &RunResult| {
+        let (names, bytes) = (&result.links, column(&result.links, "bytes"));
+        // Half of the bytes of a full run or more: data, not acknowledgements.
+        assert_eq!(names.row_count(), bytes.len());
+        bytes.iter().map(|bytes| bytes / 200_000).collect::<Vec<_>>()
+    };
+    let exact = ran(&spec);
+    let mut firsts = std::collections::BTreeSet::new();
+    for seed in 0..4 {
+        spec["run"]["start_jitter_ps"] = json!(PACKET_PS);
+        spec["run"]["seed"] = json!(seed);
+        let result = ran(&spec);
+        let starts_ps = column(&result.flows, "start_us");
+        firsts.insert((0..8).min_by_key(|&index| starts_ps[index]));
+        assert_eq!(column(&result.flows, "flow"), Vec::from_iter(0..8));
+        let (numbers, sources) = (column(&result.cwnd, "flow"), column(&result.cwnd, "src"));
+        assert!(numbers.iter().zip(&sources).all(|(number, src)| number % 4 == *src), "{numbers:?} from {sources:?}");
+        if seed == 1 {
+            assert_eq!(carried(&result), carried(&exact));
+        }
+    }
+    assert!(firsts.len() > 1, "{firsts:?}");
 }

@@ -121,31 +121,38 @@ struct Waiting {
     opens: bool,
 }
 
-/// By how much the messages of connections start later than they could.
+/// By how much the messages of connections start later than they could: each by a draw of its own, which is called after
+/// its stream and the order in which its hosts have come into that. Other streams, and the numbers of hosts, leave it.
 #[derive(Clone, Debug)]
 pub(crate) struct StartJitter {
-    pub seed: Seed,
-    /// By host.
-    pub most: Vec<Time>,
-}
-
-impl Default for StartJitter {
-    /// None.
-    fn default() -> Self {
-        Self { seed: Seed(0), most: Vec::new() }
-    }
+    seed: Seed,
+    most: Time,
+    /// Of the first streams.
+    names: Vec<Arc<str>>,
+    /// By stream, hosts in the order in which they came.
+    hosts: BTreeMap<u32, BTreeMap<u32, usize>>,
 }
 
 impl StartJitter {
+    /// Of less than `most`.
+    pub fn new(seed: Seed, most: Time, names: &[Arc<str>]) -> Self {
+        Self { seed, most, names: names.to_vec(), hosts: BTreeMap::new() }
+    }
+
     /// Of the connection that `flow` opens: none if it carries one flow, which whoever starts it may delay.
-    fn of(&self, flow: &Flow) -> Time {
-        let most = self.most.get(flow.src.0 as usize).copied().unwrap_or_default();
-        if flow.connection == Carrier::Own || most == Time::ZERO {
+    fn open(&mut self, flow: &Flow) -> Time {
+        if flow.connection == Carrier::Own || self.most == Time::ZERO {
             return Time::ZERO;
         }
-        let (Flow { src, dst, .. }, StreamKey { stream, band }) = (flow, flow.stream_key());
-        let name = format!("start jitter/{}/{}/{stream}/{band}", src.0, dst.0);
-        Time::from_ps(self.seed.stream(&name).below(most.ps()))
+        let StreamKey { stream, band } = flow.stream_key();
+        let hosts = self.hosts.entry(stream).or_default();
+        let [src, dst] = [flow.src, flow.dst].map(|host| {
+            let count = hosts.len();
+            *hosts.entry(host.0).or_insert(count)
+        });
+        let stream = self.names.get(stream as usize).map_or_else(|| stream.to_string(), |name| name.to_string());
+        let draw = self.seed.stream(&format!("start jitter/{stream}/{src}/{dst}/{band}")).below(self.most.ps());
+        Time::from_ps(draw)
     }
 }
 
@@ -318,7 +325,7 @@ impl Hosts {
             port: src_port,
             armed_ps: NEVER,
             sender: Sender::new(config, window, forward),
-            jitter: self.jitter.of(flow),
+            jitter: self.jitter.open(flow),
             goals: VecDeque::new(),
             began: Time::ZERO,
         };

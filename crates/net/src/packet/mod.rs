@@ -35,7 +35,7 @@ pub use threads::Threads;
 
 use crate::event::EventQueue;
 use crate::route::{Hashes, Policy, RouteError, Routes};
-use crate::topology::{Graph, Link, NodeId, PortId, Star};
+use crate::topology::{Graph, NodeId, PortId, Star};
 use crate::trace::{Counters, PortCounters, PortState, Window};
 use crate::units::{Bytes, Time};
 use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
@@ -72,9 +72,12 @@ pub struct PacketConfig {
     /// Names of the first links, by which random streams are called, so that neither an idle host nor another order of
     /// links changes them. Other links are called by their ends.
     pub link_names: Vec<Arc<str>>,
-    /// A message of a stream starts up to so much later than it could, always by the same draw of its connection; `None`:
-    /// see [`PacketConfig::start_jitter_on`].
-    pub start_jitter: Option<Time>,
+    /// A message of a stream starts up to so much later than it could, always by the same draw of its connection. Hosts whose
+    /// clocks are one would send in step for ever, and a full queue would drop packets of always the same of them (Floyd &
+    /// Jacobson, *On traffic phase effects*, 1992).
+    pub start_jitter: Time,
+    /// Names of the first streams, by which these draws are called.
+    pub stream_names: Vec<Arc<str>>,
 }
 
 impl PacketConfig {
@@ -89,21 +92,9 @@ impl PacketConfig {
             routing: Policy::Ecmp,
             seed: Seed(0),
             link_names: Vec::new(),
-            start_jitter: None,
+            start_jitter: Time::ZERO,
+            stream_names: Vec::new(),
         }
-    }
-
-    /// By how much at most messages of a host on that link start later than they could.
-    ///
-    /// Hosts whose clocks are one would send in step for ever, and a full queue would drop packets of always the same of
-    /// them (Floyd & Jacobson, *On traffic phase effects*, 1992). Default: the time of a full packet, in which all orders of
-    /// theirs occur. ns-3 has none.
-    pub fn start_jitter_on(&self, link: Link) -> Time {
-        let packet = Bytes(u64::from(self.tcp.header_bytes) + u64::from(self.tcp.segment_bytes));
-        self.start_jitter.unwrap_or_else(|| match self.tcp.follow {
-            Follow::Standards => link.rate.transmit(packet),
-            Follow::Ns3 => Time::ZERO,
-        })
     }
 }
 
@@ -280,8 +271,7 @@ impl PacketEngine {
         let payload = ports.iter().map(|port| port.payload_within(day_length_ps, config.tcp.header_bytes)).max();
         let bounds = DayBounds { length_ps: day_length_ps, bytes: payload.unwrap_or(0) };
         let map = Map::new(graph, routes, count);
-        let most = |host| config.start_jitter_on(graph.links[map.first(HostId(host)).0 as usize].link);
-        let jitter = StartJitter { seed: config.seed, most: (0..graph.host_count).map(most).collect() };
+        let jitter = StartJitter::new(config.seed, config.start_jitter, &config.stream_names);
         let mut lanes = PerLane::new(count, || Lane { ports: Vec::new(), calendar: calendar.clone() });
         for (index, port) in (0..).zip(ports) {
             lanes[map.division.port(PortId(index)).0].ports.push(port);

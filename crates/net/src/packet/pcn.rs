@@ -270,7 +270,12 @@ mod tests {
         fn new(seed: u64, length: usize) -> Self {
             let rate = Rate::from_bps(10_000_000_000).expect("not zero");
             Self {
-                hosts: Hosts::new(HOP.ps(), Hashes::new(Seed(0)), StartJitter::default(), Arc::new(Division::whole())),
+                hosts: Hosts::new(
+                    HOP.ps(),
+                    Hashes::new(Seed(0)),
+                    StartJitter::new(Seed(0), Time::ZERO, &[]),
+                    Arc::new(Division::whole()),
+                ),
                 config: TcpConfig::basic_sim(2, rate, HOP),
                 now: Time::ZERO,
                 under_way: EventQueue::default(),

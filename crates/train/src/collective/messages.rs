@@ -561,6 +561,7 @@ impl Addressing {
             connection,
             part: None,
             announced: self.announced,
+            listed: None,
         }
     }
 }

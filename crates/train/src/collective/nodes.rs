@@ -154,6 +154,7 @@ impl Links {
             connection: Connection::Stream,
             part: None,
             announced: None,
+            listed: None,
         })
     }
 

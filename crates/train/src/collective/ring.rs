@@ -23,5 +23,6 @@ pub fn lock_step(hosts: &[u32], bytes: Bytes, band: Band, stream: u32, hold: Tim
         connection: Connection::Stream,
         part: None,
         announced: None,
+        listed: None,
     })
 }
