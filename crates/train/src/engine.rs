@@ -21,6 +21,7 @@ use gradtide_net::{
     Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Graph, Host, HostId, Network, PacketConfig, PacketEngine, Pipe,
     PortId, ScaleUp, Seed, Star, Threads, Time,
 };
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A network engine.
@@ -68,6 +69,13 @@ pub struct LinkUsage {
     pub ce_marks: u64,
     /// Most packets that waited at once; absent where there are no packets.
     pub max_queue_packets: Option<u64>,
+}
+
+impl LinkUsage {
+    /// Whether a host sends on it, and not a switch.
+    pub fn is_of_host(&self) -> bool {
+        !self.name.contains('-')
+    }
 }
 
 /// What an engine counted.
@@ -217,7 +225,7 @@ impl Engine {
             EngineSpec::Packet => {
                 let apart = fabric.apart();
                 let graph = apart.as_ref().map_or(&fabric.graph, |(cards, _)| cards);
-                let config = packet_config(spec, graph, &fabric.link_names)?;
+                let config = packet_config(spec, &fabric, graph)?;
                 let mut engine = match threads {
                     Some((threads, count)) => PacketEngine::on_threads(graph, config, threads, count)?,
                     None => PacketEngine::new(graph, config)?,
@@ -410,14 +418,26 @@ fn as_exact_as(run: &RunSpec, fluid: Fluid) -> Fluid {
     }
 }
 
-/// How the packet engine is set up on `graph`, whose links are the first of those names.
+/// The hosts of the network, or cards of its nodes, between which messages are sent.
+fn used_cards(spec: &Spec, fabric: &Fabric) -> BTreeSet<u32> {
+    let jobs = spec.jobs.iter().flat_map(|job| &job.hosts);
+    let flows = spec.traffic.iter().flat_map(|traffic| traffic.src.iter().chain(&traffic.dst));
+    let card = |place: &u32| fabric.ends.nodes.map_or(*place, |nodes| nodes.card(HostId(*place)).0);
+    jobs.chain(flows).map(card).collect()
+}
+
+/// How the packet engine is set up on `graph`, that of `fabric` or a first part of it.
 ///
 /// # Errors
 /// [`SpecError`] for what it cannot be.
-pub fn packet_config(spec: &Spec, graph: &Graph, link_names: &[Arc<str>]) -> Result<PacketConfig, SpecError> {
+pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<PacketConfig, SpecError> {
     let cluster = &spec.cluster;
-    // Timers are made for the slowest and longest link; on a star all are alike.
-    let star = Star { host_count: graph.host_count, link: fabric::worst_link(graph) };
+    let used = match spec.run.follow {
+        FollowSpec::Standards => used_cards(spec, fabric),
+        FollowSpec::Ns3 => (0..graph.host_count).collect(),
+    };
+    // Timers are made for the slowest and longest link that messages may cross; on a star all are alike.
+    let star = Star { host_count: used.len() as u32, link: fabric::worst_link(graph, &used) };
     let transport = &cluster.transport;
     let narrow = |value: u32, what| u16::try_from(value).map_err(|_| SpecError::TooLarge(what));
     let base = TcpConfig::basic_sim(star.host_count, star.link.rate, star.link.delay);
@@ -470,7 +490,7 @@ pub fn packet_config(spec: &Spec, graph: &Graph, link_names: &[Arc<str>]) -> Res
         switch_buffer,
         routing: routing(cluster),
         seed: Seed(spec.run.seed),
-        link_names: link_names.to_vec(),
+        link_names: fabric.link_names.clone(),
         start_jitter: spec.run.start_jitter_ps.map(Time::from_ps),
         ..PacketConfig::basic_sim(&star)
     })
@@ -485,7 +505,7 @@ pub fn start_jitter(spec: &Spec, fabric: &Fabric) -> Result<Vec<Time>, SpecError
     if spec.run.engine != EngineSpec::Packet || spec.traffic.is_empty() {
         return Ok(places.map(|_| Time::ZERO).collect());
     }
-    let config = packet_config(spec, &fabric.graph, &fabric.link_names)?;
+    let config = packet_config(spec, fabric, &fabric.graph)?;
     let mut most = vec![Time::ZERO; fabric.graph.host_count as usize];
     for directed in &fabric.graph.links {
         if let Some(most) = most.get_mut(directed.from.0 as usize) {

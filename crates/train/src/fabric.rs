@@ -5,6 +5,7 @@ use crate::spec::{CableSpec, ClusterSpec, HostSpec, NodeSpec, TopologySpec, Wire
 use gradtide_net::path::Paths;
 use gradtide_net::topology::Directed;
 use gradtide_net::{Ends, FatTree, Graph, Host, HostId, Link, NodeId, Nodes, PortId, Rate, Ratio, Star, Time};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Hosts, switches and links with their names.
@@ -106,9 +107,11 @@ impl Fabric {
     }
 }
 
-/// The slowest rate and the longest delay of all links of a network.
-pub fn worst_link(graph: &Graph) -> Link {
-    let links = || graph.links.iter().map(|wire| wire.link);
+/// The slowest rate and the longest delay of all links of a network, but for those of hosts that are not `used`. All, if none
+/// is used.
+pub fn worst_link(graph: &Graph, used: &BTreeSet<u32>) -> Link {
+    let is_used = |node: NodeId| used.is_empty() || node.0 >= graph.host_count || used.contains(&node.0);
+    let links = || graph.links.iter().filter(|wire| is_used(wire.from) && is_used(wire.to)).map(|wire| wire.link);
     let rate = links().map(|link| link.rate).min_by_key(|rate| rate.bps()).expect("a network has links");
     Link { rate, delay: links().map(|link| link.delay).max().unwrap_or_default() }
 }
