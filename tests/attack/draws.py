@@ -240,6 +240,12 @@ def mesh(chance: Random, parallel: Data, model: Data = CONFIG) -> Data:
     }
 
 
+def whole(chance: Random) -> Data:
+    """Return a job of a language model whose workers all have the whole of it."""
+    job = plain(chance)
+    return {**job, "model": dict(CONFIG), "compute": {"device": "A100", "seq": 256}}
+
+
 def sharded(chance: Random) -> Data:
     """Return a mesh along `fsdp`."""
     parallel: Data = {"fsdp": chance.choice((2, 4, 8))}
@@ -346,6 +352,43 @@ def staged_hosts(chance: Random) -> Data:
     return cluster
 
 
+def graph(chance: Random) -> Data:
+    """Return a job that computes a graph of ops: some chains, each of which ends with an update."""
+    ops: list[Data] = []
+    for _ in range(chance.randint(1, 3)):
+        first = len(ops)
+        size = chance.choice((1000, 100_000, 1_000_000))
+        ops.append({"id": first, "kind": "recv", "time": 0, "bytes": size, "inputs": []})
+        ops.append({"id": first + 1, "kind": "comp", "time": chance.randint(1, 500), "inputs": [first]})
+        back = {"id": first + 2, "kind": "comp", "time": chance.randint(1, 500), "inputs": [first + 1]}
+        ops.append({**back, "updates": [first]})
+    ends = [op["id"] for op in ops if "updates" in op]
+    ops.append({"id": len(ops), "kind": "comp", "time": 1, "inputs": ends})
+    model = {"kind": "graph", "time_unit": "us", "target": len(ops) - 1, "ops": ops}
+    job: Data = {"model": model, "workers": chance.randint(2, 4), "iterations": chance.randint(1, 3)}
+    if chance.random() < 0.7:
+        ps: Data = {"servers": chance.randint(1, 2), "pull": "start"}
+        job |= {"collective": {"kind": "ps", "ps": ps}, "schedule": {"order": chance.choice(("tic", "tac"))}}
+    else:
+        job["schedule"] = {"order": chance.choice(("fifo", "priority", "caramel"))}
+    return job
+
+
+def adaptive(chance: Random) -> Data:
+    """Return a job whose workers choose the band of each chunk."""
+    job = plain(chance, SMALL, ("ring",), most=4)
+    job["schedule"] = {"order": chance.choice(("fifo", "priority")), "chunk": "64kB"}
+    policy = chance.choice(("deadline", "background", "all-low", "lower-layers-high"))
+    return {**job, "priority": {"adaptive": {"policy": policy}}}
+
+
+def announced(chance: Random) -> Data:
+    """Return bursts that are announced to the switches."""
+    queue = {"kind": "pcn", "threshold": "60pkt", "announced": "20pkt", "capacity": "200pkt"}
+    cluster = {**star(chance, 6), "queue": queue, "transport": {"kind": "dctcp"}}
+    return of("packet", [], cluster, {"web": {**bursts(chance), "announce": True}}, duration="60ms")
+
+
 def preset(chance: Random) -> Data:
     """Return a cluster of the presets."""
     return {"preset": f"{chance.choice(PRESETS)}/2"}
@@ -400,5 +443,32 @@ KINDS: dict[str, Callable[[Random], Data]] = {
     ),
     "arrivals": lambda chance: of("fluid", [], star(chance, 6), {"web": arrivals(chance)}, duration="3ms"),
     "incast": lambda chance: of("packet", [], packets(chance, star(chance, 6)), {"web": incast(chance)}),
+    "mesh of leaf-spine": lambda chance: of("fluid", [mesh(chance, sharded(chance))], leaf_spine(chance)),
+    "mesh of custom": lambda chance: of("fluid", [mesh(chance, copies(chance))], custom(chance)),
+    "mesh of preset": lambda chance: of("fluid", [mesh(chance, {"fsdp": 8, "dp": 2})], {"preset": "h100-hgx/2"}),
+    "two meshes": lambda chance: of("fluid", [mesh(chance, sharded(chance)) for _ in range(2)], star(chance)),
+    "whole model": lambda chance: of(
+        "fluid", [whole(chance)], nodes(chance) if chance.random() < 0.5 else star(chance)
+    ),
+    "servers of nodes": lambda chance: of("fluid", [servers(chance, SIZES)], nodes(chance)),
+    "graph": lambda chance: of("fluid", [graph(chance)], star(chance)),
+    "adaptive": lambda chance: of(
+        "packet", [adaptive(chance)], {**star(chance), "queue": {"kind": "strict", "bands": 2}}
+    ),
+    "two tenants": lambda chance: of(
+        "fluid", [plain(chance)], star(chance, 8), {"web": flows(chance, 8, 3), "other": flows(chance, 8, 3)}
+    ),
+    "announced": announced,
     "bursts": lambda chance: of("packet", [], packets(chance, star(chance, 6)), {"web": bursts(chance)}),
 }
+
+
+def drawn(kind: str, chance: Random) -> Data:
+    """Return a scenario of a kind; packets of some start in step, or as ns-3 sends them."""
+    data = KINDS[kind](chance)
+    if data["run"]["engine"] == "packet":
+        if chance.random() < 0.4:
+            data["run"]["start_jitter"] = "0us"
+        if chance.random() < 0.15:
+            data["run"]["follow"] = "ns3"
+    return data

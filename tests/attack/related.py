@@ -15,7 +15,7 @@ from typing import Any
 
 from attack import pool, rows
 from attack.changes import ran
-from attack.draws import KINDS, Data
+from attack.draws import KINDS, Data, drawn
 from attack.inputs import Result
 from attack.relations import RELATIONS, what_is_read_runs
 from gradtide.errors import GradtideError, InternalError
@@ -41,7 +41,7 @@ def case(seed: int, index: int) -> tuple[str, str, Data]:
     # The next kind that the relation is of takes the turn of one that it is not of.
     for kind in (*kinds[first:], *kinds[:first]):
         for _ in range(_DRAWS):
-            data = KINDS[kind](chance)
+            data = drawn(kind, chance)
             if RELATIONS[name].holds_for(data) and (RELATIONS[name].check is what_is_read_runs or runs(data)):
                 return name, kind, data
     raise AssertionError(f"{name} is of no kind of scenario")

@@ -18,7 +18,7 @@ from attack.changes import (
 )
 from attack.draws import Data
 from attack.relations import relation
-from gradtide import units
+from gradtide.scenario import Scenario
 from gradtide.studies.exchange import OF_AN_EXCHANGE
 from gradtide.studies.store import Store
 
@@ -53,9 +53,16 @@ def off(what: str, row_ps: float, run_ps: float, tolerance_ps: float = ROUNDING_
 
 def is_of_one_plain_job(data: Data) -> bool:
     """Whether a study of one job that sums gradients in buckets takes the scenario."""
-    is_plain = all(not is_divided(job) and job["collective"]["kind"] != "ps" for job in jobs(data))
-    sends = is_plain and any(layer["parameters"] != "0B" for job in jobs(data) for layer in job["model"]["layers"])
+    is_plain = all(
+        not is_divided(job) and "ops" not in job["model"] and "ps" not in job["collective"] for job in jobs(data)
+    )
+    sends = is_plain and any(layer["parameters"] != "0B" for job in jobs(data) for layer in layers(job))
     return len(jobs(data)) == 1 and not tenants(data) and sends and engine(data) == "fluid"
+
+
+def layers(job: Data) -> list[Data]:
+    """Return the layers of a model; one with parameters stands for a model that is described in another way."""
+    return list(job["model"].get("layers", [{"parameters": "1B"}]))
 
 
 def trains(data: Data) -> bool:
@@ -100,7 +107,8 @@ def a_row_of_collectives_is_an_exchange_of_a_run(data: Data, chance: Random) -> 
 
     Random draws would be others.
     """
-    name = chance.choice(("ring", "tree", "halving_doubling", "shuffle"))
+    # A tree over nodes needs equal ones.
+    name = chance.choice(("ring", "halving_doubling", "shuffle", *(["tree"] if is_plain_star(data) else [])))
     size = chance.choice((2, 1000, 1_000_000))
     (row,) = gt.collectives(copied(data), collectives=[name], sizes=[size]).rows
     return off(f"{name} of {size} B", 1e6 * row["exchange_us"], exchange_ps(data, name, size))
@@ -115,13 +123,13 @@ def a_star_that_is_bought_is_the_star_of_a_run(data: Data, chance: Random) -> st
         if wrong := off(row["candidate"], 1e9 * row["iteration_ms"], mean_ps(alone)):
             return wrong
     star = next(row for row in result.rows if row["fabric"] == "star")
-    size = sum(units.parse_bytes(layer["parameters"]) for layer in jobs(data)[0]["model"]["layers"])
+    size = Scenario.from_dict(copied(data)).jobs[0].parameter_bytes
     return off("exchange", 1e9 * star["exchange_ms"], exchange_ps(data, "ring", size))
 
 
 @relation(lambda data: is_of_one_plain_job(data) and trains(data) and not is_random(data))
 def a_plan_is_the_run_of_the_plan(data: Data, chance: Random) -> str:
     """Its row is the time of the scenario with the plan; noise would be drawn for several seeds."""
-    result = gt.plan(copied(data), noise=0, budget=12)
+    result = gt.plan(copied(data), noise=0, budget=12, device="ideal")
     row = next(row for row in result.rows if row["chosen"])
     return off("plan", 1e9 * row["iteration_ms"], mean_ps(ran(result.scenario.to_dict())))
