@@ -2024,7 +2024,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         "GT014",
         "cluster.transport.segment",
         5,
-        '"65483B"',
+        '"65481B"',
     ),
     (
         "no such recovery",

@@ -8,6 +8,7 @@ from gradtide.recognise import expecting
 from gradtide.scenario.check.context import MAX_WORKERS, Context
 from gradtide.scenario.defaults import MAX_BANDS, announced_packets, link_of, marks, nics_of, with_ecn
 from gradtide.scenario.device import is_known, unknown_device
+from gradtide.scenario.defaults import HEADER_BYTES
 from gradtide.scenario.fabric import (
     MAX_CABLES,
     MAX_FAULTS_OF_CABLES,
@@ -335,8 +336,8 @@ def _buffer(ctx: Context, buffer: units.Buffer, loc: Loc) -> None:
         ctx.add("GT014", loc, msg, hint, units.format_buffer(buffer))
 
 
-MAX_SEGMENT_BYTES = 65_535 - 52
-"""Payload of the largest IPv4 packet with TCP's header and timestamps."""
+MAX_SEGMENT_BYTES = 65_535 - HEADER_BYTES
+"""Payload of the largest packet: with all its headers it has as many bytes as 16 bits count."""
 
 
 def holds_a_segment(ctx: Context, window: int | None, segment: int, loc: Loc) -> None:

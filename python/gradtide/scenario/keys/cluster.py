@@ -168,7 +168,7 @@ class Transport(Table):
     instead of one (RFC 5681). With delayed acknowledgements, the window then doubles in a round trip instead of growing
     by half. Default: false."""
     segment_bytes: PartSize = key(default="1380B")
-    """Payload of a full segment. With 52 bytes of headers it must fit into an IPv4 packet of 65535 bytes."""
+    """Payload of a full segment. With 54 bytes of headers it must fit into 65535 bytes."""
     initial_window_segments: int = key(default=10, alias="initial_cwnd", ge=1, le=10_000)
     """Initial window, in segments. No effect with kind = "ideal"."""
     window_bytes: PartSize | None = key(default=None, examples=["32MiB"])

@@ -51,8 +51,8 @@ namespace
 
 constexpr uint16_t FLOW_PORT = 1024;
 constexpr uint16_t JOB_PORT = 2048;
-// What is handed to a socket at once. It decides nothing: ns-3 cuts segments only when it sends them.
-constexpr uint64_t WRITE_BYTES = 100'000;
+// The least that is handed to a socket at once, in whole segments: what is left of a segment would be sent by itself.
+constexpr uint64_t LEAST_WRITE_BYTES = 100'000;
 
 struct Settings
 {
@@ -94,6 +94,14 @@ int64_t
 Now()
 {
     return Simulator::Now().GetNanoSeconds();
+}
+
+// Whole segments that are handed to a socket at once.
+uint64_t
+WriteBytes()
+{
+    const uint64_t segment = g_settings.segment_bytes;
+    return (LEAST_WRITE_BYTES + segment - 1) / segment * segment;
 }
 
 // --- counters ------------------------------------------------------------------------------------------------------------
@@ -457,6 +465,8 @@ BuildNetwork()
         const Time delay = NanoSeconds(Number(rows[i], "delay_ns"));
         PointToPointHelper link;
         link.SetDeviceAttribute("DataRate", StringValue(rate));
+        // A segment is a packet, whatever its size: headers of IP and TCP have at most 60 bytes each.
+        link.SetDeviceAttribute("Mtu", UintegerValue(std::clamp(g_settings.segment_bytes + 120U, 1500U, 65535U)));
         link.SetChannelAttribute("Delay", TimeValue(delay));
         link.SetQueue("ns3::DropTailQueue<Packet>", "MaxSize", StringValue("1p"));
         NetDeviceContainer devices = link.Install(network.nodes.Get(ends[0]), network.nodes.Get(ends[1]));
@@ -612,7 +622,7 @@ class Flows
         }
         while (flow.written < flow.bytes)
         {
-            const uint64_t bytes = std::min(WRITE_BYTES, flow.bytes - flow.written);
+            const uint64_t bytes = std::min(WriteBytes(), flow.bytes - flow.written);
             const int taken = socket->Send(Create<Packet>(bytes));
             flow.written += std::max(taken, 0);
             if (taken < 0 || static_cast<uint64_t>(taken) < bytes)
@@ -936,7 +946,7 @@ class Job
     {
         while (m_unwritten[worker] > 0)
         {
-            const uint64_t bytes = std::min(WRITE_BYTES, m_unwritten[worker]);
+            const uint64_t bytes = std::min(WriteBytes(), m_unwritten[worker]);
             m_unwritten[worker] -= bytes;
             const int taken = m_to_right[worker]->Send(Create<Packet>(bytes));
             if (taken < 0 || static_cast<uint64_t>(taken) < bytes)

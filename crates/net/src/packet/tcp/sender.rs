@@ -7,7 +7,7 @@
 //! comments that begin with «ns-3».
 
 use super::congestion::hystart::Heard;
-use super::congestion::{Ack, Congestion};
+use super::congestion::{Ack, Congestion, CongestionAlgorithm};
 use super::rtt::Rtt;
 use super::sack::Scoreboard;
 use super::{Follow, Recovery, TcpConfig};
@@ -62,6 +62,8 @@ pub(crate) struct Sender {
     longest_wait_ps: u64,
     /// Most bytes under way.
     window_bytes: u64,
+    /// The same until the first acknowledgement of data: the window in a SYN is not scaled (RFC 7323, 2.2).
+    first_window_bytes: u64,
     /// Bytes on the wire that its card takes before the next event of its; set by whoever calls it.
     pub room_bytes: u64,
     /// Segments that start below give no sample: they may have been sent before a timeout.
@@ -121,6 +123,11 @@ impl Sender {
             board: Scoreboard::default(),
             congestion,
             window_bytes: window.0,
+            first_window_bytes: if config.algorithm == CongestionAlgorithm::Ideal {
+                window.0
+            } else {
+                window.0.min(u64::from(u16::MAX))
+            },
             room_bytes: u64::MAX,
             ecn: false,
             fresh_flags: 0,
@@ -186,7 +193,8 @@ impl Sender {
             rto_ps,
             timer_from_ps,
             longest_wait_ps: _,
-            window_bytes,
+            window_bytes: _,
+            first_window_bytes: _,
             // Set anew before it is read.
             room_bytes: _,
             sample_from,
@@ -215,6 +223,7 @@ impl Sender {
         for offset in [high, written] {
             writer.offset(offset, una);
         }
+        let window_bytes = self.offered_window();
         for word in [ssthresh, flight, window_bytes] {
             writer.word(word);
         }
@@ -632,7 +641,7 @@ impl Sender {
             }
             return;
         }
-        let window_bytes = self.window_bytes;
+        let window_bytes = self.offered_window();
         let segment = u64::from(config.segment_bytes);
         // A window of less than a segment is sent as such.
         let full = segment.min(window_bytes);
@@ -670,7 +679,13 @@ impl Sender {
     /// New bytes that its own window lets it send.
     #[inline]
     fn unused_window(&self) -> u64 {
-        self.window_bytes.saturating_sub(self.high - self.una)
+        self.offered_window().saturating_sub(self.high - self.una)
+    }
+
+    /// Most bytes that the receiver and the own buffer have room for.
+    #[inline]
+    fn offered_window(&self) -> u64 {
+        if self.una == 0 { self.first_window_bytes } else { self.window_bytes }
     }
 
     #[inline]
