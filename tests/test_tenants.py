@@ -15,7 +15,7 @@ from gradtide.studies.tenants.bands import TenantsResult, figures, tenants
 from gradtide.studies.tenants.boundary import BoundaryResult, boundary
 from gradtide.studies.tenants.boundary import figures as figures_of_cell
 from gradtide.studies.tenants.cases import SAME, Case, Cell, variant
-from gradtide.studies.tenants.comparison import Effect, colour, sentence, verdict
+from gradtide.studies.tenants.comparison import Effect, averaged, colour, sentence, verdict
 from run_folders import TINY_LOADS, listed_flows, tiny_tenants
 
 
@@ -195,6 +195,13 @@ def test_the_verdict_follows_from_both_intervals(
     assert sentence("doing so", *effects, (0, 1)).startswith(begins)
 
 
+def test_the_average_over_cells_is_unknown_where_one_of_them_is() -> None:
+    # Else a policy under which too little completes in the hardest cell would be judged by the others.
+    assert averaged([[0.0, 0.2], [0.4, 0.2]]) == pytest.approx([0.2, 0.2])
+    assert averaged([[0.0, 0.2], None]) is None
+    assert Effect.of(averaged([[0.0, 0.2], None])).is_free is None
+
+
 def test_small_flows_that_are_slower_are_never_said_to_gain_nothing() -> None:
     text = sentence("doing so", Effect(0.0), Effect(-10.6), (2,))
     assert "small flows finish 10.6 % later on average" in text
@@ -210,8 +217,24 @@ def test_a_single_measured_iteration_is_called_that() -> None:
     assert "its only measured iteration takes" in result.summary["headline"]
 
 
+def test_flows_that_start_when_no_job_runs_say_nothing_about_it() -> None:
+    keys = tiny_tenants()
+    keys["job"]["train"] |= {"iterations": 2, "start": "50ms"}
+    result = tenants(keys)
+    ends = [result.results[Case(0, side)].iterations.to_dicts()[-1] for side in ("same", "low")]
+    until_us = min(row["start_us"] + row["time_us"] for row in ends)
+    assert 50e3 < until_us < 150e3
+    for row in (row for row in result.rows if row["class"] == "all"):
+        starts = result.results[Case(0, row["band"])].flows["start_us"]
+        assert row["started"] == ((starts >= 50e3) & (starts < until_us)).sum() > 0
+    assert result.summary["counted"]["until_ms"] == pytest.approx(until_us / 1e3)
+    assert "until_ms" not in tenants(tiny_tenants()).summary["counted"]
+
+
 def test_seeds_that_give_the_same_run_have_no_interval() -> None:
-    result = tenants({**tiny_tenants(), "traffic": {"web": listed_flows(0, 20)}}, seeds=(0, 1))
+    keys = {**tiny_tenants(), "traffic": {"web": listed_flows(0, 20)}}
+    keys["run"]["start_jitter"] = "0s"
+    result = tenants(keys, seeds=(0, 1))
     assert result.comparison.is_repeated
     assert "2 seeds that gave the same run, " in result.summary["headline"]
     assert result.summary["classes"]["small"]["mean_fct_ms"]["saves_interval_percent"] is None

@@ -116,9 +116,10 @@ def schedule(order: str, barrier: bool) -> str:
     return f"{name} with barrier" if barrier else f"{name} without barrier"
 
 
-def workers(count: int) -> str:
-    """Write a number of workers."""
-    return "1 worker" if count == 1 else f"{count} workers"
+def workers(count: int, servers: int = 0) -> str:
+    """Write a number of workers, and of the parameter servers beside them."""
+    beside = "" if not servers else " and 1 server" if servers == 1 else f" and {servers} servers"
+    return ("1 worker" if count == 1 else f"{count} workers") + beside
 
 
 def group(row: Mapping[str, Any], varied: Sequence[str]) -> str:
@@ -126,9 +127,7 @@ def group(row: Mapping[str, Any], varied: Sequence[str]) -> str:
 
     Mini-batch, task and job are named if they are among the columns that differ within the comparison.
     """
-    name = f"{row['model']} on {workers(row['workers'])}"
-    if row["servers"]:
-        name += " and 1 server" if row["servers"] == 1 else f" and {row['servers']} servers"
+    name = f"{row['model']} on {workers(row['workers'], row['servers'])}"
     if "batch" in varied and row["batch"]:
         name += f", batch {row['batch']}"
     if row["task"] != "train" or "task" in varied:
@@ -172,7 +171,9 @@ def _job_sentence(job: Mapping[str, Any], at: str) -> str:
     if "parallel" in job:
         return _divided_sentence(job)
     wait_ms = waterfall["exposed"] + waterfall["barrier"]
-    who = f"{job['model']} on {workers(job['workers'])}{at}: {milliseconds(mean_ms)} per iteration"
+    who = (
+        f"{job['model']} on {workers(job['workers'], job.get('servers', 0))}{at}: {milliseconds(mean_ms)} per iteration"
+    )
     if wait_ms < SAME * mean_ms:
         return f"{who}, and no time is lost waiting for the network."
     own = "for its own gradients to be applied" if "asynchrony" in job else "at the barrier"
@@ -286,7 +287,7 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
         return cell
 
-    add("model", lambda job: f"{job['model']}, {workers(job['workers'])}")
+    add("model", lambda job: f"{job['model']}, {workers(job['workers'], job.get('servers', 0))}")
     if any(job["computed_on"]["name"] for job in jobs.values()):
         add("computed on", lambda job: computed_on(job) if job["computed_on"]["name"] else "–")
     add("iteration time", lambda job: _ms(job["iteration_time_ms"]["mean"]))

@@ -13,7 +13,6 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-import gradtide as gt
 from attack.draws import Data
 from gradtide import _core, units
 from gradtide.scenario import Scenario
@@ -152,14 +151,13 @@ def is_plain_star(data: Data) -> bool:
 
 
 _DRAWN = ('"random"', '"arbitrary"', '"noise"', '"straggler"', '"cdf"', '"red"', '"pull"')
-_HAS_JITTER = "start_jitter" in gt.schema()["$defs"]["Run"]["properties"]
 
 
 def is_random(data: Data) -> bool:
     """Whether anything of a scenario is drawn with its seed: the hash of ECMP and starts of packets are, too."""
     text = json.dumps(data)
     is_hashed = has_several_routes(data) and "routing" not in data["cluster"]
-    is_jittered = _HAS_JITTER and engine(data) == "packet" and data["run"].get("start_jitter") != "0s"
+    is_jittered = engine(data) == "packet" and data["run"].get("start_jitter") != "0us"
     return is_hashed or is_jittered or any(word in text for word in _DRAWN)
 
 

@@ -18,6 +18,7 @@ import gradtide as gt
 from attack.changes import (
     ROUNDING_PS,
     Ran,
+    Times,
     apart,
     byte_tolerance_ps,
     changes_by_load,
@@ -228,12 +229,9 @@ def another_seed_changes_nothing(data: Data, chance: Random) -> str:
     return equal(ran(data), ran(more))
 
 
-@relation(lambda data: bool(jobs(data)) and not changes_by_load(data) and len(jobs(data)) == 1)
+@relation(lambda data: bool(jobs(data)) and not changes_by_load(data))
 def a_longer_run_keeps_the_prefix(data: Data, chance: Random) -> str:
-    """Iterations that come later change none before; flows may go on when a shorter job is over.
-
-    Of several jobs, each would end at another time.
-    """
+    """Iterations that come later change none before; flows may go on when a shorter job is over."""
     more = copied(data)
     for job in jobs(more):
         job["iterations"] += 2
@@ -294,6 +292,56 @@ def hosts_of_a_star_are_alike(data: Data, chance: Random) -> str:
     return equal(ran(base), ran(moved(base, places)), ROUNDING_PS)
 
 
+@relation(lambda data: kind(data) == "custom")
+def names_of_switches_change_nothing(data: Data, chance: Random) -> str:
+    """A name that is no host's is only a name."""
+    more = copied(data)
+    for cable in more["cluster"]["topology"]["links"]:
+        for end in ("a", "b"):
+            if cable[end][0] != "h":
+                cable[end] = f"x{99 - int(cable[end][1:])}"
+    return equal(ran(data), ran(more))
+
+
+@relation(
+    lambda data: kind(data) == "custom" and engine(data) == "fluid" and not (draws_hosts(data) or is_random(data))
+)
+def names_of_hosts_change_nothing(data: Data, chance: Random) -> str:
+    """The same network under other names. Packets that meet go by the numbers of their hosts."""
+    base = named_hosts(data)
+    count = Scenario.from_dict(copied(data)).hosts
+    places = list(range(count))
+    chance.shuffle(places)
+    more = moved(base, places)
+    for cable in more["cluster"]["topology"]["links"]:
+        for end in ("a", "b"):
+            if cable[end][0] == "h":
+                cable[end] = f"h{places[int(cable[end][1:])]}"
+    return equal(ran(base), ran(more), ROUNDING_PS)
+
+
+def _ends_of_flows(one: Ran) -> Times:
+    """Return how long flows took by what each is, whichever number it has."""
+    return {
+        f"{row['bytes']} B from {row['src']} to {row['dst']} at {row['start_us']}": picoseconds(
+            row["received_us"] or "-1"
+        )
+        for row in rows_of(one.output.flows)
+    }
+
+
+@relation(lambda data: engine(data) == "fluid" and any("flows" in tenant for tenant in tenants(data)))
+def tenants_are_only_names(data: Data, chance: Random) -> str:
+    """Flows of a list may be those of one tenant or of two. Packets of equal times are sent in their order."""
+    more = copied(data)
+    flows = more["traffic"]["web"]["flows"]
+    if len(flows) < 2:
+        return ""
+    more["traffic"] = {"web": {"flows": flows[:1]}, "more": {"flows": flows[1:]}}
+    one, two = (_ends_of_flows(run) for run in (ran(data), ran(more)))
+    return apart(one, two, ROUNDING_PS)
+
+
 # what is alike
 
 
@@ -309,13 +357,21 @@ def a_star_is_a_custom_network(data: Data, chance: Random) -> str:
 
 @relation(lambda data: len(jobs(data)) == 2 and is_plain_star(data) and not is_random(data) and not tenants(data))
 def jobs_on_hosts_of_their_own_are_alone(data: Data, chance: Random) -> str:
-    """They share no link of a star; draws would be from streams of several names."""
+    """They share no link of a star; draws would be from streams of several names.
+
+    Measured are iterations in which all jobs run, so they are other ones than alone. Compared are jobs whose iterations
+    are alike.
+    """
     base = named_hosts(with_hosts(data, 0))
     together = ran(base)
     for name in base["job"]:
         alone = copied(base)
-        alone["job"] = {name: alone["job"][name]}
-        if wrong := equal(ran(alone), together, ROUNDING_PS, only_common=True):
+        alone["job"] = {name: {**alone["job"][name], "iterations": 5}}
+        lengths = ran(alone).lengths
+        if max(lengths.values()) - min(lengths.values()) > ROUNDING_PS:
+            continue
+        of_job = {key: length for key, length in together.lengths.items() if key.startswith(f"{name} ")}
+        if wrong := apart(dict.fromkeys(of_job, min(lengths.values())), of_job, 2 * ROUNDING_PS):
             return f"alone, then together: {wrong}"
     return ""
 
@@ -358,7 +414,8 @@ def times_scale(data: Data, chance: Random) -> str:
 
 @relation(
     lambda data: (
-        is_plain_star(data)
+        kind(data) == "star"
+        and "preset" not in data["cluster"]
         and engine(data) == "fluid"
         and len(jobs(data)) == 1
         and not tenants(data)
@@ -367,10 +424,14 @@ def times_scale(data: Data, chance: Random) -> str:
     )
 )
 def a_slow_port_delays_alike_wherever_it_is(data: Data, chance: Random) -> str:
-    """Every rank of a ring, of all-gather and of all-to-all sends as much as any other."""
+    """Every rank of a ring, of all-gather and of all-to-all sends as much as any other, and every card of nodes."""
     base = with_hosts(data, 0)
-    count = base["cluster"]["topology"]["hosts"]
-    ranks = jobs(data)[0]["workers"]
+    node = base["cluster"].get("node", {"gpus": 1})
+    job = jobs(base)[0]
+    count, gpus = base["cluster"]["topology"]["hosts"], node["gpus"]
+    cards = job["workers"] * node.get("nics", gpus) // gpus
+    if job["workers"] % gpus:
+        return ""
     rate = f"{units.parse_rate(base['cluster']['link']['rate']) // 4}bps"
 
     def slow(index: int) -> Ran:
@@ -381,8 +442,7 @@ def a_slow_port_delays_alike_wherever_it_is(data: Data, chance: Random) -> str:
         return ran(more)
 
     first = slow(0)
-    other = chance.randrange(1, ranks) if ranks > 1 else 0
-    return equal(first, slow(other), byte_tolerance_ps(first))
+    return equal(first, slow(chance.randrange(cards)), byte_tolerance_ps(first))
 
 
 # bounds

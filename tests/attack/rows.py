@@ -13,6 +13,7 @@ from attack.changes import (
     is_random,
     jobs,
     ran,
+    resolved,
     tenants,
 )
 from attack.draws import Data
@@ -34,7 +35,9 @@ def exchange_ps(data: Data, name: str, size: int) -> float:
     job = more["job"]["j0"]
     job["model"] = {"layers": [{"name": "x", "forward": "1us", "backward": "1us", "parameters": f"{size}B"}]}
     job["collective"] = {**job["collective"], "kind": name}
-    job["schedule"] = {key: value for key, value in job.get("schedule", {}).items() if key in OF_AN_EXCHANGE}
+    # Some orders have defaults of their own.
+    asked = resolved(data)["job"]["j0"]["schedule"]
+    job["schedule"] = {key: value for key, value in asked.items() if key in OF_AN_EXCHANGE}
     job["schedule"]["fusion"] = "1GB"
     job.pop("compute", None)
     job.pop("task", None)

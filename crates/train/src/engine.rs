@@ -71,6 +71,13 @@ pub struct LinkUsage {
     pub max_queue_packets: Option<u64>,
 }
 
+impl LinkUsage {
+    /// Whether a host sends on it, and not a switch.
+    pub fn is_of_host(&self) -> bool {
+        !self.name.contains('-')
+    }
+}
+
 /// What an engine counted.
 #[derive(Clone, Debug, Default)]
 pub struct Usage {

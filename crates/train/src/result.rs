@@ -15,7 +15,7 @@ use crate::engine::{LinkUsage, Usage};
 use crate::job::Job;
 use crate::probe::{Carried, Samples};
 use crate::run::{Done, IterationRecord, JobRecord, OperationRecord, TransferRecord, Unmeasured};
-use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, OrderSpec, ServerSpec, Spec, TrafficSpec};
+use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, OrderSpec, Spec, TrafficSpec};
 use crate::traffic::{BackgroundFlows, Outcome};
 use divided::Divided;
 pub use divided::StepSummary;
@@ -79,8 +79,10 @@ pub struct Summary {
     pub event_count: u64,
     /// Packets put on links.
     pub packet_hops: u64,
-    /// Packets that queues refused.
+    /// Packets that the queues of switches refused.
     pub drops: u64,
+    /// Packets that hosts' own queues refused, before they were sent.
+    pub host_drops: u64,
     /// Packets marked CE.
     pub ce_marks: u64,
     /// Most packets that waited in one port; absent where there are no packets.
@@ -102,7 +104,7 @@ pub struct JobSummary {
     pub iteration_count: u64,
     /// Iterations that are not measured because not all jobs ran.
     pub unmeasured: Unmeasured,
-    /// Workers.
+    /// Workers that compute: parameter servers are none, wherever they are.
     pub worker_count: u64,
     /// Buckets.
     pub bucket_count: u64,
@@ -210,7 +212,8 @@ impl RunResult {
                 jobs: summaries,
                 event_count: usage.event_count + done.iter().map(|done| done.record.event_count).sum::<u64>(),
                 packet_hops: usage.packet_hops,
-                drops: used.iter().map(|link| link.drops).sum(),
+                drops: used.iter().filter(|link| !link.is_of_host()).map(|link| link.drops).sum(),
+                host_drops: used.iter().filter(|link| link.is_of_host()).map(|link| link.drops).sum(),
                 ce_marks: used.iter().map(|link| link.ce_marks).sum(),
                 max_queue_packets: used.iter().map(|link| link.max_queue_packets).max().flatten(),
                 end_ps: end.ps(),
@@ -365,7 +368,7 @@ impl<'a> Part<'a> {
             name: self.spec.name.clone(),
             iteration_count: records.len() as u64,
             unmeasured: self.trace.unmeasured,
-            worker_count: self.spec.hosts.len() as u64 - separate_servers(self.spec),
+            worker_count: self.spec.hosts.len() as u64 - servers(self.spec),
             bucket_count: self.gradients.buckets.len() as u64,
             iteration_time_ps: records.iter().map(|record| record.time.ps()).collect(),
             // Equal times have themselves for mean, to the last bit.
@@ -389,11 +392,11 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Servers that are hosts beside the job's workers.
-fn separate_servers(spec: &JobSpec) -> u64 {
+/// Hosts of the job that are parameter servers, and compute nothing.
+fn servers(spec: &JobSpec) -> u64 {
     match spec.collective.algorithm {
         _ if spec.hosts.len() == 1 => 0,
-        AlgorithmSpec::ParameterServer { servers, placement: ServerSpec::Separate } => servers.into(),
+        AlgorithmSpec::ParameterServer { servers, .. } => servers.into(),
         _ => 0,
     }
 }

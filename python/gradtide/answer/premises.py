@@ -124,7 +124,9 @@ def _of_job(job: Job) -> Iterator[tuple[str, str, str]]:
         yield "sequence length", f"{job.compute.seq:,}", "compute.seq"
     if job.compute.scale_to_ps is not None:
         yield "compute times scaled to", _time(job.compute.scale_to_ps), "compute.scale_to"
-    yield "workers", f"{job.workers:,}", "workers"
+    yield "workers", f"{job.computing:,}", "workers"
+    if job.servers:
+        yield "parameter servers", f"{job.servers:,}", "collective.ps.servers"
     if job.workers > 1 and job.parameter_bytes:
         yield "collective", words.collective(job.collective.kind), "collective.kind"
         if not job.is_pulled:

@@ -54,7 +54,9 @@ def _print_tenants(summary: dict[str, Any]) -> None:
         of = "iteration" if len(jobs) == 1 else f"{name}: iteration"
         rows.append([f"{of} time, ms", *_cells(job["iteration_time_ms"])])
     rows.append(["busiest link, use", *_cells(summary["max_link_utilisation"])])
-    rows.append(["packets dropped", *_cells(summary["drops"])])
+    rows.append(["dropped by switches", *_cells(summary["switch_drops"])])
+    if any(summary["host_drops"][side] for side in ("no_job", "same", "low")):
+        rows.append(["dropped by senders", *_cells(summary["host_drops"])])
     seeds, moved = summary["seeds"], [name for name, job in jobs.items() if job["moved"]]
     count = f"one run, seed {seeds[0]}" if len(seeds) == 1 else f"means of {len(seeds)} seeds"
     say(f"{', '.join(moved)} ({summary['model']}) and the flows of {summary['counted']['traffic']}; {count}")
@@ -64,6 +66,8 @@ def _print_tenants(summary: dict[str, Any]) -> None:
         f"small: up to {small}; large: from {large}; no job: the same flows without any job; "
         "change: low band against same band; against no job: of the same band"
     )
+    if (until_ms := summary["counted"].get("until_ms")) is not None:
+        say(f"Flows count that start in the first {until_ms:.4g} ms, in which the jobs run on both sides.")
     print_answer(summary)
 
 

@@ -117,6 +117,8 @@ def _named(names: Sequence[str], own: str, runtime: Runtime) -> list[dict[str, A
     """Return collectives that the user has named; the scenario's own may be one that cannot be chosen."""
     tables = summing_collectives(names, "--collectives")
     for name, table in tables.items():
+        if "depth" in table:
+            raise ValueError(f"--collectives: {name}: depths are searched; write {table['kind']}")
         if not runtime.allows(table["kind"]) and table["kind"] != own:
             raise ValueError(
                 f"--collectives: {name} cannot be chosen on {runtime.name}; there are {', '.join(runtime.collectives)} "

@@ -39,14 +39,16 @@ class TenantsResult(StudyRows):
         self.rows = [row for case in cases for row in _rows(comparison, case)]
         found = self.comparison
         cost, gain = found.cost, found.gain
+        since_ps, until_ps = found.between_ps
         self.summary: dict[str, Any] = {
             **head("tenants", self.scenario, self.seeds, found.payer, self.failed),
             **build("tenants", _headline(found), [one.scenario for one in self.results.values()]).to_dict(),
             "verdict": verdict(cost, gain),
             "counted": {
                 "traffic": self.scenario.traffic[0].name,
-                "warmup_ms": self.scenario.warmup_ps / PS_PER_MS,
+                "warmup_ms": max(self.scenario.warmup_ps, since_ps) / PS_PER_MS,
                 "cooldown_ms": self.scenario.cooldown_ps / PS_PER_MS,
+                **({} if until_ps is None else {"until_ms": until_ps / PS_PER_MS}),
                 "small_bytes": found.classes.small_bytes,
                 "large_bytes": found.classes.large_bytes,
             },
@@ -55,6 +57,8 @@ class TenantsResult(StudyRows):
             "jobs": found.jobs_summary,
             "max_link_utilisation": found.pair(found.links("max_utilisation")),
             "drops": found.pair(found.links("drops")),
+            "switch_drops": found.pair(found.links("switch_drops")),
+            "host_drops": found.pair(found.links("host_drops")),
             "colour": cost.colour,
             "cost": total_cost(result.summary for result in self.results.values()),
         }

@@ -167,11 +167,22 @@ class Comparison:
         return self.results.get(Case(seed, side, self.cell))
 
     @cached_property
+    def between_ps(self) -> tuple[int, int | None]:
+        """From when on and until when the jobs run on both sides; None if no side ends before its run does.
+
+        Flows that start then count, on every side: beside no job they say nothing about one.
+        """
+        runs = [self.run(seed, side) for seed in self.seeds for side in (SAME, self.other)]
+        ran = [run.jobs_ran_ps for run in runs if run is not None]
+        ends = [until for _, until in ran if until is not None]
+        return max((since for since, _ in ran), default=0), min(ends, default=None)
+
+    @cached_property
     def flow_classes(self) -> dict[tuple[int, str], dict[str, dict[str, dict[str, Any]]]]:
         """Figures of every run's flows, by seed and side, then by tenant and class."""
         runs = {(seed, side): self.run(seed, side) for seed in self.seeds for side in (SAME, self.other, NO_JOB)}
         return {
-            (seed, side): run.flow_classes(self.classes, self.alone_ps.get(seed))
+            (seed, side): run.flow_classes(self.classes, self.alone_ps.get(seed), between_ps=self.between_ps)
             for (seed, side), run in runs.items()
             if run is not None
         }
@@ -290,11 +301,11 @@ class Comparison:
 
     @cached_property
     def payer(self) -> str:
-        """The moved job that pays most."""
+        """The moved job that pays most; one of which nobody knows what it pays comes first."""
 
         def cost(job: str) -> float:
             change: float | None = self.jobs_summary[job]["iteration_time_ms"]["change_percent"]
-            return -np.inf if change is None else change
+            return np.inf if change is None else change
 
         return max(self.moved, key=cost)
 
@@ -349,6 +360,6 @@ def _inside(table: Mapping[str, Any] | None, *keys: str) -> float | None:
 
 
 def averaged(parts: Sequence[list[float] | None]) -> list[float] | None:
-    """Return the average over cells, seed by seed; cells where too little completed are left out."""
-    known = [part for part in parts if part is not None]
-    return [sum(values) / len(known) for values in zip(*known, strict=True)] if known else None
+    """Return the average over cells, seed by seed; None where too little completed in one of them."""
+    known = [part for part in parts if part]
+    return [sum(values) / len(known) for values in zip(*known, strict=True)] if len(known) == len(parts) else None
