@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from attack import related
-from attack.changes import engine, is_pulled, jobs
+from attack.changes import is_pulled, jobs
 from attack.draws import KINDS, Data
 from attack.relations import RELATIONS
 
@@ -17,8 +17,6 @@ OPEN = {
     "a straggler of factor 1 changes nothing": lambda data: has_experts(data),
     "a byte between strangers changes nothing": lambda data: has_experts(data),
     "a star is a custom network": lambda data: has_experts(data),
-    # Timers are derived from the number of hosts.
-    "idle hosts change nothing": lambda data: engine(data) == "packet",
     # A model that sends nothing has nothing to pull.
     "what is read runs": lambda data: is_pulled(data),
 }
