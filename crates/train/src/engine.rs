@@ -434,15 +434,21 @@ fn used_cards(spec: &Spec, fabric: &Fabric) -> BTreeSet<u32> {
 pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<PacketConfig, SpecError> {
     let cluster = &spec.cluster;
     // Timers are made for the slowest and longest link that messages may cross; on a star all are alike. Nobody's timers
-    // depend on how many hosts there are beside: ns-3's do, below so many.
-    let (used, host_count) = match spec.run.follow {
-        FollowSpec::Standards => (used_cards(spec, fabric), TcpConfig::MANY_HOSTS),
-        FollowSpec::Ns3 => ((0..graph.host_count).collect(), graph.host_count),
+    // depend on hosts that send nothing: only thesis and ns-3 count all hosts.
+    let used = used_cards(spec, fabric);
+    let (link, base) = match spec.run.follow {
+        FollowSpec::Standards => {
+            let link = fabric::worst_link(graph, &used);
+            (link, TcpConfig::over(2 * fabric::longest_route(graph, &used), link.rate, link.delay))
+        }
+        FollowSpec::Ns3 => {
+            let link = fabric::worst_link(graph, &BTreeSet::new());
+            (link, TcpConfig::basic_sim(graph.host_count, link.rate, link.delay))
+        }
     };
-    let star = Star { host_count, link: fabric::worst_link(graph, &used) };
+    let star = Star { host_count: graph.host_count, link };
     let transport = &cluster.transport;
     let narrow = |value: u32, what| u16::try_from(value).map_err(|_| SpecError::TooLarge(what));
-    let base = TcpConfig::basic_sim(star.host_count, star.link.rate, star.link.delay);
     let base = match transport.timers {
         TimersSpec::Derived => base,
         TimersSpec::Linux => base.with_linux_timers(),

@@ -5,7 +5,7 @@ use crate::spec::{CableSpec, ClusterSpec, HostSpec, NodeSpec, TopologySpec, Wire
 use gradtide_net::path::Paths;
 use gradtide_net::topology::Directed;
 use gradtide_net::{Ends, FatTree, Graph, Host, HostId, Link, NodeId, Nodes, PortId, Rate, Ratio, Star, Time};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Hosts, switches and links with their names.
@@ -105,6 +105,37 @@ impl Fabric {
     pub fn paths(&self) -> Paths {
         Paths::new(&self.graph, &self.ends)
     }
+}
+
+/// The links of the longest shortest route between hosts, of those that are `used` if any is.
+pub fn longest_route(graph: &Graph, used: &BTreeSet<u32>) -> u32 {
+    let node_count = (graph.host_count + graph.switch_count) as usize;
+    let mut next = vec![Vec::new(); node_count];
+    for wire in &graph.links {
+        next[wire.from.0 as usize].push(wire.to.0);
+    }
+    let is_used = |host: u32| used.is_empty() || used.contains(&host);
+    let hosts = (0..graph.host_count).filter(|&host| is_used(host));
+    // Hosts of one switch are as far from others.
+    let switches: BTreeSet<u32> = hosts.clone().flat_map(|host| next[host as usize].clone()).collect();
+    let farthest = switches.iter().map(|&switch| {
+        let mut distance = vec![u32::MAX; node_count];
+        let mut reached = VecDeque::from([switch]);
+        distance[switch as usize] = 1;
+        while let Some(node) = reached.pop_front() {
+            for &to in &next[node as usize] {
+                if distance[to as usize] == u32::MAX {
+                    distance[to as usize] = distance[node as usize] + 1;
+                    // Hosts do not forward.
+                    if to >= graph.host_count {
+                        reached.push_back(to);
+                    }
+                }
+            }
+        }
+        hosts.clone().map(|host| distance[host as usize]).filter(|&links| links != u32::MAX).max().unwrap_or(0)
+    });
+    farthest.max().unwrap_or(0).max(2)
 }
 
 /// The slowest rate and the longest delay of all links of a network, but for those of hosts that are not `used`. All, if none

@@ -87,20 +87,20 @@ pub struct TcpConfig {
 }
 
 impl TcpConfig {
-    /// Most hosts that the timers of [`TcpConfig::basic_sim`] count.
-    pub const MANY_HOSTS: u32 = 10;
-
-    /// Gao (2020), chapter 5, for a network of `host_count` hosts on links of `rate` and `delay`:
-    /// docs/models/packet.md.
-    ///
-    /// Everything that waits is derived from w, a deliberately high estimate of the worst round trip: up to 20
-    /// hops, each with 100 times three packets of 1502 bytes and a propagation delay.
+    /// Gao (2020), chapter 5, for a network of `host_count` hosts on links of `rate` and `delay`: docs/models/packet.md.
     pub fn basic_sim(host_count: u32, rate: Rate, delay: Time) -> Self {
-        let hop_count = 2 * u64::from(host_count.min(Self::MANY_HOSTS));
+        Self::over(host_count.saturating_mul(2).min(20), rate, delay)
+    }
+
+    /// The same with timers for so many hops there and back.
+    ///
+    /// Everything that waits is derived from w, a deliberately high estimate of the worst round trip: each hop with 100
+    /// times three packets of 1502 bytes and a propagation delay.
+    pub fn over(hop_count: u32, rate: Rate, delay: Time) -> Self {
         let hop_ps = rate.serialize(Bytes(3 * 1502), 1, 1).map_or(u64::MAX, Time::ps).saturating_add(delay.ps());
         // Timers of no length would never end: no hop takes less than a nanosecond, the tick of the wire.
         let hop_ps = hop_ps.max(1_000);
-        let worst_ps = hop_ps.saturating_mul(100 * hop_count).min(u64::MAX / 1_000_000);
+        let worst_ps = hop_ps.saturating_mul(100 * u64::from(hop_count)).min(u64::MAX / 1_000_000);
         let share = |tenths: u64| Time::from_ps(worst_ps * tenths / 10);
         Self {
             segment_bytes: 1380,

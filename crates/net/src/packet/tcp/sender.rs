@@ -756,6 +756,8 @@ mod tests {
     /// A sender that has just sent 69 of many segments.
     fn sender(config: &TcpConfig) -> Sender {
         let mut sender = Sender::new(config, config.window, Wire::NOTHING);
+        // As if data had been acknowledged, so that the window is scaled.
+        sender.first_window_bytes = config.window.0;
         sender.write(1_000 * SEGMENT);
         sender.connect(config, 0, &mut Vec::new());
         sender.on_syn_ack(config, 1, &Wire { flags: flag::SYN, ..Wire::NOTHING }, &mut Vec::new());
