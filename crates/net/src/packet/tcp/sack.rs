@@ -1,6 +1,7 @@
 //! What the sender knows of its outstanding segments (RFC 6675's scoreboard), and what the receiver holds out of
 //! order (RFC 2018).
 
+use super::Follow;
 use crate::packet::state::Writer;
 use crate::packet::wire::Block;
 use std::collections::VecDeque;
@@ -33,8 +34,7 @@ impl Segment {
 /// Outstanding segments in order, with byte counts by state.
 ///
 /// Differs from RFC 6675: a segment counts as lost when three *segments* above it are SACKed (ns-3.37 and Linux),
-/// not bytes; and a retransmitted segment stays in [`Scoreboard::flight_bytes`] until it is acknowledged
-/// cumulatively, even if it is SACKed before (ns-3.37).
+/// not bytes.
 ///
 /// Fields in the order of use.
 #[derive(Clone, Debug, Default)]
@@ -128,12 +128,13 @@ impl Scoreboard {
         self.hole_hint = self.front;
     }
 
-    /// Takes note of SACK blocks; returns the bytes that they newly report.
-    pub fn sack(&mut self, blocks: &[Block]) -> u64 {
+    /// Takes note of SACK blocks; returns the bytes that they newly report. With ns-3.37, a segment that was sent again stays
+    /// in [`Scoreboard::flight_bytes`] when it is SACKed, until it is acknowledged cumulatively.
+    pub fn sack(&mut self, blocks: &[Block], follow: Follow) -> u64 {
         let before = self.sacked_bytes;
         let mut seen = self.seen;
         for (slot, &block) in seen.iter_mut().zip(blocks) {
-            *slot = (block, self.sack_block(block));
+            *slot = (block, self.sack_block(block, follow));
         }
         self.seen = seen;
         let newly = self.sacked_bytes - before;
@@ -149,7 +150,7 @@ impl Scoreboard {
     }
 
     /// Returns the range of whole segments in the block.
-    fn sack_block(&mut self, block: Block) -> Block {
+    fn sack_block(&mut self, block: Block, follow: Follow) -> Block {
         let (mut start, mut end) = block;
         let (mut whole_start, mut whole_end) = (u64::MAX, 0);
         for &(seen, whole) in &self.seen {
@@ -173,6 +174,10 @@ impl Scoreboard {
                 if segment.is(LOST) {
                     segment.flags &= !LOST;
                     self.lost_bytes -= bytes;
+                }
+                if segment.is(RETRANSMITTED) && follow == Follow::Standards {
+                    segment.flags &= !RETRANSMITTED;
+                    self.retransmitted_bytes -= bytes;
                 }
                 segment.flags |= SACKED;
                 self.sacked_bytes += bytes;
@@ -530,10 +535,10 @@ mod tests {
     #[test]
     fn three_segments_above_make_a_loss() {
         let mut board = ten();
-        assert_eq!(board.sack(&[(200, 300)]), 100);
-        assert_eq!(board.sack(&[(200, 400)]), 100);
+        assert_eq!(board.sack(&[(200, 300)], Follow::Ns3), 100);
+        assert_eq!(board.sack(&[(200, 400)], Follow::Ns3), 100);
         assert!(!board.head_lost() && board.next_lost().is_none());
-        assert_eq!(board.sack(&[(600, 700), (200, 400)]), 100);
+        assert_eq!(board.sack(&[(600, 700), (200, 400)], Follow::Ns3), 100);
         // 600, 300 and 200 are SACKed: 0 and 100 are lost; 400 and 500 have only one above.
         assert_eq!(board.flight_bytes(), 1000 - 300 - 200);
         assert_eq!(board.next_lost(), Some(0));
@@ -545,10 +550,25 @@ mod tests {
         assert_eq!(board.flight_bytes(), 500);
     }
 
+    /// RFC 6675, SetPipe: what is SACKed is in the pipe no longer, however often it was sent. ns-3 keeps it.
+    #[test]
+    fn what_was_sent_again_leaves_the_pipe_when_it_is_sacked() {
+        for (follow, bytes) in [(Follow::Standards, 0), (Follow::Ns3, 200)] {
+            let mut board = ten();
+            board.mark_all_lost();
+            for index in 0..2 {
+                board.retransmit(index, 100);
+            }
+            assert_eq!(board.flight_bytes(), 200);
+            board.sack(&[(0, 200)], follow);
+            assert_eq!(board.flight_bytes(), bytes);
+        }
+    }
+
     #[test]
     fn a_timeout_keeps_sacks_and_loses_the_rest() {
         let mut board = ten();
-        board.sack(&[(500, 600)]);
+        board.sack(&[(500, 600)], Follow::Ns3);
         board.mark_all_lost();
         assert_eq!(board.flight_bytes(), 0);
         for index in [0, 1, 2, 3, 4, 6, 7, 8, 9] {

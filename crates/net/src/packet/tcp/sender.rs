@@ -3,8 +3,8 @@
 //! States of congestion as in RFC 6675 and Linux: open, disorder (duplicate acknowledgements, no loss yet), recovery
 //! (fast retransmit to the recovery point), loss (after a timeout).
 //!
-//! Differs from the RFCs where ns-3.37 does: see [`super::sack::Scoreboard`], [`Recovery`], and the
-//! comments that begin with «ns-3».
+//! Differs from the RFCs where ns-3.37 does: see [`super::sack::Scoreboard`], [`Recovery`], and the comments that begin
+//! with «ns-3». Where [`Follow`] is asked, only under [`Follow::Ns3`].
 
 use super::congestion::hystart::Heard;
 use super::congestion::{Ack, Congestion, CongestionAlgorithm};
@@ -307,10 +307,12 @@ impl Sender {
     /// A SYN-ACK is here. Whether it is the first.
     pub fn on_syn_ack(&mut self, config: &TcpConfig, now_ps: u64, ack: &Wire, out: &mut Vec<Wire>) -> bool {
         if self.state != SenderState::SynSent {
-            // ns-3: every SYN-ACK sets the window, also one that is sent again because the handshake's last packet was
-            // lost.
-            self.cwnd = self.congestion.restart(config.initial_window_bytes());
-            self.ssthresh = u64::MAX;
+            if config.follow == Follow::Ns3 {
+                // ns-3: every SYN-ACK sets the window, also one that is sent again because the handshake's last packet was
+                // lost.
+                self.cwnd = self.congestion.restart(config.initial_window_bytes());
+                self.ssthresh = u64::MAX;
+            }
             return false;
         }
         self.state = SenderState::Established;
@@ -364,7 +366,7 @@ impl Sender {
         if acknowledged > self.una && self.una >= self.sample_from && !self.board.head_retransmitted() {
             self.sample(config, now_ps, ack.stamp());
         }
-        let sacked = if blocks.is_empty() { 0 } else { self.board.sack(blocks) };
+        let sacked = if blocks.is_empty() { 0 } else { self.board.sack(blocks, config.follow) };
         // RFC 6675, section 2: what it reports anew makes it a duplicate, wherever its cumulative acknowledgement is.
         let is_old = acknowledged < self.una;
         if is_old && (sacked == 0 || config.follow == Follow::Ns3) {
