@@ -161,28 +161,46 @@ def sent_bytes(spec, output):
     ):
         bytes_of[name, iteration] = bytes_of.get((name, iteration), 0) + size
     least = most = 0
+    # A job that goes on for others is stopped within an iteration.
+    is_stopped = is_cut or len(spec["jobs"]) > 1
     for job, did in zip(spec["jobs"], summary["jobs"], strict=True):
         # An iteration sends the same bytes every time.
         sent, count = bytes_of.get((job["name"], 0), 0), did["iteration_count"]
+        unmeasured = did["unmeasured"]["before"] + did["unmeasured"]["after"]
         if job.get("servers") is not None:
             # Workers that are not in step have as many iterations as each had time for.
             all_sent = sum(size for (name, _), size in bytes_of.items() if name == job["name"])
             least += all_sent
-            most += all_sent + sent * is_cut
+            most += all_sent + sent * (unmeasured + is_stopped)
         else:
-            ranks = len(job["hosts"])
-            sent *= _core.collective_counts(json.dumps(job["collective"]["algorithm"]), ranks)[2]
+            ranks, algorithm = len(job["hosts"]), job["collective"]["algorithm"]
+            times = _core.collective_counts(json.dumps(algorithm), ranks)[2]
             # One iteration is run before the first that is measured, unless those begin with the backward pass.
-            count += spec["run"]["engine"] != "packet" or job.get("ops") is not None
+            count += unmeasured + (spec["run"]["engine"] != "packet" or job.get("ops") is not None)
+            rounded = _rounded(spec, job, rows) * (count + is_stopped)
             # Without a barrier, what the last iteration sends may still be under way in the next one.
-            least += sent * (count - is_cut)
-            most += sent * (count + is_cut)
+            least += sent * times * (count - is_stopped) - rounded
+            # Of a tree, every card carries what those of its inner nodes do.
+            most += sent * (times + 2 * (algorithm["kind"] == "tree")) * (count + is_stopped) + rounded
     flows = output.flows
     is_received = (text != "" for text in _column(flows, "received_us"))
     for size, is_whole in zip(flows.column("bytes").tolist(), is_received, strict=True):
         least += size if is_whole else 0
         most += size
     return least, most
+
+
+def _rounded(spec, job, rows):
+    """Return by how many bytes an iteration's flows over nodes, and those of trees, may differ from what is sent.
+
+    Each of two flows of a rank has whole bytes, and so has each of its at most 2 n rounds.
+    """
+    if spec["cluster"].get("node") is None and job["collective"]["algorithm"]["kind"] != "tree":
+        return 0
+    mine = zip(rows.column("job"), rows.column("iteration").tolist(), rows.column("bytes").tolist(), strict=True)
+    chunk, ranks = job["schedule"]["chunk_bytes"], len(job["hosts"])
+    exchanges = sum(-(-size // chunk) if chunk else 1 for name, at, size in mine if (name, at) == (job["name"], 0))
+    return exchanges * 2 * ranks * (2 * ranks + 1)
 
 
 def unconserved(spec, output):

@@ -6,7 +6,8 @@ use gradtide_table::{Column, Table};
 use gradtide_train::collective::plan::CollectivePlan;
 use gradtide_train::result::RunResult;
 use gradtide_train::spec::{
-    CongestionSpec, EngineSpec, GraphOpSpec, GraphSpec, JobSpec, LayerSpec, ProbeSpec, Spec, TopologySpec,
+    AlgorithmSpec, CongestionSpec, EngineSpec, GraphOpSpec, GraphSpec, JobSpec, LayerSpec, ProbeSpec, Spec,
+    TopologySpec,
 };
 use gradtide_train::{RunError, collective_counts, job, messages, planned, routed, step_graph, transfer_times};
 use gradtide_watch::watched;
@@ -361,21 +362,33 @@ fn sent_bytes(spec: &Spec, result: &RunResult) -> (u128, u128) {
             *of_iteration.entry(name).or_default() += if iteration == 0 { u128::from(bytes) } else { 0 };
         }
     }
-    let (mut least, mut most) = (0, 0);
+    let (mut least, mut most) = (0_u128, 0);
+    // A job that goes on for others is stopped within an iteration.
+    let cut = u128::from(is_cut || spec.jobs.len() > 1);
     for (job, did) in spec.jobs.iter().zip(&result.summary.jobs) {
-        let mut sent = of_iteration.get(job.name.as_str()).copied().unwrap_or(0);
-        let mut count = u128::from(did.iteration_count);
-        let cut = u128::from(is_cut);
-        if job.servers.is_none() {
-            sent *= u128::from(collective_counts(job.collective.algorithm, job.hosts.len() as u32).sent);
-            // One iteration is run before the first that is measured, unless those begin with the backward pass.
-            count += u128::from(spec.run.engine != EngineSpec::Packet || job.ops.is_some());
-            // Without a barrier, what the last iteration sends may still be under way in the next one.
-            least += sent * count.saturating_sub(cut);
-        } else {
-            least += sent * count;
+        let sent = of_iteration.get(job.name.as_str()).copied().unwrap_or(0);
+        let measured = u128::from(did.iteration_count);
+        let mut count = measured + u128::from(did.unmeasured.before) + u128::from(did.unmeasured.after);
+        if job.servers.is_some() {
+            least += sent * measured;
+            most += sent * (count + cut);
+            continue;
         }
-        most += sent * (count + cut);
+        let times = u128::from(collective_counts(job.collective.algorithm, job.hosts.len() as u32).sent);
+        let is_tree = job.collective.algorithm == AlgorithmSpec::Tree;
+        // One iteration is run before the first that is measured, unless those begin with the backward pass.
+        count += u128::from(spec.run.engine != EngineSpec::Packet || job.ops.is_some());
+        // Flows over nodes and of trees have whole bytes in each of their rounds, of which there are at most 2 n.
+        let ranks = job.hosts.len() as u128;
+        let chunks = job.schedule.chunk_bytes.map_or(0, |chunk| sent / u128::from(chunk.max(1)));
+        let rounded = match is_tree || spec.cluster.node.is_some() {
+            true => (chunks + job.layers.len() as u128) * 2 * ranks * (2 * ranks + 1) * (count + cut),
+            false => 0,
+        };
+        // Without a barrier, what the last iteration sends may still be under way in the next one.
+        least += (sent * times * count.saturating_sub(cut)).saturating_sub(rounded);
+        // Of a tree, every card carries what those of its inner nodes do.
+        most += sent * (times + 2 * u128::from(is_tree)) * (count + cut) + rounded;
     }
     if let Column::MaybeTime(received) = column(&result.flows, "received_us") {
         for (&bytes, received) in counts(&result.flows, "bytes").iter().zip(received) {

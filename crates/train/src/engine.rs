@@ -499,7 +499,6 @@ pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<Pack
         routing: routing(cluster),
         seed: Seed(spec.run.seed),
         link_names: fabric.link_names.clone(),
-        start_jitter: start_jitter(&spec.run),
         ..PacketConfig::basic_sim(&star)
     })
 }

@@ -870,8 +870,7 @@ pub struct RunSpec {
     /// Whose clock and transport the packet engine has; read by it only.
     #[serde(default)]
     pub follow: FollowSpec,
-    /// Every transfer of the packet engine starts up to so much later than it could, by a draw of its own; `None` if there
-    /// are no packets.
+    /// Background flows on the packet engine start up to so much later than they could, each by a draw of its own.
     #[serde(default)]
     pub start_jitter_ps: Option<u64>,
     /// Whether each rank of a divided job is simulated, and not one of each class. The packet engine always does so.
