@@ -62,8 +62,6 @@ pub(crate) struct Sender {
     longest_wait_ps: u64,
     /// Most bytes under way.
     window_bytes: u64,
-    /// Bytes on the wire that its card takes before the next event of its; set by whoever calls it.
-    pub room_bytes: u64,
     /// Segments that start below give no sample: they may have been sent before a timeout.
     sample_from: u64,
     rtt: Rtt,
@@ -87,6 +85,8 @@ pub(crate) struct Sender {
     /// Every packet starts as a copy of it.
     pub template: Wire,
     board: Scoreboard,
+    /// Bytes on the wire that its card takes before the next event of its; set by whoever calls it.
+    pub room_bytes: u64,
     /// Marks of segments below it have been answered.
     cwr_end: u64,
     syn_count: u32,
