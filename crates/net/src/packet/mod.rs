@@ -153,6 +153,8 @@ pub struct PacketEngine {
     bounds: DayBounds,
     /// A port sees nothing but its own packets: no `buffers` and no `pcn`.
     is_plain: bool,
+    /// Ports of hosts are [cards](Port::into_card).
+    has_cards: bool,
     buffers: Option<Box<SharedBuffers>>,
     pcn: Option<Box<pcn::Switches>>,
     hosts: Hosts,
@@ -282,6 +284,7 @@ impl PacketEngine {
             bounds,
             now: Time::ZERO,
             is_plain,
+            has_cards: config.tcp.follow == Follow::Standards,
             pcn,
             buffers: config.switch_buffer.map(|buffer| Box::new(SharedBuffers::new(graph, buffer))),
             hosts: Hosts::new(latency_ps, Hashes::new(config.seed), jitter, Arc::clone(&map.division)),
@@ -556,6 +559,9 @@ impl PacketEngine {
         let mut out = std::mem::take(&mut self.out);
         for packet in out.drain(..) {
             self.injected.add(&packet);
+            if self.has_cards {
+                self.port_mut::<ONE>(port).1.enter_card(&packet);
+            }
             self.send::<ONE>(port, packet);
         }
         self.out = out;
@@ -630,7 +636,7 @@ impl PacketEngine {
         }
         debug_assert_eq!(node.0, packet.dst, "routes lead to the host that a packet is for");
         self.delivered.add(&packet);
-        let room_bytes = if packet.flags & flag::REVERSE == 0 {
+        let room_bytes = if !self.has_cards || packet.flags & flag::REVERSE == 0 {
             u64::MAX
         } else {
             let (card, calendar) = self.port_mut::<ONE>(self.map.first(HostId(packet.dst)));

@@ -230,7 +230,7 @@ impl Port {
     }
 
     /// The network card of a host, which drops nothing: a connection that has `bytes` or more in it waits until its next
-    /// acknowledgement. What connections have in it is counted in the [`Calendar`].
+    /// acknowledgement. Whoever sends has the packet [counted](Calendar::enter_card) first.
     ///
     /// Linux does the same (TCP small queues, Dumazet 2012), but wakes the sender when a transmission ends.
     pub fn into_card(mut self, bytes: u64) -> Self {
@@ -288,9 +288,6 @@ impl Port {
     #[inline]
     pub fn send(&mut self, at: Moment, mut packet: Wire, calendar: &mut Calendar) -> Verdict {
         self.catch_up(at.now_ps, at.planned_ps, calendar);
-        if self.card_bytes > 0 {
-            calendar.enter_card(&packet);
-        }
         if !self.busy {
             if self.qdisc.pass(&mut packet) == Verdict::Dropped {
                 return Verdict::Dropped;

@@ -28,8 +28,8 @@ use super::host::{Gone, Look};
 use super::lanes::{Lane, Map};
 use super::port::{Moment, Port, open_label};
 use super::qdisc::Verdict;
-use super::tcp::TcpConfig;
 use super::tcp::sender::NEVER;
+use super::tcp::{Follow, TcpConfig};
 use super::wire::{Wire, flag};
 use super::{PacketEngine, Volume};
 use crate::topology::{HostId, PortId};
@@ -569,6 +569,9 @@ impl Shared {
                 let at = Moment { now_ps, planned_ps, label: open_label(calendar.open_place()) };
                 for packet in out.drain(..) {
                     tally.injected.add(&packet);
+                    if self.config.follow == Follow::Standards {
+                        calendar.enter_card(&packet);
+                    }
                     put(at, &mut ports[place(port)], packet, calendar, ends, tally);
                 }
             }

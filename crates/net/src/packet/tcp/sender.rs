@@ -64,8 +64,6 @@ pub(crate) struct Sender {
     window_bytes: u64,
     /// The same until the first acknowledgement of data: the window in a SYN is not scaled (RFC 7323, 2.2).
     first_window_bytes: u64,
-    /// Bytes on the wire that its card takes before the next event of its; set by whoever calls it.
-    pub room_bytes: u64,
     /// Segments that start below give no sample: they may have been sent before a timeout.
     sample_from: u64,
     rtt: Rtt,
@@ -89,6 +87,8 @@ pub(crate) struct Sender {
     /// Every packet starts as a copy of it.
     pub template: Wire,
     board: Scoreboard,
+    /// Bytes on the wire that its card takes before the next event of its; set by whoever calls it.
+    pub room_bytes: u64,
     /// Marks of segments below it have been answered.
     cwr_end: u64,
     syn_count: u32,
