@@ -440,7 +440,6 @@ COMMANDS = [
     ("buy fabric unk", {}, ("buy", "resnet50", "--nodes", "16", "--fabrics", "torus"), "", ("torus", "clos2")),
     ("buy bisection", {}, ("buy", "resnet50", "--nodes", "16", "--bisection", "2"), "", ("--bisection", "1/4")),
     ("buy coll a2a", {}, ("buy", "resnet50", "--nodes", "16", "--collectives", "all_to_all"), "", ("all_to_all",)),
-    ("buy pipe", {}, ("buy", "resnet50", "--nodes", "16", "--engine", "pipe"), "", ("--engine", "fluid or packet")),
     (
         "buy prices bad",
         {"p.toml": "switch = -3\n"},

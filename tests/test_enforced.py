@@ -26,7 +26,7 @@ LAYER = {"name": "a", "parameters": "1MB", "forward": "1us", "backward": "1us"}
 
 def job(layers: int = 2, **keys: Any) -> dict[str, Any]:
     model = {"layers": [{**LAYER, "name": f"a{index}"} for index in range(layers)]}
-    return {"job": {"train": {"model": model, "workers": 2, "iterations": 1, **keys}}, "run": {"engine": "pipe"}}
+    return {"job": {"train": {"model": model, "workers": 2, "iterations": 1, **keys}}, "run": {"engine": "fluid"}}
 
 
 def uneven(workers: int, iterations: int) -> dict[str, Any]:
@@ -188,7 +188,7 @@ def test_a_small_scenario_that_takes_much_is_told_to_take_much(name: str) -> Non
     assert run_bytes / 3 < alone.memory_bytes < 3 * (run_bytes + estimate.BASE_BYTES)
 
 
-@pytest.mark.parametrize("engine", ["pipe", "fluid"])
+@pytest.mark.parametrize("engine", ["fluid"])
 def test_the_estimate_covers_workers_that_differ(engine: str) -> None:
     data = uneven(64, 4000)
     data["run"]["engine"] = engine

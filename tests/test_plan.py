@@ -73,7 +73,7 @@ def small_scenario(seed: int) -> dict[str, Any]:
     data = job(rows, workers=draw.choice([2, 3, 4, 8]))
     rate, delay = draw.choice(["100Mbps", "500Mbps", "1Gbps", "10Gbps"]), draw.choice(["1us", "50us", "1ms"])
     data["cluster"]["link"] = {"rate": rate, "delay": delay}
-    data["run"] = {"engine": draw.choice(["pipe", "fluid"]), "timeline": 0}
+    data["run"] = {"engine": draw.choice(["fluid"]), "timeline": 0}
     return data
 
 
@@ -859,7 +859,7 @@ def test_a_named_schedule_is_planned_whatever_it_saves_and_caramel_only_if_named
         assert result.plan.advice[0].startswith(f"Leave it alone: {schedule}, which you named, saves ")
 
 
-@pytest.mark.parametrize("engine", ["pipe", "fluid"])
+@pytest.mark.parametrize("engine", ["fluid"])
 def test_a_plan_with_gates_runs_in_the_time_that_it_predicts(engine: str, tmp_path: Path) -> None:
     data = {**job([(1, 2, 0.06)] * 6), "run": {"engine": engine}}
     data["cluster"]["link"]["rate"] = "60Mbps"

@@ -225,11 +225,11 @@ def test_a_model_of_counts_takes_its_times_from_a_device(tmp_path: Path) -> None
 def test_the_preset_of_chapter_4_is_table_4_1() -> None:
     scenario = Scenario.load("paper/gao2020-ch4")
     (job,) = scenario.jobs
-    assert (scenario.link_rate_bps, scenario.link_delay_ps) == (10**10, 10**7)
+    assert (scenario.link_rate_bps, scenario.link_delay_ps) == (10**10, 5 * 10**6)
     assert (len(job.layers), job.workers, job.schedule.order, job.schedule.barrier) == (100, 2, "fifo", True)
     assert job.schedule.fusion_bytes == 6_280_000
     assert scenario.spec()["run"] == {
-        "engine": "pipe",
+        "engine": "fluid",
         "accuracy_ppm": None,
         "seed": 0,
         "all_ranks": False,
@@ -389,7 +389,7 @@ timeline = 0
         },
         "traffic": [],
         "run": {
-            "engine": "pipe",
+            "engine": "fluid",
             "accuracy_ppm": None,
             "seed": 42,
             "all_ranks": False,
@@ -565,7 +565,7 @@ def test_low_is_the_last_band_of_the_queue(queue: object, low: int) -> None:
 def test_defaults_are_those_documented() -> None:
     scenario = Scenario.from_toml(f"[job.a]\n{MODEL}\nworkers = 3")
     (job,) = scenario.jobs
-    assert (scenario.engine, scenario.seed, scenario.hosts) == ("pipe", 0, 3)
+    assert (scenario.engine, scenario.seed, scenario.hosts) == ("fluid", 0, 3)
     assert (scenario.link_rate_bps, scenario.link_delay_ps) == (10**10, 10**7)
     assert (job.iterations, job.schedule.order, job.schedule.barrier, job.bands, job.schedule.chunk_bytes) == (
         10,

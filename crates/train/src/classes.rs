@@ -28,8 +28,7 @@ use crate::spec::{ClusterSpec, LinkSpec, TopologySpec, WireSpec};
 use gradtide_net::route::Policy;
 use gradtide_net::topology::Directed;
 use gradtide_net::{
-    Band, Bytes, Connection, Flow, FlowId, Fluid, FluidError, Graph, HostId, Link, Network, NodeId, Pipe, Rate, Seed,
-    Time,
+    Band, Bytes, Connection, Flow, FlowId, Fluid, FluidError, Graph, HostId, Link, Network, NodeId, Rate, Seed, Time,
 };
 use std::sync::Arc;
 
@@ -109,11 +108,6 @@ impl Classes {
             scale_up: link(&node.scale_up, (1, 1), inside_ps)?,
             nic: link(card, (node.nics, node.gpus), delay_ps)?,
         })
-    }
-
-    /// The pipe engine: one pipe per endpoint.
-    pub fn pipe(&self) -> Pipe {
-        Pipe::new(self.links())
     }
 
     /// The fluid engine: a star of senders and receivers.
@@ -224,7 +218,7 @@ impl Classes {
         let at = |link: &Link, load: PortLoad, before: Time| match self.flow((0, 0), load, before, bytes, carriage) {
             None => Some(Time::ZERO),
             Some(flow) if flow.bytes >= MESSAGE_LIMIT => None,
-            Some(flow) => Pipe::occupancy(link, &flow),
+            Some(flow) => flow.time_alone(link),
         };
         let inside = at(&self.scale_up, way.levels.scale_up, Time::ZERO)?;
         Some(inside.max(at(&self.nic, way.levels.nic, self.before_leaving(way))?))

@@ -39,10 +39,8 @@ use thiserror::Error;
 /// When to stop, and what to keep.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// No further iteration begins at or after this time.
+    /// When the run ends, whatever is under way then.
     pub duration: Option<Time>,
-    /// Whether the duration also ends what is under way then.
-    pub ends_at_duration: bool,
     /// Measured iterations whose ops are kept one by one.
     pub timeline_iterations: u32,
 }
@@ -104,7 +102,7 @@ pub fn run<'a>(
         for flows in background.iter_mut() {
             flows.settle(now, network);
         }
-        let is_over = limits.ends_at_duration && limits.duration.is_some_and(|duration| now >= duration);
+        let is_over = limits.duration.is_some_and(|duration| now >= duration);
         let is_finished =
             runners.iter().all(JobRunner::is_finished) && background.iter().all(BackgroundFlows::is_finished);
         if is_over || is_finished {
@@ -112,7 +110,7 @@ pub fn run<'a>(
         }
         let until = (runners.iter().filter_map(JobRunner::wakes_at))
             .chain(background.iter().filter_map(BackgroundFlows::wakes_at))
-            .chain(limits.duration.filter(|_| limits.ends_at_duration))
+            .chain(limits.duration)
             .min()
             .unwrap_or(Time::MAX);
         network.advance(until, &mut done);

@@ -66,7 +66,7 @@ Cables = Annotated[
 
 
 class Topology(Table):
-    """Shape of the network. The pipe engine supports only the star."""
+    """Shape of the network."""
 
     kind: Literal["star", "leaf_spine", "clos2", "clos3", "custom"] = key(default="star")
     """Hosts around one switch (star), leaf-spine, a Clos network of 2 or 3 layers, or a list of cables (custom)."""
