@@ -212,19 +212,6 @@ def test_several_bands_of_a_divided_job_are_refused():
             Scenario.from_dict(data).check_built()
 
 
-def test_what_needs_all_ranks_is_refused_on_the_pipe_engine():
-    def refused(change, **compute):
-        data = {**scenario({"fsdp": 8}, engine="fluid", **compute), **change}
-        with pytest.raises(gt.ScenarioError) as caught:
-            Scenario.from_dict(data).check_built()
-        return str(caught.value)
-
-    assert "a divided model whose ranks differ is not built yet" in refused({}, noise=0.1)
-    assert "a divided model with a straggler is not built yet" in refused({}, straggler={"factor": 2})
-    job = scenario({"fsdp": 8})["job"]["train"]
-    assert "beside other jobs or background traffic" in refused({"job": {"a": job, "b": job}})
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -83,10 +83,7 @@ def loads(draw, engine):
         barrier=draw(st.booleans()),
         rate_bps=draw(st.integers(10**8, 10**10)),
         engine=engine,
-        traffic=[
-            (at, src, (src + 1 + by % (workers - 1)) % workers, size)
-            for at, src, by, size in sorted(flows)
-        ],
+        traffic=[(at, src, (src + 1 + by % (workers - 1)) % workers, size) for at, src, by, size in sorted(flows)],
         duration_ps=draw(st.sampled_from([None, 5 * 10**9, 10**10])),
     )
     collective = drawn["jobs"][0]["collective"]

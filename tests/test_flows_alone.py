@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from gradtide import Scenario, run
-from gradtide.errors import ScenarioError
 from run_folders import tiny_tenants
 
 

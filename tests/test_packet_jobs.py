@@ -33,7 +33,7 @@ def test_without_headers_in_sight_fluid_and_packet_agree_on_a_compute_bound_job(
     options = {"workers": 4, "rate_bps": 10 * GBPS, "barrier": False, "order": PRIORITY, "iterations": 3}
     fluid = run(spec(layers, **options))[0]["jobs"][0]
     packet = run(spec(layers, engine="packet", **options))[0]["jobs"][0]
-    # Both are 90 ms of compute and the last bucket: 1 MB over 4 workers is 1.2 ms without headers, and 4 % more with headers.
+    # Both are 90 ms of compute and the last bucket: 1 MB over 4 workers is 1.2 ms, and 4 % more with headers.
     assert np.mean(packet["iteration_time_ps"]) == pytest.approx(np.mean(fluid["iteration_time_ps"]), rel=0.005)
 
 
@@ -126,10 +126,3 @@ def test_the_core_refuses_flows_that_cannot_be(flow, message):
 
     with pytest.raises(CoreRefusal, match=message):
         run(spec([(1, 1, 1)], engine="packet", traffic=[flow]))
-
-
-def test_the_pipe_engine_has_no_neighbours():
-    from gradtide.errors import CoreRefusal
-
-    with pytest.raises(CoreRefusal, match="another engine"):
-        run(spec([(1, 1, 1)], traffic=[(0, 0, 1, 1)]))

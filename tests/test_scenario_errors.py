@@ -1195,14 +1195,6 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
         5,
         "hosts = 2",
     ),
-    (
-        "too few hosts for two jobs",
-        job("[job.b]", MODEL, "workers = 2", "[cluster]", "topology.hosts = 3"),
-        "GT042",
-        "cluster.topology.hosts",
-        8,
-        "hosts = 4",
-    ),
     # size of the run
     ("10^9 iterations", job("iterations = 1000000000"), "GT050", "job.train.iterations", 4, "100,000"),
     ("10^7 workers", f"[job.a]\n{MODEL}\nworkers = 10000000", "GT050", "job.a.workers", 3, "1,000,000"),
@@ -2126,7 +2118,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
     ),
     (
         "cool-down beyond the run",
-        job("[run]", "duration = '1s'", "cooldown = '2s'"),
+        job("[traffic.web]", "flows = []", "[run]", "duration = '1s'", "cooldown = '2s'"),
         "GT052",
         "run.cooldown",
         6,
@@ -2435,19 +2427,6 @@ def test_a_path_of_set_that_names_nothing(path: str, hint: str) -> None:
 
 
 NOT_BUILT = [
-    ("job.train.schedule.depth", "2", "1"),
-    ("job.train.schedule.depth", "adaptive", "1"),
-    ("job.train.collective.kind", "shuffle", '"ring"'),
-    ("job.train.collective.ps", {"servers": 1}, 'engine = "fluid"'),
-    ("job.train.collective.reduction_rate", "1GB/s", 'engine = "fluid"'),
-    ("cluster.topology", {"kind": "leaf_spine", "hosts": 8, "leaves": 2, "spines": 2}, 'engine = "fluid"'),
-    ("cluster.topology", {"kind": "clos2", "ports": 8, "bisection": "1/4"}, 'engine = "fluid"'),
-    ("cluster.topology", {"kind": "clos3", "ports": 4}, 'engine = "fluid"'),
-    (
-        "cluster.topology",
-        {"kind": "custom", "links": [{"a": "h0", "b": "s"}, {"a": "h1", "b": "s"}]},
-        'engine = "fluid"',
-    ),
     ("run.probe", {"every": "1ms"}, "packet"),
 ]
 

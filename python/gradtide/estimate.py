@@ -198,7 +198,9 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
             messages += sent
             # Ranks of a ring mostly have their ways for themselves: then nothing is simulated message by message.
             is_ring = is_alone and job.collective.kind == "ring" and depth == 1
-            ns_each = NS_PER_RING_MESSAGE if is_ring else NS_PER_FLUID_MESSAGE
+            # On one switch all ranks are in lock step, and one product says when the last message arrives.
+            in_lock_step = is_ring and fabric.kind == "star" and fabric.switch_count == 1
+            ns_each = 0.0 if in_lock_step else NS_PER_RING_MESSAGE if is_ring else NS_PER_FLUID_MESSAGE
             # What is run at other rates is alone, as this one is.
             message_ns += (1 + what_ifs) * sent * ns_each
         at_once += counts.messages * depth // max(1, counts.steps)
