@@ -1,4 +1,4 @@
-"""docs/models/training.md a second time: exact fractions, no shared code with the engine, as plain as it can be written.
+"""docs/models/training.md a second time: exact fractions, no code shared with an engine, as plain as can be.
 
 The state is what each worker computes, what the network is doing, which buckets are ready and which have arrived. At
 every instant first everything that ends is taken in, then compute starts what it can (an op of zero length ends at

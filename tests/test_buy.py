@@ -14,7 +14,7 @@ from gradtide.fabrics import SOLD
 from gradtide.report import RunFolderError
 from gradtide.studies import buy as study
 from gradtide.studies.collectives import TERMS, winners
-from gradtide.studies.exchange import alone, exchange_s, on_cluster, parse_collective
+from gradtide.studies.exchange import alone, exchange_s, exchanged_by
 
 MEGABYTES = 10
 RATE_BPS = 10**10
@@ -177,7 +177,7 @@ def test_the_answer_says_its_cable_delay_and_what_it_is_at_another() -> None:
 
 def test_a_scenario_with_a_network_of_its_own_is_refused_with_what_to_do() -> None:
     own = job()
-    own["cluster"]["topology"] = {"kind": "clos2", "ports": 8, "bisection": "1/4"}
+    own["cluster"]["topology"] = {"kind": "clos2", "ports": 12, "bisection": "1/2"}
     with pytest.raises(ValueError, match=r"one of its own, 2-layer Clos: delete \[cluster.topology\]"):
         gt.buy(own, nodes=16)
 
@@ -232,7 +232,7 @@ def test_a_model_by_name_is_a_scenario() -> None:
 
 
 def test_an_exchange_is_as_long_as_that_of_an_iteration_with_one_bucket() -> None:
-    base = on_cluster(gt.Scenario.from_dict(job()), 8, parse_collective("butterfly"))
+    base = exchanged_by(gt.Scenario.from_dict(job()), "butterfly", workers=8, engine="fluid")
     assert exchange_s(gt.run(alone(base, 10**7))) == pytest.approx(3 * 8e7 / RATE_BPS + 3 * 2e-6, rel=1e-9)
 
 

@@ -158,6 +158,51 @@ def test_packets_on_one_node_take_as_long_as_classes(parallel):
     assert time_ms(scenario(parallel, engine="packet")) == pytest.approx(time_ms(scenario(parallel)), rel=1e-6)
 
 
+@pytest.mark.parametrize("gpus", [1, 2, 4, 8])
+@pytest.mark.parametrize("delay", ["0us", "1us", "50us"])
+@pytest.mark.parametrize(
+    "parallel",
+    [*[mesh for mesh in MESHES if "async_tp" not in mesh], {"dp": 4, "pp": 2}, {"tp": 2, "dp": 2, "pp": 2}],
+    ids=str,
+)
+def test_ranks_one_by_one_take_what_classes_take(parallel, delay, gpus):
+    """On one level a ring's messages are even shares, whose ends are rounded in each way: by less than a picosecond for
+    each of at most 14 rounds of at most 50 transfers. On nodes both are the same flows."""
+
+    def iteration_ms(hosts, beside=None, **compute):
+        job = {"model": CONFIG, "parallel": parallel, "hosts": [f"h{rank}" for rank in range(8)], "iterations": 1}
+        job["compute"] = {"device": "A100", "seq": 1024, "scaling_loss": 0, **compute}
+        cluster = {"topology": {"kind": "star", "hosts": hosts}, "link": {"rate": "100Gbps", "delay": delay}}
+        if gpus > 1:
+            cluster["node"] = {"gpus": gpus, "nics": gpus, "scale_up": {"rate": "300GBps", "delay": "2us"}}
+        run = {"engine": "fluid", **({"duration": "1s"} if beside else {})}
+        keys = {"cluster": cluster, "job": {"train": job}, "run": run, **({"traffic": beside} if beside else {})}
+        return gt.run(keys).job["iteration_time_ms"]["mean"]
+
+    classes = pytest.approx(iteration_ms(8), abs=3 * 14 * 50 * 1e-9, rel=0)
+    stranger = {"idle": {"flows": [{"start": "0us", "src": "h8", "dst": "h9", "bytes": "1B"}]}}
+    assert iteration_ms(8, straggler={"worker": 0, "factor": 1.0}) == classes
+    assert iteration_ms(16, stranger) == classes
+
+
+@pytest.mark.parametrize(
+    "topology",
+    [{"kind": "leaf_spine", "leaves": 2, "hosts_per_leaf": 4, "bisection": "1"}, {"kind": "clos2", "ports": 4}],
+    ids=str,
+)
+@pytest.mark.parametrize("parallel", [{"tp": 4, "fsdp": 2}, {"fsdp": 4, "dp": 2}], ids=str)
+def test_over_several_switches_a_straggler_of_factor_one_changes_nothing(parallel, topology):
+    """Routes differ in length and meet on links there, so classes would not be their ranks."""
+
+    def iteration_ms(**compute):
+        job = {"model": CONFIG, "parallel": parallel, "iterations": 1}
+        job["compute"] = {"device": "A100", "seq": 128, **compute}
+        cluster = {"topology": topology, "link": {"rate": "100Gbps", "delay": "50us"}}
+        return time_ms({"cluster": cluster, "job": {"train": job}, "run": {"engine": "fluid"}})
+
+    assert iteration_ms() == iteration_ms(straggler={"worker": 0, "factor": 1.0})
+
+
 def test_a_straggler_holds_up_all_ranks_and_no_longer_than_it_computes():
     plain, slow = scenario({"fsdp": 8}), scenario({"fsdp": 8}, straggler={"worker": 3, "factor": 2})
     compute_ms = gt.run(plain).job["compute_ms"]
@@ -168,7 +213,7 @@ def test_a_straggler_holds_up_all_ranks_and_no_longer_than_it_computes():
 
 
 def test_shared_links_other_jobs_and_flows_slow_a_job_down():
-    wide = {"kind": "leaf_spine", "leaves": 2, "hosts_per_leaf": 8, "spines": 8}
+    wide = {"kind": "star", "hosts": 16}
     data = scenario({"fsdp": 16})
     times = {}
     for name, topology in (("wide", wide), ("thin", BLOCKING)):

@@ -59,7 +59,7 @@ ALGORITHMS = [
     {"kind": "ring"},
     {"kind": "halving_doubling"},
     {"kind": "shuffle"},
-    {"kind": "tree"},
+    {"kind": "binary_tree"},
     {"kind": "butterfly"},
     {"kind": "butterfly_layered", "group": 2},
     {"kind": "hierarchical", "group": 3, "inside": "ring"},

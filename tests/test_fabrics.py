@@ -1,8 +1,9 @@
 """Networks, routing, collectives and placement in scenarios, on every engine that has them."""
 
 import re
+from collections.abc import Sequence
 from fractions import Fraction
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 
 import gradtide as gt
 from gradtide import counts as collectives
+from gradtide.answer.premises import premises_of
 from gradtide.errors import ScenarioError
 from gradtide.estimate import estimate
 from gradtide.scenario import Scenario
+from gradtide.scenario.fabric import Cable, Nodes, Tree, clos, leaf_spine, star, wired
 
 NETWORKS = {
     "star": {"kind": "star", "hosts": 8},
@@ -436,3 +439,132 @@ def test_shapes_are_counted_as_table_1_does() -> None:
         three = scenario({"kind": "clos3", "ports": ports, "bisection": str(r)}).fabric
         assert (three.host_count, three.switch_count) == (ports**3 // 4, Fraction(ports**2, 4) * (2 + 3 * r))
         assert three.cable_count == Fraction(ports**3, 4) * (1 + 2 * r)
+
+
+def graph_of(kind: str) -> tuple[Tree, nx.Graph]:
+    """A network and the graph of its cables; links of hosts are ten times as fast as those between switches."""
+    if kind == "leaf_spine":
+        tree = leaf_spine(3, 3, 2, (10_000, 1), (1_000, 5))
+        cables = [(f"h{host}", f"leaf{host // 3}") for host in range(9)]
+        cables += [(f"leaf{leaf}", f"spine{spine}") for leaf in range(3) for spine in range(2)]
+    else:
+        tree = clos(kind, 4, Fraction(1), (10_000, 1))
+        cables = [tuple(name.split("-")) for name in tree.link_names() if "-" in name and "core" not in name]
+        if kind == "clos3":
+            # Names of links leave the core layer out where there are many; one node stands for its plane.
+            cables += [(f"agg{at}", f"plane{at % 2}") for at in range(8)]
+    graph = nx.Graph()
+    for a, b in cables:
+        is_trunk = kind == "leaf_spine" and "h" not in (a[0], b[0])
+        graph.add_edge(a, b, link=(1_000, 5) if is_trunk else (10_000, 1))
+    return tree, graph
+
+
+def reach_by_networkx(graph: nx.Graph, group: Sequence[int]) -> tuple[int, int, int]:
+    """Longest route, slowest link and longest delay over every shortest path of every pair of hosts."""
+    hops, links = 0, set()
+    for a, b in combinations(group, 2):
+        for path in nx.all_shortest_paths(graph, f"h{a}", f"h{b}"):
+            hops = max(hops, len(path) - 1)
+            links |= {graph.edges[edge]["link"] for edge in pairwise(path)}
+    return hops, min(rate for rate, _ in links), max(delay for _, delay in links)
+
+
+@pytest.mark.parametrize("kind", ["leaf_spine", "clos2", "clos3"])
+def test_the_reach_of_hosts_is_that_of_all_their_shortest_paths(kind: str) -> None:
+    tree, graph = graph_of(kind)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        group = rng.permutation(tree.host_count)[: rng.integers(2, 4)].tolist()
+        assert tuple(tree.reach([group])) == reach_by_networkx(graph, group), group
+
+
+def test_the_reach_of_a_custom_network_is_that_of_all_shortest_paths() -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        graph = nx.connected_watts_strogatz_graph(7, 4, 0.5, seed=seed)
+        graph = nx.relabel_nodes(graph, {node: f"s{node}" for node in graph})
+        graph.add_edges_from((f"h{host}", f"s{rng.integers(7)}") for host in range(8))
+        for edge in graph.edges:
+            graph.edges[edge]["link"] = (int(rng.integers(1, 100)), int(rng.integers(100)))
+        cables = [Cable(a, b, *graph.edges[a, b]["link"]) for a, b in graph.edges]
+        wiring, _ = wired(cables, None, None, 100)
+        assert wiring is not None
+        groups = [rng.permutation(8)[: rng.integers(2, 4)].tolist() for _ in range(2)]
+        each = [reach_by_networkx(graph, group) for group in groups]
+        hops, rates, delays = zip(*each, strict=True)
+        assert tuple(wiring.reach(groups)) == (max(hops), min(rates), max(delays)), (seed, groups)
+
+
+SLOW = {"rate": "1Gbps", "delay": "1ms"}
+UNUSED = {
+    "nothing": [],
+    "host": [{"a": "h4", "b": "s0", **SLOW}],
+    "switch": [{"a": "s0", "b": "s2", **SLOW}, {"a": "s2", "b": "s3", **SLOW}],
+    "long way round": [{"a": "s0", "b": "s2", **SLOW}, {"a": "s2", "b": "s1", **SLOW}],
+}
+
+
+def with_unused(links: list[dict[str, str]], queue: dict[str, str], job: dict[str, Any], **cluster: Any) -> Scenario:
+    """Four hosts on two switches, and links that no message between the four crosses."""
+    cables = [{"a": f"h{host}", "b": f"s{host // 2}"} for host in range(4)] + [{"a": "s0", "b": "s1"}, *links]
+    layer = {"name": "a", "forward": "1us", "backward": "1us", "parameters": "800kB"}
+    return Scenario.from_dict(
+        {
+            "job": {"train": {"model": {"layers": [layer]}, "workers": 4, "iterations": 2, **job}},
+            "cluster": {
+                "link": {"rate": "100Gbps", "delay": "1us"},
+                "topology": {"kind": "custom", "links": cables},
+                "queue": queue,
+                **cluster,
+            },
+            "traffic": {"web": {"flows": [{"start": "0s", "src": "h1", "dst": "h2", "bytes": "10kB"}]}},
+            "run": {"engine": "packet", "duration": "1s"},
+        }
+    )
+
+
+@pytest.mark.parametrize("unused", [name for name in UNUSED if name != "nothing"])
+def test_no_default_counts_a_link_that_no_message_crosses(unused: str) -> None:
+    queue = {"kind": "pcn", "threshold": "40pkt", "announced": "10pkt"}
+    strict = {"kind": "strict", "bands": 2}
+    adaptive = {"priority": {"adaptive": {"policy": "deadline"}}}
+    for given in (
+        {"queue": queue, "job": {}, "transport": {"kind": "ideal"}},
+        {"queue": strict, "job": adaptive},
+    ):
+        plain, other = (with_unused(UNUSED[name], **given) for name in ("nothing", unused))
+        named = [one.to_dict() for one in (plain, other)]
+        for one in named:
+            del one["cluster"]["topology"]
+        assert named[0] == named[1]
+        cores = [one.spec()["jobs"][0]["adaptive"] for one in (plain, other)]
+        assert cores[0] == cores[1]
+        assert estimate(plain).packet_hops == estimate(other).packet_hops
+        said = [{one.name: one.value for one in premises_of(s) if one.name.startswith("link")} for s in (plain, other)]
+        assert said[0] == said[1] == {"link rate": "100 Gbit/s", "link delay": "1 us"}
+
+
+def test_the_window_of_the_ideal_transport_is_twice_a_round_trip_of_the_longest_used_route() -> None:
+    given = with_unused(UNUSED["host"], {"kind": "fifo"}, {}, transport={"kind": "ideal"})
+    # Three links at 100 Gbit/s there and back, 1 us each: 1502-byte packets and 54-byte acknowledgements.
+    segment = given.segment_bytes
+    packet_ps, ack_ps = ((segment + 54) * 80, 54 * 80)
+    round_ps = 3 * (2 * 1_000_000 + packet_ps + ack_ps)
+    assert given.spec()["cluster"]["transport"]["window_bytes"] == 2 * -(-round_ps // packet_ps) * segment
+
+
+def test_a_job_on_one_leaf_has_the_window_of_a_star() -> None:
+    inside = {"kind": "leaf_spine", "leaves": 2, "hosts_per_leaf": 8, "spines": 1, "fabric_link": SLOW}
+    windows = [
+        scenario(topology, "packet", transport={"kind": "ideal"}).spec()["cluster"]["transport"]["window_bytes"]
+        for topology in (inside, {"kind": "star", "hosts": 8})
+    ]
+    assert windows[0] == windows[1]
+
+
+def test_gpus_of_one_node_do_not_cross_its_network_cards() -> None:
+    nodes = Nodes(star(4, (1_000, 50)), 4, 2, (9_000, 3))
+    assert tuple(nodes.reach([(0, 1, 2, 3)])) == (2, 9_000, 3)
+    assert tuple(nodes.reach([(0, 4)])) == (2, 1_000, 50)
+    assert tuple(nodes.reach([(0, 1, 4)])) == (2, 1_000, 50)

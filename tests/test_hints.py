@@ -21,7 +21,7 @@ _FIELD = """
 dcqcn timely hpcc swift bbr rocev2 roce pfc rdma irn homa ndp eqds pfabric powertcp vegas mptcp quic uec
 spray packet_spraying flowlet conga letflow hula drill adaptive plb valiant wcmp ucmp
 torus 2d-torus 3d_torus dragonfly dragonfly+ hypercube slimfly jellyfish bcube mesh rail-optimized
-nvls collnet sharp pat bruck double_binary_tree swing blueconnect sccl taccl msccl ll128
+nvls collnet sharp pat bruck swing blueconnect sccl taccl msccl ll128
 codel fq_codel fq pie prio htb sfq wfq wred wrr mqprio pifo
 llama4 llama4_text llama-4-scout gpt_oss gpt-oss-20b mamba mamba2 jamba gemma3 phi3 falcon bloom opt deberta t5 grok
 tpu tpu-v4 tpu_v5e gaudi gaudi2 gaudi3 trainium trainium2 trn1 inferentia ascend910b groq a10 l4 gb200 mi250x m3max

@@ -19,10 +19,10 @@ from gradtide.studies.tenants import lp as study
 from gradtide.studies.tenants.cases import Case
 from run_folders import tiny_tenants
 
-# A toy: five layers of Gao (2020), chapter 4, with F = 100 and B = 200 (docs/models/training.md): forward 40, 30, 20, 10,
-# 10, backward 20, 20, 40, 60, 80, sizes 1, 1, 1, 4, 12. Chapter 6 has five layers and three levels, too, and prints no
-# numbers; these levels take 8, 12 and 20 a unit of size. Ready when backward has come down to the layer, needed when
-# forward comes up to it, behind 220 of backward.
+# A toy: five layers of Gao (2020), chapter 4, with F = 100 and B = 200 (docs/models/training.md): forward 40, 30, 20,
+# 10, 10, backward 20, 20, 40, 60, 80, sizes 1, 1, 1, 4, 12. Chapter 6 has five layers and three levels, too, and
+# prints no numbers; these levels take 8, 12 and 20 a unit of size. Ready when backward has come down to the layer,
+# needed when forward comes up to it, behind 220 of backward.
 TOY = [
     {
         "name": f"layer{layer}",

@@ -231,6 +231,8 @@ def test_the_preset_of_chapter_4_is_table_4_1() -> None:
     assert scenario.spec()["run"] == {
         "engine": "fluid",
         "accuracy_ppm": None,
+        "follow": "standards",
+        "start_jitter_ps": None,
         "seed": 0,
         "all_ranks": False,
         "duration_ps": None,
@@ -391,6 +393,8 @@ timeline = 0
         "run": {
             "engine": "fluid",
             "accuracy_ppm": None,
+            "follow": "standards",
+            "start_jitter_ps": None,
             "seed": 42,
             "all_ranks": False,
             "duration_ps": 2 * 10**12,
@@ -690,7 +694,7 @@ SCENARIOS = st.fixed_dictionaries(
                 },
                 optional={
                     "iterations": st.integers(1, 1000),
-                    "priority": st.sampled_from(["high", "low", 0, 2, {"adaptive": {"policy": "deadline"}}]),
+                    "priority": st.sampled_from(["high", 0, {"adaptive": {"policy": "deadline"}}]),
                     "compute": st.fixed_dictionaries(
                         {},
                         optional={

@@ -2118,10 +2118,10 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
     ),
     (
         "cool-down beyond the run",
-        job("[traffic.web]", "flows = []", "[run]", "duration = '1s'", "cooldown = '2s'"),
+        job("[traffic.web]", f"flows = [{{ {FLOW} }}]", "[run]", "duration = '1s'", "cooldown = '2s'"),
         "GT052",
         "run.cooldown",
-        6,
+        8,
         "shorten",
     ),
     # traces

@@ -1,5 +1,6 @@
 """Transports end to end: the command, from a scenario file to the summary."""
 
+import csv
 import json
 import subprocess
 import sys
@@ -67,11 +68,16 @@ def test_every_transport_runs_and_marks_only_what_can_be_marked(
 
 
 def test_dctcp_keeps_a_shorter_queue_than_newreno_and_loses_nothing(tmp_path: Path) -> None:
-    dctcp = run(tmp_path, '{ kind = "dctcp" }', ECN)["links"]
-    newreno = run(tmp_path, '{ kind = "newreno" }', ECN)["links"]
-    assert dctcp["ce_marks"] > 0
-    assert (dctcp["drops"], newreno["drops"] > 0) == (0, True)
-    assert dctcp["max_queue_packets"] < newreno["max_queue_packets"] == 250
+    links, longest = {}, {}
+    for kind in ("dctcp", "newreno"):
+        (tmp_path / kind).mkdir()
+        links[kind] = run(tmp_path / kind, f'{{ kind = "{kind}" }}', ECN)["links"]
+        with (tmp_path / kind / "run/links.csv").open(encoding="utf-8") as table:
+            rows = [row for row in csv.DictReader(table) if row["link"].startswith("s-")]
+        longest[kind] = max(int(row["max_queue_packets"]) for row in rows)
+    assert links["dctcp"]["ce_marks"] > 0
+    assert (links["dctcp"]["drops"], links["newreno"]["drops"] > 0) == (0, True)
+    assert longest["dctcp"] < longest["newreno"] == 250
 
 
 def test_the_ideal_transport_ends_when_its_bytes_have_crossed(tmp_path: Path) -> None:

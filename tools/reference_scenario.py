@@ -129,7 +129,7 @@ def engines_page() -> str:
         "that the engine could model but does not yet is refused with [GT090](errors.md#gt090). A key that has no meaning for "
         "the engine is refused with [GT015](errors.md#gt015).\n",
         "| feature | key | fluid | packet |",
-        "|---|---|---|---|---|",
+        "|---|---|---|---|",
         *(
             f"| {row.name} | `{row.key}` | " + " | ".join(row.on(engine).value for engine in support.ENGINES) + " |"
             for row in support.FEATURES.values()

@@ -295,8 +295,9 @@ CODES: dict[str, Code] = {
     ),
     "GT048": Code(
         "the ranks do not suit the collective",
-        "A group cannot have more ranks than the job. Sharded collectives need groups of equal size. Parameter "
-        "servers are some of the job's `workers`, and at least one other worker must remain.",
+        "A group cannot have more ranks than the job. Sharded collectives need groups of equal size, and trees as many "
+        "ranks on each node. Parameter servers are some of the job's `workers`, and at least one other worker must "
+        "remain.",
         'workers = 6\ncollective = { kind = "hierarchical", inside = "sharded", group = 4 }',
         'workers = 8\ncollective = { kind = "hierarchical", inside = "sharded", group = 4 }',
     ),

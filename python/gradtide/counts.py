@@ -10,9 +10,11 @@ from typing import Literal, get_args
 
 CollectiveKind = Literal[
     "ring",
+    "single_ring",
     "halving_doubling",
     "shuffle",
     "tree",
+    "binary_tree",
     "butterfly",
     "butterfly_layered",
     "hierarchical",

@@ -153,6 +153,7 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
     for count, size_bytes in expected_traffic:
         flows += count
         segments += min(size_bytes / segment_bytes + count, scenario.hosts * link_segments)
+    counts_of = _iterations_of(scenario, duration_s, rate_bytes_per_s)
     for job in scenario.jobs:
         if job.is_divided:
             # One rank stands for all of its class, and a transfer is a flow or two of each class; or each is simulated.
@@ -169,10 +170,7 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
             continue
         sends = len(job.hosts) > 1
         counts = job.counts
-        sent_s = float(counts.most) * job.parameter_bytes / min(rate_bytes_per_s, scenario.host_rate_bps / 8)
-        iteration_s = max(job.compute_ps / 1e12, sent_s, 1e-12)
-        within = math.inf if math.isinf(duration_s) else math.ceil(duration_s / iteration_s)
-        count = int(min(within, job.iterations or math.inf))
+        count = counts_of[job.name]
         buckets, chunks = _parts(job) if sends else (0, 0)
         depth = job.schedule.most_parts
         parts = chunks * depth
@@ -206,7 +204,7 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
         at_once += counts.messages * depth // max(1, counts.steps)
         copied += 2 * chunks * count * flows if job.is_foreseen else 0
     packets = 1.5 * segments + 0.5 * messages + CONTROL_PACKETS_PER_FLOW * flows if is_packet else 0.0
-    hops = fabric.hops * packets
+    hops = scenario.reach.hops * packets
     # More hosts keep more in memory and less in the caches.
     ns_per_hop = NS_PER_HOP + NS_PER_HOP_AND_DOUBLING * math.log2(max(2, scenario.hosts))
     ns = {
@@ -245,6 +243,22 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
         mostly=max(ns, key=ns.__getitem__),
         memory_mostly=max(memory, key=memory.__getitem__),
     )
+
+
+def _iterations_of(scenario: "Scenario", duration_s: float, rate_bytes_per_s: float) -> dict[str, int]:
+    """Return how many iterations each job runs: its own, and others until the last job has started, and has its own."""
+    rate = min(rate_bytes_per_s, scenario.host_rate_bps / 8)
+    last_start_s = max((job.start_ps for job in scenario.jobs), default=0) / 1e12
+    each_s = {
+        job.name: max(job.compute_ps / 1e12, float(job.counts.most) * job.parameter_bytes / rate, 1e-12)
+        for job in scenario.jobs
+        if not job.is_divided
+    }
+    ends_s = [last_start_s + each_s[job.name] * (job.iterations or 0) for job in scenario.jobs if not job.is_divided]
+    is_limited = all(job.iterations is not None for job in scenario.jobs)
+    until_s = min(duration_s, max(ends_s, default=0.0)) if is_limited else duration_s
+    starts_s = {job.name: job.start_ps / 1e12 for job in scenario.jobs}
+    return {name: max(1, math.ceil((until_s - starts_s[name]) / one_s - 1e-9)) for name, one_s in each_s.items()}
 
 
 def _parts(job: "Job") -> tuple[int, int]:

@@ -63,10 +63,10 @@ class Classes:
 DEFAULT = Classes()
 
 
-def counted(start_ps: Column, warmup_ps: int, cooldown_ps: int) -> npt.NDArray[np.bool_]:
+def counted(start_ps: Column, warmup_ps: int, cooldown_ps: int, until_ps: int | None = None) -> npt.NDArray[np.bool_]:
     """Return which flows count: those that start at or after `warmup_ps` and before the last start less `cooldown_ps`.
 
-    With both 0 every flow counts, the last one included.
+    With both 0 every flow counts, the last one included; with `until_ps` those that start before it.
     """
     starts = np.asarray(start_ps, dtype=np.uint64)
     is_counted: npt.NDArray[np.bool_] = starts >= np.uint64(warmup_ps)
@@ -74,6 +74,8 @@ def counted(start_ps: Column, warmup_ps: int, cooldown_ps: int) -> npt.NDArray[n
         # Compared as Python integers: a cool-down may be longer than the whole run, and there is no sign in uint64.
         end_ps = int(starts.max()) - cooldown_ps
         is_counted = is_counted & (starts < np.uint64(max(end_ps, 0)))
+    if until_ps is not None:
+        is_counted = is_counted & (starts < np.uint64(until_ps))
     return is_counted
 
 
@@ -84,6 +86,7 @@ def class_summary(
     warmup_ps: int = 0,
     cooldown_ps: int = 0,
     *,
+    until_ps: int | None = None,
     classes: Classes = DEFAULT,
     alone_ps: "Sequence[int | None] | npt.NDArray[np.float64] | None" = None,
     delivered: "tuple[Column, npt.NDArray[np.float64]] | None" = None,
@@ -96,8 +99,9 @@ def class_summary(
         fct_ps: completion time of each flow; `None` or NaN for one that had not ended when the run did.
         warmup_ps: flows that start before this do not count.
         cooldown_ps: flows that start within this before the last start, or at it, do not count; 0 counts them all.
+        until_ps: flows that start at this or later do not count. Default: they do.
         classes: which flows are small and which are large. Default: up to 100 kB, and from 10 MB on.
-        alone_ps: completion time of each flow alone on an idle network.
+        alone_ps: the least completion time that an idle network allows each flow.
         delivered: payload of each flow that its receiver has, and its mean rate in bit/s, NaN where no time passed.
 
     Returns:
@@ -105,8 +109,8 @@ def class_summary(
         `p99_fct_ms` (linear between the two nearest flows), which are of the completed flows, and `None` if there is
         none: how long the unfinished ones take is not known. With `delivered` also `unfinished`, their number,
         `unfinished_bytes`, which they have delivered together, and `unfinished_rate_bps`, the mean of their rates. With
-        `alone_ps` also `mean_slowdown` and `p99_slowdown`: a flow's slowdown is its completion time divided by that of
-        the same flow alone.
+        `alone_ps` also `mean_slowdown` and `p99_slowdown`: a flow's slowdown is its completion time divided by the
+        least that the network allows it alone.
 
     Raises:
         ValueError: if the columns differ in length.
@@ -122,7 +126,7 @@ def class_summary(
     slowdowns = None
     if alone_ps is not None:
         slowdowns = times_ms / (np.asarray(alone_ps, dtype=np.float64) / _PS_PER_MS)
-    is_counted = counted(start_ps, warmup_ps, cooldown_ps)
+    is_counted = counted(start_ps, warmup_ps, cooldown_ps, until_ps)
 
     def of(member: npt.NDArray[np.bool_]) -> dict[str, Any]:
         mine = is_counted & member

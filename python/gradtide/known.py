@@ -169,9 +169,6 @@ LACKING = (
         _COLLECTIVES,
     ),
     Lacking("collective", "PAT", ("pat",), _IN_HOSTS, _COLLECTIVES),
-    Lacking(
-        "collective", "double binary trees", ("double(binary)?trees?", "dbt(ree)?"), '"tree" is one tree', _COLLECTIVES
-    ),
     Lacking("collective", "Swing and Bine trees", ("swing", "bine"), _IN_HOSTS, _COLLECTIVES),
     Lacking("collective", "Bruck's algorithm", ("bruck",), _IN_HOSTS, _COLLECTIVES),
     Lacking(

@@ -207,13 +207,18 @@ class RunResult:
         self.summary["headline"] = words.run_headline(self.summary)
 
     def flow_classes(
-        self, classes: fct.Classes = fct.DEFAULT, alone_ps: Mapping[Flow, int] | None = None
+        self,
+        classes: fct.Classes = fct.DEFAULT,
+        alone_ps: Mapping[Flow, int] | None = None,
+        *,
+        between_ps: tuple[int, int | None] = (0, None),
     ) -> dict[str, dict[str, dict[str, Any]]]:
         """Return completion times of the background flows: by tenant, then by class of size.
 
         Args:
             classes: which flows are small and which are large.
-            alone_ps: how long flows take alone, in picoseconds; adds slowdowns.
+            alone_ps: the least time that each flow takes alone, in picoseconds; adds slowdowns.
+            between_ps: flows that start earlier or not before the end do not count; None has no end.
         """
         if not self.scenario.traffic:
             return {}
@@ -231,8 +236,9 @@ class RunResult:
                 start_ps[mine],
                 size_bytes[mine],
                 fct_ps[mine],
-                self.scenario.warmup_ps,
+                max(self.scenario.warmup_ps, between_ps[0]),
                 self.scenario.cooldown_ps,
+                until_ps=between_ps[1],
                 classes=classes,
                 alone_ps=None if own_ps is None else own_ps[mine],
                 delivered=None if delivered is None else (delivered[0][mine], delivered[1][mine]),
@@ -240,6 +246,15 @@ class RunResult:
             for tenant in self.scenario.traffic
             for mine in [names == tenant.name]
         }
+
+    @property
+    def jobs_ran_ps(self) -> tuple[int, int | None]:
+        """When all jobs had started, and when they stopped for having their iterations; None if the run ended first."""
+        jobs = self.scenario.jobs
+        since_ps = max((job.start_ps for job in jobs), default=0)
+        if not jobs or any(job.iterations != self.summary["jobs"][job.name]["iterations"] for job in jobs):
+            return since_ps, None
+        return since_ps, round(1e6 * float((self.iterations["start_us"] + self.iterations["time_us"]).max()))
 
     def distinct_flows(self) -> set[Flow]:
         """Return every flow that has ended and differs from the others in tenant, sender, receiver or bytes."""
@@ -384,6 +399,9 @@ def _candidates(result: RunResult) -> "list[Candidate]":
 def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -> dict[str, Any]:
     known = {job.name: job for job in scenario.jobs}
     jobs = {job["name"]: _job_summary(job, known[job["name"]]) for job in core["jobs"]}
+    if len(jobs) > 1:
+        for job in core["jobs"]:
+            jobs[job["name"]]["unmeasured_iterations"] = job["unmeasured"]
     summary = {
         "schema": "gradtide.run/1",
         "version": _core.__version__,
@@ -395,7 +413,9 @@ def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -
         "traffic": {},
         "links": {
             "max_utilisation": core["max_link_utilisation"],
-            "drops": core["drops"],
+            "drops": core["drops"] + core["host_drops"],
+            "switch_drops": core["drops"],
+            "host_drops": core["host_drops"],
             "ce_marks": core["ce_marks"],
             # None on the fluid engine, which has no packets and hence no queue of them.
             "max_queue_packets": core["max_queue_packets"],
@@ -425,6 +445,7 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
         "model": job.model,
         **({} if job.task is None else {"task": job.task}),
         "workers": core["worker_count"],
+        **({"servers": job.servers} if job.servers else {}),
         "iterations": core["iteration_count"],
         "iteration_time_ms": {
             "mean": mean_ms,

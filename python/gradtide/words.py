@@ -44,7 +44,7 @@ SYMBOLS = {
     "alpha": "(N + C - T) / min(N, C), the overlap",
     "U": "C / T, the utilisation",
     "FCT": "flow completion time",
-    "slowdown": "FCT / FCT of the flow alone",
+    "slowdown": "FCT / least FCT on the idle network",
 }
 
 
@@ -116,9 +116,10 @@ def schedule(order: str, barrier: bool) -> str:
     return f"{name} with barrier" if barrier else f"{name} without barrier"
 
 
-def workers(count: int) -> str:
-    """Write a number of workers."""
-    return "1 worker" if count == 1 else f"{count} workers"
+def workers(count: int, servers: int = 0) -> str:
+    """Write a number of workers, and of the parameter servers beside them."""
+    beside = "" if not servers else " and 1 server" if servers == 1 else f" and {servers} servers"
+    return ("1 worker" if count == 1 else f"{count} workers") + beside
 
 
 def group(row: Mapping[str, Any], varied: Sequence[str]) -> str:
@@ -126,9 +127,7 @@ def group(row: Mapping[str, Any], varied: Sequence[str]) -> str:
 
     Mini-batch, task and job are named if they are among the columns that differ within the comparison.
     """
-    name = f"{row['model']} on {workers(row['workers'])}"
-    if row["servers"]:
-        name += " and 1 server" if row["servers"] == 1 else f" and {row['servers']} servers"
+    name = f"{row['model']} on {workers(row['workers'], row['servers'])}"
     if "batch" in varied and row["batch"]:
         name += f", batch {row['batch']}"
     if row["task"] != "train" or "task" in varied:
@@ -172,7 +171,9 @@ def _job_sentence(job: Mapping[str, Any], at: str) -> str:
     if "parallel" in job:
         return _divided_sentence(job)
     wait_ms = waterfall["exposed"] + waterfall["barrier"]
-    who = f"{job['model']} on {workers(job['workers'])}{at}: {milliseconds(mean_ms)} per iteration"
+    who = (
+        f"{job['model']} on {workers(job['workers'], job.get('servers', 0))}{at}: {milliseconds(mean_ms)} per iteration"
+    )
     if wait_ms < SAME * mean_ms:
         return f"{who}, and no time is lost waiting for the network."
     own = "for its own gradients to be applied" if "asynchrony" in job else "at the barrier"
@@ -286,10 +287,12 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
         return cell
 
-    add("model", lambda job: f"{job['model']}, {workers(job['workers'])}")
+    add("model", lambda job: f"{job['model']}, {workers(job['workers'], job.get('servers', 0))}")
     if any(job["computed_on"]["name"] for job in jobs.values()):
         add("computed on", lambda job: computed_on(job) if job["computed_on"]["name"] else "–")
     add("iteration time", lambda job: _ms(job["iteration_time_ms"]["mean"]))
+    if any("unmeasured_iterations" in job for job in jobs.values()):
+        add("  measured while all jobs run", _measured)
     add("  compute", part("compute"))
     add(f"  waits for {' or '.join(dict.fromkeys(map(_awaited, jobs.values())))}", part("exposed"))
     add("  waits at the barrier", part("barrier"))
@@ -314,6 +317,11 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     add("network slack", lambda job: " … ".join(_ms(job["slack_ms"][key]) for key in ("min", "p50", "max")))
     add("sent by a worker", lambda job: f"{number(job['bytes_per_worker'] / 1e6)} MB in {buckets(job['buckets'])}")
     return ["", *jobs], rows
+
+
+def _measured(job: Mapping[str, Any]) -> str:
+    count = job["iterations"]
+    return f"{count} of {count + sum(job['unmeasured_iterations'].values())} iterations"
 
 
 def divided_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -532,7 +540,7 @@ def _done_sentence(done: str, figures: Mapping[str, Any]) -> str:
     took = f"in {mean} on average, {slowest} at the 99th percentile"
     if figures.get("mean_slowdown") is None:
         return f"{done}, {took}."
-    return f"{done}, {took}: {figures['mean_slowdown']:.2f} times as long as each flow alone on the idle network."
+    return f"{done}, {took}: {figures['mean_slowdown']:.2f} times as long as the idle network allows."
 
 
 _FABRICS = {

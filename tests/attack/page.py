@@ -51,6 +51,7 @@ def _table(kind: str, result: Result) -> list[str]:
 _FIRST = {
     "inputs": "reader",
     "runs": "engine",
+    "relations": "relation",
     "pairs": "command",
     "kills": "command",
     "saves": "what is saved",

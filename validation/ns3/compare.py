@@ -124,7 +124,7 @@ def scenario_of(name: str, folder: Path) -> Scenario:
                 "transport": {"kind": case.transport},
             },
             "traffic": {"flows": {"replay": str(replay)}},
-            "run": {"engine": "packet", "duration": "30s"},
+            "run": {"engine": "packet", "follow": "ns3", "duration": "30s"},
         }
     )
 

@@ -252,6 +252,8 @@ impl Routes {
                     };
                     let links = if distance == 1 { &around.last[host as usize] } else { &around.out[switch as usize] };
                     around.ports.extend(links.iter().filter(closer));
+                    // A hash chooses by place: another order of links changes no path.
+                    around.ports.sort_by_key(|&port| graph.far(port));
                     self.entry(&around.ports)
                 }
             };

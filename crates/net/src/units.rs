@@ -123,6 +123,8 @@ impl Sum for Bytes {
 pub struct Rate(u64);
 
 impl Rate {
+    const BITS_PER_BYTE_PS_PER_S: u128 = 8 * 1_000_000_000_000;
+
     /// `bps` bits per second, or `None` for 0, at which nothing would ever arrive.
     pub const fn from_bps(bps: u64) -> Option<Self> {
         if bps == 0 { None } else { Some(Self(bps)) }
@@ -133,15 +135,21 @@ impl Rate {
         self.0
     }
 
+    /// Time to put `bytes` on a link of this rate, rounded up to a picosecond: the link carries no more than its rate.
+    /// [`Time::MAX`] if it takes longer than that.
+    pub fn transmit(self, bytes: Bytes) -> Time {
+        let exact = (u128::from(bytes.0) * Self::BITS_PER_BYTE_PS_PER_S).div_ceil(u128::from(self.0));
+        u64::try_from(exact).map_or(Time::MAX, Time::from_ps)
+    }
+
     /// Time to put `rounds` messages of `bytes / parts` on a link of this rate, one after the other, rounded once,
     /// half up, to a picosecond. `None` if it passes [`Time::MAX`].
     ///
     /// # Panics
     /// If `parts` is 0.
     pub fn serialize(self, bytes: Bytes, rounds: u32, parts: u32) -> Option<Time> {
-        const BITS_PER_BYTE_PS_PER_S: u128 = 8 * 1_000_000_000_000;
         let numerator = u128::from(bytes.0) * u128::from(rounds);
-        let numerator = numerator.checked_mul(BITS_PER_BYTE_PS_PER_S)?;
+        let numerator = numerator.checked_mul(Self::BITS_PER_BYTE_PS_PER_S)?;
         let denominator = u128::from(self.0) * u128::from(parts);
         let rounded = numerator.checked_add(denominator / 2)? / denominator;
         u64::try_from(rounded).ok().map(Time::from_ps)

@@ -4,8 +4,9 @@
 mod study;
 
 use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, QueueConfig, SharedBuffer};
+use gradtide_net::topology::{Directed, NodeId};
 use gradtide_net::trace::PortState;
-use gradtide_net::{Band, Flow, Network, PacketConfig, PacketEngine, PortId, Time};
+use gradtide_net::{Band, FatTree, Flow, Network, PacketConfig, PacketEngine, PortId, Time};
 use proptest::prelude::*;
 use study::*;
 
@@ -94,6 +95,38 @@ fn a_busy_port_leaves_room_in_a_shared_buffer() {
     let counters = engine.port_counters(PortId(HOSTS + 4));
     assert!(counters.drops > 0);
     assert!((200_000 - 2 * 1434..=200_000 + 1434 / 2).contains(&counters.queue_bytes_max), "{counters:?}");
+}
+
+/// Beside a fabric of 4 hosts, with all links in another order, an idle host is on leaf 1, and RED drops the same packets.
+#[test]
+fn an_idle_host_and_another_order_of_links_change_no_coin_of_red() {
+    let link = star(4).link;
+    let plain = FatTree::leaf_spine(2, 2, 3, link, link).unwrap().graph();
+    let mut other = plain.clone();
+    other.host_count += 1;
+    let moved = |node: NodeId| if node.0 < plain.host_count { node } else { NodeId(node.0 + 1) };
+    for directed in &mut other.links {
+        (directed.from, directed.to) = (moved(directed.from), moved(directed.to));
+    }
+    let (idle, leaf) = (NodeId(4), NodeId(6));
+    other.links.extend([Directed { from: idle, to: leaf, link }, Directed { from: leaf, to: idle, link }]);
+    other.links.reverse();
+    let marking =
+        Marking::Red { min_packets: 2, max_packets: 20, max_probability_ppm: 200_000, weight_ppm: 100_000, ecn: false };
+    let queue = QueueConfig { marking, ..QueueConfig::fifo(Capacity::Packets(100)) };
+    let flows: Vec<Arrival> = (0..12_u32)
+        .map(|index| arrival(1_000 * u64::from(index), index % 2, 2 + index / 2 % 2, 300_000 + u64::from(index)))
+        .collect();
+    let [plain, other] = [plain, other].map(|graph| {
+        let base = PacketConfig::basic_sim(&star(4));
+        let mut engine =
+            PacketEngine::new(&graph, PacketConfig { host_queue: queue.clone(), switch_queue: queue.clone(), ..base });
+        let engine = engine.as_mut().unwrap();
+        let closes: Vec<u64> = replay(engine, &flows).iter().map(|fct| fct.unwrap().close_ns).collect();
+        (closes, engine.counters())
+    });
+    assert!(plain.1.drops > 20, "{:?}", plain.1);
+    assert_eq!(plain, other);
 }
 
 #[test]

@@ -3,9 +3,12 @@
 
 mod study;
 
-use gradtide_net::packet::tcp::Recovery;
+use gradtide_net::packet::tcp::{CongestionAlgorithm, Follow, Recovery};
 use gradtide_net::packet::{Capacity, QueueConfig};
-use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Network, PacketConfig, PacketEngine, PortId, Time};
+use gradtide_net::{
+    Band, Bytes, Connection, FatTree, Flow, HostId, Link, Network, PacketConfig, PacketEngine, PortId, Rate, Seed,
+    Star, Time,
+};
 use proptest::prelude::*;
 use study::*;
 
@@ -209,6 +212,97 @@ fn resending_on_partial_acknowledgements_repeats_what_is_under_way() {
     assert!(counters[1].retransmits > counters[1].drops * 3 / 2, "{:?}", counters[1]);
 }
 
+/// Sending from a card that holds 100 packets, with windows that hold far more: nothing is lost, the link is never idle
+/// once it is full, and all that a host sends shares its card alike, whoever came first.
+#[test]
+fn a_card_drops_nothing_that_it_has_not_sent_and_connections_share_it_alike() {
+    let bytes = 10_000_000;
+    let segments = bytes / SEGMENT;
+    for algorithm in [CongestionAlgorithm::NewReno, CongestionAlgorithm::Ideal] {
+        let run = |starts_ns: &[u64]| {
+            let mut engine = engine_with(3, |config| {
+                config.tcp.follow = Follow::Standards;
+                config.tcp.algorithm = algorithm;
+                config.host_queue = QueueConfig::fifo(Capacity::Packets(100));
+                config.switch_queue = QueueConfig::fifo(Capacity::Packets(1000));
+            });
+            let flows: Vec<Arrival> = (1..)
+                .zip(starts_ns)
+                .map(|(dst, &start_ns)| Arrival { start_ns, ..arrival(0, dst, bytes, 16) })
+                .collect();
+            let closes = replay(&mut engine, &flows).iter().map(|fct| fct.unwrap().close_ns).collect::<Vec<_>>();
+            assert_eq!((engine.counters().drops, engine.counters().retransmits), (0, 0), "{algorithm:?}");
+            closes
+        };
+        // Full packets take 1147.2 ns. The window doubles at most every other round of 44 us up to 40 packets, with which
+        // the link is full; a handshake and a close take a round each.
+        let wire_ns = segments * 11_472 / 10;
+        let alone = run(&[0])[0];
+        assert!((wire_ns..wire_ns + 8 * 44_000).contains(&alone), "{algorithm:?}: {alone} ns, of which {wire_ns} full");
+        // Two at once take twice as long, both. Of two that begin half a flow apart, each is alone for half a flow and
+        // shares for a whole one.
+        for (start_ns, factor) in [(0, 2.0), (wire_ns / 2, 1.5)] {
+            for close_ns in run(&[0, start_ns]) {
+                let took = close_ns as f64 / (factor * alone as f64);
+                assert!((0.9..1.1).contains(&took), "{algorithm:?}, second at {start_ns} ns: {took}");
+            }
+        }
+    }
+}
+
+/// Two hosts in step overflow a port, and the phase of their packets decides who loses (Floyd & Jacobson 1992): without
+/// jitter always the same of them, with it each in half of all seeds.
+#[test]
+fn who_loses_of_two_symmetric_senders_is_drawn() {
+    let later = |seed: u64, start_jitter: Option<Time>| {
+        let mut engine = engine_with(3, |config| {
+            config.tcp.follow = Follow::Standards;
+            config.seed = Seed(seed);
+            config.start_jitter = start_jitter;
+            config.switch_queue = QueueConfig::fifo(Capacity::Packets(50));
+        });
+        (0..2).for_each(|src| _ = engine.start(stream(src, 2, 1_000_000, src)));
+        let mut done = Vec::new();
+        while done.len() < 2 {
+            engine.advance(Time::MAX, &mut done);
+        }
+        assert!(engine.counters().drops > 0);
+        done[1].stream
+    };
+    let seeds = 0..100;
+    let first = later(0, Some(Time::ZERO));
+    assert!(seeds.clone().all(|seed| later(seed, Some(Time::ZERO)) == first));
+    // Binomial with a standard deviation of 5; four of them.
+    let count = seeds.map(|seed| later(seed, None)).sum::<u32>();
+    assert!((30..=70).contains(&count), "the second ends last for {count} of 100 seeds");
+}
+
+#[test]
+fn a_stream_starts_within_its_jitter_and_always_alike() {
+    // The same connection, message after message: each as late as the first, by less than a packet.
+    let run = |seed: u64, start_jitter: Option<Time>| {
+        let mut engine = engine_with(2, |config| {
+            config.tcp.follow = Follow::Standards;
+            (config.seed, config.start_jitter) = (Seed(seed), start_jitter);
+        });
+        let mut done = Vec::new();
+        let mut took = Vec::new();
+        for _ in 0..5 {
+            let begun = engine.now();
+            engine.start(stream(0, 1, 1_000, 0));
+            engine.advance(Time::MAX, &mut done);
+            took.push(engine.now() - begun);
+            engine.advance(engine.now() + Time::from_ps(MS), &mut done);
+        }
+        took
+    };
+    let exact = run(0, Some(Time::ZERO));
+    for seed in 0..10 {
+        let late: Vec<Time> = run(seed, None).into_iter().zip(&exact).map(|(took, &exact)| took - exact).collect();
+        assert!(late[0] < Time::from_ps(1_147_200) && late.iter().all(|&one| one == late[0]), "{late:?}");
+    }
+}
+
 #[test]
 fn one_lost_tail_waits_for_the_timeout() {
     // Two flows of 10 segments into a queue of 8 packets: what is lost at the end has nobody to report it.
@@ -324,6 +418,43 @@ fn the_same_flows_give_the_same_bytes() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// A link that is never idle carries its rate, less by under a picosecond per packet, and never more.
+    #[test]
+    fn no_link_carries_more_than_its_rate(
+        rates in prop::collection::vec(1_000_000_u64..7_200_000_000_000, 2),
+        segment in 46_u16..9_000,
+        is_tree in any::<bool>(),
+    ) {
+        let [near, far] = [rates[0], rates[1]].map(|bps| {
+            Link { rate: Rate::from_bps(bps).unwrap(), delay: Time::from_ps(1_000 * NS) }
+        });
+        let graph = if is_tree {
+            FatTree::leaf_spine(2, 1, 1, near, far).unwrap().graph()
+        } else {
+            Star { host_count: 2, link: near }.graph()
+        };
+        let mut config = PacketConfig::basic_sim(&Star { host_count: 2, link: near });
+        config.tcp.follow = Follow::Standards;
+        config.tcp.segment_bytes = segment;
+        config.tcp.algorithm = CongestionAlgorithm::Ideal;
+        let queue = QueueConfig::fifo(Capacity::Packets(100_000));
+        (config.host_queue, config.switch_queue) = (queue.clone(), queue);
+        let mut engine = PacketEngine::new(&graph, config).unwrap();
+        engine.start(stream(0, 1, 1_000 * u64::from(segment), 0));
+        let mut done = Vec::new();
+        engine.advance(Time::MAX, &mut done);
+        // The last acknowledgement is sent to its end.
+        engine.advance(engine.now() + Time::from_ps(1_000 * MS), &mut done);
+        for (index, directed) in (0..).zip(&graph.links) {
+            let counters = engine.port_counters(PortId(index));
+            let bits_ps = u128::from(counters.bytes) * 8 * 1_000_000_000_000;
+            let bps = u128::from(directed.link.rate.bps());
+            let carried_ps = bps * u128::from(counters.busy.ps());
+            let rounded_ps = bps * u128::from(counters.packets);
+            prop_assert!(bits_ps <= carried_ps && carried_ps <= bits_ps + rounded_ps, "{counters:?} at {bps} bit/s");
+        }
+    }
 
     #[test]
     fn every_flow_completes_and_packets_are_conserved(

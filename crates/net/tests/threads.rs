@@ -1,6 +1,6 @@
 //! Packets on several threads: what anybody can see is what it is on one.
 
-use gradtide_net::packet::tcp::CongestionAlgorithm;
+use gradtide_net::packet::tcp::{CongestionAlgorithm, Follow};
 use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
 use gradtide_net::route::Policy;
 use gradtide_net::topology::Graph;
@@ -39,7 +39,7 @@ struct Case {
     packets: u32,
     discipline: u8,
     marking: u8,
-    tick_ps: u64,
+    follow: Follow,
     seed: u64,
     spreads: bool,
     /// When, from, how many hosts further, bytes, and by what connection.
@@ -78,7 +78,7 @@ impl Case {
     fn config(&self, graph: &Graph) -> PacketConfig {
         let star = Star { host_count: graph.host_count, link: graph.links[0].link };
         let mut config = PacketConfig::basic_sim(&star);
-        config.tick = Time::from_ps(self.tick_ps);
+        config.tcp.follow = self.follow;
         config.seed = Seed(self.seed);
         if self.spreads {
             config.routing = Policy::Spread;
@@ -169,7 +169,7 @@ prop_compose! {
         packets in 2_u32..40,
         discipline in 0_u8..4,
         marking in 0_u8..3,
-        tick_ps in prop_oneof![Just(1_000_u64), Just(1)],
+        follow in prop_oneof![Just(Follow::Ns3), Just(Follow::Standards)],
         seed in 0_u64..9,
         spreads: bool,
         flows in prop::collection::vec(
@@ -180,7 +180,7 @@ prop_compose! {
         step_ps in prop_oneof![Just(u64::MAX), 5_000_000_u64..60_000_000],
         arrivals_least in prop_oneof![2 => Just(0_u64), 1 => 1_u64..5],
     ) -> Case {
-        Case { shape, delay_ns, packets, discipline, marking, tick_ps, seed, spreads, flows, again, step_ps, arrivals_least }
+        Case { shape, delay_ns, packets, discipline, marking, follow, seed, spreads, flows, again, step_ps, arrivals_least }
     }
 }
 

@@ -164,18 +164,18 @@ fn recorded_size(py: Python<'_>, recorded_json: &str) -> PyResult<(u32, u64, u64
     Ok((step.rank_count(), step.dag.ops.len() as u64, step.longest().ps()))
 }
 
-type ShapeRow = (u32, u32, u32, u32, u32, u32, u32, bool);
+type ShapeRow = (u32, u32, u32, u32, u32, u32, u32);
 
 /// The shape of a star, leaf-spine or Clos network whose hosts have links of this rate and delay: hosts, switches,
-/// cables, ports of a switch, links of the longest route, hosts of an edge switch, hosts that one link can carry the
-/// traffic of, and whether it blocks.
+/// cables, ports of a switch, links of the longest route, hosts of an edge switch, and hosts that one link can carry
+/// the traffic of.
 #[pyfunction]
 fn network_shape(py: Python<'_>, topology_json: &str, rate_bps: u64, delay_ps: u64) -> PyResult<ShapeRow> {
     let topology = serde_json::from_str(topology_json).map_err(|error| errors::from_json(&error))?;
     let shape = fabric::shape(&topology, WireSpec { rate_bps, delay_ps });
-    let Shape { hosts, switches, cables, ports, hops, hosts_per_edge, shared_by, blocks } =
+    let Shape { hosts, switches, cables, ports, hops, hosts_per_edge, shared_by } =
         shape.map_err(|error| errors::from_run(py, &error.into()))?;
-    Ok((hosts, switches, cables, ports, hops, hosts_per_edge, shared_by, blocks))
+    Ok((hosts, switches, cables, ports, hops, hosts_per_edge, shared_by))
 }
 
 /// What the links of any network are called, in the order of their ports; of nodes, if hosts are their network cards.

@@ -1,6 +1,6 @@
 //! The network of rank classes: ranks that behave alike are one.
 //!
-//! On a network that does not block, the ranks of a class send alike through links that nobody else uses. So two
+//! Around one switch, the ranks of a class send alike through links that nobody else uses, over routes of one length. So two
 //! endpoints stand for all of them: a port on the scale-up switch of a node, and a rank's share of the node's network
 //! cards.
 //!
@@ -22,13 +22,14 @@
 
 use crate::SpecError;
 use crate::collective::Aggregation;
-use crate::collective::levels::{self, CollectiveKind, Levels, PortLoad, Span};
+use crate::collective::levels::{CollectiveKind, Span};
+use crate::collective::nodes::{Carriage, Links};
 use crate::fabric;
 use crate::spec::{ClusterSpec, LinkSpec, TopologySpec, WireSpec};
 use gradtide_net::route::Policy;
 use gradtide_net::topology::Directed;
 use gradtide_net::{
-    Band, Bytes, Connection, Flow, FlowId, Fluid, FluidError, Graph, HostId, Link, Network, NodeId, Rate, Seed, Time,
+    Bytes, Connection, Flow, FlowId, Fluid, FluidError, Graph, HostId, Link, Network, NodeId, Rate, Seed, Time,
 };
 use std::sync::Arc;
 
@@ -36,8 +37,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Classes {
     class_count: u32,
-    scale_up: Link,
-    nic: Link,
+    links: Links,
 }
 
 /// A collective of a group, as the classes of its ranks see it.
@@ -53,39 +53,18 @@ pub struct GroupOp<'a> {
     pub classes: &'a [u32],
 }
 
-/// How it goes on the network, beside what it is.
-#[derive(Clone, Copy, Debug)]
-pub struct Carriage {
-    /// Priority.
-    pub band: Band,
-    /// Stream of its flows.
-    pub stream: u32,
-    /// Time before its first byte.
-    pub hold: Time,
-}
-
-/// Which way a collective goes: what it costs both levels, and whether a message crosses both.
-#[derive(Clone, Copy, Debug)]
-struct Way {
-    levels: Levels,
-    crosses_both: bool,
-}
-
-/// Messages of the fluid engine are below so many bytes.
-const MESSAGE_LIMIT: Bytes = Bytes(1 << 54);
-
 impl Classes {
     /// The endpoints of so many classes on a cluster; without nodes, every rank has a host for itself.
     ///
     /// # Errors
-    /// [`SpecError::Blocks`] for a network whose links ranks share, [`SpecError::StagesOfClasses`], [`SpecError::Node`]
+    /// [`SpecError::SwitchesOfClasses`] for a network on which ranks are not alike, [`SpecError::StagesOfClasses`], [`SpecError::Node`]
     /// and [`SpecError::ZeroRate`].
     pub fn new(cluster: &ClusterSpec, class_count: u32) -> Result<Self, SpecError> {
         if cluster.host.is_some() {
             return Err(SpecError::StagesOfClasses);
         }
-        if fabric::blocks(&cluster.topology, cluster.link.rate_bps) {
-            return Err(SpecError::Blocks);
+        if !matches!(cluster.topology, TopologySpec::Star { .. }) {
+            return Err(SpecError::SwitchesOfClasses);
         }
         Self::unshared(cluster, class_count)
     }
@@ -95,19 +74,12 @@ impl Classes {
     /// # Errors
     /// [`SpecError::Node`] and [`SpecError::ZeroRate`].
     pub fn unshared(cluster: &ClusterSpec, class_count: u32) -> Result<Self, SpecError> {
-        let card = &cluster.link;
-        let delay_ps = route_delay_ps(cluster)?;
-        let Some(node) = &cluster.node else {
-            let nic = link(card, (1, 1), delay_ps)?;
-            return Ok(Self { class_count, scale_up: nic, nic });
-        };
-        fabric::check_node(node)?;
-        let inside_ps = node.scale_up.delay_ps.saturating_mul(2);
-        Ok(Self {
-            class_count,
-            scale_up: link(&node.scale_up, (1, 1), inside_ps)?,
-            nic: link(card, (node.nics, node.gpus), delay_ps)?,
-        })
+        Ok(Self { class_count, links: links(cluster)? })
+    }
+
+    /// The links of a rank.
+    pub fn links(&self) -> &Links {
+        &self.links
     }
 
     /// The fluid engine: a star of senders and receivers.
@@ -118,7 +90,7 @@ impl Classes {
         let endpoints = self.endpoint_count();
         let switch = NodeId(2 * endpoints);
         let free = |link: Link| Link { delay: Time::ZERO, ..link };
-        let numbered = || (0..).zip(self.links());
+        let numbered = || (0..).zip(self.ports());
         let out = numbered().map(|(e, link)| Directed { from: NodeId(e), to: switch, link });
         let into = numbered().map(|(e, link)| Directed { from: switch, to: NodeId(endpoints + e), link: free(link) });
         // Every host has a link in each direction; nothing goes over these.
@@ -133,7 +105,7 @@ impl Classes {
     /// Names and rates of the links that carry something, by the port of the fluid engine, for classes of these names:
     /// first those out of all endpoints, then those into them.
     pub fn link_names(&self, classes: &[String]) -> Vec<(Arc<str>, u64)> {
-        let rates = [self.scale_up.rate.bps(), self.nic.rate.bps()];
+        let rates = [self.links.scale_up.rate.bps(), self.links.nic.rate.bps()];
         let named = |out: bool| {
             classes.iter().flat_map(move |class| {
                 let ends = [(format!("{class}.gpu"), "nvswitch"), (format!("{class}.nic"), "fabric")];
@@ -149,7 +121,7 @@ impl Classes {
     /// How long a collective takes on an idle network, or `None` beyond [`Time::MAX`] and for messages that no engine
     /// takes.
     pub fn time(&self, op: &GroupOp<'_>) -> Option<Time> {
-        self.time_of(self.way(op), op.bytes)
+        self.links.time(self.links.way(op.kind, op.span, op.bytes), op.bytes)
     }
 
     /// Starts a collective; `None` if there is nothing to send.
@@ -164,10 +136,15 @@ impl Classes {
 
     /// The flows of a collective, all of which start with it.
     pub fn flows(&self, op: &GroupOp<'_>, carriage: Carriage) -> Vec<Flow> {
-        let way = self.way(op);
-        let before = self.before_leaving(way);
+        let way = self.links.way(op.kind, op.span, op.bytes);
+        let before = self.links.before_leaving(way);
         let both = |from: u32, to: u32| {
-            let flow = |ends, load, before| self.flow(ends, load, before, op.bytes, carriage);
+            let flow = |(from, to), load, before| {
+                let flow = self.links.flow(load, before, op.bytes, carriage)?;
+                // Collectives of one job share endpoints and do not follow one another.
+                let connection = Connection::Own;
+                Some(Flow { src: HostId(from), dst: HostId(self.endpoint_count() + to), connection, ..flow })
+            };
             let inside = flow((2 * from, 2 * to), way.levels.scale_up, Time::ZERO);
             inside.into_iter().chain(flow((2 * from + 1, 2 * to + 1), way.levels.nic, before))
         };
@@ -181,75 +158,30 @@ impl Classes {
         2 * self.class_count
     }
 
-    fn links(&self) -> impl Iterator<Item = Link> {
-        let (scale_up, nic) = (self.scale_up, self.nic);
+    fn ports(&self) -> impl Iterator<Item = Link> {
+        let Links { scale_up, nic, .. } = self.links;
         (0..self.class_count).flat_map(move |_| [scale_up, nic])
     }
+}
 
-    /// Whether trees take less time alone than rings.
-    pub fn is_tree(&self, op: &GroupOp<'_>) -> bool {
-        self.tree(op).is_some()
-    }
-
-    fn tree(&self, op: &GroupOp<'_>) -> Option<Way> {
-        let time = |way| self.time_of(way, op.bytes).unwrap_or(Time::MAX);
-        let tree = Way { levels: levels::tree(op.kind, op.span)?, crosses_both: true };
-        (time(tree) < time(Self::ring(op))).then_some(tree)
-    }
-
-    fn ring(op: &GroupOp<'_>) -> Way {
-        let crosses_both = !matches!(op.kind, CollectiveKind::AllToAll | CollectiveKind::Send);
-        Way { levels: levels::levels(op.kind, op.span), crosses_both }
-    }
-
-    /// Of rings and trees the one that takes less time alone, as NCCL chooses.
-    fn way(&self, op: &GroupOp<'_>) -> Way {
-        self.tree(op).unwrap_or_else(|| Self::ring(op))
-    }
-
-    /// For how long what leaves the node waits for the rounds within it.
-    fn before_leaving(&self, way: Way) -> Time {
-        let rounds = if way.crosses_both { way.levels.scale_up.rounds() } else { 0 };
-        Time::from_ps(self.scale_up.delay.ps().saturating_mul(rounds.into()))
-    }
-
-    fn time_of(&self, way: Way, bytes: Bytes) -> Option<Time> {
-        let carriage = Carriage { band: Band::new(0)?, stream: 0, hold: Time::ZERO };
-        let at = |link: &Link, load: PortLoad, before: Time| match self.flow((0, 0), load, before, bytes, carriage) {
-            None => Some(Time::ZERO),
-            Some(flow) if flow.bytes >= MESSAGE_LIMIT => None,
-            Some(flow) => flow.time_alone(link),
-        };
-        let inside = at(&self.scale_up, way.levels.scale_up, Time::ZERO)?;
-        Some(inside.max(at(&self.nic, way.levels.nic, self.before_leaving(way))?))
-    }
-
-    /// What a load is on the network from one endpoint to another.
-    fn flow(
-        &self,
-        (from, to): (u32, u32),
-        load: PortLoad,
-        before: Time,
-        bytes: Bytes,
-        carriage: Carriage,
-    ) -> Option<Flow> {
-        let (rounds, bytes) = (load.rounds(), load.bytes(bytes));
-        (rounds > 0).then(|| Flow {
-            src: HostId(from),
-            dst: HostId(self.endpoint_count() + to),
-            bytes,
-            rounds,
-            parts: rounds,
-            counted: Bytes(bytes.0 / u64::from(rounds)),
-            hold: Time::from_ps(carriage.hold.ps().saturating_add(before.ps())),
-            band: carriage.band,
-            stream: carriage.stream,
-            // Collectives of one job share endpoints and do not follow one another.
-            connection: Connection::Own,
-            part: None,
-            announced: None,
-        })
-    }
+/// The links of a rank as if nobody shared them: what it has at best.
+///
+/// # Errors
+/// [`SpecError::Node`] and [`SpecError::ZeroRate`].
+pub fn links(cluster: &ClusterSpec) -> Result<Links, SpecError> {
+    let card = &cluster.link;
+    let delay_ps = route_delay_ps(cluster)?;
+    let Some(node) = &cluster.node else {
+        let nic = link(card, (1, 1), delay_ps)?;
+        return Ok(Links { gpus: 1, scale_up: nic, nic });
+    };
+    fabric::check_node(node)?;
+    let inside_ps = node.scale_up.delay_ps.saturating_mul(2);
+    Ok(Links {
+        gpus: node.gpus,
+        scale_up: link(&node.scale_up, (1, 1), inside_ps)?,
+        nic: link(card, (node.nics, node.gpus), delay_ps)?,
+    })
 }
 
 /// A link with `part` of the payload rate.

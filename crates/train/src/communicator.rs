@@ -4,11 +4,12 @@ use crate::bands::priority::{Oracle, Rule};
 use crate::bands::{BandPolicy, Deadlines, Foreseeing, Group};
 use crate::bucket::Bucket;
 use crate::caramel::Boundaries;
-use crate::classes::{Carriage, Classes, GroupOp};
+use crate::classes::{Classes, GroupOp};
 use crate::collective::Aggregation;
 use crate::collective::group::{GroupHosts, GroupMessages};
 use crate::collective::levels::Span;
 use crate::collective::messages::{Bands, Collective, MessageSize};
+use crate::collective::nodes::{Carriage, Pace};
 use crate::dag::Dag;
 use crate::schedule::Scheduler;
 use crate::workload::GroupTransfer;
@@ -187,7 +188,8 @@ impl GroupCollectives {
     /// A transfer as its ranks take it.
     pub fn messages(&self, transfer: u32) -> GroupMessages {
         let op = self.op(transfer, &[]);
-        GroupMessages { kind: op.kind, bytes: op.bytes, is_tree: self.network.is_tree(&op) }
+        let is_tree = self.network.links().is_tree(op.kind, op.span, op.bytes);
+        GroupMessages { kind: op.kind, bytes: op.bytes, is_tree, depth: 1 }
     }
 
     fn begin(&self, classes: &[u32], transfer: u32, stream: u32, network: &mut dyn Network) -> Aggregation {
@@ -196,6 +198,15 @@ impl GroupCollectives {
             let begun = self.network.begin(&self.op(transfer, classes), carriage, network);
             return begun.expect("a group has at least two ranks");
         };
+        let op = self.op(transfer, classes);
+        let links = self.network.links();
+        let way = links.way(op.kind, op.span, op.bytes);
+        // Where messages are even shares, nothing tells the rounds of a collective apart, and a flow has them all.
+        if *sizes == MessageSize::Even && way.is_of_flows(op.kind, op.span) {
+            let carriage = Carriage { band: self.band, stream, hold: Time::ZERO };
+            let flows = links.flows(way, &hosts.nodes, op.bytes, Pace::PLAIN, carriage);
+            return Aggregation::Several(flows.into_iter().map(|flow| network.start(flow)).collect());
+        }
         let messages = hosts.begin(self.messages(transfer), *sizes, (self.band, stream), network);
         Aggregation::Messages(Box::new(messages))
     }
@@ -306,8 +317,7 @@ impl DataParallel {
                     network.set_band(stream, band);
                 }
                 let bands = bands.unwrap_or(Bands::Alike(band));
-                let messages = self.collective.begin(self.chunk_bytes(bucket, index), bands, stream, network);
-                Aggregation::Messages(Box::new(messages))
+                self.collective.begin(self.chunk_bytes(bucket, index), bands, stream, network)
             }
         }
     }

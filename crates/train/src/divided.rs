@@ -6,7 +6,7 @@
 //! groups, on its own host: on the packet engine always, on the fluid one if the scenario says so.
 
 use crate::SpecError;
-use crate::classes::{Classes, GroupOp};
+use crate::classes::{self, Classes, GroupOp};
 use crate::collective::group::{GroupHosts, GroupMessages};
 use crate::collective::levels::levels;
 use crate::collective::messages::MessageSize;
@@ -65,8 +65,9 @@ pub fn on_ranks(spec: &Spec, job: &JobSpec, sizes: MessageSize, opens: bool) -> 
     check_length(spec, job, &step, None)?;
     let classes = Arc::new(Classes::unshared(&spec.cluster, 1)?);
     let ranks = |group: &Group| {
-        let hosts = group.classes.iter().map(|&rank| job.hosts[rank as usize]).collect();
-        let hosts = GroupHosts { hosts, span: group.span, is_link: group.axis.is_link() };
+        let hosts: Vec<u32> = group.classes.iter().map(|&rank| job.hosts[rank as usize]).collect();
+        let nodes = hosts.chunks(group.span.per_node() as usize).map(<[u32]>::to_vec).collect();
+        let hosts = GroupHosts { nodes, is_link: group.axis.is_link() };
         Some(GroupRanks { hosts, sizes, opens: BTreeSet::new() })
     };
     let mut ready = ready(job, step, &classes, ranks)?;
@@ -104,15 +105,15 @@ impl Load {
     /// [`SpecError`] if either means nothing.
     pub fn new(job: &JobSpec, cluster: &ClusterSpec) -> Result<Self, SpecError> {
         let step = checked(job, cluster)?;
-        let classes = Classes::unshared(cluster, 1)?;
+        let links = classes::links(cluster)?;
         let programs = step.classes.iter().zip(&step.dag.programs);
         let computes = programs.map(|(class, program)| u64::from(class.ranks) * program.ops.len() as u64);
         let mut load = Self { ops: computes.sum(), ..Self::default() };
         each_op(&step, |op| {
             let members: u64 = op.classes.iter().map(|&class| u64::from(step.classes[class as usize].ranks)).sum();
-            let (ranks, is_tree) = (u64::from(op.span.ranks()), classes.is_tree(&op));
+            let (ranks, is_tree) = (u64::from(op.span.ranks()), links.is_tree(op.kind, op.span, op.bytes));
             let groups = members / ranks;
-            let messages = GroupMessages { kind: op.kind, bytes: op.bytes, is_tree }.count(op.span);
+            let messages = GroupMessages { kind: op.kind, bytes: op.bytes, is_tree, depth: 1 }.count(op.span);
             load.ops += groups;
             load.messages = load.messages.saturating_add(groups.saturating_mul(messages));
             let sent = levels(op.kind, op.span).nic.bytes(op.bytes).0;
@@ -181,6 +182,7 @@ fn ready(
             measured_from: Pass::Backward,
             messages: AggregationForm::EachHost { opens: false },
             sizes: MessageSize::Whole,
+            links: *network.links(),
         },
         pace_range_ppm: pace::range_ppm(&spec.compute),
         paces: None,

@@ -1,7 +1,7 @@
 //! The one place that names the network engines: which one a scenario asks for, and what it counted.
 
 use crate::SpecError;
-use crate::classes::Classes;
+use crate::classes::{self, Classes};
 use crate::collective::messages::{Collective, MessageSize};
 use crate::communicator::AggregationForm;
 use crate::fabric::{self, Fabric};
@@ -10,17 +10,18 @@ use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
 use crate::spec::{
-    CapacitySpec, ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, JobSpec, MarkAtSpec, MarkSpec, QueueSpec,
-    RecoverySpec, RoutingSpec, RunSpec, Spec, TimersSpec, TopologySpec,
+    CapacitySpec, ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, FollowSpec, JobSpec, MarkAtSpec, MarkSpec,
+    QueueSpec, RecoverySpec, RoutingSpec, RunSpec, Spec, TimersSpec, TopologySpec,
 };
-use gradtide_net::packet::tcp::{CongestionAlgorithm, Recovery, TcpConfig};
+use gradtide_net::packet::tcp::{CongestionAlgorithm, Follow, Recovery, TcpConfig};
 use gradtide_net::packet::{self, Capacity, Discipline, MarkAt, Marking, PcnConfig, QueueConfig, SharedBuffer};
 use gradtide_net::route::Policy;
 use gradtide_net::trace::{Counters, PortCounters};
 use gradtide_net::{
-    Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Graph, Host, Link, Network, PacketConfig, PacketEngine, PortId,
-    ScaleUp, Seed, Star, Threads, Time,
+    Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Graph, Host, HostId, Link, Network, PacketConfig, PacketEngine,
+    PortId, ScaleUp, Seed, Star, Threads, Time,
 };
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A network engine.
@@ -68,6 +69,13 @@ pub struct LinkUsage {
     pub max_queue_packets: Option<u64>,
 }
 
+impl LinkUsage {
+    /// Whether a host sends on it, and not a switch.
+    pub fn is_of_host(&self) -> bool {
+        !self.name.contains('-')
+    }
+}
+
 /// What an engine counted.
 #[derive(Clone, Debug, Default)]
 pub struct Usage {
@@ -86,13 +94,16 @@ const PAUSE_EVERY: u64 = 1 << 16;
 
 /// How jobs run on an engine. The packet study starts and measures with the backward pass, as the thesis's simulator
 /// does in chapter 5.
-pub fn manner(spec: &Spec) -> Manner {
+///
+/// # Errors
+/// [`SpecError::Node`] and [`SpecError::ZeroRate`].
+pub fn manner(spec: &Spec) -> Result<Manner, SpecError> {
     let (measured_from, messages, sizes) = match spec.run.engine {
         EngineSpec::Fluid if is_recalled(spec) => (Pass::Forward, AggregationForm::Recalled, MessageSize::Even),
         EngineSpec::Fluid => (Pass::Forward, AggregationForm::EachHost { opens: false }, MessageSize::Even),
         EngineSpec::Packet => (Pass::Backward, AggregationForm::EachHost { opens: true }, MessageSize::Whole),
     };
-    Manner { measured_from, messages, sizes }
+    Ok(Manner { measured_from, messages, sizes, links: classes::links(&spec.cluster)? })
 }
 
 /// Whether one job has the network for itself, and has one exchange on it at a time.
@@ -169,7 +180,7 @@ impl Engine {
         match run.engine {
             EngineSpec::Fluid => {
                 if let TopologySpec::Star { .. } = spec.cluster.topology {
-                    let cable = fabric::worst_link(&fabric.graph);
+                    let cable = fabric::worst_link(&fabric.graph, &BTreeSet::new());
                     let delay = Time::from_ps(cable.delay.ps().saturating_mul(2));
                     let (way, host) = (Link { delay, ..cable }, fabric.ends.host.as_ref());
                     for (stream, job) in (0..).zip(jobs) {
@@ -191,7 +202,7 @@ impl Engine {
             EngineSpec::Packet => {
                 let apart = fabric.apart();
                 let graph = apart.as_ref().map_or(&fabric.graph, |(cards, _)| cards);
-                let config = packet_config(spec, graph)?;
+                let config = packet_config(spec, &fabric, graph)?;
                 let mut engine = match threads {
                     Some((threads, count)) => PacketEngine::on_threads(graph, config, threads, count)?,
                     None => PacketEngine::new(graph, config)?,
@@ -379,14 +390,26 @@ fn as_exact_as(run: &RunSpec, fluid: Fluid) -> Fluid {
     }
 }
 
-/// How the packet engine is set up.
+/// The hosts of the network, or cards of its nodes, between which messages are sent.
+fn used_cards(spec: &Spec, fabric: &Fabric) -> BTreeSet<u32> {
+    let jobs = spec.jobs.iter().flat_map(|job| &job.hosts);
+    let flows = spec.traffic.iter().flat_map(|traffic| traffic.src.iter().chain(&traffic.dst));
+    let card = |place: &u32| fabric.ends.nodes.map_or(*place, |nodes| nodes.card(HostId(*place)).0);
+    jobs.chain(flows).map(card).collect()
+}
+
+/// How the packet engine is set up on `graph`, that of `fabric` or a first part of it.
 ///
 /// # Errors
 /// [`SpecError`] for what it cannot be.
-pub fn packet_config(spec: &Spec, graph: &Graph) -> Result<PacketConfig, SpecError> {
+pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<PacketConfig, SpecError> {
     let cluster = &spec.cluster;
-    // Timers are made for the slowest and longest link; on a star all are alike.
-    let star = Star { host_count: graph.host_count, link: fabric::worst_link(graph) };
+    let used = match spec.run.follow {
+        FollowSpec::Standards => used_cards(spec, fabric),
+        FollowSpec::Ns3 => (0..graph.host_count).collect(),
+    };
+    // Timers are made for the slowest and longest link that messages may cross; on a star all are alike.
+    let star = Star { host_count: used.len() as u32, link: fabric::worst_link(graph, &used) };
     let transport = &cluster.transport;
     let narrow = |value: u32, what| u16::try_from(value).map_err(|_| SpecError::TooLarge(what));
     let base = TcpConfig::basic_sim(star.host_count, star.link.rate, star.link.delay);
@@ -405,6 +428,10 @@ pub fn packet_config(spec: &Spec, graph: &Graph) -> Result<PacketConfig, SpecErr
             CongestionSpec::Ideal => CongestionAlgorithm::Ideal,
         },
         ecn: transport.ecn,
+        follow: match spec.run.follow {
+            FollowSpec::Standards => Follow::Standards,
+            FollowSpec::Ns3 => Follow::Ns3,
+        },
         recovery: match transport.recovery {
             RecoverySpec::Sack => Recovery::Pipe,
             RecoverySpec::Ns330 => Recovery::Ns330,
@@ -435,8 +462,30 @@ pub fn packet_config(spec: &Spec, graph: &Graph) -> Result<PacketConfig, SpecErr
         switch_buffer,
         routing: routing(cluster),
         seed: Seed(spec.run.seed),
+        link_names: fabric.link_names.clone(),
+        start_jitter: spec.run.start_jitter_ps.map(Time::from_ps),
         ..PacketConfig::basic_sim(&star)
     })
+}
+
+/// By place, by how much at most its background flows start later than they could; all 0 where no packets are.
+///
+/// # Errors
+/// As [`packet_config`].
+pub fn start_jitter(spec: &Spec, fabric: &Fabric) -> Result<Vec<Time>, SpecError> {
+    let places = (0..fabric.place_count()).map(HostId);
+    if spec.run.engine != EngineSpec::Packet || spec.traffic.is_empty() {
+        return Ok(places.map(|_| Time::ZERO).collect());
+    }
+    let config = packet_config(spec, fabric, &fabric.graph)?;
+    let mut most = vec![Time::ZERO; fabric.graph.host_count as usize];
+    for directed in &fabric.graph.links {
+        if let Some(most) = most.get_mut(directed.from.0 as usize) {
+            *most = config.start_jitter_on(directed.link);
+        }
+    }
+    let card = |place| fabric.ends.nodes.map_or(place, |nodes| nodes.card(place));
+    Ok(places.map(|place| most[card(place).0 as usize]).collect())
 }
 
 fn capacity(capacity: CapacitySpec) -> Capacity {

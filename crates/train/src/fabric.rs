@@ -5,6 +5,7 @@ use crate::spec::{CableSpec, ClusterSpec, HostSpec, NodeSpec, TopologySpec, Wire
 use gradtide_net::path::Paths;
 use gradtide_net::topology::Directed;
 use gradtide_net::{Ends, FatTree, Graph, Host, HostId, Link, NodeId, Nodes, PortId, Rate, Ratio, Star, Time};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Hosts, switches and links with their names.
@@ -98,9 +99,11 @@ impl Fabric {
     }
 }
 
-/// The slowest rate and the longest delay of all links of a network.
-pub fn worst_link(graph: &Graph) -> Link {
-    let links = || graph.links.iter().map(|wire| wire.link);
+/// The slowest rate and the longest delay of all links of a network, but for those of hosts that are not `used`. All, if none
+/// is used.
+pub fn worst_link(graph: &Graph, used: &BTreeSet<u32>) -> Link {
+    let is_used = |node: NodeId| used.is_empty() || node.0 >= graph.host_count || used.contains(&node.0);
+    let links = || graph.links.iter().filter(|wire| is_used(wire.from) && is_used(wire.to)).map(|wire| wire.link);
     let rate = links().map(|link| link.rate).min_by_key(|rate| rate.bps()).expect("a network has links");
     Link { rate, delay: links().map(|link| link.delay).max().unwrap_or_default() }
 }
@@ -136,8 +139,6 @@ pub struct Shape {
     pub hosts_per_edge: u32,
     /// Hosts that one link can carry the traffic of.
     pub shared_by: u32,
-    /// Whether links between switches carry less than all hosts together send over them.
-    pub blocks: bool,
 }
 
 /// The shape of a network that is not given cable by cable.
@@ -154,23 +155,7 @@ pub fn shape(topology: &TopologySpec, every: WireSpec) -> Result<Shape, SpecErro
         hops: tree.hop_count(),
         hosts_per_edge: tree.hosts_per_edge(),
         shared_by: tree.shared_by(),
-        blocks: blocks(topology, every.rate_bps),
     })
-}
-
-/// Whether links between switches carry less than hosts with links of this rate together send over them; of a network
-/// that is given cable by cable, nobody looks.
-pub fn blocks(topology: &TopologySpec, rate_bps: u64) -> bool {
-    match *topology {
-        TopologySpec::Star { .. } => false,
-        TopologySpec::LeafSpine { hosts_per_leaf, spines, fabric_link, .. } => {
-            u128::from(spines) * u128::from(fabric_link.rate_bps) < u128::from(hosts_per_leaf) * u128::from(rate_bps)
-        }
-        TopologySpec::Clos2 { bisection: [up, down], .. } | TopologySpec::Clos3 { bisection: [up, down], .. } => {
-            up < down
-        }
-        TopologySpec::Custom { .. } => true,
-    }
 }
 
 /// A network at its nominal rates.

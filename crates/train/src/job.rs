@@ -5,6 +5,7 @@ use crate::bucket::Bucket;
 use crate::caramel::cost::{CostError, Costs, LEAST_CHUNK};
 use crate::caramel::transfers;
 use crate::collective::messages::{Collective, Depth, MessageSize};
+use crate::collective::nodes::Links;
 use crate::collective::plan::{self, Algorithm, Inside, PlanError};
 use crate::communicator::{self, AggregationForm, Carries, Communicator, DataParallel};
 use crate::dag::Dag;
@@ -68,6 +69,8 @@ pub struct Manner {
     pub messages: AggregationForm,
     /// What messages carry of what does not divide evenly.
     pub sizes: MessageSize,
+    /// What a rank has of its node and of the network.
+    pub links: Links,
 }
 
 /// A job that means nothing. `gradtide.scenario` refuses all of these first, with a file and a line.
@@ -183,11 +186,11 @@ impl Job {
     pub fn plan(spec: &JobSpec, seed: Seed, manner: Manner, alone: Alone<'_>) -> Result<Self, JobError> {
         check(spec)?;
         let sizes: Vec<Bytes> = spec.layers.iter().map(|layer| Bytes(layer.parameter_bytes)).collect();
-        let costs = if asks_costs(spec) { Some(costs(spec, manner.sizes, alone)?) } else { None };
+        let costs = if asks_costs(spec) { Some(costs(spec, manner, alone)?) } else { None };
         let mut programs = match &spec.ops {
             None => vec![ComputeSteps::of_layers(&spec.layers)],
             Some(ops) => {
-                let any = collective(spec, Bytes(0), Depth::Fixed(1), manner.sizes)?;
+                let any = collective(spec, Bytes(0), Depth::Fixed(1), manner)?;
                 program::of_workers(ops, &spec.layers, any.worker_hosts().count() as u32, &spec.name, seed)?
             }
         };
@@ -197,7 +200,10 @@ impl Job {
         let announced =
             spec.announced_packets.map(|packets| Announced::new(packets).ok_or(JobError::Announced(packets)));
         let depth = costs.map_or(Depth::Fixed(spec.collective.depth.unwrap_or(1)), |costs| costs.depth);
-        let collective = collective(spec, largest, depth, manner.sizes)?.announced(announced.transpose()?);
+        let collective = collective(spec, largest, depth, manner)?.announced(announced.transpose()?);
+        if spec.adaptive.is_some() && collective.is_over_nodes() {
+            return Err(JobError::AdaptiveOfOneRing);
+        }
         let worker_count = collective.worker_hosts().count() as u32;
         if spec.schedule.barrier {
             programs.iter_mut().for_each(|steps| *steps = steps.behind_barrier());
@@ -364,21 +370,25 @@ const MOST_SENDING_PS: f64 = 8.64e16;
 ///
 /// # Errors
 /// [`PlanError`] if its ranks do not suit the algorithm.
-pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, sizes: MessageSize) -> Result<Collective, PlanError> {
+pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, manner: Manner) -> Result<Collective, PlanError> {
     let adding = spec.collective.reduction_rate_bps.and_then(Rate::from_bps);
     let algorithm = algorithm(spec.collective.algorithm, spec.hosts.len() as u32);
-    Collective::new(algorithm, spec.hosts.clone(), largest, depth, adding, sizes)
+    let collective = Collective::new(algorithm, spec.hosts.clone(), largest, depth, adding, manner.sizes)?;
+    match spec.collective.algorithm {
+        AlgorithmSpec::SingleRing => Ok(collective),
+        _ => collective.over_nodes(&manner.links),
+    }
 }
 
 /// What a job's messages cost, each with the time for which it holds the queue before its first byte.
 ///
 /// # Errors
 /// [`JobError::EmptyChunk`], [`JobError::Plan`], [`JobError::Cost`] and [`JobError::TooLong`].
-pub fn costs(spec: &JobSpec, sizes: MessageSize, alone: Alone<'_>) -> Result<Costs, JobError> {
+pub fn costs(spec: &JobSpec, manner: Manner, alone: Alone<'_>) -> Result<Costs, JobError> {
     if spec.schedule.chunk_bytes == Some(0) {
         return Err(JobError::EmptyChunk);
     }
-    let plain = collective(spec, Bytes(0), Depth::Fixed(1), sizes)?;
+    let plain = collective(spec, Bytes(0), Depth::Fixed(1), manner)?;
     let hold = Time::from_ps(spec.schedule.overhead_ps);
     let mut time =
         |depth, bytes| alone(&plain.with_depth(Depth::Fixed(depth)), bytes).checked_add(hold).unwrap_or(Time::MAX);
@@ -397,10 +407,11 @@ pub fn algorithm(spec: AlgorithmSpec, ranks: u32) -> Algorithm {
     match spec {
         // Nobody to send to, whatever the algorithm.
         _ if ranks == 1 => Algorithm::Ring,
-        AlgorithmSpec::Ring => Algorithm::Ring,
+        AlgorithmSpec::Ring | AlgorithmSpec::SingleRing => Algorithm::Ring,
         AlgorithmSpec::HalvingDoubling => Algorithm::HalvingDoubling,
         AlgorithmSpec::Shuffle => Algorithm::Shuffle,
         AlgorithmSpec::Tree => Algorithm::Tree,
+        AlgorithmSpec::BinaryTree => Algorithm::BinaryTree,
         AlgorithmSpec::Butterfly => Algorithm::Butterfly,
         AlgorithmSpec::ButterflyLayered { group } => Algorithm::ButterflyLayered { group },
         AlgorithmSpec::Hierarchical { group, inside } => {
@@ -469,7 +480,7 @@ fn check(spec: &JobSpec) -> Result<(), JobError> {
     if spec.schedule.credit > 1 && spec.bands.iter().any(|&band| band != spec.bands[0]) {
         return Err(JobError::CreditOfBands);
     }
-    let is_one_ring = spec.collective.algorithm == AlgorithmSpec::Ring
+    let is_one_ring = matches!(spec.collective.algorithm, AlgorithmSpec::Ring | AlgorithmSpec::SingleRing)
         && spec.collective.depth == Some(1)
         && spec.schedule.credit == 1
         && spec.ops.is_none();

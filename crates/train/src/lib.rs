@@ -123,7 +123,7 @@ pub fn step_graph(spec: &Spec) -> Result<Option<spec::StepSpec>, SpecError> {
 pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecError> {
     let stream = job as u32;
     let job = spec.jobs.get(job).ok_or(SpecError::NoSuchJob)?;
-    let sizes = engine::manner(spec).sizes;
+    let manner = engine::manner(spec)?;
     let refused = |error| SpecError::Job { name: job.name.clone(), error };
     let depth = match job.collective.depth {
         Some(depth) => Depth::Fixed(depth),
@@ -131,12 +131,12 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
             let fabric = Fabric::new(&spec.cluster)?;
             check_hosts(job, fabric.place_count())?;
             let mut idle = Idle::asked(spec, &fabric)?;
-            job::costs(job, sizes, &mut |collective, bytes| idle.time(stream, collective, bytes))
+            job::costs(job, manner, &mut |collective, bytes| idle.time(stream, collective, bytes))
                 .map_err(refused)?
                 .depth
         }
     };
-    let collective = job::collective(job, bytes, depth, sizes).map_err(|error| refused(error.into()))?;
+    let collective = job::collective(job, bytes, depth, manner).map_err(|error| refused(error.into()))?;
     let bytes = if job.collective.drops_remainder() { communicator::divisible(bytes, job.hosts.len()) } else { bytes };
     Ok(result::messages(&collective, bytes))
 }
@@ -164,9 +164,9 @@ pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
     if job.hosts.len() == 1 {
         return Ok(vec![Time::ZERO; job.layers.len()]);
     }
-    let (sizes, mut idle) = (engine::manner(spec).sizes, Idle::asked(spec, &fabric)?);
+    let (manner, mut idle) = (engine::manner(spec)?, Idle::asked(spec, &fabric)?);
     let costs =
-        job::costs(job, sizes, &mut |collective, bytes| idle.time(stream, collective, bytes)).map_err(refused)?;
+        job::costs(job, manner, &mut |collective, bytes| idle.time(stream, collective, bytes)).map_err(refused)?;
     Ok(job.layers.iter().map(|layer| costs.time(Bytes(layer.parameter_bytes))).collect())
 }
 
@@ -227,11 +227,9 @@ pub enum SpecError {
     /// An accuracy of rates for an engine that has none.
     #[error("only rates of the fluid engine have an accuracy")]
     Accuracy,
-    /// Classes of ranks stand for all of their ranks only where links are not shared.
-    #[error(
-        "ranks share links of this network: classes need a star, or a leaf-spine or Clos network of bisection 1 or more"
-    )]
-    Blocks,
+    /// Classes of ranks stand for all of their ranks only where routes are of one length and links are not shared.
+    #[error("ranks are not alike on a network of several switches: classes need a star")]
+    SwitchesOfClasses,
     /// Classes have no stages of hosts.
     #[error("ranks of a divided job have no stages of hosts: leave out cluster.host")]
     StagesOfClasses,
@@ -331,7 +329,7 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Vec<Background
         if job.iterations.is_none() && spec.run.duration_ps.is_none() {
             return Err(SpecError::Endless { name: name() });
         }
-        let (seed, manner) = (Seed(spec.run.seed), engine::manner(spec));
+        let (seed, manner) = (Seed(spec.run.seed), engine::manner(spec)?);
         let mut alone = |collective: &Collective, bytes| idle.time(stream, collective, bytes);
         if job.is_divided() {
             let opens = spec.run.engine == EngineSpec::Packet;
@@ -347,10 +345,11 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Vec<Background
     if let (Some(seer), true) = (spec.jobs.iter().find(|job| job.has_oracle()), spec.jobs.len() > 1) {
         return Err(SpecError::OracleOfSeveral { name: seer.name.clone() });
     }
+    let jitter = engine::start_jitter(spec, fabric)?;
     let background = (spec.traffic.iter().enumerate())
         .map(|(index, traffic)| {
             check_flows(traffic, host_count)?;
-            Ok(BackgroundFlows::new(traffic, traffic::stream(index)))
+            Ok(BackgroundFlows::new(traffic, traffic::stream(index), Seed(spec.run.seed), &jitter))
         })
         .collect::<Result<_, SpecError>>()?;
     Ok((jobs, background))

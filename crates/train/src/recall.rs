@@ -122,20 +122,20 @@ impl Recall {
     }
 }
 
-/// Carries out an exchange message by message on an idle network, to its end or to `until`.
+/// Carries out an exchange on an idle network, to its end or to `until`.
 fn carry_out(collective: &Collective, ends: &Ends, flow: &Flow, fluid: &mut Fluid, until: Time) {
     let mut network = ends.around(fluid);
     let network = network.as_mut();
-    let mut messages = collective.begin(flow.bytes, flow.band, flow.stream, network);
+    let mut aggregation = collective.begin(flow.bytes, flow.band, flow.stream, network);
     let mut done = Vec::new();
     while network.now() < until {
         look();
-        let wakes_at = messages.wakes_at().unwrap_or(Time::MAX);
+        let wakes_at = aggregation.wakes_at().unwrap_or(Time::MAX);
         network.advance(wakes_at.min(until), &mut done);
         let now = network.now();
-        let mut is_over = wakes_at <= now && messages.settle(now, network);
+        let mut is_over = wakes_at <= now && aggregation.settle(now, network);
         for completion in done.drain(..) {
-            is_over = messages.on_completion(completion, network);
+            is_over = aggregation.on_completion(completion, network);
         }
         if is_over {
             return;

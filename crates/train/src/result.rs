@@ -14,8 +14,8 @@ use crate::dag::OpKind;
 use crate::engine::{LinkUsage, Usage};
 use crate::job::Job;
 use crate::probe::{Carried, Samples};
-use crate::run::{Done, IterationRecord, JobRecord, OperationRecord, TransferRecord};
-use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, OrderSpec, ServerSpec, Spec, TrafficSpec};
+use crate::run::{Done, IterationRecord, JobRecord, OperationRecord, TransferRecord, Unmeasured};
+use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, OrderSpec, Spec, TrafficSpec};
 use crate::traffic::{BackgroundFlows, Outcome};
 use divided::Divided;
 pub use divided::StepSummary;
@@ -55,20 +55,14 @@ pub fn messages(collective: &Collective, bytes: Bytes) -> Table {
     let mut counts: [Vec<u64>; 6] = Default::default();
     let (reduce, copy): (Arc<str>, Arc<str>) = ("reduce".into(), "copy".into());
     let mut actions = Vec::new();
-    for (chunk, plan) in (0..).zip(collective.chunks(bytes)) {
-        for step in 0..plan.step_count() {
-            for rank in 0..plan.ranks() {
-                plan.sends(step, rank, &mut |sent| {
-                    let row = [chunk, u64::from(step), sent.from.into(), sent.to.into(), sent.offset, sent.bytes.0];
-                    counts.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
-                    actions.push(match sent.action {
-                        Action::Reduce => reduce.clone(),
-                        Action::Copy => copy.clone(),
-                    });
-                });
-            }
-        }
-    }
+    collective.each_message(bytes, &mut |chunk, sent| {
+        let row = [chunk, u64::from(sent.step), sent.from.into(), sent.to.into(), sent.offset, sent.bytes.0];
+        counts.iter_mut().zip(row).for_each(|(column, value)| column.push(value));
+        actions.push(match sent.action {
+            Action::Reduce => reduce.clone(),
+            Action::Copy => copy.clone(),
+        });
+    });
     let names = ["chunk", "step", "from_rank", "to_rank", "offset_bytes", "bytes"].map(str::to_owned);
     let mut columns: Vec<_> = names.into_iter().zip(counts.map(Column::Count)).collect();
     columns.push(("action".to_owned(), Column::Text(actions)));
@@ -84,8 +78,10 @@ pub struct Summary {
     pub event_count: u64,
     /// Packets put on links.
     pub packet_hops: u64,
-    /// Packets that queues refused.
+    /// Packets that the queues of switches refused.
     pub drops: u64,
+    /// Packets that hosts' own queues refused, before they were sent.
+    pub host_drops: u64,
     /// Packets marked CE.
     pub ce_marks: u64,
     /// Most packets that waited in one port; absent where there are no packets.
@@ -105,7 +101,9 @@ pub struct JobSummary {
     pub name: String,
     /// Measured iterations.
     pub iteration_count: u64,
-    /// Workers.
+    /// Iterations that are not measured because not all jobs ran.
+    pub unmeasured: Unmeasured,
+    /// Workers that compute: parameter servers are none, wherever they are.
     pub worker_count: u64,
     /// Buckets.
     pub bucket_count: u64,
@@ -213,7 +211,8 @@ impl RunResult {
                 jobs: summaries,
                 event_count: usage.event_count + done.iter().map(|done| done.record.event_count).sum::<u64>(),
                 packet_hops: usage.packet_hops,
-                drops: used.iter().map(|link| link.drops).sum(),
+                drops: used.iter().filter(|link| !link.is_of_host()).map(|link| link.drops).sum(),
+                host_drops: used.iter().filter(|link| link.is_of_host()).map(|link| link.drops).sum(),
                 ce_marks: used.iter().map(|link| link.ce_marks).sum(),
                 max_queue_packets: used.iter().map(|link| link.max_queue_packets).max().flatten(),
                 end_ps: end.ps(),
@@ -349,7 +348,8 @@ impl<'a> Part<'a> {
         JobSummary {
             name: self.spec.name.clone(),
             iteration_count: records.len() as u64,
-            worker_count: self.spec.hosts.len() as u64 - separate_servers(self.spec),
+            unmeasured: self.trace.unmeasured,
+            worker_count: self.spec.hosts.len() as u64 - servers(self.spec),
             bucket_count: self.gradients.buckets.len() as u64,
             iteration_time_ps: records.iter().map(|record| record.time.ps()).collect(),
             // Equal times have themselves for mean, to the last bit.
@@ -373,11 +373,11 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Servers that are hosts beside the job's workers.
-fn separate_servers(spec: &JobSpec) -> u64 {
+/// Hosts of the job that are parameter servers, and compute nothing.
+fn servers(spec: &JobSpec) -> u64 {
     match spec.collective.algorithm {
         _ if spec.hosts.len() == 1 => 0,
-        AlgorithmSpec::ParameterServer { servers, placement: ServerSpec::Separate } => servers.into(),
+        AlgorithmSpec::ParameterServer { servers, .. } => servers.into(),
         _ => 0,
     }
 }

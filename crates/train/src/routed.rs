@@ -76,7 +76,7 @@ pub fn routed(spec: &Spec) -> Result<Routed, SpecError> {
     spec.jobs.iter().try_for_each(|job| check_hosts(job, fabric.place_count()))?;
     spec.traffic.iter().try_for_each(|traffic| check_flows(traffic, fabric.place_count()))?;
     let graph = &fabric.graph;
-    let config = engine::packet_config(spec, graph)?;
+    let config = engine::packet_config(spec, &fabric, graph)?;
     let routes = Routes::shortest(graph)?.by(config.routing);
     let mut hashes = Hashes::new(config.seed);
     let mut ways = |flow: &Flow| {

@@ -331,14 +331,18 @@ pub enum RemainderSpec {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum AlgorithmSpec {
-    /// Ring all-reduce (thesis eq. 4.1).
+    /// Ring all-reduce (thesis eq. 4.1); over nodes, rings over all of their cards.
     Ring,
+    /// One ring wherever its ranks are, which leaves a node by one card.
+    SingleRing,
     /// All-reduce by halving and doubling.
     HalvingDoubling,
     /// All-reduce in two steps of all to all.
     Shuffle,
-    /// All-reduce along a binary tree.
+    /// All-reduce along two binary trees, part by part.
     Tree,
+    /// All-reduce of whole buffers along one binary tree.
+    BinaryTree,
     /// All-reduce by recursive doubling.
     Butterfly,
     /// Binomial trees in groups, butterfly between them.
@@ -857,6 +861,13 @@ pub struct RunSpec {
     pub accuracy_ppm: Option<NonZeroU32>,
     /// Root of all random streams.
     pub seed: u64,
+    /// Whose clock and transport the packet engine has; read by it only.
+    #[serde(default)]
+    pub follow: FollowSpec,
+    /// Every transfer of the packet engine starts up to so much later than it could, by a draw of its own; `None` is the
+    /// time of one full packet on its sender's link, or 0 where `follow` says so.
+    #[serde(default)]
+    pub start_jitter_ps: Option<u64>,
     /// Whether each rank of a divided job is simulated, and not one of each class. The packet engine always does so.
     #[serde(default)]
     pub all_ranks: bool,
@@ -866,6 +877,17 @@ pub struct RunSpec {
     pub timeline_iterations: u32,
     /// What is sampled over time; `None` samples nothing. Read by the packet engine only.
     pub probe: Option<ProbeSpec>,
+}
+
+/// What the packet engine does where simulators differ from standards.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum FollowSpec {
+    /// The RFCs, and exact times.
+    #[default]
+    Standards,
+    /// ns-3.37, to its nanosecond.
+    Ns3,
 }
 
 /// What is sampled over time.

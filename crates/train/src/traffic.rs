@@ -1,7 +1,7 @@
 //! Background flows, which are not training. Python draws or reads them; this module starts them.
 
 use crate::spec::TrafficSpec;
-use gradtide_net::{Announced, Band, Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Time};
+use gradtide_net::{Announced, Band, Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Seed, Time};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Streams below are those of jobs. A flow keeps its stream, and so its path, however many jobs there are.
@@ -23,6 +23,8 @@ pub struct BackgroundFlows<'a> {
     spec: &'a TrafficSpec,
     stream: u32,
     turns: Turns,
+    /// By flow, what its jitter adds; empty if there is none.
+    late_ps: Vec<u64>,
     under_way: BTreeMap<FlowId, usize>,
     outcomes: Vec<Outcome>,
     completed_count: usize,
@@ -31,8 +33,8 @@ pub struct BackgroundFlows<'a> {
 /// Which flow is next.
 #[derive(Clone, Debug)]
 enum Turns {
-    /// Each at its time: so many have started.
-    ByTime(usize),
+    /// Each at its time: so many have started. With jitter, time and flow of each, in order.
+    ByTime(usize, Option<Vec<(Time, usize)>>),
     /// Each some time after the one before it of the same host.
     ByHost {
         /// When they start that can be told: time and flow.
@@ -45,6 +47,10 @@ enum Turns {
         /// Flows whose hosts are done with the one before, and wait.
         ready: Vec<usize>,
     },
+}
+
+fn late_by(late_ps: &[u64], index: usize) -> Time {
+    Time::from_ps(late_ps.get(index).copied().unwrap_or(0))
 }
 
 /// What became of a flow.
@@ -61,24 +67,38 @@ pub struct Outcome {
 }
 
 impl<'a> BackgroundFlows<'a> {
-    /// The flows of a tenant, which will carry `stream`.
-    pub fn new(spec: &'a TrafficSpec, stream: u32) -> Self {
+    /// The flows of a tenant, which will carry `stream`. Each starts up to `jitter`, by its source, later than it could, by
+    /// a draw of its own; when it started includes that.
+    pub fn new(spec: &'a TrafficSpec, stream: u32, seed: Seed, jitter: &[Time]) -> Self {
         let count = spec.start_ps.len();
+        let has_jitter = spec.src.iter().any(|&src| jitter[src as usize] > Time::ZERO);
+        let draw = |index: usize| match jitter[spec.src[index] as usize].ps() {
+            0 => 0,
+            most_ps => seed.stream(&format!("start jitter/{}/{index}", spec.name)).below(most_ps),
+        };
+        let late_ps: Vec<u64> = if has_jitter { (0..count).map(draw).collect() } else { Vec::new() };
         let turns = match spec.idle_ps {
-            None => Turns::ByTime(0),
+            None if has_jitter => {
+                let starts =
+                    spec.start_ps.iter().zip(&late_ps).map(|(start_ps, late_ps)| start_ps.saturating_add(*late_ps));
+                let mut starts: Vec<_> = starts.map(Time::from_ps).zip(0..).collect();
+                starts.sort_unstable();
+                Turns::ByTime(0, Some(starts))
+            }
+            None => Turns::ByTime(0, None),
             Some(idle_ps) => {
                 let (mut next, mut due, mut last) = (vec![count; count], BTreeSet::new(), BTreeMap::new());
                 for (index, &src) in spec.src.iter().enumerate() {
                     match last.insert(src, index) {
                         Some(before) => next[before] = index,
-                        None => _ = due.insert((Time::from_ps(spec.start_ps[index]), index)),
+                        None => _ = due.insert((Time::from_ps(spec.start_ps[index]) + late_by(&late_ps, index), index)),
                     }
                 }
                 Turns::ByHost { due, idle: Time::from_ps(idle_ps), next, together: spec.together, ready: Vec::new() }
             }
         };
         let (under_way, outcomes) = (BTreeMap::new(), vec![Outcome::default(); count]);
-        Self { spec, stream, turns, under_way, outcomes, completed_count: 0 }
+        Self { spec, stream, turns, late_ps, under_way, outcomes, completed_count: 0 }
     }
 
     /// The stream of its flows.
@@ -89,7 +109,8 @@ impl<'a> BackgroundFlows<'a> {
     /// When its next flow starts, as far as known.
     pub fn wakes_at(&self) -> Option<Time> {
         match &self.turns {
-            Turns::ByTime(count) => self.spec.start_ps.get(*count).map(|&ps| Time::from_ps(ps)),
+            Turns::ByTime(count, None) => self.spec.start_ps.get(*count).map(|&ps| Time::from_ps(ps)),
+            Turns::ByTime(count, Some(starts)) => starts.get(*count).map(|&(at, _)| at),
             Turns::ByHost { due, .. } => due.first().map(|&(at, _)| at),
         }
     }
@@ -109,9 +130,10 @@ impl<'a> BackgroundFlows<'a> {
     pub fn settle(&mut self, now: Time, network: &mut dyn Network) {
         while self.wakes_at().is_some_and(|at| at <= now) {
             let index = match &mut self.turns {
-                Turns::ByTime(count) => {
+                Turns::ByTime(count, starts) => {
+                    let next = *count;
                     *count += 1;
-                    *count - 1
+                    starts.as_ref().map_or(next, |starts| starts[next].1)
                 }
                 Turns::ByHost { due, .. } => due.pop_first().map_or(0, |(_, index)| index),
             };
@@ -148,7 +170,7 @@ impl<'a> BackgroundFlows<'a> {
             if !*together || self.under_way.is_empty() {
                 let starts = &self.spec.start_ps;
                 let known = ready.drain(..).filter_map(|next| Some((Time::from_ps(*starts.get(next)?), next)));
-                due.extend(known.map(|(start, next)| (start.max(now + *idle), next)));
+                due.extend(known.map(|(start, next)| (start.max(now + *idle) + late_by(&self.late_ps, next), next)));
             }
         }
     }

@@ -5,9 +5,10 @@ use CollectiveKind::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter, S
 use gradtide_net::route::Policy;
 use gradtide_net::{Band, Bytes, Fluid, Network, Seed, Time};
 use gradtide_train::SpecError;
-use gradtide_train::classes::{Carriage, Classes, GroupOp};
+use gradtide_train::classes::{Classes, GroupOp};
 use gradtide_train::collective::levels::{CollectiveKind, Span};
 use gradtide_train::collective::messages::{Collective, Depth, MessageSize};
+use gradtide_train::collective::nodes::Carriage;
 use gradtide_train::collective::plan::{Algorithm, Inside};
 use gradtide_train::fabric::Fabric;
 use gradtide_train::spec::ClusterSpec;
@@ -175,20 +176,18 @@ fn stages_of_hosts_are_refused() {
 }
 
 #[test]
-fn networks_on_which_ranks_share_links_have_no_classes() {
-    let leaf_spine = |spines| {
-        json!({"kind": "leaf_spine", "leaves": 8, "hosts_per_leaf": 8, "spines": spines,
-               "fabric_link": {"rate_bps": 800_000_000_000_u64, "delay_ps": 5_000_000}})
-    };
-    let time = |topology| {
-        Classes::new(&cluster(topology, 8), 1).map(|it| it.time(&op(AllToAll, 64, 1, 0, &[0])).unwrap().ps())
-    };
-    // Two links of hosts, two between switches.
-    assert_eq!(time(leaf_spine(8)), Ok(30_000_000));
-    assert_eq!(time(leaf_spine(7)), Err(SpecError::Blocks));
-    assert_eq!(time(json!({"kind": "clos2", "ports": 8, "bisection": [1, 1]})), Ok(40_000_000));
-    assert_eq!(time(json!({"kind": "clos2", "ports": 8, "bisection": [1, 2]})), Err(SpecError::Blocks));
-    assert_eq!(time(json!({"kind": "clos3", "ports": 8, "bisection": [1, 1]})), Ok(60_000_000));
+fn networks_of_several_switches_have_no_classes() {
+    let leaf_spine = json!({"kind": "leaf_spine", "leaves": 8, "hosts_per_leaf": 8, "spines": 8,
+                            "fabric_link": {"rate_bps": 800_000_000_000_u64, "delay_ps": 5_000_000}});
+    let clos = |kind, ratio| json!({"kind": kind, "ports": 8, "bisection": [1, ratio]});
+    // What ranks have at best takes the longest route: two links of hosts, and those between switches.
+    let networks = [(leaf_spine, 30), (clos("clos2", 1), 40), (clos("clos2", 2), 40), (clos("clos3", 1), 60)];
+    for (topology, delay_us) in networks {
+        let cluster = cluster(topology, 8);
+        assert_eq!(Classes::new(&cluster, 1).unwrap_err(), SpecError::SwitchesOfClasses);
+        let alone = Classes::unshared(&cluster, 1).unwrap().time(&op(AllToAll, 64, 1, 0, &[0]));
+        assert_eq!(alone, Some(Time::from_ps(delay_us * 1_000_000)));
+    }
 }
 
 #[test]

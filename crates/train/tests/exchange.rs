@@ -139,7 +139,7 @@ fn algorithms() -> Vec<Algorithm> {
         Algorithm::Ring,
         Algorithm::HalvingDoubling,
         Algorithm::Shuffle,
-        Algorithm::Tree,
+        Algorithm::BinaryTree,
         Algorithm::Butterfly,
         Algorithm::ButterflyLayered { group: 3 },
         Algorithm::Hierarchical { group: 3, inside: Inside::Ring },

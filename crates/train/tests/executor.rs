@@ -3,10 +3,11 @@
 
 mod star;
 
-use gradtide_net::{Band, Bytes, Seed, Time};
+use gradtide_net::{Band, Bytes, Link, Rate, Seed, Time};
 use gradtide_train::classes::Classes;
 use gradtide_train::collective::levels::{CollectiveKind, Span};
 use gradtide_train::collective::messages::MessageSize;
+use gradtide_train::collective::nodes::Links;
 use gradtide_train::communicator::{AggregationForm, Carries, Communicator, GroupCollectives};
 use gradtide_train::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
 use gradtide_train::job::{Job, Manner, Pass};
@@ -18,6 +19,10 @@ use std::sync::Arc;
 /// An all-gather among two ranks of class 0 takes 5 ps for a byte, a send 10 ps: links carry 800 Gbit/s without delay.
 const GATHER: CollectiveKind = CollectiveKind::AllGather;
 const SEND: CollectiveKind = CollectiveKind::Send;
+
+fn link() -> Link {
+    Link { rate: Rate::from_bps(800_000_000_000).unwrap(), delay: Time::ZERO }
+}
 
 /// Costs of the ops of each class; transfers as (communicator, kind, bytes); classes of each communicator. Transfers are
 /// numbered behind the ops.
@@ -85,6 +90,7 @@ fn job(graph: &Graph<'_>, classes: &Arc<Classes>) -> Job {
             measured_from: Pass::Backward,
             messages: AggregationForm::EachHost { opens: false },
             sizes: MessageSize::Whole,
+            links: Links { gpus: 1, scale_up: link(), nic: link() },
         },
         pace_range_ppm: (1_000_000, 1_000_000),
         paces: None,

@@ -103,7 +103,7 @@ fn both(spec: &Spec) -> (RunResult, Job, timeline::Timeline) {
     let mut asking = spec.clone();
     asking.jobs[0].schedule.fusion = gradtide_train::spec::FusionSpec::Adaptive;
     let mut idle = Idle::new(&asking, &fabric).unwrap();
-    let mut job = Job::plan(&spec.jobs[0], Seed(1), engine::manner(spec), &mut |collective, bytes| {
+    let mut job = Job::plan(&spec.jobs[0], Seed(1), engine::manner(spec).unwrap(), &mut |collective, bytes| {
         idle.time(0, collective, bytes)
     })
     .unwrap();

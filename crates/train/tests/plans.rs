@@ -133,7 +133,7 @@ fn critical_paths_are_the_textbooks() {
             (Algorithm::Ring, 2 * (ranks - 1)),
             (Algorithm::HalvingDoubling, 2 * floor + fold),
             (Algorithm::Shuffle, 2 * one),
-            (Algorithm::Tree, 2 * floor),
+            (Algorithm::BinaryTree, 2 * floor),
             (Algorithm::Butterfly, floor + fold),
             (Algorithm::AllGather, ranks - 1),
             (Algorithm::ReduceScatter, ranks - 1),
@@ -204,7 +204,7 @@ fn bytes_of_each_rank_are_the_textbooks() {
         assert_eq!((sent, received), (each(&|i| bytes - own(i)), each(&|i| (n - 1) * own(i))));
 
         // A tree carries S over each of its N-1 edges, once up and once down.
-        let (sent, received) = sent_and_received(&Algorithm::Tree);
+        let (sent, received) = sent_and_received(&Algorithm::BinaryTree);
         let children = |i: u32| u64::from(2 * i + 1 < ranks) + u64::from(2 * i + 2 < ranks);
         assert_eq!(sent, each(&|i| bytes * (children(i) + u64::from(i > 0))));
         assert_eq!(received, sent);

@@ -124,7 +124,9 @@ def _of_job(job: Job) -> Iterator[tuple[str, str, str]]:
         yield "sequence length", f"{job.compute.seq:,}", "compute.seq"
     if job.compute.scale_to_ps is not None:
         yield "compute times scaled to", _time(job.compute.scale_to_ps), "compute.scale_to"
-    yield "workers", f"{job.workers:,}", "workers"
+    yield "workers", f"{job.computing:,}", "workers"
+    if job.servers:
+        yield "parameter servers", f"{job.servers:,}", "collective.ps.servers"
     if job.workers > 1 and job.parameter_bytes:
         yield "collective", words.collective(job.collective.kind), "collective.kind"
         if not job.is_pulled:
@@ -132,12 +134,12 @@ def _of_job(job: Job) -> Iterator[tuple[str, str, str]]:
 
 
 def _links(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
-    """Yield name, value and key of the rates and delays of links; those of a custom network stand with its cables."""
+    """Yield name, value and key of the rates and delays of links; in a custom network, of those that messages cross."""
     fabric = scenario.fabric
     network = fabric.cards if isinstance(fabric, Nodes) else fabric
     if isinstance(network, Wiring):
-        rates = sorted({cable.rate_bps for cable in network.cables})
-        delays = sorted({cable.delay_ps for cable in network.cables})
+        rates = sorted({cable.rate_bps for cable in scenario.crossed})
+        delays = sorted({cable.delay_ps for cable in scenario.crossed})
         yield "link rate", _span([words.rate(rate_bps) for rate_bps in rates]), "cluster.topology.links"
         yield "link delay", _span([_time(delay_ps) for delay_ps in delays]), "cluster.topology.links"
         return

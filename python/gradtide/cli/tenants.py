@@ -1,5 +1,6 @@
 """`gradtide tenants`."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, SeedsOption, Training, option
@@ -42,17 +43,20 @@ def tenants(
 def _print_tenants(summary: dict[str, Any]) -> None:
     from gradtide import words
 
-    rows = [
-        [f"{size} flows, {label}", *_cells(figures[name])]
-        for size, figures in summary["classes"].items()
-        for name, label in SHOWN.items()
-    ]
+    rows = []
+    for size, figures in summary["classes"].items():
+        for name, label in SHOWN.items():
+            rows.append([f"{size} flows, {label}", *_cells(figures[name])])
+            if name == "mean_fct_ms":
+                rows.append(["  against no job", "", "", "", *_against_no_job(figures[name])])
     jobs = summary["jobs"]
     for name, job in jobs.items():
         of = "iteration" if len(jobs) == 1 else f"{name}: iteration"
         rows.append([f"{of} time, ms", *_cells(job["iteration_time_ms"])])
     rows.append(["busiest link, use", *_cells(summary["max_link_utilisation"])])
-    rows.append(["packets dropped", *_cells(summary["drops"])])
+    rows.append(["dropped by switches", *_cells(summary["switch_drops"])])
+    if any(summary["host_drops"][side] for side in ("no_job", "same", "low")):
+        rows.append(["dropped by senders", *_cells(summary["host_drops"])])
     seeds, moved = summary["seeds"], [name for name, job in jobs.items() if job["moved"]]
     count = f"one run, seed {seeds[0]}" if len(seeds) == 1 else f"means of {len(seeds)} seeds"
     say(f"{', '.join(moved)} ({summary['model']}) and the flows of {summary['counted']['traffic']}; {count}")
@@ -60,17 +64,27 @@ def _print_tenants(summary: dict[str, Any]) -> None:
     small, large = (words.size(summary["counted"][f"{size}_bytes"]) for size in ("small", "large"))
     say(
         f"small: up to {small}; large: from {large}; no job: the same flows without any job; "
-        "change: low band against same band"
+        "change: low band against same band; against no job: of the same band"
     )
+    if (until_ms := summary["counted"].get("until_ms")) is not None:
+        say(f"Flows count that start in the first {until_ms:.4g} ms, in which the jobs run on both sides.")
     print_answer(summary)
 
 
 def _cells(pair: dict[str, Any]) -> list[str]:
     """Return the values of a pair and its change, from the same band to the low one."""
-    change, ends = pair["saves_percent"], pair["saves_interval_percent"]
-    interval = "–" if ends is None else f"{-ends[1]:+.1f} … {-ends[0]:+.1f} %"
+    saves, ends = pair["saves_percent"], pair["saves_interval_percent"]
+    change = None if saves is None else -saves
     return [
         *(cell(pair[side]) for side in ("no_job", "same", "low")),
-        signed_percent(None if change is None else -change),
-        interval,
+        *_change(change, None if ends is None else (-ends[1], -ends[0])),
     ]
+
+
+def _against_no_job(pair: dict[str, Any]) -> list[str]:
+    """Return what the job adds in the same band."""
+    return _change(pair["job_adds_percent"], pair["job_adds_interval_percent"])
+
+
+def _change(percent: float | None, ends: Sequence[float] | None) -> list[str]:
+    return [signed_percent(percent), "–" if ends is None else f"{ends[0]:+.1f} … {ends[1]:+.1f} %"]

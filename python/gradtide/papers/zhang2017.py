@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
-from gradtide import words
+from gradtide import units, words
 from gradtide.fabrics import crossbars_of_table_1 as crossbars
 from gradtide.papers.harness import (
     SHOWN,
@@ -32,7 +32,7 @@ from gradtide.papers.harness import (
 )
 from gradtide.results import RunResult
 from gradtide.scenario import Scenario
-from gradtide.studies.exchange import alone, exchange_s, on_cluster, parse_collective
+from gradtide.studies.exchange import alone, exchange_s, exchanged_by
 
 PAPER = published(__name__)
 GRADIENT_BYTES = Scenario.load(PAPER["preset"]).jobs[0].parameter_bytes
@@ -103,7 +103,10 @@ def scenario(base: Scenario, case: Case) -> Scenario:
     net, ratio, method, rate, delay, routing = case
     cluster = base.set({"cluster.link.delay": delay, "cluster.routing": routing})
     topology = {"kind": net.kind, "ports": net.ports, "bisection": str(ratio)}
-    placed = on_cluster(cluster, net.nodes, parse_collective(method), topology=topology, rate_bps=RATES_BPS[rate])
+    rate_of_links = units.format_rate(RATES_BPS[rate])
+    placed = exchanged_by(
+        cluster, method, workers=net.nodes, topology=topology, link_rate=rate_of_links, engine="fluid"
+    )
     return alone(placed, base.jobs[0].parameter_bytes)
 
 

@@ -10,7 +10,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from gradtide.layers import Layer
 from gradtide.recognise import expecting
 from gradtide.scenario import clusters, foreign, read, support
 from gradtide.scenario import resolve as _resolve
-from gradtide.scenario.fabric import Fabric, Tree, Wiring
+from gradtide.scenario.fabric import Cable, Fabric, Group, Nodes, Reach, Tree, Wiring
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import ScenarioFile, json_schema, short_names
 from gradtide.scenario.keys.cluster import Node
@@ -338,6 +338,20 @@ class Scenario:
     def fabric(self) -> Fabric:
         """Shape of the network."""
         return self._resolved.fabric
+
+    @cached_property
+    def reach(self) -> Reach:
+        """What messages cross at worst: no link that none crosses is in it."""
+        return self._resolved.reach()
+
+    @cached_property
+    def crossed(self) -> "tuple[Cable, ...]":
+        """The cables of a custom network that messages may cross."""
+        fabric = self.fabric
+        groups: Iterable[Group] = self._resolved.groups()
+        if isinstance(fabric, Nodes):
+            groups, fabric = fabric.between_cards(groups), fabric.cards
+        return tuple(fabric.crossed(groups)) if isinstance(fabric, Wiring) else ()
 
     @property
     def host_latency_ps(self) -> int:

@@ -1,9 +1,10 @@
 """Defaults that depend on other keys."""
 
+from collections.abc import Callable
 from typing import Literal, TypeGuard
 
 from gradtide import units
-from gradtide.scenario.fabric import Fabric
+from gradtide.scenario.fabric import Reach
 from gradtide.scenario.keys import ScenarioFile
 from gradtide.scenario.keys.cluster import Cluster, Node, Queue, Transport
 from gradtide.scenario.keys.job import AdaptiveTable, JobTable, Schedule, ThesisModel
@@ -69,15 +70,15 @@ def bands_of(queue: Queue) -> int:
     return {"pfifo_fast": 3, "strict": queue.bands or 1, "drr": len(queue.weights or [1])}.get(queue.kind, 1)
 
 
-def low_window(fabric: Fabric, segment: int) -> int:
+def low_window(reach: Reach, segment: int) -> int:
     """Return the bytes that a connection has in flight in the low band: see `LOW_WINDOW_PS`."""
-    rate_bps, delay_ps = fabric.worst_link
-    busy_ps = max(LOW_WINDOW_PS, 4 * fabric.hops * delay_ps)
+    hops, rate_bps, delay_ps = reach
+    busy_ps = max(LOW_WINDOW_PS, 4 * hops * delay_ps)
     return max(LEAST_LOW_WINDOW, 2 * segment, rate_bps * busy_ps // (8 * units.PS_PER_SECOND))
 
 
-def adaptive_of(given: AdaptiveTable, fabric: Fabric, transport: Transport) -> AdaptiveTable | None:
-    """Return a policy with its defaults on a network; `None` for bands that do not change.
+def adaptive_of(given: AdaptiveTable, reach: Reach, transport: Transport) -> AdaptiveTable | None:
+    """Return a policy with the defaults that its job's network gives; `None` for bands that do not change.
 
     With marks, queues are short and next to nothing is held up for long: then chunks side by side only take turns,
     which the one that is needed first pays for, and a small window does not help background flows (decision 20).
@@ -88,7 +89,8 @@ def adaptive_of(given: AdaptiveTable, fabric: Fabric, transport: Transport) -> A
         return given.with_values(price_ppm=DEFAULT_PRICE_PPM if given.price_ppm is None else given.price_ppm)
     has_deadlines = given.policy in WITH_DEADLINES
     credit = 1 if has_deadlines and transport.ecn else DEFAULT_LOW_CREDIT
-    window_bytes = transport.window_bytes if transport.ecn else low_window(fabric, transport.segment_bytes)
+    marked_bytes = SOCKET_BYTES if transport.window_bytes is None else transport.window_bytes
+    window_bytes = marked_bytes if transport.ecn else low_window(reach, transport.segment_bytes)
     low = given.with_values(credit=given.credit or credit, window_bytes=given.window_bytes or window_bytes)
     if not has_deadlines:
         return low
@@ -132,7 +134,7 @@ def announced_packets(announce: bool | int | None, queue: Queue) -> int | None:
     return announce
 
 
-def patience_ps(file: ScenarioFile, fabric: Fabric | None) -> tuple[int, int]:
+def patience_ps(file: ScenarioFile, reach: Callable[[], Reach]) -> tuple[int, int]:
     """Return how long a sender waits for the answer to an announcement, and the age at which switches forget one.
 
     The default of the first is a round trip over the longest route with every queue full, both ways: what has not come
@@ -141,7 +143,7 @@ def patience_ps(file: ScenarioFile, fabric: Fabric | None) -> tuple[int, int]:
     """
     cluster = file.cluster
     queue = cluster.queue
-    hops, (rate_bps, delay_ps) = (2, link_of(cluster)) if fabric is None else (fabric.hops, fabric.worst_link)
+    hops, rate_bps, delay_ps = reach()
     packet_bytes = cluster.transport.segment_bytes + HEADER_BYTES
     full_bytes = queue.capacity.size if queue.capacity.is_bytes else queue.capacity.size * packet_bytes
     # Two more packets are in the device and on the wire.
@@ -154,22 +156,30 @@ def patience_ps(file: ScenarioFile, fabric: Fabric | None) -> tuple[int, int]:
     return timeout_ps, min(3 * timeout_ps + setup_ps, MAX_RUN_PS)
 
 
-def transport_of(cluster: Cluster, fabric: Fabric | None) -> Transport:
-    """Return the transport of a cluster with its defaults, some of which depend on the network."""
-    keys = cluster.transport
+def with_ecn(keys: Transport) -> Transport:
+    """Return a transport whose kind is its congestion control alone, and which says whether it reacts to marks."""
     congestion, plus, _ = keys.kind.partition("+ecn")
-    window_bytes = _two_routes_bytes(cluster, fabric) if congestion == "ideal" else SOCKET_BYTES
     return keys.with_values(
-        kind=congestion,
-        ecn=bool(plus) or (congestion == "dctcp" if keys.ecn is None else keys.ecn),
-        gain_ppm=(keys.gain_ppm or DCTCP_GAIN_PPM) if congestion == "dctcp" else None,
-        hystart=bool(keys.hystart) if congestion == "cubic" else None,
-        byte_counting=bool(keys.byte_counting) if congestion == "cubic" else None,
-        window_bytes=window_bytes if keys.window_bytes is None else keys.window_bytes,
+        kind=congestion, ecn=bool(plus) or (congestion == "dctcp" if keys.ecn is None else keys.ecn)
     )
 
 
-def queue_of(file: ScenarioFile, fabric: Fabric) -> Queue:
+def transport_of(cluster: Cluster, reach: Callable[[], Reach]) -> Transport:
+    """Return the transport of a cluster with its defaults, some of which depend on the links that messages cross."""
+    keys = with_ecn(cluster.transport)
+    congestion = keys.kind
+    window_bytes = keys.window_bytes
+    if window_bytes is None:
+        window_bytes = _two_routes_bytes(cluster, reach()) if congestion == "ideal" else SOCKET_BYTES
+    return keys.with_values(
+        gain_ppm=(keys.gain_ppm or DCTCP_GAIN_PPM) if congestion == "dctcp" else None,
+        hystart=bool(keys.hystart) if congestion == "cubic" else None,
+        byte_counting=bool(keys.byte_counting) if congestion == "cubic" else None,
+        window_bytes=window_bytes,
+    )
+
+
+def queue_of(file: ScenarioFile, reach: Callable[[], Reach]) -> Queue:
     """Return the queue of a cluster with the defaults of its kind."""
     queue = file.cluster.queue
     if queue.threshold_packets is not None:
@@ -181,19 +191,32 @@ def queue_of(file: ScenarioFile, fabric: Fabric) -> Queue:
             ecn=bool(queue.ecn),
         )
     if queue.kind == "pcn":
-        timeout_ps, expire_ps = patience_ps(file, fabric)
+        timeout_ps, expire_ps = patience_ps(file, reach)
         queue = queue.with_values(timeout_ps=timeout_ps, expire_ps=expire_ps)
     return queue
 
 
-def _two_routes_bytes(cluster: Cluster, fabric: Fabric | None) -> int:
-    """Return twice the segments that fit into a round trip over the longest route without queues.
+def start_jitter_of(file: ScenarioFile, reach: Callable[[], Reach]) -> int | None:
+    """Return by how much starts on the packet engine are drawn apart; None on engines that have no packets."""
+    run = file.run
+    if run.engine != "packet" or run.start_jitter_ps is not None:
+        return run.start_jitter_ps
+    return 0 if run.follow == "ns3" else _packet_ps(file.cluster.transport.segment_bytes + HEADER_BYTES, reach())
+
+
+def _packet_ps(packet_bytes: int, reach: Reach) -> int:
+    """Return the time of a packet on the slowest link of a route."""
+    return -(-packet_bytes * 8 * 10**12 // reach.rate_bps)
+
+
+def _two_routes_bytes(cluster: Cluster, reach: Reach) -> int:
+    """Return twice the segments that fit into a round trip over the longest route of a message without queues.
 
     Once keeps the sender's link busy; twice leaves room for delayed acknowledgements and for those that wait.
     """
     segment = cluster.transport.segment_bytes
-    hops, (rate_bps, delay_ps) = (2, link_of(cluster)) if fabric is None else (fabric.hops, fabric.worst_link)
-    packet_ps, ack_ps = (-(-n * 8 * 10**12 // rate_bps) for n in (segment + HEADER_BYTES, HEADER_BYTES))
+    hops, _, delay_ps = reach
+    packet_ps, ack_ps = (_packet_ps(packet_bytes, reach) for packet_bytes in (segment + HEADER_BYTES, HEADER_BYTES))
     round_ps = hops * (2 * delay_ps + packet_ps + ack_ps) + 4 * cluster.host_latency_ps
     return int(2 * -(-round_ps // packet_ps) * segment)
 

@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -46,6 +46,40 @@ class Cable(NamedTuple):
         return {"a": self.a, "b": self.b, "rate": rate, "delay": delay}
 
 
+class Reach(NamedTuple):
+    """What messages cross at worst.
+
+    Attributes:
+        hops: links of the longest route.
+        rate_bps: rate of the slowest link, bits per second.
+        delay_ps: the longest delay of a link, picoseconds.
+    """
+
+    hops: int
+    rate_bps: int
+    delay_ps: int
+
+    def joined(self, other: "Reach") -> "Reach":
+        """Return the worse of two, figure by figure."""
+        return Reach(max(self.hops, other.hops), min(self.rate_bps, other.rate_bps), max(self.delay_ps, other.delay_ps))
+
+
+Group = Collection[int]
+"""Hosts each of which may send to every other one."""
+
+
+def _worst(groups: Iterable[Group], reach: Callable[[Group], Reach], most: Reach) -> Reach:
+    """Return the reach of groups of hosts, `most` at most, or `most` if none of them sends anything."""
+    found: Reach | None = None
+    for group in groups:
+        if len(group) > 1:
+            one = reach(group)
+            found = one if found is None else found.joined(one)
+        if found == most:
+            break
+    return most if found is None else found
+
+
 @dataclass(frozen=True)
 class Tree:
     """A star, leaf-spine or Clos network; the core counts what it has.
@@ -57,7 +91,6 @@ class Tree:
         ports: ports of its switches, all alike; not all are used everywhere.
         hops: links of the longest route.
         shared: hosts that one link can carry the traffic of: those below one child of the top.
-        blocks: whether links between switches carry less than all hosts together send over them.
     """
 
     kind: str
@@ -71,7 +104,6 @@ class Tree:
     hops: int
     hosts_per_edge: int
     shared: int
-    blocks: bool
 
     @classmethod
     def counted(cls, kind: str, keys: Mapping[str, Any], link: tuple[int, int], trunk: tuple[int, int]) -> "Tree":
@@ -80,10 +112,20 @@ class Tree:
 
         return cls(kind, keys, link, trunk, *_core.network_shape(json.dumps(_tree_spec(kind, keys, trunk)), *link))
 
-    @property
-    def worst_link(self) -> tuple[int, int]:
-        """The slowest rate, and the longest delay."""
-        return min(self.host_link[0], self.fabric_link[0]), max(self.host_link[1], self.fabric_link[1])
+    def reach(self, groups: Iterable[Group]) -> Reach:
+        """Return what messages within groups of hosts cross at worst; without any, all that the network has."""
+        links = (self.host_link, self.fabric_link)
+        most = Reach(self.hops, min(rate_bps for rate_bps, _ in links), max(delay_ps for _, delay_ps in links))
+        if self.kind == "star":
+            return most
+        return _worst(groups, lambda group: self._reach(group, most), most)
+
+    def _reach(self, group: Group, most: Reach) -> Reach:
+        if len({self.edge_of(host) for host in group}) == 1:
+            return Reach(2, *self.host_link)
+        # Hosts below one child of the top do not cross the top.
+        is_below = self.kind == "clos3" and len({host // self.shared for host in group}) == 1
+        return most._replace(hops=most.hops - 2) if is_below else most
 
     @property
     def mean_host_rate_bps(self) -> Fraction:
@@ -209,19 +251,76 @@ class Wiring:
         return sizes.pop() if len(sizes) == 1 else None
 
     @property
-    def blocks(self) -> bool:
-        """Whether links between switches may carry less than hosts together send over them: it is not looked into."""
-        return True
-
-    @property
     def shared(self) -> int:
         """Hosts that one link can carry the traffic of."""
         return self.host_count
 
-    @property
-    def worst_link(self) -> tuple[int, int]:
-        """The slowest rate, and the longest delay."""
-        return min(c.rate_bps for c in self.cables), max(c.delay_ps for c in self.cables)
+    def reach(self, groups: Iterable[Group]) -> Reach:
+        """Return what messages within groups of hosts cross at worst; without any, all that the network has."""
+        return self._crossed(groups)[0]
+
+    def crossed(self, groups: Iterable[Group]) -> list[Cable]:
+        """Return the cables that messages within groups of hosts may cross; without any message, all."""
+        cables = self._crossed(groups)[1]
+        return [self.cables[place] for place in sorted(cables)]
+
+    def _crossed(self, groups: Iterable[Group]) -> tuple[Reach, Iterable[int]]:
+        """Return the reach of groups, and the places of the cables on shortest routes within them."""
+        found: set[int] = set()
+        hops = 0
+        seen: set[frozenset[str]] = set()
+        for group in groups:
+            if len(group) < 2:
+                continue
+            found.update(self._host_cables[host] for host in group)
+            ends = Counter(self.switches[edge] if edge >= 0 else f"h{-1 - edge}" for edge in map(self.edge_of, group))
+            hops = max(hops, 2 if any(count > 1 for count in ends.values()) else 0)
+            among = frozenset(ends)
+            if len(among) > 1 and among not in seen:
+                seen.add(among)
+                hops = max(hops, self._mark_routes(among, found))
+        cables = found or range(len(self.cables))
+        rates, delays = zip(*{self.cables[place][2:] for place in cables}, strict=True)
+        return Reach(hops or self.hops, min(rates), max(delays)), cables
+
+    def _mark_routes(self, ends: frozenset[str], found: set[int]) -> int:
+        """Add the cables of all shortest routes among switches, or hosts without one; return the longest route."""
+        longest = 0
+        for start in ends:
+            distance, behind = {start: 0}, []
+            frontier = [start]
+            for node in frontier:
+                behind.append(node)
+                for other, _ in self._cables_of[node]:
+                    # No route leads through a host.
+                    if other not in distance and (host_number(other) is None or other in ends):
+                        distance[other] = distance[node] + 1
+                        frontier.append(other)
+            on_route = set(ends)
+            for node in reversed(behind):
+                if node in on_route:
+                    for other, place in self._cables_of[node]:
+                        if distance.get(other, len(distance)) == distance[node] - 1:
+                            on_route.add(other)
+                            found.add(place)
+            between = (distance[end] + sum(host_number(one) is None for one in (start, end)) for end in ends)
+            longest = max(longest, *between)
+        return longest
+
+    @cached_property
+    def _cables_of(self) -> dict[str, list[tuple[str, int]]]:
+        """The neighbours of each node, with the places of the cables that lead to them."""
+        found: dict[str, list[tuple[str, int]]] = {name: [] for name in self.switches}
+        found |= {f"h{host}": [] for host in range(self.host_count)}
+        for place, cable in enumerate(self.cables):
+            found[cable.a].append((cable.b, place))
+            found[cable.b].append((cable.a, place))
+        return found
+
+    @cached_property
+    def _host_cables(self) -> list[int]:
+        """The place of each host's cable."""
+        return [self._cables_of[f"h{host}"][0][1] for host in range(self.host_count)]
 
     @property
     def mean_host_rate_bps(self) -> Fraction:
@@ -262,20 +361,11 @@ class Wiring:
                     edges[index] = number[switch]
         return edges
 
-    @cached_property
-    def _neighbours(self) -> dict[str, list[str]]:
-        neighbours: dict[str, list[str]] = {name: [] for name in self.switches}
-        neighbours |= {f"h{host}": [] for host in range(self.host_count)}
-        for cable in self.cables:
-            neighbours[cable.a].append(cable.b)
-            neighbours[cable.b].append(cable.a)
-        return neighbours
-
     def distances(self, start: str) -> dict[str, int]:
         """Return how many links each node is away from `start`; without those that no cables lead to."""
         distance, frontier = {start: 0}, [start]
         for node in frontier:
-            for other in self._neighbours[node]:
+            for other, _ in self._cables_of[node]:
                 if other not in distance:
                     distance[other] = distance[node] + 1
                     frontier.append(other)
@@ -291,7 +381,7 @@ class Wiring:
 
     def link_names(self) -> list[str]:
         """Return what links are called."""
-        return _link_names(self.spec(), self.worst_link)
+        return _link_names(self.spec(), self.cables[0][2:])
 
     def spec(self) -> dict[str, Any]:
         """Return the core's `TopologySpec`."""
@@ -372,20 +462,29 @@ class Nodes:
         return self.gpus
 
     @property
-    def blocks(self) -> bool:
-        """Whether the network of the cards does."""
-        return self.cards.blocks
-
-    @property
     def shared(self) -> int:
         """Hosts that one link can carry the traffic of."""
         return min(self.host_count, max(1, self.cards.shared) * (self.gpus // self.nics))
 
-    @property
-    def worst_link(self) -> tuple[int, int]:
-        """The slowest rate, and the longest delay."""
-        rate_bps, delay_ps = self.cards.worst_link
-        return min(rate_bps, self.scale_up[0]), max(delay_ps, self.scale_up[1])
+    def reach(self, groups: Iterable[Group]) -> Reach:
+        """Return what messages within groups of GPUs cross at worst; without any, all that the network has."""
+        within = Reach(2, *self.scale_up)
+        most = within.joined(self.cards.reach(()))
+        return _worst(groups, lambda group: self._reach(group, within), most)
+
+    def _reach(self, group: Group, within: Reach) -> Reach:
+        nodes = Counter(gpu // self.gpus for gpu in group)
+        if len(nodes) == 1:
+            return within
+        between = self.cards.reach(self.between_cards([group]))
+        return between if max(nodes.values()) == 1 else between.joined(within)
+
+    def between_cards(self, groups: Iterable[Group]) -> Iterator[Group]:
+        """Yield the network cards of the groups of GPUs that are on several nodes."""
+        for group in groups:
+            if len({gpu // self.gpus for gpu in group}) > 1:
+                # Equal to the card that the core takes: crates/net/src/nodes.rs.
+                yield frozenset(gpu * self.nics // self.gpus for gpu in group)
 
     @property
     def mean_host_rate_bps(self) -> Fraction:
@@ -409,7 +508,8 @@ class Nodes:
         """Return what links are called, each once."""
         link = dict(zip(("rate_bps", "delay_ps"), self.scale_up, strict=True))
         node = {"gpus": self.gpus, "nics": self.nics, "scale_up": {**link, "efficiency_ppm": units.PPM}}
-        return _link_names(self.spec(), self.cards.worst_link, node)
+        any_link = self.cards.cables[0][2:] if isinstance(self.cards, Wiring) else self.cards.host_link
+        return _link_names(self.spec(), any_link, node)
 
     def spec(self) -> dict[str, Any]:
         """Return the core's `TopologySpec`, of the network between nodes."""

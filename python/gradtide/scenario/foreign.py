@@ -36,6 +36,8 @@ ANY = None
 
 RUN: dict[str, Only | None] = {
     "engine": Only("engine", ("packet",), 'engine = "packet"'),
+    "follow": Only("follow", ("ns3",), 'follow = "ns3"'),
+    "start_jitter_ps": Only("start_jitter", (0,), 'start_jitter = "0us"'),
     **dict.fromkeys(("accuracy_ppm", "seed", "duration_ps", "timeline_iterations", "all_ranks", "probe"), ANY),
 }
 CLUSTER: dict[str, Only | None] = {

@@ -197,6 +197,11 @@ class Job:
         return len(self.hosts) - (self.servers if ps is not None and ps.placement == "separate" else 0)
 
     @property
+    def computing(self) -> int:
+        """Number of workers that compute: all hosts of the job but its parameter servers, wherever these are."""
+        return len(self.hosts) - (self.servers if len(self.hosts) > 1 else 0)
+
+    @property
     def is_pulled(self) -> bool:
         """Whether every iteration begins with a pull from the servers."""
         return self.collective.is_pulled

@@ -5,7 +5,7 @@ The flows themselves are drawn or held by `gradtide.traffic`; files are opened h
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -50,6 +50,13 @@ class Origin:
     def is_random(self) -> bool:
         """Whether the flows are drawn."""
         return isinstance(self.flows, Poisson)
+
+    def groups(self, host_count: int) -> Iterable[Collection[int]]:
+        """Return the hosts that send to one another: the ends of each flow, or all where the flows are drawn."""
+        between = self.flows.between()
+        if between is None:
+            return [range(host_count)]
+        return {(min(src, dst), max(src, dst)) for src, dst, _ in between}
 
 
 @dataclass

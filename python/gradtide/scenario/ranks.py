@@ -24,8 +24,9 @@ def reasons(resolved: Resolved) -> Iterator[tuple[Loc, str]]:
             yield (*loc, "compute", "straggler"), "a divided model with a straggler"
         if cluster.host is not None:
             yield ("cluster", "host"), "a divided model on hosts with stages"
-        if resolved.fabric.blocks:
-            yield ("cluster", "topology"), "a divided model on a network whose links are shared"
+        if resolved.fabric.kind != "star":
+            # Routes have different lengths and share links, so ranks are not alike.
+            yield ("cluster", "topology"), "a divided model on a network of several switches"
 
 
 def all_simulated(resolved: Resolved) -> bool:

@@ -7,8 +7,9 @@ not hide others.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,10 @@ from gradtide.scenario.defaults import (
     overhead_of,
     queue_of,
     schedule_of,
+    start_jitter_of,
     transport_of,
 )
-from gradtide.scenario.fabric import Fabric
+from gradtide.scenario.fabric import Fabric, Group, Reach
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import ScenarioFile
 from gradtide.scenario.keys.job import OF_ROOFLINE, Adaptive, Collective, JobTable, Ps, Schedule
@@ -62,6 +64,20 @@ class Resolved:
     written: dict[str, Any]
     warnings: tuple[str, ...]
     refusals: tuple[Fault, ...]
+
+    def groups(self) -> Iterator[Group]:
+        """Yield the hosts that send to one another: those of each job, and of each tenant's flows."""
+        return _groups(self.jobs, self.origins, self.fabric)
+
+    def reach(self) -> Reach:
+        """Return what messages cross at worst."""
+        return self.fabric.reach(self.groups())
+
+
+def _groups(jobs: tuple[Job, ...], origins: tuple[Origin, ...], fabric: Fabric) -> Iterator[Group]:
+    yield from (job.hosts for job in jobs)
+    for origin in origins:
+        yield from origin.groups(fabric.host_count)
 
 
 def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved:
@@ -114,7 +130,7 @@ def _resolve(ctx: Context) -> Resolved | None:
         else:
             fabric = check.network.open_star(file.cluster, places)
     check.network.check_queue(ctx, file.cluster.queue)
-    check.network.check_transport(ctx, file.cluster, fabric)
+    check.network.check_transport(ctx, file.cluster)
     check.run.probe(ctx, fabric)
     origins = check.traffic.origins(ctx, fabric)
     jobs = [_job(ctx, name, job, hosts.get(name), fabric) for name, job in file.job.items()]
@@ -122,7 +138,7 @@ def _resolve(ctx: Context) -> Resolved | None:
         return None
     resolved = tuple(job for job in jobs if job is not None)
     check.run.check_limits(ctx, resolved, fabric)
-    complete = _completed(ctx, resolved, fabric)
+    complete = _completed(ctx, resolved, cache(lambda: fabric.reach(_groups(resolved, origins, fabric))))
     warnings = dict.fromkeys(warning for table in ctx.tables.values() for warning in table.left_out)
     warnings |= dict.fromkeys(check.memory.warnings(ctx, resolved))
     warnings |= dict.fromkeys(warning for origin in origins for warning in origin.warnings)
@@ -164,7 +180,7 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
     check.job.buckets(ctx, name, job.schedule, loc, table)
     ranks = check.job.ranks(ctx, name, job.schedule, loc, table)
     bands = check.job.bands(ctx, job.priority, (*loc, "priority"), table)
-    adaptive = check.job.adaptive(ctx, job.priority, (*loc, "priority"), fabric)
+    adaptive = check.job.adaptive(ctx, job.priority, (*loc, "priority"), hosts, fabric)
     check.network.announce(ctx, job.announce, loc)
     check.job.straggler(ctx, job, loc, None if hosts is None else len(hosts) - servers)
     if table is None or hosts is None or ctx.faults:
@@ -232,7 +248,7 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
     )
 
 
-def _completed(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> ScenarioFile:
+def _completed(ctx: Context, jobs: tuple[Job, ...], reach: Callable[[], Reach]) -> ScenarioFile:
     """Return the keys with every default that depends on others."""
     tables = {}
     for job in jobs:
@@ -249,8 +265,10 @@ def _completed(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> ScenarioF
         )
     cluster = ctx.file.cluster
     node = None if cluster.node is None else cluster.node.with_values(nics=nics_of(cluster.node))
-    queue, transport = queue_of(ctx.file, fabric), transport_of(cluster, fabric)
-    return ctx.file.with_values(job=tables, cluster=cluster.with_values(node=node, queue=queue, transport=transport))
+    queue, transport = queue_of(ctx.file, reach), transport_of(cluster, reach)
+    cluster = cluster.with_values(node=node, queue=queue, transport=transport)
+    run = ctx.file.run.with_values(start_jitter_ps=start_jitter_of(ctx.file, reach))
+    return ctx.file.with_values(job=tables, cluster=cluster, run=run)
 
 
 def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabric: Fabric) -> dict[str, Any]:

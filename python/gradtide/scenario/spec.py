@@ -157,7 +157,7 @@ def _adaptive_spec(job: Job, fabric: Fabric) -> dict[str, Any] | None:
         from gradtide.fct import SMALL_BYTES
 
         return {"policy": "oracle", **bands, "price_ppm": keys.price_ppm, "small_bytes": SMALL_BYTES}
-    rate_bps, delay_ps = fabric.worst_link
+    hops, rate_bps, delay_ps = fabric.reach([job.hosts])
     has_deadlines = keys.policy in WITH_DEADLINES
     return {
         "policy": "deadline",
@@ -166,7 +166,7 @@ def _adaptive_spec(job: Job, fabric: Fabric) -> dict[str, Any] | None:
         "credit": keys.credit,
         "window_bytes": keys.window_bytes,
         "link_bps": rate_bps,
-        "round_trip_ps": 2 * fabric.hops * delay_ps,
+        "round_trip_ps": 2 * hops * delay_ps,
         "tolerance_ppm": keys.tolerance_ppm if has_deadlines else DEFAULT_TOLERANCE_PPM,
         "margin_ppm": keys.margin_ppm or 0,
         "exchange": keys.exchange is not False,

@@ -106,6 +106,8 @@ FEATURES = {
         YES,
         "the default, newreno of 1380B",
     ),
+    "follow": Feature("habits of a simulator", "run.follow", NO_MEANING, YES),
+    "jitter": Feature("starts that are not in step", "run.start_jitter", NO_MEANING, YES),
     "accuracy": Feature("results that may be a little off", "run.accuracy", YES, NO_MEANING),
     "probe": Feature("samples over time", "run.probe", NOT_BUILT, YES),
 }
@@ -121,7 +123,7 @@ COMBINATIONS = {
     "adaptive job": Combination(
         "an adaptive priority",
         "for more than a chain of layers and one ring at a time",
-        'kind = "ring", depth = 1 and credit = 1, or another policy',
+        'kind = "ring" (on nodes "single_ring"), depth = 1 and credit = 1, or another policy',
     ),
     "oracle of two": Combination('policy = "oracle"', "beside another job", 'policy = "deadline", or one job'),
     "cwnd of nodes": Combination("samples of windows", "where GPUs share network cards", "nics = gpus, or links alone"),
@@ -156,7 +158,8 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
     """Yield every feature and pair of features that a scenario asks for, where, and in words what is asked."""
     cluster, run = resolved.file.cluster, resolved.file.run
     for job in resolved.jobs:
-        yield from _asked_by_job(job, ("job", job.name), is_alone=len(resolved.jobs) == 1)
+        on_nodes = cluster.node is not None and cluster.node.gpus > 1
+        yield from _asked_by_job(job, ("job", job.name), is_alone=len(resolved.jobs) == 1, on_nodes=on_nodes)
     for name, table in resolved.file.traffic.items():
         if isinstance(table.priority, Adaptive):
             yield "adaptive traffic", ("traffic", name, "priority"), "adaptive priority"
@@ -166,8 +169,12 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
         yield "queue", ("cluster", "queue"), "a queue other than the default"
     if cluster.switch_buffer is not None:
         yield "buffer", ("cluster", "switch_buffer"), "a shared buffer"
-    if cluster.transport != transport_of(cluster.with_values(transport=Transport()), resolved.fabric):
+    if cluster.transport != transport_of(cluster.with_values(transport=Transport()), resolved.reach):
         yield "transport", ("cluster", "transport"), "a transport other than the default"
+    if run.follow != "standards":
+        yield "follow", ("run", "follow"), "`follow`, which is for packets,"
+    if run.start_jitter_ps is not None and run.engine != "packet":
+        yield "jitter", ("run", "start_jitter"), "`start_jitter`, which is for packets,"
     if run.accuracy_ppm is not None:
         yield "accuracy", ("run", "accuracy"), "`accuracy`, how far results may be off,"
     if run.probe is not None:
@@ -176,7 +183,7 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
             yield "cwnd of nodes", ("run", "probe", "cwnd"), "`cwnd`"
 
 
-def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool) -> Iterator[tuple[str, Loc, str]]:
+def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool, on_nodes: bool) -> Iterator[tuple[str, Loc, str]]:
     collective, schedule = job.collective, job.schedule
     if job.is_divided:
         if len(job.bands) > 1:
@@ -196,7 +203,8 @@ def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool) -> Iterator[tuple[str, 
     if job.adaptive is None:
         return
     policy = f'policy = "{job.adaptive.policy}"'
-    is_ring = collective.kind == "ring" and schedule.depth == 1 and schedule.credit == 1
+    rings = ("single_ring",) if on_nodes else ("ring", "single_ring")
+    is_ring = collective.kind in rings and schedule.depth == 1 and schedule.credit == 1
     if not is_ring or job.is_pulled or job.graph is not None:
         yield "adaptive job", (*loc, "priority"), policy
     if job.is_foreseen and not is_alone:

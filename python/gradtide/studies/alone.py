@@ -1,4 +1,13 @@
-"""How long each flow takes alone: simulated on the idle network, by the engine of the scenario.
+"""The least time that the network allows each flow: simulated alone on the idle network, by the engine of the scenario.
+
+```text
+sender   ▕1▕2▕3▕4▏            every segment is sent as early as the sender's link can, with its headers,
+switch     ▕1▕2▕3▕4▏          from the first instant on; no queue drops, marks or announces; the last
+receiver         … ▕4▏ ack    acknowledgement returns over an idle way
+```
+
+So no transport is faster: a congestion window can only send later, and others' packets can only delay. A flow alone
+with the transport of the scenario is no such bound. In its own queue it may lose segments that it keeps beside others.
 
 Every distinct flow of some runs (tenant, sender, receiver, bytes) is sent once in one run, each long after the one
 before it has ended. That is checked: where a flow ends later than the next one starts, the run is repeated with longer
@@ -11,6 +20,7 @@ from typing import Any
 from gradtide import units
 from gradtide.results import Flow, RunResult
 from gradtide.scenario import Scenario
+from gradtide.studies.network import run_of_network
 
 RunAll = Callable[[Sequence[Scenario]], Sequence[RunResult]]
 
@@ -18,6 +28,9 @@ PAUSES = (1, 16, 256)
 """Multiples of the pause after a flow that are tried one after the other."""
 
 PAUSE_PS = 20 * 10**9
+SPARE_PACKETS = 100
+"""Packets that fit into a queue beside a whole flow."""
+
 TIMES_LINE_RATE = 4
 """The shortest pause after a flow is 20 ms, and four times what its bytes take at the rate of a link. A guess that is
 checked: it decides how often a run is repeated, and no result."""
@@ -29,7 +42,7 @@ def flows_of(results: Sequence[RunResult]) -> set[Flow]:
 
 
 def alone_ps(asked: Sequence[tuple[Scenario, set[Flow]]], run: RunAll) -> list[dict[Flow, int]]:
-    """Return how long each flow takes alone, in picoseconds, on the network of its scenario.
+    """Return the least time that the network of its scenario allows each flow, in picoseconds.
 
     A flow that does not end in any run is left out.
     """
@@ -51,20 +64,34 @@ def serial(base: Scenario, flows: Sequence[Flow], pause: int) -> tuple[Scenario,
     starts, at_ps = [], 0
     for index, (name, src, dst, size) in enumerate(flows):
         own = keys["traffic"][name]
-        same = {key: own[key] for key in ("announce", "priority") if key in own}
         starts.append(at_ps)
         start = units.format_time(at_ps)
         if "bursts" in own:
             # The pause before the first byte of a burst belongs to its time, and a list of flows has none.
             burst = {**own["bursts"], "src": [f"h{src}"], "count": 1, "start": start}
-            tables[f"burst{index}"] = {**same, "bursts": burst}
+            tables[f"burst{index}"] = {"bursts": burst}
         else:
             row = {"start": start, "src": f"h{src}", "dst": f"h{dst}", "bytes": f"{size}B"}
-            tables.setdefault(name, {**same, "flows": []})["flows"].append(row)
+            tables.setdefault(name, {"flows": []})["flows"].append(row)
         setup_ps = units.parse_time(own["bursts"]["setup"]) if "bursts" in own else 0
         at_ps += pause * (PAUSE_PS + setup_ps + TIMES_LINE_RATE * 8 * size * 10**12 // base.link_rate_bps)
-    run = {"engine": base.engine, "seed": base.seed, "duration": units.format_time(at_ps)}
-    return Scenario.from_dict({"cluster": keys["cluster"], "traffic": tables, "run": run}), starts
+    run = {**run_of_network(keys), "duration": units.format_time(at_ps)}
+    if "start_jitter" in run:
+        run["start_jitter"] = "0s"
+    largest_bytes = max((size for *_, size in flows), default=1)
+    cluster = keys["cluster"]
+    if base.engine == "packet":
+        cluster = _unhindered(cluster, base.segment_bytes, largest_bytes)
+    return Scenario.from_dict({"cluster": cluster, "traffic": tables, "run": run}), starts
+
+
+def _unhindered(cluster: Mapping[str, Any], segment_bytes: int, largest_bytes: int) -> dict[str, Any]:
+    """Return a cluster on which a flow of some bytes is sent at once, and nothing that waits is dropped or marked."""
+    segments = -(-largest_bytes // segment_bytes)
+    own = {key: value for key, value in cluster.items() if key not in ("queue", "transport", "switch_buffer")}
+    transport = {"kind": "ideal", "segment": f"{segment_bytes}B", "window": f"{segments * segment_bytes}B"}
+    queue = {"kind": "fifo", "capacity": f"{segments + SPARE_PACKETS}pkt"}
+    return {**own, "transport": transport, "queue": queue}
 
 
 def _ended(flows: Sequence[Flow], starts: Sequence[int], result: RunResult) -> Mapping[Flow, int]:

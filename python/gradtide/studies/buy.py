@@ -21,9 +21,8 @@ from gradtide.studies.exchange import (
     alone,
     check_once,
     check_one_job,
-    collective_of,
     exchange_s,
-    on_cluster,
+    exchanged_by,
     summing_collectives,
 )
 from gradtide.studies.folder import write_text
@@ -378,8 +377,8 @@ def _asked_fabrics(
 def _candidate(
     base: Scenario, workers: int, fabric: Fabric, collective: str, rate_bps: int, price: float | None, engine: str
 ) -> Candidate:
-    keys = collective_of(base, collective)
-    run = on_cluster(base, workers, keys, topology=fabric.topology, rate_bps=rate_bps, engine=engine)
+    of_links = {"link_rate": units.format_rate(rate_bps), "engine": engine}
+    run = exchanged_by(base, collective, workers=workers, topology=fabric.topology, **of_links)
     job = run.jobs[0]
     if not job.is_uneven and not job.draws_orders and run.duration_ps is None:
         run = run.replace(iterations=min(job.iterations or ITERATIONS, ITERATIONS))

@@ -117,12 +117,23 @@ def _named(names: Sequence[str], own: str, runtime: Runtime) -> list[dict[str, A
     """Return collectives that the user has named; the scenario's own may be one that cannot be chosen."""
     tables = summing_collectives(names, "--collectives")
     for name, table in tables.items():
+        if "depth" in table:
+            raise ValueError(f"--collectives: {name}: depths are searched; write {table['kind']}")
         if not runtime.allows(table["kind"]) and table["kind"] != own:
             raise ValueError(
                 f"--collectives: {name} cannot be chosen on {runtime.name}; there are {', '.join(runtime.collectives)} "
                 "and the scenario's own. --device ideal searches whatever gradtide models"
             )
     return list(tables.values())
+
+
+def _suits(base: Scenario, kind: str) -> bool:
+    """Whether the ranks of the job suit a collective: trees have as many on each node."""
+    try:
+        base.set({f"job.{base.jobs[0].name}.collective": {"kind": kind}})
+    except ScenarioError:
+        return False
+    return True
 
 
 def _alternatives(base: Scenario, runtime: Runtime) -> list[dict[str, Any]]:
@@ -134,7 +145,7 @@ def _alternatives(base: Scenario, runtime: Runtime) -> list[dict[str, Any]]:
     kinds = [kind for kind in ("ring", "tree", "halving_doubling") if runtime.allows(kind)]
     if job.workers & (job.workers - 1):
         kinds = [kind for kind in kinds if kind != "halving_doubling"]
-    found: list[dict[str, Any]] = [{"kind": kind} for kind in kinds]
+    found: list[dict[str, Any]] = [{"kind": kind} for kind in kinds if _suits(base, kind)]
     if not runtime.allows("hierarchical"):
         return found
     try:

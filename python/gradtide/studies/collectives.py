@@ -26,20 +26,22 @@ from gradtide.studies.exchange import (
     alone,
     check_one_job,
     collective_names,
-    collective_of,
     exchange_s,
+    exchanged_by,
     parse_collective,
     parse_size,
 )
 from gradtide.studies.folder import RESOLVED, write_text
 from gradtide.studies.keep import Kept
-from gradtide.studies.network import altered, cards_per_node, on_one_switch
+from gradtide.studies.network import cards_per_node, on_one_switch
 from gradtide.studies.run import head, run_all, total_cost, write_study
 from gradtide.studies.trained import Cluster, trained
 
 SIZES = (*(step * 10**power for power in range(3, 9) for step in (1, 3)), 10**9)
 TERMS = ("latency", "bandwidth", "contention")
 
+LATENCY = 0
+"""Of sizes, in which an exchange of one byte stands for none: what is left is latency."""
 NOISE = 1e-9
 """Share of a time below which a difference is rounding: times are written to a picosecond."""
 
@@ -136,14 +138,16 @@ def collectives(
         own = _with(base, name, engine)
         # Groups that are the hosts of an edge switch stay what they are.
         star = on_one_switch(own.replace(group=own.jobs[0].group) if own.jobs[0].group else own)
-        for size in (1, *counts):
-            cases[name, size, False] = alone(own, size)
-            cases[name, size, True] = alone(star, size)
+        for size in (LATENCY, *counts):
+            cases[name, size, False] = alone(own, size or 1)
+            cases[name, size, True] = alone(star, size or 1)
     try:
         results = dict(zip(cases, run_all(list(cases.values()), jobs, progress, keep, limits), strict=True))
     except Unfinished as stop:
         known = {key: result for key, result in zip(cases, stop.results, strict=True) if result is not None}
-        whole = [name for name in collectives if all((name, s, star) in known for s in (1, *counts) for star in (0, 1))]
+        whole = [
+            name for name in collectives if all((name, s, star) in known for s in (LATENCY, *counts) for star in (0, 1))
+        ]
         if whole:
             stop.tell(CollectivesResult(base, _times(known, whole, counts), list(known.values())))
         raise
@@ -153,17 +157,17 @@ def collectives(
 
 def _with(base: Scenario, name: str, engine: str) -> Scenario:
     task: dict[str, Any] = {} if _sums(name) else {"task": "exchange"}
-    return altered(base, collective=collective_of(base, name), engine=engine, **task)
+    return exchanged_by(base, name, engine=engine, **task)
 
 
 def _times(
     results: dict[tuple[str, int, bool], RunResult], names: Sequence[str], sizes: Sequence[int]
 ) -> dict[str, dict[int, tuple[float, float]]]:
-    """Return for every collective and size, that of one byte included, the time here and on one switch, in seconds."""
+    """Return for every collective and size, `LATENCY` included, the time here and on one switch, in seconds."""
     return {
         name: {
             size: (exchange_s(results[name, size, False]), exchange_s(results[name, size, True]))
-            for size in (1, *sizes)
+            for size in (LATENCY, *sizes)
         }
         for name in names
     }
@@ -172,9 +176,9 @@ def _times(
 def _rows(times_s: dict[str, dict[int, tuple[float, float]]]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for name, by_size in times_s.items():
-        latency_s, star_latency_s = by_size[1]
+        latency_s, star_latency_s = by_size[LATENCY]
         for size, (here_s, star_s) in by_size.items():
-            if size == 1:
+            if size == LATENCY:
                 continue
             bandwidth_s = star_s - star_latency_s
             contention_s = here_s - latency_s - bandwidth_s

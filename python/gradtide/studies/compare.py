@@ -328,7 +328,7 @@ def _variant(point: Scenario, group: int, contender: Contender, axes: Mapping[st
         counts = {f"job.{job.name}.iterations": max(job.iterations or 0, RANDOM_ITERATIONS) for job in owing}
         scenario = scenario.set(counts) if counts else scenario
     job = scenario.jobs[0]
-    parts = [job.model, f"{job.workers}w", *(f"{axes[key]}{key[0]}" for key in ("servers", "batch") if key in axes)]
+    parts = [job.model, f"{job.computing}w", *(f"{axes[key]}{key[0]}" for key in ("servers", "batch") if key in axes)]
     parts += [axes["task"]] if "task" in axes else []
     parts += [units.format_rate(scenario.link_rate_bps), schedule]
     name = run_name(parts)
@@ -349,7 +349,7 @@ def _rows(variants: Iterable[Variant], results: dict[str, RunResult]) -> list[di
                     "run": variant.name,
                     "job": job.name,
                     "model": job.model,
-                    "workers": job.workers,
+                    "workers": job.computing,
                     "servers": job.servers,
                     "batch": job.compute.batch or 0,
                     "task": job.task or TASKS[0],

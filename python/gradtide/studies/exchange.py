@@ -10,11 +10,11 @@ from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import as_scenario, refuse_divided
-from gradtide.studies.network import altered
+from gradtide.studies.network import altered, run_of_network
 
 COLLECTIVES = ("ring", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
 
-OF_AN_EXCHANGE = ("depth", "overhead", "sync")
+OF_AN_EXCHANGE = ("depth", "chunk", "credit", "overhead", "sync")
 """Keys of a schedule that say how one exchange is carried out, not which one comes when."""
 
 _HERE = ("servers", "placement")
@@ -32,8 +32,8 @@ def parse_collective(text: str) -> dict[str, Any]:
     """Return the keys of `job.NAME.collective` that a name on the command line stands for.
 
     Args:
-        text: `KIND[+KEY=VALUE]`, as in `hierarchical+group=8`; of parameter servers the placement may stand alone, as
-            in `ps+distributed`.
+        text: `KIND[+KEY=VALUE]`, as in `hierarchical+group=8` and `ring+depth=8`, whose `depth` is that of the
+            schedule; of parameter servers the placement may stand alone, as in `ps+distributed`.
 
     Raises:
         ValueError: if it is not written so.
@@ -72,13 +72,18 @@ def summing_collectives(texts: Sequence[str], option: str) -> dict[str, dict[str
     return found
 
 
-def collective_of(base: Scenario, name: str) -> dict[str, Any]:
-    """Return the keys of a collective as a study names it for a scenario's one job.
+def exchanged_by(base: Scenario, name: str, **changes: Any) -> Scenario:
+    """Return a scenario whose one job has a collective, as a study names it, and other changes by short name.
 
     What the scenario says about adding is kept where the collective adds; what it says about its own kind holds for
-    that kind, but for what the name says otherwise.
+    that kind, but for what the name says otherwise. The depth is the scenario's where the name has none.
     """
     keys = parse_collective(name)
+    depth = {"depth": keys.pop("depth")} if "depth" in keys else {}
+    return altered(base, collective=_collective_of(base, keys), **depth, **changes)
+
+
+def _collective_of(base: Scenario, keys: dict[str, Any]) -> dict[str, Any]:
     (table,) = base.given["job"].values()
     given = table.get("collective", {})
     own_kind = base.jobs[0].collective.algorithm
@@ -88,24 +93,6 @@ def collective_of(base: Scenario, name: str) -> dict[str, Any]:
         return {**kept, **keys}
     ps = {"ps": {**given.get("ps", {}), **keys.get("ps", {})}} if own_kind == "ps" else {}
     return {**given, **keys, **ps}
-
-
-def on_cluster(
-    base: Scenario,
-    workers: int,
-    collective: dict[str, Any],
-    *,
-    topology: dict[str, Any] | None = None,
-    rate_bps: int | None = None,
-    engine: str = "fluid",
-) -> Scenario:
-    """Return a scenario with its one job on so many workers, parameter servers included, of another network.
-
-    Without a topology or a rate it keeps its own.
-    """
-    rate = {} if rate_bps is None else {"link_rate": units.format_rate(rate_bps)}
-    placed = base.set({f"job.{base.jobs[0].name}.collective": collective})
-    return altered(placed, workers=workers, topology=topology, engine=engine, **rate)
 
 
 def alone(scenario: Scenario, size_bytes: int) -> Scenario:
@@ -122,7 +109,7 @@ def alone(scenario: Scenario, size_bytes: int) -> Scenario:
         ps = {key: value for key, value in kept["collective"]["ps"].items() if key not in ("pull", "shards")}
         kept["collective"] = {**kept["collective"], "ps": ps}
     data["job"] = {name: {**kept, "model": {"layers": [layer]}, "iterations": 1}}
-    data["run"] = {"engine": data["run"]["engine"], "seed": data["run"]["seed"], "timeline": 0}
+    data["run"] = {**run_of_network(data), "timeline": 0}
     return Scenario.from_dict(data)
 
 

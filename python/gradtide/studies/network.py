@@ -46,6 +46,11 @@ def altered(base: Scenario, *, topology: Mapping[str, Any] | None = None, **chan
     return followed
 
 
+def run_of_network(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of the keys of a scenario those of its run that say how messages cross the network."""
+    return {key: keys["run"][key] for key in ("engine", "follow", "start_jitter", "seed") if key in keys["run"]}
+
+
 def _with_its_spines(base: Scenario) -> dict[str, Any]:
     """Return the keys of a leaf-spine network that has as many spines at any rate of its links."""
     given = base.given["cluster"]["topology"]

@@ -102,10 +102,10 @@ def check_threads(scenario: Scenario, threads: int) -> None:
 
 
 def add_slowdowns(result: RunResult, limits: Limits | None = None) -> None:
-    """Add to a run without jobs how much longer each flow takes than alone; its headline says so.
+    """Add to a run without jobs how much longer each flow takes than the idle network allows; its headline says so.
 
-    Every distinct flow that ended is simulated once more, alone on the idle network, and a run in which bursts are
-    announced to switches once more without that. A run with jobs is left as it is: for those,
+    Every distinct flow that ended is simulated once more, alone and unhindered on the idle network, and a run in which
+    bursts are announced to switches once more without that. A run with jobs is left as it is: for those,
     `gradtide tenants` compares.
     """
     if result.scenario.jobs:

@@ -348,9 +348,12 @@ class Search:
             self.scores[choice] = float(sum(times) / len(times))
 
     def key(self, choice: Choice) -> tuple[float, int, int, tuple[int, ...], int]:
-        """Return the sort key of choices: time, then number of messages; the rest makes the order total."""
+        """Return the sort key of choices: time, then number of messages; the rest makes the order total.
+
+        Times within a nanosecond are equal: each message is rounded, and that is no reason to send more of them.
+        """
         messages = self.space.messages(choice)
-        return self.scores[choice], messages, choice.channel, choice.cuts, choice.chunk_bytes or 0
+        return round(self.scores[choice] / 1000), messages, choice.channel, choice.cuts, choice.chunk_bytes or 0
 
     def best(self, mode: Mode, channel: int | None = None) -> Choice | None:
         """Return the best choice known of a mode."""

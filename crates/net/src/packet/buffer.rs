@@ -151,6 +151,7 @@ impl SharedBuffers {
 mod tests {
     use super::super::port::Serialization;
     use super::super::qdisc::QueueConfig;
+    use super::super::tcp::Follow;
     use super::*;
     use crate::Seed;
     use crate::topology::{Link, Star};
@@ -169,9 +170,9 @@ mod tests {
         let rate = Rate::from_bps(10_000_000_000).unwrap();
         let delay = Time::from_ps(1);
         let graph = Star { host_count: hosts, link: Link { rate, delay } }.graph();
-        let table = Serialization::new(rate, Time::from_ps(1), 60..=PACKET);
+        let table = Serialization::new(rate, Follow::Standards, 60..=PACKET);
         let queue = QueueConfig::pfifo_fast();
-        let ports = (0..2 * hosts).map(|link| Port::new(link, delay, table.clone(), &queue, Seed(0)));
+        let ports = (0..2 * hosts).map(|link| Port::new(link, delay, table.clone(), &queue, || Seed(0).stream("test")));
         let ports: Vec<Port> = ports.collect();
         let calendar = Calendar::new(&ports, 1);
         (ports, SharedBuffers::new(&graph, config), calendar)

@@ -7,7 +7,7 @@
 
 use super::ends::{Cause, Event, Late};
 use super::port::{Order, Port, Run, Serialization};
-use super::wire::{Blocks, SackPool, Wire};
+use super::wire::{Blocks, SackPool, Wire, flag};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -127,6 +127,8 @@ pub(crate) struct Calendar {
     late: Option<Late>,
     /// How many there are when the ended ones are forgotten.
     runs_max: usize,
+    /// By connection, the bytes on the wire that it has in its sender's card and whose transmission has not begun.
+    in_card: Vec<u32>,
 }
 
 /// Events of a day that lanes put in one order when it is over: those that ended a port's idleness, in the order of their
@@ -319,7 +321,34 @@ impl Calendar {
             told_count: 0,
             late: None,
             runs_max: RUNS_MIN,
+            in_card: Vec::new(),
         }
+    }
+
+    /// A packet is handed to a card.
+    #[inline]
+    pub fn enter_card(&mut self, packet: &Wire) {
+        if packet.flags & flag::REVERSE == 0 {
+            let index = packet.connection as usize;
+            if index >= self.in_card.len() {
+                self.in_card.resize(index + 1, 0);
+            }
+            self.in_card[index] += u32::from(packet.wire_bytes);
+        }
+    }
+
+    /// The transmission of a packet in a card begins.
+    #[inline]
+    pub fn leave_card(&mut self, packet: &Wire) {
+        if packet.flags & flag::REVERSE == 0 {
+            self.in_card[packet.connection as usize] -= u32::from(packet.wire_bytes);
+        }
+    }
+
+    /// What a connection has in its sender's card, as of the last [`Port::catch_up`].
+    #[inline]
+    pub fn in_card(&self, connection: u32) -> u64 {
+        self.in_card.get(connection as usize).copied().map_or(0, u64::from)
     }
 
     /// Packets, and their bytes, whose arrival is known and has not taken place.
@@ -747,6 +776,7 @@ mod tests {
     use super::super::ends::LateKind;
     use super::super::port::{Serialization, open_label};
     use super::super::qdisc::QueueConfig;
+    use super::super::tcp::Follow;
     use super::*;
     use crate::Seed;
     use crate::units::{Rate, Time};
@@ -756,9 +786,11 @@ mod tests {
 
     /// Links of 10 Gbit/s with these delays.
     fn ports(delays_ps: &[u64]) -> Vec<Port> {
-        let table = Serialization::new(Rate::from_bps(10_000_000_000).unwrap(), Time::from_ps(1), 54..=1_500);
+        let table = Serialization::new(Rate::from_bps(10_000_000_000).unwrap(), Follow::Standards, 54..=1_500);
         let port = |(link, &delay_ps): (usize, &u64)| {
-            Port::new(link as u32, Time::from_ps(delay_ps), table.clone(), &QueueConfig::pfifo_fast(), Seed(0))
+            Port::new(link as u32, Time::from_ps(delay_ps), table.clone(), &QueueConfig::pfifo_fast(), || {
+                Seed(0).stream("test")
+            })
         };
         delays_ps.iter().enumerate().map(port).collect()
     }

@@ -42,6 +42,8 @@ pub(super) struct Sending {
     pub armed_ps: u64,
     /// Its template has the generation.
     pub sender: Sender,
+    /// What every message is delayed by.
+    pub jitter: Time,
     pub goals: VecDeque<Goal>,
     /// When the connection was established.
     pub began: Time,
@@ -110,6 +112,8 @@ pub(crate) struct Arrived<'a, C> {
     pub packet: &'a Wire,
     /// That of the end that it is for.
     pub place: u32,
+    /// See [`Sender::room_bytes`].
+    pub room_bytes: u64,
     /// Tells which arrival it is.
     pub cause: C,
 }
@@ -384,6 +388,15 @@ impl Ends {
         self.lates.add(Late::new(((now + delay).ps(), now.ps()), cause, LateKind::Pump, user))
     }
 
+    /// The port of the sender that a late event is for, if it is for one.
+    pub fn sends_late(&self, late: &Late) -> Option<PortId> {
+        let &Late { connection, generation, .. } = late;
+        match late.end() {
+            End::Sender => Some(self.sending[self.pairs.end(connection, generation, End::Sender)? as usize].port),
+            End::Receiver => None,
+        }
+    }
+
     /// The receiver at `place` is looked at because of its deadline.
     pub fn look_at_receiver(
         &mut self,
@@ -403,11 +416,12 @@ impl Ends {
         (receiving.port, if receiving.receiver.is_gone() { News::Gone } else { News::None })
     }
 
-    /// Does what is late. Packets go to `out` and through the returned port; `None` if there was nothing to do.
+    /// Does what is late; a sender's card takes `room_bytes`. Packets go to `out` and through the returned port; `None` if there was nothing to do.
     pub fn on_late(
         &mut self,
         config: &TcpConfig,
         late: &Late,
+        room_bytes: u64,
         out: &mut Vec<Wire>,
         mut plan: impl FnMut(Plan),
     ) -> Option<(PortId, News)> {
@@ -429,6 +443,7 @@ impl Ends {
             }
             LateKind::Pump => {
                 let sending = &mut self.sending[place as usize];
+                sending.sender.room_bytes = room_bytes;
                 sending.sender.pump(config, at_ps, out);
                 sending.arm(connection, |look| plan(Plan::Look(look)));
                 Some((sending.port, News::None))
@@ -448,7 +463,7 @@ impl Ends {
         if !arrived.packet.is_plain() {
             return self.deliver_rare(config, arrived, out, plan);
         }
-        let Arrived { now, packet, place, cause } = arrived;
+        let Arrived { now, packet, place, room_bytes, cause } = arrived;
         if packet.flags & flag::REVERSE == 0 {
             let receiving = &mut self.receiving[place as usize];
             if receiving.generation != packet.generation {
@@ -465,6 +480,7 @@ impl Ends {
         if sending.sender.template.generation != packet.generation {
             return None;
         }
+        sending.sender.room_bytes = room_bytes;
         let is_closed = sending.sender.on_ack(config, now.ps(), &packet, &blocks[..block_count], out);
         debug_assert!(!is_closed, "a FIN closes");
         sending.arm(packet.connection, |look| plan(Plan::Look(look)));
@@ -480,7 +496,7 @@ impl Ends {
         out: &mut Vec<Wire>,
         mut plan: impl FnMut(Plan),
     ) -> Option<(PortId, News)> {
-        let Arrived { now, packet, place, cause } = arrived;
+        let Arrived { now, packet, place, room_bytes, cause } = arrived;
         let cause = cause();
         let mut packet = *packet;
         let (blocks, block_count) = self.pool.detach(&mut packet);
@@ -514,6 +530,7 @@ impl Ends {
             return Some((receiving.port, news));
         }
         let Sending { sender, began, .. } = &mut self.sending[place as usize];
+        sender.room_bytes = room_bytes;
         let mut news = News::None;
         if !has(flag::SYN) {
             if sender.on_ack(config, now.ps(), &packet, &blocks[..block_count], out) {

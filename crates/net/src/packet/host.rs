@@ -14,7 +14,7 @@ use crate::route::Hashes;
 use crate::topology::PortId;
 use crate::trace::{Counters, Window};
 use crate::units::{Bytes, Time};
-use crate::{Announced, Completion, Connection as Carrier, Flow, FlowId, HostId, StreamKey};
+use crate::{Announced, Completion, Connection as Carrier, Flow, FlowId, HostId, Seed, StreamKey};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -31,6 +31,8 @@ pub(crate) struct Timer {
 enum TimerKind {
     /// The application writes so many bytes.
     Write(u64),
+    /// It opens the connection.
+    Connect,
     /// The announcement of that number has gone unanswered.
     Unanswered(u64),
 }
@@ -119,9 +121,38 @@ struct Waiting {
     opens: bool,
 }
 
+/// By how much the messages of connections start later than they could.
+#[derive(Clone, Debug)]
+pub(crate) struct StartJitter {
+    pub seed: Seed,
+    /// By host.
+    pub most: Vec<Time>,
+}
+
+impl Default for StartJitter {
+    /// None.
+    fn default() -> Self {
+        Self { seed: Seed(0), most: Vec::new() }
+    }
+}
+
+impl StartJitter {
+    /// Of the connection that `flow` opens: none if it carries one flow, which whoever starts it may delay.
+    fn of(&self, flow: &Flow) -> Time {
+        let most = self.most.get(flow.src.0 as usize).copied().unwrap_or_default();
+        if flow.connection == Carrier::Own || most == Time::ZERO {
+            return Time::ZERO;
+        }
+        let (Flow { src, dst, .. }, StreamKey { stream, band }) = (flow, flow.stream_key());
+        let name = format!("start jitter/{}/{}/{stream}/{band}", src.0, dst.0);
+        Time::from_ps(self.seed.stream(&name).below(most.ps()))
+    }
+}
+
 /// All connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts {
+    jitter: StartJitter,
     hashes: Hashes,
     pub connections: Connections,
     streams: BTreeMap<(u32, u32, StreamKey), u32>,
@@ -144,8 +175,9 @@ pub(crate) struct Hosts {
 
 impl Hosts {
     /// Without connections, on links that take at least `latency_ps`.
-    pub fn new(latency_ps: u64, hashes: Hashes, division: Arc<Division>) -> Self {
+    pub fn new(latency_ps: u64, hashes: Hashes, jitter: StartJitter, division: Arc<Division>) -> Self {
         Self {
+            jitter,
             plans: Plans { looks: BinaryHeap::new(), late_ps: vec![NEVER; division.count()], has_news: false },
             hashes,
             connections: Connections::new(latency_ps, division),
@@ -183,7 +215,7 @@ impl Hosts {
                 self.streams.insert(key, index);
             }
             if announced.is_none() {
-                self.connections.sending_mut(index).sender.connect(config, now.ps(), out);
+                self.connect_after(config, now, index, out);
             }
             index
         });
@@ -192,7 +224,7 @@ impl Hosts {
         let end = sending.goals.back().map_or(sending.sender.written(), |goal| goal.end) + flow.bytes.0;
         sending.goals.push_back(Goal { end, flow: id, stream: flow.stream, began: now });
         let (port, next_goal, backlog) = (sending.port, sending.goals[0].end, sending.sender.backlog());
-        let template = sending.sender.template;
+        let (template, hold) = (sending.sender.template, flow.hold + sending.jitter);
         self.connections.receiving_mut(index).next_goal = next_goal;
         if let Some(waiting) = self.waiting.get_mut(&index) {
             // It follows what has been announced.
@@ -200,7 +232,7 @@ impl Hosts {
             return port;
         }
         if let Some((announced, timeout)) = announced.filter(|_| backlog == 0) {
-            let waiting = Waiting { number: id.0, bytes: flow.bytes.0, hold: flow.hold, opens: known.is_none() };
+            let waiting = Waiting { number: id.0, bytes: flow.bytes.0, hold, opens: known.is_none() };
             out.push(pcn::start(template, announced, waiting.number));
             let kind = TimerKind::Unanswered(waiting.number);
             let timer = Timer { connection: index, generation: template.generation, kind };
@@ -208,10 +240,21 @@ impl Hosts {
             self.waiting.insert(index, waiting);
             return port;
         }
-        self.write_after(config, now, index, flow.hold, flow.bytes.0);
+        self.write_after(config, now, index, hold, flow.bytes.0);
         self.after_sender(index);
         self.check_goals(index, now);
         port
+    }
+
+    /// The application opens a connection, which its jitter delays.
+    fn connect_after(&mut self, config: &TcpConfig, now: Time, index: u32, out: &mut Vec<Wire>) {
+        let Sending { sender, jitter, .. } = self.connections.sending_mut(index);
+        if *jitter == Time::ZERO {
+            return sender.connect(config, now.ps(), out);
+        }
+        let timer = Timer { connection: index, generation: sender.template.generation, kind: TimerKind::Connect };
+        let at = now + *jitter;
+        self.timers.push(at, timer);
     }
 
     /// The application writes `bytes`, `hold` from `now`.
@@ -275,6 +318,7 @@ impl Hosts {
             port: src_port,
             armed_ps: NEVER,
             sender: Sender::new(config, window, forward),
+            jitter: self.jitter.of(flow),
             goals: VecDeque::new(),
             began: Time::ZERO,
         };
@@ -317,6 +361,7 @@ impl Hosts {
         config: &TcpConfig,
         now: Time,
         packet: &Wire,
+        room_bytes: u64,
         out: &mut Vec<Wire>,
         cause: impl FnOnce() -> Cause,
     ) -> Option<PortId> {
@@ -329,7 +374,7 @@ impl Hosts {
         }
         let Self { connections, plans, .. } = self;
         let (lane, place) = connections.find(packet)?;
-        let arrived = Arrived { now, packet, place, cause };
+        let arrived = Arrived { now, packet, place, room_bytes, cause };
         let (port, news) = connections.ends[lane].deliver(config, arrived, out, |plan| plans.add(lane, plan))?;
         let index = packet.connection;
         match news {
@@ -546,19 +591,44 @@ impl Hosts {
         late
     }
 
-    /// What was due is done. Packets go to `out` and through the returned port; `None` if there was nothing to do.
-    pub fn on_due(&mut self, config: &TcpConfig, now: Time, due: Due, out: &mut Vec<Wire>) -> Option<PortId> {
+    /// The connection whose sender has something due, and its port.
+    pub fn sender_of(&self, due: Due) -> Option<(u32, PortId)> {
+        let (connection, end) = match due {
+            Due::Look(look) => (look.connection, look.end),
+            // It writes, and sends later.
+            Due::Timer(_) => return None,
+            Due::Late(late) => (late.connection, late.end()),
+        };
+        (end == End::Sender).then(|| (connection, self.connections.sending(connection).port))
+    }
+
+    /// What was due is done; a sender's card takes `room_bytes`. Packets go to `out` and through the returned port; `None` if there was nothing to do.
+    pub fn on_due(
+        &mut self,
+        config: &TcpConfig,
+        now: Time,
+        due: Due,
+        room_bytes: u64,
+        out: &mut Vec<Wire>,
+    ) -> Option<PortId> {
         self.hear_losses(now.ps());
         match due {
-            Due::Look(look) => self.look(config, now, look, out),
+            Due::Look(look) => self.look(config, now, look, room_bytes, out),
             Due::Timer(timer) => self.on_timer(config, now, timer, out),
-            Due::Late(late) => self.on_late(config, now, &late, out),
+            Due::Late(late) => self.on_late(config, now, &late, room_bytes, out),
         }
     }
 
     /// A connection's end is looked at because of a deadline. Nothing is done where it has moved on, or where an earlier
     /// look has replaced this one.
-    fn look(&mut self, config: &TcpConfig, now: Time, look: Look, out: &mut Vec<Wire>) -> Option<PortId> {
+    fn look(
+        &mut self,
+        config: &TcpConfig,
+        now: Time,
+        look: Look,
+        room_bytes: u64,
+        out: &mut Vec<Wire>,
+    ) -> Option<PortId> {
         let index = look.connection;
         match look.end {
             End::Sender => {
@@ -570,7 +640,9 @@ impl Hosts {
                 let (is_due, port) = (sender.deadline_ps <= now.ps(), *port);
                 if is_due {
                     let unheard = self.connections.receiving(index).receiver.is_unheard();
-                    self.connections.sending_mut(index).sender.on_timeout(config, now.ps(), unheard, out);
+                    let sender = &mut self.connections.sending_mut(index).sender;
+                    sender.room_bytes = room_bytes;
+                    sender.on_timeout(config, now.ps(), unheard, out);
                 }
                 self.after_sender(index);
                 is_due.then_some(port)
@@ -610,16 +682,25 @@ impl Hosts {
                     self.pump_later(config, now, index);
                 }
             }
+            TimerKind::Connect => self.connections.sending_mut(index).sender.connect(config, now.ps(), out),
             TimerKind::Unanswered(number) => self.release(config, now, index, number, out),
         }
         self.after_sender(index);
         Some(self.connections.sending(index).port)
     }
 
-    fn on_late(&mut self, config: &TcpConfig, now: Time, late: &Late, out: &mut Vec<Wire>) -> Option<PortId> {
+    fn on_late(
+        &mut self,
+        config: &TcpConfig,
+        now: Time,
+        late: &Late,
+        room_bytes: u64,
+        out: &mut Vec<Wire>,
+    ) -> Option<PortId> {
         let Self { connections, plans, .. } = self;
         let (lane, _) = connections.spot(late.connection, late.end());
-        let (port, news) = connections.ends[lane].on_late(config, late, out, |plan| plans.add(lane, plan))?;
+        let (port, news) =
+            connections.ends[lane].on_late(config, late, room_bytes, out, |plan| plans.add(lane, plan))?;
         if news == News::Gone {
             self.release_if_closed(now, late.connection);
         }
@@ -701,6 +782,7 @@ impl Hosts {
     pub fn write_state(&self, config: &TcpConfig, writer: &mut Writer) -> Option<()> {
         // Streams' connections are never closed: those of a stream, its slot and its hash are what they were.
         let Self {
+            jitter: _,
             hashes: _,
             connections,
             streams: _,
@@ -736,7 +818,7 @@ impl Hosts {
 /// Of one connection.
 fn write_state(receiving: &Receiving, sending: &Sending, config: &TcpConfig, writer: &mut Writer) -> Option<()> {
     let Receiving { generation: _, own, port: _, armed_ps: _, next_goal: _, receiver, received: _ } = receiving;
-    let Sending { port: _, armed_ps: _, sender, goals, began: _ } = sending;
+    let Sending { port: _, armed_ps: _, sender, jitter: _, goals, began: _ } = sending;
     if *own || !goals.is_empty() || !sender.is_established() || !receiver.is_open() {
         return None;
     }

@@ -30,26 +30,27 @@ pub use buffer::SharedBuffer;
 pub use pcn::PcnConfig;
 pub use qdisc::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
 pub use recall::Recall;
-pub use tcp::TcpConfig;
+pub use tcp::{Follow, TcpConfig};
 pub use threads::Threads;
 
 use crate::event::EventQueue;
 use crate::route::{Hashes, Policy, RouteError, Routes};
-use crate::topology::{Graph, PortId, Star};
+use crate::topology::{Graph, Link, NodeId, PortId, Star};
 use crate::trace::{Counters, PortCounters, PortState, Window};
 use crate::units::{Bytes, Time};
 use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
 use buffer::SharedBuffers;
 use calendar::{Calendar, epoch_ps};
 use ends::DayBounds;
-use host::{Due, Hosts};
+use host::{Due, Hosts, StartJitter};
 use lanes::{Lane, Map, PerLane};
 use port::{Moment, Port, Serialization};
 use qdisc::Verdict;
 use state::{Omits, State, Writer};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use threads::Rooms;
-use wire::Wire;
+use wire::{Wire, flag};
 
 /// Everything about the network beside its graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,8 +69,12 @@ pub struct PacketConfig {
     pub routing: Policy,
     /// Root of what is random: the hashes of [`Policy::Ecmp`], and for each port the coin of [`Marking::Red`].
     pub seed: Seed,
-    /// Times on the wire are rounded to whole ticks: 1 ns is ns-3's clock, 1 ps is exact at Ethernet rates.
-    pub tick: Time,
+    /// Names of the first links, by which random streams are called, so that neither an idle host nor another order of
+    /// links changes them. Other links are called by their ends.
+    pub link_names: Vec<Arc<str>>,
+    /// A message of a stream starts up to so much later than it could, always by the same draw of its connection; `None`:
+    /// see [`PacketConfig::start_jitter_on`].
+    pub start_jitter: Option<Time>,
 }
 
 impl PacketConfig {
@@ -83,8 +88,22 @@ impl PacketConfig {
             pcn: None,
             routing: Policy::Ecmp,
             seed: Seed(0),
-            tick: Time::from_ps(1_000),
+            link_names: Vec::new(),
+            start_jitter: None,
         }
+    }
+
+    /// By how much at most messages of a host on that link start later than they could.
+    ///
+    /// Hosts whose clocks are one would send in step for ever, and a full queue would drop packets of always the same of
+    /// them (Floyd & Jacobson, *On traffic phase effects*, 1992). Default: the time of a full packet, in which all orders of
+    /// theirs occur. ns-3 has none.
+    pub fn start_jitter_on(&self, link: Link) -> Time {
+        let packet = Bytes(u64::from(self.tcp.header_bytes) + u64::from(self.tcp.segment_bytes));
+        self.start_jitter.unwrap_or_else(|| match self.tcp.follow {
+            Follow::Standards => link.rate.transmit(packet),
+            Follow::Ns3 => Time::ZERO,
+        })
     }
 }
 
@@ -103,6 +122,31 @@ fn lane_count(tcp: &TcpConfig, ports: &[Port], latency_ps: u64, arrivals_least: 
     let thousandths: u64 = ports.iter().map(|port| 1_000 * day_ps / port.segment_ps()).sum();
     let busy = thousandths.checked_div(1_000 * FULL_DAY * arrivals_least).unwrap_or(u64::MAX);
     count.min(usize::try_from(busy).unwrap_or(usize::MAX)).max(1)
+}
+
+/// Names that do not depend on what else there is.
+struct LinkNames<'a> {
+    graph: &'a Graph,
+    given: &'a [Arc<str>],
+    /// How many have had a name.
+    counts: BTreeMap<String, u32>,
+}
+
+impl LinkNames<'_> {
+    /// Of the link of that index; call it for one after the other. Parallel cables between two nodes are told apart by
+    /// their number.
+    fn next(&mut self, index: usize) -> String {
+        let node = |node: NodeId| match self.graph.switch(node) {
+            Some(switch) => format!("switch{switch}"),
+            None => format!("h{}", node.0),
+        };
+        let directed = &self.graph.links[index];
+        let ends = || format!("{}-{}", node(directed.from), node(directed.to));
+        let name = self.given.get(index).map_or_else(ends, |name| name.to_string());
+        let count = self.counts.entry(name.clone()).or_default();
+        *count += 1;
+        if *count == 1 { name } else { format!("{name}/{count}") }
+    }
 }
 
 /// The packet engine.
@@ -198,20 +242,29 @@ impl PacketEngine {
         let routes = Routes::shortest(graph)?.by(config.routing);
         let bytes_max = (config.tcp.header_bytes + config.tcp.segment_bytes).max(config.tcp.syn_bytes).max(128);
         let mut tables: Vec<(u64, Serialization)> = Vec::new();
+        let card_bytes = match config.host_queue.capacity {
+            Capacity::Packets(packets) => u64::from(packets) * u64::from(bytes_max),
+            Capacity::Bytes(bytes) => bytes,
+        };
+        let mut names = LinkNames { graph, given: &config.link_names, counts: BTreeMap::new() };
         let ports = graph.links.iter().enumerate().map(|(index, directed)| {
             let bps = directed.link.rate.bps();
             let table = match tables.iter().find(|(known, _)| *known == bps) {
                 Some((_, table)) => table.clone(),
                 None => {
                     let table =
-                        Serialization::new(directed.link.rate, config.tick, config.tcp.header_bytes..=bytes_max);
+                        Serialization::new(directed.link.rate, config.tcp.follow, config.tcp.header_bytes..=bytes_max);
                     tables.push((bps, table.clone()));
                     table
                 }
             };
             let of_host = directed.from.0 < graph.host_count;
             let queue = if of_host { &config.host_queue } else { &config.switch_queue };
-            Port::new(index as u32, directed.link.delay, table, queue, config.seed)
+            let name = names.next(index);
+            let stream = || config.seed.stream(&format!("red/{name}"));
+            let port = Port::new(index as u32, directed.link.delay, table, queue, stream);
+            // ns-3's cards drop what finds them full.
+            if of_host && config.tcp.follow == Follow::Standards { port.into_card(card_bytes) } else { port }
         });
         let ports: Vec<Port> = ports.collect();
         let switches = config.pcn.zip(config.switch_queue.marking.threshold());
@@ -227,6 +280,8 @@ impl PacketEngine {
         let payload = ports.iter().map(|port| port.payload_within(day_length_ps, config.tcp.header_bytes)).max();
         let bounds = DayBounds { length_ps: day_length_ps, bytes: payload.unwrap_or(0) };
         let map = Map::new(graph, routes, count);
+        let most = |host| config.start_jitter_on(graph.links[map.first(HostId(host)).0 as usize].link);
+        let jitter = StartJitter { seed: config.seed, most: (0..graph.host_count).map(most).collect() };
         let mut lanes = PerLane::new(count, || Lane { ports: Vec::new(), calendar: calendar.clone() });
         for (index, port) in (0..).zip(ports) {
             lanes[map.division.port(PortId(index)).0].ports.push(port);
@@ -239,7 +294,7 @@ impl PacketEngine {
             is_plain,
             pcn,
             buffers: config.switch_buffer.map(|buffer| Box::new(SharedBuffers::new(graph, buffer))),
-            hosts: Hosts::new(latency_ps, Hashes::new(config.seed), Arc::clone(&map.division)),
+            hosts: Hosts::new(latency_ps, Hashes::new(config.seed), jitter, Arc::clone(&map.division)),
             lanes,
             map,
             scheduled: EventQueue::default(),
@@ -569,6 +624,7 @@ impl PacketEngine {
         let Lane { calendar, .. } = if ONE { &mut self.lanes.first } else { &mut self.lanes[lane] };
         let (begun_ps, link, packet) = calendar.pop();
         let packet = *packet;
+        let now_ps = self.now.ps();
         if !ONE {
             self.rooms.see_due(lane, calendar);
         }
@@ -584,9 +640,15 @@ impl PacketEngine {
         }
         debug_assert_eq!(node.0, packet.dst, "routes lead to the host that a packet is for");
         self.delivered.add(&packet);
+        let room_bytes = if packet.flags & flag::REVERSE == 0 {
+            u64::MAX
+        } else {
+            let (card, calendar) = self.port_mut::<ONE>(self.map.first(HostId(packet.dst)));
+            card.room_bytes((now_ps, begun_ps), packet.connection, calendar)
+        };
         let mut out = std::mem::take(&mut self.out);
         let Lane { calendar, .. } = if ONE { &self.lanes.first } else { &self.lanes[lane] };
-        let port = self.hosts.deliver(&self.config.tcp, self.now, &packet, &mut out, || calendar.cause());
+        let port = self.hosts.deliver(&self.config.tcp, self.now, &packet, room_bytes, &mut out, || calendar.cause());
         self.out = out;
         if let Some(port) = port {
             self.flush::<ONE>(port);
@@ -604,8 +666,14 @@ impl PacketEngine {
         }
         let due = self.hosts.pop(self.now);
         self.planned_ps = due.map_or(0, Due::planned_ps);
+        let sender = due.and_then(|due| self.hosts.sender_of(due));
+        let room_bytes = sender.map_or(u64::MAX, |(connection, card)| {
+            let at_ps = (self.now.ps(), self.planned_ps);
+            let (card, calendar) = self.port_mut::<false>(card);
+            card.room_bytes(at_ps, connection, calendar)
+        });
         let mut out = std::mem::take(&mut self.out);
-        let port = due.and_then(|due| self.hosts.on_due(&self.config.tcp, self.now, due, &mut out));
+        let port = due.and_then(|due| self.hosts.on_due(&self.config.tcp, self.now, due, room_bytes, &mut out));
         self.out = out;
         match port {
             Some(port) => self.flush::<false>(port),

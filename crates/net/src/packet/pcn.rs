@@ -165,7 +165,7 @@ mod tests {
     use super::super::lanes::Division;
     use super::*;
     use crate::event::EventQueue;
-    use crate::packet::host::Hosts;
+    use crate::packet::host::{Hosts, StartJitter};
     use crate::packet::tcp::TcpConfig;
     use crate::route::Hashes;
     use crate::units::Rate;
@@ -270,7 +270,7 @@ mod tests {
         fn new(seed: u64, length: usize) -> Self {
             let rate = Rate::from_bps(10_000_000_000).expect("not zero");
             Self {
-                hosts: Hosts::new(HOP.ps(), Hashes::new(Seed(0)), Arc::new(Division::whole())),
+                hosts: Hosts::new(HOP.ps(), Hashes::new(Seed(0)), StartJitter::default(), Arc::new(Division::whole())),
                 config: TcpConfig::basic_sim(2, rate, HOP),
                 now: Time::ZERO,
                 under_way: EventQueue::default(),
@@ -332,14 +332,14 @@ mod tests {
                 self.hosts.hear_losses(self.now.ps());
                 if packet > timer {
                     if let Some(due) = self.hosts.pop(self.now) {
-                        self.hosts.on_due(&self.config, self.now, due, &mut out);
+                        self.hosts.on_due(&self.config, self.now, due, u64::MAX, &mut out);
                     }
                 } else if let Some((_, (hop, packet))) = self.under_way.pop_until(self.now) {
                     if hop < self.switches.len() {
                         self.pass(hop, packet);
                     } else if packet.connection != u32::MAX {
                         let cause = || Cause::Other(u64::MAX);
-                        self.hosts.deliver(&self.config, self.now, &packet, &mut out, cause);
+                        self.hosts.deliver(&self.config, self.now, &packet, u64::MAX, &mut out, cause);
                     }
                 }
                 self.put(&mut out);

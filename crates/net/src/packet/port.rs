@@ -14,8 +14,9 @@
 use super::calendar::Calendar;
 use super::qdisc::{Capacity, Qdisc, QueueConfig, Verdict};
 use super::state::Writer;
+use super::tcp::Follow;
 use super::wire::Wire;
-use crate::Seed;
+use crate::seed::Stream;
 use crate::trace::{PortCounters, PortState};
 use crate::units::{Bytes, Rate, Time};
 use std::cmp::Reverse;
@@ -125,14 +126,19 @@ impl Run {
 pub(crate) struct Serialization(Arc<Vec<u64>>);
 
 impl Serialization {
-    /// For packets of `bytes` on the wire, rounded to whole ticks as a simulator's clock does.
-    pub fn new(rate: Rate, tick: Time, bytes: RangeInclusive<u16>) -> Self {
-        let tick_ps = tick.ps().max(1);
+    /// For packets of `bytes` on the wire.
+    pub fn new(rate: Rate, follow: Follow, bytes: RangeInclusive<u16>) -> Self {
         let span = |count: u16| {
-            // No packet is shorter than the shortest.
-            let exact = rate.serialize(Bytes(u64::from(count.max(*bytes.start()))), 1, 1).map_or(u64::MAX, Time::ps);
-            // 1 bit/s and 2^16 bytes are 5.2e17 ps: far from overflow.
-            ((exact + tick_ps / 2) / tick_ps * tick_ps).max(1)
+            // No packet is shorter than the shortest. 1 bit/s and 2^16 bytes are 5.2e17 ps: far from overflow.
+            let count = Bytes(u64::from(count.max(*bytes.start())));
+            match follow {
+                // No link carries more than its rate; less by under a picosecond per packet, and exactly it at Ethernet
+                // rates, where a byte takes whole picoseconds.
+                Follow::Standards => rate.transmit(count).ps(),
+                // ns-3's clock has whole nanoseconds.
+                Follow::Ns3 => rate.serialize(count, 1, 1).map_or(u64::MAX, |exact| (exact.ps() + 500) / 1_000 * 1_000),
+            }
+            .max(1)
         };
         Self(Arc::new((0..=*bytes.end()).map(span).collect()))
     }
@@ -189,10 +195,19 @@ pub(crate) struct Port {
     bytes: u64,
     /// Place of the run that the packet being sent belongs to.
     run: u32,
+    /// What each connection may have in it, as a [card](Port::into_card); 0 if it is none.
+    card_bytes: u64,
 }
 
 impl Port {
-    pub fn new(link: u32, delay: Time, serialization: Serialization, queue: &QueueConfig, seed: Seed) -> Self {
+    /// The coin of its qdisc is drawn from `stream`.
+    pub fn new(
+        link: u32,
+        delay: Time,
+        serialization: Serialization,
+        queue: &QueueConfig,
+        stream: impl FnOnce() -> Stream,
+    ) -> Self {
         Self {
             link,
             delay_ps: delay.ps(),
@@ -206,11 +221,32 @@ impl Port {
             run: 0,
             loaded: false,
             device: Wire::NOTHING,
-            qdisc: Qdisc::new(queue, || seed.stream(&format!("red/{link}"))),
+            qdisc: Qdisc::new(queue, stream),
             packets: 0,
             bytes: 0,
             idle_ps: 0,
+            card_bytes: 0,
         }
+    }
+
+    /// The network card of a host, which drops nothing: a connection that has `bytes` or more in it waits until its next
+    /// acknowledgement. What connections have in it is counted in the [`Calendar`].
+    ///
+    /// Linux does the same (TCP small queues, Dumazet 2012), but wakes the sender when a transmission ends.
+    pub fn into_card(mut self, bytes: u64) -> Self {
+        self.qdisc.keep_all();
+        self.card_bytes = bytes.max(1);
+        self
+    }
+
+    /// What a sender may hand over now, if it is a card: the last packet may be longer than that.
+    #[inline]
+    pub fn room_bytes(&mut self, (now_ps, planned_ps): (u64, u64), connection: u32, calendar: &mut Calendar) -> u64 {
+        if self.card_bytes == 0 {
+            return u64::MAX;
+        }
+        self.catch_up(now_ps, planned_ps, calendar);
+        self.card_bytes.saturating_sub(calendar.in_card(connection))
     }
 
     /// The least time from the event that sends a packet to its arrival at the far end.
@@ -252,6 +288,9 @@ impl Port {
     #[inline]
     pub fn send(&mut self, at: Moment, mut packet: Wire, calendar: &mut Calendar) -> Verdict {
         self.catch_up(at.now_ps, at.planned_ps, calendar);
+        if self.card_bytes > 0 {
+            calendar.enter_card(&packet);
+        }
         if !self.busy {
             if self.qdisc.pass(&mut packet) == Verdict::Dropped {
                 return Verdict::Dropped;
@@ -362,6 +401,9 @@ impl Port {
     #[inline]
     fn begin(&mut self, begun_ps: u64, packet: Wire, calendar: &mut Calendar) {
         let sending_ps = calendar.sending_ps(self.link, packet.wire_bytes);
+        if self.card_bytes > 0 {
+            calendar.leave_card(&packet);
+        }
         self.busy = true;
         self.taken_at_ps = begun_ps;
         self.busy_until_ps = begun_ps + sending_ps;

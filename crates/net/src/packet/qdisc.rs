@@ -162,6 +162,8 @@ struct Rest {
     bands: Vec<VecDeque<Wire>>,
     marks: u64,
     drops: u64,
+    /// Nothing is dropped.
+    keeps_all: bool,
 }
 
 /// What random early detection remembers.
@@ -209,8 +211,15 @@ impl Qdisc {
                 bands: (NEAR_BANDS..band_count).map(|_| VecDeque::new()).collect(),
                 marks: 0,
                 drops: 0,
+                keeps_all: false,
             }),
         }
+    }
+
+    /// Drops nothing, neither where it is full nor to say that it fills.
+    pub fn keep_all(&mut self) {
+        self.set_capacity(Capacity::Packets(u32::MAX));
+        self.rest.keeps_all = true;
     }
 
     #[inline]
@@ -220,7 +229,7 @@ impl Qdisc {
 
     /// Of an empty one. `None` if it draws random numbers: what it has drawn does not come again.
     pub fn write_state(&self, writer: &mut Writer) -> Option<()> {
-        let Rest { marking, order, red, bands: _, marks: _, drops: _ } = &*self.rest;
+        let Rest { marking, order, red, bands: _, marks: _, drops: _, keeps_all: _ } = &*self.rest;
         if red.is_some() {
             return None;
         }
@@ -369,7 +378,7 @@ impl Qdisc {
                 let red = rest.red.as_mut().expect("`new` made it, as the marking asks for it");
                 red.on_arrival(self.count, weight_ppm);
                 let is_hit = red.hits(min_packets, max_packets, max_probability_ppm);
-                if is_hit && !(ecn && rest.mark(packet)) {
+                if is_hit && !(ecn && rest.mark(packet)) && !rest.keeps_all {
                     rest.drops += 1;
                     return Verdict::Dropped;
                 }

@@ -26,13 +26,13 @@ use super::calendar::{Calendar, Open, Post};
 use super::ends::{Arrived, Closes, Concern, DayBounds, Ends, News, Plan};
 use super::host::{Gone, Look};
 use super::lanes::{Lane, Map};
-use super::port::{Moment, open_label};
+use super::port::{Moment, Port, open_label};
 use super::qdisc::Verdict;
 use super::tcp::TcpConfig;
 use super::tcp::sender::NEVER;
-use super::wire::Wire;
+use super::wire::{Wire, flag};
 use super::{PacketEngine, Volume};
-use crate::topology::PortId;
+use crate::topology::{HostId, PortId};
 use crate::units::Time;
 use std::cmp::Reverse;
 use std::fmt::Debug;
@@ -491,9 +491,9 @@ impl Shared {
         let map = &self.map;
         let mut out = Vec::new();
         let mut last_ps = 0;
-        let mut put =
-            |at: Moment, port: PortId, packet: Wire, calendar: &mut Calendar, ends: &mut Ends, tally: &mut Tally| {
-                let port = &mut ports[map.division.port(port).1];
+        let place = |port: PortId| map.division.port(port).1;
+        let put =
+            |at: Moment, port: &mut Port, packet: Wire, calendar: &mut Calendar, ends: &mut Ends, tally: &mut Tally| {
                 if port.send(at, packet, calendar) == Verdict::Dropped {
                     tally.dropped.add(&packet);
                     ends.pool.forget(packet);
@@ -514,20 +514,27 @@ impl Shared {
                 let node = map.ends[link as usize];
                 if node.0 >= map.host_count {
                     let at = Moment { now_ps: next_ps, planned_ps, label: open_label(calendar.open_place()) };
-                    put(at, map.port_of(&ends.pairs, node, &packet), packet, calendar, ends, tally);
+                    let port = &mut ports[place(map.port_of(&ends.pairs, node, &packet))];
+                    put(at, port, packet, calendar, ends, tally);
                     continue;
                 }
                 tally.delivered.add(&packet);
-                let Some(place) = ends.pairs.place(&packet) else {
+                let Some(end) = ends.pairs.place(&packet) else {
                     ends.pool.forget(packet);
                     continue;
+                };
+                let room_bytes = if packet.flags & flag::REVERSE == 0 {
+                    u64::MAX
+                } else {
+                    let card = &mut ports[place(map.first(HostId(packet.dst)))];
+                    card.room_bytes((next_ps, planned_ps), packet.connection, calendar)
                 };
                 let (now, looks) = (Time::from_ps(next_ps), &mut tally.looks);
                 let plan = |plan| match plan {
                     Plan::Look(look) => looks.push(look),
                     Plan::Late(at_ps) => late_ps = late_ps.min(at_ps),
                 };
-                let arrived = Arrived { now, packet: &packet, place, cause: || calendar.cause() };
+                let arrived = Arrived { now, packet: &packet, place: end, room_bytes, cause: || calendar.cause() };
                 let answer = ends.deliver(&self.config, arrived, &mut out, plan);
                 (next_ps, planned_ps, answer, (packet.connection, packet.generation))
             } else {
@@ -541,7 +548,10 @@ impl Shared {
                         looks.push(look);
                     }
                 };
-                let answer = ends.on_late(&self.config, &late, &mut out, plan);
+                let room_bytes = ends.sends_late(&late).map_or(u64::MAX, |card| {
+                    ports[place(card)].room_bytes((late.at_ps, late.planned_ps), late.connection, calendar)
+                });
+                let answer = ends.on_late(&self.config, &late, room_bytes, &mut out, plan);
                 late_ps = ends.late_ps();
                 if answer.is_some() {
                     tally.events += 1;
@@ -559,7 +569,7 @@ impl Shared {
                 let at = Moment { now_ps, planned_ps, label: open_label(calendar.open_place()) };
                 for packet in out.drain(..) {
                     tally.injected.add(&packet);
-                    put(at, port, packet, calendar, ends, tally);
+                    put(at, &mut ports[place(port)], packet, calendar, ends, tally);
                 }
             }
             calendar.set_late(None);

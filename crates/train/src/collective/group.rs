@@ -2,7 +2,7 @@
 //!
 //! | | messages |
 //! |---|---|
-//! | all-gather, reduce-scatter, all-reduce | a ring; over several nodes k rings, of which each has a k-th of the buffer, leaves a node by another rank, and has messages of at most 1 MiB |
+//! | all-gather, reduce-scatter, all-reduce | a ring, each round of which waits for the one before it; over several nodes k rings, of which each has a k-th of the buffer and leaves a node by another rank |
 //! | all-reduce in trees | k chains in each node and trees between their heads, half of them the other way round; 512 KiB at a time |
 //! | all-to-all | from each rank to each |
 //! | broadcast | a binomial tree |
@@ -11,8 +11,8 @@
 //! What does not live here: which of ring and tree is taken, and in what order transfers follow one another.
 //!
 //! # Source
-//! As [`levels`](super::levels). Parts: NCCL's buffer of 4 MiB (`NCCL_BUFFSIZE`) has 8 slots, of which rings pass on two at
-//! once (`src/include/collectives.h`, `ALLGATHER_SLICESTEPS`).
+//! As [`levels`](super::levels). Rounds of a ring are paid one by one, as NCCL's own cost model has it (`src/graph/tuning.cc`: latency
+//! times steps, and bytes over bandwidth). Parts of trees: NCCL's buffer of 4 MiB (`NCCL_BUFFSIZE`) has 8 slots.
 
 use super::levels::{CollectiveKind, Span};
 use super::messages::{MessageSize, Messages};
@@ -23,10 +23,8 @@ use std::collections::BTreeSet;
 /// The ranks of a process group.
 #[derive(Clone, Debug)]
 pub struct GroupHosts {
-    /// Host of each, those of a node one after the other.
-    pub hosts: Vec<u32>,
-    /// How they lie on nodes.
-    pub span: Span,
+    /// Host of each by node, those of a node one after the other; one at least on each.
+    pub nodes: Vec<Vec<u32>>,
     /// Whether a send goes from the first to the second alone, and not from each to the next.
     pub is_link: bool,
 }
@@ -40,15 +38,15 @@ pub struct GroupMessages {
     pub bytes: Bytes,
     /// Whether an all-reduce goes along trees.
     pub is_tree: bool,
+    /// Chunks of a buffer that go round rings side by side; not 0.
+    pub depth: u32,
 }
 
 /// Plans side by side, and the hosts of each.
-type Ways = (Vec<CollectivePlan>, Vec<Vec<u32>>);
+pub type Ways = (Vec<CollectivePlan>, Vec<Vec<u32>>);
 
 /// Bytes of a tree that follow one another.
 const TREE_PART: u64 = 4 << 20 >> 3;
-/// Most bytes of a message of a ring.
-const RING_PART: u64 = 4 << 20 >> 2;
 /// Parts of a way at most.
 const MOST_PARTS: u64 = 64;
 
@@ -95,26 +93,43 @@ impl GroupHosts {
         pairs
     }
 
-    fn ways(&self, op: GroupMessages) -> Result<Ways, PlanError> {
+    /// How its ranks lie on nodes.
+    ///
+    /// # Panics
+    /// If it has none.
+    pub fn span(&self) -> Span {
+        Span::of_nodes(self.nodes.iter().map(Vec::len)).expect("a group has ranks on each of its nodes")
+    }
+
+    /// Plans that go side by side, and round and round the hosts of each.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn ways(&self, op: GroupMessages) -> Result<Ways, PlanError> {
         if op.kind == CollectiveKind::Send {
             return self.sends(op.bytes);
         }
-        let Form { algorithm, ways, depth } = op.form(self.span);
+        let span = self.span();
+        if op.is_tree && !span.is_even() {
+            return Err(PlanError::UnevenNodes { ranks: span.ranks(), nodes: span.nodes() });
+        }
+        let Form { algorithm, ways, depth } = op.form(span);
         let hosts = (0..ways).map(|way| match algorithm {
             // The head of a chain is another one in each tree.
             Algorithm::Hierarchical { .. } => self.turned(way as usize, way % 2 == 1),
             // The last rank of a node sends to the next node.
             _ if ways > 1 => self.turned(way as usize + 1, false),
-            _ => self.hosts.clone(),
+            _ => self.nodes.concat(),
         });
         // Part by part, so that the first parts of all trees go first.
-        let plans = parts(op.bytes, ways * depth).map(|part| plan(&algorithm, self.hosts.len(), part));
+        let plans = parts(op.bytes, ways * depth).map(|part| plan(&algorithm, span.ranks() as usize, part));
         Ok((plans.collect::<Result<_, _>>()?, hosts.collect()))
     }
 
     fn sends(&self, bytes: Bytes) -> Result<Ways, PlanError> {
-        let next = self.hosts.iter().cycle().skip(1);
-        let mut hosts: Vec<Vec<u32>> = self.hosts.iter().zip(next).map(|(&host, &next)| vec![host, next]).collect();
+        let all = self.nodes.concat();
+        let next = all.iter().cycle().skip(1);
+        let mut hosts: Vec<Vec<u32>> = all.iter().zip(next).map(|(&host, &next)| vec![host, next]).collect();
         if self.is_link {
             hosts.truncate(1);
         }
@@ -124,13 +139,13 @@ impl GroupHosts {
 
     /// Hosts with those of each node turned, so that another one is the first; or with the last node first.
     fn turned(&self, by: usize, is_reversed: bool) -> Vec<u32> {
-        let per_node = self.span.per_node() as usize;
-        let turned = |node: &[u32]| {
-            let mut node = node.to_vec();
-            node.rotate_left(by % per_node);
+        let turned = |node: &Vec<u32>| {
+            let mut node = node.clone();
+            let count = node.len();
+            node.rotate_left(by % count);
             node
         };
-        let mut nodes: Vec<Vec<u32>> = self.hosts.chunks(per_node).map(turned).collect();
+        let mut nodes: Vec<Vec<u32>> = self.nodes.iter().map(turned).collect();
         if is_reversed {
             nodes.reverse();
         }
@@ -154,15 +169,10 @@ impl GroupMessages {
     }
 
     fn form(self, span: Span) -> Form {
-        let is_one_node = span.ranks() == span.per_node();
+        let is_one_node = span.nodes() == 1;
         let around = if is_one_node { 1 } else { u64::from(span.per_node()) };
         let part = |ways: u64| self.bytes.0 / ways;
-        // On one node, a round waits for the one before it, as the constants of nodes were fitted.
-        let ring = |algorithm| {
-            let messages = part(around) / u64::from(span.ranks());
-            let depth = if is_one_node { 1 } else { messages.div_ceil(RING_PART).clamp(1, MOST_PARTS) };
-            Form { algorithm, ways: around, depth }
-        };
+        let ring = |algorithm| Form { algorithm, ways: around, depth: self.depth.into() };
         let whole = |algorithm| Form { algorithm, ways: 1, depth: 1 };
         match self.kind {
             CollectiveKind::AllReduce if self.is_tree => {

@@ -16,7 +16,8 @@
 //!
 //! A ring over several nodes is k rings, each of which has a k-th of the buffer and leaves a node by the card of another
 //! rank; so all cards of the node carry the same. A round is a message for which the next one waits. Along a ring, n-1
-//! messages follow one another, of which m-1 go from node to node.
+//! messages follow one another, of which m-1 go from node to node. Where nodes have different numbers of ranks, there are
+//! as many rings as the node with the fewest has; a rank from which none of them leaves its node sends what all of them carry.
 //!
 //! # Source
 //! Rings: Patarasuk & Yuan (2009). One ring for each card, and rounds of a ring that cross nodes: the published sources
@@ -63,11 +64,12 @@ impl CollectiveKind {
     }
 }
 
-/// A process group on nodes: as many ranks on each.
+/// A process group on nodes: as many ranks on each, or at least so many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     ranks: u32,
     per_node: u32,
+    nodes: u32,
 }
 
 /// Why ranks are no [`Span`].
@@ -87,7 +89,13 @@ impl Span {
     /// [`SpanError`] unless this is a whole number of nodes, and at least one.
     pub fn new(ranks: u32, per_node: u32) -> Result<Self, SpanError> {
         let fits = per_node > 0 && ranks > 0 && ranks.is_multiple_of(per_node);
-        if fits { Ok(Self { ranks, per_node }) } else { Err(SpanError { ranks, per_node }) }
+        if fits { Ok(Self { ranks, per_node, nodes: ranks / per_node }) } else { Err(SpanError { ranks, per_node }) }
+    }
+
+    /// A group with so many ranks on each of its nodes, of which there is one; `None` if there is none, or nobody on one.
+    pub fn of_nodes(counts: impl Iterator<Item = usize> + Clone) -> Option<Self> {
+        let per_node = counts.clone().min().filter(|&least| least > 0)? as u32;
+        Some(Self { ranks: counts.clone().sum::<usize>() as u32, per_node, nodes: counts.count() as u32 })
     }
 
     /// Ranks of the group.
@@ -95,13 +103,24 @@ impl Span {
         self.ranks
     }
 
-    /// Of them, those on one node.
+    /// Of them, those on one node; where nodes differ, on the one with the fewest.
     pub fn per_node(self) -> u32 {
         self.per_node
     }
 
-    fn nodes(self) -> u32 {
-        self.ranks / self.per_node
+    /// Whether all of its messages pass one level: it has one node, or a rank on each.
+    pub fn is_on_one_level(self) -> bool {
+        self.ranks == self.nodes || self.nodes == 1
+    }
+
+    /// Nodes.
+    pub fn nodes(self) -> u32 {
+        self.nodes
+    }
+
+    /// Whether every node has as many ranks.
+    pub fn is_even(self) -> bool {
+        u64::from(self.per_node) * u64::from(self.nodes) == u64::from(self.ranks)
     }
 }
 
@@ -161,14 +180,30 @@ pub fn levels(kind: CollectiveKind, span: Span) -> Levels {
     }
 }
 
+/// What a rank sends within its node in rings of which none leaves the node from it: where other nodes have fewer ranks.
+pub fn passing(kind: CollectiveKind, span: Span) -> PortLoad {
+    let (ranks, hops) = (u64::from(span.ranks), span.ranks - span.nodes);
+    match kind {
+        CollectiveKind::AllReduce => PortLoad::new(2 * (ranks - 1), ranks, 2 * hops),
+        CollectiveKind::AllGather | CollectiveKind::ReduceScatter => PortLoad::new(ranks - 1, ranks, hops),
+        CollectiveKind::Broadcast => PortLoad::new(1, 1, hops),
+        CollectiveKind::AllToAll | CollectiveKind::Send => PortLoad::NONE,
+    }
+}
+
 /// What an all-reduce over several nodes costs along two binary trees of nodes, each with half of the bytes. `None` for
 /// all else.
 pub fn tree(kind: CollectiveKind, span: Span) -> Option<Levels> {
-    let (per_node, nodes) = (u64::from(span.per_node), span.nodes());
-    (kind == CollectiveKind::AllReduce && nodes > 1).then(|| Levels {
+    (kind == CollectiveKind::AllReduce && span.nodes > 1).then(|| trees(span))
+}
+
+/// The same wherever the ranks are: on one node, along its chains alone.
+pub fn trees(span: Span) -> Levels {
+    let (per_node, nodes) = (u64::from(span.per_node), span.nodes);
+    Levels {
         scale_up: PortLoad::new(2 * (per_node - 1), per_node, 2 * (span.per_node - 1)),
         nic: PortLoad::new(if nodes == 2 { 1 } else { 2 }, per_node, 2 * nodes.ilog2()),
-    })
+    }
 }
 
 #[cfg(test)]

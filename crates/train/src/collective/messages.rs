@@ -1,5 +1,9 @@
 //! A collective on a network: its messages, each sent when what it waits for has arrived.
 
+use super::Aggregation;
+use super::group::{GroupHosts, GroupMessages, Ways};
+use super::levels::CollectiveKind;
+use super::nodes::{Carriage, Links, Pace, Way};
 use super::plan::{Action, Algorithm, CollectivePlan, Message, Passage, PlanError};
 use super::progress::Progress;
 use super::ring;
@@ -17,6 +21,16 @@ pub struct Collective {
     adding: Option<Rate>,
     size: MessageSize,
     announced: Option<Announced>,
+    over: Option<OverNodes>,
+}
+
+/// A collective over all cards of the nodes that its ranks are on, or along trees.
+#[derive(Clone, Debug)]
+struct OverNodes {
+    ranks: GroupHosts,
+    kind: CollectiveKind,
+    is_tree: bool,
+    links: Links,
 }
 
 /// Chunks into which a buffer is cut.
@@ -130,8 +144,8 @@ pub(super) struct InFlight<T> {
 #[derive(Debug)]
 struct Adding {
     rate: Rate,
-    /// When each rank has added all that it has received.
-    free_at: Vec<Time>,
+    /// When each host has added all that it has received; absent, if it has received nothing.
+    free_at: BTreeMap<u32, Time>,
     /// Messages that are being added or wait for it: when that is over, in the order of arrival, and whose they are.
     waiting: BinaryHeap<Reverse<(Time, u64, u32, Passage)>>,
     arrived_count: u64,
@@ -155,7 +169,35 @@ impl Collective {
         size: MessageSize,
     ) -> Result<Self, PlanError> {
         CollectivePlan::new(&algorithm, hosts.len() as u32, largest, ELEMENT_BYTES)?;
-        Ok(Self { algorithm, hosts, depth, adding, size, announced: None })
+        Ok(Self { algorithm, hosts, depth, adding, size, announced: None, over: None })
+    }
+
+    /// The same on nodes whose ranks have these links: rings over all cards of several nodes; and trees, wherever.
+    ///
+    /// # Errors
+    /// [`PlanError`] if trees go over nodes with different numbers of ranks.
+    pub fn over_nodes(self, links: &Links) -> Result<Self, PlanError> {
+        let kind = match self.algorithm {
+            Algorithm::Ring | Algorithm::Tree => CollectiveKind::AllReduce,
+            Algorithm::AllGather => CollectiveKind::AllGather,
+            Algorithm::ReduceScatter => CollectiveKind::ReduceScatter,
+            _ => return Ok(self),
+        };
+        let mut nodes: Vec<(u32, Vec<u32>)> = Vec::new();
+        for &host in &self.hosts {
+            let node = host / links.gpus;
+            match nodes.iter_mut().find(|(other, _)| *other == node) {
+                Some((_, hosts)) => hosts.push(host),
+                None => nodes.push((node, vec![host])),
+            }
+        }
+        let ranks = GroupHosts { nodes: nodes.into_iter().map(|(_, hosts)| hosts).collect(), is_link: false };
+        let is_tree = self.algorithm == Algorithm::Tree;
+        if self.hosts.len() < 2 || (!is_tree && ranks.span().is_on_one_level()) {
+            return Ok(self);
+        }
+        ranks.check(GroupMessages { kind, bytes: Bytes(0), is_tree, depth: 1 })?;
+        Ok(Self { over: Some(OverNodes { ranks, kind, is_tree, links: *links }), ..self })
     }
 
     /// The same, with every message announced as a burst.
@@ -172,12 +214,42 @@ impl Collective {
         CollectivePlan::new(&self.algorithm, ranks, bytes, ELEMENT_BYTES).expect("a smaller plan than that of `new`")
     }
 
-    /// Plans of the chunks that `bytes` are cut into, which go side by side.
+    /// Plans that go side by side for `bytes`: those of their chunks, each with the host of each of its ranks, round and round.
     ///
     /// # Panics
     /// As [`plan`](Self::plan).
-    pub fn chunks(&self, bytes: Bytes) -> Vec<CollectivePlan> {
-        self.plan(bytes).chunks(self.depth.of(bytes)).collect()
+    fn ways(&self, bytes: Bytes) -> Ways {
+        let depth = self.depth.of(bytes);
+        match &self.over {
+            None => (self.plan(bytes).chunks(depth).collect(), vec![self.hosts.clone()]),
+            Some(OverNodes { ranks, kind, is_tree, .. }) => {
+                let op = GroupMessages { kind: *kind, bytes, is_tree: *is_tree, depth };
+                ranks.ways(op).expect("a smaller plan than that of `new`")
+            }
+        }
+    }
+
+    /// Tells `visit` every message for `bytes`, with its chunk, from rank to rank as the job counts them.
+    ///
+    /// # Panics
+    /// As [`plan`](Self::plan).
+    pub fn each_message(&self, bytes: Bytes, visit: &mut dyn FnMut(u64, Message)) {
+        let (plans, hosts) = self.ways(bytes);
+        let places: BTreeMap<u32, u32> = self.hosts.iter().copied().zip(0..).collect();
+        let mut start = 0;
+        for (chunk, (plan, hosts)) in (0..).zip(plans.iter().zip(hosts.iter().cycle())) {
+            for (step, rank) in (0..plan.step_count()).flat_map(|step| (0..plan.ranks()).map(move |rank| (step, rank)))
+            {
+                plan.sends(step, rank, &mut |sent| match &self.over {
+                    None => visit(chunk, sent),
+                    Some(_) => {
+                        let [from, to] = [sent.from, sent.to].map(|rank| places[&hosts[rank as usize]]);
+                        visit(chunk, Message { from, to, offset: start + sent.offset, ..sent });
+                    }
+                });
+            }
+            start += plan.bytes().0;
+        }
     }
 
     /// The same on buffers that are cut in another way.
@@ -210,6 +282,11 @@ impl Collective {
         self.depth == Depth::Fixed(1) && self.size == MessageSize::Even && self.adding.is_none()
     }
 
+    /// Whether it goes over all cards of nodes, or along trees.
+    pub fn is_over_nodes(&self) -> bool {
+        self.over.is_some()
+    }
+
     /// Hosts of ranks that compute: all but parameter servers.
     pub fn worker_hosts(&self) -> impl Iterator<Item = u32> {
         let servers = match &self.algorithm {
@@ -226,36 +303,52 @@ impl Collective {
 
     /// Opens a connection for every pair of ranks that send to each other, by a message without bytes; how many.
     pub fn open(&self, bands: impl Into<Bands>, stream: u32, network: &mut dyn Network) -> usize {
-        let (addressing, plan) = (self.addressing(bands.into(), stream), self.plan(Bytes(0)));
         let mut first: BTreeMap<(u32, u32), Message> = BTreeMap::new();
-        for step in 0..plan.step_count() {
-            for rank in 0..plan.ranks() {
-                plan.sends(step, rank, &mut |message| {
-                    first.entry((message.from, message.to)).or_insert(message);
-                });
-            }
-        }
+        self.each_message(Bytes(0), &mut |_, message| {
+            first.entry((message.from, message.to)).or_insert(message);
+        });
+        let addressing = self.addressing(vec![self.hosts.clone()], bands.into(), stream);
         first.values().for_each(|&message| {
             network.start(addressing.flow(0, message));
         });
         first.len()
     }
 
-    /// Starts every message of `bytes` that does not wait for another.
-    pub fn begin(&self, bytes: Bytes, bands: impl Into<Bands>, stream: u32, network: &mut dyn Network) -> Messages {
+    /// Starts everything of `bytes` that does not wait for something else. Over nodes, where messages are even shares,
+    /// nothing tells the rounds of a collective apart, and a flow has them all.
+    pub fn begin(&self, bytes: Bytes, bands: impl Into<Bands>, stream: u32, network: &mut dyn Network) -> Aggregation {
+        match (&self.over, self.size, bands.into()) {
+            (Some(over), MessageSize::Even, Bands::Alike(band)) => {
+                let way = over.way();
+                let pace = Pace { depth: self.depth.of(bytes), adding: self.adding };
+                let carriage = Carriage { band, stream, hold: Time::ZERO };
+                let flows = over.links.flows(way, &over.ranks.nodes, bytes, pace, carriage);
+                Aggregation::Several(flows.into_iter().map(|flow| network.start(flow)).collect())
+            }
+            (_, _, bands) => Aggregation::Messages(Box::new(self.messages(bytes, bands, stream, network))),
+        }
+    }
+
+    fn messages(&self, bytes: Bytes, bands: Bands, stream: u32, network: &mut dyn Network) -> Messages {
         let adding = self.adding.map(|rate| Adding {
             rate,
-            free_at: vec![Time::ZERO; self.hosts.len()],
+            free_at: BTreeMap::new(),
             waiting: BinaryHeap::new(),
             arrived_count: 0,
         });
-        let addressing = self.addressing(bands.into(), stream);
-        Messages { adding, ..Messages::begin(self.chunks(bytes), addressing, network) }
+        let (plans, hosts) = self.ways(bytes);
+        Messages { adding, ..Messages::begin(plans, self.addressing(hosts, bands, stream), network) }
     }
 
-    fn addressing(&self, bands: Bands, stream: u32) -> Addressing {
-        let hosts = vec![self.hosts.clone()];
+    fn addressing(&self, hosts: Vec<Vec<u32>>, bands: Bands, stream: u32) -> Addressing {
         Addressing { hosts, size: self.size, bands, stream, announced: self.announced }
+    }
+}
+
+impl OverNodes {
+    fn way(&self) -> Way {
+        let span = self.ranks.span();
+        if self.is_tree { Way::tree(span) } else { Way::ring(self.kind, span) }
     }
 }
 
@@ -289,7 +382,9 @@ impl Messages {
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
         let sent = self.outbox.under_way.remove(completion.flow);
         let is_added = match &mut self.adding {
-            Some(adding) if sent.action == Action::Reduce => adding.is_added(network.now(), sent),
+            Some(adding) if sent.action == Action::Reduce => {
+                adding.is_added(network.now(), sent, self.outbox.addressing.host(sent.chunk, sent.passage.to))
+            }
             _ => true,
         };
         if is_added {
@@ -389,8 +484,8 @@ impl<T> InFlight<T> {
 
 impl Adding {
     /// Queues a message at its receiver; whether it has been added now.
-    fn is_added(&mut self, now: Time, sent: MessageInFlight) -> bool {
-        let free_at = &mut self.free_at[sent.passage.to as usize];
+    fn is_added(&mut self, now: Time, sent: MessageInFlight, at: u32) -> bool {
+        let free_at = self.free_at.entry(at).or_default();
         let takes = self.rate.serialize(sent.bytes, 1, sent.parts).unwrap_or(Time::MAX);
         let over_at = Time::from_ps((*free_at).max(now).ps().saturating_add(takes.ps()));
         *free_at = over_at;
@@ -438,9 +533,13 @@ impl Addressing {
         Self { hosts: vec![hosts.to_vec()], size, bands, stream: 0, announced: None }
     }
 
+    /// Host of a rank in a chunk.
+    fn host(&self, chunk: u32, rank: u32) -> u32 {
+        self.hosts[chunk as usize % self.hosts.len()][rank as usize]
+    }
+
     pub fn flow(&self, chunk: u32, message: Message) -> Flow {
         let (bytes, parts) = self.size.of(message);
-        let hosts = &self.hosts[chunk as usize % self.hosts.len()];
         let (band, connection) = match &self.bands {
             Bands::Alike(band) => (*band, Connection::Stream),
             Bands::OfRank { bands, low, window } => {
@@ -450,8 +549,8 @@ impl Addressing {
             }
         };
         Flow {
-            src: HostId(hosts[message.from as usize]),
-            dst: HostId(hosts[message.to as usize]),
+            src: HostId(self.host(chunk, message.from)),
+            dst: HostId(self.host(chunk, message.to)),
             bytes,
             rounds: 1,
             parts,

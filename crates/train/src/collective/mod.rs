@@ -4,6 +4,7 @@ pub mod exchange;
 pub mod group;
 pub mod levels;
 pub mod messages;
+pub mod nodes;
 mod pattern;
 pub mod plan;
 pub mod progress;

@@ -35,11 +35,17 @@ pub enum Algorithm {
     /// # Source
     /// Caramel (Hashemi et al. 2020), section 2: "shuffle", after Dean & Ghemawat (2008).
     Shuffle,
-    /// All-reduce up and down one binary tree, rank i below (i-1)/2.
+    /// All-reduce up and down two binary trees, each with half of the bytes, part by part, with a chain within each node.
+    /// Its plan is the first tree's; [`group`](super::group) has all of them.
+    ///
+    /// # Source
+    /// Sanders, Speck & Träff (2009); NCCL since 2.4 (Jeaugey 2019).
+    Tree,
+    /// All-reduce of whole buffers up and down one binary tree, rank i below (i-1)/2.
     ///
     /// # Source
     /// Sanders, Speck & Träff (2009) call it the binary tree, of which they take two.
-    Tree,
+    BinaryTree,
     /// All-reduce of the whole gradient with the rank 2^s away in step s (recursive doubling); N > p by the fold.
     ///
     /// # Source
@@ -108,7 +114,8 @@ impl Algorithm {
         match self {
             Self::Ring | Self::Shuffle => ring(ranks),
             Self::HalvingDoubling => ring(1 << ranks.ilog2()) + fold(ranks) * total,
-            Self::Tree => total * of_tree(ranks),
+            Self::Tree => total * f64::from((ranks - 1).min(2)),
+            Self::BinaryTree => total * of_tree(ranks),
             Self::Butterfly => total * butterfly(ranks),
             Self::ButterflyLayered { group } => total * (levels(ranks.min(*group)) + butterfly(heads(*group))),
             Self::Hierarchical { group, inside } => {
@@ -164,7 +171,7 @@ impl Algorithm {
                         }
                     }
                     Inside::Chain => {
-                        let (tree, up) = (Self::Tree.counts(heads), u64::from(ranks - heads));
+                        let (tree, up) = (Self::BinaryTree.counts(heads), u64::from(ranks - heads));
                         // A head, or a rank between two others.
                         let most = (tree.most.0 + u64::from(group.min(2) - 1)).max(u64::from(group.min(3) - 1));
                         Counts {
@@ -195,7 +202,9 @@ impl Algorithm {
             Self::Shuffle => counts(2, 2 * n * (n - 1), 2 * (n - 1), (2 * (n - 1), n)),
             Self::AllGather | Self::ReduceScatter => counts(n - 1, n * (n - 1), n - 1, (n - 1, n)),
             Self::AllToAll => counts(1, n * (n - 1), n - 1, (n - 1, n)),
-            Self::Tree => counts(2 * low, 2 * (n - 1), 2 * (n - 1), ((n - 1).min(n.div_ceil(2)).min(3), 1)),
+            // Every rank as the one that sends most, as flows have it.
+            Self::Tree => counts(2 * low, 4 * (n - 1), n * (n - 1).min(2), ((n - 1).min(2), 1)),
+            Self::BinaryTree => counts(2 * low, 2 * (n - 1), 2 * (n - 1), ((n - 1).min(n.div_ceil(2)).min(3), 1)),
             Self::Broadcast => counts(levels(ranks), n - 1, n - 1, (levels(ranks), 1)),
             Self::PointToPoint => counts(1, 1, 1, (1, 1)),
             Self::Butterfly => {
@@ -354,6 +363,14 @@ pub enum PlanError {
         /// Ranks of a group.
         group: u32,
     },
+    /// Trees have a chain in each node, all of one length.
+    #[error("{ranks} ranks are on {nodes} nodes with different numbers of them: trees need as many on each")]
+    UnevenNodes {
+        /// Ranks.
+        ranks: u32,
+        /// Nodes.
+        nodes: u32,
+    },
     /// No servers.
     #[error("there are no parameter servers")]
     NoServers,
@@ -465,6 +482,11 @@ impl CollectivePlan {
         self.ranks
     }
 
+    /// Bytes of its buffer.
+    pub fn bytes(&self) -> Bytes {
+        Bytes(self.buffer.bytes)
+    }
+
     /// Steps of every rank, in some of which it may send nothing. As many messages follow one upon another on the
     /// critical path, or a few less where ranks are no power of two and some begin early:
     /// `docs/models/collectives.md`.
@@ -548,7 +570,7 @@ fn phases(algorithm: &Algorithm, ranks: u32) -> Result<Vec<(Pattern, Teams)>, Pl
         Algorithm::Ring => all(&ring(0)),
         Algorithm::HalvingDoubling => all(&[Fold, Halving, Doubling, Unfold]),
         Algorithm::Shuffle => all(&[DirectReduceScatter, DirectAllGather]),
-        Algorithm::Tree => all(&[TreeReduce, TreeBroadcast]),
+        Algorithm::Tree | Algorithm::BinaryTree => all(&[TreeReduce, TreeBroadcast]),
         Algorithm::Butterfly => all(&butterfly),
         Algorithm::ButterflyLayered { group: 0 } | Algorithm::Hierarchical { group: 0, .. } => {
             Err(PlanError::EmptyGroup)

@@ -139,6 +139,7 @@ impl<'a> Divided<'a> {
         JobSummary {
             name: self.spec.name.clone(),
             iteration_count: records.len() as u64,
+            unmeasured: self.trace.unmeasured,
             worker_count: self.step.classes.iter().map(|class| u64::from(class.ranks)).sum(),
             bucket_count: self.step.transfers.len() as u64,
             iteration_time_ps: records.iter().map(|record| record.time.ps()).collect(),

@@ -41,7 +41,7 @@ impl<'a> Served<'a> {
 
     /// Transfers of complete iterations: by iteration and worker, pulls by parameter, then pushes as they became ready.
     fn carried(&self) -> impl Iterator<Item = Carried<'a>> {
-        let (plan, record, workers) = (self.plan, self.record, &self.trace.workers);
+        let (plan, record, workers, first) = (self.plan, self.record, &self.trace.workers, &self.trace.first);
         let most = workers.iter().map(Vec::len).max().unwrap_or(0) as u32;
         let complete = move |iteration: u32| {
             (0..)
@@ -55,7 +55,8 @@ impl<'a> Served<'a> {
             let transfers = &record.transfers[worker as usize];
             let of = |transfer: u32| {
                 let (parameter, is_push) = plan.carried(transfer);
-                Carried { iteration, worker, parameter, is_push, record: transfers.get(iteration, transfer) }
+                let record = transfers.get(iteration + first[worker as usize], transfer);
+                Carried { iteration, worker, parameter, is_push, record }
             };
             let pulls = plan.graph.parameters.len() as u32;
             let mut block: Vec<Carried<'a>> = (0..pulls + plan.pushes.len() as u32).map(of).collect();
@@ -112,6 +113,7 @@ impl<'a> Served<'a> {
         JobSummary {
             name: self.spec.name.clone(),
             iteration_count: records.len() as u64,
+            unmeasured: self.record.unmeasured,
             worker_count: self.plan.workers.len() as u64,
             bucket_count: graph.parameters.len() as u64,
             iteration_time_ps: records.iter().map(|record| record.time.ps()).collect(),

@@ -1,12 +1,12 @@
 //! A graph under way, executed on compute streams, send queues and a network.
 
 use super::queue::{Around, Ended, SendQueue};
-use super::record::{IterationRecord, JobRecord, OperationRecord, Records};
+use super::record::{IterationRecord, JobRecord, OperationRecord, Records, Unmeasured};
 use super::runner::TooShort;
 use super::served::Served;
 use super::streams::{OpEnd, Streams};
 use super::waits::{Waits, slot};
-use super::{Done, Limits};
+use super::{Done, Limits, Together};
 use crate::communicator::{self, Communicator};
 use crate::dag::{DagOp, OpKind};
 use crate::job::{Job, Pass};
@@ -20,6 +20,7 @@ pub struct Executor<'a> {
     /// The stream of its first communicator; those of the others follow.
     stream: u32,
     limits: Limits,
+    together: Together,
     /// All workers, or the first.
     team: Team,
     /// The others, if each goes through iterations of its own.
@@ -36,7 +37,7 @@ pub struct Executor<'a> {
     read_at_start: Vec<Vec<u32>>,
     /// Iterations that a worker has begun.
     begun_count: u32,
-    /// The iteration whose first pass is the last of the run. The first worker to reach it decides for all.
+    /// The iteration whose first pass is the last that is needed. The first worker to reach it decides for all.
     last_iteration: Option<u32>,
     unfinished_count: usize,
     trace: JobRecord,
@@ -52,7 +53,7 @@ struct Team {
 
 impl<'a> Executor<'a> {
     /// A job that has not begun, whose flows carry `stream` and those that follow, one for each communicator.
-    pub fn new(job: &'a mut Job, stream: u32, limits: Limits) -> Self {
+    pub fn new(job: &'a mut Job, stream: u32, limits: Limits, together: Together) -> Self {
         let streams = Streams::new(job);
         let mut ranks = Vec::new();
         communicator::rank(&job.dag, &mut job.communicators, |_| true, &mut ranks);
@@ -76,16 +77,14 @@ impl<'a> Executor<'a> {
             read_at_start: gradients.iter().map(at_start).collect(),
             stream,
             limits,
+            together,
             begun_count: 0,
             last_iteration: None,
             unfinished_count: streams.workers.len(),
             streams,
             ranks,
-            trace: JobRecord {
-                warmup_count: u32::from(job.manner.measured_from == Pass::Forward),
-                ..JobRecord::default()
-            },
-            served: job.served.take().map(|plan| Box::new(Served::new(plan))),
+            trace: JobRecord { warmup_count: own_warmup_count(job), ..JobRecord::default() },
+            served: job.served.take().map(|plan| Box::new(Served::new(plan, together))),
             job,
         }
     }
@@ -115,8 +114,12 @@ impl<'a> Executor<'a> {
         let worker = &mut self.streams.workers[index as usize];
         if op >= worker.program.backward {
             if worker.is_last_pass {
+                worker.is_last_pass = false;
+                worker.last_pass = Some(worker.current);
                 self.unfinished_count -= 1;
-                return Ok(false);
+                if !self.together.is_shared {
+                    return Ok(false);
+                }
             }
             if worker.iteration >= self.trace.warmup_count + self.limits.timeline_iterations {
                 worker.is_timeline_open = false;
@@ -159,8 +162,17 @@ impl<'a> Executor<'a> {
         let worker = &mut self.streams.workers[index as usize];
         let is_first = worker.iteration >= self.begun_count;
         self.begun_count = self.begun_count.max(worker.iteration + 1);
+        if is_first && now < self.together.since {
+            let later = (worker.iteration + 1).saturating_sub(self.trace.warmup_count);
+            self.trace.warmup_count += later;
+            // A transfer of the iteration may have ended before its first op begins.
+            let before = -i64::from(own_warmup_count(self.job));
+            self.trace.operations.iter_mut().for_each(|operation| operation.iteration -= i64::from(later));
+            self.trace.operations.retain(|operation| operation.iteration >= before);
+        }
         let measured_count = worker.iteration.checked_sub(self.trace.warmup_count);
-        if measured_count.is_some_and(|count| count > 0) {
+        let is_extra = self.last_iteration.is_some_and(|last| worker.iteration > last);
+        if measured_count.is_some_and(|count| count > 0) && !is_extra {
             worker.current.time = now - worker.current.start;
             worker.measured.push(worker.current);
         }
@@ -172,7 +184,7 @@ impl<'a> Executor<'a> {
             let too_short = is_first && is_over;
             return if too_short { Err(TooShort) } else { Ok(()) };
         }
-        if is_first && (is_over || self.job.iteration_limit.is_some_and(|limit| measured_count >= limit)) {
+        if is_first && !is_extra && (is_over || self.job.iteration_limit.is_some_and(|limit| measured_count >= limit)) {
             self.last_iteration = Some(worker.iteration);
         }
         worker.is_last_pass = self.last_iteration == Some(worker.iteration);
@@ -363,8 +375,13 @@ impl<'a> Executor<'a> {
     /// Keeps a chunk for the timeline.
     fn record_chunk(&mut self, worker: u32, ended: Ended, now: Time) {
         let Ended { transfer, iteration, chunk, began } = ended;
-        if iteration < self.trace.warmup_count + self.limits.timeline_iterations {
-            let iteration = i64::from(iteration) - i64::from(self.trace.warmup_count);
+        let first = self.first_measured(worker);
+        let is_wanted = match &self.served {
+            Some(served) => served.is_measured(worker),
+            None => self.last_iteration.is_none_or(|last| iteration <= last),
+        };
+        if is_wanted && iteration < first + self.limits.timeline_iterations {
+            let iteration = i64::from(iteration) - i64::from(first);
             let kind = OpKind::Transfer(transfer);
             self.trace.operations.push(OperationRecord { iteration, kind, worker, chunk, start: began, end: now });
         }
@@ -374,9 +391,11 @@ impl<'a> Executor<'a> {
     fn begin_iteration(&mut self, index: u32, now: Time) {
         let Some(mut served) = self.served.take() else { return };
         let worker = &mut self.streams.workers[index as usize];
-        worker.is_timeline_open = worker.iteration < self.limits.timeline_iterations;
-        let slot = worker.slot;
+        let (slot, iteration) = (worker.slot, worker.iteration);
         served.begin(index, now, &mut self.team_mut(index as usize).records);
+        let is_wanted =
+            served.is_measured(index) && iteration < served.first_measured(index) + self.limits.timeline_iterations;
+        self.streams.workers[index as usize].is_timeline_open = is_wanted;
         self.served = Some(served);
         for op in 0..self.job.dag.compute_count {
             if self.team_mut(index as usize).waits.is_ready(slot, op) {
@@ -413,12 +432,26 @@ impl<'a> Executor<'a> {
         self.job.iteration_limit.map(|limit| u64::from(limit) * self.streams.workers.len() as u64)
     }
 
+    /// The first measured iteration of a worker, as far as is known.
+    fn first_measured(&self, worker: u32) -> u32 {
+        self.served.as_ref().map_or(self.trace.warmup_count, |served| served.first_measured(worker))
+    }
+
+    /// Iterations that it has gone on for other jobs.
+    pub fn extra_count(&self) -> u32 {
+        match (&self.served, self.last_iteration) {
+            (Some(served), _) => served.extra_count(),
+            (None, Some(last)) => self.begun_count - 1 - last,
+            (None, None) => 0,
+        }
+    }
+
     /// Keeps a compute op for the timeline; an update that takes no time is not to be seen there.
     fn record(&mut self, index: u32, kind: OpKind, start: Time, end: Time) {
         let worker = &self.streams.workers[index as usize];
         let is_visible = start < end || (self.served.is_none() && !matches!(kind, OpKind::Update(_)));
         if worker.is_timeline_open && is_visible {
-            let iteration = i64::from(worker.iteration) - i64::from(self.trace.warmup_count);
+            let iteration = i64::from(worker.iteration) - i64::from(self.first_measured(index));
             let record = OperationRecord { iteration, kind, worker: index, chunk: 0, start, end };
             self.trace.operations.push(record);
         }
@@ -543,7 +576,7 @@ impl<'a> Executor<'a> {
     /// Share of the iterations that is over, if the job has a limit of them.
     pub fn progress(&self) -> Option<f64> {
         if let Some(served) = &self.served {
-            return self.wanted_count().map(|wanted| served.completed_count() as f64 / wanted as f64);
+            return self.wanted_count().map(|wanted| served.measured_count() as f64 / wanted as f64);
         }
         let worker = &self.streams.workers[0];
         let within = f64::from(worker.next_op - worker.program.ops.start) / worker.program.ops.len() as f64;
@@ -554,7 +587,12 @@ impl<'a> Executor<'a> {
     /// What it did. An iteration counts when all workers have completed it, and where the run was cut off, if all that
     /// it sends has arrived: without a barrier that may be later.
     pub fn into_done(self, is_cut_off: bool) -> Done<'a> {
+        let extra_count = self.extra_count();
         let Self { job, streams, team, others, served, mut trace, .. } = self;
+        trace.unmeasured = Unmeasured {
+            before: served.as_ref().map_or(trace.warmup_count - own_warmup_count(job), |served| served.most_before()),
+            after: extra_count,
+        };
         trace.transfers = once(team).chain(others).map(|team| team.records).collect();
         if let Some(served) = served {
             let (record, plan) = served.into_record(job.iteration_limit);
@@ -570,11 +608,17 @@ impl<'a> Executor<'a> {
             measured
         };
         let workers = streams.workers.iter();
-        trace.last_passes =
-            workers.map(|worker| worker.measured.get(count).copied().unwrap_or(worker.current)).collect();
+        trace.last_passes = workers
+            .map(|worker| worker.measured.get(count).copied().or(worker.last_pass).unwrap_or(worker.current))
+            .collect();
         trace.workers = streams.workers.into_iter().map(|worker| measured(worker.measured)).collect();
         Done { job, record: trace }
     }
+}
+
+/// Iterations that a job runs before the first measured one for its own sake.
+fn own_warmup_count(job: &Job) -> u32 {
+    u32::from(job.manner.measured_from == Pass::Forward)
 }
 
 /// What the queue of a communicator sees: the job's first stream and which communicator it is, beside its state.

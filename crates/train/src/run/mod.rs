@@ -19,6 +19,10 @@
 //! network allows: it is run and not measured, and after the last measured iteration one more forward pass runs,
 //! because it needs the transfers. From backward to backward, every iteration starts with an idle network and all
 //! parameters present: all are measured.
+//!
+//! Of several jobs, iterations are measured in which all jobs run, so that a mean is over like conditions: those that
+//! begin when the last job has started, and a job that has its iterations goes on until all others have theirs. What it
+//! does before and after is run and counted, and not measured.
 
 mod channels;
 mod executor;
@@ -32,7 +36,7 @@ mod waits;
 use crate::job::Job;
 use crate::traffic::{self, BackgroundFlows};
 use gradtide_net::{Completion, Network, Time};
-pub use record::{IterationRecord, JobRecord, OperationRecord, Records, TransferRecord};
+pub use record::{IterationRecord, JobRecord, OperationRecord, Records, TransferRecord, Unmeasured};
 use runner::JobRunner;
 use thiserror::Error;
 
@@ -43,6 +47,22 @@ pub struct Limits {
     pub duration: Option<Time>,
     /// Measured iterations whose ops are kept one by one.
     pub timeline_iterations: u32,
+}
+
+/// What a job is told of the jobs beside it.
+#[derive(Clone, Copy, Debug)]
+pub struct Together {
+    /// The start of the last job: an iteration that begins earlier is not measured.
+    since: Time,
+    /// Whether there are others, for which a job goes on when it has its iterations.
+    is_shared: bool,
+}
+
+impl Together {
+    fn of(jobs: &[Job]) -> Self {
+        let since = jobs.iter().map(|job| job.start).max().unwrap_or(Time::ZERO);
+        Self { since, is_shared: jobs.len() > 1 }
+    }
 }
 
 /// The run cannot go on.
@@ -64,10 +84,25 @@ pub enum IterationError {
         /// Key of the job in the scenario.
         job: String,
     },
+    /// Other jobs go on for a job that gets nothing done beside them.
+    #[error(
+        "job `{job}` gets nothing done while job `{beside}` runs {STARVED_AFTER} iterations: what it sends is never served; \
+         give it a higher priority, or the run a duration"
+    )]
+    Starved {
+        /// Key of the job in the scenario.
+        job: String,
+        /// One of those that have their iterations and go on.
+        beside: String,
+    },
     /// The observer asked to stop.
     #[error("interrupted")]
     Interrupted,
 }
+
+/// Iterations that a job which has its own goes on for one that ends neither an op nor a message. A message that is sent at
+/// all has ended by then, unless it is ten thousand times as long as an iteration of the other job.
+const STARVED_AFTER: u32 = 10_000;
 
 /// Rounds of the loop between two calls of the observer, where the engine does not pause of itself: about 5 ms.
 const OBSERVE_EVERY: u64 = 1 << 16;
@@ -87,10 +122,11 @@ pub fn run<'a>(
 ) -> Result<Vec<Done<'a>>, IterationError> {
     // Of each stream, the job.
     let mut owners: Vec<usize> = Vec::new();
+    let together = Together::of(jobs);
     let runner = |(index, job): (usize, &'a mut Job)| {
         let stream = owners.len() as u32;
         owners.extend(std::iter::repeat_n(index, job.stream_count()));
-        JobRunner::new(job, stream, limits)
+        JobRunner::new(job, stream, limits, together)
     };
     let mut runners: Vec<JobRunner<'a>> = jobs.iter_mut().enumerate().map(runner).collect();
     let mut done: Vec<Completion> = Vec::new();
@@ -103,11 +139,15 @@ pub fn run<'a>(
             flows.settle(now, network);
         }
         let is_over = limits.duration.is_some_and(|duration| now >= duration);
+        if runners.iter().all(JobRunner::has_enough) {
+            runners.iter_mut().for_each(JobRunner::stop);
+        }
         let is_finished =
             runners.iter().all(JobRunner::is_finished) && background.iter().all(BackgroundFlows::is_finished);
         if is_over || is_finished {
             break;
         }
+        check_served(&mut runners)?;
         let until = (runners.iter().filter_map(JobRunner::wakes_at))
             .chain(background.iter().filter_map(BackgroundFlows::wakes_at))
             .chain(limits.duration)
@@ -144,6 +184,18 @@ pub fn run<'a>(
         Some(job) => Err(IterationError::TooShort { job: names[job].clone() }),
         None => Ok(done),
     }
+}
+
+/// Refuses to go on for ever for a job that waits for the network alone, and gets nothing from it.
+fn check_served(runners: &mut [JobRunner<'_>]) -> Result<(), IterationError> {
+    let extra = runners.iter().map(JobRunner::extra_count).max().unwrap_or(0);
+    if extra == 0 {
+        return Ok(());
+    }
+    let Some(starved) = runners.iter_mut().position(|runner| runner.is_starved(extra)) else { return Ok(()) };
+    let named = |index: usize| runners[index].name().to_owned();
+    let beside = runners.iter().position(|runner| runner.extra_count() == extra).unwrap_or(starved);
+    Err(IterationError::Starved { job: named(starved), beside: named(beside) })
 }
 
 /// What share of the run is done: of its jobs, the least; without a job, of the flows or of the duration.

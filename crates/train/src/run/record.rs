@@ -3,6 +3,16 @@
 use crate::dag::OpKind;
 use crate::servers::ServedRecord;
 use gradtide_net::Time;
+use serde::Serialize;
+
+/// Iterations of a job beside which not all jobs ran, or nobody measures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Unmeasured {
+    /// Begun before the last job started.
+    pub before: u32,
+    /// Begun for other jobs, which had not all their iterations.
+    pub after: u32,
+}
 
 /// What a job did.
 #[derive(Debug, Default)]
@@ -12,8 +22,10 @@ pub struct JobRecord {
     pub workers: Vec<Vec<IterationRecord>>,
     /// The pass of each after its last measured iteration, as far as it went; its time is not known.
     pub last_passes: Vec<IterationRecord>,
-    /// Iterations run before the first measured one.
+    /// Iterations run before the first measured one: its own first, and those of [`unmeasured`](Self::unmeasured).
     pub warmup_count: u32,
+    /// Iterations that are not measured because of other jobs.
+    pub unmeasured: Unmeasured,
     /// Those of all iterations, warm-up iterations first; of each worker by itself where servers have the parameters.
     pub transfers: Vec<Records>,
     /// Ops of the first measured iterations, as they ended.

@@ -1,7 +1,7 @@
 //! A job from its start to its end: it waits for its start, opens its connections, and is executed.
 
 use super::executor::Executor;
-use super::{Done, IterationError, Limits};
+use super::{Done, IterationError, Limits, STARVED_AFTER, Together};
 use crate::job::Job;
 use crate::traffic::BackgroundFlows;
 use gradtide_net::{Completion, Network, Time};
@@ -16,6 +16,11 @@ pub struct JobRunner<'a> {
     start: Time,
     duration: Option<Time>,
     phase: Phase,
+    /// Whether it has what is asked of it. It may go on for others.
+    has_enough: bool,
+    /// Flows of it that have ended, and how many iterations others had gone on for it at the last of them.
+    ended_count: u64,
+    heard_at: (u64, u32),
     executor: Executor<'a>,
 }
 
@@ -27,21 +32,22 @@ enum Phase {
     Opening(usize),
     /// Ops are executed.
     UnderWay,
-    /// All iterations are over.
+    /// It does nothing more.
     Finished,
 }
 
 impl<'a> JobRunner<'a> {
     /// A job that has not begun, whose flows carry `stream` and those that follow, one for each communicator.
-    pub fn new(job: &'a mut Job, stream: u32, limits: Limits) -> Self {
+    pub fn new(job: &'a mut Job, stream: u32, limits: Limits, together: Together) -> Self {
         let (name, start) = (job.name.clone(), job.start);
-        let executor = Executor::new(job, stream, limits);
-        Self { name, start, duration: limits.duration, phase: Phase::Waiting, executor }
+        let executor = Executor::new(job, stream, limits, together);
+        let (duration, phase) = (limits.duration, Phase::Waiting);
+        Self { name, start, duration, phase, has_enough: false, ended_count: 0, heard_at: (0, 0), executor }
     }
 
     /// What it did.
     pub fn into_done(self) -> Done<'a> {
-        let is_cut_off = !self.is_finished();
+        let is_cut_off = !self.has_enough;
         self.executor.into_done(is_cut_off)
     }
 
@@ -50,10 +56,37 @@ impl<'a> JobRunner<'a> {
         &self.name
     }
 
-    /// Whether all iterations are over.
+    /// Whether it does nothing more.
     #[inline]
     pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
+    }
+
+    /// Whether it has all the iterations that are asked of it.
+    #[inline]
+    pub fn has_enough(&self) -> bool {
+        self.has_enough
+    }
+
+    /// Nobody needs it any more.
+    pub fn stop(&mut self) {
+        self.phase = Phase::Finished;
+    }
+
+    /// Iterations that it has gone on for others.
+    #[inline]
+    pub fn extra_count(&self) -> u32 {
+        self.executor.extra_count()
+    }
+
+    /// Whether it has waited for the network alone, and got nothing from it, while another job has gone on for very many
+    /// iterations, of `extra` in all.
+    pub fn is_starved(&mut self, extra: u32) -> bool {
+        let waits = !self.has_enough && self.phase != Phase::Waiting && self.wakes_at().is_none();
+        if !waits || self.heard_at.0 != self.ended_count {
+            self.heard_at = (self.ended_count, extra);
+        }
+        extra - self.heard_at.1 >= STARVED_AFTER
     }
 
     /// When the job next acts without an event of the network.
@@ -83,7 +116,7 @@ impl<'a> JobRunner<'a> {
         if self.phase == Phase::UnderWay {
             match self.executor.settle(now, network, background) {
                 Ok(true) => {}
-                Ok(false) => self.phase = Phase::Finished,
+                Ok(false) => self.has_enough = true,
                 Err(TooShort) => return Err(self.too_short()),
             }
         }
@@ -97,6 +130,7 @@ impl<'a> JobRunner<'a> {
 
     /// Handles the end of a flow of the job.
     pub fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network) {
+        self.ended_count += 1;
         match &mut self.phase {
             Phase::Opening(count) => *count -= 1,
             _ => self.executor.on_completion(now, completion, network),

@@ -1,6 +1,7 @@
 //! What servers add to the iterations of their workers: the order of pulls, what they do with gradients, and who may go
 //! on. All else the executor does.
 
+use super::Together;
 use super::channels::Channels;
 use super::record::Records;
 use crate::dag::OpId;
@@ -29,6 +30,11 @@ pub struct Served {
     active_count: usize,
     /// Of each parameter, gradients of the iteration that its server does not have; of workers in step.
     missing_pushes: Vec<u32>,
+    together: Together,
+    /// Iterations that workers have completed, of those that are measured, all together.
+    measured_count: u64,
+    /// When enough has been measured: iterations of each worker until then, with what it had begun.
+    enough: Option<Vec<u32>>,
     /// Of each parameter, the gradients that have come; of workers that are not in step.
     versions: Vec<Version>,
     records: Vec<Vec<WorkerRecord>>,
@@ -48,6 +54,8 @@ struct ServedWorker {
     began: Time,
     /// Present iteration.
     iteration: u32,
+    /// The first one that is measured, as far as is known.
+    first: u32,
     /// Ops and transfers of the iteration that are not done.
     left_count: usize,
     /// When the last of its gradients so far will have been applied.
@@ -86,10 +94,11 @@ impl Version {
 
 impl Served {
     /// Servers that have nothing to do yet.
-    pub fn new(plan: Box<ServerJob>) -> Self {
+    pub fn new(plan: Box<ServerJob>, together: Together) -> Self {
         let worker = |_| ServedWorker {
             began: Time::ZERO,
             iteration: 0,
+            first: 0,
             left_count: 0,
             applied_at: Time::ZERO,
             pulled: Vec::new(),
@@ -109,6 +118,9 @@ impl Served {
             applied: BinaryHeap::new(),
             arrived_count: 0,
             held: Vec::new(),
+            together,
+            measured_count: 0,
+            enough: None,
             active_count: worker_count,
             missing_pushes: vec![worker_count as u32; pull_count],
             versions: (0..versions).map(|_| Version::default()).collect(),
@@ -123,6 +135,9 @@ impl Served {
         let (ops, pulls, pushes) =
             (self.plan.graph.ops.len(), self.plan.graph.parameters.len(), self.plan.pushes.len());
         worker.began = now;
+        if now < self.together.since {
+            worker.first = worker.iteration + 1;
+        }
         worker.left_count = ops + pulls + pushes;
         worker.applied_at = Time::ZERO;
         worker.record = WorkerRecord { start: now, ..WorkerRecord::default() };
@@ -251,12 +266,16 @@ impl Served {
             self.applied.pop();
             let worker = &self.workers[index as usize];
             self.clocks.complete(worker.iteration, worker.began + worker.record.own);
+            self.measured_count += u64::from(worker.first <= worker.iteration);
             self.held.push(index);
         }
         if self.held.len() == before {
             return None;
         }
-        let is_over = is_over || wanted.is_some_and(|wanted| self.clocks.completed_count() >= wanted);
+        if self.enough.is_none() && wanted.is_some_and(|wanted| self.measured_count >= wanted) {
+            self.enough = Some(self.workers.iter().map(|worker| worker.iteration + 1).collect());
+        }
+        let is_over = is_over || (self.enough.is_some() && !self.together.is_shared);
         self.held.sort_unstable();
         let may_go_on = |&worker: &u32| is_over || self.clocks.may_begin(self.workers[worker as usize].iteration + 1);
         let (released, held): (Vec<u32>, Vec<u32>) = std::mem::take(&mut self.held).into_iter().partition(may_go_on);
@@ -285,9 +304,33 @@ impl Served {
         worker.iteration += 1;
     }
 
-    /// Whether workers have iterations left.
+    /// Whether workers have iterations left that are needed.
     pub fn is_active(&self) -> bool {
-        self.active_count > 0
+        let has_left = |enough: &Vec<u32>| self.workers.iter().zip(enough).any(|(worker, &all)| worker.iteration < all);
+        self.active_count > 0 && self.enough.as_ref().is_none_or(has_left)
+    }
+
+    /// The first measured iteration of a worker, as far as is known.
+    pub fn first_measured(&self, worker: u32) -> u32 {
+        self.workers[worker as usize].first
+    }
+
+    /// Whether the present iteration of a worker is measured.
+    pub fn is_measured(&self, index: u32) -> bool {
+        let worker = &self.workers[index as usize];
+        let is_extra = self.enough.as_ref().is_some_and(|enough| worker.iteration >= enough[index as usize]);
+        worker.first <= worker.iteration && !is_extra
+    }
+
+    /// The most iterations of a worker that are not measured because a job had not started.
+    pub fn most_before(&self) -> u32 {
+        self.workers.iter().map(|worker| worker.first).max().unwrap_or(0)
+    }
+
+    /// The most iterations that a worker has begun for other jobs.
+    pub fn extra_count(&self) -> u32 {
+        let extra = |(worker, &all): (&ServedWorker, &u32)| (worker.iteration + 1).saturating_sub(all);
+        self.enough.as_ref().and_then(|enough| self.workers.iter().zip(enough).map(extra).max()).unwrap_or(0)
     }
 
     /// When gradients will next have been applied.
@@ -300,14 +343,21 @@ impl Served {
         self.workers.iter().map(|worker| worker.left_count).sum()
     }
 
-    /// Iterations that workers have completed, all together.
-    pub fn completed_count(&self) -> u64 {
-        self.clocks.completed_count()
+    /// Iterations that workers have completed, of those that are measured, all together.
+    pub fn measured_count(&self) -> u64 {
+        self.measured_count
     }
 
     /// What its workers did, of at most `limit` iterations of the job; and the job.
-    pub fn into_record(self, limit: Option<u32>) -> (ServedRecord, Box<ServerJob>) {
-        let shared = (!self.plan.is_in_step()).then(|| share::iterations(&self.records, limit));
-        (ServedRecord { workers: self.records, shared }, self.plan)
+    pub fn into_record(mut self, limit: Option<u32>) -> (ServedRecord, Box<ServerJob>) {
+        let shared = (!self.plan.is_in_step()).then(|| share::iterations(&self.records, self.together.since, limit));
+        let first: Vec<u32> = self.workers.iter().map(|worker| worker.first).collect();
+        for (index, records) in self.records.iter_mut().enumerate() {
+            if let Some(enough) = &self.enough {
+                records.truncate(enough[index] as usize);
+            }
+            records.drain(..records.len().min(first[index] as usize));
+        }
+        (ServedRecord { workers: self.records, first, shared }, self.plan)
     }
 }

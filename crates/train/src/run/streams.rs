@@ -42,6 +42,8 @@ pub struct Worker {
     pub measured: Vec<IterationRecord>,
     /// Whether this is the pass after the last measured iteration.
     pub is_last_pass: bool,
+    /// That pass, when it is over.
+    pub last_pass: Option<IterationRecord>,
     /// Whether compute ops are kept: from the first measured pass to the one after the last wanted.
     pub is_timeline_open: bool,
 }
@@ -83,6 +85,7 @@ impl Worker {
             current: IterationRecord::default(),
             measured: Vec::new(),
             is_last_pass: false,
+            last_pass: None,
             is_timeline_open: false,
         }
     }

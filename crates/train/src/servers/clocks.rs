@@ -10,9 +10,8 @@ use std::collections::VecDeque;
 pub struct Clocks {
     worker_count: u32,
     bound: Option<u32>,
-    /// Iterations that all workers have completed, and in how many cases one has completed one.
+    /// Iterations that all workers have completed.
     floor: u32,
-    completed_count: u64,
     /// Workers that have completed each iteration from `floor` on.
     counts: VecDeque<u32>,
     /// When the last own part of each iteration so far ended.
@@ -23,12 +22,11 @@ impl Clocks {
     /// Clocks of workers that have completed nothing.
     pub fn new(worker_count: usize, bound: Option<u32>) -> Self {
         let (counts, own_ends) = (VecDeque::new(), Vec::new());
-        Self { worker_count: worker_count as u32, bound, floor: 0, completed_count: 0, counts, own_ends }
+        Self { worker_count: worker_count as u32, bound, floor: 0, counts, own_ends }
     }
 
     /// A worker has completed an iteration, the one behind its last; its own part ended at `own_end`.
     pub fn complete(&mut self, iteration: u32, own_end: Time) {
-        self.completed_count += 1;
         let ahead = (iteration - self.floor) as usize;
         self.counts.resize(self.counts.len().max(ahead + 1), 0);
         self.counts[ahead] += 1;
@@ -56,10 +54,5 @@ impl Clocks {
         let awaited = self.bound.and_then(|bound| iteration.checked_sub(bound));
         let last = awaited.and_then(|awaited| self.own_ends.get(awaited as usize));
         last.map_or(Time::ZERO, |last| last.saturating_since(own_end))
-    }
-
-    /// Iterations that workers have completed, all together.
-    pub fn completed_count(&self) -> u64 {
-        self.completed_count
     }
 }

@@ -37,6 +37,8 @@ use thiserror::Error;
 pub struct ServedRecord {
     /// Complete iterations of every worker, in order; where they are in step, as many of one as of another.
     pub workers: Vec<Vec<WorkerRecord>>,
+    /// The iteration of each worker that is the first of those; earlier ones are not measured.
+    pub first: Vec<u32>,
     /// Iterations of the job, where its workers are not in step: see [`share`].
     pub shared: Option<Vec<WorkerRecord>>,
 }

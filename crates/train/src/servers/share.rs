@@ -41,18 +41,24 @@ impl Pace {
     }
 }
 
-/// At most `limit` iterations of the job, as long as all workers' iterations are complete.
-pub fn iterations(workers: &[Vec<WorkerRecord>], limit: Option<u32>) -> Vec<WorkerRecord> {
+/// At most `limit` iterations of the job, from `since` on, or from the start of the workers if that is later, as long as
+/// all workers' iterations are complete.
+pub fn iterations(workers: &[Vec<WorkerRecord>], since: Time, limit: Option<u32>) -> Vec<WorkerRecord> {
     if workers.iter().any(Vec::is_empty) {
         return Vec::new();
     }
     let count = workers.len() as f64;
-    let origin = workers[0][0].start;
-    let mut places = vec![0; workers.len()];
+    let origin = workers[0][0].start.max(since);
+    let is_before = |record: &WorkerRecord| record.start + record.time <= origin;
+    let mut places: Vec<usize> = workers.iter().map(|records| records.partition_point(is_before)).collect();
+    if workers.iter().zip(&places).any(|(records, &place)| place == records.len()) {
+        return Vec::new();
+    }
     let present = |places: &[usize]| Pace::of(workers.iter().zip(places).map(|(records, &place)| &records[place]));
     let mut pace = present(&places);
     let mut ends: Vec<(Time, usize)> = (workers.iter().enumerate())
         .flat_map(|(worker, records)| records.iter().map(move |record| (record.start + record.time, worker)))
+        .filter(|&(end, _)| end > origin)
         .collect();
     ends.sort_unstable();
     let (mut now, mut done, mut figures) = (0.0, 0.0, [0.0; FIGURES]);

@@ -29,8 +29,13 @@ pub fn servers(ranks: u32) -> u32 {
 }
 
 pub fn all_reduces(ranks: u32) -> Vec<Algorithm> {
-    let mut all =
-        vec![Algorithm::Ring, Algorithm::HalvingDoubling, Algorithm::Shuffle, Algorithm::Tree, Algorithm::Butterfly];
+    let mut all = vec![
+        Algorithm::Ring,
+        Algorithm::HalvingDoubling,
+        Algorithm::Shuffle,
+        Algorithm::BinaryTree,
+        Algorithm::Butterfly,
+    ];
     for group in 1..=ranks.min(6) {
         all.push(Algorithm::ButterflyLayered { group });
         all.push(Algorithm::Hierarchical { group, inside: Inside::Reduce });

@@ -2,14 +2,14 @@
 
 use gradtide_table::{Column, Table};
 
-/// Counts as they are, times in picoseconds, of a signed column -1 where there is no value, of a text whether it is
+/// Counts as they are, times in picoseconds, -1 where there is no value, of a text whether it is
 /// "push".
 pub fn column(table: &Table, name: &str) -> Vec<i64> {
     let (_, column) = table.columns.iter().find(|(own, _)| own == name).expect("a column");
     match column {
         Column::Count(values) => values.iter().map(|&value| value as i64).collect(),
         Column::Time(values) => values.clone(),
-        Column::Signed(values) => values.iter().map(|value| value.unwrap_or(-1)).collect(),
+        Column::MaybeTime(values) | Column::Signed(values) => values.iter().map(|value| value.unwrap_or(-1)).collect(),
         Column::Text(values) => values.iter().map(|value| i64::from(&**value == "push")).collect(),
         _ => panic!("{name} is no number"),
     }

@@ -25,7 +25,7 @@ TILES = (
     ("Job's iteration time", "iteration_time_ms", "compute", "ms"),
     ("Small flows save", "classes.small.mean_fct_ms", "transfer", "ms, mean"),
     ("Large flows save", "classes.large.mean_fct_ms", "transfer", "ms, mean"),
-    ("Packets dropped", "drops", "exposed", "packets"),
+    ("Dropped by switches", "switch_drops", "exposed", "packets"),
 )
 CDF_POINTS = 160
 GAINS, LOSSES = 10, 5
@@ -112,11 +112,13 @@ def _paired(path: Path, summary: Row, seed: int, same: Sequence[Row], low: Seque
     warmup_ps, cooldown_ps = (
         round(1e9 * entry(path, summary, f"counted.{name}_ms", (int, float))) for name in ("warmup", "cooldown")
     )
+    has_end = "until_ms" in entry(path, summary, "counted", dict)
+    until_ps = round(1e9 * entry(path, summary, "counted.until_ms", (int, float))) if has_end else None
     other = {(row["traffic"], row["flow"]): row["fct_us"] for row in low}
     found = []
     for tenant in dict.fromkeys(row["traffic"] for row in same):
         rows = [row for row in same if row["traffic"] == tenant]
-        is_counted = fct.counted([round(1e6 * row["start_us"]) for row in rows], warmup_ps, cooldown_ps)
+        is_counted = fct.counted([round(1e6 * row["start_us"]) for row in rows], warmup_ps, cooldown_ps, until_ps)
         found += [
             Pair(seed, row, row["fct_us"], other.get((tenant, row["flow"])))
             for row, counts in zip(rows, is_counted, strict=True)
@@ -152,8 +154,11 @@ def _figures(path: Path, summary: Row) -> list[dict[str, Any]]:
     """Return the four tiles at the top: each a change and what it is from and to."""
     tiles = []
     for name, key, kind, unit in TILES:
+        if key not in summary and key == "switch_drops":
+            # A folder of an earlier version does not tell them from drops of senders.
+            name, key = "Packets dropped", "drops"
         adds = not key.startswith("classes.")
-        write = "{:.0f}".format if key == "drops" else pieces.ms
+        write = "{:.0f}".format if key.endswith("drops") else pieces.ms
         pair = _pair(path, summary, key, write, adds=adds)
         tile = {"name": name, "kind": kind, "unit": unit, "pair": pair, "badge": None}
         tiles.append({**tile, "value": pair["saves"], "key": f"{key}.saves_percent"})

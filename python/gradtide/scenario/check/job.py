@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +22,7 @@ from gradtide.scenario.defaults import (
     bands_of,
     is_remade,
     nics_of,
-    transport_of,
+    with_ecn,
 )
 from gradtide.scenario.device import is_known, unknown_device
 from gradtide.scenario.fabric import Fabric, dealt_out, host_number
@@ -298,6 +299,14 @@ def check_collective(
             msg = f'{ranks} ranks cannot be divided into groups of {group}, as inside = "sharded" needs'
             near = max(g for g in range(1, group + 1) if ranks % g == 0)
             ctx.add("GT048", (*loc, "group"), msg, f"write group = {near}, or another number of workers", group)
+    if kind == "tree" and hosts is not None and ctx.file.cluster.node is not None:
+        gpus = ctx.file.cluster.node.gpus
+        on_nodes = Counter(host // gpus for host in hosts)
+        if len(set(on_nodes.values())) > 1:
+            counts = ", ".join(f"{count} on node {node}" for node, count in sorted(on_nodes.items()))
+            msg = f"trees have a chain of one length in each node, and the job's ranks are {counts}"
+            hint = 'put as many workers on each node, or write kind = "ring"'
+            ctx.add("GT048", (*loc, "kind"), msg, hint, kind)
     if kind == "ps":
         servers = op_by_op.beside(ctx.file.job[name]) or op_by_op.count_of(keys.ps or Ps(), ranks)
         if servers >= ranks:
@@ -500,7 +509,9 @@ def bands(ctx: Context, priority: JobPriority, loc: Loc, table: LayerTable | Non
     return tuple(band or 0 for band in found)
 
 
-def adaptive(ctx: Context, priority: JobPriority, loc: Loc, fabric: Fabric | None) -> AdaptiveTable | None:
+def adaptive(
+    ctx: Context, priority: JobPriority, loc: Loc, hosts: tuple[int, ...] | None, fabric: Fabric | None
+) -> AdaptiveTable | None:
     """Return how a priority changes its bands; `None` if it does not, or without a network."""
     if not isinstance(priority, Adaptive):
         return None
@@ -513,4 +524,6 @@ def adaptive(ctx: Context, priority: JobPriority, loc: Loc, fabric: Fabric | Non
             why, hint = f'with policy = "{given.policy}"', f'write policy = "{policy}"'
             ctx.no_effect((*loc, "adaptive", key), why, hint)
     holds_a_segment(ctx, given.window_bytes, ctx.file.cluster.transport.segment_bytes, (*loc, "adaptive", "window"))
-    return None if fabric is None else adaptive_of(given, fabric, transport_of(ctx.file.cluster, fabric))
+    if fabric is None or hosts is None:
+        return None
+    return adaptive_of(given, fabric.reach([hosts]), with_ecn(ctx.file.cluster.transport))

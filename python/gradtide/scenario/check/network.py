@@ -6,7 +6,7 @@ from gradtide import units
 from gradtide.errors import ScenarioError
 from gradtide.recognise import expecting
 from gradtide.scenario.check.context import MAX_WORKERS, Context
-from gradtide.scenario.defaults import MAX_BANDS, announced_packets, link_of, marks, nics_of, transport_of
+from gradtide.scenario.defaults import MAX_BANDS, announced_packets, link_of, marks, nics_of, with_ecn
 from gradtide.scenario.device import is_known, unknown_device
 from gradtide.scenario.fabric import (
     MAX_CABLES,
@@ -346,7 +346,7 @@ def holds_a_segment(ctx: Context, window: int | None, segment: int, loc: Loc) ->
         ctx.add("GT014", loc, msg, "write at least a few segments", window)
 
 
-def check_transport(ctx: Context, cluster: Cluster, fabric: Fabric | None) -> None:
+def check_transport(ctx: Context, cluster: Cluster) -> None:
     """Check the keys of the transport against its kind and against the queue."""
     loc: Loc = ("cluster", "transport")
     if not ctx.ok("cluster", "transport"):
@@ -368,7 +368,7 @@ def check_transport(ctx: Context, cluster: Cluster, fabric: Fabric | None) -> No
     elif keys.ecn is False and (plus or kind == "dctcp"):
         msg = f'`ecn = false` contradicts kind = "{keys.kind}"'
         ctx.add("GT016", (*loc, "ecn"), msg, f'leave it out, or write kind = "{kind if plus else "newreno"}"')
-    elif transport_of(cluster, fabric).ecn and not marks(queue) and ctx.is_packet:
+    elif with_ecn(keys).ecn and not marks(queue) and ctx.is_packet:
         if not ctx.ok("cluster", "queue"):
             return
         never = f'queue.kind = "{queue.kind}" never marks without `{"ecn" if queue.kind == "red" else "threshold"}`'

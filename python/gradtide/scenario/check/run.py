@@ -109,7 +109,6 @@ def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
     """Refuse runs that would fill the memory or pass the end of the simulated clock."""
     _check_rates(ctx)
     run, link = ctx.file.run, ctx.file.cluster.link
-    slowest_bps, delay_ps = fabric.worst_link
     for job in jobs:
         loc: Loc = ("job", job.name)
         if job.is_divided:
@@ -149,6 +148,7 @@ def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
             ctx.add("GT050", (*loc, "schedule", "chunk") if job.schedule.chunk_bytes else at, msg, hint)
             continue
         counts = job.counts
+        hops, slowest_bps, delay_ps = fabric.reach([job.hosts])
         # In the worst case, one link carries the traffic of all hosts that can share it.
         sharers = 1 if job.collective.kind == "ring" and fabric.kind == "star" else min(fabric.shared, job.workers)
         bits = math.ceil(job.parameter_bytes * 8 * counts.most * sharers)
@@ -163,7 +163,7 @@ def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
             for rate_bps in host.stages.core().values()
             if rate_bps is not None
         )
-        fixed_ps = counts.steps * (fabric.hops * delay_ps + 2 * ctx.file.cluster.host_latency_ps)
+        fixed_ps = counts.steps * (hops * delay_ps + 2 * ctx.file.cluster.host_latency_ps)
         fixed_ps += job.schedule.overhead_ps + job.schedule.sync_ps
         fixed_ps += host.message_ps * counts.messages * job.schedule.most_parts
         compute_ps = -(-job.compute_ps * most_ppm * job.compute.overlap_slowdown_ppm // PPM**2)

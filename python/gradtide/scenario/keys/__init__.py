@@ -40,6 +40,14 @@ class Run(Table):
     """How far results may be off, from "0.0001%" to "10%". The fluid engine solves rates once for many messages that
     end within a short while, so that large irregular exchanges take much less time. The packet engine simulates every
     packet, and refuses the key. Default: exact."""
+    follow: Literal["standards", "ns3"] = key(default="standards")
+    """What the packet engine does where a simulator differs from the standards: its clock, what a loss leaves of the
+    window, and what a host's card does when it is full. standards: exact times and the rules of the RFCs. ns3: those of
+    ns-3.37, to compare with it flow by flow, as `gradtide check` does by itself."""
+    start_jitter_ps: Time | None = key(default=None, examples=["1us"])
+    """Each background flow, and each connection of a job, starts up to so much later than it could, by a draw of its
+    own, so that packets of hosts do not stay in step. Only the packet engine uses it. Default: the time of one full
+    packet on the slowest link that messages cross; with follow = "ns3" none."""
     seed: int = key(default=0, ge=0, le=2**63 - 1)
     """Root of all random streams. Equal seeds give equal results."""
     duration_ps: Duration | None = key(default=None, examples=["12s"])

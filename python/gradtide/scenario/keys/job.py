@@ -416,7 +416,9 @@ class Collective(Table):
     SHORT = "{}"
 
     kind: CollectiveKind = key(default="ring", core=False, short="")
-    """Algorithm; docs/models/collectives.md says what each one sends. The last five do not sum gradients: use them with
+    """Algorithm; docs/models/collectives.md says what each one sends. ring and tree use all network cards of a node, as
+    NCCL does; single_ring leaves each node by one card, and binary_tree sends whole buffers up and down one tree. The
+    last five do not sum gradients: use them with
     task = "exchange", as for the traffic of experts or sharded models."""
     group: Group | None = key(default=None, examples=["leaf", 8], core=False)
     """Number of consecutive ranks in a group (butterfly_layered, hierarchical). "leaf": as many as an edge switch has
@@ -573,7 +575,8 @@ class JobTable(Table):
     turn. random: drawn with the run's seed. With `workers`, spread and random also choose the hosts, among all that no
     other job has. A list means the same as `hosts`."""
     iterations: int | None = key(default=None, ge=1, examples=[10])
-    """Number of measured iterations. Default: 10; with `run.duration`, as many as it allows."""
+    """Number of measured iterations. Default: 10; with `run.duration`, as many as it allows. Of several jobs,
+    iterations are measured in which all of them run: a job that has its own goes on until the others have theirs."""
     task: Literal["train", "inference", "exchange"] | None = key(default=None, examples=["inference"])
     """What an iteration is. train: gradients are computed and summed. inference: parameters are pulled for a forward
     pass; it needs parameter servers with pull = "start". exchange: the bytes are not gradients, and any collective may

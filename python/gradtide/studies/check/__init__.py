@@ -95,7 +95,7 @@ def check(
     """
     if against not in SIMULATORS:
         raise ValueError(f"no simulator is called {against!r}; there is {', '.join(SIMULATORS)}")
-    loaded = trained(scenario, cluster, **keys)
+    loaded = simulator.followed(trained(scenario, cluster, **keys))
     loaded.check_for_ns3()
     foresee(lambda: [(loaded, 1)], note=f"the run in {against}, which takes about 100 times as long")
     program = simulator.build(None if ns3 is None else Path(ns3))
@@ -119,7 +119,9 @@ def compared(scenario: Scenario, run: RunResult, measured: simulator.Measured) -
     iterations = Table.of(
         {name: [pair[at] for pair in pairs] for at, name in enumerate(("iteration", "time_us", "other_time_us"))}
     )
-    notes, rounding_ns = [], simulator.rounding_ns(spec)
+    rounding_ns = simulator.rounding_ns(spec)
+    habits = ", ".join(f"{key} = {value}" for key, value in simulator.HABITS.items())
+    notes = [f"gradtide has ns-3's habits here, whatever the scenario says: {habits}."]
     if rounding_ns:
         notes.append(
             f"ns-3 counts nanoseconds, so the times of layers are rounded to them there: an iteration that differs by "

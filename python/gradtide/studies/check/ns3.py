@@ -34,6 +34,10 @@ TCP = {"newreno": "TcpNewReno", "cubic": "TcpCubic", "dctcp": "TcpDctcp"}
 LOOK_EVERY_S = 0.1
 
 
+HABITS = {"run.follow": "ns3", "run.start_jitter": "0us", "cluster.transport.recovery": "sack"}
+"""Keys by which gradtide does what ns-3.37 does where that differs from the standards."""
+
+
 class NS3MissingError(GradtideError, ImportError):
     """ns-3, or a compiler for it, is not installed."""
 
@@ -56,6 +60,11 @@ class Measured:
     iterations: list[tuple[int, ...]]
     all_reduces: list[tuple[int, ...]]
     summary: dict[str, Any]
+
+
+def followed(scenario: Scenario) -> Scenario:
+    """Return a scenario of packets with the habits of ns-3, whatever it has itself."""
+    return scenario.set(HABITS) if scenario.engine == "packet" else scenario
 
 
 def find(home: Path | None) -> tuple[Path, Path, str]:

@@ -19,7 +19,7 @@ Name = TypeVar("Name")
 
 def on_fluid(asked: Scenario) -> Scenario:
     """Return a scenario on the fluid engine, without what only packets have: queues, transport, bands."""
-    of_packets = ("queue", "switch_buffer", "transport", "probe", "announce", "priority")
+    of_packets = ("queue", "switch_buffer", "transport", "probe", "follow", "start_jitter", "announce", "priority")
     return altered(asked, engine="fluid", **dict.fromkeys(of_packets))
 
 

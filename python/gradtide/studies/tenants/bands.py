@@ -39,14 +39,16 @@ class TenantsResult(StudyRows):
         self.rows = [row for case in cases for row in _rows(comparison, case)]
         found = self.comparison
         cost, gain = found.cost, found.gain
+        since_ps, until_ps = found.between_ps
         self.summary: dict[str, Any] = {
             **head("tenants", self.scenario, self.seeds, found.payer, self.failed),
             **build("tenants", _headline(found), [one.scenario for one in self.results.values()]).to_dict(),
             "verdict": verdict(cost, gain),
             "counted": {
                 "traffic": self.scenario.traffic[0].name,
-                "warmup_ms": self.scenario.warmup_ps / PS_PER_MS,
+                "warmup_ms": max(self.scenario.warmup_ps, since_ps) / PS_PER_MS,
                 "cooldown_ms": self.scenario.cooldown_ps / PS_PER_MS,
+                **({} if until_ps is None else {"until_ms": until_ps / PS_PER_MS}),
                 "small_bytes": found.classes.small_bytes,
                 "large_bytes": found.classes.large_bytes,
             },
@@ -55,6 +57,8 @@ class TenantsResult(StudyRows):
             "jobs": found.jobs_summary,
             "max_link_utilisation": found.pair(found.links("max_utilisation")),
             "drops": found.pair(found.links("drops")),
+            "switch_drops": found.pair(found.links("switch_drops")),
+            "host_drops": found.pair(found.links("host_drops")),
             "colour": cost.colour,
             "cost": total_cost(result.summary for result in self.results.values()),
         }
@@ -165,7 +169,12 @@ def _rows(comparison: Comparison, case: Case) -> list[dict[str, Any]]:
 
 
 def _headline(found: Comparison) -> str:
-    what = "this job" if len(found.scenario.jobs) == 1 else found.moved[0]
+    count = len(found.scenario.jobs)
+    what = "this job" if count == 1 else found.moved[0]
     what = what if len(found.moved) == 1 else f"these {len(found.moved)} jobs"
     text = sentence(f"de-prioritising {what}", found.cost, found.gain, found.seeds, whose=found.whose)
+    if found.added.percent is not None:
+        added = found.added.sentence("later", "sooner", "at the same time")
+        beside = "this job" if count == 1 else f"these {count} jobs"
+        text = f"Compared with no job, small flows finish {added} on average beside {beside} in their band. {text}"
     return f"{text} {HINT}" if len(found.seeds) == 1 else text

@@ -26,7 +26,7 @@ from gradtide.studies.tenants.cases import (
     moved_jobs,
     variant,
 )
-from gradtide.studies.tenants.comparison import HINT, Comparison
+from gradtide.studies.tenants.comparison import FREE_PERCENT, HINT, Comparison
 from gradtide.studies.trained import Cluster, trained
 
 # Table 5.4 of Gao (2020): shares of the hosts' links that the job and the flows take.
@@ -232,8 +232,12 @@ def _headline(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> str:
         f"De-prioritising costs the job less than 1 % in {colours.count('green')} of {len(rows)} cells, up to 30 % in "
         f"{colours.count('yellow')}, more in {colours.count('red')}."
     )
-    if "unclear" in colours:
-        sentence += f" {colours.count('unclear')} are unclear with {len(seeds)} seeds."
+    unclear = [row for row in rows if row["colour"] == "unclear"]
+    dear = [row for row in unclear if row["iteration_change_from_percent"] >= FREE_PERCENT]
+    if dear:
+        sentence += f" In {len(dear)} it costs 1 % or more, and with {len(seeds)} seeds it is unclear how much."
+    if len(unclear) > len(dear):
+        sentence += f" {len(unclear) - len(dear)} are unclear with {len(seeds)} seeds."
     if "unknown" in colours:
         sentence += f" In {colours.count('unknown')}, too few flows or iterations completed to say."
     if free:

@@ -53,6 +53,14 @@ class Effect:
         return found.pop() if len(found) == 1 else "unclear"
 
     @property
+    def is_free(self) -> bool | None:
+        """Whether a cost is below what is held for free; None where that is not known, or its interval has both."""
+        if self.percent is None:
+            return None
+        found = {end < FREE_PERCENT for end in self.ends or (self.percent,)}
+        return found.pop() if len(found) == 1 else None
+
+    @property
     def sign(self) -> int:
         """Whether it is above 0 (1) or below (-1); 0 where it is neither, or its interval includes both."""
         if self.percent is None:
@@ -86,6 +94,7 @@ LEADS = {
     "harmful": "{what} costs the job nothing {where}, but small flows finish later",
     "no cost": "{what} costs the job nothing {where}, and with {seeds} seeds it is unclear what small flows gain",
     "costs": "{what} has a price {where}",
+    "costs, unclear": "{what} has a price {where}, and with {seeds} seeds it is unclear whether it is too expensive",
     "too expensive": "{what} is too expensive {where}",
     "unclear": "Unclear with {seeds} seeds whether {what} is free {where}",
 }
@@ -101,8 +110,11 @@ def verdict(cost: Effect, gain: Effect) -> str:
         return "unknown"
     if cost.ends is None or gain.ends is None:
         return "one run"
-    of_cost = {"yellow": "costs", "red": "too expensive", "unclear": "unclear"}.get(cost.colour)
-    return of_cost or {1: "free", 0: "no cost", -1: "harmful"}[gain.sign]
+    if cost.is_free:
+        return {1: "free", 0: "no cost", -1: "harmful"}[gain.sign]
+    if cost.is_free is None:
+        return "unclear"
+    return {"yellow": "costs", "red": "too expensive", "unclear": "costs, unclear"}[cost.colour]
 
 
 def sentence(
@@ -155,11 +167,22 @@ class Comparison:
         return self.results.get(Case(seed, side, self.cell))
 
     @cached_property
+    def between_ps(self) -> tuple[int, int | None]:
+        """From when on and until when the jobs run on both sides; None if no side ends before its run does.
+
+        Flows that start then count, on every side: beside no job they say nothing about one.
+        """
+        runs = [self.run(seed, side) for seed in self.seeds for side in (SAME, self.other)]
+        ran = [run.jobs_ran_ps for run in runs if run is not None]
+        ends = [until for _, until in ran if until is not None]
+        return max((since for since, _ in ran), default=0), min(ends, default=None)
+
+    @cached_property
     def flow_classes(self) -> dict[tuple[int, str], dict[str, dict[str, dict[str, Any]]]]:
         """Figures of every run's flows, by seed and side, then by tenant and class."""
         runs = {(seed, side): self.run(seed, side) for seed in self.seeds for side in (SAME, self.other, NO_JOB)}
         return {
-            (seed, side): run.flow_classes(self.classes, self.alone_ps.get(seed))
+            (seed, side): run.flow_classes(self.classes, self.alone_ps.get(seed), between_ps=self.between_ps)
             for (seed, side), run in runs.items()
             if run is not None
         }
@@ -193,6 +216,17 @@ class Comparison:
             return None
         return [100 * (a - b) / same for a, b in pairs if a is not None and b is not None]
 
+    def added_percent(self, of: Reader) -> list[float] | None:
+        """Return what the jobs add in the band of the flows, seed by seed, in percent of the mean without jobs.
+
+        None where that is not known.
+        """
+        without = self.means(of)["no_job"]
+        pairs = [(of(seed, NO_JOB), of(seed, SAME)) for seed in self.seeds]
+        if not without or any(same is None for _, same in pairs):
+            return None
+        return [100 * (b - a) / without for a, b in pairs if a is not None and b is not None]
+
     def pair(self, of: Reader, *, grows: bool = False) -> Pair:
         """Return a figure of both sides and its change.
 
@@ -200,7 +234,8 @@ class Comparison:
             `no_job`, `same` and `low`: means over the seeds, without jobs, in the band of the flows and otherwise.
             `change_percent`: the thesis's (section 5.4): (same - low) / low for what shrinks, and (low - same) / same
             for the iteration time, which grows. `saves_percent`: (same - low) / same, and `saves_interval_percent`, the
-            ends of its 95 % interval: Student's t on what each seed saves.
+            ends of its 95 % interval: Student's t on what each seed saves. `job_adds_percent`: (same - no_job) /
+            no_job, and `job_adds_interval_percent` likewise.
         """
         means = self.means(of)
         same, low = means["same"], means["low"]
@@ -208,11 +243,14 @@ class Comparison:
         change = None if not before or after is None else 100 * (after - before) / before
         saved = None if not same or low is None else 100 * (same - low) / same
         ends = Effect.of(self.saved_percent(of), repeated=self.is_repeated).ends
+        added = Effect.of(self.added_percent(of), repeated=self.is_repeated)
         return {
             **means,
             "change_percent": change,
             "saves_percent": saved,
             "saves_interval_percent": ends and list(ends),
+            "job_adds_percent": added.percent,
+            "job_adds_interval_percent": added.ends and list(added.ends),
         }
 
     def flows(self, size: str, figure: str) -> Reader:
@@ -263,11 +301,11 @@ class Comparison:
 
     @cached_property
     def payer(self) -> str:
-        """The moved job that pays most."""
+        """The moved job that pays most; one of which nobody knows what it pays comes first."""
 
         def cost(job: str) -> float:
             change: float | None = self.jobs_summary[job]["iteration_time_ms"]["change_percent"]
-            return -np.inf if change is None else change
+            return np.inf if change is None else change
 
         return max(self.moved, key=cost)
 
@@ -299,6 +337,11 @@ class Comparison:
         return Effect.of(self.gains_percent, repeated=self.is_repeated)
 
     @property
+    def added(self) -> Effect:
+        """What the jobs add to the mean completion time of small flows in their band."""
+        return Effect.of(self.added_percent(self.flows("small", "mean_fct_ms")), repeated=self.is_repeated)
+
+    @property
     def whose(self) -> str:
         """Whose iterations the cost is of, in words."""
         is_one = self.jobs_summary[self.payer]["measured_iterations"] == 1
@@ -317,6 +360,6 @@ def _inside(table: Mapping[str, Any] | None, *keys: str) -> float | None:
 
 
 def averaged(parts: Sequence[list[float] | None]) -> list[float] | None:
-    """Return the average over cells, seed by seed; cells where too little completed are left out."""
-    known = [part for part in parts if part is not None]
-    return [sum(values) / len(known) for values in zip(*known, strict=True)] if known else None
+    """Return the average over cells, seed by seed; None where too little completed in one of them."""
+    known = [part for part in parts if part]
+    return [sum(values) / len(known) for values in zip(*known, strict=True)] if len(known) == len(parts) else None

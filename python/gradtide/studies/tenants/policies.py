@@ -28,6 +28,9 @@ POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "straggler
 """Alternatives to the band of the background flows, which is all-high. The oracle knows every future flow, which no
 real job can."""
 
+WHY_NOT = {True: "", False: "it costs the job time", None: "nobody can tell whether it costs the job time"}
+"""Why a policy has no rank, by whether it is free."""
+
 LABELS = ("cell", "job_load", "traffic_load", "policy", "job", "colour")
 """What tells rows apart."""
 
@@ -167,22 +170,17 @@ def _row(found: Comparison) -> dict[str, Any]:
     }
 
 
-def _known(found: Sequence[Comparison], policy: str) -> list[Comparison]:
-    return [one for one in found if one.other == policy and one.costs_percent and one.gains_percent]
-
-
 def _effects(found: Sequence[Comparison]) -> dict[str, tuple[Effect, Effect]]:
-    """Return what each policy costs the jobs and gains small flows, on average over the cells."""
+    """Return what each policy costs the jobs and gains small flows, on average over the cells; unknown if one is."""
     effects: dict[str, tuple[Effect, Effect]] = {}
     for policy in dict.fromkeys(one.other for one in found):
-        own = _known(found, policy)
+        own = [one for one in found if one.other == policy]
         is_repeated = any(one.is_repeated for one in own)
         cost, gain = (
             Effect.of(averaged(parts), repeated=is_repeated)
             for parts in ([one.costs_percent for one in own], [one.gains_percent for one in own])
         )
-        if own:
-            effects[policy] = cost, gain
+        effects[policy] = cost, gain
     return effects
 
 
@@ -190,8 +188,7 @@ def _answers(found: Sequence[Comparison]) -> list[Candidate]:
     """Return the policies with the percentage that small flows save; one that costs the job something has no rank."""
     answers = []
     for policy, (cost, gain) in _effects(found).items():
-        is_free = cost.colour == "green"
-        why_not = "" if is_free else "it costs the job time, or nobody can tell whether it does"
+        is_free, why_not = cost.is_free, WHY_NOT[cost.is_free]
         answers.append(Candidate(policy, gain.percent if is_free else None, why_not=why_not, is_bound=policy == ORACLE))
     return answers
 
@@ -199,18 +196,16 @@ def _answers(found: Sequence[Comparison]) -> list[Candidate]:
 def _headline(found: Sequence[Comparison]) -> str:
     """Say which policy to take, on average over the cells: of those that are free the one that saves most."""
     effects = _effects(found)
-    whose = {
-        policy: own[0].whose if len(own[0].moved) > 1 else "its iterations"
-        for policy in effects
-        for own in [_known(found, policy)]
-    }
-    if not effects:
+    first = {one.other: one for one in reversed(found)}
+    whose = {policy: first[policy].whose if len(first[policy].moved) > 1 else "its iterations" for policy in effects}
+    if all(cost.percent is None or gain.percent is None for cost, gain in effects.values()):
         return "Too few flows or iterations completed to compare policies."
 
-    def rank(policy: str) -> tuple[bool, bool, float]:
+    def rank(policy: str) -> tuple[bool, bool, bool, float]:
         cost, gain = effects[policy]
-        is_free = cost.colour == "green"
-        return policy == ORACLE, not is_free, -(gain.percent or 0.0) if is_free else cost.percent or 0.0
+        is_free, is_unknown = bool(cost.is_free), cost.percent is None or gain.percent is None
+        figure = -(gain.percent or 0.0) if is_free else cost.percent or 0.0
+        return policy == ORACLE, is_unknown, not is_free, figure
 
     best, *others = sorted(effects, key=rank)
     where = "here" if len({one.cell for one in found}) == 1 else "on average over the cells"

@@ -24,6 +24,15 @@ pub enum ReverseBand {
     OfData,
 }
 
+/// Whom the packet engine follows where simulators and standards differ. Other simulators can join.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// The RFCs of this module's header, and exact times.
+    Standards,
+    /// ns-3.37.
+    Ns3,
+}
+
 /// How much is sent during fast recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
@@ -71,6 +80,8 @@ pub struct TcpConfig {
     pub algorithm: CongestionAlgorithm,
     /// Whether connections negotiate ECN (RFC 3168).
     pub ecn: bool,
+    /// Where ns-3 differs from the RFCs, which of them is followed.
+    pub follow: Follow,
     /// Fast recovery.
     pub recovery: Recovery,
 }
@@ -105,6 +116,7 @@ impl TcpConfig {
             stream_reverse_band: ReverseBand::OfData,
             algorithm: CongestionAlgorithm::NewReno,
             ecn: false,
+            follow: Follow::Ns3,
             recovery: Recovery::Pipe,
         }
     }

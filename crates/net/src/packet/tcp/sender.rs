@@ -10,7 +10,7 @@ use super::congestion::hystart::Heard;
 use super::congestion::{Ack, Congestion};
 use super::rtt::Rtt;
 use super::sack::Scoreboard;
-use super::{Recovery, TcpConfig};
+use super::{Follow, Recovery, TcpConfig};
 use crate::packet::state::Writer;
 use crate::packet::wire::{Block, Wire, flag};
 use crate::trace::Window;
@@ -62,6 +62,8 @@ pub(crate) struct Sender {
     longest_wait_ps: u64,
     /// Most bytes under way.
     window_bytes: u64,
+    /// Bytes on the wire that its card takes before the next event of its; set by whoever calls it.
+    pub room_bytes: u64,
     /// Segments that start below give no sample: they may have been sent before a timeout.
     sample_from: u64,
     rtt: Rtt,
@@ -119,6 +121,7 @@ impl Sender {
             board: Scoreboard::default(),
             congestion,
             window_bytes: window.0,
+            room_bytes: u64::MAX,
             ecn: false,
             fresh_flags: 0,
             echoed: false,
@@ -184,6 +187,8 @@ impl Sender {
             timer_from_ps,
             longest_wait_ps: _,
             window_bytes,
+            // Set anew before it is read.
+            room_bytes: _,
             sample_from,
             rtt,
             odd_bytes,
@@ -342,22 +347,27 @@ impl Sender {
         }
         let acknowledged = ack.number_near(self.una);
         let end = self.high + u64::from(self.fin_sent);
-        if acknowledged > end || (acknowledged < self.una && !self.fin_sent) {
+        // ns-3 drops an acknowledgement that another has overtaken, unless its FIN has been sent.
+        let drops_old = config.follow == Follow::Ns3 && !self.fin_sent;
+        if acknowledged > end || (acknowledged < self.una && drops_old) {
             return false;
         }
         if acknowledged > self.una && self.una >= self.sample_from && !self.board.head_retransmitted() {
             self.sample(config, now_ps, ack.stamp());
         }
         let sacked = if blocks.is_empty() { 0 } else { self.board.sack(blocks) };
-        if acknowledged < self.una {
+        // RFC 6675, section 2: what it reports anew makes it a duplicate, wherever its cumulative acknowledgement is.
+        let is_old = acknowledged < self.una;
+        if is_old && (sacked == 0 || config.follow == Follow::Ns3) {
             return false;
         }
+        let acknowledged = acknowledged.max(self.una);
         let before = self.una;
         let duplicate = sacked > 0 || (config.recovery == Recovery::Ns330 && self.board.reports_segments(blocks.len()));
         self.board.discard(acknowledged);
         self.una = acknowledged;
         self.flight = self.board.flight_bytes();
-        if self.ecn {
+        if self.ecn && !is_old {
             self.on_echo(config, acknowledged - before, ack.flags & flag::ECE != 0);
         }
         self.process(config, now_ps, before, duplicate, out);
@@ -493,11 +503,39 @@ impl Sender {
         }
     }
 
+    /// FlightSize of RFC 5681, (4): all that is not acknowledged, but for what limited transmit has sent (RFC 6675, (4.2)),
+    /// which is what lies beyond the window while nothing is known to be lost. ns-3 takes RFC 6675's pipe instead, from
+    /// which what is SACKed or lost is missing.
+    fn flight_size(&self, config: &TcpConfig) -> u64 {
+        let outstanding = self.high - self.una;
+        match (config.follow, self.phase) {
+            (Follow::Ns3, _) => self.board.flight_bytes(),
+            (Follow::Standards, CongestionState::Recovery) => outstanding,
+            (Follow::Standards, _) => outstanding.min(self.cwnd),
+        }
+    }
+
+    /// ssthresh after a timeout.
+    fn ssthresh_after_timeout(&mut self, config: &TcpConfig) -> u64 {
+        let segment = u64::from(config.segment_bytes);
+        // RFC 5681, 3.1: it stays when the timer expires again for the same segment.
+        let again = self.phase == CongestionState::Loss && self.board.head_retransmitted();
+        if again && config.follow == Follow::Standards {
+            return self.ssthresh;
+        }
+        let flight_size = self.flight_size(config);
+        let ssthresh = self.congestion.on_timeout(self.cwnd, flight_size, segment);
+        // Recovery has reduced it already for the same losses; (4) is an upper bound.
+        let is_reduced = self.phase == CongestionState::Recovery && config.follow == Follow::Standards;
+        if is_reduced { ssthresh.min(self.ssthresh) } else { ssthresh }
+    }
+
     /// RFC 6675, (4): the window is ssthresh until recovery ends.
     fn enter_recovery(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         if !self.board.head_lost() {
             self.board.mark_head_lost();
         }
+        let flight_size = self.flight_size(config);
         self.recover = self.high;
         self.recover_active = true;
         self.phase = CongestionState::Recovery;
@@ -505,7 +543,7 @@ impl Sender {
         let outstanding = self.high - self.una;
         if self.una >= self.cwr_end || self.congestion.answers_loss_after_mark() {
             let segment = u64::from(config.segment_bytes);
-            self.ssthresh = self.congestion.on_loss(self.cwnd, self.flight, outstanding, segment);
+            self.ssthresh = self.congestion.on_loss(self.cwnd, flight_size, outstanding, segment);
             self.on_reduced();
         }
         self.cwnd = self.ssthresh;
@@ -568,17 +606,15 @@ impl Sender {
             return;
         }
         self.timeouts += 1;
-        let flight = self.board.flight_bytes();
+        self.ssthresh = self.ssthresh_after_timeout(config);
         self.dup_acks = 0;
         self.board.mark_all_lost();
         self.recover = self.high;
         self.recover_active = true;
         self.rto_ps = (2 * self.rto_ps).min(RTO_MAX_PS);
         self.sample_from = self.high;
-        let segment = u64::from(config.segment_bytes);
-        self.ssthresh = self.congestion.on_timeout(self.cwnd, flight, segment);
         self.phase = CongestionState::Loss;
-        self.cwnd = self.congestion.restart(segment);
+        self.cwnd = self.congestion.restart(u64::from(config.segment_bytes));
         self.on_reduced();
         self.pump(config, now_ps, out);
     }
@@ -603,7 +639,7 @@ impl Sender {
         loop {
             self.flight = self.board.flight_bytes();
             let window = self.cwnd.min(window_bytes).saturating_sub(self.flight);
-            if window == 0 || (self.phase == CongestionState::Open && self.fin_sent) {
+            if window == 0 || self.room_bytes == 0 || (self.phase == CongestionState::Open && self.fin_sent) {
                 return;
             }
             let lost = self.board.next_lost();
@@ -677,13 +713,101 @@ impl Sender {
         if self.deadline_ps == NEVER {
             self.start_timer(now_ps);
         }
-        let packet = Wire { flags, ..self.template }.numbered(start).stamped(config.stamp(now_ps));
-        out.push(packet.carrying(length));
+        let packet = Wire { flags, ..self.template }.numbered(start).stamped(config.stamp(now_ps)).carrying(length);
+        self.room_bytes = self.room_bytes.saturating_sub(u64::from(packet.wire_bytes));
+        out.push(packet);
     }
 
     fn send_fin(&mut self, config: &TcpConfig, now_ps: u64, out: &mut Vec<Wire>) {
         self.start_timer(now_ps);
         let flags = self.template.flags | flag::FIN;
         out.push(Wire { flags, ..self.template }.numbered(self.high).stamped(config.stamp(now_ps)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{CongestionAlgorithm, Follow};
+    use super::*;
+    use crate::units::{Rate, Time};
+
+    const SEGMENT: u64 = 1380;
+
+    fn config(follow: Follow, algorithm: CongestionAlgorithm) -> TcpConfig {
+        let base = TcpConfig::basic_sim(2, Rate::from_bps(10_000_000_000).unwrap(), Time::from_ps(10_000_000));
+        TcpConfig { follow, algorithm, initial_window_segments: 69, ..base }
+    }
+
+    /// A sender that has just sent 69 of many segments.
+    fn sender(config: &TcpConfig) -> Sender {
+        let mut sender = Sender::new(config, config.window, Wire::NOTHING);
+        sender.write(1_000 * SEGMENT);
+        sender.connect(config, 0, &mut Vec::new());
+        sender.on_syn_ack(config, 1, &Wire { flags: flag::SYN, ..Wire::NOTHING }, &mut Vec::new());
+        sender.pump(config, 2, &mut Vec::new());
+        assert_eq!(sender.high, 69 * SEGMENT);
+        sender
+    }
+
+    /// An acknowledgement up to a segment, with a block of segments; returns what is sent.
+    fn ack(sender: &mut Sender, config: &TcpConfig, next: u64, (start, end): (u64, u64)) -> usize {
+        let mut out = Vec::new();
+        let blocks = [(start * SEGMENT, end * SEGMENT)];
+        sender.on_ack(config, 3, &Wire::NOTHING.numbered(next * SEGMENT), &blocks[..usize::from(end > 0)], &mut out);
+        out.len()
+    }
+
+    /// 50 of 69 segments are lost: RFC 6675's pipe is what is left of 19, FlightSize all 69 (RFC 5681, (4); 9438, 4.6).
+    #[test]
+    fn ssthresh_is_a_share_of_flight_size_however_many_are_lost() {
+        let cubic = CongestionAlgorithm::Cubic { hystart: false, byte_counting: false };
+        let dctcp = CongestionAlgorithm::Dctcp { gain_ppm: 62_500 };
+        for (algorithm, ssthresh) in [
+            (CongestionAlgorithm::NewReno, 69 * SEGMENT / 2),
+            (dctcp, 69 * SEGMENT / 2),
+            (cubic, 69 * SEGMENT * 7 / 10),
+        ] {
+            let config = config(Follow::Standards, algorithm);
+            let mut lost = sender(&config);
+            for end in 51..=53 {
+                ack(&mut lost, &config, 0, (50, end));
+            }
+            assert_eq!((lost.phase, lost.ssthresh), (CongestionState::Recovery, ssthresh), "{algorithm:?}");
+            // A timeout in recovery is for the same losses.
+            lost.on_timeout(&config, 4, false, &mut Vec::new());
+            assert_eq!(lost.ssthresh, ssthresh, "{algorithm:?}");
+            let mut silent = sender(&config);
+            for time in [4, 5] {
+                // RFC 5681, 3.1: the second timeout of a segment leaves it.
+                silent.on_timeout(&config, time, false, &mut Vec::new());
+                assert_eq!((silent.phase, silent.ssthresh), (CongestionState::Loss, ssthresh), "{algorithm:?}");
+            }
+        }
+        let config = config(Follow::Ns3, CongestionAlgorithm::NewReno);
+        let mut lost = sender(&config);
+        for end in 51..=53 {
+            ack(&mut lost, &config, 0, (50, end));
+        }
+        // All below three segments that are SACKed count as lost; two more went out before that was known.
+        assert_eq!(lost.ssthresh, (69 + 2 - 50 - 3) * SEGMENT / 2);
+    }
+
+    /// Three acknowledgements of a lost segment, all of them overtaken by one of less data that was sent before it was
+    /// lost. What they report is news.
+    #[test]
+    fn blocks_of_an_acknowledgement_that_was_overtaken_count() {
+        for (follow, phase) in
+            [(Follow::Standards, CongestionState::Recovery), (Follow::Ns3, CongestionState::Disorder)]
+        {
+            let config = config(follow, CongestionAlgorithm::NewReno);
+            let mut sender = sender(&config);
+            ack(&mut sender, &config, 20, (21, 22));
+            // Those of a time when the first ten had arrived.
+            ack(&mut sender, &config, 10, (21, 23));
+            ack(&mut sender, &config, 10, (21, 24));
+            assert_eq!((sender.phase, sender.una), (phase, 20 * SEGMENT), "{follow:?}");
+            // Nothing new is in this one.
+            assert_eq!(ack(&mut sender, &config, 10, (21, 24)), 0);
+        }
     }
 }

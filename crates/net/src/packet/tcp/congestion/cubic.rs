@@ -163,13 +163,13 @@ impl Cubic {
     }
 
     /// 4.8: ssthresh after a timeout.
-    pub fn on_timeout(&mut self, cwnd: u64, pipe_bytes: u64, segment_bytes: u64) -> u64 {
+    pub fn on_timeout(&mut self, cwnd: u64, flight_bytes: u64, segment_bytes: u64) -> u64 {
         self.climbs = false;
         // What it has seen of round trips is of another time.
         if let Some(hystart) = &mut self.hystart {
             **hystart = HyStart::default();
         }
-        self.shrink(cwnd as f64 / segment_bytes as f64, pipe_bytes, segment_bytes)
+        self.shrink(cwnd as f64 / segment_bytes as f64, flight_bytes, segment_bytes)
     }
 
     fn shrink(&mut self, window: f64, flight_bytes: u64, segment_bytes: u64) -> u64 {

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! ack train   acknowledgements closer than 2 ms last longer than half the least round trip: they fill it
-//! delay       the least of eight round trips of a round is above the least of all by an eighth, 4 to 16 ms
+//! delay       the least round trip of a round, once it has had eight, is above the least of all by an eighth, 4 to
+//!             16 ms
 //! ```
 //!
 //! Where round trips are under a millisecond, only the train is ever found. Differs from HyStart++ (RFC 9406), which
@@ -16,7 +17,7 @@ use crate::packet::state::Writer;
 const WINDOW_LOW: u64 = 16;
 /// Acknowledgements further apart are no train.
 const APART_PS: u64 = 2_000_000_000;
-/// Round trips of a round that are looked at, once there are so many.
+/// From the next one on, the least round trip of a round is compared.
 const SAMPLES: u32 = 8;
 /// An eighth of the least round trip counts as a delay, within these bounds.
 const DELAY_NS: std::ops::RangeInclusive<u64> = 4_000_000..=16_000_000;
@@ -83,16 +84,17 @@ impl HyStart {
         if in_train {
             self.train_ps = ack.now_ps;
         }
-        if self.samples < SAMPLES {
-            self.samples += 1;
-            self.round_ns = self.round_ns.min(ack.rtt_ns);
-        }
+        // Linux, since June 2020 ("tcp_cubic: fix spurious HYSTART_DELAY exit upon drop in min RTT"): every sample of the
+        // round counts, so that one which falls back to the least does not end slow start.
+        self.round_ns = self.round_ns.min(ack.rtt_ns);
+        let is_sampled = self.samples == SAMPLES;
+        self.samples += u32::from(!is_sampled);
         if ack.window < WINDOW_LOW {
             return false;
         }
         let fills = in_train && (ack.now_ps - self.round_at_ps) / 1_000 > self.least_ns / 2;
         let delay_ns = (self.least_ns / 8).clamp(*DELAY_NS.start(), *DELAY_NS.end());
-        fills || (self.samples == SAMPLES && self.round_ns > self.least_ns + delay_ns)
+        fills || (is_sampled && self.round_ns > self.least_ns + delay_ns)
     }
 }
 
@@ -128,12 +130,24 @@ mod tests {
     #[test]
     fn a_round_trip_longer_by_an_eighth_ends_it_but_4_ms_are_needed() {
         for (least_ms, enough_ns) in [(10, 4 * MS), (80, 10 * MS), (400, 16 * MS)] {
-            for (more_ns, over) in [(enough_ns, None), (enough_ns + 1, Some(7))] {
+            for (more_ns, over) in [(enough_ns, None), (enough_ns + 1, Some(8))] {
                 let (mut hystart, mut una) = (HyStart::default(), 0);
                 assert_eq!(round(&mut hystart, 0, &mut una, 16, 1_000, least_ms * MS), None);
                 let found = round(&mut hystart, 1_000 * MS, &mut una, 32, 1_000, least_ms * MS + more_ns);
-                assert_eq!(found, over, "the eighth sample decides: {least_ms} ms and {more_ns} ns");
+                assert_eq!(found, over, "the ninth sample decides: {least_ms} ms and {more_ns} ns");
             }
+        }
+    }
+
+    #[test]
+    fn a_round_trip_that_falls_does_not_end_it() {
+        // Eight round trips of 20 ms, behind a burst of others; then the least of all again, or a new one.
+        for falls_to_ms in [10, 5] {
+            let (mut hystart, mut una) = (HyStart::default(), 0);
+            assert_eq!(round(&mut hystart, 0, &mut una, 16, 1_000, 10 * MS), None);
+            let heard = |rtt_ns, index| Heard { now_ps: MS * 1_000_000 + index, rtt_ns, una: 33, high: 96, window: 32 };
+            let found: Vec<bool> = (0..8).map(|index| hystart.is_over(heard(20 * MS, index))).collect();
+            assert!(!found.contains(&true) && !hystart.is_over(heard(falls_to_ms * MS, 8)), "{falls_to_ms} ms");
         }
     }
 

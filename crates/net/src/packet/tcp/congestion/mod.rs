@@ -115,22 +115,22 @@ impl Congestion {
         }
     }
 
-    /// ssthresh after a loss. `pipe_bytes` is RFC 6675's estimate of what is still on its way, `outstanding_bytes`
+    /// ssthresh after a loss. `flight_bytes` is RFC 5681's FlightSize or what a simulator takes for it, `outstanding_bytes`
     /// all that is not acknowledged.
-    pub fn on_loss(&mut self, cwnd: u64, pipe_bytes: u64, outstanding_bytes: u64, segment_bytes: u64) -> u64 {
+    pub fn on_loss(&mut self, cwnd: u64, flight_bytes: u64, outstanding_bytes: u64, segment_bytes: u64) -> u64 {
         match self {
             // RFC 8257, 3.4: DCTCP answers a loss as any TCP.
-            Self::NewReno | Self::Dctcp(_) => newreno::ssthresh(pipe_bytes, segment_bytes),
+            Self::NewReno | Self::Dctcp(_) => newreno::ssthresh(flight_bytes, segment_bytes),
             Self::Cubic(cubic) => cubic.reduce(cwnd, outstanding_bytes, segment_bytes),
             Self::Ideal { window_bytes } => *window_bytes,
         }
     }
 
     /// ssthresh after a timeout.
-    pub fn on_timeout(&mut self, cwnd: u64, pipe_bytes: u64, segment_bytes: u64) -> u64 {
+    pub fn on_timeout(&mut self, cwnd: u64, flight_bytes: u64, segment_bytes: u64) -> u64 {
         match self {
-            Self::NewReno | Self::Dctcp(_) => newreno::ssthresh(pipe_bytes, segment_bytes),
-            Self::Cubic(cubic) => cubic.on_timeout(cwnd, pipe_bytes, segment_bytes),
+            Self::NewReno | Self::Dctcp(_) => newreno::ssthresh(flight_bytes, segment_bytes),
+            Self::Cubic(cubic) => cubic.on_timeout(cwnd, flight_bytes, segment_bytes),
             Self::Ideal { window_bytes } => *window_bytes,
         }
     }

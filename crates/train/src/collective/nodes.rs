@@ -1,0 +1,230 @@
+//! A collective over nodes as flows: one for each rank at each level.
+//!
+//! ```text
+//! rank p of a node ──► rank p + 1 of the node             what leaves a rank's port on the scale-up switch
+//! rank p of a node ──► rank p of the next node            what leaves its share of the cards
+//! ```
+//!
+//! A flow has the bytes and the rounds of its level ([`levels`](super::levels)), and starts with the collective. In rings
+//! and trees a message crosses both levels, so what leaves the node waits for the rounds within it. All ranks do the same,
+//! or one stands for its class ([`crate::classes`]): the flows are these.
+//!
+//! # Chunks and additions
+//! A round sends m bytes at the rate r, which arrive after the delay D. Of a buffer in d chunks, the others are sent while
+//! one is on its way, so of the delay max(0, D - (d-1)/d m/r) is waited for, and of the last round all of it. A rank that adds
+//! what it has received at the rate a takes m/a for a round in which it adds. What is waited for in a round:
+//!
+//! ```text
+//! round = max(m/r, m/a, (m/r + m/a) / d + D)
+//! ```
+//!
+//! Trees are a pipeline of parts already: chunks change nothing, and ranks add one part while the next one arrives.
+
+use super::levels::{self, CollectiveKind, Levels, PortLoad, Span};
+use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Link, Rate, Time};
+
+/// The links of a rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Links {
+    /// GPUs of a node.
+    pub gpus: u32,
+    /// Its port on the scale-up switch of its node.
+    pub scale_up: Link,
+    /// Its share of the node's network cards.
+    pub nic: Link,
+}
+
+/// How a collective goes on the network, beside what it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Carriage {
+    /// Priority.
+    pub band: Band,
+    /// Stream of its flows.
+    pub stream: u32,
+    /// Time before its first byte.
+    pub hold: Time,
+}
+
+/// Which way a collective goes: what it costs both levels, and whether a message crosses both.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    pub(crate) levels: Levels,
+    /// What a rank sends within its node from which nothing leaves it.
+    passing: PortLoad,
+    crosses_both: bool,
+    is_tree: bool,
+    /// Rounds after which a rank adds what it has received, of those at both levels.
+    adding: u32,
+}
+
+/// How buffers go through it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Chunks of a buffer; not 0.
+    pub depth: u32,
+    /// Rate at which a rank adds what it has received; `None`: in no time.
+    pub adding: Option<Rate>,
+}
+
+impl Pace {
+    /// Whole buffers that are added in no time.
+    pub const PLAIN: Self = Self { depth: 1, adding: None };
+}
+
+/// Messages of the fluid engine are below so many bytes.
+const MESSAGE_LIMIT: Bytes = Bytes(1 << 54);
+
+impl Way {
+    /// In rings; all-to-all and send go to their destinations directly.
+    pub fn ring(kind: CollectiveKind, span: Span) -> Self {
+        let adding = match kind {
+            CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => span.ranks() - 1,
+            _ => 0,
+        };
+        Self {
+            levels: levels::levels(kind, span),
+            passing: levels::passing(kind, span),
+            crosses_both: !matches!(kind, CollectiveKind::AllToAll | CollectiveKind::Send),
+            is_tree: false,
+            adding,
+        }
+    }
+
+    /// Whether flows stand for it where each rank is simulated. Every message has its own place in rings on one level, in
+    /// sends, and in an all-to-all.
+    pub fn is_of_flows(&self, kind: CollectiveKind, span: Span) -> bool {
+        self.crosses_both && (self.is_tree || kind == CollectiveKind::Broadcast || !span.is_on_one_level())
+    }
+
+    /// An all-reduce along trees.
+    pub fn tree(span: Span) -> Self {
+        Self::along(levels::trees(span))
+    }
+
+    fn along(levels: Levels) -> Self {
+        Self { levels, passing: levels.scale_up, crosses_both: true, is_tree: true, adding: 1 }
+    }
+}
+
+impl Links {
+    /// Of rings and trees the one that takes less time alone, as NCCL chooses.
+    pub fn way(&self, kind: CollectiveKind, span: Span, bytes: Bytes) -> Way {
+        let time = |way| self.time(way, bytes).unwrap_or(Time::MAX);
+        let ring = Way::ring(kind, span);
+        let tree = levels::tree(kind, span).map(Way::along);
+        tree.filter(|&tree| time(tree) < time(ring)).unwrap_or(ring)
+    }
+
+    /// Whether trees take less time alone than rings.
+    pub fn is_tree(&self, kind: CollectiveKind, span: Span, bytes: Bytes) -> bool {
+        self.way(kind, span, bytes).is_tree
+    }
+
+    /// How long it takes on an idle network, or `None` beyond [`Time::MAX`] and for messages that no engine takes.
+    pub fn time(&self, way: Way, bytes: Bytes) -> Option<Time> {
+        let carriage = Carriage { band: Band::new(0)?, stream: 0, hold: Time::ZERO };
+        let at = |link: &Link, load: PortLoad, before: Time| match self.flow(load, before, bytes, carriage) {
+            None => Some(Time::ZERO),
+            Some(flow) if flow.bytes >= MESSAGE_LIMIT => None,
+            Some(flow) => flow.time_alone(link),
+        };
+        let inside = at(&self.scale_up, way.levels.scale_up, Time::ZERO)?;
+        Some(inside.max(at(&self.nic, way.levels.nic, self.before_leaving(way))?))
+    }
+
+    /// For how long what leaves the node waits for the rounds within it.
+    pub fn before_leaving(&self, way: Way) -> Time {
+        let rounds = if way.crosses_both { way.levels.scale_up.rounds() } else { 0 };
+        Time::from_ps(self.scale_up.delay.ps().saturating_mul(rounds.into()))
+    }
+
+    /// What a load is on the network, from the first host to itself; `None` if nothing is sent.
+    pub fn flow(&self, load: PortLoad, before: Time, bytes: Bytes, carriage: Carriage) -> Option<Flow> {
+        let (rounds, bytes) = (load.rounds(), load.bytes(bytes));
+        (rounds > 0).then(|| Flow {
+            src: HostId(0),
+            dst: HostId(0),
+            bytes,
+            rounds,
+            parts: rounds,
+            counted: Bytes(bytes.0 / u64::from(rounds)),
+            hold: Time::from_ps(carriage.hold.ps().saturating_add(before.ps())),
+            band: carriage.band,
+            stream: carriage.stream,
+            connection: Connection::Stream,
+            part: None,
+            announced: None,
+        })
+    }
+
+    /// The flows of ranks, which are here by node, those of a node one after the other.
+    pub fn flows(&self, way: Way, nodes: &[Vec<u32>], bytes: Bytes, pace: Pace, carriage: Carriage) -> Vec<Flow> {
+        let Some(span) = Span::of_nodes(nodes.iter().map(Vec::len)) else { return Vec::new() };
+        let rings = span.per_node() as usize;
+        let adds = self.adding(way, bytes, pace);
+        // Where a delay is hidden it is here, and else the path's.
+        let waits = |link: &Link, load: PortLoad| self.hidden(way, link, load, bytes, pace);
+        let (inside, passing) = (waits(&self.scale_up, way.levels.scale_up), waits(&self.scale_up, way.passing));
+        let outside = waits(&self.nic, way.levels.nic);
+        let before = match inside {
+            Some(left) if way.crosses_both => Time::from_ps(left.ps().saturating_add(self.scale_up.delay.ps())),
+            _ => self.before_leaving(way),
+        };
+        let flow = |src: u32, dst: u32, load, before: Time, waits: Option<Time>| {
+            let hold = [before, adds, waits.unwrap_or_default()].into_iter().map(|time| time.ps());
+            let before = Time::from_ps(hold.fold(0, u64::saturating_add));
+            let flow = Flow { src: HostId(src), dst: HostId(dst), ..self.flow(load, before, bytes, carriage)? };
+            let whole = Flow { rounds: 1, parts: 1, counted: flow.bytes, ..flow };
+            Some(if waits.is_some() { whole } else { flow })
+        };
+        let flows_of = |(index, node): (usize, &Vec<u32>)| {
+            let next = &nodes[(index + 1) % nodes.len()];
+            let of_rank = move |(place, &rank): (usize, &u32)| {
+                let beside = node[(place + 1) % node.len()];
+                let (load, waits) = if place < rings { (way.levels.scale_up, inside) } else { (way.passing, passing) };
+                let within = flow(rank, beside, load, Time::ZERO, waits);
+                let leaving = (place < rings).then(|| flow(rank, next[place], way.levels.nic, before, outside));
+                [within, leaving.flatten()]
+            };
+            node.iter().enumerate().flat_map(of_rank).flatten().collect::<Vec<_>>()
+        };
+        nodes.iter().enumerate().flat_map(flows_of).collect()
+    }
+
+    /// What is waited for of the delays of all rounds but the last, if some of it is hidden behind other chunks.
+    fn hidden(&self, way: Way, link: &Link, load: PortLoad, bytes: Bytes, pace: Pace) -> Option<Time> {
+        if pace.depth == 1 || way.is_tree || load.rounds() == 0 {
+            return None;
+        }
+        let sending = u128::from(of(link.rate, load.bytes(bytes)).ps()) * u128::from(pace.depth - 1)
+            / (u128::from(load.rounds()) * u128::from(pace.depth));
+        let each = u128::from(link.delay.ps()).saturating_sub(sending);
+        Some(picoseconds(each * u128::from(load.rounds() - 1)))
+    }
+
+    /// For how much longer rounds last because ranks add what they have received.
+    fn adding(&self, way: Way, bytes: Bytes, pace: Pace) -> Time {
+        let Some(rate) = pace.adding.filter(|_| way.adding > 0) else { return Time::ZERO };
+        let both = [(&self.scale_up, way.levels.scale_up), (&self.nic, way.levels.nic)];
+        let sending = both.map(|(link, load)| u128::from(of(link.rate, load.bytes(bytes)).ps())).into_iter().max();
+        let (sending, all) = (sending.unwrap_or(0), u128::from(of(rate, bytes).ps()));
+        if way.is_tree {
+            return picoseconds(all.saturating_sub(sending));
+        }
+        let rounds = u128::from(both.iter().map(|(_, load)| load.rounds()).sum::<u32>().max(1));
+        let delays = both.map(|(link, load)| u128::from(link.delay.ps()) * u128::from(load.rounds()));
+        let (sending, delay) = (sending / rounds, delays.iter().sum::<u128>() / rounds);
+        let (adding, depth) = (all / u128::from(way.adding + 1), u128::from(pace.depth));
+        let round = |adding| sending.max(adding).max((sending + adding) / depth + delay);
+        picoseconds((round(adding) - round(0)) * u128::from(way.adding))
+    }
+}
+
+/// How long bytes take at a rate.
+fn of(rate: Rate, bytes: Bytes) -> Time {
+    rate.serialize(bytes, 1, 1).unwrap_or(Time::MAX)
+}
+
+fn picoseconds(time: u128) -> Time {
+    Time::from_ps(u64::try_from(time).unwrap_or(u64::MAX))
+}
