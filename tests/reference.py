@@ -1,4 +1,4 @@
-"""docs/models/pipe.md a second time: exact fractions, no shared code with the engine, as plain as it can be written.
+"""docs/models/training.md a second time: exact fractions, no code shared with an engine, as plain as can be.
 
 The state is what each worker computes, what the network is doing, which buckets are ready and which have arrived. At
 every instant first everything that ends is taken in, then compute starts what it can (an op of zero length ends at
@@ -97,7 +97,8 @@ def simulate(spec, ranks_of_iteration, iterations):
     in_turn = schedule["order"].get("in_turn", False)
     slowdown = Fraction(job["compute"]["overlap_slowdown_ppm"], 10**6)
     rate = cluster["link"]["rate_bps"] * cluster["link"]["efficiency_ppm"] // 10**6
-    delay = cluster["link"]["delay_ps"] + cluster["host_latency_ps"]
+    # From a host to the switch, and from there to the next host.
+    delay = 2 * (cluster["link"]["delay_ps"] + cluster["host_latency_ps"])
     count = len(layers)
     sizes = [layer["parameter_bytes"] for layer in layers]
     buckets = fuse(sizes, schedule["fusion"]["bytes"]) if workers > 1 else []
@@ -200,7 +201,8 @@ def simulate(spec, ranks_of_iteration, iterations):
         if on_network is None and sendable and now >= free_at:
             chosen = min(sendable, key=lambda bucket: waiting[bucket][0])
             size = waiting[chosen][1].pop(0)
-            transfers[chosen].setdefault("start", now)
+            # Its first byte, behind what each transfer costs by itself.
+            transfers[chosen].setdefault("start", now + schedule["overhead_ps"])
             on_network = [chosen, occupancy(size)]
         # To the next instant.
         speed = 1 / slowdown if on_network else Fraction(1)

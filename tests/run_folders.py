@@ -61,7 +61,7 @@ def make_run(
 ) -> dict[str, Any]:
     """Write a run folder without report and timeline; `options` are those of its only `Job`. Return its summary."""
     keys = {job.name: {**job.keys(), "iterations": iterations} for job in jobs or [Job(**options)]}
-    link = {"rate": f"{rate_bps}bps", "delay": "10us"}
+    link = {"rate": f"{rate_bps}bps", "delay": "5us"}
     result = run(Scenario.from_dict({"job": keys, "cluster": {"link": link}}))
     folder.mkdir(parents=True, exist_ok=True)
     if not bandwidth:

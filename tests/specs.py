@@ -37,7 +37,7 @@ def spec(
     host_latency_ps=0,
     start_ps=0,
     seed=0,
-    engine="pipe",
+    engine="fluid",
     duration_ps=None,
     traffic=(),
     band=0,
@@ -153,7 +153,7 @@ def sent_bytes(spec, output):
     """
     summary = json.loads(output.summary_json)
     duration_ps = spec["run"]["duration_ps"]
-    is_cut = spec["run"]["engine"] != "pipe" and duration_ps is not None and summary["end_ps"] >= duration_ps
+    is_cut = duration_ps is not None and summary["end_ps"] >= duration_ps
     rows = output.transfers
     bytes_of = {}
     for name, iteration, size in zip(
@@ -211,8 +211,6 @@ def unconserved(spec, output):
     sent = sum(size for name, size in links if re.fullmatch(r"h\d+|node\d+\.(gpu|nic)\d+->.*", name))
     received = sum(size for name, size in links if re.search(r"-h\d+$|->node\d+\.(gpu|nic)\d+$", name))
     match spec["run"]["engine"]:
-        case "pipe" if not least <= sent <= most:
-            return f"hosts sent {sent} bytes, their messages have {least}"
         case "fluid" if not (least <= sent <= most and received == sent):
             return f"hosts sent {sent} and received {received} bytes, messages and flows have {least} to {most}"
         # Headers come on top, and what queues have refused is sent again.

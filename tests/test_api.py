@@ -84,7 +84,7 @@ def test_yes_and_no_in_rows_are_booleans_everywhere_and_words_in_csv(result):
     assert [row["is_knee"] for row in bought.rows] == [row["is_knee"] for row in bought.to_dicts()]
 
 
-@pytest.mark.parametrize("engine", ["pipe", "fluid"])
+@pytest.mark.parametrize("engine", ["fluid"])
 def test_a_run_says_its_speed_up_over_one_worker_without_a_network(engine):
     layers = [{"name": "a", "forward": "4ms", "backward": "6ms", "parameters": "10MB"}]
     job = {"model": {"layers": layers}, "workers": 4, "schedule": {"barrier": True}}

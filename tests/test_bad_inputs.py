@@ -114,12 +114,6 @@ SCENARIOS = [
         ("--> s.toml:6", "job.train.collective.group"),
     ),
     (
-        "tree on pipe",
-        JOB + '[job.train.collective]\nkind="tree"\n',
-        "GT090",
-        ("--> s.toml:5", "job.train.collective.kind"),
-    ),
-    (
         "all_to_all",
         JOB + '[job.train.collective]\nkind="all_to_all"\n[run]\nengine="fluid"\n',
         "",
@@ -203,12 +197,6 @@ SCENARIOS = [
         ("--> s.toml:5", "cluster.topology.links[0].b"),
     ),
     (
-        "topology on pipe",
-        JOB + '[cluster]\ntopology={kind="clos2",ports=8}\n',
-        "GT090",
-        ("--> s.toml:5", "cluster.topology.kind"),
-    ),
-    (
         "queue on fluid",
         JOB + '[cluster]\nqueue={kind="ecn",threshold="65pkt"}\n[run]\nengine="fluid"\n',
         "GT015",
@@ -238,12 +226,6 @@ SCENARIOS = [
         JOB + '[run]\nengine="packet"\nprobe={every="1ms",links=["h99"]}\n',
         "GT013",
         ("--> s.toml:6", "run.probe.links[0]"),
-    ),
-    (
-        "traffic on pipe",
-        JOB + '[traffic.web]\nsizes="web-search"\nload=0.3\n[run]\nduration="1s"\n',
-        "GT090",
-        ("--> s.toml:4", "traffic.web"),
     ),
     (
         "traffic no duration",
@@ -440,7 +422,6 @@ COMMANDS = [
     ("buy fabric unk", {}, ("buy", "resnet50", "--nodes", "16", "--fabrics", "torus"), "", ("torus", "clos2")),
     ("buy bisection", {}, ("buy", "resnet50", "--nodes", "16", "--bisection", "2"), "", ("--bisection", "1/4")),
     ("buy coll a2a", {}, ("buy", "resnet50", "--nodes", "16", "--collectives", "all_to_all"), "", ("all_to_all",)),
-    ("buy pipe", {}, ("buy", "resnet50", "--nodes", "16", "--engine", "pipe"), "", ("--engine", "fluid or packet")),
     (
         "buy prices bad",
         {"p.toml": "switch = -3\n"},

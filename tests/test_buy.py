@@ -177,7 +177,7 @@ def test_the_answer_says_its_cable_delay_and_what_it_is_at_another() -> None:
 
 def test_a_scenario_with_a_network_of_its_own_is_refused_with_what_to_do() -> None:
     own = job()
-    own["cluster"]["topology"] = {"kind": "clos2", "ports": 8, "bisection": "1/4"}
+    own["cluster"]["topology"] = {"kind": "clos2", "ports": 12, "bisection": "1/2"}
     with pytest.raises(ValueError, match=r"one of its own, 2-layer Clos: delete \[cluster.topology\]"):
         gt.buy(own, nodes=16)
 

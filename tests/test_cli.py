@@ -141,9 +141,9 @@ def test_bad_input_with_json_is_json(gradtide, tmp_path):
 
 
 def test_what_is_not_built_yet_is_refused_by_name(gradtide):
-    code, _, err = gradtide("run", "paper/gao2020-ch4", "--set", "job.train.schedule.depth=2")
+    code, _, err = gradtide("run", "paper/gao2020-ch4", "--set", 'run.probe={every="1ms"}')
     assert code == 2
-    assert 'depth = 2 is not built yet with engine = "pipe"' in err
+    assert 'a probe is not built yet with engine = "fluid"' in err
 
 
 @pytest.mark.parametrize(

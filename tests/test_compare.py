@@ -192,7 +192,7 @@ def test_over_servers_batches_tasks_and_workers():
     assert [row["saves_percent"] for row in study.rows[::2]] == [0] * 16
 
 
-@pytest.mark.parametrize("engine", ["pipe", "fluid"])
+@pytest.mark.parametrize("engine", ["fluid"])
 def test_the_cluster_grows_with_the_job(engine):
     base = exchanging(engine=engine).set({"cluster.topology": {"kind": "star", "hosts": 4}})
     study = gt.compare(base, schedules=["fifo"], workers=[2, 8])
@@ -405,7 +405,7 @@ def rows_of(drawn, kilobytes=True):
 
 
 @settings(max_examples=15, deadline=None)
-@given(SOME, st.sampled_from(["pipe", "fluid"]))
+@given(SOME, st.sampled_from(["fluid"]))
 def test_without_communication_all_schedules_tie_in_an_exchange(drawn, engine):
     base = exchanging(rows_of(drawn, kilobytes=False), engine=engine)
     for row in gt.compare(base).rows:
@@ -426,7 +426,7 @@ def test_without_communication_all_orders_of_pulls_tie(drawn):
 
 
 @settings(max_examples=25, deadline=None)
-@given(SOME, st.sampled_from([2, 4]), st.sampled_from(["1Gbps", "10Gbps"]), st.sampled_from(["pipe", "fluid"]))
+@given(SOME, st.sampled_from([2, 4]), st.sampled_from(["1Gbps", "10Gbps"]), st.sampled_from(["fluid"]))
 def test_optimal_is_no_worse_than_the_others_in_an_exchange(drawn, workers, rate, engine):
     base = exchanging(rows_of(drawn), workers, engine, iterations=2).replace(link_rate=rate)
     best, *others = [row["iteration_time_us"] for row in gt.compare(base, schedules=NAMED).rows]

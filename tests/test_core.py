@@ -49,11 +49,9 @@ def test_a_run_without_a_job_tells_its_progress_and_ends_with_its_duration():
     assert output.flows.to_csv().count("\n") == 1 + 1_000
 
 
-def test_nothing_at_all_and_flows_on_the_pipe_engine_are_refused():
+def test_nothing_at_all_is_refused():
     with pytest.raises(CoreRefusal, match="neither a job nor background traffic"):
         run(without_jobs("fluid", flows=()))
-    with pytest.raises(CoreRefusal, match="pipe engine has no background flows"):
-        run(without_jobs("pipe"))
 
 
 # The cost of a host for each message
@@ -67,12 +65,11 @@ def comm_ps(engine, message_ps, *, algorithm="ring", workers=8, layer_bytes=80_0
     return run(given)[0]["jobs"][0]["comm_ps"]
 
 
-@pytest.mark.parametrize(("engine", "delays"), [("pipe", 1), ("fluid", 2)])
 @pytest.mark.parametrize("workers", [2, 5, 8])
-def test_a_ring_takes_its_bytes_delays_and_host_costs_in_every_step(engine, delays, workers):
-    # 2(N-1) (S/N/B + d + h), with 8000 bits of 1 Gbit/s for each rank: 8 us, links of 10 us, and 3 us of the host.
-    found = comm_ps(engine, 3 * 10**6, workers=workers, layer_bytes=1_000 * workers)
-    assert found == 2 * (workers - 1) * (8 + delays * 10 + 3) * 10**6
+def test_a_ring_takes_its_bytes_delays_and_host_costs_in_every_step(workers):
+    # 2(N-1) (S/N/B + 2d + h), with 8000 bits of 1 Gbit/s for each rank: 8 us, two links of 10 us, 3 us of the host.
+    found = comm_ps("fluid", 3 * 10**6, workers=workers, layer_bytes=1_000 * workers)
+    assert found == 2 * (workers - 1) * (8 + 2 * 10 + 3) * 10**6
 
 
 def test_a_ring_of_packets_is_later_by_its_host_costs():
@@ -89,7 +86,7 @@ def test_a_host_is_at_one_message_at_a_time(engine):
     assert 100 * 10**6 <= longer <= (80 * 1.05 + 12 + 20) * 10**6
 
 
-@pytest.mark.parametrize("engine", ["pipe", "fluid", "packet"])
+@pytest.mark.parametrize("engine", ["fluid", "packet"])
 def test_a_host_that_adds_nothing_is_the_default(engine):
     bare = spec([(10**9, 10**9, 10**6)], workers=4, engine=engine)
     assert "host" not in bare["cluster"]

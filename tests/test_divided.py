@@ -65,7 +65,7 @@ def test_more_nodes_compute_for_longer_unless_the_user_says_how_ranks_differ():
     assert differs.jobs[0].compute.scaling_loss_ppm == 0
 
 
-@pytest.mark.parametrize("engine", ["pipe", "fluid"])
+@pytest.mark.parametrize("engine", ["fluid"])
 @pytest.mark.parametrize("parallel", MESHES, ids=str)
 def test_compute_and_waits_make_an_iteration(parallel, engine):
     result = gt.run(scenario(parallel, engine=engine))
@@ -96,7 +96,7 @@ def test_only_stages_of_a_pipeline_wait_for_one_another():
     assert len(figures["classes"]) == 4
 
 
-@pytest.mark.parametrize("engine", ["pipe", "fluid"])
+@pytest.mark.parametrize("engine", ["fluid"])
 def test_what_is_needed_first_goes_first_if_asked(engine):
     """Torch's order is that one with up to two units ahead; behind eight gathers a reduce-scatter is late."""
 
@@ -255,19 +255,6 @@ def test_several_bands_of_a_divided_job_are_refused():
         data["job"]["train"]["priority"] = priority
         with pytest.raises(gt.ScenarioError, match=message):
             Scenario.from_dict(data).check_built()
-
-
-def test_what_needs_all_ranks_is_refused_on_the_pipe_engine():
-    def refused(change, **compute):
-        data = {**scenario({"fsdp": 8}, engine="pipe", **compute), **change}
-        with pytest.raises(gt.ScenarioError) as caught:
-            Scenario.from_dict(data).check_built()
-        return str(caught.value)
-
-    assert "a divided model whose ranks differ is not built yet" in refused({}, noise=0.1)
-    assert "a divided model with a straggler is not built yet" in refused({}, straggler={"factor": 2})
-    job = scenario({"fsdp": 8})["job"]["train"]
-    assert "beside other jobs or background traffic" in refused({"job": {"a": job, "b": job}})
 
 
 @pytest.mark.parametrize(

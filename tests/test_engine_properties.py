@@ -1,4 +1,4 @@
-"""What must hold for every layered job on the pipe engine, and for the bytes of every engine."""
+"""What must hold for every layered job on the fluid engine, and for the bytes of every engine."""
 
 import json
 
@@ -70,9 +70,9 @@ ALGORITHMS = [
 @st.composite
 def loads(draw, engine):
     """Draw a spec whose buffers seldom divide evenly: odd bytes, chunks and workers, background flows, a duration."""
-    workers = draw(st.integers(1 if engine == "pipe" else 2, 7))
+    workers = draw(st.integers(1, 7))
     others = st.tuples(st.integers(0, 10**10), st.integers(0, workers - 1), st.integers(1, 6), st.integers(1, 10**6))
-    flows = [] if engine == "pipe" else draw(st.lists(others, max_size=4))
+    flows = draw(st.lists(others, max_size=4 if workers > 1 else 0))
     drawn = spec(
         draw(st.lists(st.tuples(*[st.integers(10**8, 10**9)] * 2, st.integers(0, 10**5)), min_size=1, max_size=6)),
         workers=workers,
@@ -83,11 +83,7 @@ def loads(draw, engine):
         barrier=draw(st.booleans()),
         rate_bps=draw(st.integers(10**8, 10**10)),
         engine=engine,
-        traffic=[
-            (at, src, (src + 1 + by % (workers - 1)) % workers, size)
-            for at, src, by, size in sorted(flows)
-            if workers > 1
-        ],
+        traffic=[(at, src, (src + 1 + by % (workers - 1)) % workers, size) for at, src, by, size in sorted(flows)],
         duration_ps=draw(st.sampled_from([None, 5 * 10**9, 10**10])),
     )
     collective = drawn["jobs"][0]["collective"]
@@ -98,7 +94,7 @@ def loads(draw, engine):
     return drawn
 
 
-@pytest.mark.parametrize("engine", ["pipe", "fluid"])
+@pytest.mark.parametrize("engine", ["fluid"])
 def test_links_carry_the_bytes_of_the_messages_and_flows_that_cross_them(engine):
     @settings(deadline=None, max_examples=150)
     @given(loads(engine))

@@ -131,17 +131,6 @@ def test_a_flow_keeps_its_path_whatever_jobs_there_are() -> None:
     assert fcts[0] == pytest.approx(fcts[1], abs=1)
 
 
-def test_a_ring_on_a_star_is_the_pipes_with_the_delay_of_both_links() -> None:
-    # Both round what a chunk takes to a picosecond: the pipe to the nearest, the fluid engine down.
-    for size in ("800kB", "799999B", "31B"):
-        layers = [{"name": n, "forward": "7us", "backward": "9us", "parameters": size} for n in "abc"]
-        changes = {"model": {"layers": layers}, "fusion": "0B", "order": "priority", "barrier": False}
-        fluid = gt.run(scenario(engine="fluid", **changes))
-        pipe = gt.run(scenario(engine="pipe", link_delay="2us", **changes))
-        for ours, exact in zip(times_us(fluid), times_us(pipe), strict=True):
-            assert ours == pytest.approx(exact, abs=3 * 2e-6)
-
-
 @pytest.mark.parametrize("kind", collectives.KINDS)
 def test_a_job_that_is_alone_is_simulated_as_beside_another(kind: str) -> None:
     # Two jobs on leaves of their own never meet: each is as fast as alone, where an exchange is carried out once.

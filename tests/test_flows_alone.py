@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from gradtide import Scenario, run
-from gradtide.errors import ScenarioError
 from run_folders import tiny_tenants
 
 
@@ -43,8 +42,3 @@ def test_two_flows_into_one_host_are_slowed_by_two_and_one_alone_is_not() -> Non
     both, one = (run({**keys, "traffic": {"web": {"flows": rows[:count]}}}) for count in (2, 1))
     assert both.summary["traffic"]["web"]["large"]["mean_slowdown"] == pytest.approx(2)
     assert one.summary["traffic"]["web"]["large"]["mean_slowdown"] == pytest.approx(1)
-
-
-def test_the_pipe_engine_has_no_flows_without_a_job() -> None:
-    with pytest.raises(ScenarioError, match="runs jobs only"):
-        run(flows_only("pipe"))

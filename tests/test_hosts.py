@@ -61,7 +61,7 @@ def test_stages_stand_before_and_behind_the_wire_of_the_packet_engine(depth):
     assert stages_s <= comm_s(packet) <= stages_s + wire_s
 
 
-@pytest.mark.parametrize("engine", ["pipe", "fluid", "packet"])
+@pytest.mark.parametrize("engine", ["fluid", "packet"])
 @pytest.mark.parametrize("workers", [2, 5])
 def test_a_ring_is_at_one_stage_at_a_time_on_every_engine(engine, workers):
     host = {"message": "20us", "stages": {"copy": "2Gbps", "receive": "4Gbps"}}

@@ -30,7 +30,7 @@ from run_folders import TINY_LOADS, tiny_tenants
 
 GRADTIDE = [sys.executable, "-m", "gradtide"]
 WEB = "[traffic.web]\nsizes = 'web-search'\n"
-PIPE: dict[str, Any] = {"engine": "pipe", "duration": None}
+FLUID: dict[str, Any] = {"engine": "fluid", "duration": None}
 
 
 def hostile(
@@ -62,10 +62,10 @@ REFUSED = {
     "no buffer": ("GT026", hostile(cluster="queue = { kind = 'fifo', capacity = '0pkt' }")),
     "0 bit/s": ("GT026", hostile(rate="0bps")),
     "1 bit/s": ("GT051", hostile(rate="1bps")),
-    "1 bit/s on the pipe engine": ("GT051", hostile(rate="1bps", **PIPE)),
+    "1 bit/s on the fluid engine": ("GT051", hostile(rate="1bps", **FLUID)),
     "a delay of a year": ("GT024", hostile(delay="31536000s")),
     "a delay of a hundred days": ("GT051", hostile(delay="8640000s")),
-    "a delay of a hundred days on the pipe engine": ("GT051", hostile(delay="8640000s", **PIPE)),
+    "a delay of a hundred days on the fluid engine": ("GT051", hostile(delay="8640000s", **FLUID)),
     "10^15 bytes in a flow, to its end": (
         "GT053",
         hostile(traffic="[traffic.web]\nflows=[{start='0s',src='h0',dst='h1',bytes='1000TB'}]", duration="1000000s"),
@@ -84,7 +84,7 @@ REFUSED = {
     "a rate below zero": ("GT023", hostile(rate="-1Gbps")),
     "a rate that is no number": ("GT022", hostile(rate="nanGbps")),
     "chunks of a byte": ("GT053", hostile(job="schedule = { chunk = '1B' }")),
-    "chunks of a byte on the pipe engine": ("GT053", hostile(job="schedule = { chunk = '1B' }", **PIPE)),
+    "chunks of a byte on the fluid engine": ("GT053", hostile(job="schedule = { chunk = '1B' }", **FLUID)),
     "segments of a byte for minutes": (
         "GT053",
         hostile(cluster="transport = { segment = '1B' }", traffic=WEB + "load = 0.9", duration="100s"),
@@ -178,7 +178,7 @@ def test_a_terabyte_that_slow_links_between_switches_hold_back_is_no_terabyte() 
         hostile(traffic=WEB + "arrivals = { rate = '100/s' }", duration="2s"),
         hostile(traffic="[traffic.web]\ncdf = [{ bytes = '1B', cdf = 1 }]\narrivals = { rate = '2000/s' }"),
         hostile(traffic=WEB + "load = 0.4", duration="500ms"),
-        hostile(iterations=200, job="schedule = { fusion = '0B' }", **PIPE),
+        hostile(iterations=200, job="schedule = { fusion = '0B' }", **FLUID),
         "paper/pcn",
     ],
 )

@@ -1,4 +1,4 @@
-"""The figures of docs/models/pipe.md, of the tutorial's prose and of the decisions, computed again."""
+"""The figures of docs/models/training.md, of the tutorial's prose and of the decisions, computed again."""
 
 import csv
 import random
@@ -16,7 +16,7 @@ from test_engine_reference import random_spec
 from test_layers import read_tables
 
 ROOT = Path(__file__).resolve().parent.parent
-PIPE = (ROOT / "docs/models/pipe.md").read_text(encoding="utf-8")
+PIPE = (ROOT / "docs/models/training.md").read_text(encoding="utf-8")
 
 
 def author_groups(sizes, cap):

@@ -145,7 +145,6 @@ def test_a_scenario_without_nodes_says_nothing_of_them():
         ({"cluster.topology": {"kind": "star", "hosts": 12}}, "GT014", "cluster.topology.hosts", "12 network cards"),
         ({"cluster.topology": {"kind": "star", "hosts": 8}}, "GT042", "cluster.topology.hosts", "16 workers on 8 GPUs"),
         ({"cluster.topology": {"kind": "clos2", "ports": 6}}, "GT014", "cluster.topology.kind", "18 network cards"),
-        ({"run.engine": "pipe"}, "GT090", "cluster.node", "GPUs of nodes"),
         ({"job.a.hosts": ["h16"], "job.a.workers": None, "cluster.topology": {"kind": "star", "hosts": 16}},
          "GT040", "job.a.hosts", "unknown host"),
     ],

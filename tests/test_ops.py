@@ -56,7 +56,7 @@ def test_the_order_is_written_out_and_read_back(tmp_path):
     assert base.spec()["jobs"][0]["ops"]["order"] == "listed"
 
 
-@pytest.mark.parametrize("engine", ["pipe", "fluid", "packet"])
+@pytest.mark.parametrize("engine", ["fluid", "packet"])
 def test_a_model_file_trains_on_every_engine(tmp_path, engine):
     result = gt.run(scenario(tmp_path, engine=engine, compute_order="random", order="priority", barrier=False))
     job = result.job

@@ -1,4 +1,4 @@
-"""Jobs and neighbours on the packet engine: against theory, and against the pipe engine where both must agree."""
+"""Jobs and neighbours on the packet engine: against theory, and against the fluid engine where both must agree."""
 
 import random
 
@@ -28,13 +28,13 @@ def test_a_ring_takes_what_its_bytes_and_headers_take_on_the_wire():
     assert wire_ps <= comm_ps <= wire_ps + slack_ps
 
 
-def test_without_headers_in_sight_pipe_and_packet_agree_on_a_compute_bound_job():
+def test_without_headers_in_sight_fluid_and_packet_agree_on_a_compute_bound_job():
     layers = [(3 * 10**9, 6 * 10**9, 10**6)] * 10
     options = {"workers": 4, "rate_bps": 10 * GBPS, "barrier": False, "order": PRIORITY, "iterations": 3}
-    pipe = run(spec(layers, **options))[0]["jobs"][0]
+    fluid = run(spec(layers, **options))[0]["jobs"][0]
     packet = run(spec(layers, engine="packet", **options))[0]["jobs"][0]
-    # Both are 90 ms of compute and the last bucket: 1 MB over 4 workers is 1.2 ms on a pipe, and 4 % more with headers.
-    assert np.mean(packet["iteration_time_ps"]) == pytest.approx(np.mean(pipe["iteration_time_ps"]), rel=0.005)
+    # Both are 90 ms of compute and the last bucket: 1 MB over 4 workers is 1.2 ms, and 4 % more with headers.
+    assert np.mean(packet["iteration_time_ps"]) == pytest.approx(np.mean(fluid["iteration_time_ps"]), rel=0.005)
 
 
 def test_iterations_of_the_packet_engine_go_from_backward_to_backward_and_all_count():
@@ -126,10 +126,3 @@ def test_the_core_refuses_flows_that_cannot_be(flow, message):
 
     with pytest.raises(CoreRefusal, match=message):
         run(spec([(1, 1, 1)], engine="packet", traffic=[flow]))
-
-
-def test_the_pipe_engine_has_no_neighbours():
-    from gradtide.errors import CoreRefusal
-
-    with pytest.raises(CoreRefusal, match="another engine"):
-        run(spec([(1, 1, 1)], traffic=[(0, 0, 1, 1)]))

@@ -73,7 +73,7 @@ def small_scenario(seed: int) -> dict[str, Any]:
     data = job(rows, workers=draw.choice([2, 3, 4, 8]))
     rate, delay = draw.choice(["100Mbps", "500Mbps", "1Gbps", "10Gbps"]), draw.choice(["1us", "50us", "1ms"])
     data["cluster"]["link"] = {"rate": rate, "delay": delay}
-    data["run"] = {"engine": draw.choice(["pipe", "fluid"]), "timeline": 0}
+    data["run"] = {"timeline": 0}
     return data
 
 
@@ -138,10 +138,10 @@ def test_what_ddp_does_by_itself_takes_what_one_channel_takes() -> None:
     """DDP closes a bucket with the layer that reaches its cap: fc9 (4 MiB ≥ 1), fc8 to fc2 (28 ≥ 25), fc1 and fc0.
 
     The second is ready after 80 + 8·16 ms and from then on the channel sends 9 layers without a pause: the iteration
-    ends after 208 ms + 9 · 4 MiB · 8 / (0.956 Gbit/s), and the delay of two steps of a ring, of each of two messages.
+    ends after 208 ms + 9 · 4 MiB · 8 / (0.956 Gbit/s), and the delay of two ring steps over two cables, of 2 messages.
     """
     result = on_cpus(TEN_LAYERS, noise=0)
-    expected_ms = 80 + 8 * 16 + 9 * 4 * MIB * 8 / 0.956e6 + 2 * 2 * 50e-3
+    expected_ms = 80 + 8 * 16 + 9 * 4 * MIB * 8 / 0.956e6 + 2 * 2 * 2 * 50e-3
     assert result.baseline.iteration_time * 1e3 == pytest.approx(expected_ms, abs=1e-6)
     assert [row["buckets"] for row in result.rows if row["name"] == "ddp"] == [3]
 
@@ -313,14 +313,14 @@ def test_no_score_is_below_its_bound_and_with_the_barrier_they_are_equal(
 
 
 def test_channels_are_the_rings_own_formula_and_the_scenarios_comes_first() -> None:
-    """2(N - 1) steps of S/N and the delay; one channel on the pipe engine, which has no other."""
+    """2(N - 1) steps of S/N and the delay of two cables."""
     base = Scenario.from_dict(job([(8, 16, 4)] * 6, workers=4))
-    (channel,) = fit(base, None, MIB, RUNTIMES["ideal"], 1, None, None, is_deep=True)
+    channel = fit(base, None, MIB, RUNTIMES["ideal"], 1, None, None, is_deep=False)[0]
     assert channel.collective["kind"] == "ring"
     assert channel.ps_per_byte == pytest.approx(2 * 3 / 4 * 8000, rel=1e-6)
-    assert channel.fixed_ps == pytest.approx(2 * 3 * 50e6, rel=1e-6)
-    on_fluid = fit(base.replace(engine="fluid"), ["tree", "ring"], MIB, RUNTIMES["gpu"], 1, None, None, is_deep=False)
-    assert on_fluid[0].collective["kind"] == "ring"
+    assert channel.fixed_ps == pytest.approx(2 * 3 * 100e6, rel=1e-6)
+    named = fit(base, ["tree", "ring"], MIB, RUNTIMES["gpu"], 1, None, None, is_deep=False)
+    assert named[0].collective["kind"] == "ring"
 
 
 @given(
@@ -698,14 +698,21 @@ def test_page_and_pairs_are_written_from_the_cases_of_the_testbed() -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['model']} {case['rate']}")
-def test_predicted_times_of_the_pairs_are_what_gradtide_predicts(case: dict[str, Any]) -> None:
-    """From layers and network alone, as they were measured without any of what is predicted."""
+def test_predicted_times_of_the_pairs_are_what_gradtide_predicts(case: dict[str, Any], tmp_path: Path) -> None:
+    """From layers and network alone, as they were measured without any of what is predicted.
+
+    Of plans that take equally long another one may be found today: the measured one still takes as long.
+    """
     result = testbed_plans.planned(case)
     assert result.plan.level == case["advised"]
     (ddp,) = [row for row in result.rows if row["name"] == "ddp"]
     assert ddp["iteration_ms"] == pytest.approx(case["predicted_ms"]["ddp"], rel=1e-9)
+    alone = Scenario.from_dict(result.baseline.scenario.to_dict())
     for level, plan in result.plans.items():
-        assert testbed_plans.kept(plan.to_dict()) == case["plans"][level]
+        measured = tmp_path / f"{level}.json"
+        measured.write_text(json.dumps({**plan.to_dict(), **case["plans"][level], "predicted": plan.predicted}))
+        times = [gt.run(each.on(alone)).iteration_time for each in (plan, read_plan(measured))]
+        assert times[1] == pytest.approx(times[0], rel=1e-9)
         assert plan.predicted["iteration_time_ms"] == pytest.approx(case["predicted_ms"][level], rel=1e-9)
 
 
@@ -864,10 +871,9 @@ def test_a_named_schedule_is_planned_whatever_it_saves_and_caramel_only_if_named
         assert result.plan.advice[0].startswith(f"Leave it alone: {schedule}, which you named, saves ")
 
 
-@pytest.mark.parametrize("engine", ["pipe", "fluid"])
-def test_a_plan_with_gates_runs_in_the_time_that_it_predicts(engine: str, tmp_path: Path) -> None:
-    data = {**job([(1, 2, 0.06)] * 6), "run": {"engine": engine}}
-    data["cluster"]["link"]["rate"] = "60Mbps"
+def test_a_plan_with_gates_runs_in_the_time_that_it_predicts(tmp_path: Path) -> None:
+    data = job([(1, 2, 0.06)] * 6)
+    data["cluster"]["link"]["rate"] = "80Mbps"
     result = on_cpus(data, schedule="caramel", overhead="0us", smallest=0, seeds=2)
     gates = [bucket.gate for bucket in result.plan.buckets if bucket.gate]
     assert {where for where, _ in gates} == {"backward", "forward"}

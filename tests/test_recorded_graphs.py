@@ -249,7 +249,7 @@ def test_a_step_by_hand_as_a_model(tmp_path):
     assert again["iteration_time_ms"] == facts["iteration_time_ms"]
 
 
-@pytest.mark.parametrize("engine", ["pipe", "fluid", "packet"])
+@pytest.mark.parametrize("engine", ["fluid", "packet"])
 @pytest.mark.parametrize("kind", RECORDED)
 def test_a_recorded_step_is_a_model_on_every_engine(kind, engine):
     """It takes as long as its graph if every transfer took what it takes alone, give or take what shares a link."""
@@ -325,7 +325,7 @@ def test_one_rank_of_a_pipeline_stands_for_nobody(tmp_path):
         ({"parallel": {"dp": 2}}, {}, "GT055", "its recorded step is divided already"),
         ({"collective": {"kind": "ring"}}, {}, "GT015", "no effect"),
         ({"compute": {"batch": 8}}, {}, "GT015", "no effect"),
-        ({"compute": {"noise": 0.1}}, {"engine": "pipe"}, "GT090", "differ"),
+        ({"compute": {"noise": 0.1}}, {"engine": "fluid"}, "GT090", "differ"),
     ],
 )
 def test_what_a_recorded_step_does_not_take(job, keys, code, says):

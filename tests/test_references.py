@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 TOP = ("bench", "changes", "crates", "docs", "python", "scenarios", "tests", "tools", "validation")
 TEXTS = {".cff", ".cc", ".j2", ".md", ".py", ".pyi", ".rs", ".toml", ".yml"}
 
-# Tokens that look like a path from the root: `docs/models/pipe.md`, `crates/net/src`, `docs/decisions/11`.
+# Tokens that look like a path from the root: `docs/models/training.md`, `crates/net/src`, `docs/decisions/11`.
 PATH = re.compile(rf"(?<![\w/.:~-])(?:{'|'.join(TOP)})/[\w./-]*\w")
 # Documents in capitals, as ARCHITECTURE.md; a URL is no such file.
 DOCUMENT = re.compile(r"(?<![\w/.-])[A-Z][A-Z_-]+\.md\b")

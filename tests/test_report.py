@@ -636,7 +636,7 @@ def spoil(name: str, line: int, column: str, value: str) -> Callable[[Path], Non
         ),
         (
             lambda d: edit(d / "links.csv", lambda t: t + "h9,1\n"),
-            r"links\.csv:4: 2 cells where the header has 8",
+            r"links\.csv:6: 2 cells where the header has 8",
         ),
         (
             spoil("transfers.csv", 3, "slack_us", "soon"),

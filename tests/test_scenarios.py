@@ -28,7 +28,7 @@ def test_the_second_job_starts_later_and_the_jobs_do_not_disturb_each_other():
     both = gradtide.run(FOLDER / "two-jobs.toml")
     starts = {row["job"]: row["start_us"] for row in both.iterations.to_dicts() if row["iteration"] == 0}
     assert starts["language"] > 25_000
-    # The pipe engine gives every host a link of its own: a job takes what it takes alone.
+    # No link is shared, so a job takes what it takes alone.
     alone = both.scenario.to_dict()
     del alone["job"]["language"]
     assert gradtide.run(alone).iteration_time == both.iteration_time

@@ -16,7 +16,7 @@ MS = 10**9
 LAYERS = [{"name": f"l{i}", "forward": "1ms", "backward": "1ms", "parameters": "1MB"} for i in range(4)]
 
 
-def scenario(engine: str = "pipe", **schedule: object) -> Scenario:
+def scenario(engine: str = "fluid", **schedule: object) -> Scenario:
     data = {
         "job": {"train": {"model": {"layers": LAYERS}, "workers": 8, "schedule": schedule}},
         "run": {"engine": engine},
@@ -31,7 +31,6 @@ def scenario(engine: str = "pipe", **schedule: object) -> Scenario:
         ("fluid", {}, "25MiB", True, 1),
         ("fluid", {"order": "tac"}, "25MiB", True, 1),
         ("fluid", {"order": "caramel"}, "adaptive", False, "adaptive"),
-        ("pipe", {"order": "caramel"}, "adaptive", False, 1),
         ("fluid", {"order": "edf"}, "adaptive", False, "adaptive"),
         ("fluid", {"order": "optimal", "barrier": True, "depth": 4}, "adaptive", True, 4),
         ("fluid", {"order": "caramel", "first_fusion": "1MiB"}, "25MiB", False, "adaptive"),
@@ -189,7 +188,7 @@ def test_jobs_are_tried_in_one_anothers_orders():
 # ── buckets and gates of a plan ───────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("engine", ["pipe", "fluid"])
+@pytest.mark.parametrize("engine", ["fluid"])
 @pytest.mark.parametrize("seed", range(6))
 def test_what_caramel_plans_takes_the_same_times_when_it_is_given(engine: str, seed: int) -> None:
     draw = random.Random(seed)

@@ -295,7 +295,6 @@ def test_what_is_not_built_is_refused(tmp_path):
         ({"job.train.compute.overlap_slowdown": 1.5}, "overlap"),
         ({"job.train.priority": ["high", "low"]}, "list of bands"),
         ({"job.train.schedule.overhead": "1us", "run.engine": "packet"}, "overhead"),
-        ({"run.engine": "pipe"}, '"ps"'),
     ):
         with pytest.raises(gt.ScenarioError, match=word):
             base.set(change).spec()

@@ -85,7 +85,7 @@ def test_with_a_duration_all_jobs_are_measured_until_its_end() -> None:
     assert not_measured(result, "low")[1] > 0
 
 
-@pytest.mark.parametrize("engine", ["pipe", "fluid", "packet"])
+@pytest.mark.parametrize("engine", ["fluid", "packet"])
 def test_jobs_on_hosts_of_their_own_take_what_each_takes_alone(engine: str) -> None:
     jobs = {
         "a": {"model": layers(1, 0.2), "hosts": ["h0", "h1"], "iterations": 2},

@@ -10,7 +10,7 @@ from gradtide.studies.tenants.bands import tenants
 from specs import PRIORITY, column_ps, run, spec
 
 MS = 10**9
-ENGINES = ("pipe", "packet")
+ENGINES = ("fluid", "packet")
 LAYERS = [(2 * MS, 4 * MS, 10**6), (MS, 3 * MS, 2 * 10**6), (3 * MS, MS, 4 * 10**6)]
 
 
@@ -143,7 +143,7 @@ def test_the_syncer_costs_its_time_between_transfers_and_not_before_the_first(en
         return np.array(summary["jobs"][0]["iteration_time_ps"])
 
     free = times()
-    tolerance_ps = {"pipe": 0, "packet": count * 44_000}[engine]
+    tolerance_ps = {"fluid": 0, "packet": count * 44_000}[engine]
     assert (abs(times(sync_ps=sync) - free - (count - 1) * sync) <= tolerance_ps).all()
     both = times(sync_ps=sync, overhead_ps=overhead)
     assert (abs(both - free - (count - 1) * sync - count * overhead) <= tolerance_ps).all()

@@ -174,7 +174,7 @@ def test_studies_plans_models_and_stores_are_read(gradtide: Any, tmp_path: Path,
     assert layers.job["parameter_bytes"] == 5_000_000
     store = sample(version, "sweep.store", tmp_path)
     (row,) = gt.sweep_list(store)
-    assert (row["scenario"], row["engine"], row["runs"]) == ("pipe.toml", "pipe", 4)
+    assert (row["scenario"], row["engine"], row["runs"]) == ("star.toml", "fluid", 4)
     assert gradtide("sweep", "list", store)[0] == 0
 
 
@@ -322,7 +322,7 @@ def test_a_target_inside_the_old_folder_or_of_somebody_else_is_refused(old: Path
 @pytest.mark.parametrize("version", VERSIONS[-1:])
 def test_a_document_of_a_newer_version_is_one_clear_error(gradtide: Any, tmp_path: Path, version: str) -> None:
     plan, model = sample(version, "plan.json", tmp_path), sample(version, "layers.json", tmp_path)
-    run, other = sample(version, "pipe", tmp_path), sample(version, "fluid", tmp_path)
+    run, other = sample(version, "star", tmp_path), sample(version, "fluid", tmp_path)
     replace(plan, "gradtide.plan/1", "gradtide.plan/2")
     replace(model, "gradtide.model/1", "gradtide.model/2")
     replace(run / "summary.json", "gradtide.run/1", "gradtide.run/2")

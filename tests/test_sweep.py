@@ -1056,16 +1056,16 @@ def test_a_study_whose_runs_are_missing_has_a_report(gradtide: Any, place: Path)
 
 
 def test_a_store_says_what_it_holds(gradtide: Any, place: Path) -> None:
-    Path("other.toml").write_text(BASE + '[run]\nengine = "fluid"\nseed = 7\n')
+    Path("other.toml").write_text(BASE + '[run]\nengine = "packet"\nseed = 7\n')
     study(GRID.replace("[sweep.grid]", "[sweep.grid]\nscenario = ['base.toml', 'other.toml']"))
     assert gradtide("sweep", "s.toml", "--store", "store", "-q")[0] == 0
     found = gt.sweep_list("store")
     assert [tuple(row.values()) for row in found] == [
-        ("base.toml", "pipe", gt.__version__, 0, 1, 4),
-        ("other.toml", "fluid", gt.__version__, 7, 8, 4),
+        ("base.toml", "fluid", gt.__version__, 0, 1, 4),
+        ("other.toml", "packet", gt.__version__, 7, 8, 4),
     ]
     assert [row["runs"] for row in gt.sweep_list("store", seed=8)] == [2]
-    assert [row["scenario"] for row in gt.sweep_list("store", engine="pipe")] == ["base.toml"]
+    assert [row["scenario"] for row in gt.sweep_list("store", engine="fluid")] == ["base.toml"]
     code, out, _ = gradtide("sweep", "list", "store", "--scenario", "other.toml")
     assert code == 0
     assert "4 runs" in out

@@ -132,7 +132,7 @@ def test_so_it_is_in_python(count: Any) -> None:
         run("paper/gao2020-ch5", threads=count)
 
 
-@pytest.mark.parametrize("engine", ["pipe", "fluid"])
+@pytest.mark.parametrize("engine", ["fluid"])
 def test_an_engine_with_one_thread_is_given_no_more(gradtide: Command, engine: str) -> None:
     arguments = ("run", "paper/gao2020-ch4", "--engine", engine, "--threads")
     assert gradtide(*arguments, 1)[0] == 0

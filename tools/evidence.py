@@ -71,7 +71,7 @@ def cases(beside: str) -> dict[str, list[str]]:
     run("gao2020-ch5", CH5)
     run("pcn", PCN)
     job = "job.train.{}={}".format
-    for engine in ("pipe", "fluid", "packet"):
+    for engine in ("fluid", "packet"):
         base = [f"run.engine={engine}", job("iterations", 3)]
         for order in ("fifo", "priority", "random", "tic", "tac", "caramel", "edf", "optimal"):
             run(f"{engine}-{order}", OWN, *base, job("schedule.order", order))

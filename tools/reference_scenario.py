@@ -128,8 +128,8 @@ def engines_page() -> str:
         "A scenario file is read and checked for any engine. Before a run, gradtide compares it with this table. A feature "
         "that the engine could model but does not yet is refused with [GT090](errors.md#gt090). A key that has no meaning for "
         "the engine is refused with [GT015](errors.md#gt015).\n",
-        "| feature | key | pipe | fluid | packet |",
-        "|---|---|---|---|---|",
+        "| feature | key | fluid | packet |",
+        "|---|---|---|---|",
         *(
             f"| {row.name} | `{row.key}` | " + " | ".join(row.on(engine).value for engine in support.ENGINES) + " |"
             for row in support.FEATURES.values()

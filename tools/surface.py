@@ -250,7 +250,7 @@ FABRIC = '\n[cluster]\ntopology = { kind = "leaf_spine", leaves = 2, spines = 2,
 WEB = '\n[traffic.web]\nsizes = "web-search"\narrivals = { rate = "200/s" }\n'
 PACKET = '\n[run]\nengine = "packet"\nduration = "60ms"\n'
 SCENARIOS = {
-    "pipe.toml": JOB + LINK,
+    "star.toml": JOB + LINK,
     "uneven.toml": JOB + "compute = { noise = 0.1 }\n" + LINK,
     "fluid.toml": JOB + FABRIC + '\n[run]\nengine = "fluid"\n',
     "packet.toml": JOB + LINK + WEB + PACKET + 'probe = { every = "1ms", cwnd = ["train"] }\n',
@@ -259,18 +259,18 @@ SCENARIOS = {
     'compute = { device = "h100", seq = 2048, global_batch = 8 }\n\n[cluster.node]\ngpus = 4\n'
     'scale_up = { rate = "450GBps", delay = "1us" }\n',
     "layers.csv": "layer,forward_us,backward_us,parameter_bytes\nfirst,1000,2000,4000000\nsecond,1000,2000,1000000\n",
-    "study.toml": '[sweep]\nscenario = "pipe.toml"\nseeds = 2\n\n[sweep.grid]\n'
+    "study.toml": '[sweep]\nscenario = "star.toml"\nseeds = 2\n\n[sweep.grid]\n'
     '"cluster.link.rate" = ["1Gbps", "10Gbps"]\n',
 }
 COMMANDS = [
-    *(f"run {name}.toml -q -o {name}" for name in ("pipe", "uneven", "fluid", "packet", "divided")),
+    *(f"run {name}.toml -q -o {name}" for name in ("star", "uneven", "fluid", "packet", "divided")),
     "convert layers.csv layers.json -q",
     "tenants tenants.toml -q -o tenants",
-    "compare pipe.toml --schedule fifo+barrier --schedule priority -q -o compare",
+    "compare star.toml --schedule fifo+barrier --schedule priority -q -o compare",
     "sweep study.toml -q -o sweep --store sweep.store",
-    "plan pipe.toml --device cpu --seeds 2 -q -o plan",
-    "plan pipe.toml --device cpu --seeds 2 -q -o plan.json",
-    "collectives pipe.toml --sizes 1MB -q -o collectives",
+    "plan star.toml --device cpu --seeds 2 -q -o plan",
+    "plan star.toml --device cpu --seeds 2 -q -o plan.json",
+    "collectives star.toml --sizes 1MB -q -o collectives",
 ]
 PLATFORM = "Linux-x86_64"
 

@@ -32,7 +32,7 @@ pub fn run(data: &[u8]) {
     if !keeps_its_word(&spec) || !is_small(&spec) {
         return;
     }
-    for engine in [EngineSpec::Pipe, EngineSpec::Fluid, EngineSpec::Packet] {
+    for engine in [EngineSpec::Fluid, EngineSpec::Packet] {
         let mut spec = spec.clone();
         spec.run.engine = engine;
         let begin = Instant::now();
@@ -351,8 +351,7 @@ fn check_bytes(spec: &Spec, result: &RunResult) {
 
 /// As `sent_bytes` of `tests/specs.py`: the least and the most bytes that hosts must have sent.
 fn sent_bytes(spec: &Spec, result: &RunResult) -> (u128, u128) {
-    let is_cut = spec.run.engine != EngineSpec::Pipe
-        && spec.run.duration_ps.is_some_and(|duration| result.summary.end_ps >= duration);
+    let is_cut = spec.run.duration_ps.is_some_and(|duration| result.summary.end_ps >= duration);
     let mut of_iteration: BTreeMap<&str, u128> = BTreeMap::new();
     if result.transfers.row_count() > 0 {
         let names = texts(&result.transfers, "job");

@@ -264,13 +264,6 @@ CODES: dict[str, Code] = {
         'workers = 8\ntopology = { kind = "star", hosts = 4 }',
         'workers = 8\ntopology = { kind = "star", hosts = 8 }',
     ),
-    "GT043": Code(
-        "two jobs share a host",
-        "On the pipe engine, each host has one transmission queue, which serves one job. To share hosts, write "
-        'engine = "fluid" or "packet".',
-        '[job.a]\nhosts = ["h0", "h1"]\n[job.b]\nhosts = ["h1", "h2"]',
-        '[job.a]\nhosts = ["h0", "h1"]\n[job.b]\nhosts = ["h2", "h3"]',
-    ),
     "GT044": Code(
         "a bisection ratio needs a fraction of a switch",
         "In a Clos network of k-port switches, (k/2) x bisection switches are above each edge switch. In a "

@@ -100,7 +100,7 @@ class Estimate:
     Attributes:
         flows: background flows.
         iterations: of all jobs together.
-        packets: data and acknowledgements; 0 for the pipe and the fluid engine, which have none.
+        packets: data and acknowledgements; 0 on the fluid engine, which has none.
         packet_hops: packets put on links.
         events: events of the engine.
         memory_bytes: peak of the process.
@@ -135,15 +135,15 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
     the duration of the run.
     """
     duration_s = math.inf if scenario.duration_ps is None else scenario.duration_ps / 1e12
-    is_packet, is_fluid = scenario.engine == "packet", scenario.engine == "fluid"
+    is_packet = scenario.engine == "packet"
     # Asked once, because that goes over every flow of a list.
     expected_traffic = scenario.expected_traffic
     # A job alone on the fluid network simulates one exchange of each size.
-    is_alone = is_fluid and not expected_traffic
+    is_alone = not is_packet and not expected_traffic
     is_alone = is_alone and [(job.is_pulled, job.schedule.credit) for job in scenario.jobs] == [(False, 1)]
     fabric = scenario.fabric
     links, routes = 2 * fabric.cable_count, fabric.switch_count * fabric.edge_count
-    inner, on_network = links - 2 * fabric.end_count, int(is_packet or is_fluid)
+    inner = links - 2 * fabric.end_count
     segment_bytes = scenario.segment_bytes
     rate_bytes_per_s = scenario.link_rate_bps / 8
     # A host's link carries at most this much within the duration.
@@ -158,7 +158,7 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
         if job.is_divided:
             # One rank stands for all of its class, and a transfer is a flow or two of each class; or each is simulated.
             ops, each, crossing_bytes = scenario.ranks_load.get(
-                job.name, (job.op_count, int(is_fluid) * job.op_count, 0)
+                job.name, (job.op_count, int(not is_packet) * job.op_count, 0)
             )
             count = job.iterations or 1
             iterations += count
@@ -192,11 +192,13 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
             messages += crossing
             message_ns += crossing * NS_PER_MESSAGE
             segments += min(sent * per_message, job.workers * link_segments)
-        if is_fluid:
+        if not is_packet:
             messages += sent
             # Ranks of a ring mostly have their ways for themselves: then nothing is simulated message by message.
             is_ring = is_alone and job.collective.kind == "ring" and depth == 1
-            ns_each = NS_PER_RING_MESSAGE if is_ring else NS_PER_FLUID_MESSAGE
+            # On one switch all ranks are in lock step, and one product says when the last message arrives.
+            in_lock_step = is_ring and fabric.kind == "star" and fabric.switch_count == 1
+            ns_each = 0.0 if in_lock_step else NS_PER_RING_MESSAGE if is_ring else NS_PER_FLUID_MESSAGE
             # What is run at other rates is alone, as this one is.
             message_ns += (1 + what_ifs) * sent * ns_each
         at_once += counts.messages * depth // max(1, counts.steps)
@@ -209,8 +211,7 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
         f"{_count(hops)} packet-hops": hops * ns_per_hop,
         f"{_count(messages)} messages of collectives": message_ns,
         f"{_count(flows)} flows": flows * NS_PER_FLOW + copied * NS_PER_COPIED_FLOW / FORESEEN_RUNS,
-        f"{_count(scenario.hosts)} hosts": (1 + what_ifs)
-        * (scenario.hosts * NS_PER_HOST + on_network * routes * NS_PER_ROUTE),
+        f"{_count(scenario.hosts)} hosts": (1 + what_ifs) * (scenario.hosts * NS_PER_HOST + routes * NS_PER_ROUTE),
         f"{_count(operations)} operations of jobs": operations * NS_PER_OPERATION,
         f"{what_ifs} runs at other rates": operations_after * NS_PER_OPERATION,
     }
@@ -223,10 +224,9 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
     memory = {
         "the program itself": float(BASE_BYTES),
         f"{_count(flows)} flows": flows * float(traffic.BYTES_PER_FLOW),
-        f"{_count(scenario.hosts)} hosts": on_network * scenario.hosts * float(BYTES_PER_HOST),
-        f"{_count(fabric.switch_count)} switches": on_network
-        * (inner * float(BYTES_PER_LINK) + routes * BYTES_PER_ROUTE),
-        f"{_count(at_once)} messages at once": on_network * at_once * float(BYTES_PER_MESSAGE),
+        f"{_count(scenario.hosts)} hosts": scenario.hosts * float(BYTES_PER_HOST),
+        f"{_count(fabric.switch_count)} switches": (inner * float(BYTES_PER_LINK) + routes * BYTES_PER_ROUTE),
+        f"{_count(at_once)} messages at once": at_once * float(BYTES_PER_MESSAGE),
         f"{_count(transfers)} transfers": transfers * BYTES_PER_TRANSFER,
         f"{_count(worker_iterations)} iterations of workers": worker_iterations * BYTES_PER_WORKER_ITERATION,
         f"{_count(shown)} operations of the timeline": shown * BYTES_PER_OPERATION,

@@ -51,7 +51,7 @@ _EXPERTS = "mixtures of experts are mixtral, qwen2_moe, qwen3_moe, deepseek_v2 a
 _PRECISIONS = "precisions are bf16, fp16, float8 and fp32"
 _TIMES = "profile your model where it runs, or give its layers and their times as a CSV file"
 _ORDERS = "orders are fifo, priority, tic, tac, caramel, edf and optimal, or a file of yours"
-_ENGINES = "engines are pipe, fluid and packet; `gradtide check` compares a scenario with ns-3"
+_ENGINES = "engines are fluid and packet; `gradtide check` compares a scenario with ns-3"
 
 LACKING = (
     # Congestion control and flow control
@@ -574,6 +574,14 @@ LACKING = (
         ),
         _ENGINES,
         "docs/comparison.md",
+    ),
+    Lacking(
+        "engine",
+        "the engine pipe",
+        ("pipe",),
+        'engine = "fluid" gives a job alone on a star the same times, where `delay` is that of one cable: half of the '
+        "way from host to host",
+        "docs/models/fluid.md",
     ),
     # Flow sizes
     Lacking(

@@ -417,7 +417,7 @@ def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -
             "switch_drops": core["drops"],
             "host_drops": core["host_drops"],
             "ce_marks": core["ce_marks"],
-            # None for the pipe engine, which has no packets and hence no queue of them.
+            # None on the fluid engine, which has no packets and hence no queue of them.
             "max_queue_packets": core["max_queue_packets"],
         },
         "simulated_ms": core["end_ps"] / PS_PER_MS,

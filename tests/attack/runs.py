@@ -105,9 +105,9 @@ def _first_draft(chance: Random) -> dict[str, Any]:
         job.setdefault("iterations", chance.choice(SMALL["iterations"]))
         jobs[name] = job
     run = _table(chance, kinds["Run"])
-    run["engine"] = chance.choice(("pipe", "fluid", "packet"))
+    run["engine"] = chance.choice(("fluid", "packet"))
     data = {"job": jobs, "run": run, "cluster": _table(chance, kinds["Cluster"])}
-    if run["engine"] != "pipe" and chance.random() < 0.4:
+    if chance.random() < 0.4:
         data["traffic"] = {"w": _table(chance, kinds["TrafficTable"])}
         run.setdefault("duration", chance.choice(SMALL["duration"]))
     return data
@@ -246,7 +246,7 @@ def attack(seed: int, count: int, deadline: float, processes: int) -> Result:
         return {"index": index, "outcome": outcome(scenario, folder), "engine": scenario.engine}
 
     chunks = [("runs", at, min(at + 20, count), attempt) for at in range(0, count, 20)]
-    result = Result({"pipe": Counter(), "fluid": Counter(), "packet": Counter(), "": Counter()})
+    result = Result({"fluid": Counter(), "packet": Counter(), "": Counter()})
     for row in pool.run(chunks, processes, deadline):
         told = row["outcome"]
         result.counts[row.get("engine", "")][told.partition(":")[0]] += 1

@@ -216,7 +216,7 @@ SWEPT: dict[str, list[Any]] = {
     "cluster.link.rate": ["1Gbps", "10Gbps", "25Gbps"],
     "job.train.workers": [2, 3, 4],
     "job.train.schedule.order": ["fifo", "priority"],
-    "run.engine": ["pipe", "fluid"],
+    "run.engine": ["fluid"],
     "no.such.key": [1, 2],
 }
 LISTS = {key: st.lists(st.sampled_from(values) | VALUES, max_size=3) for key, values in SWEPT.items()}

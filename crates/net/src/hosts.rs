@@ -237,7 +237,8 @@ impl Network for Hosts<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Link, Pipe};
+    use crate::Link;
+    use crate::pipe::Pipe;
 
     const MICROSECOND: u64 = 1_000_000;
 

@@ -13,7 +13,8 @@ pub mod maxmin;
 pub mod nodes;
 pub mod packet;
 pub mod path;
-pub mod pipe;
+#[cfg(test)]
+mod pipe;
 pub mod route;
 pub mod scale_up;
 pub mod seed;
@@ -25,7 +26,6 @@ pub use fluid::{Fluid, FluidError};
 pub use hosts::{Host, Hosts};
 pub use nodes::{Ends, Nodes};
 pub use packet::{PacketConfig, PacketEngine, Threads};
-pub use pipe::Pipe;
 pub use scale_up::ScaleUp;
 pub use seed::Seed;
 pub use topology::{FabricError, FatTree, Graph, HostId, Link, NodeId, PortId, Star};
@@ -126,6 +126,14 @@ pub struct Flow {
 }
 
 impl Flow {
+    /// Time for which it occupies a link that carries nothing else: the hold, and its messages one after the other, each
+    /// followed by the delay. Rounded once, half up; `None` beyond [`Time::MAX`].
+    pub fn time_alone(&self, link: &Link) -> Option<Time> {
+        let sending = link.rate.serialize(self.bytes, self.rounds, self.parts)?;
+        let propagation = link.delay.ps().checked_mul(u64::from(self.rounds))?;
+        self.hold.checked_add(sending)?.checked_add(Time::from_ps(propagation))
+    }
+
     /// Bytes in one message, at once, in the first band and on a connection of their own.
     pub const fn alone(src: HostId, dst: HostId, bytes: Bytes) -> Self {
         let (hold, band, connection) = (Time::ZERO, Band(0), Connection::Own);

@@ -1,15 +1,15 @@
-//! Engine 0: one priority pipe per host (thesis, ch. 4; solvable by hand).
+//! A reference for tests: one transmission queue per host, solvable by hand (thesis, ch. 4).
 //!
-//! A flow holds the pipe of its source for
+//! A flow occupies the queue of its source for
 //!
 //! ```text
 //! hold + rounds · (bytes · 8 / (parts · rate) + delay)
 //! ```
 //!
 //! and completes when it leaves it. A ring all-reduce of S bytes on N hosts is `rounds = 2(N-1)`, `parts = N`: the
-//! thesis's eq. 4.1 plus one propagation delay per ring step, as its author's program has it. Bands are strict,
-//! first come first served inside a band, and a flow that has begun is not interrupted. What this leaves out: the
-//! switch, the receiving side, and flows that share a link with others.
+//! thesis's eq. 4.1 plus one propagation delay per ring step, as its author's program has it; `delay` is that of the
+//! whole way from host to host. Bands are strict, first come first served inside a band, and a flow that has begun is
+//! not interrupted. What this leaves out: the switch, the receiving side, and flows that share a link with others.
 
 use crate::event::EventQueue;
 use crate::topology::Link;
@@ -49,13 +49,6 @@ impl Pipe {
         Self { now: Time::ZERO, hosts, touched: Vec::new(), departures: EventQueue::default(), started_count: 0 }
     }
 
-    /// Time for which `flow` holds a pipe over `link`, or `None` beyond [`Time::MAX`].
-    pub fn occupancy(link: &Link, flow: &Flow) -> Option<Time> {
-        let sending = link.rate.serialize(flow.bytes, flow.rounds, flow.parts)?;
-        let propagation = link.delay.ps().checked_mul(u64::from(flow.rounds))?;
-        flow.hold.checked_add(sending)?.checked_add(Time::from_ps(propagation))
-    }
-
     fn serve_next(&mut self, host_index: u32) {
         let host = &mut self.hosts[host_index as usize];
         if host.busy {
@@ -63,7 +56,7 @@ impl Pipe {
         }
         let Some(((_, id), flow)) = host.waiting.pop_first() else { return };
         host.busy = true;
-        let occupancy = Self::occupancy(&host.link, &flow).expect("checked when the run is planned");
+        let occupancy = flow.time_alone(&host.link).expect("checked when the run is planned");
         let received = self.now + occupancy;
         let completion = Completion { flow: id, stream: flow.stream, began: self.now, received };
         self.departures.push(received, Departure { host: host_index, completion });
@@ -111,7 +104,9 @@ impl Network for Pipe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Connection, HostId, Link, Rate};
+    use crate::route::Policy;
+    use crate::{Connection, Fluid, HostId, Link, Rate, Seed, Star};
+    use proptest::prelude::*;
     use std::iter::repeat_n;
 
     const MICROSECOND: u64 = 1_000_000;
@@ -158,6 +153,36 @@ mod tests {
         let mut pipe = Pipe::new(links(8));
         pipe.start(ring);
         assert_eq!(run_out(&mut pipe), [(0, 28_000)]);
+    }
+
+    proptest! {
+        /// The ring message by message on the fluid engine: it rounds each message up to a femtosecond and the end down
+        /// to a picosecond, where the pipe rounds once, half up.
+        #[test]
+        fn a_ring_on_a_star_takes_what_its_closed_form_says(
+            ranks in 2..=64_u32, bytes in 0..1_000_000_000_u64, bps in 1_000_000..800_000_000_000_u64,
+            delay_ps in prop_oneof![Just(0), 0..100_000_000_u64],
+        ) {
+            let link = Link { rate: Rate::from_bps(bps).unwrap(), delay: Time::from_ps(delay_ps) };
+            let way = Link { delay: link.delay + link.delay, ..link };
+            let (rounds, mut done) = (2 * (ranks - 1), Vec::new());
+            let mut pipe = Pipe::new(repeat_n(way, ranks as usize));
+            pipe.start(Flow { rounds, parts: ranks, ..flow(0, bytes, 0) });
+            pipe.advance(Time::MAX, &mut done);
+            let graph = Star { host_count: ranks, link }.graph();
+            let mut fluid = Fluid::new(&graph, Policy::Ecmp, Seed(0)).unwrap();
+            for _ in 0..rounds {
+                for src in 0..ranks {
+                    let dst = HostId((src + 1) % ranks);
+                    fluid.start(Flow { parts: ranks, dst, ..flow(src, bytes, 0) });
+                }
+                done.clear();
+                while done.len() < ranks as usize {
+                    fluid.advance(Time::MAX, &mut done);
+                }
+            }
+            prop_assert!(pipe.now().ps().abs_diff(fluid.now().ps()) <= 1, "{:?} and {:?}", pipe.now(), fluid.now());
+        }
     }
 
     #[test]

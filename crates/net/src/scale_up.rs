@@ -127,9 +127,10 @@ impl<F: BorrowMut<Fluid>, N: Network> Network for ScaleUp<F, N> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pipe::Pipe;
     use crate::route::Policy;
     use crate::topology::Directed;
-    use crate::{Connection, Graph, Link, NodeId, Pipe, Rate, Seed};
+    use crate::{Connection, Graph, Link, NodeId, Rate, Seed};
 
     /// 1 byte per nanosecond on two cards, after a delay of 1 us; 8 on two ports, after 0.1 us each way.
     fn network() -> ScaleUp<Fluid, Pipe> {

@@ -1,4 +1,4 @@
-//! Iterations per second of the pipe engine on a 200-layer job; the project's bar is 10,000 in under a second.
+//! Iterations per second of the default engine on a 200-layer job; the project's bar is 10,000 in under a second.
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use gradtide_train::spec::Spec;
@@ -39,7 +39,7 @@ fn spec(fusion_bytes: u64, order: &str, barrier: bool) -> Spec {
                           "timers": "derived"}
         },
         "traffic": [],
-        "run": {"engine": "pipe", "seed": 0, "duration_ps": null, "timeline_iterations": 2}
+        "run": {"engine": "fluid", "seed": 0, "duration_ps": null, "timeline_iterations": 2}
     }))
     .expect("a valid scenario")
 }

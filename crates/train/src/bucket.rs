@@ -40,7 +40,7 @@ impl Bucket {
 /// is in no bucket, because nothing of it is sent.
 ///
 /// # Source
-/// Thesis section 4.3, with the rule of docs/models/pipe.md. Differs from the author's program, whose off-by-one
+/// Thesis section 4.3, with the rule of docs/models/training.md. Differs from the author's program, whose off-by-one
 /// leaves the last layer always alone.
 pub fn fuse(parameter_bytes: &[Bytes], cap: Bytes) -> Vec<Bucket> {
     let mut buckets: Vec<Bucket> = Vec::new();

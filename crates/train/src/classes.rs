@@ -29,7 +29,7 @@ use crate::spec::{ClusterSpec, LinkSpec, TopologySpec, WireSpec};
 use gradtide_net::route::Policy;
 use gradtide_net::topology::Directed;
 use gradtide_net::{
-    Bytes, Connection, Flow, FlowId, Fluid, FluidError, Graph, HostId, Link, Network, NodeId, Pipe, Rate, Seed, Time,
+    Bytes, Connection, Flow, FlowId, Fluid, FluidError, Graph, HostId, Link, Network, NodeId, Rate, Seed, Time,
 };
 use std::sync::Arc;
 
@@ -80,11 +80,6 @@ impl Classes {
     /// The links of a rank.
     pub fn links(&self) -> &Links {
         &self.links
-    }
-
-    /// The pipe engine: one pipe per endpoint.
-    pub fn pipe(&self) -> Pipe {
-        Pipe::new(self.ports())
     }
 
     /// The fluid engine: a star of senders and receivers.

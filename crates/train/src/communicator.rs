@@ -101,8 +101,6 @@ pub struct DataParallel {
 /// How an aggregation is put to the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AggregationForm {
-    /// As one flow that stands for all hosts.
-    LockStep,
     /// As one flow that stands for all messages.
     Recalled,
     /// As messages between hosts.
@@ -124,7 +122,7 @@ impl Communicator {
     /// How long the queue waits between picking a chunk and starting its first flow.
     pub fn delay_before_flows(&self) -> Time {
         match &self.carries {
-            Carries::Gradients(gradients) => gradients.delay_before_flows(),
+            Carries::Gradients(gradients) => gradients.hold,
             // Flows of classes hold the queue themselves.
             Carries::Group(group) => group.ranks.as_ref().map_or(Time::ZERO, |_| group.hold),
         }
@@ -308,7 +306,6 @@ impl DataParallel {
         network: &mut dyn Network,
     ) -> Aggregation {
         match self.form {
-            AggregationForm::LockStep => Aggregation::whole(self.lock_step_flow(bucket, index, stream), network),
             AggregationForm::Recalled => {
                 let flow = Flow { hold: Time::ZERO, rounds: 1, parts: 1, ..self.lock_step_flow(bucket, index, stream) };
                 Aggregation::whole(flow, network)
@@ -334,14 +331,6 @@ impl DataParallel {
                 bands.into_iter().map(|bands| self.collective.open(bands, stream, network)).sum()
             }
             _ => 0,
-        }
-    }
-
-    /// A lock-step flow holds the queue itself.
-    fn delay_before_flows(&self) -> Time {
-        match self.form {
-            AggregationForm::LockStep => Time::ZERO,
-            AggregationForm::Recalled | AggregationForm::EachHost { .. } => self.hold,
         }
     }
 }

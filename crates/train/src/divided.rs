@@ -25,7 +25,6 @@ use std::sync::Arc;
 /// Whether each rank of the divided jobs of a scenario is simulated.
 fn is_spelled_out(run: &RunSpec) -> bool {
     match run.engine {
-        EngineSpec::Pipe => false,
         EngineSpec::Fluid => run.all_ranks,
         EngineSpec::Packet => true,
     }
@@ -181,7 +180,7 @@ fn ready(
         // A step ends when nothing of it is under way: the next one begins with an idle network.
         manner: Manner {
             measured_from: Pass::Backward,
-            messages: AggregationForm::LockStep,
+            messages: AggregationForm::EachHost { opens: false },
             sizes: MessageSize::Whole,
             links: *network.links(),
         },

@@ -11,14 +11,14 @@ use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
 use crate::spec::{
     CapacitySpec, ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, FollowSpec, JobSpec, MarkAtSpec, MarkSpec,
-    QueueSpec, RecoverySpec, RoutingSpec, RunSpec, Spec, TimersSpec,
+    QueueSpec, RecoverySpec, RoutingSpec, RunSpec, Spec, TimersSpec, TopologySpec,
 };
 use gradtide_net::packet::tcp::{CongestionAlgorithm, Follow, Recovery, TcpConfig};
 use gradtide_net::packet::{self, Capacity, Discipline, MarkAt, Marking, PcnConfig, QueueConfig, SharedBuffer};
 use gradtide_net::route::Policy;
 use gradtide_net::trace::{Counters, PortCounters};
 use gradtide_net::{
-    Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Graph, Host, HostId, Network, PacketConfig, PacketEngine, Pipe,
+    Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Graph, Host, HostId, Link, Network, PacketConfig, PacketEngine,
     PortId, ScaleUp, Seed, Star, Threads, Time,
 };
 use std::collections::BTreeSet;
@@ -26,8 +26,6 @@ use std::sync::Arc;
 
 /// A network engine.
 pub enum Engine {
-    /// One priority pipe per host.
-    Pipe(Pipe),
     /// Flows at their max-min fair rates; links by name and nominal rate.
     Fluid(Box<Fluid>, Vec<(Arc<str>, u64)>),
     /// The same for a job that is alone.
@@ -85,8 +83,8 @@ pub struct Usage {
     pub event_count: u64,
     /// Packets put on links.
     pub packet_hops: u64,
-    /// Per link; absent where all hosts of a job are one.
-    pub links: Option<Vec<LinkUsage>>,
+    /// Per link.
+    pub links: Vec<LinkUsage>,
     /// What a probe saw.
     pub samples: Option<Samples>,
 }
@@ -101,7 +99,6 @@ const PAUSE_EVERY: u64 = 1 << 16;
 /// [`SpecError::Node`] and [`SpecError::ZeroRate`].
 pub fn manner(spec: &Spec) -> Result<Manner, SpecError> {
     let (measured_from, messages, sizes) = match spec.run.engine {
-        EngineSpec::Pipe => (Pass::Forward, AggregationForm::LockStep, MessageSize::Even),
         EngineSpec::Fluid if is_recalled(spec) => (Pass::Forward, AggregationForm::Recalled, MessageSize::Even),
         EngineSpec::Fluid => (Pass::Forward, AggregationForm::EachHost { opens: false }, MessageSize::Even),
         EngineSpec::Packet => (Pass::Backward, AggregationForm::EachHost { opens: true }, MessageSize::Whole),
@@ -124,11 +121,10 @@ fn may_repeat(spec: &Spec) -> bool {
 
 /// The network of a scenario as long as it carries one exchange and nothing else: how long that takes. Of the packet
 /// engine the fluid one stands in, which has no headers and no queues.
-pub enum Idle {
-    /// One priority pipe per host.
-    Pipe(Star, Option<Host>),
-    /// Flows at their max-min fair rates; none if nobody asks.
-    Fluid(Option<Box<Fluid>>, Ends),
+pub struct Idle {
+    /// None if nobody asks.
+    fluid: Option<Box<Fluid>>,
+    ends: Ends,
 }
 
 impl Idle {
@@ -140,7 +136,7 @@ impl Idle {
         if spec.jobs.iter().any(asks_costs) {
             Self::asked(spec, fabric)
         } else {
-            Ok(Self::Fluid(None, Ends::default()))
+            Ok(Self { fluid: None, ends: Ends::default() })
         }
     }
 
@@ -149,10 +145,7 @@ impl Idle {
     /// # Errors
     /// As [`Fluid::new`].
     pub fn asked(spec: &Spec, fabric: &Fabric) -> Result<Self, SpecError> {
-        match (spec.run.engine, fabric.star) {
-            (EngineSpec::Pipe, Some(star)) => Ok(Self::Pipe(star, fabric.ends.host.clone())),
-            _ => Ok(Self::Fluid(Some(Box::new(fluid(spec, &fabric.graph)?)), fabric.ends.clone())),
-        }
+        Ok(Self { fluid: Some(Box::new(fluid(spec, &fabric.graph)?)), ends: fabric.ends.clone() })
     }
 
     /// How long a collective of the job of this stream takes for `bytes`.
@@ -160,20 +153,11 @@ impl Idle {
     /// # Panics
     /// If nobody was to ask.
     pub fn time(&mut self, stream: u32, collective: &Collective, bytes: Bytes) -> Time {
-        match self {
-            Self::Pipe(star, host) => {
-                let band = Band::new(0).expect("there is a first band");
-                let flow = collective.lock_step(bytes, band, stream, Time::ZERO);
-                flow.map_or(Time::ZERO, |flow| longest(star, host.as_ref(), &flow).unwrap_or(Time::MAX))
-            }
-            Self::Fluid(idle, ends) => {
-                let fluid = idle.take().expect("somebody asks");
-                let mut recall = Recall::new(*fluid, collective.clone(), stream, ends.clone());
-                let time = recall.time(bytes);
-                *idle = Some(Box::new(recall.into_fluid()));
-                time
-            }
-        }
+        let fluid = self.fluid.take().expect("somebody asks");
+        let mut recall = Recall::new(*fluid, collective.clone(), stream, self.ends.clone());
+        let time = recall.time(bytes);
+        self.fluid = Some(Box::new(recall.into_fluid()));
+        time
     }
 }
 
@@ -194,22 +178,15 @@ impl Engine {
         }
         let links = || fabric.link_names.iter().cloned().zip(fabric.nominal_bps.iter().copied()).collect();
         match run.engine {
-            EngineSpec::Pipe => {
-                if let Some(other) =
-                    spec.jobs.iter().find(|job| job.servers.is_some() || job.collective.is_more_than_ring())
-                {
-                    return Err(SpecError::CollectiveOfPipe { name: other.name.clone() });
-                }
-                if fabric.ends.nodes.is_some() {
-                    return Err(SpecError::NodeOfPipe);
-                }
-                let star = fabric.star.ok_or(SpecError::FabricOfPipe)?;
-                for (stream, job) in jobs.iter().enumerate() {
-                    check_length(run, &star, fabric.ends.host.as_ref(), job, stream as u32)?;
-                }
-                Ok(Self::Pipe(Pipe::new(std::iter::repeat_n(star.link, star.host_count as usize))))
-            }
             EngineSpec::Fluid => {
+                if let TopologySpec::Star { .. } = spec.cluster.topology {
+                    let cable = fabric::worst_link(&fabric.graph, &BTreeSet::new());
+                    let delay = Time::from_ps(cable.delay.ps().saturating_mul(2));
+                    let (way, host) = (Link { delay, ..cable }, fabric.ends.host.as_ref());
+                    for (stream, job) in (0..).zip(jobs) {
+                        check_length(run, &way, host, job, stream)?;
+                    }
+                }
                 let fluid = fluid(spec, &fabric.graph)?;
                 match jobs {
                     [job]
@@ -248,9 +225,6 @@ impl Engine {
     /// # Errors
     /// As [`Fluid::new`].
     pub fn of_classes(run: &RunSpec, classes: &Classes, names: &[String]) -> Result<Self, SpecError> {
-        if run.engine == EngineSpec::Pipe {
-            return Ok(Self::Pipe(classes.pipe()));
-        }
         let fluid = as_exact_as(run, classes.fluid(Seed(run.seed))?);
         Ok(Self::Fluid(Box::new(fluid), classes.link_names(names)))
     }
@@ -258,7 +232,6 @@ impl Engine {
     /// Itself, as jobs see it from hosts that add `host` to a message.
     pub fn network(&mut self, ends: &Ends) -> Box<dyn Network + '_> {
         match self {
-            Self::Pipe(pipe) => ends.around(pipe),
             Self::Fluid(fluid, _) => ends.around(fluid.as_mut()),
             // Its exchanges go through the ends already.
             Self::Recall(recall, _) => Box::new(recall.as_mut()),
@@ -272,16 +245,15 @@ impl Engine {
     /// What it counted, and what a probe saw up to now.
     pub fn usage(&mut self) -> Usage {
         match self {
-            Self::Pipe(_) => Usage::default(),
             Self::Fluid(fluid, links) => Usage {
                 event_count: fluid.counters().events,
-                links: Some(link_usage(links, |port| fluid.port_counters(PortId(port)), false)),
+                links: link_usage(links, |port| fluid.port_counters(PortId(port)), false),
                 ..Usage::default()
             },
             Self::Recall(recall, links) => {
                 let loads = recall.loads();
                 let counters = |port| recall.fluid().counters_of(PortId(port), loads[port as usize]);
-                let links = Some(link_usage(links, counters, false));
+                let links = link_usage(links, counters, false);
                 Usage { event_count: recall.event_count(), links, ..Usage::default() }
             }
             Self::Packet(watched, ports, links) => {
@@ -295,7 +267,7 @@ impl Engine {
                     usage.extend(link_usage(of_ports, |port| fluid.port_counters(PortId(port)), false));
                     events += fluid.counters().events;
                 }
-                Usage { event_count: events, packet_hops, links: Some(usage), samples }
+                Usage { event_count: events, packet_hops, links: usage, samples }
             }
         }
     }
@@ -557,21 +529,21 @@ fn queue_config(queue: &QueueSpec, packet_bytes: u32) -> Result<QueueConfig, Spe
 /// table, 4.4 GB in all.
 pub const RECORD_LIMIT: u64 = 20_000_000;
 
-/// How long a flow takes on a pipe that carries no other, between hosts that carry no other.
-fn longest(star: &Star, host: Option<&Host>, flow: &Flow) -> Option<Time> {
-    Pipe::occupancy(&star.link, flow)?.checked_add(host.map_or(Some(Time::ZERO), |host| host.time(flow))?)
+/// How long a flow takes on a way that carries no other, between hosts that carry no other.
+fn longest(way: &Link, host: Option<&Host>, flow: &Flow) -> Option<Time> {
+    flow.time_alone(way)?.checked_add(host.map_or(Some(Time::ZERO), |host| host.time(flow))?)
 }
 
 /// No time in the run passes half of [`Time::MAX`], so that differences have a sign; what it records fits in memory, and
 /// what a link counts in 64 bits.
-fn check_length(run: &RunSpec, star: &Star, host: Option<&Host>, job: &Job, stream: u32) -> Result<(), SpecError> {
+fn check_length(run: &RunSpec, way: &Link, host: Option<&Host>, job: &Job, stream: u32) -> Result<(), SpecError> {
     let too_long = || SpecError::TooLong { name: job.name.clone() };
     let mut sending: u128 = 0;
     let [communicator] = &job.communicators[..] else { return Ok(()) };
     let Some(gradients) = communicator.gradients() else { return Ok(()) };
     for bucket in 0..gradients.buckets.len() as u32 {
         let chunk_count = gradients.chunk_count(bucket);
-        let longest = longest(star, host, &gradients.lock_step_flow(bucket, 0, stream)).ok_or_else(too_long)?;
+        let longest = longest(way, host, &gradients.lock_step_flow(bucket, 0, stream)).ok_or_else(too_long)?;
         sending += (u128::from(longest.ps()) + u128::from(communicator.sync.ps())) * u128::from(chunk_count);
     }
     let compute = u128::from(job.dag.compute_time().ps());

@@ -17,8 +17,6 @@ pub struct Fabric {
     pub link_names: Vec<Arc<str>>,
     /// Nominal rate of every link; in the graph is what is left to gradients.
     pub nominal_bps: Vec<u64>,
-    /// The same as a star, if it is one.
-    pub star: Option<Star>,
     /// What is between workers and the graph: machines whose cards and ports are its hosts, stages.
     pub ends: Ends,
 }
@@ -57,13 +55,7 @@ impl Fabric {
                 wire.link.delay = Time::from_ps(delay_ps);
             }
         }
-        let star = match cluster.topology {
-            TopologySpec::Star { hosts: host_count } if nodes.is_none() => {
-                Some(Star { host_count, link: graph.links[0].link })
-            }
-            _ => None,
-        };
-        Ok(Self { graph, link_names, nominal_bps, star, ends: Ends { nodes, host: cluster.host.map(host) } })
+        Ok(Self { graph, link_names, nominal_bps, ends: Ends { nodes, host: cluster.host.map(host) } })
     }
 
     /// The same without the ports of GPUs, and these by themselves, as hosts from 0 on; `None` without nodes. Links of the

@@ -227,24 +227,12 @@ pub enum SpecError {
     /// An accuracy of rates for an engine that has none.
     #[error("only rates of the fluid engine have an accuracy")]
     Accuracy,
-    /// The pipe engine sees a host's own link and nothing behind it.
-    #[error("the pipe engine knows a star only; use the fluid engine")]
-    FabricOfPipe,
-    /// The pipe engine has one flow for all hosts.
-    #[error("job {name}: the pipe engine knows the ring only; use the fluid engine")]
-    CollectiveOfPipe {
-        /// Name of the job.
-        name: String,
-    },
     /// Classes of ranks stand for all of their ranks only where routes are of one length and links are not shared.
     #[error("ranks are not alike on a network of several switches: classes need a star")]
     SwitchesOfClasses,
     /// Classes have no stages of hosts.
     #[error("ranks of a divided job have no stages of hosts: leave out cluster.host")]
     StagesOfClasses,
-    /// The pipe engine has one link per worker.
-    #[error("the pipe engine has one link per worker, and no nodes of GPUs; use the fluid engine")]
-    NodeOfPipe,
     /// A node that cannot be.
     #[error("cluster.node cannot be: {0}")]
     Node(&'static str),
@@ -261,10 +249,10 @@ pub enum SpecError {
         /// Hosts of the cluster.
         host_count: u32,
     },
-    /// Two workers on one host, which the pipe engine cannot tell apart.
-    #[error("host {host} has two workers, the second one of job {name}: the pipe engine gives every host one")]
+    /// Two workers of one job on one host.
+    #[error("host {host} has two workers of job {name}")]
     SharedHost {
-        /// Name of the second job.
+        /// Name of the job.
         name: String,
         /// Index of the host.
         host: u32,
@@ -287,9 +275,6 @@ pub enum SpecError {
         /// What is wrong.
         what: &'static str,
     },
-    /// Background flows need an engine that has queues.
-    #[error("the pipe engine has no background flows; use another engine")]
-    TrafficOfPipe,
     /// A queue that cannot be.
     #[error("the queue cannot be: {0}")]
     Queue(&'static str),
@@ -338,15 +323,9 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Vec<Background
     }
     let host_count = fabric.place_count();
     let mut idle = Idle::new(spec, fabric)?;
-    let mut taken = std::collections::BTreeSet::new();
     let plan_job = |(stream, job): (u32, &spec::JobSpec)| {
         let name = || job.name.clone();
         check_hosts(job, host_count)?;
-        for &host in &job.hosts {
-            if !taken.insert(host) && spec.run.engine == EngineSpec::Pipe {
-                return Err(SpecError::SharedHost { name: name(), host });
-            }
-        }
         if job.iterations.is_none() && spec.run.duration_ps.is_none() {
             return Err(SpecError::Endless { name: name() });
         }
@@ -366,9 +345,6 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Vec<Background
     if let (Some(seer), true) = (spec.jobs.iter().find(|job| job.has_oracle()), spec.jobs.len() > 1) {
         return Err(SpecError::OracleOfSeveral { name: seer.name.clone() });
     }
-    if spec.run.engine == EngineSpec::Pipe && !spec.traffic.is_empty() {
-        return Err(SpecError::TrafficOfPipe);
-    }
     let jitter = engine::start_jitter(&spec.run);
     let card = |place| fabric.ends.nodes.map_or(place, |nodes| nodes.card(place));
     let background = (spec.traffic.iter().enumerate())
@@ -380,12 +356,19 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Vec<Background
     Ok((jobs, background))
 }
 
-/// Refuses a job on hosts that the network does not have.
+/// Refuses a job on hosts that the network does not have, or with two workers on one.
 fn check_hosts(job: &spec::JobSpec, host_count: u32) -> Result<(), SpecError> {
-    match job.hosts.iter().find(|&&host| host >= host_count) {
-        Some(&host) => Err(SpecError::NoSuchHost { name: job.name.clone(), host, host_count }),
-        None => Ok(()),
+    let mut taken = std::collections::BTreeSet::new();
+    let name = || job.name.clone();
+    for &host in &job.hosts {
+        if host >= host_count {
+            return Err(SpecError::NoSuchHost { name: name(), host, host_count });
+        }
+        if !taken.insert(host) {
+            return Err(SpecError::SharedHost { name: name(), host });
+        }
     }
+    Ok(())
 }
 
 fn check_flows(traffic: &TrafficSpec, host_count: u32) -> Result<(), SpecError> {
@@ -419,10 +402,5 @@ fn limits(spec: &Spec) -> Limits {
     let run = &spec.run;
     // What a step waited for is told by its ops, whether or not they are asked for.
     let least = u32::from(spec.jobs.iter().any(spec::JobSpec::is_divided));
-    Limits {
-        duration: run.duration_ps.map(Time::from_ps),
-        // A pipe's job finishes its last iteration; where flows compete, what happens after the end would differ.
-        ends_at_duration: run.engine != EngineSpec::Pipe,
-        timeline_iterations: run.timeline_iterations.max(least),
-    }
+    Limits { duration: run.duration_ps.map(Time::from_ps), timeline_iterations: run.timeline_iterations.max(least) }
 }

@@ -28,7 +28,7 @@ impl ComputeSteps {
     /// last layer down.
     ///
     /// # Source
-    /// Thesis figs 4.1 and 4.2; docs/models/pipe.md.
+    /// Thesis figs 4.1 and 4.2; docs/models/training.md.
     pub fn of_layers(layers: &[LayerSpec]) -> Self {
         let step = |kind, cost_ps, reads, updates| ComputeStep { kind, cost: Time::from_ps(cost_ps), reads, updates };
         let mut steps = Vec::with_capacity(3 * layers.len());

@@ -25,7 +25,6 @@ use gradtide_table::{Column, Table};
 use gradtide_watch::look_now;
 use serde::Serialize;
 use served::Served;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Everything a run gave.
@@ -191,7 +190,7 @@ impl RunResult {
             }
         }
         let samples = usage.samples.unwrap_or_default();
-        let used = usage.links.unwrap_or_else(|| lock_step_links(&parts, spec.cluster.link.rate_bps));
+        let used = usage.links;
         // Without a job and without a flow no time passes.
         let utilisation = |link: &LinkUsage| link.busy.ps() as f64 / end.ps().max(1) as f64;
         Self {
@@ -275,24 +274,6 @@ impl<'a> Part<'a> {
     /// Transfers of the measured iterations, a slice per iteration.
     fn blocks(&self) -> impl Iterator<Item = &[TransferRecord]> {
         self.trace.blocks()
-    }
-
-    /// Whole bytes that each rank of a ring has sent.
-    fn sent_in_ring(&self) -> Vec<Bytes> {
-        let mut times_sent = vec![0_u64; self.gradients.buckets.len()];
-        self.trace.transfers[0].ended().for_each(|(bucket, _)| times_sent[bucket as usize] += 1);
-        let mut exchanges: BTreeMap<Bytes, u64> = BTreeMap::new();
-        for (bucket, count) in (0..).zip(times_sent) {
-            for chunk in 0..self.gradients.chunk_count(bucket) {
-                *exchanges.entry(self.gradients.chunk_bytes(bucket, chunk)).or_default() += count;
-            }
-        }
-        let mut sent = vec![Bytes(0); self.spec.hosts.len()];
-        for (bytes, count) in exchanges {
-            let plan = self.gradients.collective.plan(bytes);
-            sent.iter_mut().zip(plan.sent_in_ring()).for_each(|(sum, once)| *sum += once * count);
-        }
-        sent
     }
 
     /// Whether its workers differ.
@@ -652,25 +633,6 @@ fn operations(parts: &[Part<'_>]) -> Table {
         });
     }
     table
-}
-
-/// Links of the hosts that take part in lock step: all workers of a job do the same, but for the whole bytes that each
-/// has of a buffer that does not divide evenly.
-fn lock_step_links(parts: &[Part<'_>], rate_bps: u64) -> Vec<LinkUsage> {
-    let of_part = |part: &Part<'_>| {
-        let busy: Time = part.trace.transfers[0].ended().map(|(_, record)| record.busy).sum();
-        let link = move |(&host, bytes): (&u32, Bytes)| LinkUsage {
-            name: format!("h{host}").into(),
-            bytes: bytes.0,
-            busy,
-            rate_bps,
-            drops: 0,
-            ce_marks: 0,
-            max_queue_packets: None,
-        };
-        part.spec.hosts.iter().zip(part.sent_in_ring()).map(link).collect::<Vec<_>>()
-    };
-    parts.iter().flat_map(of_part).collect()
 }
 
 /// Payload per second of a flow from its start: until the receiver has the last byte, or until the run ends.

@@ -22,7 +22,7 @@ use std::num::NonZeroU32;
 pub struct Spec {
     /// Training jobs, in the order of the scenario file.
     pub jobs: Vec<JobSpec>,
-    /// Background flows; empty for the pipe engine.
+    /// Background flows.
     pub traffic: Vec<TrafficSpec>,
     /// Hosts and links.
     pub cluster: ClusterSpec,
@@ -314,12 +314,6 @@ impl CollectiveSpec {
     /// Whether what a chunk leaves when it is divided by the ranks is not sent.
     pub fn drops_remainder(&self) -> bool {
         self.remainder == RemainderSpec::Dropped
-    }
-
-    /// Whether it is anything but the ring on whole buffers, in which all hosts do the same at the same time.
-    pub fn is_more_than_ring(&self) -> bool {
-        let is_ring = matches!(self.algorithm, AlgorithmSpec::Ring | AlgorithmSpec::SingleRing);
-        !is_ring || self.depth != Some(1) || self.reduction_rate_bps.is_some()
     }
 }
 
@@ -719,7 +713,7 @@ pub struct ClusterSpec {
     pub host_latency_ps: u64,
     /// What every host adds to the messages of jobs; `None` adds nothing.
     pub host: Option<HostSpec>,
-    /// Choice among equal routes; nothing to the pipe engine.
+    /// Choice among equal routes.
     pub routing: RoutingSpec,
     /// Queue of every egress port.
     pub queue: QueueSpec,
@@ -921,8 +915,6 @@ pub struct CwndSpec {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineSpec {
-    /// One priority pipe per host.
-    Pipe,
     /// Flows at their max-min fair rates.
     Fluid,
     /// Queues and TCP, packet by packet.

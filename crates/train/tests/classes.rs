@@ -1,4 +1,4 @@
-//! Rank classes against closed forms and against all their ranks on the graph of the cluster, on pipe and fluid.
+//! Rank classes against closed forms and against all their ranks on the graph of the cluster.
 #![allow(missing_docs)]
 
 use CollectiveKind::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter, Send};
@@ -71,10 +71,8 @@ fn ends(classes: &Classes, network: &mut dyn Network, ops: &[GroupOp<'_>]) -> Ve
     ends
 }
 
-/// On both engines.
-fn both(classes: &Classes, ops: &[GroupOp<'_>]) -> [Vec<Time>; 2] {
-    let fluid = ends(classes, &mut classes.fluid(Seed(0)).unwrap(), ops);
-    [ends(classes, &mut classes.pipe(), ops), fluid]
+fn ends_on_fluid(classes: &Classes, ops: &[GroupOp<'_>]) -> Vec<Time> {
+    ends(classes, &mut classes.fluid(Seed(0)).unwrap(), ops)
 }
 
 fn assert_near(found: Time, expected: f64, what: &str) {
@@ -83,7 +81,7 @@ fn assert_near(found: Time, expected: f64, what: &str) {
 }
 
 #[test]
-fn collectives_alone_take_their_closed_forms_on_pipe_and_fluid() {
+fn collectives_alone_take_their_closed_forms() {
     let classes = Classes::new(&star(8), 2).unwrap();
     let (s, inside, outside) = (64e6, 2e6, 20e6);
     let cases = [
@@ -107,9 +105,7 @@ fn collectives_alone_take_their_closed_forms_on_pipe_and_fluid() {
     for (op, expected) in cases {
         let what = format!("{:?} of {:?}", op.kind, op.span);
         assert_near(classes.time(&op).unwrap(), expected, &what);
-        for ends in both(&classes, &[op]) {
-            assert_near(ends[0], expected, &what);
-        }
+        assert_near(ends_on_fluid(&classes, &[op])[0], expected, &what);
     }
 }
 
@@ -135,19 +131,17 @@ fn gpus_that_share_a_card_have_their_part_of_it() {
 }
 
 #[test]
-fn groups_of_one_class_share_its_ports_on_fluid_and_take_turns_on_pipe() {
+fn groups_of_one_class_share_its_ports() {
     let classes = Classes::new(&star(8), 2).unwrap();
     let alone = classes.time(&op(AllToAll, 8, 8, 64_000_000, &[0])).unwrap().ps() as f64;
     let sending = alone - 2e6;
     let ops = [op(AllToAll, 8, 8, 64_000_000, &[0]); 2];
-    let [pipe, fluid] = both(&classes, &ops);
-    assert_near(pipe[1], 2.0 * alone, "the second on pipe");
-    assert_near(fluid[1], 2.0 * sending + 2e6, "both on fluid");
+    assert_near(ends_on_fluid(&classes, &ops)[1], 2.0 * sending + 2e6, "both");
     // Another class, and another level, are not in the way.
     let apart = [op(AllToAll, 8, 8, 64_000_000, &[0]), op(AllToAll, 8, 8, 64_000_000, &[1])];
-    both(&classes, &apart).iter().flatten().for_each(|&end| assert_near(end, alone, "another class"));
+    ends_on_fluid(&classes, &apart).iter().for_each(|&end| assert_near(end, alone, "another class"));
     let levels = [op(AllToAll, 8, 8, 64_000_000, &[0]), op(Send, 2, 1, 64_000_000, &[0, 1])];
-    both(&classes, &levels).iter().for_each(|ends| assert_near(ends[0], alone, "another level"));
+    assert_near(ends_on_fluid(&classes, &levels)[0], alone, "another level");
 }
 
 #[test]
@@ -155,20 +149,18 @@ fn a_group_of_several_classes_ends_with_the_last_of_them() {
     let classes = Classes::new(&star(8), 3).unwrap();
     let all = op(AllReduce, 64, 8, 64_000_000, &[0, 1, 2]);
     let alone = classes.time(&all).unwrap();
-    let ends = both(&classes, &[op(AllToAll, 64, 1, 64_000_000, &[2]), all]);
-    for ends in ends {
-        assert!(ends[1] > alone, "the third class is late by what it sends before");
-    }
-    both(&classes, &[all]).iter().for_each(|ends| assert_eq!(ends[0], alone));
+    let ends = ends_on_fluid(&classes, &[op(AllToAll, 64, 1, 64_000_000, &[2]), all]);
+    assert!(ends[1] > alone, "the third class is late by what it sends beside");
+    assert_near(ends_on_fluid(&classes, &[all])[0], alone.ps() as f64, "alone");
 }
 
 #[test]
 fn one_rank_and_no_bytes_need_no_flow_or_no_time() {
     let classes = Classes::new(&star(8), 1).unwrap();
     for kind in KINDS.into_iter().filter(|&kind| kind != Send) {
-        let mut pipe = classes.pipe();
-        assert!(classes.begin(&op(kind, 1, 1, 1_000, &[0]), carriage(), &mut pipe).is_none(), "{kind:?}");
-        both(&classes, &[op(kind, 8, 8, 0, &[0])]).iter().for_each(|ends| assert!(ends[0].ps() <= 28_000_000));
+        let mut network = classes.fluid(Seed(0)).unwrap();
+        assert!(classes.begin(&op(kind, 1, 1, 1_000, &[0]), carriage(), &mut network).is_none(), "{kind:?}");
+        assert!(ends_on_fluid(&classes, &[op(kind, 8, 8, 0, &[0])])[0].ps() <= 28_000_000);
     }
     assert_eq!(classes.time(&op(AllReduce, 8, 8, u64::MAX, &[0])), None, "too long for the clock");
 }
@@ -270,12 +262,12 @@ fn classes_take_the_time_of_all_their_ranks_on_a_star() {
         let cluster = eight_nodes(nics);
         let classes = Classes::new(&cluster, 2).unwrap();
         for (algorithm, kind, groups, ranks, per_node) in &cases {
-            let of_classes =
-                both(&classes, &[op(*kind, *ranks, *per_node, bytes, &[0, 1][..1 + usize::from(*kind == Send)])]);
+            let of_classes = ends_on_fluid(
+                &classes,
+                &[op(*kind, *ranks, *per_node, bytes, &[0, 1][..1 + usize::from(*kind == Send)])],
+            );
             let expected = spelled_out(&cluster, algorithm, groups, bytes).ps() as f64;
-            for ends in of_classes {
-                assert_near(ends[0], expected, &format!("{kind:?} of {ranks}, {per_node} on a node of {nics} cards"));
-            }
+            assert_near(of_classes[0], expected, &format!("{kind:?} of {ranks}, {per_node} on a node of {nics} cards"));
         }
     }
 }

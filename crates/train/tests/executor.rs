@@ -3,7 +3,7 @@
 
 mod star;
 
-use gradtide_net::{Band, Bytes, Link, Network, Rate, Seed, Time};
+use gradtide_net::{Band, Bytes, Link, Rate, Seed, Time};
 use gradtide_train::classes::Classes;
 use gradtide_train::collective::levels::{CollectiveKind, Span};
 use gradtide_train::collective::messages::MessageSize;
@@ -88,7 +88,7 @@ fn job(graph: &Graph<'_>, classes: &Arc<Classes>) -> Job {
         overlap_slowdown_ppm: graph.slowdown_ppm,
         manner: Manner {
             measured_from: Pass::Backward,
-            messages: AggregationForm::LockStep,
+            messages: AggregationForm::EachHost { opens: false },
             sizes: MessageSize::Whole,
             links: Links { gpus: 1, scale_up: link(), nic: link() },
         },
@@ -98,24 +98,15 @@ fn job(graph: &Graph<'_>, classes: &Arc<Classes>) -> Job {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Engine {
-    Pipe,
-    Fluid,
-}
-
-fn run(graph: &Graph<'_>, engine: Engine) -> JobRecord {
+fn run(graph: &Graph<'_>) -> JobRecord {
     let mut cluster = star::star(2, 800_000_000_000, 1);
     cluster["link"]["delay_ps"] = 0.into();
     let cluster = serde_json::from_value(cluster).unwrap();
     let classes = Arc::new(Classes::new(&cluster, graph.programs.len() as u32).unwrap());
-    let mut network: Box<dyn Network> = match engine {
-        Engine::Pipe => Box::new(classes.pipe()),
-        Engine::Fluid => Box::new(classes.fluid(Seed(0)).unwrap()),
-    };
+    let mut network = classes.fluid(Seed(0)).unwrap();
     let mut jobs = [job(graph, &classes)];
-    let limits = Limits { duration: None, ends_at_duration: false, timeline_iterations: 2 };
-    let done = run::run(&mut jobs, &mut [], network.as_mut(), limits, &mut |_| true).unwrap();
+    let limits = Limits { duration: None, timeline_iterations: 2 };
+    let done = run::run(&mut jobs, &mut [], &mut network, limits, &mut |_| true).unwrap();
     done.into_iter().next().expect("one job").record
 }
 
@@ -144,16 +135,14 @@ fn a_class_waits_for_what_another_sends() {
         across: &[(d, a)],
         slowdown_ppm: 1_000_000,
     };
-    for engine in [Engine::Pipe, Engine::Fluid] {
-        let record = run(&graph, engine);
-        assert_eq!(transfers(&record, 0), [[100, 100, 200, 30]]);
-        assert_eq!(transfers(&record, 1), [[320, 320, 420, 250]]);
-        // Class 0 waits 70 for the computing of class 1; class 1 waits 170, 70 of them for that of class 0.
-        assert_eq!(iteration(&record, 0, 0), [0, 220, 150, 70, 70]);
-        assert_eq!(iteration(&record, 0, 1), [220, 220, 150, 70, 70]);
-        assert_eq!(iteration(&record, 1, 0), [0, 220, 50, 170, 70]);
-        assert_eq!(iteration(&record, 1, 1), [220, 220, 50, 170, 70]);
-    }
+    let record = run(&graph);
+    assert_eq!(transfers(&record, 0), [[100, 100, 200, 30]]);
+    assert_eq!(transfers(&record, 1), [[320, 320, 420, 250]]);
+    // Class 0 waits 70 for the computing of class 1; class 1 waits 170, 70 of them for that of class 0.
+    assert_eq!(iteration(&record, 0, 0), [0, 220, 150, 70, 70]);
+    assert_eq!(iteration(&record, 0, 1), [220, 220, 150, 70, 70]);
+    assert_eq!(iteration(&record, 1, 0), [0, 220, 50, 170, 70]);
+    assert_eq!(iteration(&record, 1, 1), [220, 220, 50, 170, 70]);
 }
 
 #[test]
@@ -176,18 +165,16 @@ fn three_layers_wait_for_their_parameters() {
         across: &[(last, gather[0])],
         slowdown_ppm: 1_000_000,
     };
-    for engine in [Engine::Pipe, Engine::Fluid] {
-        let record = run(&graph, engine);
-        assert_eq!(transfers(&record, 0), [[0, 0, 100, 0], [100, 100, 200, 160], [200, 200, 300, 260]]);
-        assert_eq!(transfers(&record, 1)[0], [360, 360, 460, 360]);
-        let runs: Vec<(u64, u64)> = (record.operations.iter())
-            .filter(|op| op.kind == OpKind::Compute(0) && op.iteration == 0)
-            .map(|op| (op.start.ps(), op.end.ps()))
-            .collect();
-        assert_eq!(runs, [(100, 160), (200, 260), (300, 360)]);
-        // From the start of an iteration's first op, at 100, to that of the next, at 460.
-        assert_eq!(iteration(&record, 0, 0), [100, 360, 180, 180, 0]);
-    }
+    let record = run(&graph);
+    assert_eq!(transfers(&record, 0), [[0, 0, 100, 0], [100, 100, 200, 160], [200, 200, 300, 260]]);
+    assert_eq!(transfers(&record, 1)[0], [360, 360, 460, 360]);
+    let runs: Vec<(u64, u64)> = (record.operations.iter())
+        .filter(|op| op.kind == OpKind::Compute(0) && op.iteration == 0)
+        .map(|op| (op.start.ps(), op.end.ps()))
+        .collect();
+    assert_eq!(runs, [(100, 160), (200, 260), (300, 360)]);
+    // From the start of an iteration's first op, at 100, to that of the next, at 460.
+    assert_eq!(iteration(&record, 0, 0), [100, 360, 180, 180, 0]);
 }
 
 #[test]
@@ -204,11 +191,8 @@ fn transfers_of_two_communicators_share_the_network_and_those_of_one_follow_each
     let two: [(u32, CollectiveKind, u64); 2] = [(0, GATHER, 20), (1, GATHER, 20)];
     let one: [(u32, CollectiveKind, u64); 2] = [(0, GATHER, 20); 2];
     let (shared, in_turn) = ([[10, 10, 210, 10]; 2], [[10, 10, 110, 10], [10, 110, 210, 10]]);
-    assert_eq!(transfers(&run(&graph(&two), Engine::Fluid), 0), shared);
-    assert_eq!(transfers(&run(&graph(&one), Engine::Fluid), 0), in_turn);
-    assert_eq!(transfers(&run(&graph(&one), Engine::Pipe), 0), in_turn);
-    // A pipe carries one flow after the other: that of the second communicator waits in the network.
-    assert_eq!(transfers(&run(&graph(&two), Engine::Pipe), 0), [[10, 10, 110, 10], [10, 10, 210, 10]]);
+    assert_eq!(transfers(&run(&graph(&two)), 0), shared);
+    assert_eq!(transfers(&run(&graph(&one)), 0), in_turn);
 }
 
 #[test]
@@ -224,13 +208,11 @@ fn a_transfer_slows_the_classes_of_its_communicator_alone() {
         across: &[(4, 0), (last[0], first[1]), (last[1], first[0])],
         slowdown_ppm: 2_000_000,
     };
-    for engine in [Engine::Pipe, Engine::Fluid] {
-        let record = run(&graph, engine);
-        assert_eq!(transfers(&record, 0)[0][..3], [100, 100, 600]);
-        let slowdown = |class: usize| record.workers[class][0].slowdown.ps();
-        assert_eq!((slowdown(0), slowdown(1)), (250, 0));
-        assert_eq!(iteration(&record, 0, 0), [0, 1350, 1100, 0, 0]);
-        // Its next iteration waits for the computing of class 0, not for the network.
-        assert_eq!(iteration(&record, 1, 0), [0, 1350, 1100, 250, 250]);
-    }
+    let record = run(&graph);
+    assert_eq!(transfers(&record, 0)[0][..3], [100, 100, 600]);
+    let slowdown = |class: usize| record.workers[class][0].slowdown.ps();
+    assert_eq!((slowdown(0), slowdown(1)), (250, 0));
+    assert_eq!(iteration(&record, 0, 0), [0, 1350, 1100, 0, 0]);
+    // Its next iteration waits for the computing of class 0, not for the network.
+    assert_eq!(iteration(&record, 1, 0), [0, 1350, 1100, 250, 250]);
 }

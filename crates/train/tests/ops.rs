@@ -166,7 +166,7 @@ proptest! {
     #[test]
     fn a_chain_is_its_layers(
         layers in prop::collection::vec((1..600_u64, 1..600_u64, 1..1_000_000_u64), 1..7), workers in 2..4_u32,
-        barrier in any::<bool>(), engine in prop::sample::select(vec!["pipe", "fluid"]),
+        barrier in any::<bool>(),
     ) {
         let rows = chain(&layers);
         let named = |(index, &(forward, backward, bytes)): (usize, &(u64, u64, u64))| {
@@ -175,9 +175,9 @@ proptest! {
         let table: Vec<Value> = layers.iter().enumerate().map(named).collect();
         for schedule in schedules(layers.len()) {
             let schedule = with_barrier(&schedule, barrier);
-            let expected = run(&spec(&table, &Value::Null, workers, engine, &schedule));
+            let expected = run(&spec(&table, &Value::Null, workers, "fluid", &schedule));
             for order in ORDERS {
-                let found = run(&of_graph(&rows, order, workers, engine, &schedule));
+                let found = run(&of_graph(&rows, order, workers, "fluid", &schedule));
                 for name in ["iteration", "bucket", "bytes", "ready_us", "start_us", "end_us"] {
                     let (found, expected) = (column(&found.transfers, name), column(&expected.transfers, name));
                     prop_assert_eq!(found, expected, "{} of {} with {}", name, order, schedule);
@@ -200,7 +200,7 @@ proptest! {
             if schedule["order"]["kind"] == "random" {
                 continue;
             }
-            let spec = of_graph(&rows, order, workers, "pipe", &with_barrier(&schedule, barrier));
+            let spec = of_graph(&rows, order, workers, "fluid", &with_barrier(&schedule, barrier));
             let (mut job, mut idle) = plan(&spec);
             let collective = job.gradients().unwrap().collective.clone();
             let plan = job.on_one_channel(&mut |bytes| idle.time(0, &collective, bytes));
@@ -235,7 +235,7 @@ proptest! {
         let bytes: u64 = rows.iter().filter_map(|row| row.bytes).sum();
         let compute: u64 = rows.iter().map(|row| row.time * US).sum();
         for schedule in schedules(parameters.len()) {
-            let mut spec = of_graph(&rows, "random", workers, "pipe", &with_barrier(&schedule, barrier));
+            let mut spec = of_graph(&rows, "random", workers, "fluid", &with_barrier(&schedule, barrier));
             spec.run.seed = seed;
             let result = run(&spec);
             prop_assert!(result.summary.jobs[0].iteration_time_ps.iter().sum::<u64>() >= 6 * compute);
@@ -260,7 +260,7 @@ proptest! {
         let alone = json!({"order": {"kind": "fifo"}, "fusion": {"kind": "cap", "bytes": 0}, "chunk_bytes": null,
                            "credit": 1, "barrier": false, "overhead_ps": 0, "sync_ps": 0});
         let of = |order| {
-            let mut spec = of_graph(&rows, order, workers, "pipe", &alone);
+            let mut spec = of_graph(&rows, order, workers, "fluid", &alone);
             spec.run.seed = seed;
             plan(&spec).0
         };
@@ -293,7 +293,7 @@ fn different_orders_narrow_the_boundaries() {
     let alone = json!({"order": {"kind": "fifo"}, "fusion": {"kind": "cap", "bytes": 0}, "chunk_bytes": null,
                        "credit": 1, "barrier": false, "overhead_ps": 0, "sync_ps": 0});
     let updates = |order: &str, seed| {
-        let mut spec = of_graph(&rows, order, 2, "pipe", &alone);
+        let mut spec = of_graph(&rows, order, 2, "fluid", &alone);
         spec.run.seed = seed;
         let mut updates: Vec<u64> =
             plan(&spec).0.gradients().unwrap().boundaries.windows.iter().map(|it| it.update.ps() / US).collect();
@@ -315,6 +315,6 @@ fn what_nobody_reads_is_refused() {
     rows[3].inputs.retain(|&input| input != 1);
     let alone = json!({"order": {"kind": "fifo"}, "fusion": {"kind": "cap", "bytes": 0}, "chunk_bytes": null,
                        "credit": 1, "barrier": false, "overhead_ps": 0, "sync_ps": 0});
-    let refused = gradtide_train::run(&of_graph(&rows, "listed", 2, "pipe", &alone), &mut |_| true).unwrap_err();
+    let refused = gradtide_train::run(&of_graph(&rows, "listed", 2, "fluid", &alone), &mut |_| true).unwrap_err();
     assert!(refused.to_string().contains("`op1`"), "{refused}");
 }

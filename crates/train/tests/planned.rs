@@ -25,7 +25,7 @@ type Row = (u64, u64, u64, u64);
 
 const US: u64 = 1_000_000;
 
-fn scenario(rows: &[Row], workers: u32, is_pipe: bool, schedule: &Value, collective: &Value) -> Spec {
+fn scenario(rows: &[Row], workers: u32, schedule: &Value, collective: &Value) -> Spec {
     let layer = |(index, &(forward, backward, update, bytes)): (usize, &Row)| {
         json!({
             "name": format!("l{index}"), "forward_ps": forward * US, "backward_ps": backward * US,
@@ -43,7 +43,7 @@ fn scenario(rows: &[Row], workers: u32, is_pipe: bool, schedule: &Value, collect
         "traffic": [],
         "cluster": star(workers, 10_000_000_000, 10 * US),
         "run": {
-            "engine": if is_pipe { "pipe" } else { "fluid" }, "seed": 1, "duration_ps": null,
+            "engine": "fluid", "seed": 1, "duration_ps": null,
             "timeline_iterations": 0, "probe": null
         }
     }))
@@ -158,19 +158,6 @@ fn check_against_the_channel(spec: &Spec, rounding: u64) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    #[test]
-    fn the_pipe_engine_does_what_one_channel_does(
-        rows in rows(), workers in 2..6_u32, chunk in prop::option::of(20_000..300_000_u64), credit in 1..4_u32,
-        barrier in any::<bool>(),
-    ) {
-        for order in orders(rows.len()) {
-            for fusion in fusions() {
-                let schedule = schedule(&order, &fusion, chunk, credit, barrier);
-                check_against_the_channel(&scenario(&rows, workers, true, &schedule, &collective("ring", Some(1), None)), 0);
-            }
-        }
-    }
-
     /// A fluid network is asked once for each size. Where exchanges are carried out message by message, it is some
     /// femtoseconds into a picosecond when one begins, and depending on that a duration is rounded to one or the other.
     #[test]
@@ -183,7 +170,7 @@ proptest! {
             for fusion in fusions() {
                 let schedule = schedule(&order, &fusion, chunk, 1, barrier);
                 let collective = collective(kind, depth, reduction);
-                check_against_the_channel(&scenario(&rows, workers, false, &schedule, &collective), 1);
+                check_against_the_channel(&scenario(&rows, workers, &schedule, &collective), 1);
             }
         }
     }
@@ -198,7 +185,7 @@ proptest! {
             for fusion in fusions() {
                 let schedule = schedule(&order, &fusion, None, 1, false);
                 let ring = collective("ring", Some(1), None);
-                let spec = scenario(&rows, 3, true, &schedule, &ring);
+                let spec = scenario(&rows, 3, &schedule, &ring);
                 let (_, job, _) = both(&spec);
                 prop_assert_eq!(job.gradients().unwrap().buckets.iter().map(|bucket| bucket.bytes.0).sum::<u64>(), bytes);
                 let mut layers: Vec<u32> = job.gradients().unwrap().buckets.iter().flat_map(|bucket| bucket.layers.clone()).collect();
@@ -206,7 +193,7 @@ proptest! {
                 layers.sort_unstable();
                 let sends = |&layer: &u32| rows[layer as usize].3 > 0;
                 prop_assert!(layers.into_iter().eq((0..rows.len() as u32).filter(sends)));
-                let result = run(&scenario(&silent, 3, true, &schedule, &ring));
+                let result = run(&scenario(&silent, 3, &schedule, &ring));
                 prop_assert_eq!(&result.summary.jobs[0].iteration_time_ps, &vec![compute; 6]);
             }
         }
@@ -217,7 +204,7 @@ proptest! {
     fn the_best_order_is_no_worse_than_the_others(rows in rows(), fusion in prop::sample::select(fusions())) {
         let time = |kind: &str, chunk| {
             let schedule = schedule(&json!({"kind": kind}), &fusion, chunk, 1, false);
-            let spec = scenario(&rows, 4, true, &schedule, &collective("ring", Some(1), None));
+            let spec = scenario(&rows, 4, &schedule, &collective("ring", Some(1), None));
             *run(&spec).summary.jobs[0].iteration_time_ps.last().unwrap()
         };
         // A line through rounded times is within a picosecond for each of two sizes, and messages are few.
@@ -267,14 +254,14 @@ fn a_gate_holds_a_bucket_back() {
     let rows = [(1000, 1000, 0, 100_000), (1000, 1000, 0, 100_000)];
     let cycle = json!({"kind": "ready", "bytes": 1_000_000, "cycle_ps": 1400 * US});
     let schedule = schedule(&json!({"kind": "fifo"}), &cycle, None, 1, true);
-    let result = run(&scenario(&rows, 2, true, &schedule, &collective("ring", Some(1), None)));
+    let result = run(&scenario(&rows, 2, &schedule, &collective("ring", Some(1), None)));
     let (ready, start) = (counts(&result.transfers, "ready_us"), counts(&result.transfers, "start_us"));
     // Updates are at 3 and 4 ms; cycles end at 4.2 ms, after compute, so both go together when it is over.
     assert_eq!(ready.len(), 6);
     assert_eq!(start[0], ready[0]);
     let cycle = json!({"kind": "ready", "bytes": 1_000_000, "cycle_ps": 700 * US});
     let schedule = json!({"order": {"kind": "fifo"}, "fusion": cycle, "chunk_bytes": null, "credit": 1, "barrier": true, "overhead_ps": 0, "sync_ps": 0});
-    let result = run(&scenario(&rows, 2, true, &schedule, &collective("ring", Some(1), None)));
+    let result = run(&scenario(&rows, 2, &schedule, &collective("ring", Some(1), None)));
     let (ready, start) = (counts(&result.transfers, "ready_us"), counts(&result.transfers, "start_us"));
     // Here one ends at 3.5 ms, half a millisecond after the first update.
     assert_eq!(ready.len(), 12);
@@ -289,7 +276,7 @@ fn the_slowest_worker_opens_the_gate() {
     let rows = [(1000, 1000, 0, 100_000), (1000, 1000, 0, 100_000)];
     let cycle = json!({"kind": "ready", "bytes": 1_000_000, "cycle_ps": 700 * US});
     let schedule = schedule(&json!({"kind": "fifo"}), &cycle, None, 1, true);
-    let mut spec = scenario(&rows, 3, true, &schedule, &collective("ring", Some(1), None));
+    let mut spec = scenario(&rows, 3, &schedule, &collective("ring", Some(1), None));
     spec.jobs[0].compute = serde_json::from_value(json!({
         "overlap_slowdown_ppm": 1_000_000, "noise_ppm": 0, "straggler": {"worker": 1, "factor_ppm": 3_000_000, "probability_ppm": 1_000_000}
     }))

@@ -56,7 +56,7 @@ proptest! {
     fn a_recorded_step_takes_as_long_as_its_mesh(
         mesh in meshes(),
         sharding in prop::sample::select(vec![ShardingSpec::None, ShardingSpec::Zero2, ShardingSpec::Zero3]),
-        engine in prop::sample::select(vec!["pipe", "fluid", "packet"]),
+        engine in prop::sample::select(vec!["fluid", "packet"]),
         sequence_parallel in any::<bool>(),
     ) {
         let base = transformer(mesh, mesh.pp, 2, mesh.pp);

@@ -486,7 +486,6 @@ fn specs_that_mean_nothing_are_refused() {
         (Box::new(schedule("sync_ps", json!(1))), "no transfer waits"),
         (Box::new(of_job("bands", json!([9]))), "band 9"),
         (Box::new(of_job("bands", json!([]))), "one band"),
-        (Box::new(|spec| spec["run"]["engine"] = json!("pipe")), "fluid"),
         (
             Box::new(|spec| {
                 spec["jobs"][0]["compute"]["straggler"] = json!({"worker": 1, "factor_ppm": 2_000_000,

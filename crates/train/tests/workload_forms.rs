@@ -5,7 +5,7 @@ mod parallel;
 mod reference;
 mod star;
 
-use gradtide_net::{Bytes, Completion, Flow, FlowId, Link, Network, Pipe, Rate, Time};
+use gradtide_net::{Bytes, Completion, Flow, FlowId, Link, Network, Rate, Time};
 use gradtide_train::classes::GroupOp;
 use gradtide_train::collective::levels::{CollectiveKind, Span};
 use gradtide_train::dag::OpKind;
@@ -373,7 +373,7 @@ impl Network for Free {
     }
 
     fn start(&mut self, flow: Flow) -> FlowId {
-        let end = self.now.checked_add(Pipe::occupancy(&link(), &flow).unwrap()).unwrap();
+        let end = self.now.checked_add(flow.time_alone(&link()).unwrap()).unwrap();
         self.ends.insert((end, self.started, flow.stream));
         self.started += 1;
         FlowId(self.started - 1)
@@ -403,7 +403,7 @@ proptest! {
     #[test]
     fn the_executor_does_what_the_reference_does(spec in specs()) {
         // Over gloo two transfers go at once, and the reference sends one after the other.
-        let spec = scenario(ParallelSpec { gpus_per_node: 1, gloo: false, ..spec }, "pipe");
+        let spec = scenario(ParallelSpec { gpus_per_node: 1, gloo: false, ..spec }, "fluid");
         let (job, classes) = divided::on_classes(&spec).unwrap().unwrap();
         let step = Step::new(spec.jobs[0].parallel.as_ref().unwrap()).unwrap();
         let time = |transfer: &GroupTransfer| {
@@ -412,7 +412,7 @@ proptest! {
             classes.time(&op).unwrap().ps()
         };
         let expected = reference::run(&step, 2, &time);
-        let limits = Limits { duration: None, ends_at_duration: false, timeline_iterations: 2 };
+        let limits = Limits { duration: None, timeline_iterations: 2 };
         let mut jobs = [job];
         let done = gradtide_train::run::run(&mut jobs, &mut [], &mut Free::default(), limits, &mut |_| true).unwrap();
         let mut count = 0;

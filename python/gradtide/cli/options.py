@@ -170,9 +170,7 @@ class Changes:
         typer.Option("--set", metavar="KEY=VALUE", help="Replace a key, as in cluster.link.rate=1Gbps. Repeatable."),
     ] = None
     seed: Annotated[int | None, typer.Option(min=0, help="Set the root of all random streams.")] = None
-    engine: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Set the network engine: pipe, fluid or packet.")
-    ] = None
+    engine: Annotated[str | None, typer.Option(metavar="NAME", help="Set the network engine: fluid or packet.")] = None
 
     def load(self, name: str) -> "Scenario":
         """Read a scenario and change it."""

@@ -137,7 +137,7 @@ def list_store(
     store: Annotated[Path, typer.Argument(metavar="FILE", help="A store of finished runs.")],
     *,
     scenario: str | None = option("NAME", "Count only runs of this scenario, as the list names it."),
-    engine: str | None = option("NAME", "Count only runs of this engine: pipe, fluid or packet."),
+    engine: str | None = option("NAME", "Count only runs of this engine: fluid or packet."),
     seed: int | None = option("N", "Count only runs with this seed.", min=0),
     as_json: JsonOption = False,
 ) -> None:

@@ -21,7 +21,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     links = read_table(run_dir, "links.csv")
     rates = {row["rate_bps"] for row in links}
     rate = rates.pop() if len(rates) == 1 else None
-    # The first iteration of the pipe engine begins with the forward pass, that of the packet engine with the backward
+    # The first iteration of the fluid engine begins with the forward pass, that of the packet engine with the backward
     # pass. Both end when the same pass begins again.
     packets = summary.get("engine") == "packet"
     measured = ", measured from one backward pass to the next" if packets else ""

@@ -311,7 +311,7 @@ class Scenario:
 
     @property
     def engine(self) -> str:
-        """Network engine: pipe, fluid or packet."""
+        """Network engine: fluid or packet."""
         return self._resolved.file.run.engine
 
     @property

@@ -102,7 +102,7 @@ def adaptive_of(given: AdaptiveTable, reach: Reach, transport: Transport) -> Ada
 
 
 def schedule_of(
-    schedule: Schedule, engine: str, *, bucketed: bool = False
+    schedule: Schedule, *, bucketed: bool = False
 ) -> tuple[int | Literal["adaptive"], bool, int | Literal["adaptive"]]:
     """Return fusion, barrier and depth of a schedule with the defaults that its order has, or layers that are buckets.
 
@@ -117,7 +117,7 @@ def schedule_of(
             fusion = "adaptive"
         if not schedule.is_given("barrier"):
             barrier = False
-        if not schedule.is_given("depth") and engine != "pipe":
+        if not schedule.is_given("depth"):
             depth = "adaptive"
     return fusion, barrier, depth
 

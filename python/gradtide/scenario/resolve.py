@@ -154,14 +154,11 @@ def _resolve(ctx: Context) -> Resolved | None:
 
 
 def _without_jobs(ctx: Context, nodes: int | None) -> None:
-    """Refuse a scenario without a job unless it has flows on an engine that can carry them alone."""
+    """Refuse a scenario without a job unless it has flows and says how many hosts there are."""
     if not ctx.file.traffic and ctx.ok("traffic"):
         hint = 'write [job.train] with model = "resnet50" and workers = 8'
         ctx.add("GT010", ("job",), "the scenario has no job", hint)
         return
-    if ctx.file.run.engine == "pipe" and ctx.ok("run", "engine"):
-        msg = 'the scenario has no job, and engine = "pipe" runs jobs only'
-        ctx.add("GT010", ("run", "engine"), msg, 'write engine = "fluid" or "packet", or add [job.train]')
     if nodes is None and ctx.is_open_star and ctx.ok("cluster", "topology"):
         msg = "`hosts` is missing: without a job, the star needs a number of hosts"
         ctx.add("GT010", ("cluster", "topology", "hosts"), msg, 'write topology = { kind = "star", hosts = 8 }')
@@ -179,7 +176,7 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
     kind = collective.algorithm
     task = check.job.servers(ctx, name, job, loc, table)
     bucketed = table is not None and table.bucketed
-    fusion, barrier, depth = (0, True, 1) if task else schedule_of(job.schedule, ctx.file.run.engine, bucketed=bucketed)
+    fusion, barrier, depth = (0, True, 1) if task else schedule_of(job.schedule, bucketed=bucketed)
     check.job.buckets(ctx, name, job.schedule, loc, table)
     ranks = check.job.ranks(ctx, name, job.schedule, loc, table)
     bands = check.job.bands(ctx, job.priority, (*loc, "priority"), table)

@@ -12,13 +12,11 @@ from gradtide.scenario.defaults import transport_of
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys.cluster import Queue, Transport
 from gradtide.scenario.keys.job import Adaptive
-from gradtide.scenario.ranks import reasons
 from gradtide.scenario.resolve import Resolved
 from gradtide.scenario.source import Loc, Source
-from gradtide.scenario.write import toml_value
 from gradtide.units import PPM
 
-ENGINES = ("pipe", "fluid", "packet")
+ENGINES = ("fluid", "packet")
 
 
 class Support(Enum):
@@ -27,10 +25,9 @@ class Support(Enum):
     YES = "yes"
     NOT_BUILT = "not built (GT090)"
     NO_MEANING = "no meaning (GT015)"
-    IGNORED = "accepted, no effect"
 
 
-YES, NOT_BUILT, NO_MEANING, IGNORED = Support
+YES, NOT_BUILT, NO_MEANING = Support
 
 
 class Feature(NamedTuple):
@@ -41,14 +38,13 @@ class Feature(NamedTuple):
 
     name: str
     key: str
-    pipe: Support
     fluid: Support
     packet: Support
     instead: str = "leave it out"
 
     def on(self, engine: str) -> Support:
         """Return what an engine does with it."""
-        return {"pipe": self.pipe, "fluid": self.fluid, "packet": self.packet}[engine]
+        return {"fluid": self.fluid, "packet": self.packet}[engine]
 
 
 class Combination(NamedTuple):
@@ -60,44 +56,37 @@ class Combination(NamedTuple):
 
 
 FEATURES = {
-    "star": Feature("a star of hosts around one switch", "cluster.topology", YES, YES, YES),
-    "topology": Feature(
-        "leaf-spine, Clos and custom networks", "cluster.topology", NOT_BUILT, YES, YES, 'kind = "star"'
-    ),
-    "node": Feature("nodes of several GPUs, each a worker of its own", "cluster.node", NOT_BUILT, YES, YES),
-    "sharing": Feature("jobs that share hosts (GT043)", "job.NAME.hosts", NOT_BUILT, YES, YES),
-    "ring": Feature("ring all-reduce", "job.NAME.collective.kind", YES, YES, YES),
-    "collective": Feature(
-        "other collectives and parameter servers", "job.NAME.collective.kind", NOT_BUILT, YES, YES, 'kind = "ring"'
-    ),
-    "reduction": Feature("time to add what was received", "job.NAME.collective.reduction_rate", NOT_BUILT, YES, YES),
-    "depth": Feature("pipelined parts of a chunk", "job.NAME.schedule.depth", NOT_BUILT, YES, YES, "depth = 1"),
-    "schedule": Feature("order, buckets, chunks, credit, barrier", "job.NAME.schedule", YES, YES, YES),
-    "compute": Feature("workers that differ: noise, straggler", "job.NAME.compute", YES, YES, YES),
-    "parallel": Feature("a model that is divided over ranks", "job.NAME.parallel", YES, YES, YES),
+    "star": Feature("a star of hosts around one switch", "cluster.topology", YES, YES),
+    "topology": Feature("leaf-spine, Clos and custom networks", "cluster.topology", YES, YES),
+    "node": Feature("nodes of several GPUs, each a worker of its own", "cluster.node", YES, YES),
+    "sharing": Feature("jobs that share hosts", "job.NAME.hosts", YES, YES),
+    "ring": Feature("ring all-reduce", "job.NAME.collective.kind", YES, YES),
+    "collective": Feature("other collectives and parameter servers", "job.NAME.collective.kind", YES, YES),
+    "reduction": Feature("time to add what was received", "job.NAME.collective.reduction_rate", YES, YES),
+    "depth": Feature("pipelined parts of a chunk", "job.NAME.schedule.depth", YES, YES),
+    "schedule": Feature("order, buckets, chunks, credit, barrier", "job.NAME.schedule", YES, YES),
+    "compute": Feature("workers that differ: noise, straggler", "job.NAME.compute", YES, YES),
+    "parallel": Feature("a model that is divided over ranks", "job.NAME.parallel", YES, YES),
     "ranks": Feature(
         "its ranks one by one: with noise, on shared links, beside other traffic",
         "job.NAME.parallel",
-        NOT_BUILT,
         YES,
         YES,
     ),
     "overhead": Feature(
         'a time before each transfer, with pull = "start"',
         "job.NAME.schedule.overhead",
-        NOT_BUILT,
         YES,
         NOT_BUILT,
         'overhead = "0us"',
     ),
-    "bands": Feature("priority bands", "job.NAME.priority", IGNORED, YES, YES),
-    "traffic": Feature("background traffic beside jobs, or alone", "traffic.NAME", NOT_BUILT, YES, YES, "jobs only"),
-    "margins": Feature("warm-up and cool-down of traffic", "run.warmup", NO_MEANING, YES, YES, '"0s"'),
-    "host": Feature("stages of hosts, and their time for a message", "cluster.host", YES, YES, YES),
+    "bands": Feature("priority bands", "job.NAME.priority", YES, YES),
+    "traffic": Feature("background traffic beside jobs, or alone", "traffic.NAME", YES, YES),
+    "margins": Feature("warm-up and cool-down of traffic", "run.warmup", YES, YES),
+    "host": Feature("stages of hosts, and their time for a message", "cluster.host", YES, YES),
     "efficiency": Feature(
         "share of the rate left after headers",
         "cluster.link.efficiency",
-        YES,
         YES,
         NO_MEANING,
         "leave it out: headers and retransmissions are simulated",
@@ -106,23 +95,21 @@ FEATURES = {
         "queues: disciplines, marks, drops",
         "cluster.queue",
         NO_MEANING,
-        NO_MEANING,
         YES,
         "the default, pfifo_fast of 1000pkt",
     ),
-    "buffer": Feature("a buffer that ports share", "cluster.switch_buffer", NO_MEANING, NO_MEANING, YES),
+    "buffer": Feature("a buffer that ports share", "cluster.switch_buffer", NO_MEANING, YES),
     "transport": Feature(
         "transports, windows, retransmissions",
         "cluster.transport",
         NO_MEANING,
-        NO_MEANING,
         YES,
         "the default, newreno of 1380B",
     ),
-    "follow": Feature("habits of a simulator", "run.follow", NO_MEANING, NO_MEANING, YES, "leave it out"),
-    "jitter": Feature("starts that are not in step", "run.start_jitter", NO_MEANING, NO_MEANING, YES, "leave it out"),
-    "accuracy": Feature("results that may be a little off", "run.accuracy", NO_MEANING, YES, NO_MEANING),
-    "probe": Feature("samples over time", "run.probe", NOT_BUILT, NOT_BUILT, YES),
+    "follow": Feature("habits of a simulator", "run.follow", NO_MEANING, YES),
+    "jitter": Feature("starts that are not in step", "run.start_jitter", NO_MEANING, YES),
+    "accuracy": Feature("results that may be a little off", "run.accuracy", YES, NO_MEANING),
+    "probe": Feature("samples over time", "run.probe", NOT_BUILT, YES),
 }
 """Engine by feature. The order is that of the docs page; `_asked` names a feature by its key."""
 
@@ -170,22 +157,12 @@ def faults(resolved: Resolved, source: Source) -> list[Fault]:
 def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
     """Yield every feature and pair of features that a scenario asks for, where, and in words what is asked."""
     cluster, run = resolved.file.cluster, resolved.file.run
-    if resolved.fabric.kind != "star":
-        yield "topology", ("cluster", "topology", "kind"), f'kind = "{resolved.fabric.kind}"'
-    if cluster.node is not None and not all(job.is_divided for job in resolved.jobs):
-        yield "node", ("cluster", "node"), "a job whose workers are GPUs of nodes"
     for job in resolved.jobs:
         on_nodes = cluster.node is not None and cluster.node.gpus > 1
         yield from _asked_by_job(job, ("job", job.name), is_alone=len(resolved.jobs) == 1, on_nodes=on_nodes)
-    for loc, what in reasons(resolved):
-        yield "ranks", loc, what
     for name, table in resolved.file.traffic.items():
-        yield "traffic", ("traffic", name), "background traffic"
         if isinstance(table.priority, Adaptive):
             yield "adaptive traffic", ("traffic", name, "priority"), "adaptive priority"
-    for key in ("warmup", "cooldown"):
-        if run.value(key):
-            yield "margins", ("run", key), f"`{key}`, which is for background traffic,"
     if cluster.link.efficiency_ppm != PPM:
         yield "efficiency", ("cluster", "link", "efficiency"), "`efficiency`"
     if cluster.queue != Queue():
@@ -214,12 +191,6 @@ def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool, on_nodes: bool) -> Iter
         if job.adaptive is not None:
             yield "adaptive job", (*loc, "priority"), f'policy = "{job.adaptive.policy}"'
         return
-    if collective.kind not in ("ring", "single_ring"):
-        yield "collective", (*loc, "collective", "kind"), f'kind = "{collective.kind}"'
-    if collective.reduction_rate_bps is not None:
-        yield "reduction", (*loc, "collective", "reduction_rate"), "a rate of reduction"
-    if schedule.depth != 1:
-        yield "depth", (*loc, "schedule", "depth"), f"depth = {toml_value(schedule.depth)}"
     if job.is_pulled:
         if schedule.overhead_ps:
             yield "overhead", (*loc, "schedule", "overhead"), 'an overhead, with pull = "start",'

@@ -246,9 +246,8 @@ def _check_network(base: Scenario, nodes: int, kinds: Sequence[str], ratios: Seq
     kind = str(own["kind"])
     if kind == "star":
         return
-    # The pipe engine has one switch only: a scenario for it cannot be run on the network that it names.
     is_offered = any(_has(own, offered) for offered in _topologies(kind, nodes, kinds, ratios))
-    if not is_offered or base.engine == "pipe":
+    if not is_offered:
         raise ValueError(
             f"buy chooses the network, and {base.name} has one of its own, {words.fabric(kind)}: delete "
             "[cluster.topology] to ask what to buy, or time the network that is there with gradtide run"
@@ -295,8 +294,6 @@ def offers(
     engine: str = "fluid",
 ) -> tuple[list[Candidate], list[Skipped]]:
     """Return every candidate that can be built, and what cannot; arguments and errors are those of `buy`."""
-    if engine == "pipe":
-        raise ValueError("engine: pipe has a star only; write fluid or packet")
     kinds, ratios = _asked_fabrics(fabrics, bisection)
     asked_bps = [] if rates is None else [units.parse_option("rates", units.parse_rate, text) for text in rates]
     if 0 in asked_bps:

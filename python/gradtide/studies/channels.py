@@ -95,7 +95,7 @@ def tried(
             tables.append(own_collective(base.set({f"job.{job.name}.collective": {**kept, **table}})))
     own_depth = job.schedule.parts
     depths = [own_depth]
-    if base.engine != "pipe" and is_deep:
+    if is_deep:
         messages = job.counts.messages
         depths += [depth for depth in DEPTHS if depth != own_depth and depth * messages <= MAX_MESSAGES]
     whole = job.parameter_bytes
@@ -140,7 +140,7 @@ def _alternatives(base: Scenario, runtime: Runtime) -> list[dict[str, Any]]:
     """Return all-reduces that suit runtime and job: two workers have one; halving-doubling is for powers of two."""
     job = base.jobs[0]
     own = job.collective.kind
-    if base.engine == "pipe" or job.workers == 2 or own == "ps":
+    if job.workers == 2 or own == "ps":
         return []
     kinds = [kind for kind in ("ring", "tree", "halving_doubling") if runtime.allows(kind)]
     if job.workers & (job.workers - 1):

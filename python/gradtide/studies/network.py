@@ -82,7 +82,7 @@ def on_one_switch(base: Scenario) -> Scenario:
     return altered(base, topology={"kind": "star", "hosts": card_count(base)})
 
 
-def as_one_pipe(spec: dict[str, Any]) -> None:
-    """Make a pipe between two hosts of the network in a core's input: whatever is fitted to it is all that it has."""
+def as_one_channel(spec: dict[str, Any]) -> None:
+    """Make one link between two hosts of the network in a core's input: whatever is fitted to it is all that it has."""
     spec["cluster"].update(topology={"kind": "star", "hosts": 2}, node=None, host_latency_ps=0, host=None)
-    spec["run"].update(engine="pipe", duration_ps=None, timeline_iterations=0, probe=None)
+    spec["run"].update(engine="fluid", accuracy_ppm=None, duration_ps=None, timeline_iterations=0, probe=None)

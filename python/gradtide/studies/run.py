@@ -465,7 +465,7 @@ def _saving(times_us: dict[tuple[str, bool], dict[int, float]], own_bps: int, jo
 
 
 def has_what_ifs(scenario: Scenario) -> bool:
-    """Return whether a run is also tried at other rates: on the pipe engine, or a job alone on the fluid engine.
+    """Return whether a run is also tried at other rates: a job alone on the fluid engine.
 
     There all rates together take a fraction of a second, since an exchange of each size is simulated once; orders that
     are planned anew for each rate take seconds. Packet by packet, or beside other flows, other rates would take longer
@@ -473,9 +473,7 @@ def has_what_ifs(scenario: Scenario) -> bool:
     """
     if any(job.is_divided for job in scenario.jobs):
         return False
-    if scenario.engine != "fluid":
-        return scenario.engine == "pipe"
-    if not has_rate_of_links(scenario):
+    if scenario.engine != "fluid" or not has_rate_of_links(scenario):
         return False
     is_alone = len(scenario.jobs) == 1 and not scenario.traffic
     return is_alone and scenario.jobs[0].schedule.order not in PLANNED

@@ -2,10 +2,10 @@
 
     choice = mode (level, order, barrier) x buckets x chunk x channel (collective, depth)
 
-The score of a choice is its iteration time in a short run of the pipe engine. The run's channel takes a + b·d for d
-bytes, fitted to exchanges on the scenario's own network. A choice is not run if its bound is above the best score.
-Local search over the edges of buckets, chunk and channel improves the best choices of a coarse grid. Budgets count
-runs, not seconds, so equal scenarios give equal plans on any machine.
+The score of a choice is its iteration time in a short run of the fluid engine between two hosts. Their link takes
+a + b·d for d bytes, fitted to exchanges on the scenario's own network. A choice is not run if its bound is above the
+best score. Local search over the edges of buckets, chunk and channel improves the best choices of a coarse grid.
+Budgets count runs, not seconds, so equal scenarios give equal plans on any machine.
 """
 
 import json
@@ -18,9 +18,10 @@ from typing import Any
 
 from gradtide import _core
 from gradtide.scenario import Job
+from gradtide.scenario.check.network import MAX_FLUID_BPS
 from gradtide.scenario.gates import Gate, Gates
 from gradtide.studies.channels import Channel
-from gradtide.studies.network import as_one_pipe
+from gradtide.studies.network import as_one_channel
 from gradtide.watch import look
 
 MIB = 1 << 20
@@ -281,10 +282,11 @@ class Search:
             layers="@",
             hosts=[0, 1],
             iterations=ITERATIONS,
+            schedule={**job["schedule"], "credit": 1},
             collective={**job["collective"], "algorithm": {"kind": "ring"}, "depth": 1, "reduction_rate_bps": None},
             compute={**job["compute"], "noise_ppm": 0, "straggler": None},
         )
-        as_one_pipe(spec)
+        as_one_channel(spec)
         self._spec = spec
 
     def packed(self, choice: Choice) -> list[tuple[int, Gate | None]]:
@@ -327,7 +329,7 @@ class Search:
             "chunk_bytes": choice.chunk_bytes,
             "barrier": choice.mode.barrier,
         }
-        rate_bps = max(1, min(round(8e12 / max(channel.ps_per_byte, 1e-6)), 2**62))
+        rate_bps = max(1, min(round(8e12 / max(channel.ps_per_byte, 1e-6)), MAX_FLUID_BPS))
         overhead_ps = round(self.space.fixed_ps(choice))
         cluster = {**self._spec["cluster"], "link": {"rate_bps": rate_bps, "delay_ps": 0, "efficiency_ppm": 1_000_000}}
         one = {**job, "schedule": {**schedule, "overhead_ps": overhead_ps}}
@@ -346,9 +348,12 @@ class Search:
             self.scores[choice] = float(sum(times) / len(times))
 
     def key(self, choice: Choice) -> tuple[float, int, int, tuple[int, ...], int]:
-        """Return the sort key of choices: time, then number of messages; the rest makes the order total."""
+        """Return the sort key of choices: time, then number of messages; the rest makes the order total.
+
+        Times within a nanosecond are equal: each message is rounded, and that is no reason to send more of them.
+        """
         messages = self.space.messages(choice)
-        return self.scores[choice], messages, choice.channel, choice.cuts, choice.chunk_bytes or 0
+        return round(self.scores[choice] / 1000), messages, choice.channel, choice.cuts, choice.chunk_bytes or 0
 
     def best(self, mode: Mode, channel: int | None = None) -> Choice | None:
         """Return the best choice known of a mode."""

@@ -19,6 +19,7 @@ from gradtide.files import write_whole
 from gradtide.results import StudyRows
 from gradtide.runtime import where
 from gradtide.scenario import Scenario
+from gradtide.scenario.check.network import MAX_FLUID_BPS
 from gradtide.scenario.tables import layers_table
 from gradtide.studies.channels import line
 from gradtide.studies.folder import write_json, write_text, write_versions
@@ -298,7 +299,7 @@ def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scena
         fixed_us, us_per_byte = 0.0, together_us / sum(sizes)
     table = layers_table(model.name, model.layers, bucketed=True, source=model.source, left_out=model.left_out)
     overhead = {"overhead": f"{round(1000 * fixed_us)}ns"}
-    rate = units.format_rate(max(1, round(8e6 / us_per_byte)))
+    rate = units.format_rate(max(1, min(round(8e6 / us_per_byte), MAX_FLUID_BPS)))
     return Scenario.from_dict(
         {
             "job": {"train": {"model": table, "workers": model.world_size, "iterations": 3, "schedule": overhead}},
@@ -306,7 +307,7 @@ def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scena
                 "topology": {"kind": "star", "hosts": model.world_size},
                 "link": {"rate": rate, "delay": "0s"},
             },
-            "run": {"engine": "pipe"},
+            "run": {"engine": "fluid"},
         }
     )
 

@@ -85,8 +85,10 @@ pub fn loads(network: &Fluid) -> Vec<Load> {
 /// ```
 pub fn in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32) -> Exchange {
     let even = share_of_ring(plan);
-    let left = steps_in_lanes(plan, lanes, even, |_, _| true);
-    let last = left.iter().zip(lanes).map(|(left, lane)| left + lane.delay_fs()).max();
+    let last = in_lock_step(plan, lanes, even).or_else(|| {
+        let left = steps_in_lanes(plan, lanes, even, |_, _| true);
+        left.iter().zip(lanes).map(|(left, lane)| left + lane.delay_fs()).max()
+    });
     let mut loads = vec![Load::default(); link_count as usize];
     for (lane, sent) in lanes.iter().zip(plan.sent_in_ring()) {
         let load = Load::of_messages(plan.step_count().into(), even.bytes, even.parts, sent);
@@ -97,6 +99,15 @@ pub fn in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32) -> Excha
         message_count: lanes.len() as u64 * u64::from(plan.step_count()),
         loads,
     }
+}
+
+/// When the last message arrives if all lanes are alike, in fs: every rank sends when the message of the step before
+/// has arrived.
+fn in_lock_step(plan: &CollectivePlan, lanes: &[Lane], even: EvenShare) -> Option<u128> {
+    let cost = |lane: &Lane| (lane.sending_fs(even.bytes, even.parts), lane.delay_fs());
+    let first = cost(lanes.first()?);
+    let are_alike = lanes.iter().all(|lane| cost(lane) == first);
+    are_alike.then(|| u128::from(plan.step_count()) * (first.0 + first.1))
 }
 
 /// What has crossed each link when a ring in lanes is cut off, so long after it began.

@@ -21,7 +21,7 @@
 //! Trees are a pipeline of parts already: chunks change nothing, and ranks add one part while the next one arrives.
 
 use super::levels::{self, CollectiveKind, Levels, PortLoad, Span};
-use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Link, Pipe, Rate, Time};
+use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Link, Rate, Time};
 
 /// The links of a rank.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +126,7 @@ impl Links {
         let at = |link: &Link, load: PortLoad, before: Time| match self.flow(load, before, bytes, carriage) {
             None => Some(Time::ZERO),
             Some(flow) if flow.bytes >= MESSAGE_LIMIT => None,
-            Some(flow) => Pipe::occupancy(link, &flow),
+            Some(flow) => flow.time_alone(link),
         };
         let inside = at(&self.scale_up, way.levels.scale_up, Time::ZERO)?;
         Some(inside.max(at(&self.nic, way.levels.nic, self.before_leaving(way))?))

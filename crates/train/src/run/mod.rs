@@ -43,10 +43,8 @@ use thiserror::Error;
 /// When to stop, and what to keep.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// No further iteration begins at or after this time.
+    /// When the run ends, whatever is under way then.
     pub duration: Option<Time>,
-    /// Whether the duration also ends what is under way then.
-    pub ends_at_duration: bool,
     /// Measured iterations whose ops are kept one by one.
     pub timeline_iterations: u32,
 }
@@ -140,7 +138,7 @@ pub fn run<'a>(
         for flows in background.iter_mut() {
             flows.settle(now, network);
         }
-        let is_over = limits.ends_at_duration && limits.duration.is_some_and(|duration| now >= duration);
+        let is_over = limits.duration.is_some_and(|duration| now >= duration);
         if runners.iter().all(JobRunner::has_enough) {
             runners.iter_mut().for_each(JobRunner::stop);
         }
@@ -152,7 +150,7 @@ pub fn run<'a>(
         check_served(&mut runners)?;
         let until = (runners.iter().filter_map(JobRunner::wakes_at))
             .chain(background.iter().filter_map(BackgroundFlows::wakes_at))
-            .chain(limits.duration.filter(|_| limits.ends_at_duration))
+            .chain(limits.duration)
             .min()
             .unwrap_or(Time::MAX);
         network.advance(until, &mut done);

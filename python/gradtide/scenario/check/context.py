@@ -67,11 +67,6 @@ class Context:
         return self.file.run.engine == "packet" and self.ok("run", "engine")
 
     @property
-    def has_bands(self) -> bool:
-        """Whether the engine tells bands apart."""
-        return self.file.run.engine != "pipe" and self.ok("run", "engine")
-
-    @property
     def is_open_star(self) -> bool:
         """Whether the jobs decide how many hosts there are, in nodes that can be."""
         topology = self.file.cluster.topology

@@ -137,15 +137,9 @@ def _candidates(ctx: Context, name: str, fabric: Fabric) -> Iterator[int]:
 def _share_out(
     ctx: Context, named: dict[str, tuple[int, ...]], wanted: dict[str, int], fabric: Fabric | None
 ) -> dict[str, tuple[int, ...]]:
-    engine = ctx.file.run.engine
     taken: dict[int, str] = {}
     for name, numbers in named.items():
-        for index, number in enumerate(numbers):
-            if number in taken and engine == "pipe" and ctx.ok("run", "engine"):
-                msg = f'jobs "{taken[number]}" and "{name}" share the host h{number}'
-                hint = 'give each job hosts of its own; sharing is for engine = "fluid" and "packet"'
-                ctx.add("GT043", ("job", name, "hosts", index), msg, hint, f"h{number}")
-                break
+        for number in numbers:
             taken.setdefault(number, name)
     if fabric is None:
         # The resolved scenario says how many hosts there are, and must place the jobs as this one does.
@@ -160,12 +154,6 @@ def _share_out(
             continue
         free = (host for host in _candidates(ctx, name, fabric) if host not in taken)
         found = list(itertools.islice(free, count))
-        if len(found) < count and engine == "pipe":
-            total = sum(wanted.values()) + sum(map(len, named.values()))
-            msg = f"the jobs have {total} workers together, but the cluster has {host_count} hosts"
-            hint = f'write {_enough(ctx, total)}; sharing hosts is for engine = "fluid" and "packet"'
-            too_few(ctx, msg, hint, host_count)
-            break
         taken |= dict.fromkeys(found, name)
         used = set(found)
         shared = (host for host in _candidates(ctx, name, fabric) if host not in used)
@@ -496,7 +484,7 @@ def band(ctx: Context, priority: Priority, loc: Loc) -> int | None:
     queue = ctx.file.cluster.queue
     band_count = bands_of(queue)
     band = {"high": 0, "low": band_count - 1}.get(str(priority), priority)
-    if ctx.has_bands and ctx.ok("cluster", "queue") and ctx.ok(*(str(p) for p in loc)):
+    if ctx.ok("cluster", "queue") and ctx.ok(*(str(p) for p in loc)):
         here = f'kind = "{queue.kind}"'
         if priority == "low" and band_count == 1:
             hint = 'write cluster.queue = { kind = "pfifo_fast" }, or "strict" with several bands'

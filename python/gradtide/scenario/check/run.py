@@ -27,7 +27,7 @@ def length(ctx: Context) -> None:
     if not (ctx.ok("run", "warmup") and ctx.ok("run", "cooldown")):
         return
     for key in ("warmup", "cooldown"):
-        if run.value(key) and ctx.has_bands and not has_traffic and ctx.ok("traffic"):
+        if run.value(key) and not has_traffic and ctx.ok("traffic"):
             ctx.no_effect(("run", key), "without traffic", "it is for background flows; leave it out")
     if run.duration_ps is not None and run.warmup_ps + run.cooldown_ps >= run.duration_ps:
         key = "warmup" if run.warmup_ps >= run.cooldown_ps else "cooldown"
@@ -98,7 +98,7 @@ def _check_rates(ctx: Context) -> None:
         rates["cluster", "link", "rate"] = cluster.link.rate_bps
         if topology.fabric_link is not None:
             rates["cluster", "topology", "fabric_link", "rate"] = topology.fabric_link.rate_bps
-    if engine != "pipe" and cluster.node is not None:
+    if cluster.node is not None:
         rates["cluster", "node", "scale_up", "rate"] = cluster.node.scale_up.rate_bps
     for loc, rate_bps in rates.items():
         if rate_bps is not None and rate_bps > MAX_FLUID_BPS:
@@ -163,7 +163,6 @@ def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
             for rate_bps in host.stages.core().values()
             if rate_bps is not None
         )
-        hops = 1 if run.engine == "pipe" else hops
         fixed_ps = counts.steps * (hops * delay_ps + 2 * ctx.file.cluster.host_latency_ps)
         fixed_ps += job.schedule.overhead_ps + job.schedule.sync_ps
         fixed_ps += host.message_ps * counts.messages * job.schedule.most_parts

@@ -3,7 +3,7 @@
 from gradtide.errors import ScenarioError
 from gradtide.scenario.check import job, network
 from gradtide.scenario.check.context import Context
-from gradtide.scenario.defaults import MAX_BANDS, bands_of
+from gradtide.scenario.defaults import bands_of
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.keys.traffic import TrafficTable
 from gradtide.scenario.origins import Origin, Tenant, nodes_of
@@ -39,7 +39,7 @@ def origins(ctx: Context, fabric: Fabric | None) -> tuple[Origin, ...]:
             host_count=host_count,
             rate_bps=fabric.mean_host_rate_bps,
             band=band or 0,
-            band_count=bands_of(ctx.file.cluster.queue) if ctx.has_bands else MAX_BANDS,
+            band_count=bands_of(ctx.file.cluster.queue),
             until_ps=duration_ps,
             run_seed=ctx.file.run.seed,
             is_first=not any(o.is_random for o in origins),

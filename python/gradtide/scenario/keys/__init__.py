@@ -34,9 +34,8 @@ class Run(Table):
 
     SHORT = "{}"
 
-    engine: Literal["pipe", "fluid", "packet"] = key(default="pipe")
-    """Network engine. pipe: one transmission queue per host, solvable by hand. fluid: max-min fair rates. packet: TCP,
-    packet by packet."""
+    engine: Literal["fluid", "packet"] = key(default="fluid")
+    """Network engine. fluid: max-min fair rates, solvable by hand for a job alone. packet: TCP, packet by packet."""
     accuracy_ppm: Accuracy | None = key(default=None, examples=["0.1%"])
     """How far results may be off, from "0.0001%" to "10%". The fluid engine solves rates once for many messages that
     end within a short while, so that large irregular exchanges take much less time. The packet engine simulates every
@@ -75,7 +74,7 @@ class ScenarioFile(Table):
     """Hosts, links and switches: a table, or the name of a built-in cluster."""
     traffic: dict[str, TrafficTable] = key(default={}, examples=[{"web": {"sizes": "web-search", "load": 0.3}}])
     """Background flows, by tenant."""
-    run: Run = key(default={}, examples=[{"engine": "pipe", "seed": 0}])
+    run: Run = key(default={}, examples=[{"engine": "packet", "seed": 0}])
     """Engine, seed and length."""
 
 

@@ -66,7 +66,7 @@ Cables = Annotated[
 
 
 class Topology(Table):
-    """Shape of the network. The pipe engine supports only the star."""
+    """Shape of the network."""
 
     kind: Literal["star", "leaf_spine", "clos2", "clos3", "custom"] = key(default="star")
     """Hosts around one switch (star), leaf-spine, a Clos network of 2 or 3 layers, or a list of cables (custom)."""
@@ -256,8 +256,8 @@ class Cluster(Table):
     device: Name | None = key(default=None, examples=["H100-bf16"], core=False, short="cluster_device")
     """Device of the hosts or GPUs (gradtide presets device): what a job computes on if it names none. Default: none."""
     host_latency_ps: Time = key(default="0s", examples=["5us"])
-    """Time that a host's network stack takes for a message. It is added to the delay of every link of a host. The pipe
-    engine counts one link per ring step."""
+    """Time that a host's network stack takes for a message. It is added to the delay of every link of a
+    host."""
     host: Host | None = key(default=None, examples=[{"message": "15us", "stages": {"copy": "7Gbps"}}])
     """What a host adds to each message: stages with a rate, and a fixed time. Default: nothing."""
     routing: Literal["ecmp", "dmodk", "spread"] = key(default="ecmp")

@@ -411,7 +411,7 @@ Group = Annotated[int | str, whole_or("leaf", 1_000_000, _HINT_OF_GROUP)]
 
 
 class Collective(Table):
-    """Algorithm that aggregates gradients. The pipe engine supports only the ring."""
+    """Algorithm that aggregates gradients."""
 
     SHORT = "{}"
 
@@ -506,7 +506,7 @@ class Schedule(Table):
     depth: Depth = key(default=1, core=False)
     """Number of parts into which each chunk is cut. The parts go through the collective separately, so one is reduced
     while the next is sent (Caramel 2020, section 4.4). "adaptive": from 1 for small chunks to 8 for large ones.
-    Default: 1; "adaptive" with order caramel, edf or optimal, except on the pipe engine, which supports only 1."""
+    Default: 1; "adaptive" with order caramel, edf or optimal."""
     file: Name | None = key(default=None, examples=["order.csv"], core=False, short="order_file")
     """File with your order (order = "file"): one layer name per line, most urgent first, without a header. It names
     each layer that has parameters exactly once."""
@@ -595,7 +595,7 @@ class JobTable(Table):
     of pfifo_fast, n - 1 of n strict bands. A number is that band. A list is spread evenly over the layers from the
     input side: with ["high", "low", "low", "low"], the lowest quarter is high. A chunk uses the band of its first
     layer. To give every bucket its own band, write one entry per layer, the same for all layers of a bucket. { adaptive
-    = { policy = "deadline" } } changes the band while the job sends. No effect on the pipe engine."""
+    = { policy = "deadline" } } changes the band while the job sends."""
     start_ps: Time = key(default="0s")
     """Simulated time at which the job starts."""
     announce: Announce | None = key(default=None, examples=[True, "15pkt"])

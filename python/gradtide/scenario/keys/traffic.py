@@ -99,7 +99,7 @@ class ListedFlow(Table):
 
 
 class TrafficTable(Table):
-    """Background flows of a tenant that does not train. The pipe engine does not support them."""
+    """Background flows of a tenant that does not train."""
 
     sizes: Name | None = key(default=None, examples=["web-search"])
     """Flow-size distribution: a preset (web-search, data-mining, cache-follower) or a CDF file. A line of the file has

@@ -242,16 +242,16 @@ def most_work(
     small = {"order": "priority", "fusion": "0B", "chunk": f"{chunk}B", "buckets": None, "first_fusion": None}
     small |= dict.fromkeys(("cycle", "ranking", "order_file", "gates", "in_turn", "depth", "queues"))
     cut = base.replace(**small)
-    one_pipe = altered(
-        cut, topology={"kind": "star"}, node=None, host=None, workers=2, engine="pipe", iterations=ITERATIONS + 1,
-        collective={"kind": "ring"}, noise=None, straggler=None,
+    one_channel = altered(
+        cut, topology={"kind": "star"}, node=None, host=None, workers=2, engine="fluid", credit=1,
+        iterations=ITERATIONS + 1, collective={"kind": "ring"}, noise=None, straggler=None,
     )  # fmt: skip
     scored = sum(budget + most_of_grid(mode, len(pairs)) for mode in modes)
     noisy = cut.replace(iterations=min(job.iterations or NOISY_ITERATIONS, NOISY_ITERATIONS), timeline=0)
     repeats = 0 if settings.noise == 0 and not job.is_uneven else TRIALS
     rest = (1 + len(LEVELS)) * settings.seeds if repeats else 0
     found = [*((plan.on(base), 1) for plan in plans), *((one, 1) for one in exchanges)]
-    found.append((one_pipe, scored * len(paces(settings.noise, job.workers))))
+    found.append((one_channel, scored * len(paces(settings.noise, job.workers))))
     for table, depth in pairs:
         with_channel = {f"job.{job.name}.collective": table, f"job.{job.name}.schedule.depth": depth}
         found += [(cut.set(with_channel), 2 * len(modes)), (noisy.set(with_channel), 2 * len(modes) * repeats + rest)]
