@@ -68,8 +68,9 @@ fn check(trace: RankTrace) {
     assert_eq!(once.len(), trace.ops.len());
 
     let waterfall = tables::waterfall(&trace);
-    let parts = [waterfall.overlapped_ns, waterfall.exposed_ns, waterfall.compute_ns, waterfall.idle_ns];
+    let parts = [waterfall.exposed_ns, waterfall.compute_ns, waterfall.idle_ns];
     assert_eq!(parts.iter().sum::<u64>(), waterfall.span_ns, "{waterfall:?}");
+    assert!(waterfall.overlapped_ns <= waterfall.compute_ns, "{waterfall:?}");
     let ranks = [(0, Arc::new(trace))];
     for table in [tables::ranks(&ranks), tables::ops(&ranks), tables::collectives(&ranks)] {
         assert!(!table.is_ragged());
