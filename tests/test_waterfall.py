@@ -206,7 +206,7 @@ def test_the_predicted_step_is_the_recorded_one_and_the_same_as_a_run_says(simul
     result, folder = simulated
     found = gt.from_kineto(folder).waterfall()
     advice = found.summary["advice"]
-    # An exchange is a fixed part and a rate: 2 steps over two cables of 10 us, and 5 Gbit/s; fitted to whole nanoseconds.
+    # An exchange is a fixed part, 2 steps over two cables of 10 us, and 5 Gbit/s; fitted to whole nanoseconds.
     assert advice["overhead_us"] == pytest.approx(40, abs=0.1)
     assert advice["link_rate_bps"] == pytest.approx(5e9, rel=1e-6)
     assert abs(advice["off_percent"]) < 1e-3
