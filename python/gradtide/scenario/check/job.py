@@ -263,8 +263,8 @@ def servers(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable 
         hint = "every parameter has a rank of its own"
         ctx.no_effect((*loc, "schedule", "queues"), "for a graph of ops", hint)
     if is_pulled and table is not None and graph is None and not any(layer.parameter_bytes for layer in table.layers):
-        where = (*loc, "collective", "ps", "pull")
-        ctx.no_effect(where, "for a model without parameters", "there is nothing to pull; leave it out")
+        key = (*loc, "collective", "ps", "pull")
+        ctx.no_effect(key, "for a model without parameters", "there is nothing to pull; leave it out")
     task = ("inference" if job.task == "inference" else "train") if is_pulled else ""
     if table is not None and graph is not None and table.place is not None:
         where = table.place
