@@ -12,11 +12,6 @@ from attack.relations import RELATIONS
 
 SEED = 42
 OPEN = {
-    # Classes of experts: a scenario that makes every rank be simulated gives other times.
-    "classes are ranks": lambda data: has_experts(data),
-    "a straggler of factor 1 changes nothing": lambda data: has_experts(data),
-    "a byte between strangers changes nothing": lambda data: has_experts(data),
-    "a star is a custom network": lambda data: has_experts(data),
     # What a ring of ranks pays for its rounds follows from the longest cable, whoever uses it.
     "unused links change nothing": lambda data: any(is_divided(job) for job in jobs(data)),
     # Messages of a tree of packets seem to cost the same whatever their size, which an order that asks cannot use.
@@ -24,10 +19,6 @@ OPEN = {
 }
 """Scenarios of which a relation does not hold yet; there is one of each in data/relations."""
 KNOWN = sorted((Path(__file__).parent / "data/relations").glob("*.toml"))
-
-
-def has_experts(data: Data) -> bool:
-    return any(job["model"].get("model_type") == "mixtral" for job in jobs(data))
 
 
 @pytest.mark.parametrize("name", RELATIONS)

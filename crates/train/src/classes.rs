@@ -9,8 +9,8 @@
 //! class c, endpoint 2c + 1:  card ──► network ──► card               cluster.link, of which a rank has nics / gpus
 //! ```
 //!
-//! A collective is, for each of its classes, one flow from the first endpoint to itself, and one from the second; it is
-//! complete when all are. In rings and trees a message crosses both levels, so what leaves the node waits for the rounds
+//! A collective is, for each of its classes, one flow from the first endpoint to itself, and one from the second, or as many as
+//! an all-to-all has peers there; it is complete when all are. In rings and trees a message crosses both levels, so what leaves the node waits for the rounds
 //! within it:
 //!
 //! ```text
@@ -139,14 +139,15 @@ impl Classes {
         let way = self.links.way(op.kind, op.span, op.bytes);
         let before = self.links.before_leaving(way);
         let both = |from: u32, to: u32| {
-            let flow = |(from, to), load, before| {
-                let flow = self.links.flow(load, before, op.bytes, carriage)?;
+            let flows = |(from, to), load, before| {
+                let (src, dst) = (HostId(from), HostId(self.endpoint_count() + to));
                 // Collectives of one job share endpoints and do not follow one another.
                 let connection = Connection::Own;
-                Some(Flow { src: HostId(from), dst: HostId(self.endpoint_count() + to), connection, ..flow })
+                let flows = self.links.flows_of(load, before, op.bytes, carriage);
+                flows.map(move |flow| Flow { src, dst, connection, ..flow })
             };
-            let inside = flow((2 * from, 2 * to), way.levels.scale_up, Time::ZERO);
-            inside.into_iter().chain(flow((2 * from + 1, 2 * to + 1), way.levels.nic, before))
+            let inside = flows((2 * from, 2 * to), way.levels.scale_up, Time::ZERO);
+            inside.chain(flows((2 * from + 1, 2 * to + 1), way.levels.nic, before))
         };
         match (op.kind, op.classes) {
             (CollectiveKind::Send, &[from, to]) => both(from, to).collect(),

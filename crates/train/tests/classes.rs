@@ -145,6 +145,16 @@ fn groups_of_one_class_share_its_ports() {
 }
 
 #[test]
+fn an_all_to_all_has_the_share_of_each_of_its_messages() {
+    let classes = Classes::new(&star(8), 2).unwrap();
+    // Seven messages of 8 MB, and one of 64 MB beside them in an eighth of the port.
+    let ops = [op(AllToAll, 8, 8, 64_000_000, &[0]), op(Send, 2, 2, 64_000_000, &[0, 1])];
+    let [exchange, send] = ends_on_fluid(&classes, &ops)[..] else { panic!("two ends") };
+    assert_near(exchange, 8.0 * 8e6 + 2e6, "the all-to-all");
+    assert_near(send, 56e6 + 64e6 + 2e6, "the send");
+}
+
+#[test]
 fn a_group_of_several_classes_ends_with_the_last_of_them() {
     let classes = Classes::new(&star(8), 3).unwrap();
     let all = op(AllReduce, 64, 8, 64_000_000, &[0, 1, 2]);
