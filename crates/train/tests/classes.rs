@@ -195,8 +195,12 @@ fn networks_of_several_switches_have_no_classes() {
     for (topology, delay_us) in networks {
         let cluster = cluster(topology, 8);
         assert_eq!(Classes::new(&cluster, 1).unwrap_err(), SpecError::SwitchesOfClasses);
-        let alone = Classes::unshared(&cluster, 1).unwrap().time(&op(AllToAll, 64, 1, 0, &[0]));
-        assert_eq!(alone, Some(Time::from_ps(delay_us * 1_000_000)));
+        let time_of = |hosts: &[u32]| {
+            Classes::unshared(&cluster, hosts).unwrap().time(&op(AllToAll, 64, 1, 0, &[0])).unwrap().ps() / 1_000_000
+        };
+        assert_eq!(time_of(&[]), delay_us);
+        // On nodes of 8 cards, GPUs 0 and 1 are below one switch, 0 and 127 are not.
+        assert_eq!((time_of(&[0, 1]), time_of(&[0, 127])), (20, delay_us));
     }
 }
 
