@@ -1,33 +1,19 @@
 """Relations between runs of scenarios of every kind, with fixed seeds. `make attack` checks 100,000 of them."""
 
 import inspect
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from attack import related
-from attack.changes import engine, is_divided, jobs
 from attack.draws import KINDS, Data
 from attack.relations import RELATIONS
 
 SEED = 42
-OPEN = {
-    # Classes of experts: a scenario that makes every rank be simulated gives other times.
-    "classes are ranks": lambda data: has_experts(data),
-    "a straggler of factor 1 changes nothing": lambda data: has_experts(data),
-    "a byte between strangers changes nothing": lambda data: has_experts(data),
-    "a star is a custom network": lambda data: has_experts(data),
-    # What a ring of ranks pays for its rounds follows from the longest cable, whoever uses it.
-    "unused links change nothing": lambda data: any(is_divided(job) for job in jobs(data)),
-    # Messages of a tree of packets seem to cost the same whatever their size, which an order that asks cannot use.
-    "what is read runs": lambda data: engine(data) == "packet" and "tree" in str(jobs(data)),
-}
+OPEN: dict[str, Callable[[Data], bool]] = {}
 """Scenarios of which a relation does not hold yet; there is one of each in data/relations."""
 KNOWN = sorted((Path(__file__).parent / "data/relations").glob("*.toml"))
-
-
-def has_experts(data: Data) -> bool:
-    return any(job["model"].get("model_type") == "mixtral" for job in jobs(data))
 
 
 @pytest.mark.parametrize("name", RELATIONS)

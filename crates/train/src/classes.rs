@@ -9,8 +9,8 @@
 //! class c, endpoint 2c + 1:  card ──► network ──► card               cluster.link, of which a rank has nics / gpus
 //! ```
 //!
-//! A collective is, for each of its classes, one flow from the first endpoint to itself, and one from the second; it is
-//! complete when all are. In rings and trees a message crosses both levels, so what leaves the node waits for the rounds
+//! A collective is, for each of its classes, one flow from the first endpoint to itself, and one from the second, or as many as
+//! an all-to-all has peers there; it is complete when all are. In rings and trees a message crosses both levels, so what leaves the node waits for the rounds
 //! within it:
 //!
 //! ```text
@@ -25,7 +25,7 @@ use crate::collective::Aggregation;
 use crate::collective::levels::{CollectiveKind, Span};
 use crate::collective::nodes::{Carriage, Links};
 use crate::fabric;
-use crate::spec::{ClusterSpec, LinkSpec, TopologySpec, WireSpec};
+use crate::spec::{ClusterSpec, LinkSpec, TopologySpec};
 use gradtide_net::route::Policy;
 use gradtide_net::topology::Directed;
 use gradtide_net::{
@@ -66,15 +66,16 @@ impl Classes {
         if !matches!(cluster.topology, TopologySpec::Star { .. }) {
             return Err(SpecError::SwitchesOfClasses);
         }
-        Self::unshared(cluster, class_count)
+        // All hosts of a star are alike.
+        Ok(Self { class_count, links: links(cluster, &[])? })
     }
 
-    /// The same as if no link were shared: what ranks have at best.
+    /// One class for ranks on these hosts, as if no link were shared: what they have at best.
     ///
     /// # Errors
-    /// [`SpecError::Node`] and [`SpecError::ZeroRate`].
-    pub fn unshared(cluster: &ClusterSpec, class_count: u32) -> Result<Self, SpecError> {
-        Ok(Self { class_count, links: links(cluster)? })
+    /// As [`links`].
+    pub fn unshared(cluster: &ClusterSpec, hosts: &[u32]) -> Result<Self, SpecError> {
+        Ok(Self { class_count: 1, links: links(cluster, hosts)? })
     }
 
     /// The links of a rank.
@@ -139,14 +140,15 @@ impl Classes {
         let way = self.links.way(op.kind, op.span, op.bytes);
         let before = self.links.before_leaving(way);
         let both = |from: u32, to: u32| {
-            let flow = |(from, to), load, before| {
-                let flow = self.links.flow(load, before, op.bytes, carriage)?;
+            let flows = |(from, to), load, before| {
+                let (src, dst) = (HostId(from), HostId(self.endpoint_count() + to));
                 // Collectives of one job share endpoints and do not follow one another.
                 let connection = Connection::Own;
-                Some(Flow { src: HostId(from), dst: HostId(self.endpoint_count() + to), connection, ..flow })
+                let flows = self.links.flows_of(load, before, op.bytes, carriage);
+                flows.map(move |flow| Flow { src, dst, connection, ..flow })
             };
-            let inside = flow((2 * from, 2 * to), way.levels.scale_up, Time::ZERO);
-            inside.into_iter().chain(flow((2 * from + 1, 2 * to + 1), way.levels.nic, before))
+            let inside = flows((2 * from, 2 * to), way.levels.scale_up, Time::ZERO);
+            inside.chain(flows((2 * from + 1, 2 * to + 1), way.levels.nic, before))
         };
         match (op.kind, op.classes) {
             (CollectiveKind::Send, &[from, to]) => both(from, to).collect(),
@@ -164,47 +166,30 @@ impl Classes {
     }
 }
 
-/// The links of a rank as if nobody shared them: what it has at best.
+/// The links that ranks on these hosts have as if nobody shared them: what one of them has at best. Of their ways between
+/// nodes the slowest card and the longest route; hosts of nobody else count.
 ///
 /// # Errors
-/// [`SpecError::Node`] and [`SpecError::ZeroRate`].
-pub fn links(cluster: &ClusterSpec) -> Result<Links, SpecError> {
-    let card = &cluster.link;
-    let delay_ps = route_delay_ps(cluster)?;
+/// [`SpecError::Node`], [`SpecError::ZeroRate`] and those of the network's shape.
+pub fn links(cluster: &ClusterSpec, hosts: &[u32]) -> Result<Links, SpecError> {
     let Some(node) = &cluster.node else {
-        let nic = link(card, (1, 1), delay_ps)?;
+        let nic = link(&fabric::way(cluster, &hosts.iter().copied().collect())?, (1, 1))?;
         return Ok(Links { gpus: 1, scale_up: nic, nic });
     };
     fabric::check_node(node)?;
-    let inside_ps = node.scale_up.delay_ps.saturating_mul(2);
+    let cards = hosts.iter().map(|&gpu| fabric::card(node, gpu)).collect();
+    let inside = LinkSpec { delay_ps: node.scale_up.delay_ps.saturating_mul(2), ..node.scale_up };
     Ok(Links {
         gpus: node.gpus,
-        scale_up: link(&node.scale_up, (1, 1), inside_ps)?,
-        nic: link(card, (node.nics, node.gpus), delay_ps)?,
+        scale_up: link(&inside, (1, 1))?,
+        nic: link(&fabric::way(cluster, &cards)?, (node.nics, node.gpus))?,
     })
 }
 
 /// A link with `part` of the payload rate.
-fn link(spec: &LinkSpec, part: (u32, u32), delay_ps: u64) -> Result<Link, SpecError> {
+fn link(spec: &LinkSpec, part: (u32, u32)) -> Result<Link, SpecError> {
     let whole = Rate::from_bps(spec.rate_bps).ok_or(SpecError::ZeroRate)?;
     let bps = u128::from(fabric::payload(whole, spec.efficiency_ppm)?.bps()) * u128::from(part.0) / u128::from(part.1);
     let rate = u64::try_from(bps).ok().and_then(Rate::from_bps).ok_or(SpecError::ZeroRate)?;
-    Ok(Link { rate, delay: Time::from_ps(delay_ps) })
-}
-
-/// Delay of the longest route between two hosts; of a network that is given cable by cable, over two of its longest.
-fn route_delay_ps(cluster: &ClusterSpec) -> Result<u64, SpecError> {
-    let LinkSpec { rate_bps, delay_ps, .. } = cluster.link;
-    let every = WireSpec { rate_bps, delay_ps };
-    let inner_hops = || fabric::shape(&cluster.topology, every).map(|shape| u64::from(shape.hops).saturating_sub(2));
-    let (end_ps, inner_hops, inner_ps) = match &cluster.topology {
-        TopologySpec::Star { .. } => (delay_ps, 0, 0),
-        TopologySpec::LeafSpine { fabric_link, .. } => (delay_ps, inner_hops()?, fabric_link.delay_ps),
-        TopologySpec::Clos2 { .. } | TopologySpec::Clos3 { .. } => (delay_ps, inner_hops()?, delay_ps),
-        TopologySpec::Custom { cables, .. } => {
-            (cables.iter().map(|cable| cable.delay_ps).max().unwrap_or_default(), 0, 0)
-        }
-    };
-    let ends_ps = end_ps.saturating_add(cluster.host_latency_ps).saturating_mul(2);
-    Ok(ends_ps.saturating_add(inner_ps.saturating_mul(inner_hops)))
+    Ok(Link { rate, delay: Time::from_ps(spec.delay_ps) })
 }

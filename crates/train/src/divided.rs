@@ -63,7 +63,7 @@ pub fn on_ranks(spec: &Spec, job: &JobSpec, sizes: MessageSize, opens: bool) -> 
     let step = checked(job, &spec.cluster)?.spelled_out().map_err(|error| refused(error.into()))?;
     pace::check(&job.compute, job.hosts.len()).map_err(|why| refused(JobError::Pace(why)))?;
     check_length(spec, job, &step, None)?;
-    let classes = Arc::new(Classes::unshared(&spec.cluster, 1)?);
+    let classes = Arc::new(Classes::unshared(&spec.cluster, &job.hosts)?);
     let ranks = |group: &Group| {
         let hosts: Vec<u32> = group.classes.iter().map(|&rank| job.hosts[rank as usize]).collect();
         let nodes = hosts.chunks(group.span.per_node() as usize).map(<[u32]>::to_vec).collect();
@@ -105,7 +105,7 @@ impl Load {
     /// [`SpecError`] if either means nothing.
     pub fn new(job: &JobSpec, cluster: &ClusterSpec) -> Result<Self, SpecError> {
         let step = checked(job, cluster)?;
-        let links = classes::links(cluster)?;
+        let links = classes::links(cluster, &job.hosts)?;
         let programs = step.classes.iter().zip(&step.dag.programs);
         let computes = programs.map(|(class, program)| u64::from(class.ranks) * program.ops.len() as u64);
         let mut load = Self { ops: computes.sum(), ..Self::default() };

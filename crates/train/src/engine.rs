@@ -92,18 +92,18 @@ pub struct Usage {
 /// Events of the packet engine between two looks at the observer: about 5 ms.
 const PAUSE_EVERY: u64 = 1 << 16;
 
-/// How jobs run on an engine. The packet study starts and measures with the backward pass, as the thesis's simulator
+/// How a job runs on the engine of its scenario. The packet study starts and measures with the backward pass, as the thesis's simulator
 /// does in chapter 5.
 ///
 /// # Errors
-/// [`SpecError::Node`] and [`SpecError::ZeroRate`].
-pub fn manner(spec: &Spec) -> Result<Manner, SpecError> {
+/// As [`classes::links`].
+pub fn manner(spec: &Spec, job: &JobSpec) -> Result<Manner, SpecError> {
     let (measured_from, messages, sizes) = match spec.run.engine {
         EngineSpec::Fluid if is_recalled(spec) => (Pass::Forward, AggregationForm::Recalled, MessageSize::Even),
         EngineSpec::Fluid => (Pass::Forward, AggregationForm::EachHost { opens: false }, MessageSize::Even),
         EngineSpec::Packet => (Pass::Backward, AggregationForm::EachHost { opens: true }, MessageSize::Whole),
     };
-    Ok(Manner { measured_from, messages, sizes, links: classes::links(&spec.cluster)? })
+    Ok(Manner { measured_from, messages, sizes, links: classes::links(&spec.cluster, &job.hosts)? })
 }
 
 /// Whether one job has the network for itself, and has one exchange on it at a time.

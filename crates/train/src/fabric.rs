@@ -1,11 +1,11 @@
 //! The network of a scenario: its graph, and what users call its links.
 
 use crate::SpecError;
-use crate::spec::{CableSpec, ClusterSpec, HostSpec, NodeSpec, TopologySpec, WireSpec};
+use crate::spec::{CableSpec, ClusterSpec, HostSpec, LinkSpec, NodeSpec, TopologySpec, WireSpec};
 use gradtide_net::path::Paths;
 use gradtide_net::topology::Directed;
 use gradtide_net::{Ends, FatTree, Graph, Host, HostId, Link, NodeId, Nodes, PortId, Rate, Ratio, Star, Time};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// Hosts, switches and links with their names.
@@ -137,6 +137,82 @@ pub fn worst_link(graph: &Graph, used: &BTreeSet<u32>) -> Link {
     let links = || graph.links.iter().filter(|wire| is_used(wire.from) && is_used(wire.to)).map(|wire| wire.link);
     let rate = links().map(|link| link.rate).min_by_key(|rate| rate.bps()).expect("a network has links");
     Link { rate, delay: links().map(|link| link.delay).max().unwrap_or_default() }
+}
+
+/// What a message between two of these hosts crosses at worst, as one link: the slowest of the hosts' own, and the delay of
+/// the longest shortest route, stacks of hosts included. Fewer than two stand for all.
+///
+/// # Errors
+/// As [`shape`].
+pub fn way(cluster: &ClusterSpec, hosts: &BTreeSet<u32>) -> Result<LinkSpec, SpecError> {
+    let LinkSpec { rate_bps, delay_ps, .. } = cluster.link;
+    let every = WireSpec { rate_bps, delay_ps };
+    let (rate_bps, route_ps) = match &cluster.topology {
+        TopologySpec::Star { .. } => (rate_bps, delay_ps.saturating_mul(2)),
+        TopologySpec::Custom { hosts: count, cables, .. } if hosts.len() > 1 => way_of_cables(cables, *count, hosts),
+        TopologySpec::Custom { hosts: count, cables, .. } => way_of_cables(cables, *count, &(0..*count).collect()),
+        topology => {
+            let inner_ps = if let TopologySpec::LeafSpine { fabric_link, .. } = topology {
+                fabric_link.delay_ps
+            } else {
+                delay_ps
+            };
+            let shape = shape(topology, every)?;
+            let ends = hosts.first().zip(hosts.last()).filter(|(first, last)| first < last);
+            let are_below = |children: u32| ends.is_some_and(|(first, last)| first / children == last / children);
+            let hops = match shape.hops {
+                _ if are_below(shape.hosts_per_edge) => 2,
+                // Hosts below one child of the top do not cross the top.
+                hops if are_below(shape.shared_by) => hops - 2,
+                hops => hops,
+            };
+            let inner_ps = inner_ps.saturating_mul(u64::from(hops.saturating_sub(2)));
+            (rate_bps, delay_ps.saturating_mul(2).saturating_add(inner_ps))
+        }
+    };
+    let delay_ps = route_ps.saturating_add(cluster.host_latency_ps.saturating_mul(2));
+    Ok(LinkSpec { rate_bps, delay_ps, ..cluster.link })
+}
+
+/// Rate of the slowest cable of these hosts, of so many, and delay of the longest shortest route between them.
+fn way_of_cables(cables: &[CableSpec], host_count: u32, hosts: &BTreeSet<u32>) -> (u64, u64) {
+    let mut next: BTreeMap<u32, Vec<(u32, u64)>> = BTreeMap::new();
+    for &CableSpec { a, b, delay_ps, .. } in cables {
+        next.entry(a).or_default().push((b, delay_ps));
+        next.entry(b).or_default().push((a, delay_ps));
+    }
+    let is_own = |cable: &&CableSpec| hosts.contains(&cable.a) || hosts.contains(&cable.b);
+    let slowest_bps = cables.iter().filter(is_own).map(|cable| cable.rate_bps).min().unwrap_or_default();
+    let farthest = hosts.iter().map(|&host| {
+        // Links and the most delay of the shortest routes to each node.
+        let mut known = BTreeMap::from([(host, (0_u32, 0_u64))]);
+        let mut reached = VecDeque::from([host]);
+        while let Some(node) = reached.pop_front() {
+            let (links, delay_ps) = known[&node];
+            // Hosts do not forward.
+            if node < host_count && node != host {
+                continue;
+            }
+            for &(to, cable_ps) in next.get(&node).into_iter().flatten() {
+                let there = (links + 1, delay_ps.saturating_add(cable_ps));
+                match known.get_mut(&to) {
+                    Some(known) if known.0 == there.0 => known.1 = known.1.max(there.1),
+                    Some(_) => {}
+                    None => {
+                        known.insert(to, there);
+                        reached.push_back(to);
+                    }
+                }
+            }
+        }
+        hosts.iter().filter_map(|other| known.get(other)).map(|&(_, delay_ps)| delay_ps).max().unwrap_or_default()
+    });
+    (slowest_bps, farthest.max().unwrap_or_default())
+}
+
+/// The host that is the card of a GPU.
+pub fn card(node: &NodeSpec, gpu: u32) -> u32 {
+    Nodes::new(1, node.gpus, node.nics).map_or(gpu, |nodes| nodes.card(HostId(gpu)).0)
 }
 
 /// Whether every GPU of a node has a card.

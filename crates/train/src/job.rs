@@ -392,7 +392,8 @@ pub fn costs(spec: &JobSpec, manner: Manner, alone: Alone<'_>) -> Result<Costs, 
     let hold = Time::from_ps(spec.schedule.overhead_ps);
     let mut time =
         |depth, bytes| alone(&plain.with_depth(Depth::Fixed(depth)), bytes).checked_add(hold).unwrap_or(Time::MAX);
-    let costs = Costs::measure(spec.collective.depth, &mut time)?;
+    let depth = if plain.has_depth() { spec.collective.depth } else { Some(1) };
+    let costs = Costs::measure(depth, &mut time)?;
     // In the smallest pieces that there may be, and far from the end of 64 bits.
     let bytes: u64 = spec.layers.iter().map(|layer| layer.parameter_bytes).sum();
     let chunks = bytes / spec.schedule.chunk_bytes.unwrap_or(LEAST_CHUNK.0);

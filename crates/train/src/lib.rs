@@ -123,7 +123,7 @@ pub fn step_graph(spec: &Spec) -> Result<Option<spec::StepSpec>, SpecError> {
 pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecError> {
     let stream = job as u32;
     let job = spec.jobs.get(job).ok_or(SpecError::NoSuchJob)?;
-    let manner = engine::manner(spec)?;
+    let manner = engine::manner(spec, job)?;
     let refused = |error| SpecError::Job { name: job.name.clone(), error };
     let depth = match job.collective.depth {
         Some(depth) => Depth::Fixed(depth),
@@ -164,7 +164,7 @@ pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
     if job.hosts.len() == 1 {
         return Ok(vec![Time::ZERO; job.layers.len()]);
     }
-    let (manner, mut idle) = (engine::manner(spec)?, Idle::asked(spec, &fabric)?);
+    let (manner, mut idle) = (engine::manner(spec, job)?, Idle::asked(spec, &fabric)?);
     let costs =
         job::costs(job, manner, &mut |collective, bytes| idle.time(stream, collective, bytes)).map_err(refused)?;
     Ok(job.layers.iter().map(|layer| costs.time(Bytes(layer.parameter_bytes))).collect())
@@ -329,7 +329,7 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Vec<Background
         if job.iterations.is_none() && spec.run.duration_ps.is_none() {
             return Err(SpecError::Endless { name: name() });
         }
-        let (seed, manner) = (Seed(spec.run.seed), engine::manner(spec)?);
+        let (seed, manner) = (Seed(spec.run.seed), engine::manner(spec, job)?);
         let mut alone = |collective: &Collective, bytes| idle.time(stream, collective, bytes);
         if job.is_divided() {
             let opens = spec.run.engine == EngineSpec::Packet;

@@ -145,6 +145,16 @@ fn groups_of_one_class_share_its_ports() {
 }
 
 #[test]
+fn an_all_to_all_has_the_share_of_each_of_its_messages() {
+    let classes = Classes::new(&star(8), 2).unwrap();
+    // Seven messages of 8 MB, and one of 64 MB beside them in an eighth of the port.
+    let ops = [op(AllToAll, 8, 8, 64_000_000, &[0]), op(Send, 2, 2, 64_000_000, &[0, 1])];
+    let [exchange, send] = ends_on_fluid(&classes, &ops)[..] else { panic!("two ends") };
+    assert_near(exchange, 8.0 * 8e6 + 2e6, "the all-to-all");
+    assert_near(send, 56e6 + 64e6 + 2e6, "the send");
+}
+
+#[test]
 fn a_group_of_several_classes_ends_with_the_last_of_them() {
     let classes = Classes::new(&star(8), 3).unwrap();
     let all = op(AllReduce, 64, 8, 64_000_000, &[0, 1, 2]);
@@ -185,8 +195,12 @@ fn networks_of_several_switches_have_no_classes() {
     for (topology, delay_us) in networks {
         let cluster = cluster(topology, 8);
         assert_eq!(Classes::new(&cluster, 1).unwrap_err(), SpecError::SwitchesOfClasses);
-        let alone = Classes::unshared(&cluster, 1).unwrap().time(&op(AllToAll, 64, 1, 0, &[0]));
-        assert_eq!(alone, Some(Time::from_ps(delay_us * 1_000_000)));
+        let time_of = |hosts: &[u32]| {
+            Classes::unshared(&cluster, hosts).unwrap().time(&op(AllToAll, 64, 1, 0, &[0])).unwrap().ps() / 1_000_000
+        };
+        assert_eq!(time_of(&[]), delay_us);
+        // On nodes of 8 cards, GPUs 0 and 1 are below one switch, 0 and 127 are not.
+        assert_eq!((time_of(&[0, 1]), time_of(&[0, 127])), (20, delay_us));
     }
 }
 

@@ -153,9 +153,12 @@ fn plan(spec: &Spec) -> (Job, Idle) {
     let mut asking = spec.clone();
     asking.jobs[0].schedule.fusion = FusionSpec::Adaptive;
     let mut idle = Idle::new(&asking, &fabric).unwrap();
-    let job = Job::plan(&spec.jobs[0], Seed(spec.run.seed), engine::manner(spec).unwrap(), &mut |collective, bytes| {
-        idle.time(0, collective, bytes)
-    });
+    let job = Job::plan(
+        &spec.jobs[0],
+        Seed(spec.run.seed),
+        engine::manner(spec, &spec.jobs[0]).unwrap(),
+        &mut |collective, bytes| idle.time(0, collective, bytes),
+    );
     (job.unwrap(), idle)
 }
 

@@ -103,10 +103,11 @@ fn both(spec: &Spec) -> (RunResult, Job, timeline::Timeline) {
     let mut asking = spec.clone();
     asking.jobs[0].schedule.fusion = gradtide_train::spec::FusionSpec::Adaptive;
     let mut idle = Idle::new(&asking, &fabric).unwrap();
-    let mut job = Job::plan(&spec.jobs[0], Seed(1), engine::manner(spec).unwrap(), &mut |collective, bytes| {
-        idle.time(0, collective, bytes)
-    })
-    .unwrap();
+    let mut job =
+        Job::plan(&spec.jobs[0], Seed(1), engine::manner(spec, &spec.jobs[0]).unwrap(), &mut |collective, bytes| {
+            idle.time(0, collective, bytes)
+        })
+        .unwrap();
     let collective = job.gradients().unwrap().collective.clone();
     let plan = job.on_one_channel(&mut |bytes| idle.time(0, &collective, bytes));
     let timeline = timeline::run(&job.gradients().unwrap().boundaries, &plan);

@@ -34,11 +34,14 @@ fn run(spec: &Spec) -> Vec<u64> {
 
 fn meshes() -> impl Strategy<Value = MeshSpec> {
     let axis = || prop_oneof![Just(1_u32), Just(2), Just(4)];
-    let axes = (axis(), 1..3_u32, axis(), 1..3_u32, axis());
-    axes.prop_map(|(tp, cp, fsdp, dp, pp)| MeshSpec { tp, cp, ep: 1, fsdp, dp, pp })
-        .prop_filter("at most 32 ranks, and two", |mesh| {
-            (2..=32).contains(&(mesh.tp * mesh.cp * mesh.fsdp * mesh.dp * mesh.pp))
-        })
+    let axes = (axis(), 1..3_u32, axis(), axis(), 1..3_u32, axis());
+    axes.prop_map(|(tp, cp, ep, fsdp, dp, pp)| MeshSpec { tp, cp, ep, fsdp, dp, pp }).prop_filter(
+        "at most 32 ranks, and two; experts over ranks that share parameters, or over all of several such groups",
+        |&MeshSpec { tp, cp, ep, fsdp, dp, pp }| {
+            let is_nested = cp * fsdp % ep == 0 || ep % (cp * fsdp) == 0 && cp * fsdp * dp % ep == 0;
+            (2..=32).contains(&(tp * cp * fsdp * dp * pp)) && is_nested
+        },
+    )
 }
 
 fn shardings() -> impl Strategy<Value = ShardingSpec> {

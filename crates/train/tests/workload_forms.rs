@@ -5,9 +5,10 @@ mod parallel;
 mod reference;
 mod star;
 
-use gradtide_net::{Bytes, Completion, Flow, FlowId, Link, Network, Rate, Time};
+use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, Link, Network, Rate, Time};
 use gradtide_train::classes::GroupOp;
 use gradtide_train::collective::levels::{CollectiveKind, Span};
+use gradtide_train::collective::nodes::Carriage;
 use gradtide_train::dag::OpKind;
 use gradtide_train::divided;
 use gradtide_train::run::Limits;
@@ -409,7 +410,8 @@ proptest! {
         let time = |transfer: &GroupTransfer| {
             let Group { span, classes: of, .. } = &step.groups[transfer.group as usize];
             let op = GroupOp { kind: transfer.kind, bytes: transfer.bytes, span: *span, classes: of };
-            classes.time(&op).unwrap().ps()
+            let carriage = Carriage { band: Band::new(0).unwrap(), stream: 0, hold: Time::ZERO };
+            classes.flows(&op, carriage).iter().map(|flow| flow.time_alone(&link()).unwrap().ps()).max().unwrap_or(0)
         };
         let expected = reference::run(&step, 2, &time);
         let limits = Limits { duration: None, timeline_iterations: 2 };

@@ -124,25 +124,49 @@ impl Span {
     }
 }
 
-/// What a rank sends at one level: so many of so many parts of S, in rounds that wait for one another.
+/// What a rank sends at one level: so many of so many parts of S, in rounds that wait for one another, or one part to each of
+/// several ranks at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortLoad {
     sent: u64,
     of: u64,
     rounds: u32,
+    is_direct: bool,
 }
 
 impl PortLoad {
-    const NONE: Self = Self { sent: 0, of: 1, rounds: 0 };
+    const NONE: Self = Self { sent: 0, of: 1, rounds: 0, is_direct: false };
 
     fn new(sent: u64, of: u64, rounds: u32) -> Self {
-        if rounds == 0 || sent == 0 { Self::NONE } else { Self { sent, of, rounds } }
+        if rounds == 0 || sent == 0 { Self::NONE } else { Self { sent, of, rounds, is_direct: false } }
+    }
+
+    /// A part to each of so many ranks.
+    fn direct(peers: u64, of: u64) -> Self {
+        Self { is_direct: true, ..Self::new(peers, of, 1) }
+    }
+
+    /// Ranks to which it sends at once.
+    pub fn peers(self) -> u32 {
+        if self.is_direct { self.sent as u32 } else { self.rounds.min(1) }
     }
 
     /// Bytes out of the port if the collective has `bytes`, rounded up to a whole one.
     pub fn bytes(self, bytes: Bytes) -> Bytes {
         let sent = (u128::from(bytes.0) * u128::from(self.sent)).div_ceil(u128::from(self.of));
         Bytes(u64::try_from(sent).unwrap_or(u64::MAX))
+    }
+
+    /// One of its messages: bytes, and what they are divided by. Exact if that is one of so many parts of `bytes`, as on one
+    /// level; else of the bytes rounded up.
+    pub fn message(self, bytes: Bytes) -> (Bytes, u32) {
+        let count = self.rounds * self.peers();
+        let parts = u128::from(self.of) * u128::from(count);
+        let is_one = parts.is_multiple_of(u128::from(self.sent.max(1)));
+        match u32::try_from(parts / u128::from(self.sent.max(1))) {
+            Ok(parts) if is_one => (bytes, parts),
+            _ => (self.bytes(bytes), count),
+        }
     }
 
     /// Messages for which the next one waits; 0 if nothing is sent.
@@ -164,7 +188,7 @@ pub struct Levels {
 pub fn levels(kind: CollectiveKind, span: Span) -> Levels {
     let (ranks, per_node, nodes) = (u64::from(span.ranks), u64::from(span.per_node), span.nodes());
     let direct =
-        |inside, outside, of| Levels { scale_up: PortLoad::new(inside, of, 1), nic: PortLoad::new(outside, of, 1) };
+        |inside, outside, of| Levels { scale_up: PortLoad::direct(inside, of), nic: PortLoad::direct(outside, of) };
     let ring = |sent: u64, of: u64, turns: u32| {
         let scale_up = PortLoad::new(sent * (per_node - 1), of * per_node, turns * (span.ranks - nodes));
         let nic = PortLoad::new(sent, of * per_node, turns * (nodes - 1));

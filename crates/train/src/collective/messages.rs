@@ -262,6 +262,11 @@ impl Collective {
         self.depth
     }
 
+    /// Whether that changes anything: trees are cut into parts of their own.
+    pub fn has_depth(&self) -> bool {
+        self.over.as_ref().is_none_or(|over| !over.is_tree)
+    }
+
     /// Messages that a rank of a ring receives, one after the other.
     pub fn rounds(&self) -> u32 {
         2 * (self.hosts.len() as u32).saturating_sub(1)

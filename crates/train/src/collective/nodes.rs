@@ -122,11 +122,14 @@ impl Links {
 
     /// How long it takes on an idle network, or `None` beyond [`Time::MAX`] and for messages that no engine takes.
     pub fn time(&self, way: Way, bytes: Bytes) -> Option<Time> {
-        let carriage = Carriage { band: Band::new(0)?, stream: 0, hold: Time::ZERO };
-        let at = |link: &Link, load: PortLoad, before: Time| match self.flow(load, before, bytes, carriage) {
-            None => Some(Time::ZERO),
-            Some(flow) if flow.bytes >= MESSAGE_LIMIT => None,
-            Some(flow) => flow.time_alone(link),
+        let at = |link: &Link, load: PortLoad, before: Time| {
+            let (message, parts) = load.message(bytes);
+            let (rounds, count) = (load.rounds(), load.rounds() * load.peers());
+            if count == 0 || message >= MESSAGE_LIMIT {
+                return (count == 0).then_some(Time::ZERO);
+            }
+            let delays = link.delay.ps().checked_mul(rounds.into())?;
+            link.rate.serialize(message, count, parts)?.checked_add(before)?.checked_add(Time::from_ps(delays))
         };
         let inside = at(&self.scale_up, way.levels.scale_up, Time::ZERO)?;
         Some(inside.max(at(&self.nic, way.levels.nic, self.before_leaving(way))?))
@@ -138,24 +141,36 @@ impl Links {
         Time::from_ps(self.scale_up.delay.ps().saturating_mul(rounds.into()))
     }
 
-    /// What a load is on the network, from the first host to itself; `None` if nothing is sent.
-    pub fn flow(&self, load: PortLoad, before: Time, bytes: Bytes, carriage: Carriage) -> Option<Flow> {
-        let (rounds, bytes) = (load.rounds(), load.bytes(bytes));
-        (rounds > 0).then(|| Flow {
-            src: HostId(0),
-            dst: HostId(0),
-            bytes,
-            rounds,
-            parts: rounds,
-            counted: Bytes(bytes.0 / u64::from(rounds)),
-            hold: Time::from_ps(carriage.hold.ps().saturating_add(before.ps())),
-            band: carriage.band,
-            stream: carriage.stream,
-            connection: Connection::Stream,
-            part: None,
-            announced: None,
-            listed: None,
-        })
+    /// What a load is on the network, from the first host to itself: a flow for each rank that it goes to at once. Links are
+    /// shared by flow, so beside a ring an all-to-all has the larger part of them.
+    pub fn flows_of(
+        &self,
+        load: PortLoad,
+        before: Time,
+        bytes: Bytes,
+        carriage: Carriage,
+    ) -> impl Iterator<Item = Flow> {
+        let (message, parts) = load.message(bytes);
+        let (rounds, peers) = (load.rounds(), load.peers());
+        let each = move |peer: u32| {
+            let up_to = |count: u32| u128::from(load.bytes(bytes).0) * u128::from(count) / u128::from(peers);
+            Flow {
+                src: HostId(0),
+                dst: HostId(0),
+                bytes: message,
+                rounds,
+                parts,
+                counted: Bytes((up_to(peer + 1) - up_to(peer)) as u64 / u64::from(rounds)),
+                hold: Time::from_ps(carriage.hold.ps().saturating_add(before.ps())),
+                band: carriage.band,
+                stream: carriage.stream,
+                connection: Connection::Stream,
+                part: None,
+                announced: None,
+                listed: None,
+            }
+        };
+        (0..peers).map(each)
     }
 
     /// The flows of ranks, which are here by node, those of a node one after the other.
@@ -174,8 +189,10 @@ impl Links {
         let flow = |src: u32, dst: u32, load, before: Time, waits: Option<Time>| {
             let hold = [before, adds, waits.unwrap_or_default()].into_iter().map(|time| time.ps());
             let before = Time::from_ps(hold.fold(0, u64::saturating_add));
-            let flow = Flow { src: HostId(src), dst: HostId(dst), ..self.flow(load, before, bytes, carriage)? };
-            let whole = Flow { rounds: 1, parts: 1, counted: flow.bytes, ..flow };
+            let flow = self.flows_of(load, before, bytes, carriage).next()?;
+            let flow = Flow { src: HostId(src), dst: HostId(dst), ..flow };
+            let sent = load.bytes(bytes);
+            let whole = Flow { bytes: sent, rounds: 1, parts: 1, counted: sent, ..flow };
             Some(if waits.is_some() { whole } else { flow })
         };
         let flows_of = |(index, node): (usize, &Vec<u32>)| {
