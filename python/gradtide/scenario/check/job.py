@@ -488,7 +488,7 @@ def band(ctx: Context, priority: Priority, loc: Loc) -> int | None:
         here = f'kind = "{queue.kind}"'
         if priority == "low" and band_count == 1:
             hint = 'write cluster.queue = { kind = "pfifo_fast" }, or "strict" with several bands'
-            ctx.add("GT015", loc, f'priority = "low" has no effect: a queue of {here} has one band', hint)
+            ctx.add("GT015", loc, f"the low band has no effect: a queue of {here} has one band", hint)
             return None
         if int(band) >= band_count:
             bands = "only band 0" if band_count == 1 else f"bands 0 to {band_count - 1}"
