@@ -12,6 +12,7 @@ from gradtide import Scenario, ScenarioError, words
 from gradtide.studies.compare import compare
 
 STRAGGLER = {"worker": 0, "factor": 3.0}
+MODEL = {"model": "tictac_alexnet_v2", "workers": 3, "iterations": 2, "compute": {"batch": 32}}
 
 
 def scenario(sync: object = None, engine: str = "fluid", **changes: Any) -> Scenario:
@@ -114,6 +115,9 @@ def test_figures_of_workers_agree_with_the_tables(engine: str) -> None:
         per_s = 3 * 1e3 / job["iteration_time_ms"]["mean"]
         # Of few iterations, the workers' means are of some that end behind the job's last.
         assert found["iterations_per_s"] == pytest.approx(per_s, rel=0.05 if sync == "async" else 0.25)
+        assert job["speed_up"] == pytest.approx(found["iterations_per_s"] * job["alone_ms"] / 1e3)
+        sampled = gt.run({"job": {"train": {**MODEL, "collective": {"ps": {"pull": "start", "sync": sync}}}}}).job
+        assert sampled["samples_per_s"] == pytest.approx(sampled["asynchrony"]["iterations_per_s"] * 32)
 
 
 def test_asynchrony_pays_where_a_worker_is_slow_and_a_bound_limits_it() -> None:

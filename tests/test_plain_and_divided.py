@@ -125,3 +125,27 @@ def test_packets_take_all_cards_too(kind):
     cluster = star(16, delay="100ns", inside="50ns")
     packets = exchange_us(cluster, kind, 10**7, engine="packet")
     assert exchange_us(cluster, kind, 10**7) < packets < 0.5 * exchange_us(cluster, "single_ring", 10**7)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("kind", ["ring", "tree", "all_gather"])
+def test_an_exchange_in_closed_form_is_the_one_that_is_simulated(kind, seed):
+    """Two at once may be on the network, so none is computed: the same picosecond, and the same bytes on each link."""
+    rng = random.Random(seed)
+    gpus, delay = rng.choice([1, 2, 4]), f"{rng.choice([0, 1, 50])}us"
+    cluster = star(3 * gpus, f"{rng.choice([10, 400])}Gbps", delay, gpus, gpus, f"{rng.choice([0, 2])}us")
+    job = {
+        "model": {
+            "layers": [{"name": "x", "forward": "1ms", "backward": "1ms", "parameters": f"{10 ** rng.randint(0, 9)}B"}]
+        }
+    }
+    job |= {"workers": 3 * gpus, "task": "exchange", "iterations": 2, "collective": {"kind": kind}}
+
+    def told(credit):
+        schedule = {"fusion": "0B", "depth": 1 if kind == "tree" else 3, "credit": credit}
+        result = gt.run(
+            {"cluster": cluster, "job": {"train": {**job, "schedule": schedule}}, "run": {"engine": "fluid"}}
+        )
+        return list(result.transfers["end_us"]), result.links.to_dicts()
+
+    assert told(1) == told(2)

@@ -6,6 +6,7 @@ for lists. Times and memory hold within a factor of about three; docs/reference/
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ from gradtide.watch import BASE_BYTES, Watch, current, watching
 
 if TYPE_CHECKING:
     from gradtide.scenario import Job, Scenario
+    from gradtide.scenario.fabric import Fabric
 
 # Calibration, measured on the machine of bench/history.jsonl; a faster machine needs less.
 PACKET_OVERHEAD_BYTES = 54
@@ -36,6 +38,8 @@ FORESEEN_RUNS = 4
 NS_PER_COPIED_FLOW = 10.0
 """Time to copy one background flow once."""
 LEAST_CHUNK_BYTES = 64 * 1024
+OF_CARDS = ("ring", "all_gather", "reduce_scatter")
+"""Collectives that use all network cards of nodes."""
 BYTES_PER_HOST = 2_500
 BYTES_PER_LINK = 1_000
 BYTES_PER_ROUTE = 4
@@ -173,8 +177,12 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
         count = counts_of[job.name]
         buckets, chunks = _parts(job) if sends else (0, 0)
         depth = job.schedule.most_parts
-        parts = chunks * depth
-        sent = counts.messages * parts * (min(count, 1) if is_alone else count)
+        # Over nodes and along trees, flows stand for all messages of a rank. On one switch none slows another.
+        of_flows = 0 if is_packet else _flows_of_an_exchange(job, fabric)
+        is_computed = of_flows > 0 and is_alone and _is_apart(fabric) and math.isinf(scenario.host_rate_bps)
+        rounds = 1 if is_computed or depth > 1 else max(1, counts.steps)
+        at_a_time = of_flows * rounds if of_flows else counts.messages * depth
+        sent = at_a_time * chunks * (min(count, 1) if is_alone else count)
         if job.is_pulled:
             buckets = chunks = 2 * job.parameter_count * job.workers
             sent = buckets * count
@@ -195,13 +203,14 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
         if not is_packet:
             messages += sent
             # Ranks of a ring mostly have their ways for themselves: then nothing is simulated message by message.
-            is_ring = is_alone and job.collective.kind == "ring" and depth == 1
+            is_ring = is_alone and job.collective.kind in ("ring", "single_ring") and depth == 1 and not of_flows
             # On one switch all ranks are in lock step, and one product says when the last message arrives.
             in_lock_step = is_ring and fabric.kind == "star" and fabric.switch_count == 1
-            ns_each = 0.0 if in_lock_step else NS_PER_RING_MESSAGE if is_ring else NS_PER_FLUID_MESSAGE
+            is_known = is_computed or is_ring
+            ns_each = 0.0 if in_lock_step else NS_PER_RING_MESSAGE if is_known else NS_PER_FLUID_MESSAGE
             # What is run at other rates is alone, as this one is.
             message_ns += (1 + what_ifs) * sent * ns_each
-        at_once += counts.messages * depth // max(1, counts.steps)
+        at_once += of_flows or counts.messages * depth // max(1, counts.steps)
         copied += 2 * chunks * count * flows if job.is_foreseen else 0
     packets = 1.5 * segments + 0.5 * messages + CONTROL_PACKETS_PER_FLOW * flows if is_packet else 0.0
     hops = scenario.reach.hops * packets
@@ -259,6 +268,19 @@ def _iterations_of(scenario: "Scenario", duration_s: float, rate_bytes_per_s: fl
     until_s = min(duration_s, max(ends_s, default=0.0)) if is_limited else duration_s
     starts_s = {job.name: job.start_ps / 1e12 for job in scenario.jobs}
     return {name: max(1, math.ceil((until_s - starts_s[name]) / one_s - 1e-9)) for name, one_s in each_s.items()}
+
+
+def _flows_of_an_exchange(job: "Job", fabric: "Fabric") -> int:
+    """Return how many flows stand for all messages of an exchange on the fluid engine; 0 if none do."""
+    nodes = Counter(host // getattr(fabric, "gpus", 1) for host in job.hosts)
+    is_over_nodes = 1 < len(nodes) < len(job.hosts)
+    has_flows = job.collective.kind == "tree" or (is_over_nodes and job.collective.kind in OF_CARDS)
+    return len(job.hosts) * (1 + is_over_nodes) if has_flows else 0
+
+
+def _is_apart(fabric: "Fabric") -> bool:
+    """Whether no worker's links are another's: one switch, and a network card for each GPU."""
+    return fabric.kind == "star" and getattr(fabric, "gpus", 1) == getattr(fabric, "nics", 1)
 
 
 def _parts(job: "Job") -> tuple[int, int]:

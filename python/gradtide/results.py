@@ -441,6 +441,9 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
     sent = core["bytes_per_worker"]
     # A worker that is alone computes and never waits. What it computes of a graph is the core's to say.
     alone_ms = compute_ms if job.graph is not None else job.compute_ps / PS_PER_MS
+    asynchrony = None if core["asynchrony"] is None else _asynchrony(core["asynchrony"])
+    # Workers that are not in step have a rate each: time in which there are as many iterations as workers.
+    each_ms = mean_ms if asynchrony is None else 1e3 * core["worker_count"] / asynchrony["iterations_per_s"]
     return {
         "model": job.model,
         **({} if job.task is None else {"task": job.task}),
@@ -461,11 +464,11 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
         "alpha": (compute_ms + comm_ms - mean_ms) / shorter if shorter else None,
         "utilisation": compute_ms / mean_ms,
         "alone_ms": alone_ms,
-        "speed_up": core["worker_count"] * alone_ms / mean_ms,
-        "scaling_efficiency": alone_ms / mean_ms,
+        "speed_up": core["worker_count"] * alone_ms / each_ms,
+        "scaling_efficiency": alone_ms / each_ms,
         "samples_per_s": None
         if job.compute.batch is None
-        else 1e3 * core["worker_count"] * job.compute.batch / mean_ms,
+        else 1e3 * core["worker_count"] * job.compute.batch / each_ms,
         **({} if job.compute.batch is None else {"device": job.device.name, "batch": job.compute.batch}),
         "computed_on": job.device.described,
         "lower_bound_ms": core["lower_bound_ps"] / PS_PER_MS,
@@ -482,7 +485,7 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
         "buckets": core["bucket_count"],
         "parameter_bytes": core["parameter_bytes"],
         "bytes_per_worker": int(sent) if float(sent).is_integer() else sent,
-        **({} if core["asynchrony"] is None else {"asynchrony": _asynchrony(core["asynchrony"])}),
+        **({} if asynchrony is None else {"asynchrony": asynchrony}),
         **({"parallel": _divided(core["step"], job, mean_ms)} if job.is_divided else {}),
     }
 

@@ -20,7 +20,7 @@ pub struct Recall {
     ends: Ends,
     /// The job's.
     stream: u32,
-    /// Ways of a ring whose ranks never slow one another.
+    /// Ways of a ring, or of flows that stand for messages, which never slow one another.
     lanes: Option<Vec<Lane>>,
     /// By bytes.
     known: BTreeMap<Bytes, Known>,
@@ -44,8 +44,12 @@ struct Known {
 impl Recall {
     /// An idle network, of which `fluid` has carried nothing, for the job of this stream.
     pub fn new(fluid: Fluid, collective: Collective, stream: u32, ends: Ends) -> Self {
+        let band = Band::new(0).expect("there is a first band");
         let of_plan = || exchange::lanes(&collective.plan(Bytes(0)), collective.hosts(), stream, &fluid);
-        let lanes = (collective.is_plain() && ends.host.is_none() && ends.nodes.is_none()).then(of_plan).flatten();
+        let lanes = match collective.flows(Bytes(0), band, stream) {
+            Some(flows) => exchange::ways(&flows, &ends, stream, &fluid),
+            None => (collective.is_plain() && ends.host.is_none() && ends.nodes.is_none()).then(of_plan).flatten(),
+        };
         let (known, now) = (BTreeMap::new(), Time::ZERO);
         Self { fluid, collective, ends, stream, lanes, known, now, under_way: None, started_count: 0 }
     }
@@ -83,8 +87,11 @@ impl Recall {
     fn loads_of(&self, flow: &Flow, began: Time) -> Vec<Load> {
         let elapsed = self.now - began;
         if let Some(lanes) = &self.lanes {
-            let plan = self.collective.plan(flow.bytes);
-            return exchange::loads_in_lanes(&plan, lanes, self.fluid.link_count(), elapsed);
+            let link_count = self.fluid.link_count();
+            return match self.collective.flows(flow.bytes, flow.band, flow.stream) {
+                Some(flows) => exchange::loads_of_flows(&flows, lanes, link_count, elapsed),
+                None => exchange::loads_in_lanes(&self.collective.plan(flow.bytes), lanes, link_count, elapsed),
+            };
         }
         let mut fluid = self.fluid.clone();
         let (before, until) = (exchange::loads(&fluid), fluid.now() + elapsed);
@@ -107,8 +114,11 @@ impl Recall {
 
     fn exchange(&mut self, flow: &Flow) -> Known {
         if let Some(lanes) = &self.lanes {
-            let plan = self.collective.plan(flow.bytes);
-            let took = exchange::in_lanes(&plan, lanes, self.fluid.link_count());
+            let link_count = self.fluid.link_count();
+            let took = match self.collective.flows(flow.bytes, flow.band, flow.stream) {
+                Some(flows) => exchange::of_flows(&flows, lanes, link_count),
+                None => exchange::in_lanes(&self.collective.plan(flow.bytes), lanes, link_count),
+            };
             return Known { duration: took.duration, loads: took.loads, events: took.message_count, count: 0 };
         }
         let (began, before, events) = (self.fluid.now(), exchange::loads(&self.fluid), self.fluid.counters().events);

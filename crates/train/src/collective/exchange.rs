@@ -8,7 +8,7 @@ use super::messages::{Addressing, InFlight, MessageSize};
 use super::plan::{CollectivePlan, EvenShare, Message, Passage};
 use super::progress::Progress;
 use gradtide_net::fluid::{Lane, Load};
-use gradtide_net::{Fluid, HostId, Network, PortId, Time};
+use gradtide_net::{Bytes, Ends, Flow, Fluid, HostId, Network, PortId, Time};
 use gradtide_watch::look;
 
 /// What an exchange took.
@@ -127,6 +127,48 @@ pub fn loads_in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32, un
         }
         has_begun
     });
+    loads
+}
+
+/// The ways of flows that stand for the messages of a collective, in their order, if none ever slows another.
+pub fn ways(flows: &[Flow], ends: &Ends, stream: u32, network: &Fluid) -> Option<Vec<Lane>> {
+    // GPUs that share a card have several streams on it.
+    if ends.host.is_some() || ends.nodes.is_some_and(|nodes| nodes.card_count() < nodes.gpu_count()) {
+        return None;
+    }
+    let ends_of = |flow: &Flow| ends.nodes.map_or((flow.src, flow.dst), |nodes| nodes.ends(flow.src, flow.dst));
+    network.lanes(stream, flows.iter().map(ends_of))
+}
+
+/// Flows each of which has its way for itself: their rounds follow one another, each after the delay.
+pub fn of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32) -> Exchange {
+    let round_fs = |flow: &Flow, lane: &Lane| lane.delay_fs() + lane.sending_fs(flow.bytes, flow.parts);
+    let end_fs = |(flow, lane): (&Flow, &Lane)| Lane::fs(flow.hold) + u128::from(flow.rounds) * round_fs(flow, lane);
+    let last = flows.iter().zip(lanes).map(end_fs).max().unwrap_or(0);
+    let duration = Lane::clock(last);
+    Exchange {
+        duration,
+        message_count: flows.iter().map(|flow| u64::from(flow.rounds)).sum(),
+        loads: loads_of_flows(flows, lanes, link_count, Time::MAX),
+    }
+}
+
+/// What has crossed each link when [`of_flows`] is cut off, so long after it began.
+pub fn loads_of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32, until: Time) -> Vec<Load> {
+    let mut loads = vec![Load::default(); link_count as usize];
+    for (flow, lane) in flows.iter().zip(lanes) {
+        let round_fs = lane.delay_fs() + lane.sending_fs(flow.bytes, flow.parts);
+        let sending_fs = Lane::fs(until).saturating_sub(Lane::fs(flow.hold));
+        let rounds = sending_fs.checked_div(round_fs).map_or(flow.rounds, |done| done.min(flow.rounds.into()) as u32);
+        let mut load =
+            Load::of_messages(rounds.into(), flow.bytes, flow.parts, Bytes(flow.counted.0 * u64::from(rounds)));
+        if rounds < flow.rounds
+            && let Some(since_fs) = (sending_fs - u128::from(rounds) * round_fs).checked_sub(lane.delay_fs())
+        {
+            load += lane.load_after(flow.bytes, flow.parts, flow.counted, since_fs);
+        }
+        lane.ports().iter().for_each(|port| loads[port.0 as usize] += load);
+    }
     loads
 }
 

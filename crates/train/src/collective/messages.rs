@@ -319,19 +319,23 @@ impl Collective {
         first.len()
     }
 
-    /// Starts everything of `bytes` that does not wait for something else. Over nodes, where messages are even shares,
-    /// nothing tells the rounds of a collective apart, and a flow has them all.
+    /// Starts everything of `bytes` that does not wait for something else.
     pub fn begin(&self, bytes: Bytes, bands: impl Into<Bands>, stream: u32, network: &mut dyn Network) -> Aggregation {
-        match (&self.over, self.size, bands.into()) {
-            (Some(over), MessageSize::Even, Bands::Alike(band)) => {
-                let way = over.way();
-                let pace = Pace { depth: self.depth.of(bytes), adding: self.adding };
-                let carriage = Carriage { band, stream, hold: Time::ZERO };
-                let flows = over.links.flows(way, &over.ranks.nodes, bytes, pace, carriage);
-                Aggregation::Several(flows.into_iter().map(|flow| network.start(flow)).collect())
-            }
-            (_, _, bands) => Aggregation::Messages(Box::new(self.messages(bytes, bands, stream, network))),
+        let bands = bands.into();
+        let flows = if let Bands::Alike(band) = bands { self.flows(bytes, band, stream) } else { None };
+        match flows {
+            Some(flows) => Aggregation::Several(flows.into_iter().map(|flow| network.start(flow)).collect()),
+            None => Aggregation::Messages(Box::new(self.messages(bytes, bands, stream, network))),
         }
+    }
+
+    /// The flows that stand for its messages, if any do: over nodes, where messages are even shares, nothing tells the rounds
+    /// of a collective apart, and a flow has them all. Their ends depend on the collective alone.
+    pub fn flows(&self, bytes: Bytes, band: Band, stream: u32) -> Option<Vec<Flow>> {
+        let over = self.over.as_ref().filter(|_| self.size == MessageSize::Even)?;
+        let pace = Pace { depth: self.depth.of(bytes), adding: self.adding };
+        let carriage = Carriage { band, stream, hold: Time::ZERO };
+        Some(over.links.flows(over.way(), &over.ranks.nodes, bytes, pace, carriage))
     }
 
     fn messages(&self, bytes: Bytes, bands: Bands, stream: u32, network: &mut dyn Network) -> Messages {
