@@ -15,6 +15,7 @@ from typing import Any
 
 from attack.draws import Data
 from gradtide import _core, units
+from gradtide.errors import GradtideError
 from gradtide.scenario import Scenario
 from gradtide.studies.run import simulate
 
@@ -65,6 +66,7 @@ def ran(data: Data | Scenario, *, is_of_ranks: bool | None = None, threads: int 
     return _remembered(text, threads) if is_of_ranks is None else _ran(_read(text), is_of_ranks, threads)
 
 
+@lru_cache(4)
 def _read(text: str) -> Scenario:
     return Scenario.from_dict(json.loads(text))
 
@@ -150,19 +152,12 @@ def is_plain_star(data: Data) -> bool:
     return kind(data) == "star" and "node" not in data["cluster"] and "preset" not in data["cluster"]
 
 
-_DRAWN = ('"random"', '"arbitrary"', '"noise"', '"straggler"', '"cdf"', '"red"', '"pull"')
-
-
 def is_random(data: Data) -> bool:
-    """Whether anything of a scenario is drawn with its seed: the hash of ECMP and starts of packets are, too."""
-    text = json.dumps(data)
-    is_hashed = has_several_routes(data) and "routing" not in data["cluster"]
-    is_jittered = engine(data) == "packet" and data["run"].get("start_jitter") != "0us"
-    return is_hashed or is_jittered or any(word in text for word in _DRAWN)
-
-
-def has_several_routes(data: Data) -> bool:
-    return kind(data) in ("leaf_spine", "clos2", "clos3") or "preset" in data["cluster"]
+    """Whether the seed of a scenario decides anything; also of one that cannot be read."""
+    try:
+        return bool(_read(json.dumps(data)).drawn)
+    except GradtideError:
+        return True
 
 
 def changes_by_load(data: Data) -> bool:

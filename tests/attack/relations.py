@@ -226,7 +226,7 @@ def a_byte_between_strangers_changes_nothing(data: Data, chance: Random) -> str:
 
 @relation(lambda data: not is_random(data))
 def another_seed_changes_nothing(data: Data, chance: Random) -> str:
-    """Nothing is drawn; on packets the starts of senders are."""
+    """Where `Scenario.drawn` finds nothing: studies run one seed of many then."""
     more = copied(data)
     more["run"]["seed"] = 12345
     return equal(ran(data), ran(more))

@@ -80,7 +80,8 @@ def _premises(scenario: Scenario) -> Iterator[Premise]:
     yield premise("engine", scenario.engine, "run.engine")
     if scenario.accuracy_ppm is not None:
         yield premise("accuracy", units.format_accuracy(scenario.accuracy_ppm), "run.accuracy")
-    yield premise("seed", str(scenario.seed), "run.seed")
+    if scenario.drawn or scenario.is_stated("run.seed"):
+        yield premise("seed", f"{scenario.seed}{'' if scenario.drawn else ', which decides nothing'}", "run.seed")
 
 
 _DEVICE_KEYS = {

@@ -29,11 +29,11 @@ def tenants(
     from gradtide.studies.tenants import bands as study
 
     loaded = changes.trained(scenario, cluster, **training.keys)
-    seed_range = range(loaded.seed, loaded.seed + seeds)
+    own_seeds = loaded.different(range(loaded.seed, loaded.seed + seeds))
     conduct(
-        f"{4 * seeds} runs",
+        f"{4 * len(own_seeds)} runs",
         common,
-        make=lambda how: study.tenants(loaded, seeds=seed_range, job=job, classes=classes, **how),
+        make=lambda how: study.tenants(loaded, seeds=own_seeds, job=job, classes=classes, **how),
         show=lambda result: _print_tenants(result.summary),
         example=lambda: study.figures(study.tenants(sample()).summary),
         figures=lambda result: {"tenants": study.figures(result.summary)},

@@ -28,11 +28,11 @@ def tenants_lp(
     with as_usage_error(ValueError):
         share = 0.0 if give is None else parse_percent("give", give) / 100
     loaded = changes.trained(scenario, cluster, **training.keys)
-    seed_range = range(loaded.seed, loaded.seed + seeds)
+    own_seeds = loaded.different(range(loaded.seed, loaded.seed + seeds))
     conduct(
         "runs in each band, and the answer",
         common,
-        make=lambda how: study.plan_bands(loaded, seeds=seed_range, quantile=quantile, give=share, **how),
+        make=lambda how: study.plan_bands(loaded, seeds=own_seeds, quantile=quantile, give=share, **how),
         show=lambda result: _print_lp(result.summary),
         example=lambda: study.figures(study.plan_bands(sample()).summary),
         figures=lambda result: {"lp": study.figures(result.summary)},

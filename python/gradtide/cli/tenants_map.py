@@ -34,14 +34,14 @@ def tenants_map(
     rows = parse_loads("--job-loads", job_loads) or study.JOB_LOADS
     columns = parse_loads("--traffic-loads", traffic_loads) or study.TRAFFIC_LOADS
     loaded = changes.trained(scenario, cluster, **training.keys)
-    seed_range = range(loaded.seed, loaded.seed + seeds)
+    own_seeds = loaded.different(range(loaded.seed, loaded.seed + seeds))
     if policy:
-        compare_policies(loaded, policy, seed_range, (rows, columns), common)
+        compare_policies(loaded, policy, own_seeds, (rows, columns), common)
         return
     conduct(
-        f"{2 * seeds * len(rows) * len(columns)} runs",
+        f"{2 * len(own_seeds) * len(rows) * len(columns)} runs",
         common,
-        make=lambda how: study.boundary(loaded, job_loads=rows, traffic_loads=columns, seeds=seed_range, **how),
+        make=lambda how: study.boundary(loaded, job_loads=rows, traffic_loads=columns, seeds=own_seeds, **how),
         show=lambda result: _print_map(result, rows, columns),
         example=lambda: study.figures(study.BoundaryResult({Cell(0.5, 0.5): tenants(sample())}).rows[0]),
         figures=lambda result: {row["cell"]: study.figures(row) for row in result.rows},

@@ -30,13 +30,14 @@ def tenants_policies(
     from gradtide.studies.tenants.policies import default_policies
 
     loaded = changes.trained(scenario, cluster, **training.keys)
-    compare_policies(loaded, policy or default_policies(loaded), range(loaded.seed, loaded.seed + seeds), None, common)
+    own_seeds = loaded.different(range(loaded.seed, loaded.seed + seeds))
+    compare_policies(loaded, policy or default_policies(loaded), own_seeds, None, common)
 
 
 def compare_policies(
     scenario: "Scenario",
     names: Sequence[str],
-    seeds: range,
+    seeds: Sequence[int],
     loads: tuple[Sequence[float], Sequence[float]] | None,
     common: Common,
 ) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.layers import Layer
 from gradtide.recognise import expecting
-from gradtide.scenario import clusters, foreign, read, support
+from gradtide.scenario import chance, clusters, foreign, read, support
 from gradtide.scenario import resolve as _resolve
 from gradtide.scenario.fabric import Cable, Fabric, Group, Nodes, Reach, Tree, Wiring
 from gradtide.scenario.job import Job
@@ -324,6 +324,15 @@ class Scenario:
         """Root of all random streams."""
         return self._resolved.file.run.seed
 
+    @cached_property
+    def drawn(self) -> tuple[str, ...]:
+        """What the seed decides, in words, as in "the routes of connections"; empty if every seed gives the same."""
+        return chance.drawn(self._resolved)
+
+    def different(self, seeds: Iterable[int]) -> list[int]:
+        """Return the seeds that give different runs: each once, or the first alone where seeds decide nothing."""
+        return list(dict.fromkeys(seeds))[: None if self.drawn else 1]
+
     @property
     def hosts(self) -> int:
         """Number of hosts of the cluster."""
@@ -484,8 +493,10 @@ class Scenario:
 
     @cached_property
     def _identity(self) -> str:
-        """The resolved scenario, without the folders of replayed files: their digests say what they hold."""
-        data = self.to_dict()
+        return self._identified(self.to_dict())
+
+    def _identified(self, data: dict[str, Any]) -> str:
+        """Return resolved keys without the folders of replayed files: their digests say what they hold."""
         for table in data.get("traffic", {}).values():
             if "replay" in table:
                 table["replay"] = Path(table["replay"]).name
@@ -495,6 +506,15 @@ class Scenario:
     def sha256(self) -> str:
         """Digest of `to_toml()`, in hex; of a replayed file's path only the name counts."""
         return hashlib.sha256(self._identity.encode()).hexdigest()
+
+    @cached_property
+    def run_sha256(self) -> str:
+        """Digest of what decides the run, in hex: without the seed where that decides nothing."""
+        if self.drawn:
+            return self.sha256
+        data = self.to_dict()
+        del data["run"]["seed"]
+        return hashlib.sha256(self._identified(data).encode()).hexdigest()
 
     def check_built(self) -> None:
         """Check that this version has an engine for everything that the scenario asks, and devices the memory for it.

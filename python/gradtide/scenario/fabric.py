@@ -127,6 +127,22 @@ class Tree:
         is_below = self.kind == "clos3" and len({host // self.shared for host in group}) == 1
         return most._replace(hops=most.hops - 2) if is_below else most
 
+    def has_choice(self, groups: Iterable[Group]) -> bool:
+        """Return whether there are several shortest routes between two hosts of a group."""
+        return any(self._parents(group) > 1 for group in groups)
+
+    def _parents(self, group: Group) -> int:
+        """Return how many links lead up from the switch that has most of them on routes within a group."""
+        if self.kind == "star" or len({self.edge_of(host) for host in group}) < 2:
+            return 1
+        if self.kind == "leaf_spine":
+            return int(self.keys["spines"])
+        # crates/net/src/topology/fat_tree.rs: an aggregation switch of a clos3 has half of its ports upwards.
+        half = int(self.keys["ports"]) // 2
+        above_edge = int(half * Fraction(*self.keys["bisection"]))
+        is_below = self.kind == "clos2" or len({host // self.shared for host in group}) < 2
+        return above_edge if is_below else max(above_edge, half)
+
     @property
     def mean_host_rate_bps(self) -> Fraction:
         """Rate of a host's link."""
@@ -264,6 +280,15 @@ class Wiring:
         cables = self._crossed(groups)[1]
         return [self.cables[place] for place in sorted(cables)]
 
+    def has_choice(self, groups: Iterable[Group]) -> bool:
+        """Return whether there are several shortest routes between two hosts of a group."""
+        among = {frozenset(self._ends(group)) for group in groups}
+        return any(len(places) > 1 for ends in among for _, ahead in self._routes(ends) for places in ahead)
+
+    def _ends(self, group: Group) -> Counter[str]:
+        """Return the switches of hosts, or the hosts without one, with the number of hosts of each."""
+        return Counter(self.switches[edge] if edge >= 0 else f"h{-1 - edge}" for edge in map(self.edge_of, group))
+
     def _crossed(self, groups: Iterable[Group]) -> tuple[Reach, Iterable[int]]:
         """Return the reach of groups, and the places of the cables on shortest routes within them."""
         found: set[int] = set()
@@ -273,7 +298,7 @@ class Wiring:
             if len(group) < 2:
                 continue
             found.update(self._host_cables[host] for host in group)
-            ends = Counter(self.switches[edge] if edge >= 0 else f"h{-1 - edge}" for edge in map(self.edge_of, group))
+            ends = self._ends(group)
             hops = max(hops, 2 if any(count > 1 for count in ends.values()) else 0)
             among = frozenset(ends)
             if len(among) > 1 and among not in seen:
@@ -286,6 +311,18 @@ class Wiring:
     def _mark_routes(self, ends: frozenset[str], found: set[int]) -> int:
         """Add the cables of all shortest routes among switches, or hosts without one; return the longest route."""
         longest = 0
+        for distance, ahead in self._routes(ends):
+            found.update(place for places in ahead for place in places)
+            start = next(iter(distance))
+            between = (distance[end] + sum(host_number(one) is None for one in (start, end)) for end in ends)
+            longest = max(longest, *between)
+        return longest
+
+    def _routes(self, ends: frozenset[str]) -> Iterator[tuple[dict[str, int], list[list[int]]]]:
+        """Yield for each of some ends what is on shortest routes to it from the others.
+
+        That is the distance of every node, that end first, and for each node on a route the cables that lead on.
+        """
         for start in ends:
             distance, behind = {start: 0}, []
             frontier = [start]
@@ -296,16 +333,13 @@ class Wiring:
                     if other not in distance and (host_number(other) is None or other in ends):
                         distance[other] = distance[node] + 1
                         frontier.append(other)
-            on_route = set(ends)
+            on_route, ahead = set(ends), []
             for node in reversed(behind):
                 if node in on_route:
-                    for other, place in self._cables_of[node]:
-                        if distance.get(other, len(distance)) == distance[node] - 1:
-                            on_route.add(other)
-                            found.add(place)
-            between = (distance[end] + sum(host_number(one) is None for one in (start, end)) for end in ends)
-            longest = max(longest, *between)
-        return longest
+                    nearer = [one for one in self._cables_of[node] if distance.get(one[0]) == distance[node] - 1]
+                    on_route.update(other for other, _ in nearer)
+                    ahead.append([place for _, place in nearer])
+            yield distance, ahead
 
     @cached_property
     def _cables_of(self) -> dict[str, list[tuple[str, int]]]:
@@ -485,6 +519,10 @@ class Nodes:
             if len({gpu // self.gpus for gpu in group}) > 1:
                 # Equal to the card that the core takes: crates/net/src/nodes.rs.
                 yield frozenset(gpu * self.nics // self.gpus for gpu in group)
+
+    def has_choice(self, groups: Iterable[Group]) -> bool:
+        """Return whether there are several shortest routes between two network cards that a group uses."""
+        return self.cards.has_choice(self.between_cards(groups))
 
     @property
     def mean_host_rate_bps(self) -> Fraction:

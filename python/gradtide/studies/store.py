@@ -359,8 +359,8 @@ def document(result: RunResult) -> dict[str, Any]:
 
 
 def key_of(scenario: Scenario) -> bytes:
-    """Return the key of the run of a scenario by this version."""
-    return hashlib.sha256(code_digest() + bytes.fromhex(scenario.sha256)).digest()
+    """Return the key of the run of a scenario by this version; seeds that decide nothing share it."""
+    return hashlib.sha256(code_digest() + bytes.fromhex(scenario.run_sha256)).digest()
 
 
 @cache

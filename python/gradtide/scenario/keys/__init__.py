@@ -49,7 +49,9 @@ class Run(Table):
     step. Only the packet engine uses it. Default: the time of one full
     packet on the slowest link that messages cross; with follow = "ns3" none."""
     seed: int = key(default=0, ge=0, le=2**63 - 1)
-    """Root of all random streams. Equal seeds give equal results."""
+    """Root of all random streams: of compute noise and stragglers, random orders, placements and arrivals, hashes of
+    ECMP, RED and `start_jitter`. Equal seeds give equal results. So do all seeds where none of these is in a scenario;
+    a study of several seeds then runs one."""
     duration_ps: Duration | None = key(default=None, examples=["12s"])
     """Simulated time after which no iteration and no background flow starts. Background traffic needs it. Default
     without traffic: no limit."""

@@ -242,7 +242,7 @@ def _settings(
         raise ValueError("overhead: has no effect at level buckets, which needs no scheduler; leave it out")
     if noise is not None and own:
         raise ValueError(f"noise: the scenario has compute.noise = {own:g}; leave noise out, or change the scenario")
-    if seeds is not None and noise == 0 and not base.jobs[0].is_uneven:
+    if seeds is not None and noise == 0 and not base.drawn:
         raise ValueError("seeds: has no effect with noise = 0, since all runs would be equal; leave it out")
     noise, seeds = NOISE if noise is None else noise, SEEDS if seeds is None else seeds
     overhead_ps = units.parse_option("overhead", units.parse_time, OVERHEAD if overhead is None else overhead)

@@ -248,7 +248,7 @@ def most_work(
     )  # fmt: skip
     scored = sum(budget + most_of_grid(mode, len(pairs)) for mode in modes)
     noisy = cut.replace(iterations=min(job.iterations or NOISY_ITERATIONS, NOISY_ITERATIONS), timeline=0)
-    repeats = 0 if settings.noise == 0 and not job.is_uneven else TRIALS
+    repeats = 0 if settings.noise == 0 and not base.drawn else TRIALS
     rest = (1 + len(LEVELS)) * settings.seeds if repeats else 0
     found = [*((plan.on(base), 1) for plan in plans), *((one, 1) for one in exchanges)]
     found.append((one_channel, scored * len(paces(settings.noise, job.workers))))
@@ -303,7 +303,7 @@ def fill(
         raise
     found.runs = dict(zip(finalists, results, strict=True))
     found.costs += [result.summary["cost"] for result in results]
-    if settings.noise == 0 and not base.jobs[0].is_uneven:
+    if settings.noise == 0 and not base.drawn:
         return
     scenarios: dict[Choice | None, Scenario] = {None: found.baselines[found.baseline][0].on(base)}
     scenarios.update(finalists.items())

@@ -92,6 +92,14 @@ class Runs:
         """Return the key of a run."""
         return bytes(self.keys[KEY_BYTES * run : KEY_BYTES * (run + 1)])
 
+    @property
+    def repeated(self) -> int:
+        """Number of runs that an earlier one of the same scenario answers, whatever its seed."""
+        return len(self.seeds) - len(self.refused) - len({self.key(run) for run in self._valid()})
+
+    def _valid(self) -> Iterator[int]:
+        return (run for run in range(len(self.seeds)) if run not in self.refused)
+
 
 class _Seen(NamedTuple):
     """What one look at all runs of a study finds.
@@ -378,6 +386,8 @@ class SweepResult(StudyRows):
         if states[State.REFUSED]:
             reason, _ = Counter(self._runs.refused.values()).most_common(1)[0]
             parts.append(f"{_runs(states[State.REFUSED], 'is', 'are')} refused ({reason})")
+        if (study.seeds > 1 or SEED in study.varied) and (repeated := self._runs.repeated):
+            parts.append(f"{_runs(repeated, 'repeats', 'repeat')} others, because nothing in them is random")
         return " ".join([*sentences, f"{'; '.join(parts)}."])
 
     def _shown(self, point: Point) -> str:
@@ -655,7 +665,7 @@ class _Work:
         count = len(self._study)
         watch = current()
         wrong: ScenarioError | TraceError | None = None
-        names = _Names(self._study)
+        names, read = _Names(self._study), set[bytes]()
         for run in range(count):
             if watch is not None:
                 watch.look()
@@ -673,7 +683,8 @@ class _Work:
             key = key_of(scenario)
             self.runs.keys += key
             self.runs.seeds.append(scenario.seed)
-            if run % of == first - 1 and self._store.find(key) is None:
+            if run % of == first - 1 and key not in read and self._store.find(key) is None:
+                read.add(key)
                 self._missing.append(run)
                 one = self.total.add(scenario)
                 self._weights.append(one.cpu_s + READ_S)

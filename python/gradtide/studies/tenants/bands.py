@@ -17,8 +17,8 @@ from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.asked import with_lists
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import part_of, run_all, run_named, total_cost, write_study
-from gradtide.studies.tenants.cases import BANDS, NO_JOB, Case, check, head, known_seeds, moved_jobs, probed, variant
-from gradtide.studies.tenants.comparison import FIGURES, HINT, Comparison, sentence, verdict
+from gradtide.studies.tenants.cases import BANDS, NO_JOB, Case, checked, head, known_seeds, moved_jobs, probed, variant
+from gradtide.studies.tenants.comparison import FIGURES, Comparison, hinted, sentence, verdict
 from gradtide.studies.trained import Cluster, trained
 
 
@@ -104,15 +104,15 @@ def tenants(
         ValueError: if it has no job or no background flows, no seed is given, or `job` or `classes` is wrong.
     """
     base = trained(scenario, cluster, **keys)
-    check(base, seeds)
+    seeds = checked(base, seeds)
     moved = moved_jobs(base, job)
     sizes = fct.Classes.parse(classes) if isinstance(classes, str) else classes or fct.DEFAULT
     base = probed(base)
     sides = (*BANDS, NO_JOB)
-    cases = {Case(seed, side): variant(base, seed, side, moved) for seed in dict.fromkeys(seeds) for side in sides}
+    cases = {Case(seed, side): variant(base, seed, side, moved) for seed in seeds for side in sides}
 
     # Each distinct flow is sent once more, alone.
-    alone = [(cases[Case(seed, NO_JOB)], 1) for seed in dict.fromkeys(seeds)]
+    alone = [(cases[Case(seed, NO_JOB)], 1) for seed in seeds]
     foresee(lambda: [*((one, 1) for one in cases.values()), *alone], "flows that are alike are sent alone once")
 
     def study(results: Mapping[Case, RunResult], alone: Mapping[int, Mapping[Flow, int]]) -> TenantsResult:
@@ -177,4 +177,4 @@ def _headline(found: Comparison) -> str:
         added = found.added.sentence("later", "sooner", "at the same time")
         beside = "this job" if count == 1 else f"these {count} jobs"
         text = f"Compared with no job, small flows finish {added} on average beside {beside} in their band. {text}"
-    return f"{text} {HINT}" if len(found.seeds) == 1 else text
+    return hinted(text, found.scenario, found.seeds)

@@ -19,14 +19,14 @@ from gradtide.studies.tenants.cases import (
     BANDS,
     Case,
     Cell,
-    check,
     check_one_job,
+    checked,
     head,
     known_seeds,
     moved_jobs,
     variant,
 )
-from gradtide.studies.tenants.comparison import FREE_PERCENT, HINT, Comparison
+from gradtide.studies.tenants.comparison import FREE_PERCENT, Comparison, hinted
 from gradtide.studies.trained import Cluster, trained
 
 # Table 5.4 of Gao (2020): shares of the hosts' links that the job and the flows take.
@@ -50,7 +50,7 @@ class BoundaryResult(StudyRows):
             **head("boundary", first.scenario, first.seeds, first.summary["job"], self.failed),
             **build(
                 "tenants",
-                _headline(self.rows, first.seeds),
+                hinted(_headline(self.rows, first.seeds), first.scenario, first.seeds),
                 [one.scenario for study in cells.values() for one in study.results.values()],
             ).to_dict(),
             "cells": self.rows,
@@ -103,7 +103,9 @@ def boundary(
         ValueError: if a load is not above 0 and below 1 or is given twice, no load or seed is given, or the scenario
             does not have one job that sends and background flows that are drawn from sizes.
     """
-    points = points_of(trained(scenario, cluster, **keys), job_loads, traffic_loads, seeds)
+    base = trained(scenario, cluster, **keys)
+    seeds = checked(base, seeds)
+    points = points_of(base, job_loads, traffic_loads)
     cases = {
         Case(seed, band, cell): variant(point, seed, band)
         for cell, point in points.items()
@@ -120,11 +122,8 @@ def boundary(
     return BoundaryResult(_cells(points, seeds, finished, failed), failed)
 
 
-def points_of(
-    base: Scenario, job_loads: Sequence[float], traffic_loads: Sequence[float], seeds: Sequence[int]
-) -> dict[Cell, Scenario]:
+def points_of(base: Scenario, job_loads: Sequence[float], traffic_loads: Sequence[float]) -> dict[Cell, Scenario]:
     """Return the scenario of every cell of a map; errors are those of `boundary`."""
-    check(base, seeds)
     check_one_job(base, "a map scales the load of one job")
     _check_scalable(base)
     _check_loads("job_loads", job_loads)
@@ -247,4 +246,4 @@ def _headline(rows: Sequence[dict[str, Any]], seeds: Sequence[int]) -> str:
             f"background load of {load_words(best['traffic_load'])}: they finish "
             f"{best['small_saves_percent']:.0f} % sooner."
         )
-    return f"One run of each cell (seed {seeds[0]}): {sentence} {HINT}" if len(seeds) == 1 else sentence
+    return f"One run of each cell (seed {seeds[0]}): {sentence}" if len(seeds) == 1 else sentence

@@ -68,8 +68,8 @@ def head(
     }
 
 
-def check(base: Scenario, seeds: Sequence[int]) -> None:
-    """Refuse a scenario in which there is nobody to disturb."""
+def checked(base: Scenario, seeds: Sequence[int]) -> list[int]:
+    """Refuse a scenario in which there is nobody to disturb, and return the seeds that give different runs."""
     if not base.traffic:
         raise ValueError("the scenario has no [traffic.NAME]: there are no tenants to disturb")
     if not len(base.traffic[0].band):
@@ -79,6 +79,7 @@ def check(base: Scenario, seeds: Sequence[int]) -> None:
         raise ValueError("the scenario has no [job.NAME]: nothing can be de-prioritised; use `gradtide run`")
     if not seeds:
         raise ValueError("give at least one seed")
+    return base.different(seeds)
 
 
 def check_one_job(base: Scenario, why: str) -> None:

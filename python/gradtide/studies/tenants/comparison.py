@@ -24,8 +24,6 @@ FIGURES = (*fct.TIMES, *fct.SLOWDOWNS)
 # Fig. 5.19 of Gao (2020): green costs the job less than 1 %, yellow up to 30 %, red more.
 FREE_PERCENT, DEAR_PERCENT = 1.0, 30.0
 
-HINT = "One run has no interval: add --seeds 5."
-
 
 @dataclass(frozen=True)
 class Effect:
@@ -136,6 +134,15 @@ def sentence(
         return f"{count}, {what}: {job}, and {flows}."
     lead = LEADS[found].format(what=what, where=where, seeds=len(seeds))
     return f"{lead[:1].upper()}{lead[1:]}: over {len(seeds)} seeds {job}, and {flows}."
+
+
+def hinted(text: str, scenario: Scenario, seeds: Sequence[int]) -> str:
+    """Return what a study found, and with one seed why there is no interval."""
+    if len(seeds) > 1:
+        return text
+    if scenario.drawn:
+        return f"{text} One run has no interval: add --seeds 5."
+    return f"{text} Nothing in this scenario is random, so every seed gives this run."
 
 
 @dataclass(frozen=True)

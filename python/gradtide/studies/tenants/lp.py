@@ -24,8 +24,8 @@ from gradtide.studies.asked import with_lists
 from gradtide.studies.channels import line
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import part_of, run_all, total_cost, write_study
-from gradtide.studies.tenants.cases import Case, check, check_one_job, head
-from gradtide.studies.tenants.comparison import HINT, Comparison, sentence
+from gradtide.studies.tenants.cases import Case, check_one_job, checked, head
+from gradtide.studies.tenants.comparison import Comparison, hinted, sentence
 from gradtide.studies.trained import Cluster, trained
 
 ORDERS = ("fifo", "priority", "tic", "tac", "file")
@@ -106,9 +106,10 @@ class LpResult(StudyRows):
         found = self._compared("lp")
         if not any(found.costs_percent or [1]) and not any(found.gains_percent or [1]):
             text = "Simulated, it changes nothing: neither the job's iterations nor when small flows finish."
-            return f"One run (seed {self.seeds[0]}): {text} {HINT}" if len(self.seeds) == 1 else text
+            text = f"One run (seed {self.seeds[0]}): {text}" if len(self.seeds) == 1 else text
+            return hinted(text, self._base, self.seeds)
         text = sentence("the solution", found.cost, found.gain, self.seeds, whose=found.whose)
-        return f"{text} {HINT}" if len(self.seeds) == 1 else text
+        return hinted(text, self._base, self.seeds)
 
     def _row(self, policy: Policy, seed: int) -> dict[str, Any]:
         result = self.results[Case(seed, policy.name)]
@@ -191,7 +192,7 @@ def plan_bands(
         ValueError: if the scenario is not of this kind, or a number is out of range.
     """
     base = trained(scenario, cluster, **keys)
-    check(base, seeds)
+    seeds = checked(base, seeds)
     check_one_job(base, "the programme plans one channel, and of other jobs it does not know when they send")
     job = base.jobs[0]
     _check(job)

@@ -17,8 +17,8 @@ from gradtide.studies.asked import with_lists
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import run_named, total_cost, write_study
 from gradtide.studies.tenants.boundary import points_of
-from gradtide.studies.tenants.cases import SAME, Case, Cell, check, head, moved_jobs, prioritised, variant
-from gradtide.studies.tenants.comparison import HINT, Comparison, Effect, averaged, sentence
+from gradtide.studies.tenants.cases import SAME, Case, Cell, checked, head, moved_jobs, prioritised, variant
+from gradtide.studies.tenants.comparison import Comparison, Effect, averaged, hinted, sentence
 from gradtide.studies.trained import Cluster, trained
 
 ORACLE = "oracle"
@@ -105,14 +105,14 @@ def policies(
         ValueError: if a policy is unknown, or the scenario does not suit `tenants` or its map.
     """
     base = trained(scenario, cluster, **keys)
-    check(base, seeds)
+    seeds = checked(base, seeds)
     names = default_policies(base) if names is None else names
     for name in names:
         if name not in POLICIES:
             raise ValueError(f'"{name}" is no policy; there are {", ".join(POLICIES)}')
     points: dict[Cell | None, Scenario] = {None: base}
     if loads is not None:
-        points = dict(points_of(base, *loads, seeds).items())
+        points = dict(points_of(base, *loads).items())
     cases = {
         Case(seed, name, cell): under(point, seed, name)
         for cell, point in points.items()
@@ -212,4 +212,4 @@ def _headline(found: Sequence[Comparison]) -> str:
     named = [best, *(policy for policy in others if policy == "all-low")]
     seeds = found[0].seeds
     text = " ".join(sentence(policy, *effects[policy], seeds, whose=whose[policy], where=where) for policy in named)
-    return f"{text} {HINT}" if len(seeds) == 1 else text
+    return hinted(text, found[0].scenario, seeds)
