@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import gradtide as gt
@@ -182,6 +182,7 @@ def test_what_the_plan_has_to_save_decides() -> None:
     schedule=st.sampled_from([{}, {"fusion": "0B"}, {"order": "priority", "barrier": False, "chunk": "2MiB"}]),
     noise=st.sampled_from([0.0, 0.03]),
 )
+@example(rows=[(1, 9, 2), (1, 1, 1)], schedule={"order": "priority", "barrier": False, "chunk": "2MiB"}, noise=0.0)
 def test_a_plan_is_never_worse_than_its_baseline_and_runs_again_exactly(
     rows: list[tuple[int, int, int]], schedule: dict[str, Any], noise: float
 ) -> None:

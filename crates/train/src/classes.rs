@@ -9,9 +9,9 @@
 //! class c, endpoint 2c + 1:  card ──► network ──► card               cluster.link, of which a rank has nics / gpus
 //! ```
 //!
-//! A collective is, for each of its classes, one flow from the first endpoint to itself, and one from the second, or as many as
-//! an all-to-all has peers there; it is complete when all are. In rings and trees a message crosses both levels, so what leaves the node waits for the rounds
-//! within it:
+//! A collective is, for each of its classes, one flow from the first endpoint to itself and one from the second, and an
+//! all-to-all one for each peer there; it is complete when all are. In rings and trees a message crosses both levels, so
+//! what leaves the node waits for the rounds within it:
 //!
 //! ```text
 //! time alone = rounds in the node · delay + max(bytes in the node / rate, bytes between / rate + rounds between · delay)

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -670,10 +670,20 @@ def _preset_graph(name: str, source: Source, loc: Loc, asked: Asked) -> LayerTab
 
     batch = asked.batch(graphs.graph(name).batch)
     machine, device = _device(source, loc, asked, assumed=ASSUMED_DEVICE)
+    layers, graph = _timed_graph(name, machine, batch)
+    return LayerTable(name, layers, name, False, device, graph, Under(source, loc), batch=batch)
+
+
+@lru_cache(maxsize=16)
+def _timed_graph(name: str, machine: "Device", batch: int) -> tuple[tuple[Layer, ...], OpDag]:
+    """Return the layers and ops of a built-in graph; studies ask for the same one hundreds of times."""
+    from gradtide.presets import graphs
+
     # Times of transfers come from the network, so any rate will do.
     data = graphs.graph_document(name, machine, batch, "train", rate_bps=10**9)
-    table = _graph(data, name, data["time_unit"], Under(source, loc), asked)
-    return replace(table, written=name, is_timed=False, device=device, batch=batch)
+    table = _graph(data, name, data["time_unit"], Source(), Asked(Compute()))
+    assert table.graph is not None
+    return table.layers, table.graph
 
 
 def _roofline(

@@ -105,8 +105,10 @@ def tried(
     sizes = list(dict.fromkeys([*sizes, whole]))
     pairs = [(table, depth) for table in tables for depth in depths]
     exchanges = [
-        # What a message costs besides is added where plans are scored.
-        alone(base.set({f"job.{job.name}.collective": table}), size).replace(depth=depth, overhead="0s", sync=None)
+        # One message: plans are cut into chunks, and what a message costs besides is added, where they are scored.
+        alone(base.set({f"job.{job.name}.collective": table}), size).replace(
+            depth=depth, chunk=None, overhead="0s", sync=None
+        )
         for table, depth in pairs
         for size in sizes
     ]

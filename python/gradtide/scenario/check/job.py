@@ -263,8 +263,8 @@ def servers(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable 
         hint = "every parameter has a rank of its own"
         ctx.no_effect((*loc, "schedule", "queues"), "for a graph of ops", hint)
     if is_pulled and table is not None and graph is None and not any(layer.parameter_bytes for layer in table.layers):
-        where = (*loc, "collective", "ps", "pull")
-        ctx.no_effect(where, "for a model without parameters", "there is nothing to pull; leave it out")
+        key = (*loc, "collective", "ps", "pull")
+        ctx.no_effect(key, "for a model without parameters", "there is nothing to pull; leave it out")
     task = ("inference" if job.task == "inference" else "train") if is_pulled else ""
     if table is not None and graph is not None and table.place is not None:
         where = table.place
@@ -488,7 +488,7 @@ def band(ctx: Context, priority: Priority, loc: Loc) -> int | None:
         here = f'kind = "{queue.kind}"'
         if priority == "low" and band_count == 1:
             hint = 'write cluster.queue = { kind = "pfifo_fast" }, or "strict" with several bands'
-            ctx.add("GT015", loc, f'priority = "low" has no effect: a queue of {here} has one band', hint)
+            ctx.add("GT015", loc, f"the low band has no effect: a queue of {here} has one band", hint)
             return None
         if int(band) >= band_count:
             bands = "only band 0" if band_count == 1 else f"bands 0 to {band_count - 1}"

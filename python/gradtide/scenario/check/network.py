@@ -6,9 +6,8 @@ from gradtide import units
 from gradtide.errors import ScenarioError
 from gradtide.recognise import expecting
 from gradtide.scenario.check.context import MAX_WORKERS, Context
-from gradtide.scenario.defaults import MAX_BANDS, announced_packets, link_of, marks, nics_of, with_ecn
+from gradtide.scenario.defaults import HEADER_BYTES, MAX_BANDS, announced_packets, link_of, marks, nics_of, with_ecn
 from gradtide.scenario.device import is_known, unknown_device
-from gradtide.scenario.defaults import HEADER_BYTES
 from gradtide.scenario.fabric import (
     MAX_CABLES,
     MAX_FAULTS_OF_CABLES,
