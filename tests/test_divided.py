@@ -169,20 +169,28 @@ def test_ranks_one_by_one_take_what_classes_take(parallel, delay, gpus):
     """On one level a ring's messages are even shares, whose ends are rounded in each way: by less than a picosecond for
     each of at most 14 rounds of at most 50 transfers. On nodes both are the same flows."""
 
-    def iteration_ms(hosts, beside=None, **compute):
+    def figures(hosts, beside=None, **compute):
         job = {"model": CONFIG, "parallel": parallel, "hosts": [f"h{rank}" for rank in range(8)], "iterations": 1}
         job["compute"] = {"device": "A100", "seq": 1024, "scaling_loss": 0, **compute}
         cluster = {"topology": {"kind": "star", "hosts": hosts}, "link": {"rate": "100Gbps", "delay": delay}}
         if gpus > 1:
-            cluster["node"] = {"gpus": gpus, "nics": gpus, "scale_up": {"rate": "300GBps", "delay": "2us"}}
+            scale_up = {"rate": "300GBps", "delay": "2us"}
+            cluster["node"] = {"gpus": gpus, "nics": gpus, "launch": "11us", "scale_up": scale_up}
         run = {"engine": "fluid", **({"duration": "1s"} if beside else {})}
         keys = {"cluster": cluster, "job": {"train": job}, "run": run, **({"traffic": beside} if beside else {})}
-        return gt.run(keys).job["iteration_time_ms"]["mean"]
+        job = gt.run(keys).job
+        groups = {
+            f"{name} {key}": of[key]
+            for name, of in job["parallel"]["groups"].items()
+            for key in ("busy_ms", "exposed_ms")
+        }
+        spreads = {f"{name} {key}": ms for name in ("slack_ms", "margin_ms") for key, ms in job[name].items()}
+        return {"iteration": job["iteration_time_ms"]["mean"], **groups, **spreads}
 
-    classes = pytest.approx(iteration_ms(8), abs=3 * 14 * 50 * 1e-9, rel=0)
+    classes = pytest.approx(figures(8), abs=3 * 14 * 50 * 1e-9, rel=0)
     stranger = {"idle": {"flows": [{"start": "0us", "src": "h8", "dst": "h9", "bytes": "1B"}]}}
-    assert iteration_ms(8, straggler={"worker": 0, "factor": 1.0}) == classes
-    assert iteration_ms(16, stranger) == classes
+    assert figures(8, straggler={"worker": 0, "factor": 1.0}) == classes
+    assert figures(16, stranger) == classes
 
 
 @pytest.mark.parametrize(

@@ -180,7 +180,8 @@ def test_the_core_sends_what_is_counted(kind: str, ranks: int) -> None:
         assert result.job["bytes_per_worker"] == pytest.approx(float(960960 * counts.most))
         if ranks in (2, 8):
             assert max(sent.values()) == 2 * 960960 * counts.most
-        assert estimate(result.scenario).events >= counts.messages
+        # A flow of each rank has all messages of a tree.
+        assert estimate(result.scenario).events >= (ranks if kind == "tree" else counts.messages)
 
 
 def carried_out(kind: str, ranks: int, size: int, **keys: object) -> tuple[np.ndarray, np.ndarray, list[int]]:

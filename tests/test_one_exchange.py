@@ -3,15 +3,19 @@
 import pytest
 
 import gradtide as gt
+from gradtide.counts import ALL_REDUCES
 
 LAYER = {"name": "all", "forward": "1ps", "backward": "1ps", "parameters": "10MB"}
 HOST = {"message": "15us", "stages": {"copy": "6.6Gbps", "serialise": "6.6Gbps", "receive": "6.6Gbps"}}
 NODE = {"gpus": 4, "nics": 4, "scale_up": {"rate": "50GBps", "delay": "1us"}}
+CABLES = [{"a": f"h{host}", "b": "leaf", **({"rate": "2Gbps"} if host == 3 else {})} for host in range(8)]
 CLUSTERS = {
     "star": {},
     "stages": {"host": HOST},
     "leaf-spine": {"topology": {"kind": "leaf_spine", "leaves": 2, "hosts_per_leaf": 4, "bisection": "1/2"}},
     "nodes": {"node": NODE},
+    "shared cards": {"node": {**NODE, "nics": 2, "launch": "11us"}},
+    "a slow card": {"node": NODE, "topology": {"kind": "custom", "links": CABLES}},
 }
 CHANGES = [
     {},
@@ -36,7 +40,7 @@ def scenario(kind, cluster, change):
 @pytest.mark.parametrize("cluster", CLUSTERS)
 def test_an_exchange_takes_in_a_study_what_it_takes_in_a_run(cluster, change):
     """The model computes two picoseconds."""
-    for kind in ("ring", "halving_doubling"):
+    for kind in ("ring", "halving_doubling") if change else ALL_REDUCES:
         asked = scenario(kind, cluster, change)
         iteration_ms = gt.run(asked).job["iteration_time_ms"]["mean"]
         [row] = gt.collectives(asked, collectives=[kind], sizes=["10MB"]).rows
@@ -74,3 +78,13 @@ def test_workers_are_those_that_compute(placement, pull):
     assert {row["workers"] for row in rows} <= {computing}
     premises = {premise.name: premise.value for premise in result.answer.premises}
     assert (premises["workers"], premises["parameter servers"]) == (str(computing), "1")
+
+
+@pytest.mark.parametrize("workers", [8, 6])
+def test_trees_are_offered_where_nodes_are_equally_full(workers):
+    asked = scenario("ring", "nodes", {})
+    asked["job"]["train"]["workers"] = workers
+    names = {row["collective"] for row in gt.collectives(asked, sizes=["1MB"]).rows}
+    assert names >= {"ring", "halving_doubling", "ps+packed"}
+    assert ("tree" in names) == (workers == 8)
+    assert not names & {"single_ring", "binary_tree"}

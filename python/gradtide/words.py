@@ -551,6 +551,8 @@ _FABRICS = {
     "star": "one switch",
 }
 _COLLECTIVES = {
+    "single_ring": "single ring",
+    "binary_tree": "binary tree",
     "halving_doubling": "halving-doubling",
     "butterfly": "flat butterfly",
     "butterfly_layered": "layered butterfly",

@@ -123,8 +123,7 @@ impl Communicator {
     pub fn delay_before_flows(&self) -> Time {
         match &self.carries {
             Carries::Gradients(gradients) => gradients.hold,
-            // Flows of classes hold the queue themselves.
-            Carries::Group(group) => group.ranks.as_ref().map_or(Time::ZERO, |_| group.hold),
+            Carries::Group(group) => group.hold,
         }
     }
 
@@ -194,7 +193,7 @@ impl GroupCollectives {
 
     fn begin(&self, classes: &[u32], transfer: u32, stream: u32, network: &mut dyn Network) -> Aggregation {
         let Some(GroupRanks { hosts, sizes, .. }) = &self.ranks else {
-            let carriage = Carriage { band: self.band, stream, hold: self.hold };
+            let carriage = Carriage { band: self.band, stream };
             let begun = self.network.begin(&self.op(transfer, classes), carriage, network);
             return begun.expect("a group has at least two ranks");
         };
@@ -203,7 +202,7 @@ impl GroupCollectives {
         let way = links.way(op.kind, op.span, op.bytes);
         // Where messages are even shares, nothing tells the rounds of a collective apart, and a flow has them all.
         if *sizes == MessageSize::Even && way.is_of_flows(op.kind, op.span) {
-            let carriage = Carriage { band: self.band, stream, hold: Time::ZERO };
+            let carriage = Carriage { band: self.band, stream };
             let flows = links.flows(way, &hosts.nodes, op.bytes, Pace::PLAIN, carriage);
             return Aggregation::Several(flows.into_iter().map(|flow| network.start(flow)).collect());
         }

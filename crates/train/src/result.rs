@@ -396,11 +396,24 @@ fn signed(time: Time) -> i64 {
 }
 
 /// Minimum, median (mean of the two in the middle) and maximum.
-fn spread(mut values: Vec<i64>) -> Option<[f64; 3]> {
+fn spread(values: Vec<i64>) -> Option<[f64; 3]> {
+    spread_of(values.into_iter().map(|value| (value, 1)).collect())
+}
+
+/// The same of values each of which is there so many times.
+fn spread_of(mut values: Vec<(i64, u64)>) -> Option<[f64; 3]> {
     values.sort_unstable();
-    let (first, last) = (*values.first()?, *values.last()?);
-    let middle = (values[(values.len() - 1) / 2] as f64 + values[values.len() / 2] as f64) / 2.0;
-    Some([first as f64, middle, last as f64])
+    let (&(first, _), &(last, _)) = (values.first()?, values.last()?);
+    let count: u64 = values.iter().map(|&(_, times)| times).sum();
+    let at = |place: u64| {
+        let mut up_to = 0;
+        let mut reached = values.iter().skip_while(|&&(_, times)| {
+            up_to += times;
+            up_to <= place
+        });
+        reached.next().map_or(last, |&(value, _)| value) as f64
+    };
+    Some([first as f64, (at((count - 1) / 2) + at(count / 2)) / 2.0, last as f64])
 }
 
 /// Job, iteration, what it was for the slowest worker, and N.

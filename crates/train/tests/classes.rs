@@ -47,7 +47,7 @@ fn op<'a>(kind: CollectiveKind, ranks: u32, per_node: u32, bytes: u64, classes: 
 }
 
 fn carriage() -> Carriage {
-    Carriage { band: Band::new(0).unwrap(), stream: 0, hold: Time::ZERO }
+    Carriage { band: Band::new(0).unwrap(), stream: 0 }
 }
 
 /// When each of these ops, begun at once, is complete.

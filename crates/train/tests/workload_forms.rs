@@ -410,7 +410,7 @@ proptest! {
         let time = |transfer: &GroupTransfer| {
             let Group { span, classes: of, .. } = &step.groups[transfer.group as usize];
             let op = GroupOp { kind: transfer.kind, bytes: transfer.bytes, span: *span, classes: of };
-            let carriage = Carriage { band: Band::new(0).unwrap(), stream: 0, hold: Time::ZERO };
+            let carriage = Carriage { band: Band::new(0).unwrap(), stream: 0 };
             classes.flows(&op, carriage).iter().map(|flow| flow.time_alone(&link()).unwrap().ps()).max().unwrap_or(0)
         };
         let expected = reference::run(&step, 2, &time);

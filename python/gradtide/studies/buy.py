@@ -23,6 +23,7 @@ from gradtide.studies.exchange import (
     check_one_job,
     exchange_s,
     exchanged_by,
+    offered,
     summing_collectives,
 )
 from gradtide.studies.folder import write_text
@@ -209,7 +210,8 @@ def buy(
     nodes = -(-base.jobs[0].workers // gpus) if nodes is None else nodes
     _check_network(base, nodes, *_asked_fabrics(fabrics, bisection))
     known = None if prices is None else read_prices(prices)
-    candidates, skipped = offers(base, nodes, fabrics, bisection, collectives, rates, known, engine)
+    names = offered(base, collectives)
+    candidates, skipped = offers(base, nodes, fabrics, bisection, names, rates, known, engine)
     runs = [scenario for one in candidates for scenario in (one.run, one.exchange, one.delayed)]
     try:
         results = run_all(runs, jobs, progress, keep, limits)

@@ -28,6 +28,7 @@ from gradtide.studies.exchange import (
     collective_names,
     exchange_s,
     exchanged_by,
+    offered,
     parse_collective,
     parse_size,
 )
@@ -127,7 +128,7 @@ def collectives(
     """
     base = trained(scenario, cluster, **keys)
     check_one_job(base, "collectives")
-    collectives = collective_names(collectives)
+    collectives = collective_names(offered(base, collectives))
     counts = [parse_size(size, "sizes") for size in sizes]
     if not counts or any(b <= a for a, b in pairwise((0, *counts))):
         raise ValueError("sizes are above 0 and increase, as in 1kB,1MB,1GB")

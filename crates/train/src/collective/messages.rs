@@ -334,7 +334,7 @@ impl Collective {
     pub fn flows(&self, bytes: Bytes, band: Band, stream: u32) -> Option<Vec<Flow>> {
         let over = self.over.as_ref().filter(|_| self.size == MessageSize::Even)?;
         let pace = Pace { depth: self.depth.of(bytes), adding: self.adding };
-        let carriage = Carriage { band, stream, hold: Time::ZERO };
+        let carriage = Carriage { band, stream };
         Some(over.links.flows(over.way(), &over.ranks.nodes, bytes, pace, carriage))
     }
 

@@ -41,8 +41,6 @@ pub struct Carriage {
     pub band: Band,
     /// Stream of its flows.
     pub stream: u32,
-    /// Time before its first byte.
-    pub hold: Time,
 }
 
 /// Which way a collective goes: what it costs both levels, and whether a message crosses both.
@@ -161,7 +159,7 @@ impl Links {
                 rounds,
                 parts,
                 counted: Bytes((up_to(peer + 1) - up_to(peer)) as u64 / u64::from(rounds)),
-                hold: Time::from_ps(carriage.hold.ps().saturating_add(before.ps())),
+                hold: before,
                 band: carriage.band,
                 stream: carriage.stream,
                 connection: Connection::Stream,

@@ -2,7 +2,7 @@
 //! a worker a rank class.
 
 use super::critical::{Causes, Span};
-use super::{Column, IterationRow, JobSummary, Table, signed, spread};
+use super::{Column, IterationRow, JobSummary, Table, signed, spread, spread_of};
 use crate::collective::levels::levels;
 use crate::dag::{OpId, OpKind};
 use crate::job::Job;
@@ -130,11 +130,23 @@ impl<'a> Divided<'a> {
         &self.step.groups[transfer.group as usize]
     }
 
+    /// Groups that one stands for.
+    fn group_count(&self, transfer: &GroupTransfer) -> u64 {
+        let group = self.group(transfer);
+        let members: u64 = group.classes.iter().map(|&class| u64::from(self.step.classes[class as usize].ranks)).sum();
+        (members / u64::from(group.span.ranks())).max(1)
+    }
+
     /// Figures of the job. Its waterfall is that of the class that computes longest.
     pub fn summary(&self) -> JobSummary {
         let records = self.iterations();
         let mean = |of: fn(&IterationRecord) -> Time| mean_ps(records, of);
-        let all = || self.blocks().flat_map(|block| block.iter().filter(|record| record.is_needed));
+        let counted = |index: usize| self.group_count(&self.step.transfers[index]);
+        // A transfer of classes is one of each group that these stand for.
+        let all = |of: fn(&TransferRecord) -> i64| {
+            let blocks = self.blocks().flat_map(|block| block.iter().enumerate());
+            blocks.filter(|(_, record)| record.is_needed).map(|(at, record)| (of(record), counted(at))).collect()
+        };
         let step = self.step_summary();
         JobSummary {
             name: self.spec.name.clone(),
@@ -150,8 +162,8 @@ impl<'a> Divided<'a> {
             slowdown_ps: mean(|record| record.slowdown),
             straggler_percent: 0.0,
             slowest_worker: (self.step.classes.len() > 1).then(|| self.trace.slowest() as u64),
-            slack_ps: spread(all().map(slack).collect()),
-            margin_ps: spread(all().map(margin).collect()),
+            slack_ps: spread_of(all(slack)),
+            margin_ps: spread_of(all(margin)),
             lower_bound_ps: mean(|record| record.compute),
             parameter_bytes: self.spec.layers.iter().map(|layer| layer.parameter_bytes).sum(),
             bytes_per_worker: step.groups.iter().map(|group| group.bytes_per_rank).sum(),
