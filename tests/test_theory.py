@@ -213,3 +213,21 @@ def test_no_link_carries_more_than_its_rate(rate: str, segment: int | None) -> N
         assert least_us - header * 8e6 / bps - 1e-6 <= row["busy_us"] <= least_us + 2 * count * 1e-6
     [received_us] = column(result, "received_us")
     assert received_us > count * (payload + header) * 8e6 / bps
+
+
+def test_a_lost_end_waits_for_a_timeout_and_the_answer_says_so() -> None:
+    """With RACK-TLP (RFC 8985) a probe follows after two round trips; without, the least timeout passes first."""
+    flows = [flow(src, 2, 10 * SEGMENT) for src in (0, 1)]
+    cluster: dict[str, Any] = {
+        "topology": {"kind": "star", "hosts": 3},
+        "link": {"rate": "1Gbps", "delay": "50us"},
+        "transport": {"kind": "newreno", "timers": "linux"},
+    }
+    whole = ran(flows, cluster)
+    lossy = ran(flows, {**cluster, "queue": {"kind": "fifo", "capacity": "4pkt"}})
+    # Linux's least timeout is 200 ms, of which the round trip before it is 1 ms at most.
+    assert max(column(whole, "fct_us")) < 2000 < 199_000 < max(column(lossy, "fct_us"))
+    assert (whole.summary["links"]["timeouts"], lossy.summary["links"]["timeouts"]) == (0, 1)
+    told = ["loss recovery" in [one.name for one in run.answer.premises] for run in (whole, lossy)]
+    assert told == [False, True]
+    assert ran(flows, {"topology": cluster["topology"]}, "fluid").summary["links"]["timeouts"] is None

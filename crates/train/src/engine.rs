@@ -83,6 +83,8 @@ pub struct Usage {
     pub event_count: u64,
     /// Packets put on links.
     pub packet_hops: u64,
+    /// Retransmission timeouts; absent where there are no packets.
+    pub timeouts: Option<u64>,
     /// Per link.
     pub links: Vec<LinkUsage>,
     /// What a probe saw.
@@ -262,12 +264,12 @@ impl Engine {
                 let port_links = ports.as_ref().map_or(0, |ports| ports.fluid.link_count() as usize);
                 let (of_cards, of_ports) = links.split_at(links.len() - port_links);
                 let mut usage = link_usage(of_cards, |port| engine.port_counters(PortId(port)), true);
-                let Counters { mut events, packet_hops, .. } = engine.counters();
+                let Counters { mut events, packet_hops, timeouts, .. } = engine.counters();
                 if let Some(GpuPorts { fluid, .. }) = ports.as_deref() {
                     usage.extend(link_usage(of_ports, |port| fluid.port_counters(PortId(port)), false));
                     events += fluid.counters().events;
                 }
-                Usage { event_count: events, packet_hops, links: usage, samples }
+                Usage { event_count: events, packet_hops, timeouts: Some(timeouts), links: usage, samples }
             }
         }
     }
