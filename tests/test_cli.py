@@ -51,7 +51,7 @@ def test_json_is_one_document_with_the_keys_that_other_tools_rely_on(gradtide):
     assert len(job["iteration_time_ms"]["all"]) == job["iterations"]
     assert set(job["slack_ms"]) == {"min", "p50", "max"}
     dropped = {"drops", "switch_drops", "host_drops"}
-    assert set(summary["links"]) == {"max_utilisation", *dropped, "ce_marks", "max_queue_packets"}
+    assert set(summary["links"]) == {"max_utilisation", *dropped, "ce_marks", "max_queue_packets", "timeouts"}
     assert set(summary["cost"]) == {"events", "packet_hops", "cpu_s", "wall_s", "peak_rss_mb"}
 
 

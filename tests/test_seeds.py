@@ -146,3 +146,11 @@ def test_an_answer_rests_on_a_seed_that_decides_something() -> None:
     assert "seed" not in premises({"job": {"train": JOB}})
     assert "seed" in premises({"job": {"train": JOB}}, seed=3)
     assert "seed" in premises(DRAWN["noise"])
+
+
+@pytest.mark.parametrize(("scheduler", "named"), [("tic", set()), ("tac", {"ties"}), ("random", {"seed"})])
+def test_the_answer_of_an_order_rests_on_what_its_scheduler_reads(scheduler: str, named: set[str]) -> None:
+    recv = {"id": 0, "kind": "recv", "time": 2, "bytes": 8, "inputs": []}
+    graph = {"kind": "graph", "target": 1, "ops": [recv, {"id": 1, "kind": "comp", "time": 1, "inputs": [0]}]}
+    premises = {one.name for one in gt.order(graph, scheduler).answer.premises}
+    assert premises & {"ties", "seed"} == named

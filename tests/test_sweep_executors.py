@@ -20,8 +20,10 @@ from gradtide.studies.store import Store
 from gradtide.studies.sweep.executors import Documents, Local, WorkerLost
 from gradtide.studies.sweep.on_ray import OtherCodeError, run_packed
 
+NOISY = {"compute": {"noise": 0.05}}
+"""Each seed gives another run."""
 BASE = {
-    "job": {"train": {"model": {"kind": "thesis", "layers": 4, "time": "1ms"}, "workers": 2, "iterations": 2}},
+    "job": {"train": {"model": {"kind": "thesis", "layers": 4, "time": "1ms"}, "workers": 2, "iterations": 2, **NOISY}},
     "cluster": {"link": {"rate": "10Gbps", "delay": "10us"}},
 }
 GRADTIDE = f'gradtide() {{ {sys.executable} -m gradtide "$@"; }}\n'

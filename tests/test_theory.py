@@ -213,3 +213,78 @@ def test_no_link_carries_more_than_its_rate(rate: str, segment: int | None) -> N
         assert least_us - header * 8e6 / bps - 1e-6 <= row["busy_us"] <= least_us + 2 * count * 1e-6
     [received_us] = column(result, "received_us")
     assert received_us > count * (payload + header) * 8e6 / bps
+
+
+def test_a_lost_end_waits_for_a_timeout_and_the_answer_says_so() -> None:
+    """With RACK-TLP (RFC 8985) a probe follows after two round trips; without, the least timeout passes first."""
+    flows = [flow(src, 2, 10 * SEGMENT) for src in (0, 1)]
+    cluster: dict[str, Any] = {
+        "topology": {"kind": "star", "hosts": 3},
+        "link": {"rate": "1Gbps", "delay": "50us"},
+        "transport": {"kind": "newreno", "timers": "linux"},
+    }
+    whole = ran(flows, cluster)
+    lossy = ran(flows, {**cluster, "queue": {"kind": "fifo", "capacity": "4pkt"}})
+    # Linux's least timeout is 200 ms, of which the round trip before it is 1 ms at most.
+    assert max(column(whole, "fct_us")) < 2000 < 199_000 < max(column(lossy, "fct_us"))
+    assert (whole.summary["links"]["timeouts"], lossy.summary["links"]["timeouts"]) == (0, 1)
+    told = ["loss recovery" in [one.name for one in run.answer.premises] for run in (whole, lossy)]
+    assert told == [False, True]
+    assert ran(flows, {"topology": cluster["topology"]}, "fluid").summary["links"]["timeouts"] is None
+
+
+@pytest.mark.parametrize("early", [0, 1])
+@pytest.mark.parametrize("behind_us", [0, 1])
+def test_of_packets_that_arrive_together_the_one_that_left_first_goes_first_then_that_of_the_first_link(
+    early: int, behind_us: int
+) -> None:
+    """A SYN that waits for another one delays all of its flow by the time of that; nothing else of the flows meets."""
+    late, syn_us = 1 - early, (HEADER + OPTIONS) * 8e-4
+    delays = {early: 1 + behind_us, late: 1, 2: 1}
+    network = cables(*((f"h{host}", "s", "10Gbps", f"{delays[host]}us") for host in range(3)))
+    starts = {early: "0us", late: f"{behind_us}us"}
+    flows = {host: {**flow(host, 2, 1), "start": starts[host]} for host in (late, early)}
+
+    def received_us(*hosts: int) -> dict[int, float]:
+        result = ran([flows[host] for host in hosts], network, start_jitter="0us")
+        return dict(zip(column(result, "src"), column(result, "received_us"), strict=True))
+
+    alone, together = received_us(early) | received_us(late), received_us(late, early)
+    first = early if behind_us else 0
+    assert together[first] == alone[first]
+    assert together[1 - first] > alone[1 - first] + 0.99 * syn_us
+    if behind_us:
+        assert together[late] == pytest.approx(alone[late] + syn_us)
+
+
+def test_ns3_is_followed_in_nothing_but_its_habits() -> None:
+    """Those that have a key are spelled out; a byte takes a nanosecond, nothing is lost, and no card is full.
+
+    So clock, ssthresh, what was SACKed and full cards, which have no key, have no say.
+    """
+    cluster = {
+        "topology": {"kind": "star", "hosts": 5},
+        "link": {"rate": "8Gbps", "delay": "3us"},
+        "queue": {"kind": "fifo", "capacity": "10000pkt"},
+        "transport": {"kind": "newreno", "timers": "linux", "recovery": "sack"},
+    }
+    flows = [
+        {**flow(src, dst, 1000 * (1 + 7 * src + dst) ** 2), "start": f"{src}us"}
+        for src in range(5)
+        for dst in range(src)
+    ]
+    job = {"model": {"layers": [{"name": "a", "forward": "9us", "backward": "30us", "parameters": "70kB"}]}}
+    runs = [
+        gt.run(
+            {
+                "job": {"train": {**job, "workers": 4, "iterations": 3}},
+                "traffic": {"a": {"flows": flows}},
+                "cluster": cluster,
+                "run": {"engine": "packet", "duration": "1s", "follow": follow, "start_jitter": "0us"},
+            }
+        )
+        for follow in ("standards", "ns3")
+    ]
+    assert [run.summary["links"]["drops"] for run in runs] == [0, 0]
+    assert runs[0].flows.to_dicts() == runs[1].flows.to_dicts()
+    assert runs[0].iterations.to_dicts() == runs[1].iterations.to_dicts()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from gradtide import _core, fct, units, words
 
 if TYPE_CHECKING:
-    from gradtide.answer import Answer, Candidate
+    from gradtide.answer import Answer, Candidate, Premise
     from gradtide.scenario import Job, Scenario
     from gradtide.scenario.job import Division
 
@@ -370,7 +370,8 @@ class RunResult:
         """The question answered, with what the answer rests on."""
         from gradtide.answer.build import build
 
-        return build("run", self.summary["headline"], self.scenario, _candidates(self))
+        more = _premises_of_losses(self.summary["links"]["timeouts"])
+        return build("run", self.summary["headline"], self.scenario, _candidates(self), more=more)
 
     def __repr__(self) -> str:
         return f"<gradtide.RunResult {self.summary['headline']}>"
@@ -396,6 +397,16 @@ def _candidates(result: RunResult) -> "list[Candidate]":
     return found
 
 
+def _premises_of_losses(timeouts: int | None) -> "list[Premise]":
+    """Return what a run rests on in which senders waited for a timeout: most hosts send a probe before that."""
+    from gradtide.answer import Premise
+
+    if not timeouts:
+        return []
+    count = "1 timeout" if timeouts == 1 else f"{timeouts:,} timeouts"
+    return [Premise("loss recovery", f"without RACK-TLP ({count})", False)]
+
+
 def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -> dict[str, Any]:
     known = {job.name: job for job in scenario.jobs}
     jobs = {job["name"]: _job_summary(job, known[job["name"]]) for job in core["jobs"]}
@@ -417,8 +428,9 @@ def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -
             "switch_drops": core["drops"],
             "host_drops": core["host_drops"],
             "ce_marks": core["ce_marks"],
-            # None on the fluid engine, which has no packets and hence no queue of them.
+            # None on the fluid engine, which has no packets and hence no queue and no timeout of them.
             "max_queue_packets": core["max_queue_packets"],
+            "timeouts": core["timeouts"],
         },
         "simulated_ms": core["end_ps"] / PS_PER_MS,
         "cost": {"events": core["event_count"], "packet_hops": core["packet_hops"], **cost},

@@ -36,6 +36,7 @@ FILES = {
 model = "model.csv"
 workers = 2
 iterations = 3000
+compute = { noise = 0.05 }
 [cluster]
 link = { rate = "10Gbps", delay = "10us" }
 """,

@@ -278,8 +278,7 @@ proptest! {
         }).collect();
         let mut config = config(algorithm, packets);
         if packets.is_multiple_of(2) {
-            // With the time of a full packet as jitter.
-            (config.tcp.follow, config.start_jitter) = (Follow::Standards, Time::from_ps(1_147_200));
+            config.tcp.follow = Follow::Standards;
         }
         config.tcp.window = Bytes(window);
         same(&star().graph(), &config, &exchanges, Time::from_ps(rest_us * US));

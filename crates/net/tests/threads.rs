@@ -79,10 +79,6 @@ impl Case {
         let star = Star { host_count: graph.host_count, link: graph.links[0].link };
         let mut config = PacketConfig::basic_sim(&star);
         config.tcp.follow = self.follow;
-        if self.follow == Follow::Standards {
-            // Of a full packet.
-            config.start_jitter = Time::from_ps(1_147_200);
-        }
         config.seed = Seed(self.seed);
         if self.spreads {
             config.routing = Policy::Spread;

@@ -19,7 +19,7 @@ use gradtide_net::route::Policy;
 use gradtide_net::trace::{Counters, PortCounters};
 use gradtide_net::{
     Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Graph, Host, HostId, Link, Network, PacketConfig, PacketEngine,
-    PortId, ScaleUp, Seed, Star, Threads, Time,
+    PortId, ScaleUp, Seed, Threads, Time,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -83,6 +83,8 @@ pub struct Usage {
     pub event_count: u64,
     /// Packets put on links.
     pub packet_hops: u64,
+    /// Retransmission timeouts; absent where there are no packets.
+    pub timeouts: Option<u64>,
     /// Per link.
     pub links: Vec<LinkUsage>,
     /// What a probe saw.
@@ -202,8 +204,7 @@ impl Engine {
             EngineSpec::Packet => {
                 let apart = fabric.apart();
                 let graph = apart.as_ref().map_or(&fabric.graph, |(cards, _)| cards);
-                let stream_names = stream_names(spec, jobs);
-                let config = PacketConfig { stream_names, ..packet_config(spec, &fabric, graph)? };
+                let config = packet_config(spec, &fabric, graph)?;
                 let mut engine = match threads {
                     Some((threads, count)) => PacketEngine::on_threads(graph, config, threads, count)?,
                     None => PacketEngine::new(graph, config)?,
@@ -262,12 +263,12 @@ impl Engine {
                 let port_links = ports.as_ref().map_or(0, |ports| ports.fluid.link_count() as usize);
                 let (of_cards, of_ports) = links.split_at(links.len() - port_links);
                 let mut usage = link_usage(of_cards, |port| engine.port_counters(PortId(port)), true);
-                let Counters { mut events, packet_hops, .. } = engine.counters();
+                let Counters { mut events, packet_hops, timeouts, .. } = engine.counters();
                 if let Some(GpuPorts { fluid, .. }) = ports.as_deref() {
                     usage.extend(link_usage(of_ports, |port| fluid.port_counters(PortId(port)), false));
                     events += fluid.counters().events;
                 }
-                Usage { event_count: events, packet_hops, links: usage, samples }
+                Usage { event_count: events, packet_hops, timeouts: Some(timeouts), links: usage, samples }
             }
         }
     }
@@ -408,17 +409,16 @@ pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<Pack
     // Timers are made for the slowest and longest link that messages may cross; on a star all are alike. Nobody's timers
     // depend on hosts that send nothing: only thesis and ns-3 count all hosts.
     let used = used_cards(spec, fabric);
-    let (link, base) = match spec.run.follow {
+    let base = match spec.run.follow {
         FollowSpec::Standards => {
             let link = fabric::worst_link(graph, &used);
-            (link, TcpConfig::over(2 * fabric::longest_route(graph, &used), link.rate, link.delay))
+            TcpConfig::over(2 * fabric::longest_route(graph, &used), link.rate, link.delay)
         }
         FollowSpec::Ns3 => {
             let link = fabric::worst_link(graph, &BTreeSet::new());
-            (link, TcpConfig::basic_sim(graph.host_count, link.rate, link.delay))
+            TcpConfig::basic_sim(graph.host_count, link.rate, link.delay)
         }
     };
-    let star = Star { host_count: graph.host_count, link };
     let transport = &cluster.transport;
     let narrow = |value: u32, what| u16::try_from(value).map_err(|_| SpecError::TooLarge(what));
     let base = match transport.timers {
@@ -471,21 +471,7 @@ pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<Pack
         routing: routing(cluster),
         seed: Seed(spec.run.seed),
         link_names: fabric.link_names.clone(),
-        ..PacketConfig::basic_sim(&star)
     })
-}
-
-/// By how much at most transfers start later than they could.
-pub fn start_jitter(run: &RunSpec) -> Time {
-    run.start_jitter_ps.map_or(Time::ZERO, Time::from_ps)
-}
-
-/// Names of the streams of jobs, which have one for each communicator.
-fn stream_names(spec: &Spec, jobs: &[Job]) -> Vec<Arc<str>> {
-    let of_job = |(of, job): (&JobSpec, &Job)| {
-        (0..job.stream_count()).map(|index| format!("{}/{index}", of.name).into()).collect::<Vec<_>>()
-    };
-    spec.jobs.iter().zip(jobs).flat_map(of_job).collect()
 }
 
 fn capacity(capacity: CapacitySpec) -> Capacity {

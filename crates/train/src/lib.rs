@@ -345,7 +345,7 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Vec<Background
     if let (Some(seer), true) = (spec.jobs.iter().find(|job| job.has_oracle()), spec.jobs.len() > 1) {
         return Err(SpecError::OracleOfSeveral { name: seer.name.clone() });
     }
-    let jitter = engine::start_jitter(&spec.run);
+    let jitter = spec.run.start_jitter_ps.map_or(Time::ZERO, Time::from_ps);
     let card = |place| fabric.ends.nodes.map_or(place, |nodes| nodes.card(place));
     let background = (spec.traffic.iter().enumerate())
         .map(|(index, traffic)| {

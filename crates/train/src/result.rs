@@ -78,6 +78,8 @@ pub struct Summary {
     pub event_count: u64,
     /// Packets put on links.
     pub packet_hops: u64,
+    /// Retransmission timeouts; absent where there are no packets.
+    pub timeouts: Option<u64>,
     /// Packets that the queues of switches refused.
     pub drops: u64,
     /// Packets that hosts' own queues refused, before they were sent.
@@ -211,6 +213,7 @@ impl RunResult {
                 jobs: summaries,
                 event_count: usage.event_count + done.iter().map(|done| done.record.event_count).sum::<u64>(),
                 packet_hops: usage.packet_hops,
+                timeouts: usage.timeouts,
                 drops: used.iter().filter(|link| !link.is_of_host()).map(|link| link.drops).sum(),
                 host_drops: used.iter().filter(|link| link.is_of_host()).map(|link| link.drops).sum(),
                 ce_marks: used.iter().map(|link| link.ce_marks).sum(),

@@ -37,8 +37,8 @@ def order(
     from gradtide.studies import order as study
 
     for flag, given, schedulers in (
-        ("--ties", ties, ("tac", "tac_folded")),
-        ("--seed", seed, ("random", "arbitrary", "optimal")),
+        ("--ties", ties, study.WITH_TIES),
+        ("--seed", seed, study.WITH_SEED),
     ):
         if given is not None and scheduler not in schedulers:
             fail_usage(f"{flag} changes nothing of the scheduler {scheduler}; it is for {' and '.join(schedulers)}")

@@ -19,6 +19,8 @@ from gradtide.studies.graph import find_dag
 
 SCHEDULERS = ("layer", "tic", "tac", "tac_folded", "random", "arbitrary", "optimal")
 TIES = ("id", "upstream")
+WITH_TIES, WITH_SEED = ("tac", "tac_folded"), ("random", "arbitrary", "optimal")
+"""Schedulers that ties and a seed decide something of."""
 
 
 class OrderScheduler(Protocol):
@@ -86,14 +88,15 @@ class OrderResult:
     @property
     def answer(self) -> Answer:
         """The question answered, with what the answer rests on."""
+        by = self.scheduler
         best = "and no order is faster" if self.optimal else f"at most {self.proven_gap:.2%} more than the best order"
         bound = f"{self.gap:.2%} above the lower bound of {self.lower_bound}"
         return Answer(
             f"{self.scheduler}: the iteration takes {self.makespan}, {best}; it is {bound}.",
             (
                 Premise("times of ops", "those of the graph, in its own unit", True),
-                Premise("ties", self.ties, self.ties != "id", change="--ties"),
-                Premise("seed", str(self.seed), self.seed != 0, change="--seed"),
+                *([Premise("ties", self.ties, self.ties != "id", change="--ties")] if by in WITH_TIES else []),
+                *([Premise("seed", str(self.seed), self.seed != 0, change="--seed")] if by in WITH_SEED else []),
             ),
             ranked(
                 [

@@ -42,8 +42,6 @@ pub(super) struct Sending {
     pub armed_ps: u64,
     /// Its template has the generation.
     pub sender: Sender,
-    /// What every message is delayed by.
-    pub jitter: Time,
     pub goals: VecDeque<Goal>,
     /// When the connection was established.
     pub began: Time,

@@ -14,7 +14,7 @@ use crate::route::Hashes;
 use crate::topology::PortId;
 use crate::trace::{Counters, Window};
 use crate::units::{Bytes, Time};
-use crate::{Announced, Completion, Connection as Carrier, Flow, FlowId, HostId, Seed, StreamKey};
+use crate::{Announced, Completion, Connection as Carrier, Flow, FlowId, HostId, StreamKey};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -31,8 +31,6 @@ pub(crate) struct Timer {
 enum TimerKind {
     /// The application writes so many bytes.
     Write(u64),
-    /// It opens the connection.
-    Connect,
     /// The announcement of that number has gone unanswered.
     Unanswered(u64),
 }
@@ -121,45 +119,9 @@ struct Waiting {
     opens: bool,
 }
 
-/// By how much the messages of connections start later than they could: each by a draw of its own, which is called after
-/// its stream and the order in which its hosts have come into that. Other streams, and the numbers of hosts, leave it.
-#[derive(Clone, Debug)]
-pub(crate) struct StartJitter {
-    seed: Seed,
-    most: Time,
-    /// Of the first streams.
-    names: Vec<Arc<str>>,
-    /// By stream, hosts in the order in which they came.
-    hosts: BTreeMap<u32, BTreeMap<u32, usize>>,
-}
-
-impl StartJitter {
-    /// Of less than `most`.
-    pub fn new(seed: Seed, most: Time, names: &[Arc<str>]) -> Self {
-        Self { seed, most, names: names.to_vec(), hosts: BTreeMap::new() }
-    }
-
-    /// Of the connection that `flow` opens: none if it carries one flow, which whoever starts it may delay.
-    fn open(&mut self, flow: &Flow) -> Time {
-        if flow.connection == Carrier::Own || self.most == Time::ZERO {
-            return Time::ZERO;
-        }
-        let StreamKey { stream, band } = flow.stream_key();
-        let hosts = self.hosts.entry(stream).or_default();
-        let [src, dst] = [flow.src, flow.dst].map(|host| {
-            let count = hosts.len();
-            *hosts.entry(host.0).or_insert(count)
-        });
-        let stream = self.names.get(stream as usize).map_or_else(|| stream.to_string(), |name| name.to_string());
-        let draw = self.seed.stream(&format!("start jitter/{stream}/{src}/{dst}/{band}")).below(self.most.ps());
-        Time::from_ps(draw)
-    }
-}
-
 /// All connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts {
-    jitter: StartJitter,
     hashes: Hashes,
     pub connections: Connections,
     streams: BTreeMap<(u32, u32, StreamKey), u32>,
@@ -182,9 +144,8 @@ pub(crate) struct Hosts {
 
 impl Hosts {
     /// Without connections, on links that take at least `latency_ps`.
-    pub fn new(latency_ps: u64, hashes: Hashes, jitter: StartJitter, division: Arc<Division>) -> Self {
+    pub fn new(latency_ps: u64, hashes: Hashes, division: Arc<Division>) -> Self {
         Self {
-            jitter,
             plans: Plans { looks: BinaryHeap::new(), late_ps: vec![NEVER; division.count()], has_news: false },
             hashes,
             connections: Connections::new(latency_ps, division),
@@ -222,7 +183,7 @@ impl Hosts {
                 self.streams.insert(key, index);
             }
             if announced.is_none() {
-                self.connect_after(config, now, index, out);
+                self.connections.sending_mut(index).sender.connect(config, now.ps(), out);
             }
             index
         });
@@ -231,7 +192,7 @@ impl Hosts {
         let end = sending.goals.back().map_or(sending.sender.written(), |goal| goal.end) + flow.bytes.0;
         sending.goals.push_back(Goal { end, flow: id, stream: flow.stream, began: now });
         let (port, next_goal, backlog) = (sending.port, sending.goals[0].end, sending.sender.backlog());
-        let (template, hold) = (sending.sender.template, flow.hold + sending.jitter);
+        let template = sending.sender.template;
         self.connections.receiving_mut(index).next_goal = next_goal;
         if let Some(waiting) = self.waiting.get_mut(&index) {
             // It follows what has been announced.
@@ -239,7 +200,7 @@ impl Hosts {
             return port;
         }
         if let Some((announced, timeout)) = announced.filter(|_| backlog == 0) {
-            let waiting = Waiting { number: id.0, bytes: flow.bytes.0, hold, opens: known.is_none() };
+            let waiting = Waiting { number: id.0, bytes: flow.bytes.0, hold: flow.hold, opens: known.is_none() };
             out.push(pcn::start(template, announced, waiting.number));
             let kind = TimerKind::Unanswered(waiting.number);
             let timer = Timer { connection: index, generation: template.generation, kind };
@@ -247,21 +208,10 @@ impl Hosts {
             self.waiting.insert(index, waiting);
             return port;
         }
-        self.write_after(config, now, index, hold, flow.bytes.0);
+        self.write_after(config, now, index, flow.hold, flow.bytes.0);
         self.after_sender(index);
         self.check_goals(index, now);
         port
-    }
-
-    /// The application opens a connection, which its jitter delays.
-    fn connect_after(&mut self, config: &TcpConfig, now: Time, index: u32, out: &mut Vec<Wire>) {
-        let Sending { sender, jitter, .. } = self.connections.sending_mut(index);
-        if *jitter == Time::ZERO {
-            return sender.connect(config, now.ps(), out);
-        }
-        let timer = Timer { connection: index, generation: sender.template.generation, kind: TimerKind::Connect };
-        let at = now + *jitter;
-        self.timers.push(at, timer);
     }
 
     /// The application writes `bytes`, `hold` from `now`.
@@ -325,7 +275,6 @@ impl Hosts {
             port: src_port,
             armed_ps: NEVER,
             sender: Sender::new(config, window, forward),
-            jitter: self.jitter.open(flow),
             goals: VecDeque::new(),
             began: Time::ZERO,
         };
@@ -689,7 +638,6 @@ impl Hosts {
                     self.pump_later(config, now, index);
                 }
             }
-            TimerKind::Connect => self.connections.sending_mut(index).sender.connect(config, now.ps(), out),
             TimerKind::Unanswered(number) => self.release(config, now, index, number, out),
         }
         self.after_sender(index);
@@ -789,7 +737,6 @@ impl Hosts {
     pub fn write_state(&self, config: &TcpConfig, writer: &mut Writer) -> Option<()> {
         // Streams' connections are never closed: those of a stream, its slot and its hash are what they were.
         let Self {
-            jitter: _,
             hashes: _,
             connections,
             streams: _,
@@ -825,7 +772,7 @@ impl Hosts {
 /// Of one connection.
 fn write_state(receiving: &Receiving, sending: &Sending, config: &TcpConfig, writer: &mut Writer) -> Option<()> {
     let Receiving { generation: _, own, port: _, armed_ps: _, next_goal: _, receiver, received: _ } = receiving;
-    let Sending { port: _, armed_ps: _, sender, jitter: _, goals, began: _ } = sending;
+    let Sending { port: _, armed_ps: _, sender, goals, began: _ } = sending;
     if *own || !goals.is_empty() || !sender.is_established() || !receiver.is_open() {
         return None;
     }

@@ -42,7 +42,7 @@ use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
 use buffer::SharedBuffers;
 use calendar::{Calendar, epoch_ps};
 use ends::DayBounds;
-use host::{Due, Hosts, StartJitter};
+use host::{Due, Hosts};
 use lanes::{Lane, Map, PerLane};
 use port::{Moment, Port, Serialization};
 use qdisc::Verdict;
@@ -72,12 +72,6 @@ pub struct PacketConfig {
     /// Names of the first links, by which random streams are called, so that neither an idle host nor another order of
     /// links changes them. Other links are called by their ends.
     pub link_names: Vec<Arc<str>>,
-    /// A message of a stream starts up to so much later than it could, always by the same draw of its connection. Hosts whose
-    /// clocks are one would send in step for ever, and a full queue would drop packets of always the same of them (Floyd &
-    /// Jacobson, *On traffic phase effects*, 1992).
-    pub start_jitter: Time,
-    /// Names of the first streams, by which these draws are called.
-    pub stream_names: Vec<Arc<str>>,
 }
 
 impl PacketConfig {
@@ -92,8 +86,6 @@ impl PacketConfig {
             routing: Policy::Ecmp,
             seed: Seed(0),
             link_names: Vec::new(),
-            start_jitter: Time::ZERO,
-            stream_names: Vec::new(),
         }
     }
 }
@@ -273,7 +265,6 @@ impl PacketEngine {
         let payload = ports.iter().map(|port| port.payload_within(day_length_ps, config.tcp.header_bytes)).max();
         let bounds = DayBounds { length_ps: day_length_ps, bytes: payload.unwrap_or(0) };
         let map = Map::new(graph, routes, count);
-        let jitter = StartJitter::new(config.seed, config.start_jitter, &config.stream_names);
         let mut lanes = PerLane::new(count, || Lane { ports: Vec::new(), calendar: calendar.clone() });
         for (index, port) in (0..).zip(ports) {
             lanes[map.division.port(PortId(index)).0].ports.push(port);
@@ -287,7 +278,7 @@ impl PacketEngine {
             has_cards: config.tcp.follow == Follow::Standards,
             pcn,
             buffers: config.switch_buffer.map(|buffer| Box::new(SharedBuffers::new(graph, buffer))),
-            hosts: Hosts::new(latency_ps, Hashes::new(config.seed), jitter, Arc::clone(&map.division)),
+            hosts: Hosts::new(latency_ps, Hashes::new(config.seed), Arc::clone(&map.division)),
             lanes,
             map,
             scheduled: EventQueue::default(),

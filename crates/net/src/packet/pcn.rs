@@ -165,7 +165,7 @@ mod tests {
     use super::super::lanes::Division;
     use super::*;
     use crate::event::EventQueue;
-    use crate::packet::host::{Hosts, StartJitter};
+    use crate::packet::host::Hosts;
     use crate::packet::tcp::TcpConfig;
     use crate::route::Hashes;
     use crate::units::Rate;
@@ -270,12 +270,7 @@ mod tests {
         fn new(seed: u64, length: usize) -> Self {
             let rate = Rate::from_bps(10_000_000_000).expect("not zero");
             Self {
-                hosts: Hosts::new(
-                    HOP.ps(),
-                    Hashes::new(Seed(0)),
-                    StartJitter::new(Seed(0), Time::ZERO, &[]),
-                    Arc::new(Division::whole()),
-                ),
+                hosts: Hosts::new(HOP.ps(), Hashes::new(Seed(0)), Arc::new(Division::whole())),
                 config: TcpConfig::basic_sim(2, rate, HOP),
                 now: Time::ZERO,
                 under_way: EventQueue::default(),
