@@ -89,12 +89,12 @@ def test_the_numbers_of_the_tutorials_prose():
     assert f"about {round(float(sending_ms))} ms at 100 Gbit/s" in prose
     assert 2 * compute_ms < sending_ms
     assert f"{round(float(sending_ms))} + {int(compute_ms)}" in prose
-    delays_us = 2 * (4 - 1) * 10
+    delays_us = 2 * (4 - 1) * 2 * 10
     assert f"{delays_us} us for\nfour workers" in prose
     chunks = sum(-(-bucket // 4_000_000) for bucket in bucket_bytes())
     assert chunks > 80
-    assert "more than 80 chunks, so about 5 ms" in prose
-    assert round(chunks * delays_us / 1000) == 5
+    assert "more than 80 chunks, so about 10 ms" in prose
+    assert round(chunks * delays_us / 1000) == 10
 
 
 def bucket_bytes():

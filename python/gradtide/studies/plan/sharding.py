@@ -414,9 +414,16 @@ def bound(ran: Sequence[Tried]) -> Least:
         spec, rows = one.division.described.spec, one.result.transfers.to_dicts()
         step = least(_positions(one))
         once = spec["optimizer_ps"][0] / 1e9
-        once += sum(row["end_us"] - row["start_us"] for row in rows if row["group"] == "norm") / 1e3
+        once += sum(_took_ms(row, one) for row in rows if row["group"] == "norm")
         found.append(Least(spec["micro_batches"] * step.time + once, step.why))
     return min(found)
+
+
+def _took_ms(row: Mapping[str, Any], one: Tried) -> float:
+    """Return how long a transfer kept its queue: its launch and its bytes."""
+    assert one.result is not None
+    launch_ps: int = one.result.scenario.jobs[0].schedule.overhead_ps
+    return launch_ps / 1e9 + (row["end_us"] - row["start_us"]) / 1e3
 
 
 def _positions(one: Tried) -> list[Position]:
@@ -428,7 +435,7 @@ def _positions(one: Tried) -> list[Position]:
     took: dict[tuple[str, int], float] = {}
     for row in rows:
         if row["group"] == "fsdp":
-            took.setdefault((row["collective"], row["first_layer"]), (row["end_us"] - row["start_us"]) / 1e3)
+            took.setdefault((row["collective"], row["first_layer"]), _took_ms(row, one))
     first, units = 0, []
     for count in spec["units"]:
         units.append((first, spec["blocks"][first : first + count]))
