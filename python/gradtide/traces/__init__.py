@@ -93,7 +93,7 @@ class Trace:
     def _gaps(self) -> list[Gap]:
         return found_gaps(self._core.gaps)
 
-    def gaps_of_step(self, number: int) -> list[Gap]:
+    def _gaps_of_step(self, number: int) -> list[Gap]:
         """Return what is missing in a step, and of what nobody knows when it was."""
         return found_gaps(self._core.gaps_of_step(self.steps.index(number)))
 
@@ -166,7 +166,7 @@ class Trace:
         if rank is not None:
             self._known(rank)
         document = self.step(step)
-        fatal = [f"{gap}; {gap.fix}" for gap in self.gaps_of_step(document["number"]) if gap.fix]
+        fatal = [f"{gap}; {gap.fix}" for gap in self._gaps_of_step(document["number"]) if gap.fix]
         if fatal:
             raise TraceError(f"the trace is no model: {' · '.join(fatal)}")
         about = self.summary()

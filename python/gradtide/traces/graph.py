@@ -171,7 +171,7 @@ def _refuse_missing(trace: "Trace", ranks: Sequence[int], number: int, *, stands
             f"there is no trace of rank {', '.join(map(str, missing[:5]))}; a step needs all of its ranks, or one that "
             "stands for all"
         )
-    gaps = [str(gap) for gap in trace.gaps_of_step(number) if gap.what not in HARMLESS]
+    gaps = [str(gap) for gap in trace._gaps_of_step(number) if gap.what not in HARMLESS]
     if gaps:
         raise TraceError(f"the step is no graph: {' · '.join(gaps)}")
     if not stands_for_all and list(ranks) != list(range(len(ranks))):
