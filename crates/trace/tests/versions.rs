@@ -126,6 +126,9 @@ const SPELLINGS: &[Spelling] = &[
     },
 ];
 
+/// What a device does: name, stream, start and duration.
+type Kernel<'a> = (&'a str, u64, u64, u64);
+
 /// Writes events, numbered in their order.
 struct Writer<'a> {
     spelling: &'a Spelling,
@@ -143,16 +146,7 @@ impl Writer<'_> {
     }
 
     /// An operator at a time, what it launches, and what that does on a stream.
-    fn launch(
-        &mut self,
-        name: &str,
-        at_us: u64,
-        kernel: &str,
-        stream: u64,
-        start_us: u64,
-        duration_us: u64,
-        reduce: Option<u64>,
-    ) {
+    fn launch(&mut self, name: &str, at_us: u64, (kernel, stream, start_us, duration_us): Kernel, reduce: Option<u64>) {
         self.number += 1;
         let (number, correlation) = (self.number, self.number + self.drawn.shift);
         let Spelling { operator, runtime, said, external, .. } = *self.spelling;
@@ -197,13 +191,13 @@ impl Writer<'_> {
         let call = if said == Said::Nowhere { "symm_mem::call" } else { "c10d::allreduce_" };
         let node = "autograd::engine::evaluate_function: A";
         let second_us = device_us + forward + backward[0];
-        self.launch("aten::mm", host_us + 2, "gemm", 7, device_us, forward, None);
-        self.launch(node, host_us + 12, "gemm", 7, device_us + forward, backward[0], None);
-        self.launch(call, host_us + 22, reduce, 20, second_us, reduces[0], Some(elements[0]));
-        self.launch(node, host_us + 32, "gemm", 7, second_us, backward[1], None);
+        self.launch("aten::mm", host_us + 2, ("gemm", 7, device_us, forward), None);
+        self.launch(node, host_us + 12, ("gemm", 7, device_us + forward, backward[0]), None);
+        self.launch(call, host_us + 22, (reduce, 20, second_us, reduces[0]), Some(elements[0]));
+        self.launch(node, host_us + 32, ("gemm", 7, second_us, backward[1]), None);
         let last_us = device_us + self.drawn.second_us();
-        self.launch(call, host_us + 42, reduce, 20, last_us, reduces[1], Some(elements[1]));
-        self.launch("aten::add_", host_us + 52, "adam", 7, last_us + reduces[1], update, None);
+        self.launch(call, host_us + 42, (reduce, 20, last_us, reduces[1]), Some(elements[1]));
+        self.launch("aten::add_", host_us + 52, ("adam", 7, last_us + reduces[1], update), None);
         let work_us = last_us + reduces[1] + update - device_us;
         match marks {
             Marks::All => self.event("gpu_user_annotation", &name, 7, device_us, work_us, ""),
