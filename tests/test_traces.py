@@ -141,8 +141,8 @@ def test_the_command_names_groups_where_there_are_several(tmp_path):
     said = {"Collective name": "allreduce", "In msg nelems": 1000, "dtype": "Float"}
     path = kineto_of(
         tmp_path,
-        event("record_param_comms", "cpu_op", 30, 5, 2, **said, **{"Process Group Name": "1"}),
-        event("record_param_comms", "cpu_op", 40, 5, 2, **said, **{"Process Group Name": "3"}),
+        event("ncclDevKernel_AllReduce", "kernel", 30, 5, 2, **said, **{"Process Group Name": "1"}),
+        event("ncclDevKernel_AllReduce", "kernel", 40, 5, 2, **said, **{"Process Group Name": "3"}),
     )
     text = json.loads(Path(path).read_text())
     Path(path).write_text(json.dumps({**text, "distributedInfo": info}))
@@ -379,10 +379,10 @@ CHAKRA = b"\x07\x0a\x050.0.4" + b"\x08\x08\x01\x12\x02mm\x18\x04"
         ("a.json.gz", gzip.compress(KINETO)[:3000], "compressed file is damaged or cut off"),
         ("a.json.gz", gzip.compress(KINETO)[:-4] + b"oops", "compressed file is damaged or cut off"),
         ("a.json", b'{"ops": [], "target": 0}', "no Kineto trace, but a graph of ops"),
-        ("a.json", b"[1, 2]", "unexpected '['"),
+        ("a.json", b"[1, 2]", "no event of it can be read"),
         ("a.json", b"\x89PNG\r\n\x1a\n" * 100, "it is no Kineto trace"),
-        ("a.json", b'{"traceEvents": [{"ph": 3}]}', "event 0, at byte 17"),
-        ("a.json", b'{"traceEvents": [1 2]}', "event 0, at byte 17"),
+        ("a.json", b'{"traceEvents": [{"ph": 3}]}', "no event of it can be read"),
+        ("a.json", b'{"traceEvents": [1 2]}', "no event of it can be read"),
         ("a.json", b'{"traceEvents": []}', "record with ProfilerActivity.CPU"),
         ("a.et", b"", "the file is empty"),
         ("a.et", CHAKRA[:-1], "no Chakra trace"),
@@ -480,7 +480,7 @@ STEP = [
 
 
 def kineto_of(folder, *more):
-    job = {"rank": 0, "world_size": 1, "pg_config": [{"pg_name": "0", "ranks": [0]}]}
+    job = {"rank": 0, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}
     path = folder / "rank0.json"
     path.write_text(json.dumps({"distributedInfo": job, "traceEvents": [*STEP, *more]}))
     return path
@@ -489,18 +489,17 @@ def kineto_of(folder, *more):
 def test_a_small_step_is_a_model_and_says_that_nothing_tells_steps_apart(tmp_path):
     model = gt.from_kineto(kineto_of(tmp_path)).to_model()
     assert model.parameter_bytes == 4000
-    assert model.left_out == ("nothing tells steps apart: the whole trace is taken for one step",)
+    assert model.left_out[-1:] == ("nothing tells steps apart: the whole trace is taken for one step",)
 
 
 @pytest.mark.parametrize(
     ("more", "what", "said"),
     [
-        # A transfer of a kind that nobody knows used to count as computation.
         (event("ncclDevKernel_Generic", "kernel", 60, 9, 7), "unknown_transfer", "ncclDevKernel_Generic"),
         (
             event("record_param_comms", "cpu_op", 60, 9, 3, **{"Collective name": "coalesced"}),
-            "unknown_transfer",
-            "coalesced",
+            "unmatched_call",
+            "record_param_comms",
         ),
         # Two calls and one event of the backend: one gradient used to vanish.
         (event("c10d::allreduce_", "cpu_op", 60, 1, 3), None, None),
@@ -514,7 +513,7 @@ def test_a_kineto_file_with_transfers_that_cannot_be_represented_is_no_model(tmp
         assert found == {}
         twice = gt.from_kineto(kineto_of(tmp_path, more, {**more, "ts": 65}))
         assert twice.summary()["left_out"] == [{"what": "unmatched_call", "count": 1, "names": ["c10d::allreduce_"]}]
-        with pytest.raises(gt.TraceError, match="calls of transfers without a kernel or an event of the backend: 1"):
+        with pytest.raises(gt.TraceError, match="calls of transfers that were enqueued and never seen to run: 1"):
             twice.to_model()
         return
     assert found == {what: 1}
@@ -542,16 +541,16 @@ def test_collectives_of_sharded_training_are_not_left_out_of_a_model(tmp_path, n
 
 def test_small_transfers_and_unknown_events_are_left_out_of_a_model_and_counted(tmp_path):
     loss = event("gloo:broadcast", "user_annotation", 5, 3, 2, **{"Input Dims": [[1]], "Input type": ["float"]})
-    other = event("step", "hpu_op", 5, 3, 9)
+    other = event("step", "glow_op", 5, 3, 9)
     model = gt.from_kineto(kineto_of(tmp_path, loss, other)).to_model()
-    assert model.left_out[:1] == ("events of an unknown category: 1 (hpu_op), left out",)
+    assert "events of an unknown category: 1 (glow_op), left out" in model.left_out
     assert model.left_out[-1:] == ("transfers that are no gradients: 1 broadcast, left out",)
 
 
 def test_a_run_says_what_its_trace_leaves_out_and_so_does_its_folder(tmp_path):
-    path = kineto_of(tmp_path, event("step", "hpu_op", 5, 3, 9))
+    path = kineto_of(tmp_path, event("step", "glow_op", 5, 3, 9))
     (tmp_path / "job.toml").write_text(f'[job.train]\nmodel = "{path}"\nworkers = 2\n')
-    said = "events of an unknown category: 1 (hpu_op), left out"
+    said = "events of an unknown category: 1 (glow_op), left out"
 
     def run(scenario, folder):
         command = [sys.executable, "-m", "gradtide", "run", str(scenario), "-o", str(folder), "-q"]

@@ -66,6 +66,19 @@ impl PyTrace {
         self.ranks.iter().flat_map(of_rank).collect()
     }
 
+    /// The same of one of the steps: what was then, and what nobody knows when it was.
+    fn gaps_of_step(&self, py: Python<'_>, place: usize) -> PyResult<Vec<(u32, &'static str, String, u64)>> {
+        let found = || {
+            let step = step::steps(&self.ranks).steps.into_iter().nth(place)?;
+            let of_rank = |((number, trace), &(start_ns, end_ns)): (&(u32, Arc<RankTrace>), &(u64, u64))| {
+                let row = |(gap, name, count): (Gap, &str, u64)| (*number, gap.word(), name.to_owned(), count);
+                trace.gaps.within(start_ns, end_ns).map(row).collect::<Vec<_>>()
+            };
+            Some(self.ranks.iter().zip(&step.windows_ns).flat_map(of_rank).collect())
+        };
+        watched(py, found)?.ok_or_else(|| PyKeyError::new_err(place))
+    }
+
     /// What process groups are for, by their names, where files say it.
     #[getter]
     fn described(&self) -> BTreeMap<String, String> {

@@ -177,5 +177,5 @@ pub fn read(document: &Document) -> Result<RankTrace, TraceError> {
     let mut gaps = Gaps::default();
     checked(&mut ops, &mut gaps)?;
     let about = About { rank: document.rank, world_size: document.world_size, ..About::default() };
-    Ok(RankTrace { ops, marks: Vec::new(), about, gaps })
+    Ok(RankTrace { ops, about, gaps, ..RankTrace::default() })
 }

@@ -4,6 +4,7 @@
 //! looked at for strings and brackets alone.
 
 use crate::{MAX_PIECE_BYTES, TraceError};
+use std::borrow::Cow;
 
 const FORMAT: &str = "Kineto trace";
 const EVENTS: &str = "traceEvents";
@@ -12,8 +13,8 @@ const EVENTS: &str = "traceEvents";
 pub enum Piece<'a> {
     /// A value of the top-level object, with its key.
     Field(&'a str, &'a [u8]),
-    /// An element of `traceEvents`.
-    Event(&'a [u8]),
+    /// An element of `traceEvents`, and what tells the line on which it starts.
+    Event(&'a [u8], &'a mut dyn FnMut() -> u64),
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -40,6 +41,10 @@ pub struct Splitter {
     depth: u32,
     in_string: bool,
     is_escaped: bool,
+    /// Whether the file is a list of events, as exporters of other devices write it.
+    is_list: bool,
+    /// Lines before the chunk.
+    lines: u64,
     /// Offset of the chunk, and of the piece, in the file.
     at: u64,
     piece_at: u64,
@@ -56,6 +61,8 @@ impl Splitter {
             depth: 0,
             in_string: false,
             is_escaped: false,
+            is_list: false,
+            lines: 0,
             at: 0,
             piece_at: 0,
             events: 0,
@@ -79,7 +86,7 @@ impl Splitter {
                     if is_scalar_end || self.is_last(byte) {
                         // A scalar ends before what follows it, anything else with its last byte.
                         let end = if is_scalar_end { index } else { index + 1 };
-                        self.hand_on(&chunk[from..end], on_piece)?;
+                        self.hand_on(chunk, from..end, on_piece)?;
                         index = end;
                         continue;
                     }
@@ -93,6 +100,10 @@ impl Splitter {
                 }
                 _ if byte.is_ascii_whitespace() => {}
                 State::Start if byte == b'{' => self.state = State::BeforeKey,
+                State::Start if byte == b'[' => {
+                    (self.is_list, self.has_events) = (true, true);
+                    self.state = State::BeforeElement;
+                }
                 // A byte order mark.
                 State::Start if self.at + (index as u64) < 3 && matches!(byte, 0xef | 0xbb | 0xbf) => {}
                 State::BeforeKey if byte == b'"' => {
@@ -105,7 +116,9 @@ impl Splitter {
                     self.has_events = true;
                     self.state = State::BeforeElement;
                 }
-                State::BeforeElement | State::AfterElement if byte == b']' => self.state = State::AfterValue,
+                State::BeforeElement | State::AfterElement if byte == b']' => {
+                    self.state = if self.is_list { State::End } else { State::AfterValue };
+                }
                 State::BeforeValue | State::BeforeElement if !matches!(byte, b',' | b'}' | b']' | b':') => {
                     self.state = if self.state == State::BeforeValue { State::Value } else { State::Element };
                     self.piece_at = self.at + index as u64;
@@ -125,6 +138,7 @@ impl Splitter {
             }
         }
         self.at += chunk.len() as u64;
+        self.lines += newlines(chunk);
         Ok(())
     }
 
@@ -142,7 +156,8 @@ impl Splitter {
     /// Whether `byte` ends a string, a list or a table that is the whole piece.
     fn is_last(&mut self, byte: u8) -> bool {
         if self.in_string {
-            self.in_string = self.is_escaped || byte != b'"';
+            // No string of JSON goes over the end of a line: one that does has a quote or a backslash too many.
+            self.in_string = byte != b'\n' && (self.is_escaped || byte != b'"');
             self.is_escaped = !self.is_escaped && byte == b'\\';
             return !self.in_string && self.depth == 0;
         }
@@ -160,19 +175,23 @@ impl Splitter {
 
     fn hand_on(
         &mut self,
-        rest: &[u8],
+        chunk: &[u8],
+        part: std::ops::Range<usize>,
         on_piece: &mut dyn FnMut(Piece) -> Result<(), String>,
     ) -> Result<(), TraceError> {
         let mut early = std::mem::take(&mut self.piece);
+        let end = part.end;
         let whole = if early.is_empty() {
-            rest
+            &chunk[part]
         } else {
-            early.extend_from_slice(rest);
+            early.extend_from_slice(&chunk[part]);
             &early
         };
         let is_event = self.state == State::Element;
+        let lines = self.lines;
+        let mut line = || 1 + lines + newlines(&chunk[..end]) - newlines(whole);
         let read = match (is_event, std::str::from_utf8(&self.key)) {
-            (true, _) => on_piece(Piece::Event(whole)),
+            (true, _) => on_piece(Piece::Event(whole, &mut line)),
             (false, Ok(key)) => on_piece(Piece::Field(key, whole)),
             (false, Err(error)) => Err(error.to_string()),
         };
@@ -190,4 +209,48 @@ impl Splitter {
     fn not_this(&self, what: &str, index: usize) -> TraceError {
         TraceError::NotThis { format: FORMAT, what: what.to_owned(), at: self.at + index as u64 }
     }
+}
+
+fn newlines(bytes: &[u8]) -> u64 {
+    bytes.iter().filter(|&&byte| byte == b'\n').count() as u64
+}
+
+/// A damaged piece as JSON, with what is no JSON in it replaced: a lone backslash is one, a control character is a space,
+/// a word such as `inf` is null, and bytes that are no UTF-8 are marked.
+pub fn mended(text: &[u8]) -> Vec<u8> {
+    let text: Cow<str> = String::from_utf8_lossy(text);
+    let mut found = String::with_capacity(text.len() + 16);
+    let (mut in_string, mut rest) = (false, text.chars().peekable());
+    while let Some(one) = rest.next() {
+        match one {
+            '"' => {
+                in_string = !in_string;
+                found.push(one);
+            }
+            '\\' if in_string => {
+                found.push(one);
+                match rest.peek().copied() {
+                    Some(next @ ('"' | '\\' | '/' | 'b' | 'f' | 'n' | 'r' | 't')) => {
+                        rest.next();
+                        found.push(next);
+                    }
+                    Some('u') if rest.clone().skip(1).take(4).filter(char::is_ascii_hexdigit).count() == 4 => {}
+                    _ => found.push('\\'),
+                }
+            }
+            _ if in_string => found.push(if one.is_control() { ' ' } else { one }),
+            // The sign, too, belongs to the word: -Infinity.
+            _ if one.is_ascii_alphabetic() || (one == '-' && rest.peek().is_some_and(char::is_ascii_alphabetic)) => {
+                let mut word = String::from(one);
+                while let Some(&next) = rest.peek().filter(|next| next.is_ascii_alphanumeric()) {
+                    word.push(next);
+                    rest.next();
+                }
+                let is_known = matches!(&*word, "true" | "false" | "null");
+                found.push_str(if is_known { &word } else { "null" });
+            }
+            _ => found.push(one),
+        }
+    }
+    found.into_bytes()
 }

@@ -4,13 +4,22 @@
 //! kernels and copies of each stream, and collectives. What is taken for a dependency is only what must have been one:
 //! the op before it on the same thread or stream, and what its launch came after. A dependency always ends before what
 //! waits for it starts. What waits *for* a collective is not in these files, so no op does (docs/models/traces.md).
+//!
+//! ```text
+//! event -> span (what it is: kernels.rs; damage: json.rs) -> launch of each kernel (join.rs) -> transfer, step, pass
+//! ```
 
-use crate::json::{Piece, Splitter};
+mod join;
+mod kernels;
+
+use crate::json::{Piece, Splitter, mended};
 use crate::{
     About, CollectiveType, Comm, Gap, Gaps, Mark, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp, checked,
 };
 use gradtide_watch::look;
-use serde::Deserialize;
+use join::{Join, Launch, Place};
+use kernels::{Moving, Transferred};
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
@@ -20,27 +29,45 @@ use std::sync::Arc;
 /// Bytes of an element whose type the file does not name: those of float32.
 const ASSUMED_ELEMENT_BYTES: u64 = 4;
 
-/// Categories of events that hold no work of their own: calls that launch it, notes, and what the profiler says of
-/// itself.
+/// Categories of events of a device, by version: PyTorch 1.8 wrote them with capitals; Habana's and Ascend's profilers have
+/// their own (libkineto/include/ActivityType.h).
+const DEVICE: &[&str] = &[
+    "kernel",
+    "gpu_memcpy",
+    "gpu_memset",
+    "Kernel",
+    "Memcpy",
+    "Memset",
+    "collective_comm",
+    "hpu_op",
+    "Ascend Hardware",
+];
+
+/// Categories of operators of the host.
+const HOST: &[&str] = &["cpu_op", "Operator"];
+
+/// Categories of events that hold no work of their own, beside calls of a runtime or a driver: notes, and what the
+/// profiler says of itself.
 const NO_WORK: &[&str] = &[
     "ac2g",
     "cpu_instant_event",
-    "cuda_driver",
+    "cuda_event",
     "cuda_profiler_range",
-    "cuda_runtime",
     "cuda_sync",
     "fwdbwd",
     "gpu_user_annotation",
-    "mtia_runtime",
     "overhead",
-    "privateuse1_driver",
-    "privateuse1_runtime",
     "python_function",
     "Trace",
     "user_annotation",
-    "xpu_runtime",
     "",
 ];
+
+/// Backends of c10d that put a transfer into a device's queue and return: a call says nothing of when bytes move.
+const ENQUEUE: &[&str] = &["nccl", "rccl", "xccl", "hccl", "cncl", "mccl"];
+
+/// Beginnings of what a backend says of itself while bytes move: `gloo:all_reduce`.
+const BACKENDS: &[&str] = &["gloo:", "mpi:", "ucc:"];
 
 #[derive(Deserialize)]
 struct Event<'a> {
@@ -78,6 +105,8 @@ struct Args<'a> {
     dtype: Option<Cow<'a, str>>,
     #[serde(borrow, rename = "Process Group Name")]
     group: Option<Cow<'a, str>>,
+    #[serde(borrow, rename = "Group size")]
+    group_size: Option<&'a RawValue>,
     #[serde(borrow, rename = "Src Rank")]
     from: Option<&'a RawValue>,
     #[serde(borrow, rename = "Dst Rank")]
@@ -90,10 +119,20 @@ struct Args<'a> {
     inputs: Option<Value>,
 }
 
+/// Of all that is in `args` of a call of a runtime.
+#[derive(Deserialize)]
+struct OfLaunch<'a> {
+    #[serde(borrow)]
+    correlation: Option<&'a RawValue>,
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Distributed {
+    backend: String,
+    #[serde(deserialize_with = "number")]
     rank: Option<u32>,
+    #[serde(deserialize_with = "number")]
     world_size: Option<u32>,
     pg_config: Vec<ProcessGroup>,
     /// Places in `pg_config` by name; of two groups with one name, the first.
@@ -111,6 +150,28 @@ impl Distributed {
         }
         Ok(read)
     }
+
+    /// The group of a name, or the job's only one.
+    fn group(&self, name: &str) -> Option<&ProcessGroup> {
+        match self.pg_config.as_slice() {
+            [group] if name.is_empty() => Some(group),
+            groups => self.place.get(name).map(|&place| &groups[place]),
+        }
+    }
+
+    /// Ranks of the group of a name, where the file says how many it has.
+    fn group_size(&self, name: &str) -> Option<u64> {
+        let of_job = self.world_size.filter(|&size| size == 1).map(u64::from);
+        let group = self.group(name);
+        of_job.or(group?.pg_size).or(Some(group?.ranks.len() as u64).filter(|&size| size > 0))
+    }
+
+    /// Whether the backend of a group puts transfers into a device's queue; `None` if the file does not name it.
+    fn enqueues(&self, name: &str) -> Option<bool> {
+        let of_group = self.group(name).map(|group| group.backend_config.as_str()).filter(|text| !text.is_empty());
+        let text = of_group.or(Some(self.backend.as_str()).filter(|text| !text.is_empty()))?;
+        Some(ENQUEUE.iter().any(|one| text.contains(one)))
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -118,7 +179,23 @@ impl Distributed {
 struct ProcessGroup {
     pg_name: String,
     pg_desc: String,
+    backend_config: String,
+    pg_size: Option<u64>,
     ranks: Arc<[u32]>,
+}
+
+/// A whole number, which some exporters write as a text.
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    use serde::de::Error;
+    let wrong = |shown: String| D::Error::custom(format!("{shown} is no rank and no number of ranks"));
+    match Option::<Value>::deserialize(from)? {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => text.trim().parse().map(Some).map_err(|_| wrong(format!("{text:?}"))),
+        Some(other) => {
+            let value = other.as_u64().and_then(|value| u32::try_from(value).ok());
+            value.map(Some).ok_or_else(|| wrong(other.to_string()))
+        }
+    }
 }
 
 /// Where an event of a transfer comes from: the later ones say more about it, and stand for the earlier ones.
@@ -126,14 +203,30 @@ struct ProcessGroup {
 enum Level {
     /// The call, `c10d::allreduce_`.
     Call,
-    /// What the backend says of itself: `gloo:all_reduce`, `record_param_comms`.
+    /// What a backend that enqueues records of the call: `record_param_comms`.
+    Record,
+    /// What a backend of the host says of itself while bytes move: `gloo:all_reduce`.
     Backend,
     /// The kernel that moves the bytes.
     Kernel,
 }
 
-/// What kind of transfer an event is of.
-type Transferred = (NodeType, Option<CollectiveType>);
+/// What an event says of a transfer.
+struct Said {
+    level: Level,
+    kind: Option<Transferred>,
+    /// Bytes of the rank's buffer.
+    bytes: Option<u64>,
+    group: Arc<str>,
+    /// Ranks of the group.
+    group_size: Option<u64>,
+    /// The rank at the other end of a message.
+    peer: Option<u32>,
+    /// Whether its name or arguments say what it is; `record_param_comms` of old versions says nothing.
+    is_named: bool,
+    /// Of a kernel, whether calls of c10d say what it moves.
+    is_of_backend: bool,
+}
 
 struct Span {
     name: Arc<str>,
@@ -141,11 +234,11 @@ struct Span {
     start_ns: u64,
     duration_ns: u64,
     is_host: bool,
-    /// Joins a kernel to the operator that launched it.
+    /// Joins a kernel to the operator that launched it, where there is no [`Launch`] of it.
     external: Option<u64>,
-    /// Numbers launches in their order.
+    /// Joins a kernel to its [`Launch`], and numbers launches in their order.
     correlation: Option<u64>,
-    comm: Option<Box<(Level, NodeType, Comm)>>,
+    said: Option<Box<Said>>,
     /// Whether its thread waits in it for what moves, and so computes nothing.
     waits: bool,
 }
@@ -153,6 +246,15 @@ struct Span {
 impl Span {
     fn end_ns(&self) -> u64 {
         self.start_ns.saturating_add(self.duration_ns)
+    }
+
+    fn level(&self) -> Option<Level> {
+        self.said.as_ref().map(|said| said.level)
+    }
+
+    /// Whether it is an op of the host; what backends say of transfers is none.
+    fn is_operator(&self) -> bool {
+        self.is_host && self.level().is_none_or(|level| level == Level::Call)
     }
 }
 
@@ -166,10 +268,18 @@ pub struct KinetoReader {
 struct Events {
     spans: Vec<Span>,
     marks: Vec<Mark>,
+    /// Calls of a runtime or a driver.
+    launches: Vec<Launch>,
     /// Calls of the optimizer's step: thread, start, end.
     updates: Vec<(u32, u64, u64)>,
     lanes: BTreeMap<String, u32>,
+    lane: String,
     names: Names,
+    moving: BTreeMap<Arc<str>, Option<Moving>>,
+    /// Events that are no JSON, by whether they could be read otherwise and by category: how many, and the first's line.
+    damage: BTreeMap<(Gap, Arc<str>), (u64, u64)>,
+    /// When something began of which nobody knows how long it took, and whether a device did it.
+    untimed: Vec<(u64, bool)>,
     distributed: Distributed,
     version: String,
     base_ns: u64,
@@ -190,7 +300,7 @@ impl KinetoReader {
     pub fn feed(&mut self, chunk: &[u8]) -> Result<(), TraceError> {
         let events = &mut self.events;
         self.splitter.feed(chunk, &mut |piece| match piece {
-            Piece::Event(text) => events.event(text),
+            Piece::Event(text, line) => events.event(text, line),
             Piece::Field(key, text) => events.field(key, text),
         })
     }
@@ -219,135 +329,238 @@ impl Events {
         Ok(())
     }
 
-    fn event(&mut self, text: &[u8]) -> Result<(), String> {
-        let event: Event = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        let is_device = matches!(&*event.cat, "kernel" | "gpu_memcpy" | "gpu_memset");
-        let is_note = matches!(&*event.cat, "user_annotation" | "gpu_user_annotation");
-        let is_backend = &*event.cat == "user_annotation" && event.name.starts_with("gloo:");
+    /// Reads an event; what is damaged in it costs no more than it touches.
+    fn event(&mut self, text: &[u8], line: &mut dyn FnMut() -> u64) -> Result<(), String> {
+        if let Ok(event) = serde_json::from_slice::<Event>(text)
+            && let Some(args) = arguments(&event)
+        {
+            return self.read(&event, &args, line);
+        }
+        let text = mended(text);
+        let Ok(event) = serde_json::from_slice::<Event>(&text) else {
+            return self.unreadable(&String::from_utf8_lossy(&text), line);
+        };
+        self.damaged(Gap::Mended, &event.cat, line);
+        // Arguments that mean nothing cost what is read of them.
+        self.read(&event, &arguments(&event).unwrap_or_default(), line)
+    }
+
+    /// Counts an event that is no JSON even so, by the category that stands in it.
+    fn unreadable(&mut self, text: &str, line: &mut dyn FnMut() -> u64) -> Result<(), String> {
+        let value = |key: &str| {
+            let rest = text.split_once(&format!("\"{key}\":"))?.1.trim_start();
+            let rest = rest.strip_prefix('"').unwrap_or(rest);
+            Some(rest.split(['"', ',', '}', '\n']).next().unwrap_or_default().trim())
+        };
+        let category = value("cat").unwrap_or_default();
+        self.damaged(Gap::Damaged, category, line);
+        let is_device = DEVICE.contains(&category);
+        if is_device || HOST.contains(&category) {
+            match value("ts").and_then(nanoseconds) {
+                Some(start_ns) => self.untimed.push((start_ns, is_device)),
+                None if is_device => {
+                    return Err("its `ts` cannot be read, so nobody can tell in which step it is".into());
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn damaged(&mut self, gap: Gap, category: &str, line: &mut dyn FnMut() -> u64) {
+        let category = self.names.get(if category.is_empty() { "no category" } else { category });
+        self.damage.entry((gap, category)).or_insert_with(|| (0, line())).0 += 1;
+    }
+
+    fn read(&mut self, event: &Event, args: &Args, line: &mut dyn FnMut() -> u64) -> Result<(), String> {
+        let category = &*event.cat;
+        let is_device = DEVICE.contains(&category);
+        let is_operator = HOST.contains(&category);
+        let is_annotation = category == "user_annotation";
+        let is_launch = is_launch(category);
+        let is_note = is_operator || is_annotation || category == "gpu_user_annotation";
+        let backend = BACKENDS.iter().find_map(|one| event.name.strip_prefix(one)).filter(|_| is_annotation);
         let step = event.name.strip_prefix("ProfilerStep#").filter(|_| is_note).and_then(|text| text.parse().ok());
-        let is_update = &*event.cat == "user_annotation" && event.name.starts_with("Optimizer.step#");
-        let is_kept = is_device || is_backend || is_update || step.is_some() || &*event.cat == "cpu_op";
+        let is_update = (is_annotation || is_operator) && event.name.starts_with("Optimizer.step#");
+        let is_kept = is_device || is_launch || backend.is_some() || is_update || step.is_some() || is_operator;
         if &*event.ph != "X" || !is_kept {
-            if &*event.ph == "X" && !NO_WORK.contains(&&*event.cat) {
-                self.gaps.add(Gap::UnknownCategory, &event.cat);
+            if &*event.ph == "X" && !NO_WORK.contains(&category) {
+                self.gaps.add(Gap::UnknownCategory, category);
             }
             return Ok(());
         }
-        let time = |raw: Option<&RawValue>, key: &str| {
-            let raw = raw.map(RawValue::get).ok_or_else(|| format!("{:?} has no `{key}`", event.name))?;
-            nanoseconds(raw).ok_or_else(|| format!("`{key}` of {:?} is {raw}", event.name))
+        let time = |raw: Option<&RawValue>| raw.and_then(|raw| nanoseconds(raw.get()));
+        let Some(start_ns) = time(event.ts) else {
+            if is_device || step.is_some() {
+                let shown = event.ts.map_or("missing", RawValue::get);
+                return Err(format!("`ts` of {:?} is {shown}, so nobody can tell in which step it is", event.name));
+            }
+            self.damaged(Gap::Damaged, category, line);
+            return Ok(());
         };
-        let (start_ns, duration_ns) = (time(event.ts, "ts")?, time(event.dur, "dur")?);
+        if is_launch {
+            if let Some(correlation) = whole(args.correlation) {
+                let lane = self.lane(event)?;
+                self.launches.push(Launch { correlation, place: Place { lane, at_ns: start_ns } });
+            }
+            return Ok(());
+        }
+        let Some(duration_ns) = time(event.dur) else {
+            self.damaged(Gap::Damaged, category, line);
+            if !is_update {
+                self.untimed.push((start_ns, is_device));
+            }
+            return Ok(());
+        };
+        let end_ns = start_ns.saturating_add(duration_ns);
         if let Some(number) = step {
-            let is_host = &*event.cat == "user_annotation";
-            self.marks.push(Mark { number, is_host, start_ns, end_ns: start_ns.saturating_add(duration_ns) });
+            self.marks.push(Mark { number, is_host: category != "gpu_user_annotation", start_ns, end_ns });
             return Ok(());
         }
-        let raw = |raw: Option<&RawValue>| raw.map_or("", RawValue::get).to_owned();
-        let lane = raw(event.pid) + " " + &raw(event.tid);
-        let lanes = u32::try_from(self.lanes.len()).map_err(|error| error.to_string())?;
-        let lane = *self.lanes.entry(lane).or_insert(lanes);
+        let lane = self.lane(event)?;
         if is_update {
-            self.updates.push((lane, start_ns, start_ns.saturating_add(duration_ns)));
-            return Ok(());
+            self.updates.push((lane, start_ns, end_ns));
+            if is_annotation {
+                return Ok(());
+            }
         }
-        let args: Args = match event.args {
-            Some(raw) => serde_json::from_str(raw.get()).map_err(|error| format!("`args`: {error}"))?,
-            None => Args::default(),
-        };
-        let level = if is_device {
-            Level::Kernel
-        } else if is_backend || args.collective.is_some() {
-            Level::Backend
-        } else {
-            Level::Call
-        };
-        let comm = self.comm(level, &event.name, &args).map(|(kind, comm)| Box::new((level, kind, comm)));
-        if comm.is_none()
-            && let Some(name) = unknown_transfer(level, &event.name, &args)
-        {
-            self.gaps.add(Gap::UnknownTransfer, name);
-        }
+        let name = self.names.get(&event.name);
+        let said = if is_device { self.kernel(&name, category, args) } else { self.call(&name, backend, args) };
         self.spans.push(Span {
-            name: self.names.get(&event.name),
+            name,
             lane,
             start_ns,
             duration_ns,
             is_host: !is_device,
             external: whole(args.external),
             correlation: whole(args.correlation),
-            comm,
+            said: said.map(Box::new),
             waits: event.name == "_c10d_functional::wait_tensor",
         });
         Ok(())
     }
 
-    /// What an event moves, if it moves anything.
-    fn comm(&mut self, level: Level, name: &str, args: &Args) -> Option<(NodeType, Comm)> {
-        let (kind, collective) = match level {
-            Level::Call => moved(name.strip_prefix("c10d::")?)?,
-            Level::Backend => moved(args.collective.as_deref().or(name.strip_prefix("gloo:"))?)?,
-            Level::Kernel => {
-                let rest = name.strip_prefix("ncclDevKernel_").or(name.strip_prefix("ncclKernel_"));
-                moved(args.collective.as_deref().or(rest)?)?
-            }
+    /// The number of an event's thread or stream.
+    fn lane(&mut self, event: &Event) -> Result<u32, String> {
+        let raw = |raw: Option<&'_ RawValue>| raw.map_or("", RawValue::get).to_owned();
+        self.lane.clear();
+        self.lane.push_str(&raw(event.pid));
+        self.lane.push(' ');
+        self.lane.push_str(&raw(event.tid));
+        if let Some(&lane) = self.lanes.get(&self.lane) {
+            return Ok(lane);
+        }
+        let lane = u32::try_from(self.lanes.len()).map_err(|error| error.to_string())?;
+        self.lanes.insert(self.lane.clone(), lane);
+        Ok(lane)
+    }
+
+    /// What a kernel moves between ranks, if it does.
+    fn kernel(&mut self, name: &Arc<str>, category: &str, args: &Args) -> Option<Said> {
+        let known = *self.moving.entry(name.clone()).or_insert_with(|| kernels::moving(name));
+        let is_told = args.collective.is_some() || category == "collective_comm";
+        let unnamed = Moving { kind: None, is_of_backend: true };
+        let Moving { kind, is_of_backend } = known.or(is_told.then_some(unnamed))?;
+        let kind = args.collective.as_deref().and_then(kernels::named).or(kind);
+        Some(self.said(Level::Kernel, kind, name, args, is_of_backend))
+    }
+
+    /// What an event of the host says of a transfer, if it does.
+    fn call(&mut self, name: &str, backend: Option<&str>, args: &Args) -> Option<Said> {
+        // What ProcessGroupNCCL records of a group and of its streams moves nothing.
+        const NO_TRANSFER: &[&str] = &["wait", "init", "startCoalescing", "endCoalescing"];
+        let what = args.collective.as_deref().or(backend);
+        if what.is_some_and(|what| NO_TRANSFER.contains(&what)) {
+            return None;
+        }
+        let (level, kind) = match (backend, name == "record_param_comms" || args.collective.is_some()) {
+            (Some(_), _) => (Level::Backend, what.and_then(kernels::named)),
+            (None, true) => (Level::Record, what.and_then(kernels::named)),
+            (None, false) => (Level::Call, Some(kernels::named(name.strip_prefix("c10d::")?)?)),
         };
+        Some(self.said(level, kind, name, args, true))
+    }
+
+    fn said(&mut self, level: Level, kind: Option<Transferred>, name: &str, args: &Args, is_of_backend: bool) -> Said {
+        let collective = kind.and_then(|kind| kind.1);
+        let is_barrier = collective == Some(CollectiveType::Barrier);
         let size = match whole(args.elements) {
             Some(count) => {
-                Some((count.saturating_mul(element_bytes(args.dtype.as_deref().unwrap_or("")).unwrap_or(4)), 0))
+                let known = element_bytes(args.dtype.as_deref().unwrap_or(""));
+                let assumed = u64::from(known.is_none() && count > 0);
+                Some((count.saturating_mul(known.unwrap_or(ASSUMED_ELEMENT_BYTES)), assumed))
             }
             // A call that divides or joins has its output first, as c10d::_reduce_scatter_base_(output, input, …).
             None => input_bytes(
                 args.dims.as_ref(),
                 args.types.as_ref(),
                 usize::from(level == Level::Call && collective.is_some_and(has_output)),
-            ),
+            )
+            // Lists of arguments without a tensor among them say nothing of a size.
+            .filter(|&(bytes, _)| bytes > 0),
         };
-        let rank = |raw| whole(raw).and_then(|rank| u32::try_from(rank).ok());
-        // c10d::send(tensors, group, destination, tag); c10d::recv_(tensors, group, source, tag).
-        let peer = || args.inputs.as_ref()?.get(2)?.as_str()?.parse().ok();
-        let me = self.distributed.rank.unwrap_or_default();
-        let ends = match kind {
-            NodeType::Send => rank(args.to).or_else(peer).map(|to| (me, to)),
-            NodeType::Recv => rank(args.from).or_else(peer).map(|from| (from, me)),
-            _ => None,
+        let (bytes, assumed) = match size {
+            _ if is_barrier => (Some(0), 0),
+            Some((bytes, assumed)) => (Some(bytes), assumed),
+            None => (None, 0),
         };
-        let is_barrier = collective == Some(CollectiveType::Barrier);
-        let (bytes, assumed) = if is_barrier { (0, 0) } else { size.unwrap_or((UNKNOWN, 0)) };
-        let group = args.group.as_deref().unwrap_or("");
-        if assumed > 0 && level > Level::Call {
+        if assumed > 0 && level >= Level::Backend {
             self.gaps.add(Gap::ElementType, name);
         }
-        Some((
+        let rank = |raw| whole(raw).and_then(|rank| u32::try_from(rank).ok());
+        // c10d::send(tensors, group, destination, tag); c10d::recv_(tensors, group, source, tag).
+        let third = || args.inputs.as_ref()?.get(2)?.as_str()?.parse().ok();
+        let peer = match kind.map(|kind| kind.0) {
+            Some(NodeType::Send) => rank(args.to).or_else(third),
+            Some(NodeType::Recv) => rank(args.from).or_else(third),
+            _ => None,
+        };
+        Said {
+            level,
             kind,
-            Comm { collective, bytes, group: self.names.get(group), ranks: None, ends, tag: 0, ready_ns: None },
-        ))
+            bytes,
+            group: self.names.get(args.group.as_deref().unwrap_or("")),
+            group_size: whole(args.group_size),
+            peer,
+            is_named: kind.is_some() || args.collective.is_some(),
+            is_of_backend,
+        }
     }
 
     fn finish(mut self) -> Result<RankTrace, TraceError> {
         self.spans.sort_by_key(|span| (span.start_ns, u64::MAX - span.duration_ns));
+        self.leave_out_groups_of_one();
         self.name_sums_for_parts();
         self.cut_at_waits();
         let outer = self.outermost();
-        let moving = self.moving();
-        self.count_unmatched();
+        let join = Join::new(std::mem::take(&mut self.launches), &self.spans, &outer);
+        let mut transfers = self.of_host();
+        let mut origins: BTreeMap<usize, Place> = BTreeMap::new();
+        let mut operators: BTreeMap<usize, usize> = BTreeMap::new();
+        self.of_device(&join, &mut transfers, &mut origins, &mut operators);
+        let has_device = self.spans.iter().any(|span| !span.is_host && span.duration_ns > 0);
+        self.count_enqueued(&join, &mut transfers, has_device);
         let mut ids = vec![None; self.spans.len()];
         let mut kept = Vec::new();
         for (index, span) in self.spans.iter().enumerate() {
-            let is_comp = span.comm.as_ref().is_none_or(|comm| comm.0 == Level::Call)
-                && outer[index] == Some(index)
-                && !span.waits;
-            if moving.contains_key(&index) || is_comp {
+            let is_comp = if span.is_host {
+                span.is_operator() && outer[index] == Some(index) && !span.waits
+            } else {
+                span.said.is_none()
+            };
+            if transfers.contains_key(&index) || is_comp {
                 ids[index] = Some(kept.len() as u64);
                 kept.push(index);
             }
         }
         if kept.is_empty() {
-            return Err(TraceError::NoOps {
-                what: "no event is an operator (cpu_op), a kernel or a collective; record with ProfilerActivity.CPU",
-            });
+            let what = if self.damage.is_empty() {
+                "no event is an operator (cpu_op), a kernel or a collective; record with ProfilerActivity.CPU"
+            } else {
+                "no event of it can be read; export the recording again"
+            };
+            return Err(TraceError::NoOps { what });
         }
-        let launches = self.launches(&outer);
         self.updates.sort_unstable();
         let mut launched = LaunchedSteps::of(&self.marks);
         let mut seen = OpsSoFar::default();
@@ -355,71 +568,199 @@ impl Events {
         for &index in &kept {
             look();
             let span = &self.spans[index];
+            let transfer = transfers.get(&index);
             let mut deps = BTreeSet::new();
             // On its own thread or stream, one after another.
             deps.extend(seen.before(span.lane, span.start_ns, &self.spans));
             // What the launching thread had done when it launched this.
-            let call = moving.get(&index).copied().flatten().or_else(|| {
-                let external = span.external.filter(|_| !span.is_host)?;
-                let place = launches.binary_search_by_key(&external, |launch| launch.0).ok()?;
-                Some(launches[place].1)
-            });
-            if let Some(call) = call.map(|call| &self.spans[call]) {
-                deps.extend(seen.before(call.lane, call.start_ns.min(span.start_ns), &self.spans));
+            let call = transfer.and_then(|transfer| transfer.call).map(|call| &self.spans[call]);
+            let origin =
+                call.map(|call| Place { lane: call.lane, at_ns: call.start_ns }).or(origins.get(&index).copied());
+            if let Some(place) = origin {
+                deps.extend(seen.before(place.lane, place.at_ns.min(span.start_ns), &self.spans));
             }
-            if let Some(call) = call.filter(|_| !span.is_host) {
-                launched.add(self.spans[call].start_ns, span);
-            }
-            let pass =
-                call.filter(|_| !span.is_host).map_or_else(|| self.pass(span), |call| self.pass(&self.spans[call]));
-            let ready_ns = call.filter(|_| span.is_host).map(|call| self.spans[call].start_ns.min(span.start_ns));
+            let pass = match origin.filter(|_| !span.is_host) {
+                Some(place) => {
+                    launched.add(place.at_ns, span);
+                    self.pass(place, operators.get(&index).map_or("", |&operator| &self.spans[operator].name))
+                }
+                None => self.pass(Place { lane: span.lane, at_ns: span.start_ns }, &span.name),
+            };
+            let ready_ns = call.filter(|_| span.is_host).map(|call| call.start_ns.min(span.start_ns));
             // ProcessGroupNCCL makes its stream wait for what the stream of the caller holds at that time.
-            if moving.contains_key(&index)
+            if transfer.is_some()
                 && let Some(number) = span.correlation.filter(|_| !span.is_host)
             {
                 deps.extend(seen.launched_before(number, span.start_ns, &self.spans));
             }
             seen.push(index, span);
+            let comm = transfer.map(|transfer| {
+                let mut comm = self.described(transfer);
+                comm.ready_ns = ready_ns.map(|ns| self.base_ns.saturating_add(ns));
+                Box::new(comm)
+            });
             ops.push(TraceOp {
                 id: ids[index].expect("a kept span has an id"),
                 name: span.name.clone(),
-                kind: moving
-                    .get(&index)
-                    .map_or(NodeType::Comp, |_| span.comm.as_ref().map_or(NodeType::Comp, |comm| comm.1)),
+                kind: transfer.map_or(NodeType::Comp, |one| one.kind.map_or(NodeType::Coll, |kind| kind.0)),
                 is_host: span.is_host,
                 pass,
                 start_ns: self.base_ns.saturating_add(span.start_ns),
-                duration_ns: span.duration_ns,
+                duration_ns: transfer.map_or(span.duration_ns, |one| one.end_ns.saturating_sub(span.start_ns)),
                 data_deps: Box::default(),
                 ctrl_deps: deps.into_iter().filter_map(|dep| ids[dep]).collect(),
-                comm: moving.get(&index).and_then(|&call| {
-                    let mut comm = self.described(index, call)?;
-                    comm.ready_ns = ready_ns.map(|ns| self.base_ns.saturating_add(ns));
-                    Some(comm)
-                }),
+                comm,
             });
         }
         let has_groups = self.distributed.pg_config.len() > 1;
-        for op in &mut ops {
-            let Some(comm) = &mut op.comm else { continue };
-            if comm.bytes == UNKNOWN {
-                comm.bytes = 0;
-            }
-            if has_groups && comm.group.is_empty() && comm.collective.is_some() {
-                self.gaps.add(Gap::Group, &op.name);
+        for op in &ops {
+            let Some(comm) = &op.comm else { continue };
+            if op.kind == NodeType::Coll && comm.collective.is_none() {
+                self.gaps.add_at(Gap::UnknownTransfer, &op.name, op.start_ns);
+            } else if has_groups && comm.group.is_empty() && comm.collective.is_some() {
+                self.gaps.add_at(Gap::Group, &op.name, op.start_ns);
             }
         }
-        self.marks.extend(launched.marks());
+        self.marks = launched.marks(std::mem::take(&mut self.marks));
         for mark in &mut self.marks {
             mark.start_ns = mark.start_ns.saturating_add(self.base_ns);
             mark.end_ns = mark.end_ns.saturating_add(self.base_ns);
         }
+        for ((gap, category), (count, line)) in &self.damage {
+            self.gaps.add_many(*gap, &format!("{category} from line {line}"), *count);
+        }
+        // Of a rank with a device nobody counts what the host took.
+        let untimed = self.untimed.iter().filter(|&&(_, is_device)| is_device || !has_device);
+        let untimed_ns = untimed.map(|&(ns, _)| ns.saturating_add(self.base_ns)).collect();
         let Distributed { rank, world_size, .. } = self.distributed;
         let described = self.distributed.pg_config.iter().filter(|group| !matches!(&*group.pg_desc, "" | "undefined"));
         let described = described.map(|group| (group.pg_name.clone(), group.pg_desc.clone())).collect();
         let about = About { rank, world_size, version: self.version, described };
         checked(&mut ops, &mut self.gaps)?;
-        Ok(RankTrace { ops, marks: self.marks, about, gaps: self.gaps })
+        Ok(RankTrace { ops, marks: self.marks, untimed_ns, about, gaps: self.gaps })
+    }
+
+    /// Takes what a group of one rank sends for what it is: nothing.
+    fn leave_out_groups_of_one(&mut self) {
+        let distributed = &self.distributed;
+        for span in &mut self.spans {
+            let size =
+                span.said.as_ref().and_then(|said| said.group_size.or_else(|| distributed.group_size(&said.group)));
+            if size == Some(1) {
+                span.said = None;
+            }
+        }
+    }
+
+    /// Transfers of backends that run on the host, each with its call where that can be told.
+    ///
+    /// Threads of gloo record no number of a call, so calls and events of a kind are matched in their order; not at all,
+    /// if there are not as many of both, or a call begins after its event.
+    fn of_host(&self) -> BTreeMap<usize, Transfer> {
+        let mut found: BTreeMap<Transferred, [Vec<usize>; 2]> = BTreeMap::new();
+        let mut transfers = BTreeMap::new();
+        for (index, span) in self.spans.iter().enumerate() {
+            look();
+            let Some(said) = span.said.as_deref().filter(|_| span.is_host && span.level() != Some(Level::Record))
+            else {
+                continue;
+            };
+            if let Some(kind) = said.kind {
+                found.entry(kind).or_default()[usize::from(said.level == Level::Backend)].push(index);
+            }
+            if said.level == Level::Backend {
+                transfers.insert(index, Transfer::of(index, span, said.kind));
+            }
+        }
+        for [calls, events] in found.values() {
+            let begins_before =
+                |(&call, &event): (&usize, &usize)| self.spans[call].start_ns <= self.spans[event].start_ns;
+            if calls.len() == events.len() && calls.iter().zip(events).all(begins_before) {
+                for (&call, event) in calls.iter().zip(events) {
+                    transfers.entry(*event).and_modify(|transfer| transfer.call = Some(call));
+                }
+            }
+        }
+        transfers
+    }
+
+    /// Joins every kernel to where it was launched, and each that moves bytes to what is said of it there.
+    fn of_device(
+        &self,
+        join: &Join,
+        transfers: &mut BTreeMap<usize, Transfer>,
+        origins: &mut BTreeMap<usize, Place>,
+        operators: &mut BTreeMap<usize, usize>,
+    ) {
+        // The first kernel of a call, by its stream: the others of the call go on with the same transfer.
+        let mut firsts: BTreeMap<(usize, u32), usize> = BTreeMap::new();
+        for (index, span) in self.spans.iter().enumerate().filter(|(_, span)| !span.is_host) {
+            look();
+            let origin = join.origin(span, &self.spans);
+            if let Some(origin) = &origin {
+                origins.insert(index, origin.place);
+                operators.extend(origin.operator.map(|operator| (index, operator)));
+            }
+            let Some(said) = span.said.as_deref() else { continue };
+            let of_call = origin.map_or_else(Vec::new, |origin| origin.said);
+            let of_call = if said.is_of_backend { of_call } else { Vec::new() };
+            let kind_of = |one: &usize| self.spans[*one].said.as_ref().and_then(|said| said.kind);
+            // Send-receive is how NCCL does all that it has no kernel for: the call says what it is.
+            let is_sure = said.kind.is_some_and(|kind| kind.0 == NodeType::Coll);
+            let called = of_call.iter().find_map(kind_of);
+            let kind = if is_sure { said.kind } else { called.or(said.kind) };
+            if let Some(&call) = of_call.first() {
+                let first = *firsts.entry((call, span.lane)).or_insert(index);
+                if let Some(transfer) = transfers.get_mut(&first)
+                    && transfer.kind == kind
+                {
+                    transfer.end_ns = transfer.end_ns.max(span.end_ns());
+                    continue;
+                }
+            }
+            transfers.insert(index, Transfer { said: of_call, ..Transfer::of(index, span, kind) });
+        }
+    }
+
+    /// Finds calls that were never seen to run. A backend that enqueues says nothing of when bytes move, so they are
+    /// counted and left out; of another backend, that records nothing of itself, a call stands for its transfer.
+    fn count_enqueued(&mut self, join: &Join, transfers: &mut BTreeMap<usize, Transfer>, has_device: bool) {
+        let outermost = |&index: &usize| join.outermost_said(index, &self.spans);
+        let seen: BTreeSet<usize> = transfers.values().flat_map(|one| one.said.iter().map(outermost)).collect();
+        let mut records: BTreeMap<usize, usize> = BTreeMap::new();
+        for (index, span) in self.spans.iter().enumerate().filter(|(_, span)| span.level() == Some(Level::Record)) {
+            if span.said.as_ref().is_some_and(|said| said.is_named) {
+                records.entry(outermost(&index)).or_insert(index);
+            }
+        }
+        let is_call = |span: &Span| span.level().is_some_and(|level| level < Level::Backend);
+        let calls: Vec<usize> = (0..self.spans.len())
+            .filter(|&index| is_call(&self.spans[index]) && outermost(&index) == index && !seen.contains(&index))
+            .collect();
+        let mut others: BTreeMap<Transferred, Vec<usize>> = BTreeMap::new();
+        for call in calls {
+            let said = self.spans[call].said.as_deref().expect("a call says something");
+            let enqueues = self.distributed.enqueues(&said.group);
+            // Only backends that enqueue have records, though an old one may name nothing.
+            let record = records.get(&call);
+            if record.is_some() || (said.level == Level::Call && enqueues.unwrap_or(has_device)) {
+                self.never_run(call);
+            } else if let Some(kind) = said.kind {
+                others.entry(kind).or_default().push(call);
+            }
+        }
+        for (kind, calls) in others {
+            let is_event = |one: &Transfer| one.kind == Some(kind) && self.spans[one.index].is_host;
+            let events = transfers.values().filter(|one| is_event(one)).count();
+            if events == 0 {
+                let of_call = |call| (call, Transfer::of(call, &self.spans[call], Some(kind)));
+                transfers.extend(calls.into_iter().map(of_call));
+                continue;
+            }
+            for &call in calls.iter().skip(events) {
+                self.never_run(call);
+            }
+        }
     }
 
     /// Gives a backend's sum that carries out a reduce-scatter the name of that.
@@ -431,13 +772,11 @@ impl Events {
         let sum = (NodeType::Coll, Some(CollectiveType::AllReduce));
         let part = (NodeType::Coll, Some(CollectiveType::ReduceScatter));
         let at = |wanted: Level, kinds: &[Transferred]| -> Vec<usize> {
-            let is_one = |span: &Span| {
-                let comm = span.comm.as_deref();
-                comm.is_some_and(|(level, kind, comm)| *level == wanted && kinds.contains(&(*kind, comm.collective)))
-            };
-            (0..self.spans.len()).filter(|&index| is_one(&self.spans[index])).collect()
+            let said = |index: usize| self.spans[index].said.as_deref();
+            let is_one = |said: &Said| said.level == wanted && said.kind.is_some_and(|kind| kinds.contains(&kind));
+            (0..self.spans.len()).filter(|&index| said(index).is_some_and(is_one)).collect()
         };
-        let bytes = |index: usize| self.spans[index].comm.as_deref().map_or(0, |comm| comm.2.bytes);
+        let bytes = |index: usize| self.spans[index].said.as_deref().and_then(|said| said.bytes);
         let (calls, mut sums) = (at(Level::Call, &[sum, part]), at(Level::Backend, &[sum]));
         let has_own = !at(Level::Backend, &[part]).is_empty() || !at(Level::Kernel, &[sum, part]).is_empty();
         if has_own || calls.len() != sums.len() || at(Level::Call, &[part]).is_empty() {
@@ -451,11 +790,11 @@ impl Events {
             found.push((call, sums.remove(place)));
         }
         for (call, sum) in found {
-            let of = self.spans[call].comm.as_deref().map(|comm| (comm.1, comm.2.collective));
+            let of = self.spans[call].said.as_deref().and_then(|said| said.kind);
             if of == Some(part)
-                && let Some(comm) = self.spans[sum].comm.as_deref_mut()
+                && let Some(said) = self.spans[sum].said.as_deref_mut()
             {
-                comm.2.collective = part.1;
+                said.kind = Some(part);
             }
         }
     }
@@ -465,8 +804,8 @@ impl Events {
     /// A thread waits in a call that lasts until its transfer is at least half done; a call that returns sooner has
     /// begun it and gone on.
     fn cut_at_waits(&mut self) {
-        for (transfer, call) in self.moving() {
-            let Some(call) = call.filter(|_| self.spans[transfer].is_host) else { continue };
+        for (transfer, Transfer { call, .. }) in self.of_host() {
+            let Some(call) = call else { continue };
             let half_ns = self.spans[transfer].start_ns.saturating_add(self.spans[transfer].duration_ns / 2);
             self.spans[call].waits = self.spans[call].end_ns() >= half_ns;
         }
@@ -475,7 +814,7 @@ impl Events {
             look();
             let span = &self.spans[index];
             let (lane, start_ns, end_ns, waits) = (span.lane as usize, span.start_ns, span.end_ns(), span.waits);
-            let is_backend = span.comm.as_ref().is_some_and(|comm| comm.0 != Level::Call);
+            let is_backend = !span.is_operator();
             let around = open[lane].filter(|&one| start_ns < self.spans[one].end_ns());
             match around {
                 Some(one) if waits => {
@@ -494,24 +833,24 @@ impl Events {
                             is_host: true,
                             external: None,
                             correlation: None,
-                            comm: None,
+                            said: None,
                             waits: false,
                         });
                     }
                 }
-                None if !waits && !is_backend && span.is_host => open[lane] = Some(index),
+                None if !waits && !is_backend => open[lane] = Some(index),
                 _ => {}
             }
         }
         self.spans.sort_by_key(|span| (span.start_ns, u64::MAX - span.duration_ns));
     }
 
-    /// The part of a step that an operator is of: the optimizer's if it is within a call of its step.
-    fn pass(&self, span: &Span) -> StepPart {
-        let place = self.updates.partition_point(|&(lane, start_ns, _)| (lane, start_ns) <= (span.lane, span.start_ns));
+    /// The part of a step that is done at a place, by an operator of a name: the optimizer's within a call of its step.
+    fn pass(&self, Place { lane, at_ns }: Place, name: &str) -> StepPart {
+        let place = self.updates.partition_point(|&(other, start_ns, _)| (other, start_ns) <= (lane, at_ns));
         match place.checked_sub(1).map(|before| self.updates[before]) {
-            Some((lane, _, end_ns)) if lane == span.lane && span.start_ns < end_ns => StepPart::Update,
-            _ => StepPart::of_name(&span.name),
+            Some((other, _, end_ns)) if other == lane && at_ns < end_ns => StepPart::Update,
+            _ => StepPart::of_name(name),
         }
     }
 
@@ -523,7 +862,7 @@ impl Events {
         for (index, span) in self.spans.iter().enumerate() {
             look();
             let backend_end_ns = &mut backend_ends_ns[span.lane as usize];
-            if span.comm.as_ref().is_some_and(|comm| comm.0 == Level::Backend) {
+            if span.is_host && !span.is_operator() {
                 *backend_end_ns = span.end_ns();
             }
             if span.is_host && span.start_ns < *backend_end_ns {
@@ -539,77 +878,70 @@ impl Events {
         outer
     }
 
-    /// The spans that stand for transfers, each with the call that launched it where that can be told.
-    fn moving(&self) -> BTreeMap<usize, Option<usize>> {
-        let mut found: BTreeMap<Transferred, BTreeMap<Level, Vec<usize>>> = BTreeMap::new();
-        for (index, span) in self.spans.iter().enumerate() {
-            look();
-            if let Some((level, kind, comm)) = span.comm.as_deref() {
-                found.entry((*kind, comm.collective)).or_default().entry(*level).or_default().push(index);
+    fn never_run(&mut self, call: usize) {
+        let span = &self.spans[call];
+        let name = match span.said.as_deref() {
+            Some(Said { level: Level::Record, kind, .. }) => {
+                let word = |(kind, collective): Transferred| collective.map_or(kind.word(), CollectiveType::word);
+                format!("{} of {}", span.name, kind.map_or("an unknown kind", word))
             }
-        }
-        let mut moving = BTreeMap::new();
-        for levels in found.values() {
-            let Some((level, best)) = levels.last_key_value() else { continue };
-            let calls = levels.get(&Level::Call).filter(|calls| calls.len() == best.len());
-            for (place, &index) in best.iter().enumerate() {
-                let call = calls.filter(|_| *level > Level::Call).map(|calls| calls[place]);
-                moving.insert(index, call);
-            }
-        }
-        moving
-    }
-
-    /// Counts calls that move bytes and have no kernel or backend event, where others of their kind have one.
-    fn count_unmatched(&mut self) {
-        let mut counts: BTreeMap<Transferred, BTreeMap<Level, (u64, Arc<str>)>> = BTreeMap::new();
-        for span in &self.spans {
-            if let Some((level, kind, comm)) = span.comm.as_deref() {
-                let levels = counts.entry((*kind, comm.collective)).or_default();
-                levels.entry(*level).or_insert_with(|| (0, span.name.clone())).0 += 1;
-            }
-        }
-        for levels in counts.into_values() {
-            let best = levels.last_key_value().map_or(0, |(_, (count, _))| *count);
-            if let Some((count, name)) = levels.into_values().max_by_key(|&(count, _)| count) {
-                self.gaps.add_many(Gap::UnmatchedCall, &name, count - best);
-            }
-        }
-    }
-
-    /// The number of every operator, and the outermost one around it, by number.
-    fn launches(&self, outer: &[Option<usize>]) -> Vec<(u64, usize)> {
-        let of_host = self.spans.iter().zip(outer).filter(|(span, _)| span.is_host);
-        let mut launches: Vec<_> = of_host.filter_map(|(span, &outer)| Some((span.external?, outer?))).collect();
-        launches.sort_unstable();
-        launches.dedup_by_key(|launch| launch.0);
-        launches
-    }
-
-    /// All that is known of a transfer: what its span says, then what its call says, then what the job has one of.
-    fn described(&self, index: usize, call: Option<usize>) -> Option<Box<Comm>> {
-        let of = |index: usize| self.spans[index].comm.as_deref().map(|comm| &comm.2);
-        let mut comm = of(index)?.clone();
-        if let Some(call) = call.and_then(of) {
-            comm.ends = comm.ends.or(call.ends);
-            if comm.bytes == UNKNOWN {
-                comm.bytes = call.bytes;
-            }
-        }
-        let groups = &self.distributed.pg_config;
-        let group = match groups.as_slice() {
-            [only] if comm.group.is_empty() => Some(only),
-            _ => self.distributed.place.get(&*comm.group).map(|&place| &groups[place]),
+            _ => span.name.to_string(),
         };
-        if let Some(group) = group {
-            comm.group = group.pg_name.as_str().into();
-            comm.ranks = Some(group.ranks.clone()).filter(|ranks| !ranks.is_empty());
+        self.gaps.add_at(Gap::UnmatchedCall, &name, self.base_ns.saturating_add(span.start_ns));
+    }
+
+    /// All that is known of a transfer: what its span says, then what was said where it was called, the innermost first,
+    /// then what the job has one of. Bytes come by identifier alone: what is matched by its place says none.
+    fn described(&self, transfer: &Transfer) -> Comm {
+        let own = self.spans[transfer.index].said.as_deref();
+        let called = || transfer.said.iter().filter_map(|&index| self.spans[index].said.as_deref());
+        let all = || own.into_iter().chain(called());
+        let (kind, collective) = transfer.kind.unwrap_or((NodeType::Coll, None));
+        let matched = transfer.call.and_then(|call| self.spans[call].said.as_deref());
+        let peer = all().chain(matched).find_map(|said| said.peer);
+        let me = self.distributed.rank.unwrap_or_default();
+        let group = all().map(|said| &said.group).find(|group| !group.is_empty());
+        let listed = self.distributed.group(group.map_or("", |group| group));
+        Comm {
+            collective,
+            bytes: all().find_map(|said| said.bytes).unwrap_or_default(),
+            group: match (group, listed) {
+                (Some(group), _) => group.clone(),
+                (None, listed) => listed.map_or("", |group| group.pg_name.as_str()).into(),
+            },
+            ranks: listed.map(|group| group.ranks.clone()).filter(|ranks| !ranks.is_empty()),
+            ends: match kind {
+                NodeType::Send => peer.map(|to| (me, to)),
+                NodeType::Recv => peer.map(|from| (from, me)),
+                _ => None,
+            },
+            ..Comm::default()
         }
-        Some(Box::new(comm))
     }
 }
 
-/// What a device did because of the host's steps, for files that have no marks of the device.
+/// A transfer, and where what is known of it stands.
+struct Transfer {
+    /// The span that stands for it.
+    index: usize,
+    kind: Option<Transferred>,
+    end_ns: u64,
+    /// Of a backend of the host: the call that is matched by its place in the order.
+    call: Option<usize>,
+    /// Of a kernel: what was said where it was launched.
+    said: Vec<usize>,
+}
+
+impl Transfer {
+    fn of(index: usize, span: &Span, kind: Option<Transferred>) -> Self {
+        Self { index, kind, end_ns: span.end_ns(), call: None, said: Vec::new() }
+    }
+}
+
+/// Share of what its step launched that a device's mark holds at least, if it is one.
+const MARKED: f64 = 0.5;
+
+/// What a device did because of the host's steps.
 struct LaunchedSteps {
     /// Host's steps by their start: start, end, number.
     steps: Vec<(u64, u64, u64)>,
@@ -618,8 +950,7 @@ struct LaunchedSteps {
 
 impl LaunchedSteps {
     fn of(marks: &[Mark]) -> Self {
-        let is_needed = marks.iter().all(|mark| mark.is_host);
-        let of_host = marks.iter().filter(|_| is_needed).map(|mark| (mark.start_ns, mark.end_ns, mark.number));
+        let of_host = marks.iter().filter(|mark| mark.is_host).map(|mark| (mark.start_ns, mark.end_ns, mark.number));
         let mut steps: Vec<_> = of_host.collect();
         steps.sort_unstable();
         Self { steps, found: BTreeMap::new() }
@@ -635,14 +966,25 @@ impl LaunchedSteps {
         }
     }
 
-    fn marks(self) -> impl Iterator<Item = Mark> {
-        let found = self.found.into_iter();
-        found.map(|(number, (start_ns, end_ns))| Mark { number, is_host: false, start_ns, end_ns })
+    /// The file's marks; what the host's steps launched stands for the device's where there are none, or they hold far
+    /// less, as on ROCm.
+    fn marks(self, mut marks: Vec<Mark>) -> Vec<Mark> {
+        let length = |start_ns: u64, end_ns: u64| end_ns.saturating_sub(start_ns) as f64;
+        let of_device = || marks.iter().filter(|mark| !mark.is_host);
+        let both = of_device().filter_map(|mark| Some((mark, self.found.get(&mark.number)?)));
+        let (marked, launched) = both.fold((0.0, 0.0), |sums, (mark, window)| {
+            (sums.0 + length(mark.start_ns, mark.end_ns), sums.1 + length(window.0, window.1))
+        });
+        if marked < MARKED * launched {
+            marks.retain(|mark| mark.is_host);
+        }
+        if marks.iter().all(|mark| mark.is_host) {
+            let found = self.found.into_iter();
+            marks.extend(found.map(|(number, (start_ns, end_ns))| Mark { number, is_host: false, start_ns, end_ns }));
+        }
+        marks
     }
 }
-
-/// Bytes of a transfer whose size is not in the file.
-const UNKNOWN: u64 = u64::MAX;
 
 /// Ops so far, by thread or stream in the order of their start.
 #[derive(Default)]
@@ -655,7 +997,7 @@ struct OpsSoFar {
 impl OpsSoFar {
     fn push(&mut self, index: usize, span: &Span) {
         self.lanes.entry(span.lane).or_default().push(index);
-        if let (Some(number), false, None) = (span.correlation, span.is_host, &span.comm) {
+        if let (Some(number), false, None) = (span.correlation, span.is_host, &span.said) {
             self.launched.insert(number, index);
         }
     }
@@ -676,39 +1018,23 @@ impl OpsSoFar {
     }
 }
 
-/// What a name of PyTorch, gloo or NCCL moves: `allreduce_`, `_reduce_scatter_base`, `AllGather_RING_LL`.
-fn moved(name: &str) -> Option<(NodeType, Option<CollectiveType>)> {
-    let plain: String = name.chars().filter(|&one| one != '_').collect::<String>().to_ascii_lowercase();
-    let collectives = [
-        ("allreduce", CollectiveType::AllReduce),
-        ("allgather", CollectiveType::AllGather),
-        ("alltoall", CollectiveType::AllToAll),
-        ("reducescatter", CollectiveType::ReduceScatter),
-        ("broadcast", CollectiveType::Broadcast),
-        ("reduce", CollectiveType::Reduce),
-        ("gather", CollectiveType::Gather),
-        ("scatter", CollectiveType::Scatter),
-        ("barrier", CollectiveType::Barrier),
-    ];
-    match collectives.iter().find(|(word, _)| plain.starts_with(word)) {
-        Some(&(_, collective)) => Some((NodeType::Coll, Some(collective))),
-        // NCCL's kernel `SendRecv` counts as one that sends, where its arguments do not say what it is.
-        None if plain.starts_with("send") => Some((NodeType::Send, None)),
-        None if plain.starts_with("recv") => Some((NodeType::Recv, None)),
-        None => None,
-    }
+/// Whether a category is of calls of a runtime or a driver, which launch what a device does.
+fn is_launch(category: &str) -> bool {
+    category.ends_with("_runtime") || category.ends_with("_driver") || category == "Runtime"
 }
 
-/// The name of an event that says it moves bytes, in a way that [`moved`] does not know.
-fn unknown_transfer<'a>(level: Level, name: &'a str, args: &'a Args) -> Option<&'a str> {
-    // What ProcessGroupNCCL records of a group and of its streams moves nothing.
-    const NO_TRANSFER: &[&str] = &["", "wait", "init", "startCoalescing", "endCoalescing"];
-    let backend = args.collective.as_deref().or(name.strip_prefix("gloo:"));
-    match level {
-        Level::Call => None,
-        Level::Backend => backend.filter(|one| !NO_TRANSFER.contains(one)),
-        Level::Kernel => name.starts_with("nccl").then_some(name),
+/// The arguments of an event, as far as its category has some that are read; `None` if they mean nothing.
+fn arguments<'a>(event: &Event<'a>) -> Option<Args<'a>> {
+    let category = &*event.cat;
+    let Some(raw) = event.args else { return Some(Args::default()) };
+    if is_launch(category) {
+        let OfLaunch { correlation } = serde_json::from_str(raw.get()).ok()?;
+        return Some(Args { correlation, ..Args::default() });
     }
+    if DEVICE.contains(&category) || HOST.contains(&category) || category == "user_annotation" {
+        return serde_json::from_str(raw.get()).ok();
+    }
+    Some(Args::default())
 }
 
 /// Bytes of an element, by PyTorch's names for types, in C++ and in NCCL's arguments.

@@ -31,6 +31,8 @@ pub struct RankTrace {
     pub ops: Vec<TraceOp>,
     /// Steps that the profiler was told of, in the order of the file; device's and host's.
     pub marks: Vec<Mark>,
+    /// When something began, on the rank's own clock, of which the file does not say how long it took; it is no op.
+    pub untimed_ns: Vec<u64>,
     /// What the file says of itself.
     pub about: About,
     /// What the file does not say, or what `ops` cannot represent.
@@ -39,7 +41,21 @@ pub struct RankTrace {
 
 /// How often something is missing: by what it is, and by the name that the file has for it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gaps(BTreeMap<(Gap, Arc<str>), u64>);
+pub struct Gaps(BTreeMap<(Gap, Arc<str>), Counted>);
+
+/// How often, and when, where that is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Counted {
+    /// Those of which nobody knows when.
+    untimed: u64,
+    at_ns: Vec<u64>,
+}
+
+impl Counted {
+    fn all(&self) -> u64 {
+        self.untimed + self.at_ns.len() as u64
+    }
+}
 
 impl Gaps {
     /// Counts one more.
@@ -50,13 +66,27 @@ impl Gaps {
     /// Counts `count` more.
     pub fn add_many(&mut self, gap: Gap, name: &str, count: u64) {
         if count > 0 {
-            *self.0.entry((gap, name.into())).or_default() += count;
+            self.0.entry((gap, name.into())).or_default().untimed += count;
         }
+    }
+
+    /// Counts one more, of something that began at a time on the rank's own clock.
+    pub fn add_at(&mut self, gap: Gap, name: &str, at_ns: u64) {
+        self.0.entry((gap, name.into())).or_default().at_ns.push(at_ns);
     }
 
     /// Every kind of gap and name, with its count.
     pub fn iter(&self) -> impl Iterator<Item = (Gap, &str, u64)> {
-        self.0.iter().map(|((gap, name), &count)| (*gap, name.as_ref(), count))
+        self.0.iter().map(|((gap, name), counted)| (*gap, name.as_ref(), counted.all()))
+    }
+
+    /// The same of what is within a window, and of what nobody knows when it was.
+    pub fn within(&self, start_ns: u64, end_ns: u64) -> impl Iterator<Item = (Gap, &str, u64)> {
+        let count = move |one: &Counted| {
+            one.untimed + one.at_ns.iter().filter(|&&ns| (start_ns..end_ns).contains(&ns)).count() as u64
+        };
+        let counts = self.0.iter().map(move |((gap, name), counted)| (*gap, name.as_ref(), count(counted)));
+        counts.filter(|&(.., count)| count > 0)
     }
 
     /// How many there are of a kind.
@@ -74,11 +104,11 @@ pub enum Gap {
     ElementType,
     /// The kind of a collective, which counts as an all-reduce.
     CollectiveType,
-    /// A transfer of a kind that this program does not know; it counts as computation.
+    /// The kind of a transfer, and so its bytes; it is communication all the same.
     UnknownTransfer,
     /// The process group of a collective, where the job has several; it counts as one of all ranks.
     Group,
-    /// The kernel or backend event of a call that moves bytes; the call is left out.
+    /// The kernel or backend event of a call that moves bytes: it was enqueued and never seen to run; it is left out.
     UnmatchedCall,
     /// Events of a category that this program does not know; they are left out.
     UnknownCategory,
@@ -90,6 +120,10 @@ pub enum Gap {
     Dependency,
     /// Nodes that neither compute nor move anything but take time, as those that write a checkpoint.
     Other,
+    /// Events that mean nothing, or lack a time; they are left out. Named by their category and the first one's line.
+    Damaged,
+    /// Events with something in them that is no JSON; the rest of them is read.
+    Mended,
 }
 
 impl Gap {
@@ -107,6 +141,8 @@ impl Gap {
             Self::Start => "start",
             Self::Dependency => "dependency",
             Self::Other => "other",
+            Self::Damaged => "damaged",
+            Self::Mended => "mended",
         }
     }
 }
@@ -167,6 +203,15 @@ impl TraceOp {
     pub fn end_ns(&self) -> u64 {
         self.start_ns.saturating_add(self.duration_ns)
     }
+
+    /// The word for what it moves.
+    pub fn transfer_word(&self) -> &'static str {
+        match self.comm.as_ref().and_then(|comm| comm.collective) {
+            Some(collective) => collective.word(),
+            None if self.kind == NodeType::Coll => "unknown",
+            None => self.kind.word(),
+        }
+    }
 }
 
 /// The part of a step that an op says it is of.
@@ -191,7 +236,7 @@ impl StepPart {
 /// What moves between ranks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Comm {
-    /// Which collective, or `None` of a message between two ranks.
+    /// Which collective, or `None` of a message between two ranks, and of a collective of unknown kind.
     pub collective: Option<CollectiveType>,
     /// Bytes of this rank's buffer, as the file counts them.
     pub bytes: u64,
@@ -408,8 +453,10 @@ fn checked(ops: &mut [TraceOp], gaps: &mut Gaps) -> Result<(), TraceError> {
         if let Some(comm) = &op.comm
             && comm.bytes == 0
             && comm.collective != Some(CollectiveType::Barrier)
+            // Of an unknown kind that is said already.
+            && (op.kind != NodeType::Coll || comm.collective.is_some())
         {
-            gaps.add(Gap::Size, &op.name);
+            gaps.add_at(Gap::Size, &op.name, op.start_ns);
         }
         if op.duration_ns > 0 && !op.kind.is_comm() && !op.kind.is_busy() {
             gaps.add(Gap::Other, op.kind.word());

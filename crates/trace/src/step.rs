@@ -35,6 +35,8 @@ pub struct Steps {
     pub steps: Vec<Step>,
     /// Steps that some ranks have and others lack; they are left out.
     pub partial: u64,
+    /// Steps in which something began of which nobody knows how long it took; they are left out.
+    pub untimed: u64,
 }
 
 /// When a step was under way.
@@ -46,42 +48,78 @@ pub struct Step {
     pub windows_ns: Vec<(u64, u64)>,
 }
 
+/// The steps of a rank by their number.
+type Windows = BTreeMap<u64, Window>;
+
+/// When a step of a rank was under way.
+#[derive(Clone, Copy)]
+struct Window {
+    start_ns: u64,
+    end_ns: u64,
+    /// Whether the recording ended before the step did.
+    is_cut_off: bool,
+}
+
 /// Tells the steps of a trace apart.
+///
+/// A step is from its start to the next one's start. The last one of a device is cut off, and counts only where there is
+/// no other: a device's mark ends with its last kernel, and nobody knows what the step waits for after it.
 pub fn steps(ranks: &Ranks) -> Steps {
-    for (found_by, find) in
-        [(FoundBy::Marks, marked as fn(&RankTrace) -> BTreeMap<u64, (u64, u64)>), (FoundBy::Transfers, repeated)]
-    {
-        let found: Vec<_> = ranks.iter().map(|(_, trace)| find(trace)).collect();
+    for (found_by, find) in [(FoundBy::Marks, marked as fn(&RankTrace) -> Windows), (FoundBy::Transfers, repeated)] {
+        let found: Vec<Windows> = ranks.iter().map(|(_, trace)| find(trace)).collect();
         let Some(first) = found.first() else { break };
-        let in_all = first.keys().filter(|number| found.iter().all(|one| one.contains_key(number)));
-        let steps: Vec<Step> =
-            in_all.map(|&number| Step { number, windows_ns: found.iter().map(|one| one[&number]).collect() }).collect();
-        if !steps.is_empty() {
-            let known: BTreeSet<u64> = found.iter().flat_map(BTreeMap::keys).copied().collect();
-            let partial = (known.len() - steps.len()) as u64;
-            return Steps { found_by, steps, partial };
+        let mut in_all: Vec<u64> =
+            first.keys().copied().filter(|number| found.iter().all(|one| one.contains_key(number))).collect();
+        if in_all.is_empty() {
+            continue;
         }
+        let known: BTreeSet<u64> = found.iter().flat_map(BTreeMap::keys).copied().collect();
+        let partial = (known.len() - in_all.len()) as u64;
+        let is_whole = |number: &u64| found.iter().all(|one| !one[number].is_cut_off);
+        if in_all.iter().any(is_whole) {
+            in_all.retain(is_whole);
+        }
+        let window = |one: &Windows, number| (one[number].start_ns, one[number].end_ns);
+        let steps = in_all.iter().map(|number| {
+            let windows_ns = found.iter().map(|one| window(one, number)).collect();
+            Step { number: *number, windows_ns }
+        });
+        return timed(ranks, Steps { found_by, steps: steps.collect(), partial, untimed: 0 });
     }
     let windows_ns = ranks.iter().map(|(_, trace)| crate::tables::ends(trace)).collect();
-    Steps { found_by: FoundBy::Whole, steps: vec![Step { number: 0, windows_ns }], partial: 0 }
+    let steps = vec![Step { number: 0, windows_ns }];
+    timed(ranks, Steps { found_by: FoundBy::Whole, steps, partial: 0, untimed: 0 })
+}
+
+/// Leaves out steps in which something has no duration.
+fn timed(ranks: &Ranks, mut found: Steps) -> Steps {
+    let is_untimed = |step: &Step| {
+        let mut of_ranks = ranks.iter().zip(&step.windows_ns);
+        of_ranks
+            .any(|((_, trace), &(start_ns, end_ns))| trace.untimed_ns.iter().any(|ns| (start_ns..end_ns).contains(ns)))
+    };
+    let all = found.steps.len();
+    found.steps.retain(|step| !is_untimed(step));
+    found.untimed = (all - found.steps.len()) as u64;
+    found
 }
 
 /// Steps by the marks of the profiler: a device's, where there are some, since the host runs ahead of it.
-fn marked(trace: &RankTrace) -> BTreeMap<u64, (u64, u64)> {
+fn marked(trace: &RankTrace) -> Windows {
     let of_device = trace.marks.iter().any(|mark| !mark.is_host);
-    let mut found: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    let mut found = Windows::new();
     for mark in trace.marks.iter().filter(|mark| mark.is_host != of_device) {
-        let window = found.entry(mark.number).or_insert((mark.start_ns, mark.end_ns));
-        *window = (window.0.min(mark.start_ns), window.1.max(mark.end_ns));
+        let window = Window { start_ns: mark.start_ns, end_ns: mark.end_ns, is_cut_off: of_device };
+        let known = found.entry(mark.number).or_insert(window);
+        (known.start_ns, known.end_ns) = (known.start_ns.min(mark.start_ns), known.end_ns.max(mark.end_ns));
     }
-    // From start to start where the next step was recorded too.
-    let starts: BTreeMap<u64, u64> = found.iter().map(|(&number, window)| (number, window.0)).collect();
+    let starts: BTreeMap<u64, u64> = found.iter().map(|(&number, window)| (number, window.start_ns)).collect();
     for (number, window) in &mut found {
-        if let Some(&next) = starts.get(&number.saturating_add(1)).filter(|&&next| next > window.0) {
-            window.1 = next;
+        if let Some(&next) = starts.get(&number.saturating_add(1)).filter(|&&next| next > window.start_ns) {
+            (window.end_ns, window.is_cut_off) = (next, false);
         }
     }
-    found.retain(|_, window| window.1 > window.0);
+    found.retain(|_, window| window.end_ns > window.start_ns);
     found
 }
 
@@ -89,7 +127,7 @@ fn marked(trace: &RankTrace) -> BTreeMap<u64, (u64, u64)> {
 const MAX_PERIODS: usize = 4096;
 
 /// Steps by the transfers that repeat, from the end of the last one of each to that of the next.
-fn repeated(trace: &RankTrace) -> BTreeMap<u64, (u64, u64)> {
+fn repeated(trace: &RankTrace) -> Windows {
     let mut moves: Vec<(&TraceOp, &Comm)> = trace.ops.iter().filter_map(|op| Some((op, op.comm.as_deref()?))).collect();
     moves.sort_by_key(|(op, _)| op.start_ns);
     let keys: Vec<_> =
@@ -141,12 +179,13 @@ fn repeated(trace: &RankTrace) -> BTreeMap<u64, (u64, u64)> {
             let mut steps = windows.iter().zip(moves.chunks_exact(period));
             let is_told = if backward.is_empty() { period > 1 } else { steps.all(is_whole) };
             if is_sorted && is_told {
-                return (0..).zip(windows).collect();
+                let whole = |(start_ns, end_ns)| Window { start_ns, end_ns, is_cut_off: false };
+                return (0..).zip(windows.into_iter().map(whole)).collect();
             }
         }
         border = borders[border - 1];
     }
-    BTreeMap::new()
+    Windows::new()
 }
 
 /// What happened in a step. Times count from the start of the step on each rank; on one clock they need not coincide.
@@ -250,7 +289,7 @@ pub fn cut(ranks: &Ranks, step: &Step, pixels: u64) -> StepTrace {
             let nth = if is_even(&what) { nth } else { nth - first };
             let place = *places.entry((what, nth)).or_insert_with(|| {
                 found.transfers.push(StepTransfer {
-                    collective: comm.collective.map_or(op.kind.word(), CollectiveType::word),
+                    collective: op.transfer_word(),
                     bytes: 0,
                     group: comm.group.to_string(),
                     group_size: comm.ranks.as_ref().map(|ranks| ranks.len()),

@@ -156,15 +156,15 @@ pub fn collectives(ranks: &Ranks) -> Table {
     let mut rows = Rows::default();
     let (mut what, mut bytes, mut groups, mut members) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let (mut from, mut to) = (Vec::new(), Vec::new());
-    let words: BTreeMap<CollectiveType, Arc<str>> =
-        CollectiveType::ALL.iter().map(|&one| (one, one.word().into())).collect();
+    let mut words: BTreeMap<&str, Arc<str>> = BTreeMap::new();
     for (rank, trace) in ranks {
         let (start, _) = ends(trace);
         for op in &trace.ops {
             look();
             let Some(comm) = &op.comm else { continue };
             rows.push(*rank, op, start);
-            what.push(comm.collective.map_or_else(|| op.kind.word().into(), |one| words[&one].clone()));
+            let word = op.transfer_word();
+            what.push(words.entry(word).or_insert_with(|| word.into()).clone());
             bytes.push(comm.bytes);
             groups.push(comm.group.clone());
             members.push(comm.ranks.as_ref().map_or_else(|| "".into(), |ranks| group(ranks)));

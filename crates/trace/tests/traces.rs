@@ -128,7 +128,7 @@ proptest! {
     fn a_step_that_is_the_whole_trace_has_its_waterfall(trace in any_trace(), pixels in 1_u64..100) {
         let parts = waterfall(&trace);
         let ranks = [(4, Arc::new(trace))];
-        let found = Steps { found_by: FoundBy::Whole, steps: vec![whole(&ranks)], partial: 0 };
+        let found = Steps { found_by: FoundBy::Whole, steps: vec![whole(&ranks)], partial: 0, untimed: 0 };
         let cut = step::cut(&ranks, &found.steps[0], pixels);
         let one = &cut.ranks[0];
         prop_assert_eq!(

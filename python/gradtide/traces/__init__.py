@@ -93,9 +93,14 @@ class Trace:
     def _gaps(self) -> list[Gap]:
         return found_gaps(self._core.gaps)
 
+    def _gaps_of_step(self, number: int) -> list[Gap]:
+        """Return what is missing in a step, and of what nobody knows when it was."""
+        return found_gaps(self._core.gaps_of_step(self.steps.index(number)))
+
     def _step_warnings(self) -> list[str]:
-        partial = self._steps["partial"]
-        return [f"steps that only some ranks have: {partial}, left out"] if partial else []
+        partial, untimed = self._steps["partial"], self._steps["untimed"]
+        said = [f"steps that only some ranks have: {partial}, left out"] if partial else []
+        return said + ([f"steps with an event of unknown duration: {untimed}, left out"] if untimed else [])
 
     @cached_property
     def _steps(self) -> dict[str, Any]:
@@ -116,6 +121,9 @@ class Trace:
     def typical_step(self) -> int:
         """Number of the step of median length on its slowest rank; the first does not count where there are more."""
         rows = self._steps["steps"][1:] or self._steps["steps"]
+        if not rows:
+            damaged = [str(gap) for gap in self._gaps if gap.what == "damaged"]
+            raise TraceError(f"every step has an event of unknown duration ({', '.join(damaged)}); record it again")
         lengths = [(max(end - start for start, end in row["windows_ns"]), row["number"]) for row in rows]
         return int(sorted(lengths)[(len(lengths) - 1) // 2][1])
 
@@ -157,10 +165,10 @@ class Trace:
         """
         if rank is not None:
             self._known(rank)
-        fatal = [f"{gap}; {gap.fix}" for gap in self._gaps if gap.fix]
+        document = self.step(step)
+        fatal = [f"{gap}; {gap.fix}" for gap in self._gaps_of_step(document["number"]) if gap.fix]
         if fatal:
             raise TraceError(f"the trace is no model: {' · '.join(fatal)}")
-        document = self.step(step)
         about = self.summary()
         world_size = about["world_size"] or len(self.rank_numbers)
         return of_step(document, self.steps_found_by, rank, name, world_size, tuple(about["warnings"]))

@@ -11,14 +11,16 @@ _WORDS = {
     "size": ("transfers without a size", "counted as 0 bytes; record with record_shapes=True"),
     "element_type": ("transfers without an element type", "taken for float32"),
     "collective_type": ("collectives without a `comm_type`", "taken for all-reduces"),
-    "unknown_transfer": ("transfers of an unknown kind", "counted as computation"),
+    "unknown_transfer": ("transfers of an unknown kind", "counted as communication of unknown size"),
     "group": ("collectives whose process group is not named", "taken for collectives of all ranks (gloo names none)"),
-    "unmatched_call": ("calls of transfers without a kernel or an event of the backend", "left out"),
+    "unmatched_call": ("calls of transfers that were enqueued and never seen to run", "left out"),
     "unknown_category": ("events of an unknown category", "left out"),
     "duration": ("compute nodes without a duration", "counted as 0 us"),
     "start": ("nodes of a file in which none has a start time", "all taken to start at once"),
     "dependency": ("dependencies on ops that the files do not have", "left out"),
     "other": ("nodes that neither compute nor send", "their time counts as idle"),
+    "damaged": ("events that are damaged or lack a time", "left out"),
+    "mended": ("events with something in them that is no JSON", "read without it"),
 }
 """By the core's word: what there is so often, and how it is read."""
 
@@ -51,7 +53,8 @@ class Gap:
     def fix(self) -> str | None:
         """What to do before the trace can be a model; None if it can be one as it is."""
         # Calls of other transfers may lack a kernel: their bytes are not a model's.
-        if self.what == "unmatched_call" and not any("allreduce" in name.replace("_", "") for name in self.names):
+        words = [name.replace("_", "") for name in self.names]
+        if self.what == "unmatched_call" and not any("allreduce" in word or "unknown" in word for word in words):
             return None
         return _FIXES.get(self.what)
 

@@ -35,7 +35,7 @@ KINDS = {
     "broadcast": "broadcast",
 }
 """What the ranks of a group do together, by the trace's word."""
-HARMLESS = ("element_type", "other", "dependency")
+HARMLESS = ("element_type", "other", "dependency", "damaged", "mended")
 """Gaps that change no time of a step and no dependency that is read here."""
 LINKS = ("messages",)
 """Name of what is no collective's group: messages from one rank to another."""
@@ -56,7 +56,7 @@ def step_graph(trace: "Trace", number: int) -> dict[str, Any]:
     ranks = trace.rank_numbers
     world_size = trace.summary()["world_size"] or len(ranks)
     stands_for_all = len(ranks) == 1 < world_size
-    _refuse_missing(trace, ranks, stands_for_all=stands_for_all)
+    _refuse_missing(trace, ranks, number, stands_for_all=stands_for_all)
     index = trace.steps.index(number)
     document = json.loads(trace._core.step(index, EXACT))
     rows = {rank: _moved_rows(trace, rank) for rank in ranks}
@@ -164,14 +164,14 @@ def _refuse_messages(document: dict[str, Any], rank: int) -> None:
         )
 
 
-def _refuse_missing(trace: "Trace", ranks: Sequence[int], *, stands_for_all: bool) -> None:
+def _refuse_missing(trace: "Trace", ranks: Sequence[int], number: int, *, stands_for_all: bool) -> None:
     missing = trace.summary()["missing_ranks"]
     if missing and not stands_for_all:
         raise TraceError(
             f"there is no trace of rank {', '.join(map(str, missing[:5]))}; a step needs all of its ranks, or one that "
             "stands for all"
         )
-    gaps = [str(gap) for gap in trace._gaps if gap.what not in HARMLESS]
+    gaps = [str(gap) for gap in trace._gaps_of_step(number) if gap.what not in HARMLESS]
     if gaps:
         raise TraceError(f"the step is no graph: {' · '.join(gaps)}")
     if not stands_for_all and list(ranks) != list(range(len(ranks))):

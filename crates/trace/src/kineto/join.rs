@@ -1,0 +1,147 @@
+//! Which call of the host a kernel belongs to.
+//!
+//! ```text
+//! kernel -> correlation -> call of the runtime or the driver -> its place: thread and time -> operator around it
+//!        -> External id, where there is no such call         -> place of the operator
+//! ```
+//!
+//! Before 2024 a kernel's `External id` repeats its `correlation`, and may by chance be the number of another operator. So
+//! it counts only in a file in which both ways, where there are both, mostly lead to the same operator. What starts after
+//! its kernel has not launched it.
+
+use super::{Level, Span};
+use gradtide_watch::look;
+
+/// A time on a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub lane: u32,
+    pub at_ns: u64,
+}
+
+/// A call of the runtime or the driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Launch {
+    pub correlation: u64,
+    pub place: Place,
+}
+
+/// Finds calls and operators.
+pub(super) struct Join {
+    launches: Vec<Launch>,
+    /// Operators by their number.
+    externals: Vec<(u64, usize)>,
+    /// Outermost operators by thread and start; they do not overlap.
+    outer: Vec<(Place, usize)>,
+    /// Calls and records of transfers by thread and start.
+    said: Vec<(Place, usize)>,
+    trusts_externals: bool,
+}
+
+/// Where a kernel comes from.
+#[derive(Clone, Debug)]
+pub(super) struct Origin {
+    pub place: Place,
+    /// The outermost operator there.
+    pub operator: Option<usize>,
+    /// What there says of a transfer, the innermost first.
+    pub said: Vec<usize>,
+}
+
+/// Calls around a record that may say something of one transfer: `c10d::`, `record_param_comms`, and what is between.
+const MOST_NESTED: usize = 8;
+
+impl Join {
+    /// # Arguments
+    /// `spans`: by their start. `outer`: the operator around each that is in no other.
+    pub fn new(mut launches: Vec<Launch>, spans: &[Span], outer: &[Option<usize>]) -> Self {
+        launches.sort_unstable();
+        let hosts = || spans.iter().enumerate().filter(|(_, span)| span.is_host);
+        let at = |span: &Span| Place { lane: span.lane, at_ns: span.start_ns };
+        let mut externals: Vec<(u64, usize)> =
+            hosts().filter_map(|(index, span)| Some((span.external?, index))).collect();
+        externals.sort_unstable();
+        let is_outer = |index: usize| outer[index] == Some(index);
+        let mut outermost: Vec<(Place, usize)> =
+            hosts().filter(|&(index, _)| is_outer(index)).map(|(index, span)| (at(span), index)).collect();
+        outermost.sort_unstable();
+        let is_call = |span: &Span| span.level().is_some_and(|level| level < Level::Backend);
+        let mut said: Vec<(Place, usize)> =
+            hosts().filter(|(_, span)| is_call(span)).map(|(index, span)| (at(span), index)).collect();
+        said.sort_unstable();
+        let mut join = Self { launches, externals, outer: outermost, said, trusts_externals: true };
+        join.trusts_externals = join.agrees(spans);
+        join
+    }
+
+    /// Whether `External id` and `correlation` lead to the same operators.
+    fn agrees(&self, spans: &[Span]) -> bool {
+        let (mut same, mut other) = (0_u64, 0_u64);
+        for span in spans.iter().filter(|span| !span.is_host) {
+            look();
+            let Some(place) = self.launch(span) else { continue };
+            let Some(external) = span.external else { continue };
+            let Some(around) = self.around(place, spans) else { continue };
+            let is_same = self.of_number(external).any(|index| {
+                let one = &spans[index];
+                one.lane == place.lane
+                    && spans[around].start_ns <= one.start_ns
+                    && one.end_ns() <= spans[around].end_ns()
+            });
+            *if is_same { &mut same } else { &mut other } += 1;
+        }
+        same >= other
+    }
+
+    fn launch(&self, kernel: &Span) -> Option<Place> {
+        let correlation = kernel.correlation?;
+        let from = self.launches.partition_point(|launch| launch.correlation < correlation);
+        let same = self.launches[from..].iter().take_while(|launch| launch.correlation == correlation);
+        same.map(|launch| launch.place).filter(|place| place.at_ns <= kernel.start_ns).max_by_key(|place| place.at_ns)
+    }
+
+    fn of_number(&self, external: u64) -> impl Iterator<Item = usize> {
+        let from = self.externals.partition_point(|one| one.0 < external);
+        self.externals[from..].iter().take_while(move |one| one.0 == external).map(|one| one.1)
+    }
+
+    /// The outermost operator at a place.
+    fn around(&self, place: Place, spans: &[Span]) -> Option<usize> {
+        let after = self.outer.partition_point(|one| one.0 <= place);
+        let (start, index) = self.outer[after.checked_sub(1)?];
+        (start.lane == place.lane && place.at_ns <= spans[index].end_ns()).then_some(index)
+    }
+
+    /// Calls and records of transfers around a place, the innermost first.
+    fn said_around(&self, place: Place, spans: &[Span]) -> Vec<usize> {
+        let after = self.said.partition_point(|one| one.0 <= place);
+        let near = self.said[..after].iter().rev().take(MOST_NESTED).take_while(|one| one.0.lane == place.lane);
+        near.map(|one| one.1).filter(|&index| place.at_ns <= spans[index].end_ns()).collect()
+    }
+
+    /// The call or record of a transfer that is in no other, of the one at `index`.
+    pub fn outermost_said(&self, index: usize, spans: &[Span]) -> usize {
+        let span = &spans[index];
+        let around = self.said_around(Place { lane: span.lane, at_ns: span.start_ns }, spans);
+        around.into_iter().rfind(|&one| spans[one].end_ns() >= span.end_ns()).unwrap_or(index)
+    }
+
+    /// Where a kernel comes from, as far as the file tells.
+    pub fn origin(&self, kernel: &Span, spans: &[Span]) -> Option<Origin> {
+        if let Some(place) = self.launch(kernel) {
+            return Some(Origin { place, operator: self.around(place, spans), said: self.said_around(place, spans) });
+        }
+        let external = kernel.external.filter(|_| self.trusts_externals)?;
+        let before = |&index: &usize| spans[index].start_ns <= kernel.start_ns;
+        let numbered: Vec<usize> = self.of_number(external).filter(before).collect();
+        let first = &spans[*numbered.first()?];
+        let place = Place { lane: first.lane, at_ns: first.start_ns };
+        let is_said = |&index: &usize| spans[index].level().is_some_and(|level| level < Level::Backend);
+        let mut said: Vec<usize> = numbered.iter().copied().filter(is_said).collect();
+        said.extend(self.said_around(place, spans));
+        // A record says more than the call around it.
+        said.sort_by_key(|&index| (std::cmp::Reverse(spans[index].level()), index));
+        said.dedup();
+        Some(Origin { place, operator: self.around(place, spans), said })
+    }
+}
