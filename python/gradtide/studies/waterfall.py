@@ -64,7 +64,7 @@ class WaterfallResult(StudyRows):
     def __init__(self, trace: "Trace", number: int | None) -> None:
         step = trace.step(number)
         shown = max(step["ranks"], key=lambda row: (row["span_ns"], -row["rank"]))
-        self.rows = _rows(step, shown)
+        self.rows, self._seen = _rows(step, shown)
         keys = ("rank", "span_ns", "computing", "waiting")
         self.picture = {
             "schema": "gradtide.picture/1",
@@ -104,14 +104,19 @@ class WaterfallResult(StudyRows):
         """Predict the step as it was sent and, if that is close enough to the trace, under other schedules."""
         try:
             model = trace.to_model(shown["rank"], step=step["number"], name="trace")
-            base = _like_recorded(model, self.rows)
+            base = _like_recorded(model, [row for row, all_seen in zip(self.rows, self._seen, strict=True) if all_seen])
         except (TraceError, ScenarioError) as error:
             return {"why_not": str(error).partition("\n")[0], "rows": []}
         self.scenario = base
+        # Each changes one thing of the one before it, so that a gain is that of what the row names last.
+        in_parts = base.replace(chunk=PART)
+        by_priority = in_parts.replace(order="priority")
+        cut = f"in parts of {PART}"
         tried = {
             "as recorded": base,
-            "by priority": base.replace(order="priority", chunk=PART),
-            "by priority, without barrier": base.replace(order="priority", chunk=PART, barrier=False),
+            cut: in_parts,
+            f"{cut}, by priority": by_priority,
+            f"{cut}, by priority, without barrier": by_priority.replace(barrier=False),
             "as recorded, at twice the bandwidth": base.replace(link_rate=units.format_rate(2 * base.link_rate_bps)),
         }
         # Time in which a rank neither computes nor sends does not depend on the schedule.
@@ -179,9 +184,10 @@ _HEADER = (
 """Of `waterfall.csv`, for a step without transfers."""
 
 
-def _rows(step: dict[str, Any], shown: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a row per transfer that the shown rank saw, with what bounds it."""
+def _rows(step: dict[str, Any], shown: dict[str, Any]) -> tuple[list[dict[str, Any]], list[bool]]:
+    """Return a row per transfer that the shown rank saw, with what bounds it, and whether all its ranks saw it."""
     found: list[tuple[dict[str, Any], int]] = []
+    all_seen: list[bool] = []
     for transfer in step["transfers"]:
         mine = next((seen for seen in transfer["seen"] if seen["rank"] == shown["rank"]), None)
         if mine is None or not -mine["duration_ns"] < mine["start_ns"] < shown["span_ns"]:
@@ -215,11 +221,12 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> list[dict[str, Any]]:
         done = mine["computed"]
         left_ns = sum(shown["passes"][part] - done[part] for part in ("forward_ns", "backward_ns", "unsaid_ns"))
         found.append((row, left_ns))
+        all_seen.append(len(transfer["seen"]) >= ranks)
     rates = [(row["bus_rate_bps"], row["bytes"]) for row, _ in found if row["bus_rate_bps"]]
     best = max(rates, default=(math.inf, 0))
     for row, left_ns in found:
         row["bound"] = _bound(row, left_ns / 1e3, best)
-    return [row for row, _ in found]
+    return [row for row, _ in found], all_seen
 
 
 def bus_bytes(collective: str, size: int, ranks: int) -> float:
@@ -285,10 +292,19 @@ def _time(step: dict[str, Any], shown: dict[str, Any], rows: Sequence[dict[str, 
 
 
 def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scenario:
-    """Return the step on one switch whose links are as fast as the recorded all-reduces: a + b·d for d bytes."""
+    """Return the step on one switch whose links are as fast as the recorded all-reduces: a + b·d for d bytes.
+
+    `rows` are transfers that all ranks of their groups saw: else it is not known for how long they waited for another.
+    """
+    if model.world_size < 2:
+        raise TraceError("the step is of one rank, which sends nothing")
     sent = [row for row in rows if row["collective"] == "all_reduce" and row["bus_rate_bps"]]
-    if not sent or model.world_size < 2:
-        raise TraceError("no all-reduce between ranks with a size was recorded, so the network's rate is not known")
+    if not sent:
+        raise TraceError(
+            "no all-reduce with a size was recorded on all ranks of its group, so how long its bytes take, without the "
+            "wait for other ranks, is not known; give the traces of all ranks, or run the step on a network: "
+            "gradtide run TRACE --cluster NAME"
+        )
     sizes = [bus_bytes("all_reduce", row["bytes"], row["ranks"]) for row in sent]
     times = [row["moving_us"] for row in sent]
     together_us = _covered([(row["start_us"] + row["duration_us"], row["moving_us"]) for row in sent])
@@ -349,7 +365,7 @@ def _headline(summary: dict[str, Any]) -> str:
     if size > 1:
         said.append(f"{size} ranks do as much work as {summary['effective_ranks']:.2f} that never wait.")
     rows = summary["advice"]["rows"]
-    best = min(rows[1:3], key=lambda row: row["iteration_time_ms"], default=None)
+    best = min(rows[1:4], key=lambda row: row["iteration_time_ms"], default=None)
     if best is not None and best["saves_percent"] >= 1:
         level = "crossiter" if "without barrier" in best["what"] else "priority"
         takes = ms(best["iteration_time_ms"])
