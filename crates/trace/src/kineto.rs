@@ -904,7 +904,7 @@ impl Events {
         let listed = self.distributed.group(group.map_or("", |group| group));
         Comm {
             collective,
-            bytes: all().find_map(|said| said.bytes).unwrap_or_default(),
+            bytes: all().find_map(|said| said.bytes),
             group: match (group, listed) {
                 (Some(group), _) => group.clone(),
                 (None, listed) => listed.map_or("", |group| group.pg_name.as_str()).into(),

@@ -118,7 +118,7 @@ pub fn ranks(ranks: &Ranks) -> Table {
         ("transfers", count(|trace| trace.ops.iter().filter(|op| op.comm.is_some()).count() as u64)),
         (
             "transfer_bytes",
-            count(|trace| trace.ops.iter().filter_map(|op| Some(op.comm.as_ref()?.bytes)).fold(0, u64::saturating_add)),
+            count(|trace| trace.ops.iter().filter_map(|op| op.comm.as_ref()?.bytes).fold(0, u64::saturating_add)),
         ),
         ("dangling_deps", count(|trace| trace.gaps.count(Gap::Dependency))),
         ("span_us", time(|parts| parts.span_ns)),
@@ -165,7 +165,7 @@ pub fn collectives(ranks: &Ranks) -> Table {
             rows.push(*rank, op, start);
             let word = op.transfer_word();
             what.push(words.entry(word).or_insert_with(|| word.into()).clone());
-            bytes.push(comm.bytes);
+            bytes.push(comm.bytes.map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX)));
             groups.push(comm.group.clone());
             members.push(comm.ranks.as_ref().map_or_else(|| "".into(), |ranks| group(ranks)));
             from.push(comm.ends.map(|ends| ends.0.into()));
@@ -175,7 +175,7 @@ pub fn collectives(ranks: &Ranks) -> Table {
     let mut columns = rows.columns();
     columns.retain(|(name, _)| *name != "kind");
     columns.push(("collective", Column::Text(what)));
-    columns.push(("bytes", Column::Count(bytes)));
+    columns.push(("bytes", Column::Signed(bytes)));
     columns.push(("group", Column::Text(groups)));
     columns.push(("group_ranks", Column::Text(members)));
     columns.push(("from_rank", Column::Signed(from)));

@@ -38,6 +38,12 @@ MOSTLY = 0.5
 LEFT = 0.1
 """A transfer has no computing left to hide behind if there is less than this share of its moving time."""
 
+FIXED_US = 10_000.0
+"""A collective takes at most so long beside its bytes, over slow networks and many ranks; longer is waiting."""
+
+LEAST_BPS = 10e6
+"""No network of training is slower; what moves more slowly is not bounded by its bytes."""
+
 REPRODUCED = 0.1
 """Other schedules are predicted only if the prediction of the recorded one is off by at most this share of the step."""
 
@@ -192,7 +198,7 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> list[dict[str, Any]]:
         is_shared = transfer["collective"] not in ("send", "recv") and len(transfer["seen"]) > 1
         moving_ns = last["duration_ns"] if is_shared else mine["duration_ns"]
         ranks = transfer["group_size"] or len(step["ranks"])
-        moved = bus_bytes(transfer["collective"], transfer["bytes"], ranks)
+        moved = bus_bytes(transfer["collective"], transfer["bytes"] or 0, ranks)
         waited_ns = longest_ns - moving_ns if is_shared else 0
         row = {
             "transfer": len(found),
@@ -215,7 +221,7 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> list[dict[str, Any]]:
         done = mine["computed"]
         left_ns = sum(shown["passes"][part] - done[part] for part in ("forward_ns", "backward_ns", "unsaid_ns"))
         found.append((row, left_ns))
-    rates = [(row["bus_rate_bps"], row["bytes"]) for row, _ in found if row["bus_rate_bps"]]
+    rates = [(row["bus_rate_bps"], row["bytes"]) for row, _ in found if row["bus_rate_bps"] and row["bytes"]]
     best = max(rates, default=(math.inf, 0))
     for row, left_ns in found:
         row["bound"] = _bound(row, left_ns / 1e3, best)
@@ -253,8 +259,12 @@ def _bound(row: dict[str, Any], left_us: float, best: tuple[float, int]) -> str:
     if row["start_us"] - row["ready_us"] >= MOSTLY * total_us:
         return "queued"
     rate, size = best
-    if row["bus_rate_bps"] is not None and row["bus_rate_bps"] < MOSTLY * rate and row["bytes"] < size:
-        return "small message"
+    if not row["bytes"] or row["bus_rate_bps"] is None:
+        return "unknown"
+    if row["bus_rate_bps"] < MOSTLY * rate and row["bytes"] < size:
+        return "small message" if row["moving_us"] <= FIXED_US else "unknown"
+    if row["bus_rate_bps"] < LEAST_BPS:
+        return "unknown"
     return "last" if left_us < LEFT * row["moving_us"] else "bandwidth"
 
 

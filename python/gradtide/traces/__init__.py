@@ -64,7 +64,10 @@ class Trace:
 
     @cached_property
     def collectives(self) -> Table:
-        """One row per collective, and per message between two ranks, as each rank saw it; `bytes` of its input."""
+        """One row per collective, and per message between two ranks, as each rank saw it.
+
+        `bytes` are of its input, None where the file does not say them.
+        """
         return Table(self._core.collectives())
 
     def summary(self) -> dict[str, Any]:
@@ -240,7 +243,7 @@ class Trace:
         document = json.loads(self._dag(rank, cut))
         for row in document["ops"]:
             if row.get("comm") is not None:
-                row["bytes"] = row["comm"]["bytes"]
+                row["bytes"] = row["comm"]["bytes"] or 0
         return op_dag({**document, "time_unit": "ns"})
 
     def save(
