@@ -165,7 +165,7 @@ pub fn collectives(ranks: &Ranks) -> Table {
             rows.push(*rank, op, start);
             let word = op.transfer_word();
             what.push(words.entry(word).or_insert_with(|| word.into()).clone());
-            bytes.push(comm.bytes.map(|bytes| i64::try_from(bytes).unwrap_or(i64::MAX)));
+            bytes.push(comm.bytes);
             groups.push(comm.group.clone());
             members.push(comm.ranks.as_ref().map_or_else(|| "".into(), |ranks| group(ranks)));
             from.push(comm.ends.map(|ends| ends.0.into()));
@@ -175,12 +175,23 @@ pub fn collectives(ranks: &Ranks) -> Table {
     let mut columns = rows.columns();
     columns.retain(|(name, _)| *name != "kind");
     columns.push(("collective", Column::Text(what)));
-    columns.push(("bytes", Column::Signed(bytes)));
+    columns.push(("bytes", counts(bytes)));
     columns.push(("group", Column::Text(groups)));
     columns.push(("group_ranks", Column::Text(members)));
     columns.push(("from_rank", Column::Signed(from)));
     columns.push(("to_rank", Column::Signed(to)));
     table(columns)
+}
+
+/// Whole numbers, where all are known: Python's arrays have none that may be absent.
+fn counts(values: Vec<Option<u64>>) -> Column {
+    match values.iter().copied().collect() {
+        Some(known) => Column::Count(known),
+        None => {
+            let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+            Column::Signed(values.into_iter().map(|value| value.map(signed)).collect())
+        }
+    }
 }
 
 /// What every op's row has.

@@ -55,6 +55,8 @@ enum Said {
     OnKernel,
     OnRecord,
     OnCall,
+    /// And the kind too: `nccl:all_reduce`.
+    OnAnnotation,
     Nowhere,
 }
 
@@ -87,6 +89,13 @@ const SPELLINGS: &[Spelling] = &[
     spelling("2.4", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", External::Operator, Said::OnKernel, Marks::All),
     spelling("2.4, no arguments", "ncclDevKernel_Generic(x)", External::Operator, Said::OnRecord, Marks::All),
     spelling("2.0", "ncclKernel_AllReduce_RING_LL_Sum_float(x)", External::Correlation, Said::OnCall, Marks::Absent),
+    spelling(
+        "1.12",
+        "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(x)",
+        External::Correlation,
+        Said::OnAnnotation,
+        Marks::Absent,
+    ),
     spelling(
         "2.0, record",
         "ncclKernel_AllReduce_TREE_LL_Sum_half(x)",
@@ -156,13 +165,24 @@ impl Writer<'_> {
             )
         };
         let args_of = |place: Said| reduce.filter(|_| place == said).map_or(String::new(), nccl);
-        let dims = reduce.filter(|_| said == Said::OnCall).map_or(String::new(), |elements| {
-            format!(r#","Input Dims":[[[{elements}]],[],[]],"Input type":["TensorList","",""]"#)
-        });
-        self.event(operator, name, 2, at_us, 8, &format!(r#""External id":{number}{dims}"#));
+        let dims = |place: Said| {
+            reduce.filter(|_| place == said).map_or(String::new(), |elements| {
+                format!(r#","Input Dims":[[[{elements}]],[],[]],"Input type":["TensorList","",""]"#)
+            })
+        };
+        // A list of tensors without shapes says nothing of bytes.
+        let list = reduce
+            .filter(|_| said != Said::OnCall)
+            .map_or("", |_| r#","Input Dims":[[],[]],"Input type":["TensorList",""]"#);
+        let args = format!(r#""External id":{number}{}{list}"#, dims(Said::OnCall));
+        self.event(operator, name, 2, at_us, 8, &args);
         if reduce.is_some() && said != Said::Nowhere {
             let record = format!(r#""External id":{number}{}"#, args_of(Said::OnRecord));
             self.event(operator, "record_param_comms", 2, at_us + 1, 6, &record);
+        }
+        if reduce.is_some() && said == Said::OnAnnotation {
+            let args = format!(r#""x":0{}"#, dims(Said::OnAnnotation));
+            self.event("user_annotation", "nccl:all_reduce", 2, at_us + 2, 4, &args);
         }
         self.event(
             runtime,
@@ -188,7 +208,10 @@ impl Writer<'_> {
         let name = format!("ProfilerStep#{number}");
         let of_host = if operator == "cpu_op" { "user_annotation" } else { operator };
         self.event(of_host, &name, 1, host_us, self.drawn.period_us() - 1, "");
-        let call = if said == Said::Nowhere { "symm_mem::call" } else { "c10d::allreduce_" };
+        let call = match said {
+            Said::Nowhere => "symm_mem::call",
+            _ => "c10d::allreduce_",
+        };
         let node = "autograd::engine::evaluate_function: A";
         let second_us = device_us + forward + backward[0];
         self.launch("aten::mm", host_us + 2, ("gemm", 7, device_us, forward), None);
@@ -310,7 +333,7 @@ fn a_call_before_and_a_kernel_after_the_recording_shift_no_bytes() {
 
 #[test]
 fn a_call_that_only_enqueues_is_no_transfer() {
-    for spelling in &SPELLINGS[..3] {
+    for spelling in &SPELLINGS[..5] {
         let (head, events) = events_of(&written(spelling, SIMPLE));
         let of_host: Vec<String> = events.into_iter().filter(|event| !event.contains(r#""pid":0"#)).collect();
         let trace = read(&joined(&head, &of_host), 100);
@@ -340,6 +363,22 @@ fn an_all_to_all_of_sends_and_receives_counts_once() {
         let kinds: Vec<_> = trace.ops.iter().filter_map(|op| op.comm.as_ref()).map(|comm| comm.collective).collect();
         assert_eq!(kinds, [Some(CollectiveType::AllToAll); 6], "{}", spelling.what);
     }
+}
+
+#[test]
+fn a_call_says_what_is_done_and_a_kernel_s_name_only_how() {
+    // NCCL's barrier is an all-reduce of one element.
+    let text = written(&SPELLINGS[2], SIMPLE).replace("c10d::allreduce_", "c10d::barrier");
+    let kinds = |trace: &RankTrace| -> Vec<_> {
+        trace.ops.iter().filter_map(|op| op.comm.as_ref()).map(|comm| (comm.collective, comm.bytes)).collect()
+    };
+    assert_eq!(kinds(&read(&text, 100)), [(Some(CollectiveType::Barrier), Some(0)); 6]);
+    // A kernel that sends and receives, and no call of it: nobody knows what it does.
+    let (head, mut events) = events_of(&written(&SPELLINGS[0], SIMPLE));
+    let lone = r#"{"ph":"X","cat":"kernel","name":"ncclDevKernel_SendRecv(x)","pid":0,"tid":20,"ts":900000,"dur":9,"args":{}}"#;
+    events.insert(0, lone.to_owned());
+    let trace = read(&joined(&head, &events), 100);
+    assert_eq!((kinds(&trace)[0], trace.gaps.count(Gap::UnknownTransfer)), ((None, None), 1));
 }
 
 #[test]
