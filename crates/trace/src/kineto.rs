@@ -540,6 +540,7 @@ impl Events {
         let mut origins: BTreeMap<usize, Place> = BTreeMap::new();
         let mut operators: BTreeMap<usize, usize> = BTreeMap::new();
         self.of_device(&join, &mut transfers, &mut origins, &mut operators);
+        self.of_batches(&join, &mut transfers, &origins);
         let has_device = self.spans.iter().any(|span| !span.is_host && span.duration_ns > 0);
         self.count_enqueued(&join, &mut transfers, has_device);
         let mut ids = vec![None; self.spans.len()];
@@ -723,11 +724,49 @@ impl Events {
         }
     }
 
+    /// Joins kernels of no call to the messages that a thread enqueued before: in a batch of them NCCL launches one kernel
+    /// for all at the end, which is none of theirs.
+    fn of_batches(&self, join: &Join, transfers: &mut BTreeMap<usize, Transfer>, origins: &BTreeMap<usize, Place>) {
+        let mut joined: BTreeSet<usize> = transfers.values().flat_map(|one| one.said.iter().copied()).collect();
+        let is_batch = |index: &usize| {
+            let said = self.spans[*index].said.as_deref();
+            said.is_some_and(|said| said.is_of_backend && !self.spans[*index].is_host)
+                && transfers[index].kind.is_none()
+        };
+        let mut batches: Vec<(Place, usize)> = transfers
+            .keys()
+            .filter(|index| is_batch(index))
+            .filter_map(|&one| Some((*origins.get(&one)?, one)))
+            .collect();
+        batches.sort_unstable();
+        let mut last = Place { lane: u32::MAX, at_ns: 0 };
+        for (place, index) in batches {
+            let after = if last.lane == place.lane { last } else { Place { at_ns: 0, ..place } };
+            last = place;
+            let kind_of = |one: usize| self.spans[one].said.as_deref().and_then(|said| said.kind);
+            let is_message = |one: &usize| kind_of(*one).is_some_and(|kind| kind.0 != NodeType::Coll);
+            let messages: Vec<usize> =
+                join.said_between(after, place.at_ns).filter(|one| !joined.contains(one)).filter(is_message).collect();
+            joined.extend(&messages);
+            let transfer = transfers.get_mut(&index).expect("a batch is a transfer");
+            // Of several messages at once no one kind, size or end is that of the kernel.
+            let outer: BTreeSet<usize> = messages.iter().map(|&one| join.outermost_said(one, &self.spans)).collect();
+            if outer.len() == 1 {
+                transfer.kind = kind_of(messages[0]);
+                transfer.said = messages;
+                transfer.said.sort_by_key(|&one| (std::cmp::Reverse(self.spans[one].level()), one));
+            } else {
+                transfer.batch = messages;
+            }
+        }
+    }
+
     /// Finds calls that were never seen to run. A backend that enqueues says nothing of when bytes move, so they are
     /// counted and left out; of another backend, that records nothing of itself, a call stands for its transfer.
     fn count_enqueued(&mut self, join: &Join, transfers: &mut BTreeMap<usize, Transfer>, has_device: bool) {
         let outermost = |&index: &usize| join.outermost_said(index, &self.spans);
-        let seen: BTreeSet<usize> = transfers.values().flat_map(|one| one.said.iter().map(outermost)).collect();
+        let seen: BTreeSet<usize> =
+            transfers.values().flat_map(|one| one.said.iter().chain(&one.batch).map(outermost)).collect();
         let mut records: BTreeMap<usize, usize> = BTreeMap::new();
         for (index, span) in self.spans.iter().enumerate().filter(|(_, span)| span.level() == Some(Level::Record)) {
             if span.said.as_ref().is_some_and(|said| said.is_named) {
@@ -933,11 +972,13 @@ struct Transfer {
     call: Option<usize>,
     /// Of a kernel: what was said where it was launched.
     said: Vec<usize>,
+    /// Of a kernel: the messages of which it is all.
+    batch: Vec<usize>,
 }
 
 impl Transfer {
     fn of(index: usize, span: &Span, kind: Option<Transferred>) -> Self {
-        Self { index, kind, end_ns: span.end_ns(), call: None, said: Vec::new() }
+        Self { index, kind, end_ns: span.end_ns(), call: None, said: Vec::new(), batch: Vec::new() }
     }
 }
 

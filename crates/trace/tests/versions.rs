@@ -2,7 +2,7 @@
 //! communication and bytes are those that were drawn.
 
 use gradtide_trace::step::{self, FoundBy};
-use gradtide_trace::{CollectiveType, Gap, RankTrace, kineto};
+use gradtide_trace::{CollectiveType, Gap, NodeType, RankTrace, kineto};
 use proptest::prelude::*;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -379,6 +379,45 @@ fn a_call_says_what_is_done_and_a_kernel_s_name_only_how() {
     events.insert(0, lone.to_owned());
     let trace = read(&joined(&head, &events), 100);
     assert_eq!((kinds(&trace)[0], trace.gaps.count(Gap::UnknownTransfer)), ((None, None), 1));
+}
+
+#[test]
+fn a_batch_of_messages_is_one_kernel_and_its_calls_were_seen_to_run() {
+    // isend and irecv enqueue, and what ends the batch launches one kernel.
+    let event = |category: &str, name: &str, thread: u64, start: u64, args: &str| {
+        format!(
+            r#"{{"ph":"X","cat":"{category}","name":"{name}","pid":{},"tid":{thread},"ts":{start},"dur":5,"args":{{{args}}}}}"#,
+            thread / 9
+        )
+    };
+    let message = |what: &str, start| {
+        let said = format!(
+            r#""Collective name":"{what}","In msg nelems":10,"dtype":"Float","Group size":4,"Dst Rank":1,"Src Rank":2"#
+        );
+        event("cpu_op", "record_param_comms", 1, start, &said)
+    };
+    let batch = |messages: &[&str]| {
+        let mut events: Vec<String> = (10..).step_by(10).zip(messages).map(|(at, what)| message(what, at)).collect();
+        events.push(event("cuda_runtime", "cudaLaunchKernelExC", 1, 90, r#""correlation":3"#));
+        events.push(event(
+            "kernel",
+            "ncclDevKernel_SendRecv(x)",
+            20,
+            100,
+            r#""correlation":3,"Collective name":"coalesced""#,
+        ));
+        read(&format!(r#"{{"distributedInfo":{{"rank":0,"world_size":4}},"traceEvents":[{}]}}"#, events.join(",")), 50)
+    };
+    for (messages, kind, bytes) in [
+        (&["send"][..], NodeType::Send, Some(40)),
+        (&["recv"][..], NodeType::Recv, Some(40)),
+        (&["send", "recv"][..], NodeType::Coll, None),
+    ] {
+        let trace = batch(messages);
+        let [op] = &trace.ops[..] else { panic!("{:?}", trace.ops) };
+        assert_eq!((op.kind, op.comm.as_ref().unwrap().bytes), (kind, bytes));
+        assert_eq!(trace.gaps.count(Gap::UnmatchedCall), 0);
+    }
 }
 
 #[test]
