@@ -272,7 +272,8 @@ def recorded_step(
         event("cpu_op", name, 1, start, end)
     for start, end, size, ready in transfers:
         event("cpu_op", "c10d::allreduce_", 3, ready, ready)
-        event("user_annotation", "gloo:all_reduce", 2, start, end, **{"Input Dims": [[size]], "Input type": ["float"]})
+        shapes = {"Input Dims": [[size]], "Input type": ["float"]} if size else {}
+        event("user_annotation", "gloo:all_reduce", 2, start, end, **shapes)
     events.sort(key=lambda one: one["ts"])
     job = {"rank": 0, "world_size": 2, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}
     (tmp_path / "rank0.json").write_text(json.dumps({"distributedInfo": job, "traceEvents": events}))
@@ -287,6 +288,15 @@ def test_every_bound_is_called_by_its_name(tmp_path):
     [row] = recorded_step(tmp_path, [(50, 70, 10**6, 50)])
     assert row["bound"] == "last"
     assert row["bus_rate_bps"] == pytest.approx(8 * 4 * 10**6 / 0.02)
+
+
+def test_bytes_that_are_unknown_or_explain_nothing_bound_no_transfer(tmp_path):
+    # 4 bytes do not take 20 ms: no network is so slow, and no message costs so much beside its bytes.
+    assert [row["bound"] for row in recorded_step(tmp_path, [(50, 70, 1, 50)])] == ["unknown"]
+    rows = recorded_step(tmp_path, [(10, 40, 10**6, 10), (45, 65, 0, 45), (65, 85, 1, 65)])
+    assert [(row["bytes"], row["bound"]) for row in rows[1:]] == [(None, "unknown"), (4, "unknown")]
+    folder = read(tmp_path / "rank0.json").waterfall().save(tmp_path / "step")
+    assert "all-reduce of –" in report.write_report(folder).read_text()
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])

@@ -593,6 +593,7 @@ _BOUNDS = {
     "hidden": "compute goes on during it",
     "late rank": "a rank is late, and the others wait for it",
     "queued": "it waits behind earlier transfers",
+    "unknown": "its bytes are not recorded, or do not explain its time: ranks that were not recorded may be late",
     "small message": "too small to fill the network; send it together with others",
     "last": "no compute is left to hide it",
     "bandwidth": "limited by the bandwidth",

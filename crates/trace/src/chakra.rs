@@ -237,11 +237,12 @@ fn comm(kind: NodeType, attributes: &[Attribute], names: &mut Names) -> Result<C
     } else {
         None
     };
-    let size = whole("comm_size").unwrap_or(0);
+    // Who writes a graph without knowing a size writes 0.
+    let size = whole("comm_size").filter(|&size| size != 0);
     let rank = |name: &str| whole(name).and_then(|rank| u32::try_from(rank).ok());
     Ok(Comm {
         collective,
-        bytes: u64::try_from(size).map_err(|_| format!("comm_size is {size}"))?,
+        bytes: size.map(|size| u64::try_from(size).map_err(|_| format!("comm_size is {size}"))).transpose()?,
         group: match value("pg_name") {
             Some(Value::Text(name)) => names.get(name),
             other => names.get(&other.and_then(Value::whole).map_or(String::new(), |number| number.to_string())),
@@ -266,7 +267,7 @@ pub fn write(trace: &RankTrace, version: &str) -> Vec<u8> {
             if let Some(collective) = comm.collective {
                 push("comm_type", Value::Int64(collective.number().into()));
             }
-            push("comm_size", Value::Int64(i64::try_from(comm.bytes).unwrap_or(i64::MAX)));
+            push("comm_size", Value::Int64(i64::try_from(comm.bytes.unwrap_or(0)).unwrap_or(i64::MAX)));
             if !comm.group.is_empty() {
                 push("pg_name", Value::Text(comm.group.to_string()));
             }

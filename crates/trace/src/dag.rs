@@ -47,7 +47,7 @@ pub struct Row {
 #[derive(Debug, Deserialize, Serialize)]
 struct RowComm {
     collective: Option<String>,
-    bytes: u64,
+    bytes: Option<u64>,
     group: String,
     /// Of the first transfer of a group; the others have none, or a file would grow with transfers times ranks.
     ranks: Option<Arc<[u32]>>,

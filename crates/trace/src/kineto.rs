@@ -66,8 +66,8 @@ const NO_WORK: &[&str] = &[
 /// Backends of c10d that put a transfer into a device's queue and return: a call says nothing of when bytes move.
 const ENQUEUE: &[&str] = &["nccl", "rccl", "xccl", "hccl", "cncl", "mccl"];
 
-/// Beginnings of what a backend says of itself while bytes move: `gloo:all_reduce`.
-const BACKENDS: &[&str] = &["gloo:", "mpi:", "ucc:"];
+/// Backends of c10d that say of themselves while bytes move: `gloo:all_reduce`.
+const MOVE: &[&str] = &["gloo", "mpi", "ucc"];
 
 #[derive(Deserialize)]
 struct Event<'a> {
@@ -203,7 +203,7 @@ fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
 enum Level {
     /// The call, `c10d::allreduce_`.
     Call,
-    /// What a backend that enqueues records of the call: `record_param_comms`.
+    /// What a backend that enqueues records of the call: `record_param_comms`, `nccl:all_reduce`.
     Record,
     /// What a backend of the host says of itself while bytes move: `gloo:all_reduce`.
     Backend,
@@ -222,7 +222,7 @@ struct Said {
     group_size: Option<u64>,
     /// The rank at the other end of a message.
     peer: Option<u32>,
-    /// Whether its name or arguments say what it is; `record_param_comms` of old versions says nothing.
+    /// Whether arguments, or the name of a call, say what it is; `record_param_comms` of old versions says nothing.
     is_named: bool,
     /// Of a kernel, whether calls of c10d say what it moves.
     is_of_backend: bool,
@@ -379,7 +379,8 @@ impl Events {
         let is_annotation = category == "user_annotation";
         let is_launch = is_launch(category);
         let is_note = is_operator || is_annotation || category == "gpu_user_annotation";
-        let backend = BACKENDS.iter().find_map(|one| event.name.strip_prefix(one)).filter(|_| is_annotation);
+        let backend = event.name.split_once(':').filter(|_| is_annotation);
+        let backend = backend.filter(|(one, _)| MOVE.contains(one) || ENQUEUE.contains(one));
         let step = event.name.strip_prefix("ProfilerStep#").filter(|_| is_note).and_then(|text| text.parse().ok());
         let is_update = (is_annotation || is_operator) && event.name.starts_with("Optimizer.step#");
         let is_kept = is_device || is_launch || backend.is_some() || is_update || step.is_some() || is_operator;
@@ -466,17 +467,18 @@ impl Events {
     }
 
     /// What an event of the host says of a transfer, if it does.
-    fn call(&mut self, name: &str, backend: Option<&str>, args: &Args) -> Option<Said> {
+    fn call(&mut self, name: &str, backend: Option<(&str, &str)>, args: &Args) -> Option<Said> {
         // What ProcessGroupNCCL records of a group and of its streams moves nothing.
         const NO_TRANSFER: &[&str] = &["wait", "init", "startCoalescing", "endCoalescing"];
-        let what = args.collective.as_deref().or(backend);
+        let what = args.collective.as_deref().or(backend.map(|(_, what)| what));
         if what.is_some_and(|what| NO_TRANSFER.contains(&what)) {
             return None;
         }
-        let (level, kind) = match (backend, name == "record_param_comms" || args.collective.is_some()) {
-            (Some(_), _) => (Level::Backend, what.and_then(kernels::named)),
-            (None, true) => (Level::Record, what.and_then(kernels::named)),
-            (None, false) => (Level::Call, Some(kernels::named(name.strip_prefix("c10d::")?)?)),
+        let is_record = name == "record_param_comms" || args.collective.is_some();
+        let (level, kind) = match backend {
+            Some((one, _)) if MOVE.contains(&one) => (Level::Backend, what.and_then(kernels::named)),
+            None if !is_record => (Level::Call, Some(kernels::named(name.strip_prefix("c10d::")?)?)),
+            _ => (Level::Record, what.and_then(kernels::named)),
         };
         Some(self.said(level, kind, name, args, true))
     }
@@ -522,7 +524,7 @@ impl Events {
             group: self.names.get(args.group.as_deref().unwrap_or("")),
             group_size: whole(args.group_size),
             peer,
-            is_named: kind.is_some() || args.collective.is_some(),
+            is_named: args.collective.is_some() || (level < Level::Kernel && kind.is_some()),
             is_of_backend,
         }
     }
@@ -538,6 +540,7 @@ impl Events {
         let mut origins: BTreeMap<usize, Place> = BTreeMap::new();
         let mut operators: BTreeMap<usize, usize> = BTreeMap::new();
         self.of_device(&join, &mut transfers, &mut origins, &mut operators);
+        self.of_batches(&join, &mut transfers, &origins);
         let has_device = self.spans.iter().any(|span| !span.is_host && span.duration_ns > 0);
         self.count_enqueued(&join, &mut transfers, has_device);
         let mut ids = vec![None; self.spans.len()];
@@ -705,10 +708,9 @@ impl Events {
             let of_call = origin.map_or_else(Vec::new, |origin| origin.said);
             let of_call = if said.is_of_backend { of_call } else { Vec::new() };
             let kind_of = |one: &usize| self.spans[*one].said.as_ref().and_then(|said| said.kind);
-            // Send-receive is how NCCL does all that it has no kernel for: the call says what it is.
-            let is_sure = said.kind.is_some_and(|kind| kind.0 == NodeType::Coll);
-            let called = of_call.iter().find_map(kind_of);
-            let kind = if is_sure { said.kind } else { called.or(said.kind) };
+            // The call says what is done; a kernel's name how: a barrier is an all-reduce to it, and an all-to-all sends.
+            let called = of_call.iter().find_map(kind_of).filter(|_| !said.is_named);
+            let kind = called.or(said.kind);
             if let Some(&call) = of_call.first() {
                 let first = *firsts.entry((call, span.lane)).or_insert(index);
                 if let Some(transfer) = transfers.get_mut(&first)
@@ -722,11 +724,49 @@ impl Events {
         }
     }
 
+    /// Joins kernels of no call to the messages that a thread enqueued before: in a batch of them NCCL launches one kernel
+    /// for all at the end, which is none of theirs.
+    fn of_batches(&self, join: &Join, transfers: &mut BTreeMap<usize, Transfer>, origins: &BTreeMap<usize, Place>) {
+        let mut joined: BTreeSet<usize> = transfers.values().flat_map(|one| one.said.iter().copied()).collect();
+        let is_batch = |index: &usize| {
+            let said = self.spans[*index].said.as_deref();
+            said.is_some_and(|said| said.is_of_backend && !self.spans[*index].is_host)
+                && transfers[index].kind.is_none()
+        };
+        let mut batches: Vec<(Place, usize)> = transfers
+            .keys()
+            .filter(|index| is_batch(index))
+            .filter_map(|&one| Some((*origins.get(&one)?, one)))
+            .collect();
+        batches.sort_unstable();
+        let mut last = Place { lane: u32::MAX, at_ns: 0 };
+        for (place, index) in batches {
+            let after = if last.lane == place.lane { last } else { Place { at_ns: 0, ..place } };
+            last = place;
+            let kind_of = |one: usize| self.spans[one].said.as_deref().and_then(|said| said.kind);
+            let is_message = |one: &usize| kind_of(*one).is_some_and(|kind| kind.0 != NodeType::Coll);
+            let messages: Vec<usize> =
+                join.said_between(after, place.at_ns).filter(|one| !joined.contains(one)).filter(is_message).collect();
+            joined.extend(&messages);
+            let transfer = transfers.get_mut(&index).expect("a batch is a transfer");
+            // Of several messages at once no one kind, size or end is that of the kernel.
+            let outer: BTreeSet<usize> = messages.iter().map(|&one| join.outermost_said(one, &self.spans)).collect();
+            if outer.len() == 1 {
+                transfer.kind = kind_of(messages[0]);
+                transfer.said = messages;
+                transfer.said.sort_by_key(|&one| (std::cmp::Reverse(self.spans[one].level()), one));
+            } else {
+                transfer.batch = messages;
+            }
+        }
+    }
+
     /// Finds calls that were never seen to run. A backend that enqueues says nothing of when bytes move, so they are
     /// counted and left out; of another backend, that records nothing of itself, a call stands for its transfer.
     fn count_enqueued(&mut self, join: &Join, transfers: &mut BTreeMap<usize, Transfer>, has_device: bool) {
         let outermost = |&index: &usize| join.outermost_said(index, &self.spans);
-        let seen: BTreeSet<usize> = transfers.values().flat_map(|one| one.said.iter().map(outermost)).collect();
+        let seen: BTreeSet<usize> =
+            transfers.values().flat_map(|one| one.said.iter().chain(&one.batch).map(outermost)).collect();
         let mut records: BTreeMap<usize, usize> = BTreeMap::new();
         for (index, span) in self.spans.iter().enumerate().filter(|(_, span)| span.level() == Some(Level::Record)) {
             if span.said.as_ref().is_some_and(|said| said.is_named) {
@@ -744,7 +784,8 @@ impl Events {
             // Only backends that enqueue have records, though an old one may name nothing.
             let record = records.get(&call);
             if record.is_some() || (said.level == Level::Call && enqueues.unwrap_or(has_device)) {
-                self.never_run(call);
+                let is_call = said.level == Level::Call;
+                self.never_run(record.copied().filter(|_| !is_call).unwrap_or(call));
             } else if let Some(kind) = said.kind {
                 others.entry(kind).or_default().push(call);
             }
@@ -881,7 +922,8 @@ impl Events {
     fn never_run(&mut self, call: usize) {
         let span = &self.spans[call];
         let name = match span.said.as_deref() {
-            Some(Said { level: Level::Record, kind, .. }) => {
+            // An annotation names its kind itself: nccl:all_reduce.
+            Some(Said { level: Level::Record, kind, .. }) if !span.name.contains(':') => {
                 let word = |(kind, collective): Transferred| collective.map_or(kind.word(), CollectiveType::word);
                 format!("{} of {}", span.name, kind.map_or("an unknown kind", word))
             }
@@ -904,7 +946,7 @@ impl Events {
         let listed = self.distributed.group(group.map_or("", |group| group));
         Comm {
             collective,
-            bytes: all().find_map(|said| said.bytes).unwrap_or_default(),
+            bytes: all().find_map(|said| said.bytes),
             group: match (group, listed) {
                 (Some(group), _) => group.clone(),
                 (None, listed) => listed.map_or("", |group| group.pg_name.as_str()).into(),
@@ -930,11 +972,13 @@ struct Transfer {
     call: Option<usize>,
     /// Of a kernel: what was said where it was launched.
     said: Vec<usize>,
+    /// Of a kernel: the messages of which it is all.
+    batch: Vec<usize>,
 }
 
 impl Transfer {
     fn of(index: usize, span: &Span, kind: Option<Transferred>) -> Self {
-        Self { index, kind, end_ns: span.end_ns(), call: None, said: Vec::new() }
+        Self { index, kind, end_ns: span.end_ns(), call: None, said: Vec::new(), batch: Vec::new() }
     }
 }
 
@@ -1062,7 +1106,9 @@ fn input_bytes(dims: Option<&Value>, types: Option<&Value>, skipped: usize) -> O
     for (shape, name) in dims.iter().zip(types).skip(skipped) {
         let name = name.as_str().unwrap_or("");
         let known = element_bytes(name);
-        if known.is_none() && name != "TensorList" {
+        // A list of tensors has a shape for each; before 2.1 it has none at all, which is no scalar.
+        let is_list = name == "TensorList" && shape.as_array().is_some_and(|parts| parts.iter().any(Value::is_array));
+        if known.is_none() && !is_list {
             continue;
         }
         assumed += u64::from(known.is_none());

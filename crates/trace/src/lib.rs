@@ -98,7 +98,7 @@ impl Gaps {
 /// What is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Gap {
-    /// The size of a transfer, which counts as 0 bytes.
+    /// The size of a transfer.
     Size,
     /// The element type of a transfer, whose elements count as float32.
     ElementType,
@@ -238,8 +238,8 @@ impl StepPart {
 pub struct Comm {
     /// Which collective, or `None` of a message between two ranks, and of a collective of unknown kind.
     pub collective: Option<CollectiveType>,
-    /// Bytes of this rank's buffer, as the file counts them.
-    pub bytes: u64,
+    /// Bytes of this rank's buffer, as the file counts them, where it says them.
+    pub bytes: Option<u64>,
     /// The process group's name, or "".
     pub group: Arc<str>,
     /// The group's ranks, where the file lists them.
@@ -451,7 +451,7 @@ fn checked(ops: &mut [TraceOp], gaps: &mut Gaps) -> Result<(), TraceError> {
             }
         }
         if let Some(comm) = &op.comm
-            && comm.bytes == 0
+            && comm.bytes.is_none()
             && comm.collective != Some(CollectiveType::Barrier)
             // Of an unknown kind that is said already.
             && (op.kind != NodeType::Coll || comm.collective.is_some())

@@ -240,8 +240,8 @@ pub struct Passes {
 pub struct StepTransfer {
     /// Collective, or send or recv.
     pub collective: &'static str,
-    /// Bytes of a rank's buffer; the largest.
-    pub bytes: u64,
+    /// Bytes of a rank's buffer; the largest. `None` if no rank's file says them.
+    pub bytes: Option<u64>,
     /// The group's name.
     pub group: String,
     /// How many ranks it has, where they are listed.
@@ -290,7 +290,7 @@ pub fn cut(ranks: &Ranks, step: &Step, pixels: u64) -> StepTrace {
             let place = *places.entry((what, nth)).or_insert_with(|| {
                 found.transfers.push(StepTransfer {
                     collective: op.transfer_word(),
-                    bytes: 0,
+                    bytes: None,
                     group: comm.group.to_string(),
                     group_size: comm.ranks.as_ref().map(|ranks| ranks.len()),
                     seen: Vec::new(),

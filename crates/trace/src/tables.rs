@@ -118,7 +118,7 @@ pub fn ranks(ranks: &Ranks) -> Table {
         ("transfers", count(|trace| trace.ops.iter().filter(|op| op.comm.is_some()).count() as u64)),
         (
             "transfer_bytes",
-            count(|trace| trace.ops.iter().filter_map(|op| Some(op.comm.as_ref()?.bytes)).fold(0, u64::saturating_add)),
+            count(|trace| trace.ops.iter().filter_map(|op| op.comm.as_ref()?.bytes).fold(0, u64::saturating_add)),
         ),
         ("dangling_deps", count(|trace| trace.gaps.count(Gap::Dependency))),
         ("span_us", time(|parts| parts.span_ns)),
@@ -175,12 +175,23 @@ pub fn collectives(ranks: &Ranks) -> Table {
     let mut columns = rows.columns();
     columns.retain(|(name, _)| *name != "kind");
     columns.push(("collective", Column::Text(what)));
-    columns.push(("bytes", Column::Count(bytes)));
+    columns.push(("bytes", counts(bytes)));
     columns.push(("group", Column::Text(groups)));
     columns.push(("group_ranks", Column::Text(members)));
     columns.push(("from_rank", Column::Signed(from)));
     columns.push(("to_rank", Column::Signed(to)));
     table(columns)
+}
+
+/// Whole numbers, where all are known: Python's arrays have none that may be absent.
+fn counts(values: Vec<Option<u64>>) -> Column {
+    match values.iter().copied().collect() {
+        Some(known) => Column::Count(known),
+        None => {
+            let signed = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+            Column::Signed(values.into_iter().map(|value| value.map(signed)).collect())
+        }
+    }
 }
 
 /// What every op's row has.

@@ -28,7 +28,7 @@ fn read_kineto(text: &str, size: usize) -> Result<RankTrace, TraceError> {
 fn op(id: u64, kind: NodeType, start_ns: u64, duration_ns: u64) -> TraceOp {
     let comm = kind.is_comm().then(|| {
         let collective = (kind == NodeType::Coll).then_some(CollectiveType::AllReduce);
-        Box::new(Comm { collective, bytes: 8, group: "0".into(), ..Comm::default() })
+        Box::new(Comm { collective, bytes: Some(8), group: "0".into(), ..Comm::default() })
     });
     let name = "op".into();
     let (data_deps, ctrl_deps) = ([].into(), [].into());
@@ -63,7 +63,7 @@ prop_compose! {
             let collective = (kind == NodeType::Coll).then_some(CollectiveType::ALL[collective]);
             let ends = (kind != NodeType::Coll).then_some((other.into(), 7));
             let group = format!("g{}", other % 3).into();
-            let comm = Comm { collective, bytes: bytes.into(), group, ends, ..Comm::default() };
+            let comm = Comm { collective, bytes: Some(u64::from(bytes) + 1), group, ends, ..Comm::default() };
             TraceOp {
                 id: id(index),
                 name: format!("op {index} é").into(),
@@ -190,7 +190,7 @@ fn an_nccl_kernel_has_its_bytes_its_group_and_what_its_launch_came_after() {
     let [mm, _, first, all_reduce, second] = &trace.ops[..] else { panic!() };
     assert_eq!((mm.start_ns, mm.duration_ns), (1_100_001, 5_000));
     let comm = all_reduce.comm.as_ref().unwrap();
-    assert_eq!((comm.bytes, &*comm.group, comm.ranks.as_deref()), (1000, "dp", Some(&[1, 3][..])));
+    assert_eq!((comm.bytes, &*comm.group, comm.ranks.as_deref()), (Some(1000), "dp", Some(&[1, 3][..])));
     assert!(first.ctrl_deps.is_empty()); // launched inside the first operator, with nothing before it
     assert_eq!(all_reduce.ctrl_deps[..], [mm.id, first.id]);
     assert_eq!(second.ctrl_deps[..], [first.id]);
@@ -324,7 +324,7 @@ fn steps_are_where_the_profiler_was_told_of_them() {
     assert_eq!(one.waiting, [(60_000, 85_000)]);
     let seen: Vec<_> =
         cut.transfers.iter().map(|one| (one.bytes, one.seen[0].start_ns, one.seen[0].exposed_ns)).collect();
-    assert_eq!(seen, [(400, 40_000, 0), (400, 60_000, 25_000)]);
+    assert_eq!(seen, [(Some(400), 40_000, 0), (Some(400), 60_000, 25_000)]);
     assert_eq!(cut.transfers[1].seen[0].computed.backward_ns, 40_000);
 }
 

@@ -2,7 +2,7 @@
 //! communication and bytes are those that were drawn.
 
 use gradtide_trace::step::{self, FoundBy};
-use gradtide_trace::{CollectiveType, Gap, RankTrace, kineto};
+use gradtide_trace::{CollectiveType, Gap, NodeType, RankTrace, kineto};
 use proptest::prelude::*;
 use std::fmt::Write;
 use std::sync::Arc;
@@ -55,6 +55,8 @@ enum Said {
     OnKernel,
     OnRecord,
     OnCall,
+    /// And the kind too: `nccl:all_reduce`.
+    OnAnnotation,
     Nowhere,
 }
 
@@ -87,6 +89,13 @@ const SPELLINGS: &[Spelling] = &[
     spelling("2.4", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(x)", External::Operator, Said::OnKernel, Marks::All),
     spelling("2.4, no arguments", "ncclDevKernel_Generic(x)", External::Operator, Said::OnRecord, Marks::All),
     spelling("2.0", "ncclKernel_AllReduce_RING_LL_Sum_float(x)", External::Correlation, Said::OnCall, Marks::Absent),
+    spelling(
+        "1.12",
+        "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(x)",
+        External::Correlation,
+        Said::OnAnnotation,
+        Marks::Absent,
+    ),
     spelling(
         "2.0, record",
         "ncclKernel_AllReduce_TREE_LL_Sum_half(x)",
@@ -156,13 +165,24 @@ impl Writer<'_> {
             )
         };
         let args_of = |place: Said| reduce.filter(|_| place == said).map_or(String::new(), nccl);
-        let dims = reduce.filter(|_| said == Said::OnCall).map_or(String::new(), |elements| {
-            format!(r#","Input Dims":[[[{elements}]],[],[]],"Input type":["TensorList","",""]"#)
-        });
-        self.event(operator, name, 2, at_us, 8, &format!(r#""External id":{number}{dims}"#));
+        let dims = |place: Said| {
+            reduce.filter(|_| place == said).map_or(String::new(), |elements| {
+                format!(r#","Input Dims":[[[{elements}]],[],[]],"Input type":["TensorList","",""]"#)
+            })
+        };
+        // A list of tensors without shapes says nothing of bytes.
+        let list = reduce
+            .filter(|_| said != Said::OnCall)
+            .map_or("", |_| r#","Input Dims":[[],[]],"Input type":["TensorList",""]"#);
+        let args = format!(r#""External id":{number}{}{list}"#, dims(Said::OnCall));
+        self.event(operator, name, 2, at_us, 8, &args);
         if reduce.is_some() && said != Said::Nowhere {
             let record = format!(r#""External id":{number}{}"#, args_of(Said::OnRecord));
             self.event(operator, "record_param_comms", 2, at_us + 1, 6, &record);
+        }
+        if reduce.is_some() && said == Said::OnAnnotation {
+            let args = format!(r#""x":0{}"#, dims(Said::OnAnnotation));
+            self.event("user_annotation", "nccl:all_reduce", 2, at_us + 2, 4, &args);
         }
         self.event(
             runtime,
@@ -188,7 +208,10 @@ impl Writer<'_> {
         let name = format!("ProfilerStep#{number}");
         let of_host = if operator == "cpu_op" { "user_annotation" } else { operator };
         self.event(of_host, &name, 1, host_us, self.drawn.period_us() - 1, "");
-        let call = if said == Said::Nowhere { "symm_mem::call" } else { "c10d::allreduce_" };
+        let call = match said {
+            Said::Nowhere => "symm_mem::call",
+            _ => "c10d::allreduce_",
+        };
         let node = "autograd::engine::evaluate_function: A";
         let second_us = device_us + forward + backward[0];
         self.launch("aten::mm", host_us + 2, ("gemm", 7, device_us, forward), None);
@@ -261,8 +284,8 @@ proptest! {
                 let span_us = drawn.period_us() - if is_only { drawn.idle } else { 0 };
                 let parts = (rank.span_ns / 1000, rank.compute_ns / 1000, rank.exposed_ns / 1000);
                 prop_assert_eq!(parts, (span_us, drawn.compute_us(), drawn.exposed_us()), "{}", what);
-                let sent: Vec<u64> = cut.transfers.iter().map(|one| one.bytes).collect();
-                let bytes = drawn.elements.map(|count| if spelling.said == Said::Nowhere { 0 } else { 4 * count });
+                let sent: Vec<Option<u64>> = cut.transfers.iter().map(|one| one.bytes).collect();
+                let bytes = drawn.elements.map(|count| (spelling.said != Said::Nowhere).then_some(4 * count));
                 prop_assert_eq!(sent, bytes, "{}", what);
             }
         }
@@ -304,13 +327,13 @@ fn a_call_before_and_a_kernel_after_the_recording_shift_no_bytes() {
     assert_eq!((trace.gaps.count(Gap::Size), trace.gaps.count(Gap::UnmatchedCall)), (1, 1));
     let ranks = [(0, Arc::new(trace))];
     let found = step::steps(&ranks);
-    let sent: Vec<u64> = step::cut(&ranks, &found.steps[1], 10).transfers.iter().map(|one| one.bytes).collect();
-    assert_eq!(sent, [4_000_000, 40_000_000]);
+    let sent: Vec<Option<u64>> = step::cut(&ranks, &found.steps[1], 10).transfers.iter().map(|one| one.bytes).collect();
+    assert_eq!(sent, [Some(4_000_000), Some(40_000_000)]);
 }
 
 #[test]
 fn a_call_that_only_enqueues_is_no_transfer() {
-    for spelling in &SPELLINGS[..3] {
+    for spelling in &SPELLINGS[..5] {
         let (head, events) = events_of(&written(spelling, SIMPLE));
         let of_host: Vec<String> = events.into_iter().filter(|event| !event.contains(r#""pid":0"#)).collect();
         let trace = read(&joined(&head, &of_host), 100);
@@ -339,6 +362,61 @@ fn an_all_to_all_of_sends_and_receives_counts_once() {
         let trace = read(&text.replace("ncclKernel_AllReduce_RING_LL_Sum_float", "ncclKernel_SendRecv_RING"), 100);
         let kinds: Vec<_> = trace.ops.iter().filter_map(|op| op.comm.as_ref()).map(|comm| comm.collective).collect();
         assert_eq!(kinds, [Some(CollectiveType::AllToAll); 6], "{}", spelling.what);
+    }
+}
+
+#[test]
+fn a_call_says_what_is_done_and_a_kernel_s_name_only_how() {
+    // NCCL's barrier is an all-reduce of one element.
+    let text = written(&SPELLINGS[2], SIMPLE).replace("c10d::allreduce_", "c10d::barrier");
+    let kinds = |trace: &RankTrace| -> Vec<_> {
+        trace.ops.iter().filter_map(|op| op.comm.as_ref()).map(|comm| (comm.collective, comm.bytes)).collect()
+    };
+    assert_eq!(kinds(&read(&text, 100)), [(Some(CollectiveType::Barrier), Some(0)); 6]);
+    // A kernel that sends and receives, and no call of it: nobody knows what it does.
+    let (head, mut events) = events_of(&written(&SPELLINGS[0], SIMPLE));
+    let lone = r#"{"ph":"X","cat":"kernel","name":"ncclDevKernel_SendRecv(x)","pid":0,"tid":20,"ts":900000,"dur":9,"args":{}}"#;
+    events.insert(0, lone.to_owned());
+    let trace = read(&joined(&head, &events), 100);
+    assert_eq!((kinds(&trace)[0], trace.gaps.count(Gap::UnknownTransfer)), ((None, None), 1));
+}
+
+#[test]
+fn a_batch_of_messages_is_one_kernel_and_its_calls_were_seen_to_run() {
+    // isend and irecv enqueue, and what ends the batch launches one kernel.
+    let event = |category: &str, name: &str, thread: u64, start: u64, args: &str| {
+        format!(
+            r#"{{"ph":"X","cat":"{category}","name":"{name}","pid":{},"tid":{thread},"ts":{start},"dur":5,"args":{{{args}}}}}"#,
+            thread / 9
+        )
+    };
+    let message = |what: &str, start| {
+        let said = format!(
+            r#""Collective name":"{what}","In msg nelems":10,"dtype":"Float","Group size":4,"Dst Rank":1,"Src Rank":2"#
+        );
+        event("cpu_op", "record_param_comms", 1, start, &said)
+    };
+    let batch = |messages: &[&str]| {
+        let mut events: Vec<String> = (10..).step_by(10).zip(messages).map(|(at, what)| message(what, at)).collect();
+        events.push(event("cuda_runtime", "cudaLaunchKernelExC", 1, 90, r#""correlation":3"#));
+        events.push(event(
+            "kernel",
+            "ncclDevKernel_SendRecv(x)",
+            20,
+            100,
+            r#""correlation":3,"Collective name":"coalesced""#,
+        ));
+        read(&format!(r#"{{"distributedInfo":{{"rank":0,"world_size":4}},"traceEvents":[{}]}}"#, events.join(",")), 50)
+    };
+    for (messages, kind, bytes) in [
+        (&["send"][..], NodeType::Send, Some(40)),
+        (&["recv"][..], NodeType::Recv, Some(40)),
+        (&["send", "recv"][..], NodeType::Coll, None),
+    ] {
+        let trace = batch(messages);
+        let [op] = &trace.ops[..] else { panic!("{:?}", trace.ops) };
+        assert_eq!((op.kind, op.comm.as_ref().unwrap().bytes), (kind, bytes));
+        assert_eq!(trace.gaps.count(Gap::UnmatchedCall), 0);
     }
 }
 

@@ -110,7 +110,11 @@ def convert(
 def _print_trace(summary: dict[str, Any]) -> None:
     parts = ("span", "compute", "overlapped", "exposed", "idle")
     rows = [
-        [row["rank"], row["transfers"], *(f"{row[f'{part}_us'] / 1000:.3f}" for part in parts)]
+        [
+            row["rank"],
+            row["transfers"],
+            *("–" if (us := row[f"{part}_us"]) is None else f"{us / 1000:.3f}" for part in parts),
+        ]
         for row in summary["ranks"]
     ]
     heads = ("span", "computing", "of it overlapped", "exposed", "idle")

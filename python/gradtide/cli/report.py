@@ -85,7 +85,7 @@ def _print_waterfall(result: "WaterfallResult") -> None:
             [
                 row["collective"].replace("_", "-"),
                 *[row["group"] or "not named"] * groups,
-                row["bytes"],
+                "–" if row["bytes"] is None else row["bytes"],
                 *(ms(row[key]) for key in ("start_us", "duration_us", "moving_us", "exposed_us")),
                 "" if row["bus_rate_bps"] is None else words.rate(row["bus_rate_bps"]),
                 row["bound"] + (f" {row['late_rank']:.0f}" if row["bound"] == "late rank" else ""),

@@ -73,7 +73,7 @@ _COLUMNS: dict[str, str] = {
     "~long_flows:int? ~long_flight_bytes:int?",
     "bandwidth.csv": "job:str rate_bps:int order:str barrier:bool iteration_time_us:float exposed_us:float "
     "barrier_us:float",
-    "waterfall.csv": "transfer:int collective:str group:str ranks:int bytes:int ready_us:float start_us:float "
+    "waterfall.csv": "transfer:int collective:str group:str ranks:int bytes:int? ready_us:float start_us:float "
     "duration_us:float moving_us:float waited_us:float late_rank:float? exposed_us:float exposed_late_us:float "
     "bus_rate_bps:float? bound:str",
     "hottest.csv": "candidate:str link:str rate_bps:int bytes:int busy_us:float utilisation:float",

@@ -149,7 +149,7 @@ def _table(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
 
     columns: pieces.Columns = {
         "transfer": lambda row: f"{row['transfer'] + 1}  {_name(row)}",
-        "#bytes": lambda row: size(row["bytes"]),
+        "#bytes": lambda row: _size(row),
         "#ranks": lambda row: row["ranks"],
         "#from, ms": time("start_us"),
         "#takes": time("duration_us"),
@@ -166,6 +166,10 @@ def _table(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
 
 def _name(row: Row) -> str:
     return pieces.clip(str(row["collective"]).replace("_", "-"), 24)
+
+
+def _size(row: Row) -> str:
+    return "–" if row["bytes"] is None else size(row["bytes"])
 
 
 def _advice(path: Path, advice: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any]:
@@ -242,7 +246,7 @@ def _draw(rows: Sequence[Row], ranks: Sequence[dict[str, Any]], shown: int) -> d
         start, end = row["start_us"], row["start_us"] + row["duration_us"]
         is_hidden = row["bound"] == "hidden"
         with drawing.row(describe(row), y - 2, pitch):
-            text("label", _LEFT - 10, y + h / 2 + 4, f"{_name(row)} {size(row['bytes'])}", "end")
+            text("label", _LEFT - 10, y + h / 2 + 4, f"{_name(row)} {_size(row)}", "end")
             if row["ready_us"] < start:
                 block("slack", row["ready_us"], start, y, h)
             block("transfer", start, end, y + 1.5, h - 3)
@@ -277,7 +281,7 @@ def describe(row: Row) -> str:
     ready, start, end = (
         milliseconds(us) for us in (row["ready_us"], row["start_us"], row["start_us"] + row["duration_us"])
     )
-    said = [f"{_name(row)} of {size(row['bytes'])} among {row['ranks']}", f"ready {ready}, {start} to {end} ms"]
+    said = [f"{_name(row)} of {_size(row)} among {row['ranks']}", f"ready {ready}, {start} to {end} ms"]
     if row["bus_rate_bps"] is not None:
         said.append(f"{milliseconds(row['moving_us'])} ms moving at {words.rate(row['bus_rate_bps'])} on each link")
     if row["late_rank"] is not None:

@@ -38,6 +38,12 @@ MOSTLY = 0.5
 LEFT = 0.1
 """A transfer has no computing left to hide behind if there is less than this share of its moving time."""
 
+FIXED_US = 10_000.0
+"""A collective takes at most so long beside its bytes, over slow networks and many ranks; longer is waiting."""
+
+LEAST_BPS = 10e6
+"""No network of training is slower; what moves more slowly is not bounded by its bytes."""
+
 REPRODUCED = 0.1
 """Other schedules are predicted only if the prediction of the recorded one is off by at most this share of the step."""
 
@@ -62,6 +68,11 @@ class WaterfallResult(StudyRows):
     """
 
     def __init__(self, trace: "Trace", number: int | None) -> None:
+        if not trace.has_times:
+            raise TraceError(
+                "the files say when nothing started, so no step has a timeline; gradtide convert lists their nodes and "
+                "transfers"
+            )
         step = trace.step(number)
         shown = max(step["ranks"], key=lambda row: (row["span_ns"], -row["rank"]))
         self.rows, self._seen = _rows(step, shown)
@@ -198,7 +209,7 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> tuple[list[dict[str, A
         is_shared = transfer["collective"] not in ("send", "recv") and len(transfer["seen"]) > 1
         moving_ns = last["duration_ns"] if is_shared else mine["duration_ns"]
         ranks = transfer["group_size"] or len(step["ranks"])
-        moved = bus_bytes(transfer["collective"], transfer["bytes"], ranks)
+        moved = bus_bytes(transfer["collective"], transfer["bytes"] or 0, ranks)
         waited_ns = longest_ns - moving_ns if is_shared else 0
         row = {
             "transfer": len(found),
@@ -222,7 +233,7 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> tuple[list[dict[str, A
         left_ns = sum(shown["passes"][part] - done[part] for part in ("forward_ns", "backward_ns", "unsaid_ns"))
         found.append((row, left_ns))
         all_seen.append(len(transfer["seen"]) >= ranks)
-    rates = [(row["bus_rate_bps"], row["bytes"]) for row, _ in found if row["bus_rate_bps"]]
+    rates = [(row["bus_rate_bps"], row["bytes"]) for row, _ in found if row["bus_rate_bps"] and row["bytes"]]
     best = max(rates, default=(math.inf, 0))
     for row, left_ns in found:
         row["bound"] = _bound(row, left_ns / 1e3, best)
@@ -260,8 +271,12 @@ def _bound(row: dict[str, Any], left_us: float, best: tuple[float, int]) -> str:
     if row["start_us"] - row["ready_us"] >= MOSTLY * total_us:
         return "queued"
     rate, size = best
-    if row["bus_rate_bps"] is not None and row["bus_rate_bps"] < MOSTLY * rate and row["bytes"] < size:
-        return "small message"
+    if not row["bytes"] or row["bus_rate_bps"] is None:
+        return "unknown"
+    if row["bus_rate_bps"] < MOSTLY * rate and row["bytes"] < size:
+        return "small message" if row["moving_us"] <= FIXED_US else "unknown"
+    if row["bus_rate_bps"] < LEAST_BPS:
+        return "unknown"
     return "last" if left_us < LEFT * row["moving_us"] else "bandwidth"
 
 

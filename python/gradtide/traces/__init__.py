@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradtide import _core, inputs
+from gradtide import _core, inputs, units
 from gradtide.errors import TraceError, cannot_write
 from gradtide.files import write_whole
 from gradtide.results import Table
@@ -64,7 +64,10 @@ class Trace:
 
     @cached_property
     def collectives(self) -> Table:
-        """One row per collective, and per message between two ranks, as each rank saw it; `bytes` of its input."""
+        """One row per collective, and per message between two ranks, as each rank saw it.
+
+        `bytes` are of its input, None where the file does not say them.
+        """
         return Table(self._core.collectives())
 
     def summary(self) -> dict[str, Any]:
@@ -81,13 +84,29 @@ class Trace:
             "version": about[0][3],
             "world_size": known or None,
             "missing_ranks": [rank for rank in expected if rank not in present],
-            "effective_ranks": _effective(rows),
-            "ranks": rows,
+            "effective_ranks": _effective(rows) if self.has_times else None,
+            "ranks": rows if self.has_times else [_untimed(row) for row in rows],
             "left_out": [gap.to_dict() for gap in self._gaps],
         }
         summary["warnings"] = [*_warnings(summary), *map(str, self._gaps), *self._step_warnings()]
-        summary["headline"] = _headline(summary)
+        summary["headline"] = _headline(summary) if self.has_times else self._untimed_headline(summary)
         return summary
+
+    @property
+    def has_times(self) -> bool:
+        """Whether the files say when their ops started; some describe what is to be done, and have durations alone."""
+        return not any(gap.what == "start" for gap in self._gaps)
+
+    def _untimed_headline(self, summary: dict[str, Any]) -> str:
+        """Return what is known of files without times: nodes, transfers, bytes and durations."""
+        rows, durations_us = summary["ranks"], self.ops.to_numpy()["duration_us"]
+        nodes, transfers = (sum(row[key] for row in rows) for key in ("ops", "transfers"))
+        size = units.format_bytes(sum(row["transfer_bytes"] for row in rows))
+        took = f"durations sum to {durations_us.sum() / 1000:.3f} ms" if durations_us.any() else "no durations"
+        return (
+            f"{nodes:,} nodes, of them {transfers:,} transfers of {size}; {took}. The files have no start times, so "
+            "nothing is known of what waits or overlaps."
+        )
 
     @cached_property
     def _gaps(self) -> list[Gap]:
@@ -240,7 +259,7 @@ class Trace:
         document = json.loads(self._dag(rank, cut))
         for row in document["ops"]:
             if row.get("comm") is not None:
-                row["bytes"] = row["comm"]["bytes"]
+                row["bytes"] = row["comm"]["bytes"] or 0
         return op_dag({**document, "time_unit": "ns"})
 
     def save(
@@ -386,6 +405,12 @@ def _warnings(summary: dict[str, Any]) -> list[str]:
             first = summary["ranks"][0]["rank"]
             found.append(f"the clock of rank {row['rank']} is {abs(offset):.0f} us {side} that of rank {first}")
     return found
+
+
+def _untimed(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a rank's row without what follows from start times."""
+    timed = ("span_us", "compute_us", "overlapped_us", "exposed_us", "idle_us", "clock_offset_us")
+    return row | dict.fromkeys(timed)
 
 
 def _effective(rows: Sequence[dict[str, Any]]) -> float:

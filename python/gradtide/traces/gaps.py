@@ -8,7 +8,7 @@ MOST_NAMES = 3
 """Names of one kind of gap that a sentence shows."""
 
 _WORDS = {
-    "size": ("transfers without a size", "counted as 0 bytes; record with record_shapes=True"),
+    "size": ("transfers without a size", "so their bytes are unknown; record with record_shapes=True"),
     "element_type": ("transfers without an element type", "taken for float32"),
     "collective_type": ("collectives without a `comm_type`", "taken for all-reduces"),
     "unknown_transfer": ("transfers of an unknown kind", "counted as communication of unknown size"),

@@ -213,6 +213,7 @@ def _messages(
         for (_, one, size), (_, other, _) in zip(sent, received, strict=True):
             name = f"send from rank {ends[0]} to rank {ends[1]}"
             spans = {ends[0]: _span(one), ends[1]: _span(other)}
+            size = _known(size, name)
             messages.append({"name": name, "kind": "send", "bytes": size, "group": (LINKS[0], ends), "seen": spans})
     return messages
 
@@ -244,7 +245,7 @@ def _collectives(
             raise TraceError(
                 f"{kind} of group {group or 'all'} has ranks {members}, and in the step ranks {who} take part in it"
             )
-        size = transfer["bytes"] * (len(members) if kind == "all_gather" else 1)
+        size = _known(transfer["bytes"], kind) * (len(members) if kind == "all_gather" else 1)
         found.append(
             {
                 "name": kind,
@@ -255,6 +256,13 @@ def _collectives(
             }
         )
     return found
+
+
+def _known(size: int | None, name: str) -> int:
+    """Return the bytes of a transfer."""
+    if size is None:
+        raise TraceError(f"the step is no graph: the bytes of a {name} are not recorded")
+    return size
 
 
 def _span(seen: dict[str, Any]) -> Span:

@@ -190,8 +190,8 @@ def _gradients(
             "sends is not known"
         )
     # Of several groups, as with tensor parallelism, gradients are where most is moved.
-    group, sent = max(found.items(), key=lambda item: sum(row["bytes"] for row in item[1]))
-    whole = sum(row["bytes"] for row in sent)
+    group, sent = max(found.items(), key=lambda item: sum(row["bytes"] or 0 for row in item[1]))
+    whole = sum(row["bytes"] or 0 for row in sent)
     sizeless = sum(not row["bytes"] for row in sent)
     if sizeless:
         what = "its all-reduces" if sizeless == len(sent) else f"{sizeless} of its {len(sent)} all-reduces"
@@ -204,7 +204,7 @@ def _gradients(
             "nothing marks where a step begins; record with profiler.step() and read the profiler's own file"
         )
     others = [row for row in own if row not in sent]
-    other_bytes = sum(row["bytes"] for row in others)
+    other_bytes = sum(row["bytes"] or 0 for row in others)
     if other_bytes > NEGLIGIBLE * whole:
         raise NoGradientsError(
             f"beside gradients of {units.format_bytes(whole)} the step sends {units.format_bytes(other_bytes)} that no "

@@ -119,6 +119,13 @@ impl Join {
         near.map(|one| one.1).filter(|&index| place.at_ns <= spans[index].end_ns()).collect()
     }
 
+    /// Calls and records of transfers of a thread between two times, in their order.
+    pub fn said_between(&self, after: Place, before_ns: u64) -> impl Iterator<Item = usize> {
+        let from = self.said.partition_point(|one| one.0 <= after);
+        let until = self.said.partition_point(|one| one.0 < Place { at_ns: before_ns, ..after });
+        self.said[from..until.max(from)].iter().map(|one| one.1)
+    }
+
     /// The call or record of a transfer that is in no other, of the one at `index`.
     pub fn outermost_said(&self, index: usize, spans: &[Span]) -> usize {
         let span = &spans[index];

@@ -97,10 +97,11 @@ const KINDS: &[(&str, Transferred)] = &[
     ("allgather", (NodeType::Coll, Some(CollectiveType::AllGather))),
     ("alltoall", (NodeType::Coll, Some(CollectiveType::AllToAll))),
     ("broadcast", (NodeType::Coll, Some(CollectiveType::Broadcast))),
-    // A kernel that sends and receives counts as one that sends, where no record says what it is.
-    ("sendrecv", (NodeType::Send, None)),
     ("barrier", (NodeType::Coll, Some(CollectiveType::Barrier))),
 ];
+
+/// A kernel that sends and receives: NCCL does by it all that it has no kernel for, and only the call says what that is.
+const SENDS: &str = "sendrecv";
 
 /// Of the libraries that give tokens to experts and take them back: each rank sends to each.
 const EXPERTS: &[&str] = &["dispatch", "combine", "a2a"];
@@ -132,20 +133,22 @@ pub(super) fn moving(name: &str) -> Option<Moving> {
     };
     let library = LIBRARIES.iter().find(is_of);
     let plain: String = symbol.chars().filter(|&one| one != '_').collect();
-    // A library that is in no row names its kernels after what they do, too.
-    let is_named = || KINDS.iter().any(|(word, _)| *word != "barrier" && plain.contains(word));
+    // A library that is in no row names its kernels after what they do, too; operators of tensors broadcast as well.
+    let is_named =
+        || ["allreduce", "reducescatter", "allgather", "alltoall", SENDS].iter().any(|one| plain.contains(one));
     if library.is_none() && !is_named() {
         return None;
     }
-    let kind = within(&plain).or_else(|| {
-        let all_to_all = (NodeType::Coll, Some(CollectiveType::AllToAll));
-        let is_of_experts =
-            EXPERTS.iter().any(|word| plain.contains(word)) && library.is_some_and(|row| !row.is_of_backend);
-        is_of_experts.then_some(all_to_all)
-    });
-    let kind = kind.or_else(|| {
-        first(["nccldevkernel", "ncclkernel", "nccl", "hcom"].iter().find_map(|one| plain.strip_prefix(one))?)
-    });
+    let is_of_experts = EXPERTS.iter().any(|one| plain.contains(one)) && library.is_some_and(|row| !row.is_of_backend);
+    let after_prefix =
+        || ["nccldevkernel", "ncclkernel", "nccl", "hcom"].iter().find_map(|one| plain.strip_prefix(one));
+    let kind = if plain.contains(SENDS) {
+        None
+    } else if is_of_experts {
+        Some((NodeType::Coll, Some(CollectiveType::AllToAll)))
+    } else {
+        within(&plain).or_else(|| first(after_prefix()?))
+    };
     Some(Moving { kind, is_of_backend: library.is_some_and(|row| row.is_of_backend) })
 }
 
@@ -199,6 +202,8 @@ mod tests {
         let unknown = [
             "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)",
             "ncclDevKernel_Generic_4(x)",
+            "ncclSendRecvKernel_copy_i8(ncclColl)",
+            "ncclDevKernel_SendRecv(x)",
             "oneccl_reduce_base<float, 2, 16, 1, 1, 2>",
             "void vllm::cross_device_reduce_1stage<__half, 8>(vllm::RankData*)",
             "void aiter::cross_device_reduce_2stage_naive<bf16, 8>(x)",
@@ -212,7 +217,6 @@ mod tests {
         for name in unknown {
             assert_eq!(moving(name).map(|found| found.kind), Some(None), "{name}");
         }
-        assert_eq!(moving("ncclSendRecvKernel_copy_i8(ncclColl)").unwrap().kind, Some((NodeType::Send, None)));
     }
 
     #[test]
@@ -224,6 +228,7 @@ mod tests {
             "triton_poi_fused__to_copy_all_reduce_wait_tensor_2",
             "deep_ep::layout::get_dispatch_layout<256, 32, 8>(long const*)",
             "sgemm_fwd",
+            "void at::native::broadcast_kernel<float>(x)",
             "Memcpy DtoD (Device -> Device)",
             "Memset (Device)",
             "void splitKreduce_kernel<32, 16, int>(x)",
