@@ -3,6 +3,7 @@
 //! Written by hand after `et_def.proto` of schema 0.0.4, which 1.0.0 keeps number for number (docs/models/traces.md).
 //! Fields that nothing here needs (tensors, shapes) are skipped by protobuf's own rule for unknown fields.
 
+use crate::kineto::kernels::named;
 use crate::{
     About, CollectiveType, Comm, Gap, Gaps, MAX_PIECE_BYTES, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp,
     checked,
@@ -201,7 +202,8 @@ fn op(message: &[u8], names: &mut Names, gaps: &mut Gaps) -> Result<TraceOp, Str
     if kind.is_busy() && node.duration_micros == 0 && has("num_ops") {
         gaps.add(Gap::Duration, &node.name);
     }
-    if kind == NodeType::Coll && !has("comm_type") {
+    let by_name = named(node.name.strip_prefix("c10d::").unwrap_or(&node.name)).and_then(|(_, collective)| collective);
+    if kind == NodeType::Coll && !has("comm_type") && by_name.is_none() {
         gaps.add(Gap::CollectiveType, &node.name);
     }
     let nanoseconds = |micros: u64| micros.checked_mul(NS_PER_US).ok_or_else(|| format!("a time of {micros} us"));
@@ -213,7 +215,7 @@ fn op(message: &[u8], names: &mut Names, gaps: &mut Gaps) -> Result<TraceOp, Str
         is_host: node.attr.iter().any(|attr| attr.name == "is_cpu_op" && is_true(attr.value.as_ref())),
         start_ns: nanoseconds(node.start_time_micros)?,
         duration_ns: nanoseconds(node.duration_micros)?,
-        comm: if kind.is_comm() { Some(Box::new(comm(kind, &node.attr, names)?)) } else { None },
+        comm: if kind.is_comm() { Some(Box::new(comm(kind, &node.attr, by_name, names)?)) } else { None },
         data_deps: node.data_deps.into(),
         ctrl_deps: node.ctrl_deps.into(),
     })
@@ -226,12 +228,17 @@ fn is_true(value: Option<&Value>) -> bool {
     }
 }
 
-fn comm(kind: NodeType, attributes: &[Attribute], names: &mut Names) -> Result<Comm, String> {
+fn comm(
+    kind: NodeType,
+    attributes: &[Attribute],
+    by_name: Option<CollectiveType>,
+    names: &mut Names,
+) -> Result<Comm, String> {
     let value = |name: &str| attributes.iter().find(|attr| attr.name == name).and_then(|attr| attr.value.as_ref());
     let whole = |name: &str| value(name).and_then(Value::whole);
     let collective = if kind == NodeType::Coll {
-        // A number of 0 need not be written, and that is the all-reduce.
-        let number = whole("comm_type").unwrap_or(0);
+        // What the name says where no number is written. A number of 0 need not be, and that is the all-reduce.
+        let number = whole("comm_type").unwrap_or_else(|| by_name.map_or(0, |one| one.number().into()));
         let known = i32::try_from(number).ok().and_then(CollectiveType::from_number);
         Some(known.ok_or_else(|| format!("no collective has the number {number}"))?)
     } else {

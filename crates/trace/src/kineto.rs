@@ -10,7 +10,7 @@
 //! ```
 
 mod join;
-mod kernels;
+pub(crate) mod kernels;
 
 use crate::json::{Piece, Splitter, mended};
 use crate::{

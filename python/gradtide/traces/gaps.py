@@ -16,7 +16,7 @@ _WORDS = {
     "unmatched_call": ("calls of transfers that were enqueued and never seen to run", "left out"),
     "unknown_category": ("events of an unknown category", "left out"),
     "duration": ("compute nodes without a duration", "counted as 0 us"),
-    "start": ("nodes of a file in which none has a start time", "all taken to start at once"),
+    "start": ("nodes of a file in which none has a start time", "so there is no timeline"),
     "dependency": ("dependencies on ops that the files do not have", "left out"),
     "other": ("nodes that neither compute nor send", "their time counts as idle"),
     "damaged": ("events that are damaged or lack a time", "left out"),

@@ -6,7 +6,7 @@
 use crate::{CollectiveType, NodeType};
 
 /// What kind of transfer an event is of.
-pub(super) type Transferred = (NodeType, Option<CollectiveType>);
+pub(crate) type Transferred = (NodeType, Option<CollectiveType>);
 
 /// A kernel that moves bytes between ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -153,7 +153,7 @@ pub(super) fn moving(name: &str) -> Option<Moving> {
 }
 
 /// What a name of PyTorch's or of a backend moves: `allreduce_`, `_reduce_scatter_base`, `all_to_allv`.
-pub(super) fn named(name: &str) -> Option<Transferred> {
+pub(crate) fn named(name: &str) -> Option<Transferred> {
     let plain: String = name.chars().filter(|&one| one != '_').collect::<String>().to_ascii_lowercase();
     KINDS.iter().chain(FIRST).find(|(word, _)| plain.starts_with(word)).map(|&(_, kind)| kind)
 }
