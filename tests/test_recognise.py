@@ -172,7 +172,7 @@ def test_a_trace_that_is_none_is_named(tmp_path: Path, name: str) -> None:
 def test_a_damaged_trace_names_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "rank0.json"
     path.write_text('{"schemaVersion": 1,\n"traceEvents": [\n{"ph": "X", "name": \x01}\n]}')
-    with pytest.raises(gt.TraceError, match=r"rank0\.json.*at byte \d+ in line 3"):
+    with pytest.raises(gt.TraceError, match=r"rank0\.json.*line 3"):
         gt.from_kineto(path)
 
 

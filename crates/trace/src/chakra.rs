@@ -146,7 +146,7 @@ impl ChakraReader {
             return Err(TraceError::Truncated { at: length, seen: self.messages - 1, unit: "nodes" });
         }
         if self.trace.ops.is_empty() {
-            return Err(TraceError::NoOps { what: "there are no nodes after the metadata" });
+            return Err(TraceError::NoOps { what: "there are no nodes after the metadata".into() });
         }
         let RankTrace { ops, gaps, .. } = &mut self.trace;
         checked(ops, gaps)?;

@@ -172,7 +172,7 @@ pub fn read(document: &Document) -> Result<RankTrace, TraceError> {
         });
     }
     if ops.is_empty() {
-        return Err(TraceError::NoOps { what: "the DAG holds its target alone" });
+        return Err(TraceError::NoOps { what: "the DAG holds its target alone".into() });
     }
     let mut gaps = Gaps::default();
     checked(&mut ops, &mut gaps)?;

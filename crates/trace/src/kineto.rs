@@ -557,10 +557,13 @@ impl Events {
             }
         }
         if kept.is_empty() {
-            let what = if self.damage.is_empty() {
-                "no event is an operator (cpu_op), a kernel or a collective; record with ProfilerActivity.CPU"
-            } else {
-                "no event of it can be read; export the recording again"
+            let first = self.damage.values().map(|&(_, line)| line).min();
+            let what = match first {
+                Some(line) => {
+                    format!("no event of it can be read, from line {line} on; export the recording again").into()
+                }
+                None => "no event is an operator (cpu_op), a kernel or a collective; record with ProfilerActivity.CPU"
+                    .into(),
             };
             return Err(TraceError::NoOps { what });
         }

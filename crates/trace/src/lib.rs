@@ -11,6 +11,7 @@ pub mod kineto;
 pub mod step;
 pub mod tables;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
@@ -391,7 +392,7 @@ pub enum TraceError {
     #[error("it holds no ops: {what}")]
     NoOps {
         /// What to do about it.
-        what: &'static str,
+        what: Cow<'static, str>,
     },
     /// Two ops of one number.
     #[error("two ops have the id {0}")]

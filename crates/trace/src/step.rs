@@ -63,7 +63,8 @@ struct Window {
 /// Tells the steps of a trace apart.
 ///
 /// A step is from its start to the next one's start. The last one of a device is cut off, and counts only where there is
-/// no other: a device's mark ends with its last kernel, and nobody knows what the step waits for after it.
+/// no other: a device's mark ends with its last kernel, and nobody knows what the step waits for after it. A mark of the host
+/// ends where its step does.
 pub fn steps(ranks: &Ranks) -> Steps {
     for (found_by, find) in [(FoundBy::Marks, marked as fn(&RankTrace) -> Windows), (FoundBy::Transfers, repeated)] {
         let found: Vec<Windows> = ranks.iter().map(|(_, trace)| find(trace)).collect();
