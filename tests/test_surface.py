@@ -174,7 +174,8 @@ def test_studies_plans_models_and_stores_are_read(gradtide: Any, tmp_path: Path,
     assert layers.job["parameter_bytes"] == 5_000_000
     store = sample(version, "sweep.store", tmp_path)
     (row,) = gt.sweep_list(store)
-    assert (row["scenario"], row["engine"], row["runs"]) == ("star.toml", "fluid", 4)
+    # Two points; their seeds decide nothing, and share a run.
+    assert (row["scenario"], row["engine"], row["runs"]) == ("star.toml", "fluid", 2)
     assert gradtide("sweep", "list", store)[0] == 0
 
 

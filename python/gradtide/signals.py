@@ -90,6 +90,12 @@ def has_raised() -> bool:
     return _state["raised"]
 
 
+def again() -> None:
+    """Raise what a signal or a limit raised, if anything, where a library has made something else of it."""
+    if _raised is not None and not _state["settled"]:
+        raise _raised
+
+
 def leave(code: object) -> None:
     """Let signals change nothing while Python itself ends; where runs may still be under way, do not wait for them."""
     if isinstance(code, int) and (code == EXIT_CANNOT_GO_ON or code > EXIT_SIGNAL):

@@ -198,8 +198,12 @@ def _saved(scenario: gt.Scenario, folder: Path) -> dict[str, bytes] | str:
 
 
 def _stated(folder: dict[str, bytes]) -> dict[str, bytes]:
-    """Return a folder in which every premise is stated, as it is after a run of the resolved file."""
+    """Return a folder in which every premise is stated, as it is after a run of the resolved file.
+
+    A seed that decides nothing is a premise only where it is stated.
+    """
     summary = json.loads(folder["summary.json"])
+    summary["premises"] = [one for one in summary["premises"] if one["name"] != "seed"]
     for premise in summary["premises"]:
         premise |= {"stated": True, "key": "", "change": ""}
     kept = {name: content for name, content in folder.items() if name not in ("report.html", "versions.json")}

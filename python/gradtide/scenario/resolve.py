@@ -273,7 +273,7 @@ def _completed(ctx: Context, jobs: tuple[Job, ...], reach: Callable[[], Reach]) 
 
 def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabric: Fabric) -> dict[str, Any]:
     """Write every default out, and models, orders and short lists in place of the files that hold them."""
-    data = file.model_dump(by_alias=True, exclude_none=True)
+    data = file.plain()
     for name, job in file.job.items():
         table, given = data["job"][name], ctx.file.job[name]
         collective, schedule = table["collective"], table["schedule"]
@@ -292,7 +292,7 @@ def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabr
             if not job.collective.ps.servers:
                 collective.pop("ps")
                 if given.collective.ps is not None:
-                    collective["ps"] = given.collective.ps.model_dump(by_alias=True, exclude_none=True)
+                    collective["ps"] = given.collective.ps.plain()
             else:
                 del collective["ps"]["pull"]
         if job.schedule.buckets is not None:

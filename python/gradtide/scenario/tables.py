@@ -144,11 +144,11 @@ def read_model(
         return _configuration(value, "config", Under(source, loc), source, loc, asked)
     if isinstance(value, ThesisModel):
         layers = thesis_layers(value.layers, value.size_bytes, value.time_ps, value.precision, fail)
-        return LayerTable("thesis", layers, value.model_dump(by_alias=True), True, asked.device())
+        return LayerTable("thesis", layers, value.plain(), True, asked.device())
     if isinstance(value, InlineModel):
         return _inline(value, source, loc, asked)
     if isinstance(value, StepModel):
-        written = value.model_dump(by_alias=True, exclude_none=True)
+        written = value.plain()
         return LayerTable(value.name, (), written, True, asked.device(), step=value.document)
     if isinstance(value, GraphModel):
         data = {"ops": value.ops, "target": value.target, "inference_target": value.inference_target}

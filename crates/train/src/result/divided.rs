@@ -240,7 +240,9 @@ impl<'a> Divided<'a> {
         let mut reached = self.critical_path.first().map_or(Time::ZERO, |&op| self.spans[op as usize].start);
         for &op in &self.critical_path {
             let span = self.spans[op as usize];
-            add("between", span.start - reached);
+            // A transfer's first byte follows its launch.
+            let is_transfer = op >= self.step.dag.compute_count;
+            add(if is_transfer { self.part(op) } else { "between" }, span.start - reached);
             add(self.part(op), span.end - span.start);
             reached = span.end;
         }

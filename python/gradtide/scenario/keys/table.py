@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticSerializationError
+
+from gradtide import signals
 
 if TYPE_CHECKING:
     from pydantic import GetJsonSchemaHandler
@@ -121,6 +124,15 @@ class Table(BaseModel):
             if notes(info).core
             for value in (getattr(self, name),)
         }
+
+    def plain(self) -> dict[str, Any]:
+        """Return the table as the file would have it, without what is None."""
+        try:
+            return self.model_dump(by_alias=True, exclude_none=True, warnings="error")
+        except PydanticSerializationError:
+            # To Pydantic a value is of no kind if a signal arrives while it asks for it.
+            signals.again()
+            raise
 
     def with_values(self, **values: Any) -> "Self":
         """Return the table with fields replaced by values that are known to be right."""

@@ -423,7 +423,8 @@ def _took_ms(row: Mapping[str, Any], one: Tried) -> float:
     """Return how long a transfer kept its queue: its launch and its bytes."""
     assert one.result is not None
     launch_ps: int = one.result.scenario.jobs[0].schedule.overhead_ps
-    return launch_ps / 1e9 + (row["end_us"] - row["start_us"]) / 1e3
+    moving_us: float = row["end_us"] - row["start_us"]
+    return launch_ps / 1e9 + moving_us / 1e3
 
 
 def _positions(one: Tried) -> list[Position]:
