@@ -606,6 +606,25 @@ def test_a_chakra_file_with_nodes_that_lack_what_a_model_needs_is_refused(tmp_pa
     assert said in str(refused.value)
 
 
+def test_a_file_without_start_times_has_counts_and_no_timeline(tmp_path):
+    trace = gt.from_chakra(chakra_of(tmp_path, starts=False))
+    summary = trace.summary()
+    assert (trace.has_times, summary["effective_ranks"]) == (False, None)
+    (row,) = summary["ranks"]
+    assert (row["ops"], row["transfers"], row["transfer_bytes"]) == (6, 3, 3003)
+    assert {row[f"{part}_us"] for part in ("span", "compute", "overlapped", "exposed", "idle")} == {None}
+    assert "never wait" not in summary["headline"]
+    with pytest.raises(gt.TraceError, match="no step has a timeline"):
+        trace.waterfall()
+
+
+def test_no_rate_is_fitted_where_a_rank_of_the_group_was_not_recorded(tmp_path):
+    one = sorted((Path(__file__).parent.parent / "scenarios" / "traces").glob("*.json*"))[0]
+    advice = gt.from_kineto(one).waterfall().summary["advice"]
+    assert advice["rows"] == []
+    assert "wait for other ranks" in advice["why_not"]
+
+
 def test_a_trace_converted_to_chakra_has_the_gradients_of_the_recorded_one(tmp_path):
     # Chakra keeps no marks of steps; six alike buckets used to be cut into five, and four of them left out.
     recorded = gt.from_kineto(Path(__file__).parent.parent / "scenarios" / "traces")

@@ -70,7 +70,8 @@ class WaterfallResult(StudyRows):
     def __init__(self, trace: "Trace", number: int | None) -> None:
         if not trace.has_times:
             raise TraceError(
-                "the files have no start times, so no step has a timeline; gradtide convert counts their nodes and transfers"
+                "the files have no start times, so no step has a timeline; gradtide convert counts their nodes and "
+                "transfers"
             )
         step = trace.step(number)
         shown = max(step["ranks"], key=lambda row: (row["span_ns"], -row["rank"]))
