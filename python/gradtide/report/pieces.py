@@ -29,6 +29,7 @@ STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
     ("s2", 1.8, ()),
     ("s3", 2.4, (3, 6)),
     ("s4", 1.4, (10, 4, 2, 4)),
+    ("s7", 2.0, (1, 4)),
 )
 
 # The axis of a chart over link rates.
