@@ -29,7 +29,7 @@ test: .venv/.dev .venv/.built .venv/.browser .venv/.ns3
 
 # A few cases of every kind; FULL=1 runs all of them.
 test-torch: .venv/.dev .venv/.torch
-	GRADTIDE_REQUIRE_TORCH=1 python -m pytest -m "torch$(if $(FULL),, and not full)"
+	GRADTIDE_REQUIRE_TORCH=1 python -m pytest -n $(JOBS) --dist loadfile -m "torch$(if $(FULL),, and not full)"
 
 test-ray: .venv/.dev .venv/.ray
 	GRADTIDE_REQUIRE_RAY=1 python -m pytest -m ray
