@@ -3,7 +3,7 @@
 //! Written by hand after `et_def.proto` of schema 0.0.4, which 1.0.0 keeps number for number (docs/models/traces.md).
 //! Fields that nothing here needs (tensors, shapes) are skipped by protobuf's own rule for unknown fields.
 
-use crate::kineto::kernels::named;
+use crate::kernels::named;
 use crate::{
     About, CollectiveType, Comm, Gap, Gaps, MAX_PIECE_BYTES, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp,
     checked,

@@ -9,25 +9,27 @@
 //! event -> span (what it is: kernels.rs; damage: json.rs) -> launch of each kernel (join.rs) -> transfer, step, pass
 //! ```
 
+mod job;
 mod join;
-pub(crate) mod kernels;
+mod marks;
+mod sizes;
 
 use crate::json::{Piece, Splitter, mended};
+use crate::kernels::{self, Moving, Transferred};
 use crate::{
     About, CollectiveType, Comm, Gap, Gaps, Mark, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp, checked,
 };
 use gradtide_watch::look;
+use job::{Distributed, ENQUEUE};
 use join::{Join, Launch, Place};
-use kernels::{Moving, Transferred};
-use serde::{Deserialize, Deserializer};
+use marks::LaunchedSteps;
+use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use sizes::{ASSUMED_ELEMENT_BYTES, element_bytes, has_output, input_bytes};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// Bytes of an element whose type the file does not name: those of float32.
-const ASSUMED_ELEMENT_BYTES: u64 = 4;
 
 /// Categories of events of a device, by version: PyTorch 1.8 wrote them with capitals; Habana's and Ascend's profilers have
 /// their own (libkineto/include/ActivityType.h).
@@ -62,9 +64,6 @@ const NO_WORK: &[&str] = &[
     "user_annotation",
     "",
 ];
-
-/// Backends of c10d that put a transfer into a device's queue and return: a call says nothing of when bytes move.
-const ENQUEUE: &[&str] = &["nccl", "rccl", "xccl", "hccl", "cncl", "mccl"];
 
 /// Backends of c10d that say of themselves while bytes move: `gloo:all_reduce`.
 const MOVE: &[&str] = &["gloo", "mpi", "ucc"];
@@ -124,78 +123,6 @@ struct Args<'a> {
 struct OfLaunch<'a> {
     #[serde(borrow)]
     correlation: Option<&'a RawValue>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Distributed {
-    backend: String,
-    #[serde(deserialize_with = "number")]
-    rank: Option<u32>,
-    #[serde(deserialize_with = "number")]
-    world_size: Option<u32>,
-    pg_config: Vec<ProcessGroup>,
-    /// Places in `pg_config` by name; of two groups with one name, the first.
-    #[serde(skip)]
-    place: BTreeMap<String, usize>,
-}
-
-impl Distributed {
-    fn read(text: &[u8]) -> Result<Self, String> {
-        let mut read: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        crate::plausible(read.rank, read.world_size, &[]).map_err(|error| error.to_string())?;
-        for (place, group) in read.pg_config.iter().enumerate() {
-            crate::plausible(None, None, &group.ranks).map_err(|error| error.to_string())?;
-            read.place.entry(group.pg_name.clone()).or_insert(place);
-        }
-        Ok(read)
-    }
-
-    /// The group of a name, or the job's only one.
-    fn group(&self, name: &str) -> Option<&ProcessGroup> {
-        match self.pg_config.as_slice() {
-            [group] if name.is_empty() => Some(group),
-            groups => self.place.get(name).map(|&place| &groups[place]),
-        }
-    }
-
-    /// Ranks of the group of a name, where the file says how many it has.
-    fn group_size(&self, name: &str) -> Option<u64> {
-        let of_job = self.world_size.filter(|&size| size == 1).map(u64::from);
-        let group = self.group(name);
-        of_job.or(group?.pg_size).or(Some(group?.ranks.len() as u64).filter(|&size| size > 0))
-    }
-
-    /// Whether the backend of a group puts transfers into a device's queue; `None` if the file does not name it.
-    fn enqueues(&self, name: &str) -> Option<bool> {
-        let of_group = self.group(name).map(|group| group.backend_config.as_str()).filter(|text| !text.is_empty());
-        let text = of_group.or(Some(self.backend.as_str()).filter(|text| !text.is_empty()))?;
-        Some(ENQUEUE.iter().any(|one| text.contains(one)))
-    }
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ProcessGroup {
-    pg_name: String,
-    pg_desc: String,
-    backend_config: String,
-    pg_size: Option<u64>,
-    ranks: Arc<[u32]>,
-}
-
-/// A whole number, which some exporters write as a text.
-fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
-    use serde::de::Error;
-    let wrong = |shown: String| D::Error::custom(format!("{shown} is no rank and no number of ranks"));
-    match Option::<Value>::deserialize(from)? {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) => text.trim().parse().map(Some).map_err(|_| wrong(format!("{text:?}"))),
-        Some(other) => {
-            let value = other.as_u64().and_then(|value| u32::try_from(value).ok());
-            value.map(Some).ok_or_else(|| wrong(other.to_string()))
-        }
-    }
 }
 
 /// Where an event of a transfer comes from: the later ones say more about it, and stand for the earlier ones.
@@ -985,54 +912,6 @@ impl Transfer {
     }
 }
 
-/// Share of what its step launched that a device's mark holds at least, if it is one.
-const MARKED: f64 = 0.5;
-
-/// What a device did because of the host's steps.
-struct LaunchedSteps {
-    /// Host's steps by their start: start, end, number.
-    steps: Vec<(u64, u64, u64)>,
-    found: BTreeMap<u64, (u64, u64)>,
-}
-
-impl LaunchedSteps {
-    fn of(marks: &[Mark]) -> Self {
-        let of_host = marks.iter().filter(|mark| mark.is_host).map(|mark| (mark.start_ns, mark.end_ns, mark.number));
-        let mut steps: Vec<_> = of_host.collect();
-        steps.sort_unstable();
-        Self { steps, found: BTreeMap::new() }
-    }
-
-    fn add(&mut self, launch_ns: u64, span: &Span) {
-        let after = self.steps.partition_point(|step| step.0 <= launch_ns);
-        if let Some(&(_, end_ns, number)) = after.checked_sub(1).map(|place| &self.steps[place])
-            && launch_ns < end_ns
-        {
-            let window = self.found.entry(number).or_insert((span.start_ns, span.end_ns()));
-            *window = (window.0.min(span.start_ns), window.1.max(span.end_ns()));
-        }
-    }
-
-    /// The file's marks; what the host's steps launched stands for the device's where there are none, or they hold far
-    /// less, as on ROCm.
-    fn marks(self, mut marks: Vec<Mark>) -> Vec<Mark> {
-        let length = |start_ns: u64, end_ns: u64| end_ns.saturating_sub(start_ns) as f64;
-        let of_device = || marks.iter().filter(|mark| !mark.is_host);
-        let both = of_device().filter_map(|mark| Some((mark, self.found.get(&mark.number)?)));
-        let (marked, launched) = both.fold((0.0, 0.0), |sums, (mark, window)| {
-            (sums.0 + length(mark.start_ns, mark.end_ns), sums.1 + length(window.0, window.1))
-        });
-        if marked < MARKED * launched {
-            marks.retain(|mark| mark.is_host);
-        }
-        if marks.iter().all(|mark| mark.is_host) {
-            let found = self.found.into_iter();
-            marks.extend(found.map(|(number, (start_ns, end_ns))| Mark { number, is_host: false, start_ns, end_ns }));
-        }
-        marks
-    }
-}
-
 /// Ops so far, by thread or stream in the order of their start.
 #[derive(Default)]
 struct OpsSoFar {
@@ -1082,57 +961,6 @@ fn arguments<'a>(event: &Event<'a>) -> Option<Args<'a>> {
         return serde_json::from_str(raw.get()).ok();
     }
     Some(Args::default())
-}
-
-/// Bytes of an element, by PyTorch's names for types, in C++ and in NCCL's arguments.
-fn element_bytes(name: &str) -> Option<u64> {
-    let name = name.strip_prefix("c10::").unwrap_or(name).to_ascii_lowercase();
-    Some(match name.as_str() {
-        "unsigned char" | "signed char" | "char" | "byte" | "bool" => 1,
-        _ if name.starts_with("float8") => 1,
-        "half" | "bfloat16" | "short" | "short int" => 2,
-        "float" | "int" => 4,
-        "double" | "long" | "long int" | "complexfloat" | "complex<float>" => 8,
-        "complexdouble" | "complex<double>" => 16,
-        _ => return None,
-    })
-}
-
-/// Bytes of the tensors among an operator's inputs, and how many of them are of unknown type; `None` if no shapes were
-/// recorded.
-///
-/// # Arguments
-/// `skipped`: inputs at the beginning that are no input but memory for the output.
-fn input_bytes(dims: Option<&Value>, types: Option<&Value>, skipped: usize) -> Option<(u64, u64)> {
-    let (dims, types) = (dims?.as_array()?, types?.as_array()?);
-    let (mut bytes, mut assumed) = (0_u64, 0);
-    for (shape, name) in dims.iter().zip(types).skip(skipped) {
-        let name = name.as_str().unwrap_or("");
-        let known = element_bytes(name);
-        // A list of tensors has a shape for each; before 2.1 it has none at all, which is no scalar.
-        let is_list = name == "TensorList" && shape.as_array().is_some_and(|parts| parts.iter().any(Value::is_array));
-        if known.is_none() && !is_list {
-            continue;
-        }
-        assumed += u64::from(known.is_none());
-        bytes = bytes.saturating_add(element_count(shape).saturating_mul(known.unwrap_or(ASSUMED_ELEMENT_BYTES)));
-    }
-    Some((bytes, assumed))
-}
-
-/// Whether the output of a collective is no memory of its input.
-fn has_output(collective: CollectiveType) -> bool {
-    use CollectiveType::{AllGather, AllToAll, Gather, ReduceScatter, ReduceScatterBlock, Scatter};
-    matches!(collective, AllGather | AllToAll | Gather | ReduceScatter | ReduceScatterBlock | Scatter)
-}
-
-/// Elements of a shape, or of a list of shapes.
-fn element_count(shape: &Value) -> u64 {
-    let Some(parts) = shape.as_array() else { return 0 };
-    if parts.iter().any(Value::is_array) {
-        return parts.iter().map(element_count).fold(0, u64::saturating_add);
-    }
-    parts.iter().filter_map(Value::as_u64).fold(1, u64::saturating_mul)
 }
 
 fn whole(raw: Option<&RawValue>) -> Option<u64> {

@@ -7,6 +7,7 @@
 pub mod chakra;
 pub mod dag;
 mod json;
+mod kernels;
 pub mod kineto;
 pub mod step;
 pub mod tables;

@@ -10,7 +10,7 @@ pub(crate) type Transferred = (NodeType, Option<CollectiveType>);
 
 /// A kernel that moves bytes between ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Moving {
+pub(crate) struct Moving {
     /// What its name says that it does.
     pub kind: Option<Transferred>,
     /// Whether a backend of c10d launches it, whose records say what it moves. Other libraries run beside c10d: a record
@@ -117,7 +117,7 @@ const FIRST: &[(&str, Transferred)] = &[
 ];
 
 /// What a kernel moves between ranks; `None` of one that computes.
-pub(super) fn moving(name: &str) -> Option<Moving> {
+pub(crate) fn moving(name: &str) -> Option<Moving> {
     // Inductor names a kernel that computes after the operators before it: triton_poi_fused_all_reduce_wait_tensor_1.
     if name.starts_with("triton_") && name.contains("_fused_") {
         return None;

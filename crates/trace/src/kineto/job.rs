@@ -1,0 +1,81 @@
+//! What a file says of its job: ranks, process groups and backends.
+
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Backends of c10d that put a transfer into a device's queue and return: a call says nothing of when bytes move.
+pub(super) const ENQUEUE: &[&str] = &["nccl", "rccl", "xccl", "hccl", "cncl", "mccl"];
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Distributed {
+    backend: String,
+    #[serde(deserialize_with = "number")]
+    pub(super) rank: Option<u32>,
+    #[serde(deserialize_with = "number")]
+    pub(super) world_size: Option<u32>,
+    pub(super) pg_config: Vec<ProcessGroup>,
+    /// Places in `pg_config` by name; of two groups with one name, the first.
+    #[serde(skip)]
+    place: BTreeMap<String, usize>,
+}
+
+impl Distributed {
+    pub(super) fn read(text: &[u8]) -> Result<Self, String> {
+        let mut read: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        crate::plausible(read.rank, read.world_size, &[]).map_err(|error| error.to_string())?;
+        for (place, group) in read.pg_config.iter().enumerate() {
+            crate::plausible(None, None, &group.ranks).map_err(|error| error.to_string())?;
+            read.place.entry(group.pg_name.clone()).or_insert(place);
+        }
+        Ok(read)
+    }
+
+    /// The group of a name, or the job's only one.
+    pub(super) fn group(&self, name: &str) -> Option<&ProcessGroup> {
+        match self.pg_config.as_slice() {
+            [group] if name.is_empty() => Some(group),
+            groups => self.place.get(name).map(|&place| &groups[place]),
+        }
+    }
+
+    /// Ranks of the group of a name, where the file says how many it has.
+    pub(super) fn group_size(&self, name: &str) -> Option<u64> {
+        let of_job = self.world_size.filter(|&size| size == 1).map(u64::from);
+        let group = self.group(name);
+        of_job.or(group?.pg_size).or(Some(group?.ranks.len() as u64).filter(|&size| size > 0))
+    }
+
+    /// Whether the backend of a group puts transfers into a device's queue; `None` if the file does not name it.
+    pub(super) fn enqueues(&self, name: &str) -> Option<bool> {
+        let of_group = self.group(name).map(|group| group.backend_config.as_str()).filter(|text| !text.is_empty());
+        let text = of_group.or(Some(self.backend.as_str()).filter(|text| !text.is_empty()))?;
+        Some(ENQUEUE.iter().any(|one| text.contains(one)))
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ProcessGroup {
+    pub(super) pg_name: String,
+    pub(super) pg_desc: String,
+    backend_config: String,
+    pg_size: Option<u64>,
+    pub(super) ranks: Arc<[u32]>,
+}
+
+/// A whole number, which some exporters write as a text.
+fn number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u32>, D::Error> {
+    use serde::de::Error;
+    let wrong = |shown: String| D::Error::custom(format!("{shown} is no rank and no number of ranks"));
+    match Option::<Value>::deserialize(from)? {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::String(text)) => text.trim().parse().map(Some).map_err(|_| wrong(format!("{text:?}"))),
+        Some(other) => {
+            let value = other.as_u64().and_then(|value| u32::try_from(value).ok());
+            value.map(Some).ok_or_else(|| wrong(other.to_string()))
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! When the steps of a host were under way on its device.
+
+use super::Span;
+use crate::Mark;
+use std::collections::BTreeMap;
+
+/// Share of what its step launched that a device's mark holds at least, if it is one.
+const MARKED: f64 = 0.5;
+
+/// What a device did because of the host's steps.
+pub(super) struct LaunchedSteps {
+    /// Host's steps by their start: start, end, number.
+    steps: Vec<(u64, u64, u64)>,
+    found: BTreeMap<u64, (u64, u64)>,
+}
+
+impl LaunchedSteps {
+    pub(super) fn of(marks: &[Mark]) -> Self {
+        let of_host = marks.iter().filter(|mark| mark.is_host).map(|mark| (mark.start_ns, mark.end_ns, mark.number));
+        let mut steps: Vec<_> = of_host.collect();
+        steps.sort_unstable();
+        Self { steps, found: BTreeMap::new() }
+    }
+
+    pub(super) fn add(&mut self, launch_ns: u64, span: &Span) {
+        let after = self.steps.partition_point(|step| step.0 <= launch_ns);
+        if let Some(&(_, end_ns, number)) = after.checked_sub(1).map(|place| &self.steps[place])
+            && launch_ns < end_ns
+        {
+            let window = self.found.entry(number).or_insert((span.start_ns, span.end_ns()));
+            *window = (window.0.min(span.start_ns), window.1.max(span.end_ns()));
+        }
+    }
+
+    /// The file's marks; what the host's steps launched stands for the device's where there are none, or they hold far
+    /// less, as on ROCm.
+    pub(super) fn marks(self, mut marks: Vec<Mark>) -> Vec<Mark> {
+        let length = |start_ns: u64, end_ns: u64| end_ns.saturating_sub(start_ns) as f64;
+        let of_device = || marks.iter().filter(|mark| !mark.is_host);
+        let both = of_device().filter_map(|mark| Some((mark, self.found.get(&mark.number)?)));
+        let (marked, launched) = both.fold((0.0, 0.0), |sums, (mark, window)| {
+            (sums.0 + length(mark.start_ns, mark.end_ns), sums.1 + length(window.0, window.1))
+        });
+        if marked < MARKED * launched {
+            marks.retain(|mark| mark.is_host);
+        }
+        if marks.iter().all(|mark| mark.is_host) {
+            let found = self.found.into_iter();
+            marks.extend(found.map(|(number, (start_ns, end_ns))| Mark { number, is_host: false, start_ns, end_ns }));
+        }
+        marks
+    }
+}

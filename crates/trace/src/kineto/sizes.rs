@@ -1,0 +1,58 @@
+//! Bytes of what an event names by shapes and types of its elements.
+
+use crate::CollectiveType;
+use serde_json::Value;
+
+/// Bytes of an element whose type the file does not name: those of float32.
+pub(super) const ASSUMED_ELEMENT_BYTES: u64 = 4;
+
+/// Bytes of an element, by PyTorch's names for types, in C++ and in NCCL's arguments.
+pub(super) fn element_bytes(name: &str) -> Option<u64> {
+    let name = name.strip_prefix("c10::").unwrap_or(name).to_ascii_lowercase();
+    Some(match name.as_str() {
+        "unsigned char" | "signed char" | "char" | "byte" | "bool" => 1,
+        _ if name.starts_with("float8") => 1,
+        "half" | "bfloat16" | "short" | "short int" => 2,
+        "float" | "int" => 4,
+        "double" | "long" | "long int" | "complexfloat" | "complex<float>" => 8,
+        "complexdouble" | "complex<double>" => 16,
+        _ => return None,
+    })
+}
+
+/// Bytes of the tensors among an operator's inputs, and how many of them are of unknown type; `None` if no shapes were
+/// recorded.
+///
+/// # Arguments
+/// `skipped`: inputs at the beginning that are no input but memory for the output.
+pub(super) fn input_bytes(dims: Option<&Value>, types: Option<&Value>, skipped: usize) -> Option<(u64, u64)> {
+    let (dims, types) = (dims?.as_array()?, types?.as_array()?);
+    let (mut bytes, mut assumed) = (0_u64, 0);
+    for (shape, name) in dims.iter().zip(types).skip(skipped) {
+        let name = name.as_str().unwrap_or("");
+        let known = element_bytes(name);
+        // A list of tensors has a shape for each; before 2.1 it has none at all, which is no scalar.
+        let is_list = name == "TensorList" && shape.as_array().is_some_and(|parts| parts.iter().any(Value::is_array));
+        if known.is_none() && !is_list {
+            continue;
+        }
+        assumed += u64::from(known.is_none());
+        bytes = bytes.saturating_add(element_count(shape).saturating_mul(known.unwrap_or(ASSUMED_ELEMENT_BYTES)));
+    }
+    Some((bytes, assumed))
+}
+
+/// Whether the output of a collective is no memory of its input.
+pub(super) fn has_output(collective: CollectiveType) -> bool {
+    use CollectiveType::{AllGather, AllToAll, Gather, ReduceScatter, ReduceScatterBlock, Scatter};
+    matches!(collective, AllGather | AllToAll | Gather | ReduceScatter | ReduceScatterBlock | Scatter)
+}
+
+/// Elements of a shape, or of a list of shapes.
+fn element_count(shape: &Value) -> u64 {
+    let Some(parts) = shape.as_array() else { return 0 };
+    if parts.iter().any(Value::is_array) {
+        return parts.iter().map(element_count).fold(0, u64::saturating_add);
+    }
+    parts.iter().filter_map(Value::as_u64).fold(1, u64::saturating_mul)
+}
