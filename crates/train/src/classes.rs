@@ -1,8 +1,8 @@
 //! The network of rank classes: ranks that behave alike are one.
 //!
-//! Around one switch, the ranks of a class send alike through links that nobody else uses, over routes of one length. So two
-//! endpoints stand for all of them: a port on the scale-up switch of a node, and a rank's share of the node's network
-//! cards.
+//! Around one switch, the ranks of a class send alike through links that nobody else uses, over routes of one length.
+//! So two endpoints stand for all of them: a port on the scale-up switch of a node, and a rank's share of the node's
+//! network cards.
 //!
 //! ```text
 //! class c, endpoint 2c:      port ──► scale-up switch ──► port       rate and delay of cluster.node.scale_up
@@ -57,7 +57,8 @@ impl Classes {
     /// The endpoints of so many classes on a cluster; without nodes, every rank has a host for itself.
     ///
     /// # Errors
-    /// [`SpecError::SwitchesOfClasses`] for a network on which ranks are not alike, [`SpecError::StagesOfClasses`], [`SpecError::Node`]
+    /// [`SpecError::SwitchesOfClasses`] for a network on which ranks are not alike, [`SpecError::StagesOfClasses`],
+    /// [`SpecError::Node`]
     /// and [`SpecError::ZeroRate`].
     pub fn new(cluster: &ClusterSpec, class_count: u32) -> Result<Self, SpecError> {
         if cluster.host.is_some() {

@@ -94,8 +94,8 @@ pub struct Usage {
 /// Events of the packet engine between two looks at the observer: about 5 ms.
 const PAUSE_EVERY: u64 = 1 << 16;
 
-/// How a job runs on the engine of its scenario. The packet study starts and measures with the backward pass, as the thesis's simulator
-/// does in chapter 5.
+/// How a job runs on the engine of its scenario. The packet study starts and measures with the backward pass, as the
+/// thesis's simulator does in chapter 5.
 ///
 /// # Errors
 /// As [`classes::links`].

@@ -15,6 +15,7 @@ from gradtide.cli.progress import Bar, progress_bar
 from gradtide.errors import GradtideError, Unfinished
 
 if TYPE_CHECKING:
+    from gradtide.scenario import Scenario
     from gradtide.studies.keep import Kept
 
 Result = TypeVar("Result", bound=Any)
@@ -87,6 +88,11 @@ def closing_kept(common: Common) -> Iterator["Kept | None"]:
     finally:
         if keep is not None:
             keep.close()
+
+
+def seeds_of(scenario: "Scenario", count: int) -> list[int]:
+    """Return the seeds of so many runs, from the scenario's on; one where they decide nothing."""
+    return scenario.different(range(scenario.seed, scenario.seed + count))
 
 
 def show_estimate(study: Callable[[], object], common: Common) -> None:

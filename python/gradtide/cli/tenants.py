@@ -5,7 +5,7 @@ from typing import Any
 
 from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, SeedsOption, Training, option
 from gradtide.cli.printing import cell, print_answer, print_table, say, signed_percent
-from gradtide.cli.study import conduct
+from gradtide.cli.study import conduct, seeds_of
 
 SHOWN = {"mean_fct_ms": "mean, ms", "p99_fct_ms": "p99, ms", "mean_slowdown": "slowdown"}
 """Figures of a class in the table; the others are in the report, in rows.csv and in the JSON."""
@@ -29,7 +29,7 @@ def tenants(
     from gradtide.studies.tenants import bands as study
 
     loaded = changes.trained(scenario, cluster, **training.keys)
-    own_seeds = loaded.different(range(loaded.seed, loaded.seed + seeds))
+    own_seeds = seeds_of(loaded, seeds)
     conduct(
         f"{4 * len(own_seeds)} runs",
         common,

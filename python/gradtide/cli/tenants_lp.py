@@ -5,7 +5,7 @@ from typing import Any
 from gradtide.cli.ends import as_usage_error
 from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, SeedsOption, Training, option
 from gradtide.cli.printing import cell, print_answer, print_table, say, signed_percent
-from gradtide.cli.study import conduct
+from gradtide.cli.study import conduct, seeds_of
 
 
 def tenants_lp(
@@ -28,7 +28,7 @@ def tenants_lp(
     with as_usage_error(ValueError):
         share = 0.0 if give is None else parse_percent("give", give) / 100
     loaded = changes.trained(scenario, cluster, **training.keys)
-    own_seeds = loaded.different(range(loaded.seed, loaded.seed + seeds))
+    own_seeds = seeds_of(loaded, seeds)
     conduct(
         "runs in each band, and the answer",
         common,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from gradtide.cli.ends import fail_usage
 from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, SeedsOption, Training, option, split
 from gradtide.cli.printing import print_answer, print_table, say, signed_percent
-from gradtide.cli.study import conduct
+from gradtide.cli.study import conduct, seeds_of
 from gradtide.cli.tenants_policies import compare_policies
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def tenants_map(
     rows = parse_loads("--job-loads", job_loads) or study.JOB_LOADS
     columns = parse_loads("--traffic-loads", traffic_loads) or study.TRAFFIC_LOADS
     loaded = changes.trained(scenario, cluster, **training.keys)
-    own_seeds = loaded.different(range(loaded.seed, loaded.seed + seeds))
+    own_seeds = seeds_of(loaded, seeds)
     if policy:
         compare_policies(loaded, policy, own_seeds, (rows, columns), common)
         return

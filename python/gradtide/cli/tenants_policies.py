@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, SeedsOption, Training, option
 from gradtide.cli.printing import cell, print_answer, print_table, say, signed_percent
-from gradtide.cli.study import conduct
+from gradtide.cli.study import conduct, seeds_of
 
 if TYPE_CHECKING:
     from gradtide.scenario import Scenario
@@ -30,7 +30,7 @@ def tenants_policies(
     from gradtide.studies.tenants.policies import default_policies
 
     loaded = changes.trained(scenario, cluster, **training.keys)
-    own_seeds = loaded.different(range(loaded.seed, loaded.seed + seeds))
+    own_seeds = seeds_of(loaded, seeds)
     compare_policies(loaded, policy or default_policies(loaded), own_seeds, None, common)
 
 

@@ -8,7 +8,7 @@ from gradtide.errors import ScenarioError
 from gradtide.estimate import Limits
 from gradtide.runtime import Runtime
 from gradtide.scenario import Scenario
-from gradtide.studies.exchange import alone, exchange_s, summing_collectives
+from gradtide.studies.exchange import alone, exchange_s, suits, summing_collectives
 from gradtide.studies.run import run_all
 
 DEPTHS = (1, 2, 4, 8)
@@ -129,15 +129,6 @@ def _named(names: Sequence[str], own: str, runtime: Runtime) -> list[dict[str, A
     return list(tables.values())
 
 
-def _suits(base: Scenario, kind: str) -> bool:
-    """Whether the ranks of the job suit a collective: trees have as many on each node."""
-    try:
-        base.set({f"job.{base.jobs[0].name}.collective": {"kind": kind}})
-    except ScenarioError:
-        return False
-    return True
-
-
 def _alternatives(base: Scenario, runtime: Runtime) -> list[dict[str, Any]]:
     """Return all-reduces that suit runtime and job: two workers have one; halving-doubling is for powers of two."""
     job = base.jobs[0]
@@ -147,7 +138,7 @@ def _alternatives(base: Scenario, runtime: Runtime) -> list[dict[str, Any]]:
     kinds = [kind for kind in ("ring", "tree", "halving_doubling") if runtime.allows(kind)]
     if job.workers & (job.workers - 1):
         kinds = [kind for kind in kinds if kind != "halving_doubling"]
-    found: list[dict[str, Any]] = [{"kind": kind} for kind in kinds if _suits(base, kind)]
+    found: list[dict[str, Any]] = [{"kind": kind} for kind in kinds if suits(base, kind)]
     if not runtime.allows("hierarchical"):
         return found
     try:

@@ -1,17 +1,17 @@
 """One gradient exchange by itself: how long a collective takes on a network, with nothing to compute."""
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gradtide import _core, units
 from gradtide.counts import ALL_REDUCES, NOT_SUMMED
+from gradtide.errors import ScenarioError
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import as_scenario, refuse_divided
-from gradtide.studies.network import altered, cards_per_node, run_of_network
+from gradtide.studies.network import altered, run_of_network
 
 COLLECTIVES = ("ring", "tree", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
 
@@ -22,11 +22,18 @@ _HERE = ("servers", "placement")
 PLACEMENTS = ("packed", "distributed")
 
 
+def suits(base: Scenario, kind: str) -> bool:
+    """Whether the ranks of a scenario's one job suit a collective: trees need as many on each node."""
+    try:
+        base.set({f"job.{base.jobs[0].name}.collective": {"kind": kind}})
+    except ScenarioError:
+        return False
+    return True
+
+
 def offered(base: Scenario, names: Sequence[str]) -> Sequence[str]:
-    """Return the names of collectives; of the default list those that there are: trees need equally full nodes."""
-    gpus, _ = cards_per_node(base)
-    is_even = len(set(Counter(host // gpus for host in base.jobs[0].hosts).values())) == 1
-    return names if is_even or tuple(names) != COLLECTIVES else [name for name in names if name != "tree"]
+    """Return the names of collectives; of the default list without trees where they do not suit the job."""
+    return names if tuple(names) != COLLECTIVES or suits(base, "tree") else [name for name in names if name != "tree"]
 
 
 def collective_names(texts: Sequence[str]) -> list[str]:

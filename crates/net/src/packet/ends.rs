@@ -414,7 +414,8 @@ impl Ends {
         (receiving.port, if receiving.receiver.is_gone() { News::Gone } else { News::None })
     }
 
-    /// Does what is late; a sender's card takes `room_bytes`. Packets go to `out` and through the returned port; `None` if there was nothing to do.
+    /// Does what is late; a sender's card takes `room_bytes`. Packets go to `out` and through the returned port;
+    /// `None` if there was nothing to do.
     pub fn on_late(
         &mut self,
         config: &TcpConfig,

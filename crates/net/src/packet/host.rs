@@ -558,7 +558,8 @@ impl Hosts {
         (end == End::Sender).then(|| (connection, self.connections.sending(connection).port))
     }
 
-    /// What was due is done; a sender's card takes `room_bytes`. Packets go to `out` and through the returned port; `None` if there was nothing to do.
+    /// What was due is done; a sender's card takes `room_bytes`. Packets go to `out` and through the returned port;
+    /// `None` if there was nothing to do.
     pub fn on_due(
         &mut self,
         config: &TcpConfig,

@@ -92,7 +92,7 @@ pub fn in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32) -> Excha
     let mut loads = vec![Load::default(); link_count as usize];
     for (lane, sent) in lanes.iter().zip(plan.sent_in_ring()) {
         let load = Load::of_messages(plan.step_count().into(), even.bytes, even.parts, sent);
-        lane.ports().iter().for_each(|port| loads[port.0 as usize] += load);
+        cross(&mut loads, lane, load);
     }
     Exchange {
         duration: Lane::clock(last.unwrap_or(0)),
@@ -122,7 +122,7 @@ pub fn loads_in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32, un
             has_begun = true;
             plan.sends(step, rank, &mut |message| {
                 let load = lane.load_after(even.bytes, even.parts, message.bytes, since);
-                lane.ports().iter().for_each(|port| loads[port.0 as usize] += load);
+                cross(&mut loads, lane, load);
             });
         }
         has_begun
@@ -142,7 +142,6 @@ pub fn ways(flows: &[Flow], ends: &Ends, stream: u32, network: &Fluid) -> Option
 
 /// Flows each of which has its way for itself: their rounds follow one another, each after the delay.
 pub fn of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32) -> Exchange {
-    let round_fs = |flow: &Flow, lane: &Lane| lane.delay_fs() + lane.sending_fs(flow.bytes, flow.parts);
     let end_fs = |(flow, lane): (&Flow, &Lane)| Lane::fs(flow.hold) + u128::from(flow.rounds) * round_fs(flow, lane);
     let last = flows.iter().zip(lanes).map(end_fs).max().unwrap_or(0);
     let duration = Lane::clock(last);
@@ -157,7 +156,7 @@ pub fn of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32) -> Exchange {
 pub fn loads_of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32, until: Time) -> Vec<Load> {
     let mut loads = vec![Load::default(); link_count as usize];
     for (flow, lane) in flows.iter().zip(lanes) {
-        let round_fs = lane.delay_fs() + lane.sending_fs(flow.bytes, flow.parts);
+        let round_fs = round_fs(flow, lane);
         let sending_fs = Lane::fs(until).saturating_sub(Lane::fs(flow.hold));
         let rounds = sending_fs.checked_div(round_fs).map_or(flow.rounds, |done| done.min(flow.rounds.into()) as u32);
         let mut load =
@@ -167,9 +166,19 @@ pub fn loads_of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32, until: Ti
         {
             load += lane.load_after(flow.bytes, flow.parts, flow.counted, since_fs);
         }
-        lane.ports().iter().for_each(|port| loads[port.0 as usize] += load);
+        cross(&mut loads, lane, load);
     }
     loads
+}
+
+/// How long a round of a flow lasts.
+fn round_fs(flow: &Flow, lane: &Lane) -> u128 {
+    lane.delay_fs() + lane.sending_fs(flow.bytes, flow.parts)
+}
+
+/// Counts what has crossed the links of a lane.
+fn cross(loads: &mut [Load], lane: &Lane, load: Load) {
+    lane.ports().iter().for_each(|port| loads[port.0 as usize] += load);
 }
 
 fn share_of_ring(plan: &CollectivePlan) -> EvenShare {

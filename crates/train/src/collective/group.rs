@@ -11,8 +11,9 @@
 //! What does not live here: which of ring and tree is taken, and in what order transfers follow one another.
 //!
 //! # Source
-//! As [`levels`](super::levels). Rounds of a ring are paid one by one, as NCCL's own cost model has it (`src/graph/tuning.cc`: latency
-//! times steps, and bytes over bandwidth). Parts of trees: NCCL's buffer of 4 MiB (`NCCL_BUFFSIZE`) has 8 slots.
+//! As [`levels`](super::levels). Rounds of a ring are paid one by one, as NCCL's own cost model has it
+//! (`src/graph/tuning.cc`: latency times steps, and bytes over bandwidth). Parts of trees: NCCL's buffer of 4 MiB
+//! (`NCCL_BUFFSIZE`) has 8 slots.
 
 use super::levels::{CollectiveKind, Span};
 use super::messages::{MessageSize, Messages};
