@@ -71,7 +71,7 @@ impl Classes {
         Ok(Self { class_count, links: links(cluster, &[])? })
     }
 
-    /// One class for ranks on these hosts, as if no link were shared: what they have at best.
+    /// One class for ranks on these hosts, without contention.
     ///
     /// # Errors
     /// As [`links`].
@@ -167,8 +167,8 @@ impl Classes {
     }
 }
 
-/// The links that ranks on these hosts have as if nobody shared them: what one of them has at best. Of their ways between
-/// nodes the slowest card and the longest route; hosts of nobody else count.
+/// The links of a rank on these hosts without contention: between nodes the slowest network card and the longest route
+/// among them. Other hosts are ignored.
 ///
 /// # Errors
 /// [`SpecError::Node`], [`SpecError::ZeroRate`] and those of the network's shape.

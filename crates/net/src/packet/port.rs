@@ -200,7 +200,7 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// The coin of its qdisc is drawn from `stream`.
+    /// `stream` is the random stream of its queue discipline.
     pub fn new(
         link: u32,
         delay: Time,

@@ -130,7 +130,7 @@ pub fn loads_in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32, un
     loads
 }
 
-/// The ways of flows that stand for the messages of a collective, in their order, if none ever slows another.
+/// The routes of a collective's flows, in their order; `None` if two of them can share a link.
 pub fn ways(flows: &[Flow], ends: &Ends, stream: u32, network: &Fluid) -> Option<Vec<Lane>> {
     // GPUs that share a card have several streams on it.
     if ends.host.is_some() || ends.nodes.is_some_and(|nodes| nodes.card_count() < nodes.gpu_count()) {
@@ -140,7 +140,7 @@ pub fn ways(flows: &[Flow], ends: &Ends, stream: u32, network: &Fluid) -> Option
     network.lanes(stream, flows.iter().map(ends_of))
 }
 
-/// Flows each of which has its way for itself: their rounds follow one another, each after the delay.
+/// The closed form of flows that share no link: the rounds of a flow follow one another, each with the delay of its route.
 pub fn of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32) -> Exchange {
     let end_fs = |(flow, lane): (&Flow, &Lane)| Lane::fs(flow.hold) + u128::from(flow.rounds) * round_fs(flow, lane);
     let last = flows.iter().zip(lanes).map(end_fs).max().unwrap_or(0);
@@ -152,7 +152,7 @@ pub fn of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32) -> Exchange {
     }
 }
 
-/// What has crossed each link when [`of_flows`] is cut off, so long after it began.
+/// What has crossed each link if [`of_flows`] is cut off at `until`, counted from its start.
 pub fn loads_of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32, until: Time) -> Vec<Load> {
     let mut loads = vec![Load::default(); link_count as usize];
     for (flow, lane) in flows.iter().zip(lanes) {
@@ -176,7 +176,7 @@ fn round_fs(flow: &Flow, lane: &Lane) -> u128 {
     lane.delay_fs() + lane.sending_fs(flow.bytes, flow.parts)
 }
 
-/// Counts what has crossed the links of a lane.
+/// Adds a load to every link of a lane.
 fn cross(loads: &mut [Load], lane: &Lane, load: Load) {
     lane.ports().iter().for_each(|port| loads[port.0 as usize] += load);
 }

@@ -69,7 +69,7 @@ impl Pace {
     pub const PLAIN: Self = Self { depth: 1, adding: None };
 }
 
-/// Messages of the fluid engine are below so many bytes.
+/// Messages of the fluid engine are smaller than this.
 const MESSAGE_LIMIT: Bytes = Bytes(1 << 54);
 
 impl Way {
@@ -139,8 +139,8 @@ impl Links {
         Time::from_ps(self.scale_up.delay.ps().saturating_mul(rounds.into()))
     }
 
-    /// What a load is on the network, from the first host to itself: a flow for each rank that it goes to at once. Links are
-    /// shared by flow, so beside a ring an all-to-all has the larger part of them.
+    /// The flows of a load, one for each peer that the rank sends to at the same time; the caller sets their endpoints.
+    /// Links are shared per flow, so beside a ring an all-to-all gets the larger share.
     pub fn flows_of(
         &self,
         load: PortLoad,

@@ -100,8 +100,9 @@ pub enum IterationError {
     Interrupted,
 }
 
-/// Iterations that a job which has its own goes on for one that ends neither an op nor a message. A message that is sent at
-/// all has ended by then, unless it is ten thousand times as long as an iteration of the other job.
+/// Extra iterations of a job that has finished its own, after which another job counts as starved if none of its ops and
+/// messages has completed meanwhile. A message that is served at all completes sooner, unless it takes ten thousand times
+/// as long as an iteration of the job that goes on.
 const STARVED_AFTER: u32 = 10_000;
 
 /// Rounds of the loop between two calls of the observer, where the engine does not pause of itself: about 5 ms.

@@ -18,7 +18,7 @@ pub struct JobRunner<'a> {
     phase: Phase,
     /// Whether it has what is asked of it. It may go on for others.
     has_enough: bool,
-    /// Flows of it that have ended, and how many iterations others had gone on for it at the last of them.
+    /// Its completed flows, and how many extra iterations other jobs had run when the last of them completed.
     ended_count: u64,
     heard_at: (u64, u32),
     executor: Executor<'a>,
@@ -79,8 +79,8 @@ impl<'a> JobRunner<'a> {
         self.executor.extra_count()
     }
 
-    /// Whether it has waited for the network alone, and got nothing from it, while another job has gone on for very many
-    /// iterations, of `extra` in all.
+    /// Whether it has only waited for the network, and received nothing, during the last [`STARVED_AFTER`] of the `extra`
+    /// iterations that another job has run for it.
     pub fn is_starved(&mut self, extra: u32) -> bool {
         let waits = !self.has_enough && self.phase != Phase::Waiting && self.wakes_at().is_none();
         if !waits || self.heard_at.0 != self.ended_count {

@@ -171,7 +171,7 @@ def _row(found: Comparison) -> dict[str, Any]:
 
 
 def _effects(found: Sequence[Comparison]) -> dict[str, tuple[Effect, Effect]]:
-    """Return what each policy costs the jobs and gains small flows, on average over the cells; unknown if one is."""
+    """Return the mean cost to the jobs and gain of small flows of each policy; unknown if a cell's is not known."""
     effects: dict[str, tuple[Effect, Effect]] = {}
     for policy in dict.fromkeys(one.other for one in found):
         own = [one for one in found if one.other == policy]
