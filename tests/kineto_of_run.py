@@ -36,7 +36,8 @@ def kineto_of_run(result, folder: Path, *, ranks: int = 2, late_us: float = 0.0,
             if is_marked:
                 event("user_annotation", f"ProfilerStep#{int(number)}", 1, starts[number], starts[number + 1])
         for row in compute:
-            if row["iteration"] not in numbers:
+            # While the host is busy, the device does nothing.
+            if row["iteration"] not in numbers or row["kind"] == "host":
                 continue
             names = {"backward": "autograd::engine::evaluate_function: ", "forward": "aten::", "update": "aten::add_ "}
             if row["kind"] == "update":

@@ -50,11 +50,11 @@ def test_a_recorded_step_computes_as_long_and_sends_as_much_as_its_model():
     model = trace.to_model()
     row = max(trace.summary()["ranks"], key=lambda row: row["compute_us"])
     assert model.rank == row["rank"]
-    assert [layer.parameter_bytes for layer in model.layers] == [0, PARAMETER_BYTES]
+    assert [layer.parameter_bytes for layer in model.layers if not layer.is_host] == [0, PARAMETER_BYTES]
     # Whole nanoseconds on both sides; the table shows float64 microseconds below 2^14, whose ulp is 2^-39 us.
     assert 1e6 * model.compute_time == pytest.approx(row["compute_us"], abs=2 * 2**-39)
     base = gt.Scenario.from_dict({"job": {"train": {"model": str(RECORDED), "workers": 2}}})
-    assert base.jobs[0].compute_ps == round(1e12 * model.compute_time)
+    assert base.jobs[0].compute_ps == round(1e12 * (model.compute_time + model.host_time))
     assert gt.run(base).job["parameter_bytes"] == PARAMETER_BYTES
 
 
@@ -70,6 +70,59 @@ def test_a_simulated_run_traced_and_run_again_takes_as_long(tmp_path, rate, fusi
     # trace rounds to a nanosecond: one nanosecond for forward, one for when each bucket is ready.
     tolerance_s = (1 + first.job["buckets"]) * 1e-9
     assert again.iteration_time == pytest.approx(first.iteration_time, abs=tolerance_s)
+
+
+@settings(max_examples=20)
+@given(
+    host_us=st.lists(st.integers(0, 4000), min_size=9, max_size=9),
+    rate=st.sampled_from(["1Gbps", "5Gbps", "50Gbps"]),
+)
+def test_the_host_s_time_is_kept_wherever_it_was(tmp_path_factory, host_us, rate):
+    # Whatever a step waits for the host, its model has the length of the recorded step, and says how long that was.
+    layers = []
+    for place in range(3):
+        forward, backward, update = host_us[3 * place : 3 * place + 3]
+        layers += [
+            {"name": f"layer{place}", "forward": "1ms", "backward": "2ms", "parameters": "2MB"},
+            {"name": f"host{place}", "forward": f"{forward}us", "backward": f"{backward}us", "update": f"{update}us"}
+            | {"parameters": "0B", "host": True},
+        ]
+    first = gt.run(scenario(rate, model={"layers": layers}, first_fusion=None, fusion="0B"))
+    folder = kineto_of_run(first, tmp_path_factory.mktemp("host") / "run")
+    trace = gt.from_kineto(folder)
+    model, step = trace.to_model(), trace.waterfall()
+    again = gt.run(first.scenario.replace(model=str(folder)))
+    # Report, what convert says, and the scenario of the report have one step time. That scenario's network is fitted
+    # to whole nanoseconds of three alike transfers of at least 0.3 ms.
+    assert trace.summary()["typical_step"]["span_ms"] == step.summary["step_ms"]
+    assert 1e3 * gt.run(step.scenario).iteration_time == pytest.approx(step.summary["step_ms"], rel=1e-5)
+    # As above, a nanosecond for each of some ten times that the trace rounds.
+    assert again.iteration_time == pytest.approx(first.iteration_time, abs=2e-8)
+    assert model.compute_time == pytest.approx(9e-3, abs=2e-8)
+    assert model.host_time == pytest.approx(1e-6 * sum(host_us), abs=2e-8)
+    assert again.job.get("host_ms", 0.0) == pytest.approx(1e3 * model.host_time, abs=1e-9)
+
+
+@pytest.mark.parametrize("collective", [{"kind": "ring"}, {"kind": "ps"}, {"kind": "ps", "ps": {"pull": "start"}}])
+def test_the_host_s_time_is_no_computing_and_part_of_the_iteration(collective):
+    layer = {"name": "fc", "forward": "1ms", "backward": "2ms", "parameters": "2MB"}
+    host = {
+        "name": "host",
+        "forward": "300us",
+        "backward": "500us",
+        "update": "100us",
+        "parameters": "0B",
+        "host": True,
+    }
+    train = {"model": {"layers": [layer, host]}, "workers": 2, "collective": collective}
+    result = gt.run(gt.Scenario.from_dict({"job": {"train": train}, "run": {"timeline": 2}}))
+    parts, times = result.job["waterfall_ms"], result.iterations.to_dicts()[0]
+    assert (parts["compute"], parts["host"], result.job["alone_ms"]) == pytest.approx((3.0, 0.9, 3.9))
+    assert sum(parts.values()) == pytest.approx(result.job["iteration_time_ms"]["mean"])
+    assert (times["compute_us"], times["host_us"]) == pytest.approx((3000, 900))
+    assert "host" in result.operations["kind"].tolist()
+    scaled = gt.Scenario.from_dict({"job": {"train": train | {"compute": {"scale_to": "1ms"}}}})
+    assert (scaled.jobs[0].compute_ps, gt.run(scaled).job["host_ms"]) == (19 * 10**8, pytest.approx(0.9))
 
 
 def test_priority_of_a_traced_run_needs_the_input_side_first(simulated):
@@ -91,7 +144,8 @@ def test_chakra_knows_steps_by_what_repeats(simulated, tmp_path):
     assert (kineto.steps_found_by, chakra.steps_found_by) == ("marks", "transfers")
     assert len(kineto.steps) == len(chakra.steps)
     one, other = kineto.to_model(), chakra.to_model()
-    assert [layer.parameter_bytes for layer in one.layers] == [layer.parameter_bytes for layer in other.layers]
+    sizes = [[layer.parameter_bytes for layer in model.layers if not layer.is_host] for model in (one, other)]
+    assert sizes[0] == sizes[1]
     # Starts are cut to whole microseconds and durations rounded: up to 1.5 us for each of some hundred ops.
     ops = len(kineto.ops) // (2 * len(kineto.steps))
     assert other.compute_time == pytest.approx(one.compute_time, abs=1.5e-6 * ops)
@@ -237,7 +291,7 @@ def test_what_cannot_be_predicted_is_not():
     # Beside DDP's step the recorded one has transfers of its own, which no model of training has.
     found = gt.from_kineto(RECORDED).waterfall()
     assert found.summary["advice"]["rows"] == []
-    assert "were recorded" in found.summary["advice"]["why_not"]
+    assert "no gradients" in found.summary["advice"]["why_not"]
     assert "it would take" not in found.summary["headline"]
 
 
@@ -297,6 +351,28 @@ def test_bytes_that_are_unknown_or_explain_nothing_bound_no_transfer(tmp_path):
     assert [(row["bytes"], row["bound"]) for row in rows[1:]] == [(None, "unknown"), (4, "unknown")]
     folder = read(tmp_path / "rank0.json").waterfall().save(tmp_path / "step")
     assert "all-reduce of –" in report.write_report(folder).read_text()
+
+
+def test_ranks_that_send_nothing_are_not_said_never_to_wait(tmp_path):
+    assert recorded_step(tmp_path, []) == []
+    trace = read(tmp_path / "rank0.json")
+    step = trace.waterfall()
+    for summary in (trace.summary(), step.summary):
+        assert summary["effective_ranks"] is None
+        assert "no transfer was recognised" in summary["headline"].lower()
+        assert "never wait" not in summary["headline"]
+    assert "no transfer was recognised" in report.write_report(step.save(tmp_path / "step")).read_text()
+
+
+def test_a_transfer_of_unknown_size_beside_gradients_is_not_taken_for_a_small_one(tmp_path):
+    recorded_step(tmp_path, [(20, 40, 10**6, 20), (50, 60, 0, 50)])
+    path = tmp_path / "rank0.json"
+    events = json.loads(path.read_text())
+    call, kernel = (one for one in events["traceEvents"] if one["ts"] == 50_000)
+    call["name"], kernel["name"] = "c10d::allgather_", "gloo:all_gather"
+    path.write_text(json.dumps(events))
+    with pytest.raises(gt.TraceError, match="unknown size"):
+        read(path).to_model()
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 8])

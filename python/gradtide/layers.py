@@ -12,6 +12,7 @@ class Layer(NamedTuple):
         backward_ps: backward time, picoseconds.
         parameter_bytes: bytes of the layer's gradient; 0 for a layer that sends nothing.
         update_ps: time to apply the aggregated gradient, picoseconds.
+        is_host: whether these times are the host's, in which the device stands idle: no layer of the model.
     """
 
     name: str
@@ -19,3 +20,4 @@ class Layer(NamedTuple):
     backward_ps: int
     parameter_bytes: int
     update_ps: int = 0
+    is_host: bool = False

@@ -449,10 +449,13 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
     times_ms = np.array(core["iteration_time_ps"]) / PS_PER_MS
     mean_ms = float(times_ms.mean())
     compute_ms, comm_ms = core["compute_ps"] / PS_PER_MS, core["comm_ps"] / PS_PER_MS
-    shorter = min(compute_ms, comm_ms)
+    host_ms = core["host_ps"] / PS_PER_MS
+    # A transfer is hidden behind whatever else happens, the host's part too.
+    busy_ms = compute_ms + host_ms
+    shorter = min(busy_ms, comm_ms)
     sent = core["bytes_per_worker"]
     # A worker that is alone computes and never waits. What it computes of a graph is the core's to say.
-    alone_ms = compute_ms if job.graph is not None else job.compute_ps / PS_PER_MS
+    alone_ms = busy_ms if job.graph is not None else job.compute_ps / PS_PER_MS
     asynchrony = None if core["asynchrony"] is None else _asynchrony(core["asynchrony"])
     # Workers that are not in step have a rate each: time in which there are as many iterations as workers.
     each_ms = mean_ms if asynchrony is None else 1e3 * core["worker_count"] / asynchrony["iterations_per_s"]
@@ -471,9 +474,10 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
             "all": times_ms.tolist(),
         },
         "compute_ms": compute_ms,
+        **({"host_ms": host_ms} if host_ms else {}),
         "comm_ms": comm_ms,
         "rho": comm_ms / compute_ms if compute_ms else None,
-        "alpha": (compute_ms + comm_ms - mean_ms) / shorter if shorter else None,
+        "alpha": (busy_ms + comm_ms - mean_ms) / shorter if shorter else None,
         "utilisation": compute_ms / mean_ms,
         "alone_ms": alone_ms,
         "speed_up": core["worker_count"] * alone_ms / each_ms,
@@ -490,6 +494,7 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
         "margin_ms": _spread_ms(core["margin_ps"]),
         "waterfall_ms": {
             "compute": compute_ms,
+            **({"host": host_ms} if host_ms else {}),
             "slowdown": core["slowdown_ps"] / PS_PER_MS,
             "exposed": core["exposed_ps"] / PS_PER_MS,
             "barrier": core["barrier_ps"] / PS_PER_MS,
@@ -527,6 +532,7 @@ def _divided(core: dict[str, Any], job: "Job", mean_ms: float) -> dict[str, Any]
             {
                 "ranks": one["ranks"],
                 "compute_ms": one["compute_ps"] / PS_PER_MS,
+                **({"host_ms": one["host_ps"] / PS_PER_MS} if one["host_ps"] else {}),
                 "waits_ms": one["exposed_ps"] / PS_PER_MS,
             }
             for one in core["classes"]

@@ -174,6 +174,8 @@ def _job_sentence(job: Mapping[str, Any], at: str) -> str:
     who = (
         f"{job['model']} on {workers(job['workers'], job.get('servers', 0))}{at}: {milliseconds(mean_ms)} per iteration"
     )
+    if waterfall.get("host", 0.0) >= SAME * mean_ms:
+        who += f", {percent(waterfall['host'] / mean_ms)} of it with the device idle until the host launches a kernel"
     if wait_ms < SAME * mean_ms:
         return f"{who}, and no time is lost waiting for the network."
     own = "for its own gradients to be applied" if "asynchrony" in job else "at the barrier"
@@ -282,7 +284,7 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
     def part(name: str) -> Any:
         def cell(job: Any) -> str:
-            value = job["waterfall_ms"][name]
+            value = job["waterfall_ms"].get(name, 0.0)
             return f"{_ms(value)}  ({percent(value / job['iteration_time_ms']['mean'])})"
 
         return cell
@@ -294,6 +296,8 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     if any("unmeasured_iterations" in job for job in jobs.values()):
         add("  measured while all jobs run", _measured)
     add("  compute", part("compute"))
+    if any("host" in job["waterfall_ms"] for job in jobs.values()):
+        add("  device idle, host busy", part("host"))
     add(f"  waits for {' or '.join(dict.fromkeys(map(_awaited, jobs.values())))}", part("exposed"))
     add("  waits at the barrier", part("barrier"))
     if any(job["waterfall_ms"]["slowdown"] for job in jobs.values()):
@@ -337,6 +341,9 @@ def divided_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[lis
         ["iteration time", _ms(time_ms)],
         ["  compute", part(sum(one["ranks"] * one["compute_ms"] for one in facts["classes"]) / facts["ranks"])],
     ]
+    if "host_ms" in job:
+        host_ms = sum(one["ranks"] * one.get("host_ms", 0.0) for one in facts["classes"]) / facts["ranks"]
+        rows.append(["  device idle, host busy", part(host_ms)])
     if facts.get("stated_efficiency") is not None:
         rows.append(["  efficiency", f"{percent(facts['stated_efficiency'])} of the peak, as stated"])
     if facts.get("times") is not None:

@@ -33,6 +33,15 @@ pub struct DagOp {
     pub kind: OpKind,
     /// Compute time; zero for a transfer, whose time is the network's answer.
     pub cost: Time,
+    /// Whether the device stands idle for it: the host had not launched the next kernel yet.
+    pub is_host: bool,
+}
+
+impl DagOp {
+    /// One of the device or the network.
+    pub fn new(kind: OpKind, cost: Time) -> Self {
+        Self { kind, cost, is_host: false }
+    }
 }
 
 /// What a scheduler may know of a transfer.
@@ -164,7 +173,7 @@ mod tests {
     use super::*;
 
     fn dag(compute_count: u32, transfer_count: u32, within: &[Edge]) -> Dag {
-        let op = DagOp { kind: OpKind::Barrier, cost: Time::ZERO };
+        let op = DagOp::new(OpKind::Barrier, Time::ZERO);
         let op_count = (compute_count + transfer_count) as usize;
         Dag {
             ops: vec![op; op_count],

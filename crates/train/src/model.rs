@@ -17,6 +17,8 @@ pub struct ComputeStep {
     pub kind: OpKind,
     /// Compute time.
     pub cost: Time,
+    /// Whether it is the host's: see [`DagOp::is_host`].
+    pub is_host: bool,
     /// Layers that it reads and no step before it did.
     pub reads: Vec<u32>,
     /// Layers that it updates.
@@ -30,14 +32,16 @@ impl ComputeSteps {
     /// # Source
     /// Thesis figs 4.1 and 4.2; docs/models/training.md.
     pub fn of_layers(layers: &[LayerSpec]) -> Self {
-        let step = |kind, cost_ps, reads, updates| ComputeStep { kind, cost: Time::from_ps(cost_ps), reads, updates };
         let mut steps = Vec::with_capacity(3 * layers.len());
+        let mut step = |layer: &LayerSpec, kind, cost_ps, reads, updates| {
+            steps.push(ComputeStep { kind, cost: Time::from_ps(cost_ps), is_host: layer.is_host, reads, updates });
+        };
         for (index, layer) in (0..).zip(layers) {
-            steps.push(step(OpKind::Update(index), layer.update_ps, vec![index], vec![]));
-            steps.push(step(OpKind::Forward(index), layer.forward_ps, vec![], vec![]));
+            step(layer, OpKind::Update(index), layer.update_ps, vec![index], vec![]);
+            step(layer, OpKind::Forward(index), layer.forward_ps, vec![], vec![]);
         }
         for (index, layer) in (0..layers.len() as u32).zip(layers).rev() {
-            steps.push(step(OpKind::Backward(index), layer.backward_ps, vec![], vec![index]));
+            step(layer, OpKind::Backward(index), layer.backward_ps, vec![], vec![index]);
         }
         Self(steps)
     }
@@ -49,7 +53,8 @@ impl ComputeSteps {
         let unread = |step: &ComputeStep| ComputeStep { reads: Vec::new(), ..step.clone() };
         let (updates, others): (Vec<ComputeStep>, Vec<ComputeStep>) =
             self.0.iter().map(unread).partition(|step| matches!(step.kind, OpKind::Update(_)));
-        let barrier = ComputeStep { kind: OpKind::Barrier, cost: Time::ZERO, reads, updates: Vec::new() };
+        let barrier =
+            ComputeStep { kind: OpKind::Barrier, cost: Time::ZERO, is_host: false, reads, updates: Vec::new() };
         Self([barrier].into_iter().chain(updates).chain(others).collect())
     }
 }
@@ -68,7 +73,7 @@ pub fn iteration_dag(programs: &[ComputeSteps], buckets: &[Bucket], layer_count:
         let first = ops.len() as u32;
         let mut touched = vec![[None; 2]; layer_count as usize];
         for (op, step) in (first..).zip(steps) {
-            ops.push(DagOp { kind: step.kind, cost: step.cost });
+            ops.push(DagOp { kind: step.kind, cost: step.cost, is_host: step.is_host });
             step.updates.iter().for_each(|&layer| touched[layer as usize][0] = Some(op));
             step.reads.iter().for_each(|&layer| touched[layer as usize][1] = Some(op));
         }
@@ -84,7 +89,7 @@ pub fn iteration_dag(programs: &[ComputeSteps], buckets: &[Bucket], layer_count:
             backward: first + backward.max(last_read),
         });
     }
-    ops.extend((0..buckets.len() as u32).map(|bucket| DagOp { kind: OpKind::Transfer(bucket), cost: Time::ZERO }));
+    ops.extend((0..buckets.len() as u32).map(|bucket| DagOp::new(OpKind::Transfer(bucket), Time::ZERO)));
     let (mut within, mut across): (Vec<Edge>, Vec<Edge>) = (Vec::new(), Vec::new());
     let mut ends: Vec<OpId> = Vec::new();
     for (transfer, bucket) in (compute_count..).zip(buckets) {
@@ -150,6 +155,7 @@ mod tests {
             backward_ps: 2,
             update_ps: 0,
             parameter_bytes: bytes,
+            is_host: false,
         };
         let layers = [layer(5), layer(0), layer(5)];
         let buckets = fuse(&[Bytes(5), Bytes(0), Bytes(5)], Bytes(5));

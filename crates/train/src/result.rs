@@ -113,6 +113,8 @@ pub struct JobSummary {
     pub iteration_time_ps: Vec<u64>,
     /// C: compute time of one iteration of the slowest worker without any wait.
     pub compute_ps: f64,
+    /// The device stood idle for the host: of a recorded step.
+    pub host_ps: f64,
     /// N: time for which one iteration's transfers hold the network.
     pub comm_ps: f64,
     /// Waterfall.
@@ -259,6 +261,11 @@ struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
+    /// Whether the ops of a layer are the host's. Where ops are numbered by their graph, none is.
+    fn is_host(&self, layer: u32) -> bool {
+        self.spec.ops.is_none() && self.spec.layers[layer as usize].is_host
+    }
+
     fn new(spec: &'a JobSpec, job: &'a Job, trace: &'a JobRecord) -> Option<Self> {
         let gradients = job.gradients()?;
         Some(Self {
@@ -345,7 +352,7 @@ impl<'a> Part<'a> {
         let mean = |of: fn(&IterationRecord) -> Time| {
             records.iter().map(|record| of(record).ps() as f64).sum::<f64>() / records.len() as f64
         };
-        let compute_ps: u128 = records.iter().map(|record| u128::from(record.compute.ps())).sum();
+        let compute_ps: u128 = records.iter().map(|record| u128::from(record.computing().ps())).sum();
         let count = records.len() as u128;
         let all: Vec<&TransferRecord> = self.blocks().flatten().collect();
         JobSummary {
@@ -357,6 +364,7 @@ impl<'a> Part<'a> {
             iteration_time_ps: records.iter().map(|record| record.time.ps()).collect(),
             // Equal times have themselves for mean, to the last bit.
             compute_ps: (compute_ps / count) as f64 + (compute_ps % count) as f64 / count as f64,
+            host_ps: mean(|record| record.host),
             comm_ps: self.blocks().map(|block| Self::comm(block).ps() as f64).sum::<f64>() / records.len() as f64,
             exposed_ps: mean(|record| record.exposed),
             barrier_ps: mean(|record| record.barrier),
@@ -428,22 +436,29 @@ type WorkerRow = (Arc<str>, [u64; 3], IterationRecord, Option<(u32, Option<f64>)
 
 fn iteration_table(rows: &[IterationRow]) -> Table {
     let times = |of: fn(&IterationRow) -> Time| Column::Time(rows.iter().map(|row| signed(of(row))).collect());
-    let share = |record: &IterationRecord| record.compute.ps() as f64 / record.time.ps() as f64;
+    let share = |record: &IterationRecord| record.computing().ps() as f64 / record.time.ps() as f64;
     let alpha = |(.., record, comm): &IterationRow| overlap(record.compute, *comm, record.time);
-    Table::new(vec![
+    let mut table = Table::new(vec![
         ("job", Column::Text(rows.iter().map(|(job, ..)| job.clone()).collect())),
         ("iteration", Column::Count(rows.iter().map(|&(_, index, ..)| index).collect())),
         ("start_us", times(|(.., record, _)| record.start)),
         ("time_us", times(|(.., record, _)| record.time)),
-        ("compute_us", times(|(.., record, _)| record.compute)),
+        ("compute_us", times(|(.., record, _)| record.computing())),
         ("comm_us", times(|&(.., comm)| comm)),
         ("exposed_us", times(|(.., record, _)| record.exposed)),
         ("barrier_us", times(|(.., record, _)| record.barrier)),
         ("slowdown_us", times(|(.., record, _)| record.slowdown)),
         ("alpha", Column::Ratio(rows.iter().map(alpha).collect())),
         ("utilisation", Column::Ratio(rows.iter().map(|(.., record, _)| Some(share(record))).collect())),
-    ])
+    ]);
+    if rows.iter().any(|(.., record, _)| record.host > Time::ZERO) {
+        table.columns.push((HOST_US.into(), times(|(.., record, _)| record.host)));
+    }
+    table
 }
+
+/// Column of the time for which the device stood idle for the host; of recorded steps alone.
+const HOST_US: &str = "host_us";
 
 fn worker_table(rows: &[WorkerRow]) -> Table {
     let counts = |index: usize| Column::Count(rows.iter().map(|(_, numbers, ..)| numbers[index]).collect());
@@ -458,12 +473,15 @@ fn worker_table(rows: &[WorkerRow]) -> Table {
         ("host", counts(2)),
         ("start_us", times(|record| record.start)),
         ("time_us", times(|record| record.time)),
-        ("compute_us", times(|record| record.compute)),
+        ("compute_us", times(IterationRecord::computing)),
         ("exposed_us", times(|record| record.exposed)),
         ("barrier_us", times(|record| record.barrier)),
         ("slowdown_us", times(|record| record.slowdown)),
         ("straggler_us", times(|record| record.straggler)),
     ]);
+    if rows.iter().any(|(_, _, record, _)| record.host > Time::ZERO) {
+        table.columns.push((HOST_US.into(), times(|record| record.host)));
+    }
     if rows.iter().any(|(.., staleness)| staleness.is_some()) {
         let iterations =
             rows.iter().map(|(.., staleness)| staleness.map(|(iterations, _)| iterations.into())).collect();
@@ -577,8 +595,11 @@ fn operations(parts: &[Part<'_>]) -> Table {
         ),
         (
             "kind",
-            texts(|_, operation| {
+            texts(|part, operation| {
                 match operation.kind {
+                    OpKind::Update(layer) | OpKind::Forward(layer) | OpKind::Backward(layer) if part.is_host(layer) => {
+                        "host"
+                    }
                     OpKind::Barrier => "barrier",
                     OpKind::Update(_) => "update",
                     OpKind::Forward(_) => "forward",

@@ -293,6 +293,9 @@ pub struct LayerSpec {
     pub update_ps: u64,
     /// Bytes of the layer's gradient; 0 for a layer that sends nothing.
     pub parameter_bytes: u64,
+    /// Whether these times are the host's, in which the device stands idle: no layer of the model.
+    #[serde(default)]
+    pub is_host: bool,
 }
 
 /// How a bucket is aggregated.

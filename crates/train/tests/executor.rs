@@ -40,13 +40,11 @@ fn job(graph: &Graph<'_>, classes: &Arc<Classes>) -> Job {
     let mut ops = Vec::new();
     for &costs in graph.programs {
         let start = ops.len() as OpId;
-        ops.extend(costs.iter().map(|&cost| DagOp { kind: OpKind::Compute(0), cost: Time::from_ps(cost) }));
+        ops.extend(costs.iter().map(|&cost| DagOp::new(OpKind::Compute(0), Time::from_ps(cost))));
         programs.push(Program { ops: start..ops.len() as OpId, forward: start, backward: start });
     }
     let compute_count = ops.len() as u32;
-    ops.extend(
-        (0..graph.transfers.len() as u32).map(|index| DagOp { kind: OpKind::Transfer(index), cost: Time::ZERO }),
-    );
+    ops.extend((0..graph.transfers.len() as u32).map(|index| DagOp::new(OpKind::Transfer(index), Time::ZERO)));
     let label = Label { subject: Subject::All, phase: Phase::Forward, micro_batch: 0 };
     let transfers: Arc<[GroupTransfer]> = (graph.transfers.iter())
         .map(|&(group, kind, bytes)| GroupTransfer { group, kind, bytes: Bytes(bytes), label })

@@ -117,6 +117,8 @@ def _group_bars(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
     bars, seen = [], set()
     for row in _sorted(rows)[: min(caps.rows, 24)]:
         values = {"compute": row["compute_us"], "exposed": row["exposed_us"], "barrier": row["barrier_us"]}
+        if row.get("host_us"):
+            values["host"] = row["host_us"]
         values["slowdown"] = max(row["iteration_time_us"] - sum(values.values()), 0.0)
         if values["slowdown"] < 1e-3:  # a nanosecond: what rounding leaves of a difference
             values["slowdown"] = 0.0

@@ -17,7 +17,7 @@ def job(
     key, tile = f"jobs.{name}", pieces.tile
     own = f"{key}.parallel"
     mean = number(path, facts, "iteration_time_ms.mean")
-    waterfall = {kind: number(path, facts, f"waterfall_ms.{kind}") for kind, _, _ in pieces.WATERFALL}
+    waterfall = pieces.waterfall_of(path, facts)
     groups: Mapping[str, Any] = entry(path, facts, "parallel.groups", dict)
     classes: Sequence[Any] = entry(path, facts, "parallel.classes", list)
     mesh = mesh_of(path, facts)

@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from gradtide import words
 from gradtide.report import timeline
-from gradtide.report.folder import Row, grouped, read_table
+from gradtide.report.folder import Row, entry, grouped, number, read_table
 from gradtide.report.timeline import milliseconds, size
 
 _T = TypeVar("_T")
@@ -40,6 +40,7 @@ PROBE_STEPS = 160
 
 WATERFALL = (
     ("compute", "compute", "compute"),
+    ("host", "device idle, host busy", "host"),
     ("slowdown", "slowdown by overlap", "slowdown"),
     ("exposed", "exposed communication", "exposed"),
     ("barrier", "wait at barrier", "barrier"),
@@ -225,10 +226,20 @@ def meaning(kind: str, name: str, value: str = "", key: str = "", zero: bool = F
     return {"kind": kind, "name": name, "value": value, "key": key, "zero": zero}
 
 
+def waterfall_of(path: Path, facts: Mapping[str, Any]) -> dict[str, float]:
+    """Return the parts of a job's iteration by kind, ms; the host's is there for recorded steps alone."""
+    known: Mapping[str, Any] = entry(path, facts, "waterfall_ms", dict)
+    return {kind: number(path, known, kind) for kind, _, _ in _parts(known)}
+
+
+def _parts(values: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    return [row for row in WATERFALL if row[0] != "host" or "host" in values]
+
+
 def bar(values: Mapping[str, float], longest: float, room: float) -> list[dict[str, Any]]:
     """Return the pieces of a waterfall bar, named inside where `room` (characters in a bar) allows."""
     parts = []
-    for kind, name, short in WATERFALL:
+    for kind, name, short in _parts(values):
         text, share = ms(values[kind]), 100 * max(values[kind], 0) / longest
         parts.append(part(kind, f"{name} {text} ms", share, (f"{short} {text} ms", text), room))
     return parts
@@ -237,7 +248,7 @@ def bar(values: Mapping[str, float], longest: float, room: float) -> list[dict[s
 def waterfall(values: Mapping[str, float], key: str, barrier: str) -> dict[str, Any]:
     """Return the one bar of a job with its values, ms, in the legend; `barrier` says what its last part is."""
     parts = bar(values, sum(values.values()), 120)
-    names = {k: name for k, name, _ in WATERFALL} | {"barrier": barrier}
+    names = {k: name for k, name, _ in _parts(values)} | {"barrier": barrier}
     legend = [meaning(k, name, ms(values[k]), f"{key}.{k}", values[k] == 0) for k, name in names.items()]
     return {"rows": [{"parts": parts, "label": "; ".join(p["words"] for p in parts)}], "legend": legend}
 
@@ -312,6 +323,7 @@ def drawn_timeline(
     }
     marks = {
         "update": any(row["kind"] == "update" for row in view.compute),
+        "host": any(row["kind"] == "host" and row["end_us"] > row["start_us"] for row in view.compute),
         "transfer": bool(total),
         "late": late > 0,
         "pulled": pulled,

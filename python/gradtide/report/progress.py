@@ -109,7 +109,7 @@ def draw(panels: Sequence[Panel], *, label: str, ident: str, cap: int) -> Markup
         gap = 0.75 / drawing.plot * (end - start)
         for (_, a), (b, _) in pairwise(merged(compute, gap)):
             drawing.block("idle exposed", a, b, y, lane, fill="exposed")
-        for kind in ("forward", "backward", "update"):
+        for kind in ("forward", "backward", "update", "host"):
             for a, b in merged([row for row in compute if row["kind"] == kind], gap):
                 drawing.block(kind, a, b, y, lane)
         y += lane + 8

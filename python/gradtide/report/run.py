@@ -129,7 +129,7 @@ def _job(
     mean, low, high = (number(path, facts, f"iteration_time_ms.{k}") for k in ("mean", "min", "max"))
     compute_ms, comm_ms = number(path, facts, "compute_ms"), number(path, facts, "comm_ms")
     count = entry(path, facts, "iterations", int)
-    waterfall = {kind: number(path, facts, f"waterfall_ms.{kind}") for kind, _, _ in pieces.WATERFALL}
+    waterfall = pieces.waterfall_of(path, facts)
     varies = high - low > 1e-6 * mean
     spread = f"{pieces.ms(low)} to {pieces.ms(high)} ms in" if varies else "the same in all"
     spread += f" {count} iterations{measured}"

@@ -18,6 +18,9 @@ _T = TypeVar("_T")
 
 WIDTH = 1080.0
 
+COMPUTE = ("forward", "backward", "update", "host")
+"""Kinds of ops that hold the device: the host's too, for which it stands idle."""
+
 MAX_ROWS = 40
 """Buckets drawn with a row of their own; more cannot be told apart on a screen."""
 
@@ -180,7 +183,7 @@ def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None
     """
     worker, operations = of_slowest(operations)
     rows = sorted(operations, key=lambda row: (row["start_us"], row["end_us"]))
-    passes = [row for row in rows if row["kind"] in ("forward", "backward", "update")]
+    passes = [row for row in rows if row["kind"] in COMPUTE]
     if not passes:
         return None
     labels = {kind: {row["iteration"] for row in passes if row["kind"] == kind} for kind in ("forward", "backward")}
@@ -208,7 +211,7 @@ def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None
     found.in_step = len({(row["iteration"], row["ready_us"]) for row in pulls}) <= len(
         {row["iteration"] for row in transfers}
     )
-    found.compute = [row for row in inside if row["kind"] in ("forward", "backward", "update")]
+    found.compute = [row for row in inside if row["kind"] in COMPUTE]
     found.network = [row for row in inside if row["resource"] == "network"]
     found.idle = _idle(found)
     return found
@@ -312,6 +315,9 @@ def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) 
         if x(idle.end) - x(idle.start) >= 0.2:
             kind = f"idle {idle.cause}"
             block(kind, idle.start, idle.end, top_compute + 1, 2 * lane - 2, least=1, fill=idle.cause)
+    for row in view.compute:
+        if row["kind"] == "host" and x(row["end_us"]) - x(row["start_us"]) >= 0.2:
+            block("host", row["start_us"], row["end_us"], top_compute + lane / 2, lane, least=0)
     for kind in ("forward", "backward", "update"):
         own = [row for row in view.compute if row["kind"] == kind]
         y = top_compute + (0 if kind == "forward" else lane)

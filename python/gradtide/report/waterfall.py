@@ -44,10 +44,13 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     drawn = _draw(rows, _stretches(run_dir / "picture.json", picture), entry(path, summary, "rank", int))
     by_exposed = sorted(rows, key=lambda row: (-row["exposed_us"], row["transfer"]))
     is_shared = len(recorded) > 1
-    tile, effective = pieces.tile, number("effective_ranks")
+    tile = pieces.tile
     share = pieces.percent(parts["compute"] / step_ms if step_ms else 0)
     in_use = f"{pieces.ms(number('network_ms'))} ms in which the network"
-    as_much = "as much work as this many ranks that never wait"
+    if summary.get("effective_ranks") is None:
+        effective, as_much = "–", "no transfer was recognised, so nothing is known of waits"
+    else:
+        effective, as_much = f"{number('effective_ranks'):.2f}", "as much work as this many ranks that never wait"
     rank_columns: pieces.Columns = {
         "#rank": lambda one: one["rank"],
         "#step, ms": lambda one: pieces.ms(one["span_ms"]),
@@ -63,7 +66,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
             tile("Step", pieces.ms(step_ms), "ms", "", f"of rank {rank}, the slowest", "step_ms"),
             tile("Computing", share, "%", "compute", f"{pieces.ms(parts['compute'])} ms"),
             tile("Exposed communication", pieces.ms(waits), "ms", "exposed", f"of the {in_use} is in use"),
-            tile("Effective ranks", f"{effective:.2f}", f"of {ranks}", "transfer", as_much, "effective_ranks"),
+            tile("Effective ranks", effective, f"of {ranks}", "transfer", as_much, "effective_ranks"),
         ],
         "waterfall": _bar(parts, step_ms),
         "picture": drawn,

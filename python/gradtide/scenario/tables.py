@@ -260,11 +260,18 @@ def _float32_ms(ps: int, parts: int) -> int:
 
 
 def scaled(layers: Sequence[Layer], total_ps: int) -> tuple[Layer, ...]:
-    """Return the layers with all times rescaled to sum to `total_ps` exactly, largest remainder first."""
-    times = [time for layer in layers for time in (layer.forward_ps, layer.backward_ps, layer.update_ps)]
+    """Return the layers with their times rescaled to sum to `total_ps` exactly, largest remainder first.
+
+    The host's times stay: another device does not make the host faster.
+    """
+    own = [layer for layer in layers if not layer.is_host]
+    times = [time for layer in own for time in (layer.forward_ps, layer.backward_ps, layer.update_ps)]
     parts = iter(units.rescaled(times, total_ps))
     return tuple(
-        layer._replace(forward_ps=next(parts), backward_ps=next(parts), update_ps=next(parts)) for layer in layers
+        layer
+        if layer.is_host
+        else layer._replace(forward_ps=next(parts), backward_ps=next(parts), update_ps=next(parts))
+        for layer in layers
     )
 
 
@@ -280,7 +287,7 @@ def layers_table(
     """Return the inline table of a scenario that says what `layers` are; `InlineModel` has the meaning of the rest."""
     rows = []
     for layer in layers:
-        row = {
+        row: dict[str, Any] = {
             "name": layer.name,
             "forward": units.format_time(layer.forward_ps),
             "backward": units.format_time(layer.backward_ps),
@@ -288,6 +295,8 @@ def layers_table(
         }
         if layer.update_ps:
             row["update"] = units.format_time(layer.update_ps)
+        if layer.is_host:
+            row["host"] = True
         rows.append(row)
     table: dict[str, Any] = {"name": label, "layers": rows}
     given = {"bucketed": bucketed, "source": source, "device": device, "left_out": list(left_out)}
@@ -334,8 +343,8 @@ class _LayersFile(CsvFile):
                 except units.UnitError as error:
                     faults.append(at(len(places) - 1, field, error.code, error.msg, error.hint, cell))
                     numbers[field] = 1
-            figures = (numbers[name] for name in ("forward_us", "backward_us", "parameter_bytes", "update_us"))
-            layers.append(Layer(row["layer"], *figures))
+            times = numbers["forward_us"], numbers["backward_us"], numbers["parameter_bytes"], numbers["update_us"]
+            layers.append(Layer(row["layer"], *times))
 
         def of_file(code: str, msg: str, hint: str) -> Fault:
             return Fault(code, "", msg, None, hint, self.name)
@@ -750,7 +759,9 @@ def _device(
 
 
 def _inline(model: InlineModel, source: Source, loc: Loc, asked: Asked) -> LayerTable:
-    layers = [Layer(r.name, r.forward_ps, r.backward_ps, r.parameter_bytes, r.update_ps) for r in model.layers]
+    layers = [
+        Layer(r.name, r.forward_ps, r.backward_ps, r.parameter_bytes, r.update_ps, r.is_host) for r in model.layers
+    ]
 
     def at(index: int, field: str, code: str, msg: str, hint: str, value: Any) -> Fault:
         return source.fault(code, (*loc, "layers", index, field), msg, hint, value)
@@ -783,7 +794,10 @@ def _table_faults(layers: Sequence[Layer], at: At, fail: Fail) -> list[Fault]:
             hint = f"layer {seen[layer.name]} has it too (counting from 0); rename one"
             faults.append(at(index, "name", "GT034", msg, hint, layer.name))
         seen.setdefault(layer.name, index)
-    if not any(layer.forward_ps or layer.backward_ps for layer in layers):
+        if layer.is_host and layer.parameter_bytes:
+            msg, hint = "time of the host has no parameters", 'write parameters = "0B", or no host = true'
+            faults.append(at(index, "parameters", "GT036", msg, hint, layer.parameter_bytes))
+    if not any((layer.forward_ps or layer.backward_ps) and not layer.is_host for layer in layers):
         hint = "give forward and backward times; are the columns in the right order and in microseconds?"
         faults.append(at(0, "forward", "GT036", "every forward and backward time is zero", hint, 0))
     return faults

@@ -362,6 +362,7 @@ def _rows(variants: Iterable[Variant], results: dict[str, RunResult]) -> list[di
                     "iteration_time_us": 1e3 * mean_ms,
                     "iteration_time_p95_us": 1e3 * figures["iteration_time_ms"]["p95"],
                     "compute_us": 1e3 * figures["compute_ms"],
+                    **({"host_us": 1e3 * figures["host_ms"]} if "host_ms" in figures else {}),
                     "comm_us": 1e3 * figures["comm_ms"],
                     "exposed_us": 1e3 * figures["waterfall_ms"]["exposed"],
                     "barrier_us": 1e3 * figures["waterfall_ms"]["barrier"],

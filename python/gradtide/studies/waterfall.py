@@ -24,6 +24,7 @@ from gradtide.scenario.tables import layers_table
 from gradtide.studies.channels import line
 from gradtide.studies.folder import write_json, write_text, write_versions
 from gradtide.studies.run import run_all
+from gradtide.traces import NO_TRANSFER, longest
 
 if TYPE_CHECKING:
     from gradtide.traces import Trace
@@ -74,7 +75,7 @@ class WaterfallResult(StudyRows):
                 "transfers"
             )
         step = trace.step(number)
-        shown = max(step["ranks"], key=lambda row: (row["span_ns"], -row["rank"]))
+        shown = longest(step["ranks"])
         self.rows, self._seen = _rows(step, shown)
         keys = ("rank", "span_ns", "computing", "waiting")
         self.picture = {
@@ -105,7 +106,11 @@ class WaterfallResult(StudyRows):
             "world_size": size,
             "missing_ranks": about["missing_ranks"],
             # Ranks without a recording are assumed to be like the others.
-            "effective_ranks": size * mean_ns / shown["span_ns"] if shown["span_ns"] else 0.0,
+            "effective_ranks": None
+            if about["effective_ranks"] is None
+            else size * mean_ns / shown["span_ns"]
+            if shown["span_ns"]
+            else 0.0,
         }
         self.summary["advice"] = self._advice(trace, step, shown)
         self.summary["warnings"] = about["warnings"]
@@ -114,7 +119,7 @@ class WaterfallResult(StudyRows):
     def _advice(self, trace: "Trace", step: dict[str, Any], shown: dict[str, Any]) -> dict[str, Any]:
         """Predict the step as it was sent and, if that is close enough to the trace, under other schedules."""
         try:
-            model = trace.to_model(shown["rank"], step=step["number"], name="trace")
+            model = trace.to_model(step=step["number"], name="trace")
             base = _like_recorded(model, [row for row, all_seen in zip(self.rows, self._seen, strict=True) if all_seen])
         except (TraceError, ScenarioError) as error:
             return {"why_not": str(error).partition("\n")[0], "rows": []}
@@ -130,9 +135,7 @@ class WaterfallResult(StudyRows):
             f"{cut}, by priority, without barrier": by_priority.replace(barrier=False),
             "as recorded, at twice the bandwidth": base.replace(link_rate=units.format_rate(2 * base.link_rate_bps)),
         }
-        # Time in which a rank neither computes nor sends does not depend on the schedule.
-        still_ms = shown["idle_ns"] / _NS_PER_MS
-        times_ms = [1e3 * result.iteration_time + still_ms for result in run_all(list(tried.values()))]
+        times_ms = [1e3 * result.iteration_time for result in run_all(list(tried.values()))]
         span_ms = shown["span_ns"] / _NS_PER_MS
         off = times_ms[0] / span_ms - 1
         fit = {
@@ -311,6 +314,11 @@ def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scena
 
     `rows` are transfers that all ranks of their groups saw: else it is not known for how long they waited for another.
     """
+    if model.waits_left_out > REPRODUCED * (model.compute_time + model.host_time):
+        raise TraceError(
+            f"{words.milliseconds(1e3 * model.waits_left_out)} of the step are waits for transfers that are no "
+            "gradients, which no order of gradients changes"
+        )
     if model.world_size < 2:
         raise TraceError("the step is of one rank, which sends nothing")
     sent = [row for row in rows if row["collective"] == "all_reduce" and row["bus_rate_bps"]]
@@ -377,7 +385,11 @@ def _headline(summary: dict[str, Any]) -> str:
     if computing[most] - computing[least] >= UNEVEN * summary["step_ms"]:
         said.append(f"Rank {most} computes {ms(computing[most] - computing[least])} longer than rank {least}.")
     size = summary["world_size"]
-    if size > 1:
+    if summary["effective_ranks"] is None:
+        said.append(
+            f"{NO_TRANSFER[0].upper()}{NO_TRANSFER[1:]} in a job of {size} ranks: nothing is known of its waits."
+        )
+    elif size > 1:
         said.append(f"{size} ranks do as much work as {summary['effective_ranks']:.2f} that never wait.")
     rows = summary["advice"]["rows"]
     best = min(rows[1:4], key=lambda row: row["iteration_time_ms"], default=None)

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 PIXELS = 2000
 """How finely the picture of a step is cut: two for each that a page has for it."""
 
+EXACT = 1 << 62
+"""Pixels for stretches that are not joined."""
+
 MAX_RANK_DIGITS = 5
 """Of a rank in a file's name; a longer number is a date, a time or the number of a process."""
 
@@ -78,19 +81,31 @@ class Trace:
         known = max([size or 0 for _, _, size, _ in about] + [members[-1] + 1 if members else 0])
         present = set(self.rank_numbers)
         expected = range(known or max(present) + 1)
+        # Ranks of a job that send nothing were not recorded whole, or what they send by is not known here.
+        is_silent = known > 1 and not any(row["transfers"] for row in rows)
         summary: dict[str, Any] = {
             "schema": "gradtide.trace-summary/1",
             "format": self.format,
             "version": about[0][3],
             "world_size": known or None,
             "missing_ranks": [rank for rank in expected if rank not in present],
-            "effective_ranks": _effective(rows) if self.has_times else None,
+            "effective_ranks": _effective(rows) if self.has_times and not is_silent else None,
+            "typical_step": self._typical() if self.has_times else None,
             "ranks": rows if self.has_times else [_untimed(row) for row in rows],
             "left_out": [gap.to_dict() for gap in self._gaps],
         }
         summary["warnings"] = [*_warnings(summary), *map(str, self._gaps), *self._step_warnings()]
         summary["headline"] = _headline(summary) if self.has_times else self._untimed_headline(summary)
         return summary
+
+    def _typical(self) -> dict[str, Any] | None:
+        """Return where the time of the typical step goes on its longest rank; None if every step is damaged."""
+        if not self.steps:
+            return None
+        row = longest(self.step()["ranks"])
+        parts = {f"{part}_ms": row[f"{part}_ns"] / 1e6 for part in ("span", "compute", "exposed", "idle")}
+        about = {"number": self.typical_step, "found_by": self.steps_found_by, "steps": len(self.steps)}
+        return about | {"rank": row["rank"]} | parts
 
     @property
     def has_times(self) -> bool:
@@ -160,9 +175,16 @@ class Trace:
         Raises:
             TraceError: if there is no such step.
         """
+        return self._cut(number, PIXELS)
+
+    def _exact_step(self, number: int | None) -> dict[str, Any]:
+        """Return what `step` does, with every stretch of computing and waiting by itself."""
+        return self._cut(number, EXACT)
+
+    def _cut(self, number: int | None, pixels: int) -> dict[str, Any]:
         number = self.typical_step if number is None else number
         self._check_step(number)
-        document: dict[str, Any] = json.loads(self._core.step(self.steps.index(number), PIXELS))
+        document: dict[str, Any] = json.loads(self._core.step(self.steps.index(number), pixels))
         return {"number": number, **document}
 
     def _check_step(self, number: int) -> None:
@@ -174,7 +196,8 @@ class Trace:
         """Return a step as a model, for scenarios and studies: each all-reduce of a gradient is a layer.
 
         Args:
-            rank: whose computing; the one that computes longest if not given, since the others wait for it.
+            rank: whose times; those of the one that computes and idles longest if not given, since the others wait
+                for it.
             step: which; the typical one if not given.
             name: what results call it.
 
@@ -184,7 +207,7 @@ class Trace:
         """
         if rank is not None:
             self._known(rank)
-        document = self.step(step)
+        document = self._exact_step(step)
         fatal = [f"{gap}; {gap.fix}" for gap in self._gaps_of_step(document["number"]) if gap.fix]
         if fatal:
             raise TraceError(f"the trace is no model: {' · '.join(fatal)}")
@@ -419,18 +442,34 @@ def _effective(rows: Sequence[dict[str, Any]]) -> float:
     return sum(row["compute_us"] for row in rows) / longest if longest else 0.0
 
 
+def longest(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the rank whose step is longest: its length is the step's."""
+    return max(rows, key=lambda row: (row["span_ns"], -row["rank"]))
+
+
+NO_TRANSFER = "no transfer was recognised"
+"""Of a job of several ranks: what they send was not recorded, or its kernels are not known here."""
+
+
 def _headline(summary: dict[str, Any]) -> str:
     rows = summary["ranks"]
     slowest = max(rows, key=lambda row: row["span_us"])
     span = slowest["span_us"] or 1.0
     share = {part: slowest[f"{part}_us"] / span for part in ("compute", "exposed", "idle")}
-    ranks = "1 rank does" if len(rows) == 1 else f"{len(rows)} ranks do"
+    step = summary["typical_step"]
+    typical = ""
+    if step is not None and step["found_by"] != "whole":
+        typical = f" Step {step['number']}, of median length, takes {step['span_ms']:.3f} ms."
     took = f"of the {slowest['span_us'] / 1000:.3f} ms of rank {slowest['rank']}"
     parts = (
         f"{share['compute']:.0%} is computation, {share['exposed']:.0%} communication alone, "
         f"and {share['idle']:.0%} neither"
     )
-    return f"{ranks} the work of {summary['effective_ranks']:.2f} that never wait: {took}, {parts}."
+    if summary["effective_ranks"] is None:
+        job = f"{NO_TRANSFER} in a job of {summary['world_size']} ranks, so nothing is known of what waits"
+        return f"{job.capitalize()}: {took}, {share['compute']:.0%} is computation.{typical}"
+    ranks = "1 rank does" if len(rows) == 1 else f"{len(rows)} ranks do"
+    return f"{ranks} the work of {summary['effective_ranks']:.2f} that never wait: {took}, {parts}.{typical}"
 
 
 def _some(numbers: Iterable[int]) -> str:

@@ -21,6 +21,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from gradtide.errors import TraceError
+from gradtide.traces.spans import Span, joined
 
 if TYPE_CHECKING:
     from gradtide.traces import Trace
@@ -41,10 +42,6 @@ LINKS = ("messages",)
 """Name of what is no collective's group: messages from one rank to another."""
 ALL = "all"
 """Name of a group that has none in its trace."""
-EXACT = 1 << 62
-"""Pixels for stretches of computing that are not joined."""
-
-Span = tuple[int, int]
 
 
 def step_graph(trace: "Trace", number: int) -> dict[str, Any]:
@@ -58,7 +55,7 @@ def step_graph(trace: "Trace", number: int) -> dict[str, Any]:
     stands_for_all = len(ranks) == 1 < world_size
     _refuse_missing(trace, ranks, number, stands_for_all=stands_for_all)
     index = trace.steps.index(number)
-    document = json.loads(trace._core.step(index, EXACT))
+    document = trace._exact_step(number)
     rows = {rank: _moved_rows(trace, rank) for rank in ranks}
     windows = dict(zip(ranks, trace._steps["steps"][index]["windows_ns"], strict=True))
     if stands_for_all:
@@ -302,7 +299,7 @@ class _Program:
         computing = document["computing"]
         cuts = {0, document["span_ns"], *(time for _, span in spans for time in span)}
         times = sorted(cuts | {time for start, end, _ in computing for time in (start, end)})
-        moving = _joined(span for _, span in spans)
+        moving = joined(span for _, span in spans)
         self.ops: list[tuple[str, int]] = []
         begins: list[int] = []
         for start, end in pairwise(times):
@@ -314,17 +311,6 @@ class _Program:
         # No op is under way when a transfer is ready or ends.
         self.awaited = [(op - 1, place) for place, (ready, _) in spans if (op := bisect_left(begins, ready)) > 0]
         self.waiting = [(place, op) for place, (_, end) in spans if (op := bisect_left(begins, end)) < len(begins)]
-
-
-def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Return what spans cover."""
-    found: list[Span] = []
-    for start, end in sorted(spans):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
-        else:
-            found.append((start, end))
-    return found
 
 
 def _within(stretches: Sequence[Any], time: int) -> Any:

@@ -4,6 +4,10 @@ A trace says when what was computed could be sent, and not which layers need it.
 once: its backward time is what was computed from one all-reduce's start to the next one's, and what is sent last is
 nearest to the input, because backward passes run from the output to the input. Where nothing is recorded, shares are
 given out (docs/models/traces.md) and the model's `source` says so.
+
+The device computes only a part of a step. The rest of it, but for the wait for gradients once all are ready, is the
+host's: rows of their own before each all-reduce and after the last, so that the step keeps its length. Until the last
+gradient is ready nothing of a layered model waits for a transfer, so what stands still beside one is the host's, too.
 """
 
 import re
@@ -11,6 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +23,7 @@ from gradtide import units
 from gradtide.errors import TraceError
 from gradtide.layers import Layer
 from gradtide.traces import files
+from gradtide.traces.spans import Covered
 
 if TYPE_CHECKING:
     from gradtide.traces import Trace
@@ -65,7 +71,8 @@ class TraceModel:
     Attributes:
         name: what results call it.
         layers: one for each all-reduce of a gradient, input side first, and `rest` for what was computed after the
-            last one. Times are those of the rank that computed longest.
+            last one; and rows of the host's time, in which the device stood idle. Times are those of the rank for
+            which the others waited.
         source: which step of which rank it is, and what was not recorded.
         rank: that rank.
         step: number of the step.
@@ -80,6 +87,8 @@ class TraceModel:
     step: int
     world_size: int
     left_out: tuple[str, ...] = ()
+    waits_left_out: float = 0.0
+    """Seconds in which the device waits for transfers that are left out; a part of the host's time."""
 
     bucketed = True
     """Its layers are buckets already."""
@@ -92,7 +101,16 @@ class TraceModel:
     @property
     def compute_time(self) -> float:
         """Seconds that a step computes."""
-        return sum(layer.forward_ps + layer.backward_ps + layer.update_ps for layer in self.layers) / 1e12
+        return sum(map(_time_ps, (layer for layer in self.layers if not layer.is_host))) / 1e12
+
+    @property
+    def host_time(self) -> float:
+        """Seconds of a step in which the device stands idle, but for waits for the network."""
+        return sum(map(_time_ps, (layer for layer in self.layers if layer.is_host))) / 1e12
+
+
+def _time_ps(layer: Layer) -> int:
+    return layer.forward_ps + layer.backward_ps + layer.update_ps
 
 
 def of_step(
@@ -101,9 +119,9 @@ def of_step(
     """Return the model that a step of a trace is.
 
     Args:
-        document: number of the step, and what the core says of it.
+        document: number of the step, and what the core says of it, with every stretch by itself.
         found_by: how steps were told apart: by marks, by transfers that repeat, or not at all (whole).
-        rank: whose; None for the one that computes longest, for which the others wait.
+        rank: whose; None for the one that computes and idles longest, for which the others wait.
         name: what results call it.
         members: ranks of the job, for groups whose ranks are not listed.
         warnings: what is missing in the whole trace.
@@ -113,7 +131,8 @@ def of_step(
     """
     number = document["number"]
     rows = [row for row in document["ranks"] if rank in (None, row["rank"])]
-    chosen = max(rows, key=lambda row: (row["compute_ns"], -row["rank"]))
+    # The others wait for the rank that comes last to their exchanges: the one that itself waits least.
+    chosen = max(rows, key=lambda row: (row["compute_ns"] + row["idle_ns"], row["compute_ns"], -row["rank"]))
     passes = chosen["passes"]
     is_split = chosen["backward_ns"] is not None
     sent, others = _gradients(document, chosen, found_by)
@@ -128,6 +147,7 @@ def of_step(
         forward_ns = min(compute_ns // UNSAID_FORWARD, first["seen"]["computed"]["unsaid_ns"])
         backward_ns, update_ns = compute_ns - forward_ns, 0
         ready = [one["seen"]["computed"]["unsaid_ns"] - forward_ns for one in sent]
+    said = [f"step {number} of rank {chosen['rank']}"]
     own = [end - start for start, end in zip([0, *ready], [*ready, backward_ns], strict=False)]
     sizes = [one["bytes"] for one in sent]
     # From the output side, as a backward pass computes them; what is computed after the last is of no bucket.
@@ -147,19 +167,70 @@ def of_step(
     ]
     if not layers[-1].forward_ps + layers[-1].backward_ps:
         layers.pop()
+    host = _host_rows(chosen, sent, forward_ns, forward, names)
+    # From the output side: a bucket's gradient is ready after what the host did before it.
+    both = (one for pair in zip_longest(host, layers) for one in pair if one is not None)
+    layers = [one for one in both if _time_ps(one) or not one.is_host]
+    host_ms = sum(map(_time_ps, host)) / 1e9
+    beside_ms = host_ms - chosen["idle_ns"] / 1e6
+    if host_ms:
+        beside = f", {beside_ms:.3f} ms of it beside transfers" if beside_ms >= 0.001 else ""
+        idle = f"{host_ms:.3f} of {chosen['span_ns'] / 1e6:.3f} ms{beside}"
+        said.append(f"the device stands idle for {idle}, which is kept as time of the host")
     left_out = list(warnings)
     if found_by == "whole":
         left_out.append("nothing tells steps apart: the whole trace is taken for one step")
-    said = [f"step {number} of rank {chosen['rank']}"]
     said.append("forward times are shares by backward times" + (", update times by bytes" if update_ns else ""))
     if not is_split:
         said.append("no op says that it is of the backward pass: a third of the computing is taken for forward")
+    waits_left_out = sum(row["seen"]["exposed_ns"] for row in others) / 1e9
     if others:
         said.append(f"transfers that are no gradients, left out: {len(others)}")
-        left_out.append(f"transfers that are no gradients: {_counted(others)}, left out")
+        kept_us = round(1e6 * waits_left_out)
+        kept = f"; the device waits {kept_us} us for them, which is kept as time of the host" if kept_us else ""
+        left_out.append(f"transfers that are no gradients: {_counted(others)}, left out{kept}")
     size = next((one["group_size"] for one in sent if one["group_size"]), members)
     source = "; ".join(said)
-    return TraceModel(name, tuple(reversed(layers)), source, chosen["rank"], number, size, tuple(left_out))
+    return TraceModel(
+        name, tuple(reversed(layers)), source, chosen["rank"], number, size, tuple(left_out), waits_left_out
+    )
+
+
+def _host_rows(
+    chosen: dict[str, Any],
+    sent: Sequence[dict[str, Any]],
+    forward_ns: int,
+    weights: Sequence[int],
+    names: Sequence[str],
+) -> list[Layer]:
+    """Return the host's time before each all-reduce of a gradient, before the rest, and after the last transfer.
+
+    Args:
+        chosen: the rank's step, with every stretch by itself.
+        sent: all-reduces of gradients, in the order in which they were ready.
+        forward_ns: how much of the computing is forward.
+        weights: by which the host's time of the forward pass is given out, as the forward pass is.
+        names: of the buckets.
+    """
+    computing = Covered((start, end) for start, end, _ in chosen["computing"])
+    ready = [one["seen"]["ready_ns"] for one in sent]
+    idle = [ready_ns - computing.between(0, ready_ns) for ready_ns in ready]
+    begins_ns = chosen["backward_ns"]
+    if begins_ns is not None:
+        forward_idle = begins_ns - computing.between(0, begins_ns)
+    else:
+        forward_idle = idle[0] * forward_ns // max(1, computing.between(0, ready[0]))
+    backward = [end - start for start, end in pairwise([forward_idle, *idle])]
+    moving = [(one["seen"]["start_ns"], one["seen"]["start_ns"] + one["seen"]["duration_ns"]) for one in sent]
+    busy = Covered([*moving, *((start, end) for start, end, _ in chosen["computing"])])
+    after = chosen["span_ns"] - ready[-1] - busy.between(ready[-1], chosen["span_ns"])
+    forward = _shared(forward_idle, weights if any(weights) else [1] * len(weights))
+    rows = [
+        Layer(f"host, {name}", PS_PER_NS * one, PS_PER_NS * other, 0, 0, is_host=True)
+        for name, one, other in zip([*names, "rest"], forward, [*backward, 0], strict=False)
+    ]
+    rows.append(Layer("host, update", 0, 0, 0, PS_PER_NS * after, is_host=True))
+    return rows
 
 
 def _of(transfer: dict[str, Any], rank: int) -> dict[str, Any] | None:
@@ -191,6 +262,7 @@ def _gradients(
         )
     # Of several groups, as with tensor parallelism, gradients are where most is moved.
     group, sent = max(found.items(), key=lambda item: sum(row["bytes"] or 0 for row in item[1]))
+    # Refused below where one of them is unknown.
     whole = sum(row["bytes"] or 0 for row in sent)
     sizeless = sum(not row["bytes"] for row in sent)
     if sizeless:
@@ -204,6 +276,12 @@ def _gradients(
             "nothing marks where a step begins; record with profiler.step() and read the profiler's own file"
         )
     others = [row for row in own if row not in sent]
+    sizeless_others = [row for row in others if row["bytes"] is None and row["collective"] != "barrier"]
+    if sizeless_others:
+        raise NoGradientsError(
+            f"beside gradients of {units.format_bytes(whole)} the step has transfers of unknown size, which may be as "
+            f"large ({_listed(sizeless_others)})"
+        )
     other_bytes = sum(row["bytes"] or 0 for row in others)
     if other_bytes > NEGLIGIBLE * whole:
         raise NoGradientsError(

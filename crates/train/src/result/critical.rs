@@ -123,7 +123,7 @@ mod tests {
         let program = |ops: std::ops::Range<OpId>| Program { forward: ops.start, backward: ops.start, ops };
         let transfer = |&communicator: &u32| Transfer { first_layer: 0, bytes: Bytes(1), communicator };
         Dag {
-            ops: vec![DagOp { kind: OpKind::Compute(0), cost: Time::ZERO }; op_count],
+            ops: vec![DagOp::new(OpKind::Compute(0), Time::ZERO); op_count],
             programs: vec![program(0..2), program(2..4)],
             compute_count: 4,
             layer_count: 0,

@@ -36,6 +36,8 @@ pub struct ClassSummary {
     pub ranks: u32,
     /// Compute.
     pub compute_ps: f64,
+    /// The device stood idle for the host.
+    pub host_ps: f64,
     /// Compute stood still.
     pub exposed_ps: f64,
 }
@@ -155,7 +157,8 @@ impl<'a> Divided<'a> {
             worker_count: self.step.classes.iter().map(|class| u64::from(class.ranks)).sum(),
             bucket_count: self.step.transfers.len() as u64,
             iteration_time_ps: records.iter().map(|record| record.time.ps()).collect(),
-            compute_ps: mean(|record| record.compute),
+            compute_ps: mean(IterationRecord::computing),
+            host_ps: mean(|record| record.host),
             comm_ps: step.groups.iter().map(|group| group.busy_ps).sum(),
             exposed_ps: mean(|record| record.exposed),
             barrier_ps: mean(|record| record.barrier),
@@ -175,7 +178,8 @@ impl<'a> Divided<'a> {
     fn step_summary(&self) -> StepSummary {
         let of_class = |(class, records): (&RankClass, &Vec<IterationRecord>)| ClassSummary {
             ranks: class.ranks,
-            compute_ps: mean_ps(records, |record| record.compute),
+            compute_ps: mean_ps(records, IterationRecord::computing),
+            host_ps: mean_ps(records, |record| record.host),
             exposed_ps: mean_ps(records, |record| record.exposed + record.barrier),
         };
         StepSummary {

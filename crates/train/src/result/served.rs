@@ -105,7 +105,6 @@ impl<'a> Served<'a> {
     pub fn summary(&self) -> JobSummary {
         let records = self.iterations();
         let mean = |of| mean_ps(records, of);
-        let compute_ps = mean(|record| record.compute);
         let all = self.trace.workers.iter().flatten();
         let share = |record: &WorkerRecord| record.waited.ps() as f64 / record.time.ps() as f64;
         let pulls = || self.carried().filter(|transfer| !transfer.is_push);
@@ -117,7 +116,8 @@ impl<'a> Served<'a> {
             worker_count: self.plan.workers.len() as u64,
             bucket_count: graph.parameters.len() as u64,
             iteration_time_ps: records.iter().map(|record| record.time.ps()).collect(),
-            compute_ps,
+            compute_ps: mean(|record| record.compute - record.host),
+            host_ps: mean(|record| record.host),
             comm_ps: mean(|record| record.comm),
             exposed_ps: mean(exposed),
             barrier_ps: mean(barrier),
@@ -163,6 +163,7 @@ fn record(record: &WorkerRecord) -> IterationRecord {
         start: record.start,
         time: record.time,
         compute: record.compute,
+        host: record.host,
         straggler: record.waited,
         exposed: exposed(record),
         barrier: barrier(record),
@@ -249,8 +250,8 @@ pub fn transfers(jobs: &[Served<'_>]) -> Table {
 /// One row per op and transfer of the first iterations.
 pub fn operations(jobs: &[Served<'_>]) -> Table {
     let rows = || jobs.iter().flat_map(|job| job.record.operations.iter().map(move |operation| (job, operation)));
-    let labels = ["compute", "network", "forward", "backward", "pull", "push"].map(Arc::<str>::from);
-    let [compute, network, forward, backward, pull, push] = &labels;
+    let labels = ["compute", "network", "host", "forward", "backward", "pull", "push"].map(Arc::<str>::from);
+    let [compute, network, host, forward, backward, pull, push] = &labels;
     // An op of the graph, or a parameter and whether its gradient is sent.
     let what = |job: &Served<'_>, operation: &OperationRecord| match operation.kind {
         OpKind::Transfer(transfer) => Err(job.plan.carried(transfer)),
@@ -272,6 +273,7 @@ pub fn operations(jobs: &[Served<'_>]) -> Table {
         (
             "kind",
             text(&|job, operation| match what(job, operation) {
+                Ok(op) if job.plan.graph.ops[op].is_host => host.clone(),
                 Ok(op) if job.plan.graph.ops[op].is_forward => forward.clone(),
                 Ok(_) => backward.clone(),
                 Err((_, false)) => pull.clone(),

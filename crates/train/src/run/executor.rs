@@ -101,7 +101,7 @@ impl<'a> Executor<'a> {
             self.streams.wait(index);
             return Ok(false);
         }
-        let DagOp { kind, cost } = self.job.dag.ops[op as usize];
+        let DagOp { kind, .. } = self.job.dag.ops[op as usize];
         if now > reached_at {
             self.on_waited(index, kind, now);
         }
@@ -125,7 +125,7 @@ impl<'a> Executor<'a> {
                 worker.is_timeline_open = false;
             }
         }
-        self.streams.begin(index, cost, now);
+        self.streams.begin(index, &self.job.dag.ops[op as usize], now);
         Ok(true)
     }
 
@@ -212,12 +212,15 @@ impl<'a> Executor<'a> {
         let worker = &mut self.streams.workers[index as usize];
         let (op, slot, iteration) = (worker.next_op, worker.slot, worker.iteration);
         let is_last = op + 1 == worker.program.ops.end;
+        let DagOp { kind, is_host, .. } = self.job.dag.ops[op as usize];
         worker.current.compute += cost;
+        if is_host {
+            worker.current.host += cost;
+        }
         worker.current.slowdown += now - started - cost;
         worker.reached_at = now;
         worker.next_op += 1;
         self.trace.event_count += 1;
-        let kind = self.job.dag.ops[op as usize].kind;
         if kind != OpKind::Barrier {
             self.record(index, kind, started, now);
         }

@@ -75,6 +75,8 @@ pub struct IterationRecord {
     pub time: Time,
     /// What its ops take by themselves.
     pub compute: Time,
+    /// Of it, the device stood idle for the host: see [`DagOp::is_host`](crate::dag::DagOp::is_host).
+    pub host: Time,
     /// Compute stood still for gradients that another worker had not computed yet; a part of the next two.
     pub straggler: Time,
     /// Compute stood still for a gradient that it needed next.
@@ -83,6 +85,13 @@ pub struct IterationRecord {
     pub barrier: Time,
     /// What overlap with transfers added to the compute time.
     pub slowdown: Time,
+}
+
+impl IterationRecord {
+    /// What the device computed.
+    pub fn computing(&self) -> Time {
+        self.compute - self.host
+    }
 }
 
 /// One transfer of one iteration.

@@ -181,6 +181,9 @@ impl Served {
     pub fn on_op_end(&mut self, index: u32, op: OpId, cost: Time, now: Time, records: &mut Records) {
         let worker = &mut self.workers[index as usize];
         worker.record.compute += cost;
+        if self.plan.graph.ops[op as usize].is_host {
+            worker.record.host += cost;
+        }
         worker.record.computed = now - worker.began;
         worker.record.own = worker.record.own.max(worker.record.computed);
         let asked_at = worker.computed_at[op as usize];

@@ -3,7 +3,7 @@
 
 use super::record::IterationRecord;
 use super::waits::slot;
-use crate::dag::{Dag, OpId, Program};
+use crate::dag::{Dag, DagOp, OpId, Program};
 use crate::job::{Job, Pass};
 use crate::pace::{ONE_PPM, Pace, stretched};
 use gradtide_net::Time;
@@ -61,6 +61,8 @@ pub struct Running {
     left: Time,
     since: Time,
     is_slow: bool,
+    /// The device stands idle for it, so no transfer makes it slower.
+    is_host: bool,
 }
 
 impl Worker {
@@ -205,7 +207,7 @@ impl Streams {
         let worker = &mut self.workers[index as usize];
         let Some(Reverse(op)) = worker.ready.pop() else { return };
         worker.next_op = op;
-        self.begin(index, dag.ops[op as usize].cost, now);
+        self.begin(index, &dag.ops[op as usize], now);
         if let Some(Running { end, .. }) = self.workers[index as usize].running {
             self.await_end(index, end);
         }
@@ -218,11 +220,11 @@ impl Streams {
 
     /// A worker's next op begins.
     #[inline]
-    pub fn begin(&mut self, index: u32, cost: Time, now: Time) {
+    pub fn begin(&mut self, index: u32, &DagOp { cost, is_host, .. }: &DagOp, now: Time) {
         let worker = &mut self.workers[index as usize];
-        let (cost, is_slow) = (worker.own_cost(cost), worker.slowed_by > 0);
+        let (cost, is_slow) = (worker.own_cost(cost), worker.slowed_by > 0 && !is_host);
         let end = now + beside_transfers(cost, is_slow, self.slowdown_ppm);
-        worker.running = Some(Running { started: now, end, cost, left: cost, since: now, is_slow });
+        worker.running = Some(Running { started: now, end, cost, left: cost, since: now, is_slow, is_host });
     }
 
     /// Ends a worker's op if its time is over.
@@ -272,8 +274,12 @@ impl Streams {
         let ppm = self.slowdown_ppm;
         let mut has_changed = false;
         for worker in &mut self.workers {
-            let is_slow = worker.slowed_by > 0;
-            let Some(running) = worker.running.as_mut().filter(|running| running.is_slow != is_slow) else { continue };
+            let is_beside = worker.slowed_by > 0;
+            let Some(running) = worker.running.as_mut() else { continue };
+            let is_slow = is_beside && !running.is_host;
+            if running.is_slow == is_slow {
+                continue;
+            }
             has_changed = true;
             let elapsed = u128::from((now - running.since).ps());
             let worked = match running.is_slow {

@@ -61,6 +61,8 @@ pub struct WorkerOp {
     pub updates: Vec<u32>,
     /// Index of its layer, or its place in the graph where there are no layers.
     pub index: u32,
+    /// Whether it is the host's: see [`DagOp::is_host`].
+    pub is_host: bool,
 }
 
 impl WorkerGraph {
@@ -105,7 +107,9 @@ impl WorkerGraph {
         for (layer, index) in layers.iter().zip(0..) {
             let before = (index > 0).then(|| first + index - 1);
             let inputs = before.into_iter().chain(recvs[index as usize]).collect();
-            ops.push(op(&layer.name, inputs, None, layer.forward_ps, vec![]));
+            // Servers apply updates; what the host does before a forward pass it does on the worker.
+            let of_host_ps = if layer.is_host { layer.update_ps } else { 0 };
+            ops.push(op(&layer.name, inputs, None, of_host_ps + layer.forward_ps, vec![]));
             layer_of.push(index);
         }
         for (index, layer) in layers.iter().enumerate().rev() {
@@ -116,11 +120,12 @@ impl WorkerGraph {
         (0..).zip(&mut ops).for_each(|(id, op)| op.id = id);
         let target = ops.len() as u32 - 1;
         let graph = GraphSpec { ops, target, inference_target: Some(first + count - 1) };
-        Self::of(&graph, task, Some(&layer_of))
+        Self::of(&graph, task, Some((layers, &layer_of)))
     }
 
-    /// `layer_of` has the layer of every op, where there are layers.
-    fn of(spec: &GraphSpec, task: TaskSpec, layer_of: Option<&[u32]>) -> Result<Self, ServersError> {
+    /// `chain` has the layers, where there are some, and which of them every op is of.
+    fn of(spec: &GraphSpec, task: TaskSpec, chain: Option<(&[LayerSpec], &[u32])>) -> Result<Self, ServersError> {
+        let layer_of = chain.map(|(_, layer_of)| layer_of);
         check(spec)?;
         let mut roots = vec![spec.target];
         match task {
@@ -153,6 +158,7 @@ impl WorkerGraph {
                 is_param_only: op.param_only,
                 updates,
                 index: layer_of.map_or(index, |layers| layers[index as usize]),
+                is_host: chain.is_some_and(|(layers, of)| layers[of[index as usize] as usize].is_host),
             }
         };
         let all_recvs: Vec<u32> = (0..spec.ops.len() as u32).filter(is_recv).collect();
@@ -218,9 +224,12 @@ impl WorkerGraph {
                 sizes.push(self.parameters[parameter as usize].bytes);
             }
         }
-        let computes = (0..).zip(&self.ops).map(|(op, it)| DagOp { kind: OpKind::Compute(op), cost: it.cost });
-        let sends =
-            (0..sizes.len() as u32).map(|transfer| DagOp { kind: OpKind::Transfer(transfer), cost: Time::ZERO });
+        let computes = (0..).zip(&self.ops).map(|(op, it)| DagOp {
+            kind: OpKind::Compute(op),
+            cost: it.cost,
+            is_host: it.is_host,
+        });
+        let sends = (0..sizes.len() as u32).map(|transfer| DagOp::new(OpKind::Transfer(transfer), Time::ZERO));
         let op_count = self.ops.len() + sizes.len();
         Dag {
             ops: computes.chain(sends).collect(),

@@ -74,6 +74,8 @@ pub struct WorkerRecord {
     pub computed: Time,
     /// What its ops take.
     pub compute: Time,
+    /// Of it, the device stood idle for the host.
+    pub host: Time,
     /// Time for which a transfer of its own was under way.
     pub comm: Time,
     /// How old what it pulled was; zero in step.

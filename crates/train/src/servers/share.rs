@@ -17,7 +17,7 @@ use gradtide_net::Time;
 const ROUNDING: f64 = 1e-9;
 
 /// Figures that are shared out: ops, time to the last op, transfers, waits.
-const FIGURES: usize = 4;
+const FIGURES: usize = 5;
 
 /// What all workers do together at one time, per picosecond.
 #[derive(Clone, Copy, Default)]
@@ -35,7 +35,7 @@ impl Pace {
     fn with(mut self, record: &WorkerRecord, sign: f64) -> Self {
         let per_ps = sign / record.time.ps() as f64;
         self.iterations += per_ps;
-        let figures = [record.compute, record.computed, record.comm, record.waited];
+        let figures = [record.compute, record.host, record.computed, record.comm, record.waited];
         self.figures.iter_mut().zip(figures).for_each(|(sum, figure)| *sum += per_ps * figure.ps() as f64);
         self
     }
@@ -100,7 +100,7 @@ pub fn iterations(workers: &[Vec<WorkerRecord>], since: Time, limit: Option<u32>
 
 fn record(start: Time, end: Time, figures: [f64; FIGURES]) -> WorkerRecord {
     let time = end - start;
-    let [compute, computed, comm, waited] = figures.map(|figure| Time::from_ps((figure + 0.5) as u64).min(time));
+    let [compute, host, computed, comm, waited] = figures.map(|figure| Time::from_ps((figure + 0.5) as u64).min(time));
     let (computed, own) = (computed.max(compute), time - waited);
-    WorkerRecord { start, time, own, waited, computed, compute, comm, staleness: Staleness::default() }
+    WorkerRecord { start, time, own, waited, computed, compute, host, comm, staleness: Staleness::default() }
 }

@@ -85,9 +85,8 @@ impl Step {
         let own_ops = |&class: &u32| self.program(class).ops.clone();
         let labels: Vec<_> = ranks.iter().flat_map(own_ops).map(|op| self.labels[op as usize]).collect();
         let costs = ranks.iter().flat_map(own_ops).map(|op| self.dag.ops[op as usize].cost);
-        let mut ops: Vec<DagOp> =
-            (0..).zip(costs).map(|(op, cost)| DagOp { kind: OpKind::Compute(op), cost }).collect();
-        ops.extend((0..sends as u32).map(|send| DagOp { kind: OpKind::Transfer(send), cost: Time::ZERO }));
+        let mut ops: Vec<DagOp> = (0..).zip(costs).map(|(op, cost)| DagOp::new(OpKind::Compute(op), cost)).collect();
+        ops.extend((0..sends as u32).map(|send| DagOp::new(OpKind::Transfer(send), Time::ZERO)));
         let (mut transfers, mut queued) = (Vec::new(), Vec::new());
         for (transfer, known) in self.transfers.iter().zip(&self.dag.transfers) {
             let Instances { first, members, .. } = &instances[transfer.group as usize];

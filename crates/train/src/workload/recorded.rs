@@ -88,6 +88,9 @@ pub enum RecordedError {
     Cycle,
 }
 
+/// Name of an op in which the device stands idle, because the host has not launched its next kernel yet.
+const HOST: &str = "host";
+
 /// Ops that a program has more than in the document.
 const BOUNDS: u32 = 2;
 
@@ -283,9 +286,16 @@ fn dag(
     let begin = programs[0].ops.start;
     within.extend((compute_count..).zip(waits).filter(|(_, waits)| !waits).map(|(transfer, _)| (begin, transfer)));
     keep_in_step(&programs, transfers.len() as u32, &mut within);
-    let computes = (0..).zip(costs).map(|(op, cost)| DagOp { kind: OpKind::Compute(op), cost });
-    let sends =
-        (0..transfers.len() as u32).map(|transfer| DagOp { kind: OpKind::Transfer(transfer), cost: Time::ZERO });
+    let names = step.classes.iter().flat_map(|class| {
+        let own = class.ops.iter().map(|(name, _)| name == HOST);
+        once(false).chain(own).chain(once(false))
+    });
+    let computes = (0..).zip(costs.into_iter().zip(names)).map(|(op, (cost, is_host))| DagOp {
+        kind: OpKind::Compute(op),
+        cost,
+        is_host,
+    });
+    let sends = (0..transfers.len() as u32).map(|transfer| DagOp::new(OpKind::Transfer(transfer), Time::ZERO));
     let queued =
         |transfer: &GroupTransfer| Transfer { first_layer: 0, bytes: transfer.bytes, communicator: transfer.group };
     let dag = Dag {

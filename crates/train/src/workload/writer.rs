@@ -224,9 +224,8 @@ impl<'a> Writer<'a> {
             let pairs: Vec<Edge> = pairs.iter().map(|&(before, after)| (id(before), id(after))).collect();
             Edges::new(op_count, &pairs)
         };
-        let computes = (0..).zip(&self.costs).map(|(op, &cost)| DagOp { kind: OpKind::Compute(op), cost });
-        let sends = (0..self.transfers.len() as u32)
-            .map(|transfer| DagOp { kind: OpKind::Transfer(transfer), cost: Time::ZERO });
+        let computes = (0..).zip(&self.costs).map(|(op, &cost)| DagOp::new(OpKind::Compute(op), cost));
+        let sends = (0..self.transfers.len() as u32).map(|transfer| DagOp::new(OpKind::Transfer(transfer), Time::ZERO));
         let first_layer = |label: Label| match label.subject {
             Subject::Block(block) | Subject::Op { block, .. } => block,
             Subject::All | Subject::Stage(_) | Subject::Recorded(_) => 0,

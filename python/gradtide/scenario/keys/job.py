@@ -42,6 +42,9 @@ class InlineLayer(Table):
     """Size of the layer's gradient. Write "0B" for a layer that sends nothing."""
     update_ps: Time = key(default="0s", examples=["50us"])
     """Time to apply the aggregated gradient."""
+    is_host: bool = key(default=False, alias="host", examples=[True])
+    """Whether these times are the host's, in which the device stands idle, as in a recorded step whose kernels are
+    launched late. They count as `host`, not as computing, and such a row has no parameters."""
 
 
 class InlineModel(Table):
