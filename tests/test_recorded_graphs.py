@@ -8,7 +8,7 @@ import pytest
 
 import gradtide as gt
 from gradtide.studies.convert import convert
-from gradtide.traces.graph import EXACT
+from gradtide.traces import EXACT
 
 TRACES = Path(__file__).parent / "data" / "traces"
 RECORDED = ["fsdp", "tp", "pp"]
@@ -261,8 +261,10 @@ def test_a_recorded_step_is_a_model_on_every_engine(kind, engine):
     assert alone <= mean <= alone + sent + 1e-6
     assert len(result.transfers) == len(graph["transfers"])
     assert {row["collective"] for row in result.transfers.to_dicts()} == {row["kind"] for row in graph["transfers"]}
-    computed = sum(one["compute_ms"] for one in result.job["parallel"]["classes"])
-    assert computed == pytest.approx(sum(time for one in graph["classes"] for _, time in one["ops"]) / 1e9)
+    classes = result.job["parallel"]["classes"]
+    for key, is_host in (("compute_ms", False), ("host_ms", True)):
+        times = (time for one in graph["classes"] for name, time in one["ops"] if (name == "host") is is_host)
+        assert sum(one.get(key, 0.0) for one in classes) == pytest.approx(sum(times) / 1e9)
 
 
 @pytest.mark.parametrize("kind", RECORDED)

@@ -24,7 +24,6 @@ from gradtide.scenario.tables import layers_table
 from gradtide.studies.channels import line
 from gradtide.studies.folder import write_json, write_text, write_versions
 from gradtide.studies.run import run_all
-from gradtide.traces import NO_TRANSFER, longest
 
 if TYPE_CHECKING:
     from gradtide.traces import Trace
@@ -48,8 +47,8 @@ LEAST_BPS = 10e6
 REPRODUCED = 0.1
 """Other schedules are predicted only if the prediction of the recorded one is off by at most this share of the step."""
 
-UNEVEN = 0.1
-"""The headline names ranks whose computing differs by at least this share of a step."""
+TOLD = 0.1
+"""From this share of a step on the headline tells of idle time, and of ranks whose computing differs."""
 
 PART = "4MiB"
 """Largest part sent at once where the order is by priority: larger ones let urgent gradients wait."""
@@ -75,7 +74,7 @@ class WaterfallResult(StudyRows):
                 "transfers"
             )
         step = trace.step(number)
-        shown = longest(step["ranks"])
+        shown = trace._slowest(step)
         self.rows, self._seen = _rows(step, shown)
         keys = ("rank", "span_ns", "computing", "waiting")
         self.picture = {
@@ -105,6 +104,7 @@ class WaterfallResult(StudyRows):
         self.summary |= {
             "world_size": size,
             "missing_ranks": about["missing_ranks"],
+            "no_transfer": about["no_transfer"],
             # Ranks without a recording are assumed to be like the others.
             "effective_ranks": None
             if about["effective_ranks"] is None
@@ -368,6 +368,8 @@ def _headline(summary: dict[str, Any]) -> str:
     ms = words.milliseconds
     said = [f"{step}: {ms(summary['step_ms'])}, {ms(summary['compute_ms'])} of it computing."]
     parts = summary["waterfall_ms"]
+    if parts["idle"] >= TOLD * summary["step_ms"]:
+        said.append(f"For {ms(parts['idle'])} the device stands idle and nothing is sent: the host is busy.")
     waits_ms = parts["exposed"] + parts["late"]
     if summary["network_ms"]:
         network = (
@@ -382,13 +384,11 @@ def _headline(summary: dict[str, Any]) -> str:
             said.append(f"{network}; the step waits {ms(waits_ms)} for it{late}.")
     computing = {row["rank"]: row["compute_ms"] for row in summary["ranks"]}
     most, least = max(computing, key=lambda r: computing[r]), min(computing, key=lambda r: computing[r])
-    if computing[most] - computing[least] >= UNEVEN * summary["step_ms"]:
+    if computing[most] - computing[least] >= TOLD * summary["step_ms"]:
         said.append(f"Rank {most} computes {ms(computing[most] - computing[least])} longer than rank {least}.")
     size = summary["world_size"]
     if summary["effective_ranks"] is None:
-        said.append(
-            f"{NO_TRANSFER[0].upper()}{NO_TRANSFER[1:]} in a job of {size} ranks: nothing is known of its waits."
-        )
+        said.append(f"{summary['no_transfer'].capitalize()}.")
     elif size > 1:
         said.append(f"{size} ranks do as much work as {summary['effective_ranks']:.2f} that never wait.")
     rows = summary["advice"]["rows"]

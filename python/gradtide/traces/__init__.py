@@ -83,6 +83,7 @@ class Trace:
         expected = range(known or max(present) + 1)
         # Ranks of a job that send nothing were not recorded whole, or what they send by is not known here.
         is_silent = known > 1 and not any(row["transfers"] for row in rows)
+        silent = f"no transfer was recognised in a job of {known} ranks, so nothing is known of what waits"
         summary: dict[str, Any] = {
             "schema": "gradtide.trace-summary/1",
             "format": self.format,
@@ -90,6 +91,7 @@ class Trace:
             "world_size": known or None,
             "missing_ranks": [rank for rank in expected if rank not in present],
             "effective_ranks": _effective(rows) if self.has_times and not is_silent else None,
+            "no_transfer": silent if is_silent else None,
             "typical_step": self._typical() if self.has_times else None,
             "ranks": rows if self.has_times else [_untimed(row) for row in rows],
             "left_out": [gap.to_dict() for gap in self._gaps],
@@ -102,7 +104,7 @@ class Trace:
         """Return where the time of the typical step goes on its longest rank; None if every step is damaged."""
         if not self.steps:
             return None
-        row = longest(self.step()["ranks"])
+        row = self._slowest(self.step())
         parts = {f"{part}_ms": row[f"{part}_ns"] / 1e6 for part in ("span", "compute", "exposed", "idle")}
         about = {"number": self.typical_step, "found_by": self.steps_found_by, "steps": len(self.steps)}
         return about | {"rank": row["rank"]} | parts
@@ -176,6 +178,12 @@ class Trace:
             TraceError: if there is no such step.
         """
         return self._cut(number, PIXELS)
+
+    @staticmethod
+    def _slowest(step: dict[str, Any]) -> dict[str, Any]:
+        """Return what the rank did whose part of a step is longest: its length is the step's."""
+        row: dict[str, Any] = max(step["ranks"], key=lambda row: (row["span_ns"], -row["rank"]))
+        return row
 
     def _exact_step(self, number: int | None) -> dict[str, Any]:
         """Return what `step` does, with every stretch of computing and waiting by itself."""
@@ -251,7 +259,9 @@ class Trace:
         document = self.graph(number)
         if not document["transfers"]:
             raise TraceError(f"step {number} has no transfer")
-        return TraceStep(name, summed_up(document), f"step {number}")
+        host_ps = max(sum(time for what, time in one["ops"] if what == "host") for one in document["classes"])
+        idle = f"; the device of a rank stands idle for up to {host_ps / 1e9:.3f} ms, which is kept" if host_ps else ""
+        return TraceStep(name, summed_up(document), f"step {number}{idle}")
 
     def waterfall(self, step: int | None = None) -> "WaterfallResult":
         """Return where the time of a step goes, what bounds each transfer, and what would help.
@@ -442,15 +452,6 @@ def _effective(rows: Sequence[dict[str, Any]]) -> float:
     return sum(row["compute_us"] for row in rows) / longest if longest else 0.0
 
 
-def longest(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the rank whose step is longest: its length is the step's."""
-    return max(rows, key=lambda row: (row["span_ns"], -row["rank"]))
-
-
-NO_TRANSFER = "no transfer was recognised"
-"""Of a job of several ranks: what they send was not recorded, or its kernels are not known here."""
-
-
 def _headline(summary: dict[str, Any]) -> str:
     rows = summary["ranks"]
     slowest = max(rows, key=lambda row: row["span_us"])
@@ -466,8 +467,7 @@ def _headline(summary: dict[str, Any]) -> str:
         f"and {share['idle']:.0%} neither"
     )
     if summary["effective_ranks"] is None:
-        job = f"{NO_TRANSFER} in a job of {summary['world_size']} ranks, so nothing is known of what waits"
-        return f"{job.capitalize()}: {took}, {share['compute']:.0%} is computation.{typical}"
+        return f"{summary['no_transfer'].capitalize()}: {took}, {share['compute']:.0%} is computation.{typical}"
     ranks = "1 rank does" if len(rows) == 1 else f"{len(rows)} ranks do"
     return f"{ranks} the work of {summary['effective_ranks']:.2f} that never wait: {took}, {parts}.{typical}"
 
