@@ -369,7 +369,7 @@ def _headline(summary: dict[str, Any]) -> str:
     said = [f"{step}: {ms(summary['step_ms'])}, {ms(summary['compute_ms'])} of it computing."]
     parts = summary["waterfall_ms"]
     if parts["idle"] >= TOLD * summary["step_ms"]:
-        said.append(f"For {ms(parts['idle'])} the device stands idle and nothing is sent: the host is busy.")
+        said.append(f"For {ms(parts['idle'])} the device stands idle without a transfer under way.")
     waits_ms = parts["exposed"] + parts["late"]
     if summary["network_ms"]:
         network = (

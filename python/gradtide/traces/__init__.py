@@ -82,8 +82,10 @@ class Trace:
         present = set(self.rank_numbers)
         expected = range(known or max(present) + 1)
         # Ranks of a job that send nothing were not recorded whole, or what they send by is not known here.
-        is_silent = known > 1 and not any(row["transfers"] for row in rows)
-        silent = f"no transfer was recognised in a job of {known} ranks, so nothing is known of what waits"
+        calls = sum(gap.count for gap in self._gaps if gap.what == "unmatched_call")
+        is_silent = (known > 1 or calls > 0) and not any(row["transfers"] for row in rows)
+        of_job = f"in a job of {known} ranks" if known > 1 else f"though {calls} calls enqueued one"
+        silent = f"no transfer was recognised {of_job}, so nothing is known of what waits"
         summary: dict[str, Any] = {
             "schema": "gradtide.trace-summary/1",
             "format": self.format,
