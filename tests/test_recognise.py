@@ -39,7 +39,7 @@ FOREIGN: dict[str, str | bytes] = {
     "nccl-tests-json": '{"version": "2.17", "results": [{"size": 1024, "out_of_place": {"time": 21.0, "bus_bw": 0.05}}]}',
     "rccl-tests-json": '{"#wrong":"0","algBw":0.053,"busBw":0.08,"size":1024,"time":19.18}\n',
     "osu": "\n# OSU MPI Allreduce Latency Test v5.7\n# Size       Avg Latency(us)\n4   34.00\n",
-    "pytorch-et": '{"schema": "1.0.2-chakra.0.0.4", "pid": 1, "nodes": [{"id": 1, "name": "p", "ctrl_deps": 0}]}',
+    "chakra-json": '{"version": "0.0.4"}{"id": "1", "name": "a", "type": "COMM_COLL_NODE", "ctrlDeps": ["0"], "attr": []}',
     "weight-index": '{"metadata": {}, "weight_map": {"a.weight": "model-00001.safetensors"}}',
     "safetensors": b'\x40\x00\x00\x00\x00\x00\x00\x00{"a":{"dtype":"F32"}}' + b" " * 40,
     "sqlite": b"SQLite format 3\0" + b"\x10\x00" * 40,
@@ -71,6 +71,7 @@ OURS = {
     "dag": '{"ops": [{"id": 0, "kind": "recv", "inputs": [], "time": 5}], "target": 0}',
     "order": '{"priority": {"0": 1}}',
     "kineto": '{"schemaVersion": 1, "traceEvents": []}',
+    "pytorch-et": '{"schema": "1.0.2-chakra.0.0.4", "pid": 1, "nodes": [{"id": 1, "name": "p", "ctrl_deps": 0}]}',
     "nccl-tests": "# Collective test starting: all_reduce_perf\n#       size  count  type  time  algbw  busbw\n",
 }
 
@@ -156,9 +157,9 @@ def test_every_reader_names_a_foreign_file_with_file_and_line(tmp_path: Path, re
     assert faults[0]["hint"]
 
 
-@pytest.mark.parametrize("name", ["graphml", "osu", "sqlite", "pytorch-et"])
+@pytest.mark.parametrize("name", ["graphml", "osu", "sqlite", "pytorch-et", "chakra-json"])
 def test_a_trace_that_is_none_is_named(tmp_path: Path, name: str) -> None:
-    text = FOREIGN[name]
+    text = {**FOREIGN, **OURS}[name]
     path = tmp_path / "rank0.json"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     seen = recognise.seen(path.read_bytes())

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import gradtide as gt
+from gradtide import traces
 
 FIELD = Path(os.environ.get("GRADTIDE_FIELD", "."))
 
@@ -80,3 +81,23 @@ def test_steps_of_an_old_version_follow_the_launches_of_its_kernels():
     trace = gt.from_kineto(FIELD / "real" / "hta" / "trace_diff_control_control.json.gz")
     spans_ms = [trace.step(number)["ranks"][0]["span_ns"] / 1e6 for number in trace.steps]
     assert spans_ms == pytest.approx([75.473, 76.940, 76.212, 76.727, 78.473], abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "nodes", "transfers"),
+    [
+        ("linear_et", 0, 196, {}),
+        ("1.0.3-chakra.0.0.4_resnet_1gpu_et", 0, 3186, {}),
+        ("resnet_et", 0, 3186, {}),
+        ("1.1.0-chakra.0.0.4_resnet_2gpu_et", 1, 3216, {"all_reduce": 306_684_384, "broadcast": 638_712}),
+    ],
+)
+def test_an_execution_trace_has_its_operators_and_transfers(name, rank, nodes, transfers):
+    # Three steps of DDP: 25,557,032 parameters of ResNet-50, 4 bytes each, in five buckets. A group of one sends nothing.
+    trace = traces.read(FIELD / "real" / "param" / f"{name}.json.gz")
+    assert (trace.format, trace.rank_numbers, trace.has_times) == ("pytorch-et", [rank], False)
+    assert len(trace.ops) == nodes
+    rows = trace.collectives.to_dicts()
+    assert {kind: sum(row["bytes"] for row in rows if row["collective"] == kind) for kind in transfers} == transfers
+    assert {row["collective"] for row in rows} == set(transfers)
+    assert all(row["group_ranks"] == "0 1" for row in rows)

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from gradtide.studies.tenants.lp import plan_bands as tenants_lp
     from gradtide.studies.tenants.policies import PoliciesResult
     from gradtide.studies.tenants.policies import policies as tenants_policies
-    from gradtide.traces import Trace, from_chakra, from_kineto
+    from gradtide.traces import Trace, from_chakra, from_execution_trace, from_kineto
 
 _MODULES = ("presets", "report")
 """Public modules."""
@@ -99,7 +99,7 @@ _NAMES = {
     "studies.tenants.boundary": "BoundaryResult tenants_map=boundary",
     "studies.tenants.lp": "LpResult tenants_lp=plan_bands",
     "studies.tenants.policies": "PoliciesResult tenants_policies=policies",
-    "traces": "Trace from_chakra from_kineto",
+    "traces": "Trace from_chakra from_execution_trace from_kineto",
 }
 """The other public names by module; after `=` the name there, if it is another one."""
 
@@ -120,8 +120,8 @@ __all__ = [
     "Plan", "PlanResult", "PoliciesResult", "ProfileError", "Reproduction", "RunResult", "Scenario", "ScenarioError",
     "SchedulerError", "Series", "SimulationError", "StartAndBand", "SweepResult", "Table", "TenantsResult", "Trace",
     "TraceError", "__version__", "bursts", "bursts_receive", "buy", "calibrate", "check", "collectives", "compare",
-    "convert", "demo", "doctor", "explain", "from_chakra", "from_kineto", "from_networkx", "messages", "op_dag",
-    "order", "plan", "preset", "preset_graph", "presets", "profile", "read_plan", "report", "reproduce", "run",
+    "convert", "demo", "doctor", "explain", "from_chakra", "from_execution_trace", "from_kineto", "from_networkx",
+    "messages", "op_dag", "order", "plan", "preset", "preset_graph", "presets", "profile", "read_plan", "report", "reproduce", "run",
     "schema", "start_and_band", "sweep", "sweep_list", "sweep_merge", "tenants", "tenants_lp", "tenants_map",
     "tenants_policies",
 ]

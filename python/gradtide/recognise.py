@@ -78,6 +78,10 @@ _OURS = {
     "order": ("an order of transfers", "gradtide compare SCENARIO --schedule file:{file} takes it"),
     "kineto": ("a trace of PyTorch's profiler", _REPORT),
     "chakra": ("a Chakra trace", _REPORT),
+    "pytorch-et": (
+        "an execution trace of PyTorch (ExecutionTraceObserver)",
+        "gradtide convert {file} says what is in it; it has no times, and a trace of PyTorch's profiler has them",
+    ),
     "nccl-tests": ("the output of nccl-tests", "gradtide calibrate {file} fits it"),
 }
 """What gradtide reads, and where."""
@@ -123,9 +127,9 @@ _FOREIGN = {
     "rccl-tests-json": ("the results of rccl-tests as JSON", _TIMINGS),
     "osu": ("the output of the OSU micro-benchmarks", _TIMINGS),
     "perftest": ("the output of perftest", _TIMINGS),
-    "pytorch-et": (
-        "an execution trace of PyTorch (ExecutionTraceObserver)",
-        "link it with its Kineto trace by Chakra's tools, and give the .et file; or give the Kineto trace alone",
+    "chakra-json": (
+        "a Chakra trace as JSON",
+        "give the .et file that it was printed from: gradtide convert NAME.et says what is in it",
     ),
     "chrome-trace": ("a Chrome trace without events of PyTorch", _RECORD),
     "perfetto": ("a trace of Perfetto", _RECORD),
@@ -191,6 +195,12 @@ _JSON = (
     (
         "pytorch-et",
         r'"schema"\s*:\s*"\d[\d.]*(-chakra[\d.]*)?"|"nodes"\s*:\s*\[\s*\{[^{}]*"(rf_id|ctrl_deps|op_schema)"',
+    ),
+    # What chakra_jsonizer prints of an .et file, and the JSON that Chakra's feeder reads.
+    (
+        "chakra-json",
+        r'"workload_graph"\s*:\s*\[|"(ctrlDeps|dataDeps|durationMicros)"\s*:'
+        r'|"type"\s*:\s*"(COMP|COMM_\w+|MEM_LOAD|MEM_STORE|METADATA)_NODE"',
     ),
     ("nccl-tests-json", r'"(out_of_place|bus_bw|alg_bw)"\s*:'),
     ("rccl-tests-json", r'"(busBw|algBw)"\s*:'),

@@ -259,6 +259,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyTable>()?;
     module.add_class::<traces::PyTrace>()?;
     module.add_function(wrap_pyfunction!(traces::chakra, module)?)?;
+    module.add_function(wrap_pyfunction!(traces::execution_trace, module)?)?;
     module.add_function(wrap_pyfunction!(traces::kineto, module)?)?;
     module.add_function(wrap_pyfunction!(collective_counts, module)?)?;
     module.add_function(wrap_pyfunction!(link_names, module)?)?;

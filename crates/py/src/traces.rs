@@ -144,6 +144,15 @@ pub fn kineto(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<PyTrac
     Ok(PyTrace { ranks: vec![(trace.about.rank.unwrap_or_default(), Arc::new(trace))] })
 }
 
+/// Reads a trace of PyTorch's `ExecutionTraceObserver`, chunk by chunk.
+#[pyfunction]
+pub fn execution_trace(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<PyTrace> {
+    let mut reader = gradtide_trace::execution_trace::ExecutionTraceReader::default();
+    feed(py, chunks, &mut |chunk| reader.feed(chunk))?;
+    let trace = watched(py, || reader.finish())?.map_err(|error| errors::from_trace(py, &error))?;
+    Ok(PyTrace { ranks: vec![(trace.about.rank.unwrap_or_default(), Arc::new(trace))] })
+}
+
 /// Reads a Chakra execution trace, chunk by chunk.
 #[pyfunction]
 pub fn chakra(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<PyTrace> {

@@ -1,4 +1,4 @@
-//! The pieces of a Kineto file, cut out of chunks: values of the top-level object, and elements of `traceEvents`.
+//! The pieces of a JSON file, cut out of chunks: values of the top-level object, and elements of its one long list.
 //!
 //! A piece is kept only until it is handed on, so that memory does not grow with the file. What lies between pieces is
 //! looked at for strings and brackets alone.
@@ -6,15 +6,26 @@
 use crate::{MAX_PIECE_BYTES, TraceError};
 use std::borrow::Cow;
 
-const FORMAT: &str = "Kineto trace";
-const EVENTS: &str = "traceEvents";
+/// What a format calls its parts.
+#[derive(Clone, Copy)]
+pub struct Layout {
+    /// The format, in a sentence.
+    pub format: &'static str,
+    /// Key of the list.
+    pub list: &'static str,
+    /// What an element of the list is, and several.
+    pub unit: &'static str,
+    pub units: &'static str,
+    /// Whether a file may be the list alone.
+    pub may_be_bare: bool,
+}
 
 /// Something cut out.
 pub enum Piece<'a> {
     /// A value of the top-level object, with its key.
     Field(&'a str, &'a [u8]),
-    /// An element of `traceEvents`, and what tells the line on which it starts.
-    Event(&'a [u8], &'a mut dyn FnMut() -> u64),
+    /// An element of the list, and what tells the line on which it starts.
+    Element(&'a [u8], &'a mut dyn FnMut() -> u64),
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -34,6 +45,7 @@ enum State {
 
 /// Cuts one file.
 pub struct Splitter {
+    layout: Layout,
     state: State,
     key: Vec<u8>,
     /// The part of the piece that earlier chunks had.
@@ -41,20 +53,21 @@ pub struct Splitter {
     depth: u32,
     in_string: bool,
     is_escaped: bool,
-    /// Whether the file is a list of events, as exporters of other devices write it.
+    /// Whether the file is a list of elements, as exporters of other devices write it.
     is_list: bool,
     /// Lines before the chunk.
     lines: u64,
     /// Offset of the chunk, and of the piece, in the file.
     at: u64,
     piece_at: u64,
-    events: u64,
-    has_events: bool,
+    elements: u64,
+    has_list: bool,
 }
 
 impl Splitter {
-    pub fn new() -> Self {
+    pub fn new(layout: Layout) -> Self {
         Self {
+            layout,
             state: State::Start,
             key: Vec::new(),
             piece: Vec::new(),
@@ -65,8 +78,8 @@ impl Splitter {
             lines: 0,
             at: 0,
             piece_at: 0,
-            events: 0,
-            has_events: false,
+            elements: 0,
+            has_list: false,
         }
     }
 
@@ -100,8 +113,8 @@ impl Splitter {
                 }
                 _ if byte.is_ascii_whitespace() => {}
                 State::Start if byte == b'{' => self.state = State::BeforeKey,
-                State::Start if byte == b'[' => {
-                    (self.is_list, self.has_events) = (true, true);
+                State::Start if byte == b'[' && self.layout.may_be_bare => {
+                    (self.is_list, self.has_list) = (true, true);
                     self.state = State::BeforeElement;
                 }
                 // A byte order mark.
@@ -112,8 +125,8 @@ impl Splitter {
                 }
                 State::BeforeKey | State::AfterValue if byte == b'}' => self.state = State::End,
                 State::Colon if byte == b':' => self.state = State::BeforeValue,
-                State::BeforeValue if byte == b'[' && self.key == EVENTS.as_bytes() => {
-                    self.has_events = true;
+                State::BeforeValue if byte == b'[' && self.key == self.layout.list.as_bytes() => {
+                    self.has_list = true;
                     self.state = State::BeforeElement;
                 }
                 State::BeforeElement | State::AfterElement if byte == b']' => {
@@ -144,12 +157,13 @@ impl Splitter {
 
     /// Ends the file.
     pub fn finish(&self) -> Result<(), TraceError> {
+        let Layout { list, units, .. } = self.layout;
         match self.state {
             State::Start => Err(TraceError::Empty),
-            State::End if self.has_events => Ok(()),
-            State::End => Err(self.not_this(&format!("no list `{EVENTS}` in it"), 0)),
-            _ if self.has_events => Err(TraceError::Truncated { at: self.at, seen: self.events, unit: "events" }),
-            _ => Err(self.not_this(&format!("it ends before a list `{EVENTS}`"), 0)),
+            State::End if self.has_list => Ok(()),
+            State::End => Err(self.not_this(&format!("no list `{list}` in it"), 0)),
+            _ if self.has_list => Err(TraceError::Truncated { at: self.at, seen: self.elements, unit: units }),
+            _ => Err(self.not_this(&format!("it ends before a list `{list}`"), 0)),
         }
     }
 
@@ -187,27 +201,27 @@ impl Splitter {
             early.extend_from_slice(&chunk[part]);
             &early
         };
-        let is_event = self.state == State::Element;
+        let is_element = self.state == State::Element;
         let lines = self.lines;
         let mut line = || 1 + lines + newlines(&chunk[..end]) - newlines(whole);
-        let read = match (is_event, std::str::from_utf8(&self.key)) {
-            (true, _) => on_piece(Piece::Event(whole, &mut line)),
+        let read = match (is_element, std::str::from_utf8(&self.key)) {
+            (true, _) => on_piece(Piece::Element(whole, &mut line)),
             (false, Ok(key)) => on_piece(Piece::Field(key, whole)),
             (false, Err(error)) => Err(error.to_string()),
         };
         read.map_err(|what| {
-            let (unit, number) = if is_event { ("event", self.events) } else { ("field", 0) };
+            let (unit, number) = if is_element { (self.layout.unit, self.elements) } else { ("field", 0) };
             TraceError::Piece { unit, number, at: self.piece_at, what }
         })?;
-        self.events += u64::from(is_event);
-        self.state = if is_event { State::AfterElement } else { State::AfterValue };
+        self.elements += u64::from(is_element);
+        self.state = if is_element { State::AfterElement } else { State::AfterValue };
         early.clear();
         self.piece = early;
         Ok(())
     }
 
     fn not_this(&self, what: &str, index: usize) -> TraceError {
-        TraceError::NotThis { format: FORMAT, what: what.to_owned(), at: self.at + index as u64 }
+        TraceError::NotThis { format: self.layout.format, what: what.to_owned(), at: self.at + index as u64 }
     }
 }
 

@@ -116,6 +116,9 @@ const FIRST: &[(&str, Transferred)] = &[
     ("receive", (NodeType::Recv, None)),
 ];
 
+/// Records of ProcessGroupNCCL that move nothing: what it says of a group and of its streams.
+pub(crate) const NO_TRANSFER: &[&str] = &["wait", "init", "startCoalescing", "endCoalescing"];
+
 /// What a kernel moves between ranks; `None` of one that computes.
 pub(crate) fn moving(name: &str) -> Option<Moving> {
     // Inductor names a kernel that computes after the operators before it: triton_poi_fused_all_reduce_wait_tensor_1.

@@ -9,27 +9,28 @@
 //! event -> span (what it is: kernels.rs; damage: json.rs) -> launch of each kernel (join.rs) -> transfer, step, pass
 //! ```
 
-mod job;
 mod join;
 mod marks;
-mod sizes;
 
-use crate::json::{Piece, Splitter, mended};
-use crate::kernels::{self, Moving, Transferred};
+use crate::job::{Distributed, ENQUEUE};
+use crate::json::{Layout, Piece, Splitter, mended};
+use crate::kernels::{self, Moving, NO_TRANSFER, Transferred};
+use crate::sizes::{ASSUMED_ELEMENT_BYTES, element_bytes, has_output, input_bytes};
 use crate::{
     About, CollectiveType, Comm, Gap, Gaps, Mark, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp, checked,
 };
 use gradtide_watch::look;
-use job::{Distributed, ENQUEUE};
 use join::{Join, Launch, Place};
 use marks::LaunchedSteps;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use sizes::{ASSUMED_ELEMENT_BYTES, element_bytes, has_output, input_bytes};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+const LAYOUT: Layout =
+    Layout { format: "Kineto trace", list: "traceEvents", unit: "event", units: "events", may_be_bare: true };
 
 /// Categories of events of a device, by version: PyTorch 1.8 wrote them with capitals; Habana's and Ascend's profilers have
 /// their own (libkineto/include/ActivityType.h).
@@ -215,7 +216,7 @@ struct Events {
 
 impl Default for KinetoReader {
     fn default() -> Self {
-        Self { splitter: Splitter::new(), events: Events::default() }
+        Self { splitter: Splitter::new(LAYOUT), events: Events::default() }
     }
 }
 
@@ -227,7 +228,7 @@ impl KinetoReader {
     pub fn feed(&mut self, chunk: &[u8]) -> Result<(), TraceError> {
         let events = &mut self.events;
         self.splitter.feed(chunk, &mut |piece| match piece {
-            Piece::Event(text, line) => events.event(text, line),
+            Piece::Element(text, line) => events.event(text, line),
             Piece::Field(key, text) => events.field(key, text),
         })
     }
@@ -395,8 +396,6 @@ impl Events {
 
     /// What an event of the host says of a transfer, if it does.
     fn call(&mut self, name: &str, backend: Option<(&str, &str)>, args: &Args) -> Option<Said> {
-        // What ProcessGroupNCCL records of a group and of its streams moves nothing.
-        const NO_TRANSFER: &[&str] = &["wait", "init", "startCoalescing", "endCoalescing"];
         let what = args.collective.as_deref().or(backend.map(|(_, what)| what));
         if what.is_some_and(|what| NO_TRANSFER.contains(&what)) {
             return None;
@@ -566,9 +565,7 @@ impl Events {
         let untimed = self.untimed.iter().filter(|&&(_, is_device)| is_device || !has_device);
         let untimed_ns = untimed.map(|&(ns, _)| ns.saturating_add(self.base_ns)).collect();
         let Distributed { rank, world_size, .. } = self.distributed;
-        let described = self.distributed.pg_config.iter().filter(|group| !matches!(&*group.pg_desc, "" | "undefined"));
-        let described = described.map(|group| (group.pg_name.clone(), group.pg_desc.clone())).collect();
-        let about = About { rank, world_size, version: self.version, described };
+        let about = About { rank, world_size, version: self.version, described: self.distributed.described() };
         checked(&mut ops, &mut self.gaps)?;
         Ok(RankTrace { ops, marks: self.marks, untimed_ns, about, gaps: self.gaps })
     }

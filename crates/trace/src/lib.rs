@@ -1,4 +1,5 @@
-//! Traces that other tools recorded: PyTorch's profiler (Kineto) and MLCommons Chakra, read into one form.
+//! Traces that other tools recorded: PyTorch's profiler (Kineto) and ExecutionTraceObserver, and MLCommons Chakra, read
+//! into one form.
 //!
 //! A reader is fed chunks of a file and keeps what a step is made of: what was computed, what was sent, and what waited
 //! for what. Files, compression and names of ranks are the caller's. What each format says and does not say:
@@ -6,9 +7,12 @@
 
 pub mod chakra;
 pub mod dag;
+pub mod execution_trace;
+mod job;
 mod json;
 mod kernels;
 pub mod kineto;
+mod sizes;
 pub mod step;
 pub mod tables;
 
@@ -29,7 +33,7 @@ pub const MAX_LISTED_RANKS: usize = 1024;
 /// What one rank did.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankTrace {
-    /// In the order of the file (Chakra), or of their start (Kineto).
+    /// In the order of the file (Chakra), or of their start (Kineto, ExecutionTraceObserver).
     pub ops: Vec<TraceOp>,
     /// Steps that the profiler was told of, in the order of the file; device's and host's.
     pub marks: Vec<Mark>,

@@ -102,6 +102,14 @@ FORMATS = (
         f"{_HPCC}, simulation/scratch/third.cc",
     ),
     Format("kineto", "trace", "JSON or gzip of it, `traceEvents`", "`.json`, `.json.gz`", "", "PyTorch's profiler"),
+    Format(
+        "pytorch-et",
+        "trace",
+        "JSON or gzip of it, `nodes` with `ctrl_deps` or `parent`",
+        "`schema` 1.0.1 to 1.1",
+        "",
+        "PyTorch, ExecutionTraceObserver",
+    ),
     Format("chakra", "trace", "length-delimited protobuf", "`.et`", ".et", "MLCommons Chakra"),
     Format("dag", "trace", "JSON of one rank's ops", "`.json`, schema", ".json", "gradtide"),
 )

@@ -1,13 +1,13 @@
-"""Traces that other tools recorded: `from_kineto` and `from_chakra` read them, a `Trace` shows and converts them."""
+"""Traces that other tools recorded, each read by its `from_` function: a `Trace` shows and converts them."""
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradtide import _core, inputs, units
+from gradtide import _core, inputs, recognise, units
 from gradtide.errors import TraceError, cannot_write
 from gradtide.files import write_whole
 from gradtide.results import Table
@@ -29,6 +29,9 @@ EXACT = 1 << 62
 MAX_RANK_DIGITS = 5
 """Of a rank in a file's name; a longer number is a date, a time or the number of a process."""
 
+JSON_SUFFIXES = (".json", ".json.gz")
+"""Of the files that PyTorch writes."""
+
 DAG_SCHEMA = "gradtide.trace/1"
 """Of the op DAG that the core writes of a trace."""
 
@@ -39,7 +42,7 @@ class Trace:
     """What the ranks of a job did, as a tool recorded it.
 
     Attributes:
-        format: "kineto", "chakra" or "dag".
+        format: "kineto", "pytorch-et", "chakra" or "dag".
     """
 
     def __init__(self, core: _core.Trace, form: str) -> None:
@@ -367,7 +370,28 @@ def from_kineto(path: str | Path | Sequence[str | Path]) -> Trace:
     Source:
         torch.profiler, `export_chrome_trace`; docs/models/traces.md.
     """
-    return _read(files.named(path, (".json", ".json.gz")), "kineto", re.compile(r"rank[_\-.]?(\d+)"))
+    return _read(files.named(path, JSON_SUFFIXES), "kineto")
+
+
+def from_execution_trace(path: str | Path | Sequence[str | Path]) -> Trace:
+    """Read traces of PyTorch's ExecutionTraceObserver, one file per rank: operators, transfers and what waits for what.
+
+    The files have no times, so neither have ops.
+
+    Args:
+        path: as in `from_kineto`. A file's rank is the one that its collectives record, or else the last number in its
+            name that follows "rank".
+
+    Returns:
+        The trace.
+
+    Raises:
+        TraceError: if a file cannot be read, is cut off or is something else, or two are of one rank.
+
+    Source:
+        torch.profiler, `ExecutionTraceObserver`, schemas 1.0.1 to 1.1.1; docs/models/traces.md.
+    """
+    return _read(files.named(path, JSON_SUFFIXES), "pytorch-et")
 
 
 def from_chakra(path: str | Path | Sequence[str | Path]) -> Trace:
@@ -383,34 +407,45 @@ def from_chakra(path: str | Path | Sequence[str | Path]) -> Trace:
     Source:
         MLCommons Chakra, `et_def.proto`, schemas 0.0.4 and 1.0.0; docs/models/traces.md.
     """
-    return _read(files.named(path, (".et",)), "chakra", re.compile(r"(\d+)(?=\D*$)"))
+    return _read(files.named(path, (".et",)), "chakra")
 
 
 def read(path: str | Path | Sequence[str | Path]) -> Trace:
-    """Read a trace of whatever format its files are: Kineto, Chakra, or an op DAG that `Trace.save` wrote.
+    """Read a trace of whatever format its files are: one of another tool, or an op DAG that `Trace.save` wrote.
 
     Raises:
-        TraceError: as `from_kineto` and `from_chakra`.
+        TraceError: as `from_kineto`, `from_execution_trace` and `from_chakra`.
     """
-    names = files.named(path, (".et", ".json", ".json.gz"))
+    names = files.named(path, (".et", *JSON_SUFFIXES))
     if all(name.name.endswith(".et") for name in names):
         return from_chakra(names)
-    schema = re.search(rb"gradtide\.trace/\d{1,9}", files.start(names[0])) if len(names) == 1 else None
+    head = files.start(names[0])
+    schema = re.search(rb"gradtide\.trace/\d{1,9}", head[:200]) if len(names) == 1 else None
     if schema is not None:
         other = other_version(schema[0].decode(), [DAG_SCHEMA])
         if other is not None:
             raise TraceError(f"{names[0]} {other}; update gradtide, or make it again")
         with files.told(names[0], "dag"):
             return Trace(_core.Trace.from_dag(inputs.read(names[0], MAX_DAG_BYTES).decode()), "dag")
-    return from_kineto(names)
+    found = recognise.seen(head)
+    return _read(names, "pytorch-et" if found is not None and found.name == "pytorch-et" else "kineto")
 
 
-def _read(names: Sequence[Path], form: str, rank_in_name: "re.Pattern[str]") -> Trace:
+_READERS: dict[str, tuple[Callable[[Iterator[bytes]], _core.Trace], "re.Pattern[str]"]] = {
+    "kineto": (_core.kineto, re.compile(r"rank[_\-.]?(\d+)")),
+    "pytorch-et": (_core.execution_trace, re.compile(r"rank[_\-.]?(\d+)")),
+    "chakra": (_core.chakra, re.compile(r"(\d+)(?=\D*$)")),
+}
+"""By format: what reads the chunks of a file, and where its name has the rank."""
+
+
+def _read(names: Sequence[Path], form: str) -> Trace:
+    read, rank_in_name = _READERS[form]
     parts: list[_core.Trace] = []
     numbers: dict[int, Path] = {}
     for index, name in enumerate(names):
         with files.told(name, form):
-            part = (_core.kineto if form == "kineto" else _core.chakra)(inputs.chunks(name))
+            part = read(inputs.chunks(name))
         [(_, said, _, _)] = part.about
         named = rank_in_name.findall(name.name)
         number = said if said is not None else _rank(named[-1] if named else "", index)

@@ -41,7 +41,7 @@ def _none(what: object) -> list[Path]:
 def start(path: Path) -> bytes:
     """Return the first bytes of a file, decompressed: enough to tell what it is."""
     with told(path):
-        return inputs.start(path, 200)
+        return inputs.start(path, recognise.HEAD_BYTES)
 
 
 @contextmanager
@@ -69,7 +69,12 @@ def _other(path: Path, form: str) -> str:
     return f"it is no {_TITLES[form]}, but {recognise.told(head, str(path))}"
 
 
-_TITLES = {"kineto": "Kineto trace", "chakra": "Chakra trace", "dag": "graph of ops"}
+_TITLES = {
+    "kineto": "Kineto trace",
+    "pytorch-et": "execution trace of PyTorch",
+    "chakra": "Chakra trace",
+    "dag": "graph of ops",
+}
 
 
 def _with_line(path: Path, said: str) -> str:

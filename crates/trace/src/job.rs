@@ -26,11 +26,23 @@ impl Distributed {
     pub(super) fn read(text: &[u8]) -> Result<Self, String> {
         let mut read: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         crate::plausible(read.rank, read.world_size, &[]).map_err(|error| error.to_string())?;
-        for (place, group) in read.pg_config.iter().enumerate() {
-            crate::plausible(None, None, &group.ranks).map_err(|error| error.to_string())?;
-            read.place.entry(group.pg_name.clone()).or_insert(place);
-        }
+        let groups = std::mem::take(&mut read.pg_config);
+        groups.into_iter().try_for_each(|group| read.add(group))?;
         Ok(read)
+    }
+
+    /// Adds a group; of two with one name, the first is found by it.
+    pub(super) fn add(&mut self, group: ProcessGroup) -> Result<(), String> {
+        crate::plausible(None, None, &group.ranks).map_err(|error| error.to_string())?;
+        self.place.entry(group.pg_name.clone()).or_insert(self.pg_config.len());
+        self.pg_config.push(group);
+        Ok(())
+    }
+
+    /// What groups are for, by their names.
+    pub(super) fn described(&self) -> BTreeMap<String, String> {
+        let said = self.pg_config.iter().filter(|group| !matches!(&*group.pg_desc, "" | "undefined"));
+        said.map(|group| (group.pg_name.clone(), group.pg_desc.clone())).collect()
     }
 
     /// The group of a name, or the job's only one.
@@ -62,7 +74,11 @@ pub(super) struct ProcessGroup {
     pub(super) pg_name: String,
     pub(super) pg_desc: String,
     backend_config: String,
-    pg_size: Option<u64>,
+    /// Its address in the process, by which records of PyTorch 2.3 and before name it.
+    pub(super) backend_id: Option<u64>,
+    /// c10d's `pg_config_info` calls it `group_size`.
+    #[serde(alias = "group_size")]
+    pub(super) pg_size: Option<u64>,
     pub(super) ranks: Arc<[u32]>,
 }
 

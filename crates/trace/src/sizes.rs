@@ -6,15 +6,15 @@ use serde_json::Value;
 /// Bytes of an element whose type the file does not name: those of float32.
 pub(super) const ASSUMED_ELEMENT_BYTES: u64 = 4;
 
-/// Bytes of an element, by PyTorch's names for types, in C++ and in NCCL's arguments.
+/// Bytes of an element, by PyTorch's names for types, in C++ and in records of transfers (c10/core/ScalarType.h).
 pub(super) fn element_bytes(name: &str) -> Option<u64> {
     let name = name.strip_prefix("c10::").unwrap_or(name).to_ascii_lowercase();
     Some(match name.as_str() {
         "unsigned char" | "signed char" | "char" | "byte" | "bool" => 1,
         _ if name.starts_with("float8") => 1,
-        "half" | "bfloat16" | "short" | "short int" => 2,
-        "float" | "int" => 4,
-        "double" | "long" | "long int" | "complexfloat" | "complex<float>" => 8,
+        "half" | "bfloat16" | "short" | "short int" | "uint16" => 2,
+        "float" | "int" | "uint32" | "complexhalf" => 4,
+        "double" | "long" | "long int" | "uint64" | "complexfloat" | "complex<float>" => 8,
         "complexdouble" | "complex<double>" => 16,
         _ => return None,
     })

@@ -1,0 +1,756 @@
+//! Traces of PyTorch's `ExecutionTraceObserver`: a JSON object with a list `nodes`, one node per call of an operator.
+//!
+//! The file has a graph and no times. A node is written when its call returns, so children precede their parent; ids count
+//! calls in the order in which they began. What is kept as an op: operators that are in no other, and transfers wherever
+//! they are. An operator that has a transfer in it is kept as the operators in it: a part of it runs before the transfer,
+//! and a part may wait for it.
+//!
+//! ```text
+//! thread ─ ProfilerStep#4 ─ aten::linear                                   op: in no other operator
+//!        └ evaluate_function ┬ AccumulateGrad                              op: what is around it has a transfer in it
+//!                            └ c10d::allreduce_ ─ record_param_comms       transfer
+//! ```
+//!
+//! An op waits for the op before it on its thread, and for what last wrote a storage that it reads; a transfer for the one
+//! before it in its group, and the op after a `wait` for the transfer of that sequence number. Every dependency is on a
+//! smaller id, so there is no cycle.
+//!
+//! Sources: pytorch/pytorch torch/csrc/profiler/standalone/execution_trace_observer.cpp (schemas 1.0.1 to 1.1.1),
+//! torch/csrc/distributed/c10d/ParamCommsUtils.hpp (inputs of `record_param_comms`), torch/profiler/profiler.py and
+//! torch/distributed/distributed_c10d.py (`## process_group:init ##`); the versions' differences as in
+//! facebookresearch/param et_replay/execution_trace.py.
+
+use crate::job::{Distributed, ProcessGroup};
+use crate::json::{Layout, Piece, Splitter, mended};
+use crate::kernels::{NO_TRANSFER, Transferred, named};
+use crate::sizes::{ASSUMED_ELEMENT_BYTES, element_bytes, has_output};
+use crate::{
+    About, CollectiveType, Comm, Gap, Gaps, MAX_RANKS, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp,
+    checked, plausible,
+};
+use gradtide_watch::look;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const LAYOUT: Layout =
+    Layout { format: "execution trace of PyTorch", list: "nodes", unit: "node", units: "nodes", may_be_bare: false };
+
+/// What c10d calls its record of a call of a backend (ATen/record_function.h, `kParamCommsCallName`).
+const RECORD: &str = "record_param_comms";
+
+/// Where `ExecutionTraceObserver.start` writes process groups.
+const GROUPS: &str = "## process_group:init ##";
+
+/// A node, in the spelling of every schema.
+#[derive(Deserialize)]
+struct Written<'a> {
+    id: u64,
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    /// The parent, since 1.0.2.
+    #[serde(borrow)]
+    ctrl_deps: Option<&'a RawValue>,
+    /// The parent, until 1.0.1.
+    #[serde(borrow)]
+    parent: Option<&'a RawValue>,
+    /// Values, types and shapes since 1.0.2; values alone until 1.0.1.
+    #[serde(borrow)]
+    inputs: Option<&'a RawValue>,
+    #[serde(borrow)]
+    outputs: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    input_types: Vec<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    output_types: Vec<Cow<'a, str>>,
+    scope: Option<u64>,
+    tid: Option<u64>,
+    #[serde(borrow)]
+    op_schema: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    attrs: Vec<Attribute<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Attribute<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    #[serde(borrow)]
+    value: Option<&'a RawValue>,
+}
+
+impl Written<'_> {
+    fn attribute(&self, name: &str) -> Option<&str> {
+        self.attrs.iter().find(|attr| attr.name == name)?.value.map(RawValue::get)
+    }
+
+    fn whole(&self, name: &str) -> Option<u64> {
+        self.attribute(name)?.trim_matches('"').parse().ok()
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        serde_json::from_str(self.attribute(name)?).ok()
+    }
+}
+
+/// Inputs or outputs of a call.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Arguments<'a> {
+    values: Vec<Value>,
+    #[serde(borrow)]
+    types: Vec<Cow<'a, str>>,
+}
+
+impl<'a> Arguments<'a> {
+    fn read(raw: Option<&'a RawValue>, types: &[Cow<'a, str>]) -> Result<Self, String> {
+        let Some(raw) = raw else { return Ok(Self::default()) };
+        let text = raw.get();
+        if text.starts_with('{') {
+            return serde_json::from_str(text).map_err(|error| error.to_string());
+        }
+        let values = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        Ok(Self { values, types: types.to_vec() })
+    }
+
+    /// Tensors of one argument, also of a list of lists.
+    fn tensors(&self, place: usize) -> Vec<Tensor> {
+        let mut found = Vec::new();
+        if self.types.get(place).is_some_and(|name| name.contains("Tensor(")) {
+            add_tensors(&self.values[place], &mut found);
+        }
+        found
+    }
+
+    fn storages(&self) -> BTreeSet<u64> {
+        let all = (0..self.values.len()).flat_map(|place| self.tensors(place));
+        all.map(|tensor| tensor.storage).filter(|&storage| storage > 0).collect()
+    }
+
+    /// Bytes of the tensors from an argument on; `None` if there are none, or their shapes are symbols.
+    fn bytes(&self, from: usize) -> Option<u64> {
+        let all = (from..self.values.len()).flat_map(|place| self.tensors(place));
+        let bytes = all.map(|tensor| tensor.bytes).fold(0, u64::saturating_add);
+        Some(bytes).filter(|&bytes| bytes > 0)
+    }
+}
+
+/// `[id, storage, offset, elements, bytes of one, device]`.
+struct Tensor {
+    /// 0 of a tensor without memory of its own that can be named.
+    storage: u64,
+    bytes: u64,
+}
+
+fn add_tensors(value: &Value, found: &mut Vec<Tensor>) {
+    let Some(parts) = value.as_array() else { return };
+    if let [id, storage, _, count, size, ..] = parts.as_slice()
+        && let (Some(_), Some(storage), Some(count), Some(size)) =
+            (id.as_u64(), storage.as_u64(), count.as_u64(), size.as_u64())
+    {
+        found.push(Tensor { storage, bytes: count.saturating_mul(size) });
+        return;
+    }
+    parts.iter().for_each(|part| add_tensors(part, found));
+}
+
+/// A node, as far as it is needed.
+struct Node {
+    id: u64,
+    name: Arc<str>,
+    parent: u64,
+    thread: u64,
+    /// Whether it is a call of an operator, and not something around calls: a thread, a step, an annotation.
+    is_operator: bool,
+    /// Storages.
+    reads: Box<[u64]>,
+    writes: Box<[u64]>,
+    record: Option<Box<Record>>,
+}
+
+/// What a node says of a transfer.
+#[derive(Default)]
+struct Record {
+    /// Whether a backend wrote it, or it is the call alone: backends other than NCCL have no records in old versions.
+    is_of_backend: bool,
+    /// What the backend calls it.
+    what: String,
+    kind: Option<Transferred>,
+    bytes: Option<u64>,
+    /// Whether its elements count as float32.
+    is_assumed: bool,
+    /// The number by which a `wait` names it.
+    sequence: Option<u64>,
+    group: Group,
+    group_size: Option<u64>,
+    /// The first rank of the group, and how far it is from one to the next.
+    first: Option<u32>,
+    stride: Option<u32>,
+    /// The rank within the group: of a message the other end's, of a collective with a root that one's, else its own.
+    rank: Option<u32>,
+}
+
+impl Record {
+    fn moves(&self) -> bool {
+        !NO_TRANSFER.contains(&&*self.what)
+    }
+}
+
+/// How a record names its group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Group {
+    #[default]
+    Unsaid,
+    Name(String),
+    /// Its address in the process, until 1.0.2.
+    Address(u64),
+}
+
+/// Reads one rank's file, chunk by chunk.
+pub struct ExecutionTraceReader {
+    splitter: Splitter,
+    nodes: Nodes,
+}
+
+#[derive(Default)]
+struct Nodes {
+    nodes: Vec<Node>,
+    names: Names,
+    distributed: Distributed,
+    version: String,
+    /// Nodes that are no JSON, by whether they could be read otherwise: how many, and the first's line.
+    damage: BTreeMap<Gap, (u64, u64)>,
+    gaps: Gaps,
+}
+
+impl Default for ExecutionTraceReader {
+    fn default() -> Self {
+        Self { splitter: Splitter::new(LAYOUT), nodes: Nodes::default() }
+    }
+}
+
+impl ExecutionTraceReader {
+    /// Reads the next bytes of the file.
+    ///
+    /// # Errors
+    /// [`TraceError::NotThis`] if it is something else, [`TraceError::Piece`] if its schema is of another generation.
+    pub fn feed(&mut self, chunk: &[u8]) -> Result<(), TraceError> {
+        let nodes = &mut self.nodes;
+        self.splitter.feed(chunk, &mut |piece| match piece {
+            Piece::Element(text, line) => {
+                nodes.node(text, line);
+                Ok(())
+            }
+            Piece::Field("schema", text) => nodes.schema(text),
+            Piece::Field(..) => Ok(()),
+        })
+    }
+
+    /// Ends the file.
+    ///
+    /// # Errors
+    /// [`TraceError::Empty`], [`TraceError::NotThis`], [`TraceError::Truncated`], [`TraceError::NoOps`] or
+    /// [`TraceError::SameId`].
+    pub fn finish(self) -> Result<RankTrace, TraceError> {
+        self.splitter.finish()?;
+        self.nodes.finish()
+    }
+}
+
+impl Nodes {
+    fn schema(&mut self, text: &[u8]) -> Result<(), String> {
+        let shown = String::from_utf8_lossy(text);
+        self.version = shown.trim_matches('"').to_owned();
+        if self.version.starts_with("1.") {
+            return Ok(());
+        }
+        Err(format!("`schema` is {shown}; versions 1.0.1 to 1.1 are read: record it with another PyTorch"))
+    }
+
+    /// Reads a node; what is damaged in it costs no more than it touches.
+    fn node(&mut self, text: &[u8], line: &mut dyn FnMut() -> u64) {
+        look();
+        let read = |text: &[u8], nodes: &mut Self| -> Result<(), String> {
+            let written: Written = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+            nodes.add(&written)
+        };
+        if read(text, self).is_ok() {
+            return;
+        }
+        let gap = if read(&mended(text), self).is_ok() { Gap::Mended } else { Gap::Damaged };
+        self.damage.entry(gap).or_insert_with(|| (0, line())).0 += 1;
+    }
+
+    fn add(&mut self, written: &Written) -> Result<(), String> {
+        let inputs = Arguments::read(written.inputs, &written.input_types)?;
+        let outputs = Arguments::read(written.outputs, &written.output_types)?;
+        let name = &*written.name;
+        if name == GROUPS {
+            self.groups(&inputs)?;
+        }
+        let schema = written.op_schema.clone().map(Cow::into_owned).or_else(|| written.text("op_schema"));
+        let schema = schema.unwrap_or_default();
+        let parent = written.ctrl_deps.or(written.parent).map_or("", RawValue::get);
+        let has_kernel = written.text("kernel_backend").is_some_and(|backend| !backend.is_empty());
+        let scope = written.scope.or_else(|| written.whole("scope")).unwrap_or(FUNCTION);
+        let record = match name.strip_prefix("c10d::") {
+            _ if name == RECORD => Some(of_backend(written, &inputs)),
+            Some(what) => named(what).map(|kind| of_call(what, kind, &inputs)),
+            None => None,
+        };
+        let writes = match record.as_ref().map(|record| record.kind.map(|kind| kind.0)) {
+            Some(Some(NodeType::Send)) => BTreeSet::new(),
+            Some(Some(NodeType::Recv)) => inputs.storages(),
+            Some(_) => outputs.storages(),
+            None => written_by(&inputs, &outputs, &schema, has_kernel),
+        };
+        self.nodes.push(Node {
+            id: written.id,
+            name: self.names.get(name),
+            // Every parent is one; 1.0.2 and later could name several.
+            parent: parent.trim_matches(['[', ']', ' ']).split(',').next().unwrap_or("").trim().parse().unwrap_or(0),
+            thread: written.tid.or_else(|| written.whole("tid")).unwrap_or(0),
+            is_operator: OPERATORS.contains(&scope) || has_kernel,
+            reads: inputs.storages().into_iter().collect(),
+            writes: writes.into_iter().collect(),
+            record: record.map(Box::new),
+        });
+        Ok(())
+    }
+
+    fn groups(&mut self, inputs: &Arguments) -> Result<(), String> {
+        let Some(text) = inputs.values.first().and_then(Value::as_str) else { return Ok(()) };
+        let groups: Vec<ProcessGroup> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        // The observer writes them again whenever it starts.
+        let known: BTreeSet<String> = self.distributed.pg_config.iter().map(|group| group.pg_name.clone()).collect();
+        let new = groups.into_iter().filter(|group| !known.contains(&group.pg_name));
+        new.into_iter().try_for_each(|group| self.distributed.add(group))
+    }
+
+    fn finish(mut self) -> Result<RankTrace, TraceError> {
+        self.nodes.sort_by_key(|node| node.id);
+        if let Some(pair) = self.nodes.windows(2).find(|pair| pair[0].id == pair[1].id) {
+            return Err(TraceError::SameId(pair[0].id));
+        }
+        let groups = Groups::of(&self.distributed, &self.nodes)?;
+        let tree = Tree::of(&self.nodes, &groups, &mut self.gaps);
+        let mut graph = Graph::default();
+        for (index, node) in self.nodes.iter().enumerate() {
+            look();
+            graph.add(index, node, &tree, &groups, &mut self.gaps);
+        }
+        let mut ops = graph.finish();
+        if ops.is_empty() {
+            return Err(TraceError::NoOps {
+                what: match self.damage.values().map(|&(_, line)| line).min() {
+                    Some(line) => format!("no node can be read, from line {line} on; record it again").into(),
+                    None => "no node is a call of an operator; start the observer before the step".into(),
+                },
+            });
+        }
+        let rank = groups.own_rank(&self.nodes, &tree);
+        for op in &mut ops {
+            let Some(comm) = &mut op.comm else { continue };
+            // Until now one end alone is known: the other's.
+            comm.ends = comm.ends.and_then(|(other, _)| {
+                let own = rank?;
+                Some(if op.kind == NodeType::Send { (own, other) } else { (other, own) })
+            });
+            if op.kind == NodeType::Coll && comm.collective.is_none() {
+                self.gaps.add(Gap::UnknownTransfer, &op.name);
+            } else if self.distributed.pg_config.len() > 1 && comm.group.is_empty() {
+                self.gaps.add(Gap::Group, &op.name);
+            }
+        }
+        for (gap, (count, line)) in &self.damage {
+            self.gaps.add_many(*gap, &format!("node from line {line}"), *count);
+        }
+        self.gaps.add_many(Gap::Start, "", ops.len() as u64);
+        self.gaps.add_many(Gap::Duration, "", ops.iter().filter(|op| op.comm.is_none()).count() as u64);
+        checked(&mut ops, &mut self.gaps)?;
+        let about = About {
+            rank,
+            world_size: groups.world_size,
+            version: self.version,
+            described: self.distributed.described(),
+        };
+        Ok(RankTrace { ops, about, gaps: self.gaps, ..RankTrace::default() })
+    }
+}
+
+/// `RecordScope` of ATen/record_function.h: a function, one of a backward pass, one of a static runtime. The others are
+/// around operators, or around a part of one.
+const OPERATORS: &[u64] = &[FUNCTION, 1, 8];
+const FUNCTION: u64 = 0;
+
+/// What a backend records of a call: attributes since 1.1.0, and inputs
+/// `[tensors], sequence number, group, rank, name, sizes of parts in, out, (first rank, stride,) ranks of the group`.
+///
+/// There are no tensors where nothing moves; a sequence number may be a pair; a group is an address until 1.0.2, and a
+/// name and a description after it.
+fn of_backend(written: &Written, inputs: &Arguments) -> Record {
+    let values = &inputs.values;
+    let is_name = |&place: &usize| values[place].is_string() && values.get(place + 1).is_some_and(Value::is_array);
+    let name = (0..values.len()).find(is_name);
+    let before = |back: usize| values.get(name?.checked_sub(back)?);
+    let small = |value: Option<&Value>| value?.as_u64().and_then(|value| u32::try_from(value).ok());
+    let after: Vec<i64> =
+        name.map_or_else(Vec::new, |name| values[name + 1..].iter().filter_map(Value::as_i64).collect());
+    let (first, stride, size) = match *after {
+        [first, stride, size, ..] => (Some(first), Some(stride), Some(size)),
+        [size, ..] => (None, None, Some(size)),
+        [] => (None, None, None),
+    };
+    let narrow = |value: Option<i64>| value.and_then(|value| u32::try_from(value).ok());
+    let what = written.text("collective_name");
+    let what = what.or_else(|| Some(values[name?].as_str()?.to_owned())).unwrap_or_default();
+    let kind = named(&what);
+    let elements = written.whole("in_msg_nelems").filter(|&count| count > 0);
+    let known = written.text("dtype").and_then(|name| element_bytes(&name));
+    let counted = elements.zip(known).map(|(count, bytes)| count.saturating_mul(bytes)).or_else(|| inputs.bytes(0));
+    Record {
+        is_of_backend: true,
+        bytes: counted.or_else(|| Some(elements?.saturating_mul(ASSUMED_ELEMENT_BYTES))),
+        is_assumed: counted.is_none() && elements.is_some(),
+        sequence: before(3).and_then(|value| value.get(0).unwrap_or(value).as_u64()),
+        group: match (written.text("pg_name"), before(2)) {
+            (Some(name), _) if !name.is_empty() => Group::Name(name),
+            (_, Some(Value::Array(parts))) => {
+                let name = parts.first().and_then(Value::as_str).filter(|name| !name.is_empty());
+                name.map_or(Group::Unsaid, |name| Group::Name(name.to_owned()))
+            }
+            (_, Some(Value::String(name))) if !name.is_empty() => Group::Name(name.clone()),
+            (_, Some(value)) => value.as_u64().filter(|&one| one > 0).map_or(Group::Unsaid, Group::Address),
+            (_, None) => Group::Unsaid,
+        },
+        group_size: written.whole("pg_size").or(size.and_then(|size| u64::try_from(size).ok())),
+        first: narrow(first),
+        stride: narrow(stride),
+        rank: small(before(1)),
+        what,
+        kind,
+    }
+}
+
+/// What a call of c10d says, where its backend records nothing: `c10d::allreduce_(tensors, group, …)`.
+fn of_call(what: &str, kind: Transferred, inputs: &Arguments) -> Record {
+    // A call that divides or joins has its output first, as c10d::_reduce_scatter_base_(output, input, …).
+    let skipped = usize::from(kind.1.is_some_and(has_output));
+    // c10d::send(tensors, group, destination, tag); c10d::recv_(tensors, group, source, tag).
+    let peer = inputs.values.get(2).and_then(Value::as_u64).filter(|_| kind.0 != NodeType::Coll);
+    Record {
+        what: what.to_owned(),
+        kind: Some(kind),
+        bytes: inputs.bytes(skipped),
+        rank: peer.and_then(|peer| u32::try_from(peer).ok()),
+        ..Record::default()
+    }
+}
+
+/// Storages that a call writes: those of outputs that are no view of an input, and of inputs that its schema marks, as in
+/// `aten::add_(Tensor(a!) self, …)`. A kernel of Triton marks nothing: it may write whatever it is given.
+fn written_by(inputs: &Arguments, outputs: &Arguments, schema: &str, has_kernel: bool) -> BTreeSet<u64> {
+    let read = inputs.storages();
+    let mut written: BTreeSet<u64> = outputs.storages().difference(&read).copied().collect();
+    if has_kernel {
+        written.extend(&read);
+    } else if schema.contains('!') {
+        for (place, _) in parameters(schema).iter().enumerate().filter(|(_, one)| one.contains('!')) {
+            written.extend(inputs.tensors(place).iter().map(|tensor| tensor.storage).filter(|&one| one > 0));
+        }
+    }
+    written
+}
+
+/// Parameters of a schema, in the order of the inputs: `aten::mul.out(Tensor self, *, Tensor(a!) out) -> Tensor(a!)`.
+fn parameters(schema: &str) -> Vec<&str> {
+    let (_, rest) = schema.split_once('(').unwrap_or_default();
+    let (mut found, mut depth, mut from) = (Vec::new(), 0_u32, 0);
+    for (at, one) in rest.char_indices() {
+        match one {
+            '(' | '[' => depth += 1,
+            ')' | ',' if depth == 0 => {
+                found.push(rest[from..at].trim());
+                from = at + 1;
+                if one == ')' {
+                    break;
+                }
+            }
+            ')' | ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    found.retain(|one| *one != "*");
+    found
+}
+
+/// What is known of process groups.
+struct Groups {
+    world_size: Option<u32>,
+    /// By the record's word for it: the group's name, and its ranks where they are known.
+    known: BTreeMap<Group, (Arc<str>, Option<Arc<[u32]>>)>,
+    sizes: BTreeMap<Group, u64>,
+}
+
+impl Groups {
+    /// # Errors
+    /// [`TraceError::Ranks`] if there are more ranks than a job has.
+    fn of(distributed: &Distributed, nodes: &[Node]) -> Result<Self, TraceError> {
+        // `pg_config_info` lists no ranks of a group that has all of them.
+        let size = |group: &ProcessGroup| group.pg_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+        let mut world_size = distributed.pg_config.iter().find(|group| group.ranks.is_empty()).and_then(size);
+        let mut known = BTreeMap::new();
+        let mut sizes = BTreeMap::new();
+        let records = || nodes.iter().filter_map(|node| node.record.as_deref()).filter(|record| record.moves());
+        if distributed.pg_config.is_empty() {
+            // The first group that a job makes is that of all its ranks.
+            let of_all = |record: &Record| record.group == Group::Name("0".into()) && record.first == Some(0);
+            let size = records().find(|record| of_all(record)).and_then(|record| record.group_size);
+            world_size = size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
+        }
+        plausible(None, world_size, &[])?;
+        for record in records() {
+            if known.contains_key(&record.group) {
+                continue;
+            }
+            let listed = match &record.group {
+                Group::Unsaid if distributed.pg_config.len() == 1 => distributed.pg_config.first(),
+                Group::Unsaid => None,
+                Group::Name(name) => distributed.group(name),
+                Group::Address(id) => distributed.pg_config.iter().find(|group| group.backend_id == Some(*id)),
+            };
+            let size = record.group_size.or_else(|| distributed.group_size(&listed?.pg_name));
+            let size = size.or_else(|| world_size.map(u64::from).filter(|&size| size == 1));
+            let name = match (&record.group, listed) {
+                (Group::Name(name), _) => name.as_str(),
+                (_, listed) => listed.map_or("", |group| group.pg_name.as_str()),
+            };
+            let ranks = listed.and_then(|group| {
+                if group.ranks.is_empty() { Some((0..world_size?).collect()) } else { Some(group.ranks.clone()) }
+            });
+            let ranks = ranks.or_else(|| strided(record.first?, record.stride?, record.group_size?));
+            sizes.extend(size.map(|size| (record.group.clone(), size)));
+            known.insert(record.group.clone(), (name.into(), ranks));
+        }
+        Ok(Self { world_size, known, sizes })
+    }
+
+    /// Whether a record is of a group of one rank, which sends nothing.
+    fn is_of_one(&self, record: &Record) -> bool {
+        record.group_size.or_else(|| self.sizes.get(&record.group).copied()) == Some(1)
+    }
+
+    fn ranks(&self, record: &Record) -> Option<&Arc<[u32]>> {
+        self.known.get(&record.group)?.1.as_ref()
+    }
+
+    /// The rank of the job that a rank of the record's group is.
+    fn rank(&self, record: &Record, within: u32) -> Option<u32> {
+        self.ranks(record)?.get(within as usize).copied()
+    }
+
+    /// The rank whose trace this is: collectives without a root record it. `None` if they do not agree.
+    fn own_rank(&self, nodes: &[Node], tree: &Tree) -> Option<u32> {
+        use CollectiveType::{AllGather, AllReduce, AllToAll, Barrier, ReduceScatter};
+        let rootless = [AllGather, AllReduce, AllToAll, Barrier, ReduceScatter];
+        let records = nodes.iter().enumerate().filter(|&(index, _)| tree.is_transfer[index]);
+        let records = records.filter_map(|(_, node)| node.record.as_deref()).filter(|record| record.is_of_backend);
+        let said: BTreeSet<u32> = records
+            .filter(|record| record.kind.and_then(|kind| kind.1).is_some_and(|kind| rootless.contains(&kind)))
+            .filter_map(|record| self.rank(record, record.rank?))
+            .collect();
+        if said.len() == 1 { said.first().copied() } else { None }
+    }
+}
+
+fn strided(first: u32, stride: u32, size: u64) -> Option<Arc<[u32]>> {
+    let last = u64::from(first).checked_add(u64::from(stride).checked_mul(size.checked_sub(1)?)?)?;
+    (stride > 0 && last < u64::from(MAX_RANKS)).then(|| (0..size as u32).map(|place| first + stride * place).collect())
+}
+
+/// What is in what, by places of nodes in the order of ids.
+struct Tree {
+    is_transfer: Vec<bool>,
+    /// Of an operator that is kept, and of all that is in it: the operator's place.
+    op: Vec<Option<usize>>,
+    part: Vec<StepPart>,
+}
+
+impl Tree {
+    fn of(nodes: &[Node], groups: &Groups, gaps: &mut Gaps) -> Self {
+        // A parent begins before its children, so it has a smaller id; the process is its own parent.
+        let parent_of = |(index, node): (usize, &Node)| {
+            let found = nodes[..index].binary_search_by_key(&node.parent, |one| one.id).ok();
+            if found.is_none() && node.parent != node.id && node.parent > 1 {
+                gaps.add(Gap::Dependency, &node.name);
+            }
+            found
+        };
+        let parent: Vec<Option<usize>> = nodes.iter().enumerate().map(parent_of).collect();
+        let count = nodes.len();
+        let mut has_record = vec![false; count];
+        for index in (0..count).rev() {
+            let is_record = nodes[index].record.as_ref().is_some_and(|record| record.is_of_backend);
+            if let Some(parent) = parent[index].filter(|_| is_record || has_record[index]) {
+                has_record[parent] = true;
+            }
+        }
+        let mut is_transfer = vec![false; count];
+        let mut is_inside = vec![false; count];
+        let mut part = vec![StepPart::Unsaid; count];
+        for index in 0..count {
+            let node = &nodes[index];
+            if let Some(parent) = parent[index] {
+                is_inside[index] = is_inside[parent] || is_transfer[parent];
+                part[index] = part[parent];
+            }
+            if part[index] == StepPart::Unsaid {
+                let is_update = node.name.starts_with("Optimizer.step#");
+                part[index] = if is_update { StepPart::Update } else { StepPart::of_name(&node.name) };
+            }
+            // A record of the call in it says more than the call.
+            is_transfer[index] = !is_inside[index]
+                && node.record.as_deref().is_some_and(|record| {
+                    record.moves() && !groups.is_of_one(record) && (record.is_of_backend || !has_record[index])
+                });
+        }
+        let mut has_transfer = vec![false; count];
+        for index in (0..count).rev() {
+            if let Some(parent) = parent[index].filter(|_| is_transfer[index] || has_transfer[index]) {
+                has_transfer[parent] = true;
+            }
+        }
+        let mut op: Vec<Option<usize>> = vec![None; count];
+        for index in 0..count {
+            let is_own = nodes[index].is_operator
+                && !has_transfer[index]
+                && !is_transfer[index]
+                && !is_inside[index]
+                && !nodes[index].record.as_ref().is_some_and(|record| record.is_of_backend);
+            op[index] = parent[index].and_then(|parent| op[parent]).or(is_own.then_some(index));
+        }
+        Self { is_transfer, op, part }
+    }
+}
+
+/// The ops so far, and what the next ones may wait for.
+#[derive(Default)]
+struct Graph {
+    ops: Vec<TraceOp>,
+    /// Of each op: whose data it reads, and what else it waits for.
+    deps: Vec<[BTreeSet<u64>; 2]>,
+    /// Places in `ops`, by places of operators among the nodes.
+    places: BTreeMap<usize, usize>,
+    /// The last operator of each thread.
+    last: BTreeMap<u64, u64>,
+    /// The last transfer of each group.
+    last_of_group: BTreeMap<Arc<str>, u64>,
+    /// What wrote a storage last.
+    writers: BTreeMap<u64, u64>,
+    /// Transfers that nothing has waited for, by sequence number.
+    begun: BTreeMap<u64, Vec<u64>>,
+    /// Transfers that a thread has waited for since its last operator.
+    awaited: BTreeMap<u64, BTreeSet<u64>>,
+}
+
+impl Graph {
+    /// Adds what a node does; nodes come in the order in which they began.
+    fn add(&mut self, index: usize, node: &Node, tree: &Tree, groups: &Groups, gaps: &mut Gaps) {
+        let record = node.record.as_deref();
+        let place = match (record, tree.op[index]) {
+            (Some(record), _) if tree.is_transfer[index] => self.transfer(node, tree.part[index], record, groups, gaps),
+            (_, Some(op)) if op == index => self.operator(index, node, tree.part[index]),
+            (_, Some(op)) => self.places[&op],
+            (Some(record), None) if record.what == "wait" => {
+                let begun = self.of_wait(record);
+                self.awaited.entry(node.thread).or_default().extend(begun);
+                return;
+            }
+            _ => return,
+        };
+        let id = self.ops[place].id;
+        if let Some(record) = record.filter(|record| record.what == "wait") {
+            let begun = self.of_wait(record);
+            self.deps[place][1].extend(begun.filter(|&one| one < id));
+        }
+        // What began after an operator, and is read in it, cannot be what all of the operator waits for.
+        let written = node.reads.iter().filter_map(|storage| self.writers.get(storage)).filter(|&&one| one < id);
+        self.deps[place][0].extend(written);
+        self.writers.extend(node.writes.iter().map(|&storage| (storage, id)));
+    }
+
+    /// The transfer that a `wait` is for. It names no group: if several have one of that number, the last that began.
+    fn of_wait(&mut self, record: &Record) -> Option<u64> {
+        self.begun.get_mut(&record.sequence?)?.pop()
+    }
+
+    fn operator(&mut self, index: usize, node: &Node, pass: StepPart) -> usize {
+        let mut waits = self.awaited.remove(&node.thread).unwrap_or_default();
+        waits.extend(self.last.insert(node.thread, node.id));
+        self.places.insert(index, self.ops.len());
+        self.push(node, pass, NodeType::Comp, None, waits)
+    }
+
+    fn transfer(&mut self, node: &Node, pass: StepPart, record: &Record, groups: &Groups, gaps: &mut Gaps) -> usize {
+        // The thread goes on, so what comes after waits for data or for `wait`, not for this.
+        let mut waits = self.awaited.get(&node.thread).cloned().unwrap_or_default();
+        waits.extend(self.last.get(&node.thread));
+        let (kind, collective) = record.kind.unwrap_or((NodeType::Coll, None));
+        let group = groups.known.get(&record.group).map_or_else(|| "".into(), |(name, _)| name.clone());
+        waits.extend(self.last_of_group.insert(group.clone(), node.id));
+        if let Some(sequence) = record.sequence {
+            self.begun.entry(sequence).or_default().push(node.id);
+        }
+        let is_barrier = collective == Some(CollectiveType::Barrier);
+        if record.is_assumed && !is_barrier {
+            gaps.add(Gap::ElementType, &node.name);
+        }
+        let peer = record.rank.filter(|_| kind != NodeType::Coll);
+        let comm = Comm {
+            collective,
+            bytes: if is_barrier { Some(0) } else { record.bytes },
+            ranks: groups.ranks(record).cloned(),
+            // The other end, twice, until this rank is known.
+            ends: peer.and_then(|peer| groups.rank(record, peer)).map(|rank| (rank, rank)),
+            group,
+            ..Comm::default()
+        };
+        self.push(node, pass, kind, Some(Box::new(comm)), waits)
+    }
+
+    fn push(
+        &mut self,
+        node: &Node,
+        pass: StepPart,
+        kind: NodeType,
+        comm: Option<Box<Comm>>,
+        waits: BTreeSet<u64>,
+    ) -> usize {
+        self.deps.push([BTreeSet::new(), waits]);
+        self.ops.push(TraceOp {
+            id: node.id,
+            name: node.name.clone(),
+            kind,
+            is_host: comm.is_none(),
+            pass,
+            start_ns: 0,
+            duration_ns: 0,
+            data_deps: Box::default(),
+            ctrl_deps: Box::default(),
+            comm,
+        });
+        self.ops.len() - 1
+    }
+
+    fn finish(self) -> Vec<TraceOp> {
+        let mut ops = self.ops;
+        for (op, [data, ctrl]) in ops.iter_mut().zip(self.deps) {
+            op.ctrl_deps = ctrl.difference(&data).copied().collect();
+            op.data_deps = data.into_iter().collect();
+        }
+        ops
+    }
+}
