@@ -7,13 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradtide import _core, inputs, units
+from gradtide import _core, units
 from gradtide.errors import TraceError, cannot_write
 from gradtide.files import write_whole
 from gradtide.results import Table
 from gradtide.scenario.opdag import MAX_DAG_BYTES, OpDag, op_dag
 from gradtide.schemas import other_version
 from gradtide.traces import files
+from gradtide.traces.archives import Source
 from gradtide.traces.gaps import Gap, found_gaps
 from gradtide.traces.model import TraceModel, TraceStep, of_step
 
@@ -320,8 +321,9 @@ def from_kineto(path: str | Path | Sequence[str | Path]) -> Trace:
     """Read traces of PyTorch's profiler, one file per rank.
 
     Args:
-        path: a file (.json or .json.gz), a folder of them, a pattern such as `"traces/rank*.json.gz"`, or a list. A
-            file's rank is what its `distributedInfo` says, or else the last number in its name that follows "rank".
+        path: a file (.json or .json.gz), a folder or an archive of them (tar, tar.gz, zip), a pattern such as
+            `"traces/rank*.json.gz"`, or a list. A file's rank is what its `distributedInfo` says, or else the last
+            number in its name that follows "rank".
 
     Returns:
         The trace; files are read in pieces, and what is kept is smaller than they are.
@@ -332,15 +334,15 @@ def from_kineto(path: str | Path | Sequence[str | Path]) -> Trace:
     Source:
         torch.profiler, `export_chrome_trace`; docs/models/traces.md.
     """
-    return _read(files.named(path, (".json", ".json.gz")), "kineto", re.compile(r"rank[_\-.]?(\d+)"))
+    return _read(files.named(path, files.KINETO), "kineto")
 
 
 def from_chakra(path: str | Path | Sequence[str | Path]) -> Trace:
     """Read MLCommons Chakra execution traces, one file per rank.
 
     Args:
-        path: a file (.et), a folder of them, a pattern such as `"trace.*.et"`, or a list. A file's rank is the last
-            number in its name, as in `trace.3.et`.
+        path: a file (.et), a folder or an archive of them (tar, tar.gz, zip), a pattern such as `"trace.*.et"`, or a
+            list. A file's rank is the last number in its name, as in `trace.3.et`.
 
     Raises:
         TraceError: if a file cannot be read, is cut off or is something else, or two are of one rank.
@@ -348,42 +350,49 @@ def from_chakra(path: str | Path | Sequence[str | Path]) -> Trace:
     Source:
         MLCommons Chakra, `et_def.proto`, schemas 0.0.4 and 1.0.0; docs/models/traces.md.
     """
-    return _read(files.named(path, (".et",)), "chakra", re.compile(r"(\d+)(?=\D*$)"))
+    return _read(files.named(path, files.CHAKRA), "chakra")
 
 
-def read(path: str | Path | Sequence[str | Path]) -> Trace:
+def read(path: str | Source | Sequence[str | Source]) -> Trace:
     """Read a trace of whatever format its files are: Kineto, Chakra, or an op DAG that `Trace.save` wrote.
+
+    Args:
+        path: as of `from_kineto`.
 
     Raises:
         TraceError: as `from_kineto` and `from_chakra`.
     """
-    names = files.named(path, (".et", ".json", ".json.gz"))
-    if all(name.name.endswith(".et") for name in names):
-        return from_chakra(names)
+    names = files.named(path, files.ANY)
+    if all(name.name.endswith(files.CHAKRA) for name in names):
+        return _read(names, "chakra")
     schema = re.search(rb"gradtide\.trace/\d{1,9}", files.start(names[0])) if len(names) == 1 else None
     if schema is not None:
         other = other_version(schema[0].decode(), [DAG_SCHEMA])
         if other is not None:
             raise TraceError(f"{names[0]} {other}; update gradtide, or make it again")
         with files.told(names[0], "dag"):
-            return Trace(_core.Trace.from_dag(inputs.read(names[0], MAX_DAG_BYTES).decode()), "dag")
-    return from_kineto(names)
+            return Trace(_core.Trace.from_dag(files.text(names[0], MAX_DAG_BYTES)), "dag")
+    return _read(names, "kineto")
 
 
-def _read(names: Sequence[Path], form: str, rank_in_name: "re.Pattern[str]") -> Trace:
+def _read(names: Sequence[Source], form: str) -> Trace:
     parts: list[_core.Trace] = []
-    numbers: dict[int, Path] = {}
-    for index, name in enumerate(names):
+    numbers: dict[int, Source] = {}
+    for index, chunks in files.pieces(names):
+        name = names[index]
         with files.told(name, form):
-            part = (_core.kineto if form == "kineto" else _core.chakra)(inputs.chunks(name))
+            part = (_core.kineto if form == "kineto" else _core.chakra)(chunks)
         [(_, said, _, _)] = part.about
-        named = rank_in_name.findall(name.name)
+        named = _RANK_IN_NAME[form].findall(name.name)
         number = said if said is not None else _rank(named[-1] if named else "", index)
         if number in numbers:
             raise TraceError(f"{name} and {numbers[number]} are both of rank {number}; give one file per rank")
         numbers[number] = name
         parts.append(part)
     return Trace(_core.Trace.of_ranks(list(numbers), parts), form)
+
+
+_RANK_IN_NAME = {"kineto": re.compile(r"rank[_\-.]?(\d+)"), "chakra": re.compile(r"(\d+)(?=\D*$)")}
 
 
 def _rank(digits: str, otherwise: int) -> int:
