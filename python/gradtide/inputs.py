@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import BinaryIO
 
 from gradtide.errors import GradtideError
 from gradtide.units import UnitError, parse_bytes
@@ -25,7 +24,7 @@ MAX_DATA_BYTES = 4_000_000_000
 MAX_PACKING = 100
 """Most bytes that a byte of a gzip file stands for. Traces of PyTorch's profiler shrink 10 to 30 times."""
 FREE_BYTES = 64_000_000
-"""A gzip file may unpack to as many bytes, however small it is."""
+"""A packed file may unpack to as many bytes, however small it is."""
 
 CHUNK_BYTES = 1 << 20
 
@@ -68,7 +67,7 @@ def allow(size: str | None) -> None:
         raise ValueError(f"--max-input: {error.msg}; {error.hint}") from None
 
 
-def open_file(path: Path) -> BinaryIO:
+def open_file(path: Path) -> io.BufferedReader:
     """Open a regular file to read its bytes.
 
     Raises:
@@ -104,27 +103,47 @@ def chunks(path: Path, most_bytes: int = MAX_DATA_BYTES) -> Iterator[bytes]:
         OSError: if it cannot be read.
     """
     with open_file(path) as raw:
-        is_gzip = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        size_bytes = os.fstat(raw.fileno()).st_size
-        allowed = _allowed.get()
-        if allowed is not None:
-            most_bytes = allowed
-        elif is_gzip:
-            most_bytes = min(most_bytes, max(FREE_BYTES, MAX_PACKING * size_bytes))
-        if size_bytes > most_bytes:
-            raise _too_large(f"has {size_bytes:,} bytes, more than {most_bytes:,}", size_bytes)
-        left_bytes = most_bytes
-        try:
-            with gzip.GzipFile(fileobj=raw) if is_gzip else raw as file:
-                while chunk := file.read(min(CHUNK_BYTES, left_bytes + 1)):
-                    left_bytes -= len(chunk)
-                    if left_bytes < 0:
-                        raise _too_large(f"{'unpacks to' if is_gzip else 'has'} more than {most_bytes:,} bytes", None)
-                    yield chunk
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            msg = f"cannot be unpacked: the compressed file is damaged or cut off: {error}"
-            raise InputError("GT003", msg, "copy it again") from None
+        yield from unpacked(raw, os.fstat(raw.fileno()).st_size, most_bytes)
+
+
+def unpacked(
+    raw: io.BufferedReader, size_bytes: int, most_bytes: int = MAX_DATA_BYTES, packed_bytes: int | None = None
+) -> Iterator[bytes]:
+    """Yield the bytes of an open file or of a member of an archive, unpacked if they are gzip.
+
+    Args:
+        raw: where they are read from, at their beginning.
+        size_bytes: how many they are before they are unpacked.
+        most_bytes: as in `chunks`.
+        packed_bytes: of how many bytes an archive has made `size_bytes`.
+
+    Raises:
+        InputError: as `chunks`.
+    """
+    is_gzip = raw.peek(2)[:2] == b"\x1f\x8b"
+    allowed = _allowed.get()
+    if allowed is not None:
+        most_bytes = allowed
+    elif is_gzip or packed_bytes is not None:
+        packing = MAX_PACKING * (size_bytes if packed_bytes is None else packed_bytes)
+        most_bytes = min(most_bytes, max(FREE_BYTES, packing))
+    if size_bytes > most_bytes:
+        raise _too_large(f"has {size_bytes:,} bytes, more than {most_bytes:,}", size_bytes)
+    left_bytes = most_bytes
+    file = gzip.GzipFile(fileobj=raw) if is_gzip else raw
+    try:
+        while chunk := file.read(min(CHUNK_BYTES, left_bytes + 1)):
+            left_bytes -= len(chunk)
+            if left_bytes < 0:
+                raise _too_large(f"{'unpacks to' if is_gzip else 'has'} more than {most_bytes:,} bytes", None)
+            yield chunk
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise damaged(f"compressed file is damaged or cut off: {error}") from None
+
+
+def damaged(what: str) -> InputError:
+    """Return the error of a file that cannot be unpacked."""
+    return InputError("GT003", f"cannot be unpacked: the {what}", "copy it again")
 
 
 def _too_large(msg: str, size_bytes: int | None) -> InputError:

@@ -49,6 +49,7 @@ _RECORD = (
 )
 _WEIGHTS = "gradtide needs no weights: give the model's config.json, or profile its module (docs/own-model.md)"
 _SCENARIO = "gradtide run {file} takes it"
+_MEMBERS = "gradtide report {file} reads the traces in it; for anything else unpack it, and name a file in it"
 
 _OURS = {
     "scenario": ("a scenario", _SCENARIO),
@@ -141,9 +142,12 @@ _FOREIGN = {
     "onnx": ("a model in ONNX", _WEIGHTS),
     "torch": ("a file of torch.save", _WEIGHTS),
     "pickle": ("a pickle of Python", _WEIGHTS),
-    "zip": ("a zip archive", "unpack it, and name a file in it"),
-    "tar": ("a tar archive", "unpack it, and name a file in it"),
+    "zip": ("a zip archive", _MEMBERS),
+    "tar": ("a tar archive", _MEMBERS),
     "gzip": ("a gzip file", "unpack it first"),
+    "xz": ("an xz file", "unpack it by unxz first"),
+    "zstd": ("a zstd file", "unpack it by unzstd first"),
+    "bzip2": ("a bzip2 file", "unpack it by bunzip2 first"),
     "pcap": ("captured packets", _FLOWS),
     "parquet": ("a Parquet file", "write it as CSV"),
     "spreadsheet": ("a spreadsheet", "save it as CSV"),
@@ -164,10 +168,13 @@ _FOREIGN = {
 
 _BINARY = (
     ("sqlite", rb"SQLite format 3\0"),
-    ("torch", rb"PK\x03\x04.{26,200}?(data\.pkl|/version|archive/)"),
+    ("torch", rb"PK\x03\x04.{26,200}?(data\.pkl|/version|archive/(data|constants|\.))"),
     ("spreadsheet", rb"PK\x03\x04.{26,200}?(\[Content_Types\]|xl/|mimetypeapplication/vnd)"),
     ("zip", rb"PK\x03\x04"),
     ("gzip", rb"\x1f\x8b"),
+    ("xz", rb"\xfd7zXZ\0"),
+    ("zstd", rb"\x28\xb5\x2f\xfd"),
+    ("bzip2", rb"BZh[1-9](\x31\x41\x59\x26\x53\x59|\x17\x72\x45\x38\x50\x90)"),
     ("parquet", rb"PAR1"),
     ("pdf", rb"%PDF-"),
     ("picture", rb"\x89PNG|\xff\xd8\xff|GIF8"),

@@ -181,7 +181,7 @@ def recognised(path: Path) -> Format | None:
     return None
 
 
-_MAYBE_TRACES = ("chrome-trace",)
+_MAYBE_TRACES = ("chrome-trace", "tar", "zip")
 """What the readers of traces say more about."""
 
 

@@ -61,7 +61,7 @@ _LAYER_KEYS = (
     "winograd",
 )
 _TICKS_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "ms": 10**9, "s": 10**12}
-_TRACE_SUFFIXES = (".json.gz", ".et")
+_TRACE_SUFFIXES = (".json.gz", ".et", ".tar", ".tar.gz", ".tgz", ".zip")
 _KINETO = re.compile(rb'"(schemaVersion|traceEvents|distributedInfo|deviceProperties)"\s*:|"gradtide\.trace/1"')
 """Text that the first bytes of a JSON trace contain, and those of a model file do not."""
 
@@ -158,7 +158,8 @@ def read_model(
     if _is_trace(value, path):
         return _trace(value, base_dir, fail, asked)
     if suffix == ".pftrace":
-        hint = "available: traces of Kineto (.json, .json.gz) and Chakra (.et), and every other kind of model"
+        hint = "available: traces of Kineto (.json, .json.gz) and Chakra (.et), archives of them (.tar, .tar.gz, .tgz, "
+        hint += ".zip), and every other kind of model"
         raise ScenarioError([fail("GT090", "reading traces of Perfetto is not built yet", hint)])
     if suffix in (".csv", ".json"):
         text = read_text(path, value, fail)

@@ -7,13 +7,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gradtide import _core, inputs, recognise, units
+from gradtide import _core, recognise, units
 from gradtide.errors import TraceError, cannot_write
 from gradtide.files import write_whole
 from gradtide.results import Table
 from gradtide.scenario.opdag import MAX_DAG_BYTES, OpDag, op_dag
 from gradtide.schemas import other_version
 from gradtide.traces import files
+from gradtide.traces.archives import Source
 from gradtide.traces.gaps import Gap, found_gaps
 from gradtide.traces.model import TraceModel, TraceStep, of_step
 
@@ -28,9 +29,6 @@ EXACT = 1 << 62
 
 MAX_RANK_DIGITS = 5
 """Of a rank in a file's name; a longer number is a date, a time or the number of a process."""
-
-JSON_SUFFIXES = (".json", ".json.gz")
-"""Of the files that PyTorch writes."""
 
 DAG_SCHEMA = "gradtide.trace/1"
 """Of the op DAG that the core writes of a trace."""
@@ -358,8 +356,9 @@ def from_kineto(path: str | Path | Sequence[str | Path]) -> Trace:
     """Read traces of PyTorch's profiler, one file per rank.
 
     Args:
-        path: a file (.json or .json.gz), a folder of them, a pattern such as `"traces/rank*.json.gz"`, or a list. A
-            file's rank is what its `distributedInfo` says, or else the last number in its name that follows "rank".
+        path: a file (.json or .json.gz), a folder or an archive of them (tar, tar.gz, zip), a pattern such as
+            `"traces/rank*.json.gz"`, or a list. A file's rank is what its `distributedInfo` says, or else the last
+            number in its name that follows "rank".
 
     Returns:
         The trace; files are read in pieces, and what is kept is smaller than they are.
@@ -370,7 +369,7 @@ def from_kineto(path: str | Path | Sequence[str | Path]) -> Trace:
     Source:
         torch.profiler, `export_chrome_trace`; docs/models/traces.md.
     """
-    return _read(files.named(path, JSON_SUFFIXES), "kineto")
+    return _read(files.named(path, files.KINETO), "kineto")
 
 
 def from_execution_trace(path: str | Path | Sequence[str | Path]) -> Trace:
@@ -391,15 +390,15 @@ def from_execution_trace(path: str | Path | Sequence[str | Path]) -> Trace:
     Source:
         torch.profiler, `ExecutionTraceObserver`, schemas 1.0.1 to 1.1.1; docs/models/traces.md.
     """
-    return _read(files.named(path, JSON_SUFFIXES), "pytorch-et")
+    return _read(files.named(path, files.KINETO), "pytorch-et")
 
 
 def from_chakra(path: str | Path | Sequence[str | Path]) -> Trace:
     """Read MLCommons Chakra execution traces, one file per rank.
 
     Args:
-        path: a file (.et), a folder of them, a pattern such as `"trace.*.et"`, or a list. A file's rank is the last
-            number in its name, as in `trace.3.et`.
+        path: a file (.et), a folder or an archive of them (tar, tar.gz, zip), a pattern such as `"trace.*.et"`, or a
+            list. A file's rank is the last number in its name, as in `trace.3.et`.
 
     Raises:
         TraceError: if a file cannot be read, is cut off or is something else, or two are of one rank.
@@ -407,18 +406,21 @@ def from_chakra(path: str | Path | Sequence[str | Path]) -> Trace:
     Source:
         MLCommons Chakra, `et_def.proto`, schemas 0.0.4 and 1.0.0; docs/models/traces.md.
     """
-    return _read(files.named(path, (".et",)), "chakra")
+    return _read(files.named(path, files.CHAKRA), "chakra")
 
 
-def read(path: str | Path | Sequence[str | Path]) -> Trace:
+def read(path: str | Source | Sequence[str | Source]) -> Trace:
     """Read a trace of whatever format its files are: one of another tool, or an op DAG that `Trace.save` wrote.
+
+    Args:
+        path: as of `from_kineto`.
 
     Raises:
         TraceError: as `from_kineto`, `from_execution_trace` and `from_chakra`.
     """
-    names = files.named(path, (".et", *JSON_SUFFIXES))
-    if all(name.name.endswith(".et") for name in names):
-        return from_chakra(names)
+    names = files.named(path, files.ANY)
+    if all(name.name.endswith(files.CHAKRA) for name in names):
+        return _read(names, "chakra")
     head = files.start(names[0])
     schema = re.search(rb"gradtide\.trace/\d{1,9}", head[:200]) if len(names) == 1 else None
     if schema is not None:
@@ -426,7 +428,7 @@ def read(path: str | Path | Sequence[str | Path]) -> Trace:
         if other is not None:
             raise TraceError(f"{names[0]} {other}; update gradtide, or make it again")
         with files.told(names[0], "dag"):
-            return Trace(_core.Trace.from_dag(inputs.read(names[0], MAX_DAG_BYTES).decode()), "dag")
+            return Trace(_core.Trace.from_dag(files.text(names[0], MAX_DAG_BYTES)), "dag")
     found = recognise.seen(head)
     return _read(names, "pytorch-et" if found is not None and found.name == "pytorch-et" else "kineto")
 
@@ -439,13 +441,14 @@ _READERS: dict[str, tuple[Callable[[Iterator[bytes]], _core.Trace], "re.Pattern[
 """By format: what reads the chunks of a file, and where its name has the rank."""
 
 
-def _read(names: Sequence[Path], form: str) -> Trace:
+def _read(names: Sequence[Source], form: str) -> Trace:
     read, rank_in_name = _READERS[form]
     parts: list[_core.Trace] = []
-    numbers: dict[int, Path] = {}
-    for index, name in enumerate(names):
+    numbers: dict[int, Source] = {}
+    for index, chunks in files.pieces(names):
+        name = names[index]
         with files.told(name, form):
-            part = read(inputs.chunks(name))
+            part = read(chunks)
         [(_, said, _, _)] = part.about
         named = rank_in_name.findall(name.name)
         number = said if said is not None else _rank(named[-1] if named else "", index)

@@ -3,49 +3,103 @@
 import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from gradtide import inputs, recognise
 from gradtide.errors import TraceError
+from gradtide.traces import archives
+from gradtide.traces.archives import Member, Source
+
+KINETO = (".json", ".json.gz")
+CHAKRA = (".et",)
+ANY = CHAKRA + KINETO
+"""How names of traces end in a folder or an archive."""
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
+"""How names of archives end; what is one is told by its content."""
 
 GROUPS = ".groups.json"
 """End of the name of the file that lists process groups, beside Chakra traces; it is no trace."""
 
 
-def named(path: str | Path | Sequence[str | Path], suffixes: tuple[str, ...]) -> list[Path]:
-    """Return the files that a path, a folder, a pattern or a list names, sorted by name.
+def named(path: str | Source | Sequence[str | Source], suffixes: tuple[str, ...]) -> list[Source]:
+    """Return the files that a path, a folder, an archive, a pattern or a list names, sorted by name.
 
     Raises:
         TraceError: if there are none.
     """
+    if isinstance(path, Member):
+        return [path]
     if not isinstance(path, (str, Path)):
-        return [one for part in path for one in named(part, suffixes)] or _none(path)
+        return [one for part in path for one in named(part, suffixes)] or _none("the list of files is empty")
     here = Path(path)
     with told(here), suppress(FileNotFoundError, NotADirectoryError):  # a pattern, or nothing
         os.stat(here)
     if here.is_dir():
-        found = sorted(one for one in here.iterdir() if one.name.endswith(suffixes) and not one.name.endswith(GROUPS))
-        return found or _none(f"{path} holds no file {' or '.join('*' + suffix for suffix in suffixes)}")
+        return _traces(here.iterdir(), suffixes) or _none(f"{path} holds no file {_patterns(suffixes)}")
     if here.exists():
-        return [here]
+        return _opened(here, suffixes)
     found = sorted(Path(one) for one in glob.glob(str(path)))
-    return found or _none(f"there is no file {path}")
+    return [one for file in found for one in _opened(file, suffixes)] or _none(f"there is no file {path}")
 
 
-def _none(what: object) -> list[Path]:
-    raise TraceError(what if isinstance(what, str) else "the list of files is empty")
+def _opened(path: Path, suffixes: tuple[str, ...]) -> list[Source]:
+    """Return a file, or what it holds if it is an archive."""
+    if path.name.endswith(suffixes):
+        return [path]
+    with told(path):
+        members = archives.members(path)
+    if members is None:
+        return [path]
+    return _traces(members, suffixes) or _none(f"{path} is an archive that holds no file {_patterns(suffixes)}")
 
 
-def start(path: Path) -> bytes:
+def _traces(files: Iterable[Source], suffixes: tuple[str, ...]) -> list[Source]:
+    """Return the traces among files, sorted by name; hidden files, such as those of macOS, are none."""
+    is_trace = (one for one in files if one.name.endswith(suffixes) and not one.name.endswith(GROUPS))
+    return sorted(one for one in is_trace if not one.name.startswith("."))
+
+
+def _patterns(suffixes: tuple[str, ...]) -> str:
+    return " or ".join("*" + suffix for suffix in suffixes)
+
+
+def _none(what: str) -> list[Source]:
+    raise TraceError(what)
+
+
+def pieces(sources: Sequence[Source]) -> Iterator[tuple[int, Iterator[bytes]]]:
+    """Yield the place of each file with its bytes, unpacked; those of an archive in one pass, in the archive's order.
+
+    Raises:
+        TraceError: if an archive is damaged; where the bytes are read, as `inputs.chunks`.
+    """
+    of_archive: dict[Path, dict[int, int]] = {}
+    for index, source in enumerate(sources):
+        if isinstance(source, Member):
+            of_archive.setdefault(source.archive, {})[source.place] = index
+        else:
+            yield index, inputs.chunks(source)
+    for archive, indices in of_archive.items():
+        with told(archive):
+            for place, chunks in archives.read(archive, set(indices)):
+                yield indices[place], chunks
+
+
+def start(path: Source) -> bytes:
     """Return the first bytes of a file, decompressed: enough to tell what it is."""
     with told(path):
-        return inputs.start(path, recognise.HEAD_BYTES)
+        return archives.start(path, recognise.HEAD_BYTES)
+
+
+def text(path: Source, most_bytes: int) -> str:
+    """Return the text of a file as `inputs.text`, with its ends of lines as they are."""
+    return b"".join(archives.chunks(path, most_bytes)).decode()
 
 
 @contextmanager
-def told(path: Path, form: str = "") -> Iterator[None]:
+def told(path: Source, form: str = "") -> Iterator[None]:
     """Name the file in whatever is wrong with it, the line of a text, and what it is if it is no file of `form`."""
     try:
         yield
@@ -60,9 +114,9 @@ def told(path: Path, form: str = "") -> Iterator[None]:
         raise TraceError(f"{path}: it cannot be read: {reason}") from error
 
 
-def _other(path: Path, form: str) -> str:
+def _other(path: Source, form: str) -> str:
     """Return what a file is that is no trace of the form; empty if it is one, or nobody knows."""
-    head = inputs.start(path, recognise.HEAD_BYTES) if form else b""
+    head = archives.start(path, recognise.HEAD_BYTES) if form else b""
     found = recognise.seen(head)
     if found is None or not found.is_sure or found.name in (form, "chrome-trace"):
         return ""
@@ -77,13 +131,13 @@ _TITLES = {
 }
 
 
-def _with_line(path: Path, said: str) -> str:
+def _with_line(path: Source, said: str) -> str:
     """Return what is wrong at a byte of a text with the line of it."""
     match = re.search(r"at byte (\d+)", said)
     if match is None or path.name.endswith(".et"):
         return said
     left, line = int(match[1]), 1
-    for chunk in inputs.chunks(path):
+    for chunk in archives.chunks(path):
         line += chunk.count(b"\n", 0, left)
         left -= len(chunk)
         if left <= 0:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from gradtide import units
 from gradtide.errors import TraceError
 from gradtide.layers import Layer
-from gradtide.traces import files
+from gradtide.traces import archives, files
+from gradtide.traces.archives import Source
 from gradtide.traces.spans import Covered
 
 if TYPE_CHECKING:
@@ -326,19 +327,19 @@ def read_model(path: str | Path) -> TraceModel | TraceStep:
     Raises:
         TraceError: if there is no such file, it is no trace, or its step is no model.
     """
-    names = files.named(path, (".et", ".json", ".json.gz"))
+    names = files.named(path, files.ANY)
     try:
-        stats = [name.stat() for name in names]
+        stamps = tuple(archives.stamp(name) for name in names)
     except OSError as error:
         raise TraceError(f"{path} cannot be read: {error.strerror}") from error
-    return _read_once(tuple(names), tuple((one.st_mtime_ns, one.st_size) for one in stats), _name(Path(path)))
+    return _read_once(tuple(names), stamps, _name(Path(path)))
 
 
 @lru_cache(maxsize=8)
-def _read_once(names: tuple[Path, ...], stamps: tuple[tuple[int, int], ...], name: str) -> TraceModel | TraceStep:
+def _read_once(names: tuple[Source, ...], stamps: tuple[Any, ...], name: str) -> TraceModel | TraceStep:
     from gradtide.traces import read
 
-    trace: Trace = read(names[0] if len(names) == 1 else list(names))
+    trace: Trace = read(names)
     try:
         return trace.to_model(name=name)
     except NoGradientsError as error:
@@ -352,4 +353,5 @@ def _name(path: Path) -> str:
     """Return what results call the model of a trace: the file's name without endings, of several their folder's."""
     if re.search(r"[*?\[]", path.name):
         path = path.parent
-    return re.sub(r"(\.pt)?(\.trace)?(\.json)?(\.gz|\.et)?$", "", path.name).strip("._- ") or "trace"
+    name = re.sub(r"(\.pt)?(\.trace)?(\.json|\.tar)?(\.gz|\.et|\.tgz|\.zip)?$", "", path.name)
+    return name.strip("._- ") or "trace"

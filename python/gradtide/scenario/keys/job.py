@@ -566,8 +566,9 @@ class JobTable(Table):
         default=None, examples=["resnet50", "layers.csv", {"kind": "thesis", "layers": 50, "size": "100MB"}]
     )
     """The model that is trained: a preset, a layer table (.csv), a model file (.json), a trace of one or more steps, or
-    an inline table. Needed. A trace is a file, a folder or a pattern, of Kineto (.json, .json.gz) or Chakra (.et). If a
-    preset is also an op graph, pull = "start" and compute.order use the graph."""
+    an inline table. Needed. A trace is a file, a folder, an archive (.tar, .tar.gz, .tgz, .zip) or a pattern, of Kineto
+    (.json, .json.gz) or Chakra (.et). If a preset is also an op graph, pull = "start" and compute.order use the
+    graph."""
     workers: int | None = key(default=None, ge=1, examples=[8])
     """Number of workers, each on its own host. They take the lowest-numbered hosts that no other job names. This or
     `hosts` is needed."""
