@@ -93,7 +93,7 @@ def test_steps_of_an_old_version_follow_the_launches_of_its_kernels():
     ],
 )
 def test_an_execution_trace_has_its_operators_and_transfers(name, rank, nodes, transfers):
-    # Three steps of DDP: 25,557,032 parameters of ResNet-50, 4 bytes each, in five buckets. A group of one sends nothing.
+    # Three steps of DDP: 25,557,032 parameters of ResNet-50, 4 bytes each. A group of one sends nothing.
     trace = traces.read(FIELD / "real" / "param" / f"{name}.json.gz")
     assert (trace.format, trace.rank_numbers, trace.has_times) == ("pytorch-et", [rank], False)
     assert len(trace.ops) == nodes

@@ -201,7 +201,7 @@ _JSON = (
     ("kineto", r'"(traceEvents|schemaVersion|deviceProperties|distributedInfo)"\s*:'),
     (
         "pytorch-et",
-        r'"schema"\s*:\s*"\d[\d.]*(-chakra[\d.]*)?"|"nodes"\s*:\s*\[\s*\{[^{}]*"(rf_id|ctrl_deps|op_schema)"',
+        r'"schema"\s*:\s*"\d[\d.]*(-chakra[\d.]*)?".*"nodes"\s*:\s*\[|"nodes"\s*:\s*\[.*"(rf_id|ctrl_deps|op_schema)"',
     ),
     # What chakra_jsonizer prints of an .et file, and the JSON that Chakra's feeder reads.
     (

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! An op waits for the op before it on its thread, and for what last wrote a storage that it reads; a transfer for the one
-//! before it in its group, and the op after a `wait` for the transfer of that sequence number. Every dependency is on a
-//! smaller id, so there is no cycle.
+//! before it in its group (a message for none), and the op after a `wait` for the transfer of that sequence number. Every
+//! dependency is on a smaller id, so there is no cycle.
 //!
 //! Sources: pytorch/pytorch torch/csrc/profiler/standalone/execution_trace_observer.cpp (schemas 1.0.1 to 1.1.1),
 //! torch/csrc/distributed/c10d/ParamCommsUtils.hpp (inputs of `record_param_comms`), torch/profiler/profiler.py and
@@ -119,8 +119,10 @@ impl<'a> Arguments<'a> {
     /// Tensors of one argument, also of a list of lists.
     fn tensors(&self, place: usize) -> Vec<Tensor> {
         let mut found = Vec::new();
-        if self.types.get(place).is_some_and(|name| name.contains("Tensor(")) {
-            add_tensors(&self.values[place], &mut found);
+        if let (Some(name), Some(value)) = (self.types.get(place), self.values.get(place))
+            && name.contains("Tensor(")
+        {
+            add_tensors(value, &mut found);
         }
         found
     }
@@ -182,8 +184,8 @@ struct Record {
     bytes: Option<u64>,
     /// Whether its elements count as float32.
     is_assumed: bool,
-    /// The number by which a `wait` names it.
-    sequence: Option<u64>,
+    /// The number by which a `wait` names it, and whether that counts messages and not collectives.
+    sequence: Option<(u64, bool)>,
     group: Group,
     group_size: Option<u64>,
     /// The first rank of the group, and how far it is from one to the next.
@@ -338,9 +340,9 @@ impl Nodes {
         let groups = Groups::of(&self.distributed, &self.nodes)?;
         let tree = Tree::of(&self.nodes, &groups, &mut self.gaps);
         let mut graph = Graph::default();
-        for (index, node) in self.nodes.iter().enumerate() {
+        for index in 0..self.nodes.len() {
             look();
-            graph.add(index, node, &tree, &groups, &mut self.gaps);
+            graph.add(index, &self.nodes, &tree, &groups, &mut self.gaps);
         }
         let mut ops = graph.finish();
         if ops.is_empty() {
@@ -395,7 +397,11 @@ fn of_backend(written: &Written, inputs: &Arguments) -> Record {
     let values = &inputs.values;
     let is_name = |&place: &usize| values[place].is_string() && values.get(place + 1).is_some_and(Value::is_array);
     let name = (0..values.len()).find(is_name);
-    let before = |back: usize| values.get(name?.checked_sub(back)?);
+    let is_tensor = |place: usize| inputs.types.get(place).is_some_and(|name| name.contains("Tensor("));
+    let before = |back: usize| {
+        let place = name?.checked_sub(back).filter(|&place| !is_tensor(place))?;
+        values.get(place)
+    };
     let small = |value: Option<&Value>| value?.as_u64().and_then(|value| u32::try_from(value).ok());
     let after: Vec<i64> =
         name.map_or_else(Vec::new, |name| values[name + 1..].iter().filter_map(Value::as_i64).collect());
@@ -415,7 +421,10 @@ fn of_backend(written: &Written, inputs: &Arguments) -> Record {
         is_of_backend: true,
         bytes: counted.or_else(|| Some(elements?.saturating_mul(ASSUMED_ELEMENT_BYTES))),
         is_assumed: counted.is_none() && elements.is_some(),
-        sequence: before(3).and_then(|value| value.get(0).unwrap_or(value).as_u64()),
+        sequence: before(3).and_then(|value| {
+            let is_message = value.get(1).and_then(Value::as_bool).unwrap_or(false);
+            Some((value.get(0).unwrap_or(value).as_u64()?, is_message))
+        }),
         group: match (written.text("pg_name"), before(2)) {
             (Some(name), _) if !name.is_empty() => Group::Name(name),
             (_, Some(Value::Array(parts))) => {
@@ -576,6 +585,8 @@ struct Tree {
     is_transfer: Vec<bool>,
     /// Of an operator that is kept, and of all that is in it: the operator's place.
     op: Vec<Option<usize>>,
+    /// The call of c10d that a node is in: what an old record does not say, the call does.
+    call: Vec<Option<usize>>,
     part: Vec<StepPart>,
 }
 
@@ -601,11 +612,14 @@ impl Tree {
         let mut is_transfer = vec![false; count];
         let mut is_inside = vec![false; count];
         let mut part = vec![StepPart::Unsaid; count];
+        let mut call = vec![None; count];
         for index in 0..count {
             let node = &nodes[index];
             if let Some(parent) = parent[index] {
                 is_inside[index] = is_inside[parent] || is_transfer[parent];
                 part[index] = part[parent];
+                let is_call = nodes[parent].record.as_ref().is_some_and(|record| !record.is_of_backend);
+                call[index] = if is_call { Some(parent) } else { call[parent] };
             }
             if part[index] == StepPart::Unsaid {
                 let is_update = node.name.starts_with("Optimizer.step#");
@@ -632,7 +646,7 @@ impl Tree {
                 && !nodes[index].record.as_ref().is_some_and(|record| record.is_of_backend);
             op[index] = parent[index].and_then(|parent| op[parent]).or(is_own.then_some(index));
         }
-        Self { is_transfer, op, part }
+        Self { is_transfer, op, call, part }
     }
 }
 
@@ -646,22 +660,24 @@ struct Graph {
     places: BTreeMap<usize, usize>,
     /// The last operator of each thread.
     last: BTreeMap<u64, u64>,
-    /// The last transfer of each group.
+    /// The last collective of each group: its stream runs one after another, while messages may run at once.
     last_of_group: BTreeMap<Arc<str>, u64>,
     /// What wrote a storage last.
     writers: BTreeMap<u64, u64>,
     /// Transfers that nothing has waited for, by sequence number.
-    begun: BTreeMap<u64, Vec<u64>>,
+    begun: BTreeMap<Option<(u64, bool)>, Vec<(Group, u64)>>,
     /// Transfers that a thread has waited for since its last operator.
     awaited: BTreeMap<u64, BTreeSet<u64>>,
 }
 
 impl Graph {
     /// Adds what a node does; nodes come in the order in which they began.
-    fn add(&mut self, index: usize, node: &Node, tree: &Tree, groups: &Groups, gaps: &mut Gaps) {
+    fn add(&mut self, index: usize, nodes: &[Node], tree: &Tree, groups: &Groups, gaps: &mut Gaps) {
+        let node = &nodes[index];
         let record = node.record.as_deref();
+        let call = tree.call[index].and_then(|call| nodes[call].record.as_deref());
         let place = match (record, tree.op[index]) {
-            (Some(record), _) if tree.is_transfer[index] => self.transfer(node, tree.part[index], record, groups, gaps),
+            _ if tree.is_transfer[index] => self.transfer(node, tree.part[index], [record, call], groups, gaps),
             (_, Some(op)) if op == index => self.operator(index, node, tree.part[index]),
             (_, Some(op)) => self.places[&op],
             (Some(record), None) if record.what == "wait" => {
@@ -682,9 +698,11 @@ impl Graph {
         self.writers.extend(node.writes.iter().map(|&storage| (storage, id)));
     }
 
-    /// The transfer that a `wait` is for. It names no group: if several have one of that number, the last that began.
-    fn of_wait(&mut self, record: &Record) -> Option<u64> {
-        self.begun.get_mut(&record.sequence?)?.pop()
+    /// The transfer that a `wait` is for. Old ones name no group, or no number either: then it is the last one that began.
+    fn of_wait(&mut self, wait: &Record) -> Option<u64> {
+        let begun = self.begun.get_mut(&wait.sequence)?;
+        let place = begun.iter().rposition(|(group, _)| wait.group == Group::Unsaid || wait.group == *group)?;
+        Some(begun.remove(place).1)
     }
 
     fn operator(&mut self, index: usize, node: &Node, pass: StepPart) -> usize {
@@ -694,16 +712,25 @@ impl Graph {
         self.push(node, pass, NodeType::Comp, None, waits)
     }
 
-    fn transfer(&mut self, node: &Node, pass: StepPart, record: &Record, groups: &Groups, gaps: &mut Gaps) -> usize {
+    fn transfer(
+        &mut self,
+        node: &Node,
+        pass: StepPart,
+        [record, call]: [Option<&Record>; 2],
+        groups: &Groups,
+        gaps: &mut Gaps,
+    ) -> usize {
+        let record = record.expect("a transfer has a record");
         // The thread goes on, so what comes after waits for data or for `wait`, not for this.
         let mut waits = self.awaited.get(&node.thread).cloned().unwrap_or_default();
         waits.extend(self.last.get(&node.thread));
-        let (kind, collective) = record.kind.unwrap_or((NodeType::Coll, None));
+        let (kind, collective) = record.kind.or(call.and_then(|call| call.kind)).unwrap_or((NodeType::Coll, None));
+        let bytes = record.bytes.or(call.and_then(|call| call.bytes));
         let group = groups.known.get(&record.group).map_or_else(|| "".into(), |(name, _)| name.clone());
-        waits.extend(self.last_of_group.insert(group.clone(), node.id));
-        if let Some(sequence) = record.sequence {
-            self.begun.entry(sequence).or_default().push(node.id);
+        if kind == NodeType::Coll {
+            waits.extend(self.last_of_group.insert(group.clone(), node.id));
         }
+        self.begun.entry(record.sequence).or_default().push((record.group.clone(), node.id));
         let is_barrier = collective == Some(CollectiveType::Barrier);
         if record.is_assumed && !is_barrier {
             gaps.add(Gap::ElementType, &node.name);
@@ -711,7 +738,7 @@ impl Graph {
         let peer = record.rank.filter(|_| kind != NodeType::Coll);
         let comm = Comm {
             collective,
-            bytes: if is_barrier { Some(0) } else { record.bytes },
+            bytes: if is_barrier { Some(0) } else { bytes },
             ranks: groups.ranks(record).cloned(),
             // The other end, twice, until this rank is known.
             ends: peer.and_then(|peer| groups.rank(record, peer)).map(|rank| (rank, rank)),

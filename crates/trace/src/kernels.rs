@@ -155,10 +155,12 @@ pub(crate) fn moving(name: &str) -> Option<Moving> {
     Some(Moving { kind, is_of_backend: library.is_some_and(|row| row.is_of_backend) })
 }
 
-/// What a name of PyTorch's or of a backend moves: `allreduce_`, `_reduce_scatter_base`, `all_to_allv`.
+/// What a name of PyTorch's or of a backend moves: `allreduce_`, `_reduce_scatter_base`, `all_to_allv`,
+/// `symm_mem::multimem_all_reduce`.
 pub(crate) fn named(name: &str) -> Option<Transferred> {
     let plain: String = name.chars().filter(|&one| one != '_').collect::<String>().to_ascii_lowercase();
-    KINDS.iter().chain(FIRST).find(|(word, _)| plain.starts_with(word)).map(|&(_, kind)| kind)
+    let found = KINDS.iter().chain(FIRST).find(|(word, _)| plain.starts_with(word)).map(|&(_, kind)| kind);
+    found.or_else(|| moving(name)?.kind)
 }
 
 fn within(plain: &str) -> Option<Transferred> {
@@ -248,6 +250,7 @@ mod tests {
         assert_eq!(named("_allgather_base_"), all_gather);
         assert_eq!(named("all_gather_into_tensor_coalesced"), all_gather);
         assert_eq!(named("_reduce_oop"), Some((NodeType::Coll, Some(CollectiveType::Reduce))));
+        assert_eq!(named("symm_mem::multimem_all_gather_out"), all_gather);
         assert_eq!(named("recvAnySource"), Some((NodeType::Recv, None)));
         assert_eq!((named("coalesced"), named("wait"), named("init")), (None, None, None));
     }
