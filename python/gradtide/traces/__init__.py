@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from gradtide.files import write_whole
 from gradtide.results import Table
 from gradtide.scenario.opdag import MAX_DAG_BYTES, OpDag, op_dag
 from gradtide.schemas import other_version
-from gradtide.traces import files
+from gradtide.traces import files, nsight
 from gradtide.traces.archives import Source
 from gradtide.traces.gaps import Gap, found_gaps
 from gradtide.traces.model import TraceModel, TraceStep, of_step
@@ -37,7 +37,7 @@ class Trace:
     """What the ranks of a job did, as a tool recorded it.
 
     Attributes:
-        format: "kineto", "chakra" or "dag".
+        format: "kineto", "chakra", "nsight" or "dag".
     """
 
     def __init__(self, core: _core.Trace, form: str) -> None:
@@ -82,7 +82,7 @@ class Trace:
         summary: dict[str, Any] = {
             "schema": "gradtide.trace-summary/1",
             "format": self.format,
-            "version": about[0][3],
+            "version": about[0][3].strip('"'),
             "world_size": known or None,
             "missing_ranks": [rank for rank in expected if rank not in present],
             "effective_ranks": _effective(rows) if self.has_times else None,
@@ -111,11 +111,17 @@ class Trace:
 
     @cached_property
     def _gaps(self) -> list[Gap]:
-        return found_gaps(self._core.gaps)
+        return found_gaps(self._named(self._core.gaps))
 
     def _gaps_of_step(self, number: int) -> list[Gap]:
         """Return what is missing in a step, and of what nobody knows when it was."""
-        return found_gaps(self._core.gaps_of_step(self.steps.index(number)))
+        return found_gaps(self._named(self._core.gaps_of_step(self.steps.index(number))))
+
+    def _named(self, rows: list[tuple[int, str, str, int]]) -> list[tuple[int, str, str, int]]:
+        """Return what is missing without lines where files have none."""
+        if self.format != "nsight":
+            return rows
+        return [(rank, what, name.partition(" from line ")[0], count) for rank, what, name, count in rows]
 
     def _step_warnings(self) -> list[str]:
         partial, untimed = self._steps["partial"], self._steps["untimed"]
@@ -354,7 +360,7 @@ def from_chakra(path: str | Path | Sequence[str | Path]) -> Trace:
 
 
 def read(path: str | Source | Sequence[str | Source]) -> Trace:
-    """Read a trace of whatever format its files are: Kineto, Chakra, or an op DAG that `Trace.save` wrote.
+    """Read a trace of whatever format its files are: Kineto, Chakra, Nsight Systems, or an op DAG of `Trace.save`.
 
     Args:
         path: as of `from_kineto`.
@@ -365,6 +371,8 @@ def read(path: str | Source | Sequence[str | Source]) -> Trace:
     names = files.named(path, files.ANY)
     if all(name.name.endswith(files.CHAKRA) for name in names):
         return _read(names, "chakra")
+    if files.are_exports(names):
+        return _read(names, "nsight")
     schema = re.search(rb"gradtide\.trace/\d{1,9}", files.start(names[0])) if len(names) == 1 else None
     if schema is not None:
         other = other_version(schema[0].decode(), [DAG_SCHEMA])
@@ -378,18 +386,41 @@ def read(path: str | Source | Sequence[str | Source]) -> Trace:
 def _read(names: Sequence[Source], form: str) -> Trace:
     parts: list[_core.Trace] = []
     numbers: dict[int, Source] = {}
-    for index, chunks in files.pieces(names):
-        name = names[index]
+    for name, otherwise, chunks in _exports(names) if form == "nsight" else _files(names, form):
         with files.told(name, form):
-            part = (_core.kineto if form == "kineto" else _core.chakra)(chunks)
+            part = (_core.chakra if form == "chakra" else _core.kineto)(chunks)
         [(_, said, _, _)] = part.about
-        named = _RANK_IN_NAME[form].findall(name.name)
-        number = said if said is not None else _rank(named[-1] if named else "", index)
+        number = otherwise if said is None else said
         if number in numbers:
             raise TraceError(f"{name} and {numbers[number]} are both of rank {number}; give one file per rank")
         numbers[number] = name
         parts.append(part)
     return Trace(_core.Trace.of_ranks(list(numbers), parts), form)
+
+
+def _files(names: Sequence[Source], form: str) -> Iterator[tuple[Source, int, Iterator[bytes]]]:
+    """Yield each file with the rank that its name says, or its place, and its bytes."""
+    for index, chunks in files.pieces(names):
+        yield names[index], _rank_in_name(names[index], form, index), chunks
+
+
+def _exports(names: Sequence[Source]) -> Iterator[tuple[Source, int, Iterator[bytes]]]:
+    """Yield each process of exports of Nsight Systems with its rank and its events."""
+    count = 0
+    for name in names:
+        if not isinstance(name, Path):
+            raise TraceError(f"{name}: an export of Nsight Systems is not read in an archive; unpack it first")
+        with files.told(name):
+            found = nsight.processes(name)
+        for one in found:
+            rank = _rank_in_name(name, "kineto", count) if len(found) == 1 else count
+            yield name, rank if one.rank is None else one.rank, one.chunks()
+            count += 1
+
+
+def _rank_in_name(name: Source, form: str, otherwise: int) -> int:
+    found = _RANK_IN_NAME[form].findall(name.name)
+    return _rank(found[-1] if found else "", otherwise)
 
 
 _RANK_IN_NAME = {"kineto": re.compile(r"rank[_\-.]?(\d+)"), "chakra": re.compile(r"(\d+)(?=\D*$)")}
