@@ -299,7 +299,7 @@ def test_copies_between_devices_are_communication(tmp_path):
 def test_what_nobody_knows_is_counted_and_its_step_left_out(tmp_path):
     export = ok(tmp_path / "a.sqlite", steps=4)
     export.rows["CUPTI_ACTIVITY_KIND_KERNEL"][7]["end"] = 0  # of step 2
-    export.rows["CUPTI_ACTIVITY_KIND_KERNEL"][13]["demangledName"] = 999  # of step 3: no such string
+    export.rows["CUPTI_ACTIVITY_KIND_KERNEL"][12]["demangledName"] = 999  # of step 3: no such string
     export.add("MPI_COLLECTIVES_EVENTS", start=1)
     found = traces.read(export.write())
     assert found.steps == [1]

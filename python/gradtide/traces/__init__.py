@@ -111,17 +111,11 @@ class Trace:
 
     @cached_property
     def _gaps(self) -> list[Gap]:
-        return found_gaps(self._named(self._core.gaps))
+        return found_gaps(self._core.gaps, self.format)
 
     def _gaps_of_step(self, number: int) -> list[Gap]:
         """Return what is missing in a step, and of what nobody knows when it was."""
-        return found_gaps(self._named(self._core.gaps_of_step(self.steps.index(number))))
-
-    def _named(self, rows: list[tuple[int, str, str, int]]) -> list[tuple[int, str, str, int]]:
-        """Return what is missing without lines where files have none."""
-        if self.format != "nsight":
-            return rows
-        return [(rank, what, name.partition(" from line ")[0], count) for rank, what, name, count in rows]
+        return found_gaps(self._core.gaps_of_step(self.steps.index(number)), self.format)
 
     def _step_warnings(self) -> list[str]:
         partial, untimed = self._steps["partial"], self._steps["untimed"]

@@ -46,6 +46,9 @@ _COPIES, _SETS, _GRAPHS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEM
 _UNREAD = ("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "UCP_SUBMIT_EVENTS")
 """Tables of transfers that are not read: counted."""
 
+_NO_DEVICE = 1 << 31
+"""Above the number of any device or rank."""
+
 _RANGE_TYPES = (59, 60, 70, 71)
 """Of `eventType`: ranges that are pushed and popped, or started and ended, by NVTX and by its text files."""
 
@@ -73,7 +76,8 @@ _SIZE, _COMMUNICATOR, _RANKS = "Message size [bytes]", "NCCL communicator ID", "
 _SIZES_OF_INPUT = ("AllReduce", "Broadcast", "Reduce", "AllGather", "Send", "Recv")
 """Calls of which the size is of the rank's input; of a reduce-scatter it is of its output (NCCL src/collectives.cc)."""
 _HEADER = struct.Struct("<IIIIQQ")
-"""Before a payload in `binaryData`: domain, flags, schema, flags, bytes of the payload, bytes of all."""
+"""Before a payload in `binaryData`: domain, flags, schema, flags, bytes of the payload, bytes of all. As
+GindaChen/nsys-ai reads it (skills/builtins/nccl_payload_breakdown.py); what disagrees with its lengths is not read."""
 
 
 @dataclass(frozen=True)
@@ -115,16 +119,20 @@ def processes(path: Path) -> list[Process]:
         if not any(table in export.tables for table in (_KERNELS, _CALLS, _RANGES, _COPIES, _SETS)):
             raise TraceError("it is a database of SQLite, but no export of Nsight Systems")
         pid, device = export.column(_KERNELS, "globalPid"), export.column(_KERNELS, "deviceId")
-        rows = (
-            export.rows(f"SELECT {pid}, MIN({device}) FROM {_KERNELS} GROUP BY 1") if _KERNELS in export.tables else []
-        )
-        found = sorted(rows, key=lambda row: (row[1] is None, row[1] or 0, row[0] or 0))
-        if not found:
+        devices: dict[int | None, int] = {}
+        if _KERNELS in export.tables:
+            for one, number in export.each(f"SELECT DISTINCT {pid}, {device} FROM {_KERNELS}"):
+                one, number = (value if isinstance(value, int) else None for value in (one, number))
+                devices[one] = min(devices.get(one, _NO_DEVICE), _NO_DEVICE if number is None else number)
+        if not devices:
             raise TraceError("it holds no kernels; record with nsys profile --trace=cuda,nvtx")
         ranks: dict[int, int] = {}
-        if "MPI_RANKS" in export.tables:
-            ranks = {_process(tid): rank for tid, rank in export.rows("SELECT globalTid, rank FROM MPI_RANKS")}
-        return [Process(path, one, None if one is None else ranks.get(_process(one))) for one, _ in found]
+        if {"globalTid", "rank"} <= export.tables.get("MPI_RANKS", set()):
+            for tid, rank in export.each("SELECT globalTid, rank FROM MPI_RANKS"):
+                if isinstance(tid, int) and isinstance(rank, int) and 0 <= rank < _NO_DEVICE:
+                    ranks[_process(tid)] = rank
+        found = sorted(devices, key=lambda one: (devices[one], one or 0))
+        return [Process(path, one, None if one is None else ranks.get(_process(one))) for one in found]
 
 
 def _check_whole(head: bytes, size: int) -> None:
@@ -355,7 +363,11 @@ def _ranges(export: _Export, pid: int | None, last_ns: int) -> Iterator[str]:
     if "textId" in export.tables[_RANGES] and {"id", "value"} <= export.tables.get("StringIds", set()):
         text, joined = f"COALESCE({text}, s.value)", "LEFT JOIN StringIds s ON s.id = t.textId"
     where = _of_process(export, _RANGES, "globalTid", pid)
-    columns = [export.column(_RANGES, name, "t.") for name in ("globalTid", "domainId", "binaryData", "jsonText")]
+    columns = [export.column(_RANGES, name, "t.") for name in ("globalTid", "domainId", "binaryData")]
+    described = export.column(_RANGES, "jsonText", "t.")
+    if joined and "jsonTextId" in export.tables[_RANGES]:
+        described = f"COALESCE({described}, (SELECT value FROM StringIds WHERE id = t.jsonTextId))"
+    columns.append(described)
     query = (
         f"SELECT t.start, t.end, {text}, {', '.join(columns)} FROM {_RANGES} t {joined} "
         f"WHERE t.eventType IN {_RANGE_TYPES} AND {where}"
