@@ -121,12 +121,10 @@ def unpacked(
         InputError: as `chunks`.
     """
     is_gzip = raw.peek(2)[:2] == b"\x1f\x8b"
-    allowed = _allowed.get()
-    if allowed is not None:
-        most_bytes = allowed
-    elif is_gzip or packed_bytes is not None:
+    if is_gzip or packed_bytes is not None:
         packing = MAX_PACKING * (size_bytes if packed_bytes is None else packed_bytes)
         most_bytes = min(most_bytes, max(FREE_BYTES, packing))
+    most_bytes = _most(most_bytes)
     if size_bytes > most_bytes:
         raise _too_large(f"has {size_bytes:,} bytes, more than {most_bytes:,}", size_bytes)
     left_bytes = most_bytes
@@ -139,6 +137,22 @@ def unpacked(
             yield chunk
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise damaged(f"compressed file is damaged or cut off: {error}") from None
+
+
+def check_size(file: io.BufferedReader) -> None:
+    """Check that an open file has no more bytes than are allowed, for readers that open it themselves.
+
+    Raises:
+        InputError: if it has.
+    """
+    size_bytes, most_bytes = os.fstat(file.fileno()).st_size, _most(MAX_DATA_BYTES)
+    if size_bytes > most_bytes:
+        raise _too_large(f"has {size_bytes:,} bytes, more than {most_bytes:,}", size_bytes)
+
+
+def _most(most_bytes: int) -> int:
+    allowed = _allowed.get()
+    return most_bytes if allowed is None else allowed
 
 
 def damaged(what: str) -> InputError:

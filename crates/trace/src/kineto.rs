@@ -208,6 +208,8 @@ struct Events {
     damage: BTreeMap<(Gap, Arc<str>), (u64, u64)>,
     /// When something began of which nobody knows how long it took, and whether a device did it.
     untimed: Vec<(u64, bool)>,
+    /// What a device did of which nobody knows how long it took: its launch's number and its start.
+    untimed_launches: Vec<(u64, u64)>,
     distributed: Distributed,
     version: String,
     base_ns: u64,
@@ -338,6 +340,9 @@ impl Events {
             self.damaged(Gap::Damaged, category, line);
             if !is_update {
                 self.untimed.push((start_ns, is_device));
+            }
+            if let Some(correlation) = whole(args.correlation).filter(|_| is_device) {
+                self.untimed_launches.push((correlation, start_ns));
             }
             return Ok(());
         };
@@ -513,7 +518,7 @@ impl Events {
             }
             let pass = match origin.filter(|_| !span.is_host) {
                 Some(place) => {
-                    launched.add(place.at_ns, span);
+                    launched.add(place.at_ns, (span.start_ns, span.end_ns()));
                     self.pass(place, operators.get(&index).map_or("", |&operator| &self.spans[operator].name))
                 }
                 None => self.pass(Place { lane: span.lane, at_ns: span.start_ns }, &span.name),
@@ -551,6 +556,12 @@ impl Events {
                 self.gaps.add_at(Gap::UnknownTransfer, &op.name, op.start_ns);
             } else if has_groups && comm.group.is_empty() && comm.collective.is_some() {
                 self.gaps.add_at(Gap::Group, &op.name, op.start_ns);
+            }
+        }
+        // Its step is at least that long, and so is the one that is left out.
+        for &(correlation, start_ns) in &self.untimed_launches {
+            if let Some(place) = join.launch_of(correlation, start_ns) {
+                launched.add(place.at_ns, (start_ns, start_ns));
             }
         }
         self.marks = launched.marks(std::mem::take(&mut self.marks));

@@ -445,8 +445,10 @@ fn damage_costs_what_it_touches() {
     let infinite: Vec<String> =
         events.iter().map(|event| event.replace(r#""correlation""#, r#""blocks per SM": inf,"correlation""#)).collect();
     assert_eq!(read(&joined(&head, &infinite), 100).ops, whole.ops);
-    // A kernel without a duration costs its step.
-    for without in [r#""dur":NaN"#, r#""other":1"#] {
+    // A kernel without a duration costs its step, and no other where steps begin with the first kernel of each.
+    let unmarked = events_of(&written(&SPELLINGS[2], SIMPLE)).1;
+    let changes = [(r#""dur":NaN"#, &events), (r#""other":1"#, &events), (r#""other":1"#, &unmarked)];
+    for (without, events) in changes {
         let mut more = events.clone();
         let kernel = more.iter().position(|event| event.contains("gemm")).unwrap();
         more[kernel] = more[kernel].replace(r#""dur":2000"#, without);

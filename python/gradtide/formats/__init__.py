@@ -110,6 +110,14 @@ FORMATS = (
         "",
         "PyTorch, ExecutionTraceObserver",
     ),
+    Format(
+        "nsight",
+        "trace",
+        "SQLite, `nsys export --type sqlite`",
+        "a database with its tables",
+        "",
+        "Nsight Systems",
+    ),
     Format("chakra", "trace", "length-delimited protobuf", "`.et`", ".et", "MLCommons Chakra"),
     Format("dag", "trace", "JSON of one rank's ops", "`.json`, schema", ".json", "gradtide"),
 )
@@ -181,7 +189,7 @@ def recognised(path: Path) -> Format | None:
     return None
 
 
-_MAYBE_TRACES = ("chrome-trace", "tar", "zip")
+_MAYBE_TRACES = ("chrome-trace", "tar", "zip", "sqlite")
 """What the readers of traces say more about."""
 
 

@@ -61,7 +61,7 @@ _LAYER_KEYS = (
     "winograd",
 )
 _TICKS_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "ms": 10**9, "s": 10**12}
-_TRACE_SUFFIXES = (".json.gz", ".et", ".tar", ".tar.gz", ".tgz", ".zip")
+_TRACE_SUFFIXES = (".json.gz", ".et", ".tar", ".tar.gz", ".tgz", ".zip", ".sqlite")
 _KINETO = re.compile(rb'"(schemaVersion|traceEvents|distributedInfo|deviceProperties)"\s*:|"gradtide\.trace/1"')
 """Text that the first bytes of a JSON trace contain, and those of a model file do not."""
 

@@ -13,7 +13,7 @@ from gradtide.files import write_whole
 from gradtide.results import Table
 from gradtide.scenario.opdag import MAX_DAG_BYTES, OpDag, op_dag
 from gradtide.schemas import other_version
-from gradtide.traces import files
+from gradtide.traces import files, nsight
 from gradtide.traces.archives import Source
 from gradtide.traces.gaps import Gap, found_gaps
 from gradtide.traces.model import TraceModel, TraceStep, of_step
@@ -40,7 +40,7 @@ class Trace:
     """What the ranks of a job did, as a tool recorded it.
 
     Attributes:
-        format: "kineto", "pytorch-et", "chakra" or "dag".
+        format: "kineto", "pytorch-et", "chakra", "nsight" or "dag".
     """
 
     def __init__(self, core: _core.Trace, form: str) -> None:
@@ -90,7 +90,7 @@ class Trace:
         summary: dict[str, Any] = {
             "schema": "gradtide.trace-summary/1",
             "format": self.format,
-            "version": about[0][3],
+            "version": about[0][3].strip('"'),
             "world_size": known or None,
             "missing_ranks": [rank for rank in expected if rank not in present],
             "effective_ranks": _effective(rows) if self.has_times and not is_silent else None,
@@ -130,11 +130,11 @@ class Trace:
 
     @cached_property
     def _gaps(self) -> list[Gap]:
-        return found_gaps(self._core.gaps)
+        return found_gaps(self._core.gaps, self.format)
 
     def _gaps_of_step(self, number: int) -> list[Gap]:
         """Return what is missing in a step, and of what nobody knows when it was."""
-        return found_gaps(self._core.gaps_of_step(self.steps.index(number)))
+        return found_gaps(self._core.gaps_of_step(self.steps.index(number)), self.format)
 
     def _step_warnings(self) -> list[str]:
         partial, untimed = self._steps["partial"], self._steps["untimed"]
@@ -421,6 +421,8 @@ def read(path: str | Source | Sequence[str | Source]) -> Trace:
     names = files.named(path, files.ANY)
     if all(name.name.endswith(files.CHAKRA) for name in names):
         return _read(names, "chakra")
+    if files.are_exports(names):
+        return _read(names, "nsight")
     head = files.start(names[0])
     schema = re.search(rb"gradtide\.trace/\d{1,9}", head[:200]) if len(names) == 1 else None
     if schema is not None:
@@ -433,30 +435,55 @@ def read(path: str | Source | Sequence[str | Source]) -> Trace:
     return _read(names, "pytorch-et" if found is not None and found.name == "pytorch-et" else "kineto")
 
 
+_RANK = re.compile(r"rank[_\-.]?(\d+)")
+
 _READERS: dict[str, tuple[Callable[[Iterator[bytes]], _core.Trace], "re.Pattern[str]"]] = {
-    "kineto": (_core.kineto, re.compile(r"rank[_\-.]?(\d+)")),
-    "pytorch-et": (_core.execution_trace, re.compile(r"rank[_\-.]?(\d+)")),
+    "kineto": (_core.kineto, _RANK),
+    "nsight": (_core.kineto, _RANK),
+    "pytorch-et": (_core.execution_trace, _RANK),
     "chakra": (_core.chakra, re.compile(r"(\d+)(?=\D*$)")),
 }
 """By format: what reads the chunks of a file, and where its name has the rank."""
 
 
 def _read(names: Sequence[Source], form: str) -> Trace:
-    read, rank_in_name = _READERS[form]
     parts: list[_core.Trace] = []
     numbers: dict[int, Source] = {}
-    for index, chunks in files.pieces(names):
-        name = names[index]
+    for name, otherwise, chunks in _exports(names) if form == "nsight" else _files(names, form):
         with files.told(name, form):
-            part = read(chunks)
+            part = _READERS[form][0](chunks)
         [(_, said, _, _)] = part.about
-        named = rank_in_name.findall(name.name)
-        number = said if said is not None else _rank(named[-1] if named else "", index)
+        number = otherwise if said is None else said
         if number in numbers:
             raise TraceError(f"{name} and {numbers[number]} are both of rank {number}; give one file per rank")
         numbers[number] = name
         parts.append(part)
     return Trace(_core.Trace.of_ranks(list(numbers), parts), form)
+
+
+def _files(names: Sequence[Source], form: str) -> Iterator[tuple[Source, int, Iterator[bytes]]]:
+    """Yield each file with the rank that its name says, or its place, and its bytes."""
+    for index, chunks in files.pieces(names):
+        yield names[index], _rank_in_name(names[index], form, index), chunks
+
+
+def _exports(names: Sequence[Source]) -> Iterator[tuple[Source, int, Iterator[bytes]]]:
+    """Yield each process of exports of Nsight Systems with its rank and its events."""
+    count = 0
+    for name in names:
+        if not isinstance(name, Path):
+            raise TraceError(f"{name}: an export of Nsight Systems is not read in an archive; unpack it first")
+        with files.told(name):
+            found = nsight.processes(name)
+        for one in found:
+            rank = _rank_in_name(name, "nsight", count) if len(found) == 1 else count
+            yield name, rank if one.rank is None else one.rank, one.chunks()
+            count += 1
+
+
+def _rank_in_name(name: Source, form: str, otherwise: int) -> int:
+    found = _READERS[form][1].findall(name.name)
+    return _rank(found[-1] if found else "", otherwise)
 
 
 def _rank(digits: str, otherwise: int) -> int:

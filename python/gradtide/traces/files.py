@@ -9,12 +9,13 @@ from pathlib import Path
 
 from gradtide import inputs, recognise
 from gradtide.errors import TraceError
-from gradtide.traces import archives
+from gradtide.traces import archives, nsight
 from gradtide.traces.archives import Member, Source
 
 KINETO = (".json", ".json.gz")
 CHAKRA = (".et",)
-ANY = CHAKRA + KINETO
+NSIGHT = (".sqlite",)
+ANY = CHAKRA + KINETO + NSIGHT
 """How names of traces end in a folder or an archive."""
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 """How names of archives end; what is one is told by its content."""
@@ -87,6 +88,24 @@ def pieces(sources: Sequence[Source]) -> Iterator[tuple[int, Iterator[bytes]]]:
                 yield indices[place], chunks
 
 
+def are_exports(sources: Sequence[Source]) -> bool:
+    """Return whether files are exports of Nsight Systems: all of them, or none.
+
+    Raises:
+        TraceError: if some are and others are not, or one cannot be read.
+    """
+    found = []
+    for source in sources:
+        with told(source):
+            of_other = source.name.endswith(CHAKRA + KINETO)
+            found.append(not of_other and archives.start(source, len(nsight.MAGIC)) == nsight.MAGIC)
+    if any(found) and not all(found):
+        raise TraceError(
+            f"{sources[found.index(False)]} is no database, and {sources[found.index(True)]} is one; give one format"
+        )
+    return any(found)
+
+
 def start(path: Source) -> bytes:
     """Return the first bytes of a file, decompressed: enough to tell what it is."""
     with told(path):
@@ -104,7 +123,7 @@ def told(path: Source, form: str = "") -> Iterator[None]:
     try:
         yield
     except TraceError as error:
-        raise TraceError(f"{path}: {_other(path, form) or _with_line(path, str(error))}") from None
+        raise TraceError(f"{path}: {_other(path, form) or _with_line(path, form, str(error))}") from None
     except inputs.InputError as error:
         raise TraceError(f"{path}: {error}") from None
     except UnicodeDecodeError as error:
@@ -116,7 +135,7 @@ def told(path: Source, form: str = "") -> Iterator[None]:
 
 def _other(path: Source, form: str) -> str:
     """Return what a file is that is no trace of the form; empty if it is one, or nobody knows."""
-    head = archives.start(path, recognise.HEAD_BYTES) if form else b""
+    head = archives.start(path, recognise.HEAD_BYTES) if form in _TITLES else b""
     found = recognise.seen(head)
     if found is None or not found.is_sure or found.name in (form, "chrome-trace"):
         return ""
@@ -131,10 +150,10 @@ _TITLES = {
 }
 
 
-def _with_line(path: Source, said: str) -> str:
+def _with_line(path: Source, form: str, said: str) -> str:
     """Return what is wrong at a byte of a text with the line of it."""
     match = re.search(r"at byte (\d+)", said)
-    if match is None or path.name.endswith(".et"):
+    if match is None or form not in ("kineto", "dag"):
         return said
     left, line = int(match[1]), 1
     for chunk in archives.chunks(path):

@@ -24,11 +24,16 @@ _WORDS = {
 }
 """By the core's word: what there is so often, and how it is read."""
 
+_OF_NSIGHT = {
+    "size": "so their bytes are unknown; record with --trace=cuda,nvtx and export with --include-blobs=true",
+}
+"""In place of the above for exports of Nsight Systems: how it is read."""
+
 _FIXES = {
     "collective_type": "write `comm_type` into the collectives",
     "unknown_transfer": "what they send would be missing from the model",
     "group": "the job has several groups; NCCL names them",
-    "unmatched_call": "record every backend (ProfilerActivity.CUDA for NCCL)",
+    "unmatched_call": "record every backend (ProfilerActivity.CUDA, or --trace=cuda, for NCCL)",
     "duration": "give each compute node its duration, since a model needs recorded times",
     "start": "the file describes a workload; record a run of it",
 }
@@ -43,11 +48,13 @@ class Gap:
         what: the core's word for it.
         count: how often.
         names: what the files call it.
+        form: format of the files.
     """
 
     what: str
     count: int
     names: tuple[str, ...]
+    form: str = ""
 
     @property
     def fix(self) -> str | None:
@@ -64,6 +71,8 @@ class Gap:
 
     def __str__(self) -> str:
         subject, taken = _WORDS[self.what]
+        if self.form == "nsight":
+            taken = _OF_NSIGHT.get(self.what, taken)
         shown = ", ".join(self.names[:MOST_NAMES]) + (", …" if len(self.names) > MOST_NAMES else "")
         return f"{subject}: {self.count}{f' ({shown})' if shown else ''}, {taken}"
 
@@ -73,11 +82,13 @@ def _shown(name: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in name)[:60]
 
 
-def found_gaps(rows: Iterable[tuple[int, str, str, int]]) -> list[Gap]:
-    """Join what the core counted by rank, kind and name."""
+def found_gaps(rows: Iterable[tuple[int, str, str, int]], form: str) -> list[Gap]:
+    """Join what the core counted by rank, kind and name in files of a format."""
     counts: dict[str, int] = {}
     names: dict[str, dict[str, None]] = {}
     for _, what, name, count in rows:
+        if form == "nsight":
+            name = name.partition(" from line ")[0]  # rows of a database have no line
         counts[what] = counts.get(what, 0) + count
         names.setdefault(what, {}).update({_shown(name): None} if name else {})
-    return [Gap(what, count, tuple(names[what])) for what, count in counts.items()]
+    return [Gap(what, count, tuple(names[what]), form) for what, count in counts.items()]

@@ -353,5 +353,5 @@ def _name(path: Path) -> str:
     """Return what results call the model of a trace: the file's name without endings, of several their folder's."""
     if re.search(r"[*?\[]", path.name):
         path = path.parent
-    name = re.sub(r"(\.pt)?(\.trace)?(\.json|\.tar)?(\.gz|\.et|\.tgz|\.zip)?$", "", path.name)
+    name = re.sub(r"(\.pt)?(\.trace)?(\.json|\.tar)?(\.gz|\.et|\.tgz|\.zip|\.sqlite)?$", "", path.name)
     return name.strip("._- ") or "trace"

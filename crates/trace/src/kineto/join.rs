@@ -94,10 +94,14 @@ impl Join {
     }
 
     fn launch(&self, kernel: &Span) -> Option<Place> {
-        let correlation = kernel.correlation?;
+        self.launch_of(kernel.correlation?, kernel.start_ns)
+    }
+
+    /// The call that launched what started at a time.
+    pub fn launch_of(&self, correlation: u64, start_ns: u64) -> Option<Place> {
         let from = self.launches.partition_point(|launch| launch.correlation < correlation);
         let same = self.launches[from..].iter().take_while(|launch| launch.correlation == correlation);
-        same.map(|launch| launch.place).filter(|place| place.at_ns <= kernel.start_ns).max_by_key(|place| place.at_ns)
+        same.map(|launch| launch.place).filter(|place| place.at_ns <= start_ns).max_by_key(|place| place.at_ns)
     }
 
     fn of_number(&self, external: u64) -> impl Iterator<Item = usize> {

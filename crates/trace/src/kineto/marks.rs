@@ -1,6 +1,5 @@
 //! When the steps of a host were under way on its device.
 
-use super::Span;
 use crate::Mark;
 use std::collections::BTreeMap;
 
@@ -22,13 +21,14 @@ impl LaunchedSteps {
         Self { steps, found: BTreeMap::new() }
     }
 
-    pub(super) fn add(&mut self, launch_ns: u64, span: &Span) {
+    /// Adds what was launched at `launch_ns`, with its start and its end.
+    pub(super) fn add(&mut self, launch_ns: u64, (start_ns, ended_ns): (u64, u64)) {
         let after = self.steps.partition_point(|step| step.0 <= launch_ns);
         if let Some(&(_, end_ns, number)) = after.checked_sub(1).map(|place| &self.steps[place])
             && launch_ns < end_ns
         {
-            let window = self.found.entry(number).or_insert((span.start_ns, span.end_ns()));
-            *window = (window.0.min(span.start_ns), window.1.max(span.end_ns()));
+            let window = self.found.entry(number).or_insert((start_ns, ended_ns));
+            *window = (window.0.min(start_ns), window.1.max(ended_ns));
         }
     }
 

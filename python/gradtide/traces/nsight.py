@@ -1,0 +1,482 @@
+"""Exports of Nsight Systems (`nsys export --type sqlite`), as the events that the reader of Kineto's files reads.
+
+Which kernel belongs to which call, what a kernel moves, steps and what is missing are that reader's. Here rows become
+events, process by process:
+
+    CUPTI_ACTIVITY_KIND_KERNEL, _MEMCPY, _MEMSET    kernels and copies, with `correlation`
+    CUPTI_ACTIVITY_KIND_RUNTIME                     calls of the runtime and the driver, with `correlation`
+    NVTX_EVENTS: a step (`STEP`)                    marks of steps on the host
+    NVTX_EVENTS: ncclAllReduce …                    records of transfers, with bytes where NCCL's payload is exported
+    NVTX_EVENTS: aten::mm, autograd::… (emit_nvtx)  operators
+    TARGET_INFO_SESSION_START_TIME, MPI_RANKS       the clock, the rank
+
+Source: "SQLite Schema Reference" of the Nsight Systems Analysis Guide, schemas up to 3.28.1 (2026.4), and the notes on
+its versions, exporter/export_schema_version_notes.txt. Tables are made when they have rows, and columns were added over
+time, so each is read if it is there.
+"""
+
+import json
+import os
+import re
+import sqlite3
+import struct
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote
+
+from gradtide import inputs
+from gradtide.errors import TraceError
+
+MAGIC = b"SQLite format 3\0"
+"""How a database begins (sqlite.org/fileformat.html, 1.3)."""
+_FILE_HEADER_BYTES = 100
+
+STEP = re.compile(r"(?i)((?:profiler|train|training|global)?[ _\-]?(?:step|iteration|iter|batch))[ _#:=\-]*(\d{1,18})")
+"""What a range is called that is a step: the whole name."""
+
+EVENTS_AT_ONCE = 5000
+PID_BITS = 24
+"""Of a `globalTid`, below which the thread's own number stands; `globalPid` has zeros there (the guide's examples)."""
+
+_KERNELS, _CALLS, _RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
+_COPIES, _SETS, _GRAPHS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
+_UNREAD = ("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "UCP_SUBMIT_EVENTS")
+"""Tables of transfers that are not read: counted."""
+
+_NO_DEVICE = 1 << 31
+"""Above the number of any device or rank."""
+
+_RANGE_TYPES = (59, 60, 70, 71)
+"""Of `eventType`: ranges that are pushed and popped, or started and ended, by NVTX and by its text files."""
+
+_COPY_KINDS = {
+    1: "HtoD",
+    2: "DtoH",
+    3: "HtoA",
+    4: "AtoH",
+    5: "AtoA",
+    6: "AtoD",
+    7: "DtoA",
+    8: "DtoD",
+    9: "HtoH",
+    10: "PtoP",
+}
+"""CUpti_ActivityMemcpyKind, by the names that Kineto gives (libkineto/src/CuptiActivity.cpp)."""
+
+_NCCL_CALL = re.compile(r"nccl(AllReduce|Broadcast|Reduce|AllGather|ReduceScatter|AlltoAll|Gather|Scatter|Send|Recv)")
+_NCCL_GROUP = {"ncclGroupStart": 1, "ncclGroupEnd": -1}
+_OPERATOR = re.compile(r"[A-Za-z_]\w*::\w|Optimizer\.step#|record_param_comms")
+"""How operators of PyTorch begin, and the optimizer's step (`torch.autograd.profiler.emit_nvtx`)."""
+
+_SIZE, _COMMUNICATOR, _RANKS = "Message size [bytes]", "NCCL communicator ID", "No. of ranks"
+"""Fields of NCCL's payloads (NVIDIA/nccl src/include/nvtx_payload_schemas.h)."""
+_SIZES_OF_INPUT = ("AllReduce", "Broadcast", "Reduce", "AllGather", "Send", "Recv")
+"""Calls of which the size is of the rank's input; of a reduce-scatter it is of its output (NCCL src/collectives.cc)."""
+_HEADER = struct.Struct("<IIIIQQ")
+"""Before a payload in `binaryData`: domain, flags, schema, flags, bytes of the payload, bytes of all. As
+GindaChen/nsys-ai reads it (skills/builtins/nccl_payload_breakdown.py); what disagrees with its lengths is not read."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of an export that ran kernels: a rank.
+
+    Attributes:
+        path: the export.
+        pid: its `globalPid`; None if the export has no such column.
+        rank: what MPI says that it is; None if it was not traced.
+    """
+
+    path: Path
+    pid: int | None
+    rank: int | None
+
+    def chunks(self) -> Iterator[bytes]:
+        """Yield the process's events as JSON of Kineto.
+
+        Raises:
+            TraceError: if the export is damaged, or does not say what a reader needs.
+        """
+        with _opened(self.path) as export:
+            yield from _document(export, self.pid)
+
+
+def processes(path: Path) -> list[Process]:
+    """Return the processes of an export that ran kernels, by their first device, then by number.
+
+    Raises:
+        TraceError: if it is no export, is damaged, or has no kernels.
+        InputError: if it is too large.
+        OSError: if it cannot be opened.
+    """
+    with inputs.open_file(path) as file:
+        inputs.check_size(file)
+        _check_whole(file.read(_FILE_HEADER_BYTES), os.fstat(file.fileno()).st_size)
+    with _opened(path) as export:
+        if not any(table in export.tables for table in (_KERNELS, _CALLS, _RANGES, _COPIES, _SETS)):
+            raise TraceError("it is a database of SQLite, but no export of Nsight Systems")
+        pid, device = export.column(_KERNELS, "globalPid"), export.column(_KERNELS, "deviceId")
+        devices: dict[int | None, int] = {}
+        if _KERNELS in export.tables:
+            for one, number in export.each(f"SELECT DISTINCT {pid}, {device} FROM {_KERNELS}"):
+                one, number = (value if isinstance(value, int) else None for value in (one, number))
+                devices[one] = min(devices.get(one, _NO_DEVICE), _NO_DEVICE if number is None else number)
+        if not devices:
+            raise TraceError("it holds no kernels; record with nsys profile --trace=cuda,nvtx")
+        ranks: dict[int, int] = {}
+        if {"globalTid", "rank"} <= export.tables.get("MPI_RANKS", set()):
+            for tid, rank in export.each("SELECT globalTid, rank FROM MPI_RANKS"):
+                if isinstance(tid, int) and isinstance(rank, int) and 0 <= rank < _NO_DEVICE:
+                    ranks[_process(tid)] = rank
+        found = sorted(devices, key=lambda one: (devices[one], one or 0))
+        return [Process(path, one, None if one is None else ranks.get(_process(one))) for one in found]
+
+
+def _check_whole(head: bytes, size: int) -> None:
+    """Check that a database has the pages that its header says; SQLite reads those that are cut off as zeros.
+
+    Raises:
+        TraceError: if it has not.
+    """
+    if len(head) == _FILE_HEADER_BYTES:
+        page_bytes, changes, pages, counted_at = struct.unpack_from(">16xH6xII60xI", head)
+        page_bytes = (1 << 16) if page_bytes == 1 else page_bytes
+        # Versions before 3.7 did not count pages (sqlite.org/fileformat.html, 1.3.7).
+        if changes != counted_at or pages * page_bytes <= size:
+            return
+    raise TraceError("the database is damaged or cut off: its end is missing; export or copy it again")
+
+
+def _process(serialized: int) -> int:
+    return serialized >> PID_BITS
+
+
+class _Export:
+    """An open export: its tables with their columns."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        # Views and virtual tables may compute without end; a root page of 0 is a virtual table's.
+        names = self.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
+        self.tables: dict[str, set[str]] = {
+            name: {row[1] for row in self.rows(f"PRAGMA table_info({_quoted(name)})")} for (name,) in names
+        }
+
+    def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return all rows of a query that has few."""
+        return self._connection.execute(query, values).fetchall()
+
+    def each(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a query, read as they are asked for."""
+        cursor = self._connection.execute(query, values)
+        while rows := cursor.fetchmany(EVENTS_AT_ONCE):
+            yield from rows
+
+    def column(self, table: str, name: str, prefix: str = "") -> str:
+        """Return a column as a query calls it, NULL if the table has none of the name."""
+        return f"{prefix}{_quoted(name)}" if name in self.tables.get(table, ()) else "NULL"
+
+    def needed(self, table: str, *names: str) -> None:
+        """Check that a table has columns.
+
+        Raises:
+            TraceError: if one is missing.
+        """
+        missing = [name for name in names if name not in self.tables[table]]
+        if missing:
+            version = self.version or "unknown"
+            raise TraceError(
+                f"its table {table} has no column {missing[0]} (schema version {version}); "
+                "export the report again with another version of nsys"
+            )
+
+    @property
+    def version(self) -> str:
+        """Version of the schema; empty where the export does not say it."""
+        if not {"name", "value"} <= self.tables.get("META_DATA_EXPORT", set()):
+            return ""
+        rows = self.rows("SELECT value FROM META_DATA_EXPORT WHERE name = 'EXPORT_SCHEMA_VERSION'")
+        return str(rows[0][0]) if rows else ""
+
+    def start_ns(self) -> int:
+        """When the recording began, by the clock of the machine; 0 where the export does not say it."""
+        table = "TARGET_INFO_SESSION_START_TIME"
+        if table not in self.tables:
+            return 0
+        rows = self.rows(f"SELECT {self.column(table, 'utcEpochNs')} FROM {table}")
+        value = rows[0][0] if rows else None
+        return value if isinstance(value, int) and value > 0 else 0
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[_Export]:
+    """Open an export to read it; nothing beside it is read or written."""
+    try:
+        where = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+        with closing(sqlite3.connect(where, uri=True, check_same_thread=False)) as connection:
+            connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+            connection.execute("PRAGMA trusted_schema = OFF")
+            yield _Export(connection)
+    except sqlite3.Error as error:
+        raise TraceError(f"the database is damaged or cut off: {error}; export or copy it again") from None
+
+
+def _document(export: _Export, pid: int | None) -> Iterator[bytes]:
+    head = {"schemaVersion": export.version, "baseTimeNanoseconds": export.start_ns()}
+    yield json.dumps(head)[:-1].encode() + b', "traceEvents": ['
+    separator = b"\n"
+    events: list[str] = []
+    for event in _events(export, pid):
+        events.append(event)
+        if len(events) == EVENTS_AT_ONCE:
+            yield separator + ",\n".join(events).encode()
+            separator = b",\n"
+            events.clear()
+    yield (separator + ",\n".join(events).encode() if events else b"") + b"]}"
+
+
+def _events(export: _Export, pid: int | None) -> Iterator[str]:
+    if _GRAPHS in export.tables:
+        where = _of_process(export, _GRAPHS, "globalPid", pid)
+        if export.rows(f"SELECT 1 FROM {_GRAPHS} WHERE {where} LIMIT 1", *_values(pid, where)):
+            raise TraceError(
+                "it records CUDA graphs as wholes, so nothing says what in them computes and what moves bytes; "
+                "record with nsys profile --cuda-graph-trace=node"
+            )
+    last_ns = 0
+    for table in (_KERNELS, _COPIES, _SETS):
+        for event, end_ns in _device(export, table, pid):
+            last_ns = max(last_ns, end_ns)
+            yield event
+    if _CALLS in export.tables:
+        export.needed(_CALLS, "start", "correlationId")
+        where = _of_process(export, _CALLS, "globalTid", pid)
+        columns = f"start, {export.column(_CALLS, 'globalTid')}, correlationId"
+        for start, tid, correlation in export.each(
+            f"SELECT {columns} FROM {_CALLS} WHERE {where}", *_values(pid, where)
+        ):
+            if isinstance(correlation, int):
+                yield _event("cuda_runtime", '""', _thread(tid), start, None, f'{{"correlation":{correlation}}}')
+    if _RANGES in export.tables:
+        yield from _ranges(export, pid, last_ns)
+    for table in _UNREAD:
+        if table in export.tables:
+            where = _of_process(export, table, "globalTid", pid)
+            for _ in export.each(f"SELECT 1 FROM {table} WHERE {where}", *_values(pid, where)):
+                yield _event(table, '""', '"pid":0,"tid":0', 0, 0, "{}")
+
+
+def _of_process(export: _Export, table: str, column: str, pid: int | None) -> str:
+    """Return the condition that a row of a table is of a process."""
+    if pid is None or column not in export.tables[table]:
+        return "1"
+    return f"{_quoted(column)} >> {PID_BITS} = ?"
+
+
+def _values(pid: int | None, where: str) -> tuple[int, ...]:
+    return (_process(cast(int, pid)),) if "?" in where else ()
+
+
+def _device(export: _Export, table: str, pid: int | None) -> Iterator[tuple[str, int]]:
+    """Yield what a device did, each event with its end."""
+    if table not in export.tables:
+        return
+    export.needed(table, "start", "end")
+    columns = [export.column(table, name, "t.") for name in ("start", "end", "deviceId", "contextId", "streamId")]
+    columns.append(export.column(table, "correlationId", "t."))
+    joined = ""
+    if table == _KERNELS:
+        names = [name for name in ("demangledName", "shortName", "mangledName") if name in export.tables[table]]
+        if not names:
+            export.needed(table, "demangledName")
+        if "StringIds" not in export.tables:
+            raise TraceError("it has no table StringIds, so its kernels have no names; export the report again")
+        export.needed("StringIds", "id", "value")
+        columns += ["s.value", "NULL", "NULL", "NULL"]
+        joined = f"LEFT JOIN StringIds s ON s.id = COALESCE({', '.join(f't.{name}' for name in names)}, NULL)"
+        category = "kernel"
+    elif table == _COPIES:
+        columns += ["NULL", *(export.column(table, name, "t.") for name in ("copyKind", "srcDeviceId", "dstDeviceId"))]
+        category = "gpu_memcpy"
+    else:
+        columns += ["'Memset (Device)'", "NULL", "NULL", "NULL"]
+        category = "gpu_memset"
+    where = _of_process(export, table, "globalPid", pid)
+    query = f"SELECT {', '.join(columns)} FROM {table} t {joined} WHERE {where}"
+    known: dict[str, str] = {}
+    for start, end, device, context, stream, correlation, name, kind, source, target in export.each(
+        query, *_values(pid, where)
+    ):
+        if table == _COPIES:
+            is_between = kind == 8 and None not in (source, target) and source != target
+            name = f"Memcpy {'PtoP' if is_between else _COPY_KINDS.get(kind, 'of an unknown kind')}"
+        # Of what has no name nobody knows whether it computes, and of what has no end how long it took.
+        is_known = isinstance(name, str) and isinstance(end, int) and isinstance(start, int) and end >= start
+        shown = known.get(name)
+        if shown is None:
+            shown = known[name] = json.dumps(name or "")
+        place = f'"pid":{device if isinstance(device, int) else 0},"tid":"{_whole(context)}.{_whole(stream)}"'
+        args = f'{{"correlation":{correlation}}}' if isinstance(correlation, int) else "{}"
+        yield _event(category, shown, place, start, end if is_known else None, args), end if is_known else 0
+
+
+def _whole(value: Any) -> str:
+    return str(value) if isinstance(value, int) else ""
+
+
+def _thread(tid: Any) -> str:
+    return f'"pid":{_process(tid)},"tid":{tid & ((1 << PID_BITS) - 1)}' if isinstance(tid, int) else '"pid":0,"tid":0'
+
+
+def _event(category: str, name: str, place: str, start: Any, end: Any, args: str) -> str:
+    """Return an event; `name` is JSON already. Without a whole number for a start or an end it has none."""
+    ts = f',"ts":{_us(start)}' if isinstance(start, int) else ""
+    dur = f',"dur":{_us(end - start)}' if isinstance(start, int) and isinstance(end, int) else ""
+    return f'{{"ph":"X","cat":"{category}","name":{name},{place}{ts}{dur},"args":{args}}}'
+
+
+def _us(ns: int) -> str:
+    return f"{ns // 1000}.{ns % 1000:03d}"
+
+
+@dataclass(frozen=True)
+class _Range:
+    start: int
+    end: int
+    thread: str
+    name: str
+    payload: dict[str, int]
+
+
+def _ranges(export: _Export, pid: int | None, last_ns: int) -> Iterator[str]:
+    """Yield operators, records of NCCL and marks of steps."""
+    export.needed(_RANGES, "start", "end", "eventType")
+    text = export.column(_RANGES, "text", "t.")
+    joined = ""
+    if "textId" in export.tables[_RANGES] and {"id", "value"} <= export.tables.get("StringIds", set()):
+        text, joined = f"COALESCE({text}, s.value)", "LEFT JOIN StringIds s ON s.id = t.textId"
+    where = _of_process(export, _RANGES, "globalTid", pid)
+    columns = [export.column(_RANGES, name, "t.") for name in ("globalTid", "domainId", "binaryData")]
+    described = export.column(_RANGES, "jsonText", "t.")
+    if joined and "jsonTextId" in export.tables[_RANGES]:
+        described = f"COALESCE({described}, (SELECT value FROM StringIds WHERE id = t.jsonTextId))"
+    columns.append(described)
+    query = (
+        f"SELECT t.start, t.end, {text}, {', '.join(columns)} FROM {_RANGES} t {joined} "
+        f"WHERE t.eventType IN {_RANGE_TYPES} AND {where}"
+    )
+    payloads = _Payloads(export)
+    steps: dict[str, list[tuple[int, int, int, str]]] = {}
+    of_nccl: list[_Range] = []
+    sizes: dict[int, int] = {}
+    for start, end, name, tid, domain, binary, text_of in export.each(query, *_values(pid, where)):
+        if not isinstance(name, str) or not isinstance(start, int):
+            continue
+        # What was open when the recording ended lasts until then.
+        end = end if isinstance(end, int) and end >= start else max(last_ns, start)
+        step = STEP.fullmatch(name.strip())
+        if step is not None:
+            steps.setdefault(step[1].lower(), []).append((start, end, int(step[2]), _thread(tid)))
+        elif name.startswith("nccl"):
+            payload = payloads.read(domain, binary, text_of)
+            if _COMMUNICATOR in payload and _RANKS in payload:
+                sizes[payload[_COMMUNICATOR]] = payload[_RANKS]
+            of_nccl.append(_Range(start, end, _thread(tid), name, payload))
+        elif _OPERATOR.match(name):
+            # emit_nvtx adds arguments: aten::mm, seq = 3, op_id = 5.
+            yield _event("cpu_op", json.dumps(name.split(", ")[0]), _thread(tid), start, end, "{}")
+    yield from _records(of_nccl, sizes)
+    for start, end, number, thread in _chosen(steps):
+        yield _event("user_annotation", f'"ProfilerStep#{number}"', thread, start, end, "{}")
+
+
+def _chosen(steps: dict[str, list[tuple[int, int, int, str]]]) -> list[tuple[int, int, int, str]]:
+    """Return the ranges of one kind that are the steps: no number twice, and of several kinds what covers most time."""
+    once = [rows for rows in steps.values() if len({row[2] for row in rows}) == len(rows)]
+    return max(once, key=lambda rows: (sum(end - start for start, end, *_ in rows), -len(rows)), default=[])
+
+
+def _records(ranges: list[_Range], sizes: dict[int, int]) -> Iterator[str]:
+    """Yield the calls of NCCL as records of transfers.
+
+    Calls in a group begin when it ends, so their record lasts until then; of several calls there is one record, if they
+    are of one kind.
+    """
+    depth: dict[str, int] = {}
+    open_calls: dict[str, list[_Range]] = {}
+    for one in sorted(ranges, key=lambda one: (one.start, -one.end)):
+        change = _NCCL_GROUP.get(one.name, 0)
+        depth[one.thread] = max(0, depth.get(one.thread, 0) + change)
+        call = _NCCL_CALL.fullmatch(one.name)
+        if call is not None:
+            open_calls.setdefault(one.thread, []).append(one)
+        if depth[one.thread] == 0 and (calls := open_calls.pop(one.thread, [])):
+            yield from _record(calls, one.end, sizes)
+    for calls in open_calls.values():
+        yield from _record(calls, calls[-1].end, sizes)
+
+
+def _record(calls: list[_Range], end: int, sizes: dict[int, int]) -> Iterator[str]:
+    kind = calls[0].name.removeprefix("nccl")
+    communicators = {one.payload.get(_COMMUNICATOR) for one in calls}
+    if any(one.name != calls[0].name for one in calls) or len(communicators) > 1:
+        return
+    [communicator] = communicators
+    ranks = None if communicator is None else sizes.get(communicator)
+    args: dict[str, Any] = {"Collective name": kind}
+    parts = [one.payload.get(_SIZE) for one in calls]
+    known = [part for part in parts if part is not None]
+    times = 1 if kind in _SIZES_OF_INPUT else ranks if kind == "ReduceScatter" else None
+    if len(known) == len(parts) and times is not None:
+        args |= {"In msg nelems": times * sum(known), "dtype": "Byte"}
+    if communicator is not None:
+        args["Process Group Name"] = f"{communicator:x}"
+    if ranks is not None:
+        args["Group size"] = ranks
+    yield _event("cpu_op", json.dumps(calls[0].name), calls[0].thread, calls[0].start, end, json.dumps(args))
+
+
+class _Payloads:
+    """Reads what NCCL adds to its ranges: fields by name."""
+
+    def __init__(self, export: _Export) -> None:
+        table = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
+        self._fields: dict[tuple[Any, Any], list[tuple[str, int]]] = {}
+        if {"domainId", "schemaId", "idx", "name", "offset"} <= export.tables.get(table, set()):
+            for domain, schema, name, offset in export.rows(
+                f"SELECT domainId, schemaId, name, offset FROM {table} ORDER BY domainId, schemaId, idx"
+            ):
+                self._fields.setdefault((domain, schema), []).append((name, offset or 0))
+
+    def read(self, domain: Any, binary: Any, text: Any) -> dict[str, int]:
+        """Return whole numbers of a payload by name; none of what is not as documented."""
+        if isinstance(text, str):
+            try:
+                fields = json.loads(text)
+            except ValueError:
+                return {}
+            items = fields.items() if isinstance(fields, dict) else ()
+            return {key: value for key, value in items if isinstance(value, int) and value >= 0}
+        if isinstance(binary, str):
+            try:
+                binary = bytes.fromhex(binary)
+            except ValueError:
+                return {}
+        if not isinstance(binary, bytes) or len(binary) < _HEADER.size:
+            return {}
+        of, _, schema, _, size, whole = _HEADER.unpack_from(binary)
+        if whole != len(binary) or size != whole - _HEADER.size or of != domain:
+            return {}
+        found = {}
+        for name, offset in self._fields.get((domain, schema), []):
+            form = {_SIZE: "<Q", _COMMUNICATOR: "<Q", _RANKS: "<i"}.get(name)
+            if form is not None and isinstance(offset, int) and 0 <= offset <= size - struct.calcsize(form):
+                found[name] = struct.unpack_from(form, binary, _HEADER.size + offset)[0]
+        return found
