@@ -4,6 +4,8 @@ Source: "SQLite Schema Reference" of the Nsight Systems Analysis Guide, schema 3
 are those of NVIDIA/nccl src/include/nvtx_payload_schemas.h.
 """
 
+import contextlib
+import random
 import sqlite3
 import struct
 from pathlib import Path
@@ -364,6 +366,23 @@ def test_a_damaged_export_is_read_or_refused(tmp_path):
     refused(path)
     path.write_bytes(b"")
     refused(path)
+
+
+def test_any_damage_of_an_export_is_read_or_refused(tmp_path):
+    whole = ok(tmp_path / "a.sqlite", steps=2).write().read_bytes()
+    used = [place for place, byte in enumerate(whole) if byte]
+    draw = random.Random(5)
+    for _ in range(80):
+        content = bytearray(whole)
+        for place in draw.sample(used, draw.randrange(1, 6)):
+            content[place] = draw.randrange(256)
+        path = tmp_path / "b.sqlite"
+        path.write_bytes(content)
+        with contextlib.suppress(gt.TraceError):
+            traces.read(path).summary()
+    export = ok(tmp_path / "a.sqlite", steps=1)
+    export.rows["CUPTI_ACTIVITY_KIND_KERNEL"][2] |= {"start": "soon"}
+    refused(export.write(), "nobody can tell in which step it is")
 
 
 def test_a_report_is_named_with_the_command_that_exports_it(tmp_path):

@@ -321,7 +321,7 @@ def _device(export: _Export, table: str, pid: int | None) -> Iterator[tuple[str,
         is_known = isinstance(name, str) and isinstance(end, int) and isinstance(start, int) and end >= start
         shown = known.get(name)
         if shown is None:
-            shown = known[name] = json.dumps(name or "")
+            shown = known[name] = json.dumps(name if isinstance(name, str) else "")
         place = f'"pid":{device if isinstance(device, int) else 0},"tid":"{_whole(context)}.{_whole(stream)}"'
         args = f'{{"correlation":{correlation}}}' if isinstance(correlation, int) else "{}"
         yield _event(category, shown, place, start, end if is_known else None, args), end if is_known else 0
