@@ -158,8 +158,8 @@ def read_model(
     if _is_trace(value, path):
         return _trace(value, base_dir, fail, asked)
     if suffix == ".pftrace":
-        hint = "available: traces of Kineto (.json, .json.gz), Chakra (.et) and Nsight Systems (.sqlite), archives of them "
-        hint += "(.tar, .tar.gz, .tgz, .zip), and every other kind of model"
+        hint = "available: traces of Kineto (.json, .json.gz), Chakra (.et) and Nsight Systems (.sqlite), archives "
+        hint += "of them (.tar, .tar.gz, .tgz, .zip), and every other kind of model"
         raise ScenarioError([fail("GT090", "reading traces of Perfetto is not built yet", hint)])
     if suffix in (".csv", ".json"):
         text = read_text(path, value, fail)
