@@ -4,6 +4,8 @@ Source: "SQLite Schema Reference" of the Nsight Systems Analysis Guide, schema 3
 are those of NVIDIA/nccl src/include/nvtx_payload_schemas.h.
 """
 
+import contextlib
+import random
 import sqlite3
 import struct
 from pathlib import Path
@@ -119,7 +121,7 @@ def step(export: Export, number: int, name="ProfilerStep#{}", *, pid=99, device=
 def export_payload(size: int) -> dict:
     """Return the payload of an all-reduce as NVTX has it: a header, the communicator, bytes, the operation."""
     payload = struct.pack("<QQi4x", 0xABCD, size, 0)
-    return {"domainId": 3, "binaryData": struct.pack("<IIIIQQ", 3, 0, 17, 0, len(payload), 32 + len(payload)) + payload}
+    return {"domainId": 3, "binaryData": struct.pack("<qqQQ", 3, 17, len(payload), 32 + len(payload)) + payload}
 
 
 def schemas(export: Export) -> None:
@@ -247,6 +249,39 @@ def test_a_payload_that_is_not_as_documented_says_nothing(tmp_path):
     check(traces.read(export.write()), (77, 77))
 
 
+def test_a_payload_that_is_stored_as_text_is_read(tmp_path):
+    path = ok(tmp_path / "a.sqlite").write()
+    with sqlite3.connect(path) as file:
+        file.execute("UPDATE NVTX_EVENTS SET binaryData = CAST(binaryData AS TEXT)")
+    file.close()
+    check(traces.read(path))
+
+
+def test_sizes_are_of_the_input_of_a_rank(tmp_path):
+    export = Export(tmp_path / "a.sqlite")
+    export.kernel("compute", 0, 500, 50)
+    export.range("ncclCommInitRank", 1, 2, jsonText='{"NCCL communicator ID": 7, "No. of ranks": 4, "Rank": 0}')
+    kinds = {"ReduceScatter": 4000, "AllGather": 1000, "AlltoAll": None}
+    for communicator in (7, 8):
+        for kind in kinds:
+            at = 1000 * (len(export.rows["CUPTI_ACTIVITY_KIND_KERNEL"]) + 1)
+            said = f'{{"NCCL communicator ID": {communicator}, "Message size [bytes]": 1000}}'
+            export.range(f"nccl{kind}", at, at + 90, jsonText=said)
+            export.call(at + 50, at)
+            export.kernel(
+                "ncclDevKernel_" + ("SendRecv" if kind == "AlltoAll" else kind) + "(x)", at + 200, 300, at, 20
+            )
+    rows = traces.read(export.write()).collectives.to_dicts()
+    assert [(row["group"], row["collective"], row["bytes"]) for row in rows] == [
+        ("7", "reduce_scatter", 4000),
+        ("7", "all_gather", 1000),
+        ("7", "all_to_all", None),
+        ("8", "reduce_scatter", None),
+        ("8", "all_gather", 1000),
+        ("8", "all_to_all", None),
+    ]
+
+
 def test_messages_and_calls_of_a_group_belong_to_the_kernel_that_its_end_launches(tmp_path):
     export = Export(tmp_path / "a.sqlite")
     schemas(export)
@@ -364,6 +399,23 @@ def test_a_damaged_export_is_read_or_refused(tmp_path):
     refused(path)
     path.write_bytes(b"")
     refused(path)
+
+
+def test_any_damage_of_an_export_is_read_or_refused(tmp_path):
+    whole = ok(tmp_path / "a.sqlite", steps=2).write().read_bytes()
+    used = [place for place, byte in enumerate(whole) if byte]
+    draw = random.Random(5)
+    for _ in range(80):
+        content = bytearray(whole)
+        for place in draw.sample(used, draw.randrange(1, 6)):
+            content[place] = draw.randrange(256)
+        path = tmp_path / "b.sqlite"
+        path.write_bytes(content)
+        with contextlib.suppress(gt.TraceError):
+            traces.read(path).summary()
+    export = ok(tmp_path / "a.sqlite", steps=1)
+    export.rows["CUPTI_ACTIVITY_KIND_KERNEL"][2] |= {"start": "soon"}
+    refused(export.write(), "nobody can tell in which step it is")
 
 
 def test_a_report_is_named_with_the_command_that_exports_it(tmp_path):

@@ -46,6 +46,12 @@ FOREIGN: dict[str, str | bytes] = {
     "pdf": "%PDF-1.5\n%abc\n",
     "pcap": b"\xd4\xc3\xb2\xa1\x02\x00\x04\x00" + b"\0" * 16,
     "parquet": b"PAR1\x15\x04\x15\x00" + b"\0" * 16,
+    "nsys": b"NVIDIA Tegra Profiler Report 2026@4@1@191-264138605071v0.\n\x0bLocal (CLI)\x12\n\0\0",
+    "chrome-trace": '[{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "x"}}]',
+    "tar": b"a.json" + bytes(251) + b"ustar\x0000" + bytes(247),
+    "xz": b"\xfd7zXZ\0\0\x04\xe6\xd6",
+    "zstd": b"\x28\xb5\x2f\xfd\x04\x58",
+    "bzip2": b"BZh91AY&SY\x03\xff",
     "zip": b"PK\x03\x04\x14\x00\x00\x00" + b"\0" * 60,
     "html": "<!DOCTYPE html>\n<html><head></head></html>",
     "lfs": "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
@@ -87,6 +93,27 @@ def test_a_file_is_told_by_its_beginning(name: str) -> None:
         assert recognise.seen(text) == found
         assert recognise.seen("\ufeff" + text.replace("\n", "\r\n")) == found
     assert found.use.format(file="x")
+
+
+def test_a_list_of_events_of_a_profiler_is_a_trace() -> None:
+    first = '[{"name": "process_name", "args": {"name": "python"}, "ph": "M", "pid": 1}'
+    for event in ('{"ph": "X", "cat": "cpu_op", "name": "aten::mm"}', '{"ph":"X","cat":"Kernel","name":"gemm"}'):
+        for text in (f"{first}, {event}]", f"[{event}]"):
+            found = recognise.seen(text)
+            assert found is not None
+            assert found.name == "kineto"
+    found = recognise.seen(first + "]")
+    assert found is not None
+    assert found.name == "chrome-trace"
+
+
+def test_a_list_of_events_is_a_model(tmp_path: Path) -> None:
+    event = {"ph": "X", "cat": "cpu_op", "pid": 1, "tid": 1, "ts": 0, "dur": 40}
+    size = {"Input Dims": [[1000]], "Input type": ["float"]}
+    sent = {**event, "cat": "user_annotation", "name": "gloo:all_reduce", "tid": 2, "ts": 50, "args": size}
+    (tmp_path / "list.json").write_text(json.dumps([{**event, "name": "aten::mm"}, sent]))
+    scenario = gt.Scenario.from_dict({"job": {"a": {"model": "list.json", "workers": 2}}}, tmp_path)
+    assert "4kB" in str(scenario.to_dict())
 
 
 def test_what_has_no_format_is_not_guessed() -> None:

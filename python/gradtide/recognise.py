@@ -45,7 +45,8 @@ _NETWORKX = (
     "and `delay` with units (docs/models/fabrics.md)"
 )
 _RECORD = (
-    "record the step with PyTorch's profiler and export a Chrome trace, or collect a Chakra trace (docs/traces.md)"
+    "record the step with PyTorch's profiler and export a Chrome trace, collect a Chakra trace, or export a report of "
+    "Nsight Systems as SQLite (docs/traces.md)"
 )
 _WEIGHTS = "gradtide needs no weights: give the model's config.json, or profile its module (docs/own-model.md)"
 _SCENARIO = "gradtide run {file} takes it"
@@ -132,7 +133,10 @@ _FOREIGN = {
         "a Chakra trace as JSON",
         "give the .et file that it was printed from: gradtide convert NAME.et says what is in it",
     ),
-    "chrome-trace": ("a Chrome trace without events of PyTorch", _RECORD),
+    "chrome-trace": (
+        "a Chrome trace",
+        "gradtide report {file} reads it if a profiler of PyTorch wrote it (docs/traces.md)",
+    ),
     "perfetto": ("a trace of Perfetto", _RECORD),
     "sqlite": ("a database of SQLite", "gradtide report {file} reads it if it is an export of Nsight Systems"),
     "nsys": (
@@ -222,7 +226,9 @@ _JSON = (
     ("astra-network", r'"(logical-dims|dimensions-count|topologies-per-dim)"\s*:'),
     ("order", r'\A\s*\{\s*"priority"\s*:\s*\{'),
     ("scenario", r'\A\s*\{\s*"(job|cluster|traffic|run)"\s*:\s*\{'),
-    ("chrome-trace", r'\A\s*\[?\s*\{[^{}]*"ph"\s*:\s*"'),
+    # PyTorch's profiler writes an object, others of its events a list: its categories tell them.
+    ("kineto", r'\A\s*\[.*"cat"\s*:\s*"(cpu_op|user_annotation|Operator|[Kk]ernel|Ascend Hardware)"'),
+    ("chrome-trace", r'\A\s*\[?\s*\{([^{}]|\{[^{}]*\})*"ph"\s*:\s*"'),
 )
 """Keys that tell JSON documents apart."""
 

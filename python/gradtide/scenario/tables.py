@@ -19,7 +19,7 @@ from gradtide import inputs, units
 from gradtide.architecture import FAMILY, Architecture, FieldError
 from gradtide.errors import Fault, ScenarioError, TraceError, did_you_mean
 from gradtide.layers import Layer
-from gradtide.recognise import expecting
+from gradtide.recognise import HEAD_BYTES, expecting, seen
 from gradtide.scenario.csvfile import MAX_FAULTS_OF_A_FILE, CsvFile
 from gradtide.scenario.device import ASSUMED_DEVICE, HINT, MEASURED, JobDevice, device_of, unknown_device
 from gradtide.scenario.keys.job import Compute, GraphModel, InlineModel, StepModel, ThesisModel
@@ -63,7 +63,7 @@ _LAYER_KEYS = (
 _TICKS_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "ms": 10**9, "s": 10**12}
 _TRACE_SUFFIXES = (".json.gz", ".et", ".tar", ".tar.gz", ".tgz", ".zip", ".sqlite")
 _KINETO = re.compile(rb'"(schemaVersion|traceEvents|distributedInfo|deviceProperties)"\s*:|"gradtide\.trace/1"')
-"""Text that the first bytes of a JSON trace contain, and those of a model file do not."""
+"""Keys at the beginning of a JSON trace, which a model file has not."""
 
 At = Callable[[int, str, str, str, str, Any], Fault]
 """Makes a fault of a layer's field: index, field, code, message, hint, value."""
@@ -158,8 +158,8 @@ def read_model(
     if _is_trace(value, path):
         return _trace(value, base_dir, fail, asked)
     if suffix == ".pftrace":
-        hint = "available: traces of Kineto (.json, .json.gz) and Chakra (.et), archives of them (.tar, .tar.gz, .tgz, "
-        hint += ".zip), and every other kind of model"
+        hint = "available: traces of Kineto (.json, .json.gz), Chakra (.et) and Nsight Systems (.sqlite), archives "
+        hint += "of them (.tar, .tar.gz, .tgz, .zip), and every other kind of model"
         raise ScenarioError([fail("GT090", "reading traces of Perfetto is not built yet", hint)])
     if suffix in (".csv", ".json"):
         text = read_text(path, value, fail)
@@ -185,9 +185,11 @@ def _is_trace(value: str, path: Path) -> bool:
     if any(mark in value for mark in "*?["):
         return not os.path.isfile(path)
     try:
-        return _KINETO.search(inputs.start(path, 4096)) is not None
+        head = inputs.start(path, HEAD_BYTES)
     except (OSError, ValueError, inputs.InputError):
         return False
+    found = seen(head)
+    return _KINETO.search(head) is not None or (found is not None and found.name in ("kineto", "chrome-trace"))
 
 
 def _trace(value: str, base_dir: Path, fail: Failure, asked: Asked) -> LayerTable:

@@ -268,7 +268,7 @@ def _gradients(
     sizeless = sum(not row["bytes"] for row in sent)
     if sizeless:
         what = "its all-reduces" if sizeless == len(sent) else f"{sizeless} of its {len(sent)} all-reduces"
-        raise TraceError(f"{what} have no size; record with record_shapes=True")
+        raise TraceError(f"{what} have no size; record with record_shapes=True (of nsys: --include-blobs=true)")
     cut = [row for row in moved if row["collective"] == "all_reduce" and row["group"] == group and row not in own]
     if cut and found_by == "transfers":
         count = f"{len(cut)} of {len(cut) + len(sent)} all-reduces"

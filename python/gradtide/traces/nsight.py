@@ -75,9 +75,9 @@ _SIZE, _COMMUNICATOR, _RANKS = "Message size [bytes]", "NCCL communicator ID", "
 """Fields of NCCL's payloads (NVIDIA/nccl src/include/nvtx_payload_schemas.h)."""
 _SIZES_OF_INPUT = ("AllReduce", "Broadcast", "Reduce", "AllGather", "Send", "Recv")
 """Calls of which the size is of the rank's input; of a reduce-scatter it is of its output (NCCL src/collectives.cc)."""
-_HEADER = struct.Struct("<IIIIQQ")
-"""Before a payload in `binaryData`: domain, flags, schema, flags, bytes of the payload, bytes of all. As
-GindaChen/nsys-ai reads it (skills/builtins/nccl_payload_breakdown.py); what disagrees with its lengths is not read."""
+_HEADER = struct.Struct("<qqQQ")
+"""Before a payload in `binaryData`: domain, schema, bytes of the payload, and a length that readers differ about. As
+GindaChen/nsys-ai reads it (its module on NCCL communicators); what disagrees with its own length is not read."""
 
 
 @dataclass(frozen=True)
@@ -321,7 +321,7 @@ def _device(export: _Export, table: str, pid: int | None) -> Iterator[tuple[str,
         is_known = isinstance(name, str) and isinstance(end, int) and isinstance(start, int) and end >= start
         shown = known.get(name)
         if shown is None:
-            shown = known[name] = json.dumps(name or "")
+            shown = known[name] = json.dumps(name if isinstance(name, str) else "")
         place = f'"pid":{device if isinstance(device, int) else 0},"tid":"{_whole(context)}.{_whole(stream)}"'
         args = f'{{"correlation":{correlation}}}' if isinstance(correlation, int) else "{}"
         yield _event(category, shown, place, start, end if is_known else None, args), end if is_known else 0
@@ -363,7 +363,9 @@ def _ranges(export: _Export, pid: int | None, last_ns: int) -> Iterator[str]:
     if "textId" in export.tables[_RANGES] and {"id", "value"} <= export.tables.get("StringIds", set()):
         text, joined = f"COALESCE({text}, s.value)", "LEFT JOIN StringIds s ON s.id = t.textId"
     where = _of_process(export, _RANGES, "globalTid", pid)
-    columns = [export.column(_RANGES, name, "t.") for name in ("globalTid", "domainId", "binaryData")]
+    columns = [export.column(_RANGES, name, "t.") for name in ("globalTid", "domainId")]
+    # The column is declared as text, and holds bytes.
+    columns.append(f"CAST({export.column(_RANGES, 'binaryData', 't.')} AS BLOB)")
     described = export.column(_RANGES, "jsonText", "t.")
     if joined and "jsonTextId" in export.tables[_RANGES]:
         described = f"COALESCE({described}, (SELECT value FROM StringIds WHERE id = t.jsonTextId))"
@@ -391,7 +393,7 @@ def _ranges(export: _Export, pid: int | None, last_ns: int) -> Iterator[str]:
             of_nccl.append(_Range(start, end, _thread(tid), name, payload))
         elif _OPERATOR.match(name):
             # emit_nvtx adds arguments: aten::mm, seq = 3, op_id = 5.
-            yield _event("cpu_op", json.dumps(name.split(", ")[0]), _thread(tid), start, end, "{}")
+            yield _event("cpu_op", json.dumps(name.split(",")[0]), _thread(tid), start, end, "{}")
     yield from _records(of_nccl, sizes)
     for start, end, number, thread in _chosen(steps):
         yield _event("user_annotation", f'"ProfilerStep#{number}"', thread, start, end, "{}")
@@ -464,15 +466,10 @@ class _Payloads:
                 return {}
             items = fields.items() if isinstance(fields, dict) else ()
             return {key: value for key, value in items if isinstance(value, int) and value >= 0}
-        if isinstance(binary, str):
-            try:
-                binary = bytes.fromhex(binary)
-            except ValueError:
-                return {}
         if not isinstance(binary, bytes) or len(binary) < _HEADER.size:
             return {}
-        of, _, schema, _, size, whole = _HEADER.unpack_from(binary)
-        if whole != len(binary) or size != whole - _HEADER.size or of != domain:
+        of, schema, size, _ = _HEADER.unpack_from(binary)
+        if size != len(binary) - _HEADER.size or of != domain:
             return {}
         found = {}
         for name, offset in self._fields.get((domain, schema), []):

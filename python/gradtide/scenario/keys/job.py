@@ -567,8 +567,8 @@ class JobTable(Table):
     )
     """The model that is trained: a preset, a layer table (.csv), a model file (.json), a trace of one or more steps, or
     an inline table. Needed. A trace is a file, a folder, an archive (.tar, .tar.gz, .tgz, .zip) or a pattern, of Kineto
-    (.json, .json.gz) or Chakra (.et). If a preset is also an op graph, pull = "start" and compute.order use the
-    graph."""
+    (.json, .json.gz), Chakra (.et) or Nsight Systems (.sqlite). If a preset is also an op graph, pull = "start" and
+    compute.order use the graph."""
     workers: int | None = key(default=None, ge=1, examples=[8])
     """Number of workers, each on its own host. They take the lowest-numbered hosts that no other job names. This or
     `hosts` is needed."""
