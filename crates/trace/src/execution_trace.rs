@@ -193,6 +193,8 @@ struct Record {
     stride: Option<u32>,
     /// The rank within the group: of a message the other end's, of a collective with a root that one's, else its own.
     rank: Option<u32>,
+    /// Whether what its thread does next waits for it: the call was made with `async_op=False`.
+    is_blocking: bool,
 }
 
 impl Record {
@@ -298,10 +300,15 @@ impl Nodes {
         let parent = written.ctrl_deps.or(written.parent).map_or("", RawValue::get);
         let has_kernel = written.text("kernel_backend").is_some_and(|backend| !backend.is_empty());
         let scope = written.scope.or_else(|| written.whole("scope")).unwrap_or(FUNCTION);
-        let record = match name.strip_prefix("c10d::") {
+        let record = match name.split_once("::") {
             _ if name == RECORD => Some(of_backend(written, &inputs)),
-            Some(what) => named(what).map(|kind| of_call(what, kind, &inputs)),
-            None => None,
+            Some(("c10d", what)) => named(what).map(|kind| of_call(what, kind, &inputs, &schema)),
+            // Around the call of c10d: _c10d_functional::all_reduce(tensor, operation, name of the group).
+            Some(("_c10d_functional" | "_c10d_functional_autograd", _)) => {
+                let group = inputs.values.last().and_then(Value::as_str).map(|name| Group::Name(name.to_owned()));
+                group.map(|group| Record { group, ..Record::default() })
+            }
+            _ => None,
         };
         let writes = match record.as_ref().map(|record| record.kind.map(|kind| kind.0)) {
             Some(Some(NodeType::Send)) => BTreeSet::new(),
@@ -439,13 +446,14 @@ fn of_backend(written: &Written, inputs: &Arguments) -> Record {
         first: narrow(first),
         stride: narrow(stride),
         rank: small(before(1)),
+        is_blocking: written.whole("is_asynchronized_op") == Some(0),
         what,
         kind,
     }
 }
 
 /// What a call of c10d says, where its backend records nothing: `c10d::allreduce_(tensors, group, …)`.
-fn of_call(what: &str, kind: Transferred, inputs: &Arguments) -> Record {
+fn of_call(what: &str, kind: Transferred, inputs: &Arguments, schema: &str) -> Record {
     // A call that divides or joins has its output first, as c10d::_reduce_scatter_base_(output, input, …).
     let skipped = usize::from(kind.1.is_some_and(has_output));
     // c10d::send(tensors, group, destination, tag); c10d::recv_(tensors, group, source, tag).
@@ -455,6 +463,10 @@ fn of_call(what: &str, kind: Transferred, inputs: &Arguments) -> Record {
         kind: Some(kind),
         bytes: inputs.bytes(skipped),
         rank: peer.and_then(|peer| u32::try_from(peer).ok()),
+        is_blocking: parameters(schema)
+            .iter()
+            .position(|one| *one == "bool asyncOp")
+            .is_some_and(|place| inputs.values.get(place) == Some(&Value::Bool(false))),
         ..Record::default()
     }
 }
@@ -628,7 +640,8 @@ impl Tree {
             // A record of the call in it says more than the call.
             is_transfer[index] = !is_inside[index]
                 && node.record.as_deref().is_some_and(|record| {
-                    record.moves() && !groups.is_of_one(record) && (record.is_of_backend || !has_record[index])
+                    let is_said = record.is_of_backend || (record.kind.is_some() && !has_record[index]);
+                    is_said && record.moves() && !groups.is_of_one(record)
                 });
         }
         let mut has_transfer = vec![false; count];
@@ -726,11 +739,16 @@ impl Graph {
         waits.extend(self.last.get(&node.thread));
         let (kind, collective) = record.kind.or(call.and_then(|call| call.kind)).unwrap_or((NodeType::Coll, None));
         let bytes = record.bytes.or(call.and_then(|call| call.bytes));
-        let group = groups.known.get(&record.group).map_or_else(|| "".into(), |(name, _)| name.clone());
+        let around = call.map_or(&Group::Unsaid, |call| &call.group);
+        let key = if record.group == Group::Unsaid { around } else { &record.group };
+        let (group, ranks) = groups.known.get(key).cloned().unwrap_or_else(|| ("".into(), None));
         if kind == NodeType::Coll {
             waits.extend(self.last_of_group.insert(group.clone(), node.id));
         }
         self.begun.entry(record.sequence).or_default().push((record.group.clone(), node.id));
+        if record.is_blocking || call.is_some_and(|call| call.is_blocking) {
+            self.awaited.entry(node.thread).or_default().insert(node.id);
+        }
         let is_barrier = collective == Some(CollectiveType::Barrier);
         if record.is_assumed && !is_barrier {
             gaps.add(Gap::ElementType, &node.name);
@@ -739,7 +757,7 @@ impl Graph {
         let comm = Comm {
             collective,
             bytes: if is_barrier { Some(0) } else { bytes },
-            ranks: groups.ranks(record).cloned(),
+            ranks,
             // The other end, twice, until this rank is known.
             ends: peer.and_then(|peer| groups.rank(record, peer)).map(|rank| (rank, rank)),
             group,
