@@ -122,8 +122,8 @@ __all__ = [
     "TraceError", "__version__", "bursts", "bursts_receive", "buy", "calibrate", "check", "collectives", "compare",
     "convert", "demo", "doctor", "explain", "from_chakra", "from_execution_trace", "from_kineto", "from_networkx",
     "messages", "op_dag", "order", "plan", "preset", "preset_graph", "presets", "profile", "read_plan", "report",
-    "reproduce", "run", "schema", "start_and_band", "sweep", "sweep_list", "sweep_merge", "tenants", "tenants_lp", "tenants_map",
-    "tenants_policies",
+    "reproduce", "run", "schema", "start_and_band", "sweep", "sweep_list", "sweep_merge", "tenants", "tenants_lp",
+    "tenants_map", "tenants_policies",
 ]
 # fmt: on
 
