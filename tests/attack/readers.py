@@ -269,7 +269,7 @@ def _execution_traces() -> list[bytes]:
             | {"inputs": [[tensor], 9, 4096, 1, name, [], [], 2], "op_schema": "x(Tensor(a!)[] x, int y) -> ()"}
             for place, name in enumerate(names)
         ),
-        {"id": 9, "name": "aten::mul_", "parent": 1, "scope": 0, "tid": 1, "inputs": [tensor], "input_types": ["Tensor("]},
+        {"id": 9, "name": "aten::mul_", "parent": 1, "scope": 0, "inputs": [tensor], "input_types": ["Tensor(int)"]},
     ]
     return [*found, json.dumps({"schema": "1.0.1", "nodes": rows}).encode()]
 

@@ -699,3 +699,16 @@ fn what_is_after_a_blocking_transfer_waits_for_it() {
     };
     assert_eq!((waited("0"), waited("1")), (vec![2], vec![]));
 }
+
+#[test]
+fn groups_that_are_numbers_alone_stand_for_no_more_ranks_than_a_job_has() {
+    let of = |id: u64| {
+        let named = record(id, 1, "5", "allreduce").replace("[\"0\",", &format!("[\"{id}\","));
+        named.replace("0, 1, 4]", "0, 1, 600000]")
+    };
+    let trace = read_nodes(&[of(2), of(3), of(4)]);
+    let listed = |index: usize| trace.ops[index].comm.as_ref().expect("it is a transfer").ranks.is_some();
+    assert_eq!([listed(0), listed(1), listed(2)], [true, false, false]);
+    let more = record(2, 1, "5", "allreduce").replace("0, 1, 4]", "0, 1, 3000000]");
+    assert!(matches!(read(&file(&[more]), 100), Err(TraceError::Ranks { .. })));
+}
