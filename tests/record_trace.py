@@ -1,6 +1,7 @@
-"""Record Kineto traces of two gloo ranks: a step of DDP, then one of each kind of transfer. Needs torch.
+"""Record traces of two gloo ranks: a step of DDP, then one of each kind of transfer. Needs torch.
 
-`python tests/record_trace.py FOLDER` wrote `tests/data/traces` (torch 2.15.0), which was then compressed.
+`python tests/record_trace.py FOLDER` wrote `tests/data/traces` (Kineto's) and `tests/data/execution_traces`
+(ExecutionTraceObserver's) with torch 2.15.0, which were then compressed.
 """
 
 import sys
@@ -8,7 +9,7 @@ import sys
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
-from torch.profiler import ProfilerActivity, profile
+from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
 
 from gloo_ranks import together
 
@@ -25,10 +26,7 @@ def work(rank, world_size, folder):
         model(inputs).sum().backward()
         optimizer.step()
 
-    step()  # DDP makes its buckets anew before the second step
-    step()
-    dist.barrier()
-    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recorded:
+    def recorded_part():
         step()
         dist.broadcast(torch.ones(1000), 0)
         gathered = [torch.empty(250, dtype=torch.float64) for _ in range(world_size)]
@@ -38,7 +36,18 @@ def work(rank, world_size, folder):
         else:
             dist.recv(torch.ones(77), 0)
         dist.barrier()
+
+    step()  # DDP makes its buckets anew before the second step
+    step()
+    dist.barrier()
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as recorded:
+        recorded_part()
     recorded.export_chrome_trace(f"{folder}/rank{rank}.pt.trace.json")
+    observer = ExecutionTraceObserver().register_callback(f"{folder}/rank{rank}.et.json")
+    observer.start()
+    recorded_part()
+    observer.stop()
+    observer.unregister_callback()
 
 
 if __name__ == "__main__":

@@ -22,8 +22,9 @@ pub struct Target {
 }
 
 /// Every target.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     Target { name: "kineto", check: traces::kineto, is_json: true },
+    Target { name: "execution_trace", check: traces::execution_trace, is_json: true },
     Target { name: "chakra", check: traces::chakra, is_json: false },
     Target { name: "trace_dag", check: traces::dag, is_json: true },
     Target { name: "order", check: orders::order, is_json: true },

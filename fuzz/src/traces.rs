@@ -1,12 +1,18 @@
 //! Traces of other tools: what is read does not depend on how a file is cut into pieces, and survives being written.
 
-use gradtide_trace::{RankTrace, TraceError, chakra, dag, kineto, step, tables};
+use gradtide_trace::{RankTrace, TraceError, chakra, dag, execution_trace, kineto, step, tables};
 use std::sync::Arc;
 
 type Read = Result<RankTrace, TraceError>;
 
 fn read_kineto(data: &[u8], size: usize) -> Read {
     let mut reader = kineto::KinetoReader::default();
+    data.chunks(size).try_for_each(|chunk| reader.feed(chunk))?;
+    reader.finish()
+}
+
+fn read_execution_trace(data: &[u8], size: usize) -> Read {
+    let mut reader = execution_trace::ExecutionTraceReader::default();
     data.chunks(size).try_for_each(|chunk| reader.feed(chunk))?;
     reader.finish()
 }
@@ -24,6 +30,11 @@ fn read_dag(text: &[u8]) -> Option<Read> {
 /// A file of PyTorch's profiler.
 pub fn kineto(data: &[u8]) {
     read_in_pieces(read_kineto, data);
+}
+
+/// A trace of PyTorch's ExecutionTraceObserver.
+pub fn execution_trace(data: &[u8]) {
+    read_in_pieces(read_execution_trace, data);
 }
 
 /// A Chakra execution trace.

@@ -73,7 +73,7 @@ macro_rules! tests {
     };
 }
 
-tests! { kineto chakra trace_dag order run collective maxmin }
+tests! { kineto execution_trace chakra trace_dag order run collective maxmin }
 
 /// A field that the core has learnt or forgotten would leave a target with nothing to do.
 #[test]

@@ -131,7 +131,7 @@ _FOREIGN = {
     "perftest": ("the output of perftest", _TIMINGS),
     "chakra-json": (
         "a Chakra trace as JSON",
-        "give the .et file that it was printed from: gradtide convert NAME.et says what is in it",
+        "give the .et file that it was made from: gradtide convert NAME.et says what is in it",
     ),
     "chrome-trace": (
         "a Chrome trace",

@@ -251,6 +251,29 @@ def _recorded(most: int = 90) -> list[bytes]:
     return found
 
 
+def _execution_traces() -> list[bytes]:
+    """Return the recorded execution traces with their first nodes and their transfers, and records as NCCL has them."""
+    found = []
+    for path in sorted(ROOT.glob("tests/data/execution_traces/*.json.gz")):
+        document = json.loads(gzip.decompress(path.read_bytes()))
+        nodes = document["nodes"]
+        transfers = [node for node in nodes if node["name"].startswith("c10d::")]
+        found += [json.dumps({**document, "nodes": part}).encode() for part in (nodes[:6], nodes[1:2] + transfers[:5])]
+    tensor, types = [7, 8, 0, 250, 4, "cuda:0"], ["GenericList[Tensor(float)]", *["Int"] * 3, "String"]
+    groups = '[{"pg_name": "0", "backend_id": 4096, "ranks": [], "group_size": 2}]'
+    names = ("allreduce", "wait", "send")
+    rows = [
+        {"id": 3, "name": "## process_group:init ##", "parent": 1, "scope": 7, "tid": 1, "inputs": [groups]},
+        *(
+            {"id": 4 + place, "name": "record_param_comms", "parent": 1, "scope": 0, "tid": 1, "input_types": types}
+            | {"inputs": [[tensor], 9, 4096, 1, name, [], [], 2], "op_schema": "x(Tensor(a!)[] x, int y) -> ()"}
+            for place, name in enumerate(names)
+        ),
+        {"id": 9, "name": "aten::mul_", "parent": 1, "scope": 0, "inputs": [tensor], "input_types": ["Tensor(int)"]},
+    ]
+    return [*found, json.dumps({"schema": "1.0.1", "nodes": rows}).encode()]
+
+
 @cache
 def _trace() -> traces.Trace:
     return gt.from_kineto(ROOT / "tests/data/traces")
@@ -485,6 +508,7 @@ READERS = {
     "timings": Reader("in.txt", lambda: [TIMINGS, *NCCL_TESTS], _timings, share=20),
     "kineto": Reader("rank0.json", _recorded, _read_trace, "json", 6),
     "kineto-gzip": Reader("rank0.json.gz", _recorded, _read_trace, "gzip", 4),
+    "execution-trace": Reader("rank0.json", _execution_traces, _read_trace, "json", 6),
     "chakra": Reader("trace.0.et", _saved(".et"), _read_trace, "proto", 8),
     "trace-dag": Reader("in.json", _saved(".json"), _read_trace, "json", 3),
     "report": Reader(

@@ -24,7 +24,8 @@ SCHEDULERS = ("layer", "tic", "tac", "tac_folded", "random", {"arbitrary": 300_0
 
 def main() -> None:
     """Write them."""
-    for target, seeds in {"run": runs, "order": orders, "kineto": kineto, "chakra": chakra, "trace_dag": dags}.items():
+    targets = {"run": runs, "order": orders, "kineto": kineto, "execution_trace": execution_traces}
+    for target, seeds in {**targets, "chakra": chakra, "trace_dag": dags}.items():
         folder = SEEDS / target
         folder.mkdir(parents=True, exist_ok=True)
         for name, data in seeds():
@@ -123,6 +124,12 @@ def orders() -> Iterator[tuple[str, bytes]]:
 def kineto() -> Iterator[tuple[str, bytes]]:
     """Return the first events of recorded traces."""
     for index, data in enumerate(READERS["kineto"].samples()):
+        yield f"recorded-{index}.json", data
+
+
+def execution_traces() -> Iterator[tuple[str, bytes]]:
+    """Return the first nodes of recorded execution traces."""
+    for index, data in enumerate(READERS["execution-trace"].samples()):
         yield f"recorded-{index}.json", data
 
 

@@ -131,7 +131,9 @@ impl PyTrace {
     /// A rank's trace as an op DAG, in JSON.
     fn to_dag(&self, py: Python<'_>, rank: u32, cut: bool) -> PyResult<String> {
         let trace = self.rank(rank)?;
-        watched(py, || serde_json::to_string(&dag::write(trace, cut)))?.map_err(|error| errors::from_json(&error))
+        // A file may say no rank: then it is the one that its name says.
+        let document = || dag::Document { rank: Some(rank), ..dag::write(trace, cut) };
+        watched(py, || serde_json::to_string(&document()))?.map_err(|error| errors::from_json(&error))
     }
 }
 

@@ -184,8 +184,8 @@ struct Record {
     bytes: Option<u64>,
     /// Whether its elements count as float32.
     is_assumed: bool,
-    /// The number by which a `wait` names it, and whether that counts messages and not collectives.
-    sequence: Option<(u64, bool)>,
+    /// The number by which a `wait` names it.
+    sequence: Sequence,
     group: Group,
     group_size: Option<u64>,
     /// The first rank of the group, and how far it is from one to the next.
@@ -193,6 +193,8 @@ struct Record {
     stride: Option<u32>,
     /// The rank within the group: of a message the other end's, of a collective with a root that one's, else its own.
     rank: Option<u32>,
+    /// Whether what its thread does next waits for it: the call was made with `async_op=False`.
+    is_blocking: bool,
 }
 
 impl Record {
@@ -200,6 +202,9 @@ impl Record {
         !NO_TRANSFER.contains(&&*self.what)
     }
 }
+
+/// The number of a collective or of a message, which are counted apart: whether it is one of a message.
+type Sequence = Option<(u64, bool)>;
 
 /// How a record names its group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -298,10 +303,15 @@ impl Nodes {
         let parent = written.ctrl_deps.or(written.parent).map_or("", RawValue::get);
         let has_kernel = written.text("kernel_backend").is_some_and(|backend| !backend.is_empty());
         let scope = written.scope.or_else(|| written.whole("scope")).unwrap_or(FUNCTION);
-        let record = match name.strip_prefix("c10d::") {
+        let record = match name.split_once("::") {
             _ if name == RECORD => Some(of_backend(written, &inputs)),
-            Some(what) => named(what).map(|kind| of_call(what, kind, &inputs)),
-            None => None,
+            Some(("c10d", what)) => named(what).map(|kind| of_call(what, kind, &inputs, &schema)),
+            // Around the call of c10d: _c10d_functional::all_reduce(tensor, operation, name of the group).
+            Some(("_c10d_functional" | "_c10d_functional_autograd", _)) => {
+                let group = inputs.values.last().and_then(Value::as_str).map(|name| Group::Name(name.to_owned()));
+                group.map(|group| Record { group, ..Record::default() })
+            }
+            _ => None,
         };
         let writes = match record.as_ref().map(|record| record.kind.map(|kind| kind.0)) {
             Some(Some(NodeType::Send)) => BTreeSet::new(),
@@ -439,13 +449,14 @@ fn of_backend(written: &Written, inputs: &Arguments) -> Record {
         first: narrow(first),
         stride: narrow(stride),
         rank: small(before(1)),
+        is_blocking: written.whole("is_asynchronized_op") == Some(0),
         what,
         kind,
     }
 }
 
 /// What a call of c10d says, where its backend records nothing: `c10d::allreduce_(tensors, group, …)`.
-fn of_call(what: &str, kind: Transferred, inputs: &Arguments) -> Record {
+fn of_call(what: &str, kind: Transferred, inputs: &Arguments, schema: &str) -> Record {
     // A call that divides or joins has its output first, as c10d::_reduce_scatter_base_(output, input, …).
     let skipped = usize::from(kind.1.is_some_and(has_output));
     // c10d::send(tensors, group, destination, tag); c10d::recv_(tensors, group, source, tag).
@@ -455,6 +466,10 @@ fn of_call(what: &str, kind: Transferred, inputs: &Arguments) -> Record {
         kind: Some(kind),
         bytes: inputs.bytes(skipped),
         rank: peer.and_then(|peer| u32::try_from(peer).ok()),
+        is_blocking: parameters(schema)
+            .iter()
+            .position(|one| *one == "bool asyncOp")
+            .is_some_and(|place| inputs.values.get(place) == Some(&Value::Bool(false))),
         ..Record::default()
     }
 }
@@ -499,9 +514,15 @@ fn parameters(schema: &str) -> Vec<&str> {
 /// What is known of process groups.
 struct Groups {
     world_size: Option<u32>,
-    /// By the record's word for it: the group's name, and its ranks where they are known.
-    known: BTreeMap<Group, (Arc<str>, Option<Arc<[u32]>>)>,
-    sizes: BTreeMap<Group, u64>,
+    /// By the record's word for it.
+    known: BTreeMap<Group, Known>,
+}
+
+#[derive(Clone, Default)]
+struct Known {
+    name: Arc<str>,
+    ranks: Option<Arc<[u32]>>,
+    size: Option<u64>,
 }
 
 impl Groups {
@@ -512,7 +533,6 @@ impl Groups {
         let size = |group: &ProcessGroup| group.pg_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
         let mut world_size = distributed.pg_config.iter().find(|group| group.ranks.is_empty()).and_then(size);
         let mut known = BTreeMap::new();
-        let mut sizes = BTreeMap::new();
         let records = || nodes.iter().filter_map(|node| node.record.as_deref()).filter(|record| record.moves());
         if distributed.pg_config.is_empty() {
             // The first group that a job makes is that of all its ranks.
@@ -521,6 +541,9 @@ impl Groups {
             world_size = size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
         }
         plausible(None, world_size, &[])?;
+        let all: Option<Arc<[u32]>> = world_size.map(|size| (0..size).collect());
+        // Ranks that records give by a number alone: no file stands for more of them than a job has.
+        let mut room = u64::from(MAX_RANKS);
         for record in records() {
             if known.contains_key(&record.group) {
                 continue;
@@ -537,28 +560,17 @@ impl Groups {
                 (Group::Name(name), _) => name.as_str(),
                 (_, listed) => listed.map_or("", |group| group.pg_name.as_str()),
             };
-            let ranks = listed.and_then(|group| {
-                if group.ranks.is_empty() { Some((0..world_size?).collect()) } else { Some(group.ranks.clone()) }
-            });
-            let ranks = ranks.or_else(|| strided(record.first?, record.stride?, record.group_size?));
-            sizes.extend(size.map(|size| (record.group.clone(), size)));
-            known.insert(record.group.clone(), (name.into(), ranks));
+            let ranks =
+                listed.and_then(|group| if group.ranks.is_empty() { all.clone() } else { Some(group.ranks.clone()) });
+            let ranks = ranks.or_else(|| strided(record.first?, record.stride?, record.group_size?, &mut room));
+            known.insert(record.group.clone(), Known { name: name.into(), ranks, size });
         }
-        Ok(Self { world_size, known, sizes })
+        Ok(Self { world_size, known })
     }
 
     /// Whether a record is of a group of one rank, which sends nothing.
     fn is_of_one(&self, record: &Record) -> bool {
-        record.group_size.or_else(|| self.sizes.get(&record.group).copied()) == Some(1)
-    }
-
-    fn ranks(&self, record: &Record) -> Option<&Arc<[u32]>> {
-        self.known.get(&record.group)?.1.as_ref()
-    }
-
-    /// The rank of the job that a rank of the record's group is.
-    fn rank(&self, record: &Record, within: u32) -> Option<u32> {
-        self.ranks(record)?.get(within as usize).copied()
+        record.group_size.or_else(|| self.known.get(&record.group)?.size) == Some(1)
     }
 
     /// The rank whose trace this is: collectives without a root record it. `None` if they do not agree.
@@ -569,15 +581,27 @@ impl Groups {
         let records = records.filter_map(|(_, node)| node.record.as_deref()).filter(|record| record.is_of_backend);
         let said: BTreeSet<u32> = records
             .filter(|record| record.kind.and_then(|kind| kind.1).is_some_and(|kind| rootless.contains(&kind)))
-            .filter_map(|record| self.rank(record, record.rank?))
+            .filter_map(|record| self.known.get(&record.group)?.rank(record.rank?))
             .collect();
         if said.len() == 1 { said.first().copied() } else { None }
     }
 }
 
-fn strided(first: u32, stride: u32, size: u64) -> Option<Arc<[u32]>> {
+impl Known {
+    /// The rank of the job that a rank of the group is.
+    fn rank(&self, within: u32) -> Option<u32> {
+        self.ranks.as_ref()?.get(within as usize).copied()
+    }
+}
+
+/// Ranks of a group that are as far from one to the next, if there is room for them.
+fn strided(first: u32, stride: u32, size: u64, room: &mut u64) -> Option<Arc<[u32]>> {
     let last = u64::from(first).checked_add(u64::from(stride).checked_mul(size.checked_sub(1)?)?)?;
-    (stride > 0 && last < u64::from(MAX_RANKS)).then(|| (0..size as u32).map(|place| first + stride * place).collect())
+    if stride == 0 || last >= u64::from(MAX_RANKS) {
+        return None;
+    }
+    *room = room.checked_sub(size)?;
+    Some((0..size as u32).map(|place| first + stride * place).collect())
 }
 
 /// What is in what, by places of nodes in the order of ids.
@@ -628,7 +652,8 @@ impl Tree {
             // A record of the call in it says more than the call.
             is_transfer[index] = !is_inside[index]
                 && node.record.as_deref().is_some_and(|record| {
-                    record.moves() && !groups.is_of_one(record) && (record.is_of_backend || !has_record[index])
+                    let is_said = record.is_of_backend || (record.kind.is_some() && !has_record[index]);
+                    is_said && record.moves() && !groups.is_of_one(record)
                 });
         }
         let mut has_transfer = vec![false; count];
@@ -665,7 +690,7 @@ struct Graph {
     /// What wrote a storage last.
     writers: BTreeMap<u64, u64>,
     /// Transfers that nothing has waited for, by sequence number.
-    begun: BTreeMap<Option<(u64, bool)>, Vec<(Group, u64)>>,
+    begun: BTreeMap<Sequence, Vec<(Group, u64)>>,
     /// Transfers that a thread has waited for since its last operator.
     awaited: BTreeMap<u64, BTreeSet<u64>>,
 }
@@ -681,16 +706,14 @@ impl Graph {
             (_, Some(op)) if op == index => self.operator(index, node, tree.part[index]),
             (_, Some(op)) => self.places[&op],
             (Some(record), None) if record.what == "wait" => {
-                let begun = self.of_wait(record);
-                self.awaited.entry(node.thread).or_default().extend(begun);
+                self.wait(node.thread, record, None);
                 return;
             }
             _ => return,
         };
         let id = self.ops[place].id;
         if let Some(record) = record.filter(|record| record.what == "wait") {
-            let begun = self.of_wait(record);
-            self.deps[place][1].extend(begun.filter(|&one| one < id));
+            self.wait(node.thread, record, Some(place));
         }
         // What began after an operator, and is read in it, cannot be what all of the operator waits for.
         let written = node.reads.iter().filter_map(|storage| self.writers.get(storage)).filter(|&&one| one < id);
@@ -698,11 +721,18 @@ impl Graph {
         self.writers.extend(node.writes.iter().map(|&storage| (storage, id)));
     }
 
-    /// The transfer that a `wait` is for. Old ones name no group, or no number either: then it is the last one that began.
-    fn of_wait(&mut self, wait: &Record) -> Option<u64> {
-        let begun = self.begun.get_mut(&wait.sequence)?;
-        let place = begun.iter().rposition(|(group, _)| wait.group == Group::Unsaid || wait.group == *group)?;
-        Some(begun.remove(place).1)
+    /// Makes an operator wait for the transfer that a `wait` in it is for, or what its thread does next.
+    ///
+    /// Old ones name no group, or no number either: then it is the last transfer that began.
+    fn wait(&mut self, thread: u64, wait: &Record, operator: Option<usize>) {
+        let Some(begun) = self.begun.get_mut(&wait.sequence) else { return };
+        let is_it = |(group, _): &(Group, u64)| wait.group == Group::Unsaid || wait.group == *group;
+        let Some(place) = begun.iter().rposition(is_it) else { return };
+        let (_, transfer) = begun.remove(place);
+        match operator {
+            Some(place) if transfer < self.ops[place].id => self.deps[place][1].insert(transfer),
+            _ => self.awaited.entry(thread).or_default().insert(transfer),
+        };
     }
 
     fn operator(&mut self, index: usize, node: &Node, pass: StepPart) -> usize {
@@ -726,11 +756,17 @@ impl Graph {
         waits.extend(self.last.get(&node.thread));
         let (kind, collective) = record.kind.or(call.and_then(|call| call.kind)).unwrap_or((NodeType::Coll, None));
         let bytes = record.bytes.or(call.and_then(|call| call.bytes));
-        let group = groups.known.get(&record.group).map_or_else(|| "".into(), |(name, _)| name.clone());
+        let around = call.map_or(&Group::Unsaid, |call| &call.group);
+        let key = if record.group == Group::Unsaid { around } else { &record.group };
+        let known = groups.known.get(key).cloned().unwrap_or_default();
+        let group = known.name.clone();
         if kind == NodeType::Coll {
             waits.extend(self.last_of_group.insert(group.clone(), node.id));
         }
         self.begun.entry(record.sequence).or_default().push((record.group.clone(), node.id));
+        if record.is_blocking || call.is_some_and(|call| call.is_blocking) {
+            self.awaited.entry(node.thread).or_default().insert(node.id);
+        }
         let is_barrier = collective == Some(CollectiveType::Barrier);
         if record.is_assumed && !is_barrier {
             gaps.add(Gap::ElementType, &node.name);
@@ -739,9 +775,9 @@ impl Graph {
         let comm = Comm {
             collective,
             bytes: if is_barrier { Some(0) } else { bytes },
-            ranks: groups.ranks(record).cloned(),
             // The other end, twice, until this rank is known.
-            ends: peer.and_then(|peer| groups.rank(record, peer)).map(|rank| (rank, rank)),
+            ends: peer.and_then(|peer| known.rank(peer)).map(|rank| (rank, rank)),
+            ranks: known.ranks,
             group,
             ..Comm::default()
         };

@@ -83,7 +83,15 @@ enum Item {
     /// A call on a thread that reads storages and writes one, its own or in place; some have calls in them.
     Op { thread: usize, reads: Vec<u64>, writes: u64, in_place: bool, calls: usize },
     /// A transfer, inside a call of c10d, which may be inside an operator of the backward pass with calls beside it.
-    Transfer { thread: usize, kind: usize, storage: u64, elements: u64, group: usize, is_nested: bool },
+    Transfer {
+        thread: usize,
+        kind: usize,
+        storage: u64,
+        elements: u64,
+        group: usize,
+        is_nested: bool,
+        is_blocking: bool,
+    },
     /// A thread waits for the last transfer that nobody has waited for.
     Wait { thread: usize },
 }
@@ -105,9 +113,9 @@ fn any_item() -> impl Strategy<Value = Item> {
         4 => (0..2_usize, prop::collection::vec(storage(), 0..3), storage(), any::<bool>(), 0..3_usize).prop_map(
             |(thread, reads, writes, in_place, calls)| Item::Op { thread, reads, writes, in_place, calls }
         ),
-        2 => (0..2_usize, 0..KINDS.len(), storage(), 1_u64..1 << 33, 0..2_usize, any::<bool>()).prop_map(
-            |(thread, kind, storage, elements, group, is_nested)| {
-                Item::Transfer { thread, kind, storage, elements, group, is_nested }
+        2 => (0..2_usize, 0..KINDS.len(), storage(), 1_u64..1 << 33, 0..2_usize, any::<(bool, bool)>()).prop_map(
+            |(thread, kind, storage, elements, group, (is_nested, is_blocking))| {
+                Item::Transfer { thread, kind, storage, elements, group, is_nested, is_blocking }
             }
         ),
         1 => (0..2_usize).prop_map(|thread| Item::Wait { thread }),
@@ -349,7 +357,7 @@ impl Writer {
                 reads.extend(in_place.then_some(writes));
                 self.operator("aten::mm", 2 + thread as u64, thread, (&reads, writes), calls);
             }
-            Item::Transfer { thread, kind, storage, elements, group, is_nested } => {
+            Item::Transfer { thread, kind, storage, elements, group, is_nested, is_blocking } => {
                 let (call_name, what, collective) = KINDS[kind];
                 let thread_node = 2 + thread as u64;
                 let parent = if is_nested { self.id() } else { thread_node };
@@ -367,7 +375,7 @@ impl Writer {
                 let comm = Some((collective, 4 * elements, name.to_owned(), ranks));
                 let pass = if is_nested { StepPart::Backward } else { StepPart::Unsaid };
                 self.expected.insert(id, Expected { name: "record_param_comms".to_owned(), waits, comm, pass });
-                let sequence = 100 + self.begun.len() as u64 + self.expected.len() as u64;
+                let sequence = id;
                 self.begun.push((id, sequence, group));
                 let moved = || tensors(&[(storage, elements)], true);
                 self.node(
@@ -382,7 +390,15 @@ impl Writer {
                     "",
                 );
                 self.record(id, call, thread, what, Some((storage, elements, group)), sequence);
-                self.node(call, &format!("c10d::{call_name}"), parent, 0, thread as u64, "", moved(), moved(), "");
+                if is_blocking {
+                    self.awaited[thread].insert(id);
+                }
+                let mut called = moved();
+                called.0.push((!is_blocking).to_string());
+                called.1.push("Bool".to_owned());
+                let call_name = format!("c10d::{call_name}");
+                let schema = format!("{call_name}(Tensor[] tensors, bool asyncOp) -> Tensor[]");
+                self.node(call, &call_name, parent, 0, thread as u64, &schema, called, moved(), "");
                 if is_nested {
                     self.operator("aten::after", parent, thread, (&[storage], storage + 20), 1);
                     let name = "autograd::engine::evaluate_function: X";
@@ -657,4 +673,42 @@ fn a_view_writes_nothing() {
         node(4, 1, "aten::b", tensor.0, tensor.1),
     ];
     assert_eq!(waits(&read_nodes(&nodes), 4), [3]);
+}
+
+#[test]
+fn a_functional_collective_names_the_group_of_its_call() {
+    let tensor = ("[[1,2,0,10,4,\"cpu\"]], \"<Object>\"", "\"GenericList[Tensor(float)]\", \"Object\"");
+    let around = "[1,3,0,10,4,\"cpu\"], \"sum\", \"7\"";
+    let nodes = [
+        node(3, 2, "c10d::allreduce_", tensor.0, tensor.1),
+        node(2, 1, "_c10d_functional::all_reduce", around, "\"Tensor(float)\", \"String\", \"String\""),
+    ];
+    let trace = read_nodes(&nodes);
+    let comm = trace.ops[0].comm.as_ref().expect("it is a transfer");
+    assert_eq!((trace.ops.len(), &*comm.group, comm.bytes), (1, "7", Some(40)));
+}
+
+#[test]
+fn what_is_after_a_blocking_transfer_waits_for_it() {
+    let more = |value: &str| format!(", {{\"name\": \"is_asynchronized_op\", \"value\": {value}}}");
+    let waited = |value: &str| {
+        let values = "1, [\"0\",\"\"], 0, \"allreduce\", [], [], 0, 1, 4";
+        let types = RECORD_TYPES.split_once(", ").expect("several").1;
+        let one = with(2, 1, "record_param_comms", (values, types), ("", ""), &more(value));
+        waits(&read_nodes(&[one, node(3, 1, "aten::a", "", "")]), 3)
+    };
+    assert_eq!((waited("0"), waited("1")), (vec![2], vec![]));
+}
+
+#[test]
+fn groups_that_are_numbers_alone_stand_for_no_more_ranks_than_a_job_has() {
+    let of = |id: u64| {
+        let named = record(id, 1, "5", "allreduce").replace("[\"0\",", &format!("[\"{id}\","));
+        named.replace("0, 1, 4]", "0, 1, 600000]")
+    };
+    let trace = read_nodes(&[of(2), of(3), of(4)]);
+    let listed = |index: usize| trace.ops[index].comm.as_ref().expect("it is a transfer").ranks.is_some();
+    assert_eq!([listed(0), listed(1), listed(2)], [true, false, false]);
+    let more = record(2, 1, "5", "allreduce").replace("0, 1, 4]", "0, 1, 3000000]");
+    assert!(matches!(read(&file(&[more]), 100), Err(TraceError::Ranks { .. })));
 }

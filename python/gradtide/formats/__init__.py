@@ -105,8 +105,8 @@ FORMATS = (
     Format(
         "pytorch-et",
         "trace",
-        "JSON or gzip of it, `nodes` with `ctrl_deps` or `parent`",
-        "`schema` 1.0.1 to 1.1",
+        "JSON or gzip of it, `nodes`",
+        "`schema` and `nodes`",
         "",
         "PyTorch, ExecutionTraceObserver",
     ),

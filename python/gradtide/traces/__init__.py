@@ -119,7 +119,7 @@ class Trace:
 
     def _untimed_headline(self, summary: dict[str, Any]) -> str:
         """Return what is known of files without times: nodes, transfers, bytes and durations."""
-        rows, durations_us = summary["ranks"], self.ops.to_numpy()["duration_us"]
+        rows, durations_us = summary["ranks"], self.ops["duration_us"]
         nodes, transfers = (sum(row[key] for row in rows) for key in ("ops", "transfers"))
         size = units.format_bytes(sum(row["transfer_bytes"] for row in rows))
         took = f"durations sum to {durations_us.sum() / 1000:.3f} ms" if durations_us.any() else "no durations"

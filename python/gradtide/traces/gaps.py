@@ -35,7 +35,7 @@ _FIXES = {
     "group": "the job has several groups; NCCL names them",
     "unmatched_call": "record every backend (ProfilerActivity.CUDA, or --trace=cuda, for NCCL)",
     "duration": "give each compute node its duration, since a model needs recorded times",
-    "start": "the file describes a workload; record a run of it",
+    "start": "the file says what is done and not when; record a run with its times",
 }
 """Of a gap that decides how long a step takes: what to do about it. A trace with one is no model."""
 

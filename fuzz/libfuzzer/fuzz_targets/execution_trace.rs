@@ -1,0 +1,3 @@
+#![no_main]
+
+gradtide_libfuzzer::fuzzed!("execution_trace");
