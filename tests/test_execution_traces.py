@@ -100,6 +100,17 @@ def test_what_needs_times_refuses_it_and_says_why():
     assert "never wait" not in trace.summary()["headline"]
 
 
+def test_unknown_bytes_are_not_counted_as_none(tmp_path):
+    unsized = record(6, 3)
+    unsized["inputs"]["values"][0] = []
+    unsized["inputs"]["types"][0] = "GenericList[]"
+    both = traces.read(execution_trace(tmp_path / "a.json", record(5, 3), unsized))
+    assert moved(both) == [[["all_reduce", 1000], ["all_reduce", None]]]
+    assert "2 transfers of at least 1kB" in both.summary()["headline"]
+    alone = traces.read(execution_trace(tmp_path / "a.json", unsized))
+    assert "1 transfers of unknown size" in alone.summary()["headline"]
+
+
 def test_what_is_wrong_is_named_with_its_file_and_line(tmp_path):
     path = execution_trace(tmp_path / "a.json", record(5, 0))
     text = path.read_text()

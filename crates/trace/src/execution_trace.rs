@@ -45,6 +45,11 @@ const RECORD: &str = "record_param_comms";
 /// Where `ExecutionTraceObserver.start` writes process groups.
 const GROUPS: &str = "## process_group:init ##";
 
+/// `RecordScope` of ATen/record_function.h: a function, one of a backward pass, one of a static runtime. The others are
+/// around operators, or around a part of one.
+const OPERATORS: &[u64] = &[FUNCTION, 1, 8];
+const FUNCTION: u64 = 0;
+
 /// A node, in the spelling of every schema.
 #[derive(Deserialize)]
 struct Written<'a> {
@@ -392,11 +397,6 @@ impl Nodes {
         Ok(RankTrace { ops, about, gaps: self.gaps, ..RankTrace::default() })
     }
 }
-
-/// `RecordScope` of ATen/record_function.h: a function, one of a backward pass, one of a static runtime. The others are
-/// around operators, or around a part of one.
-const OPERATORS: &[u64] = &[FUNCTION, 1, 8];
-const FUNCTION: u64 = 0;
 
 /// What a backend records of a call: attributes since 1.1.0, and inputs
 /// `[tensors], sequence number, group, rank, name, sizes of parts in, out, (first rank, stride,) ranks of the group`.

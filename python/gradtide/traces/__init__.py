@@ -121,7 +121,10 @@ class Trace:
         """Return what is known of files without times: nodes, transfers, bytes and durations."""
         rows, durations_us = summary["ranks"], self.ops["duration_us"]
         nodes, transfers = (sum(row[key] for row in rows) for key in ("ops", "transfers"))
-        size = units.format_bytes(sum(row["transfer_bytes"] for row in rows))
+        known = sum(row["transfer_bytes"] for row in rows)
+        size = units.format_bytes(known)
+        if any(gap.what in ("size", "unknown_transfer") for gap in self._gaps):
+            size = f"at least {size}" if known else "unknown size"
         took = f"durations sum to {durations_us.sum() / 1000:.3f} ms" if durations_us.any() else "no durations"
         return (
             f"{nodes:,} nodes, of them {transfers:,} transfers of {size}; {took}. The files have no start times, so "
