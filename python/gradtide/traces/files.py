@@ -153,7 +153,7 @@ _TITLES = {
 def _with_line(path: Source, form: str, said: str) -> str:
     """Return what is wrong at a byte of a text with the line of it."""
     match = re.search(r"at byte (\d+)", said)
-    if match is None or form not in ("kineto", "dag"):
+    if match is None or form not in ("kineto", "pytorch-et", "dag"):
         return said
     left, line = int(match[1]), 1
     for chunk in archives.chunks(path):
