@@ -84,7 +84,7 @@ fn op_dag(graph: &WorkerGraph) -> (OpDag, Vec<Parameter>) {
         let updated = |&recv: &u32| Parameter { bytes: graph.parameters[recv as usize].bytes, recv, update: place };
         parameters.extend(op.updates.iter().map(updated));
     }
-    // The ids of ops matter for ties alone, which are between updates and go by position.
+    // Programs contain all ops: `compute` does not read the target.
     let target = ops.len() as u32 - 1;
     (OpDag { ops, target }, parameters)
 }
