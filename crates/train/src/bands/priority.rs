@@ -630,8 +630,8 @@ mod tests {
     #[test]
     fn a_chunk_has_time_until_a_more_urgent_one_is_ready() {
         // Bucket 0 is ready at 10 ms and needed at 60; bucket 1 is ready at 30 ms, when the iteration of 30 ms ends,
-        // needed at once, and takes 4 ms. Compute passes the last need 30 ms behind the first: at 34 + 30 = 64 ms at
-        // best. The chunk of bucket 0 may not be in the way of bucket 1, so it ends by 30 ms.
+        // needed at once, and takes 4 ms. Compute passes the last need 30 ms after the first: at 34 + 30 = 64 ms at
+        // best. The chunk of bucket 0 must not delay bucket 1, so it ends by 30 ms.
         let boundaries = boundaries(30, &[(1024, 10, 30), (4096, 30, 0)]);
         let milestones = Milestone::all(&boundaries);
         let left = [Bytes(0), Bytes(4096)];
@@ -640,7 +640,7 @@ mod tests {
         assert_eq!(best, ms(64));
         let deadline = outlook.deadline(best, SLOW);
         assert!(ms(30) >= deadline && deadline >= ms(30) - Time::from_ps(1_000_000), "{deadline:?}");
-        // With 5 ms to lose it may be 5 ms in its way.
+        // With a budget of 5 ms it may delay bucket 1 by 5 ms.
         let deadline = outlook.deadline(best + ms(5), SLOW);
         assert!(ms(35) >= deadline && deadline >= ms(35) - Time::from_ps(1_000_000), "{deadline:?}");
     }
@@ -657,8 +657,8 @@ mod tests {
 
     #[test]
     fn an_oracle_weighs_an_iteration_against_flows() {
-        // The chunk is needed at 40 ms and begins at 10; it ends 5 ms late if low, and flows are 20 ms less in the
-        // network.
+        // The chunk is needed at 40 ms and begins at 10. In the low band it ends 5 ms late, and flows spend 20 ms less
+        // in the network.
         let boundaries = boundaries(30, &[(1024, 10, 10)]);
         let milestones = Milestone::all(&boundaries);
         let outlook = outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 10);
@@ -672,12 +672,12 @@ mod tests {
         assert_eq!(choice(250_000, &ways), 0, "of two that are alike it is the first");
         // Within the slack it costs nothing.
         assert_eq!(choice(0, &[way(40, 30), way(12, 50)]), 0);
-        // Flows may be worse off.
+        // The low band may also cost flow time.
         assert_eq!(choice(1, &[way(40, 51), way(12, 50)]), 1);
         assert_eq!(choice(u64::MAX, &[way(40, 51), Foreseen { ends: Time::MAX, flow_time_ps: u128::MAX }]), 0);
     }
 
-    /// What is left of a random iteration at a random moment; ranks are a permutation.
+    /// The rest of a random iteration at a random time; ranks are a permutation.
     fn remainders() -> impl Strategy<Value = (Boundaries, Vec<Bytes>, Vec<u32>, u64)> {
         let window = (1_u64..5_000, 1_u64..40, 0_u64..40);
         (proptest::collection::vec(window, 1..6), 1_u64..40).prop_flat_map(|(windows, at)| {
@@ -699,7 +699,7 @@ mod tests {
             let milestones = Milestone::all(&boundaries);
             let outlook = outlook(&boundaries, &milestones, &left, &ranks, at);
             let [early, late] = [first.min(second), first.max(second)].map(|end| outlook.passes_at(ms(at + end), SLOW));
-            // Not strict lists: behind a chunk that ends later another order may be shorter by one bucket (Graham's
+            // Not monotone: after a chunk that ends later, another order may be shorter by one bucket (Graham's
             // anomalies), but the last need waits for all of them.
             let most = left.iter().map(|left| takes(*left, SLOW)).max().unwrap_or(Time::ZERO);
             prop_assert!(early <= late + most);
@@ -721,8 +721,7 @@ mod tests {
         fn what_the_low_band_is_expected_to_cost_is_at_most_what_was_saved(
             tolerance_ppm in 0_u64..200_000, chunks in proptest::collection::vec((0_u32..4, 1_u64..30), 1..60),
         ) {
-            // Every bucket is needed at once, so that all that the low band takes longer is lost: 4 ms of 5 for each
-            // KiB.
+            // Every bucket is needed at once, so each extra millisecond of the low band is lost: 4 ms of 5 per KiB.
             let boundaries = boundaries(1, &[(1024, 0, 0)]);
             let milestones = Milestone::all(&boundaries);
             let mut workers = knowing(Rule { tolerance_ppm, ..rule() }, 1, Some(1), Some(5));
@@ -758,7 +757,7 @@ mod tests {
         }
     }
 
-    /// Workers that know how many milliseconds a KiB takes in either band.
+    /// Workers with known paces, in milliseconds per KiB, in either band.
     fn knowing(rule: Rule, count: usize, high: Option<u64>, low: Option<u64>) -> Workers {
         let mut workers = Workers::new(rule, count);
         for history in &mut workers.history {
@@ -775,7 +774,7 @@ mod tests {
         let begins = |mut workers: Workers| {
             let mut outlook = |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0);
             let begun = workers.begin(Time::ZERO, (0, Bytes(1024), 1), true, &mut outlook).unwrap();
-            // It may have to wait for others.
+            // A high chunk waits if no more may be high.
             assert_eq!(workers.begin(Time::ZERO, (0, Bytes(1024), 1), false, &mut outlook).is_none(), begun.is_high(0));
             begun.is_high(0)
         };
@@ -794,8 +793,8 @@ mod tests {
             let mut workers = Workers::new(Rule { exchange, ..rule() }, 2);
             let mut outlook = |_| outlook(&boundaries, &milestones, &[Bytes(0)], &[0], 0);
             let mut chunk = workers.begin(Time::ZERO, (0, Bytes(1024 * 6), 6), true, &mut outlook).unwrap();
-            // The first tells no time, since nothing was known of what was before it; then both receive 1 KiB in 4 ms,
-            // and once more after a time in which bands were mixed.
+            // The first message gives no sample, since the time before it is unknown. Then both receive 1 KiB in 4 ms,
+            // and once more after an interval of mixed bands.
             for (at, are_high) in [(1, Some(true)), (5, Some(true)), (20, None), (30, Some(true)), (34, Some(true))] {
                 for rank in 0..2 {
                     workers.on_received(&mut chunk, rank, ms(at), (1, are_high));
@@ -804,8 +803,8 @@ mod tests {
             let expected = if exchange { 1 } else { 2 };
             assert_eq!(workers.history.len(), expected);
             for history in &workers.history {
-                // Of two that tell one another the second comes at the same time as the first, and counts for half a
-                // round.
+                // If two workers exchange measurements, the second message arrives at the same time as the first, and
+                // counts for half a round.
                 let (count, memory) = if exchange { (6, 2 * MEMORY) } else { (2, MEMORY) };
                 assert_eq!((history.high.count, history.low.count, history.memory), (count, 0, memory));
                 let mean = if exchange { 16 * SLOW / 6 } else { 4 * SLOW };
@@ -816,8 +815,8 @@ mod tests {
 
     #[test]
     fn who_waits_for_slower_workers_may_be_late_by_as_long() {
-        // Of two workers the second has computed 90 of 100 ms, behind which it needs what takes 4 ms in the high band
-        // and 80 in the low one: 70 ms too long. The first has computed nothing and has time.
+        // The second of two workers has computed 90 of 100 ms. The next transfer that it needs takes 4 ms in the high
+        // band and 80 in the low one: 70 ms too long. The first worker has computed nothing and has slack.
         let boundaries = boundaries(100, &[(1024, 0, 0)]);
         let milestones = Milestone::all(&boundaries);
         let begins = |counts_waits, waits: &[u64], exchange| {
@@ -849,7 +848,7 @@ mod tests {
 
     #[test]
     fn a_worker_turns_high_in_the_course_of_a_chunk_once_it_is_late() {
-        // Needed at 100 ms. In the low band four KiB take 80 ms; when the first has taken 50, the rest come too late.
+        // Needed at 100 ms. In the low band four KiB take 80 ms; if the first takes 50, the others are late.
         let boundaries = boundaries(100, &[(1024, 0, 0)]);
         let milestones = Milestone::all(&boundaries);
         let begun = |rule, at| {
@@ -869,7 +868,7 @@ mod tests {
 
     #[test]
     fn a_chunk_comes_behind_what_is_under_way() {
-        // In the low band a KiB takes 10 ms: four of them behind six end 100 ms from now, in time or not.
+        // In the low band a KiB takes 10 ms: four of them after six end 100 ms from now, in time or not.
         for (compute, is_late) in [(101, false), (99, true)] {
             let boundaries = boundaries(compute, &[(1024, 0, 0)]);
             let milestones = Milestone::all(&boundaries);
@@ -883,7 +882,7 @@ mod tests {
 
     #[test]
     fn what_scatters_may_be_late_though_its_mean_is_in_time() {
-        // Needed at 100 ms. In the low band four KiB take 80 ms give or take a half: 40 or 120, late by 10 on average.
+        // Needed at 100 ms. In the low band four KiB take 80 ms ± 50 %: 40 or 120, late by 10 on average.
         let boundaries = boundaries(100, &[(1024, 0, 0)]);
         let milestones = Milestone::all(&boundaries);
         let begins_high = |spread_ppm, tolerance_ppm| {
@@ -914,7 +913,7 @@ mod tests {
                 let mut chunk = workers.begin(ms(at), (0, Bytes(4096), 1), true, &mut outlook).unwrap();
                 workers.on_received(&mut chunk, 0, ms(ends), (1, None));
             }
-            // A quarter sooner, then half.
+            // Early by a quarter, then by half.
             let expected = if credit == 1 { (375_000, 2) } else { (0, 0) };
             assert_eq!(workers.history[0].spreads.map(|spread| (spread.mean, spread.count)), [expected, (0, 0)]);
         }
@@ -922,8 +921,8 @@ mod tests {
 
     #[test]
     fn a_chunk_that_one_worker_wants_high_tells_all_how_high_ones_scatter() {
-        // Low, four KiB take 80 ms. They are needed at 100 ms of compute: in time for one worker, 70 ms late for the
-        // other.
+        // In the low band four KiB take 80 ms. They are needed at 100 ms of compute: in time for one worker, 70 ms late
+        // for the other.
         let boundaries = boundaries(100, &[(1024, 0, 0)]);
         let milestones = Milestone::all(&boundaries);
         let mut workers = knowing(rule(), 2, Some(1), Some(20));
@@ -936,14 +935,14 @@ mod tests {
         for rank in 0..2 {
             workers.on_received(&mut chunk, rank, ms(5), (1, Some(true)));
         }
-        // 5 ms in place of 4.
+        // 5 ms instead of 4.
         assert_eq!(workers.history[0].spreads.map(|spread| (spread.mean, spread.count)), [(0, 0), (250_000, 2)]);
     }
 
     #[test]
     fn a_margin_leaves_less_slack() {
-        // The second bucket, of 20 KiB, is needed at 50 ms, and the first at 49. Behind 4 KiB in the low band it is
-        // through at 20 + 20 ms; if it takes twice as long, at 60, and behind the high band at 44.
+        // The second bucket, of 20 KiB, is needed at 50 ms, the first at 49. After 4 KiB in the low band, the second
+        // ends at 20 + 20 ms; at half the pace at 60 ms, and after the high band at 44.
         let boundaries = boundaries(49, &[(4096, 0, 0), (20 * 1024, 0, 1)]);
         let milestones = Milestone::all(&boundaries);
         for (margin_ppm, is_late) in [(0, false), (1_000_000, true)] {
@@ -957,7 +956,8 @@ mod tests {
 
     #[test]
     fn what_was_tried_is_paid_for_once_its_cost_is_known() {
-        // Without slack: 4 KiB are tried, which turn out to take 4 ms more each than in the high band.
+        // Without slack: the low band is tried with 4 KiB, each of which turns out to take 4 ms more than in the high
+        // band.
         let boundaries = boundaries(1, &[(1024, 0, 0)]);
         let milestones = Milestone::all(&boundaries);
         let mut workers = knowing(Rule { tolerance_ppm: 500_000, ..rule() }, 1, Some(1), None);
@@ -967,7 +967,7 @@ mod tests {
         };
         assert!(!begin(&mut workers, 0));
         workers.history[0].low = Average { mean: 5 * SLOW, count: workers.history[0].memory };
-        // Each iteration saves 2 ms of its 4; the first had as much, and 12 are owed.
+        // Each iteration adds 2 ms to the budget; the first did, too, so 12 ms of 16 are owed.
         assert!(begin(&mut workers, 1));
         assert_eq!(workers.history[0].debt, ms(12));
         for iteration in 2..8 {
