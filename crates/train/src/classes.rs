@@ -1,24 +1,23 @@
-//! The network of rank classes: ranks that behave alike are one.
+//! The network of rank classes: ranks that behave identically are simulated as one.
 //!
-//! Around one switch, the ranks of a class send alike through links that nobody else uses, over routes of one length.
-//! So two endpoints stand for all of them: a port on the scale-up switch of a node, and a rank's share of the node's
-//! network cards.
+//! On a single switch, all ranks of a class send the same through links of their own, over routes of one length. Two
+//! endpoints represent them: a port on the scale-up switch of a node, and a rank's share of the node's network cards.
 //!
 //! ```text
 //! class c, endpoint 2c:      port ──► scale-up switch ──► port       rate and delay of cluster.node.scale_up
 //! class c, endpoint 2c + 1:  card ──► network ──► card               cluster.link, of which a rank has nics / gpus
 //! ```
 //!
-//! A collective is, for each of its classes, one flow from the first endpoint to itself and one from the second, and an
-//! all-to-all one for each peer there; it is complete when all are. In rings and trees a message crosses both levels, so
-//! what leaves the node waits for the rounds within it:
+//! A collective is two flows for each of its classes, one from each endpoint to itself; an all-to-all has one flow per
+//! peer. It is complete when all flows are. In rings and trees a message crosses both levels, so the traffic between
+//! nodes starts after the rounds within the node:
 //!
 //! ```text
 //! time alone = rounds in the node · delay + max(bytes in the node / rate, bytes between / rate + rounds between · delay)
 //! ```
 //!
-//! An endpoint is two hosts of an engine: of `n` endpoints, host `e` sends for `e` and host `n + e` receives for it. What
-//! does not live here: how many bytes and rounds a level has ([`crate::collective::levels`]).
+//! An endpoint is two hosts of an engine: of `n` endpoints, host `e` sends for `e`, and host `n + e` receives for it.
+//! The bytes and rounds of each level are computed in [`crate::collective::levels`].
 
 use crate::SpecError;
 use crate::collective::Aggregation;
@@ -40,26 +39,25 @@ pub struct Classes {
     links: Links,
 }
 
-/// A collective of a group, as the classes of its ranks see it.
+/// A collective of a group of rank classes.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupOp<'a> {
-    /// What it does.
+    /// Kind of collective.
     pub kind: CollectiveKind,
     /// See [`levels`].
     pub bytes: Bytes,
-    /// Where its ranks are.
+    /// How its ranks are spread over nodes.
     pub span: Span,
-    /// Whose ranks they are; of a send from one class to another the sender's and the receiver's.
+    /// Classes of its ranks; for a point-to-point send the sender's and the receiver's.
     pub classes: &'a [u32],
 }
 
 impl Classes {
-    /// The endpoints of so many classes on a cluster; without nodes, every rank has a host for itself.
+    /// The endpoints of `class_count` classes on a cluster; without nodes, every rank has a host for itself.
     ///
     /// # Errors
-    /// [`SpecError::SwitchesOfClasses`] for a network on which ranks are not alike, [`SpecError::StagesOfClasses`],
-    /// [`SpecError::Node`]
-    /// and [`SpecError::ZeroRate`].
+    /// [`SpecError::SwitchesOfClasses`] for a network on which ranks differ, [`SpecError::StagesOfClasses`],
+    /// [`SpecError::Node`] and [`SpecError::ZeroRate`].
     pub fn new(cluster: &ClusterSpec, class_count: u32) -> Result<Self, SpecError> {
         if cluster.host.is_some() {
             return Err(SpecError::StagesOfClasses);
@@ -67,7 +65,7 @@ impl Classes {
         if !matches!(cluster.topology, TopologySpec::Star { .. }) {
             return Err(SpecError::SwitchesOfClasses);
         }
-        // All hosts of a star are alike.
+        // All hosts of a star are identical.
         Ok(Self { class_count, links: links(cluster, &[])? })
     }
 
@@ -95,7 +93,7 @@ impl Classes {
         let numbered = || (0..).zip(self.ports());
         let out = numbered().map(|(e, link)| Directed { from: NodeId(e), to: switch, link });
         let into = numbered().map(|(e, link)| Directed { from: switch, to: NodeId(endpoints + e), link: free(link) });
-        // Every host has a link in each direction; nothing goes over these.
+        // A graph has links in both directions; these carry no flow.
         let unused = numbered().flat_map(|(e, link)| {
             let (sender, receiver) = (NodeId(e), NodeId(endpoints + e));
             [Directed { from: switch, to: sender, link }, Directed { from: receiver, to: switch, link }]
@@ -104,8 +102,8 @@ impl Classes {
         Fluid::new(&Graph { host_count: 2 * endpoints, switch_count: 1, links, has_parts: false }, Policy::Ecmp, seed)
     }
 
-    /// Names and rates of the links that carry something, by the port of the fluid engine, for classes of these names:
-    /// first those out of all endpoints, then those into them.
+    /// Names and rates of the links that carry flows, in the order of the fluid engine's ports: the links out of all
+    /// endpoints, then those into them. `classes` has the names of the classes.
     pub fn link_names(&self, classes: &[String]) -> Vec<(Arc<str>, u64)> {
         let rates = [self.links.scale_up.rate.bps(), self.links.nic.rate.bps()];
         let named = |out: bool| {
@@ -120,13 +118,13 @@ impl Classes {
         named(true).chain(named(false)).collect()
     }
 
-    /// How long a collective takes on an idle network, or `None` beyond [`Time::MAX`] and for messages that no engine
-    /// takes.
+    /// Time of a collective on an idle network; `None` beyond [`Time::MAX`], or if its messages exceed every engine's
+    /// limits.
     pub fn time(&self, op: &GroupOp<'_>) -> Option<Time> {
         self.links.time(self.links.way(op.kind, op.span, op.bytes), op.bytes)
     }
 
-    /// Starts a collective; `None` if there is nothing to send.
+    /// Starts a collective; `None` if it sends nothing.
     pub fn begin(&self, op: &GroupOp<'_>, carriage: Carriage, network: &mut dyn Network) -> Option<Aggregation> {
         let started: Vec<FlowId> = self.flows(op, carriage).into_iter().map(|flow| network.start(flow)).collect();
         match started[..] {
@@ -136,14 +134,14 @@ impl Classes {
         }
     }
 
-    /// The flows of a collective, all of which start with it.
+    /// The flows of a collective, which all start with it.
     pub fn flows(&self, op: &GroupOp<'_>, carriage: Carriage) -> Vec<Flow> {
         let way = self.links.way(op.kind, op.span, op.bytes);
         let before = self.links.before_leaving(way);
         let both = |from: u32, to: u32| {
             let flows = |(from, to), load, before| {
                 let (src, dst) = (HostId(from), HostId(self.endpoint_count() + to));
-                // Collectives of one job share endpoints and do not follow one another.
+                // Collectives of one job share endpoints and may overlap.
                 let connection = Connection::Own;
                 let flows = self.links.flows_of(load, before, op.bytes, carriage);
                 flows.map(move |flow| Flow { src, dst, connection, ..flow })
@@ -167,7 +165,7 @@ impl Classes {
     }
 }
 
-/// The links of a rank on these hosts without contention: between nodes the slowest network card and the longest route
+/// The links of a rank on these hosts, without contention: between nodes the slowest network card and the longest route
 /// among them. Other hosts are ignored.
 ///
 /// # Errors

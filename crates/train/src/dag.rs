@@ -1,4 +1,4 @@
-//! Ops, and what each waits for: one iteration, and its edges into the next.
+//! The graph of one iteration: ops, their dependencies, and the dependencies of the next iteration on it.
 
 use gradtide_net::{Bytes, Time};
 use std::ops::Range;
@@ -6,13 +6,13 @@ use std::ops::Range;
 /// Index of an op in [`Dag::ops`].
 pub type OpId = u32;
 
-/// What is waited for, and who waits.
+/// A dependency: the op that is waited for, and the op that waits.
 pub type Edge = (OpId, OpId);
 
 /// What an op does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpKind {
-    /// Waits, in no time, for every transfer of the iteration before.
+    /// Waits for every transfer of the previous iteration; takes no time.
     Barrier,
     /// Applies the aggregated gradient of a layer.
     Update(u32),
@@ -20,7 +20,7 @@ pub enum OpKind {
     Forward(u32),
     /// Backward pass of a layer.
     Backward(u32),
-    /// A compute op that has a name of its own: its index among the names of the job's ops.
+    /// A compute op with a name: its index among the names of the job's ops.
     Compute(u32),
     /// Aggregation of a bucket over the network.
     Transfer(u32),
@@ -29,22 +29,22 @@ pub enum OpKind {
 /// A vertex.
 #[derive(Clone, Copy, Debug)]
 pub struct DagOp {
-    /// What it does.
+    /// Kind of op.
     pub kind: OpKind,
-    /// Compute time; zero for a transfer, whose time is the network's answer.
+    /// Compute time; zero for a transfer, whose time the network determines.
     pub cost: Time,
-    /// Whether the device stands idle for it: the host had not launched the next kernel yet.
+    /// Whether it is host work during which the device is idle: the host has not launched the next kernel yet.
     pub is_host: bool,
 }
 
 impl DagOp {
-    /// One of the device or the network.
+    /// An op of the device or the network.
     pub fn new(kind: OpKind, cost: Time) -> Self {
         Self { kind, cost, is_host: false }
     }
 }
 
-/// What a scheduler may know of a transfer.
+/// A transfer, as far as schedulers see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Transfer {
     /// Lowest layer in the bucket: the first that the next forward pass needs.
@@ -55,27 +55,27 @@ pub struct Transfer {
     pub communicator: u32,
 }
 
-/// What one compute stream executes, one op after the other, each no earlier than all it waits for.
+/// The ops of one compute stream, which it executes in order, each after its dependencies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     /// Its ops in the DAG.
     pub ops: Range<OpId>,
     /// The first op of the forward pass.
     pub forward: OpId,
-    /// The op with which the forward pass is over: no op behind it waits for a transfer.
+    /// The op at which the forward pass is over: no later op waits for a transfer.
     pub backward: OpId,
 }
 
 /// One iteration of a training job.
 ///
 /// The compute ops come first, program by program. The transfers follow, in bucket order. `within` holds edges between
-/// ops of one iteration, `across` edges to ops of the next. Any op may wait for any other: a compute op for those of
-/// its own program by the order of the program, for all else by an edge.
+/// ops of one iteration, `across` edges to ops of the next. Any op may depend on any other: on ops of its own program
+/// through the order of the program, on all others through an edge.
 #[derive(Clone, Debug)]
 pub struct Dag {
     /// Compute ops in program order, then transfers.
     pub ops: Vec<DagOp>,
-    /// One for each rank class, or one that all workers have.
+    /// One for each rank class, or one shared by all workers.
     pub programs: Vec<Program>,
     /// Number of compute ops.
     pub compute_count: u32,
@@ -199,8 +199,8 @@ mod tests {
 
     #[test]
     fn compute_ops_and_transfers_may_wait_for_either() {
-        // Ops 0 to 2 and 3 are the programs of two classes. Transfer 4 goes from the first class to the second, and
-        // transfer 5 back, behind a third, 6, that nothing but 4 releases.
+        // Ops 0 to 2 and 3 are the programs of two classes. Transfer 4 goes from the first class to the second.
+        // Transfer 5 goes back after transfer 6, which depends on 4 alone.
         let two = |within: &[Edge]| {
             let programs = [0..3, 3..4].map(|ops| Program { forward: ops.start, backward: ops.start, ops });
             Dag { programs: programs.to_vec(), ..dag(4, 3, within) }

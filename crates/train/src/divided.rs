@@ -1,9 +1,10 @@
-//! A job whose model is divided over ranks, ready to run: the graph of its step, on the network of its classes or on
-//! that of its ranks.
+//! Building a parallel job (its model is divided over ranks): the graph of its step, on the network of its rank classes
+//! or of all its ranks.
 //!
-//! Ranks of a class do the same at the same time where nothing makes them differ. Then one stands for all, the network is
-//! that of its [`Classes`], and no host, switch or route is spelled out. Otherwise each rank is simulated, with its own
-//! groups, on its own host: on the packet engine always, on the fluid one if the scenario says so.
+//! Ranks of a class behave identically unless compute jitter makes them differ. Then one rank stands for all of its
+//! class, the network is that of its [`Classes`], and hosts, switches and routes are not modelled. Otherwise each rank
+//! is simulated on its own host and in its own groups: always on the packet engine, and on the fluid engine if the
+//! scenario asks for it.
 
 use crate::SpecError;
 use crate::classes::{self, Classes, GroupOp};
@@ -22,42 +23,41 @@ use gradtide_net::{Band, Seed, Time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Whether each rank of the divided jobs of a scenario is simulated.
-fn is_spelled_out(run: &RunSpec) -> bool {
+/// Whether each rank of a parallel job is simulated, instead of one per class.
+fn is_per_rank(run: &RunSpec) -> bool {
     match run.engine {
         EngineSpec::Fluid => run.all_ranks,
         EngineSpec::Packet => true,
     }
 }
 
-/// Plans the job of a scenario that divides a model, and the network of its classes; `None` if no job does, or if each
+/// Builds the parallel job of a scenario, and the network of its rank classes; `None` if no job is parallel, or if each
 /// rank is simulated.
 ///
 /// # Errors
-/// [`SpecError`] if the job means nothing, is not alone, or could not be run to its end.
+/// [`SpecError`] if the job is invalid, is not alone in the scenario, or could not be run to its end.
 pub fn on_classes(spec: &Spec) -> Result<Option<(Job, Arc<Classes>)>, SpecError> {
-    let divided = spec.jobs.iter().find(|job| job.is_divided()).filter(|_| !is_spelled_out(&spec.run));
+    let divided = spec.jobs.iter().find(|job| job.is_divided()).filter(|_| !is_per_rank(&spec.run));
     let Some(divided) = divided else { return Ok(None) };
     let name = || divided.name.clone();
     let ([job], []) = (&spec.jobs[..], &spec.traffic[..]) else { return Err(SpecError::NotAlone { name: name() }) };
     if job.iterations.is_none() && spec.run.duration_ps.is_none() {
         return Err(SpecError::Endless { name: name() });
     }
-    if differ(&job.compute) {
+    if has_jitter(&job.compute) {
         let error = JobError::Divided("workers that differ, where one rank stands for all of its class");
         return Err(SpecError::Job { name: name(), error });
     }
     let step = checked(job, &spec.cluster)?;
     let classes = Arc::new(Classes::new(&spec.cluster, step.classes.len() as u32)?);
     check_length(spec, job, &step, Some(&classes))?;
-    Ok(Some((ready(job, step, &classes, |_| None)?, classes)))
+    Ok(Some((build_job(job, step, &classes, |_| None)?, classes)))
 }
 
-/// Plans a job of a scenario that divides its model, with all of its ranks. `opens` says whether
-/// connections are opened before it begins.
+/// Builds a parallel job with all of its ranks. With `opens`, connections are opened before it begins.
 ///
 /// # Errors
-/// [`SpecError`] if the job means nothing, or could not be run to its end.
+/// [`SpecError`] if the job is invalid, or could not be run to its end.
 pub fn on_ranks(spec: &Spec, job: &JobSpec, sizes: MessageSize, opens: bool) -> Result<Job, SpecError> {
     let refused = |error: JobError| SpecError::Job { name: job.name.clone(), error };
     let step = checked(job, &spec.cluster)?.spelled_out().map_err(|error| refused(error.into()))?;
@@ -70,7 +70,7 @@ pub fn on_ranks(spec: &Spec, job: &JobSpec, sizes: MessageSize, opens: bool) -> 
         let hosts = GroupHosts { nodes, is_link: group.axis.is_link() };
         Some(GroupRanks { hosts, sizes, opens: BTreeSet::new() })
     };
-    let mut ready = ready(job, step, &classes, ranks)?;
+    let mut ready = build_job(job, step, &classes, ranks)?;
     let mut seen = BTreeSet::new();
     for (index, transfer) in ready.dag.transfers.iter().enumerate() {
         let Carries::Group(group) = &mut ready.communicators[transfer.communicator as usize].carries else { continue };
@@ -87,22 +87,22 @@ pub fn on_ranks(spec: &Spec, job: &JobSpec, sizes: MessageSize, opens: bool) -> 
     Ok(Job { paces, ..ready })
 }
 
-/// What an iteration of a divided job takes if each rank is simulated.
+/// Size of an iteration of a parallel job in which each rank is simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
-    /// Compute ops and transfers.
+    /// Number of compute ops and transfers.
     pub ops: u64,
-    /// Messages of all transfers.
+    /// Number of messages of all transfers.
     pub messages: u64,
     /// Bytes that cross network cards.
     pub bytes: u64,
 }
 
 impl Load {
-    /// That of a job on a cluster.
+    /// The load of a job on a cluster.
     ///
     /// # Errors
-    /// [`SpecError`] if either means nothing.
+    /// [`SpecError`] if the job or the cluster is invalid.
     pub fn new(job: &JobSpec, cluster: &ClusterSpec) -> Result<Self, SpecError> {
         let step = checked(job, cluster)?;
         let links = classes::links(cluster, &job.hosts)?;
@@ -123,12 +123,12 @@ impl Load {
     }
 }
 
-/// Whether workers differ.
-fn differ(compute: &ComputeSpec) -> bool {
+/// Whether the compute times of workers differ.
+fn has_jitter(compute: &ComputeSpec) -> bool {
     compute.noise_ppm > 0 || compute.straggler.is_some()
 }
 
-/// The step of a job that means something.
+/// The step of a job, once its keys and hosts have been checked.
 fn checked(job: &JobSpec, cluster: &ClusterSpec) -> Result<Step, SpecError> {
     let refused = |error| SpecError::Job { name: job.name.clone(), error };
     check_keys(job).map_err(refused)?;
@@ -138,13 +138,13 @@ fn checked(job: &JobSpec, cluster: &ClusterSpec) -> Result<Step, SpecError> {
     Ok(step)
 }
 
-/// Collectives of a group that gloo carries out side by side.
+/// Number of collectives of one group that gloo runs concurrently.
 ///
 /// Source: `ProcessGroupGloo::Options::threads` of PyTorch 2.15; NCCL has one stream for each communicator.
 const GLOO_THREADS: usize = 2;
 
-/// The job of a step, each group of which has these ranks or stands for others.
-fn ready(
+/// Builds the job of a step. `ranks` returns the ranks of a group, or `None` for a group of rank classes.
+fn build_job(
     spec: &JobSpec,
     step: Step,
     network: &Arc<Classes>,
@@ -177,7 +177,7 @@ fn ready(
         start: Time::from_ps(spec.start_ps),
         iteration_limit: spec.iterations,
         overlap_slowdown_ppm: spec.compute.overlap_slowdown_ppm,
-        // A step ends when nothing of it is under way: the next one begins with an idle network.
+        // A step ends when no op or transfer of it is in progress: the next one begins with an idle network.
         manner: Manner {
             measured_from: Pass::Backward,
             messages: AggregationForm::EachHost { opens: false },
@@ -190,7 +190,7 @@ fn ready(
     })
 }
 
-/// In which order each group sends.
+/// Send order of every group.
 fn scheduler(order: &OrderSpec) -> Box<dyn Scheduler> {
     match order {
         OrderSpec::Tic | OrderSpec::Tac => Box::new(FirstNeed),
@@ -198,7 +198,7 @@ fn scheduler(order: &OrderSpec) -> Box<dyn Scheduler> {
     }
 }
 
-/// Calls `visit` with each transfer, as classes take it.
+/// Calls `visit` with each transfer, as a collective of rank classes.
 fn each_op(step: &Step, mut visit: impl FnMut(GroupOp<'_>)) {
     for transfer in step.transfers.iter() {
         let group = &step.groups[transfer.group as usize];
@@ -207,7 +207,7 @@ fn each_op(step: &Step, mut visit: impl FnMut(GroupOp<'_>)) {
     }
 }
 
-/// What has no meaning for a step that is a graph already.
+/// Refuses keys that have no meaning for a step that is a graph already.
 fn check_keys(job: &JobSpec) -> Result<(), JobError> {
     let compute = &job.compute;
     if compute.overlap_slowdown_ppm < pace::ONE_PPM {
@@ -232,7 +232,7 @@ fn check_keys(job: &JobSpec) -> Result<(), JobError> {
     Ok(())
 }
 
-/// Rank r is on node r / `gpus_per_node`, and the cluster has as many GPUs in a node.
+/// Checks that rank r is on node r / `gpus_per_node`, and that the cluster has as many GPUs per node.
 fn check_hosts(job: &JobSpec, cluster: &ClusterSpec, step: &Step) -> Result<(), SpecError> {
     let refused = |error: WorkloadError| SpecError::Job { name: job.name.clone(), error: error.into() };
     let (mesh, workers) = (step.classes.iter().map(|class| u64::from(class.ranks)).sum(), job.hosts.len() as u64);
@@ -256,7 +256,7 @@ fn check_hosts(job: &JobSpec, cluster: &ClusterSpec, step: &Step) -> Result<(), 
     Ok(())
 }
 
-/// What the run records and counts fits; where one rank stands for all, no time in it passes half of [`Time::MAX`].
+/// Checks that records and byte counts fit, and, for rank classes, that no time exceeds half of [`Time::MAX`].
 fn check_length(spec: &Spec, job: &JobSpec, step: &Step, classes: Option<&Classes>) -> Result<(), SpecError> {
     let name = || job.name.clone();
     let each = u128::from(job.schedule.overhead_ps) + u128::from(job.schedule.sync_ps);
@@ -276,7 +276,7 @@ fn check_length(spec: &Spec, job: &JobSpec, step: &Step, classes: Option<&Classe
     };
     let computing = || step.dag.programs.iter().map(of_program);
     let slowed = computing().sum::<u128>() * u128::from(job.compute.overlap_slowdown_ppm);
-    // At worst, everything waits for everything else.
+    // Upper bound: all ops and transfers one after the other.
     let longest = sending.ok_or_else(|| SpecError::TooLong { name: name() })? + slowed.div_ceil(pace::ONE_PPM.into());
     let shortest = computing().max().unwrap_or(0).max(1);
     let (start, duration) = (u128::from(job.start_ps), spec.run.duration_ps.map(u128::from));

@@ -1,4 +1,5 @@
-//! A job that is ready to run: its DAG, its buckets, its scheduler. Built from a [`JobSpec`], checked once.
+//! A job that is ready to run: its DAG, communicators or parameter servers, and how it runs on its engine. Built from a
+//! [`JobSpec`], which is checked once.
 
 use crate::bands::priority::{Oracle, Rule};
 use crate::bucket::Bucket;
@@ -28,25 +29,26 @@ use thiserror::Error;
 pub struct Job {
     /// Key of the job in the scenario.
     pub name: String,
-    /// One iteration.
+    /// Graph of one iteration.
     pub dag: Arc<Dag>,
-    /// What its ops and transfers are, if it divides a model over ranks.
+    /// The step of a parallel job, which describes the ops and transfers of `dag`.
     pub step: Option<Step>,
-    /// Through whose queues its transfers go.
+    /// Owners of the send queues; empty with parameter servers.
     pub communicators: Vec<Communicator>,
     /// When the first iteration begins.
     pub start: Time,
-    /// Measured iterations; `None` if the duration of the run decides.
+    /// Number of measured iterations; `None` if only the duration limits the run.
     pub iteration_limit: Option<u32>,
-    /// Time of a unit of compute beside a transfer, in millionths.
+    /// Time of a unit of compute that overlaps with a transfer, in millionths.
     pub overlap_slowdown_ppm: u64,
-    /// How it runs on its engine.
+    /// Engine mode.
     pub manner: Manner,
-    /// The least and the largest factor on a worker's compute times, in millionths.
+    /// Smallest and largest factor of compute jitter, in millionths.
     pub pace_range_ppm: (u64, u64),
-    /// Pace of each worker; `None` if all are alike, so that one stands for all, or if there are rank classes.
+    /// Compute jitter of each worker; `None` if all are identical, so that one stands for all, or if there are rank
+    /// classes.
     pub paces: Option<Vec<Pace>>,
-    /// Servers that have the parameters. Then the graph is what one worker does in an iteration of its own, as ops
+    /// Parameter servers, if the job has any. Then `dag` is the iteration of a single worker, whose ops run as they
     /// become ready, and there are no communicators.
     pub served: Option<Box<ServerJob>>,
 }
@@ -60,20 +62,20 @@ pub enum Pass {
     Backward,
 }
 
-/// How a job runs on an engine.
+/// The engine mode of a job: choices that depend on the network engine.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
-    /// From which pass of one iteration to the same of the next a job is measured; it begins there, too.
+    /// The pass from whose start to its next start an iteration is measured. The job begins with it, too.
     pub measured_from: Pass,
-    /// How its aggregations are put to the network.
+    /// How its collectives become flows of the engine.
     pub messages: AggregationForm,
-    /// What messages carry of what does not divide evenly.
+    /// How messages divide bytes that do not divide evenly.
     pub sizes: MessageSize,
-    /// What a rank has of its node and of the network.
+    /// A rank's links within its node and to the network.
     pub links: Links,
 }
 
-/// A job that means nothing. `gradtide.scenario` refuses all of these first, with a file and a line.
+/// An invalid job. `gradtide.scenario` refuses all of these first, with a file and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum JobError {
     /// No layers.
@@ -85,7 +87,7 @@ pub enum JobError {
     /// The priority is outside the network's bands.
     #[error("band {0} is not among the network's {count} bands", count = Band::COUNT)]
     Band(u8),
-    /// No priority, or one for no layer.
+    /// No band, or more bands than layers.
     #[error("{bands} bands for {layers} layers")]
     Bands {
         /// Bands given.
@@ -93,58 +95,58 @@ pub enum JobError {
         /// Layers of the model.
         layers: usize,
     },
-    /// A straggler that is none of the workers, or a factor that cannot be.
+    /// A straggler that is not among the workers, or an impossible factor.
     #[error("the workers cannot differ so: {0}")]
     Pace(&'static str),
-    /// Ranks that do not suit the collective.
+    /// A number of ranks that the collective cannot have.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// No chunk of a collective, or ranks that never add what they have received.
+    /// A depth or a reduction rate of 0.
     #[error("a collective has a depth and a rate of reduction above 0")]
     NoCollective,
     /// A chunk of no bytes.
     #[error("a chunk has at least one byte")]
     EmptyChunk,
-    /// Nothing may be sent.
+    /// An in-flight limit of 0.
     #[error("at least one chunk is on the network at a time")]
     NoCredit,
-    /// Workers that change their bands know what their links carry.
+    /// A link rate of 0, for workers that change their bands.
     #[error("a link carries nothing")]
     Link,
-    /// Connections that carry several chunks have one band.
+    /// Several chunks in flight, with more than one band: their connections have one band.
     #[error("with several chunks on the network at a time, all layers have one band")]
     CreditOfBands,
-    /// Workers that change their bands take what they send for one ring after the other.
+    /// Adaptive bands on another job than a single ring at a time over a chain of layers.
     #[error("bands change for a chain of layers and one ring at a time alone: depth and credit are 1")]
     AdaptiveOfOneRing,
-    /// Planning adds times up.
+    /// Times whose sum could overflow in planning.
     #[error("an iteration's messages take more than a day")]
     TooLong,
-    /// Messages whose times tell nothing of their sizes.
+    /// Message costs that a schedule cannot be planned with.
     #[error("a schedule asks what messages cost: {0}")]
     Cost(#[from] CostError),
-    /// Overlap that speeds compute up.
+    /// A slowdown factor below 1.
     #[error("overlap can slow compute down, not speed it up: {0} is below 1000000 ppm")]
     Slowdown(u64),
-    /// What a model that is divided over ranks cannot have.
+    /// A key that parallel jobs do not have.
     #[error("a model that is divided over ranks cannot have {0}")]
     Divided(&'static str),
-    /// A division that means nothing.
+    /// An invalid parallel job.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// A division over too many ranks to simulate each of them.
+    /// A parallel job with too many ranks to simulate each of them.
     #[error(transparent)]
     TooManyRanks(#[from] RanksError),
-    /// An order of pulls for what is not pulled.
+    /// An order of pulls, on a job without parameter servers.
     #[error("the order is for parameter servers that every iteration begins with a pull from")]
     OrderOfServers,
-    /// Servers op by op that mean nothing.
+    /// Invalid parameter servers.
     #[error(transparent)]
     Servers(#[from] ServersError),
-    /// Ops that cannot be computed in a line.
+    /// Ops that have no sequential order.
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// No class of layers.
+    /// No priority queue.
     #[error("there is at least one priority queue")]
     NoQueues,
     /// Buckets of another model.
@@ -178,8 +180,8 @@ pub enum JobError {
 }
 
 impl Job {
-    /// Plans a job. `alone` tells how long a collective takes for a number of bytes on a network that carries nothing
-    /// else; only schedules that plan ask.
+    /// Plans a data-parallel job. `alone` returns the time of a collective on an otherwise idle network; it is called
+    /// only for schedules that plan.
     ///
     /// # Errors
     /// See [`JobError`].
@@ -214,8 +216,7 @@ impl Job {
             1 => Pace::of_workers(&spec.compute, worker_count, &spec.name, seed),
             _ => Some(Pace::of_each(&spec.compute, worker_count, &spec.name, seed)),
         };
-        // In an op graph passes are not one after the other: there is no moment with an idle network and all
-        // parameters.
+        // In an op graph the passes overlap: at no time is the network idle while all parameters are present.
         let measured_from = if spec.ops.is_some() { Pass::Forward } else { manner.measured_from };
         let manner = Manner { measured_from, ..manner };
         let bands = (spec.bands.iter()).map(|&index| band(index)).collect::<Result<Vec<Band>, JobError>>()?;
@@ -262,7 +263,7 @@ impl Job {
         })
     }
 
-    /// Plans a job with parameter servers on a network with these paths.
+    /// Plans a job with parameter servers. `paths` are those of its network.
     ///
     /// # Errors
     /// [`JobError::Servers`].
@@ -284,12 +285,12 @@ impl Job {
         })
     }
 
-    /// Streams that its flows carry.
+    /// Number of streams of its flows.
     pub fn stream_count(&self) -> usize {
         self.communicators.len().max(1)
     }
 
-    /// What it aggregates, if it is data parallel and nothing else.
+    /// Its gradient transfers, if it is purely data parallel.
     pub fn gradients(&self) -> Option<&DataParallel> {
         match &self.communicators[..] {
             [one] => one.gradients(),
@@ -297,9 +298,9 @@ impl Job {
         }
     }
 
-    /// What a data-parallel job sends, for a simulation of one channel on which a message takes `time`: what
-    /// [`timeline::run`](crate::caramel::timeline::run) says of it with the job's boundaries, an engine does if the job
-    /// is alone, its workers are alike, and its order holds for all iterations.
+    /// The transfers of a data-parallel job, for a simulation of one channel on which a message takes `time`.
+    /// [`timeline::run`](crate::caramel::timeline::run) with the job's windows agrees with an engine if the job is
+    /// alone, its workers are identical, and its order is the same in all iterations.
     pub fn on_one_channel(&mut self, time: &mut dyn FnMut(Bytes) -> Time) -> transfers::TransferPlan {
         let ranks = self.next_ranks();
         let credit = self.communicators[0].credit as u32;
@@ -313,13 +314,13 @@ impl Job {
                 plan.transfers.push(transfers::PlannedTransfer { parameters: vec![index], bytes, time, gate, rank });
             }
         }
-        // Among equal ranks, the first that may be sent is first.
+        // Ties go to the transfer that is released first.
         plan.transfers.sort_by_key(|transfer| (transfer.rank, transfer.gate));
         plan
     }
 
-    /// The layers of each bucket of a data-parallel job, and from which offset of compute time on it may be sent; what
-    /// is sent first comes first.
+    /// The layers of each bucket of a data-parallel job, and its release time as an offset of compute time, in send
+    /// order.
     pub fn sends(&mut self) -> Vec<(Vec<u32>, Time)> {
         let ranks = self.next_ranks();
         let Some(DataParallel { buckets, gates, .. }) = self.gradients() else { return Vec::new() };
@@ -328,7 +329,7 @@ impl Job {
         order.into_iter().map(|bucket| (buckets[bucket].layers.clone(), gates[bucket])).collect()
     }
 
-    /// Ranks of the transfers of the next iteration, each in its queue.
+    /// Send order of the transfers of the next iteration, each within its queue.
     fn next_ranks(&mut self) -> Vec<u32> {
         let mut ranks = Vec::new();
         communicator::rank(&self.dag, &mut self.communicators, |_| true, &mut ranks);
@@ -360,16 +361,16 @@ fn rule(spec: DeadlineSpec) -> Result<Rule, JobError> {
     })
 }
 
-/// Tells how long a collective takes for a number of bytes on a network that carries nothing else.
+/// Returns the time of a collective for a number of bytes on an otherwise idle network.
 pub type Alone<'a> = &'a mut dyn FnMut(&Collective, Bytes) -> Time;
 
-/// Longest that the messages of an iteration that is planned may take: a day.
+/// Limit on the total time of an iteration's messages, for schedules that plan: a day.
 const MOST_SENDING_PS: f64 = 8.64e16;
 
-/// How a job aggregates buffers of up to `largest` bytes, cut into chunks as `depth` says.
+/// The collective of a job for buffers of up to `largest` bytes, cut into chunks as `depth` says.
 ///
 /// # Errors
-/// [`PlanError`] if its ranks do not suit the algorithm.
+/// [`PlanError`] if the algorithm does not support the number of ranks.
 pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, manner: Manner) -> Result<Collective, PlanError> {
     let adding = spec.collective.reduction_rate_bps.and_then(Rate::from_bps);
     let algorithm = algorithm(spec.collective.algorithm, spec.hosts.len() as u32);
@@ -380,7 +381,7 @@ pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, manner: Manner) 
     }
 }
 
-/// What a job's messages cost, each with the time for which it holds the queue before its first byte.
+/// The cost of a job's messages, including the time for which each occupies the queue before its first byte.
 ///
 /// # Errors
 /// [`JobError::EmptyChunk`], [`JobError::Plan`], [`JobError::Cost`] and [`JobError::TooLong`].
@@ -394,7 +395,7 @@ pub fn costs(spec: &JobSpec, manner: Manner, alone: Alone<'_>) -> Result<Costs, 
         |depth, bytes| alone(&plain.with_depth(Depth::Fixed(depth)), bytes).checked_add(hold).unwrap_or(Time::MAX);
     let depth = if plain.has_depth() { spec.collective.depth } else { Some(1) };
     let costs = Costs::measure(depth, &mut time)?;
-    // In the smallest pieces that there may be, and far from the end of 64 bits.
+    // In the smallest possible chunks, and far below the limit of 64 bits.
     let bytes: u64 = spec.layers.iter().map(|layer| layer.parameter_bytes).sum();
     let chunks = bytes / spec.schedule.chunk_bytes.unwrap_or(LEAST_CHUNK.0);
     if costs.most_ps(spec.layers.len() as u64 + chunks, Bytes(bytes)) > MOST_SENDING_PS {
@@ -403,10 +404,10 @@ pub fn costs(spec: &JobSpec, manner: Manner, alone: Alone<'_>) -> Result<Costs, 
     Ok(costs)
 }
 
-/// What a collective of so many ranks sends.
+/// The algorithm of a collective of `ranks` ranks.
 pub fn algorithm(spec: AlgorithmSpec, ranks: u32) -> Algorithm {
     match spec {
-        // Nobody to send to, whatever the algorithm.
+        // A single rank sends nothing, whatever the algorithm.
         _ if ranks == 1 => Algorithm::Ring,
         AlgorithmSpec::Ring | AlgorithmSpec::SingleRing => Algorithm::Ring,
         AlgorithmSpec::HalvingDoubling => Algorithm::HalvingDoubling,
@@ -424,7 +425,7 @@ pub fn algorithm(spec: AlgorithmSpec, ranks: u32) -> Algorithm {
             Algorithm::Hierarchical { group, inside }
         }
         AlgorithmSpec::ParameterServer { servers, placement } => {
-            // One server too many is refused as any number is, and four billion would fill the memory first.
+            // `ranks + 1` servers are refused like any larger number, and do not fill the memory first.
             let servers = servers.min(ranks.saturating_add(1));
             let servers = match placement {
                 ServerSpec::Packed => plan::packed_servers(servers),
@@ -441,7 +442,7 @@ pub fn algorithm(spec: AlgorithmSpec, ranks: u32) -> Algorithm {
     }
 }
 
-/// From which byte of a bucket on which band holds. The bytes of a bucket lie from its lowest layer to its highest.
+/// The band of each part of a bucket, with the part's first byte. Layers are laid out from the lowest to the highest.
 fn bands_of(bucket: &Bucket, sizes: &[Bytes], bands: &[Band]) -> Vec<(Bytes, Band)> {
     let mut begins = 0;
     let of_layer = |&layer: &u32| {

@@ -1,4 +1,4 @@
-//! Layers, or ops in some order, and buckets -> DAG.
+//! From layers (or ops in sequence) and buckets to the DAG of an iteration.
 
 use crate::bucket::Bucket;
 use crate::caramel::{Boundaries, Boundary};
@@ -6,22 +6,22 @@ use crate::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
 use crate::spec::LayerSpec;
 use gradtide_net::{Bytes, Time};
 
-/// What a worker computes in an iteration, one step after the other.
+/// The compute of one worker in an iteration, step by step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComputeSteps(pub Vec<ComputeStep>);
 
-/// An op, and the layers whose aggregated gradients it is the first to use, or whose gradients it completes.
+/// An op, the layers whose aggregated gradients it is the first to use, and the layers whose gradients it completes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComputeStep {
-    /// What it does.
+    /// Kind of op.
     pub kind: OpKind,
     /// Compute time.
     pub cost: Time,
-    /// Whether it is the host's: see [`DagOp::is_host`].
+    /// Whether it is host work: see [`DagOp::is_host`].
     pub is_host: bool,
-    /// Layers that it reads and no step before it did.
+    /// Layers that it is the first step to read.
     pub reads: Vec<u32>,
-    /// Layers that it updates.
+    /// Layers whose gradients it completes.
     pub updates: Vec<u32>,
 }
 
@@ -46,7 +46,7 @@ impl ComputeSteps {
         Self(steps)
     }
 
-    /// The same with a barrier, at which all is read; behind it all updates, and then what computes.
+    /// The same compute behind a barrier that reads all layers; all updates follow it, then the other steps.
     #[must_use]
     pub fn behind_barrier(&self) -> Self {
         let reads = self.0.iter().flat_map(|step| &step.reads).copied().collect();
@@ -59,14 +59,14 @@ impl ComputeSteps {
     }
 }
 
-/// One iteration of workers that have a program each, or all the same one.
+/// The DAG of an iteration, for one program per worker or one for all.
 ///
-/// A bucket's transfer waits for the updates of all its layers on all workers. In the next iteration, what first reads
-/// one of its layers waits for it.
+/// A bucket's transfer waits for the gradients of all its layers on all workers. In the next iteration, the first
+/// reader of each of its layers waits for the transfer.
 pub fn iteration_dag(programs: &[ComputeSteps], buckets: &[Bucket], layer_count: u32) -> Dag {
     let compute_count = programs.iter().map(|steps| steps.0.len() as u32).sum();
     let mut ops: Vec<DagOp> = Vec::with_capacity(compute_count as usize + buckets.len());
-    // Per program, the ops that update and read each layer.
+    // Per program and layer, the op that completes its gradient and the op that reads it first.
     let mut touches: Vec<Vec<[Option<OpId>; 2]>> = Vec::with_capacity(programs.len());
     let mut ranges = Vec::with_capacity(programs.len());
     for ComputeSteps(steps) in programs {
@@ -120,9 +120,9 @@ pub fn iteration_dag(programs: &[ComputeSteps], buckets: &[Bucket], layer_count:
     }
 }
 
-/// When the gradient of every layer can be aggregated without delaying each program: from the end of the step that
-/// updates it to the start of the one that reads it. One window per layer that has parameters, with the layer that it
-/// is of; `sizes` has the bytes of all layers.
+/// The window in which the gradient of each layer can be aggregated without delaying compute: from the end of the step
+/// that completes it to the start of the step that reads it. One window per program and layer with parameters, and the
+/// indices of these layers; `sizes` has the bytes of all layers.
 pub fn boundaries(programs: &[ComputeSteps], sizes: &[Bytes]) -> (Vec<Boundaries>, Vec<u32>) {
     let layer_of: Vec<u32> = (0..).zip(sizes).filter(|(_, bytes)| bytes.0 > 0).map(|(layer, _)| layer).collect();
     let of_program = |ComputeSteps(steps): &ComputeSteps| {

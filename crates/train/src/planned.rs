@@ -1,7 +1,8 @@
-//! What a job sends, as its schedule says: its buckets, from when on each, in which order, and in which chunks.
+//! The transfers of a job, as its schedule plans them: buckets, their release times, send order and chunk size.
 //!
-//! Orders that plan see the boundaries of an iteration and what messages cost, and no engine: the plans are those of
-//! [`crate::caramel`], whose parameters are here the layers that have any.
+//! Planning orders use the windows of an iteration (`Boundaries`: when each gradient is ready, and when it is needed)
+//! and the cost of a message, but no engine. The plans are those of [`crate::caramel`], whose parameters are here the
+//! layers that have any.
 
 use crate::bucket::{Bucket, fuse, group};
 use crate::caramel::batch::batch;
@@ -15,24 +16,25 @@ use crate::spec::{FusionSpec, JobSpec, OrderSpec, PlannedBucketSpec};
 use gradtide_net::{Bytes, Seed, Time};
 use std::cmp::Reverse;
 
-/// What is sent in an iteration.
+/// The transfers of an iteration.
 pub struct Planned {
-    /// In the order of the backward pass that completes them.
+    /// Buckets, in the order in which the backward pass completes them.
     pub buckets: Vec<Bucket>,
-    /// From which offset of compute time on each may be sent, once it is complete; beyond the compute time of an
-    /// iteration it is an offset of the next.
+    /// Release time of each bucket, as an offset of compute time; beyond the compute time of an iteration it is an
+    /// offset of the next.
     pub gates: Vec<Time>,
-    /// Order of the transmission queue.
+    /// Order of the send queue.
     pub scheduler: Box<dyn Scheduler>,
-    /// Largest part that is sent at once.
+    /// Largest chunk; `None` if buckets are not split.
     pub chunk: Option<Bytes>,
-    /// Compute time, and between which offsets of it each bucket can be sent without delaying any worker.
+    /// Compute time of an iteration, and the window of each bucket: the offsets between which it can be sent without
+    /// delaying any worker.
     pub boundaries: Boundaries,
-    /// The same of each program, if there were no barrier.
+    /// The windows of each program without the barrier.
     pub without_barrier: Vec<Boundaries>,
 }
 
-/// Whether the schedule of a job asks what messages cost.
+/// Whether the schedule of a job needs the cost of messages.
 pub fn asks_costs(spec: &JobSpec) -> bool {
     let schedule = &spec.schedule;
     let of_order = match schedule.order {
@@ -41,16 +43,16 @@ pub fn asks_costs(spec: &JobSpec) -> bool {
         _ => false,
     };
     let of_fusion = matches!(schedule.fusion, FusionSpec::Ready { .. } | FusionSpec::Adaptive);
-    // A single worker sends nothing, and what servers do op by op is planned elsewhere.
+    // A single worker sends nothing, and parameter servers plan their transfers in `servers`.
     let exchanges = spec.hosts.len() > 1 && spec.servers.is_none();
     exchanges && (of_order || of_fusion || spec.collective.depth.is_none())
 }
 
 impl Planned {
-    /// Plans what a job sends whose workers compute `programs`, without a barrier.
+    /// Plans the transfers of a job whose workers compute `programs`, without a barrier.
     ///
     /// # Panics
-    /// If there are no `costs` and the schedule asks for them.
+    /// If `costs` is `None` and the schedule needs them.
     pub fn new(spec: &JobSpec, programs: &[ComputeSteps], costs: Option<&Costs>, seed: Seed) -> Self {
         let sizes: Vec<Bytes> = spec.layers.iter().map(|layer| Bytes(layer.parameter_bytes)).collect();
         let (without_barrier, layer_of) = model::boundaries(programs, &sizes);
@@ -59,13 +61,13 @@ impl Planned {
             boundaries.windows.iter_mut().for_each(|window| window.read = Time::ZERO);
         }
         let iteration = Iteration { spec, sizes, boundaries, without_barrier, layer_of, costs };
-        // A single worker has nothing to aggregate.
+        // A single worker aggregates nothing.
         if spec.hosts.len() == 1 {
             return iteration.in_order(Vec::new(), Box::new(Fifo));
         }
         let scheduler: Box<dyn Scheduler> = match &spec.schedule.order {
             OrderSpec::Fifo => Box::new(Fifo),
-            // Compute is in a line: what is read first, whatever the ops.
+            // Compute is a chain, so priority follows the first reads, whatever the ops are.
             OrderSpec::Priority { .. } | OrderSpec::Tic | OrderSpec::Tac if spec.ops.is_some() => {
                 return iteration.by_read();
             }
@@ -74,8 +76,8 @@ impl Planned {
             &OrderSpec::Arbitrary { disorder_ppm } => {
                 Box::new(Arbitrary { stream: seed.stream(&format!("order/{}", spec.name)), disorder_ppm })
             }
-            // A layer's forward pass waits for its own parameters and those below, so TicTac's orders of a chain are
-            // it: `tests/planned.rs` asks them.
+            // A layer's forward pass waits for its own parameters and for those of lower layers, so TicTac's orders of
+            // a chain equal layer priority: `tests/planned.rs` compares them.
             OrderSpec::Tic | OrderSpec::Tac | OrderSpec::TacFolded => Box::new(LayerPriority { queue_count: None }),
             OrderSpec::File { ranks, in_turn } => {
                 let sends = iteration.sends();
@@ -93,8 +95,8 @@ impl Planned {
         iteration.in_order(iteration.sends(), scheduler)
     }
 
-    /// The same, each bucket held back until all of smaller rank are complete: the queue, which takes the smallest rank
-    /// that it may send, then sends none before them.
+    /// Delays each bucket until all buckets of smaller rank are ready, so that the queue, which sends the smallest rank
+    /// that is released, follows the order strictly.
     fn in_turn(mut self, ranks: &[u32]) -> Self {
         let mut order: Vec<usize> = (0..ranks.len()).collect();
         order.sort_by_key(|&bucket| ranks[bucket]);
@@ -107,20 +109,20 @@ impl Planned {
     }
 }
 
-/// A bucket, and from when on it may be sent.
+/// A bucket and its release time (`gate`).
 struct GatedBucket {
     bucket: Bucket,
     gate: Time,
 }
 
-/// A job as planning sees it.
+/// The inputs of planning.
 struct Iteration<'a> {
     spec: &'a JobSpec,
-    /// Of all layers.
+    /// Bytes of every layer.
     sizes: Vec<Bytes>,
-    /// Of layers that have parameters.
+    /// Windows of layers that have parameters.
     boundaries: Boundaries,
-    /// Of each program, if there were no barrier.
+    /// The windows of each program without the barrier.
     without_barrier: Vec<Boundaries>,
     /// Layer of each parameter.
     layer_of: Vec<u32>,
@@ -136,12 +138,12 @@ impl Iteration<'_> {
         |bytes| self.costs().time(bytes)
     }
 
-    /// What is sent together, and from when on.
+    /// The buckets of the fusion rule, each with its release time.
     fn sends(&self) -> Vec<GatedBucket> {
         let at_once = |bucket| GatedBucket { bucket, gate: Time::ZERO };
         match &self.spec.schedule.fusion {
             FusionSpec::Cap { bytes } if self.spec.ops.is_some() => {
-                // As layers, from the last to the first, if these are what is updated last to first.
+                // Parameters take the place of layers. `fuse` begins at the last one, here the first to be updated.
                 let order: Vec<u32> = self.boundaries.by_update().into_iter().rev().collect();
                 let window = |&parameter: &u32| self.boundaries.windows[parameter as usize];
                 let sizes: Vec<Bytes> = order.iter().map(|parameter| window(parameter).bytes).collect();
@@ -165,7 +167,7 @@ impl Iteration<'_> {
         }
     }
 
-    /// The same as groups of parameters.
+    /// The buckets of [`sends`](Self::sends) as groups of parameters.
     fn groups(&self) -> Vec<ParameterGroup> {
         let parameter_of = |layer: &u32| self.layer_of.partition_point(|other| other < layer) as u32;
         let group = |sent: GatedBucket| self.boundaries.group(sent.bucket.layers.iter().map(parameter_of).collect());
@@ -179,7 +181,7 @@ impl Iteration<'_> {
         Bucket { layers, bytes }
     }
 
-    /// Every transfer of a plan as a bucket.
+    /// The transfers of a plan as buckets.
     fn of_plan(&self, plan: &TransferPlan) -> Vec<GatedBucket> {
         let sent = |it: &PlannedTransfer| GatedBucket { bucket: self.bucket(&it.parameters), gate: it.gate };
         plan.transfers.iter().map(sent).collect()
@@ -202,7 +204,7 @@ impl Iteration<'_> {
         }
     }
 
-    /// What is read first is sent first; ties go to what is updated first.
+    /// Buckets that are read first are sent first; ties go to the bucket that is updated first.
     fn by_read(&self) -> Planned {
         let planned = self.in_order(self.sends(), Box::new(Fifo));
         let windows = Boundaries::jointly(&planned.without_barrier).windows;
@@ -213,7 +215,7 @@ impl Iteration<'_> {
         Planned { scheduler: Box::new(Given { bucket_ranks }), ..planned }
     }
 
-    /// A plan in chunks of at most `chunk`: what follows one another of the same parameters is one bucket.
+    /// A plan in chunks of at most `chunk`. Consecutive transfers of the same parameters form one bucket.
     fn as_planned(&self, plan: &TransferPlan, chunk: Option<Bytes>) -> Planned {
         let mut firsts: Vec<usize> = (0..plan.transfers.len())
             .filter(|&index| {
@@ -239,7 +241,7 @@ impl Iteration<'_> {
         self.as_planned(&plan, self.spec.schedule.chunk_bytes.map(Bytes))
     }
 
-    /// The buckets of a list, the first of it first. Compute that waits for a bucket opens its gate.
+    /// Buckets in the order of a list. A bucket is released at the latest when compute waits for it.
     fn as_listed(&self, buckets: &[PlannedBucketSpec]) -> Planned {
         let listed = |it: &PlannedBucketSpec| {
             let parameter_of = |layer: &u32| self.layer_of.partition_point(|other| other < layer) as u32;
@@ -263,12 +265,12 @@ impl Iteration<'_> {
         self.as_planned(&plan, Some(chunk))
     }
 
-    /// The shortest iteration of all candidates; of several, the one with the fewest transfers, then the first. What
-    /// the schedule leaves open is searched: what is sent together, if that is adaptive, and the chunk, if there is
-    /// none.
+    /// The plan with the shortest iteration; ties go to the plan with the fewest transfers, then to the first. The
+    /// search covers all choices that the schedule leaves open: the grouping if fusion is adaptive, and the chunk size
+    /// if none is set.
     fn best(&self) -> Planned {
         let mut best: Option<((Time, usize), TransferPlan, Option<Bytes>)> = None;
-        let mut look = |plan: TransferPlan, chunk| {
+        let mut consider = |plan: TransferPlan, chunk| {
             let value = (timeline::run(&self.boundaries, &plan).iteration_time(), plan.transfers.len());
             if best.as_ref().is_none_or(|(least, ..)| value < *least) {
                 best = Some((value, plan, chunk));
@@ -283,15 +285,15 @@ impl Iteration<'_> {
                 None => [chunk.div_ceil(4), chunk, chunk.saturating_mul(4)].map(Bytes).to_vec(),
             };
             if given.is_none() {
-                look(transfers::first_in_first_out(&groups, false, &time), None);
+                consider(transfers::first_in_first_out(&groups, false, &time), None);
                 let whole = Bytes(u64::MAX);
-                look(transfers::earliest_deadline_first(&self.boundaries, &groups, whole, 1, &time), None);
+                consider(transfers::earliest_deadline_first(&self.boundaries, &groups, whole, 1, &time), None);
                 if groups.len() <= MOST_PACKED {
-                    look(pack(&self.boundaries, &groups, &time).plan, None);
+                    consider(pack(&self.boundaries, &groups, &time).plan, None);
                 }
             }
             for chunk in chunks {
-                look(transfers::earliest_deadline_first(&self.boundaries, &groups, chunk, 1, &time), Some(chunk));
+                consider(transfers::earliest_deadline_first(&self.boundaries, &groups, chunk, 1, &time), Some(chunk));
             }
         }
         match best {
@@ -300,7 +302,7 @@ impl Iteration<'_> {
         }
     }
 
-    /// What may be sent together.
+    /// Candidate groupings of parameters.
     fn groupings(&self) -> Vec<Vec<ParameterGroup>> {
         if self.spec.schedule.fusion != FusionSpec::Adaptive {
             return vec![self.groups()];
@@ -322,5 +324,5 @@ impl Iteration<'_> {
     }
 }
 
-/// Most groups for which the best order also tries packing, whose effort grows with their square.
+/// Largest number of groups for which the search also tries packing, whose effort is quadratic.
 const MOST_PACKED: usize = 200;

@@ -1,4 +1,4 @@
-//! What each worker of an op graph computes, one op after the other.
+//! The sequential program of each worker of an op graph: as listed, random, or in Caramel's order.
 
 use crate::caramel::compute::{self, ComputeError, Parameter};
 use crate::dag::OpKind;
@@ -10,22 +10,22 @@ use crate::spec::{ComputeOrderSpec, LayerSpec, OpsSpec, TaskSpec};
 use gradtide_net::Seed;
 use thiserror::Error;
 
-/// A graph that no worker can compute in a line.
+/// A graph without a valid program.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ProgramError {
-    /// The graph means nothing.
+    /// The graph is invalid.
     #[error(transparent)]
     Graph(#[from] ServersError),
-    /// Its ops do not fit together.
+    /// Its ops have no sequential order.
     #[error(transparent)]
     Compute(#[from] ComputeError),
-    /// There is something to aggregate of what is not trained, or not there.
+    /// A layer has bytes to aggregate, but the graph does not read and update it.
     #[error("nothing of `{0}` is read and updated, yet it has bytes to aggregate")]
     Untrained(String),
 }
 
-/// The programs of all workers: one that stands for all, or one for each where their orders are their own. `layers` has
-/// what the graph receives, in its order; only what is trained has bytes.
+/// The programs of all workers: one for all, or one per worker if their orders differ. `layers` has an entry for each
+/// parameter that the graph receives, in its order; only trained parameters have bytes.
 ///
 /// # Errors
 /// See [`ProgramError`].
@@ -67,7 +67,7 @@ pub fn of_workers(
     Ok(orders.iter().map(|ops| steps(&graph, &dag, ops)).collect())
 }
 
-/// The graph as [`compute`] takes it: parameters first, then ops.
+/// The graph in the form of [`compute`]: parameters first, then ops.
 fn op_dag(graph: &WorkerGraph) -> (OpDag, Vec<Parameter>) {
     let recv = |id| Op { id, kind: Kind::Recv, inputs: Vec::new(), time_ticks: 0, param_only: false };
     let count = graph.parameters.len() as u32;
@@ -84,12 +84,12 @@ fn op_dag(graph: &WorkerGraph) -> (OpDag, Vec<Parameter>) {
         let updated = |&recv: &u32| Parameter { bytes: graph.parameters[recv as usize].bytes, recv, update: place };
         parameters.extend(op.updates.iter().map(updated));
     }
-    // Ties are between updates, and those are compared by place.
+    // Programs contain all ops: `compute` does not read the target.
     let target = ops.len() as u32 - 1;
     (OpDag { ops, target }, parameters)
 }
 
-/// Ops in a line; what a parameter is first read by, reads it.
+/// Ops in sequence. The first reader of a parameter is the step that reads it.
 fn steps(graph: &WorkerGraph, dag: &OpDag, ops: &[u32]) -> ComputeSteps {
     let count = graph.parameters.len();
     let mut is_read = vec![false; count];

@@ -1,4 +1,5 @@
-//! What a run gave: columns of exact numbers, and the few figures that answer the question.
+//! The results of a run: tables of exact numbers, and the figures of the summary. `result/divided.rs` has those of
+//! parallel jobs, `result/served.rs` those of jobs with parameter servers.
 
 pub mod critical;
 mod divided;
@@ -27,7 +28,7 @@ use serde::Serialize;
 use served::Served;
 use std::sync::Arc;
 
-/// Everything a run gave.
+/// All results of a run.
 #[derive(Debug)]
 pub struct RunResult {
     /// One row per measured iteration of each job, as its slowest worker sees it.
@@ -50,7 +51,7 @@ pub struct RunResult {
     pub summary: Summary,
 }
 
-/// What ranks send one another to exchange `bytes`: one row per message, by chunk, step and sender.
+/// The messages between ranks in a collective on `bytes`: one row per message, by chunk, step and sender.
 pub fn messages(collective: &Collective, bytes: Bytes) -> Table {
     let mut counts: [Vec<u64>; 6] = Default::default();
     let (reduce, copy): (Arc<str>, Arc<str>) = ("reduce".into(), "copy".into());
@@ -72,21 +73,21 @@ pub fn messages(collective: &Collective, bytes: Bytes) -> Table {
 /// Figures of a run.
 #[derive(Debug, Serialize)]
 pub struct Summary {
-    /// By job, in the order of the scenario.
+    /// One entry per job, in the order of the scenario.
     pub jobs: Vec<JobSummary>,
-    /// Compute ops and chunks that ended, and events inside the engine.
+    /// Number of compute ops and chunks that ended, and of events inside the engine.
     pub event_count: u64,
-    /// Packets put on links.
+    /// Number of packets sent on links.
     pub packet_hops: u64,
     /// Retransmission timeouts; absent where there are no packets.
     pub timeouts: Option<u64>,
-    /// Packets that the queues of switches refused.
+    /// Packets dropped by the queues of switches.
     pub drops: u64,
-    /// Packets that hosts' own queues refused, before they were sent.
+    /// Packets dropped by the queues of hosts, before they were sent.
     pub host_drops: u64,
     /// Packets marked CE.
     pub ce_marks: u64,
-    /// Most packets that waited in one port; absent where there are no packets.
+    /// Longest queue of a port, in packets; absent where there are no packets.
     pub max_queue_packets: Option<u64>,
     /// Simulated time at the end.
     pub end_ps: u64,
@@ -105,7 +106,7 @@ pub struct JobSummary {
     pub iteration_count: u64,
     /// Iterations that are not measured because not all jobs ran.
     pub unmeasured: Unmeasured,
-    /// Workers that compute: parameter servers are none, wherever they are.
+    /// Number of workers that compute: parameter servers do not count, wherever they are.
     pub worker_count: u64,
     /// Buckets.
     pub bucket_count: u64,
@@ -113,9 +114,9 @@ pub struct JobSummary {
     pub iteration_time_ps: Vec<u64>,
     /// C: compute time of one iteration of the slowest worker without any wait.
     pub compute_ps: f64,
-    /// The device stood idle for the host: of a recorded step.
+    /// Time for which the device is idle for the host, in a recorded step.
     pub host_ps: f64,
-    /// N: time for which one iteration's transfers hold the network.
+    /// N: time for which the transfers of one iteration occupy the network.
     pub comm_ps: f64,
     /// Waterfall.
     pub exposed_ps: f64,
@@ -123,50 +124,50 @@ pub struct JobSummary {
     pub barrier_ps: f64,
     /// Waterfall.
     pub slowdown_ps: f64,
-    /// The longest that a worker waits for others' computing in an iteration, in per cent of that iteration: the
-    /// largest of all iterations (TicTac section 6).
+    /// Largest share of an iteration for which a worker waits for the compute of others, in per cent (TicTac section
+    /// 6).
     pub straggler_percent: f64,
-    /// The worker that computes longest in all, whose waterfall this is; absent where all are alike.
+    /// The worker with the longest total compute time, to which the waterfall belongs; absent if all are alike.
     pub slowest_worker: Option<u64>,
     /// needed - ready: minimum, median, maximum over all buckets of all measured iterations; absent if none is sent.
     pub slack_ps: Option<[f64; 3]>,
     /// needed - end, likewise.
     pub margin_ps: Option<[f64; 3]>,
-    /// What no order of these messages beats, each taking as long as it did on average, with a barrier or without:
-    /// compute, all messages, or what lies between an update and a read of it.
+    /// Lower bound on the iteration time for any order of these messages, each with its mean duration, with or without
+    /// a barrier: the largest of compute, all messages, and the time between an update and a read of it.
     pub lower_bound_ps: f64,
     /// Bytes of the model.
     pub parameter_bytes: u64,
-    /// Bytes that the rank sends in one iteration that sends most.
+    /// Bytes that the busiest sender sends in one iteration.
     pub bytes_per_worker: f64,
-    /// Workers of parameter servers that are not in step; absent for all other jobs.
+    /// Present only for parameter servers whose workers are not in step.
     pub asynchrony: Option<Asynchrony>,
-    /// A job that divides a model over ranks; absent for all others.
+    /// Present only for parallel jobs.
     pub step: Option<StepSummary>,
 }
 
-/// Workers that are not in step.
+/// Figures of workers that are not in step (asynchronous, or stale synchronous with a bound).
 #[derive(Debug, Serialize)]
 pub struct Asynchrony {
-    /// Iterations by which one may be ahead of the slowest; absent without a bound.
+    /// Iterations by which a worker may be ahead of the slowest; absent without a bound.
     pub bound: Option<u32>,
-    /// Each of them.
+    /// One entry per worker.
     pub workers: Vec<WorkerAsynchrony>,
 }
 
-/// Iterations of one worker, all that are complete; times in picoseconds, means.
+/// Means over all complete iterations of one worker; times in picoseconds.
 #[derive(Debug, Serialize)]
 pub struct WorkerAsynchrony {
-    /// How many.
+    /// Number of these iterations.
     pub iteration_count: u64,
-    /// From the start of one to the start of the next.
+    /// From the start of an iteration to the start of the next.
     pub time_ps: f64,
-    /// A part of that, spent in waiting for slower workers.
+    /// Part of `time_ps` spent in waiting for slower workers.
     pub bound_wait_ps: f64,
     /// Iterations by which the slowest worker was behind when this one began to pull: mean and maximum.
     pub staleness_iterations: (f64, u64),
-    /// Gradients of others that were applied to a parameter between the worker's pull and its own gradient, likewise;
-    /// absent if none are pushed.
+    /// Gradients of other workers applied to a parameter between this worker's pull and its own gradient: mean and
+    /// maximum; absent if the job pushes none.
     pub staleness_updates: Option<(f64, u64)>,
 }
 
@@ -195,7 +196,7 @@ impl RunResult {
         }
         let samples = usage.samples.unwrap_or_default();
         let used = usage.links;
-        // Without a job and without a flow no time passes.
+        // The run takes no time if it has neither a job nor a flow.
         let utilisation = |link: &LinkUsage| link.busy.ps() as f64 / end.ps().max(1) as f64;
         Self {
             iterations: iteration_table(
@@ -241,12 +242,12 @@ impl RunResult {
     }
 }
 
-/// The rows of jobs that divide no model, or of one that does, which is alone.
+/// The rows of all jobs. A parallel job on rank classes is the only one, and its table may have columns of its own.
 fn all(others: Table, divided: Table) -> Table {
     if others.row_count() == 0 && divided.row_count() > 0 { divided } else { others }
 }
 
-/// One job and what it did.
+/// A data-parallel job and its record.
 struct Part<'a> {
     spec: &'a JobSpec,
     gradients: &'a DataParallel,
@@ -254,14 +255,14 @@ struct Part<'a> {
     /// Measured iterations of the slowest worker.
     iterations: &'a [IterationRecord],
     name: Arc<str>,
-    /// Name of the first layer of every bucket.
+    /// Name of each bucket's first layer.
     bucket_names: Vec<Arc<str>>,
-    /// Bytes of every bucket that are sent.
+    /// Bytes of each bucket on the network.
     bucket_bytes: Vec<Bytes>,
 }
 
 impl<'a> Part<'a> {
-    /// Whether the ops of a layer are the host's. Where ops are numbered by their graph, none is.
+    /// Whether the ops of a layer are host work. In op graphs, whose ops have other indices, none is.
     fn is_host(&self, layer: u32) -> bool {
         self.spec.ops.is_none() && self.spec.layers[layer as usize].is_host
     }
@@ -281,12 +282,12 @@ impl<'a> Part<'a> {
         })
     }
 
-    /// Transfers of the measured iterations, a slice per iteration.
+    /// Transfers of the measured iterations, one slice per iteration.
     fn blocks(&self) -> impl Iterator<Item = &[TransferRecord]> {
         self.trace.blocks()
     }
 
-    /// Whether its workers differ.
+    /// Whether its workers differ in compute times or in the order of ops.
     fn differs(&self) -> bool {
         let has_own_order = self.spec.ops.as_ref().is_some_and(|ops| ops.order == ComputeOrderSpec::Random);
         self.spec.compute.noise_ppm > 0 || self.spec.compute.straggler.is_some() || has_own_order
@@ -298,7 +299,7 @@ impl<'a> Part<'a> {
     }
 
     /// The bound of [`timeline::lower_bound`] without a barrier, with the compute times of the slowest worker, or the
-    /// mean of the iterations if that is less: a run may be over before its waits are as long as they will be.
+    /// mean of the iterations if that is smaller: a short run may end before its stalls reach their full length.
     fn lower_bound_ps(&self) -> f64 {
         let count = self.iterations.len() as u128;
         let compute: u128 = self.iterations.iter().map(|record| u128::from(record.compute.ps())).sum();
@@ -313,7 +314,7 @@ impl<'a> Part<'a> {
         };
         let transfers: Vec<PlannedTransfer> =
             (0..).zip(busy.into_iter().zip(&self.gradients.buckets)).map(transfer).collect();
-        // No worker is faster than by its own updates and reads; those of two workers may be further apart.
+        // Each worker is bound by its own windows. A window from one worker's update to another's read may be longer.
         let bound = |program: &Boundaries| timeline::lower_bound(&program.stretched(compute), &transfers);
         let bound = self.gradients.without_barrier.iter().map(bound).max().unwrap_or_default().ps() as f64;
         let total: u128 = self.iterations.iter().map(|record| u128::from(record.time.ps())).sum();
@@ -326,12 +327,13 @@ impl<'a> Part<'a> {
         bound.min(mean)
     }
 
-    /// What the bound of these iterations is at most, if it is one: their mean, and a share of what follows them.
+    /// Upper limit of a correct bound for these iterations, for an assertion: their mean, and a share of the time after
+    /// them.
     ///
-    /// From an update to a read of the next iteration there is an iteration and what the read waits more than it did in
-    /// the iteration before. Over all iterations that is at most what the last read waits. A channel that is never idle
-    /// has, beyond its iterations, the time from the first update to a later read, too. Nothing is said of workers that
-    /// differ, or of orders that do.
+    /// The time from an update to a read in the next iteration is one iteration plus the increase of the read's stall
+    /// over the previous iteration. Summed over all iterations, the increases are at most the stall of the last read. A
+    /// channel that is never idle also has the time from the first update to a later read, beyond its iterations. No
+    /// limit is known if workers or orders differ.
     fn most_ps(&self, mean: f64, compute: Time) -> f64 {
         if self.differs() || matches!(self.spec.schedule.order, OrderSpec::Random | OrderSpec::Arbitrary { .. }) {
             return f64::INFINITY;
@@ -362,7 +364,7 @@ impl<'a> Part<'a> {
             worker_count: self.spec.hosts.len() as u64 - servers(self.spec),
             bucket_count: self.gradients.buckets.len() as u64,
             iteration_time_ps: records.iter().map(|record| record.time.ps()).collect(),
-            // Equal times have themselves for mean, to the last bit.
+            // Exact if all times are equal.
             compute_ps: (compute_ps / count) as f64 + (compute_ps % count) as f64 / count as f64,
             host_ps: mean(|record| record.host),
             comm_ps: self.blocks().map(|block| Self::comm(block).ps() as f64).sum::<f64>() / records.len() as f64,
@@ -384,7 +386,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Hosts of the job that are parameter servers, and compute nothing.
+/// Number of hosts of the job that are parameter servers and compute nothing.
 fn servers(spec: &JobSpec) -> u64 {
     match spec.collective.algorithm {
         _ if spec.hosts.len() == 1 => 0,
@@ -401,7 +403,7 @@ fn margin(transfer: &TransferRecord) -> i64 {
     signed(transfer.needed) - signed(transfer.end)
 }
 
-/// Half of all times fit; [`crate::run`] refuses a run that comes near.
+/// Times of results are signed; [`crate::run`] refuses runs that come near 2^63 ps.
 fn signed(time: Time) -> i64 {
     i64::try_from(time.ps()).expect("a run ends before 2^63 ps")
 }
@@ -411,7 +413,7 @@ fn spread(values: Vec<i64>) -> Option<[f64; 3]> {
     spread_of(values.into_iter().map(|value| (value, 1)).collect())
 }
 
-/// The same of values each of which is there so many times.
+/// The same for pairs of a value and its multiplicity.
 fn spread_of(mut values: Vec<(i64, u64)>) -> Option<[f64; 3]> {
     values.sort_unstable();
     let (&(first, _), &(last, _)) = (values.first()?, values.last()?);
@@ -427,11 +429,11 @@ fn spread_of(mut values: Vec<(i64, u64)>) -> Option<[f64; 3]> {
     Some([first as f64, (at((count - 1) / 2) + at(count / 2)) / 2.0, last as f64])
 }
 
-/// Job, iteration, what it was for the slowest worker, and N.
+/// Job, iteration, its record on the slowest worker, and N.
 type IterationRow = (Arc<str>, u64, IterationRecord, Time);
 
-/// Job; iteration, worker and host; what the iteration was for the worker; how old its parameters were, in iterations
-/// and in updates, if workers are not in step.
+/// Job; iteration, worker and host; record of the iteration on the worker; and, if workers are not in step, the
+/// staleness of its parameters, in iterations and in updates.
 type WorkerRow = (Arc<str>, [u64; 3], IterationRecord, Option<(u32, Option<f64>)>);
 
 fn iteration_table(rows: &[IterationRow]) -> Table {
@@ -457,7 +459,7 @@ fn iteration_table(rows: &[IterationRow]) -> Table {
     table
 }
 
-/// Column of the time for which the device stood idle for the host; of recorded steps alone.
+/// Column of the time for which the device is idle for the host; only for recorded steps.
 const HOST_US: &str = "host_us";
 
 fn worker_table(rows: &[WorkerRow]) -> Table {
@@ -513,7 +515,7 @@ fn workers<'a>(parts: &'a [Part<'_>]) -> impl Iterator<Item = WorkerRow> + 'a {
     })
 }
 
-/// Overlap coefficient (N + C - T) / min(N, C) of TicTac section 3.2; nothing overlaps if one of them is zero.
+/// Overlap coefficient (N + C - T) / min(N, C) of TicTac section 3.2; `None` if N or C is zero.
 fn overlap(compute: Time, comm: Time, time: Time) -> Option<f64> {
     let shorter = compute.min(comm);
     (shorter > Time::ZERO).then(|| (signed(compute) + signed(comm) - signed(time)) as f64 / shorter.ps() as f64)
@@ -521,7 +523,7 @@ fn overlap(compute: Time, comm: Time, time: Time) -> Option<f64> {
 
 fn transfers(parts: &[Part<'_>]) -> Table {
     let count = parts.iter().map(|part| part.iterations.len() * part.gradients.buckets.len()).sum();
-    // Iteration by iteration: there may be millions of rows.
+    // Built column by column without an intermediate row: there may be millions of rows.
     fn column<'a, T>(
         parts: &'a [Part<'_>],
         count: usize,
@@ -575,7 +577,7 @@ fn operations(parts: &[Part<'_>]) -> Table {
             part.trace
                 .operations
                 .iter()
-                // Of the iteration before, only what reaches into the window.
+                // Ops of the iteration before the first only if they extend into the measured time.
                 .filter(move |operation| operation.iteration >= 0 || operation.end > from)
                 .map(move |operation| (part, operation))
         })
@@ -672,7 +674,7 @@ fn operations(parts: &[Part<'_>]) -> Table {
     table
 }
 
-/// Payload per second of a flow from its start: until the receiver has the last byte, or until the run ends.
+/// Mean rate of a flow's payload from its start until the receiver has the last byte, or until the run ends.
 fn mean_rate_bps(outcome: &Outcome, end: Time) -> Option<f64> {
     let lasts = outcome.received.unwrap_or_else(|| end.saturating_since(outcome.start.unwrap_or(end)));
     (lasts > Time::ZERO).then(|| outcome.delivered.0 as f64 * 8.0 * 1e12 / lasts.ps() as f64)
@@ -709,7 +711,7 @@ fn flows(spec: &Spec, background: Vec<BackgroundFlows<'_>>, end: Time) -> Table 
     ])
 }
 
-/// Queues as they were at each instant; busy share, drops and marks since the instant before.
+/// Queue lengths at each sampled instant; busy share, drops and marks since the previous one.
 fn queues(samples: &Samples) -> Table {
     let width = samples.links.len();
     let rows = || {

@@ -1,13 +1,13 @@
-//! Foresight: copies of the network in which a chunk is sent in one band or another.
+//! Look-ahead for the oracle: simulates a chunk in each band, in a copy of the network.
 //!
 //! ```text
 //! network, background flows ─► fork ─► chunk begins in each band ─► end of the chunk ─► horizon ─► time of flows until then
 //! ```
 //!
-//! A job with one chunk on the network at a time uses the network only for this chunk, and the background flows do not
-//! depend on the job. So, until the chunk ends, a copy behaves exactly as the network itself does with the same bands,
-//! to the picosecond. After that the job of the copy is idle, because its next chunk has not been decided.
-//! [`Oracle`](super::priority::Oracle) decides by what is seen here.
+//! A job with one chunk in flight uses the network only for this chunk, and the background flows do not depend on the
+//! job. So, until the chunk ends, a copy behaves exactly as the network itself does with the same bands, to the
+//! picosecond. After that the job of the copy is idle, because its next chunk has not been chosen.
+//! [`Oracle`](super::priority::Oracle) makes the choice.
 
 use super::priority::Foreseen;
 use crate::collective::Aggregation;
@@ -48,7 +48,7 @@ struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    /// The world as it is, in which `begin` then starts a chunk; `None` if the network cannot be copied.
+    /// Copies the present state and starts the chunk by `begin`; `None` if the network cannot be copied.
     fn fork(
         network: &dyn Network,
         background: &[BackgroundFlows<'a>],
@@ -78,8 +78,8 @@ impl<'a> World<'a> {
         flows.sum()
     }
 
-    /// Goes on to the next instant at which something is complete or begins, or to `limit`, as the loop that joins
-    /// compute with a network does; `false` if nothing will happen any more.
+    /// Advances to the next completion or start, or to `limit`, like the loop of [`run`](crate::run); `false` if no
+    /// event is left.
     fn step(&mut self, limit: Time) -> bool {
         look();
         let now = self.network.now();

@@ -1,6 +1,8 @@
-//! In which band each worker of a job sends what it sends next.
+//! Band policies: the traffic class (band) in which each worker of a job sends its next message.
 //!
-//! A send queue asks whoever changes the bands at four moments, and knows nothing else of them.
+//! A send queue calls its [`BandPolicy`] at four points: a transfer is ready, a chunk could be picked, its flows start,
+//! a message has arrived. [`Deadlines`] uses what workers measure themselves; [`Foreseeing`] is an oracle for
+//! comparison.
 
 pub mod foresight;
 pub mod priority;
@@ -13,34 +15,34 @@ use foresight::foresee;
 use gradtide_net::{Band, Bytes, Network, Time};
 use priority::{Chunk, Milestone, Oracle, Outlook, Rule, Workers};
 
-/// Changes the bands of the chunks of a send queue.
+/// Chooses and changes the bands of the chunks of a send queue.
 pub trait BandPolicy {
-    /// Chunks on the network at one time, if that is not the queue's own credit.
+    /// In-flight limit, if it differs from the queue's own.
     fn credit(&self) -> Option<usize> {
         None
     }
 
-    /// A transfer is ready; each worker gave its last part of a transfer at a time of its own.
+    /// A transfer is ready. `gave_at` has the time at which each worker completed its last part of a transfer.
     fn on_ready(&mut self, _transfer: u32, _now: Time, _gave_at: &mut dyn Iterator<Item = Time>) {}
 
-    /// The queue would pick a chunk: what is known of it, if anything is yet. An error lets it wait until another has
-    /// ended.
+    /// The queue could pick a chunk. Returns the policy's state for it, if it keeps any; an error makes the chunk wait
+    /// until another one has ended.
     fn on_pick(&mut self, _view: &View<'_>, _beside: &mut [UnderWay<'_>]) -> Result<Option<Chunk>, Waits> {
         Ok(None)
     }
 
-    /// The flows of a chunk begin: in which bands.
+    /// The flows of a chunk start: chooses its bands.
     fn on_begin(&mut self, beginning: Beginning<'_>, network: &mut dyn Network) -> Begun;
 
-    /// A message to `rank` of the chunk `own` among those under way has arrived, and the rank sends the next.
+    /// `rank` has received a message of chunk `own` in `under_way`, and sends the next one.
     fn on_message(&mut self, _now: Time, _rank: u32, _under_way: &mut [UnderWay<'_>], _own: usize) {}
 }
 
-/// A chunk may not be sent before another has ended.
+/// The chunk must wait until another one has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Waits;
 
-/// What is left of an iteration when a chunk is picked or begins.
+/// The rest of an iteration when a chunk is picked or begins.
 pub struct View<'a> {
     /// Present time.
     pub now: Time,
@@ -48,17 +50,17 @@ pub struct View<'a> {
     pub iteration: u32,
     /// Its bytes.
     pub bytes: Bytes,
-    /// How far each worker has computed, from the start of the iteration; one entry if all are alike.
+    /// Compute progress of each worker since the start of the iteration; one entry if all are alike.
     pub positions: Vec<Time>,
-    /// Bytes of every bucket that have not arrived, without those of the chunk and of others that are under way.
+    /// Bytes of every bucket that have not arrived, except those of this chunk and of others in flight.
     pub left: Vec<Bytes>,
-    /// Whose chunk begins, and whose are under way.
+    /// Buckets of the chunk that begins and of those in flight.
     pub under_way: Vec<u32>,
-    /// The order of the queue.
+    /// Send order of the queue.
     pub ranks: &'a [u32],
 }
 
-/// A chunk under way of which something is known.
+/// A chunk in flight for which the policy keeps state.
 pub struct UnderWay<'a> {
     /// What is known of it.
     pub chunk: &'a mut Chunk,
@@ -70,39 +72,39 @@ pub struct UnderWay<'a> {
 pub struct Beginning<'a> {
     /// What is known of it.
     pub chunk: Option<&'a Chunk>,
-    /// What else is left to send; the second is what is known of the chunks under way.
+    /// Returns the rest of the iteration, and the state of the chunks in flight.
     pub view: &'a dyn Fn() -> (View<'a>, Vec<&'a Chunk>),
     /// Starts its flows in a band.
     pub begin: &'a dyn Fn(Band, &mut dyn Network) -> Aggregation,
-    /// What else is on the network.
+    /// Background flows on the network.
     pub background: &'a [BackgroundFlows<'a>],
 }
 
-/// In which bands a chunk begins.
+/// The choice for a chunk that begins.
 pub struct Begun {
     /// The bands.
     pub bands: Bands,
-    /// What is known of it from now on, if that is new.
+    /// New state of the chunk, if the policy creates it now.
     pub chunk: Option<Chunk>,
-    /// When it will have ended, if that is known.
+    /// When it will end, if the policy predicts it exactly.
     pub ends: Option<Time>,
 }
 
-/// The workers that aggregate.
+/// The workers of a job and the windows of their buckets.
 #[derive(Clone, Debug)]
 pub struct Group {
     boundaries: Boundaries,
     milestones: Vec<Milestone>,
-    /// Messages that each receives of a chunk.
+    /// Number of messages that each worker receives of a chunk.
     rounds: u32,
     count: usize,
-    /// The bucket whose gradients are the last of an iteration.
+    /// The last bucket to become ready in an iteration.
     last_bucket: Option<u32>,
 }
 
 impl Group {
-    /// `count` workers, of which each receives a chunk in `rounds` messages; of an iteration's buckets, `last_bucket` is
-    /// complete last.
+    /// `count` workers, each of which receives a chunk in `rounds` messages; `last_bucket` is the last one of an
+    /// iteration to become ready.
     pub fn new(boundaries: Boundaries, rounds: u32, count: usize, last_bucket: Option<u32>) -> Self {
         Self { milestones: Milestone::all(&boundaries), boundaries, rounds, count, last_bucket }
     }
@@ -121,17 +123,17 @@ impl Group {
     }
 }
 
-/// Workers that know when what they send is due, and send low what has time.
+/// Sends chunks with slack low and late ones high, by the deadlines that workers compute.
 pub struct Deadlines {
     rule: Rule,
     workers: Workers,
     group: Group,
-    /// Chunks that may go high at one time.
+    /// Limit on high chunks in flight.
     credit: usize,
 }
 
 impl Deadlines {
-    /// Workers that have seen nothing.
+    /// Workers without measurements.
     pub fn new(rule: Rule, group: Group, credit: usize) -> Self {
         Self { rule, workers: Workers::new(rule, group.count), group, credit }
     }
@@ -144,7 +146,7 @@ impl BandPolicy for Deadlines {
 
     fn on_ready(&mut self, transfer: u32, now: Time, gave_at: &mut dyn Iterator<Item = Time>) {
         if self.group.last_bucket == Some(transfer) {
-            // One worker that stands for all waits for none.
+            // A single worker that represents all waits for none.
             self.workers.on_computed(gave_at.map(|gave_at| now - gave_at));
         }
     }
@@ -188,14 +190,14 @@ impl BandPolicy for Deadlines {
     }
 }
 
-/// An oracle that sees in copies of the network what comes of either band.
+/// An oracle that simulates each band in a copy of the network.
 pub struct Foreseeing {
     oracle: Oracle,
     group: Group,
 }
 
 impl Foreseeing {
-    /// One for these workers.
+    /// An oracle for these workers.
     pub fn new(oracle: Oracle, group: Group) -> Self {
         Self { oracle, group }
     }

@@ -1,20 +1,20 @@
-//! What an iteration waited for: the critical path, and every gap of compute.
+//! The critical path of an iteration, and the cause of every gap in compute.
 
 use crate::dag::{Dag, OpId};
 use gradtide_net::Time;
 use std::cmp::Reverse;
 
-/// When an op of one iteration began, and when it ended.
+/// Start and end of an op in one iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Span {
-    /// Of a transfer, its first chunk.
+    /// For a transfer, the start of its first chunk.
     pub start: Time,
-    /// Of a transfer, its last chunk.
+    /// For a transfer, the end of its last chunk.
     pub end: Time,
 }
 
-/// One iteration as it happened, and what each op of it may have waited for: the ops that it needs, the op before it on
-/// its compute stream, or the transfer before it in its send queue.
+/// An executed iteration and the possible causes of each op's start: its dependencies, the previous op of its compute
+/// stream, or the previous transfer of its send queue.
 pub struct Causes<'a> {
     dag: &'a Dag,
     spans: &'a [Span],
@@ -35,7 +35,7 @@ impl<'a> Causes<'a> {
         let mut queued: Vec<OpId> = (dag.compute_count..dag.ops.len() as OpId).collect();
         let communicator = |op: OpId| dag.transfers[(op - dag.compute_count) as usize].communicator;
         queued.sort_by_key(|&op| (communicator(op), spans[op as usize].start, spans[op as usize].end, op));
-        // Of two that begin at one instant neither waits for the other, so no chain leads back to itself.
+        // Two transfers that begin at the same time do not wait for each other, so no cycle arises.
         let is_behind = |pair: &&[OpId]| {
             communicator(pair[0]) == communicator(pair[1])
                 && spans[pair[0] as usize].start < spans[pair[1] as usize].start
@@ -50,9 +50,9 @@ impl<'a> Causes<'a> {
         Self { dag, spans, starts, sources: pairs.into_iter().map(|(_, source)| source).collect() }
     }
 
-    /// Ops that lead to the last end of the iteration, first what began first, each with the one that ended last of
-    /// those that it may have waited for. Of several that ended last, it is a compute op rather than a transfer, so that
-    /// a transfer is on the path only where nothing else would have taken as long.
+    /// The ops that lead to the end of the iteration, in order of time: each is preceded by the op that ended last
+    /// among its possible causes. Ties go to compute ops, so a transfer is on the path only if no compute op would have
+    /// taken as long.
     pub fn critical_path(&self) -> Vec<OpId> {
         let mut path: Vec<OpId> = (0..self.dag.ops.len() as OpId).max_by_key(|&op| self.ends(op)).into_iter().collect();
         while let Some(before) = path.last().and_then(|&op| self.last_before(op, |_| true)) {
@@ -62,10 +62,10 @@ impl<'a> Causes<'a> {
         path
     }
 
-    /// What compute of each program stood still for since `began`, and how long: the transfer that the next op needs and
-    /// that ended last, then what that one waited for in turn, for as long as these are transfers of the same ranks. What
-    /// is left is `None`: other ranks were not ready. `is_own` tells whether the ranks of a program take part in a
-    /// transfer.
+    /// The gaps in the compute of each program since `began`, with their causes: the transfer that ended last among the
+    /// next op's dependencies, then this transfer's own last cause, and so on while these are transfers of the same
+    /// ranks. The rest has the cause `None`: other ranks were not ready. `is_own` returns whether the ranks of a
+    /// program take part in a transfer.
     pub fn waits(&self, began: Time, is_own: impl Fn(usize, OpId) -> bool) -> Vec<(Time, Option<OpId>)> {
         let mut waits = Vec::new();
         for (index, program) in self.dag.programs.iter().enumerate() {
@@ -83,7 +83,7 @@ impl<'a> Causes<'a> {
         waits
     }
 
-    /// Splits what a compute op waited since `free_at`.
+    /// Splits the gap before a compute op, since `free_at`, among its causes.
     fn split(&self, op: OpId, free_at: Time, is_own: impl Fn(OpId) -> bool, waits: &mut Vec<(Time, Option<OpId>)>) {
         let mut until = self.spans[op as usize].start;
         let mut cause = self.last_before(op, |before| before >= self.dag.compute_count);
@@ -98,7 +98,7 @@ impl<'a> Causes<'a> {
         }
     }
 
-    /// What ended last of what an op may have waited for.
+    /// The last possible cause of an op's start to end.
     fn last_before(&self, op: OpId, wanted: impl Fn(OpId) -> bool) -> Option<OpId> {
         let start = self.spans[op as usize].start;
         let range = self.starts[op as usize] as usize..self.starts[op as usize + 1] as usize;

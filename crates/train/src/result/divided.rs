@@ -1,5 +1,5 @@
-//! Tables and figures of jobs that divide a model over ranks, in the columns of all others. A bucket is a transfer here,
-//! a worker a rank class.
+//! Tables and figures of parallel jobs (the model is divided over ranks), in the columns of all other jobs. A bucket
+//! stands for a transfer here, and a worker for a rank class.
 
 use super::critical::{Causes, Span};
 use super::{Column, IterationRow, JobSummary, Table, signed, spread, spread_of};
@@ -18,52 +18,53 @@ use std::sync::Arc;
 /// Figures of a step; times in picoseconds.
 #[derive(Debug, Serialize)]
 pub struct StepSummary {
-    /// Rank classes.
+    /// One entry per rank class.
     pub classes: Vec<ClassSummary>,
-    /// Process groups, those of one axis together, in the order of the mesh.
+    /// Process groups, one entry per axis, in the order of the mesh.
     pub groups: Vec<GroupSummary>,
-    /// Time for which compute of an average rank stood still because other ranks were not ready: the bubble of a pipeline.
+    /// Time for which the compute of an average rank stalls because other ranks are not ready: the bubble of a
+    /// pipeline.
     pub others_ps: f64,
-    /// What the critical path of the first iteration consists of: time in each part of the step, in transfers of each
-    /// axis, and between the two.
+    /// Composition of the first iteration's critical path: time in each part of the step, in transfers of each axis,
+    /// and between them.
     pub critical_ps: Vec<(String, u64)>,
 }
 
-/// What one rank of a class does in an iteration; means.
+/// Means over the iterations of one rank of a class.
 #[derive(Debug, Serialize)]
 pub struct ClassSummary {
     /// Ranks of the class.
     pub ranks: u32,
-    /// Compute.
+    /// Compute time.
     pub compute_ps: f64,
-    /// The device stood idle for the host.
+    /// Time for which the device is idle for the host.
     pub host_ps: f64,
-    /// Compute stood still.
+    /// Time for which compute stalls.
     pub exposed_ps: f64,
 }
 
-/// What the groups of an axis do in an iteration. Bytes and times are of an average rank of the job.
+/// Figures of the groups of an axis in an iteration. Bytes and times are those of an average rank of the job.
 #[derive(Debug, Serialize)]
 pub struct GroupSummary {
     /// Name of the axis.
     pub name: String,
     /// Ranks of one group.
     pub ranks: u32,
-    /// Of them, those on one node.
+    /// Ranks of one group on the same node.
     pub per_node: u32,
-    /// Transfers of one rank of each stage.
+    /// Transfers per rank, summed over the stages.
     pub transfer_count: u64,
     /// Bytes that a rank sends.
     pub bytes_per_rank: f64,
-    /// Time for which transfers are under way.
+    /// Time during which transfers are in progress.
     pub busy_ps: f64,
-    /// Time for which compute stood still, and the last thing that it waited for was one of these transfers.
+    /// Time for which compute stalls, with one of these transfers as the last cause.
     pub exposed_ps: f64,
-    /// needed - ready: minimum, median, maximum; of transfers that compute needs itself.
+    /// needed - ready: minimum, median, maximum, over transfers with a compute op that needs them.
     pub slack_ps: Option<[f64; 3]>,
 }
 
-/// One job and what it did.
+/// A parallel job and its record.
 pub struct Divided<'a> {
     spec: &'a JobSpec,
     step: &'a Step,
@@ -72,14 +73,14 @@ pub struct Divided<'a> {
     spans: Vec<Span>,
     critical: Vec<bool>,
     critical_path: Vec<OpId>,
-    /// For each transfer, how long compute stood still for it in the first iteration.
+    /// For each transfer, the stall of compute that it caused in the first iteration.
     exposed: Vec<Time>,
-    /// How long compute of all classes stood still because other ranks were not ready.
+    /// Total stall of compute, over all classes, because other ranks were not ready.
     for_others: Time,
 }
 
 impl<'a> Divided<'a> {
-    /// `None` if the job divides no model.
+    /// `None` if the job is not a parallel job.
     pub fn new(spec: &'a JobSpec, job: &'a Job, trace: &'a JobRecord) -> Option<Self> {
         let step = job.step.as_ref()?;
         let mut spans = vec![Span::default(); step.dag.ops.len()];
@@ -132,19 +133,19 @@ impl<'a> Divided<'a> {
         &self.step.groups[transfer.group as usize]
     }
 
-    /// Groups that one stands for.
+    /// Number of process groups that the transfer's group represents.
     fn group_count(&self, transfer: &GroupTransfer) -> u64 {
         let group = self.group(transfer);
         let members: u64 = group.classes.iter().map(|&class| u64::from(self.step.classes[class as usize].ranks)).sum();
         (members / u64::from(group.span.ranks())).max(1)
     }
 
-    /// Figures of the job. Its waterfall is that of the class that computes longest.
+    /// Figures of the job. The waterfall is that of the class with the longest compute time.
     pub fn summary(&self) -> JobSummary {
         let records = self.iterations();
         let mean = |of: fn(&IterationRecord) -> Time| mean_ps(records, of);
         let counted = |index: usize| self.group_count(&self.step.transfers[index]);
-        // A transfer of classes is one of each group that these stand for.
+        // A transfer of rank classes counts once for each group that it represents.
         let all = |of: fn(&TransferRecord) -> i64| {
             let blocks = self.blocks().flat_map(|block| block.iter().enumerate());
             blocks.filter(|(_, record)| record.is_needed).map(|(at, record)| (of(record), counted(at))).collect()
@@ -193,7 +194,7 @@ impl<'a> Divided<'a> {
     fn groups(&self) -> Vec<GroupSummary> {
         let mut found: BTreeMap<Axis, (GroupSummary, Vec<i64>)> = BTreeMap::new();
         let iterations = self.iterations().len() as f64;
-        // Classes have equally many ranks.
+        // All classes have the same number of ranks.
         let classes = self.step.classes.len() as f64;
         let busy = self.blocks().fold(vec![Time::ZERO; self.step.transfers.len()], |mut sums, block| {
             sums.iter_mut().zip(block).for_each(|(sum, record)| *sum += record.end - record.start);
@@ -244,7 +245,7 @@ impl<'a> Divided<'a> {
         let mut reached = self.critical_path.first().map_or(Time::ZERO, |&op| self.spans[op as usize].start);
         for &op in &self.critical_path {
             let span = self.spans[op as usize];
-            // A transfer's first byte follows its launch.
+            // A transfer is launched before its first byte is sent.
             let is_transfer = op >= self.step.dag.compute_count;
             add(if is_transfer { self.part(op) } else { "between" }, span.start - reached);
             add(self.part(op), span.end - span.start);
@@ -254,7 +255,7 @@ impl<'a> Divided<'a> {
         parts
     }
 
-    /// What part of the step an op is in, or what axis a transfer is of.
+    /// The part of the step that an op belongs to, or the axis of a transfer.
     fn part(&self, op: OpId) -> &str {
         match op.checked_sub(self.step.dag.compute_count) {
             None => self.step.part_of(self.step.labels[op as usize]),
@@ -263,8 +264,8 @@ impl<'a> Divided<'a> {
     }
 }
 
-/// When compute needed a transfer. What stands in line behind another that compute waits for is needed as soon as it can
-/// be sent, and not before: it has no slack.
+/// When compute needed a transfer. A transfer that is queued behind another one that compute waits for is needed once
+/// it can be sent, and not before: it has no slack.
 fn needed(record: &TransferRecord) -> Time {
     record.needed.max(record.ready)
 }
@@ -336,8 +337,8 @@ pub fn transfers(jobs: &[Divided<'_>]) -> Table {
     ])
 }
 
-/// The classes of a group: `2`, `2-3` of a link, `0..7` of more than two that follow one another, `0..56:8` if they are 8
-/// apart.
+/// The classes of a group: `2`, `2-3` for a link, `0..7` for three or more consecutive classes, `0..56:8` with a stride
+/// of 8.
 fn classes(group: &Group) -> String {
     if let [first, second, .., last] = group.classes[..] {
         let apart = second - first;
@@ -349,7 +350,7 @@ fn classes(group: &Group) -> String {
     numbers.join("-")
 }
 
-/// One row per op of each class, and per transfer of each class that takes part, of the first iterations.
+/// One row per op of each class, and per transfer of each participating class, in the first iterations.
 pub fn operations(jobs: &[Divided<'_>], timeline_iterations: u32) -> Table {
     let rows = || {
         jobs.iter().flat_map(|job| {

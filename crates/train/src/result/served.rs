@@ -1,4 +1,5 @@
-//! Tables and figures of jobs with parameter servers, in the columns of all others. A bucket is a parameter here.
+//! Tables and figures of jobs with parameter servers, in the columns of all other jobs. A bucket stands for a parameter
+//! here.
 
 use super::{Asynchrony, Column, IterationRow, JobSummary, Table, WorkerAsynchrony, WorkerRow, signed, spread};
 use crate::dag::OpKind;
@@ -9,7 +10,7 @@ use crate::spec::JobSpec;
 use gradtide_net::Time;
 use std::sync::Arc;
 
-/// One job and what it did.
+/// A job with parameter servers and its record.
 pub struct Served<'a> {
     spec: &'a JobSpec,
     plan: &'a ServerJob,
@@ -29,7 +30,7 @@ struct Carried<'a> {
 }
 
 impl<'a> Served<'a> {
-    /// `None` if the job has no servers.
+    /// `None` if the job has no parameter servers.
     pub fn new(spec: &'a JobSpec, job: &'a Job, record: &'a JobRecord) -> Option<Self> {
         let (plan, trace) = (job.served.as_deref()?, record.served.as_ref()?);
         Some(Self { spec, plan, record, trace, name: spec.name.as_str().into() })
@@ -65,8 +66,8 @@ impl<'a> Served<'a> {
         })
     }
 
-    /// What no order can beat. Of workers that are not in step, one may be in an iteration that is shorter than its
-    /// mean when the job ends, so that the bound is at most what was measured.
+    /// Lower bound on the iteration time for any order of transfers. If workers are not in step, one may be in an
+    /// iteration shorter than its mean when the job ends, so the bound is limited to the measured time.
     fn lower_bound_ps(&self, time_ps: f64) -> f64 {
         let in_model = self.plan.graph.compute_time().ps() as f64;
         let factor = |records: &Vec<WorkerRecord>| mean_ps(records, |record| record.compute) / in_model;
@@ -75,7 +76,7 @@ impl<'a> Served<'a> {
         if self.plan.is_in_step() { bound } else { bound.min(time_ps) }
     }
 
-    /// Iterations of workers that are not in step.
+    /// Figures of workers that are not in step.
     fn asynchrony(&self) -> Option<Asynchrony> {
         self.trace.shared.as_ref()?;
         let pushed = self.plan.pushes.len();
@@ -100,8 +101,8 @@ impl<'a> Served<'a> {
         Some(Asynchrony { bound: self.plan.bound, workers: self.trace.workers.iter().map(of_worker).collect() })
     }
 
-    /// Figures of the job, as its slowest worker sees it, or of all if they are not in step; slack and margin are of
-    /// all workers' pulls.
+    /// Figures of the job: those of its slowest worker, or of all workers if they are not in step. Slack and margin
+    /// cover the pulls of all workers.
     pub fn summary(&self) -> JobSummary {
         let records = self.iterations();
         let mean = |of| mean_ps(records, of);
@@ -135,12 +136,12 @@ impl<'a> Served<'a> {
     }
 }
 
-/// Compute stood still for a parameter.
+/// Stall of compute for parameters.
 fn exposed(record: &WorkerRecord) -> Time {
     record.computed - record.compute
 }
 
-/// All was computed, and the iteration was not over: gradients on their way, updates, other workers.
+/// Time from the end of compute to the end of the iteration: gradients in transit, updates, other workers.
 fn barrier(record: &WorkerRecord) -> Time {
     record.time - record.computed
 }
@@ -157,7 +158,7 @@ fn margin(transfer: &TransferRecord) -> i64 {
     signed(transfer.needed) - signed(transfer.end)
 }
 
-/// What an iteration was for a worker.
+/// The iteration of a worker in the form of other jobs.
 fn record(record: &WorkerRecord) -> IterationRecord {
     IterationRecord {
         start: record.start,
@@ -252,7 +253,7 @@ pub fn operations(jobs: &[Served<'_>]) -> Table {
     let rows = || jobs.iter().flat_map(|job| job.record.operations.iter().map(move |operation| (job, operation)));
     let labels = ["compute", "network", "host", "forward", "backward", "pull", "push"].map(Arc::<str>::from);
     let [compute, network, host, forward, backward, pull, push] = &labels;
-    // An op of the graph, or a parameter and whether its gradient is sent.
+    // An op of the graph, or a parameter and whether its gradient is pushed.
     let what = |job: &Served<'_>, operation: &OperationRecord| match operation.kind {
         OpKind::Transfer(transfer) => Err(job.plan.carried(transfer)),
         OpKind::Compute(op) => Ok(op as usize),

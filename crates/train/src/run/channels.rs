@@ -1,12 +1,12 @@
-//! The channels between workers and servers: a queue that holds nothing back, since a connection carries one transfer
-//! after the other.
+//! Connections between workers and parameter servers. Nothing is queued here: a connection carries its transfers in the
+//! order in which they start.
 
 use super::queue::Ended;
 use crate::servers::ServerJob;
 use gradtide_net::{Completion, FlowId, Network, Time};
 use std::collections::BTreeMap;
 
-/// A transfer of a worker's iteration.
+/// A pull or push of a worker's iteration.
 #[derive(Clone, Copy, Debug)]
 struct Sent {
     worker: u32,
@@ -14,28 +14,28 @@ struct Sent {
     transfer: u32,
 }
 
-/// All channels of a job.
+/// All connections of a job.
 pub struct Channels {
-    /// Ready, and not begun.
+    /// Transfers that are ready and not started.
     ready: Vec<Sent>,
     under_way: BTreeMap<FlowId, Sent>,
-    /// By worker and server, when the last transfer to the worker and from it ended.
+    /// By worker and server: when the last transfer to the worker, and from it, ended.
     free_at: Vec<Vec<[Time; 2]>>,
 }
 
 impl Channels {
-    /// Those of a job, idle.
+    /// Idle connections of a job.
     pub fn new(plan: &ServerJob) -> Self {
         let free_at = vec![vec![[Time::ZERO; 2]; plan.servers.len()]; plan.workers.len()];
         Self { ready: Vec::new(), under_way: BTreeMap::new(), free_at }
     }
 
-    /// A transfer is ready.
+    /// Queues a transfer that has become ready.
     pub fn on_ready(&mut self, worker: u32, iteration: u32, transfer: u32) {
         self.ready.push(Sent { worker, iteration, transfer });
     }
 
-    /// Begins all that is ready; calls `begun` with the worker of each.
+    /// Starts all ready transfers; calls `begun` with the worker of each.
     pub fn send(&mut self, plan: &ServerJob, stream: u32, network: &mut dyn Network, mut begun: impl FnMut(u32)) {
         for sent in self.ready.drain(..) {
             let (parameter, is_push) = plan.carried(sent.transfer);
@@ -46,7 +46,7 @@ impl Channels {
         }
     }
 
-    /// A transfer has ended: its worker, and since when the channel carried it.
+    /// Handles the end of a transfer: its worker, and when the connection began to carry it.
     pub fn on_completion(&mut self, now: Time, completion: Completion, plan: &ServerJob) -> (u32, Ended) {
         let Sent { worker, iteration, transfer } =
             self.under_way.remove(&completion.flow).expect("the transfer is under way");

@@ -1,4 +1,7 @@
-//! A graph under way, executed on compute streams, send queues and a network.
+//! The execution of one job: its op graph on compute streams, send queues and a network.
+//!
+//! Workers of a collective job run the iterations together and form one [`ReplicaSet`]. With parameter servers each
+//! worker runs iterations of its own, in a set of one; functions with `PER_WORKER` handle this case.
 
 use super::queue::{Around, Ended, SendQueue};
 use super::record::{IterationRecord, JobRecord, OperationRecord, Records, Unmeasured};
@@ -14,45 +17,45 @@ use crate::traffic::BackgroundFlows;
 use gradtide_net::{Completion, Network, Time};
 use std::iter::once;
 
-/// A graph under way.
+/// A job in execution.
 pub struct Executor<'a> {
     job: &'a mut Job,
-    /// The stream of its first communicator; those of the others follow.
+    /// Stream of the first communicator; those of the other communicators follow.
     stream: u32,
     limits: Limits,
     together: Together,
-    /// All workers, or the first.
-    team: Team,
-    /// The others, if each goes through iterations of its own.
-    others: Vec<Team>,
+    /// All workers; with parameter servers the first one.
+    replicas: ReplicaSet,
+    /// With parameter servers, the other workers, one set each.
+    other_replicas: Vec<ReplicaSet>,
     streams: Streams,
-    /// One for each communicator.
+    /// One per communicator.
     queues: Vec<SendQueue>,
-    /// Servers that have the parameters.
+    /// State of the parameter servers, if the job has any.
     served: Option<Box<Served>>,
     ranks: Vec<u32>,
-    /// Whether the order of a queue is another one in every iteration.
+    /// Whether a scheduler draws a new order in every iteration.
     changes_ranks: bool,
-    /// For each program, transfers that it would need at its start if there were no barrier.
+    /// For each program, the transfers that it would need at its start without the barrier.
     read_at_start: Vec<Vec<u32>>,
-    /// Iterations that a worker has begun.
+    /// Iterations that at least one worker has begun.
     begun_count: u32,
-    /// The iteration whose first pass is the last that is needed. The first worker to reach it decides for all.
+    /// The iteration whose first pass ends the measurement. The first worker to reach it decides for all.
     last_iteration: Option<u32>,
     unfinished_count: usize,
     trace: JobRecord,
 }
 
-/// Workers that go through iterations together.
-struct Team {
-    /// What ops wait for.
+/// Workers that run the same iteration together, and its dependencies.
+struct ReplicaSet {
+    /// Open dependencies of ops.
     waits: Waits,
-    /// What became of transfers.
+    /// Times of transfers.
     records: Records,
 }
 
 impl<'a> Executor<'a> {
-    /// A job that has not begun, whose flows carry `stream` and those that follow, one for each communicator.
+    /// A job that has not begun; flows of its communicator i carry the stream `stream + i`.
     pub fn new(job: &'a mut Job, stream: u32, limits: Limits, together: Together) -> Self {
         let streams = Streams::new(job);
         let mut ranks = Vec::new();
@@ -63,15 +66,15 @@ impl<'a> Executor<'a> {
         };
         let gradients = job.gradients().map_or(&[][..], |gradients| &gradients.without_barrier);
         let worker_count = streams.workers.len();
-        let (team_count, team_size) = if job.served.is_some() { (worker_count, 1) } else { (1, worker_count) };
-        let team = |_| {
+        let (set_count, set_size) = if job.served.is_some() { (worker_count, 1) } else { (1, worker_count) };
+        let replicas = |_| {
             let mut records = Records::new(job.dag.transfers.len());
             records.grow(1);
-            Team { waits: Waits::new(&job.dag, team_size), records }
+            ReplicaSet { waits: Waits::new(&job.dag, set_size), records }
         };
         Self {
-            team: team(0),
-            others: (1..team_count).map(team).collect(),
+            replicas: replicas(0),
+            other_replicas: (1..set_count).map(replicas).collect(),
             queues: job.communicators.iter().map(|communicator| SendQueue::new(communicator, &job.dag)).collect(),
             changes_ranks: job.communicators.iter().any(|communicator| !communicator.scheduler.is_fixed()),
             read_at_start: gradients.iter().map(at_start).collect(),
@@ -89,7 +92,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Starts a worker's next op if all it waits for is done; `false` if it must wait or is finished.
+    /// Starts a worker's next op if its dependencies are complete; `false` if it must wait or the worker is finished.
     fn start_op(&mut self, index: u32, now: Time) -> Result<bool, TooShort> {
         if self.served.is_some() {
             self.streams.begin_ready(index, &self.job.dag, now);
@@ -97,7 +100,7 @@ impl<'a> Executor<'a> {
         }
         let worker = &self.streams.workers[index as usize];
         let (op, reached_at, is_first) = (worker.next_op, worker.reached_at, worker.next_op == worker.first_op);
-        if !self.team.waits.is_ready(worker.slot, op) {
+        if !self.replicas.waits.is_ready(worker.slot, op) {
             self.streams.wait(index);
             return Ok(false);
         }
@@ -129,24 +132,25 @@ impl<'a> Executor<'a> {
         Ok(true)
     }
 
-    /// A worker has stood still from when it reached its next op until now.
+    /// Accounts for a worker's stall, from when it reached its next op until now.
     fn on_waited(&mut self, index: u32, kind: OpKind, now: Time) {
         let worker = &self.streams.workers[index as usize];
         let wait = now - worker.reached_at;
         let exposed = if kind == OpKind::Barrier { self.wait_without_barrier(index) } else { wait };
-        let straggler = self.waited_for_others(index, now);
+        let straggler = self.straggler_wait(index, now);
         let current = &mut self.streams.workers[index as usize].current;
         current.exposed += exposed;
         current.barrier += wait - exposed;
         current.straggler += straggler;
     }
 
-    /// How long a worker has stood still for others' computing: until the last transfer that its next op is the first to
-    /// use was ready, or, if none of them has ended now, for an op of another worker all the time.
-    fn waited_for_others(&self, index: u32, now: Time) -> Time {
+    /// The part of a worker's stall that is due to the compute of other workers: until the last transfer that its next
+    /// op is the first to use was ready. If none of these transfers ends now, the op waited for an op of another
+    /// worker, and the whole stall counts.
+    fn straggler_wait(&self, index: u32, now: Time) -> Time {
         let worker = &self.streams.workers[index as usize];
         let (mut ready, mut has_ended) = (Time::ZERO, false);
-        let Team { waits, records } = &self.team;
+        let ReplicaSet { waits, records } = &self.replicas;
         for near in waits.first_uses(worker.next_op) {
             if let Some(iteration) = worker.iteration.checked_sub(u32::from(near.is_of_other)) {
                 let record = records.get(iteration, near.index);
@@ -157,7 +161,7 @@ impl<'a> Executor<'a> {
         if has_ended { ready } else { now }.saturating_since(worker.reached_at)
     }
 
-    /// The pass that iterations are measured from begins on a worker.
+    /// Handles the start of the pass that iterations are measured from, on one worker.
     fn on_iteration_begins(&mut self, index: u32, now: Time) -> Result<(), TooShort> {
         let worker = &mut self.streams.workers[index as usize];
         let is_first = worker.iteration >= self.begun_count;
@@ -191,18 +195,18 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    /// How long the first op would have had to wait for what it reads.
+    /// How long the first op would have had to wait for the transfers that it reads.
     fn wait_without_barrier(&self, index: u32) -> Time {
         let worker = &self.streams.workers[index as usize];
         let Some(before) = worker.iteration.checked_sub(1) else { return Time::ZERO };
         let programs = &self.read_at_start;
         let first = &programs[if programs.len() > 1 { index as usize } else { 0 }];
-        let records = &self.team.records;
+        let records = &self.replicas.records;
         let wait = |&transfer: &u32| records.get(before, transfer).end.saturating_since(worker.reached_at);
         first.iter().map(wait).max().unwrap_or(Time::ZERO)
     }
 
-    /// Ends a worker's op if it ends now; `false` if it goes on.
+    /// Ends a worker's op if it ends now; `false` if it continues.
     fn finish_op(&mut self, index: u32, now: Time) -> bool {
         let (started, cost) = match self.streams.end(index, now) {
             OpEnd::Idle => return true,
@@ -228,7 +232,7 @@ impl<'a> Executor<'a> {
             self.on_served_op_ended(index, op, cost, now);
             return false;
         }
-        let waiting_count = self.team.waits.waiting_count(op);
+        let waiting_count = self.replicas.waits.waiting_count(op);
         if waiting_count > 0 {
             self.streams.workers[index as usize].gave_at = now;
             self.release::<false>(0, (op, slot), iteration, waiting_count, now);
@@ -240,18 +244,18 @@ impl<'a> Executor<'a> {
         true
     }
 
-    /// The team of a worker that goes through iterations of its own.
+    /// The replica set of a worker.
     #[inline]
-    fn team_mut(&mut self, worker: usize) -> &mut Team {
+    fn replicas_mut(&mut self, worker: usize) -> &mut ReplicaSet {
         match worker.checked_sub(1) {
-            None => &mut self.team,
-            Some(other) => &mut self.others[other],
+            None => &mut self.replicas,
+            Some(other) => &mut self.other_replicas[other],
         }
     }
 
-    /// An op of an iteration is done: what waited for it alone is ready. With `OWN`, workers go through iterations of
-    /// their own, and run ops as they become ready.
-    fn release<const OWN: bool>(
+    /// Resolves the dependencies on a finished op, and starts what has become ready. With `PER_WORKER`, workers run
+    /// iterations of their own and execute ops as they become ready.
+    fn release<const PER_WORKER: bool>(
         &mut self,
         worker: usize,
         (op, slot): (u32, usize),
@@ -260,12 +264,12 @@ impl<'a> Executor<'a> {
         now: Time,
     ) {
         for place in 0..waiting_count {
-            let team = if OWN { self.team_mut(worker) } else { &mut self.team };
-            let (near, is_ready) = team.waits.release(op, slot, place);
+            let replicas = if PER_WORKER { self.replicas_mut(worker) } else { &mut self.replicas };
+            let (near, is_ready) = replicas.waits.release(op, slot, place);
             match near.index.checked_sub(self.job.dag.compute_count) {
-                None if !OWN => self.streams.has_news = true,
+                None if !PER_WORKER => self.streams.has_news = true,
                 None if is_ready => self.streams.on_ready(worker as u32, near.index),
-                Some(transfer) if is_ready && OWN => self.on_push_ready(worker as u32, transfer, iteration, now),
+                Some(transfer) if is_ready && PER_WORKER => self.on_push_ready(worker as u32, transfer, iteration, now),
                 Some(transfer) if is_ready => {
                     self.on_transfer_ready(transfer, iteration + u32::from(near.is_of_other), now);
                 }
@@ -274,25 +278,25 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// A worker with parameter servers has computed an op.
+    /// Handles the end of an op on a worker with parameter servers.
     fn on_served_op_ended(&mut self, index: u32, op: u32, cost: Time, now: Time) {
         let Some(mut served) = self.served.take() else { return };
-        served.on_op_end(index, op, cost, now, &mut self.team_mut(index as usize).records);
+        served.on_op_end(index, op, cost, now, &mut self.replicas_mut(index as usize).records);
         self.served = Some(served);
         let (slot, iteration) =
             (self.streams.workers[index as usize].slot, self.streams.workers[index as usize].iteration);
-        let waiting_count = self.team_mut(index as usize).waits.waiting_count(op);
+        let waiting_count = self.replicas_mut(index as usize).waits.waiting_count(op);
         self.release::<true>(index as usize, (op, slot), iteration, waiting_count, now);
         if let Some(served) = &mut self.served {
             served.on_less_left(index);
         }
     }
 
-    /// A worker has the gradient of a parameter.
+    /// Queues the push of a gradient that a worker has computed.
     fn on_push_ready(&mut self, worker: u32, transfer: u32, iteration: u32, now: Time) {
         let Some(served) = &mut self.served else { return };
         let rank = served.on_push_ready(worker, transfer);
-        let record = self.team_mut(worker as usize).records.of(iteration, transfer);
+        let record = self.replicas_mut(worker as usize).records.of(iteration, transfer);
         (record.ready, record.rank) = (now, rank);
     }
 
@@ -301,19 +305,19 @@ impl<'a> Executor<'a> {
         let slot = worker.slot;
         worker.begin_next();
         let iteration = worker.iteration;
-        let Team { waits, records } = &mut self.team;
+        let ReplicaSet { waits, records } = &mut self.replicas;
         records.grow(iteration + 1);
         if waits.on_program_end(slot) && self.changes_ranks {
             let changes = |scheduler: &dyn crate::schedule::Scheduler| !scheduler.is_fixed();
             communicator::rank(&self.job.dag, &mut self.job.communicators, changes, &mut self.ranks);
         }
-        assert!(self.team.waits.can_begin(iteration), "no rank class is two iterations ahead of another");
+        assert!(self.replicas.waits.can_begin(iteration), "no rank class is two iterations ahead of another");
     }
 
-    /// Compute of a worker has come to its next op, which may need transfers.
+    /// Records that a worker's compute has reached its next op, which may need transfers.
     fn on_reached(&mut self, index: u32, now: Time) {
         let worker = &self.streams.workers[index as usize];
-        let Team { waits, records } = &mut self.team;
+        let ReplicaSet { waits, records } = &mut self.replicas;
         for near in waits.first_uses(worker.next_op) {
             if let Some(iteration) = worker.iteration.checked_sub(u32::from(near.is_of_other)) {
                 let record = records.of(iteration, near.index);
@@ -323,7 +327,7 @@ impl<'a> Executor<'a> {
     }
 
     fn on_transfer_ready(&mut self, transfer: u32, iteration: u32, now: Time) {
-        let record = self.team.records.of(iteration, transfer);
+        let record = self.replicas.records.of(iteration, transfer);
         record.ready = now;
         record.rank = self.ranks[transfer as usize];
         let index = self.job.dag.transfers[transfer as usize].communicator as usize;
@@ -338,7 +342,7 @@ impl<'a> Executor<'a> {
         }
         self.trace.event_count += 1;
         self.record_chunk(0, ended, now);
-        let record = self.team.records.of(iteration, transfer);
+        let record = self.replicas.records.of(iteration, transfer);
         if chunk == 0 {
             record.start = began;
         }
@@ -350,13 +354,13 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// A worker has pulled a parameter, or pushed a gradient.
+    /// Handles the end of a pull or a push.
     fn on_channel_ended(&mut self, worker: u32, ended: Ended, now: Time) {
         let Ended { transfer, iteration, began, .. } = ended;
         if began < now {
             self.record_chunk(worker, ended, now);
         }
-        let record = self.team_mut(worker as usize).records.of(iteration, transfer);
+        let record = self.replicas_mut(worker as usize).records.of(iteration, transfer);
         (record.start, record.end) = (began, now);
         if let Some(served) = &mut self.served {
             served.on_arrived(worker, transfer, now);
@@ -367,15 +371,15 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// A transfer has ended on all ranks: what waited for it alone is ready.
-    fn on_transfer_ended<const OWN: bool>(&mut self, worker: usize, transfer: u32, iteration: u32, now: Time) {
+    /// Resolves the dependencies on a transfer, which has ended on all ranks.
+    fn on_transfer_ended<const PER_WORKER: bool>(&mut self, worker: usize, transfer: u32, iteration: u32, now: Time) {
         let op = self.job.dag.transfer_op(transfer);
-        let waiting_count = self.team_mut(worker).waits.waiting_count(op);
-        self.release::<OWN>(worker, (op, slot(iteration)), iteration, waiting_count, now);
-        self.team_mut(worker).waits.on_end(slot(iteration));
+        let waiting_count = self.replicas_mut(worker).waits.waiting_count(op);
+        self.release::<PER_WORKER>(worker, (op, slot(iteration)), iteration, waiting_count, now);
+        self.replicas_mut(worker).waits.on_end(slot(iteration));
     }
 
-    /// Keeps a chunk for the timeline.
+    /// Records a chunk for the timeline.
     fn record_chunk(&mut self, worker: u32, ended: Ended, now: Time) {
         let Ended { transfer, iteration, chunk, began } = ended;
         let first = self.first_measured(worker);
@@ -390,26 +394,26 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// A worker with parameter servers begins its next iteration.
+    /// Begins the next iteration of a worker with parameter servers.
     fn begin_iteration(&mut self, index: u32, now: Time) {
         let Some(mut served) = self.served.take() else { return };
         let worker = &mut self.streams.workers[index as usize];
         let (slot, iteration) = (worker.slot, worker.iteration);
-        served.begin(index, now, &mut self.team_mut(index as usize).records);
+        served.begin(index, now, &mut self.replicas_mut(index as usize).records);
         let is_wanted =
             served.is_measured(index) && iteration < served.first_measured(index) + self.limits.timeline_iterations;
         self.streams.workers[index as usize].is_timeline_open = is_wanted;
         self.served = Some(served);
         for op in 0..self.job.dag.compute_count {
-            if self.team_mut(index as usize).waits.is_ready(slot, op) {
+            if self.replicas_mut(index as usize).waits.is_ready(slot, op) {
                 self.streams.on_ready(index, op);
             }
         }
     }
 
-    /// Workers that may go on begin their next iteration. When enough is done none does, but what has begun is done.
-    /// Whether any iteration was over.
-    fn go_on(&mut self, now: Time) -> bool {
+    /// Begins the next iteration of workers that the servers' clock releases, unless enough has been measured: then
+    /// workers only complete the iterations that they have begun. Returns whether any iteration has ended.
+    fn begin_released(&mut self, now: Time) -> bool {
         let is_over = self.limits.duration.is_some_and(|duration| now >= duration);
         let wanted = self.wanted_count();
         let Some(served) = &mut self.served else { return false };
@@ -417,7 +421,7 @@ impl<'a> Executor<'a> {
         for worker in released {
             let slot = self.streams.workers[worker as usize].slot;
             let Some(mut served) = self.served.take() else { return false };
-            let Team { waits, records } = self.team_mut(worker as usize);
+            let ReplicaSet { waits, records } = self.replicas_mut(worker as usize);
             served.end(worker, now, records);
             waits.on_program_end(slot);
             self.served = Some(served);
@@ -429,18 +433,18 @@ impl<'a> Executor<'a> {
         true
     }
 
-    /// Iterations that workers with parameter servers are to complete, all together; `None` if the duration of the run
-    /// decides.
+    /// Iterations that all workers with parameter servers together are to complete; `None` if only the duration limits
+    /// the run.
     fn wanted_count(&self) -> Option<u64> {
         self.job.iteration_limit.map(|limit| u64::from(limit) * self.streams.workers.len() as u64)
     }
 
-    /// The first measured iteration of a worker, as far as is known.
+    /// The first measured iteration of a worker. It moves on while other jobs have not started.
     fn first_measured(&self, worker: u32) -> u32 {
         self.served.as_ref().map_or(self.trace.warmup_count, |served| served.first_measured(worker))
     }
 
-    /// Iterations that it has gone on for other jobs.
+    /// Iterations run beyond its own, while other jobs need it as load.
     pub fn extra_count(&self) -> u32 {
         match (&self.served, self.last_iteration) {
             (Some(served), _) => served.extra_count(),
@@ -449,7 +453,7 @@ impl<'a> Executor<'a> {
         }
     }
 
-    /// Keeps a compute op for the timeline; an update that takes no time is not to be seen there.
+    /// Records a compute op for the timeline, unless it is invisible there: an update that takes no time.
     fn record(&mut self, index: u32, kind: OpKind, start: Time, end: Time) {
         let worker = &self.streams.workers[index as usize];
         let is_visible = start < end || (self.served.is_none() && !matches!(kind, OpKind::Update(_)));
@@ -462,7 +466,7 @@ impl<'a> Executor<'a> {
 }
 
 impl<'a> Executor<'a> {
-    /// Opens the connections that the job keeps for its life; how many.
+    /// Opens the persistent connections of the job; returns their number.
     pub fn open(&mut self, network: &mut dyn Network) -> usize {
         if let Some(served) = &self.served {
             return served.plan.open(self.stream, network);
@@ -471,7 +475,7 @@ impl<'a> Executor<'a> {
         (self.stream..).zip(&self.job.communicators).map(open).sum()
     }
 
-    /// The first iteration begins: transfers that wait for nothing are ready.
+    /// Begins the first iteration: transfers without dependencies are ready.
     pub fn begin(&mut self, now: Time) -> Result<(), TooShort> {
         if self.served.is_some() {
             if self.limits.duration.is_some_and(|duration| now >= duration) || self.wanted_count() == Some(0) {
@@ -481,7 +485,7 @@ impl<'a> Executor<'a> {
             return Ok(());
         }
         for transfer in 0..self.job.dag.transfers.len() as u32 {
-            if self.team.waits.is_ready(0, self.job.dag.transfer_op(transfer)) {
+            if self.replicas.waits.is_ready(0, self.job.dag.transfer_op(transfer)) {
                 self.on_transfer_ready(transfer, 0, now);
             }
         }
@@ -492,8 +496,8 @@ impl<'a> Executor<'a> {
         Ok(())
     }
 
-    /// Does everything that happens at `now` without the network, then sends what may be sent; whether iterations are
-    /// left. An oracle reads `background`.
+    /// Handles all events at `now` outside the network, then sends; returns whether needed iterations remain. An oracle
+    /// reads `background`.
     pub fn settle(
         &mut self,
         now: Time,
@@ -502,7 +506,7 @@ impl<'a> Executor<'a> {
     ) -> Result<bool, TooShort> {
         loop {
             for queue in 0..self.queues.len() {
-                while let Some(ended) = self.queues[queue].settle(now, network, &mut self.team.records) {
+                while let Some(ended) = self.queues[queue].settle(now, network, &mut self.replicas.records) {
                     self.on_chunk_ended(queue, ended, now);
                 }
             }
@@ -510,17 +514,17 @@ impl<'a> Executor<'a> {
                 while self.finish_op(worker, now) && self.start_op(worker, now)? {}
             }
             self.send(now, network, background);
-            // Workers that begin an iteration of their own may have something to do now.
+            // A released worker may have ops or transfers that start at once.
             if self.served.is_none() {
                 return Ok(self.unfinished_count > 0);
             }
-            if !self.go_on(now) {
+            if !self.begin_released(now) {
                 return Ok(self.served.as_ref().is_some_and(|served| served.is_active()));
             }
         }
     }
 
-    /// Sends what may be sent.
+    /// Lets every queue send, and adapts the speed of compute beside transfers.
     fn send(&mut self, now: Time, network: &mut dyn Network, background: &[BackgroundFlows<'_>]) {
         for index in 0..self.queues.len() {
             let queue = &mut self.queues[index];
@@ -529,7 +533,7 @@ impl<'a> Executor<'a> {
             }
             let was_sending = queue.is_sending();
             let around = around(self.job, &self.streams, &self.ranks, (self.stream, index), now);
-            queue.send(&around, network, background, &mut self.team.records);
+            queue.send(&around, network, background, &mut self.replicas.records);
             if queue.is_sending() != was_sending && self.streams.can_be_slowed() {
                 self.streams.slow(&self.job.communicators[index].classes, true);
             }
@@ -550,13 +554,13 @@ impl<'a> Executor<'a> {
             return self.on_channel_ended(worker, ended, now);
         }
         let queue = (completion.stream - self.stream) as usize;
-        let ended = self.queues[queue].on_completion(now, completion, network, &mut self.team.records);
+        let ended = self.queues[queue].on_completion(now, completion, network, &mut self.replicas.records);
         if let Some(ended) = ended {
             self.on_chunk_ended(queue, ended, now);
         }
     }
 
-    /// When it next acts without an event of the network.
+    /// Time of the next event outside the network.
     pub fn wakes_at(&self) -> Option<Time> {
         let mut at = self.streams.next_end().map_or(Time::MAX, |(end, _)| end);
         for queue in &self.queues {
@@ -568,15 +572,16 @@ impl<'a> Executor<'a> {
         Some(at).filter(|&at| at < Time::MAX)
     }
 
-    /// Ops and transfers that wait, of the iteration of the first worker, or of all that have their own.
+    /// Number of ops and transfers that wait: in the iteration of the first worker, or with parameter servers in all
+    /// workers.
     pub fn waiting_ops(&self) -> usize {
         match &self.served {
-            None => self.team.waits.missing_count(self.streams.workers[0].slot),
+            None => self.replicas.waits.missing_count(self.streams.workers[0].slot),
             Some(served) => served.waiting_ops(),
         }
     }
 
-    /// Share of the iterations that is over, if the job has a limit of them.
+    /// Completed share of the iterations, if their number is limited.
     pub fn progress(&self) -> Option<f64> {
         if let Some(served) = &self.served {
             return self.wanted_count().map(|wanted| served.measured_count() as f64 / wanted as f64);
@@ -587,16 +592,16 @@ impl<'a> Executor<'a> {
         self.job.iteration_limit.map(|limit| iteration / f64::from(limit + self.trace.warmup_count))
     }
 
-    /// What it did. An iteration counts when all workers have completed it, and where the run was cut off, if all that
-    /// it sends has arrived: without a barrier that may be later.
+    /// The record of the job. An iteration counts when all workers have completed it. If the run was cut off, all
+    /// transfers of the iteration must have arrived too: without a barrier they may arrive later.
     pub fn into_done(self, is_cut_off: bool) -> Done<'a> {
         let extra_count = self.extra_count();
-        let Self { job, streams, team, others, served, mut trace, .. } = self;
+        let Self { job, streams, replicas, other_replicas, served, mut trace, .. } = self;
         trace.unmeasured = Unmeasured {
             before: served.as_ref().map_or(trace.warmup_count - own_warmup_count(job), |served| served.most_before()),
             after: extra_count,
         };
-        trace.transfers = once(team).chain(others).map(|team| team.records).collect();
+        trace.transfers = once(replicas).chain(other_replicas).map(|replicas| replicas.records).collect();
         if let Some(served) = served {
             let (record, plan) = served.into_record(job.iteration_limit);
             (trace.served, job.served) = (Some(record), Some(plan));
@@ -619,12 +624,12 @@ impl<'a> Executor<'a> {
     }
 }
 
-/// Iterations that a job runs before the first measured one for its own sake.
+/// Warm-up iterations that a job runs regardless of other jobs: see the header of [`run`](super).
 fn own_warmup_count(job: &Job) -> u32 {
     u32::from(job.manner.measured_from == Pass::Forward)
 }
 
-/// What the queue of a communicator sees: the job's first stream and which communicator it is, beside its state.
+/// The state that the queue of communicator `index` reads; `first` is the stream of the job's first communicator.
 #[inline]
 fn around<'b>(
     job: &'b Job,

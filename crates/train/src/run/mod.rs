@@ -1,28 +1,30 @@
 //! The event loop that joins compute with a network.
 //!
-//! Every worker has one compute stream, which executes its ops in program order, or with parameter servers as they
-//! become ready. Where all workers of a job are alike they do the same at the same time, and one stands for all; workers
-//! of an op graph may have programs of their own.
+//! Every worker has one compute stream, which executes its ops in program order, or, with parameter servers, as soon as
+//! they are ready. If all workers of a job are identical, a single one is simulated; the workers of an op graph may
+//! have different programs.
 //!
-//! Every job has one transmission queue. It has at most one chunk on the network at a time, or as many as its credit
-//! says. Whenever a chunk has ended on all workers, the queue picks the most urgent ready bucket. A bucket is ready
-//! when all workers have it, and it arrives on all workers at once: the global syncer of the thesis, section 5.2.
+//! Every communicator of a job has one send queue, with at most `credit` chunks on the network at a time (default:
+//! one). Whenever a chunk has completed on all workers, the queue picks the most urgent ready bucket. A bucket is ready
+//! when all workers have computed it, and it arrives on all workers at once: the global syncer of the thesis, section
+//! 5.2.
 //!
-//! A schedule may hold a ready bucket back until compute has come to its gate, an offset of compute time that every
-//! worker must have passed. While compute stalls, its offset does not advance, so a stall delays all later gates.
+//! A schedule may give a bucket a release time (`gate`), as an offset of compute time: a ready bucket is sent once
+//! every worker has passed this offset. The offset does not advance while compute stalls, so a stall delays all later
+//! releases.
 //!
-//! At one instant the loop first handles everything that ends and every op of zero length. Then the queue picks, so
-//! a choice at time t sees every bucket that became ready at or before t.
+//! At one instant the loop first handles everything that ends and every op of zero length. Only then does a queue pick,
+//! so that its choice at time t sees every bucket that became ready at or before t.
 //!
-//! A job is measured from the start of one pass to the start of the same pass of the next iteration, and begins with
-//! it. From forward to forward, the first iteration starts with all parameters present and can be shorter than the
-//! network allows: it is run and not measured, and after the last measured iteration one more forward pass runs,
-//! because it needs the transfers. From backward to backward, every iteration starts with an idle network and all
-//! parameters present: all are measured.
+//! An iteration is measured from the start of one pass to the start of the same pass of the next iteration, and a job
+//! begins with this pass. From forward to forward, the first iteration starts with all parameters present and can be
+//! shorter than the network allows: it is run but not measured, and one more forward pass runs after the last measured
+//! iteration, whose transfers it needs. From backward to backward, every iteration starts with an idle network and all
+//! parameters present: all of them are measured.
 //!
-//! Of several jobs, iterations are measured in which all jobs run, so that a mean is over like conditions: those that
-//! begin when the last job has started, and a job that has its iterations goes on until all others have theirs. What it
-//! does before and after is run and counted, and not measured.
+//! With several jobs, only iterations during which all jobs run are measured, so that a mean covers equal conditions:
+//! those that begin after the last job has started. A job that has completed its iterations continues until all others
+//! have theirs. The iterations before and after are run and counted, but not measured.
 
 mod channels;
 mod executor;
@@ -40,21 +42,21 @@ pub use record::{IterationRecord, JobRecord, OperationRecord, Records, TransferR
 use runner::JobRunner;
 use thiserror::Error;
 
-/// When to stop, and what to keep.
+/// When the run stops, and how much of it is recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// When the run ends, whatever is under way then.
+    /// Simulated time at which the run ends, even with ops and transfers in progress.
     pub duration: Option<Time>,
     /// Measured iterations whose ops are kept one by one.
     pub timeline_iterations: u32,
 }
 
-/// What a job is told of the jobs beside it.
+/// Which iterations of a job are measured, given the other jobs of the run.
 #[derive(Clone, Copy, Debug)]
 pub struct Together {
-    /// The start of the last job: an iteration that begins earlier is not measured.
+    /// Start of the last job: iterations that begin earlier are not measured.
     since: Time,
-    /// Whether there are others, for which a job goes on when it has its iterations.
+    /// Whether the run has other jobs, for which this one continues after its own iterations.
     is_shared: bool,
 }
 
@@ -65,13 +67,13 @@ impl Together {
     }
 }
 
-/// The run cannot go on.
+/// Why a run ends without a result.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum IterationError {
-    /// Nothing can happen any more, yet a job is not done.
+    /// No event is left, yet a job is not done.
     #[error("stalled at {at} us: job `{job}` waits for {waiting_ops} ops that nothing can finish")]
     Stalled {
-        /// When.
+        /// Present time.
         at: Time,
         /// Key of the job in the scenario.
         job: String,
@@ -84,7 +86,7 @@ pub enum IterationError {
         /// Key of the job in the scenario.
         job: String,
     },
-    /// Other jobs go on for a job that gets nothing done beside them.
+    /// Other jobs continue for a job that makes no progress beside them.
     #[error(
         "job `{job}` gets nothing done while job `{beside}` runs {STARVED_AFTER} iterations: what it sends is never served; \
          give it a higher priority, or the run a duration"
@@ -92,7 +94,7 @@ pub enum IterationError {
     Starved {
         /// Key of the job in the scenario.
         job: String,
-        /// One of those that have their iterations and go on.
+        /// A job that has completed its iterations and continues for others.
         beside: String,
     },
     /// The observer asked to stop.
@@ -100,17 +102,17 @@ pub enum IterationError {
     Interrupted,
 }
 
-/// Extra iterations of a job that has finished its own, after which another job counts as starved if none of its ops and
-/// messages has completed meanwhile. A message that is served at all completes sooner, unless it takes ten thousand times
-/// as long as an iteration of the job that goes on.
+/// A job counts as starved if none of its ops and messages completes while another job, done with its own iterations,
+/// runs this many extra ones. Any message that gets bandwidth completes sooner, unless it takes ten thousand times as
+/// long as an iteration of the other job.
 const STARVED_AFTER: u32 = 10_000;
 
-/// Rounds of the loop between two calls of the observer, where the engine does not pause of itself: about 5 ms.
+/// Rounds of the loop between two calls of the observer if the engine does not pause by itself: about 5 ms.
 const OBSERVE_EVERY: u64 = 1 << 16;
 
-/// Runs all jobs and background flows to their ends. Each communicator of a job has a stream: those of the first job
-/// come first, from 0 on. [`traffic::stream`] has those of background flows. `observe` is called now and then with the share of the run that is done, and stops the run by
-/// returning `false`.
+/// Runs all jobs and background flows to their ends. Each communicator of a job has a stream; streams are numbered from
+/// 0, job by job ([`traffic::stream`] numbers those of background flows). `observe` is called periodically with the
+/// completed share of the run, and stops the run by returning `false`.
 ///
 /// # Errors
 /// See [`IterationError`].
@@ -121,7 +123,7 @@ pub fn run<'a>(
     limits: Limits,
     observe: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Vec<Done<'a>>, IterationError> {
-    // Of each stream, the job.
+    // Index of the job that owns each stream.
     let mut owners: Vec<usize> = Vec::new();
     let together = Together::of(jobs);
     let runner = |(index, job): (usize, &'a mut Job)| {
@@ -187,7 +189,7 @@ pub fn run<'a>(
     }
 }
 
-/// Refuses to go on for ever for a job that waits for the network alone, and gets nothing from it.
+/// Stops the run if a job waits for the network alone and receives nothing while the others continue for it.
 fn check_served(runners: &mut [JobRunner<'_>]) -> Result<(), IterationError> {
     let extra = runners.iter().map(JobRunner::extra_count).max().unwrap_or(0);
     if extra == 0 {
@@ -199,7 +201,7 @@ fn check_served(runners: &mut [JobRunner<'_>]) -> Result<(), IterationError> {
     Err(IterationError::Starved { job: named(starved), beside: named(beside) })
 }
 
-/// What share of the run is done: of its jobs, the least; without a job, of the flows or of the duration.
+/// Completed share of the run: the minimum over its jobs; without a job, that of the flows or of the duration.
 fn progress(runners: &[JobRunner<'_>], background: &[BackgroundFlows<'_>], now: Time, duration: Option<Time>) -> f64 {
     if !runners.is_empty() {
         return runners.iter().map(|runner| runner.progress(now)).fold(1.0, f64::min);
@@ -209,10 +211,10 @@ fn progress(runners: &[JobRunner<'_>], background: &[BackgroundFlows<'_>], now: 
     of_flows.max(of_duration).min(1.0)
 }
 
-/// A job, and what it did.
+/// A job and its record.
 pub struct Done<'a> {
     /// The job.
     pub job: &'a Job,
-    /// What it did.
+    /// Measurements of its run.
     pub record: JobRecord,
 }

@@ -1,4 +1,7 @@
-//! A send queue: what is sent of a communicator next. The one place where orders, chunks, credit and gates act.
+//! The send queue of a communicator. It applies send order, chunking, the in-flight limit (`credit`) and release times.
+//!
+//! A transfer whose release time (`gate`: an iteration and an offset of compute time) has not passed is `held`. A
+//! [`BandPolicy`] may choose the traffic class (band) of each chunk, and change it while the chunk is sent.
 
 use super::record::Records;
 use super::streams::Streams;
@@ -13,24 +16,24 @@ use gradtide_net::{Bytes, Completion, FlowId, Network, Time};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A transfer in the queue. Ordered as the queue sends.
+/// A transfer in the queue, ordered by when it is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ready {
-    /// What is left of an iteration goes before the next one's.
+    /// Transfers of an iteration precede all of the next one.
     pub iteration: u32,
     rank: u32,
-    /// Place among all transfers of the queue by when they became ready.
+    /// Sequence number in order of readiness.
     sequence: u64,
-    /// Which.
+    /// Index of the transfer.
     pub transfer: u32,
-    /// Chunks sent before.
+    /// Next chunk to send.
     pub chunk: u64,
 }
 
-/// A transfer behind its gate. Ordered as compute passes the gates.
+/// A ready transfer before its release time, ordered by this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
-    /// In which iteration the gate is, and where in it.
+    /// Release time: iteration, and offset of compute time in it.
     gate: (u32, Time),
     iteration: u32,
     transfer: u32,
@@ -42,39 +45,39 @@ struct Sending {
     ready: Ready,
     /// When its first flow starts.
     begins_at: Time,
-    /// Its flows, once they have started.
+    /// Its flows, once started.
     aggregation: Option<Aggregation>,
-    /// What is known of it, where bands change.
+    /// State of the band policy for this chunk.
     followed: Option<Chunk>,
-    /// When it is to end, where that is known.
+    /// End that the band policy has predicted, if it does so. It must be exact.
     foreseen: Option<Time>,
 }
 
 /// A chunk that has ended on all ranks.
 #[derive(Clone, Copy, Debug)]
 pub struct Ended {
-    /// The transfer.
+    /// Index of the transfer.
     pub transfer: u32,
     /// Its iteration.
     pub iteration: u32,
-    /// Which chunk.
+    /// Index of the chunk in the transfer.
     pub chunk: u64,
     /// When its first flow started.
     pub began: Time,
 }
 
-/// What a queue sees of its job.
+/// State of the job that a queue reads.
 #[derive(Clone, Copy)]
 pub struct Around<'a> {
-    /// Whose queue it is.
+    /// Communicator of the queue.
     pub communicator: &'a Communicator,
-    /// The stream of its flows.
+    /// Stream of its flows.
     pub stream: u32,
-    /// One iteration.
+    /// Graph of one iteration.
     pub dag: &'a Dag,
-    /// How far compute has come.
+    /// Compute streams, for release times.
     pub streams: &'a Streams,
-    /// Ranks of all transfers.
+    /// Send order of all transfers: the lowest rank goes first.
     pub ranks: &'a [u32],
     /// Present time.
     pub now: Time,
@@ -84,29 +87,29 @@ pub struct Around<'a> {
 pub struct SendQueue {
     queue: BinaryHeap<Reverse<Ready>>,
     ready_count: u64,
-    /// For each transfer, how many iterations later and at which offset of compute it may be sent; empty if there are
-    /// no gates.
+    /// Release time of each transfer: iterations after its own, and offset of compute time. Empty if the schedule has
+    /// none.
     gates: Vec<(u32, Time)>,
-    /// Ready transfers that are held back.
+    /// Ready transfers before their release time.
     held: BinaryHeap<Reverse<Held>>,
-    /// Chunks that have been picked, in that order.
+    /// Picked chunks, in this order.
     sending: Vec<Sending>,
-    /// Those of them of which no flow has started.
+    /// Picked chunks of which no flow has started.
     unbegun_count: usize,
     credit: usize,
-    /// Whether the next chunk waits until one has ended.
+    /// Whether the band policy has refused the next chunk until another one ends.
     is_refused: bool,
-    /// Up to when the time for which the network is held has been counted.
+    /// Time up to which `TransferRecord::busy` has been counted.
     counted_to: Time,
-    /// When the syncer lets the next chunk go, and how long it takes to do so.
+    /// When the global syncer admits the next chunk; it takes `sync` after each.
     free_at: Time,
     sync: Time,
-    /// Where bands change.
+    /// Chooses bands, if they vary.
     policy: Option<Box<dyn BandPolicy>>,
 }
 
 impl SendQueue {
-    /// An empty one.
+    /// An empty queue.
     pub fn new(communicator: &Communicator, dag: &Dag) -> Self {
         let policy = communicator.policy(dag);
         Self {
@@ -125,19 +128,19 @@ impl SendQueue {
         }
     }
 
-    /// Whether something is under way.
+    /// Whether a chunk is in progress.
     #[inline]
     pub fn is_sending(&self) -> bool {
         !self.sending.is_empty()
     }
 
-    /// Whether something is held back, may be picked, or has been picked and not begun.
+    /// Whether a call of [`send`](Self::send) could have an effect, now or later.
     #[inline]
     pub fn may_send(&self) -> bool {
         self.unbegun_count > 0 || (!self.queue.is_empty() && self.can_pick()) || !self.held.is_empty()
     }
 
-    /// When it next acts without an event of the network.
+    /// Time of the next event outside the network.
     #[inline]
     pub fn wakes_at(&self, dag: &Dag, streams: &Streams) -> Time {
         let mut at = Time::MAX;
@@ -153,7 +156,7 @@ impl SendQueue {
         at.min(self.opens_at(dag, streams).unwrap_or(Time::MAX))
     }
 
-    /// A transfer is ready.
+    /// Queues a transfer that has become ready.
     pub fn on_ready(&mut self, transfer: u32, iteration: u32, around: &Around<'_>) {
         if let Some(policy) = &mut self.policy {
             let mut gave_at = around.streams.workers.iter().map(|worker| worker.gave_at);
@@ -173,14 +176,14 @@ impl SendQueue {
         self.ready_count += 1;
     }
 
-    /// When compute comes to the next gate, as far as that is known.
+    /// Earliest release time of a held transfer, if predictable.
     #[inline]
     fn opens_at(&self, dag: &Dag, streams: &Streams) -> Option<Time> {
         let &Reverse(Held { gate, .. }) = self.held.peek()?;
         streams.passes_at(gate, dag)
     }
 
-    /// A chunk that has ended by now of which the network does not tell.
+    /// A chunk that has ended by now without a completion of a flow: its last part takes a fixed time.
     #[inline]
     pub fn settle(&mut self, now: Time, network: &mut dyn Network, records: &mut Records) -> Option<Ended> {
         let has_ended = |sending: &mut Sending| match &mut sending.aggregation {
@@ -191,7 +194,7 @@ impl SendQueue {
         Some(self.on_aggregated(index, now, records))
     }
 
-    /// Handles the end of a flow; the chunk, if it was its last.
+    /// Handles the end of a flow; returns the chunk if this was its last one.
     pub fn on_completion(
         &mut self,
         now: Time,
@@ -209,9 +212,9 @@ impl SendQueue {
         aggregation.on_completion(completion, network).then(|| self.on_aggregated(index, now, records))
     }
 
-    /// A worker whose band changes has received a message, and sends the next.
+    /// Passes a message's arrival to the band policy; the receiver sends its next message.
     fn on_message(&mut self, index: usize, flow: FlowId, now: Time, records: &mut Records) {
-        let own = self.sending[..index].iter().filter(|sending| sending.followed.is_some()).count();
+        let place = self.sending[..index].iter().filter(|sending| sending.followed.is_some()).count();
         let Sending { aggregation, ready, followed, .. } = &mut self.sending[index];
         let messages = aggregation.as_mut().and_then(Aggregation::messages);
         let (Some(messages), Some(chunk)) = (messages, followed) else { return };
@@ -220,7 +223,7 @@ impl SendQueue {
         record.messages += 1;
         record.high += u32::from(chunk.is_high(passage.from as usize));
         if let Some(policy) = &mut self.policy {
-            policy.on_message(now, passage.to, &mut under_way(&mut self.sending), own);
+            policy.on_message(now, passage.to, &mut under_way(&mut self.sending), place);
         }
     }
 
@@ -233,7 +236,7 @@ impl SendQueue {
         Ended { transfer: ready.transfer, iteration: ready.iteration, chunk: ready.chunk, began: begins_at }
     }
 
-    /// Opens gates, picks what may be sent, and starts its flows.
+    /// Queues released transfers, picks chunks, and starts their flows.
     pub fn send(
         &mut self,
         around: &Around<'_>,
@@ -273,7 +276,8 @@ impl SendQueue {
         }
     }
 
-    /// What is known of a chunk that would be picked, where bands change; `None` if it has to wait.
+    /// Asks the band policy whether a chunk may be picked: `None` if it must wait, otherwise the policy's state for it,
+    /// if it keeps any.
     fn follow(&mut self, ready: Ready, around: &Around<'_>, records: &Records) -> Option<Option<Chunk>> {
         let Some(mut policy) = self.policy.take() else { return Some(None) };
         let ahead = self.sending.iter().map(|sending| sending.ready.transfer);
@@ -284,7 +288,7 @@ impl SendQueue {
         picked.ok()
     }
 
-    /// In which bands a chunk begins, if not in the job's.
+    /// Bands in which a chunk begins; `None` for the job's.
     fn bands(
         &mut self,
         index: usize,
@@ -317,13 +321,13 @@ impl SendQueue {
         Some(begun.bands)
     }
 
-    /// Whether another chunk may be put on the network.
+    /// Whether the in-flight limit and the band policy admit another chunk.
     #[inline]
     fn can_pick(&self) -> bool {
         self.sending.len() < self.credit && !self.is_refused
     }
 
-    /// Counts the time for which the network is held: with several chunks on it, as that of the first.
+    /// Counts the time since the last call as busy time of the first chunk in progress.
     fn count_busy(&mut self, now: Time, records: &mut Records) {
         if let Some(first) = self.sending.first().filter(|first| first.aggregation.is_some()) {
             records.of(first.ready.iteration, first.ready.transfer).busy += now - self.counted_to;
@@ -332,7 +336,7 @@ impl SendQueue {
     }
 }
 
-/// Chunks under way of which something is known.
+/// Chunks in progress that the band policy follows.
 fn under_way(sending: &mut [Sending]) -> Vec<UnderWay<'_>> {
     fn known(Sending { followed, aggregation, .. }: &mut Sending) -> Option<UnderWay<'_>> {
         let messages = aggregation.as_mut().and_then(Aggregation::messages);
@@ -341,7 +345,8 @@ fn under_way(sending: &mut [Sending]) -> Vec<UnderWay<'_>> {
     sending.iter_mut().filter_map(known).collect()
 }
 
-/// What is left of the iteration of a chunk that is sent behind others, of the transfers `ahead`.
+/// The policy's view of an iteration before a chunk is sent: bytes left of every bucket when this chunk and one chunk
+/// of each transfer in `ahead` are counted as sent.
 fn view<'a>(ready: Ready, ahead: Vec<u32>, around: &Around<'a>, records: &Records) -> View<'a> {
     let Ready { iteration, transfer, chunk, .. } = ready;
     let gradients = around.communicator.gradients().expect("bands change where gradients are aggregated");

@@ -1,53 +1,52 @@
-//! What is kept of a job under way.
+//! Records of a run: iterations, transfers and ops of each job.
 
 use crate::dag::OpKind;
 use crate::servers::ServedRecord;
 use gradtide_net::Time;
 use serde::Serialize;
 
-/// Iterations of a job beside which not all jobs ran, or nobody measures.
+/// Iterations that are not measured because of other jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Unmeasured {
-    /// Begun before the last job started.
+    /// Number begun before the last job started.
     pub before: u32,
-    /// Begun for other jobs, which had not all their iterations.
+    /// Number begun only as load for other jobs, which had not completed their iterations.
     pub after: u32,
 }
 
-/// What a job did.
+/// The record of a job.
 #[derive(Debug, Default)]
 pub struct JobRecord {
-    /// Measured iterations of every worker or rank class, in order, as many of one as of another; one entry if all are
-    /// alike.
+    /// Measured iterations of every worker or rank class, equally many for each; one entry if all are alike.
     pub workers: Vec<Vec<IterationRecord>>,
-    /// The pass of each after its last measured iteration, as far as it went; its time is not known.
+    /// For each worker, the pass after its last measured iteration, as far as it ran; its `time` is not set.
     pub last_passes: Vec<IterationRecord>,
-    /// Iterations run before the first measured one: its own first, and those of [`unmeasured`](Self::unmeasured).
+    /// Iterations run before the first measured one: the job's warm-up and `unmeasured.before`.
     pub warmup_count: u32,
     /// Iterations that are not measured because of other jobs.
     pub unmeasured: Unmeasured,
-    /// Those of all iterations, warm-up iterations first; of each worker by itself where servers have the parameters.
+    /// Transfers of all iterations, warm-up iterations first; with parameter servers, one entry per worker.
     pub transfers: Vec<Records>,
-    /// Ops of the first measured iterations, as they ended.
+    /// Ops of the first measured iterations, in order of their ends.
     pub operations: Vec<OperationRecord>,
-    /// Compute ops and chunks that ended.
+    /// Number of compute ops and chunks that ended.
     pub event_count: u64,
-    /// Iterations of workers with parameter servers, in place of `workers`.
+    /// With parameter servers: iterations of the workers, in place of `workers`.
     pub served: Option<ServedRecord>,
 }
 
 impl JobRecord {
-    /// Iterations of the job that are complete.
+    /// Number of complete iterations.
     pub fn iteration_count(&self) -> usize {
         self.served.as_ref().map_or_else(|| self.iterations().len(), |served| served.iterations().len())
     }
 
-    /// Transfers of measured iterations, a slice of each.
+    /// Transfers of measured iterations, one slice per iteration.
     pub fn blocks(&self) -> impl Iterator<Item = &[TransferRecord]> {
         self.transfers[0].blocks(self.warmup_count, self.iterations().len())
     }
 
-    /// The worker that computes longest in all, the first of several: what the others wait for.
+    /// The worker with the longest total compute time, which the others wait for; the first of equals.
     pub fn slowest(&self) -> usize {
         let compute = |&worker: &usize| self.workers[worker].iter().map(|record| record.compute).sum::<Time>();
         (0..self.workers.len()).rev().max_by_key(compute).unwrap_or(0)
@@ -58,7 +57,7 @@ impl JobRecord {
         &self.workers[self.slowest()]
     }
 
-    /// The longest that a worker waits for others' computing, as a share of the iteration: the largest of all
+    /// Share of an iteration for which a worker waits for the compute of others: the maximum over workers and
     /// iterations.
     pub fn straggler_share(&self) -> f64 {
         let share = |record: &IterationRecord| record.straggler.ps() as f64 / record.time.ps() as f64;
@@ -69,26 +68,26 @@ impl JobRecord {
 /// One measured iteration of a worker: from the start of a pass to the start of the next one of its kind.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IterationRecord {
-    /// Start of the pass that it is measured from.
+    /// Start of the pass from which it is measured.
     pub start: Time,
-    /// To the start of the next one.
+    /// Duration, up to the start of the next iteration.
     pub time: Time,
-    /// What its ops take by themselves.
+    /// Total duration of its ops without the slowdown by transfers.
     pub compute: Time,
-    /// Of it, the device stood idle for the host: see [`DagOp::is_host`](crate::dag::DagOp::is_host).
+    /// Part of `compute` during which the device is idle: see [`DagOp::is_host`](crate::dag::DagOp::is_host).
     pub host: Time,
-    /// Compute stood still for gradients that another worker had not computed yet; a part of the next two.
+    /// Stall for gradients that another worker had not computed yet; a part of the next two.
     pub straggler: Time,
-    /// Compute stood still for a gradient that it needed next.
+    /// Stall for gradients that the next op needs.
     pub exposed: Time,
-    /// Compute stood still only because the barrier asked for gradients that it did not need yet.
+    /// Stall that is due to the barrier alone: for gradients that are not needed yet.
     pub barrier: Time,
-    /// What overlap with transfers added to the compute time.
+    /// Compute time added by overlap with transfers.
     pub slowdown: Time,
 }
 
 impl IterationRecord {
-    /// What the device computed.
+    /// Time for which the device computes.
     pub fn computing(&self) -> Time {
         self.compute - self.host
     }
@@ -97,29 +96,29 @@ impl IterationRecord {
 /// One transfer of one iteration.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TransferRecord {
-    /// All that it waits for was done, on all ranks.
+    /// When all its dependencies were met, on all ranks.
     pub ready: Time,
-    /// First chunk began.
+    /// When its first chunk began.
     pub start: Time,
-    /// Last chunk arrived.
+    /// When its last chunk arrived.
     pub end: Time,
-    /// Compute asked for it, on the last rank.
+    /// When the last rank's compute reached the first op that needs it.
     pub needed: Time,
-    /// Whether compute asked for it at all, and not only what waits for it.
+    /// Whether a compute op needs it, rather than only other transfers.
     pub is_needed: bool,
-    /// Time for which it held the network.
+    /// Time for which it occupied the network.
     pub busy: Time,
-    /// Place in the order.
+    /// Position in the send order.
     pub rank: u32,
-    /// Chunks that have arrived.
+    /// Number of chunks that have arrived.
     pub arrived_count: u32,
-    /// Messages, and those of them in the high band, where workers change their bands.
+    /// Number of messages, if workers change their bands.
     pub messages: u32,
-    /// See `messages`.
+    /// Number of these messages that were sent in the high band.
     pub high: u32,
 }
 
-/// One record of every transfer for each iteration.
+/// Records of every transfer in every iteration.
 #[derive(Debug, Default)]
 pub struct Records {
     per_iteration: usize,
@@ -127,12 +126,12 @@ pub struct Records {
 }
 
 impl Records {
-    /// Of iterations with so many transfers.
+    /// No iterations yet; each will have `per_iteration` transfers.
     pub fn new(per_iteration: usize) -> Self {
         Self { per_iteration, all: Vec::new() }
     }
 
-    /// Makes room for an iteration.
+    /// Adds records up to `iteration`.
     pub fn grow(&mut self, iteration: u32) {
         let room = (iteration as usize + 1) * self.per_iteration;
         if room > self.all.len() {
@@ -140,26 +139,27 @@ impl Records {
         }
     }
 
-    /// That of a transfer of an iteration.
+    /// The record of a transfer in an iteration.
     #[inline]
     pub fn get(&self, iteration: u32, transfer: u32) -> &TransferRecord {
         &self.all[iteration as usize * self.per_iteration + transfer as usize]
     }
 
-    /// See [`get`](Self::get).
+    /// The same record, to be changed.
     #[inline]
     pub fn of(&mut self, iteration: u32, transfer: u32) -> &mut TransferRecord {
         &mut self.all[iteration as usize * self.per_iteration + transfer as usize]
     }
 
-    /// Those of `count` iterations from one on, a slice of each.
+    /// Records of `count` iterations from `first` on, one slice per iteration.
     pub fn blocks(&self, first: u32, count: usize) -> impl Iterator<Item = &[TransferRecord]> {
         let (all, width) = (&self.all[..], self.per_iteration);
         let first = first as usize;
         (first..first + count).map(move |block| &all[block * width..(block + 1) * width])
     }
 
-    /// How many of `count` iterations from one on come before the first with a transfer that has not ended.
+    /// Number of iterations from `first` on, of at most `count`, before the first one with a transfer that has not
+    /// ended.
     pub fn ended_count(&self, first: u32, count: usize) -> usize {
         let is_over = |block: &&[TransferRecord]| block.iter().all(|record| record.end > Time::ZERO);
         self.blocks(first, count).take_while(is_over).count()
@@ -176,11 +176,11 @@ impl Records {
 pub struct OperationRecord {
     /// Measured iteration; -1 for the one before the first.
     pub iteration: i64,
-    /// What it did.
+    /// Kind of the op, and index of its layer or transfer.
     pub kind: OpKind,
-    /// Which worker or rank class, for compute; 0 if all are alike.
+    /// Worker or rank class of a compute op; 0 if all are alike.
     pub worker: u32,
-    /// Which chunk of a transfer.
+    /// Index of the chunk of a transfer.
     pub chunk: u64,
     /// Start; for a barrier, when compute reached it.
     pub start: Time,

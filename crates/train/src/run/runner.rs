@@ -1,4 +1,4 @@
-//! A job from its start to its end: it waits for its start, opens its connections, and is executed.
+//! The phases of a job: it waits for its start, opens its connections, and is executed.
 
 use super::executor::Executor;
 use super::{Done, IterationError, Limits, STARVED_AFTER, Together};
@@ -10,17 +10,17 @@ use gradtide_net::{Completion, Network, Time};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooShort;
 
-/// One job under way.
+/// A job and its phase.
 pub struct JobRunner<'a> {
     name: String,
     start: Time,
     duration: Option<Time>,
     phase: Phase,
-    /// Whether it has what is asked of it. It may go on for others.
+    /// Whether it has completed its iterations. It may continue as load for other jobs.
     has_enough: bool,
-    /// Its completed flows, and how many extra iterations other jobs had run when the last of them completed.
+    /// Number of its completed flows.
     ended_count: u64,
-    heard_at: (u64, u32),
+    last_progress: (u64, u32),
     executor: Executor<'a>,
 }
 
@@ -28,24 +28,24 @@ pub struct JobRunner<'a> {
 enum Phase {
     /// Before the start of the job.
     Waiting,
-    /// So many connections are not open yet.
+    /// The number of connections that are not open yet.
     Opening(usize),
-    /// Ops are executed.
+    /// Executing ops.
     UnderWay,
-    /// It does nothing more.
+    /// Done.
     Finished,
 }
 
 impl<'a> JobRunner<'a> {
-    /// A job that has not begun, whose flows carry `stream` and those that follow, one for each communicator.
+    /// A job that has not begun; flows of its communicator i carry the stream `stream + i`.
     pub fn new(job: &'a mut Job, stream: u32, limits: Limits, together: Together) -> Self {
         let (name, start) = (job.name.clone(), job.start);
         let executor = Executor::new(job, stream, limits, together);
         let (duration, phase) = (limits.duration, Phase::Waiting);
-        Self { name, start, duration, phase, has_enough: false, ended_count: 0, heard_at: (0, 0), executor }
+        Self { name, start, duration, phase, has_enough: false, ended_count: 0, last_progress: (0, 0), executor }
     }
 
-    /// What it did.
+    /// The record of the job.
     pub fn into_done(self) -> Done<'a> {
         let is_cut_off = !self.has_enough;
         self.executor.into_done(is_cut_off)
@@ -56,40 +56,40 @@ impl<'a> JobRunner<'a> {
         &self.name
     }
 
-    /// Whether it does nothing more.
+    /// Whether it is done.
     #[inline]
     pub fn is_finished(&self) -> bool {
         self.phase == Phase::Finished
     }
 
-    /// Whether it has all the iterations that are asked of it.
+    /// Whether it has completed its iterations.
     #[inline]
     pub fn has_enough(&self) -> bool {
         self.has_enough
     }
 
-    /// Nobody needs it any more.
+    /// Ends a job that no other job needs any more.
     pub fn stop(&mut self) {
         self.phase = Phase::Finished;
     }
 
-    /// Iterations that it has gone on for others.
+    /// Iterations run only as load for other jobs.
     #[inline]
     pub fn extra_count(&self) -> u32 {
         self.executor.extra_count()
     }
 
-    /// Whether it has only waited for the network, and received nothing, during the last [`STARVED_AFTER`] of the `extra`
-    /// iterations that another job has run for it.
+    /// Whether the job has waited for the network alone, without a completed flow, during the last [`STARVED_AFTER`] of
+    /// the `extra` iterations that another job has run for it.
     pub fn is_starved(&mut self, extra: u32) -> bool {
         let waits = !self.has_enough && self.phase != Phase::Waiting && self.wakes_at().is_none();
-        if !waits || self.heard_at.0 != self.ended_count {
-            self.heard_at = (self.ended_count, extra);
+        if !waits || self.last_progress.0 != self.ended_count {
+            self.last_progress = (self.ended_count, extra);
         }
-        extra - self.heard_at.1 >= STARVED_AFTER
+        extra - self.last_progress.1 >= STARVED_AFTER
     }
 
-    /// When the job next acts without an event of the network.
+    /// Time of the next event outside the network.
     #[inline]
     pub fn wakes_at(&self) -> Option<Time> {
         match self.phase {
@@ -99,7 +99,7 @@ impl<'a> JobRunner<'a> {
         }
     }
 
-    /// Goes from one phase to the next, and does what happens at `now`.
+    /// Advances the phase, and handles all events at `now`.
     pub fn settle(
         &mut self,
         now: Time,
@@ -137,12 +137,12 @@ impl<'a> JobRunner<'a> {
         }
     }
 
-    /// Ops and transfers that wait.
+    /// Number of ops and transfers that wait.
     pub fn waiting_ops(&self) -> usize {
         self.executor.waiting_ops()
     }
 
-    /// Share of the run that is over.
+    /// Completed share of the run.
     pub fn progress(&self, now: Time) -> f64 {
         let of_duration = self.duration.map(|duration| now.ps() as f64 / duration.ps() as f64);
         self.executor.progress().into_iter().chain(of_duration).fold(0.0, f64::max).min(1.0)

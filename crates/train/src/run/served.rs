@@ -1,5 +1,9 @@
-//! What servers add to the iterations of their workers: the order of pulls, what they do with gradients, and who may go
-//! on. All else the executor does.
+//! Parameter servers during a run: the order of pulls, when gradients are applied, which worker may begin its next
+//! iteration (the bound on its lead, see `servers::clocks`), and the record of every worker. The executor runs ops and
+//! connects them with transfers.
+//!
+//! In step (synchronous), a server applies the sum of all workers' gradients of a parameter; otherwise each gradient
+//! alone as it arrives, and a worker's staleness is counted.
 
 use super::Together;
 use super::channels::Channels;
@@ -11,60 +15,60 @@ use gradtide_net::{Network, Time};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// The servers of a job under way.
+/// State of a job's parameter servers and their workers.
 pub struct Served {
     /// The job.
     pub plan: Box<ServerJob>,
-    /// What carries pulls and pushes.
+    /// Connections for pulls and pushes.
     pub channels: Channels,
     clocks: Clocks,
     workers: Vec<ServedWorker>,
-    /// When each server has added and applied all that it has: one after another, as they come.
+    /// When each server has summed and applied all gradients received so far, in order of arrival.
     server_free_at: Vec<Time>,
-    /// When servers will have applied all gradients of a worker's iteration.
+    /// Workers whose iteration is complete but for the servers, with the time at which all its gradients are applied.
     applied: BinaryHeap<Reverse<(Time, u32)>>,
-    /// Workers of whose iteration all is computed and has arrived, if they are in step.
+    /// In step: workers whose ops and transfers of the iteration are done.
     arrived_count: usize,
-    /// Workers that have completed an iteration and may not begin the next, and how many have not ended their last.
+    /// Workers that have completed an iteration and may not begin the next one yet.
     held: Vec<u32>,
+    /// Workers that have not ended their last iteration.
     active_count: usize,
-    /// Of each parameter, gradients of the iteration that its server does not have; of workers in step.
+    /// In step: for each parameter, gradients of the iteration that its server has not received.
     missing_pushes: Vec<u32>,
     together: Together,
-    /// Iterations that workers have completed, of those that are measured, all together.
+    /// Measured iterations that all workers together have completed.
     measured_count: u64,
-    /// When enough has been measured: iterations of each worker until then, with what it had begun.
+    /// Once enough is measured: for each worker, the number of iterations that count, with the present one.
     enough: Option<Vec<u32>>,
-    /// Of each parameter, the gradients that have come; of workers that are not in step.
+    /// Not in step: the gradients received for each parameter.
     versions: Vec<Version>,
     records: Vec<Vec<WorkerRecord>>,
 }
 
-/// Gradients of a parameter that are applied one by one.
+/// Gradients of one parameter, each applied alone.
 #[derive(Default)]
 struct Version {
     arrived_count: u64,
     applied_count: u64,
-    /// When those that have arrived will have been applied.
+    /// Times at which gradients that have arrived will be applied.
     pending: VecDeque<Time>,
 }
 
-/// What a worker does in its present iteration.
+/// State of a worker in its present iteration.
 struct ServedWorker {
     began: Time,
-    /// Present iteration.
     iteration: u32,
-    /// The first one that is measured, as far as is known.
+    /// First measured iteration. It moves on while other jobs have not started.
     first: u32,
-    /// Ops and transfers of the iteration that are not done.
+    /// Ops and transfers of the iteration that have not ended.
     left_count: usize,
-    /// When the last of its gradients so far will have been applied.
+    /// When the last gradient pushed so far in this iteration will be applied.
     applied_at: Time,
-    /// Gradients that each parameter had when it was pulled, if they are applied one by one.
+    /// Not in step: updates that each parameter had at the start of the iteration, when it was pulled.
     pulled: Vec<u64>,
-    /// When the last thing that is computed, and not out of parameters alone, was there for each op.
+    /// For each op, when its last input was computed, inputs that depend on parameters alone excepted.
     computed_at: Vec<Time>,
-    /// Pulls and pushes under way, and since when there are any.
+    /// Pulls and pushes in progress, and since when there are any.
     transfer_count: u32,
     busy_since: Time,
     push_count: u32,
@@ -72,7 +76,7 @@ struct ServedWorker {
 }
 
 impl ServedWorker {
-    /// Something is on a channel from now on.
+    /// Counts a pull or a push that begins.
     fn on_begun(&mut self, now: Time) {
         if self.transfer_count == 0 {
             self.busy_since = now;
@@ -82,7 +86,7 @@ impl ServedWorker {
 }
 
 impl Version {
-    /// Gradients that have been applied.
+    /// Number of gradients applied by `now`.
     fn at(&mut self, now: Time) -> u64 {
         while self.pending.front().is_some_and(|&at| at <= now) {
             self.pending.pop_front();
@@ -93,7 +97,7 @@ impl Version {
 }
 
 impl Served {
-    /// Servers that have nothing to do yet.
+    /// Idle servers.
     pub fn new(plan: Box<ServerJob>, together: Together) -> Self {
         let worker = |_| ServedWorker {
             began: Time::ZERO,
@@ -129,7 +133,7 @@ impl Served {
         }
     }
 
-    /// A worker begins an iteration: its pulls are ready.
+    /// Begins a worker's iteration: its pulls are ready.
     pub fn begin(&mut self, index: u32, now: Time, records: &mut Records) {
         let worker = &mut self.workers[index as usize];
         let (ops, pulls, pushes) =
@@ -163,7 +167,7 @@ impl Served {
         }
     }
 
-    /// A gradient is ready: its place among those of the worker.
+    /// Queues a push; returns its position in the worker's order of pushes.
     pub fn on_push_ready(&mut self, worker: u32, transfer: u32) -> u32 {
         let ServedWorker { push_count, iteration, .. } = &mut self.workers[worker as usize];
         self.channels.on_ready(worker, *iteration, transfer);
@@ -171,13 +175,13 @@ impl Served {
         *push_count - 1
     }
 
-    /// Begins all transfers that are ready.
+    /// Starts all transfers that are ready.
     pub fn send(&mut self, now: Time, stream: u32, network: &mut dyn Network) {
         let Self { channels, plan, workers, .. } = self;
         channels.send(plan, stream, network, |worker| workers[worker as usize].on_begun(now));
     }
 
-    /// A worker has computed an op, which takes `cost`.
+    /// Records that a worker has computed an op, which took `cost`.
     pub fn on_op_end(&mut self, index: u32, op: OpId, cost: Time, now: Time, records: &mut Records) {
         let worker = &mut self.workers[index as usize];
         worker.record.compute += cost;
@@ -199,7 +203,7 @@ impl Served {
         }
     }
 
-    /// A pull or push of a worker has arrived.
+    /// Records that a pull or push has arrived.
     pub fn on_arrived(&mut self, index: u32, transfer: u32, now: Time) {
         let worker = &mut self.workers[index as usize];
         worker.transfer_count -= 1;
@@ -212,8 +216,8 @@ impl Served {
         }
     }
 
-    /// A server adds gradients as they come, one after another, and applies a sum when it is complete: that of all
-    /// workers in step, else each gradient alone.
+    /// Adds a gradient on its server, in order of arrival. In step, the sum of all workers is applied when complete;
+    /// otherwise each gradient is applied at once.
     fn on_pushed(&mut self, index: u32, now: Time, parameter: u32) {
         let server = self.plan.server_of[parameter as usize] as usize;
         let free_at = &mut self.server_free_at[server];
@@ -240,7 +244,8 @@ impl Served {
         worker.applied_at = worker.applied_at.max(*free_at);
     }
 
-    /// An op or a transfer of a worker's iteration is done. After the last, servers have yet to apply its gradients.
+    /// Counts an op or a transfer that has ended. After the last one of the iteration, the servers still have to apply
+    /// its gradients.
     pub fn on_less_left(&mut self, index: u32) {
         let worker = &mut self.workers[index as usize];
         worker.left_count -= 1;
@@ -259,8 +264,9 @@ impl Served {
         }
     }
 
-    /// Workers that end their iterations now, since those have been applied and they may go on; `None` if none has been
-    /// applied. With `is_over`, all do.
+    /// Workers that end their iterations now, because their gradients are applied and the clocks let them continue, and
+    /// whether the job is over; `None` if no gradients have been applied since the last call. If the job is over, all
+    /// workers end theirs.
     pub fn released(&mut self, now: Time, is_over: bool, wanted: Option<u64>) -> Option<(Vec<u32>, bool)> {
         let before = self.held.len();
         while let Some(&Reverse((at, index))) = self.applied.peek()
@@ -289,14 +295,14 @@ impl Served {
         Some((released, is_over))
     }
 
-    /// Ends a worker's iteration: it may begin the next one.
+    /// Ends a worker's iteration and records it; the next one may begin.
     pub fn end(&mut self, index: u32, now: Time, records: &mut Records) {
         let worker = &mut self.workers[index as usize];
         let own_end = worker.began + worker.record.own;
         worker.record.time = now - worker.began;
         worker.record.waited = match self.clocks.may_begin(worker.iteration + 1) {
             true => self.clocks.waited(worker.iteration, own_end),
-            // The job is over, and it would still have to wait.
+            // The job is over while the worker would still have to wait.
             false => now - own_end,
         };
         self.records[index as usize].push(worker.record);
@@ -313,7 +319,7 @@ impl Served {
         self.active_count > 0 && self.enough.as_ref().is_none_or(has_left)
     }
 
-    /// The first measured iteration of a worker, as far as is known.
+    /// The first measured iteration of a worker. It moves on while other jobs have not started.
     pub fn first_measured(&self, worker: u32) -> u32 {
         self.workers[worker as usize].first
     }
@@ -325,33 +331,33 @@ impl Served {
         worker.first <= worker.iteration && !is_extra
     }
 
-    /// The most iterations of a worker that are not measured because a job had not started.
+    /// Maximum over workers of the iterations excluded because another job had not started.
     pub fn most_before(&self) -> u32 {
         self.workers.iter().map(|worker| worker.first).max().unwrap_or(0)
     }
 
-    /// The most iterations that a worker has begun for other jobs.
+    /// Maximum over workers of the iterations run only because other jobs continue.
     pub fn extra_count(&self) -> u32 {
         let extra = |(worker, &all): (&ServedWorker, &u32)| (worker.iteration + 1).saturating_sub(all);
         self.enough.as_ref().and_then(|enough| self.workers.iter().zip(enough).map(extra).max()).unwrap_or(0)
     }
 
-    /// When gradients will next have been applied.
+    /// When the gradients of an iteration will next be applied.
     pub fn wakes_at(&self) -> Option<Time> {
         self.applied.peek().map(|&Reverse((at, _))| at)
     }
 
-    /// Ops and transfers that wait.
+    /// Number of ops and transfers that have not ended.
     pub fn waiting_ops(&self) -> usize {
         self.workers.iter().map(|worker| worker.left_count).sum()
     }
 
-    /// Iterations that workers have completed, of those that are measured, all together.
+    /// Measured iterations that all workers together have completed.
     pub fn measured_count(&self) -> u64 {
         self.measured_count
     }
 
-    /// What its workers did, of at most `limit` iterations of the job; and the job.
+    /// The record of the workers, limited to `limit` iterations of the job, and the job.
     pub fn into_record(mut self, limit: Option<u32>) -> (ServedRecord, Box<ServerJob>) {
         let shared = (!self.plan.is_in_step()).then(|| share::iterations(&self.records, self.together.since, limit));
         let first: Vec<u32> = self.workers.iter().map(|worker| worker.first).collect();

@@ -1,5 +1,8 @@
-//! Compute streams: one of each rank class, or of each worker, which executes one op after the other: its program in
-//! order, or what is ready of it.
+//! Compute streams: one per rank class, or per worker. A stream executes one op at a time, in the order of its program
+//! or, with parameter servers (`as_ready`), as ops become ready.
+//!
+//! Two effects stretch ops: compute jitter ([`Pace`], a factor for each worker and iteration), and the slowdown of
+//! compute that overlaps with transfers.
 
 use super::record::IterationRecord;
 use super::waits::slot;
@@ -12,56 +15,56 @@ use std::collections::BinaryHeap;
 
 /// One compute stream.
 pub struct Worker {
-    /// `None` where all workers are alike.
+    /// Compute jitter; `None` if all workers are identical.
     pace: Option<Pace>,
-    /// Factor on the times of the present iteration, in millionths.
+    /// Jitter factor of the present iteration, in millionths.
     factor_ppm: u64,
     /// Present iteration.
     pub iteration: u32,
     /// `iteration % SLOTS`.
     pub slot: usize,
-    /// What it executes.
+    /// Ops of an iteration, in order.
     pub program: Program,
-    /// Ops of it that could run, if they run as they become ready; the first of the program on top.
+    /// With `as_ready`, ops that can run; the first in program order is on top.
     ready: BinaryHeap<Reverse<OpId>>,
     /// The op at which an iteration is measured to begin.
     pub first_op: OpId,
-    /// The op under way, or the next.
+    /// The running op, or the next one.
     pub next_op: OpId,
-    /// When compute came to `next_op`.
+    /// When compute reached `next_op`.
     pub reached_at: Time,
-    /// The op under way.
+    /// The running op.
     pub running: Option<Running>,
-    /// Communicators of its own that have something under way, where that slows compute down.
+    /// Number of its communicators with a chunk in progress, if these slow down compute.
     pub slowed_by: u32,
-    /// When it last ended an op that something waits for.
+    /// When it last ended an op that other ops or transfers depend on.
     pub gave_at: Time,
-    /// The iteration being measured, from one start of the pass to the next.
+    /// The iteration in progress, from one start of the measured pass to the next.
     pub current: IterationRecord,
-    /// Those that are over.
+    /// Completed iterations.
     pub measured: Vec<IterationRecord>,
     /// Whether this is the pass after the last measured iteration.
     pub is_last_pass: bool,
-    /// That pass, when it is over.
+    /// That pass, once complete.
     pub last_pass: Option<IterationRecord>,
-    /// Whether compute ops are kept: from the first measured pass to the one after the last wanted.
+    /// Whether compute ops are recorded: from the first measured pass to the one after the last recorded iteration.
     pub is_timeline_open: bool,
 }
 
-/// A compute op under way.
+/// A running compute op.
 #[derive(Clone, Copy)]
 pub struct Running {
     /// When it began.
     pub started: Time,
-    /// When it ends, unless its speed changes.
+    /// When it ends if its speed does not change.
     pub end: Time,
-    /// What it takes by itself.
+    /// Duration without the slowdown by transfers.
     pub cost: Time,
     /// Work left at `since`.
     left: Time,
     since: Time,
     is_slow: bool,
-    /// The device stands idle for it, so no transfer makes it slower.
+    /// Host work, during which the device is idle: transfers do not slow it down.
     is_host: bool,
 }
 
@@ -92,11 +95,11 @@ impl Worker {
         }
     }
 
-    fn own_cost(&self, cost: Time) -> Time {
+    fn jittered_cost(&self, cost: Time) -> Time {
         if self.factor_ppm == ONE_PPM { cost } else { Time::from_ps(stretched(cost.ps(), self.factor_ppm)) }
     }
 
-    /// Goes to the program of the next iteration.
+    /// Resets the worker to the start of its program, for the next iteration.
     pub fn begin_next(&mut self) {
         self.next_op = self.program.ops.start;
         self.iteration += 1;
@@ -111,28 +114,28 @@ impl Worker {
 pub struct Streams {
     /// By rank class, or by worker.
     pub workers: Vec<Worker>,
-    /// When each op under way ends, and on which worker; empty where one worker stands for all.
+    /// Ends of running ops, with the worker; unused with a single worker.
     ends: BinaryHeap<Reverse<(Time, u32)>>,
-    /// Workers whose next op waits, and those that are to look whether it still does.
+    /// Workers whose next op waits, and those of them that have to check again.
     waiting: Vec<u32>,
     woken: Vec<u32>,
-    /// Whether something has happened that they may have waited for.
+    /// Whether an op or transfer has ended since `waiting` was last checked.
     pub has_news: bool,
     /// Compute offset at which each compute op begins.
     offsets: Vec<Time>,
-    /// Time of a unit of compute beside a transfer, in millionths.
+    /// Time of a unit of compute that overlaps with a transfer, in millionths.
     slowdown_ppm: u64,
-    /// Whether ops run as they become ready, and not in the order of their program.
+    /// Whether ops run as they become ready instead of in program order.
     as_ready: bool,
 }
 
 impl Streams {
-    /// Those of a job's programs; all are about to begin.
+    /// Streams of a job, before their first op.
     pub fn new(job: &mut Job) -> Self {
         let dag = &job.dag;
         let as_ready = job.served.is_some();
         let count = job.served.as_ref().map_or(dag.programs.len(), |served| served.workers.len());
-        let paces = job.paces.take().map_or_else(|| alike(count), each);
+        let paces = job.paces.take().map_or_else(|| without_jitter(count), with_jitter);
         let worker_count = paces.len();
         debug_assert!(dag.programs.len() == 1 || dag.programs.len() == worker_count, "a program for each worker");
         let program = |worker: usize| dag.programs[if dag.programs.len() > 1 { worker } else { 0 }].clone();
@@ -157,7 +160,7 @@ impl Streams {
         }
     }
 
-    /// When the next op under way ends, and on which worker.
+    /// Earliest end of a running op, and its worker.
     #[inline]
     pub fn next_end(&self) -> Option<(Time, u32)> {
         match &self.workers[..] {
@@ -166,8 +169,8 @@ impl Streams {
         }
     }
 
-    /// A worker that may have something to do now. Where ops run as they become ready, no worker begins one before what
-    /// ends now has ended on all.
+    /// A worker that may be able to act now. With `as_ready`, no worker begins an op before all ops that end now have
+    /// ended.
     #[inline]
     pub fn next_worker(&mut self, now: Time) -> Option<u32> {
         if self.as_ready {
@@ -196,13 +199,13 @@ impl Streams {
         None
     }
 
-    /// An op of a worker that runs ops as they become ready can run.
+    /// With `as_ready`: adds an op that can run.
     pub fn on_ready(&mut self, index: u32, op: OpId) {
         self.workers[index as usize].ready.push(Reverse(op));
         self.woken.push(index);
     }
 
-    /// Begins the first op of an idle worker that is ready, if there is one.
+    /// With `as_ready`: begins the first ready op of an idle worker, if it has one.
     pub fn begin_ready(&mut self, index: u32, dag: &Dag, now: Time) {
         let worker = &mut self.workers[index as usize];
         let Some(Reverse(op)) = worker.ready.pop() else { return };
@@ -213,21 +216,21 @@ impl Streams {
         }
     }
 
-    /// A worker's next op has to wait.
+    /// Registers a worker whose next op has to wait.
     pub fn wait(&mut self, index: u32) {
         self.waiting.push(index);
     }
 
-    /// A worker's next op begins.
+    /// Begins a worker's next op.
     #[inline]
     pub fn begin(&mut self, index: u32, &DagOp { cost, is_host, .. }: &DagOp, now: Time) {
         let worker = &mut self.workers[index as usize];
-        let (cost, is_slow) = (worker.own_cost(cost), worker.slowed_by > 0 && !is_host);
+        let (cost, is_slow) = (worker.jittered_cost(cost), worker.slowed_by > 0 && !is_host);
         let end = now + beside_transfers(cost, is_slow, self.slowdown_ppm);
         worker.running = Some(Running { started: now, end, cost, left: cost, since: now, is_slow, is_host });
     }
 
-    /// Ends a worker's op if its time is over.
+    /// Ends a worker's op if its time has come.
     #[inline]
     pub fn end(&mut self, index: u32, now: Time) -> OpEnd {
         let Some(Running { started, end, cost, .. }) = self.workers[index as usize].running else {
@@ -244,7 +247,7 @@ impl Streams {
         OpEnd::Ended { started, cost }
     }
 
-    /// Comes back to a worker when its op ends. One alone is always looked at.
+    /// Schedules the end of an op. A single worker is always checked.
     #[inline]
     fn await_end(&mut self, index: u32, end: Time) {
         if self.workers.len() > 1 {
@@ -252,13 +255,13 @@ impl Streams {
         }
     }
 
-    /// Whether transfers beside compute make it slower.
+    /// Whether transfers slow down compute.
     #[inline]
     pub fn can_be_slowed(&self) -> bool {
         self.slowdown_ppm != ONE_PPM
     }
 
-    /// A communicator of these rank classes, or of all, has something under way from now on, or no more.
+    /// Counts a communicator of these rank classes (empty: of all) that becomes active (`is_slow`) or idle.
     pub fn slow(&mut self, classes: &[u32], is_slow: bool) {
         let change = |worker: &mut Worker| {
             worker.slowed_by = if is_slow { worker.slowed_by + 1 } else { worker.slowed_by - 1 };
@@ -269,7 +272,7 @@ impl Streams {
         }
     }
 
-    /// Compute beside a transfer takes longer; when one begins or ends, the ends of running ops move.
+    /// Moves the ends of running ops on workers where transfers have begun or ended.
     pub fn change_speed(&mut self, now: Time) {
         let ppm = self.slowdown_ppm;
         let mut has_changed = false;
@@ -297,8 +300,8 @@ impl Streams {
         }
     }
 
-    /// When the last worker comes to a gate, an offset of an iteration, if nothing stands in the way of any until then:
-    /// of a worker that waits or has yet to come to the op, nobody knows.
+    /// When the last worker passes a release time, if no worker has to wait before; `None` if a worker waits, or has
+    /// not reached the op that contains it.
     pub fn passes_at(&self, (iteration, gate): (u32, Time), dag: &Dag) -> Option<Time> {
         let passes_at = |worker: &Worker| {
             let begins = self.offsets[worker.next_op as usize];
@@ -307,7 +310,7 @@ impl Streams {
             }
             let running = worker.running.as_ref().filter(|_| worker.iteration == iteration)?;
             let ends = begins + dag.ops[worker.next_op as usize].cost;
-            let after = worker.own_cost(ends.saturating_since(gate));
+            let after = worker.jittered_cost(ends.saturating_since(gate));
             (gate <= ends).then(|| {
                 let until = running.left.saturating_since(after);
                 running.since + beside_transfers(until, running.is_slow, self.slowdown_ppm)
@@ -316,7 +319,7 @@ impl Streams {
         self.workers.iter().map(passes_at).try_fold(Time::ZERO, |latest, at| Some(latest.max(at?)))
     }
 
-    /// How far each worker has computed, in compute time from the start of an iteration, each of which takes `compute`.
+    /// Compute time that each worker has passed since the start of `iteration`, if an iteration takes `compute`.
     pub fn positions(&self, iteration: u32, compute: Time, now: Time) -> Vec<Time> {
         let position = |worker: &Worker| {
             let begins = self.offsets[worker.next_op as usize];
@@ -328,31 +331,31 @@ impl Streams {
     }
 }
 
-/// What has become of a worker's op.
+/// State of a worker's op.
 #[derive(Clone, Copy, Debug)]
 pub enum OpEnd {
-    /// None is under way.
+    /// No op is running.
     Idle,
-    /// It is not over.
+    /// The op continues.
     GoesOn,
-    /// It has ended.
+    /// The op has ended.
     Ended {
         /// When it began.
         started: Time,
-        /// What it takes by itself.
+        /// Duration without the slowdown by transfers.
         cost: Time,
     },
 }
 
-fn alike(count: usize) -> Vec<Option<Pace>> {
+fn without_jitter(count: usize) -> Vec<Option<Pace>> {
     (0..count).map(|_| None).collect()
 }
 
-fn each(paces: Vec<Pace>) -> Vec<Option<Pace>> {
+fn with_jitter(paces: Vec<Pace>) -> Vec<Option<Pace>> {
     paces.into_iter().map(Some).collect()
 }
 
-/// How long work takes beside transfers, or without them.
+/// Duration of work, with or without overlapping transfers.
 fn beside_transfers(work: Time, is_slow: bool, slowdown_ppm: u64) -> Time {
     if !is_slow || slowdown_ppm == ONE_PPM {
         return work;

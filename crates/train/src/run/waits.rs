@@ -1,61 +1,67 @@
-//! What each op waits for, in all iterations that are under way at one time.
+//! Open dependencies of every op, in all iterations in progress.
+//!
+//! Dependencies lead to an op of the same iteration (`Dag::within`) or of the next one (`Dag::across`). Iteration k
+//! keeps its counters in slot `k % SLOTS`.
 
 use crate::dag::{Dag, Edge, Edges, OpId};
 
-/// Iterations that rank classes can be in at one time. A class begins iteration k + 2 only when it has done what needed
-/// every transfer of iteration k, so the slowest has nothing of iteration k left but what comes behind that, and none
-/// can be three ahead of another. Without transfers nothing is waited for, and all slots are alike.
+/// Number of iterations that rank classes can be in at the same time. A class begins iteration k + 2 only after ops of
+/// its own that needed every transfer of iteration k. Hence ranks are at most two iterations apart, and three slots
+/// suffice. Without transfers no rank waits for another, and all slots are alike.
 pub const SLOTS: usize = 3;
 
-/// Where an iteration keeps what its ops wait for.
+/// Slot of an iteration's counters.
 pub fn slot(iteration: u32) -> usize {
     iteration as usize % SLOTS
 }
 
-/// Marks what belongs to another iteration than the op that it is listed with.
-const OTHER: u32 = 1 << 31;
+/// Flag of an edge: its target is in another iteration than its source.
+const OTHER_ITERATION: u32 = 1 << 31;
 
-/// An op, or a transfer, of an op's own iteration or of the one beside it.
+/// An op or a transfer that is connected with an op by an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Near {
-    /// Which.
+    /// Index of the op, or of the transfer in [`Waits::first_uses`].
     pub index: u32,
-    /// Whether it is of the next iteration, or of the one before.
+    /// Whether it is in another iteration: the next one for [`Waits::release`], the previous one for
+    /// [`Waits::first_uses`].
     pub is_of_other: bool,
 }
 
 impl Near {
     fn of(word: u32) -> Self {
-        Self { index: word & !OTHER, is_of_other: word & OTHER != 0 }
+        Self { index: word & !OTHER_ITERATION, is_of_other: word & OTHER_ITERATION != 0 }
     }
 }
 
-/// Ops that each op still waits for.
+/// Counters of open dependencies.
 #[derive(Debug)]
 pub struct Waits {
-    /// Ops that wait for each op.
+    /// Successors of each op.
     after: Edges,
-    /// Transfers that each compute op is the first of its program to need.
+    /// Transfers for which a compute op is the first user in its program.
     first_uses: Edges,
-    /// Ops that each op waits for in an iteration.
+    /// Number of dependencies of each op.
     counts: Vec<u32>,
-    /// Those that are not done: `missing[k % SLOTS]` in iteration k. What waits for an op of several workers waits for
-    /// all of them; what a compute op of several workers waits for is done for all of them or for none.
+    /// Number of open dependencies: `missing[k % SLOTS]` in iteration k. A dependency on an op that several workers
+    /// execute counts once for each of them. The dependencies of a compute op that several workers execute are the same
+    /// for all.
     missing: [Vec<u32>; SLOTS],
-    /// Programs and transfers of each iteration that have not ended.
+    /// Programs and transfers that have not ended, in each slot.
     left: [u32; SLOTS],
-    left_of_all: u32,
-    /// The iteration that each slot is of.
-    serves: [u32; SLOTS],
-    /// Programs of each iteration that have not ended.
+    /// Programs and transfers of an iteration.
+    ends_per_iteration: u32,
+    /// Iteration whose counters are in the slot.
+    iteration_of_slot: [u32; SLOTS],
+    /// Programs that have not ended, in each slot.
     programs_left: [u32; SLOTS],
     worker_count: u32,
 }
 
 impl Waits {
-    /// Nothing is done, and all that the first iteration waits for of one before it is.
+    /// Nothing has ended, and dependencies of the first iteration on an earlier one are met.
     pub fn new(dag: &Dag, worker_count: usize) -> Self {
-        assert!(dag.ops.len() < OTHER as usize, "ops leave a bit free");
+        assert!(dag.ops.len() < OTHER_ITERATION as usize, "ops leave a bit free");
         let shared = (worker_count / dag.programs.len()) as u32;
         let op_count = dag.ops.len();
         let mut after: Vec<Edge> = Vec::new();
@@ -67,38 +73,40 @@ impl Waits {
                 within[target as usize] += times;
             }
             for &target in dag.across.from(source) {
-                after.push((source, target | OTHER));
+                after.push((source, target | OTHER_ITERATION));
                 across[target as usize] += times;
             }
         }
         let counts: Vec<u32> = within.iter().zip(across).map(|(&within, across)| within + across).collect();
-        let (worker_count, left_of_all) = (worker_count as u32, worker_count as u32 + dag.transfers.len() as u32);
+        let (worker_count, ends_per_iteration) =
+            (worker_count as u32, worker_count as u32 + dag.transfers.len() as u32);
         Self {
             after: Edges::new(op_count, &after),
             first_uses: Edges::new(op_count, &first_uses(dag)),
             missing: [within, counts.clone(), counts.clone()],
             counts,
-            left: [left_of_all; SLOTS],
-            left_of_all,
-            serves: [0, 1, 2],
+            left: [ends_per_iteration; SLOTS],
+            ends_per_iteration,
+            iteration_of_slot: [0, 1, 2],
             programs_left: [worker_count; SLOTS],
             worker_count,
         }
     }
 
-    /// Whether all that an op waits for is done.
+    /// Whether all dependencies of an op are met.
     #[inline]
     pub fn is_ready(&self, slot: usize, op: OpId) -> bool {
         self.missing[slot][op as usize] == 0
     }
 
-    /// How many ops wait for an op.
+    /// Number of successors of an op.
     #[inline]
     pub fn waiting_count(&self, op: OpId) -> usize {
         self.after.from(op).len()
     }
 
-    /// An op of an iteration is done: who waited for it, `place` among them, and whether for nothing else.
+    /// Resolves the dependency of a finished op's successor number `place`; returns the successor, and whether it is
+    /// ready now.
     #[inline]
     pub fn release(&mut self, op: OpId, slot: usize, place: usize) -> (Near, bool) {
         let near = Near::of(self.after.from(op)[place]);
@@ -108,18 +116,18 @@ impl Waits {
         (near, *missing == 0)
     }
 
-    /// A program or a transfer of an iteration has ended. After the last, what waits for the iteration after next but
-    /// one can be counted.
+    /// Counts a program or transfer that has ended. After the last one, the slot is reset for the iteration `SLOTS`
+    /// later.
     pub fn on_end(&mut self, slot: usize) {
         self.left[slot] -= 1;
         if self.left[slot] == 0 {
-            self.left[slot] = self.left_of_all;
-            self.serves[slot] += SLOTS as u32;
+            self.left[slot] = self.ends_per_iteration;
+            self.iteration_of_slot[slot] += SLOTS as u32;
             self.missing[slot].copy_from_slice(&self.counts);
         }
     }
 
-    /// A worker has ended the program of an iteration; whether it is the last.
+    /// Counts a worker that has ended its program; returns whether it was the last one of the iteration.
     pub fn on_program_end(&mut self, slot: usize) -> bool {
         self.on_end(slot);
         self.programs_left[slot] -= 1;
@@ -130,36 +138,37 @@ impl Waits {
         is_last
     }
 
-    /// Whether what waits for an iteration is counted, so that its ops may begin: the one in its slot before is over.
-    /// Without transfers nothing is waited for.
+    /// Whether the slot holds the counters of `iteration`, so that its ops may begin: the earlier iteration of the slot
+    /// is over. Without transfers there is nothing to wait for.
     pub fn can_begin(&self, iteration: u32) -> bool {
-        self.serves[slot(iteration)] == iteration || self.left_of_all == self.worker_count
+        self.iteration_of_slot[slot(iteration)] == iteration || self.ends_per_iteration == self.worker_count
     }
 
-    /// Transfers that a compute op is the first of its program to need, of its own iteration or of the one before.
+    /// Transfers for which a compute op is the first user in its program, of its iteration or of the previous one.
     #[inline]
     pub fn first_uses(&self, op: OpId) -> impl Iterator<Item = Near> {
         self.first_uses.from(op).iter().map(|&word| Near::of(word))
     }
 
-    /// Ops that wait in an iteration.
+    /// Number of ops with open dependencies.
     pub fn missing_count(&self, slot: usize) -> usize {
         self.missing[slot].iter().filter(|&&count| count > 0).count()
     }
 }
 
-/// A program that uses a transfer in its own iteration needs it no more in the next.
+/// Finds the first users of transfers. If a program uses a transfer in the same iteration, its users in the next one
+/// are not first.
 fn first_uses(dag: &Dag) -> Vec<Edge> {
     let mut uses = Vec::new();
     for transfer in 0..dag.transfers.len() as u32 {
         let op = dag.transfer_op(transfer);
         let mut users: Vec<usize> = Vec::new();
-        for (readers, word) in [(dag.within.from(op), transfer), (dag.across.from(op), transfer | OTHER)] {
+        for (readers, word) in [(dag.within.from(op), transfer), (dag.across.from(op), transfer | OTHER_ITERATION)] {
             let mut readers: Vec<OpId> = readers.iter().copied().filter(|&reader| reader < dag.compute_count).collect();
             readers.sort_unstable();
             let known = users.len();
             for reader in readers {
-                // Programs lie one behind the other.
+                // Programs are adjacent ranges of ops.
                 let program = dag.programs.partition_point(|program| program.ops.end <= reader);
                 if users[known..].last() != Some(&program) && users[..known].binary_search(&program).is_err() {
                     users.push(program);

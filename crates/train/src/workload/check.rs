@@ -1,4 +1,4 @@
-//! Jobs that no mesh can train.
+//! Checks of a parallel job before its graph is built.
 
 use super::writer::ranges;
 use crate::caramel::compute::MAX_COMPUTE_PS;
@@ -6,16 +6,16 @@ use crate::spec::{BlockOpSpec, MeshSpec, ParallelSpec, PipelineSpec};
 use std::collections::BTreeSet;
 use thiserror::Error;
 
-/// Most ops and transfers of a step: they take about 2 GB.
+/// Limit on the ops and transfers of a step: they take about 2 GB.
 pub(super) const MOST_OPS: u128 = 1 << 24;
 
-/// A parallel job that means nothing. `gradtide.scenario` refuses all of these first, with a file and a line.
+/// An invalid parallel job. `gradtide.scenario` refuses all of these first, with a file and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum WorkloadError {
-    /// A model that is divided over a mesh, and a recorded step.
+    /// Both a mesh and a recorded step.
     #[error("a job has a mesh or a recorded step, not both")]
     Both,
-    /// A recorded step that means nothing.
+    /// An invalid recorded step.
     #[error("the recorded step {0}")]
     Recorded(#[from] super::RecordedError),
     /// A number that must be above 0.
@@ -29,15 +29,15 @@ pub enum WorkloadError {
         /// Hosts of the job.
         workers: u64,
     },
-    /// Nodes of another cluster.
+    /// Nodes of another size than those of the cluster.
     #[error("the mesh is laid on nodes of {wanted} GPUs, but those of the cluster have {gpus}")]
     Node {
         /// GPUs of a node of the cluster.
         gpus: u32,
-        /// GPUs of a node as the mesh has it.
+        /// GPUs of a node in the mesh.
         wanted: u32,
     },
-    /// Workers out of place.
+    /// Workers that do not fill one node after the other.
     #[error("workers of a model that is divided over ranks must fill one node after the other")]
     Places,
     /// More ranks than 32 bits count.
@@ -55,7 +55,7 @@ pub enum WorkloadError {
         /// Data-parallel ranks.
         data: u64,
     },
-    /// Ranks of one class would lie on nodes in different ways.
+    /// Ranks of one class that are spread over nodes in different ways.
     #[error("groups of axis {axis} do not lie evenly on nodes of {gpus} GPUs: write a mesh that fills whole nodes")]
     Uneven {
         /// Name of the axis.
@@ -63,10 +63,10 @@ pub enum WorkloadError {
         /// GPUs of a node.
         gpus: u32,
     },
-    /// A block of no kind.
+    /// A block of an unknown kind.
     #[error("block {0} is of a kind that does not exist")]
     NoSuchKind(String),
-    /// Virtual stages that are too few or too many.
+    /// A wrong number of virtual stages.
     #[error("there are {stages} stages, but pp and the schedule ask for {wanted}")]
     StageCount {
         /// Stages given.
@@ -74,7 +74,7 @@ pub enum WorkloadError {
         /// `pp`, times the virtual stages of a rank.
         wanted: u64,
     },
-    /// Stages of another model.
+    /// Stages whose blocks are not those of the model.
     #[error("the stages hold {counted} blocks of {blocks}")]
     Stages {
         /// Blocks in the stages.
@@ -82,7 +82,7 @@ pub enum WorkloadError {
         /// Blocks of the model.
         blocks: usize,
     },
-    /// Units of another model.
+    /// Units whose blocks are not those of the model.
     #[error("the units hold {counted} blocks of {blocks}")]
     Units {
         /// Blocks in the units.
@@ -90,13 +90,13 @@ pub enum WorkloadError {
         /// Blocks of the model.
         blocks: usize,
     },
-    /// Parts of an op that take longer than it.
+    /// Parts of an op that take longer than the op.
     #[error("what op {0} sends beside takes longer than the op")]
     Beside(String),
-    /// A unit on two virtual stages.
+    /// A unit that extends over two virtual stages.
     #[error("a stage begins with block {0}, inside a unit: end units where stages end")]
     DividedUnit(u32),
-    /// An interleaved schedule goes through its micro-batches in rounds.
+    /// A number of micro-batches that an interleaved schedule cannot divide into rounds.
     #[error("an interleaved pipeline needs micro-batches in multiples of pp: {micro_batches} is none of {pp}")]
     Rounds {
         /// Micro-batches of a step.
@@ -104,10 +104,10 @@ pub enum WorkloadError {
         /// Pipeline stages.
         pp: u32,
     },
-    /// One rank has nobody to interleave with.
+    /// An interleaved pipeline of one stage.
     #[error("an interleaved pipeline needs at least 2 stages")]
     InterleavedAlone,
-    /// Times of the optimizer step for another pipeline.
+    /// Optimizer times for another number of pipeline stages.
     #[error("there are {given} times of the optimizer step for {pp} pipeline stages")]
     OptimizerTimes {
         /// Times given.
@@ -129,7 +129,7 @@ pub enum WorkloadError {
     TooManyOps,
 }
 
-/// Ranks of a mesh.
+/// Number of ranks of a mesh; `None` if it overflows.
 pub(super) fn ranks(mesh: &MeshSpec) -> Option<u32> {
     [mesh.cp, mesh.fsdp, mesh.dp, mesh.pp].iter().try_fold(mesh.tp, |product, &axis| product.checked_mul(axis))
 }
@@ -206,7 +206,7 @@ pub(super) fn check(spec: &ParallelSpec) -> Result<(), WorkloadError> {
     sizes(spec)
 }
 
-/// Whether times, bytes and ops of a step can be counted.
+/// Checks that times, bytes and ops of a step can be counted.
 fn sizes(spec: &ParallelSpec) -> Result<(), WorkloadError> {
     let mut uses = vec![0_u128; spec.kinds.len()];
     spec.blocks.iter().for_each(|block| uses[block.kind as usize] += 1);
@@ -216,7 +216,7 @@ fn sizes(spec: &ParallelSpec) -> Result<(), WorkloadError> {
         let sum = |figure: fn(&crate::spec::BlockOpSpec) -> u128| kind.ops.iter().map(figure).sum::<u128>() * uses;
         time += sum(|op| u128::from(op.forward_ps) + u128::from(op.backward_ps) + u128::from(op.recompute_ps));
         time += sum(|op| 2 * u128::from(op.beside[0].add_ps) + u128::from(op.beside[1].add_ps));
-        // Forward, backward and computed again; before and after.
+        // Forward, backward and recomputed; before and after the op.
         bytes += 6 * cp * sum(|op| op.exchanged_bytes.into()) + 6 * sum(|_| 1) * u128::from(spec.activation_bytes);
         let held = [kind.parameter_bytes, kind.gradient_bytes, kind.expert_parameter_bytes, kind.expert_gradient_bytes];
         bytes += 2 * uses * held.into_iter().map(u128::from).sum::<u128>();

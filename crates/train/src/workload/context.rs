@@ -1,16 +1,16 @@
-//! Context parallelism: keys and values go around a ring, while each rank works on those that it has.
+//! Context parallelism: keys and values circulate in a ring, while each rank computes with those that it has.
 //!
 //! ```text
 //! compute   part 0   part 1   part 2        an op in as many parts as there are ranks
-//! send        1 ───►   2 ───►               what part k needs has come k ranks far
+//! send        1 ───►   2 ───►               the input of part k has passed k ranks
 //! ```
 //!
-//! In the backward pass the gradients of keys and values go with them: twice the bytes. All parts take the same time, as
-//! with a causal mask of which each rank has a part from either end of the sequence.
+//! In the backward pass the gradients of keys and values circulate with them: twice the bytes. All parts take the same
+//! time, as with a causal mask when each rank has a part from either end of the sequence.
 //!
-//! Gathered instead, keys and values are there before attention, and again before its backward pass; after it their
-//! gradients are scattered. Compute waits for all of it. (torchtitan attends to its own part meanwhile, and sends
-//! gradients around a ring.)
+//! With all-gather instead of the ring, keys and values are gathered before attention and again before its backward
+//! pass, after which their gradients are reduce-scattered. Compute waits for each of these. (torchtitan computes
+//! attention on its own part meanwhile, and sends gradients in a ring.)
 //!
 //! # Source
 //! Ring: Liu et al. (2023), ring attention, section 3. Gathered: Llama Team (2024), The Llama 3 Herd of Models, section
@@ -23,7 +23,7 @@ use crate::spec::ContextSpec;
 use gradtide_net::Time;
 
 impl Writer<'_> {
-    /// Attends to the whole sequence, of which each rank has the keys and values of its own part: `bytes`.
+    /// Computes attention over the whole sequence; `bytes` are the keys and values of one rank's part.
     pub fn attention(&mut self, bytes: u64, cost: Time, label: Label) {
         let (Some(group), 1..) = (self.own().context, bytes) else {
             self.compute(cost, label);

@@ -1,7 +1,7 @@
-//! Data parallelism: gradients are reduced, their norm is taken, the optimizer makes its step.
+//! Data parallelism: the reduction of gradients, their norm, and the optimizer step.
 //!
-//! A sharded gradient is scattered over the ranks that share it, and its parts are summed over those that have the same
-//! (HSDP). What is reduced with which micro-batch:
+//! A sharded gradient is reduce-scattered over the ranks that shard it, and its parts are all-reduced over their
+//! replicas (HSDP). When gradients are reduced:
 //!
 //! | | reduced |
 //! |---|---|
@@ -9,12 +9,12 @@
 //! | ZeRO-2, ZeRO-3 | with every micro-batch; the next one begins when all of it is reduced |
 //! | either, with a pipeline | with the last micro-batch |
 //!
-//! With ZeRO-2 and ZeRO-3 the scatter of one unit is over before the unit after the next goes backward: there is one
-//! buffer for its input.
+//! With ZeRO-2 and ZeRO-3 the reduce-scatter of a unit must end before the backward pass of the unit after the next:
+//! there is one buffer for its input.
 //!
-//! Over gloo, torch reduces all of a gradient, keeps a part, and goes on when that has ended.
+//! With gloo, torch all-reduces the whole gradient, keeps a part, and waits for the all-reduce.
 //!
-//! Gradients of tied embeddings are summed when both stages have reduced theirs, then the norm is taken.
+//! Gradients of tied embeddings are summed after both stages have reduced theirs; then the norm is computed.
 //!
 //! # Source
 //! Rajbhandari et al. (2020); PyTorch's `fully_shard`: every backward pass reduces unless `set_requires_gradient_sync`
@@ -28,7 +28,7 @@ use crate::collective::levels::CollectiveKind;
 use crate::spec::ShardingSpec;
 use gradtide_net::Time;
 
-/// What several classes sum together after all else.
+/// The final sums over several classes.
 #[derive(Clone, Copy)]
 pub(super) struct LastSums {
     pub embedding: Option<Node>,
@@ -38,7 +38,7 @@ pub(super) struct LastSums {
 const UPDATE: Label = Label { subject: Subject::All, phase: Phase::Update, micro_batch: 0 };
 
 impl Writer<'_> {
-    /// The sums that classes have in common.
+    /// Writes the final sums over several classes.
     pub fn last_sums(&mut self) -> LastSums {
         let (spec, embedding, norm) = (self.spec, self.groups.embedding, self.groups.norm);
         let mut sum = |group: Option<u32>, bytes| {
@@ -51,7 +51,7 @@ impl Writer<'_> {
         sums
     }
 
-    /// Reduces the gradients of a unit that went backward, if it is time.
+    /// Reduces the gradients of a unit after its backward pass, if they are due.
     pub fn reduce_unit(&mut self, unit: u32, turn: Turn) {
         if !self.spec.overlap_gradients || !self.reduces_with(turn.micro_batch) {
             return;
@@ -71,7 +71,7 @@ impl Writer<'_> {
         }
     }
 
-    /// After a backward pass, the next one begins when all of it is reduced.
+    /// After a backward pass with reductions, the next one waits for all of them.
     pub fn end_backward(&mut self, turn: Turn) {
         if self.reduces_with(turn.micro_batch) && turn.micro_batch + 1 < self.spec.micro_batches {
             self.parameters.scattering.clear();
@@ -80,7 +80,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Reduces what is left, and ends the step of a class.
+    /// Reduces the remaining gradients, and writes the optimizer step of a class.
     pub fn update(&mut self, last: LastSums) {
         if !self.spec.overlap_gradients {
             let (dense, experts) = self.held_by_class();

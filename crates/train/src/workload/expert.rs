@@ -1,7 +1,8 @@
-//! Expert parallelism: tokens go to the ranks of their experts, and back. Both are on the critical path.
+//! Expert parallelism: tokens are sent to the ranks of their experts, and back. Both transfers are on the critical
+//! path.
 //!
-//! An all-to-all ends on all ranks when it ends on the slowest. Experts that are used unequally take as long as the one
-//! used most: its bytes and times are given.
+//! An all-to-all ends on all ranks when it ends on the slowest. With an unequal load, all experts take as long as the
+//! busiest one, whose bytes and times are given.
 //!
 //! # Source
 //! Lepikhin et al. (2021), GShard, section 3.2; the backward pass of an all-to-all is one.
@@ -12,7 +13,7 @@ use crate::collective::levels::CollectiveKind;
 use gradtide_net::Time;
 
 impl Writer<'_> {
-    /// Dispatches `bytes`, computes, and combines; backward, the gradients of both.
+    /// Dispatch of `bytes`, compute, and combine; in the backward pass the same for the gradients.
     pub fn experts(&mut self, bytes: u64, cost: Time, label: Label) {
         let group = self.own().expert;
         self.exchange(group, CollectiveKind::AllToAll, bytes, label);

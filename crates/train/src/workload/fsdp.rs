@@ -1,7 +1,7 @@
-//! Sharded parameters: gathered ahead of the unit that needs them, freed behind it.
+//! Sharded parameters (ZeRO, FSDP): gathered before the unit that needs them, freed after it.
 //!
-//! Unit j of a pass is gathered when unit j-d of the same pass can begin, where d is the prefetch depth, or at the
-//! start of the pass. Within a step, parameters stay until they are freed:
+//! The gather of unit j in a pass is issued when unit j-d of the same pass can begin, where d is the prefetch depth, or
+//! at the start of the pass. Within a step, parameters stay until they are freed:
 //!
 //! | | after the forward pass of a unit | after its backward pass |
 //! |---|---|---|
@@ -10,8 +10,7 @@
 //! | ZeRO-3 | freed, but for the last unit of the model | freed |
 //! | ZeRO-2 and ZeRO-3 with a pipeline | the same | freed after the last micro-batch |
 //!
-//! The gathers and reduce-scatters of a unit are on one communicator. A stage does not wait for its input before it
-//! gathers.
+//! The gathers and reduce-scatters of a unit share one communicator. A stage gathers without waiting for its input.
 //!
 //! # Source
 //! PyTorch's `fully_shard`, `set_modules_to_forward_prefetch` and `set_modules_to_backward_prefetch`, with its default of
@@ -25,16 +24,16 @@ use crate::collective::levels::CollectiveKind;
 use crate::spec::{ParallelSpec, ShardingSpec};
 use std::ops::Add;
 
-/// Where parameters and gradients are.
+/// State of parameters and gradients while the graph is written.
 #[derive(Default)]
 pub(super) struct Parameters {
-    /// Whether a rank has those of a unit, or soon will.
+    /// Whether the parameters of a unit have been gathered, or their gather issued.
     is_gathered: Vec<bool>,
-    /// All-gathers under way, by unit.
+    /// Issued all-gathers of each unit that no op waits for yet.
     arriving: Vec<Vec<Node>>,
-    /// Ends of the reductions that nothing has waited for yet.
+    /// Reductions that nothing waits for yet.
     pub reduced: Vec<Node>,
-    /// Reduce-scatters of the unit that went backward last.
+    /// Reduce-scatters of the unit whose backward pass was last.
     pub scattering: Vec<Node>,
 }
 
@@ -45,7 +44,7 @@ impl Parameters {
     }
 }
 
-/// Bytes of one rank: parameters and their gradients.
+/// Bytes of parameters and gradients of one rank.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Held {
     pub parameters: u64,
@@ -61,13 +60,13 @@ impl Add for Held {
 }
 
 impl Writer<'_> {
-    /// What a rank has of a unit, dense and of experts.
+    /// Bytes of a unit on one rank: dense, and of experts.
     pub fn held(&self, unit: u32) -> (Held, Held) {
         let all = self.units[unit as usize].clone().map(|block| self.held_of_block(block));
         all.fold(Default::default(), |(dense, experts), held| (dense + held.0, experts + held.1))
     }
 
-    /// Experts that all ranks have are as all else.
+    /// Without expert parallelism, experts count as dense.
     fn held_of_block(&self, block: u32) -> (Held, Held) {
         let kind = self.kind(block);
         let dense = Held { parameters: kind.parameter_bytes, gradients: kind.gradient_bytes };
@@ -78,13 +77,13 @@ impl Writer<'_> {
         (dense + experts, Held::default())
     }
 
-    /// What a rank of the class under way has in all.
+    /// Total bytes of a rank of the class that is being written.
     pub fn held_by_class(&self) -> (Held, Held) {
         let all = self.class_units().into_iter().map(|unit| self.held(unit));
         all.fold(Default::default(), |(dense, experts), held| (dense + held.0, experts + held.1))
     }
 
-    /// Gathers what the optimizer step of ZeRO-1 has left in parts.
+    /// With ZeRO-1, gathers at the start of a step the parameters that the last optimizer step left sharded.
     pub fn gather_at_begin(&mut self) {
         if self.spec.sharding != ShardingSpec::Zero1 {
             return;
@@ -106,7 +105,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Gathers what `units[index]` needs, and what is next, as far as the program gathers ahead.
+    /// Gathers the parameters of `units[index]`, and of later units up to the prefetch depth.
     pub fn gather_ahead(&mut self, units: &[u32], index: usize, turn: Turn) {
         let depth = match turn.direction {
             Direction::Forward => self.spec.forward_prefetch,
@@ -143,7 +142,7 @@ impl Writer<'_> {
         gathers
     }
 
-    /// Frees what a pass of a unit leaves.
+    /// Frees the parameters of a unit after a pass.
     pub fn free(&mut self, unit: u32, turn: Turn) {
         let is_last = unit as usize + 1 == self.units.len();
         let is_freed = match turn.phase() {

@@ -1,4 +1,4 @@
-//! A step as a document.
+//! Writes a step as a document, the form that `recorded` reads.
 
 use super::{Group, Step};
 use crate::dag::{Edge, Edges, OpId};

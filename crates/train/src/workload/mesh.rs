@@ -1,14 +1,14 @@
-//! Ranks along the axes of a mesh, innermost first: tp, cp, fsdp, dp, pp. Which of them communicate, and how they lie on
-//! nodes.
+//! Process groups of a mesh, and how their ranks are spread over nodes. Axes from the innermost: tp, cp, fsdp, dp, pp.
 //!
-//! Experts are spread over data-parallel ranks, from the innermost on; the ranks that have the same experts shard and
-//! replicate them as others do. Axis `cp` shards parameters, too: its ranks have the same ones (torchtitan, Megatron).
+//! Experts are spread over data-parallel ranks, from the innermost on. Ranks with the same experts shard and replicate
+//! them like other parameters. Axis `cp` shards parameters, too, because its ranks have the same ones (torchtitan,
+//! Megatron).
 
 use super::{Axis, Group, WorkloadError, check};
 use crate::collective::levels::Span;
 use crate::spec::{MeshSpec, ParallelSpec, PipelineSpec, ShardingSpec};
 
-/// Every group, and where to find it.
+/// All groups, and their indices by purpose.
 pub(super) struct Groups {
     pub all: Vec<Group>,
     /// Groups inside each class.
@@ -19,7 +19,7 @@ pub(super) struct Groups {
     pub class_ranks: u32,
 }
 
-/// Groups inside a class; `None` has one rank, which has nobody to send to.
+/// Groups within a class; `None` for a group of one rank, which needs no transfers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClassGroups {
     pub tensor: Option<u32>,
@@ -29,17 +29,17 @@ pub(super) struct ClassGroups {
     pub experts: DataGroups,
 }
 
-/// Who shares parameters, and who has the same ones.
+/// Groups that shard and that replicate parameters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataGroups {
     pub sharded: Option<u32>,
     pub replicated: Option<u32>,
-    /// Ranks that share.
+    /// Number of shards.
     pub shards: u32,
 }
 
 impl Groups {
-    /// Every group but those between pipeline stages.
+    /// All groups of a mesh.
     pub fn new(spec: &ParallelSpec) -> Result<Self, WorkloadError> {
         let MeshSpec { tp, cp, ep, fsdp, dp, pp } = spec.mesh;
         let ranks = check::ranks(&spec.mesh).ok_or(WorkloadError::TooManyRanks)?;
@@ -61,7 +61,8 @@ impl Groups {
                     shards: sharded,
                 },
             };
-            // Ranks with the same experts are `ep` apart. Where all ranks have all experts, these are as the rest.
+            // Ranks with the same experts are `ep` apart. Without expert parallelism, experts are part of the dense
+            // parameters.
             let shards = if spec.sharding == ShardingSpec::None || ep > sharded { 1 } else { sharded / ep };
             let has_experts = ep > 1
                 && spec.kinds.iter().any(|kind| kind.expert_parameter_bytes > 0 || kind.expert_gradient_bytes > 0);
@@ -100,7 +101,7 @@ impl Groups {
         self.all.iter().position(is_link).expect("stages that follow one another are linked") as u32
     }
 
-    /// A group of `size` ranks that are `stride` apart.
+    /// Adds a group of `size` ranks with the distance `stride`.
     fn add(
         &mut self,
         spec: &ParallelSpec,
@@ -127,7 +128,7 @@ impl Groups {
         self.push(axis, classes, size, per_node, Some(stride)).map(Some)
     }
 
-    /// A group of one rank of each of two stages, if it is not there yet.
+    /// Adds a group of one rank from each of two stages, unless it exists.
     fn between(&mut self, spec: &ParallelSpec, axis: Axis, from: u32, to: u32) -> Result<u32, WorkloadError> {
         let is_it = |group: &Group| group.axis == axis && group.classes == [from, to];
         if let Some(known) = self.all.iter().position(is_it) {

@@ -1,22 +1,22 @@
-//! The training step of a parallel job as a graph: one builder per kind of parallelism, all of them pure.
+//! The training step of a parallel job as a graph. Each kind of parallelism has a builder, all without side effects.
 //!
-//! A builder writes the ops of one pipeline stage into a [`writer`]. What follows must wait for the *front*: the op or
-//! transfer that came last.
+//! A builder writes the ops of one pipeline stage into a [`writer`]. The next op waits for the *front*: the op or
+//! transfer that was written last.
 //!
 //! | file | what it adds | from |
 //! |---|---|---|
-//! | `pipeline` | the order of micro-batches, and what goes from stage to stage | Narayanan et al. 2021; Megatron-LM |
-//! | `fsdp` | all-gathers of parameters, ahead of the block that needs them | Zhao et al. 2023; torch `fully_shard` |
+//! | `pipeline` | the schedule of micro-batches, and the sends between stages | Narayanan et al. 2021; Megatron-LM |
+//! | `fsdp` | all-gathers of parameters, before the unit that needs them | Zhao et al. 2023; torch `fully_shard` |
 //! | `data` | reductions of gradients, the norm, the optimizer step | Rajbhandari et al. 2020 |
 //! | `tensor` | collectives before and after an op | Shoeybi et al. 2019; Korthikanti et al. 2022 |
 //! | `expert` | all-to-all before and after experts | Lepikhin et al. 2021 |
-//! | `context` | keys and values for all | Liu et al. 2023; Llama Team 2024 |
+//! | `context` | the exchange of keys and values | Liu et al. 2023; Llama Team 2024 |
 //!
-//! A builder writes what one rank of each class does; `ranks` makes of it what all ranks do. A step that was recorded is
-//! read by `recorded`; `graph` writes any step in the same form.
+//! A builder writes the ops of one rank per class; `ranks` expands them to all ranks. `recorded` reads a step that was
+//! recorded; `graph` writes any step in the same form.
 //!
-//! What does not live here: how long a transfer takes, which of those that are ready goes first, and how long an op
-//! computes.
+//! What does not live here: the duration of transfers, the order in which ready transfers are sent, and the times of
+//! ops.
 
 mod check;
 mod context;
@@ -46,75 +46,75 @@ use std::sync::Arc;
 pub struct Step {
     /// Ops of one rank of each class, then transfers. Compute ops have the index of their label.
     pub dag: Arc<Dag>,
-    /// What each compute op is.
+    /// Label of each compute op.
     pub labels: Vec<Label>,
-    /// One for each program of the graph.
+    /// One entry per program of the graph.
     pub classes: Vec<RankClass>,
-    /// One for each communicator of the graph.
+    /// One entry per communicator of the graph.
     pub groups: Vec<Group>,
-    /// One for each transfer of the graph.
+    /// One entry per transfer of the graph.
     pub transfers: Arc<[GroupTransfer]>,
-    /// Whether each rank is a class by itself.
+    /// Whether the step is per rank: each rank is a class of its own.
     pub is_spelled_out: bool,
     /// Rank r sits on node r / `gpus_per_node`.
     pub gpus_per_node: u32,
     names: Names,
 }
 
-/// Ranks that do the same at the same time, so that one stands for all: those of a pipeline stage.
+/// Ranks that behave identically, so that one represents all: those of a pipeline stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankClass {
-    /// How many.
+    /// Number of ranks.
     pub ranks: u32,
     /// Their pipeline stage.
     pub stage: u32,
 }
 
-/// Process groups that do the same at the same time, so that one stands for all.
+/// Process groups that behave identically, so that one represents all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// Axis of the mesh, or what else brings its ranks together.
+    /// Axis of the mesh along which the group lies, or its other purpose.
     pub axis: Axis,
-    /// Classes whose ranks are in it; of a link between stages the sender, then the receiver.
+    /// Classes of its ranks; for a link between stages the sender, then the receiver.
     pub classes: Vec<u32>,
-    /// How the ranks of one such group lie on nodes.
+    /// How the ranks of one such group are spread over nodes.
     pub span: Span,
-    /// By how much the ranks of one such group are apart, in the numbers of all ranks of its classes. `None` if it has
-    /// one rank of each of two classes, at the same place in both.
+    /// Distance between neighbours of one such group, in the numbering of all ranks of its classes. `None` if the group
+    /// has one rank from each of two classes, at the same position in both.
     pub stride: Option<u32>,
 }
 
-/// What brings the ranks of a group together.
+/// The purpose of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Axis {
-    /// They share each matrix.
+    /// Tensor parallelism: its ranks split each matrix.
     Tensor,
-    /// They share each sequence.
+    /// Context parallelism: its ranks split each sequence.
     Context,
-    /// They share the experts.
+    /// Expert parallelism: its ranks split the experts.
     Expert,
-    /// They share the parameters, but for experts.
+    /// Its ranks shard the parameters except those of experts.
     Sharded,
-    /// They have the same parameters, but for experts.
+    /// Its ranks replicate the parameters except those of experts.
     Replicated,
-    /// They share the parameters of the same experts.
+    /// Its ranks shard the parameters of the same experts.
     ExpertSharded,
-    /// They have the same parameters of experts.
+    /// Its ranks replicate the parameters of experts.
     ExpertReplicated,
-    /// They are neighbours in the pipeline.
+    /// Neighbouring stages of the pipeline.
     Pipeline,
-    /// They have copies of the embedding: the first and the last stage.
+    /// The first and the last stage, which both have the embedding.
     Embedding,
     /// All ranks, for the norm of the gradients.
     Norm,
-    /// One sends a message to the other in a recorded step.
+    /// Sender and receiver of a message in a recorded step.
     Message,
-    /// They are a group of a recorded step: index of its name.
+    /// A group of a recorded step: index of its name.
     Recorded(u32),
 }
 
 impl Axis {
-    /// Name shown to users; [`Step::name_of`] knows that of a recorded group.
+    /// Name shown to users; for a recorded group see [`Step::name_of`].
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tensor => "tp",
@@ -132,42 +132,42 @@ impl Axis {
         }
     }
 
-    /// Whether the first of two ranks sends to the second.
+    /// Whether the group is a link: the first of two ranks sends to the second.
     pub fn is_link(self) -> bool {
         matches!(self, Self::Pipeline | Self::Message)
     }
 }
 
-/// What a transfer does on its group.
+/// A transfer of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupTransfer {
     /// Index of the group.
     pub group: u32,
-    /// What its ranks do together.
+    /// Kind of collective.
     pub kind: CollectiveKind,
     /// Its bytes, as [`crate::collective::levels`] counts them.
     pub bytes: Bytes,
-    /// What it is for.
+    /// Part of the model and of the step that it belongs to.
     pub label: Label,
 }
 
-/// What an op or a transfer belongs to.
+/// The part of the model and of the step that an op or a transfer belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
     /// Part of the model.
     pub subject: Subject,
     /// Part of the step.
     pub phase: Phase,
-    /// Which micro-batch, from 0 on; 0 of what happens once in a step.
+    /// Micro-batch, counted from 0; 0 for ops that occur once in a step.
     pub micro_batch: u32,
 }
 
 /// Part of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// All of it that is on a rank.
+    /// The whole part of the model on a rank.
     All,
-    /// What goes out of a virtual stage.
+    /// Output of a virtual stage.
     Stage(u32),
     /// A block.
     Block(u32),
@@ -178,34 +178,34 @@ pub enum Subject {
         /// Index among the ops of its kind.
         op: u32,
     },
-    /// What a recorded step calls it, index of its name; phase and micro-batch are not known.
+    /// Index of the name in a recorded step; phase and micro-batch are not known.
     Recorded(u32),
 }
 
 /// Part of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Before everything.
+    /// Before all other ops.
     Begin,
     /// Forward pass.
     Forward,
-    /// What is computed again for the backward pass.
+    /// Recomputation of activations for the backward pass.
     Recompute,
     /// Backward pass.
     Backward,
     /// The norm of the gradients, and the optimizer step.
     Update,
-    /// After everything that was recorded.
+    /// After all recorded ops.
     End,
 }
 
 impl Label {
-    /// What is no part of the model.
+    /// A label without a part of the model.
     fn of_all(phase: Phase) -> Self {
         Self { subject: Subject::All, phase, micro_batch: 0 }
     }
 
-    /// The block that it is about, if it is one.
+    /// The block that it belongs to, if any.
     pub fn block(self) -> Option<u32> {
         match self.subject {
             Subject::Block(block) | Subject::Op { block, .. } => Some(block),
@@ -245,7 +245,7 @@ impl Names {
     }
 }
 
-/// A label beside the names that it refers to.
+/// A label with the names that it refers to.
 pub struct Shown<'a> {
     names: &'a Names,
     label: Label,
@@ -272,7 +272,7 @@ impl Display for Shown<'_> {
 }
 
 impl Step {
-    /// The step of a job; `None` if it divides no model.
+    /// The step of a job; `None` if the job is not a parallel job.
     ///
     /// # Errors
     /// See [`WorkloadError`].
@@ -295,12 +295,12 @@ impl Step {
         Ok(writer::write(spec, groups))
     }
 
-    /// Whether it was recorded.
+    /// Whether it is a recorded step.
     fn is_recorded(&self) -> bool {
         !self.names.recorded.is_empty()
     }
 
-    /// Compute time of the class that computes longest.
+    /// Longest compute time of a class.
     pub fn longest(&self) -> Time {
         let cost = |program: &Program| program.ops.clone().map(|op| self.dag.ops[op as usize].cost).sum();
         self.dag.programs.iter().map(cost).max().unwrap_or_default()
@@ -315,12 +315,12 @@ impl Step {
         }
     }
 
-    /// Whether a group is one of those of a stage.
+    /// Whether a group has ranks of a stage.
     pub fn is_of_stage(&self, group: &Group, stage: u32) -> bool {
         group.classes.iter().any(|&class| self.classes[class as usize].stage == stage)
     }
 
-    /// Whether a group stands for all that do the same: the first of them, where each is simulated.
+    /// Whether a group represents all identical ones; if each rank is simulated, the first of them does.
     pub fn is_first_of_its_kind(&self, group: &Group) -> bool {
         let Some(&class) = group.classes.first() else { return true };
         let is_of_it = |before: u32| self.classes[before as usize].stage == self.classes[class as usize].stage;
@@ -335,7 +335,7 @@ impl Step {
         }
     }
 
-    /// What part of the step an op is of.
+    /// The part of the step that an op belongs to.
     pub fn part_of(&self, label: Label) -> &str {
         match label.subject {
             Subject::Recorded(name) => &self.names.recorded[name as usize],

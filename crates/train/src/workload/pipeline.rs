@@ -1,9 +1,9 @@
-//! Pipeline parallelism: in which order a stage takes its turns, and what goes from stage to stage.
+//! Pipeline parallelism: the schedule of micro-batches on each stage, and the sends between stages.
 //!
-//! A turn is one micro-batch through one virtual stage, forward or backward. Sends wait for nobody: each pair and
-//! direction is a communicator of its own, and the sender goes on at once. (Megatron's 1F1B without interleaving waits
-//! for its sends in pairs.) Without sequence parallelism, all ranks of a tensor group have the same: each can send its
-//! part, which the receivers gather (Narayanan et al. 2021, section 4.1).
+//! A *turn* is the forward or backward pass of one micro-batch through one virtual stage. Sends do not block: each pair
+//! of stages has a communicator per direction, and the sender continues at once. (Megatron's 1F1B without interleaving
+//! waits for its sends in pairs.) Without sequence parallelism, all ranks of a tensor group have the same activations:
+//! each can send its part, which the receivers gather (Narayanan et al. 2021, section 4.1).
 //!
 //! | schedule | turns of stage i of p, m micro-batches, v virtual stages on each |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | 1F1B | p-i-1 forward; one forward and one backward in turn; the other backwards |
 //! | interleaved | the same with 2(p-i-1) + (v-1)p forward first; p micro-batches in turn through each virtual stage |
 //!
-//! The bubble is (p-1)/m of the time in which a stage computes, and (p-1)/(mv) if it is interleaved.
+//! The bubble is (p-1)/m of the compute time of a stage, and (p-1)/(mv) with interleaving.
 //!
 //! # Source
 //! Huang et al. (2019), GPipe; Narayanan et al. (2021), section 2.2; orders as in Megatron-LM.
@@ -21,14 +21,14 @@ use super::{Label, Phase, Subject};
 use crate::collective::levels::CollectiveKind;
 use crate::spec::{ParallelSpec, PipelineSpec};
 
-/// Which way a micro-batch goes.
+/// Direction of a micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Forward,
     Backward,
 }
 
-/// One micro-batch through one virtual stage.
+/// One pass of a micro-batch through a virtual stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn {
     pub direction: Direction,
@@ -50,9 +50,9 @@ pub(super) fn turns(spec: &ParallelSpec, class: u32) -> Vec<Turn> {
     let (pp, micro_batches) = (spec.mesh.pp, spec.micro_batches);
     let chunks = spec.stages.len() as u32 / pp;
     let total = micro_batches * chunks;
-    // What goes forward before the first goes backward.
+    // Number of forward turns before the first backward turn.
     let ahead = match spec.pipeline {
-        // Gradients are accumulated.
+        // No pipeline: plain gradient accumulation.
         _ if pp == 1 => 0,
         PipelineSpec::Gpipe => total,
         PipelineSpec::Interleaved { chunks: 2.. } => 2 * (pp - class - 1) + (chunks - 1) * pp,
@@ -60,7 +60,8 @@ pub(super) fn turns(spec: &ParallelSpec, class: u32) -> Vec<Turn> {
     };
     let ahead = ahead.min(total);
     let turn = |direction, count: u32| {
-        // All of one chunk come one after the other, unless there are several.
+        // With one chunk, its micro-batches are consecutive; with several, the stage changes the chunk after `pp` of
+        // them.
         let round = if chunks == 1 { micro_batches } else { pp };
         let (chunk, place) = (count / round % chunks, count % round);
         let chunk = if direction == Direction::Forward { chunk } else { chunks - 1 - chunk };
@@ -73,7 +74,7 @@ pub(super) fn turns(spec: &ParallelSpec, class: u32) -> Vec<Turn> {
     warm_up.chain(steady).chain((total - ahead..total).map(backward)).collect()
 }
 
-/// What goes between virtual stages: a transfer for each direction, boundary and micro-batch.
+/// Transfers between virtual stages: one for each direction, boundary and micro-batch.
 pub(super) struct Sends {
     first: u32,
     boundaries: u32,
@@ -81,11 +82,12 @@ pub(super) struct Sends {
 }
 
 impl Sends {
-    /// Writes all of them; what they wait for comes with the programs.
+    /// Writes all transfers; their dependencies follow with the programs.
     pub fn new(writer: &mut Writer<'_>) -> Self {
         let spec = writer.spec;
         let boundaries = spec.stages.len() as u32 - 1;
-        // What sequence parallelism divides is sent as it is; else, every rank sends all, unless the receivers gather.
+        // With sequence parallelism each rank sends its part; without it every rank sends everything, unless the
+        // receivers gather.
         let parts = if spec.sequence_parallel || spec.scatter_gather { spec.mesh.tp } else { 1 };
         let bytes = spec.activation_bytes.div_ceil(u64::from(parts));
         let mut first = None;
@@ -107,14 +109,14 @@ impl Sends {
         Self { first, boundaries, micro_batches: spec.micro_batches }
     }
 
-    /// What goes over the boundary behind virtual stage `boundary`.
+    /// The transfer of a turn over the boundary after virtual stage `boundary`.
     fn over(&self, boundary: u32, turn: Turn) -> Node {
         let direction = u32::from(turn.direction == Direction::Backward);
         let row = direction * self.boundaries + boundary;
         Node::Transfer(self.first + row * self.micro_batches + turn.micro_batch)
     }
 
-    /// What a turn waits for.
+    /// The transfer that a turn waits for.
     fn received(&self, turn: Turn) -> Option<Node> {
         let boundary = match turn.direction {
             Direction::Forward => turn.stage.checked_sub(1),
@@ -123,7 +125,7 @@ impl Sends {
         boundary.map(|boundary| self.over(boundary, turn))
     }
 
-    /// What waits for a turn.
+    /// The transfer that waits for a turn.
     fn sent(&self, turn: Turn) -> Option<Node> {
         let boundary = match turn.direction {
             Direction::Forward => Some(turn.stage).filter(|&stage| stage < self.boundaries),
@@ -134,7 +136,7 @@ impl Sends {
 }
 
 impl Writer<'_> {
-    /// Writes a turn: a pass through the units of a virtual stage.
+    /// Writes a turn through the units of a virtual stage.
     pub fn turn(&mut self, turn: Turn, sends: &Sends) {
         let mut units = self.units_of(turn.stage);
         if turn.direction == Direction::Backward {
@@ -176,7 +178,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Units of the class under way, from the input on.
+    /// Units of the class that is being written, from the input on.
     pub fn class_units(&self) -> Vec<u32> {
         let stages = (self.class..self.stages.len() as u32).step_by(self.spec.mesh.pp as usize);
         stages.flat_map(|stage| self.units_of(stage)).collect()

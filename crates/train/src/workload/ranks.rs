@@ -1,4 +1,4 @@
-//! A step with all of its ranks: what one of each class does, every rank does with its own groups.
+//! Expansion of a step from rank classes to all ranks: every rank executes the ops of its class, with its own groups.
 //!
 //! ```text
 //! class c, group of it         ranks c·n … (c+1)·n-1, and as many groups as its ranks make
@@ -6,7 +6,7 @@
 //! transfer ─► transfer         for each rank of both groups, from the one group's to the other's
 //! ```
 //!
-//! What does not live here: on which host a rank is.
+//! What does not live here: the placement of ranks on hosts.
 
 use super::{Group, GroupTransfer, RankClass, Step, recorded};
 use crate::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
@@ -18,50 +18,50 @@ use thiserror::Error;
 /// Why a step cannot be simulated rank by rank.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum RanksError {
-    /// It would not fit in memory.
+    /// The step would not fit in memory.
     #[error("a step of all ranks has {ops} ops and transfers, more than {limit}")]
     Ops {
         /// Ops and transfers of all ranks.
         ops: u64,
-        /// Most that a run has.
+        /// Limit of a run.
         limit: u64,
     },
-    /// Streams of flows are numbered.
+    /// The groups would need more streams than a job may have.
     #[error("its ranks form {groups} process groups, more than {limit}")]
     Groups {
         /// Process groups.
         groups: u64,
-        /// Most that a run has.
+        /// Limit of a run.
         limit: u64,
     },
 }
 
-/// About 100 bytes for each.
+/// Each takes about 100 bytes.
 const OP_LIMIT: u64 = 1 << 25;
-/// Those of one job; streams from 2^16 on are of background flows.
+/// Limit for one job; streams from 2^16 on belong to background flows.
 pub(super) const GROUP_LIMIT: u64 = 1 << 15;
 
-/// A group of a class step, and all that it stands for.
+/// A group of rank classes, and the process groups that it represents.
 struct Instances<'a> {
     group: &'a Group,
-    /// Its number in the new step.
+    /// Index of the first of these groups in the new step.
     first: u32,
-    /// By rank, which of them the rank is in, from 0 on; absent of a rank that is in none.
+    /// By rank: index among these groups, or `None` if the rank is in none.
     of_rank: Vec<Option<u32>>,
-    /// Ranks of each.
+    /// Ranks of each of these groups.
     members: Vec<Vec<u32>>,
 }
 
 impl Step {
-    /// Ranks of all classes.
+    /// Number of ranks of all classes.
     pub fn rank_count(&self) -> u32 {
         self.classes.iter().map(|class| class.ranks).sum()
     }
 
-    /// The same step with a class for each rank. Ranks are in the order of classes.
+    /// The same step with one class per rank. Ranks are numbered class by class.
     ///
     /// # Errors
-    /// [`RanksError`] if that is too much.
+    /// [`RanksError`] if the step exceeds the limits.
     pub fn spelled_out(self) -> Result<Self, RanksError> {
         if self.is_spelled_out {
             return Ok(self);
@@ -128,7 +128,7 @@ impl Step {
         &self.dag.programs[class as usize]
     }
 
-    /// The groups that each group stands for.
+    /// The process groups that each group represents.
     fn instances(&self, ranks: &[u32]) -> Result<Vec<Instances<'_>>, RanksError> {
         let mut first = 0;
         let mut all = Vec::new();
@@ -146,7 +146,7 @@ impl Step {
         if groups > GROUP_LIMIT { Err(RanksError::Groups { groups, limit: GROUP_LIMIT }) } else { Ok(all) }
     }
 
-    /// Ranks of each group that a group stands for.
+    /// The ranks of each process group that a group represents.
     fn members(&self, group: &Group) -> Vec<Vec<u32>> {
         let first_rank = |class: u32| -> u32 { self.classes[..class as usize].iter().map(|class| class.ranks).sum() };
         let (Some(&from), Some(&to)) = (group.classes.first(), group.classes.last()) else { return Vec::new() };
@@ -159,23 +159,23 @@ impl Step {
     }
 }
 
-/// Ranks in groups of `size` that are `stride` apart.
+/// Divides ranks into groups of `size` members with the distance `stride`.
 pub(super) fn strided(ranks: Range<u32>, size: u32, stride: u32) -> Vec<Vec<u32>> {
     let start = ranks.start;
     let begins = ranks.filter(|rank| ((rank - start) / stride).is_multiple_of(size));
     begins.map(|begin| (0..size).map(|place| begin + place * stride).collect()).collect()
 }
 
-/// Edges of the new step, by numbers of its ops.
+/// Builds the edges of the new step, by the indices of its ops.
 struct Writer<'a> {
     step: &'a Step,
     instances: &'a [Instances<'a>],
-    /// By class, its ranks.
+    /// Ranks of each class.
     ranks: Vec<Vec<u32>>,
-    /// By rank.
+    /// Program of each rank.
     programs: Vec<Program>,
     compute_count: u32,
-    /// By transfer of the class step, the first that it becomes; then their number.
+    /// For each transfer of rank classes, the index of its first transfer in the new step; at the end their number.
     first_transfer: Vec<u32>,
     within: Vec<Edge>,
     across: Vec<Edge>,
@@ -203,7 +203,7 @@ impl<'a> Writer<'a> {
         Self { step, instances, ranks: of_class, programs, compute_count: end, first_transfer, within, across }
     }
 
-    /// Every edge of the class step, for each rank whose classes it joins.
+    /// Expands every edge for each rank of the classes that it connects.
     fn edges(&mut self) {
         let dag = &self.step.dag;
         for from in 0..dag.ops.len() as OpId {
@@ -219,7 +219,7 @@ impl<'a> Writer<'a> {
         self.keep_together();
     }
 
-    /// No rank is more than one step ahead of another: one class never is, all of its ranks may be.
+    /// Keeps ranks within one step of each other. A single class needs no edge for this, but its ranks do.
     fn keep_together(&mut self) {
         let Some(norm) = (self.step.transfers.iter()).position(|it| self.group(it).axis == super::Axis::Norm) else {
             return;
@@ -235,7 +235,7 @@ impl<'a> Writer<'a> {
         &self.step.groups[transfer.group as usize]
     }
 
-    /// The edges that an edge stands for.
+    /// The edges that an edge of rank classes represents.
     fn edge(&self, from: OpId, to: OpId) -> Vec<Edge> {
         let ranks = match (self.class(from), self.class(to)) {
             (Some(class), _) | (_, Some(class)) => self.ranks[class].clone(),
@@ -248,13 +248,13 @@ impl<'a> Writer<'a> {
         edges
     }
 
-    /// Whose program an op is of; `None` for a transfer.
+    /// The class whose program an op is in; `None` for a transfer.
     fn class(&self, op: OpId) -> Option<usize> {
         let dag = &self.step.dag;
         (op < dag.compute_count).then(|| dag.programs.partition_point(|program| program.ops.end <= op))
     }
 
-    /// What an op is for a rank of its class, or a transfer for a rank of its group.
+    /// The copy of an op for a rank of its class, or of a transfer for a rank of its group.
     fn copy(&self, op: OpId, rank: u32) -> Option<OpId> {
         match (self.class(op), op.checked_sub(self.step.dag.compute_count)) {
             (Some(class), _) => {

@@ -1,7 +1,7 @@
-//! A step that was recorded, from its document: one rank of each class, or one rank that stands for all.
+//! Reads a recorded step from its document: one class per rank, or a single class that represents all ranks.
 //!
-//! Nothing says what an iteration of the job waits for of the one before, so it waits for all of it, on all ranks: each
-//! ends with an op of no time.
+//! A recording does not show what an iteration needs of the previous one, so it waits for the whole iteration, on all
+//! ranks. For this, every program begins and ends with an op of zero length.
 
 use super::check::MOST_OPS;
 use super::ranks::{GROUP_LIMIT, strided};
@@ -16,10 +16,10 @@ use std::iter::once;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// A document that is no step.
+/// An invalid document of a step.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RecordedError {
-    /// Ranks of several classes, and several of one.
+    /// Several classes with several ranks: neither form of a step.
     #[error("has {classes} classes of {ranks} ranks: each rank must be a class, or all ranks one")]
     Classes {
         /// Classes.
@@ -27,21 +27,21 @@ pub enum RecordedError {
         /// Their ranks.
         ranks: u64,
     },
-    /// Ranks that no group can have.
+    /// Invalid ranks of a group.
     #[error("has a group {index} ({name}) whose ranks are not among those of the step, each once and at least two")]
     Group {
-        /// Which.
+        /// Index in the document.
         index: usize,
         /// Its name.
         name: String,
     },
-    /// More than streams are numbered.
+    /// More groups than a job may have streams.
     #[error("has {groups} process groups, more than {GROUP_LIMIT}")]
     Groups {
         /// Process groups.
         groups: usize,
     },
-    /// Ranks that do not lie on nodes in one way.
+    /// Ranks that are not spread evenly over nodes.
     #[error("has a group {name} of {ranks} ranks that do not lie evenly on nodes of {gpus} GPUs")]
     Uneven {
         /// Its name.
@@ -51,10 +51,10 @@ pub enum RecordedError {
         /// GPUs of a node.
         gpus: u32,
     },
-    /// What no group does.
+    /// A transfer of an unknown kind or group.
     #[error("has a transfer {index} ({name}) of a kind or group that does not exist: {kind} in group {group}")]
     Transfer {
-        /// Which.
+        /// Index in the document.
         index: usize,
         /// Its name.
         name: String,
@@ -63,24 +63,24 @@ pub enum RecordedError {
         /// Its group.
         group: u32,
     },
-    /// What goes from one rank to another is sent.
+    /// A transfer between two ranks that is not a send.
     #[error("has a transfer {index} ({name}) from one rank to another and is no send: {kind}")]
     Message {
-        /// Which.
+        /// Index in the document.
         index: usize,
         /// Its name.
         name: String,
         /// Its kind.
         kind: String,
     },
-    /// An edge that leads nowhere.
+    /// An edge to or from an op that does not exist.
     #[error("has an edge from op {from} to op {to}, and {ops} ops and transfers")]
     Edge {
-        /// What is waited for.
+        /// Source.
         from: OpId,
-        /// Who waits.
+        /// Target.
         to: OpId,
-        /// Ops and transfers.
+        /// Number of ops and transfers.
         ops: u32,
     },
     /// Ops that wait for each other.
@@ -88,10 +88,10 @@ pub enum RecordedError {
     Cycle,
 }
 
-/// Name of an op in which the device stands idle, because the host has not launched its next kernel yet.
+/// Name of an op during which the device is idle, because the host has not launched the next kernel yet.
 const HOST: &str = "host";
 
-/// Ops that a program has more than in the document.
+/// Number of ops that a program has in addition to those in the document: its first and its last.
 const BOUNDS: u32 = 2;
 
 impl Step {
@@ -131,7 +131,7 @@ impl Step {
     }
 }
 
-/// Names, each once.
+/// Names without duplicates.
 #[derive(Default)]
 struct Listed {
     all: Vec<String>,
@@ -154,7 +154,7 @@ impl Listed {
     }
 }
 
-/// Whether times, bytes and ops can be counted.
+/// Checks that times, bytes and ops can be counted.
 fn sizes(spec: &RecordedSpec) -> Result<(), WorkloadError> {
     let RecordedSpec { gpus_per_node, step } = spec;
     let times = || step.classes.iter().flat_map(|class| class.ops.iter().map(|(_, time)| u128::from(*time)));
@@ -209,13 +209,13 @@ fn group(
     let axis = if is_link { Axis::Message } else { Axis::Recorded(names.place(&given.name)) };
     let mut classes = given.classes.clone();
     if !is_link {
-        // Those of a node one after the other.
+        // Ranks of a node are consecutive.
         classes.sort_unstable();
     }
     Ok(Group { axis, classes, span, stride })
 }
 
-/// How many of some ranks are on each node that has any; `None` if not as many on each.
+/// Number of the ranks on each node that has any; `None` if it differs between nodes.
 fn on_a_node(ranks: &[u32], gpus: u32) -> Option<u32> {
     let mut counts: BTreeMap<u32, u32> = BTreeMap::new();
     ranks.iter().for_each(|rank| *counts.entry(rank / gpus).or_default() += 1);
@@ -241,7 +241,7 @@ fn transfer(
     Ok(GroupTransfer { group: *group, kind: known, bytes: Bytes(*bytes), label: names.label(name) })
 }
 
-/// What each class computes, between ops of no time with which its iteration begins and ends.
+/// The program of each class, with an op of zero length before and after it.
 fn computes(step: &StepSpec, names: &mut Listed) -> (Vec<Label>, Vec<Time>, Vec<Program>) {
     let (mut labels, mut costs, mut programs) = (Vec::new(), Vec::new(), Vec::new());
     for class in &step.classes {
@@ -266,7 +266,7 @@ fn dag(
     let compute_count = costs.len() as u32;
     let ops = compute_count + transfers.len() as u32;
     let given = ops - BOUNDS * programs.len() as u32;
-    // By program, the first op behind it in the document.
+    // For each program, the index in the document of the first op after it.
     let ends: Vec<u32> = (1..).zip(&programs).map(|(count, program)| program.ops.end - BOUNDS * count).collect();
     let moved = |op: OpId| match ends.partition_point(|&end| end <= op) as u32 {
         before if op < given - transfers.len() as u32 => op + BOUNDS * before + 1,
@@ -279,7 +279,7 @@ fn dag(
         }
         within.push((moved(from), moved(to)));
     }
-    // What waits for nothing is ready when the iteration begins.
+    // A transfer without dependencies is ready when the iteration begins.
     let mut waits = vec![false; transfers.len()];
     let awaited = within.iter().filter_map(|&(_, to)| to.checked_sub(compute_count));
     awaited.for_each(|transfer| waits[transfer as usize] = true);
@@ -310,8 +310,9 @@ fn dag(
     if dag.is_executable() { Ok(dag) } else { Err(RecordedError::Cycle) }
 }
 
-/// No rank begins an iteration before all have ended the one before: the end of the first waits for the last op of each
-/// and for transfers that no op waits for, that of all others for the first's.
+/// A barrier at the end of an iteration: no rank begins the next one earlier. The last op of the first program waits
+/// for the last recorded op of each program and for transfers that nothing else waits for; the last ops of all other
+/// programs wait for it.
 pub(super) fn keep_in_step(programs: &[Program], transfer_count: u32, within: &mut Vec<Edge>) {
     let compute_count = programs.last().map_or(0, |program| program.ops.end);
     let mut is_read = vec![false; transfer_count as usize];

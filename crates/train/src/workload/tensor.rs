@@ -1,15 +1,16 @@
-//! Tensor parallelism: what an op joins before it, and sums after it. All of it is on the critical path.
+//! Tensor parallelism: the gather before an op and the reduction after it. All transfers are on the critical path.
 //!
-//! In the forward pass an op that divides its input joins the sequence first, and one that leaves partial results sums
-//! them; in the backward pass the two change places. A sum is an all-reduce. With sequence parallelism it is a
-//! reduce-scatter, and only then is there anything to join: an all-gather.
+//! In the forward pass, an op that divides its input first gathers the sequence (*join*), and an op that leaves partial
+//! results reduces them (*sum*); in the backward pass the two are exchanged. Without sequence parallelism a sum is an
+//! all-reduce and a join needs no transfer. With it, a sum is a reduce-scatter and a join an all-gather.
 //!
 //! Left out, because they are small: the all-reduces of the loss over a divided vocabulary, and of the gradients of
-//! normalisations under sequence parallelism. Left out, because it hides behind a product: the all-gather that Megatron
-//! repeats in the backward pass to save memory.
+//! normalisations under sequence parallelism. Left out, because it overlaps with a matrix product: the all-gather that
+//! Megatron repeats in the backward pass to save memory.
 //!
-//! Asynchronous tensor parallelism cuts a product that reads what is gathered, or leaves what is scattered, into as many
-//! parts as there are ranks, and sends each beside others. Which products these are comes with the op.
+//! Asynchronous tensor parallelism splits a product before which an input is gathered, or after which its result is
+//! scattered, into one part per rank, and overlaps the transfer of each part with the compute of others. The spec of an
+//! op says which products these are.
 //!
 //! # Source
 //! Shoeybi et al. (2019), section 3, operators f and g; Korthikanti et al. (2022), section 4.2.2;
@@ -21,11 +22,11 @@ use crate::collective::levels::CollectiveKind;
 use crate::spec::{BesideSpec, RoleSpec};
 use gradtide_net::Time;
 
-/// What happens around an op.
+/// Collectives before and after an op.
 pub(super) struct Sides {
-    /// Before it.
+    /// Whether the sequence is gathered before it.
     pub joins: bool,
-    /// After it.
+    /// Whether partial results are reduced after it.
     pub sums: bool,
 }
 
@@ -43,7 +44,7 @@ pub(super) fn sides(role: RoleSpec, phase: Phase) -> Sides {
 }
 
 impl Writer<'_> {
-    /// Makes a divided sequence whole.
+    /// Gathers a divided sequence.
     pub fn join(&mut self, beside: BesideSpec, label: Label) {
         match (self.own().tensor, beside.join_ps) {
             (Some(group), 1..) => {
@@ -57,7 +58,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Adds up what the ranks have.
+    /// Reduces the partial results of the ranks.
     pub fn sum(&mut self, beside: BesideSpec, label: Label) {
         if let (Some(group), 1..) = (self.own().tensor, beside.sum_ps) {
             self.sum_in_parts(group, beside, label);
@@ -68,7 +69,7 @@ impl Writer<'_> {
         self.exchange(self.own().tensor, kind, self.spec.activation_bytes, label);
     }
 
-    /// Computes and sends the parts of others, then its own, and adds up what has come.
+    /// Computes and sends the parts of other ranks, then computes the own part, and adds up the received parts.
     fn sum_in_parts(&mut self, group: u32, beside: BesideSpec, label: Label) {
         let ranks = self.spec.mesh.tp;
         let mut sent = Vec::new();

@@ -1,4 +1,4 @@
-//! Writes the graph of a step: the program of each class, op by op, and what each op waits for.
+//! Writes the graph of a step: the program of each class, op by op, and the dependencies of each op.
 
 use super::fsdp::Parameters;
 use super::mesh::{ClassGroups, Groups};
@@ -11,14 +11,14 @@ use gradtide_net::{Bytes, Time};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// An op, while the number of compute ops is not known.
+/// An op, as long as the number of compute ops is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     Compute(u32),
     Transfer(u32),
 }
 
-/// The graph so far, and where the program under way stands.
+/// The graph so far, and the state of the program that is being written.
 pub(super) struct Writer<'a> {
     pub spec: &'a ParallelSpec,
     pub groups: Groups,
@@ -28,11 +28,11 @@ pub(super) struct Writer<'a> {
     pub stages: Vec<Range<u32>>,
     /// The class whose program is written.
     pub class: u32,
-    /// What the next op or transfer of the program waits for.
+    /// Dependencies of the next op or transfer of the program.
     pub front: Vec<Node>,
-    /// What the next compute op waits for, too.
+    /// Additional dependencies of the next compute op.
     pub awaited: Vec<Node>,
-    /// Where parameters and gradients are.
+    /// State of gathered parameters and of gradients.
     pub parameters: Parameters,
     costs: Vec<Time>,
     labels: Vec<Label>,
@@ -75,13 +75,13 @@ pub(super) fn write(spec: &ParallelSpec, groups: Groups) -> Step {
         programs.push(Program { ops: start..writer.costs.len() as OpId, forward: start, backward: start });
     }
     if let (Some(norm), 2..) = (last.norm, begins.len()) {
-        // No class is more than one step ahead of another.
+        // Keeps classes within one step of each other.
         writer.across.extend(begins.iter().map(|&begin| (norm, begin)));
     }
     writer.into_step(programs)
 }
 
-/// Blocks in line, so many in each part.
+/// Consecutive ranges with `counts` blocks each.
 pub(super) fn ranges(counts: &[u32]) -> Vec<Range<u32>> {
     let mut end = 0;
     let part = |&count: &u32| {
@@ -91,24 +91,24 @@ pub(super) fn ranges(counts: &[u32]) -> Vec<Range<u32>> {
     counts.iter().map(part).collect()
 }
 
-/// A part of a time; the first one has what is left over.
+/// Duration of one of `parts` equal parts; the first one gets the remainder.
 pub(super) fn share(cost: Time, part: u32, parts: u32) -> Time {
     let (share, rest) = (cost.ps() / u64::from(parts), cost.ps() % u64::from(parts));
     Time::from_ps(share + if part == 0 { rest } else { 0 })
 }
 
 impl<'a> Writer<'a> {
-    /// Groups of the class under way.
+    /// Groups of the class that is being written.
     pub fn own(&self) -> ClassGroups {
         self.groups.classes[self.class as usize]
     }
 
-    /// What a block has in common with others.
+    /// The kind of a block, which has its ops and bytes.
     pub fn kind(&self, block: u32) -> &'a BlockKindSpec {
         &self.spec.kinds[self.spec.blocks[block as usize].kind as usize]
     }
 
-    /// What users call a unit: its first block.
+    /// Name of a unit for users: its first block.
     pub fn subject(&self, unit: u32) -> Subject {
         Subject::Block(self.units[unit as usize].start)
     }
@@ -123,11 +123,11 @@ impl<'a> Writer<'a> {
         self.within.push((before, after));
     }
 
-    /// Writes a compute op. It waits for the front, and is the front.
+    /// Writes a compute op, which waits for the front and becomes the front.
     pub fn compute(&mut self, cost: Time, label: Label) -> Node {
         let op = Node::Compute(self.costs.len() as u32);
         for before in self.front.drain(..).chain(self.awaited.drain(..)) {
-            // A compute op at the front is the one before in the program.
+            // A compute op at the front is the previous op of the program, so needs no edge.
             if let Node::Transfer(_) = before {
                 self.within.push((before, op));
             }
@@ -138,7 +138,7 @@ impl<'a> Writer<'a> {
         op
     }
 
-    /// Writes a transfer that waits for `after`, beside the program.
+    /// Writes a transfer that waits for `after`, in parallel to the program.
     pub fn transfer(&mut self, group: u32, kind: CollectiveKind, bytes: u64, label: Label, after: &[Node]) -> Node {
         let transfer = Node::Transfer(self.transfers.len() as u32);
         self.transfers.push(GroupTransfer { group, kind, bytes: Bytes(bytes), label });
@@ -146,7 +146,7 @@ impl<'a> Writer<'a> {
         transfer
     }
 
-    /// Writes a transfer that the program waits for, if there is anybody to send to.
+    /// Writes a transfer that the program waits for, unless there is nothing to send or no other rank.
     pub fn exchange(&mut self, group: Option<u32>, kind: CollectiveKind, bytes: u64, label: Label) {
         if let (Some(group), 1..) = (group, bytes) {
             let front = std::mem::take(&mut self.front);
@@ -155,8 +155,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Computes in as many parts as there are ranks: the first on what the rank has, each other one on `bytes` that
-    /// come one after the other, beside the parts before.
+    /// Computes in one part per rank: the first on local data, each other one on `bytes` from the neighbour, whose
+    /// transfer overlaps with the part before.
     pub fn in_parts(&mut self, group: u32, ranks: u32, bytes: u64, cost: Time, label: Label) {
         let mut held = self.front.clone();
         for part in 0..ranks {
@@ -176,7 +176,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Backward pass of a block, and what is computed again for it.
+    /// Backward pass of a block, with its recomputation.
     pub fn backward(&mut self, block: u32, micro_batch: u32) {
         let ops = &self.kind(block).ops;
         for (index, op) in ops.iter().enumerate().filter(|(_, op)| op.recompute_communicates) {
