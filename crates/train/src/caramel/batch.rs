@@ -1,11 +1,10 @@
-//! Which parameters are sent together (Caramel, section 4.2).
+//! Batching of parameters into transfers (Caramel, section 4.2).
 
 use super::{Boundaries, ParameterGroup};
 use gradtide_net::{Bytes, Time};
 
-/// Batches parameters in the order of their updates. One larger than `threshold` is sent alone; the others collect in a
-/// batch, which is sent when it is larger than the threshold or when what has been sent will be through before the
-/// next update.
+/// Batches parameters in the order of their updates. A parameter larger than `threshold` is sent alone; the others join
+/// the open batch, which is sent once it exceeds the threshold or the channel will have drained before the next update.
 ///
 /// The expected update times are those of compute without stalls; a transfer of `d` bytes takes `time(d)`.
 ///
@@ -13,7 +12,7 @@ use gradtide_net::{Bytes, Time};
 /// Caramel, section 4.2; A11 to A16 of docs/models/caramel.md.
 pub fn batch(boundaries: &Boundaries, threshold: Bytes, time: &dyn Fn(Bytes) -> Time) -> Vec<ParameterGroup> {
     let mut groups = Vec::new();
-    // When the channel will have sent all that is in `groups`.
+    // Time at which the channel will have sent all `groups`.
     let mut drained = Time::ZERO;
     let mut send = |parameters: Vec<u32>, now: Time, drained: &mut Time| {
         let group = boundaries.group(parameters);
@@ -26,14 +25,14 @@ pub fn batch(boundaries: &Boundaries, threshold: Bytes, time: &dyn Fn(Bytes) -> 
     for (rank, &parameter) in order.iter().enumerate() {
         let window = boundaries.windows[parameter as usize];
         if window.bytes > threshold {
-            // A13: it passes by a batch that is open.
+            // A13: it overtakes the open batch.
             send(vec![parameter], window.update, &mut drained);
         } else {
             active.push(parameter);
             active_bytes += window.bytes.0;
         }
         let next = order.get(rank + 1).map_or(Time::MAX, |&next| boundaries.windows[next as usize].update);
-        // A12, A14: what has just been added counts as bytes of the batch, and not as something in the queue.
+        // A12, A14: the parameter just added counts towards the batch's bytes, not as queued.
         if !active.is_empty() && (active_bytes > threshold.0 || drained <= next) {
             send(std::mem::take(&mut active), window.update, &mut drained);
             active_bytes = 0;

@@ -1,5 +1,4 @@
-//! In which order a worker computes, so that its updates come early (Caramel, section 4.1), and edges that hold it to
-//! that.
+//! Compute orders with early updates (Caramel, section 4.1), and the edges that enforce an order.
 
 use super::{Boundaries, Boundary};
 use crate::opdag::{Kind, Op, OpDag, OpDagError};
@@ -10,54 +9,54 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use thiserror::Error;
 
-/// Longest computation that is accepted, in picoseconds: some iterations of it stay far from the end of 64 bits.
+/// Longest computation that is accepted, in picoseconds, so that several iterations fit in 64 bits.
 pub const MAX_COMPUTE_PS: u128 = 1 << 56;
 
 /// A parameter of an op DAG.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter {
-    /// What is aggregated.
+    /// Bytes to aggregate.
     pub bytes: Bytes,
-    /// The op of kind `recv` that stands for it: who has it among its inputs, reads it.
+    /// The op of kind `recv` that represents it; the ops that have it as an input read the parameter.
     pub recv: u32,
-    /// The last op that makes its gradient.
+    /// The last op of its gradient.
     pub update: u32,
 }
 
-/// The order in which a worker computes.
+/// A compute order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComputeOrder {
-    /// Updates, first to last, each with what it needs.
+    /// Updates, first to last, each with its required ops.
     pub tags: Vec<Tag>,
-    /// Ops that no update needs, in topological order. They come last.
+    /// Ops that no update depends on, in topological order. They run last.
     pub rest: Vec<u32>,
 }
 
-/// An update in its place.
+/// An update and its ops (Caramel's tag).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tag {
     /// Indices of the parameters that the op updates.
     pub parameters: Vec<u32>,
-    /// What it needs and no update before it needed, in topological order; itself last.
+    /// The ops it depends on that no earlier update depends on, in topological order; the update itself last.
     pub ops: Vec<u32>,
 }
 
-/// An op DAG and parameters that do not fit together.
+/// Why parameters do not fit an op DAG.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ComputeError {
-    /// The DAG means nothing.
+    /// The DAG is invalid.
     #[error(transparent)]
     Dag(#[from] OpDagError),
-    /// A parameter is read by way of an op that computes, or updated by one that receives.
+    /// `recv` of a parameter is not a receive op, or `update` is not a compute op.
     #[error("parameter {0} is not received, or its update is not computed")]
     Kind(u32),
-    /// All ops together take too long.
+    /// The total compute time is too long.
     #[error("the computation takes more than 20 hours")]
     TooLong,
 }
 
 impl ComputeOrder {
-    /// All ops that compute, first to last.
+    /// All compute ops, first to last.
     pub fn ops(&self) -> Vec<u32> {
         self.tags.iter().flat_map(|tag| &tag.ops).chain(&self.rest).copied().collect()
     }
@@ -68,15 +67,16 @@ impl ComputeOrder {
     }
 }
 
-/// Ops that compute in topological order: of those that can run, the first one of the file.
+/// Compute ops in topological order; ties follow the order of the file.
 ///
 /// # Errors
-/// [`OpDagError`] if there is no such order, a transfer waits or an input does not exist.
+/// [`OpDagError`] on a cycle, a transfer with inputs, or an input that does not exist.
 pub fn topological(dag: &OpDag) -> Result<Vec<u32>, OpDagError> {
     linear(dag, &vec![0; dag.ops.len()])
 }
 
-/// Ops that compute in the order of a framework that knows none: of those that can run, any, as `luck` has it.
+/// Compute ops in a random topological order, as a framework without priorities runs them: at each point, `luck` draws
+/// one of the ready ops.
 ///
 /// # Errors
 /// As [`topological`].
@@ -86,11 +86,11 @@ pub fn random(dag: &OpDag, luck: &mut Stream) -> Result<Vec<u32>, OpDagError> {
     linear(dag, &keys)
 }
 
-/// Takes the update that is cheapest to reach, again and again: the one with the least compute time left among what it
-/// needs. Ties go to the one that is first in topological order.
+/// Greedy order: repeatedly takes the update with the least remaining compute time among its dependencies. Ties follow
+/// the topological order.
 ///
 /// # Errors
-/// [`ComputeError`] if the parameters do not suit the DAG.
+/// [`ComputeError`] if the parameters do not fit the DAG.
 ///
 /// # Source
 /// Caramel, section 4.1, stage 1; A1 to A6 of docs/models/caramel.md.
@@ -103,7 +103,7 @@ pub fn greedy(dag: &OpDag, parameters: &[Parameter]) -> Result<ComputeOrder, Com
     updates.sort_unstable_by_key(|&op| place[op as usize]);
     updates.dedup();
 
-    // For every op the updates that need it, a bit each. Then an op that is done is taken from the cost of those.
+    // Bit set per op of the updates that depend on it. When an op is done, its time is subtracted from their costs.
     let words = updates.len().div_ceil(64);
     let mut needed_by = vec![0_u64; words * dag.ops.len()];
     for (update, &op) in updates.iter().enumerate() {
@@ -141,10 +141,11 @@ pub fn greedy(dag: &OpDag, parameters: &[Parameter]) -> Result<ComputeOrder, Com
     Ok(ComputeOrder { tags, rest: left })
 }
 
-/// The DAG with edges that leave one order of updates: what an update needs begins when the update before it is done.
+/// The DAG with edges that enforce the order of updates: the dependencies of an update begin when the previous update
+/// has ended.
 ///
-/// Between two tags stands one op that takes no time. It waits for the update of the first, and what the second needs
-/// waits for it as far as it waits for nothing else of the second.
+/// A barrier op of no time separates two tags. It depends on the update of the first; the ops of the second without an
+/// input in the second depend on it.
 ///
 /// # Source
 /// Caramel, section 4.1, stage 2; A7 to A10 of docs/models/caramel.md.
@@ -170,14 +171,14 @@ pub fn enforce(dag: &OpDag, order: &ComputeOrder) -> OpDag {
     dag
 }
 
-/// The boundaries of a worker that computes `ops` one after another, none before its inputs; a tick of the DAG takes
-/// `tick`. A parameter that nobody reads is taken to be read at the end.
+/// The boundaries of a worker that computes `ops` one after another, each after its inputs; a tick of the DAG lasts
+/// `tick`. A parameter without readers counts as read at the end.
 ///
 /// # Errors
-/// [`ComputeError`] if the parameters do not suit the DAG, or all ops together take too long.
+/// [`ComputeError`] if the parameters do not fit the DAG, or the total compute time is too long.
 ///
 /// # Panics
-/// If `ops` leaves out an update.
+/// If an update is missing from `ops`.
 pub fn boundaries(dag: &OpDag, parameters: &[Parameter], ops: &[u32], tick: Time) -> Result<Boundaries, ComputeError> {
     check(dag, parameters)?;
     let ticks: u128 = ops.iter().map(|&op| u128::from(dag.ops[op as usize].time_ticks)).sum();
@@ -212,7 +213,7 @@ fn check(dag: &OpDag, parameters: &[Parameter]) -> Result<(), ComputeError> {
     Ok(())
 }
 
-/// Ops that compute, each after its inputs; of those that can run, the one with the least key, then the first.
+/// Compute ops in topological order; among ready ops, the one with the smallest (key, index) first.
 fn linear(dag: &OpDag, keys: &[u32]) -> Result<Vec<u32>, OpDagError> {
     let op_count = dag.ops.len();
     let mut readers = vec![Vec::new(); op_count];

@@ -1,4 +1,4 @@
-//! How long a collective takes: f(d) = a + b d (Caramel, section 4.2), and what follows from it.
+//! Linear cost model of a collective, f(d) = a + b d (Caramel, section 4.2), and the sizes derived from it.
 
 use crate::collective::messages::{Depth, MAX_DEPTH};
 use gradtide_net::{Bytes, Time};
@@ -8,28 +8,28 @@ use thiserror::Error;
 /// The sizes of Caramel's benchmarks: 64 B and 4 MB, the latter read as 4 x 2^20 (A19).
 pub const BENCHMARK_SIZES: [Bytes; 2] = [Bytes(64), Bytes(4 << 20)];
 
-/// A line through measured times of one collective on one number of workers (A21).
+/// A line fitted to measured times of one collective on one number of workers (A21).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// a: what a transfer of nothing would take, in picoseconds. Measured times may make it negative.
+    /// a: fixed cost of a transfer, in picoseconds. May be negative for measured times.
     pub fixed_ps: f64,
-    /// b: what each byte adds, in picoseconds; above 0.
+    /// b: cost per byte, in picoseconds; above 0.
     pub ps_per_byte: f64,
 }
 
-/// Times that are no cost model.
+/// Why times do not yield a cost model.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum CostError {
-    /// One point leaves the slope open.
+    /// One size does not determine the slope.
     #[error("a cost model takes the times of two sizes or more")]
     OneSize,
-    /// More bytes take no longer.
+    /// The slope is not positive.
     #[error("larger messages do not take longer: there is nothing to fit")]
     Flat,
 }
 
 impl Cost {
-    /// The line of least squares through the median time of each size (A20): with two sizes, through both medians.
+    /// Least-squares line through the median time of each size (A20); with two sizes, the line through both medians.
     ///
     /// # Errors
     /// [`CostError`] if there are fewer than two sizes, or the line does not rise.
@@ -61,7 +61,7 @@ impl Cost {
         Ok(Self { fixed_ps: mean_y - ps_per_byte * mean_x, ps_per_byte })
     }
 
-    /// Time of `bytes`, rounded up to a picosecond; nothing takes no time.
+    /// Time of `bytes`, rounded up to a picosecond; 0 for 0 bytes.
     pub fn time(self, bytes: Bytes) -> Time {
         if bytes.0 == 0 {
             return Time::ZERO;
@@ -69,12 +69,12 @@ impl Cost {
         Time::from_ps((self.fixed_ps + self.ps_per_byte * bytes.0 as f64).max(0.0).ceil() as u64)
     }
 
-    /// Below it, messages are batched: the least size in bytes at which two messages in one take more than 0.8 of the
-    /// time that they take apart, `f(2x) / (2 f(x)) > 0.8`. That is above 1.5 a/b: fixed cost is less than 40 % there.
-    /// 0 if there is no fixed cost.
+    /// Batching threshold: the smallest size x in bytes at which one message of 2x takes more than 0.8 of the time of
+    /// two messages of x, `f(2x) / (2 f(x)) > 0.8`. This holds above 1.5 a/b, where the fixed cost is less than 40 %. 0
+    /// without a fixed cost.
     ///
     /// # Source
-    /// Caramel, section 4.2, with `>` strict (A17) and nothing to save where a is not positive (A18).
+    /// Caramel, section 4.2, with `>` strict (A17) and no batching if a is not positive (A18).
     pub fn threshold(self) -> Bytes {
         if self.fixed_ps <= 0.0 {
             return Bytes(0);
@@ -83,23 +83,23 @@ impl Cost {
     }
 }
 
-/// What the messages of one collective take on a network: the line of each depth that they may have.
+/// Message times of one collective on a network: one line for each depth.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Costs {
-    /// Below it, messages are batched: [`Cost::threshold`] of messages that are cut as a small one is.
+    /// Batching threshold: [`Cost::threshold`] at the depth of a small message.
     pub threshold: Bytes,
-    /// Into how many chunks a message is cut.
+    /// How messages are cut into chunks.
     pub depth: Depth,
-    /// By depth from 1 on; a fixed depth has one line.
+    /// Lines by depth, from 1 on; a single line if the depth is fixed.
     lines: Vec<Cost>,
 }
 
 impl Costs {
-    /// Asks `alone` how long messages of some depth and size take by themselves; a depth of `None` is adaptive.
-    /// Simulated times do not scatter, so each is asked for once.
+    /// Fits the lines to `alone`, which returns the time of a message of some depth and size on an idle network; `None`
+    /// means an adaptive depth. Simulated times have no noise, so each is measured once.
     ///
-    /// An adaptive depth has a line through two sizes for each number of chunks, since what a chunk more saves is no
-    /// line.
+    /// An adaptive depth has one line through two sizes for each number of chunks, since the gain of another chunk is
+    /// not linear in the size.
     ///
     /// # Errors
     /// As [`Cost::fit`].
@@ -111,7 +111,7 @@ impl Costs {
             return Ok(Self { threshold, depth: Depth::Fixed(depth), lines: vec![plain] });
         }
         let lines = match threshold.0 {
-            // Nothing speaks against cutting.
+            // Without fixed cost, chunks cost nothing.
             0 => vec![line(MAX_DEPTH, BENCHMARK_SIZES)?; MAX_DEPTH as usize],
             threshold => {
                 let sizes = |depth: u32| {
@@ -125,29 +125,29 @@ impl Costs {
         Ok(Self { threshold, depth: Depth::Adaptive { threshold }, lines })
     }
 
-    /// Time of a message.
+    /// Time of a message of `bytes`.
     pub fn time(&self, bytes: Bytes) -> Time {
         let line = (self.depth.of(bytes) as usize).min(self.lines.len()) - 1;
         self.lines[line].time(bytes)
     }
 
-    /// More picoseconds than `count` messages of `bytes` in all take, whatever their depths.
+    /// Upper bound in picoseconds of the time of `count` messages of `bytes` in total, whatever their depths.
     pub fn most_ps(&self, count: u64, bytes: Bytes) -> f64 {
         let of_line = |line: &Cost| line.fixed_ps.max(0.0) * count as f64 + line.ps_per_byte * bytes.0 as f64;
         self.lines.iter().map(of_line).fold(0.0, f64::max) + count as f64
     }
 
-    /// The size of a chunk of which a tenth of the time is fixed cost: six thresholds, since a threshold is 1.5 a/b and
-    /// a = 0.1 (a + b d) at d = 9 a/b. At least [`LEAST_CHUNK`].
+    /// Chunk size at which the fixed cost is a tenth of the time: six thresholds, since a threshold is 1.5 a/b and a =
+    /// 0.1 (a + b d) at d = 9 a/b. At least [`LEAST_CHUNK`].
     pub fn chunk(&self) -> Bytes {
         Bytes(self.threshold.0.saturating_mul(6)).max(LEAST_CHUNK)
     }
 }
 
-/// Smallest chunk that a cost model may ask for: where there is no fixed cost, no chunk is small enough.
+/// Smallest chunk size of a cost model; without a fixed cost, the optimum would be 0.
 pub const LEAST_CHUNK: Bytes = Bytes(64 << 10);
 
-/// Least bytes between the two sizes of a line: enough that they take different times.
+/// Smallest difference of a line's two sizes, in bytes: enough for their times to differ.
 const LEAST_SPAN: u64 = 64 << 10;
 
 fn median(mut times: Vec<u64>) -> f64 {

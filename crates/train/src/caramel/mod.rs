@@ -1,12 +1,12 @@
-//! All-reduce as Caramel has it (Hashemi et al., 2020), and its rivals, on one channel.
+//! All-reduce scheduling of Caramel (Hashemi et al., 2020) and of the systems it is compared with, on one channel.
 //!
 //! ```text
 //! op DAG ─► compute order ─► boundaries ─► batches ─► packing ─► timeline
 //!          (compute)        (here)        (batch)    (pack)     (timeline)
 //! ```
 //!
-//! [`transfers`] has the plans of others, for the same boundaries and the same timeline. `docs/models/caramel.md` has
-//! the rules, and what is done where the paper is silent.
+//! [`transfers`] has the plans of the other systems, for the same boundaries and timeline. `docs/models/caramel.md` has
+//! the rules, and our choices where the paper is silent.
 
 pub mod batch;
 pub mod compute;
@@ -18,12 +18,12 @@ pub mod transfers;
 use gradtide_net::{Bytes, Time};
 use transfers::TransferPlan;
 
-/// When a parameter can be aggregated without delaying compute: from the op that updates it to the op of the next
-/// iteration that reads it (Caramel, section 3.3.1). Offsets are compute time without stalls, from the start of an
-/// iteration.
+/// Window in which a parameter can be aggregated without delaying compute: from the op that updates it to the op of the
+/// next iteration that reads it (Caramel, section 3.3.1, "boundary"). Offsets are compute time without stalls, from the
+/// start of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boundary {
-    /// What is aggregated.
+    /// Bytes to aggregate.
     pub bytes: Bytes,
     /// End of the op that updates it.
     pub update: Time,
@@ -31,12 +31,12 @@ pub struct Boundary {
     pub read: Time,
 }
 
-/// An iteration as its transfers see it.
+/// Compute time of an iteration and the windows of its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Boundaries {
-    /// All computation, one op after another: C.
+    /// Total compute time: C.
     pub compute: Time,
-    /// Of every parameter, in the order in which the model registers them.
+    /// Window of every parameter, in registration order of the model.
     pub windows: Vec<Boundary>,
 }
 
@@ -45,16 +45,16 @@ pub struct Boundaries {
 pub struct ParameterGroup {
     /// Indices of the parameters.
     pub parameters: Vec<u32>,
-    /// Their bytes; the update of the latest, the read of the earliest (Caramel, section 4.3).
+    /// Sum of their bytes; latest update and earliest read (Caramel, section 4.3).
     pub window: Boundary,
 }
 
 impl Boundaries {
-    /// What all workers together leave: a parameter is there when the last has updated it, and needed when the first
-    /// reads it. Workers that compute in different orders have narrower boundaries than any of them alone.
+    /// Intersection of all workers' windows: a parameter is ready when the last worker has updated it, and needed when
+    /// the first reads it. Workers with different compute orders have narrower joint windows than each alone.
     ///
     /// # Panics
-    /// If there is no worker, or they have not the same parameters.
+    /// If `workers` is empty, or their numbers of parameters differ.
     pub fn jointly(workers: &[Self]) -> Self {
         let mut all = workers[0].clone();
         for worker in &workers[1..] {
@@ -68,7 +68,7 @@ impl Boundaries {
         all
     }
 
-    /// The same where all computation takes `compute`, each part of it as much longer or shorter; rounded down.
+    /// The boundaries scaled to a total compute time of `compute`; rounded down.
     pub fn stretched(&self, compute: Time) -> Self {
         let (from, to) = (u128::from(self.compute.ps()).max(1), u128::from(compute.ps()));
         let own = |time: Time| Time::from_ps((u128::from(time.ps()) * to / from) as u64);
@@ -76,10 +76,10 @@ impl Boundaries {
         Self { compute, windows: self.windows.iter().map(window).collect() }
     }
 
-    /// A group of parameters.
+    /// Groups parameters.
     ///
     /// # Panics
-    /// If it is empty or a parameter does not exist.
+    /// If `parameters` is empty or a parameter does not exist.
     pub fn group(&self, parameters: Vec<u32>) -> ParameterGroup {
         let windows = || parameters.iter().map(|&parameter| self.windows[parameter as usize]);
         let window = Boundary {
@@ -90,12 +90,12 @@ impl Boundaries {
         ParameterGroup { parameters, window }
     }
 
-    /// Every parameter by itself.
+    /// One group per parameter.
     pub fn alone(&self) -> Vec<ParameterGroup> {
         (0..self.windows.len() as u32).map(|parameter| self.group(vec![parameter])).collect()
     }
 
-    /// Parameters by ascending update time, equal ones as the model registers them.
+    /// Parameters by ascending update time; ties in registration order.
     pub fn by_update(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.windows.len() as u32).collect();
         order.sort_by_key(|&parameter| self.windows[parameter as usize].update);

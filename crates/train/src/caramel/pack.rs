@@ -1,9 +1,9 @@
-//! When each group is sent: Caramel's packing (section 4.3) into the backward pass and the next forward pass.
+//! Caramel's packing (section 4.3): places each group in the backward pass or the next forward pass.
 //!
-//! The plan is a circle of compute time: what the forward pass carries belongs to the iteration before (A28). Stage 2
-//! puts a group where the channel is free between its update and its read; whether that lies in the backward pass, in
-//! the next forward pass or across both makes no difference (A24), so the earliest place (A22) is one in the backward
-//! pass if there is one. Stage 3 has no free place left and measures which of two is the lesser evil.
+//! The plan is circular in compute time: transfers in the forward pass belong to the previous iteration (A28). Stage 2
+//! places a group where the channel is free between its update and its read; whether that lies in the backward pass, in
+//! the next forward pass or across both makes no difference (A24), so the earliest place (A22) is in the backward pass
+//! if possible. Stage 3 handles groups without a free place and chooses the better of two places by simulation.
 
 use super::transfers::{PlannedTransfer, TransferPlan};
 use super::{Boundaries, Boundary, ParameterGroup, timeline};
@@ -11,22 +11,21 @@ use gradtide_net::{Bytes, Time};
 use gradtide_watch::look;
 use std::cmp::Reverse;
 
-/// A plan, and which of it delays nothing.
+/// A plan, and the number of its transfers that delay nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packed {
     /// One transfer per group, in the order in which they were placed.
     pub plan: TransferPlan,
-    /// Number of the plan's first transfers that stage 2 placed: they run in parallel with compute, inside their
-    /// boundaries.
+    /// Number of transfers placed by stage 2, which come first: they overlap with compute within their boundaries.
     pub hidden_count: usize,
 }
 
-/// Packs groups, largest first; ties go to the earlier update, then to the one that is listed first (A27).
+/// Packs groups, largest first; ties by earlier update, then by index (A27).
 ///
-/// Stage 3 places what is left in the same order: behind what the backward pass carries, or in the next forward pass
-/// right before its read, whoever else has that place. It takes the one with which a simulation of all that has been
-/// placed has shorter iterations, and the backward pass if they are equal (A25, A26, A27). What lies behind the
-/// backward pass may be sent as soon as that is over.
+/// Stage 3 places the remaining groups in the same order: after the transfers of the backward pass, or in the next
+/// forward pass right before the group's read, even if that place is taken. It simulates both and keeps the plan with
+/// shorter iterations, the backward pass on ties (A25, A26, A27). A transfer after the backward pass may be sent as
+/// soon as the backward pass is over.
 ///
 /// # Source
 /// Caramel, section 4.3; A22 to A29 of docs/models/caramel.md.
@@ -69,26 +68,26 @@ fn placed(group: &ParameterGroup, rank: Time, gate: Time, time: Time) -> Planned
     PlannedTransfer { parameters: group.parameters.clone(), bytes: group.window.bytes, time, gate, rank }
 }
 
-/// The channel in an iteration whose compute never waits: what is taken is taken in every iteration.
+/// Occupancy of the channel in an iteration without stalls; periodic with the iteration.
 struct Circle {
     length: Time,
-    /// Ascending and disjoint, within one round.
+    /// Busy intervals within one period, ascending and disjoint.
     busy: Vec<(Time, Time)>,
 }
 
 impl Circle {
-    /// The earliest start from `from` on of `length` without interruption, if there is one.
+    /// The earliest start at or after `from` of a free interval of `length`, if there is one.
     fn earliest(&self, from: Time, length: Time) -> Option<Time> {
         look();
         let mut start = from;
-        // What takes no time still has a moment of its own, or it would be in the way of what begins there.
+        // A transfer of no time still occupies an instant, so it does not block an interval that begins there.
         let moment = length.max(Time::from_ps(1));
-        // What begins within a round ends within two, and `from` lies in the first two.
-        for round in 0..4 {
-            let turned = |time: Time| time + Time::from_ps(self.length.ps() * round);
+        // An interval that begins within a period ends within two, and `from` lies in the first two.
+        for period in 0..4 {
+            let shifted = |time: Time| time + Time::from_ps(self.length.ps() * period);
             for &(busy_from, busy_to) in &self.busy {
-                if turned(busy_to) > start && turned(busy_from) < start + moment {
-                    start = turned(busy_to);
+                if shifted(busy_to) > start && shifted(busy_from) < start + moment {
+                    start = shifted(busy_to);
                 }
             }
         }

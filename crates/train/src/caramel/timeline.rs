@@ -1,9 +1,9 @@
-//! Iterations on one compute stream and one channel: what a plan of transfers is worth.
+//! Simulates iterations of a transfer plan on one compute stream and one channel.
 //!
-//! Compute runs through its offsets 0 to C again and again. At an offset where parameters are read it waits
-//! until they have been aggregated in the previous iteration; the first iteration does not wait. A transfer may be
-//! sent once compute has passed its gate, so what is planned moves with every stall. The channel is never idle while
-//! something may be sent, and interrupts nothing.
+//! Compute runs through its offsets 0 to C in every iteration. At an offset where parameters are read it waits until
+//! their aggregation of the previous iteration has ended; the first iteration does not wait. A transfer may be sent
+//! once compute has passed its release offset (`gate`), so stalls shift the plan. The channel is work-conserving and
+//! non-preemptive.
 
 use super::Boundaries;
 use super::transfers::{PlannedTransfer, TransferPlan};
@@ -12,41 +12,42 @@ use gradtide_watch::look;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// Most iterations that are run. Where communication takes a little longer than computation, it takes many until the
-/// channel is so far behind that compute waits: with a thousand, what is still missing is a thousandth of an iteration
-/// or two.
+/// Maximum number of simulated iterations. If communication takes slightly longer than computation, it takes many
+/// iterations until the channel's backlog stalls compute; with a thousand, the remaining error is one or two
+/// thousandths of an iteration.
 pub const MAX_ITERATIONS: u32 = 1000;
 
 /// A transfer that was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SentTransfer {
-    /// In which iteration it became due.
+    /// Iteration it belongs to.
     pub iteration: u32,
     /// Index in the plan.
     pub transfer: u32,
-    /// When the channel began with it.
+    /// Start on the channel.
     pub start: Time,
-    /// When the channel was through.
+    /// End on the channel.
     pub end: Time,
 }
 
-/// What happened.
+/// Result of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Timeline {
-    /// When compute came to the start of each iteration and, last, to the end of the last one.
+    /// Start of each iteration and, last, the end of the last one.
     pub starts: Vec<Time>,
-    /// The start at which the channel stood as it did at the last one: what is between them repeats for ever.
+    /// Index of the start at which the channel's state equals that of the last start: the iterations between them
+    /// repeat for ever.
     pub repeats_from: usize,
-    /// All transfers as the channel sent them.
+    /// All transfers in sending order.
     pub sent: Vec<SentTransfer>,
-    /// All computation of an iteration: C.
+    /// Compute time of an iteration: C.
     pub compute: Time,
-    /// All transfers of an iteration, one after another: N.
+    /// Transfer time of an iteration: N.
     pub communication: Time,
 }
 
 impl Timeline {
-    /// From start to start, on average over the iterations that repeat, rounded up: T.
+    /// Mean iteration time over the iterations that repeat, rounded up: T.
     pub fn iteration_time(&self) -> Time {
         let last = self.starts.len() - 1;
         let span = self.starts[last] - self.starts[self.repeats_from];
@@ -54,27 +55,27 @@ impl Timeline {
     }
 }
 
-/// Runs iterations until one begins as an earlier one did, and then sends what is left. If none does within
-/// [`MAX_ITERATIONS`], the second half is taken for what repeats.
+/// Simulates iterations until a state recurs, then drains the channel. If none recurs within [`MAX_ITERATIONS`], the
+/// second half counts as the period.
 ///
 /// # Panics
-/// If a transfer may be sent only after compute has begun to wait for it, or simulated time passes 213 days.
+/// If the release offset of a transfer is later than the read that waits for it, or simulated time passes 213 days.
 pub fn run(boundaries: &Boundaries, plan: &TransferPlan) -> Timeline {
     let reads_at = |parameter: u32| {
         if plan.has_barrier { Time::ZERO } else { boundaries.windows[parameter as usize].read }
     };
-    let mut moments: Vec<(Time, ComputeEvent)> = Vec::new();
+    let mut events: Vec<(Time, ComputeEvent)> = Vec::new();
     for (index, transfer) in plan.transfers.iter().enumerate() {
         let read = transfer.parameters.iter().map(|&parameter| reads_at(parameter)).min().unwrap_or(Time::ZERO);
         assert!(transfer.gate <= boundaries.compute + read, "compute would wait for what waits for it");
         let in_next = transfer.gate >= boundaries.compute;
         let offset = if in_next { transfer.gate - boundaries.compute } else { transfer.gate };
-        moments.push((offset, ComputeEvent::Open { transfer: index as u32, in_next }));
+        events.push((offset, ComputeEvent::Open { transfer: index as u32, in_next }));
     }
     for parameter in 0..boundaries.windows.len() as u32 {
-        moments.push((reads_at(parameter), ComputeEvent::Read(parameter)));
+        events.push((reads_at(parameter), ComputeEvent::Read(parameter)));
     }
-    moments.sort();
+    events.sort();
 
     let mut channel = Channel::new(boundaries, plan);
     let mut now = Time::ZERO;
@@ -84,7 +85,7 @@ pub fn run(boundaries: &Boundaries, plan: &TransferPlan) -> Timeline {
         let iteration = starts.len() as u32;
         starts.push(now);
         channel.send_until(now);
-        // The first iteration is like no other: it has none before it.
+        // The first iteration is unique: it has no predecessor to wait for.
         if iteration > 0
             && let Some(before) = seen.insert(channel.state(now, iteration), iteration)
         {
@@ -95,10 +96,10 @@ pub fn run(boundaries: &Boundaries, plan: &TransferPlan) -> Timeline {
         }
         let start = now;
         let mut stalled = Time::ZERO;
-        for &(offset, moment) in &moments {
+        for &(offset, event) in &events {
             look();
             now = start + stalled + offset;
-            match moment {
+            match event {
                 ComputeEvent::Open { in_next: true, .. } if iteration == 0 => {}
                 ComputeEvent::Open { in_next, transfer } => channel.open(now, iteration - u32::from(in_next), transfer),
                 ComputeEvent::Read(parameter) => stalled += channel.wait(now, iteration, parameter) - now,
@@ -106,9 +107,9 @@ pub fn run(boundaries: &Boundaries, plan: &TransferPlan) -> Timeline {
         }
         now = start + stalled + boundaries.compute;
     };
-    // The last iteration has none after it, in which compute would go on: what it left is sent as it comes.
-    for &(offset, moment) in &moments {
-        if let ComputeEvent::Open { in_next: true, transfer } = moment {
+    // No iteration follows the last one, so its remaining transfers are released without stalls.
+    for &(offset, event) in &events {
+        if let ComputeEvent::Open { in_next: true, transfer } = event {
             channel.open(now + offset, starts.len() as u32 - 2, transfer);
         }
     }
@@ -117,14 +118,15 @@ pub fn run(boundaries: &Boundaries, plan: &TransferPlan) -> Timeline {
     Timeline { starts, repeats_from, sent: channel.sent, compute: boundaries.compute, communication }
 }
 
-/// What no plan on one channel beats that sends these transfers, whole or in pieces: C; N; and for every update and
-/// every earlier read the compute from that read to that update, and all transfers that lie between them. One such
-/// transfer is a critical path: read, compute, update, aggregate, read.
+/// Lower bound of the iteration time over all plans on one channel that send these transfers, whole or in pieces. The
+/// maximum of C, of N, and, for every update and every earlier read, of the compute from that read to that update plus
+/// all transfers updated at or after it and read at or before it. With a single transfer this is a critical path: read,
+/// compute, update, aggregate, read.
 ///
-/// Where all parameters are read before the first is updated, preemptive earliest deadline first reaches it.
+/// If all parameters are read before the first is updated, preemptive earliest deadline first attains it.
 ///
 /// # Source
-/// Horn (1974): the least largest lateness of jobs with release times and deadlines on one machine with preemption.
+/// Horn (1974): minimal maximum lateness of jobs with release times and deadlines on one machine with preemption.
 pub fn lower_bound(boundaries: &Boundaries, transfers: &[PlannedTransfer]) -> Time {
     let bound = boundaries.compute.max(transfers.iter().map(|transfer| transfer.time).sum());
     let window = |transfer: &PlannedTransfer| boundaries.group(transfer.parameters.clone()).window;
@@ -134,29 +136,30 @@ pub fn lower_bound(boundaries: &Boundaries, transfers: &[PlannedTransfer]) -> Ti
     let mut reads: Vec<Time> = jobs.iter().map(|job| job.1).collect();
     reads.sort_unstable();
     reads.dedup();
-    // For each read the transfers that are read by then, less the read itself, of those updated at `first` or later.
-    let mut sums = Suffixes::new(reads.iter().map(|read| -i128::from(read.ps())).collect());
+    // Per read: total time of the transfers updated at or after `first` and read by then, minus the time of the read.
+    let mut sums = PrefixMaxima::new(reads.iter().map(|read| -i128::from(read.ps())).collect());
     let mut bound = i128::from(bound.ps());
     for (index, &(first, read, time)) in jobs.iter().enumerate() {
         sums.add(reads.partition_point(|&other| other < read), i128::from(time.ps()));
         if jobs.get(index + 1).is_none_or(|next| next.0 < first) {
             let earlier = reads.partition_point(|&read| read <= first);
-            bound = bound.max(i128::from(first.ps()) + sums.most_before(earlier));
+            bound = bound.max(i128::from(first.ps()) + sums.prefix_max(earlier));
         }
     }
     Time::from_ps(u64::try_from(bound).unwrap_or(u64::MAX))
 }
 
-/// Numbers in a row, to all of which from some place on something is added, and of whose first ones the largest is
-/// asked for: a tree with the sums of halves, and their largest from the left.
-struct Suffixes {
-    /// Leaves, a power of two.
+/// A segment tree over a sequence of numbers, with two operations: add a value to all numbers from an index on, and get
+/// the maximum of a prefix. It stores the differences of the sequence; a node has the sum of its leaves and the maximum
+/// of their prefix sums.
+struct PrefixMaxima {
+    /// Number of leaves, a power of two.
     width: usize,
-    /// What has been added from the first leaf of a node on, and the largest sum from there to any of its leaves.
+    /// Per node: sum of its differences, and their largest prefix sum.
     nodes: Vec<(i128, i128)>,
 }
 
-impl Suffixes {
+impl PrefixMaxima {
     fn new(numbers: Vec<i128>) -> Self {
         let width = numbers.len().next_power_of_two();
         let mut nodes = vec![(0, i128::MIN / 4); 2 * width];
@@ -171,8 +174,8 @@ impl Suffixes {
     }
 
     fn join(&mut self, node: usize) {
-        let ((left, left_most), (right, right_most)) = (self.nodes[2 * node], self.nodes[2 * node + 1]);
-        self.nodes[node] = (left + right, left_most.max(left + right_most));
+        let ((left, left_max), (right, right_max)) = (self.nodes[2 * node], self.nodes[2 * node + 1]);
+        self.nodes[node] = (left + right, left_max.max(left + right_max));
     }
 
     fn add(&mut self, from: usize, value: i128) {
@@ -185,19 +188,19 @@ impl Suffixes {
         }
     }
 
-    /// The largest of the first `count`.
-    fn most_before(&self, count: usize) -> i128 {
+    /// The maximum of the first `count` numbers.
+    fn prefix_max(&self, count: usize) -> i128 {
         let (mut node, mut from, mut width) = (1, 0, self.width);
         let (mut sum, mut most) = (0, i128::MIN / 4);
-        // Down the edge between what counts and what does not.
+        // Descends along the right edge of the prefix.
         while from < count {
             if from + width <= count {
                 return most.max(sum + self.nodes[node].1);
             }
             width /= 2;
-            let (left, left_most) = self.nodes[2 * node];
+            let (left, left_max) = self.nodes[2 * node];
             if from + width <= count {
-                most = most.max(sum + left_most);
+                most = most.max(sum + left_max);
                 (sum, from, node) = (sum + left, from + width, 2 * node + 1);
             } else {
                 node *= 2;
@@ -207,29 +210,29 @@ impl Suffixes {
     }
 }
 
-/// What happens when compute has come to an offset; what opens does so before what is read.
+/// An event at a compute offset; at equal offsets, `Open` precedes `Read`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ComputeEvent {
     Open { transfer: u32, in_next: bool },
     Read(u32),
 }
 
-/// What is under way, with the iteration that it is of and what is left of it, and what is open: see
-/// [`Channel::state`].
+/// State of the channel: transfers in flight with their iteration (relative) and remaining time, and open transfers
+/// with their iteration. See [`Channel::state`].
 type ChannelState = (Vec<(u32, u32, Time)>, Vec<(u32, u32)>);
 
-/// The channel, which knows what may be sent up to some instant, and decides no further.
+/// The channel, simulated up to the time `known` to which all releases are known.
 struct Channel<'a> {
     boundaries: &'a Boundaries,
     plan: &'a TransferPlan,
-    /// Up to here everything has been opened.
+    /// Time up to which all released transfers are in `open`.
     known: Time,
-    /// May be sent: rank, index and iteration.
+    /// Released transfers: send priority, index and iteration.
     open: BinaryHeap<Reverse<(Time, u32, u32)>>,
-    /// Per parameter, for even and odd iterations: transfers that have not been handed over, and the end of the last
-    /// one that has.
+    /// Per parameter and parity of the iteration: number of its transfers not yet started, and the end of the last one
+    /// started.
     missing: Vec<[(u32, Time); 2]>,
-    /// Handed over, first to last.
+    /// Started transfers, in order.
     sent: Vec<SentTransfer>,
 }
 
@@ -239,21 +242,21 @@ impl<'a> Channel<'a> {
         Self { boundaries, plan, known: Time::ZERO, open: BinaryHeap::new(), missing, sent: Vec::new() }
     }
 
-    /// All that the future depends on, as seen from the start of an iteration at `now`.
+    /// The state that determines the future, relative to the start of `iteration` at `now`.
     fn state(&self, now: Time, iteration: u32) -> ChannelState {
         let ago = |before: u32| iteration - before;
-        let under_way = self.under_way(now).iter();
+        let in_flight = self.in_flight(now).iter();
         let mut open: Vec<(u32, u32)> = self.open.iter().map(|Reverse(it)| (it.1, ago(it.2))).collect();
         open.sort_unstable();
-        (under_way.map(|it| (it.transfer, ago(it.iteration), it.end - now)).collect(), open)
+        (in_flight.map(|it| (it.transfer, ago(it.iteration), it.end - now)).collect(), open)
     }
 
-    /// What has been handed over and is not through.
-    fn under_way(&self, now: Time) -> &[SentTransfer] {
+    /// Transfers that have been started and have not ended by `now`.
+    fn in_flight(&self, now: Time) -> &[SentTransfer] {
         &self.sent[self.sent.partition_point(|sent| sent.end <= now)..]
     }
 
-    /// A transfer may be sent from `now` on.
+    /// Releases a transfer at `now`.
     fn open(&mut self, now: Time, iteration: u32, transfer: u32) {
         self.send_until(now);
         let it = &self.plan.transfers[transfer as usize];
@@ -263,7 +266,7 @@ impl<'a> Channel<'a> {
         it.parameters.iter().for_each(|&parameter| self.missing[parameter as usize][half].0 += 1);
     }
 
-    /// When the aggregation of a parameter that an iteration reads at `now` has ended.
+    /// Time at which a read at `now` can proceed: the end of the parameter's aggregation of the previous iteration.
     fn wait(&mut self, now: Time, iteration: u32, parameter: u32) -> Time {
         self.send_until(now);
         let before = (iteration as usize + 1) % 2;
@@ -273,7 +276,7 @@ impl<'a> Channel<'a> {
         now.max(self.missing[parameter as usize][before].1)
     }
 
-    /// Hands over what has its turn before `until`; from then on more may be open.
+    /// Starts the transfers whose turn comes before `until`; at `until` more may be released.
     fn send_until(&mut self, until: Time) {
         while let Some(turn) = self.turn().filter(|&turn| turn < until) {
             self.send(turn);
@@ -281,14 +284,14 @@ impl<'a> Channel<'a> {
         self.known = self.known.max(until);
     }
 
-    /// When the first open transfer is handed over: as soon as the credit suffices.
+    /// Start of the next transfer: as soon as fewer than `credit` transfers are in flight.
     fn turn(&self) -> Option<Time> {
         self.open.peek()?;
-        let under_way = self.under_way(self.known);
-        // They end in the order in which they were handed over.
-        let must_end = (under_way.len() + 1).checked_sub(self.plan.credit as usize);
+        let in_flight = self.in_flight(self.known);
+        // Transfers end in the order of their start.
+        let must_end = (in_flight.len() + 1).checked_sub(self.plan.credit as usize);
         Some(match must_end {
-            Some(count @ 1..) => under_way[count - 1].end,
+            Some(count @ 1..) => in_flight[count - 1].end,
             _ => self.known,
         })
     }

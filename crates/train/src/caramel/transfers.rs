@@ -1,5 +1,5 @@
-//! Plans: what is sent, from when on, and what goes before what. Those of systems that Caramel is compared with, and
-//! earliest deadline first. [`super::pack`] has Caramel's own.
+//! Transfer plans of the systems that Caramel is compared with, and earliest deadline first. A plan lists transfers
+//! with their release offset (`gate`) and send priority (`rank`). [`super::pack`] has Caramel's own.
 
 use super::{Boundaries, ParameterGroup};
 use gradtide_net::{Bytes, Time};
@@ -10,35 +10,34 @@ pub const DDP_FIRST_CAP: Bytes = Bytes(1 << 20);
 /// PyTorch DDP's cap of every other bucket: 25 MiB.
 pub const DDP_CAP: Bytes = Bytes(25 << 20);
 
-/// A message of a collective.
+/// A transfer: one collective per iteration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlannedTransfer {
-    /// Its parameters; a parameter is aggregated when all its transfers have ended.
+    /// Its parameters. A parameter's aggregation ends with the last of its transfers.
     pub parameters: Vec<u32>,
     /// Its bytes.
     pub bytes: Bytes,
-    /// How long it has the channel.
+    /// Time on the channel.
     pub time: Time,
-    /// Compute offset from which on it may be sent; beyond C it is an offset of the next iteration.
+    /// Release time, as a compute offset; beyond C it lies in the next iteration.
     pub gate: Time,
-    /// Of those that may be sent, the one with the smallest goes first. A compute offset like `gate`, so that what is
-    /// left of an iteration goes before the next one's where it should.
+    /// Send priority: among released transfers the smallest goes first. A compute offset like `gate`, so that leftovers
+    /// of an iteration are ordered correctly against the transfers of the next.
     pub rank: Time,
 }
 
-/// What is sent in every iteration.
+/// The transfers of every iteration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransferPlan {
-    /// Of one iteration; equal ranks go in this order.
+    /// The transfers of one iteration; ties of `rank` follow this order.
     pub transfers: Vec<PlannedTransfer>,
-    /// Whether the next forward pass waits for all of them.
+    /// Whether the next forward pass waits for all of them (a barrier).
     pub has_barrier: bool,
-    /// Transfers that are handed to the network before earlier ones have ended, and can no longer be overtaken; not 0.
-    /// With 1, one at a time.
+    /// In-flight limit, at least 1: transfers in flight can no longer be overtaken.
     pub credit: u32,
 }
 
-/// Sent in the order of updates, each group as a whole when it is complete.
+/// First in, first out: sends each group as a whole when all its parameters are updated.
 pub fn first_in_first_out(groups: &[ParameterGroup], has_barrier: bool, time: &dyn Fn(Bytes) -> Time) -> TransferPlan {
     let transfer = |group: &ParameterGroup| {
         let window = group.window;
@@ -50,7 +49,7 @@ pub fn first_in_first_out(groups: &[ParameterGroup], has_barrier: bool, time: &d
 }
 
 /// PyTorch DDP: buckets from the last parameter to the first, each closed by the parameter with which it reaches its
-/// cap, and sent in this order; a barrier.
+/// cap, sent in this order; with a barrier.
 ///
 /// # Source
 /// Li et al. (2020), "PyTorch Distributed", section 3.2; `compute_bucket_assignment_by_size` of PyTorch's reducer.
@@ -67,7 +66,7 @@ pub fn ddp(boundaries: &Boundaries, first_cap: Bytes, cap: Bytes, time: &dyn Fn(
     }
     let groups: Vec<ParameterGroup> = buckets.into_iter().map(|parameters| boundaries.group(parameters)).collect();
     let mut plan = first_in_first_out(&groups, true, time);
-    // A bucket that is complete waits for those in front of it: all ranks must send in one order.
+    // A complete bucket waits for the buckets before it: all ranks must send in one order.
     let mut gate = Time::ZERO;
     for transfer in &mut plan.transfers {
         gate = gate.max(transfer.gate);
@@ -76,12 +75,12 @@ pub fn ddp(boundaries: &Boundaries, first_cap: Bytes, cap: Bytes, time: &dyn Fn(
     plan
 }
 
-/// Horovod: at the end of every cycle what has been updated is sent, in messages of at most `cap` bytes, or of one
-/// parameter; a cycle does not end before the one before has been sent. A barrier. Once compute is over, the ends of
-/// cycles decide what is sent together, and are not waited for.
+/// Horovod: at the end of every cycle, sends the updated parameters in messages of at most `cap` bytes or one
+/// parameter; a cycle does not end before the previous one's messages have been sent. With a barrier. Once compute is
+/// over, cycles determine only which parameters are fused, and are not waited for.
 ///
 /// # Source
-/// Sergeev & Del Balso (2018), section 4; its documentation of tensor fusion and of the cycle time.
+/// Sergeev & Del Balso (2018), section 4; Horovod's documentation of tensor fusion and of the cycle time.
 pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(Bytes) -> Time) -> TransferPlan {
     let order = boundaries.by_update();
     let window = |parameter: u32| boundaries.windows[parameter as usize];
@@ -91,7 +90,7 @@ pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(B
         let ready = sent.max(window(order[from]).update);
         let now = match cycle.ps() {
             0 => ready,
-            // A cycle may be as long as the clock runs; all that ends after compute is alike.
+            // Saturates: a cycle may last until the end of the clock; all ends after compute are equivalent.
             cycle => Time::from_ps(ready.ps().div_ceil(cycle).saturating_mul(cycle)),
         };
         sent = now;
@@ -113,12 +112,12 @@ pub fn horovod(boundaries: &Boundaries, cap: Bytes, cycle: Time, time: &dyn Fn(B
     plan
 }
 
-/// Earliest deadline first, in chunks: of what has been updated, what is read first is sent first, and no chunk is
-/// interrupted.
+/// Earliest deadline first in chunks: among updated parameters, sends the one that is read first; non-preemptive within
+/// a chunk.
 ///
-/// In chunks of one moment each no plan on one channel is faster ([`super::timeline::lower_bound`]); every chunk pays
-/// its own `time`. With every parameter alone, this is P3 (slices of 50,000 parameters of 4 B, a credit of one) and
-/// ByteScheduler (its partition and its credit): what is read first is what lies first in the model.
+/// With infinitesimal chunks no plan on one channel is faster ([`super::timeline::lower_bound`]); every chunk pays its
+/// own `time`. With one group per parameter, this is P3 (slices of 50,000 parameters of 4 B, in-flight limit of one)
+/// and ByteScheduler (with its partition size and its credit): the first read is the first in the model.
 ///
 /// # Source
 /// Horn (1974): preemptive earliest deadline first minimises the largest lateness. Jayarajan et al. (2019), section 4;

@@ -1,8 +1,7 @@
-//! One exchange by itself: a plan on a fluid network that carries nothing else, from the first message to the last
-//! arrival.
+//! Times one collective on an otherwise idle fluid network, from the first message to the last arrival.
 //!
-//! A job has one collective on the network at a time. So, without background flows, an exchange always takes equally
-//! long, and this result need not be simulated again.
+//! A job has one collective in flight at a time, so without background flows the duration is constant and can be
+//! reused. A [`Lane`] is a path whose links no other flow of the collective uses.
 
 use super::messages::{Addressing, InFlight, MessageSize};
 use super::plan::{CollectivePlan, EvenShare, Message, Passage};
@@ -11,25 +10,24 @@ use gradtide_net::fluid::{Lane, Load};
 use gradtide_net::{Bytes, Ends, Flow, Fluid, HostId, Network, PortId, Time};
 use gradtide_watch::look;
 
-/// What an exchange took.
+/// The result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
     /// From the first message to the last arrival.
     pub duration: Time,
     /// Messages sent.
     pub message_count: u64,
-    /// What crossed each link, by port.
+    /// Bytes over each link, by port.
     pub loads: Vec<Load>,
 }
 
-/// Carries out `plan` with rank i on `hosts[i]`. Messages take the time of exactly even shares, and links count their
-/// whole bytes.
+/// Runs `plan` with rank i on `hosts[i]`. Message times are those of exactly even shares, and links count whole bytes.
 ///
-/// In a ring whose ranks never slow one another, which one look at the rates of all of them together tells, the
-/// arrivals are computed rank by rank. Everything else is simulated message by message.
+/// If no two ranks of a ring share a bottleneck, which the max-min rates of all of them together show, the arrivals are
+/// computed rank by rank. All other plans are simulated message by message.
 ///
 /// # Panics
-/// If there are not as many hosts as ranks, or the network has carried something before.
+/// If `hosts` and ranks differ in number, or the network has carried traffic before.
 pub fn run(plan: &CollectivePlan, hosts: &[u32], network: Fluid) -> Exchange {
     assert_eq!(plan.ranks() as usize, hosts.len(), "every rank has a host");
     assert!(network.counters().events == 0, "the network is fresh");
@@ -39,7 +37,7 @@ pub fn run(plan: &CollectivePlan, hosts: &[u32], network: Fluid) -> Exchange {
     }
 }
 
-/// The ways from each rank to the next in a stream, if the plan is a ring whose ranks never slow one another.
+/// The paths from each rank to the next in a stream; `None` unless the plan is a ring without a shared bottleneck.
 pub fn lanes(plan: &CollectivePlan, hosts: &[u32], stream: u32, network: &Fluid) -> Option<Vec<Lane>> {
     if !plan.is_ring() || hosts.len() < 2 {
         return None;
@@ -48,7 +46,7 @@ pub fn lanes(plan: &CollectivePlan, hosts: &[u32], stream: u32, network: &Fluid)
     network.lanes(stream, hosts.iter().zip(next).map(|(&host, &next)| (HostId(host), HostId(next))))
 }
 
-/// As [`run`], and never in another way than message by message; cut off at `until`.
+/// Simulates the plan message by message, whatever its form; stops at `until`.
 ///
 /// # Panics
 /// As [`run`].
@@ -72,13 +70,13 @@ pub fn message_by_message(plan: &CollectivePlan, hosts: &[u32], mut network: Flu
     Exchange { duration: network.now(), message_count: network.started_count(), loads: loads(&network) }
 }
 
-/// What has crossed each link of a network, by port.
+/// Bytes over each link of a network, by port.
 pub fn loads(network: &Fluid) -> Vec<Load> {
     (0..network.link_count()).map(|port| network.load(PortId(port))).collect()
 }
 
-/// A ring of which every rank has its way to the next one for itself. A rank sends a step's message when it has sent
-/// the last one and has received that of the step before:
+/// A ring in which every rank has its path to the next rank for itself. A rank sends the message of a step when it has
+/// sent that of the previous step and has received the message of that step:
 ///
 /// ```text
 /// left(i, k) = max(left(i, k - 1), left(i - 1, k - 1) + delay(i - 1)) + message / rate(i)
@@ -101,8 +99,8 @@ pub fn in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32) -> Excha
     }
 }
 
-/// When the last message arrives if all lanes are alike, in fs: every rank sends when the message of the step before
-/// has arrived.
+/// Arrival of the last message in fs if all lanes are alike, so that every step begins at the same time on all ranks;
+/// else `None`.
 fn in_lock_step(plan: &CollectivePlan, lanes: &[Lane], even: EvenShare) -> Option<u128> {
     let cost = |lane: &Lane| (lane.sending_fs(even.bytes, even.parts), lane.delay_fs());
     let first = cost(lanes.first()?);
@@ -110,7 +108,7 @@ fn in_lock_step(plan: &CollectivePlan, lanes: &[Lane], even: EvenShare) -> Optio
     are_alike.then(|| u128::from(plan.step_count()) * (first.0 + first.1))
 }
 
-/// What has crossed each link when a ring in lanes is cut off, so long after it began.
+/// Bytes over each link if the ring is stopped `until` after its start.
 pub fn loads_in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32, until: Time) -> Vec<Load> {
     let even = share_of_ring(plan);
     let mut loads = vec![Load::default(); link_count as usize];
@@ -130,9 +128,9 @@ pub fn loads_in_lanes(plan: &CollectivePlan, lanes: &[Lane], link_count: u32, un
     loads
 }
 
-/// The routes of a collective's flows, in their order; `None` if two of them can share a link.
+/// The paths of a collective's flows, in order; `None` if two of them can share a link.
 pub fn ways(flows: &[Flow], ends: &Ends, stream: u32, network: &Fluid) -> Option<Vec<Lane>> {
-    // GPUs that share a card have several streams on it.
+    // GPUs that share a network card have several streams on it.
     if ends.host.is_some() || ends.nodes.is_some_and(|nodes| nodes.card_count() < nodes.gpu_count()) {
         return None;
     }
@@ -140,7 +138,7 @@ pub fn ways(flows: &[Flow], ends: &Ends, stream: u32, network: &Fluid) -> Option
     network.lanes(stream, flows.iter().map(ends_of))
 }
 
-/// The closed form of flows that share no link: the rounds of a flow follow one another, each with the delay of its route.
+/// Closed form for flows that share no link: a flow's rounds follow one another, each with the delay of its path.
 pub fn of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32) -> Exchange {
     let end_fs = |(flow, lane): (&Flow, &Lane)| Lane::fs(flow.hold) + u128::from(flow.rounds) * round_fs(flow, lane);
     let last = flows.iter().zip(lanes).map(end_fs).max().unwrap_or(0);
@@ -152,7 +150,7 @@ pub fn of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32) -> Exchange {
     }
 }
 
-/// What has crossed each link if [`of_flows`] is cut off at `until`, counted from its start.
+/// Bytes over each link if [`of_flows`] is stopped `until` after its start.
 pub fn loads_of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32, until: Time) -> Vec<Load> {
     let mut loads = vec![Load::default(); link_count as usize];
     for (flow, lane) in flows.iter().zip(lanes) {
@@ -171,7 +169,7 @@ pub fn loads_of_flows(flows: &[Flow], lanes: &[Lane], link_count: u32, until: Ti
     loads
 }
 
-/// How long a round of a flow lasts.
+/// Duration of one round of a flow.
 fn round_fs(flow: &Flow, lane: &Lane) -> u128 {
     lane.delay_fs() + lane.sending_fs(flow.bytes, flow.parts)
 }
@@ -187,7 +185,8 @@ fn share_of_ring(plan: &CollectivePlan) -> EvenShare {
     share.expect("a ring sends in every step")
 }
 
-/// When each rank's last message has left, in fs; `go_on` is told those of each step, and ends it with `false`.
+/// Time at which each rank's last message has been sent, in fs. After each step, calls `go_on` with its times and stops
+/// if that returns `false`.
 fn steps_in_lanes(
     plan: &CollectivePlan,
     lanes: &[Lane],
@@ -200,7 +199,7 @@ fn steps_in_lanes(
     let mut left = vec![0_u128; ranks];
     for step in 0..plan.step_count() {
         look();
-        // Of the rank before, in the step before; in the first step nothing has to arrive.
+        // Arrival of the previous rank's message of the previous step; the first step waits for none.
         let mut arrival = if step == 0 { 0 } else { left[ranks - 1] + delays[ranks - 1] };
         for ((left, sending), delay) in left.iter_mut().zip(&sending).zip(&delays) {
             let before = *left;

@@ -1,4 +1,5 @@
-//! Collectives of a process group whose ranks are all simulated: the messages of what [`levels`](super::levels) counts.
+//! Collectives of a process group whose ranks are all simulated: the messages behind the loads of
+//! [`levels`](super::levels).
 //!
 //! | | messages |
 //! |---|---|
@@ -8,12 +9,11 @@
 //! | broadcast | a binomial tree |
 //! | send | from the first of two ranks to the second; of more, from each to the next |
 //!
-//! What does not live here: which of ring and tree is taken, and in what order transfers follow one another.
+//! What does not live here: the choice between ring and tree, and the order of transfers.
 //!
 //! # Source
-//! As [`levels`](super::levels). Rounds of a ring are paid one by one, as NCCL's own cost model has it
-//! (`src/graph/tuning.cc`: latency times steps, and bytes over bandwidth). Parts of trees: NCCL's buffer of 4 MiB
-//! (`NCCL_BUFFSIZE`) has 8 slots.
+//! As [`levels`](super::levels). Each round of a ring pays its latency, as in NCCL's cost model (`src/graph/tuning.cc`:
+//! latency times steps, plus bytes over bandwidth). Tree parts: NCCL's buffer of 4 MiB (`NCCL_BUFFSIZE`) has 8 slots.
 
 use super::levels::{CollectiveKind, Span};
 use super::messages::{MessageSize, Messages};
@@ -24,38 +24,39 @@ use std::collections::BTreeSet;
 /// The ranks of a process group.
 #[derive(Clone, Debug)]
 pub struct GroupHosts {
-    /// Host of each by node, those of a node one after the other; one at least on each.
+    /// Hosts of the ranks of each node, in order; no node is empty.
     pub nodes: Vec<Vec<u32>>,
-    /// Whether a send goes from the first to the second alone, and not from each to the next.
+    /// Whether a send goes from the first rank to the second only; otherwise every rank sends to the next.
     pub is_link: bool,
 }
 
 /// A collective of the group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupMessages {
-    /// What it does.
+    /// Operation.
     pub kind: CollectiveKind,
     /// See [`levels`](super::levels).
     pub bytes: Bytes,
     /// Whether an all-reduce goes along trees.
     pub is_tree: bool,
-    /// Chunks of a buffer that go round rings side by side; not 0.
+    /// Chunks of a buffer that travel along the rings concurrently; not 0.
     pub depth: u32,
 }
 
-/// Plans side by side, and the hosts of each.
+/// Concurrent plans, and the hosts of the ranks of each. If there are fewer host lists than plans, plan i uses list i
+/// mod their number.
 pub type Ways = (Vec<CollectivePlan>, Vec<Vec<u32>>);
 
-/// Bytes of a tree that follow one another.
+/// Size of a pipelined part of a tree, in bytes.
 const TREE_PART: u64 = 4 << 20 >> 3;
-/// Parts of a way at most.
+/// Most parts of one tree.
 const MOST_PARTS: u64 = 64;
 
 impl GroupHosts {
     /// Starts a collective.
     ///
     /// # Panics
-    /// If [`check`](Self::check) refuses it.
+    /// If [`check`](Self::check) fails.
     pub fn begin(
         &self,
         op: GroupMessages,
@@ -67,7 +68,7 @@ impl GroupHosts {
         Messages::along(plans, hosts, size, carried, network)
     }
 
-    /// Whether there is such a collective.
+    /// Validates a collective.
     ///
     /// # Errors
     /// [`PlanError`] if it has too many ranks or bytes.
@@ -75,7 +76,7 @@ impl GroupHosts {
         self.ways(op).map(|_| ())
     }
 
-    /// Hosts of which one sends to the other in a collective.
+    /// Pairs of hosts (sender, receiver) of a collective.
     ///
     /// # Panics
     /// As [`begin`](Self::begin).
@@ -94,15 +95,15 @@ impl GroupHosts {
         pairs
     }
 
-    /// How its ranks lie on nodes.
+    /// How its ranks are spread over nodes.
     ///
     /// # Panics
-    /// If it has none.
+    /// If the group is empty.
     pub fn span(&self) -> Span {
         Span::of_nodes(self.nodes.iter().map(Vec::len)).expect("a group has ranks on each of its nodes")
     }
 
-    /// Plans that go side by side, and round and round the hosts of each.
+    /// The concurrent plans of a collective, with their hosts.
     ///
     /// # Errors
     /// As [`check`](Self::check).
@@ -116,13 +117,13 @@ impl GroupHosts {
         }
         let Form { algorithm, ways, depth } = op.form(span);
         let hosts = (0..ways).map(|way| match algorithm {
-            // The head of a chain is another one in each tree.
-            Algorithm::Hierarchical { .. } => self.turned(way as usize, way % 2 == 1),
+            // Each tree has a different rank as head of its chains.
+            Algorithm::Hierarchical { .. } => self.rotated(way as usize, way % 2 == 1),
             // The last rank of a node sends to the next node.
-            _ if ways > 1 => self.turned(way as usize + 1, false),
+            _ if ways > 1 => self.rotated(way as usize + 1, false),
             _ => self.nodes.concat(),
         });
-        // Part by part, so that the first parts of all trees go first.
+        // Ordered by part, so that the first parts of all trees are sent first.
         let plans = parts(op.bytes, ways * depth).map(|part| plan(&algorithm, span.ranks() as usize, part));
         Ok((plans.collect::<Result<_, _>>()?, hosts.collect()))
     }
@@ -138,15 +139,15 @@ impl GroupHosts {
         Ok((plans.collect::<Result<_, _>>()?, hosts))
     }
 
-    /// Hosts with those of each node turned, so that another one is the first; or with the last node first.
-    fn turned(&self, by: usize, is_reversed: bool) -> Vec<u32> {
-        let turned = |node: &Vec<u32>| {
+    /// Hosts with the ranks of each node rotated by `by`, and the order of the nodes reversed if `is_reversed`.
+    fn rotated(&self, by: usize, is_reversed: bool) -> Vec<u32> {
+        let rotated = |node: &Vec<u32>| {
             let mut node = node.clone();
             let count = node.len();
             node.rotate_left(by % count);
             node
         };
-        let mut nodes: Vec<Vec<u32>> = self.nodes.iter().map(turned).collect();
+        let mut nodes: Vec<Vec<u32>> = self.nodes.iter().map(rotated).collect();
         if is_reversed {
             nodes.reverse();
         }
@@ -154,7 +155,7 @@ impl GroupHosts {
     }
 }
 
-/// Plans side by side: so many ways, of so many parts each.
+/// Concurrent plans: `ways` rings or trees, each with `depth` parts or chunks.
 struct Form {
     algorithm: Algorithm,
     ways: u64,
@@ -162,7 +163,7 @@ struct Form {
 }
 
 impl GroupMessages {
-    /// Messages of the collective on such a group; of a send, if each rank sends to the next.
+    /// Number of messages of the collective on a group of this span; a send counts one per rank, each to the next.
     pub fn count(self, span: Span) -> u64 {
         let Form { algorithm, ways, depth } = self.form(span);
         let each = if self.kind == CollectiveKind::Send { span.ranks().into() } else { ways * depth };
@@ -171,13 +172,13 @@ impl GroupMessages {
 
     fn form(self, span: Span) -> Form {
         let is_one_node = span.nodes() == 1;
-        let around = if is_one_node { 1 } else { u64::from(span.per_node()) };
+        let rings = if is_one_node { 1 } else { u64::from(span.per_node()) };
         let part = |ways: u64| self.bytes.0 / ways;
-        let ring = |algorithm| Form { algorithm, ways: around, depth: self.depth.into() };
+        let ring = |algorithm| Form { algorithm, ways: rings, depth: self.depth.into() };
         let whole = |algorithm| Form { algorithm, ways: 1, depth: 1 };
         match self.kind {
             CollectiveKind::AllReduce if self.is_tree => {
-                let ways = around.max(2);
+                let ways = rings.max(2);
                 let algorithm = Algorithm::Hierarchical { group: span.per_node(), inside: Inside::Chain };
                 Form { algorithm, ways, depth: (part(ways) / TREE_PART).clamp(1, MOST_PARTS) }
             }

@@ -1,8 +1,8 @@
-//! Levels: what a collective of a process group costs a port of its ranks' nodes, and a network card.
+//! Levels: bytes and rounds of a collective at the two levels of the network, scale-up switch and network cards.
 //!
-//! A group has n ranks, k on each of m nodes. A rank has a port on its node's scale-up switch, and its share of the
-//! node's network cards. S is the bytes of the collective: the buffer that is summed or sent, the gathered whole, the
-//! whole before it is scattered, and in an all-to-all what one rank has for all.
+//! A group has n ranks, k on each of m nodes. A rank has a port on its node's scale-up switch and a share of the node's
+//! network cards. S is the bytes of the collective: the buffer that is summed or sent, the gathered buffer, the buffer
+//! before it is scattered, and in an all-to-all one rank's data for all ranks.
 //!
 //! | | out of a port on the scale-up switch | rounds | out of a rank's share of the cards | rounds |
 //! |---|---|---|---|---|
@@ -14,14 +14,15 @@
 //! | all-to-all | S (k-1)/n | 1 | S (n-k)/n | 1 |
 //! | send | S on one node | 1 | S between nodes | 1 |
 //!
-//! A ring over several nodes is k rings, each of which has a k-th of the buffer and leaves a node by the card of another
-//! rank; so all cards of the node carry the same. A round is a message for which the next one waits. Along a ring, n-1
-//! messages follow one another, of which m-1 go from node to node. Where nodes have different numbers of ranks, there are
-//! as many rings as the node with the fewest has; a rank from which none of them leaves its node sends what all of them carry.
+//! A ring over several nodes is k rings, each with 1/k of the buffer and with a different rank's card as its exit from
+//! the node, so all cards of a node carry the same load. A round is a message on whose arrival the next message
+//! depends. Along a ring, n-1 messages follow one another, m-1 of them between nodes. If nodes have different numbers
+//! of ranks, there are as many rings as the smallest node has ranks; a rank that is no ring's exit sends within its
+//! node the data of all rings.
 //!
 //! # Source
-//! Rings: Patarasuk & Yuan (2009). One ring for each card, and rounds of a ring that cross nodes: the published sources
-//! of NCCL, `src/graph/tuning.cc`, which has the rounds of trees, too. Trees: Sanders, Speck & Träff (2009), two binary trees, whose inner nodes send three
+//! Rings: Patarasuk & Yuan (2009). One ring per card, and the rounds of rings over nodes and of trees: NCCL's published
+//! sources, `src/graph/tuning.cc`. Trees: Sanders, Speck & Träff (2009), two binary trees, whose inner nodes send three
 //! halves and whose leaves send one; within a node a chain, as in NCCL since 2.4 (Jeaugey 2019).
 //!
 //! What does not live here: rates, delays, and which of ring and tree is faster.
@@ -29,25 +30,25 @@
 use gradtide_net::Bytes;
 use thiserror::Error;
 
-/// What the ranks of a group do together.
+/// The operation of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CollectiveKind {
-    /// All have the sum of all buffers.
+    /// Every rank gets the sum of all buffers.
     AllReduce,
-    /// All have the parts of all.
+    /// Every rank gets the parts of all ranks.
     AllGather,
-    /// Each has its part of the sum.
+    /// Each rank gets its part of the sum.
     ReduceScatter,
-    /// Each has a part from each.
+    /// Each rank gets one part from every rank.
     AllToAll,
-    /// All have what the first one has.
+    /// Every rank gets the buffer of the first.
     Broadcast,
-    /// The second of two ranks has what the first one has.
+    /// The second of two ranks gets the buffer of the first.
     Send,
 }
 
 impl CollectiveKind {
-    /// All there are.
+    /// All kinds.
     pub const ALL: [Self; 6] =
         [Self::AllReduce, Self::AllGather, Self::ReduceScatter, Self::AllToAll, Self::Broadcast, Self::Send];
 
@@ -64,7 +65,7 @@ impl CollectiveKind {
     }
 }
 
-/// A process group on nodes: as many ranks on each, or at least so many.
+/// How a process group is spread over nodes. `per_node` is the smallest number of ranks on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     ranks: u32,
@@ -72,13 +73,13 @@ pub struct Span {
     nodes: u32,
 }
 
-/// Why ranks are no [`Span`].
+/// The ranks do not fill whole nodes.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("{ranks} ranks of a group cannot fill nodes with {per_node} each")]
 pub struct SpanError {
     /// Ranks of the group.
     pub ranks: u32,
-    /// Of them on one node.
+    /// Ranks per node.
     pub per_node: u32,
 }
 
@@ -92,7 +93,7 @@ impl Span {
         if fits { Ok(Self { ranks, per_node, nodes: ranks / per_node }) } else { Err(SpanError { ranks, per_node }) }
     }
 
-    /// A group with so many ranks on each of its nodes, of which there is one; `None` if there is none, or nobody on one.
+    /// A group with `counts` ranks on its nodes; `None` without nodes or with an empty node.
     pub fn of_nodes(counts: impl Iterator<Item = usize> + Clone) -> Option<Self> {
         let per_node = counts.clone().min().filter(|&least| least > 0)? as u32;
         Some(Self { ranks: counts.clone().sum::<usize>() as u32, per_node, nodes: counts.count() as u32 })
@@ -103,12 +104,12 @@ impl Span {
         self.ranks
     }
 
-    /// Of them, those on one node; where nodes differ, on the one with the fewest.
+    /// Ranks per node; if nodes differ, on the node with the fewest.
     pub fn per_node(self) -> u32 {
         self.per_node
     }
 
-    /// Whether all of its messages pass one level: it has one node, or a rank on each.
+    /// Whether all of its messages use one level: it is on one node, or has one rank per node.
     pub fn is_on_one_level(self) -> bool {
         self.ranks == self.nodes || self.nodes == 1
     }
@@ -118,14 +119,14 @@ impl Span {
         self.nodes
     }
 
-    /// Whether every node has as many ranks.
+    /// Whether every node has the same number of ranks.
     pub fn is_even(self) -> bool {
         u64::from(self.per_node) * u64::from(self.nodes) == u64::from(self.ranks)
     }
 }
 
-/// What a rank sends at one level: so many of so many parts of S, in rounds that wait for one another, or one part to each of
-/// several ranks at once.
+/// Load of one rank at one level: `sent / of` of S, in `rounds` that depend on one another, or (`is_direct`) in `sent`
+/// concurrent messages of S / `of`, one per peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortLoad {
     sent: u64,
@@ -141,24 +142,24 @@ impl PortLoad {
         if rounds == 0 || sent == 0 { Self::NONE } else { Self { sent, of, rounds, is_direct: false } }
     }
 
-    /// A part to each of so many ranks.
+    /// One part to each of `peers` ranks, concurrently.
     fn direct(peers: u64, of: u64) -> Self {
         Self { is_direct: true, ..Self::new(peers, of, 1) }
     }
 
-    /// Ranks to which it sends at once.
+    /// Number of ranks it sends to concurrently.
     pub fn peers(self) -> u32 {
         if self.is_direct { self.sent as u32 } else { self.rounds.min(1) }
     }
 
-    /// Bytes out of the port if the collective has `bytes`, rounded up to a whole one.
+    /// Bytes out of the port if the collective has `bytes`, rounded up.
     pub fn bytes(self, bytes: Bytes) -> Bytes {
         let sent = (u128::from(bytes.0) * u128::from(self.sent)).div_ceil(u128::from(self.of));
         Bytes(u64::try_from(sent).unwrap_or(u64::MAX))
     }
 
-    /// One of its messages: bytes, and what they are divided by. Exact if that is one of so many parts of `bytes`, as on one
-    /// level; else of the bytes rounded up.
+    /// Size of one message as a fraction, (bytes, divisor). Exact if a message is 1/q of `bytes` for an integer q, as
+    /// on one level; else derived from the rounded-up bytes of the port.
     pub fn message(self, bytes: Bytes) -> (Bytes, u32) {
         let count = self.rounds * self.peers();
         let parts = u128::from(self.of) * u128::from(count);
@@ -169,13 +170,13 @@ impl PortLoad {
         }
     }
 
-    /// Messages for which the next one waits; 0 if nothing is sent.
+    /// Number of dependent messages in sequence; 0 if nothing is sent.
     pub fn rounds(self) -> u32 {
         self.rounds
     }
 }
 
-/// What a rank sends at both levels.
+/// Load of one rank at both levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Levels {
     /// Out of its port on the node's scale-up switch.
@@ -184,7 +185,7 @@ pub struct Levels {
     pub nic: PortLoad,
 }
 
-/// What a collective costs in rings; all-to-all and send go to their destinations directly.
+/// Load of a collective in rings; all-to-all and send go to their destinations directly.
 pub fn levels(kind: CollectiveKind, span: Span) -> Levels {
     let (ranks, per_node, nodes) = (u64::from(span.ranks), u64::from(span.per_node), span.nodes());
     let direct =
@@ -204,7 +205,7 @@ pub fn levels(kind: CollectiveKind, span: Span) -> Levels {
     }
 }
 
-/// What a rank sends within its node in rings of which none leaves the node from it: where other nodes have fewer ranks.
+/// Load within its node of a rank that is no ring's exit, which exists where other nodes have fewer ranks.
 pub fn passing(kind: CollectiveKind, span: Span) -> PortLoad {
     let (ranks, hops) = (u64::from(span.ranks), span.ranks - span.nodes);
     match kind {
@@ -215,13 +216,13 @@ pub fn passing(kind: CollectiveKind, span: Span) -> PortLoad {
     }
 }
 
-/// What an all-reduce over several nodes costs along two binary trees of nodes, each with half of the bytes. `None` for
-/// all else.
+/// Load of an all-reduce over several nodes along two binary trees of nodes, each with half of the bytes. `None` for
+/// other collectives and on one node.
 pub fn tree(kind: CollectiveKind, span: Span) -> Option<Levels> {
     (kind == CollectiveKind::AllReduce && span.nodes > 1).then(|| trees(span))
 }
 
-/// The same wherever the ranks are: on one node, along its chains alone.
+/// Load along trees on any number of nodes; on one node, along the chain within it.
 pub fn trees(span: Span) -> Levels {
     let (per_node, nodes) = (u64::from(span.per_node), span.nodes);
     Levels {

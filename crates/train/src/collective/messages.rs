@@ -1,4 +1,4 @@
-//! A collective on a network: its messages, each sent when what it waits for has arrived.
+//! A collective simulated message by message. A message is sent once the messages it depends on have arrived.
 
 use super::Aggregation;
 use super::group::{GroupHosts, GroupMessages, Ways};
@@ -11,7 +11,7 @@ use gradtide_net::{Announced, Band, Bytes, Completion, Connection, Flow, FlowId,
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-/// How a job aggregates what it has at hand.
+/// A job's collective: algorithm, hosts, pipelining, and the speed of reductions.
 #[derive(Clone, Debug)]
 pub struct Collective {
     algorithm: Algorithm,
@@ -24,7 +24,7 @@ pub struct Collective {
     over: Option<OverNodes>,
 }
 
-/// A collective over all cards of the nodes that its ranks are on, or along trees.
+/// A collective over all network cards of its ranks' nodes, or along trees.
 #[derive(Clone, Debug)]
 struct OverNodes {
     ranks: GroupHosts,
@@ -33,24 +33,24 @@ struct OverNodes {
     links: Links,
 }
 
-/// Chunks into which a buffer is cut.
+/// Number of chunks that a buffer is cut into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
-    /// As many whatever its size; not 0.
+    /// Independent of the size; not 0.
     Fixed(u32),
-    /// As many as thresholds fit in, from 1 to [`MAX_DEPTH`]: no chunk is smaller than the threshold but that of a
-    /// buffer that is (Caramel, section 4.4, which has no formula; A30 of docs/models/caramel.md).
+    /// bytes / threshold, clamped to 1..=[`MAX_DEPTH`]: no chunk is smaller than the threshold unless the buffer is
+    /// (Caramel, section 4.4, which has no formula; A30 of docs/models/caramel.md).
     Adaptive {
-        /// The size below which cutting costs more than it saves.
+        /// Chunk size below which cutting costs more than it saves.
         threshold: Bytes,
     },
 }
 
-/// Most chunks of a buffer whose depth adapts (Caramel, section 4.4).
+/// Maximum adaptive depth (Caramel, section 4.4).
 pub const MAX_DEPTH: u32 = 8;
 
 impl Depth {
-    /// Chunks of `bytes`.
+    /// Number of chunks of a buffer of `bytes`.
     pub fn of(self, bytes: Bytes) -> u32 {
         let most = u64::from(MAX_DEPTH);
         match self {
@@ -62,37 +62,37 @@ impl Depth {
     }
 }
 
-/// What a message carries of a buffer that does not divide evenly.
+/// Size of a message if the buffer does not divide evenly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageSize {
     /// Whole bytes.
     Whole,
-    /// Exactly its share.
+    /// The exact fraction.
     Even,
 }
 
-/// Plans under way side by side: the chunks of one collective. Each connection carries their messages in the order in
-/// which they are started.
+/// The concurrent plans of one collective, one per chunk. Each connection carries their messages in the order in which
+/// they are started.
 #[derive(Debug)]
 pub struct Messages {
     chunks: Vec<Progress>,
     outbox: Outbox,
     adding: Option<Adding>,
-    /// Chunks that are not complete.
+    /// Incomplete chunks.
     left_count: usize,
 }
 
-/// Messages on the network.
+/// Messages in flight.
 #[derive(Debug)]
 struct Outbox {
     addressing: Addressing,
     under_way: InFlight<MessageInFlight>,
 }
 
-/// What makes a flow of a message.
+/// Maps messages to flows.
 #[derive(Clone, Debug)]
 pub(super) struct Addressing {
-    /// Host of each rank; where chunks have ways of their own, those of the first chunk, of the second, ….
+    /// Host of each rank; chunk i uses list i mod their number.
     hosts: Vec<Vec<u32>>,
     size: MessageSize,
     bands: Bands,
@@ -100,16 +100,16 @@ pub(super) struct Addressing {
     announced: Option<Announced>,
 }
 
-/// In which band ranks send.
+/// Traffic class (band) of each rank's messages.
 #[derive(Clone, Debug)]
 pub enum Bands {
-    /// All in one.
+    /// One band for all.
     Alike(Band),
-    /// Each in its own, on a connection for each band; in `low` with at most `window` bytes under way.
+    /// A band per rank, on one connection per band; in `low` with a window of at most `window` bytes in flight.
     OfRank {
         /// By rank.
         bands: Vec<Band>,
-        /// See `window`.
+        /// The band with the limited window.
         low: Band,
         /// Bytes.
         window: Bytes,
@@ -122,7 +122,7 @@ impl From<Band> for Bands {
     }
 }
 
-/// A message under way: its chunk and passage, and what the receiver does with its bytes.
+/// A message in flight, and what the receiver does with its bytes.
 #[derive(Clone, Copy, Debug)]
 struct MessageInFlight {
     chunk: u32,
@@ -132,31 +132,31 @@ struct MessageInFlight {
     action: Action,
 }
 
-/// A value for each flow under way. Flows are numbered as they start, so the rows are in order. The row of an arrived
-/// flow is dropped when all earlier flows have arrived, or when such rows outnumber the others.
+/// A value for each flow in flight. Flow ids ascend, so the rows are sorted. The row of an arrived flow is dropped once
+/// all earlier flows have arrived, or when such rows outnumber the others.
 #[derive(Debug)]
 pub(super) struct InFlight<T> {
     rows: VecDeque<(FlowId, Option<T>)>,
     count: usize,
 }
 
-/// Ranks add what they have received, one message after another.
+/// Reductions: each rank reduces received messages one after another.
 #[derive(Debug)]
 struct Adding {
     rate: Rate,
-    /// When each host has added all that it has received; absent, if it has received nothing.
+    /// Time at which each host will have reduced all received messages; absent if it has received none.
     free_at: BTreeMap<u32, Time>,
-    /// Messages that are being added or wait for it: when that is over, in the order of arrival, and whose they are.
+    /// Messages being reduced or queued for it: end of the reduction, arrival number, chunk and message.
     waiting: BinaryHeap<Reverse<(Time, u64, u32, Passage)>>,
     arrived_count: u64,
 }
 
-/// Parts differ by at most so many bytes, as in the thesis's simulator.
+/// Element size: parts differ by at most one element, as in the thesis's simulator.
 const ELEMENT_BYTES: u64 = 1;
 
 impl Collective {
-    /// Ranks on `hosts` carry out `algorithm` on buffers cut into chunks as `depth` says, and add what they receive at
-    /// the rate `adding`, or in no time.
+    /// Ranks on `hosts` run `algorithm` on buffers cut into chunks as `depth` says, and reduce at the rate `adding`, or
+    /// in no time if `None`.
     ///
     /// # Errors
     /// [`PlanError`] if the ranks do not suit the algorithm, or `largest` bytes are too many for one buffer.
@@ -172,7 +172,8 @@ impl Collective {
         Ok(Self { algorithm, hosts, depth, adding, size, announced: None, over: None })
     }
 
-    /// The same on nodes whose ranks have these links: rings over all cards of several nodes; and trees, wherever.
+    /// Places the collective on nodes with these links: rings over several nodes use all their cards. Trees apply to
+    /// any number of nodes.
     ///
     /// # Errors
     /// [`PlanError`] if trees go over nodes with different numbers of ranks.
@@ -200,21 +201,21 @@ impl Collective {
         Ok(Self { over: Some(OverNodes { ranks, kind, is_tree, links: *links }), ..self })
     }
 
-    /// The same, with every message announced as a burst.
+    /// Announces every message as a burst.
     pub fn announced(self, announced: Option<Announced>) -> Self {
         Self { announced, ..self }
     }
 
-    /// What is sent of `bytes`.
+    /// The plan for a buffer of `bytes`.
     ///
     /// # Panics
-    /// If there are more than the largest that it was made for.
+    /// If `bytes` exceeds `largest` of [`new`](Self::new).
     pub fn plan(&self, bytes: Bytes) -> CollectivePlan {
         let ranks = self.hosts.len() as u32;
         CollectivePlan::new(&self.algorithm, ranks, bytes, ELEMENT_BYTES).expect("a smaller plan than that of `new`")
     }
 
-    /// Plans that go side by side for `bytes`: those of their chunks, each with the host of each of its ranks, round and round.
+    /// The concurrent plans for `bytes`, one per chunk, with the hosts of their ranks; see [`Ways`].
     ///
     /// # Panics
     /// As [`plan`](Self::plan).
@@ -229,7 +230,7 @@ impl Collective {
         }
     }
 
-    /// Tells `visit` every message for `bytes`, with its chunk, from rank to rank as the job counts them.
+    /// Calls `visit` with every message for `bytes` and its chunk; ranks are numbered as in the job.
     ///
     /// # Panics
     /// As [`plan`](Self::plan).
@@ -252,22 +253,22 @@ impl Collective {
         }
     }
 
-    /// The same on buffers that are cut in another way.
+    /// A copy with another depth.
     pub fn with_depth(&self, depth: Depth) -> Self {
         Self { depth, ..self.clone() }
     }
 
-    /// Into how many chunks buffers are cut.
+    /// How buffers are cut into chunks.
     pub fn depth(&self) -> Depth {
         self.depth
     }
 
-    /// Whether that changes anything: trees are cut into parts of their own.
+    /// Whether the depth has an effect; trees are cut into parts of their own.
     pub fn has_depth(&self) -> bool {
         self.over.as_ref().is_none_or(|over| !over.is_tree)
     }
 
-    /// Messages that a rank of a ring receives, one after the other.
+    /// Dependent messages that a rank of a ring all-reduce receives in sequence.
     pub fn rounds(&self) -> u32 {
         2 * (self.hosts.len() as u32).saturating_sub(1)
     }
@@ -277,22 +278,22 @@ impl Collective {
         &self.hosts
     }
 
-    /// A ring on `bytes` as one flow that stands for all hosts; see [`ring::lock_step`].
+    /// A ring all-reduce of `bytes` as one flow that represents all hosts; see [`ring::lock_step`].
     pub fn lock_step(&self, bytes: Bytes, band: Band, stream: u32, hold: Time) -> Option<Flow> {
         ring::lock_step(&self.hosts, bytes, band, stream, hold)
     }
 
-    /// Whether it is nothing but its plan: one chunk, even shares, and no time to add.
+    /// Whether the plan alone determines its timing: one chunk, even shares, and reductions in no time.
     pub fn is_plain(&self) -> bool {
         self.depth == Depth::Fixed(1) && self.size == MessageSize::Even && self.adding.is_none()
     }
 
-    /// Whether it goes over all cards of nodes, or along trees.
+    /// Whether it uses all cards of its nodes, or trees.
     pub fn is_over_nodes(&self) -> bool {
         self.over.is_some()
     }
 
-    /// Hosts of ranks that compute: all but parameter servers.
+    /// Hosts of ranks that compute, which excludes parameter servers.
     pub fn worker_hosts(&self) -> impl Iterator<Item = u32> {
         let servers = match &self.algorithm {
             Algorithm::ParameterServer { servers } => &servers[..],
@@ -301,12 +302,12 @@ impl Collective {
         (0..).zip(&self.hosts).filter(|(rank, _)| !servers.contains(rank)).map(|(_, &host)| host)
     }
 
-    /// Bytes of `bytes` that the rank sends that sends most.
+    /// Bytes that the busiest rank sends for a buffer of `bytes`.
     pub fn sent_by_busiest(&self, bytes: u128) -> f64 {
         self.algorithm.sent_by_busiest(self.hosts.len() as u32, bytes)
     }
 
-    /// Opens a connection for every pair of ranks that send to each other, by a message without bytes; how many.
+    /// Opens a connection for every pair of communicating ranks with an empty message. Returns their number.
     pub fn open(&self, bands: impl Into<Bands>, stream: u32, network: &mut dyn Network) -> usize {
         let mut first: BTreeMap<(u32, u32), Message> = BTreeMap::new();
         self.each_message(Bytes(0), &mut |_, message| {
@@ -319,7 +320,7 @@ impl Collective {
         first.len()
     }
 
-    /// Starts everything of `bytes` that does not wait for something else.
+    /// Starts the collective on `bytes`: all messages, or flows, without a dependency.
     pub fn begin(&self, bytes: Bytes, bands: impl Into<Bands>, stream: u32, network: &mut dyn Network) -> Aggregation {
         let bands = bands.into();
         let flows = if let Bands::Alike(band) = bands { self.flows(bytes, band, stream) } else { None };
@@ -329,8 +330,8 @@ impl Collective {
         }
     }
 
-    /// The flows that stand for its messages, if any do: over nodes, where messages are even shares, nothing tells the rounds
-    /// of a collective apart, and a flow has them all. Their ends depend on the collective alone.
+    /// The flows that model the collective; `None` if it is simulated message by message. Flows apply over nodes with
+    /// even shares: a flow includes all rounds, and its end depends on this collective alone.
     pub fn flows(&self, bytes: Bytes, band: Band, stream: u32) -> Option<Vec<Flow>> {
         let over = self.over.as_ref().filter(|_| self.size == MessageSize::Even)?;
         let pace = Pace { depth: self.depth.of(bytes), adding: self.adding };
@@ -362,8 +363,8 @@ impl OverNodes {
 }
 
 impl Messages {
-    /// Starts every message of these plans that does not wait for another. Ranks of the i-th are on the i-th of `hosts`,
-    /// round and round, and send in one band; what is received is added in no time.
+    /// Starts all messages of `plans` without a dependency. Plan i uses host list i mod their number. All ranks send in
+    /// one band, and reductions take no time.
     pub fn along(
         plans: Vec<CollectivePlan>,
         hosts: Vec<Vec<u32>>,
@@ -387,52 +388,53 @@ impl Messages {
         Messages { chunks, outbox, adding: None, left_count }
     }
 
-    /// Handles the arrival of a message and starts what waited for it; `true` if nothing is left to do.
+    /// Handles the arrival of a message and starts its dependents; `true` if the collective is complete.
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
         let sent = self.outbox.under_way.remove(completion.flow);
-        let is_added = match &mut self.adding {
+        let is_reduced = match &mut self.adding {
             Some(adding) if sent.action == Action::Reduce => {
-                adding.is_added(network.now(), sent, self.outbox.addressing.host(sent.chunk, sent.passage.to))
+                adding.is_reduced(network.now(), sent, self.outbox.addressing.host(sent.chunk, sent.passage.to))
             }
             _ => true,
         };
-        if is_added {
-            self.take_in(sent.chunk, sent.passage, network);
+        if is_reduced {
+            self.on_arrival(sent.chunk, sent.passage, network);
         }
         self.left_count == 0
     }
 
-    /// Whether a flow is one of its messages under way.
+    /// Whether a flow in flight belongs to this collective.
     pub fn has(&self, flow: FlowId) -> bool {
         self.outbox.under_way.has(flow)
     }
 
-    /// From which rank to which a message under way goes.
+    /// Step, sender and receiver of a message in flight.
     pub fn passage(&self, flow: FlowId) -> Passage {
         self.outbox.under_way.get(flow).passage
     }
 
-    /// Messages that `rank` has yet to send go in `band`, if ranks have bands of their own.
+    /// Sets the band of the messages that `rank` has yet to send, if ranks have bands of their own.
     pub fn set_band(&mut self, rank: u32, band: Band) {
         if let Bands::OfRank { bands, .. } = &mut self.outbox.addressing.bands {
             bands[rank as usize] = band;
         }
     }
 
-    /// When the next message has been added.
+    /// End of the next reduction.
     pub fn wakes_at(&self) -> Option<Time> {
         self.adding.as_ref().and_then(Adding::next_at)
     }
 
-    /// Handles the additions that have ended by now and starts what waited for them; `true` if nothing is left to do.
+    /// Handles the reductions that have ended by `now` and starts their dependents; `true` if the collective is
+    /// complete.
     pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> bool {
         while let Some((chunk, passage)) = self.adding.as_mut().and_then(|adding| adding.pop_until(now)) {
-            self.take_in(chunk, passage, network);
+            self.on_arrival(chunk, passage, network);
         }
         self.left_count == 0
     }
 
-    fn take_in(&mut self, chunk: u32, passage: Passage, network: &mut dyn Network) {
+    fn on_arrival(&mut self, chunk: u32, passage: Passage, network: &mut dyn Network) {
         let progress = &mut self.chunks[chunk as usize];
         progress.on_arrival(passage, &mut |next| self.outbox.send(chunk, next, network));
         self.left_count -= usize::from(progress.is_complete());
@@ -450,20 +452,20 @@ impl<T> InFlight<T> {
         self.count == 0
     }
 
-    /// Adds a flow that was started after all others.
-    pub fn insert(&mut self, flow: FlowId, of_flow: T) {
-        self.rows.push_back((flow, Some(of_flow)));
+    /// Adds a flow; its id must be the largest so far.
+    pub fn insert(&mut self, flow: FlowId, value: T) {
+        self.rows.push_back((flow, Some(value)));
         self.count += 1;
     }
 
     fn has(&self, flow: FlowId) -> bool {
         self.rows.front().is_some_and(|&(first, _)| first <= flow)
-            && self.rows.get(self.index(flow)).is_some_and(|(found, of_flow)| *found == flow && of_flow.is_some())
+            && self.rows.get(self.index(flow)).is_some_and(|(found, value)| *found == flow && value.is_some())
     }
 
-    /// The row of a flow that is under way.
+    /// Row of a flow in flight.
     fn index(&self, flow: FlowId) -> usize {
-        // Exact if nobody else has started a flow.
+        // Exact unless other flows have been started in between.
         let at_most = self.rows.front().map_or(0, |&(first, _)| (flow.0 - first.0) as usize);
         match self.rows.get(at_most) {
             Some(&(found, _)) if found == flow => at_most,
@@ -471,38 +473,38 @@ impl<T> InFlight<T> {
         }
     }
 
-    /// The value of a flow that is under way.
+    /// The value of a flow in flight.
     fn get(&self, flow: FlowId) -> &T {
         self.rows[self.index(flow)].1.as_ref().expect("a message arrives once")
     }
 
-    /// Removes a flow that is under way.
+    /// Removes a flow in flight.
     pub fn remove(&mut self, flow: FlowId) -> T {
         let index = self.index(flow);
-        let of_flow = self.rows[index].1.take().expect("a message arrives once");
+        let value = self.rows[index].1.take().expect("a message arrives once");
         self.count -= 1;
         while let Some((_, None)) = self.rows.front() {
             self.rows.pop_front();
         }
         if self.rows.len() > 2 * self.count + 64 {
-            self.rows.retain(|(_, of_flow)| of_flow.is_some());
+            self.rows.retain(|(_, value)| value.is_some());
         }
-        of_flow
+        value
     }
 }
 
 impl Adding {
-    /// Queues a message at its receiver; whether it has been added now.
-    fn is_added(&mut self, now: Time, sent: MessageInFlight, at: u32) -> bool {
+    /// Queues a message at its receiver for reduction; `true` if the reduction takes no time and is complete.
+    fn is_reduced(&mut self, now: Time, sent: MessageInFlight, at: u32) -> bool {
         let free_at = self.free_at.entry(at).or_default();
-        let takes = self.rate.serialize(sent.bytes, 1, sent.parts).unwrap_or(Time::MAX);
-        let over_at = Time::from_ps((*free_at).max(now).ps().saturating_add(takes.ps()));
-        *free_at = over_at;
-        if over_at > now {
-            self.waiting.push(Reverse((over_at, self.arrived_count, sent.chunk, sent.passage)));
+        let duration = self.rate.serialize(sent.bytes, 1, sent.parts).unwrap_or(Time::MAX);
+        let ends_at = Time::from_ps((*free_at).max(now).ps().saturating_add(duration.ps()));
+        *free_at = ends_at;
+        if ends_at > now {
+            self.waiting.push(Reverse((ends_at, self.arrived_count, sent.chunk, sent.passage)));
             self.arrived_count += 1;
         }
-        over_at == now
+        ends_at == now
     }
 
     fn next_at(&self) -> Option<Time> {
@@ -536,7 +538,7 @@ impl MessageSize {
 }
 
 impl Addressing {
-    /// In the first band of the first stream.
+    /// Addressing in the first band of the first stream.
     pub fn new(hosts: &[u32], size: MessageSize) -> Self {
         let bands = Bands::Alike(Band::new(0).expect("there is a first band"));
         Self { hosts: vec![hosts.to_vec()], size, bands, stream: 0, announced: None }

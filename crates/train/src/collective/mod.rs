@@ -1,4 +1,4 @@
-//! Collectives: what a transfer becomes on the network.
+//! Collectives: turns a transfer into flows or messages on the network.
 
 pub mod exchange;
 pub mod group;
@@ -12,14 +12,14 @@ pub mod ring;
 
 use gradtide_net::{Completion, Flow, FlowId, Network, Time};
 
-/// An aggregation under way.
+/// A collective in progress.
 #[derive(Debug)]
 pub enum Aggregation {
-    /// One flow stands for all.
+    /// One flow models the whole collective.
     Whole(FlowId),
-    /// So do several at once: those of each level and class that have not ended.
+    /// Concurrent flows model it, one for each level and class of ranks; holds those still in flight.
     Several(Vec<FlowId>),
-    /// Messages between hosts, each sent when what it waits for has arrived.
+    /// Messages between hosts, each sent once the messages it depends on have arrived.
     Messages(Box<messages::Messages>),
 }
 
@@ -29,7 +29,7 @@ impl Aggregation {
         Self::Whole(network.start(flow))
     }
 
-    /// Whether a flow under way is one of its own.
+    /// Whether a flow in flight belongs to this collective.
     pub fn has(&self, flow: FlowId) -> bool {
         match self {
             Self::Whole(own) => *own == flow,
@@ -38,7 +38,7 @@ impl Aggregation {
         }
     }
 
-    /// Its messages, if there are several.
+    /// Its messages, if it is simulated message by message.
     pub fn messages(&mut self) -> Option<&mut messages::Messages> {
         match self {
             Self::Whole(_) | Self::Several(_) => None,
@@ -46,7 +46,7 @@ impl Aggregation {
         }
     }
 
-    /// Handles the end of a flow and starts what waited for it; `true` if this was the last.
+    /// Handles the completion of a flow and starts its dependents; `true` if the collective is complete.
     pub fn on_completion(&mut self, completion: Completion, network: &mut dyn Network) -> bool {
         match self {
             Self::Whole(_) => true,
@@ -58,7 +58,7 @@ impl Aggregation {
         }
     }
 
-    /// When something next ends of which the network does not tell.
+    /// When the next reduction ends, which is no event of the network.
     pub fn wakes_at(&self) -> Option<Time> {
         match self {
             Self::Whole(_) | Self::Several(_) => None,
@@ -66,7 +66,8 @@ impl Aggregation {
         }
     }
 
-    /// Handles what has ended by now and starts what waited for it; `true` if this was the last.
+    /// Handles the reductions that have ended by `now` and starts their dependents; `true` if the collective is
+    /// complete.
     pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> bool {
         match self {
             Self::Whole(_) | Self::Several(_) => false,

@@ -1,24 +1,24 @@
-//! A collective over nodes as flows: one for each rank at each level.
+//! A hierarchical collective modelled by flows: one for each rank and level.
 //!
 //! ```text
-//! rank p of a node ──► rank p + 1 of the node             what leaves a rank's port on the scale-up switch
-//! rank p of a node ──► rank p of the next node            what leaves its share of the cards
+//! rank p of a node ──► rank p + 1 of the node             traffic of a rank's port on the scale-up switch
+//! rank p of a node ──► rank p of the next node            traffic of its share of the network cards
 //! ```
 //!
-//! A flow has the bytes and the rounds of its level ([`levels`](super::levels)), and starts with the collective. In rings
-//! and trees a message crosses both levels, so what leaves the node waits for the rounds within it. All ranks do the same,
-//! or one stands for its class ([`crate::classes`]): the flows are these.
+//! A flow has the bytes and the rounds of its level ([`levels`](super::levels)), and starts with the collective. In
+//! rings and trees a message crosses both levels, so the flow out of the node waits for the rounds within it. The flows
+//! are the same whether all ranks are simulated or one represents its class ([`crate::classes`]).
 //!
 //! # Chunks and additions
-//! A round sends m bytes at the rate r, which arrive after the delay D. Of a buffer in d chunks, the others are sent while
-//! one is on its way, so of the delay max(0, D - (d-1)/d m/r) is waited for, and of the last round all of it. A rank that adds
-//! what it has received at the rate a takes m/a for a round in which it adds. What is waited for in a round:
+//! A round sends m bytes at rate r, with propagation delay D. With a buffer cut into d chunks, a rank sends the other
+//! d-1 while one is in flight, so max(0, D - (d-1)/d m/r) of the delay is exposed, and in the last round all of it. A
+//! rank that reduces at rate a takes m/a in each round with a reduction. The duration of a round is
 //!
 //! ```text
 //! round = max(m/r, m/a, (m/r + m/a) / d + D)
 //! ```
 //!
-//! Trees are a pipeline of parts already: chunks change nothing, and ranks add one part while the next one arrives.
+//! Trees are pipelined already: chunks change nothing, and ranks reduce one part while the next one arrives.
 
 use super::levels::{self, CollectiveKind, Levels, PortLoad, Span};
 use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Link, Rate, Time};
@@ -26,7 +26,7 @@ use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Link, Rate, Time};
 /// The links of a rank.
 #[derive(Clone, Copy, Debug)]
 pub struct Links {
-    /// GPUs of a node.
+    /// GPUs per node.
     pub gpus: u32,
     /// Its port on the scale-up switch of its node.
     pub scale_up: Link,
@@ -34,46 +34,46 @@ pub struct Links {
     pub nic: Link,
 }
 
-/// How a collective goes on the network, beside what it is.
+/// Traffic class and stream of a collective's flows.
 #[derive(Clone, Copy, Debug)]
 pub struct Carriage {
     /// Priority.
     pub band: Band,
-    /// Stream of its flows.
+    /// Stream.
     pub stream: u32,
 }
 
-/// Which way a collective goes: what it costs both levels, and whether a message crosses both.
+/// The algorithm of a collective, ring or tree, as loads of both levels.
 #[derive(Clone, Copy, Debug)]
 pub struct Way {
     pub(crate) levels: Levels,
-    /// What a rank sends within its node from which nothing leaves it.
+    /// Load within the node of a rank that no ring leaves the node from; see [`levels::passing`].
     passing: PortLoad,
     crosses_both: bool,
     is_tree: bool,
-    /// Rounds after which a rank adds what it has received, of those at both levels.
+    /// Rounds with a reduction, over both levels.
     adding: u32,
 }
 
-/// How buffers go through it.
+/// How a buffer is pipelined and reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Chunks of a buffer; not 0.
+    /// Chunks per buffer; not 0.
     pub depth: u32,
-    /// Rate at which a rank adds what it has received; `None`: in no time.
+    /// Rate of reductions; `None` if they take no time.
     pub adding: Option<Rate>,
 }
 
 impl Pace {
-    /// Whole buffers that are added in no time.
+    /// Whole buffers, reduced in no time.
     pub const PLAIN: Self = Self { depth: 1, adding: None };
 }
 
-/// Messages of the fluid engine are smaller than this.
+/// Upper bound of the fluid engine's message size, exclusive.
 const MESSAGE_LIMIT: Bytes = Bytes(1 << 54);
 
 impl Way {
-    /// In rings; all-to-all and send go to their destinations directly.
+    /// Rings; all-to-all and send go to their destinations directly.
     pub fn ring(kind: CollectiveKind, span: Span) -> Self {
         let adding = match kind {
             CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => span.ranks() - 1,
@@ -88,8 +88,8 @@ impl Way {
         }
     }
 
-    /// Whether flows stand for it where each rank is simulated. Every message has its own place in rings on one level, in
-    /// sends, and in an all-to-all.
+    /// Whether flows model the collective even where every rank is simulated. In a ring on one level, a send and an
+    /// all-to-all, every message is simulated.
     pub fn is_of_flows(&self, kind: CollectiveKind, span: Span) -> bool {
         self.crosses_both && (self.is_tree || kind == CollectiveKind::Broadcast || !span.is_on_one_level())
     }
@@ -105,7 +105,7 @@ impl Way {
 }
 
 impl Links {
-    /// Of rings and trees the one that takes less time alone, as NCCL chooses.
+    /// Ring or tree, whichever is faster on an idle network, as NCCL chooses.
     pub fn way(&self, kind: CollectiveKind, span: Span, bytes: Bytes) -> Way {
         let time = |way| self.time(way, bytes).unwrap_or(Time::MAX);
         let ring = Way::ring(kind, span);
@@ -113,12 +113,12 @@ impl Links {
         tree.filter(|&tree| time(tree) < time(ring)).unwrap_or(ring)
     }
 
-    /// Whether trees take less time alone than rings.
+    /// Whether trees are faster than rings on an idle network.
     pub fn is_tree(&self, kind: CollectiveKind, span: Span, bytes: Bytes) -> bool {
         self.way(kind, span, bytes).is_tree
     }
 
-    /// How long it takes on an idle network, or `None` beyond [`Time::MAX`] and for messages that no engine takes.
+    /// Duration on an idle network; `None` if it exceeds [`Time::MAX`] or a message is too large for the engine.
     pub fn time(&self, way: Way, bytes: Bytes) -> Option<Time> {
         let at = |link: &Link, load: PortLoad, before: Time| {
             let (message, parts) = load.message(bytes);
@@ -133,14 +133,14 @@ impl Links {
         Some(inside.max(at(&self.nic, way.levels.nic, self.before_leaving(way))?))
     }
 
-    /// For how long what leaves the node waits for the rounds within it.
+    /// How long the flow out of the node waits for the rounds within it.
     pub fn before_leaving(&self, way: Way) -> Time {
         let rounds = if way.crosses_both { way.levels.scale_up.rounds() } else { 0 };
         Time::from_ps(self.scale_up.delay.ps().saturating_mul(rounds.into()))
     }
 
-    /// The flows of a load, one for each peer that the rank sends to at the same time; the caller sets their endpoints.
-    /// Links are shared per flow, so beside a ring an all-to-all gets the larger share.
+    /// The flows of a load, one per peer that the rank sends to concurrently; the caller sets their endpoints. Links
+    /// are shared per flow, so an all-to-all gets a larger share than a concurrent ring.
     pub fn flows_of(
         &self,
         load: PortLoad,
@@ -171,12 +171,12 @@ impl Links {
         (0..peers).map(each)
     }
 
-    /// The flows of ranks, which are here by node, those of a node one after the other.
+    /// The flows of all ranks; `nodes` lists the ranks of each node in order.
     pub fn flows(&self, way: Way, nodes: &[Vec<u32>], bytes: Bytes, pace: Pace, carriage: Carriage) -> Vec<Flow> {
         let Some(span) = Span::of_nodes(nodes.iter().map(Vec::len)) else { return Vec::new() };
         let rings = span.per_node() as usize;
         let adds = self.adding(way, bytes, pace);
-        // Where a delay is hidden it is here, and else the path's.
+        // The exposed delay if chunks hide some of it; `None` leaves the delay to the path.
         let waits = |link: &Link, load: PortLoad| self.hidden(way, link, load, bytes, pace);
         let (inside, passing) = (waits(&self.scale_up, way.levels.scale_up), waits(&self.scale_up, way.passing));
         let outside = waits(&self.nic, way.levels.nic);
@@ -207,23 +207,24 @@ impl Links {
         nodes.iter().enumerate().flat_map(flows_of).collect()
     }
 
-    /// What is waited for of the delays of all rounds but the last, if some of it is hidden behind other chunks.
+    /// Exposed delay of all rounds but the last; `None` if no other chunks hide any of it.
     fn hidden(&self, way: Way, link: &Link, load: PortLoad, bytes: Bytes, pace: Pace) -> Option<Time> {
         if pace.depth == 1 || way.is_tree || load.rounds() == 0 {
             return None;
         }
-        let sending = u128::from(of(link.rate, load.bytes(bytes)).ps()) * u128::from(pace.depth - 1)
+        let sending = u128::from(serialization(link.rate, load.bytes(bytes)).ps()) * u128::from(pace.depth - 1)
             / (u128::from(load.rounds()) * u128::from(pace.depth));
         let each = u128::from(link.delay.ps()).saturating_sub(sending);
         Some(picoseconds(each * u128::from(load.rounds() - 1)))
     }
 
-    /// For how much longer rounds last because ranks add what they have received.
+    /// How much longer all rounds take because of reductions.
     fn adding(&self, way: Way, bytes: Bytes, pace: Pace) -> Time {
         let Some(rate) = pace.adding.filter(|_| way.adding > 0) else { return Time::ZERO };
         let both = [(&self.scale_up, way.levels.scale_up), (&self.nic, way.levels.nic)];
-        let sending = both.map(|(link, load)| u128::from(of(link.rate, load.bytes(bytes)).ps())).into_iter().max();
-        let (sending, all) = (sending.unwrap_or(0), u128::from(of(rate, bytes).ps()));
+        let sending =
+            both.map(|(link, load)| u128::from(serialization(link.rate, load.bytes(bytes)).ps())).into_iter().max();
+        let (sending, all) = (sending.unwrap_or(0), u128::from(serialization(rate, bytes).ps()));
         if way.is_tree {
             return picoseconds(all.saturating_sub(sending));
         }
@@ -236,8 +237,8 @@ impl Links {
     }
 }
 
-/// How long bytes take at a rate.
-fn of(rate: Rate, bytes: Bytes) -> Time {
+/// Serialization time.
+fn serialization(rate: Rate, bytes: Bytes) -> Time {
     rate.serialize(bytes, 1, 1).unwrap_or(Time::MAX)
 }
 

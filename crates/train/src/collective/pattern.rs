@@ -1,22 +1,22 @@
-//! Patterns: who sends what to whom in each step of one phase of a collective.
+//! Patterns: the messages of each step in one phase of a collective.
 //!
-//! A pattern is arithmetic on the index of a rank in its team of `n`; nothing is stored per message. Each has three
-//! sides that must agree, and a test compares them: how many steps, what a rank sends in a step, how many messages
-//! it receives in a step.
+//! A pattern is arithmetic on the index of a rank among the `n` ranks of its subgroup; nothing is stored per message.
+//! It provides three functions that must agree, which a test checks: the number of steps, the messages that a rank
+//! sends in a step, and the number of messages that it receives in a step.
 
 /// What a rank does with the bytes that it receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
-    /// Adds them to its own.
+    /// Reduces them into its buffer.
     Reduce,
-    /// Puts them in the place of its own.
+    /// Overwrites its buffer.
     Copy,
 }
 
-/// A share of the team's buffer: parts `first` to `end` of `count` parts that differ by at most one element.
+/// A share of the buffer: parts `first..end` of `count` parts that differ by at most one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BufferShare {
-    /// Whose buffer: the index of the rank that it began on, where each has its own.
+    /// In an all-to-all, where each rank has a buffer of its own: the rank whose buffer it is.
     pub origin: u32,
     pub first: u32,
     pub end: u32,
@@ -34,48 +34,48 @@ impl BufferShare {
 /// One phase of a collective.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Pattern {
-    /// Part i - `shift` - k goes from i to i+1 in step k; i ends with the sum of part i+1 - `shift`.
+    /// In step k rank i sends part i - `shift` - k to i+1; at the end i has the sum of part i+1 - `shift`.
     RingReduceScatter { shift: u32 },
-    /// Passes on what [`Self::RingReduceScatter`] of the same `shift` leaves.
+    /// Gathers the result of [`Self::RingReduceScatter`] with the same `shift`.
     RingAllGather { shift: u32 },
-    /// The ranks beyond a power of two give their data to the next rank and take no further part.
+    /// The n - 2^k surplus ranks send their data to the next rank and drop out.
     Fold,
-    /// The ranks that took the data return the result.
+    /// The receivers of [`Self::Fold`] return the result.
     Unfold,
-    /// Half of what is left, to the rank 1, 2 … p/2 away.
+    /// Sends half of the remaining data to the rank at distance 1, 2 … p/2.
     Halving,
-    /// All that is there, to the rank p/2, p/4 … 1 away.
+    /// Sends all gathered data to the rank at distance p/2, p/4 … 1.
     Doubling,
-    /// Everything, to the rank 1, 2 … p/2 away.
+    /// Sends the whole buffer to the rank at distance 1, 2 … p/2.
     Butterfly,
     /// Part j to rank j.
     DirectReduceScatter,
-    /// The own part to everybody.
+    /// Each rank's part to every other rank.
     DirectAllGather,
-    /// Everything to the parent (i-1)/2, deepest level first.
+    /// Whole buffer to the parent (i-1)/2, deepest level first.
     TreeReduce,
-    /// Everything to the children 2i+1 and 2i+2.
+    /// Whole buffer to the children 2i+1 and 2i+2.
     TreeBroadcast,
-    /// Everything from i to i-1, the last rank first.
+    /// Whole buffer from i to i-1, the last rank first.
     ChainReduce,
-    /// Everything from i to i+1, the first rank first.
+    /// Whole buffer from i to i+1, the first rank first.
     ChainBroadcast,
-    /// Everything from i to i - 2^k, where bit k is the lowest of i.
+    /// Whole buffer from i to i - 2^k, where k is the lowest set bit of i.
     BinomialReduce,
-    /// The same tree downwards, the largest subtree first.
+    /// The tree of [`Self::BinomialReduce`] downwards, the largest subtree first.
     BinomialBroadcast,
     /// Part j of every worker to server j. The servers are sorted.
     Push { servers: Vec<u32> },
     /// Part j from server j to every worker.
     Pull { servers: Vec<u32> },
-    /// Part j of every rank's own buffer to rank j.
+    /// Part j of every rank's buffer to rank j.
     AllToAll,
-    /// Everything from rank 0 to rank 1.
+    /// Whole buffer from rank 0 to rank 1.
     PointToPoint,
 }
 
 impl Pattern {
-    /// Steps that a team of `n` takes.
+    /// Number of steps for `n` ranks.
     pub fn step_count(&self, n: u32) -> u32 {
         match self {
             Self::RingReduceScatter { .. } | Self::RingAllGather { .. } | Self::ChainReduce | Self::ChainBroadcast => {
@@ -89,12 +89,12 @@ impl Pattern {
         }
     }
 
-    /// Whether a rank sends to one peer at a time: its next step waits until its own messages have arrived, too.
+    /// Whether a rank sends to one peer at a time: its next step also waits for the arrival of its own messages.
     pub fn is_one_at_a_time(&self) -> bool {
         matches!(self, Self::BinomialBroadcast)
     }
 
-    /// Tells `send` what rank `i` of `n` sends in `step`: to whom, what, and what becomes of it there.
+    /// Calls `send` for every message of rank `i` of `n` in `step`: receiver, share, and the receiver's action.
     pub fn sends(&self, step: u32, i: u32, n: u32, send: &mut dyn FnMut(u32, BufferShare, Action)) {
         if step >= self.step_count(n) {
             return;
@@ -174,7 +174,7 @@ impl Pattern {
             }
             Self::Push { servers } => {
                 if let Err(servers_before) = servers.binary_search(&i) {
-                    // Worker w begins with server w, so that not all of them begin with the same one.
+                    // Worker w begins with server w, which avoids incast at one server.
                     let worker = i as usize - servers_before;
                     for k in 0..servers.len() {
                         let j = (worker + k) % servers.len();
@@ -201,10 +201,11 @@ impl Pattern {
         }
     }
 
-    /// The part that rank `i` of a ring of `n` sends in `step`. After the last step comes the one that it does not send.
+    /// The part that rank `i` of a ring of `n` sends in `step`. With `step` equal to the step count: the part that it
+    /// never sends.
     ///
     /// # Panics
-    /// If it is no ring.
+    /// If the pattern is not a ring.
     pub fn ring_part(&self, step: u32, i: u32, n: u32) -> u32 {
         let ahead = match self {
             Self::RingReduceScatter { shift } => 2 * n - shift,
@@ -244,12 +245,12 @@ fn log2_ceil(n: u32) -> u32 {
     n.next_power_of_two().ilog2()
 }
 
-/// Of `n` = 2^k + r ranks, the even ones of the first 2r hand over to the next and are out.
+/// With `n` = 2^k + r ranks, whether `i` drops out: the even ones among the first 2r ranks do.
 fn is_folded(i: u32, n: u32) -> bool {
     i < 2 * (n - (1 << n.ilog2())) && i.is_multiple_of(2)
 }
 
-/// The place of a rank among the 2^k that are left.
+/// Index of a rank among the 2^k remaining ranks; `None` if it has dropped out.
 fn place(i: u32, n: u32) -> Option<u32> {
     let surplus = n - (1 << n.ilog2());
     match i {
@@ -259,14 +260,14 @@ fn place(i: u32, n: u32) -> Option<u32> {
     }
 }
 
-/// The rank at a place among the 2^k that are left.
+/// The rank at an index among the 2^k remaining ranks.
 fn at_place(j: u32, n: u32) -> u32 {
     let surplus = n - (1 << n.ilog2());
     if j < surplus { 2 * j + 1 } else { j + surplus }
 }
 
-/// The part of which place j keeps the sum: its bits, of which the first halving decides the highest, in reverse. The
-/// reverse of the reverse is the place again.
+/// The part that index j ends up with after halving: j with its bits reversed, as the first halving decides the highest
+/// bit. An involution.
 fn kept_part(j: u32, p: u32) -> u32 {
     if p == 1 { j } else { j.reverse_bits() >> (u32::BITS - p.ilog2()) }
 }

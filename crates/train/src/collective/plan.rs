@@ -1,12 +1,12 @@
-//! Plans: a collective as messages between ranks, each of which waits for others.
+//! Plans: a collective as messages between ranks, with their dependencies.
 //!
-//! Every rank works through the same number of steps. A rank's step begins when the rank has begun the step before
-//! and every message sent to it in the step before has arrived; it takes these in, then sends its own. This one rule
-//! is all that a message depends on ([`super::progress::Progress`] obeys it). Messages are computed when they are
-//! sent: a plan is a few words, however many ranks it has.
+//! Every rank passes through the same number of steps. A rank begins a step when it has begun the previous one and
+//! every message sent to it in the previous one has arrived; it processes these, then sends its own. This is the only
+//! dependency of messages ([`super::progress::Progress`] implements it). Messages are computed when they are sent: a
+//! plan takes a few words, however many ranks it has.
 //!
-//! A reduction takes no time here. An executor that gives it a time reports the arrival of a message with
-//! [`Action::Reduce`] when this time has passed.
+//! Reductions take no time here. An executor that models their time reports the arrival of a message with
+//! [`Action::Reduce`] when its reduction has ended.
 
 use super::pattern::{BufferShare, Pattern};
 use gradtide_net::Bytes;
@@ -14,39 +14,40 @@ use thiserror::Error;
 
 pub use super::pattern::Action;
 
-/// A collective, and the algorithm that carries it out. S is the bytes of the plan, N its ranks, p the largest power
-/// of two that is at most N. `docs/models/collectives.md` has what each sends and how many steps it takes.
+/// A collective and its algorithm. S is the bytes of the plan, N its ranks, p the largest power of two up to N.
+/// `docs/models/collectives.md` has the bytes and steps of each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// All-reduce in a ring.
+    /// Ring all-reduce.
     ///
     /// # Source
     /// Patarasuk & Yuan (2009); thesis section 5.2.
     Ring,
-    /// All-reduce by recursive halving of what is sent, to the rank 1, 2 … p/2 away, and doubling on the way back. For
-    /// N > p, the first N - p even ranks give their S bytes to the next one first and get the result from it last.
+    /// All-reduce by recursive vector halving with the rank at distance 1, 2 … p/2, and doubling on the way back. For N
+    /// > p, the first N - p even ranks first send their S bytes to the next rank and get the result from it last.
     ///
     /// # Source
     /// Rabenseifner's algorithm in Thakur, Rabenseifner & Gropp (2005); Caramel section 2: "vector halving and distance
     /// doubling". The fold is that of MPICH's program.
     HalvingDoubling,
-    /// All-reduce in two steps of all to all: reduce-scatter, all-gather.
+    /// All-reduce in two all-to-all steps: reduce-scatter, all-gather.
     ///
     /// # Source
     /// Caramel (Hashemi et al. 2020), section 2: "shuffle", after Dean & Ghemawat (2008).
     Shuffle,
-    /// All-reduce up and down two binary trees, each with half of the bytes, part by part, with a chain within each node.
-    /// Its plan is the first tree's; [`group`](super::group) has all of them.
+    /// All-reduce along two binary trees, each with half of the bytes, pipelined in parts, with a chain within each
+    /// node. The plan is that of the first tree; [`group`](super::group) builds all of them.
     ///
     /// # Source
     /// Sanders, Speck & Träff (2009); NCCL since 2.4 (Jeaugey 2019).
     Tree,
-    /// All-reduce of whole buffers up and down one binary tree, rank i below (i-1)/2.
+    /// All-reduce of whole buffers along one binary tree; the parent of rank i is (i-1)/2.
     ///
     /// # Source
-    /// Sanders, Speck & Träff (2009) call it the binary tree, of which they take two.
+    /// Sanders, Speck & Träff (2009), "binary tree"; their algorithm uses two.
     BinaryTree,
-    /// All-reduce of the whole gradient with the rank 2^s away in step s (recursive doubling); N > p by the fold.
+    /// All-reduce of whole buffers with the rank at distance 2^s in step s (recursive doubling); N > p by the fold of
+    /// [`Self::HalvingDoubling`].
     ///
     /// # Source
     /// Zhang et al. (2017), section 2.1 and fig. 2; Thakur et al. (2005): recursive doubling.
@@ -59,36 +60,36 @@ pub enum Algorithm {
         /// Ranks of a group; the last one may have fewer.
         group: u32,
     },
-    /// All-reduce within groups of consecutive ranks and between them.
+    /// Hierarchical all-reduce within and between groups of consecutive ranks.
     Hierarchical {
-        /// Ranks of a group; the last one may have fewer, but with [`Inside::Sharded`].
+        /// Ranks of a group; the last one may have fewer, except with [`Inside::Sharded`].
         group: u32,
-        /// What happens within a group.
+        /// Algorithm within a group.
         inside: Inside,
     },
-    /// Workers push their gradients to servers, each of which sums a shard, and pull the sums.
+    /// Workers push their gradients to servers, each of which sums one shard, and pull the sums.
     ///
     /// # Source
     /// Li et al. (2014); Zhang et al. (2017), section 2.1.
     ParameterServer {
-        /// Ranks of the servers; all others are workers. [`packed_servers`] and [`distributed_servers`] give usual
-        /// ones.
+        /// Ranks of the servers; all others are workers. See [`packed_servers`] and [`distributed_servers`] for the
+        /// usual placements.
         servers: Vec<u32>,
     },
-    /// Part i, which rank i has, goes to all, in a ring.
+    /// Ring all-gather: part i of rank i goes to all ranks.
     ///
     /// # Source
     /// Thakur et al. (2005): ring all-gather.
     AllGather,
-    /// The sum of part i goes to rank i, in a ring.
+    /// Ring reduce-scatter: the sum of part i goes to rank i.
     ///
     /// # Source
     /// Patarasuk & Yuan (2009), the first half.
     ReduceScatter,
-    /// Part j of the S bytes of every rank goes to rank j, all at once; rank i sends to i+1 first.
+    /// Part j of the S bytes of every rank goes to rank j, all concurrently; rank i sends to i+1 first.
     ///
     /// # Source
-    /// Thakur et al. (2005): the one of MPICH for messages of medium size, which posts all sends at once.
+    /// Thakur et al. (2005): MPICH's algorithm for medium messages, which posts all sends at once.
     AllToAll,
     /// From rank 0 to all, along a binomial tree.
     ///
@@ -100,8 +101,8 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// Bytes that the rank sends that sends most, of `bytes` that divide evenly: [`Counts::most`] in floating point,
-    /// added up term by term, because results print all its digits.
+    /// Bytes that the busiest rank sends of a buffer that divides evenly: [`Counts::most`] in floating point, summed
+    /// term by term, because results print all its digits.
     pub fn sent_by_busiest(&self, ranks: u32, bytes: u128) -> f64 {
         let total = bytes as f64;
         let around = |ranks: u32, bytes: u128| (u128::from(ranks - 1) * bytes) as f64 / f64::from(ranks);
@@ -139,7 +140,7 @@ impl Algorithm {
         }
     }
 
-    /// What one exchange takes, in closed form: the table of `docs/models/collectives.md`.
+    /// Steps, messages and bytes in closed form: the table of `docs/models/collectives.md`.
     pub fn counts(&self, ranks: u32) -> Counts {
         match self {
             Self::ParameterServer { servers } => Counts::of_servers(ranks.into(), servers.len() as u64),
@@ -172,7 +173,7 @@ impl Algorithm {
                     }
                     Inside::Chain => {
                         let (tree, up) = (Self::BinaryTree.counts(heads), u64::from(ranks - heads));
-                        // A head, or a rank between two others.
+                        // The busiest rank is a head, or an inner rank of a chain.
                         let most = (tree.most.0 + u64::from(group.min(2) - 1)).max(u64::from(group.min(3) - 1));
                         Counts {
                             steps: tree.steps + 2 * u64::from(group - 1),
@@ -187,7 +188,7 @@ impl Algorithm {
         }
     }
 
-    /// The counts of an algorithm without parts.
+    /// The counts of an algorithm that is not composed of others.
     fn alone(&self, ranks: u32) -> Counts {
         let n = u64::from(ranks);
         if n < 2 {
@@ -202,7 +203,7 @@ impl Algorithm {
             Self::Shuffle => counts(2, 2 * n * (n - 1), 2 * (n - 1), (2 * (n - 1), n)),
             Self::AllGather | Self::ReduceScatter => counts(n - 1, n * (n - 1), n - 1, (n - 1, n)),
             Self::AllToAll => counts(1, n * (n - 1), n - 1, (n - 1, n)),
-            // Every rank as the one that sends most, as flows have it.
+            // Every rank counts like the busiest, as the flow model does.
             Self::Tree => counts(2 * low, 4 * (n - 1), n * (n - 1).min(2), ((n - 1).min(2), 1)),
             Self::BinaryTree => counts(2 * low, 2 * (n - 1), 2 * (n - 1), ((n - 1).min(n.div_ceil(2)).min(3), 1)),
             Self::Broadcast => counts(levels(ranks), n - 1, n - 1, (levels(ranks), 1)),
@@ -222,7 +223,7 @@ impl Algorithm {
     }
 }
 
-/// What one exchange of S bytes takes.
+/// Costs of one collective on S bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
     /// Messages in sequence.
@@ -231,7 +232,7 @@ pub struct Counts {
     pub messages: u64,
     /// Bytes in all, in units of S.
     pub sent: u64,
-    /// Bytes of the rank that sends most, in units of S: numerator and denominator.
+    /// Bytes of the busiest sender, in units of S: numerator and denominator.
     pub most: (u64, u64),
 }
 
@@ -242,7 +243,8 @@ impl Counts {
         Self { steps: 2, messages: 2 * servers * workers, sent: 2 * workers, most }
     }
 
-    /// These counts among the first ranks of groups, with a binomial reduce before and a binomial broadcast after.
+    /// These counts among the heads (first ranks) of groups, plus a binomial reduce before and a binomial broadcast
+    /// after.
     fn between(self, ranks: u32, group: u32) -> Self {
         let below = u64::from(ranks - ranks.div_ceil(group));
         Self {
@@ -254,7 +256,7 @@ impl Counts {
     }
 }
 
-/// Levels of a binomial tree of so many ranks.
+/// Depth of a binomial tree of `ranks`.
 fn levels(ranks: u32) -> u64 {
     ranks.next_power_of_two().ilog2().into()
 }
@@ -263,49 +265,49 @@ fn sum(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
     if a.1 == b.1 { (a.0 + b.0, a.1) } else { (a.0 * b.1 + b.0 * a.1, a.1 * b.1) }
 }
 
-/// What a hierarchical all-reduce does within a group.
+/// Algorithm of a hierarchical all-reduce within a group. The heads are the first ranks of all groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Inside {
-    /// Binomial reduce to the first rank; a ring among the first ones; binomial broadcast.
+    /// Binomial reduce to the head; ring among the heads; binomial broadcast.
     Reduce,
-    /// Ring all-reduce; a ring among the first ones; binomial broadcast.
+    /// Ring all-reduce; ring among the heads; binomial broadcast.
     ///
     /// # Source
     /// Jia et al. (2018): hierarchical all-reduce in three phases.
     Ring,
-    /// Ring reduce-scatter; a ring among all ranks that hold the same shard; ring all-gather.
+    /// Ring reduce-scatter; ring among all ranks with the same shard; ring all-gather.
     ///
     /// # Source
     /// BlueConnect (Cho et al. 2019), with two dimensions.
     Sharded,
-    /// Along a chain to the first rank; up and down one binary tree of the first ones; back along the chain.
+    /// Chain to the head; one binary tree of the heads, up and down; back along the chain.
     ///
     /// # Source
-    /// NCCL's trees since 2.4 (Jeaugey 2019), of which it takes two.
+    /// NCCL's trees since 2.4 (Jeaugey 2019); NCCL uses two.
     Chain,
 }
 
 /// A message of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Message {
-    /// Step in which the sender sends it; the receiver takes it in as its next step begins.
+    /// Step of the sender; the receiver processes it when its next step begins.
     pub step: u32,
     /// Rank that sends it.
     pub from: u32,
     /// Rank that receives it.
     pub to: u32,
-    /// Where in the buffer its bytes stand, on both ranks. The buffer of an all-to-all is all N ranks' S bytes, one
-    /// behind the other, and rank i begins with those at i S.
+    /// Offset of its bytes in the buffer, on both ranks. The buffer of an all-to-all is the concatenation of all N
+    /// ranks' S bytes, of which rank i initially has those at i S.
     pub offset: u64,
-    /// Its bytes. Where there are fewer elements than parts, some messages have none.
+    /// Its size; 0 for some messages if there are fewer elements than parts.
     pub bytes: Bytes,
-    /// Its share of the buffer if that could be cut anywhere.
+    /// Its exact share of a buffer that can be cut anywhere.
     pub even: EvenShare,
-    /// What the receiver does with them.
+    /// What the receiver does with its bytes.
     pub action: Action,
 }
 
-/// What others wait for of a message: that it arrives.
+/// Identity of a message, by which its arrival is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Passage {
     /// Step in which it is sent.
@@ -317,13 +319,13 @@ pub struct Passage {
 }
 
 impl Message {
-    /// Its passage from one rank to the other.
+    /// Its identity.
     pub fn passage(self) -> Passage {
         Passage { step: self.step, from: self.from, to: self.to }
     }
 }
 
-/// `bytes / parts` bytes, which may be no whole number: what models take that know no packets.
+/// `bytes / parts` bytes, possibly fractional; used by models without packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EvenShare {
     /// Bytes of all the parts.
@@ -332,10 +334,10 @@ pub struct EvenShare {
     pub parts: u32,
 }
 
-/// Why there is no plan.
+/// Why a collective has no plan.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum PlanError {
-    /// Nobody to take part.
+    /// Too few ranks.
     #[error("{ranks} ranks are too few: the collective has at least {least}")]
     TooFewRanks {
         /// Ranks.
@@ -355,7 +357,7 @@ pub enum PlanError {
     /// A group without ranks.
     #[error("a group has no ranks")]
     EmptyGroup,
-    /// Shards need groups that are alike.
+    /// Sharding needs groups of one size.
     #[error("{ranks} ranks are no whole number of groups of {group}, which shards need")]
     UnevenGroups {
         /// Ranks.
@@ -363,7 +365,7 @@ pub enum PlanError {
         /// Ranks of a group.
         group: u32,
     },
-    /// Trees have a chain in each node, all of one length.
+    /// Trees need the same number of ranks on each node, since all their chains have one length.
     #[error("{ranks} ranks are on {nodes} nodes with different numbers of them: trees need as many on each")]
     UnevenNodes {
         /// Ranks.
@@ -374,10 +376,10 @@ pub enum PlanError {
     /// No servers.
     #[error("there are no parameter servers")]
     NoServers,
-    /// Nobody has a gradient.
+    /// No workers.
     #[error("all {0} ranks are parameter servers: none is left to be a worker")]
     NoWorkers(u32),
-    /// A server that is no rank.
+    /// A server that is not a rank.
     #[error("parameter server {server} is none of the {ranks} ranks")]
     NoSuchServer {
         /// The server.
@@ -419,11 +421,11 @@ pub struct CollectivePlan {
     phases: Vec<Phase>,
 }
 
-/// A pattern, the teams that carry it out side by side, and the steps before it.
+/// A pattern, the subgroups that carry it out side by side, and the steps before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Phase {
     pattern: Pattern,
-    teams: Teams,
+    subgroups: Subgroups,
     steps_before: u32,
 }
 
@@ -448,9 +450,9 @@ impl CollectivePlan {
             return Err(PlanError::TooManyBytes(bytes.0));
         }
         let mut steps_before = 0;
-        let phases = phases(algorithm, ranks)?.into_iter().map(|(pattern, teams)| {
-            let phase = Phase { pattern, teams, steps_before };
-            steps_before += phase.pattern.step_count(teams.largest(ranks));
+        let phases = phases(algorithm, ranks)?.into_iter().map(|(pattern, subgroups)| {
+            let phase = Phase { pattern, subgroups, steps_before };
+            steps_before += phase.pattern.step_count(subgroups.largest(ranks));
             phase
         });
         Ok(Self { ranks, buffer: Buffer { start: 0, bytes: bytes.0, element_bytes }, phases: phases.collect() })
@@ -491,44 +493,47 @@ impl CollectivePlan {
     /// critical path, or a few less where ranks are no power of two and some begin early:
     /// `docs/models/collectives.md`.
     pub fn step_count(&self) -> u32 {
-        self.phases.last().map_or(0, |last| last.steps_before + last.pattern.step_count(last.teams.largest(self.ranks)))
+        self.phases
+            .last()
+            .map_or(0, |last| last.steps_before + last.pattern.step_count(last.subgroups.largest(self.ranks)))
     }
 
-    /// Tells `send` the messages that a rank sends in a step, in the order in which it starts them.
+    /// Calls `send` with the messages of a rank in a step, in the order in which it starts them.
     pub fn sends(&self, step: u32, rank: u32, send: &mut dyn FnMut(Message)) {
-        let Some((phase, team)) = self.place(step, rank) else { return };
-        let buffer = team.shard.map_or(self.buffer, |shard| {
+        let Some((phase, subgroup)) = self.place(step, rank) else { return };
+        let buffer = subgroup.shard.map_or(self.buffer, |shard| {
             let (start, bytes) = self.buffer.range(shard);
             Buffer { start, bytes, ..self.buffer }
         });
         let whole = EvenShare { bytes: Bytes(self.buffer.bytes), parts: 1 };
-        let whole = team.shard.map_or(whole, |shard| whole.share(shard));
-        phase.pattern.sends(step - phase.steps_before, team.index, team.size, &mut |to, share, action| {
+        let whole = subgroup.shard.map_or(whole, |shard| whole.share(shard));
+        phase.pattern.sends(step - phase.steps_before, subgroup.index, subgroup.size, &mut |to, share, action| {
             let (offset, bytes) = buffer.range(share);
-            let (to, even) = (team.rank(to), whole.share(share));
+            let (to, even) = (subgroup.rank(to), whole.share(share));
             send(Message { step, from: rank, to, offset, bytes: Bytes(bytes), even, action });
         });
     }
 
-    /// Messages that are sent to a rank in a step.
+    /// Number of messages that a rank receives in a step.
     pub fn receive_count(&self, step: u32, rank: u32) -> u32 {
-        self.place(step, rank)
-            .map_or(0, |(phase, team)| phase.pattern.receive_count(step - phase.steps_before, team.index, team.size))
+        self.place(step, rank).map_or(0, |(phase, subgroup)| {
+            phase.pattern.receive_count(step - phase.steps_before, subgroup.index, subgroup.size)
+        })
     }
 
-    /// Whether a rank's next step waits for the arrival of what it sends in this one, too.
+    /// Whether a rank's next step also waits for the arrival of the messages that it sends in this one.
     pub fn is_one_at_a_time(&self, step: u32) -> bool {
         self.phase(step).pattern.is_one_at_a_time()
     }
 
-    /// Whether in every step every rank sends one equal share to the next rank, and nothing else.
+    /// Whether the plan is a ring: in every step every rank sends one equal share to the next rank, and nothing else.
     pub fn is_ring(&self) -> bool {
         let is_ring =
             |pattern: &Pattern| matches!(pattern, Pattern::RingReduceScatter { .. } | Pattern::RingAllGather { .. });
-        self.phases.iter().all(|phase| phase.teams == Teams::All && is_ring(&phase.pattern))
+        self.phases.iter().all(|phase| phase.subgroups == Subgroups::All && is_ring(&phase.pattern))
     }
 
-    /// Whole bytes that each rank of a ring sends: in each phase all parts but one.
+    /// Whole bytes that each rank of a ring sends: in each phase, all parts but one.
     ///
     /// # Panics
     /// If [`is_ring`](Self::is_ring) is false.
@@ -548,23 +553,25 @@ impl CollectivePlan {
         &self.phases[self.phases.partition_point(|phase| phase.steps_before <= step) - 1]
     }
 
-    fn place(&self, step: u32, rank: u32) -> Option<(&Phase, Team)> {
+    fn place(&self, step: u32, rank: u32) -> Option<(&Phase, Subgroup)> {
         let phase = self.phase(step);
-        phase.teams.of(rank, self.ranks).map(|team| (phase, team))
+        phase.subgroups.of(rank, self.ranks).map(|subgroup| (phase, subgroup))
     }
 }
 
 /// The phases of an algorithm.
-fn phases(algorithm: &Algorithm, ranks: u32) -> Result<Vec<(Pattern, Teams)>, PlanError> {
+fn phases(algorithm: &Algorithm, ranks: u32) -> Result<Vec<(Pattern, Subgroups)>, PlanError> {
     use Pattern::*;
     let ring = |shift| [RingReduceScatter { shift }, RingAllGather { shift }];
     let butterfly = [Fold, Butterfly, Unfold];
-    let on = |teams: Teams, patterns: &[Pattern]| patterns.iter().map(|pattern| (pattern.clone(), teams)).collect();
-    let all = |patterns: &[Pattern]| Ok(on(Teams::All, patterns));
+    let on = |subgroups: Subgroups, patterns: &[Pattern]| {
+        patterns.iter().map(|pattern| (pattern.clone(), subgroups)).collect()
+    };
+    let all = |patterns: &[Pattern]| Ok(on(Subgroups::All, patterns));
     let layers = |group, inside: &[Pattern], heads: &[Pattern]| -> Result<Vec<_>, PlanError> {
-        let heads: Vec<_> = on(Teams::Heads { group }, heads);
-        let inside: Vec<_> = on(Teams::Inside { group }, inside);
-        Ok([inside, heads, on(Teams::Inside { group }, &[BinomialBroadcast])].concat())
+        let heads: Vec<_> = on(Subgroups::Heads { group }, heads);
+        let inside: Vec<_> = on(Subgroups::Inside { group }, inside);
+        Ok([inside, heads, on(Subgroups::Inside { group }, &[BinomialBroadcast])].concat())
     };
     match algorithm {
         Algorithm::Ring => all(&ring(0)),
@@ -582,12 +589,12 @@ fn phases(algorithm: &Algorithm, ranks: u32) -> Result<Vec<(Pattern, Teams)>, Pl
             if !ranks.is_multiple_of(group) {
                 return Err(PlanError::UnevenGroups { ranks, group });
             }
-            let [scatter, gather] = ring(1).map(|pattern| on(Teams::Inside { group }, &[pattern]));
-            Ok([scatter, on(Teams::Across { group }, &ring(0)), gather].concat())
+            let [scatter, gather] = ring(1).map(|pattern| on(Subgroups::Inside { group }, &[pattern]));
+            Ok([scatter, on(Subgroups::Across { group }, &ring(0)), gather].concat())
         }
         &Algorithm::Hierarchical { group, inside: Inside::Chain } => {
-            let heads: Vec<_> = on(Teams::Heads { group }, &[TreeReduce, TreeBroadcast]);
-            let [up, down] = [ChainReduce, ChainBroadcast].map(|pattern| on(Teams::Inside { group }, &[pattern]));
+            let heads: Vec<_> = on(Subgroups::Heads { group }, &[TreeReduce, TreeBroadcast]);
+            let [up, down] = [ChainReduce, ChainBroadcast].map(|pattern| on(Subgroups::Inside { group }, &[pattern]));
             Ok([up, heads, down].concat())
         }
         Algorithm::ParameterServer { servers } => {
@@ -616,7 +623,7 @@ fn checked_servers(servers: &[u32], ranks: u32) -> Result<Vec<u32>, PlanError> {
     }
 }
 
-/// A stretch of bytes that is cut into parts.
+/// A range of bytes that is cut into parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Buffer {
     start: u64,
@@ -625,8 +632,8 @@ struct Buffer {
 }
 
 impl Buffer {
-    /// Offset and bytes of a share. The parts with one element more come first, as in [`super::ring`]; bytes that are
-    /// no whole element go to the last part.
+    /// Offset and bytes of a share. The parts with one element more come first, as in [`super::ring`]; a trailing
+    /// partial element belongs to the last part.
     fn range(&self, share: BufferShare) -> (u64, u64) {
         let (elements, count) = (self.bytes / self.element_bytes, u64::from(share.count));
         let cut = |index: u32| match u64::from(index) {
@@ -644,21 +651,22 @@ impl EvenShare {
     }
 }
 
-/// Which ranks carry out a pattern together. Groups are of consecutive ranks, the last one may be smaller.
+/// The subgroups of ranks that run a pattern together (its `n` ranks). Groups are of consecutive ranks; the last one
+/// may be smaller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Teams {
+enum Subgroups {
     /// All ranks.
     All,
-    /// Each group by itself.
+    /// Each group separately.
     Inside { group: u32 },
     /// The first ranks of all groups.
     Heads { group: u32 },
-    /// The i-th ranks of all groups, on part i of the buffer. All groups are alike.
+    /// For each i, the i-th ranks of all groups, on part i of the buffer. All groups have the same size.
     Across { group: u32 },
 }
 
-/// The place of one rank in its team.
-struct Team {
+/// The position of one rank in its subgroup.
+struct Subgroup {
     first: u32,
     stride: u32,
     size: u32,
@@ -666,22 +674,22 @@ struct Team {
     shard: Option<BufferShare>,
 }
 
-impl Team {
+impl Subgroup {
     fn rank(&self, index: u32) -> u32 {
         self.first + index * self.stride
     }
 }
 
-impl Teams {
-    fn of(self, rank: u32, ranks: u32) -> Option<Team> {
-        let all = Team { first: 0, stride: 1, size: ranks, index: rank, shard: None };
+impl Subgroups {
+    fn of(self, rank: u32, ranks: u32) -> Option<Subgroup> {
+        let all = Subgroup { first: 0, stride: 1, size: ranks, index: rank, shard: None };
         match self {
             Self::All => Some(all),
             Self::Inside { group } => {
                 let first = rank / group * group;
-                Some(Team { first, size: group.min(ranks - first), index: rank - first, ..all })
+                Some(Subgroup { first, size: group.min(ranks - first), index: rank - first, ..all })
             }
-            Self::Heads { group } => rank.is_multiple_of(group).then(|| Team {
+            Self::Heads { group } => rank.is_multiple_of(group).then(|| Subgroup {
                 stride: group,
                 size: self.largest(ranks),
                 index: rank / group,
@@ -691,12 +699,12 @@ impl Teams {
                 let first = rank % group;
                 let shard = BufferShare { origin: 0, first, end: first + 1, count: group };
                 let (size, index) = (self.largest(ranks), rank / group);
-                Some(Team { first, stride: group, size, index, shard: Some(shard) })
+                Some(Subgroup { first, stride: group, size, index, shard: Some(shard) })
             }
         }
     }
 
-    /// Ranks of the largest team.
+    /// Size of the largest subgroup.
     fn largest(self, ranks: u32) -> u32 {
         match self {
             Self::All => ranks,

@@ -1,23 +1,23 @@
-//! How far a plan has come: which messages may be sent now.
+//! Execution state of a plan: tracks arrivals and releases the messages that depend on them.
 
 use super::plan::{CollectivePlan, Message, Passage};
 use std::collections::BTreeMap;
 
-/// The state of one execution of a plan, whatever carries the messages.
+/// State of one execution of a plan, independent of the transport.
 ///
-/// Holds two words per rank, and a few more for each step whose messages come before its rank has begun it.
+/// Takes two words per rank, plus a few for each step with messages that arrive before their receiver has begun it.
 #[derive(Clone, Debug)]
 pub struct Progress {
     plan: CollectivePlan,
-    /// Where each rank is.
+    /// Current step of each rank.
     places: Vec<RankProgress>,
-    /// Arrivals by (step, rank) of steps that the rank has not begun.
+    /// Early arrivals, by (step, rank): their receiver has not begun the step yet.
     early: BTreeMap<(u32, u32), u32>,
-    /// Ranks that have not ended their last step.
+    /// Ranks that have not completed their last step.
     left_count: u32,
 }
 
-/// A rank has begun `step`, which ends when `missing` more messages have arrived.
+/// A rank's current step, which ends when `missing` more messages have arrived.
 #[derive(Clone, Copy, Debug)]
 struct RankProgress {
     step: u32,
@@ -25,7 +25,7 @@ struct RankProgress {
 }
 
 impl Progress {
-    /// Begins: gives `send` every message that does not wait for another.
+    /// Starts the plan: calls `send` with every message that has no dependency.
     pub fn begin(plan: CollectivePlan, send: &mut dyn FnMut(Message)) -> Self {
         let ranks = plan.ranks();
         let places = vec![RankProgress { step: 0, missing: 0 }; ranks as usize];
@@ -36,8 +36,8 @@ impl Progress {
         progress
     }
 
-    /// Handles a message that has arrived and, if that is its action, has been reduced: gives `send` every message that
-    /// waited only for it. Each message arrives once.
+    /// Handles a message that has arrived and, for [`Action::Reduce`](super::plan::Action), has been reduced: calls
+    /// `send` with the messages this releases. Each message arrives once.
     pub fn on_arrival(&mut self, passage: Passage, send: &mut dyn FnMut(Message)) {
         let Passage { step, from, to } = passage;
         if self.plan.is_one_at_a_time(step) {
@@ -51,12 +51,12 @@ impl Progress {
         self.left_count == 0
     }
 
-    /// The step that a rank has begun; the number of steps once it has ended the last.
+    /// Current step of a rank; the number of steps once it has completed all.
     pub fn step(&self, rank: u32) -> u32 {
         self.places[rank as usize].step
     }
 
-    /// Counts an arrival towards the end of a step of a rank.
+    /// Counts an arrival for a rank's step.
     fn count(&mut self, step: u32, rank: u32, send: &mut dyn FnMut(Message)) {
         let place = &mut self.places[rank as usize];
         if place.step != step {
@@ -69,7 +69,7 @@ impl Progress {
         }
     }
 
-    /// Takes a rank to a step, and through all that follow which have what they need.
+    /// Begins a step of a rank, and the following ones as long as their messages have already arrived.
     fn begin_step(&mut self, mut step: u32, rank: u32, send: &mut dyn FnMut(Message)) {
         while step < self.plan.step_count() {
             let mut sent_count = 0;

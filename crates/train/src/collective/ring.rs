@@ -2,9 +2,9 @@
 
 use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Time};
 
-/// The ring all-reduce of `bytes` as the first of `hosts` sees it: 2(N-1) messages of S/N, each followed by the
-/// propagation delay. All hosts do the same at the same time, so one stands for all. `None` for a single host,
-/// which has nobody to send to.
+/// The ring all-reduce of `bytes` as one flow of the first host: 2(N-1) messages of S/N, each followed by the
+/// propagation delay. All hosts do the same at the same time, so one represents all. `None` for a single host, which
+/// has no peer.
 ///
 /// # Source
 /// Thesis eq. 4.1; Patarasuk & Yuan (2009).

@@ -1,14 +1,14 @@
-//! Mostly first come, first served.
+//! First come, first served with random swaps.
 
 use super::Scheduler;
 use crate::dag::Dag;
 use gradtide_net::seed::Stream;
 
-/// In the order in which buckets become ready, but for some that swap places, drawn anew for each iteration: what
-/// frameworks do that enforce no order (TicTac, section 2.2).
+/// The order in which buckets become ready, with a share of random swaps, drawn anew for each iteration: models
+/// frameworks that enforce no order (TicTac, section 2.2).
 #[derive(Debug)]
 pub struct Arbitrary {
-    /// Where the swaps are drawn from.
+    /// Random stream of the swaps.
     pub stream: Stream,
     /// Share of the transfers that swap places with a later one, in millionths.
     pub disorder_ppm: u64,

@@ -3,7 +3,7 @@
 use super::Scheduler;
 use crate::dag::Dag;
 
-/// In the order in which buckets become ready (thesis section 4.3; what frameworks do by default).
+/// The order in which buckets become ready (thesis section 4.3; the default of frameworks).
 #[derive(Debug)]
 pub struct Fifo;
 

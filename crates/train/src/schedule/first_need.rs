@@ -1,12 +1,13 @@
-//! What compute needs first.
+//! Order of first need.
 
 use super::Scheduler;
 use crate::dag::{Dag, OpId};
 
-/// The transfer for which a program waits first goes first, be it through other transfers. Those for which no op of the
-/// iteration waits go last.
+/// A transfer's rank is the position of the first op that depends on it, directly or through other transfers. Transfers
+/// that no op of the iteration depends on go last.
 ///
-/// TIC and TAC of TicTac (2019) are this where compute is in a line: an op then needs all that those before it need.
+/// TIC and TAC of TicTac (2019) reduce to this order if compute is a chain, where an op depends on all transfers of the
+/// ops before it.
 #[derive(Debug)]
 pub struct FirstNeed;
 

@@ -1,9 +1,9 @@
-//! An order that is known beforehand.
+//! A fixed, given order.
 
 use super::Scheduler;
 use crate::dag::Dag;
 
-/// The same ranks in every iteration: of the user's file, or of a plan.
+/// The same ranks in every iteration, from the user's file or from a plan.
 #[derive(Debug)]
 pub struct Given {
     /// Rank of every bucket.

@@ -1,4 +1,4 @@
-//! The order in which a job's transfers are sent. A scheduler sees the DAG and no engine.
+//! Schedulers: the order in which a job's transfers are sent. A scheduler depends on the DAG and on no engine.
 
 mod arbitrary;
 mod fifo;
@@ -16,13 +16,13 @@ pub use random::Random;
 
 use crate::dag::Dag;
 
-/// An order of transfers.
+/// A policy that orders transfers.
 pub trait Scheduler {
-    /// Ranks of the transfers of the next iteration: the transmission queue sends the smallest that is ready first,
-    /// and equal ranks in the order in which they became ready.
+    /// Sets the send priorities (`ranks`) of the next iteration's transfers: the queue sends the ready transfer with
+    /// the smallest rank first, and equal ranks in the order in which they became ready.
     fn ranks(&mut self, dag: &Dag, ranks: &mut Vec<u32>);
 
-    /// Whether the ranks of one iteration hold for all.
+    /// Whether all iterations have the same ranks.
     fn is_fixed(&self) -> bool {
         true
     }

@@ -4,10 +4,10 @@ use super::Scheduler;
 use crate::dag::Dag;
 use gradtide_net::seed::Stream;
 
-/// Every order equally likely, drawn anew for each iteration: TicTac's baseline (section 6).
+/// A uniformly random order, drawn anew for each iteration: TicTac's baseline (section 6).
 #[derive(Debug)]
 pub struct Random {
-    /// Where the orders are drawn from.
+    /// Random stream of the orders.
     pub stream: Stream,
 }
 

@@ -1,31 +1,32 @@
-//! One worker that pulls from several servers at once: when what arrives, and in which order an iteration is shortest.
+//! Pull order of one worker with several parameter servers: arrival times at max-min fair rates, and a local search for
+//! the order with the shortest iteration.
 
 use crate::order::makespan::Scorer;
 use crate::order::needs::{Needs, Recv};
 use gradtide_net::{Bytes, Time};
 
-/// Steps of local search over orders. No clock is read: one job gives one order everywhere.
+/// Budget of the local search, in scoring steps. Steps, not a clock, so one job gives one order on every machine.
 const SEARCH_STEPS: u64 = 20_000_000;
 
-/// The channels from all servers to a worker while the others pull in the same order.
+/// The channels from all servers to one worker, while the other workers pull in the same order.
 pub struct Channels<'a> {
     /// Server of each parameter.
     pub server_of: &'a [u32],
     /// Size of each parameter.
     pub sizes: &'a [Bytes],
-    /// What a worker has of each server's link, bits per second.
+    /// The worker's share of each server's link, bits per second.
     pub shares_bps: Vec<f64>,
-    /// Which of the worker's own links leads from each server.
+    /// By server: index of the worker's inbound link that its pulls arrive on.
     pub entries: Vec<usize>,
-    /// What the worker has of each of these links, bits per second.
+    /// The worker's share of each inbound link, bits per second.
     pub entry_bps: Vec<f64>,
-    /// From the last byte sent to its arrival, by server.
+    /// Propagation delay from each server.
     pub delays: Vec<Time>,
 }
 
 impl Channels<'_> {
-    /// Places of `order` as its parameters arrive, and when, in picoseconds: each server sends its own one after
-    /// another, at the max-min fair rates of the channels that have something to send.
+    /// Arrival time in picoseconds and index in `order` of each parameter, by arrival. Each server sends its parameters
+    /// one after another, at the max-min fair rates of the channels that are sending.
     fn arrivals(&self, order: &[u32]) -> Vec<(u64, usize)> {
         let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); self.shares_bps.len()];
         let server = |place: usize| self.server_of[order[place] as usize] as usize;
@@ -53,7 +54,7 @@ impl Channels<'_> {
             for &server in &active {
                 let Some((place, left)) = sending[server] else { continue };
                 let rest = left - step * rates[server];
-                // A thousandth of a bit is what rounding leaves.
+                // Rounding error is below a thousandth of a bit.
                 if server == first || rest < 1e-3 {
                     arrived.push(((now * 1e12) as u64 + self.delays[server].ps(), place));
                     sending[server] = next(&mut waiting[server]);
@@ -66,7 +67,7 @@ impl Channels<'_> {
     }
 }
 
-/// The best of some orders and of what moving single transfers makes of the best of them.
+/// The best of `orders`, improved by local search: moves one transfer at a time as long as that shortens the iteration.
 pub fn best(
     needs: &Needs,
     channels: &Channels<'_>,

@@ -1,7 +1,7 @@
-//! How many iterations each worker has completed, and how far one may be ahead of the slowest.
+//! Iteration counts of all workers, and the bound on how far a worker may be ahead of the slowest.
 //!
 //! These are the clocks of stale synchronous parallel (Ho et al., NIPS 2013): a worker that has completed c iterations
-//! may begin the next one as long as the slowest has completed c - bound.
+//! may begin the next one once the slowest worker has completed c - bound.
 
 use gradtide_net::Time;
 use std::collections::VecDeque;
@@ -10,22 +10,22 @@ use std::collections::VecDeque;
 pub struct Clocks {
     worker_count: u32,
     bound: Option<u32>,
-    /// Iterations that all workers have completed.
+    /// Iterations that every worker has completed.
     floor: u32,
-    /// Workers that have completed each iteration from `floor` on.
+    /// Number of workers that have completed each iteration, from iteration `floor` on.
     counts: VecDeque<u32>,
-    /// When the last own part of each iteration so far ended.
+    /// By iteration: latest end of a worker's own part (see [`super::WorkerRecord::own`]) so far.
     own_ends: Vec<Time>,
 }
 
 impl Clocks {
-    /// Clocks of workers that have completed nothing.
+    /// Clocks before the first iteration.
     pub fn new(worker_count: usize, bound: Option<u32>) -> Self {
         let (counts, own_ends) = (VecDeque::new(), Vec::new());
         Self { worker_count: worker_count as u32, bound, floor: 0, counts, own_ends }
     }
 
-    /// A worker has completed an iteration, the one behind its last; its own part ended at `own_end`.
+    /// Records that a worker has completed `iteration`, the successor of its last; its own part ended at `own_end`.
     pub fn complete(&mut self, iteration: u32, own_end: Time) {
         let ahead = (iteration - self.floor) as usize;
         self.counts.resize(self.counts.len().max(ahead + 1), 0);
@@ -44,12 +44,12 @@ impl Clocks {
         self.bound.is_none_or(|bound| iteration <= self.floor.saturating_add(bound))
     }
 
-    /// Iterations by which a worker that begins an iteration is ahead of the slowest.
+    /// Lead over the slowest worker, in iterations, of a worker that begins `iteration`.
     pub fn lead(&self, iteration: u32) -> u32 {
         iteration - self.floor
     }
 
-    /// From the end of a worker's own part of an iteration to that of the last one that it waits for.
+    /// Time from the end of a worker's own part of `iteration` to the latest own part that the bound makes it wait for.
     pub fn waited(&self, iteration: u32, own_end: Time) -> Time {
         let awaited = self.bound.and_then(|bound| iteration.checked_sub(bound));
         let last = awaited.and_then(|awaited| self.own_ends.get(awaited as usize));

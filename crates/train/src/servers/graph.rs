@@ -1,4 +1,4 @@
-//! What every worker does in an iteration: parameters, and ops with what each waits for.
+//! The op graph of one worker's iteration: the parameters it pulls, and its ops with their dependencies.
 
 use super::ServersError;
 use crate::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
@@ -9,23 +9,23 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-/// A parameter, or an op: index of a parameter, or the number of parameters plus the index of an op.
+/// A node of the graph: the index of a parameter, or the number of parameters plus the index of an op.
 pub type WorkerNode = u32;
 
-/// One iteration of a worker. Ops are in topological order, parameters in that of the model; of both, only what the
-/// iteration needs.
+/// One iteration of a worker. Ops are in topological order, parameters in model order; nodes that the iteration does
+/// not need are left out.
 #[derive(Clone, Debug)]
 pub struct WorkerGraph {
-    /// What is pulled.
+    /// Parameters, which the worker pulls.
     pub parameters: Vec<ServedParameter>,
-    /// What is computed.
+    /// Ops, which the worker computes.
     pub ops: Vec<WorkerOp>,
-    /// From every node to the ops that wait for it.
+    /// Edges from every node to the ops that depend on it.
     pub readers: Edges,
-    /// From every op to the parameters that it computes with, through ops that depend on parameters alone. Those
-    /// compute with none.
+    /// Edges from every op to the parameters it reads, directly or through ops that depend on parameters alone. Those
+    /// ops themselves have no such edges.
     pub uses: Edges,
-    /// The same iteration for [`crate::order`], without times of transfers.
+    /// The same iteration for [`crate::order`], with transfer times of zero.
     dag: OpDag,
     /// Index in `dag` of every parameter.
     recvs: Vec<u32>,
@@ -36,13 +36,13 @@ pub struct WorkerGraph {
 pub struct ServedParameter {
     /// Name shown to users.
     pub name: Arc<str>,
-    /// What a pull or a push carries.
+    /// Size of one pull or push.
     pub bytes: Bytes,
-    /// Time in which its server applies the sum of its gradients.
+    /// Time its server takes to apply the summed gradient.
     pub update: Time,
-    /// Whether a gradient of it is computed and pushed.
+    /// Whether its gradient is computed and pushed.
     pub is_trained: bool,
-    /// Index of its layer, or its place among all parameters of the graph where there are no layers.
+    /// Index of its layer; its index among all parameters of the graph if there are no layers.
     pub layer: u32,
 }
 
@@ -57,11 +57,11 @@ pub struct WorkerOp {
     pub is_forward: bool,
     /// Whether it depends on parameters alone.
     pub is_param_only: bool,
-    /// Parameters whose gradients it completes.
+    /// Parameters whose gradients are complete when it ends.
     pub updates: Vec<u32>,
-    /// Index of its layer, or its place in the graph where there are no layers.
+    /// Index of its layer; its index in the graph if there are no layers.
     pub index: u32,
-    /// Whether it is the host's: see [`DagOp::is_host`].
+    /// Whether it runs on the host: see [`DagOp::is_host`].
     pub is_host: bool,
 }
 
@@ -69,16 +69,16 @@ impl WorkerGraph {
     /// The iteration that a graph describes.
     ///
     /// # Errors
-    /// [`ServersError`] if it means nothing.
+    /// [`ServersError`] if the graph is invalid.
     pub fn new(spec: &GraphSpec, task: TaskSpec) -> Result<Self, ServersError> {
         Self::of(spec, task, None)
     }
 
-    /// The chain that layers mean: every layer is received, and computed forward after the layer before it, then
-    /// backward after the layer behind it, which completes its gradient.
+    /// The chain of a layered model: each layer is pulled, runs forward after the previous layer, then backward after
+    /// the next layer, which completes its gradient.
     ///
     /// # Errors
-    /// [`ServersError`] if nothing is received.
+    /// [`ServersError`] if there are no layers, or nothing is received.
     pub fn chain(layers: &[LayerSpec], task: TaskSpec) -> Result<Self, ServersError> {
         let count = layers.len() as u32;
         if count == 0 {
@@ -107,7 +107,7 @@ impl WorkerGraph {
         for (layer, index) in layers.iter().zip(0..) {
             let before = (index > 0).then(|| first + index - 1);
             let inputs = before.into_iter().chain(recvs[index as usize]).collect();
-            // Servers apply updates; what the host does before a forward pass it does on the worker.
+            // Servers apply the updates, so `update_ps` of a host layer is host work before its forward pass.
             let of_host_ps = if layer.is_host { layer.update_ps } else { 0 };
             ops.push(op(&layer.name, inputs, None, of_host_ps + layer.forward_ps, vec![]));
             layer_of.push(index);
@@ -123,7 +123,7 @@ impl WorkerGraph {
         Self::of(&graph, task, Some((layers, &layer_of)))
     }
 
-    /// `chain` has the layers, where there are some, and which of them every op is of.
+    /// For a layered model, `chain` holds the layers and the layer of every op.
     fn of(spec: &GraphSpec, task: TaskSpec, chain: Option<(&[LayerSpec], &[u32])>) -> Result<Self, ServersError> {
         let layer_of = chain.map(|(_, layer_of)| layer_of);
         check(spec)?;
@@ -143,7 +143,7 @@ impl WorkerGraph {
         (0..).zip(recvs.iter().chain(&ops)).for_each(|(node, &op)| node_of[op as usize] = Some(node));
 
         let forward = spec.inference_target.map(|target| ancestors(spec, target));
-        // A graph that does not say where its forward pass ends: before the first gradient.
+        // Without `inference_target`, the forward pass ends before the first op that completes a gradient.
         let turn = ops.iter().position(|&op| !spec.ops[op as usize].updates.is_empty()).unwrap_or(ops.len());
         let of_op = |(place, &index): (usize, &u32)| {
             let op = &spec.ops[index as usize];
@@ -209,7 +209,7 @@ impl WorkerGraph {
         Ok(Self { parameters, ops: made, readers, uses: Edges::new(ops.len(), &uses), dag, recvs })
     }
 
-    /// The iteration as a graph: ops, then pulls by parameter, then pushes as [`pushes`](Self::pushes) lists them.
+    /// The iteration as a DAG: ops, then pulls by parameter, then pushes in the order of [`pushes`](Self::pushes).
     pub fn step(&self) -> Dag {
         let (count, pulls) = (self.ops.len() as OpId, self.parameters.len() as u32);
         let mut within: Vec<Edge> = Vec::new();
@@ -252,14 +252,14 @@ impl WorkerGraph {
         self.ops.iter().map(|op| op.cost).sum()
     }
 
-    /// The iteration as an op DAG whose transfers take `times`, by parameter.
+    /// The iteration as an op DAG whose pulls take `times`, by parameter.
     pub fn timed(&self, times: &[Time]) -> OpDag {
         let mut dag = self.dag.clone();
         self.recvs.iter().zip(times).for_each(|(&op, time)| dag.ops[op as usize].time_ticks = time.ps());
         dag
     }
 
-    /// Parameter that an op of the DAG receives.
+    /// Index of the parameter that receive op `op` of the DAG pulls.
     pub fn parameter_of(&self, op: u32) -> u32 {
         self.recvs.binary_search(&op).expect("it is received") as u32
     }
@@ -297,7 +297,7 @@ fn updating(spec: &GraphSpec) -> impl Iterator<Item = u32> + '_ {
     (0..).zip(&spec.ops).filter(|(_, op)| !op.updates.is_empty()).map(|(index, _)| index)
 }
 
-/// The graph as [`crate::order`] takes it; several ops that are waited for get one that waits for them.
+/// The graph in the form of [`crate::order`]. Several roots get one common successor, an op that takes no time.
 fn op_dag(spec: &GraphSpec, roots: &[u32]) -> OpDag {
     let of = |op: &GraphOpSpec| Op {
         id: op.id,
@@ -316,7 +316,7 @@ fn op_dag(spec: &GraphSpec, roots: &[u32]) -> OpDag {
     OpDag { ops, target }
 }
 
-/// Needed ops, each after its inputs, and as far as that allows in the order of the file.
+/// `needed` in topological order; ties follow the order of the file.
 fn by_file(spec: &GraphSpec, needed: &[u32]) -> Vec<u32> {
     let mut missing = vec![0_u32; spec.ops.len()];
     let mut edges: Vec<Edge> = Vec::new();
@@ -340,7 +340,7 @@ fn by_file(spec: &GraphSpec, needed: &[u32]) -> Vec<u32> {
     order
 }
 
-/// Whether each op is needed by `target`.
+/// For each op, whether `target` depends on it.
 fn ancestors(spec: &GraphSpec, target: u32) -> Vec<bool> {
     let mut is_needed = vec![false; spec.ops.len()];
     let mut stack = vec![target];

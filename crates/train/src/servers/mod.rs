@@ -1,20 +1,20 @@
-//! Training with parameter servers as TicTac (2019) has it, op by op, over any network engine.
+//! Parameter-server training, op by op, as in TicTac (2019), over any network engine.
 //!
 //! ```text
-//! worker:  pull every parameter ─► ops, as what they wait for is there ─► push every gradient when it is there
-//! server:                                     update a parameter when all workers' gradients of it are there
+//! worker:  pull every parameter ─► run each op when its inputs are ready ─► push each gradient when it is ready
+//! server:                   update a parameter when the gradients of all workers have arrived
 //! ```
 //!
-//! Workers in step begin an iteration when the one before has ended on all of them: with the last update, or without
-//! pushes, in inference, with the last forward pass. Otherwise a worker begins when servers have applied its own
-//! gradients, each as it comes, and the slowest worker is not too far behind ([`ServerJob::bound`]). Every worker has one compute resource, which is
-//! never idle while an op is ready and takes the ready op that comes first in topological order. Between a worker and a
-//! server there is one channel in each direction, the network's connection, which carries one transfer after the other.
-//! Pulls are handed to it in the worker's order, at most: a server holds one back until the counter of what it has
-//! handed over for this worker has come to its rank (TicTac section 5.1). Pushes are handed over when they are ready.
+//! Synchronous workers (called "in step") begin an iteration when the previous one has ended on all of them: with the
+//! last update, or, in inference, with the last forward pass. Otherwise a worker begins when the servers have applied
+//! its own gradients, each on arrival, and the slowest worker is within the staleness bound ([`ServerJob::bound`]). A
+//! worker has one compute resource, which is work-conserving and runs the ready op that is first in topological order.
+//! Between a worker and a server there is one channel in each direction, the network's connection, which carries one
+//! transfer at a time. Pulls go out in the worker's order: a server holds a pull back until its counter of pulls sent
+//! to this worker has reached the pull's rank (TicTac section 5.1). Pushes go out when they are ready.
 //!
-//! What the network is, how collectives work and what tables are made of it are no matter of this module
-//! (docs/models/servers.md, docs/decisions/17-op-dags-and-servers.md).
+//! This module contains neither the network, nor collectives, nor the tables of results (docs/models/servers.md,
+//! docs/decisions/17-op-dags-and-servers.md).
 
 mod channels;
 pub mod clocks;
@@ -32,19 +32,19 @@ use crate::opdag::OpDagError;
 use gradtide_net::Time;
 use thiserror::Error;
 
-/// Iterations of workers with parameter servers.
+/// Iterations of a parameter-server job.
 #[derive(Debug, Default)]
 pub struct ServedRecord {
-    /// Complete iterations of every worker, in order; where they are in step, as many of one as of another.
+    /// Complete iterations of every worker, in order; equal counts if workers are synchronous.
     pub workers: Vec<Vec<WorkerRecord>>,
-    /// The iteration of each worker that is the first of those; earlier ones are not measured.
+    /// By worker: number of its first measured iteration.
     pub first: Vec<u32>,
-    /// Iterations of the job, where its workers are not in step: see [`share`].
+    /// Iterations of the job if its workers are asynchronous: see [`share`].
     pub shared: Option<Vec<WorkerRecord>>,
 }
 
 impl ServedRecord {
-    /// The worker whose own part of an iteration takes longest on average, the first of several: what others wait for.
+    /// The worker with the longest mean own part, on which the others wait; the lowest index if several tie.
     pub fn slowest(&self) -> usize {
         let own =
             |worker: usize| -> u128 { self.workers[worker].iter().map(|record| u128::from(record.own.ps())).sum() };
@@ -53,7 +53,7 @@ impl ServedRecord {
         (0..self.workers.len()).rev().max_by(longer).unwrap_or(0)
     }
 
-    /// Iterations of the job: as its slowest worker sees them, or shares of all workers' that are not in step.
+    /// Iterations of the job: those of its slowest worker, or, if workers are asynchronous, the shares of all of them.
     pub fn iterations(&self) -> &[WorkerRecord] {
         self.shared.as_deref().unwrap_or_else(|| &self.workers[self.slowest()])
     }
@@ -62,51 +62,51 @@ impl ServedRecord {
 /// One iteration of a worker.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WorkerRecord {
-    /// Start; the same on all workers in step.
+    /// Start; equal on all synchronous workers.
     pub start: Time,
-    /// To when the worker may begin the next one.
+    /// Time from the start until the worker may begin the next iteration.
     pub time: Time,
-    /// To the end of the worker's own part: its last push has arrived, or its last op is done.
+    /// Time to the end of the worker's own part: its last push has arrived, or, without pushes, its last op has ended.
     pub own: Time,
-    /// From there to the end of the longest own part that it has to wait for.
+    /// Time from there to the end of the latest own part that the worker has to wait for.
     pub waited: Time,
-    /// To the end of its last op.
+    /// Time to the end of its last op.
     pub computed: Time,
-    /// What its ops take.
+    /// Total time of its ops.
     pub compute: Time,
-    /// Of it, the device stood idle for the host.
+    /// Part of `compute` in which the device was idle because the host ran.
     pub host: Time,
-    /// Time for which a transfer of its own was under way.
+    /// Time in which at least one of its transfers was in flight.
     pub comm: Time,
-    /// How old what it pulled was; zero in step.
+    /// Staleness of the parameters it pulled; zero if workers are synchronous.
     pub staleness: Staleness,
 }
 
-/// How old the parameters are that a worker computes an iteration with.
+/// Staleness of the parameters that a worker computes an iteration with.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Staleness {
     /// Iterations by which the worker was ahead of the slowest when it began.
     pub iterations: u32,
-    /// Gradients of others that were applied to a parameter between the start of the iteration and its own gradient:
-    /// the sum over all parameters that it pushed.
+    /// Gradients of other workers applied to a parameter between the start of the iteration and this worker's gradient,
+    /// summed over all parameters that it pushed.
     pub updates: u64,
-    /// The most of any of them.
+    /// The maximum over these parameters.
     pub most_updates: u64,
 }
 
-/// A job with servers that means nothing. `gradtide.scenario` refuses all of these first, with a file and a line.
+/// An invalid parameter-server job. `gradtide.scenario` refuses all of these first, with a file and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ServersError {
-    /// The target, an input or an updated parameter is no op.
+    /// The target, an input or an updated parameter does not exist.
     #[error("op {0} does not exist")]
     NoSuchOp(u32),
-    /// A parameter of no bytes.
+    /// A parameter has no bytes.
     #[error("the op with id {0} receives no bytes")]
     NoBytes(u64),
-    /// What is updated is no parameter, or by two ops, or the op receives something itself.
+    /// An op updates something that is not a parameter or that another op updates too, or is itself a receive op.
     #[error("the op with id {0} cannot update what it says")]
     Updates(u64),
-    /// No order of ops.
+    /// The ops have no topological order.
     #[error(transparent)]
     WorkerGraph(#[from] OpDagError),
     /// No servers, or no workers.
@@ -117,10 +117,10 @@ pub enum ServersError {
         /// Servers and workers.
         hosts: usize,
     },
-    /// Something that has no meaning or is not built.
+    /// A setting that has no meaning here or is not supported.
     #[error("with servers op by op, {0}")]
     NoMeaning(&'static str),
-    /// An order of another number of parameters.
+    /// The order does not cover every parameter.
     #[error("the order ranks {ranks} of {parameters} parameters")]
     Ranks {
         /// Ranks given.
@@ -128,10 +128,10 @@ pub enum ServersError {
         /// Parameters of the model.
         parameters: usize,
     },
-    /// More than one parameter in a million.
+    /// A share above 1,000,000 millionths.
     #[error("a share is at most one")]
     Share,
-    /// A band outside the network's.
+    /// The network has no such band.
     #[error("band {0} is not among the network's bands")]
     Band(u8),
     /// More bytes than 64 bits count.

@@ -1,4 +1,4 @@
-//! A job with servers that is ready to run, built from a [`JobSpec`] and checked once.
+//! A parameter-server job that is ready to run: built from a [`JobSpec`] and validated once.
 
 use super::channels::{self, Channels};
 use super::wires::Wires;
@@ -16,7 +16,7 @@ use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Network, Rate, Seed, T
 
 /// A planned job.
 pub struct ServerJob {
-    /// What every worker does.
+    /// Op graph of a worker's iteration.
     pub graph: WorkerGraph,
     /// Host of each worker.
     pub workers: Vec<u32>,
@@ -26,27 +26,28 @@ pub struct ServerJob {
     pub server_of: Vec<u32>,
     /// Whether gradients are pushed.
     pub is_training: bool,
-    /// Iterations by which a worker may be ahead of the slowest; `None` without a bound. With 0 all are in step.
+    /// Staleness bound: iterations by which a worker may be ahead of the slowest; `None` if unbounded. 0 makes workers
+    /// synchronous.
     pub bound: Option<u32>,
     /// Time for which a transfer holds its channel before its first byte.
     pub hold: Time,
     /// Band of all flows.
     pub band: Band,
-    /// Rate at which a server adds gradients; `None` takes no time.
+    /// Rate at which a server adds gradients; `None` if additions take no time.
     pub adding: Option<Rate>,
     /// Whether connections are opened before the job begins.
     pub opens: bool,
-    /// Parameters whose gradients are pushed, by push.
+    /// Parameter of each push.
     pub pushes: Vec<u32>,
     /// In which order each worker pulls.
     pub pulls: Pulls,
-    /// What schedulers are told of a pull, by parameter.
+    /// By parameter: the pull time that schedulers assume.
     expected: Vec<Time>,
-    /// What transfers take at least.
+    /// Lower bounds of transfer times.
     wires: Wires,
 }
 
-/// In which order the workers pull, and how well that is kept.
+/// Order in which the workers pull, and how closely channels keep to it.
 pub struct Pulls {
     order: PullOrder,
     orders: Vec<Stream>,
@@ -54,20 +55,20 @@ pub struct Pulls {
     disorders: Vec<Stream>,
 }
 
-/// Where the order of an iteration comes from.
+/// Source of an iteration's order.
 enum PullOrder {
-    /// It is the same on all workers and in all iterations.
+    /// One order on all workers and in all iterations.
     Fixed(Vec<u32>),
-    /// It is drawn anew, each equally likely.
+    /// A uniformly random order, drawn anew.
     Random,
-    /// It is that of the model, but for a share of swaps that are drawn anew.
+    /// The order of the model with a share of random swaps, drawn anew.
     Arbitrary { disorder_ppm: u64 },
 }
 
 impl Pulls {
-    /// The next iteration of a worker: parameters first to last as they are ranked, and as they are handed over.
+    /// The next iteration of a worker: the parameters in ranked order, and in the order in which they are sent.
     ///
-    /// What changes places, does so on one channel: with what waits behind it there.
+    /// Swaps happen within a channel: a pull changes places with a later one of the same server.
     pub fn next(&mut self, worker: usize, server_of: &[u32]) -> (Vec<u32>, Vec<u32>) {
         let stream = &mut self.orders[worker];
         let listed = || (0..server_of.len() as u32).collect::<Vec<u32>>();
@@ -85,7 +86,7 @@ impl Pulls {
     }
 }
 
-/// The same order, but for swaps on each server's channel.
+/// `order` with random swaps within each server's channel.
 fn disordered(mut order: Vec<u32>, server_of: &[u32], disorder_ppm: u64, stream: &mut Stream) -> Vec<u32> {
     if disorder_ppm == 0 {
         return order;
@@ -136,7 +137,8 @@ impl ServerJob {
             return Err(ServersError::TooManyBytes);
         }
         let wires = Wires::new(&graph, &workers, &server_hosts, &server_of, paths);
-        // A time oracle has seen the share of a link that a worker has while all pull (TicTac section 5).
+        // TicTac's time oracle (section 5) measures with all workers pulling: a pull takes its share, by bytes, of the
+        // time of all pulls.
         let pulls = u128::from(wires.pulls().ps());
         let expected = |size: &Bytes| match total {
             0 => Time::ZERO,
@@ -171,7 +173,8 @@ impl ServerJob {
         })
     }
 
-    /// What schedulers are told of a pull, by layer, or by parameter of the graph; what is not received takes no time.
+    /// Pull times that schedulers assume, by layer, or by parameter if the graph has no layers; 0 for layers without a
+    /// parameter.
     pub fn expected_times(&self) -> Vec<Time> {
         let most = self.graph.parameters.iter().map(|parameter| parameter.layer as usize + 1).max().unwrap_or(0);
         let mut times = vec![Time::ZERO; most];
@@ -181,10 +184,10 @@ impl ServerJob {
         times
     }
 
-    /// What no order can beat, if ops of each worker take `factors` times as long as in the model: all transfers over
-    /// the busiest link of a worker or a server, or what a worker takes alone; without delays in switches. Workers that
-    /// are in step are as slow as the slowest. Of those that are not, an iteration of the job is as many of theirs as
-    /// there are workers, whoever completes them.
+    /// Lower bound of the iteration time over all orders, in ps, if the ops of each worker take `factors` times as long
+    /// as in the model: the larger of the load of the busiest link of a worker or a server, and a worker's iteration on
+    /// an idle network; delays in switches are left out. Synchronous workers are as slow as the slowest. If they are
+    /// asynchronous, one iteration of the job is n iterations of any of its n workers.
     pub fn lower_bound_ps(&self, factors: &[f64]) -> f64 {
         let own = |(worker, &factor): (usize, &f64)| {
             self.alone_ps(worker, factor).max(self.wires.of_worker(worker).ps() as f64)
@@ -197,7 +200,7 @@ impl ServerJob {
         workers.max(self.wires.together(self.is_in_step()).ps() as f64)
     }
 
-    /// What an iteration of one worker takes at least: the critical path, or all computation.
+    /// Lower bound of one worker's iteration on an idle network, in ps: the critical path, or all compute.
     fn alone_ps(&self, worker: usize, factor: f64) -> f64 {
         let graph = &self.graph;
         let compute = graph.compute_time().ps() as f64 * factor;
@@ -227,7 +230,7 @@ impl ServerJob {
         path.max(compute)
     }
 
-    /// Whether a parameter is updated once in an iteration, with the sum of all workers' gradients.
+    /// Whether workers are synchronous: one update per parameter and iteration, with the sum of all workers' gradients.
     pub fn is_in_step(&self) -> bool {
         self.bound == Some(0)
     }
@@ -240,7 +243,7 @@ impl ServerJob {
         })
     }
 
-    /// Bytes that the host sends in an iteration that sends most: a server to all workers, or a worker to all servers.
+    /// Bytes that the busiest sender sends per iteration: a server to all workers, or a worker to all servers.
     pub fn sent_by_busiest(&self) -> u128 {
         let mut loads = vec![0_u128; self.servers.len()];
         let mut pushed = 0;
@@ -251,7 +254,7 @@ impl ServerJob {
         loads.into_iter().max().unwrap_or(0).max(pushed)
     }
 
-    /// What a transfer of a worker's iteration carries, and whether the worker sends it.
+    /// The parameter of a transfer of a worker's iteration, and whether the transfer is a push.
     pub fn carried(&self, transfer: u32) -> (u32, bool) {
         match (transfer as usize).checked_sub(self.graph.parameters.len()) {
             None => (transfer, false),
@@ -267,7 +270,7 @@ impl ServerJob {
         Flow { hold: self.hold, band: self.band, stream, connection: Connection::Stream, ..flow }
     }
 
-    /// Opens a connection from each server to each worker, and back if gradients are pushed; how many.
+    /// Opens a connection from each server to each worker, and back if gradients are pushed. Returns their number.
     pub fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
         let mut count = 0;
         for (worker, server) in
@@ -284,7 +287,7 @@ impl ServerJob {
     }
 }
 
-/// Where the order of pulls comes from.
+/// The source of the pull order.
 fn ranked(
     spec: &JobSpec,
     graph: &WorkerGraph,
@@ -303,7 +306,7 @@ fn ranked(
             return Ok(PullOrder::Fixed((0..graph.parameters.len() as u32).collect()));
         }
         OrderSpec::File { ranks, in_turn: _ } => {
-            // One per layer, or one per parameter where there are no layers.
+            // One rank per layer, or per parameter if there are no layers.
             let most = graph.parameters.iter().map(|parameter| parameter.layer as usize + 1).max().unwrap_or(0);
             if ranks.len() < most {
                 return Err(ServersError::Ranks { ranks: ranks.len(), parameters: most });
@@ -326,7 +329,7 @@ fn ranked(
     let mut wanted = order::OrderRequest { dag, scheduler, ties: Ties::Id, seed: seed.0 };
     let mut sequence = order::sequence(&needs, &wanted)?.order;
     if matches!(spec.schedule.order, OrderSpec::Optimal) && channels.shares_bps.len() > 1 {
-        // What is best on one channel need not be on several.
+        // The optimum of one channel need not be optimal on several.
         let mut orders = vec![sequence];
         for scheduler in [OrderMethod::Layer, OrderMethod::Tic, OrderMethod::Tac, OrderMethod::TacFolded] {
             wanted.scheduler = scheduler;

@@ -1,4 +1,4 @@
-//! Which parameter is on which server.
+//! Assignment of parameters to servers.
 
 use crate::spec::ShardSpec;
 use gradtide_net::Bytes;
@@ -6,9 +6,9 @@ use std::cmp::Reverse;
 
 /// The server of each parameter.
 ///
-/// By bytes, the largest parameter comes first and goes to the server with the fewest bytes, the first of several
-/// (TensorFlow's `GreedyLoadBalancingStrategy` takes them in the order of the model; sorted first it is Graham's LPT
-/// rule, within a third of the best). In turn, parameter i is on server i mod `servers`.
+/// [`ShardSpec::Bytes`] takes the largest parameter first and puts it on the server with the fewest bytes, the lowest
+/// index on ties (TensorFlow's `GreedyLoadBalancingStrategy` keeps model order; sorted by size it is Graham's LPT rule,
+/// at most a third above the optimum). [`ShardSpec::RoundRobin`] puts parameter i on server i mod `servers`.
 pub fn shards(sizes: &[Bytes], servers: u32, spec: ShardSpec) -> Vec<u32> {
     match spec {
         ShardSpec::RoundRobin => (0..sizes.len() as u32).map(|parameter| parameter % servers).collect(),

@@ -1,37 +1,37 @@
-//! Iterations of a job whose workers are not in step.
+//! Iterations of a job whose workers are asynchronous.
 //!
 //! ```text
-//! worker 0   |───|───|───|───|───|───|         n = 2 workers: an iteration of the job is two of theirs.
-//! worker 1   |───────────|───────────|         What a worker has done of an iteration counts by the share of
-//! job        |─────|─────|─────|─────|         its time: 6 + 2 iterations of workers are 4 of the job.
+//! worker 0   |───|───|───|───|───|───|         n = 2 workers: one job iteration is two worker iterations.
+//! worker 1   |───────────|───────────|         A partly completed worker iteration counts by the share of
+//! job        |─────|─────|─────|─────|         its time: 6 + 2 worker iterations are 4 job iterations.
 //! ```
 //!
-//! So an iteration of the job has the samples and, on average, the bytes that it has in step. Iterations follow each
-//! other without a gap, and n divided by their mean time is the sum of the workers' rates. A figure of such an iteration
-//! is the mean over the workers of what they did in that time, again by shares.
+//! So a job iteration has the samples and, on average, the bytes of a synchronous one. Job iterations follow one
+//! another without a gap, and n divided by their mean time is the sum of the workers' rates. A figure of a job
+//! iteration is the mean over the workers of their figures in that time, again by shares.
 
 use super::{Staleness, WorkerRecord};
 use gradtide_net::Time;
 
-/// Shares of an iteration that rounding may leave.
+/// Tolerance for rounding, as a share of an iteration.
 const ROUNDING: f64 = 1e-9;
 
-/// Figures that are shared out: ops, time to the last op, transfers, waits.
+/// Figures that are averaged: compute, host, time to the last op, transfers, waits.
 const FIGURES: usize = 5;
 
-/// What all workers do together at one time, per picosecond.
+/// Rates of all workers together at one instant, per picosecond.
 #[derive(Clone, Copy, Default)]
-struct Pace {
+struct Rates {
     iterations: f64,
     figures: [f64; FIGURES],
 }
 
-impl Pace {
+impl Rates {
     fn of<'a>(records: impl Iterator<Item = &'a WorkerRecord>) -> Self {
-        records.fold(Self::default(), |pace, record| pace.with(record, 1.0))
+        records.fold(Self::default(), |rates, record| rates.with(record, 1.0))
     }
 
-    /// With another worker's iteration, or with `sign` -1 without it.
+    /// Adds a worker's iteration, or with `sign` -1 subtracts it.
     fn with(mut self, record: &WorkerRecord, sign: f64) -> Self {
         let per_ps = sign / record.time.ps() as f64;
         self.iterations += per_ps;
@@ -41,8 +41,8 @@ impl Pace {
     }
 }
 
-/// At most `limit` iterations of the job, from `since` on, or from the start of the workers if that is later, as long as
-/// all workers' iterations are complete.
+/// At most `limit` iterations of the job, from `since` or the start of the workers on, whichever is later, until the
+/// first worker runs out of records.
 pub fn iterations(workers: &[Vec<WorkerRecord>], since: Time, limit: Option<u32>) -> Vec<WorkerRecord> {
     if workers.iter().any(Vec::is_empty) {
         return Vec::new();
@@ -54,8 +54,8 @@ pub fn iterations(workers: &[Vec<WorkerRecord>], since: Time, limit: Option<u32>
     if workers.iter().zip(&places).any(|(records, &place)| place == records.len()) {
         return Vec::new();
     }
-    let present = |places: &[usize]| Pace::of(workers.iter().zip(places).map(|(records, &place)| &records[place]));
-    let mut pace = present(&places);
+    let present = |places: &[usize]| Rates::of(workers.iter().zip(places).map(|(records, &place)| &records[place]));
+    let mut rates = present(&places);
     let mut ends: Vec<(Time, usize)> = (workers.iter().enumerate())
         .flat_map(|(worker, records)| records.iter().map(move |record| (record.start + record.time, worker)))
         .filter(|&(end, _)| end > origin)
@@ -71,11 +71,11 @@ pub fn iterations(workers: &[Vec<WorkerRecord>], since: Time, limit: Option<u32>
                 return shared;
             }
             let left = count - done;
-            let is_complete = pace.iterations * (until - now) >= left - ROUNDING;
-            let step = if is_complete { (left / pace.iterations).clamp(0.0, until - now) } else { until - now };
+            let is_complete = rates.iterations * (until - now) >= left - ROUNDING;
+            let step = if is_complete { (left / rates.iterations).clamp(0.0, until - now) } else { until - now };
             now += step;
-            done += pace.iterations * step;
-            figures.iter_mut().zip(pace.figures).for_each(|(sum, per_ps)| *sum += per_ps * step);
+            done += rates.iterations * step;
+            figures.iter_mut().zip(rates.figures).for_each(|(sum, per_ps)| *sum += per_ps * step);
             if !is_complete {
                 break;
             }
@@ -89,10 +89,10 @@ pub fn iterations(workers: &[Vec<WorkerRecord>], since: Time, limit: Option<u32>
         if *place == records.len() {
             break;
         }
-        // Differences add up what is rounded, so now and then the sum is made anew.
-        pace = match (index + 1) % workers.len() {
+        // Recompute the sum now and then: incremental updates accumulate rounding errors.
+        rates = match (index + 1) % workers.len() {
             0 => present(&places),
-            _ => pace.with(&records[*place - 1], -1.0).with(&records[*place], 1.0),
+            _ => rates.with(&records[*place - 1], -1.0).with(&records[*place], 1.0),
         };
     }
     shared

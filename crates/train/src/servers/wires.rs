@@ -1,4 +1,6 @@
-//! What workers and servers send to one another in an iteration: over what, and how long that takes at least.
+//! Paths between workers and servers, the bytes that an iteration carries over them, and lower bounds of transfer
+//! times. A [`Passage`] is a shared resource of a path, such as a host's link, in one direction; comments call it a
+//! link.
 
 use super::WorkerGraph;
 use super::channels::Channels;
@@ -6,29 +8,29 @@ use gradtide_net::path::{Passage, Paths};
 use gradtide_net::{Bytes, HostId, Link, Rate, Time};
 use std::collections::BTreeMap;
 
-/// The wires between the workers and the servers of a job.
+/// The links between the workers and the servers of a job, with their loads.
 pub struct Wires {
-    /// By worker and server: the slowest of what a message passes, either way, and the delays of all.
+    /// By worker and server: the bottleneck rate of the path, equal both ways, and the sum of its delays.
     ways: Vec<Vec<Link>>,
-    /// By worker, what its iteration takes at least: all that it sends and receives, over the busiest passage.
+    /// By worker: lower bound of its transfer time per iteration, all its bytes over its busiest link.
     own: Vec<Time>,
     loads: BTreeMap<Passage, Load>,
 }
 
-/// What all workers' iterations, one of each, carry through a passage.
+/// Load of a link from one iteration of every worker.
 struct Load {
     rate: Rate,
     pulled: u128,
     sent: u128,
-    /// The least that any of the workers carries through it that use it.
+    /// Bytes of the worker that sends and receives least over the link.
     least: u128,
     workers: u32,
-    /// Those of them that pull through it, and their pairs with servers.
+    /// Workers that pull over the link, and their pairs with servers.
     pullers: u32,
     pairs: u32,
 }
 
-/// The same of one worker.
+/// Load of a link from one iteration of one worker.
 struct OwnLoad {
     rate: Rate,
     pulled: u128,
@@ -37,7 +39,7 @@ struct OwnLoad {
 }
 
 impl Wires {
-    /// Of workers and servers at these places of a network, and a server of each parameter.
+    /// `workers` and `servers` are hosts; `server_of` is the server of each parameter.
     pub fn new(graph: &WorkerGraph, workers: &[u32], servers: &[u32], server_of: &[u32], paths: &Paths) -> Self {
         let mut bytes = vec![[0_u128; 2]; servers.len()];
         for (parameter, &server) in graph.parameters.iter().zip(server_of) {
@@ -88,19 +90,19 @@ impl Wires {
         load.pairs += own.pairs;
     }
 
-    /// What a message between a worker and a server takes alone, to its last byte.
+    /// Time of a message between a worker and a server on an idle network, to its last byte.
     pub fn alone(&self, worker: usize, server: u32, bytes: Bytes) -> Time {
         let way = self.ways[worker][server as usize];
         sending(bytes.0.into(), way.rate) + way.delay
     }
 
-    /// What the transfers of an iteration of one worker take at least.
+    /// Lower bound of one worker's transfer time per iteration.
     pub fn of_worker(&self, worker: usize) -> Time {
         self.own[worker]
     }
 
-    /// What the transfers of one iteration of every worker take at least; if they are not in step, of as many
-    /// iterations, whoever of them completes these.
+    /// Lower bound of the transfer time of one iteration of every worker; if they are asynchronous, of any n iterations
+    /// of the n workers.
     pub fn together(&self, are_in_step: bool) -> Time {
         let count = self.ways.len() as u32;
         let bytes = |load: &Load| match are_in_step {
@@ -111,12 +113,12 @@ impl Wires {
         self.loads.values().map(|load| sending(bytes(load), load.rate)).max().unwrap_or_default()
     }
 
-    /// What all pulls of all workers take at least, if they begin at once.
+    /// Lower bound of the time of one iteration's pulls by all workers, started at once.
     pub fn pulls(&self) -> Time {
         self.loads.values().map(|load| sending(load.pulled, load.rate)).max().unwrap_or_default()
     }
 
-    /// The channels to the worker whose transfers take longest, the first of several.
+    /// The channels to the worker with the longest transfer time, the lowest index if several tie.
     pub fn channels<'a>(
         &self,
         workers: &[u32],
@@ -165,7 +167,7 @@ impl OwnLoad {
     }
 }
 
-/// Rounded up, and no longer than the clock goes.
+/// Serialization time, rounded up and capped at [`Time::MAX`].
 fn sending(bytes: u128, rate: Rate) -> Time {
     let ps = (bytes * 8 * 1_000_000_000_000).div_ceil(u128::from(rate.bps()));
     Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
