@@ -1,4 +1,4 @@
-"""The least time that the network allows each flow: simulated alone on the idle network, by the engine of the scenario.
+"""Lower bound of each flow's completion time: the flow simulated alone on the idle network, by the scenario's engine.
 
 ```text
 sender   ▕1▕2▕3▕4▏            every segment is sent as early as the sender's link can, with its headers,
@@ -6,12 +6,12 @@ switch     ▕1▕2▕3▕4▏          from the first instant on; no queue drop
 receiver         … ▕4▏ ack    acknowledgement returns over an idle way
 ```
 
-So no transport is faster: a congestion window can only send later, and others' packets can only delay. A flow alone
-with the transport of the scenario is no such bound. In its own queue it may lose segments that it keeps beside others.
+No transport is faster: a congestion window can only delay segments, and so can packets of other flows. Running the flow
+alone with the scenario's own transport is not a bound: it may overflow its own queue and lose segments that it would
+not lose beside other flows.
 
-Every distinct flow of some runs (tenant, sender, receiver, bytes) is sent once in one run, each long after the one
-before it has ended. That is checked: where a flow ends later than the next one starts, the run is repeated with longer
-pauses.
+Every distinct flow (tenant, sender, receiver, bytes) is sent once, all in one run, with a long pause between flows. If
+a flow ends after the next one has started, the run is repeated with longer pauses.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,26 +25,26 @@ from gradtide.studies.network import run_of_network
 RunAll = Callable[[Sequence[Scenario]], Sequence[RunResult]]
 
 PAUSES = (1, 16, 256)
-"""Multiples of the pause after a flow that are tried one after the other."""
+"""Multiples of the pause between flows, tried in this order."""
 
 PAUSE_PS = 20 * 10**9
 SPARE_PACKETS = 100
-"""Packets that fit into a queue beside a whole flow."""
+"""Room in a queue in addition to a whole flow, in packets."""
 
 TIMES_LINE_RATE = 4
-"""The shortest pause after a flow is 20 ms, and four times what its bytes take at the rate of a link. A guess that is
-checked: it decides how often a run is repeated, and no result."""
+"""The shortest pause after a flow is 20 ms plus four times its serialization time on a link. A guess that is checked:
+it determines how often the run is repeated, but no result."""
 
 
 def flows_of(results: Sequence[RunResult]) -> set[Flow]:
-    """Return every distinct flow of some runs."""
+    """Return the distinct flows of runs."""
     return {flow for result in results for flow in result.distinct_flows()}
 
 
 def alone_ps(asked: Sequence[tuple[Scenario, set[Flow]]], run: RunAll) -> list[dict[Flow, int]]:
-    """Return the least time that the network of its scenario allows each flow, in picoseconds.
+    """Return for each scenario the lower bounds of its flows' completion times, in picoseconds.
 
-    A flow that does not end in any run is left out.
+    A flow that does not complete in any of the runs is left out.
     """
     known: list[dict[Flow, int]] = [{} for _ in asked]
     left = [sorted(flows) for _, flows in asked]
@@ -58,7 +58,7 @@ def alone_ps(asked: Sequence[tuple[Scenario, set[Flow]]], run: RunAll) -> list[d
 
 
 def serial(base: Scenario, flows: Sequence[Flow], pause: int) -> tuple[Scenario, list[int]]:
-    """Return a scenario that sends flows one after the other, and when each starts, in picoseconds."""
+    """Return a scenario that sends flows sequentially, and the start time of each in picoseconds."""
     keys = base.to_dict()
     tables: dict[str, dict[str, Any]] = {}
     starts, at_ps = [], 0
@@ -67,7 +67,7 @@ def serial(base: Scenario, flows: Sequence[Flow], pause: int) -> tuple[Scenario,
         starts.append(at_ps)
         start = units.format_time(at_ps)
         if "bursts" in own:
-            # The pause before the first byte of a burst belongs to its time, and a list of flows has none.
+            # A burst's pause before its first byte is part of its completion time, and a list of flows cannot have one.
             burst = {**own["bursts"], "src": [f"h{src}"], "count": 1, "start": start}
             tables[f"burst{index}"] = {"bursts": burst}
         else:
@@ -86,7 +86,7 @@ def serial(base: Scenario, flows: Sequence[Flow], pause: int) -> tuple[Scenario,
 
 
 def _unhindered(cluster: Mapping[str, Any], segment_bytes: int, largest_bytes: int) -> dict[str, Any]:
-    """Return a cluster on which a flow of some bytes is sent at once, and nothing that waits is dropped or marked."""
+    """Return the cluster with a window as large as the largest flow, and queues that neither drop nor mark."""
     segments = -(-largest_bytes // segment_bytes)
     own = {key: value for key, value in cluster.items() if key not in ("queue", "transport", "switch_buffer")}
     transport = {"kind": "ideal", "segment": f"{segment_bytes}B", "window": f"{segments * segment_bytes}B"}
@@ -95,7 +95,7 @@ def _unhindered(cluster: Mapping[str, Any], segment_bytes: int, largest_bytes: i
 
 
 def _ended(flows: Sequence[Flow], starts: Sequence[int], result: RunResult) -> Mapping[Flow, int]:
-    """Return the times of the flows that were alone: the one before had ended, and the next had not begun."""
+    """Return the times of the flows that overlapped neither the flow before nor the flow after."""
     rows = sorted(result.flows.to_dicts(), key=lambda row: row["start_us"])
     found, free_ps = {}, 0
     for flow, start_ps, next_ps, row in zip(flows, starts, [*starts[1:], None], rows, strict=True):

@@ -1,11 +1,11 @@
-"""The search of `gradtide plan` over ways to send a job's gradients.
+"""The search of `gradtide plan` over communication schedules of a job.
 
     choice = mode (level, order, barrier) x buckets x chunk x channel (collective, depth)
 
-The score of a choice is its iteration time in a short run of the fluid engine between two hosts. Their link takes
-a + b·d for d bytes, fitted to exchanges on the scenario's own network. A choice is not run if its bound is above the
-best score. Local search over the edges of buckets, chunk and channel improves the best choices of a coarse grid.
-Budgets count runs, not seconds, so equal scenarios give equal plans on any machine.
+The score of a choice is its iteration time in a short run of the fluid engine between two hosts, whose link takes
+a + b·d for d bytes, fitted to exchanges on the scenario's own network. A choice is pruned without a run if its lower
+bound exceeds the best score. Local search over bucket boundaries, chunk and channel improves the best choices of a
+coarse grid. Budgets count runs, not seconds, so equal scenarios give equal plans on any machine.
 """
 
 import json
@@ -34,32 +34,32 @@ DDP_CAP = 25 * MIB
 
 CAPS = tuple(count * MIB for count in (1, 2, 4, 8, 16, 25, 50, 100))
 EVEN = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
-"""Numbers of buckets of about equal size that the grid begins with."""
+"""Numbers of buckets in the grid's partitions into buckets of about equal size."""
 
 MOST_CHUNKS = 256
-"""No chunk is smaller than this part of the whole gradient: smaller ones would cost more than they could save."""
+"""The smallest chunk is the whole gradient divided by this: below, overhead exceeds any possible gain."""
 
 ITERATIONS = 3
-"""Measured iterations of a scoring run, after one that is not measured."""
+"""Measured iterations of a scoring run, after one warm-up iteration."""
 
 BATCH = 8
-"""Choices scored before the best is updated. They run one after the other: a run takes a fraction of a millisecond, and
-threads would slow each other down."""
+"""Choices scored before the best is updated. They run sequentially: a run takes a fraction of a millisecond, so threads
+would only contend."""
 
 EQUAL_PARTS = (2, 3, 4, 6, 8, 12, 16)
-"""Local search tries chunks that cut the largest bucket into so many equal parts."""
+"""Local search tries chunks that divide the largest bucket into these numbers of equal parts."""
 
 STARTS = 3
-"""Choices of the grid that local search starts from, in each mode."""
+"""Starting points of local search in each mode: the best choices of the grid."""
 
 BETTER = 1e-4
-"""Local search takes a step only if it gains at least this share."""
+"""Smallest relative improvement for which local search takes a step."""
 
 
 def paces(noise: float, workers: int) -> tuple[float, ...]:
-    """Return factors on compute times that stand for noise: none, and the slowest worker's, a little below and above.
+    """Return factors on compute times that represent noise: 1, and the slowest worker's mean ± standard deviation.
 
-    A worker's factor is uniform within 1 ± √3 · noise, as `compute.noise` draws it. The largest of N has the mean
+    A worker's factor is uniform within 1 ± √3 · noise, as drawn by `compute.noise`. The maximum of N has the mean
     1 + √3 · noise · (N - 1)/(N + 1) and the standard deviation 2 √3 · noise · √(N / (N + 2)) / (N + 1).
     """
     if noise == 0:
@@ -72,7 +72,7 @@ def paces(noise: float, workers: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Mode:
-    """What the runtime has to be able to do; with `barrier`, the next forward pass waits for all transfers."""
+    """Capabilities required of the runtime; with `barrier`, the next forward pass waits for all transfers."""
 
     level: str
     order: str
@@ -88,14 +88,15 @@ MODES = (
 )
 
 MOST_PACKED = 64
-"""Buckets that Caramel's packing is tried with at most: its effort grows with their square."""
+"""Largest number of buckets for which Caramel's packing is tried: it is quadratic in their number."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One way to send the gradients; `chunk_bytes` is the largest part sent at once, and `None` sends a bucket whole.
+    """A communication schedule; `chunk_bytes` is the chunk size, `None` if buckets are not divided into chunks.
 
-    A bucket begins at each of `cuts`: layers with parameters, counted from the input side, without the first.
+    `cuts` are the bucket boundaries: the first layers of all buckets but the first, as indices among the layers with
+    parameters, from the input side.
     """
 
     mode: Mode
@@ -105,7 +106,7 @@ class Choice:
 
 
 class Layers:
-    """Sizes and times of a model's layers, and their sums."""
+    """Sizes and times of a model's layers, with prefix sums."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -117,9 +118,9 @@ class Layers:
         total = [row.forward_ps + row.backward_ps + row.update_ps for row in rows]
         below = [0, *accumulate(total)]
         backward_below = [0, *accumulate(row.backward_ps for row in rows)]
-        # From the update of a layer through both passes back to its gradient.
+        # Compute time from a layer's update, through the forward and the backward pass, to its next gradient.
         self.around_ps = [below[-1] - below[place] for place in self.places]
-        # From the barrier to a layer's gradient.
+        # Compute time from the barrier to a layer's gradient.
         self.ready_ps = [below[-1] - backward_below[place] for place in self.places]
 
     @property
@@ -128,12 +129,12 @@ class Layers:
         return len(self.places)
 
     def stretches(self, cuts: Sequence[int]) -> list[tuple[int, int]]:
-        """Return each bucket as (first, behind the last) of the layers with parameters, from the input side."""
+        """Return the buckets as half-open ranges [first, last) of the layers with parameters, from the input side."""
         edges = [0, *cuts, self.count]
         return list(pairwise(edges))
 
     def layer_counts(self, cuts: Sequence[int]) -> list[int]:
-        """Return the buckets as `schedule.buckets` has them."""
+        """Return the number of layers of each bucket, as in `schedule.buckets`."""
         edges = [0, *(self.places[cut] for cut in cuts), len(self.job.layers)]
         return [high - low for low, high in pairwise(edges)]
 
@@ -142,7 +143,7 @@ class Layers:
         return [self.bytes_below[high] - self.bytes_below[low] for low, high in self.stretches(cuts)]
 
     def capped(self, cap: int, first_cap: int | None = None) -> tuple[int, ...]:
-        """Return cuts as PyTorch DDP makes them: from the output side, closed by the layer that reaches the cap.
+        """Return the cuts of PyTorch DDP: from the output side, the layer that reaches the cap closes a bucket.
 
         Source: `compute_bucket_assignment_by_size` of PyTorch's reducer.
         """
@@ -155,7 +156,7 @@ class Layers:
         return tuple(reversed(cuts))
 
     def even(self, count: int) -> tuple[int, ...]:
-        """Return cuts into about equal sizes."""
+        """Return the cuts for `count` buckets of about equal size."""
 
         def nearest(at: int) -> int:
             return min(range(1, self.count), key=lambda cut: abs(self.bytes_below[cut] - at))
@@ -164,7 +165,7 @@ class Layers:
         return tuple(sorted({nearest(part * whole // count) for part in range(1, count) if self.count > 1}))
 
     def not_below(self, cuts: Sequence[int], smallest: int) -> tuple[int, ...]:
-        """Return cuts without those that leave a bucket below the smallest; what is too small joins the next one."""
+        """Remove cuts until no bucket is below `smallest`: a bucket that is too small is merged into the next one."""
         kept: list[int] = []
         above = self.count
         for cut in reversed(cuts):
@@ -178,15 +179,15 @@ class Layers:
 
 @dataclass
 class Space:
-    """The choices, and what each costs.
+    """The search space, with cost model and lower bounds.
 
     Attributes:
-        channels: the scenario's own first.
-        overhead_ps: what a message costs at the levels priority and crossiter, beyond the scenario's own overhead.
-        smallest_bytes: no bucket and no chunk is smaller, but where the whole gradient is.
-        spec: the scenario as the core takes it.
-        paces: factors on compute times. A choice's score is the mean over them, so that a choice which is good only
-            without late workers does not win.
+        channels: fitted collectives; the scenario's own comes first.
+        overhead_ps: overhead per message at the levels priority and crossiter, in addition to the scenario's.
+        smallest_bytes: smallest bucket and chunk, unless the whole gradient is smaller.
+        spec: the scenario as input of the core.
+        paces: compute jitter as factors on compute times. A choice's score is the mean over them, so that a choice
+            that is good only without stragglers does not win.
     """
 
     layers: Layers
@@ -199,26 +200,26 @@ class Space:
 
     @property
     def smallest_chunk(self) -> int:
-        """The smallest chunk that is looked at."""
+        """Smallest chunk of the search space, in bytes."""
         return max(1, self.smallest_bytes, self.layers.bytes_below[-1] // MOST_CHUNKS)
 
     def messages(self, choice: Choice) -> int:
-        """Return how many messages an iteration has."""
+        """Return the number of messages per iteration."""
         sizes, chunk = self.layers.sizes_of(choice.cuts), choice.chunk_bytes
         return sum(1 if chunk is None else -(-size // chunk) for size in sizes)
 
     def fixed_ps(self, choice: Choice) -> float:
-        """Return the cost of a message without bytes."""
+        """Return the fixed cost of a message: the time of one without bytes."""
         return self.channels[choice.channel].fixed_ps + self.layers.job.schedule.overhead_ps + self.extra_ps(choice)
 
     def extra_ps(self, choice: Choice) -> int:
-        """Return the cost of a message beyond the scenario's own overhead: each of `depth` parts counts."""
+        """Return the overhead of a message in addition to the scenario's; it applies to each of its `depth` parts."""
         if choice.mode.level == "buckets":
             return 0
         return self.overhead_ps * self.channels[choice.channel].depth
 
     def allows(self, choice: Choice) -> bool:
-        """Whether a runtime of that level can do it: DDP by itself cuts nothing."""
+        """Whether the choice is in the search space: DDP cannot divide a bucket, so at its level the depth is fixed."""
         own = self.channels[0].depth
         if choice.mode.order == "caramel" and len(choice.cuts) >= MOST_PACKED:
             return False
@@ -227,8 +228,8 @@ class Space:
     def bound_ps(self, choice: Choice) -> float:
         """Return a lower bound of the choice's iteration time.
 
-        With the barrier: a bucket and those after it are sent no earlier than when the bucket is ready. Without:
-        compute, the channel, and the way from a bucket's arrival through both passes back to its gradient.
+        With the barrier: from the ready time of a bucket on, it and all later buckets still have to be sent. Without:
+        compute time, channel time, and the cycle of a bucket: transfer, both passes, next gradient.
         """
         fixed, slope, chunk = self.fixed_ps(choice), self.channels[choice.channel].ps_per_byte, choice.chunk_bytes
         layers = self.layers
@@ -237,7 +238,7 @@ class Space:
             size = layers.bytes_below[last] - layers.bytes_below[first]
             takes = fixed * (1 if chunk is None else -(-size // chunk)) + slope * size
             behind += takes
-            # Buckets nearer to the input side are ready later.
+            # `behind` sums this bucket and those nearer to the input, but those are ready later, so start from here.
             best = max(
                 best, (layers.ready_ps[first] + behind) if choice.mode.barrier else layers.around_ps[first] + takes
             )
@@ -245,7 +246,7 @@ class Space:
 
     @cached_property
     def least_ps(self) -> float:
-        """Lower bound of every choice: compute, the whole gradient in one exchange, and the critical path."""
+        """Lower bound over all choices: compute, the whole gradient in one exchange, and the critical path."""
         layers = self.layers
         whole_ps = min(channel.whole_ps for channel in self.channels)
         per_byte = whole_ps / layers.bytes_below[-1]
@@ -255,11 +256,11 @@ class Space:
 
 @dataclass
 class Search:
-    """Scores of choices, and the search for the best.
+    """State of the search.
 
     Attributes:
         scores: mean iteration time in picoseconds of every choice that has been run.
-        pruned: choices that a bound has ruled out.
+        pruned: number of choices that were excluded by their lower bound.
     """
 
     space: Space
@@ -290,10 +291,11 @@ class Search:
         self._spec = spec
 
     def packed(self, choice: Choice) -> list[tuple[int, Gate | None]]:
-        """Return the buckets of a choice in Caramel's order, each with its gate: the last event before its place.
+        """Return the buckets of a choice in Caramel's order, each with its release time: the last event before its
+        place.
 
-        A bucket is a number of `Layers.stretches`. An event before its place does not send it too early: the bucket
-        waits for those before it in the order.
+        A bucket is an index of `Layers.stretches`. The rounding down to an event does not send a bucket too early,
+        because it also waits for the buckets before it in the order.
         """
         if choice not in self._packed:
             rows, gates = self._plain
@@ -307,7 +309,7 @@ class Search:
         return self._packed[choice]
 
     def _order(self, choice: Choice, gates: Gates) -> dict[str, Any]:
-        """Return the order of a choice as the core takes it, for layers with these events."""
+        """Return the order of a choice as input of the core, for layers with these release events."""
         order = choice.mode.order
         if order != "caramel":
             return {"kind": order, **({"queues": None} if order == "priority" else {})}
@@ -319,7 +321,7 @@ class Search:
         return {"kind": "planned", "buckets": buckets}
 
     def _input(self, choice: Choice, order: dict[str, Any]) -> str:
-        """Return a run of two hosts whose ring takes as long as the channel: 2 · (d/2) at the rate 1/b."""
+        """Return the core's input for two hosts whose ring is as fast as the channel: 2 · (d/2) at the rate 1/b."""
         (job,) = self._spec["jobs"]
         channel = self.space.channels[choice.channel]
         schedule = {
@@ -350,18 +352,18 @@ class Search:
     def key(self, choice: Choice) -> tuple[float, int, int, tuple[int, ...], int]:
         """Return the sort key of choices: time, then number of messages; the rest makes the order total.
 
-        Times within a nanosecond are equal: each message is rounded, and that is no reason to send more of them.
+        Times that differ by less than a nanosecond compare equal: rounding per message must not favour more messages.
         """
         messages = self.space.messages(choice)
         return round(self.scores[choice] / 1000), messages, choice.channel, choice.cuts, choice.chunk_bytes or 0
 
     def best(self, mode: Mode, channel: int | None = None) -> Choice | None:
-        """Return the best choice known of a mode."""
+        """Return the best scored choice of a mode."""
         known = [c for c in self.scores if c.mode == mode and channel in (None, c.channel)]
         return min(known, key=self.key, default=None)
 
     def grid(self) -> None:
-        """Score the coarse grid, lowest bounds first, without the choices that a bound rules out."""
+        """Score the coarse grid, lowest bounds first, and prune by bounds."""
         for mode in self.space.modes:
             found = sorted(grid(self.space, mode), key=lambda choice: (self.space.bound_ps(choice), choice.cuts))
             for some in _batches(found):
@@ -372,7 +374,7 @@ class Search:
                 self.score(kept)
 
     def descend(self, mode: Mode, budget: int) -> None:
-        """Improve the best of a mode by local search, with at most `budget` runs."""
+        """Improve the best choices of a mode by local search, with at most `budget` runs."""
         known = sorted((choice for choice in self.scores if choice.mode == mode), key=self.key)
         starts: list[Choice] = []
         for choice in known:
@@ -403,15 +405,15 @@ class Search:
 
 
 def grid(space: Space, mode: Mode) -> list[Choice]:
-    """Return the coarse grid of a mode: DDP's buckets at several caps, even ones, one for all, one a layer."""
+    """Return the coarse grid of a mode: DDP's buckets at several caps, even ones, a single one, one per layer."""
     layers = space.layers
     cuts = [layers.capped(DDP_CAP, DDP_FIRST_CAP), *(layers.capped(cap) for cap in CAPS), *map(layers.even, EVEN)]
     cuts.append(tuple(range(1, layers.count)))
-    # DDP's own buckets are tried unchanged, however small the last one is.
+    # DDP's own buckets are kept unchanged, even if the last one is below the smallest size.
     partitions = dict.fromkeys([cuts[0], *(layers.not_below(each, space.smallest_bytes) for each in cuts)])
     chunks: list[int | None] = [None]
     if mode.order == "priority":
-        # First in, first out gains nothing from chunks; Caramel sends its batches whole.
+        # FIFO gains nothing from chunks, and Caramel does not divide its batches.
         chunks.append(space.smallest_chunk)
         while 2 * (chunks[-1] or 0) < layers.bytes_below[-1]:
             chunks.append(2 * (chunks[-1] or 0))
@@ -426,13 +428,13 @@ def grid(space: Space, mode: Mode) -> list[Choice]:
 
 
 def most_of_grid(mode: Mode, channels: int) -> int:
-    """Return how many choices the grid of a mode has at most."""
+    """Return an upper bound of the number of choices in the grid of a mode."""
     chunks = 2 + MOST_CHUNKS.bit_length() if mode.order == "priority" else 1
     return channels * (2 + len(CAPS) + len(EVEN)) * chunks
 
 
 def neighbours(space: Space, choice: Choice) -> Iterator[Choice]:
-    """Yield choices that differ in one thing: channel, chunk, an edge of a bucket, a bucket more or less."""
+    """Yield the neighbours of a choice: another channel or chunk, a moved cut, one bucket more or less."""
     seen = {choice}
     for other in _neighbours(space, choice):
         if other not in seen and space.allows(other):
@@ -446,7 +448,7 @@ def _neighbours(space: Space, choice: Choice) -> Iterator[Choice]:
         yield replace(choice, channel=channel)
     if choice.mode.order == "priority":
         largest, chunk = max(layers.sizes_of(cuts)), choice.chunk_bytes
-        # Equal parts of the largest bucket, and a little more or less.
+        # Equal parts of the largest bucket, and multiples of the present chunk.
         sizes = [None, *(-(-largest // parts) for parts in EQUAL_PARTS)]
         sizes += [] if chunk is None else [2 * chunk, chunk // 2, chunk * 4 // 3, chunk * 3 // 4]
         for size in sizes:
@@ -458,7 +460,7 @@ def _neighbours(space: Space, choice: Choice) -> Iterator[Choice]:
 
     for index in range(len(cuts)):
         yield with_cuts([*cuts[:index], *cuts[index + 1 :]])
-    # Of a large bucket, about eight layers are tried as new edges.
+    # In a large bucket about eight layers are tried as new cuts.
     for first, last in layers.stretches(cuts):
         step = max(1, (last - first) // 8)
         for cut in range(first + 1, last, step):
@@ -479,7 +481,7 @@ def _batches(choices: Iterable[Choice]) -> Iterator[list[Choice]]:
 
 
 def explore(search: Search, budget: int, progress: Callable[[float], object] | None = None) -> None:
-    """Score the grid, then improve the best of every mode with so many runs of local search each."""
+    """Score the grid, then improve each mode by local search with `budget` runs."""
     modes = search.space.modes
     search.grid()
     for number, mode in enumerate(modes):

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from gradtide.studies.waterfall import WaterfallResult
 
 PIXELS = 2000
-"""How finely the picture of a step is cut: two for each that a page has for it."""
+"""Resolution of the timeline of a step: twice the width of the figure in a report."""
 
 EXACT = 1 << 62
-"""Pixels for stretches that are not joined."""
+"""Resolution at which no intervals are merged."""
 
 MAX_RANK_DIGITS = 5
-"""Of a rank in a file's name; a longer number is a date, a time or the number of a process."""
+"""Longest rank in a file's name; a longer number is a date, a time or a process id."""
 
 DAG_SCHEMA = "gradtide.trace/1"
-"""Of the op DAG that the core writes of a trace."""
+"""Schema of the op DAG that the core writes from a trace."""
 
 CHAKRA_VERSIONS = ("0.0.4", "1.0.0")
 
@@ -82,7 +82,7 @@ class Trace:
         known = max([size or 0 for _, _, size, _ in about] + [members[-1] + 1 if members else 0])
         present = set(self.rank_numbers)
         expected = range(known or max(present) + 1)
-        # Ranks of a job that send nothing were not recorded whole, or what they send by is not known here.
+        # A job without any transfer was recorded incompletely, or uses a communication library that is not supported.
         calls = sum(gap.count for gap in self._gaps if gap.what == "unmatched_call")
         is_silent = (known > 1 or calls > 0) and not any(row["transfers"] for row in rows)
         of_job = f"in a job of {known} ranks" if known > 1 else f"though {calls} calls enqueued one"
@@ -104,7 +104,7 @@ class Trace:
         return summary
 
     def _typical(self) -> dict[str, Any] | None:
-        """Return where the time of the typical step goes on its longest rank; None if every step is damaged."""
+        """Return the time breakdown of the typical step on its slowest rank; None if every step is damaged."""
         if not self.steps:
             return None
         row = self._slowest(self.step())
@@ -118,7 +118,7 @@ class Trace:
         return not any(gap.what == "start" for gap in self._gaps)
 
     def _untimed_headline(self, summary: dict[str, Any]) -> str:
-        """Return what is known of files without times: nodes, transfers, bytes and durations."""
+        """Return the headline of files without start times: nodes, transfers, bytes and durations."""
         rows, durations_us = summary["ranks"], self.ops["duration_us"]
         nodes, transfers = (sum(row[key] for row in rows) for key in ("ops", "transfers"))
         known = sum(row["transfer_bytes"] for row in rows)
@@ -136,7 +136,7 @@ class Trace:
         return found_gaps(self._core.gaps, self.format)
 
     def _gaps_of_step(self, number: int) -> list[Gap]:
-        """Return what is missing in a step, and of what nobody knows when it was."""
+        """Return the gaps in a step, including those whose time is unknown."""
         return found_gaps(self._core.gaps_of_step(self.steps.index(number)), self.format)
 
     def _step_warnings(self) -> list[str]:
@@ -187,12 +187,12 @@ class Trace:
 
     @staticmethod
     def _slowest(step: dict[str, Any]) -> dict[str, Any]:
-        """Return what the rank did whose part of a step is longest: its length is the step's."""
+        """Return the slowest rank of a step, whose length is that of the step."""
         row: dict[str, Any] = max(step["ranks"], key=lambda row: (row["span_ns"], -row["rank"]))
         return row
 
     def _exact_step(self, number: int | None) -> dict[str, Any]:
-        """Return what `step` does, with every stretch of computing and waiting by itself."""
+        """Return the same as `step`, with unmerged intervals of computing and waiting."""
         return self._cut(number, EXACT)
 
     def _cut(self, number: int | None, pixels: int) -> dict[str, Any]:
@@ -446,7 +446,7 @@ _READERS: dict[str, tuple[Callable[[Iterator[bytes]], _core.Trace], "re.Pattern[
     "pytorch-et": (_core.execution_trace, _RANK),
     "chakra": (_core.chakra, re.compile(r"(\d+)(?=\D*$)")),
 }
-"""By format: what reads the chunks of a file, and where its name has the rank."""
+"""By format: the core's reader, and the pattern of the rank in a file's name."""
 
 
 def _read(names: Sequence[Source], form: str) -> Trace:
@@ -465,13 +465,13 @@ def _read(names: Sequence[Source], form: str) -> Trace:
 
 
 def _files(names: Sequence[Source], form: str) -> Iterator[tuple[Source, int, Iterator[bytes]]]:
-    """Yield each file with the rank that its name says, or its place, and its bytes."""
+    """Yield each file with the rank in its name, or else its index, and its bytes."""
     for index, chunks in files.pieces(names):
         yield names[index], _rank_in_name(names[index], form, index), chunks
 
 
 def _exports(names: Sequence[Source]) -> Iterator[tuple[Source, int, Iterator[bytes]]]:
-    """Yield each process of exports of Nsight Systems with its rank and its events."""
+    """Yield each process of the exports of Nsight Systems with its rank and its events."""
     count = 0
     for name in names:
         if not isinstance(name, Path):
@@ -490,7 +490,7 @@ def _rank_in_name(name: Source, form: str, otherwise: int) -> int:
 
 
 def _rank(digits: str, otherwise: int) -> int:
-    """Return the rank that a file's name says; a number of too many digits is none."""
+    """Return the rank in a file's name, or `otherwise` if the number has too many digits."""
     return int(digits) if 0 < len(digits) <= MAX_RANK_DIGITS else otherwise
 
 
@@ -502,7 +502,7 @@ def _warnings(summary: dict[str, Any]) -> list[str]:
         found.append(f"there is no trace of {shown}; what is said is of the others")
     for row in summary["ranks"]:
         offset = row["clock_offset_us"]
-        # Ranks see the end of one collective at different times, too: only what is longer than any of it is the clock.
+        # The end of a collective also differs between ranks, so only offsets beyond the span are attributed to clocks.
         if offset is not None and abs(offset) > max(1000, row["span_us"]):
             side = "ahead of" if offset > 0 else "behind"
             first = summary["ranks"][0]["rank"]
@@ -511,13 +511,13 @@ def _warnings(summary: dict[str, Any]) -> list[str]:
 
 
 def _untimed(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a rank's row without what follows from start times."""
+    """Return a rank's row without the columns that need start times."""
     timed = ("span_us", "compute_us", "overlapped_us", "exposed_us", "idle_us", "clock_offset_us")
     return row | dict.fromkeys(timed)
 
 
 def _effective(rows: Sequence[dict[str, Any]]) -> float:
-    """How many ranks that never wait would compute as much in the time of the slowest."""
+    """Effective number of ranks: how many that never wait would compute as much in the time of the slowest."""
     longest = max(row["span_us"] for row in rows)
     return sum(row["compute_us"] for row in rows) / longest if longest else 0.0
 

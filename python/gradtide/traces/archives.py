@@ -1,8 +1,8 @@
-"""Archives of traces: tar, packed by gzip or not, and zip. Each is read as the folder of its members.
+"""Archives of traces: tar, optionally gzipped, and zip. Each is read like a folder of its members.
 
 Nothing is unpacked to disk, so links, devices and absolute names in an archive are harmless; only regular files count.
-Members are streamed in the order in which the archive has them. What limits a file limits an archive and each of its
-members (`gradtide.inputs`).
+Members are streamed in archive order. The size limits of files also apply to an archive and to each of its members
+(`gradtide.inputs`).
 """
 
 import io
@@ -21,14 +21,14 @@ from gradtide import inputs, recognise
 from gradtide.inputs import InputError
 
 MOST_MEMBERS = 100_000
-"""Files, folders and links that an archive may hold: more than a job has ranks, and they take little memory."""
+"""Largest number of entries in an archive: more than any job has ranks, and their headers take little memory."""
 MOST_HEADER_BYTES = 1 << 20
-"""Bytes of a tar archive between two files. A name has no limit there, and is read as a whole."""
+"""Largest size of the headers between two files of a tar archive: names are unbounded and read into memory."""
 
 _BLOCK_BYTES = 512
-"""Of tar: a header has one block (POSIX.1-2017, pax)."""
+"""Block size of tar; a header is one block (POSIX.1-2017, pax)."""
 _ENCRYPTED = 1
-"""Bit of a member's flags in a zip archive (APPNOTE.TXT, 4.4.4)."""
+"""Flag bit of an encrypted member of a zip archive (APPNOTE.TXT, 4.4.4)."""
 
 
 @dataclass(frozen=True, order=True)
@@ -37,8 +37,8 @@ class Member:
 
     Attributes:
         archive: the archive.
-        path: what the archive calls the file.
-        place: how many regular files the archive has before it.
+        path: name of the file in the archive.
+        place: index among the regular files of the archive.
     """
 
     archive: Path
@@ -55,13 +55,13 @@ class Member:
 
 
 Source = Path | Member
-"""A file that is read: of its own, or in an archive."""
+"""A file to read: on disk or in an archive."""
 
 
 def members(path: Path) -> tuple[Member, ...] | None:
-    """Return the files in an archive, by name; `None` if the file is no archive.
+    """Return the files in an archive, sorted by name; `None` if the file is not an archive.
 
-    Of two files with one name the later one counts, as where they are unpacked.
+    If a name occurs twice the later file counts, as when unpacking.
 
     Raises:
         InputError: if the archive is damaged, or holds too many files.
@@ -71,7 +71,7 @@ def members(path: Path) -> tuple[Member, ...] | None:
 
 
 def stamp(source: Source) -> tuple[int, ...]:
-    """Return what changes when a file does, or the archive that it is in."""
+    """Return a cache key that changes whenever the file, or the archive that contains it, changes."""
     stat = (source if isinstance(source, Path) else source.archive).stat()
     return stat.st_mtime_ns, stat.st_size, stat.st_ino
 
@@ -90,10 +90,10 @@ def _listed(path: Path, stamped: tuple[int, ...]) -> tuple[Member, ...] | None:
 def read(
     archive: Path, wanted: set[int], most_bytes: int = inputs.MAX_DATA_BYTES
 ) -> Iterator[tuple[int, Iterator[bytes]]]:
-    """Yield places of the wanted files of an archive, in its order, each with its bytes, unpacked if they are gzip.
+    """Yield the index and the bytes of each wanted file in archive order; gzipped files are decompressed.
 
     Raises:
-        InputError: as `members`, and where the bytes of a file are read, as `inputs.chunks`.
+        InputError: as `members`; as `inputs.chunks` while the bytes of a file are read.
     """
     kind = _kind(archive)
     for place, (_, pieces) in enumerate(kind(archive) if kind else ()):
@@ -102,7 +102,7 @@ def read(
 
 
 def chunks(source: Source, most_bytes: int = inputs.MAX_DATA_BYTES) -> Iterator[bytes]:
-    """Yield the bytes of a file as `inputs.chunks`."""
+    """Yield the bytes of a file, as `inputs.chunks` does."""
     if isinstance(source, Path):
         yield from inputs.chunks(source, most_bytes)
     else:
@@ -111,19 +111,19 @@ def chunks(source: Source, most_bytes: int = inputs.MAX_DATA_BYTES) -> Iterator[
 
 
 def start(source: Source, count: int) -> bytes:
-    """Return the first bytes of a file as `inputs.start`."""
+    """Return the first bytes of a file, as `inputs.start` does."""
     return next(chunks(source), b"")[:count]
 
 
 _Files = Iterator[tuple[str, Callable[[int], Iterator[bytes]]]]
-"""Regular files of an archive in its order: the name, and a function that reads up to so many bytes."""
+"""Regular files in archive order: the name, and a function that reads up to a given number of bytes."""
 
 
 def _kind(path: Path) -> "Callable[[Path], _Files] | None":
     head = inputs.start(path, recognise.HEAD_BYTES)
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         found = recognise.seen(head)
-        # Spreadsheets and weights are zip archives as well.
+        # Zip archives of other formats, such as spreadsheets and weights, are not archives of traces.
         return _of_zip if found is None or found.name == "zip" else None
     try:
         tarfile.TarInfo.frombuf(head[:_BLOCK_BYTES], "utf-8", "surrogateescape")
@@ -146,7 +146,7 @@ def _check_count(count: int) -> None:
 
 
 class _Info(tarfile.TarInfo):
-    """A header of tar. One that is damaged or cut off ends no archive: only a block of zeros does, or the last byte."""
+    """A tar header. A damaged or truncated one is an error: only a block of zeros or end of file ends an archive."""
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> "_Info":
@@ -159,7 +159,7 @@ class _Info(tarfile.TarInfo):
 
 
 class _Stream:
-    """What `tarfile` reads: the pieces of an archive, and of a header no more than is allowed."""
+    """File object for `tarfile` over the chunks of an archive; limits the size of headers."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -196,12 +196,12 @@ def _of_tar(path: Path) -> _Files:
             _check_count(count)  # `archive` keeps every header
             if info.issparse():
                 raise tarfile.ReadError(f"{info.name!r} is a sparse file, which is not read; pack it without --sparse")
-            # What has an unknown type is a regular file (POSIX.1-2017, pax, typeflag).
+            # An entry of unknown type is a regular file (POSIX.1-2017, pax, typeflag).
             if info.type in tarfile.SUPPORTED_TYPES and not info.isreg():
                 continue
             raw = cast(io.BufferedReader, archive.extractfile(info))
             yield info.name, partial(_pieces, raw, info.size, None)
-            # Here, because what is read between two files counts as a header.
+            # Skip the rest of the file here: bytes read between two files count towards the header limit.
             while raw.read(inputs.CHUNK_BYTES):
                 pass
 

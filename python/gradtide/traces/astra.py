@@ -1,12 +1,12 @@
-"""A step of a job as Chakra traces that ASTRA-sim reads: a file per rank, and the file of process groups.
+"""Writes a step of a job as Chakra traces for ASTRA-sim: one file per rank, and one file of process groups.
 
-A node of a rank's file is an op that the rank computes, or its part in a transfer. All that a node waits for is in
-`data_deps`, which is what ASTRA-sim's readers look at; so is the op before it in the program of the rank. A send has a
-node on its sender and one on its receiver, and `comm_tag` tells it from others of the two. Where all ranks of a ring
-send to the next one (context parallelism), each has both.
+A node of a rank's file is a compute op or the rank's part of a transfer. All its dependencies are in `data_deps`, which
+ASTRA-sim's readers use; they include the preceding op of the rank. A message has a send node on its sender and a
+receive node on its receiver, matched by `comm_tag`. If every rank of a ring sends to the next one (context
+parallelism), each rank has both nodes.
 
-`comm_size` is the input of a rank, as in ASTRA-sim: of an all-gather the part that it has, of all else the whole
-buffer. Groups count from 1, since ASTRA-sim takes 0 for all ranks.
+`comm_size` is a rank's input, as in ASTRA-sim: its shard for an all-gather, the whole buffer for all other collectives.
+Groups are numbered from 1, because ASTRA-sim uses 0 for all ranks.
 
 Sources: MLCommons Chakra, `et_def.proto`; ASTRA-sim, `workload/Workload.cc` (which attributes it reads, and that
 `--comm-group-configuration` maps numbers of groups to ranks) and `Ring.cc` (sizes).
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 PS_PER_NS = 1000
 MAX_NODES = 50_000_000
-"""Of all files together; a node takes about 100 bytes of a file."""
+"""Largest number of nodes in all files together; a node takes about 100 bytes."""
 
 
 def save(scenario: "Scenario", path: Path, rank: int | None = None, version: str = "0.0.4") -> list[Path]:
-    """Write the step of a job, as Chakra.
+    """Write the step of a job as Chakra traces.
 
     Args:
-        scenario: its one job divides a model over ranks.
+        scenario: has a single job, which trains a model in parallel (`parallel`).
         path: `NAME.et`, for `NAME.0.et` and so on, and `NAME.groups.json`.
-        rank: write this one alone, as `NAME.et`.
-        version: Chakra schema that the files name.
+        rank: write only this rank, as `NAME.et`.
+        version: Chakra schema version of the files.
 
     Returns:
         The files that were written.
@@ -53,10 +53,13 @@ def save(scenario: "Scenario", path: Path, rank: int | None = None, version: str
 
 
 class StepFiles:
-    """A step with all of its ranks.
+    """Converts the graph of a step to files.
+
+    A class is a set of consecutive ranks that run the same ops; a group of the document describes all process groups of
+    one kind by their size and stride.
 
     Args:
-        document: what `_core.step_graph` and `Trace.graph` give.
+        document: graph in the form that `_core.step_graph` and `Trace.graph` return.
     """
 
     def __init__(self, document: dict[str, Any]) -> None:
@@ -97,12 +100,12 @@ class StepFiles:
 
     @property
     def node_count(self) -> int:
-        """Nodes of all files, at most."""
+        """Upper bound of the number of nodes in all files."""
         transfers = len(self.transfers) + len(self._rings)
         return sum(one["ranks"] * (len(one["ops"]) + transfers) for one in self.classes)
 
     def members(self, group: int, rank: int) -> list[int]:
-        """Return the ranks of the group of this kind that a rank is in."""
+        """Return the ranks of the process group of kind `group` that contains a rank."""
         if (group, rank) not in self._members:
             self._members[group, rank] = self._found_members(group, rank)
         return self._members[group, rank]
@@ -123,7 +126,7 @@ class StepFiles:
 
     @cached_property
     def numbers(self) -> dict[tuple[int, tuple[int, ...]], int]:
-        """Numbers of process groups, from 1 on, by kind and ranks; what only sends has none."""
+        """Numbers of process groups, from 1, by kind and ranks; groups with sends only have no number."""
         found: dict[tuple[int, tuple[int, ...]], int] = {}
         together = {one["group"] for one in self.transfers if one["kind"] != "send"}
         for group, kind in enumerate(self.groups):
@@ -176,12 +179,12 @@ class StepFiles:
             yield _row(op, transfer["name"], "coll", self._inputs(op, own), 0, comm)
 
     def _inputs(self, op: int, own: int) -> list[int]:
-        """Return what an op waits for, of what is in the file of a rank of class `own`."""
+        """Return the dependencies of an op that are nodes in the file of a rank of class `own`."""
         found = [before for before in self._waits.get(op, ()) if self._is_in(before, own)]
         return found + [self._received(before) for before in found if before in self._rings]
 
     def _received(self, op: int) -> int:
-        """Return the node in which a rank of a ring receives, beside `op`, in which it sends."""
+        """Return the receive node of a rank in a ring whose send node is `op`."""
         return op + len(self.transfers)
 
     @cached_property
@@ -200,7 +203,7 @@ class StepFiles:
 
 
 def _ends(members: list[int], rank: int, *, is_ring: bool) -> Iterator[tuple[str, list[int]]]:
-    """Yield the messages of a rank: whether it sends or receives, and from whom to whom."""
+    """Yield the nodes of a rank for a message: `send` or `recv`, and the ranks [sender, receiver]."""
     if not is_ring:
         yield ("send" if rank == members[0] else "recv"), members
         return

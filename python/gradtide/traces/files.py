@@ -1,4 +1,4 @@
-"""Files of traces: which there are, and what is in them, piece by piece."""
+"""Finds the files of a trace (paths, folders, archives, patterns) and streams their contents in chunks."""
 
 import glob
 import os
@@ -16,12 +16,12 @@ KINETO = (".json", ".json.gz")
 CHAKRA = (".et",)
 NSIGHT = (".sqlite",)
 ANY = CHAKRA + KINETO + NSIGHT
-"""How names of traces end in a folder or an archive."""
+"""Suffixes of traces in a folder or an archive."""
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
-"""How names of archives end; what is one is told by its content."""
+"""Suffixes of archives; detection is by content."""
 
 GROUPS = ".groups.json"
-"""End of the name of the file that lists process groups, beside Chakra traces; it is no trace."""
+"""Suffix of the file beside Chakra traces that lists process groups; it is not a trace."""
 
 
 def named(path: str | Source | Sequence[str | Source], suffixes: tuple[str, ...]) -> list[Source]:
@@ -46,7 +46,7 @@ def named(path: str | Source | Sequence[str | Source], suffixes: tuple[str, ...]
 
 
 def _opened(path: Path, suffixes: tuple[str, ...]) -> list[Source]:
-    """Return a file, or what it holds if it is an archive."""
+    """Return a file, or its members if it is an archive."""
     if path.name.endswith(suffixes):
         return [path]
     with told(path):
@@ -57,7 +57,7 @@ def _opened(path: Path, suffixes: tuple[str, ...]) -> list[Source]:
 
 
 def _traces(files: Iterable[Source], suffixes: tuple[str, ...]) -> list[Source]:
-    """Return the traces among files, sorted by name; hidden files, such as those of macOS, are none."""
+    """Return the traces among files, sorted by name; hidden files, such as those of macOS, are skipped."""
     is_trace = (one for one in files if one.name.endswith(suffixes) and not one.name.endswith(GROUPS))
     return sorted(one for one in is_trace if not one.name.startswith("."))
 
@@ -71,10 +71,10 @@ def _none(what: str) -> list[Source]:
 
 
 def pieces(sources: Sequence[Source]) -> Iterator[tuple[int, Iterator[bytes]]]:
-    """Yield the place of each file with its bytes, unpacked; those of an archive in one pass, in the archive's order.
+    """Yield the index of each file with its decompressed bytes; an archive is read in one pass, in its order.
 
     Raises:
-        TraceError: if an archive is damaged; where the bytes are read, as `inputs.chunks`.
+        TraceError: if an archive is damaged; as `inputs.chunks` while the bytes are read.
     """
     of_archive: dict[Path, dict[int, int]] = {}
     for index, source in enumerate(sources):
@@ -89,7 +89,7 @@ def pieces(sources: Sequence[Source]) -> Iterator[tuple[int, Iterator[bytes]]]:
 
 
 def are_exports(sources: Sequence[Source]) -> bool:
-    """Return whether files are exports of Nsight Systems: all of them, or none.
+    """Return whether all files are exports of Nsight Systems; a mixture is an error.
 
     Raises:
         TraceError: if some are and others are not, or one cannot be read.
@@ -107,19 +107,19 @@ def are_exports(sources: Sequence[Source]) -> bool:
 
 
 def start(path: Source) -> bytes:
-    """Return the first bytes of a file, decompressed: enough to tell what it is."""
+    """Return the first bytes of a file, decompressed: enough to detect its format."""
     with told(path):
         return archives.start(path, recognise.HEAD_BYTES)
 
 
 def text(path: Source, most_bytes: int) -> str:
-    """Return the text of a file as `inputs.text`, with its ends of lines as they are."""
+    """Return the text of a file as `inputs.text` does, with line ends unchanged."""
     return b"".join(archives.chunks(path, most_bytes)).decode()
 
 
 @contextmanager
 def told(path: Source, form: str = "") -> Iterator[None]:
-    """Name the file in whatever is wrong with it, the line of a text, and what it is if it is no file of `form`."""
+    """Add to errors the file, the line of a text, and the actual format if the file is not of format `form`."""
     try:
         yield
     except TraceError as error:
@@ -134,7 +134,7 @@ def told(path: Source, form: str = "") -> Iterator[None]:
 
 
 def _other(path: Source, form: str) -> str:
-    """Return what a file is that is no trace of the form; empty if it is one, or nobody knows."""
+    """Describe the actual format of a file that is not a trace of format `form`; empty if it is one, or unknown."""
     head = archives.start(path, recognise.HEAD_BYTES) if form in _TITLES else b""
     found = recognise.seen(head)
     if found is None or not found.is_sure or found.name in (form, "chrome-trace"):
@@ -151,7 +151,7 @@ _TITLES = {
 
 
 def _with_line(path: Source, form: str, said: str) -> str:
-    """Return what is wrong at a byte of a text with the line of it."""
+    """Add the line number to a message that contains a byte offset in a text."""
     match = re.search(r"at byte (\d+)", said)
     if match is None or form not in ("kineto", "pytorch-et", "dag"):
         return said

@@ -1,11 +1,11 @@
-"""What the files of a trace do not say, or what a `Trace` cannot represent: counted, and reported."""
+"""Gaps: information that is missing in trace files or that a `Trace` cannot represent, counted for the report."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 MOST_NAMES = 3
-"""Names of one kind of gap that a sentence shows."""
+"""Largest number of names listed in the sentence about one kind of gap."""
 
 _WORDS = {
     "size": ("transfers without a size", "so their bytes are unknown; record with record_shapes=True"),
@@ -22,12 +22,12 @@ _WORDS = {
     "damaged": ("events that are damaged or lack a time", "left out"),
     "mended": ("events with something in them that is no JSON", "read without it"),
 }
-"""By the core's word: what there is so often, and how it is read."""
+"""By the core's name of a gap: its description, and how the reader treats it."""
 
 _OF_NSIGHT = {
     "size": "so their bytes are unknown; record with --trace=cuda,nvtx and export with --include-blobs=true",
 }
-"""In place of the above for exports of Nsight Systems: how it is read."""
+"""Treatments that differ for exports of Nsight Systems."""
 
 _FIXES = {
     "collective_type": "write `comm_type` into the collectives",
@@ -37,17 +37,17 @@ _FIXES = {
     "duration": "give each compute node its duration, since a model needs recorded times",
     "start": "the file says what is done and not when; record a run with its times",
 }
-"""Of a gap that decides how long a step takes: what to do about it. A trace with one is no model."""
+"""Remedies of gaps that change the length of a step. A trace with such a gap cannot become a model."""
 
 
 @dataclass(frozen=True)
 class Gap:
-    """What is missing in the files of all ranks.
+    """One kind of gap, over the files of all ranks.
 
     Attributes:
-        what: the core's word for it.
-        count: how often.
-        names: what the files call it.
+        what: the core's name of the kind.
+        count: number of occurrences.
+        names: names of the affected items in the files.
         form: format of the files.
     """
 
@@ -58,15 +58,15 @@ class Gap:
 
     @property
     def fix(self) -> str | None:
-        """What to do before the trace can be a model; None if it can be one as it is."""
-        # Calls of other transfers may lack a kernel: their bytes are not a model's.
+        """Remedy that is needed before the trace can become a model; None if none is needed."""
+        # A model contains all-reduces only, so unmatched calls of other collectives do not affect it.
         words = [name.replace("_", "") for name in self.names]
         if self.what == "unmatched_call" and not any("allreduce" in word or "unknown" in word for word in words):
             return None
         return _FIXES.get(self.what)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as a dict that JSON can hold."""
+        """Return the gap as a JSON-compatible dict."""
         return {"what": self.what, "count": self.count, "names": list(self.names)}
 
     def __str__(self) -> str:
@@ -78,12 +78,12 @@ class Gap:
 
 
 def _shown(name: str) -> str:
-    """Return a file's name for something, short and printable."""
+    """Return a name from a file, shortened to 60 printable characters."""
     return "".join(char if char.isprintable() else "?" for char in name)[:60]
 
 
 def found_gaps(rows: Iterable[tuple[int, str, str, int]], form: str) -> list[Gap]:
-    """Join what the core counted by rank, kind and name in files of a format."""
+    """Merge the core's counts, which are by rank, kind and name, into one gap per kind."""
     counts: dict[str, int] = {}
     names: dict[str, dict[str, None]] = {}
     for _, what, name, count in rows:

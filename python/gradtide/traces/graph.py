@@ -1,16 +1,17 @@
-"""A recorded step as a graph: what every rank computes, what is transferred in which group, and what waits for what.
+"""Dependency graph of a recorded step: compute ops per rank, transfers with their process groups, and edges.
 
-    computing, cut where a transfer is ready or ends     -> ops, one after the other on each rank
-    neither computing nor in a transfer                  -> ops, too: the host was busy
-    in a transfer, from ready to end, and not computing  -> no op: what it waits for decides how long that takes
+    computing, split where a transfer is ready or ends   -> compute ops, in sequence on each rank
+    neither computing nor in a transfer                  -> compute ops as well: the host was busy
+    in a transfer, from ready to end, and not computing  -> no op: the duration follows from the dependencies
 
-A trace does not say what waits for a transfer. So it waits for what its ranks had computed when it was ready, and the
-first op that a rank begins after its end waits for it. Where an op really needs a transfer later, or not at all, this
-is too early: on a slower network than the recorded one a step then takes longer than it should.
+A trace does not record which ops wait for a transfer. The edges are therefore inferred: a transfer depends on
+everything its ranks had computed when it was ready, and the first op that a rank starts after the transfer's end
+depends on the transfer. If an op really needs the transfer later, or not at all, this dependency is too strict: on a
+network slower than the recorded one the predicted step is then too long.
 
-The document has the form of `_core.step_graph`, each rank a class by itself. Where one rank alone was recorded, it
-stands for all: they do the same at the same time, each with groups of its own. So it may send nothing to one other rank
-alone, and the ranks of its groups must lie evenly among all.
+The document has the form of `_core.step_graph`, with one class per rank. If only one rank was recorded, it represents
+all: every rank does the same at the same time, in its own groups. Such a step may contain no point-to-point messages,
+and the ranks of its groups must be evenly spaced.
 """
 
 import json
@@ -35,20 +36,20 @@ KINDS = {
     "all_to_all": "all_to_all",
     "broadcast": "broadcast",
 }
-"""What the ranks of a group do together, by the trace's word."""
+"""Kind of collective in the graph, by its name in the trace."""
 HARMLESS = ("element_type", "other", "dependency", "damaged", "mended")
-"""Gaps that change no time of a step and no dependency that is read here."""
+"""Gaps that affect neither the times of a step nor the dependencies read here."""
 LINKS = ("messages",)
-"""Name of what is no collective's group: messages from one rank to another."""
+"""Name of the pseudo-group of point-to-point messages."""
 ALL = "all"
-"""Name of a group that has none in its trace."""
+"""Name of a group that is unnamed in the trace."""
 
 
 def step_graph(trace: "Trace", number: int) -> dict[str, Any]:
-    """Return a step of a trace as a document.
+    """Return a step of a trace as a document in the form of `_core.step_graph`.
 
     Raises:
-        TraceError: if the files lack something that the step is made of, or it holds what no graph can represent.
+        TraceError: if the files are incomplete, or the step contains something that a graph cannot represent.
     """
     ranks = trace.rank_numbers
     world_size = trace.summary()["world_size"] or len(ranks)
@@ -94,22 +95,23 @@ def step_graph(trace: "Trace", number: int) -> dict[str, Any]:
 
 
 def _waits(move: dict[str, Any], rank: int) -> bool:
-    """Whether a transfer waits for a rank: a message does not wait for who receives it."""
+    """Whether a transfer depends on ops of a rank: a message depends on its sender only."""
     sender: int = move["group"][1][0]
     return move["kind"] != "send" or rank == sender
 
 
 def _shown(name: str, described: Mapping[str, str]) -> str:
-    """Return what users call a group: what it is for, as in `tp` of a mesh, or else its name."""
+    """Return the display name of a group: its mesh dimension, such as `tp`, if the trace describes it."""
     if name in (*LINKS, ALL):
         return name
     return described[name].removeprefix("mesh_") if name in described else f"group {name}"
 
 
 def summed_up(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a graph that takes as long, with one op for what a rank computes of a pass between two transfers.
+    """Return an equivalent graph in which the compute ops between two transfer events are merged by pass.
 
-    Two moments at which a transfer is ready or ends have nothing between them that anybody waits for.
+    A transfer event is the instant at which a transfer is ready or ends. No transfer waits for a single op in between,
+    so the step takes the same time.
     """
     count = sum(len(one["ops"]) for one in document["classes"])
     cuts = {before + 1 for before, _ in document["edges"] if before < count}
@@ -141,7 +143,7 @@ def summed_up(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _stride(name: str, members: Sequence[int], world_size: int) -> int:
-    """Return by how much the ranks of a group are apart, if all ranks can be in groups like it."""
+    """Return the rank stride of a group, if groups of this shape can partition all ranks; otherwise raise."""
     size, stride = len(members), members[1] - members[0] if len(members) > 1 else 0
     evenly = range(members[0], members[0] + size * stride, stride) if stride else ()
     if list(members) != list(evenly) or members[0] // stride % size or world_size % (size * stride):
@@ -176,7 +178,7 @@ def _refuse_missing(trace: "Trace", ranks: Sequence[int], number: int, *, stands
 
 
 def _moved_rows(trace: "Trace", rank: int) -> list[dict[str, Any]]:
-    """Return what a rank sends and receives, and in which group; the ranks of a group are listed once in a file."""
+    """Return the transfers of a rank with the members of their groups, which a file lists only once per group."""
     rows = [row for row in json.loads(trace._core.to_dag(rank, False))["ops"] if row.get("comm") is not None]
     listed = {row["comm"]["group"]: tuple(row["comm"]["ranks"]) for row in rows if row["comm"]["ranks"]}
     for row in rows:
@@ -187,7 +189,7 @@ def _moved_rows(trace: "Trace", rank: int) -> list[dict[str, Any]]:
 def _messages(
     document: dict[str, Any], rows: dict[int, list[dict[str, Any]]], windows: dict[int, Span]
 ) -> list[dict[str, Any]]:
-    """Return messages between two ranks: the n-th that one sends to another is the n-th that this receives from it."""
+    """Return point-to-point messages: the n-th send of a pair of ranks is matched with its n-th receive."""
     by_time = {(rank, row["node"], row["start"], row["time"]): row["comm"] for rank, own in rows.items() for row in own}
     found: dict[tuple[int, int], dict[str, list[Any]]] = defaultdict(lambda: {"send": [], "recv": []})
     for transfer in document["transfers"]:
@@ -218,8 +220,8 @@ def _messages(
 def _collectives(
     document: dict[str, Any], rows: dict[int, list[dict[str, Any]]], present: Collection[int] = ()
 ) -> list[dict[str, Any]]:
-    """Return what groups do together; `present` are the ranks that were recorded, if not all."""
-    # Chakra lists no ranks: there those are in a group that take part in any transfer of it.
+    """Return the collectives; `present` are the recorded ranks, if not all ranks were recorded."""
+    # Chakra does not list the members of a group: they are inferred from the ranks that take part in its transfers.
     members_of = {row["comm"]["group"]: set[int]() for own in rows.values() for row in own}
     for rank, own in rows.items():
         for row in own:
@@ -256,19 +258,19 @@ def _collectives(
 
 
 def _known(size: int | None, name: str) -> int:
-    """Return the bytes of a transfer."""
+    """Return the bytes of a transfer; raise if they were not recorded."""
     if size is None:
         raise TraceError(f"the step is no graph: the bytes of a {name} are not recorded")
     return size
 
 
 def _span(seen: dict[str, Any]) -> Span:
-    """Return when a transfer was ready on a rank, and when it ended."""
+    """Return the times at which a transfer was ready on a rank and ended there."""
     return seen["ready_ns"], seen["start_ns"] + seen["duration_ns"]
 
 
 def _refuse_cut(moves: Iterable[dict[str, Any]], document: dict[str, Any]) -> None:
-    """Refuse a step with transfers that are of another step, too."""
+    """Refuse a step with transfers that extend into the step before or after it."""
     lengths = {one["rank"]: one["span_ns"] for one in document["ranks"]}
     cut = [
         f"{move['name']} of rank {rank}"
@@ -284,13 +286,13 @@ def _refuse_cut(moves: Iterable[dict[str, Any]], document: dict[str, Any]) -> No
 
 
 class _Program:
-    """What a rank does.
+    """The compute ops of a rank, with its dependencies from and to transfers.
 
     Attributes:
-        rank: which.
-        ops: one after the other: name and picoseconds.
-        awaited: pairs of an op and the transfer that waits for it.
-        waiting: pairs of a transfer and the op that waits for it.
+        rank: number of the rank.
+        ops: (name, picoseconds), in sequence.
+        awaited: edges (op, transfer): the transfer depends on the op.
+        waiting: edges (transfer, op): the op depends on the transfer.
     """
 
     def __init__(self, document: dict[str, Any], moves: Sequence[dict[str, Any]]) -> None:
@@ -308,12 +310,12 @@ class _Program:
                 continue
             self.ops.append(("host" if what is None else what[2], (end - start) * PS_PER_NS))
             begins.append(start)
-        # No op is under way when a transfer is ready or ends.
+        # Ops were split at these instants, so none is in progress when a transfer is ready or ends.
         self.awaited = [(op - 1, place) for place, (ready, _) in spans if (op := bisect_left(begins, ready)) > 0]
         self.waiting = [(place, op) for place, (_, end) in spans if (op := bisect_left(begins, end)) < len(begins)]
 
 
 def _within(stretches: Sequence[Any], time: int) -> Any:
-    """Return the stretch that an instant is in, its start included; None if there is none."""
+    """Return the interval [start, end) that contains an instant, or None."""
     place = bisect_right(stretches, time, key=lambda one: one[0]) - 1
     return stretches[place] if place >= 0 and time < stretches[place][1] else None

@@ -1,13 +1,14 @@
-"""From one step of a trace to a table of layers: each all-reduce of a gradient is one.
+"""Converts one step of a trace to a table of layers, one per all-reduce of gradients (a bucket).
 
-A trace says when what was computed could be sent, and not which layers need it. So a layer here is what was sent at
-once: its backward time is what was computed from one all-reduce's start to the next one's, and what is sent last is
-nearest to the input, because backward passes run from the output to the input. Where nothing is recorded, shares are
-given out (docs/models/traces.md) and the model's `source` says so.
+A trace records when a gradient was ready to send, but not which layers it belongs to. A layer here is therefore a
+bucket: its backward time is the compute time between the ready times of two consecutive all-reduces, and the bucket
+sent last is nearest to the input, because the backward pass runs from the output to the input. Times that were not
+recorded are apportioned (docs/models/traces.md), and the model's `source` states it.
 
-The device computes only a part of a step. The rest of it, but for the wait for gradients once all are ready, is the
-host's: rows of their own before each all-reduce and after the last, so that the step keeps its length. Until the last
-gradient is ready nothing of a layered model waits for a transfer, so what stands still beside one is the host's, too.
+The device computes during a part of a step only. Its remaining idle time, except the wait for gradients once all of
+them are ready, is attributed to the host: separate rows before each all-reduce and after the last one, so that the step
+keeps its length. In a layered model nothing waits for a transfer until the last gradient is ready, so idle time beside
+an earlier transfer is host time as well.
 """
 
 import re
@@ -31,16 +32,16 @@ if TYPE_CHECKING:
 
 PS_PER_NS = 1000
 UNSAID_FORWARD = 3
-"""A third of the computing of a step is forward where nothing tells the passes apart: backward takes twice as long, as
-in the synthetic model of Gao (2020), section 4.2."""
+"""If the passes cannot be distinguished, compute time / 3 is forward: backward takes twice as long, as in the synthetic
+model of Gao (2020), section 4.2."""
 
 
 NEGLIGIBLE = 0.02
-"""Bytes of other transfers, as a share of the gradients', up to which they are left out: buffers, a loss."""
+"""Other transfers (buffers, a loss) are left out up to this share of the gradients' bytes."""
 
 
 class NoGradientsError(TraceError):
-    """A step sends something else than gradients, so it is no table of layers; it may be a graph."""
+    """The step has transfers other than gradients, so it is not a table of layers; it may still be a graph."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +90,14 @@ class TraceModel:
     world_size: int
     left_out: tuple[str, ...] = ()
     waits_left_out: float = 0.0
-    """Seconds in which the device waits for transfers that are left out; a part of the host's time."""
+    """Seconds in which the device waits for transfers that are left out; included in the host time."""
 
     bucketed = True
-    """Its layers are buckets already."""
+    """Whether the layers are buckets already: always."""
 
     @property
     def parameter_bytes(self) -> int:
-        """Bytes of all gradients: what one exchange moves."""
+        """Bytes of all gradients."""
         return sum(layer.parameter_bytes for layer in self.layers)
 
     @property
@@ -106,7 +107,7 @@ class TraceModel:
 
     @property
     def host_time(self) -> float:
-        """Seconds of a step in which the device stands idle, but for waits for the network."""
+        """Seconds of a step in which the device is idle without waiting for the network."""
         return sum(map(_time_ps, (layer for layer in self.layers if layer.is_host))) / 1e12
 
 
@@ -117,22 +118,22 @@ def _time_ps(layer: Layer) -> int:
 def of_step(
     document: dict[str, Any], found_by: str, rank: int | None, name: str, members: int, warnings: tuple[str, ...] = ()
 ) -> TraceModel:
-    """Return the model that a step of a trace is.
+    """Convert a step of a trace to a model.
 
     Args:
-        document: number of the step, and what the core says of it, with every stretch by itself.
-        found_by: how steps were told apart: by marks, by transfers that repeat, or not at all (whole).
-        rank: whose; None for the one that computes and idles longest, for which the others wait.
-        name: what results call it.
+        document: number of the step and the core's description of it, with unmerged intervals.
+        found_by: how steps were found: by marks, by repeating transfers, or not at all (whole).
+        rank: rank whose times are taken; None for the slowest, which the others wait for.
+        name: name of the model in results.
         members: ranks of the job, for groups whose ranks are not listed.
-        warnings: what is missing in the whole trace.
+        warnings: gaps of the whole trace.
 
     Raises:
         TraceError: if the step has no all-reduce of a gradient, computes nothing, or sends more than gradients.
     """
     number = document["number"]
     rows = [row for row in document["ranks"] if rank in (None, row["rank"])]
-    # The others wait for the rank that comes last to their exchanges: the one that itself waits least.
+    # The straggler, which the others wait for in their collectives, is the rank with the least waiting time.
     chosen = max(rows, key=lambda row: (row["compute_ns"] + row["idle_ns"], row["compute_ns"], -row["rank"]))
     passes = chosen["passes"]
     is_split = chosen["backward_ns"] is not None
@@ -151,7 +152,7 @@ def of_step(
     said = [f"step {number} of rank {chosen['rank']}"]
     own = [end - start for start, end in zip([0, *ready], [*ready, backward_ns], strict=False)]
     sizes = [one["bytes"] for one in sent]
-    # From the output side, as a backward pass computes them; what is computed after the last is of no bucket.
+    # In backward order, from the output side; backward compute after the last all-reduce is the row "rest".
     names = [f"bucket {place}" for place in range(1, len(sent) + 1)]
     forward = _shared(forward_ns, own if any(own) else [1] * len(own))
     update = _shared(update_ns, sizes if any(sizes) else [1] * len(sizes))
@@ -169,7 +170,7 @@ def of_step(
     if not layers[-1].forward_ps + layers[-1].backward_ps:
         layers.pop()
     host = _host_rows(chosen, sent, forward_ns, forward, names)
-    # From the output side: a bucket's gradient is ready after what the host did before it.
+    # In backward order: the host row of a bucket precedes it.
     both = (one for pair in zip_longest(host, layers) for one in pair if one is not None)
     layers = [one for one in both if _time_ps(one) or not one.is_host]
     host_ms = sum(map(_time_ps, host)) / 1e9
@@ -204,14 +205,14 @@ def _host_rows(
     weights: Sequence[int],
     names: Sequence[str],
 ) -> list[Layer]:
-    """Return the host's time before each all-reduce of a gradient, before the rest, and after the last transfer.
+    """Return the host time before each all-reduce of gradients, before the rest, and after the last transfer.
 
     Args:
-        chosen: the rank's step, with every stretch by itself.
-        sent: all-reduces of gradients, in the order in which they were ready.
-        forward_ns: how much of the computing is forward.
-        weights: by which the host's time of the forward pass is given out, as the forward pass is.
-        names: of the buckets.
+        chosen: the rank's step, with unmerged intervals.
+        sent: all-reduces of gradients, by ready time.
+        forward_ns: compute time of the forward pass.
+        weights: weights by which the host time of the forward pass is apportioned: the layers' forward times.
+        names: names of the buckets.
     """
     computing = Covered((start, end) for start, end, _ in chosen["computing"])
     ready = [one["seen"]["ready_ns"] for one in sent]
@@ -241,17 +242,17 @@ def _of(transfer: dict[str, Any], rank: int) -> dict[str, Any] | None:
 def _gradients(
     document: dict[str, Any], chosen: dict[str, Any], found_by: str
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the all-reduces of gradients of a rank, in the order in which they were ready, and its other transfers.
+    """Return the all-reduces of gradients of a rank, by ready time, and its other transfers.
 
     Raises:
-        TraceError: if there is no gradient, one has no size, or what else was sent is too much to leave out.
+        TraceError: if there is no gradient, one has no size, or the other transfers are too large to be left out.
     """
     rank, backward_ns = chosen["rank"], chosen["backward_ns"]
     seen_by = ({**transfer, "seen": _of(transfer, rank)} for transfer in document["transfers"])
     moved = [row for row in seen_by if row["seen"] is not None]
-    # What was ready before the step is of the step before it, and what is ready after it of the next.
+    # A transfer belongs to the step in which it became ready.
     own = [row for row in moved if 0 <= row["seen"]["ready_ns"] < chosen["span_ns"]]
-    # Before the backward pass there is no gradient to send.
+    # An all-reduce before the backward pass cannot be one of gradients.
     found: dict[str, list[dict[str, Any]]] = {}
     for row in own:
         if row["collective"] == "all_reduce" and row["seen"]["ready_ns"] >= (backward_ns or 0):
@@ -261,9 +262,9 @@ def _gradients(
             f"the step has no all-reduce of a gradient ({_listed(own) or 'no transfer at all'}), so what a worker "
             "sends is not known"
         )
-    # Of several groups, as with tensor parallelism, gradients are where most is moved.
+    # With several groups, as in tensor parallelism, the one that moves most bytes is taken for the gradients'.
     group, sent = max(found.items(), key=lambda item: sum(row["bytes"] or 0 for row in item[1]))
-    # Refused below where one of them is unknown.
+    # Unknown sizes count as 0 here and are refused below.
     whole = sum(row["bytes"] or 0 for row in sent)
     sizeless = sum(not row["bytes"] for row in sent)
     if sizeless:
@@ -293,7 +294,7 @@ def _gradients(
 
 
 def _listed(transfers: Sequence[dict[str, Any]]) -> str:
-    """Return what is sent of each kind, in which group, and when the first is: `8 all_gather (first at 1.2 ms)`."""
+    """Describe transfers by kind and group, with the time of the first one: `8 all_gather (first at 1.2 ms)`."""
     firsts: dict[tuple[str, str], list[float]] = {}
     for row in transfers:
         firsts.setdefault((row["collective"], row["group"]), []).append(row["seen"]["start_ns"] / 1e6)
@@ -304,13 +305,13 @@ def _listed(transfers: Sequence[dict[str, Any]]) -> str:
 
 
 def _counted(transfers: Sequence[dict[str, Any]]) -> str:
-    """Return how many transfers there are of each kind: `2 all_gather, 1 broadcast`."""
+    """Return the number of transfers of each kind as text: `2 all_gather, 1 broadcast`."""
     counts = Counter(row["collective"] for row in transfers)
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
 
 
 def _shared(total: int, weights: Sequence[int]) -> list[int]:
-    """Return whole shares of `total` by weight that sum to it, the largest remainders rounded up."""
+    """Apportion `total` by weight into integers that sum to it (largest-remainder method)."""
     whole = sum(weights)
     shares = [total * weight // whole for weight in weights]
     by_rest = sorted(range(len(weights)), key=lambda i: (-(total * weights[i] % whole), i))
@@ -320,12 +321,12 @@ def _shared(total: int, weights: Sequence[int]) -> list[int]:
 
 
 def read_model(path: str | Path) -> TraceModel | TraceStep:
-    """Read a trace of any format as a model, a step that sends more than gradients as a graph of all its ranks.
+    """Read a trace of any format as a model, or, if its step sends more than gradients, as a graph of all ranks.
 
-    Files that have not changed are read once.
+    Results are cached until a file changes.
 
     Raises:
-        TraceError: if there is no such file, it is no trace, or its step is no model.
+        TraceError: if there is no such file, it is not a trace, or its step cannot become a model.
     """
     names = files.named(path, files.ANY)
     try:
@@ -350,7 +351,7 @@ def _read_once(names: tuple[Source, ...], stamps: tuple[Any, ...], name: str) ->
 
 
 def _name(path: Path) -> str:
-    """Return what results call the model of a trace: the file's name without endings, of several their folder's."""
+    """Return the name of a trace's model: the file's name without suffixes, or the folder's if there are several."""
     if re.search(r"[*?\[]", path.name):
         path = path.parent
     name = re.sub(r"(\.pt)?(\.trace)?(\.json|\.tar)?(\.gz|\.et|\.tgz|\.zip|\.sqlite)?$", "", path.name)

@@ -1,7 +1,7 @@
-"""Exports of Nsight Systems (`nsys export --type sqlite`), as the events that the reader of Kineto's files reads.
+"""Converts exports of Nsight Systems (`nsys export --type sqlite`) to events in Kineto's JSON format.
 
-Which kernel belongs to which call, what a kernel moves, steps and what is missing are that reader's. Here rows become
-events, process by process:
+The reader of Kineto files then matches kernels to calls, derives transfers and steps, and reports gaps. This module
+maps rows to events, one process at a time:
 
     CUPTI_ACTIVITY_KIND_KERNEL, _MEMCPY, _MEMSET    kernels and copies, with `correlation`
     CUPTI_ACTIVITY_KIND_RUNTIME                     calls of the runtime and the driver, with `correlation`
@@ -31,26 +31,26 @@ from gradtide import inputs
 from gradtide.errors import TraceError
 
 MAGIC = b"SQLite format 3\0"
-"""How a database begins (sqlite.org/fileformat.html, 1.3)."""
+"""Magic bytes of an SQLite database (sqlite.org/fileformat.html, 1.3)."""
 _FILE_HEADER_BYTES = 100
 
 STEP = re.compile(r"(?i)((?:profiler|train|training|global)?[ _\-]?(?:step|iteration|iter|batch))[ _#:=\-]*(\d{1,18})")
-"""What a range is called that is a step: the whole name."""
+"""Names of NVTX ranges that mark a step; must match the whole name."""
 
 EVENTS_AT_ONCE = 5000
 PID_BITS = 24
-"""Of a `globalTid`, below which the thread's own number stands; `globalPid` has zeros there (the guide's examples)."""
+"""Low bits of a `globalTid` that hold the thread id; they are zero in a `globalPid` (the guide's examples)."""
 
 _KERNELS, _CALLS, _RANGES = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 _COPIES, _SETS, _GRAPHS = "CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET", "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 _UNREAD = ("MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS", "UCP_SUBMIT_EVENTS")
-"""Tables of transfers that are not read: counted."""
+"""Tables of transfers that are not read; their rows are counted as a gap."""
 
 _NO_DEVICE = 1 << 31
-"""Above the number of any device or rank."""
+"""Larger than any device number or rank; used as a sort key."""
 
 _RANGE_TYPES = (59, 60, 70, 71)
-"""Of `eventType`: ranges that are pushed and popped, or started and ended, by NVTX and by its text files."""
+"""Values of `eventType` for push/pop and start/end ranges, of NVTX and of imported text files."""
 
 _COPY_KINDS = {
     1: "HtoD",
@@ -69,15 +69,15 @@ _COPY_KINDS = {
 _NCCL_CALL = re.compile(r"nccl(AllReduce|Broadcast|Reduce|AllGather|ReduceScatter|AlltoAll|Gather|Scatter|Send|Recv)")
 _NCCL_GROUP = {"ncclGroupStart": 1, "ncclGroupEnd": -1}
 _OPERATOR = re.compile(r"[A-Za-z_]\w*::\w|Optimizer\.step#|record_param_comms")
-"""How operators of PyTorch begin, and the optimizer's step (`torch.autograd.profiler.emit_nvtx`)."""
+"""Prefixes of PyTorch operators and of the optimizer's step (`torch.autograd.profiler.emit_nvtx`)."""
 
 _SIZE, _COMMUNICATOR, _RANKS = "Message size [bytes]", "NCCL communicator ID", "No. of ranks"
 """Fields of NCCL's payloads (NVIDIA/nccl src/include/nvtx_payload_schemas.h)."""
 _SIZES_OF_INPUT = ("AllReduce", "Broadcast", "Reduce", "AllGather", "Send", "Recv")
-"""Calls of which the size is of the rank's input; of a reduce-scatter it is of its output (NCCL src/collectives.cc)."""
+"""Calls whose size is that of the rank's input; a reduce-scatter records its output (NCCL src/collectives.cc)."""
 _HEADER = struct.Struct("<qqQQ")
-"""Before a payload in `binaryData`: domain, schema, bytes of the payload, and a length that readers differ about. As
-GindaChen/nsys-ai reads it (its module on NCCL communicators); what disagrees with its own length is not read."""
+"""Header of a payload in `binaryData`: domain, schema, payload bytes, and a length that readers interpret differently.
+Layout as in GindaChen/nsys-ai (its module on NCCL communicators); a payload with an inconsistent length is skipped."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Process:
     Attributes:
         path: the export.
         pid: its `globalPid`; None if the export has no such column.
-        rank: what MPI says that it is; None if it was not traced.
+        rank: its MPI rank; None if MPI was not traced.
     """
 
     path: Path
@@ -136,10 +136,10 @@ def processes(path: Path) -> list[Process]:
 
 
 def _check_whole(head: bytes, size: int) -> None:
-    """Check that a database has the pages that its header says; SQLite reads those that are cut off as zeros.
+    """Check that a database is not truncated: SQLite reads missing pages as zeros.
 
     Raises:
-        TraceError: if it has not.
+        TraceError: if the file has fewer pages than its header states.
     """
     if len(head) == _FILE_HEADER_BYTES:
         page_bytes, changes, pages, counted_at = struct.unpack_from(">16xH6xII60xI", head)
@@ -159,24 +159,24 @@ class _Export:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        # Views and virtual tables may compute without end; a root page of 0 is a virtual table's.
+        # Skip views and virtual tables (root page 0): a query on them may run for ever.
         names = self.rows("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0")
         self.tables: dict[str, set[str]] = {
             name: {row[1] for row in self.rows(f"PRAGMA table_info({_quoted(name)})")} for (name,) in names
         }
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        """Return all rows of a query that has few."""
+        """Return all rows of a query with a small result."""
         return self._connection.execute(query, values).fetchall()
 
     def each(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a query, read as they are asked for."""
+        """Yield the rows of a query lazily."""
         cursor = self._connection.execute(query, values)
         while rows := cursor.fetchmany(EVENTS_AT_ONCE):
             yield from rows
 
     def column(self, table: str, name: str, prefix: str = "") -> str:
-        """Return a column as a query calls it, NULL if the table has none of the name."""
+        """Return the SQL expression of a column, NULL if the table lacks it."""
         return f"{prefix}{_quoted(name)}" if name in self.tables.get(table, ()) else "NULL"
 
     def needed(self, table: str, *names: str) -> None:
@@ -195,14 +195,14 @@ class _Export:
 
     @property
     def version(self) -> str:
-        """Version of the schema; empty where the export does not say it."""
+        """Version of the schema; empty if the export does not state it."""
         if not {"name", "value"} <= self.tables.get("META_DATA_EXPORT", set()):
             return ""
         rows = self.rows("SELECT value FROM META_DATA_EXPORT WHERE name = 'EXPORT_SCHEMA_VERSION'")
         return str(rows[0][0]) if rows else ""
 
     def start_ns(self) -> int:
-        """When the recording began, by the clock of the machine; 0 where the export does not say it."""
+        """Start of the recording on the machine's clock; 0 if the export does not state it."""
         table = "TARGET_INFO_SESSION_START_TIME"
         if table not in self.tables:
             return 0
@@ -217,7 +217,7 @@ def _quoted(name: str) -> str:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[_Export]:
-    """Open an export to read it; nothing beside it is read or written."""
+    """Open an export read-only, without journal or other files beside it."""
     try:
         where = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
         with closing(sqlite3.connect(where, uri=True, check_same_thread=False)) as connection:
@@ -274,7 +274,7 @@ def _events(export: _Export, pid: int | None) -> Iterator[str]:
 
 
 def _of_process(export: _Export, table: str, column: str, pid: int | None) -> str:
-    """Return the condition that a row of a table is of a process."""
+    """Return the SQL condition that selects the rows of a process."""
     if pid is None or column not in export.tables[table]:
         return "1"
     return f"{_quoted(column)} >> {PID_BITS} = ?"
@@ -285,7 +285,7 @@ def _values(pid: int | None, where: str) -> tuple[int, ...]:
 
 
 def _device(export: _Export, table: str, pid: int | None) -> Iterator[tuple[str, int]]:
-    """Yield what a device did, each event with its end."""
+    """Yield the device's kernels, copies and memsets as events, each with its end time."""
     if table not in export.tables:
         return
     export.needed(table, "start", "end")
@@ -317,7 +317,7 @@ def _device(export: _Export, table: str, pid: int | None) -> Iterator[tuple[str,
         if table == _COPIES:
             is_between = kind == 8 and None not in (source, target) and source != target
             name = f"Memcpy {'PtoP' if is_between else _COPY_KINDS.get(kind, 'of an unknown kind')}"
-        # Of what has no name nobody knows whether it computes, and of what has no end how long it took.
+        # Without a name the kind of kernel is unknown, without an end its duration: both become damaged events.
         is_known = isinstance(name, str) and isinstance(end, int) and isinstance(start, int) and end >= start
         shown = known.get(name)
         if shown is None:
@@ -336,7 +336,7 @@ def _thread(tid: Any) -> str:
 
 
 def _event(category: str, name: str, place: str, start: Any, end: Any, args: str) -> str:
-    """Return an event; `name` is JSON already. Without a whole number for a start or an end it has none."""
+    """Return an event as JSON; `name` is JSON already. A start or end that is no integer is omitted."""
     ts = f',"ts":{_us(start)}' if isinstance(start, int) else ""
     dur = f',"dur":{_us(end - start)}' if isinstance(start, int) and isinstance(end, int) else ""
     return f'{{"ph":"X","cat":"{category}","name":{name},{place}{ts}{dur},"args":{args}}}'
@@ -356,7 +356,7 @@ class _Range:
 
 
 def _ranges(export: _Export, pid: int | None, last_ns: int) -> Iterator[str]:
-    """Yield operators, records of NCCL and marks of steps."""
+    """Yield operators, NCCL calls and step marks from the NVTX ranges."""
     export.needed(_RANGES, "start", "end", "eventType")
     text = export.column(_RANGES, "text", "t.")
     joined = ""
@@ -364,7 +364,7 @@ def _ranges(export: _Export, pid: int | None, last_ns: int) -> Iterator[str]:
         text, joined = f"COALESCE({text}, s.value)", "LEFT JOIN StringIds s ON s.id = t.textId"
     where = _of_process(export, _RANGES, "globalTid", pid)
     columns = [export.column(_RANGES, name, "t.") for name in ("globalTid", "domainId")]
-    # The column is declared as text, and holds bytes.
+    # The column is declared as TEXT but holds bytes.
     columns.append(f"CAST({export.column(_RANGES, 'binaryData', 't.')} AS BLOB)")
     described = export.column(_RANGES, "jsonText", "t.")
     if joined and "jsonTextId" in export.tables[_RANGES]:
@@ -381,7 +381,7 @@ def _ranges(export: _Export, pid: int | None, last_ns: int) -> Iterator[str]:
     for start, end, name, tid, domain, binary, text_of in export.each(query, *_values(pid, where)):
         if not isinstance(name, str) or not isinstance(start, int):
             continue
-        # What was open when the recording ended lasts until then.
+        # A range that was still open lasts until the end of the recording.
         end = end if isinstance(end, int) and end >= start else max(last_ns, start)
         step = STEP.fullmatch(name.strip())
         if step is not None:
@@ -400,16 +400,16 @@ def _ranges(export: _Export, pid: int | None, last_ns: int) -> Iterator[str]:
 
 
 def _chosen(steps: dict[str, list[tuple[int, int, int, str]]]) -> list[tuple[int, int, int, str]]:
-    """Return the ranges of one kind that are the steps: no number twice, and of several kinds what covers most time."""
+    """Return the ranges that mark steps: the kind of name without repeated numbers that covers most time."""
     once = [rows for rows in steps.values() if len({row[2] for row in rows}) == len(rows)]
     return max(once, key=lambda rows: (sum(end - start for start, end, *_ in rows), -len(rows)), default=[])
 
 
 def _records(ranges: list[_Range], sizes: dict[int, int]) -> Iterator[str]:
-    """Yield the calls of NCCL as records of transfers.
+    """Yield NCCL calls as records of transfers.
 
-    Calls in a group begin when it ends, so their record lasts until then; of several calls there is one record, if they
-    are of one kind.
+    Calls between ncclGroupStart and ncclGroupEnd are launched at the end of the group, so their record lasts until
+    then. Several calls of one kind become one record; a group of mixed calls has none.
     """
     depth: dict[str, int] = {}
     open_calls: dict[str, list[_Range]] = {}
@@ -446,7 +446,7 @@ def _record(calls: list[_Range], end: int, sizes: dict[int, int]) -> Iterator[st
 
 
 class _Payloads:
-    """Reads what NCCL adds to its ranges: fields by name."""
+    """Parses the NVTX payloads of NCCL's ranges into fields by name."""
 
     def __init__(self, export: _Export) -> None:
         table = "NVTX_PAYLOAD_SCHEMA_ENTRIES"
@@ -458,7 +458,7 @@ class _Payloads:
                 self._fields.setdefault((domain, schema), []).append((name, offset or 0))
 
     def read(self, domain: Any, binary: Any, text: Any) -> dict[str, int]:
-        """Return whole numbers of a payload by name; none of what is not as documented."""
+        """Return the integer fields of a payload by name; empty if the payload is not as documented."""
         if isinstance(text, str):
             try:
                 fields = json.loads(text)

@@ -1,4 +1,4 @@
-"""Stretches of time that do not overlap, in nanoseconds: when a rank computes, or a transfer is under way."""
+"""Interval arithmetic in nanoseconds: the times at which a rank computes or a transfer is in progress."""
 
 from bisect import bisect_right
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ Span = tuple[int, int]
 
 
 def joined(spans: Iterable[Span]) -> list[Span]:
-    """Return the union of some stretches, in their order."""
+    """Return the union of intervals as disjoint intervals in ascending order."""
     found: list[Span] = []
     for start, end in sorted(spans):
         if found and start <= found[-1][1]:
@@ -19,7 +19,7 @@ def joined(spans: Iterable[Span]) -> list[Span]:
 
 
 class Covered:
-    """How much of a time some stretches cover; they may overlap."""
+    """Coverage of a time range by intervals, which may overlap."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         known = joined(spans)
@@ -28,7 +28,7 @@ class Covered:
         self._before = [0, *accumulate(end - start for start, end in known)]
 
     def between(self, start: int, end: int) -> int:
-        """Return how much of the time from `start` to `end` is covered, nanoseconds."""
+        """Return the covered time between `start` and `end`, in nanoseconds."""
         return self._until(end) - self._until(start)
 
     def _until(self, at: int) -> int:
