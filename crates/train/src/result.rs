@@ -242,7 +242,8 @@ impl RunResult {
     }
 }
 
-/// The rows of all jobs. A parallel job on rank classes is the only one, and its table may have columns of its own.
+/// The table of `others`, or, if it has no rows, the table of the parallel jobs, whose columns differ. Beside other
+/// jobs the rows of a parallel job are left out.
 fn all(others: Table, divided: Table) -> Table {
     if others.row_count() == 0 && divided.row_count() > 0 { divided } else { others }
 }

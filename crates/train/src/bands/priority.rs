@@ -155,7 +155,7 @@ impl Waits {
     }
 }
 
-/// Measurements of one worker, or of all together.
+/// Measurements and budget of one worker, or of all together.
 #[derive(Clone, Copy, Debug, Default)]
 struct History {
     /// Number of messages observed per round, and length of the averages' window in messages.
