@@ -183,7 +183,8 @@ impl SendQueue {
         streams.passes_at(release, dag)
     }
 
-    /// A chunk that has ended by now without a completion of a flow: its last part takes a fixed time.
+    /// Handles reductions that have ended by now (the network reports arrivals only); returns a chunk that has ended
+    /// with one.
     #[inline]
     pub fn settle(&mut self, now: Time, network: &mut dyn Network, records: &mut Records) -> Option<Ended> {
         let has_ended = |sending: &mut Sending| match &mut sending.aggregation {
@@ -214,7 +215,7 @@ impl SendQueue {
 
     /// Passes a message's arrival to the band policy; the receiver sends its next message.
     fn on_message(&mut self, index: usize, flow: FlowId, now: Time, records: &mut Records) {
-        let place = self.sending[..index].iter().filter(|sending| sending.policy_chunk.is_some()).count();
+        let policy_index = self.sending[..index].iter().filter(|sending| sending.policy_chunk.is_some()).count();
         let Sending { aggregation, ready, policy_chunk, .. } = &mut self.sending[index];
         let messages = aggregation.as_mut().and_then(Aggregation::messages);
         let (Some(messages), Some(chunk)) = (messages, policy_chunk) else { return };
@@ -223,7 +224,7 @@ impl SendQueue {
         record.messages += 1;
         record.high += u32::from(chunk.is_high(passage.from as usize));
         if let Some(policy) = &mut self.policy {
-            policy.on_message(now, passage.to, &mut under_way(&mut self.sending), place);
+            policy.on_message(now, passage.to, &mut under_way(&mut self.sending), policy_index);
         }
     }
 
