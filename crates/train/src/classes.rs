@@ -44,7 +44,7 @@ pub struct Classes {
 pub struct GroupOp<'a> {
     /// Kind of collective.
     pub kind: CollectiveKind,
-    /// See [`levels`].
+    /// Its bytes, as [`crate::collective::levels`] counts them.
     pub bytes: Bytes,
     /// How its ranks are spread over nodes.
     pub span: Span,

@@ -9,7 +9,7 @@ pub type OpId = u32;
 /// A dependency: the op that is waited for, and the op that waits.
 pub type Edge = (OpId, OpId);
 
-/// What an op does.
+/// Kind of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpKind {
     /// Waits for every transfer of the previous iteration; takes no time.
@@ -111,13 +111,13 @@ impl Edges {
         Self { starts, targets: sorted.into_iter().map(|(_, target)| target).collect() }
     }
 
-    /// Ops that wait for `source`.
+    /// Ops that depend on `source`.
     pub fn from(&self, source: OpId) -> &[OpId] {
         let source = source as usize;
         &self.targets[self.starts[source] as usize..self.starts[source + 1] as usize]
     }
 
-    /// Number of ops that each op waits for.
+    /// Number of dependencies of each op.
     pub fn indegrees(&self) -> Vec<u32> {
         let mut counts = vec![0; self.starts.len() - 1];
         for &target in &self.targets {

@@ -31,7 +31,7 @@ use std::sync::Arc;
 /// All results of a run.
 #[derive(Debug)]
 pub struct RunResult {
-    /// One row per measured iteration of each job, as its slowest worker sees it.
+    /// One row per measured iteration of each job, from its slowest worker.
     pub iterations: Table,
     /// One row per worker and measured iteration of each job whose workers differ.
     pub workers: Table,
@@ -110,19 +110,19 @@ pub struct JobSummary {
     pub worker_count: u64,
     /// Buckets.
     pub bucket_count: u64,
-    /// T of every iteration.
+    /// T: duration of every iteration.
     pub iteration_time_ps: Vec<u64>,
-    /// C: compute time of one iteration of the slowest worker without any wait.
+    /// C: compute time of one iteration of the slowest worker, without stalls.
     pub compute_ps: f64,
     /// Time for which the device is idle for the host, in a recorded step.
     pub host_ps: f64,
     /// N: time for which the transfers of one iteration occupy the network.
     pub comm_ps: f64,
-    /// Waterfall.
+    /// Stall for gradients that the next op needs; a part of T.
     pub exposed_ps: f64,
-    /// Waterfall.
+    /// Stall that is due to the barrier alone; a part of T.
     pub barrier_ps: f64,
-    /// Waterfall.
+    /// Compute time added by overlap with transfers; a part of T.
     pub slowdown_ps: f64,
     /// Largest share of an iteration for which a worker waits for the compute of others, in per cent (TicTac section
     /// 6).
@@ -242,7 +242,8 @@ impl RunResult {
     }
 }
 
-/// The rows of all jobs. A parallel job on rank classes is the only one, and its table may have columns of its own.
+/// The table of `others`, or, if it has no rows, the table of the parallel jobs, whose columns differ. Beside other
+/// jobs the rows of a parallel job are left out.
 fn all(others: Table, divided: Table) -> Table {
     if others.row_count() == 0 && divided.row_count() > 0 { divided } else { others }
 }
@@ -293,7 +294,7 @@ impl<'a> Part<'a> {
         self.spec.compute.noise_ppm > 0 || self.spec.compute.straggler.is_some() || has_own_order
     }
 
-    /// N of one iteration.
+    /// N: the time for which the transfers of one iteration occupy the network.
     fn comm(block: &[TransferRecord]) -> Time {
         block.iter().map(|transfer| transfer.busy).sum()
     }

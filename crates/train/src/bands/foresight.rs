@@ -78,7 +78,7 @@ impl<'a> World<'a> {
         flows.sum()
     }
 
-    /// Advances to the next completion or start, or to `limit`, like the loop of [`run`](crate::run); `false` if no
+    /// Advances to the next completion or start, or to `limit`, like the loop of [`run`](mod@crate::run); `false` if no
     /// event is left.
     fn step(&mut self, limit: Time) -> bool {
         look();

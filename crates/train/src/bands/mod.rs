@@ -62,7 +62,7 @@ pub struct View<'a> {
 
 /// A chunk in flight for which the policy keeps state.
 pub struct UnderWay<'a> {
-    /// What is known of it.
+    /// State of the policy for it.
     pub chunk: &'a mut Chunk,
     /// Its messages, once they have started.
     pub messages: Option<&'a mut Messages>,
@@ -70,7 +70,7 @@ pub struct UnderWay<'a> {
 
 /// A chunk whose flows are about to start.
 pub struct Beginning<'a> {
-    /// What is known of it.
+    /// State of the policy for it.
     pub chunk: Option<&'a Chunk>,
     /// Returns the rest of the iteration, and the state of the chunks in flight.
     pub view: &'a dyn Fn() -> (View<'a>, Vec<&'a Chunk>),

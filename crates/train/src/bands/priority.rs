@@ -155,7 +155,7 @@ impl Waits {
     }
 }
 
-/// Measurements of one worker, or of all together.
+/// Measurements and budget of one worker, or of all together.
 #[derive(Clone, Copy, Debug, Default)]
 struct History {
     /// Number of messages observed per round, and length of the averages' window in messages.
@@ -967,7 +967,7 @@ mod tests {
         };
         assert!(!begin(&mut workers, 0));
         workers.history[0].low = Average { mean: 5 * SLOW, count: workers.history[0].memory };
-        // Each iteration adds 2 ms to the budget; the first did, too, so 12 ms of 16 are owed.
+        // Each iteration adds 2 ms to the budget, the first one included, so 12 of 16 ms are owed.
         assert!(begin(&mut workers, 1));
         assert_eq!(workers.history[0].debt, ms(12));
         for iteration in 2..8 {

@@ -19,8 +19,8 @@
 //! An iteration is measured from the start of one pass to the start of the same pass of the next iteration, and a job
 //! begins with this pass. From forward to forward, the first iteration starts with all parameters present and can be
 //! shorter than the network allows: it is run but not measured, and one more forward pass runs after the last measured
-//! iteration, whose transfers it needs. From backward to backward, every iteration starts with an idle network and all
-//! parameters present: all of them are measured.
+//! iteration, because it needs that iteration's transfers. From backward to backward, every iteration starts with an
+//! idle network and all parameters present: all of them are measured.
 //!
 //! With several jobs, only iterations during which all jobs run are measured, so that a mean covers equal conditions:
 //! those that begin after the last job has started. A job that has completed its iterations continues until all others
@@ -47,7 +47,7 @@ use thiserror::Error;
 pub struct Limits {
     /// Simulated time at which the run ends, even with ops and transfers in progress.
     pub duration: Option<Time>,
-    /// Measured iterations whose ops are kept one by one.
+    /// Number of measured iterations whose ops are recorded individually.
     pub timeline_iterations: u32,
 }
 

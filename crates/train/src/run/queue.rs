@@ -1,6 +1,6 @@
 //! The send queue of a communicator. It applies send order, chunking, the in-flight limit (`credit`) and release times.
 //!
-//! A transfer whose release time (`gate`: an iteration and an offset of compute time) has not passed is `held`. A
+//! A transfer whose release time (`release`: an iteration and an offset of compute time) has not passed is `held`. A
 //! [`BandPolicy`] may choose the traffic class (band) of each chunk, and change it while the chunk is sent.
 
 use super::record::Records;
@@ -34,7 +34,7 @@ pub struct Ready {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Held {
     /// Release time: iteration, and offset of compute time in it.
-    gate: (u32, Time),
+    release: (u32, Time),
     iteration: u32,
     transfer: u32,
 }
@@ -48,9 +48,9 @@ struct Sending {
     /// Its flows, once started.
     aggregation: Option<Aggregation>,
     /// State of the band policy for this chunk.
-    followed: Option<Chunk>,
+    policy_chunk: Option<Chunk>,
     /// End that the band policy has predicted, if it does so. It must be exact.
-    foreseen: Option<Time>,
+    predicted_end: Option<Time>,
 }
 
 /// A chunk that has ended on all ranks.
@@ -89,7 +89,7 @@ pub struct SendQueue {
     ready_count: u64,
     /// Release time of each transfer: iterations after its own, and offset of compute time. Empty if the schedule has
     /// none.
-    gates: Vec<(u32, Time)>,
+    release_times: Vec<(u32, Time)>,
     /// Ready transfers before their release time.
     held: BinaryHeap<Reverse<Held>>,
     /// Picked chunks, in this order.
@@ -115,7 +115,7 @@ impl SendQueue {
         Self {
             queue: BinaryHeap::new(),
             ready_count: 0,
-            gates: communicator.gates(),
+            release_times: communicator.gates(),
             held: BinaryHeap::new(),
             sending: Vec::new(),
             unbegun_count: 0,
@@ -153,7 +153,7 @@ impl SendQueue {
         if self.can_pick() && !self.queue.is_empty() {
             at = at.min(self.free_at);
         }
-        at.min(self.opens_at(dag, streams).unwrap_or(Time::MAX))
+        at.min(self.next_release(dag, streams).unwrap_or(Time::MAX))
     }
 
     /// Queues a transfer that has become ready.
@@ -162,9 +162,9 @@ impl SendQueue {
             let mut gave_at = around.streams.workers.iter().map(|worker| worker.gave_at);
             policy.on_ready(transfer, around.now, &mut gave_at);
         }
-        match self.gates.get(transfer as usize) {
+        match self.release_times.get(transfer as usize) {
             Some(&(later, offset)) => {
-                self.held.push(Reverse(Held { gate: (iteration + later, offset), iteration, transfer }));
+                self.held.push(Reverse(Held { release: (iteration + later, offset), iteration, transfer }));
             }
             None => self.enqueue(transfer, iteration, around.ranks),
         }
@@ -178,12 +178,13 @@ impl SendQueue {
 
     /// Earliest release time of a held transfer, if predictable.
     #[inline]
-    fn opens_at(&self, dag: &Dag, streams: &Streams) -> Option<Time> {
-        let &Reverse(Held { gate, .. }) = self.held.peek()?;
-        streams.passes_at(gate, dag)
+    fn next_release(&self, dag: &Dag, streams: &Streams) -> Option<Time> {
+        let &Reverse(Held { release, .. }) = self.held.peek()?;
+        streams.passes_at(release, dag)
     }
 
-    /// A chunk that has ended by now without a completion of a flow: its last part takes a fixed time.
+    /// Handles reductions that have ended by now (the network reports arrivals only); returns a chunk that has ended
+    /// with one.
     #[inline]
     pub fn settle(&mut self, now: Time, network: &mut dyn Network, records: &mut Records) -> Option<Ended> {
         let has_ended = |sending: &mut Sending| match &mut sending.aggregation {
@@ -205,7 +206,7 @@ impl SendQueue {
         let has = |sending: &Sending| sending.aggregation.as_ref().is_some_and(|it| it.has(completion.flow));
         let index = if self.sending.len() == 1 { Some(0) } else { self.sending.iter().position(has) };
         let index = index.expect("the queue has a chunk under way");
-        if self.sending[index].followed.is_some() {
+        if self.sending[index].policy_chunk.is_some() {
             self.on_message(index, completion.flow, now, records);
         }
         let aggregation = self.sending[index].aggregation.as_mut().expect("its flows have started");
@@ -214,24 +215,24 @@ impl SendQueue {
 
     /// Passes a message's arrival to the band policy; the receiver sends its next message.
     fn on_message(&mut self, index: usize, flow: FlowId, now: Time, records: &mut Records) {
-        let place = self.sending[..index].iter().filter(|sending| sending.followed.is_some()).count();
-        let Sending { aggregation, ready, followed, .. } = &mut self.sending[index];
+        let policy_index = self.sending[..index].iter().filter(|sending| sending.policy_chunk.is_some()).count();
+        let Sending { aggregation, ready, policy_chunk, .. } = &mut self.sending[index];
         let messages = aggregation.as_mut().and_then(Aggregation::messages);
-        let (Some(messages), Some(chunk)) = (messages, followed) else { return };
+        let (Some(messages), Some(chunk)) = (messages, policy_chunk) else { return };
         let passage = messages.passage(flow);
         let record = records.of(ready.iteration, ready.transfer);
         record.messages += 1;
         record.high += u32::from(chunk.is_high(passage.from as usize));
         if let Some(policy) = &mut self.policy {
-            policy.on_message(now, passage.to, &mut under_way(&mut self.sending), place);
+            policy.on_message(now, passage.to, &mut under_way(&mut self.sending), policy_index);
         }
     }
 
     fn on_aggregated(&mut self, index: usize, now: Time, records: &mut Records) -> Ended {
         self.is_refused = false;
         self.count_busy(now, records);
-        let Sending { ready, begins_at, foreseen, .. } = self.sending.remove(index);
-        assert!(foreseen.is_none_or(|at| at == now), "what was foreseen comes: {foreseen:?}, not {now:?}");
+        let Sending { ready, begins_at, predicted_end, .. } = self.sending.remove(index);
+        assert!(predicted_end.is_none_or(|at| at == now), "what was foreseen comes: {predicted_end:?}, not {now:?}");
         self.free_at = now + self.sync;
         Ended { transfer: ready.transfer, iteration: ready.iteration, chunk: ready.chunk, began: begins_at }
     }
@@ -245,7 +246,7 @@ impl SendQueue {
         records: &mut Records,
     ) {
         let (now, communicator) = (around.now, around.communicator);
-        while self.opens_at(around.dag, around.streams).is_some_and(|at| at <= now)
+        while self.next_release(around.dag, around.streams).is_some_and(|at| at <= now)
             && let Some(Reverse(held)) = self.held.pop()
         {
             self.enqueue(held.transfer, held.iteration, around.ranks);
@@ -254,14 +255,14 @@ impl SendQueue {
             && self.free_at <= now
             && let Some(&Reverse(ready)) = self.queue.peek()
         {
-            let Some(followed) = self.follow(ready, around, records) else { break };
+            let Some(policy_chunk) = self.follow(ready, around, records) else { break };
             self.queue.pop();
             let begins_at = now + communicator.delay_before_flows();
             if ready.chunk + 1 < communicator.chunk_count(ready.transfer) {
                 self.queue.push(Reverse(Ready { chunk: ready.chunk + 1, ..ready }));
             }
             self.unbegun_count += 1;
-            self.sending.push(Sending { ready, begins_at, aggregation: None, followed, foreseen: None });
+            self.sending.push(Sending { ready, begins_at, aggregation: None, policy_chunk, predicted_end: None });
         }
         let sending_count = if self.unbegun_count > 0 { self.sending.len() } else { 0 };
         for index in 0..sending_count {
@@ -298,25 +299,25 @@ impl SendQueue {
         records: &Records,
     ) -> Option<Bands> {
         let policy = self.policy.as_mut()?;
-        let Sending { ready, followed, .. } = &self.sending[index];
+        let Sending { ready, policy_chunk, .. } = &self.sending[index];
         let begin = |band, network: &mut dyn Network| {
             network.set_band(around.stream, band);
             let bands = Some(Bands::Alike(band));
             around.communicator.begin(ready.transfer, ready.chunk, bands, around.stream, network)
         };
         let view = || {
-            let followed = self.sending.iter().filter_map(|sending| sending.followed.as_ref());
-            (view(*ready, Vec::new(), around, records), followed.collect())
+            let policy_chunk = self.sending.iter().filter_map(|sending| sending.policy_chunk.as_ref());
+            (view(*ready, Vec::new(), around, records), policy_chunk.collect())
         };
-        let beginning = Beginning { chunk: followed.as_ref(), view: &view, begin: &begin, background };
+        let beginning = Beginning { chunk: policy_chunk.as_ref(), view: &view, begin: &begin, background };
         let begun = policy.on_begin(beginning, network);
         if let Bands::Alike(band) = begun.bands {
             network.set_band(around.stream, band);
         }
         let sending = &mut self.sending[index];
-        sending.foreseen = begun.ends;
+        sending.predicted_end = begun.ends;
         if begun.chunk.is_some() {
-            sending.followed = begun.chunk;
+            sending.policy_chunk = begun.chunk;
         }
         Some(begun.bands)
     }
@@ -338,9 +339,9 @@ impl SendQueue {
 
 /// Chunks in progress that the band policy follows.
 fn under_way(sending: &mut [Sending]) -> Vec<UnderWay<'_>> {
-    fn known(Sending { followed, aggregation, .. }: &mut Sending) -> Option<UnderWay<'_>> {
+    fn known(Sending { policy_chunk, aggregation, .. }: &mut Sending) -> Option<UnderWay<'_>> {
         let messages = aggregation.as_mut().and_then(Aggregation::messages);
-        Some(UnderWay { chunk: followed.as_mut()?, messages })
+        Some(UnderWay { chunk: policy_chunk.as_mut()?, messages })
     }
     sending.iter_mut().filter_map(known).collect()
 }

@@ -1,7 +1,7 @@
 //! Context parallelism: keys and values circulate in a ring, while each rank computes with those that it has.
 //!
 //! ```text
-//! compute   part 0   part 1   part 2        an op in as many parts as there are ranks
+//! compute   part 0   part 1   part 2        an op in one part per rank
 //! send        1 ───►   2 ───►               the input of part k has passed k ranks
 //! ```
 //!

@@ -6,7 +6,7 @@
 //! | | reduced |
 //! |---|---|
 //! | nothing sharded, or ZeRO-1 | with the last micro-batch |
-//! | ZeRO-2, ZeRO-3 | with every micro-batch; the next one begins when all of it is reduced |
+//! | ZeRO-2, ZeRO-3 | with every micro-batch; the next one begins when all reductions have ended |
 //! | either, with a pipeline | with the last micro-batch |
 //!
 //! With ZeRO-2 and ZeRO-3 the reduce-scatter of a unit must end before the backward pass of the unit after the next:
@@ -17,8 +17,9 @@
 //! Gradients of tied embeddings are summed after both stages have reduced theirs; then the norm is computed.
 //!
 //! # Source
-//! Rajbhandari et al. (2020); PyTorch's `fully_shard`: every backward pass reduces unless `set_requires_gradient_sync`
-//! says otherwise, which torch's pipeline stages do up to the last micro-batch, and Megatron always does.
+//! Rajbhandari et al. (2020). PyTorch's `fully_shard`: every backward pass reduces unless `set_requires_gradient_sync`
+//! is off; torch's pipeline stages switch it off until the last micro-batch. Megatron always reduces with the last
+//! micro-batch alone.
 
 use super::mesh::DataGroups;
 use super::pipeline::Turn;

@@ -5,7 +5,7 @@
 //! busiest one, whose bytes and times are given.
 //!
 //! # Source
-//! Lepikhin et al. (2021), GShard, section 3.2; the backward pass of an all-to-all is one.
+//! Lepikhin et al. (2021), GShard, section 3.2; the backward pass of an all-to-all is an all-to-all, too.
 
 use super::Label;
 use super::writer::Writer;

@@ -5,9 +5,9 @@
 //!
 //! | | after the forward pass of a unit | after its backward pass |
 //! |---|---|---|
-//! | ZeRO-1 | kept | kept to the end of the step; the next one begins with gathering all, in the order of the model |
+//! | ZeRO-1 | kept | kept to the end of the step; the next one begins with the gathers of all units, in the order of the model |
 //! | ZeRO-2 | kept | freed |
-//! | ZeRO-3 | freed, but for the last unit of the model | freed |
+//! | ZeRO-3 | freed, except the last unit of the model | freed |
 //! | ZeRO-2 and ZeRO-3 with a pipeline | the same | freed after the last micro-batch |
 //!
 //! The gathers and reduce-scatters of a unit share one communicator. A stage gathers without waiting for its input.

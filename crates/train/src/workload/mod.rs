@@ -327,7 +327,7 @@ impl Step {
         class == 0 || !is_of_it(class - 1)
     }
 
-    /// What users call an axis of this step.
+    /// Name of an axis of this step, for users.
     pub fn name_of(&self, axis: Axis) -> &str {
         match axis {
             Axis::Recorded(name) => &self.names.recorded[name as usize],
@@ -343,7 +343,7 @@ impl Step {
         }
     }
 
-    /// What users call a label of this step: `layers.3.attn forward, micro-batch 2`.
+    /// Label of this step, for users: `layers.3.attn forward, micro-batch 2`.
     pub fn shown(&self, label: Label) -> Shown<'_> {
         Shown { names: &self.names, label }
     }

@@ -8,8 +8,8 @@
 //! | schedule | turns of stage i of p, m micro-batches, v virtual stages on each |
 //! |---|---|
 //! | GPipe | all forward, then all backward, in the same order |
-//! | 1F1B | p-i-1 forward; one forward and one backward in turn; the other backwards |
-//! | interleaved | the same with 2(p-i-1) + (v-1)p forward first; p micro-batches in turn through each virtual stage |
+//! | 1F1B | p-i-1 forward; alternately one forward and one backward; the remaining backward |
+//! | interleaved | the same with 2(p-i-1) + (v-1)p forward first; each virtual stage in turn takes p micro-batches |
 //!
 //! The bubble is (p-1)/m of the compute time of a stage, and (p-1)/(mv) with interleaving.
 //!

@@ -1,9 +1,10 @@
 //! Expansion of a step from rank classes to all ranks: every rank executes the ops of its class, with its own groups.
 //!
 //! ```text
-//! class c, group of it         ranks c·n … (c+1)·n-1, and as many groups as its ranks make
-//! op of c  ─► transfer         op of each rank ─► transfer of the group that the rank is in
-//! transfer ─► transfer         for each rank of both groups, from the one group's to the other's
+//! class c                      ranks c·n … (c+1)·n-1
+//! group of class c             one process group for every `size` of these ranks
+//! op of c  ─► transfer         op of each rank ─► transfer of the rank's group
+//! transfer ─► transfer         for each rank in both groups: transfer of one group ─► transfer of the other
 //! ```
 //!
 //! What does not live here: the placement of ranks on hosts.
