@@ -136,3 +136,21 @@ def test_the_estimate_knows_that_a_job_goes_on_for_another() -> None:
     assert short.iterations == 2
     assert longer.iterations >= 199
     assert late.iterations >= 2 + 1000 // 14
+
+
+def test_tables_have_the_rows_of_every_job():
+    """A model divided over ranks beside one that is not: the columns of their transfers differ."""
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_hidden_layers": 1}
+    llama = {"model_type": "llama", "vocab_size": 128, **sizes}
+    parallel = {"model": llama, "parallel": {"dp": 2}, "compute": {"device": "A100", "seq": 16, "scaling_loss": 0}}
+    both = {"parallel": parallel, "plain": {"model": "alexnet", "workers": 2}}
+    jobs = {name: {**job, "iterations": 1} for name, job in both.items()}
+    scenario = {"cluster": {"link": {"rate": "10Gbps", "delay": "5us"}}, "run": {"engine": "fluid", "timeline": 1}}
+    together = gt.run(gt.Scenario.from_dict({"job": jobs, **scenario}))
+    for name, job in jobs.items():
+        alone = gt.run(gt.Scenario.from_dict({"job": {name: job}, **scenario}))
+        for table in ("transfers", "operations"):
+            columns = getattr(alone, table).columns
+            rows = [row for row in getattr(together, table).to_dicts() if row["job"] == name]
+            assert {key for key in rows[0] if rows[0][key] not in (None, "")} <= set(columns)
+            assert rows

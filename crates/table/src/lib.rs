@@ -40,8 +40,7 @@ impl Table {
         Self { columns: columns.into_iter().map(|(name, column)| (name.into(), column)).collect() }
     }
 
-    /// Its rows, then those of `other`: columns that one of them lacks are empty there, or 0 where nothing can be
-    /// absent.
+    /// Its rows, then those of `other`. A column that one of the two lacks has no value there.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         if other.row_count() == 0 {
@@ -135,8 +134,21 @@ impl Column {
         }
     }
 
-    /// Adds the rows of a column of the same kind.
-    fn append(&mut self, other: Self) {
+    /// The same column as the kind that may lack a value, where there is one.
+    fn optional(self) -> Self {
+        match self {
+            Self::Count(rows) => Self::Signed(rows.into_iter().map(signed).collect()),
+            Self::Time(rows) => Self::MaybeTime(rows.into_iter().map(Some).collect()),
+            other => other,
+        }
+    }
+
+    /// Adds the rows of a column of the same kind, or of the kind that may lack a value.
+    fn append(&mut self, mut other: Self) {
+        if std::mem::discriminant(self) != std::mem::discriminant(&other) {
+            *self = std::mem::replace(self, Self::Flag(Vec::new())).optional();
+            other = other.optional();
+        }
         match (self, other) {
             (Self::Text(rows), Self::Text(more)) => rows.extend(more),
             (Self::Count(rows), Self::Count(more)) => rows.extend(more),
@@ -149,13 +161,14 @@ impl Column {
         }
     }
 
-    /// Adds so many absent rows.
+    /// Adds `count` rows without a value. A column of a kind that always has one becomes a column of the kind that may
+    /// have none.
     fn pad(&mut self, count: usize) {
+        *self = std::mem::replace(self, Self::Flag(Vec::new())).optional();
         match self {
             Self::Text(rows) => rows.extend(std::iter::repeat_n(Arc::from(""), count)),
-            Self::Count(rows) => rows.extend(std::iter::repeat_n(0, count)),
             Self::Signed(rows) | Self::MaybeTime(rows) => rows.extend(std::iter::repeat_n(None, count)),
-            Self::Time(rows) => rows.extend(std::iter::repeat_n(0, count)),
+            Self::Count(_) | Self::Time(_) => unreachable!("converted above"),
             Self::Ratio(rows) => rows.extend(std::iter::repeat_n(None, count)),
             Self::Flag(rows) => rows.extend(std::iter::repeat_n(false, count)),
         }
@@ -185,6 +198,11 @@ impl Column {
             Self::MaybeTime(values) => values[row].map_or(Ok(()), |ps| write_time(ps, csv)),
         };
     }
+}
+
+/// A count in a column that may lack one.
+fn signed(count: u64) -> Option<i64> {
+    Some(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
 fn write_time(ps: i64, csv: &mut String) -> std::fmt::Result {

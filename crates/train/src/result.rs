@@ -242,10 +242,9 @@ impl RunResult {
     }
 }
 
-/// The table of `others`, or, if it has no rows, the table of the parallel jobs, whose columns differ. Beside other
-/// jobs the rows of a parallel job are left out.
-fn all(others: Table, divided: Table) -> Table {
-    if others.row_count() == 0 && divided.row_count() > 0 { divided } else { others }
+/// The rows of parallel jobs behind those of `others`, in the columns of the kinds of jobs that have rows.
+fn all(others: Table, parallel: Table) -> Table {
+    if others.row_count() == 0 && parallel.row_count() > 0 { parallel } else { others.and(parallel) }
 }
 
 /// A data-parallel job and its record.
