@@ -1,4 +1,4 @@
-//! Columns of exact numbers, their CSV text, and their JSON: what the core hands to Python.
+//! Tables of exact numbers with their CSV and JSON forms: the interface of results to Python.
 
 use gradtide_net::Time;
 use gradtide_watch::look;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Named columns of one length.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Table {
-    /// Name with its unit, and values.
+    /// Name, which ends in the unit, and values.
     pub columns: Vec<(String, Column)>,
 }
 
@@ -18,7 +18,7 @@ pub struct Table {
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Column {
-    /// Labels; a name is kept once, however many rows have it.
+    /// Labels; equal labels share one allocation.
     Text(#[serde(with = "labels")] Vec<Arc<str>>),
     /// Counts, indices and bytes.
     Count(Vec<u64>),
@@ -40,8 +40,8 @@ impl Table {
         Self { columns: columns.into_iter().map(|(name, column)| (name.into(), column)).collect() }
     }
 
-    /// Its rows, then those of `other`: columns that one of them lacks are empty there, or 0 where nothing can be
-    /// absent.
+    /// Appends the rows of `other`. Columns missing in one of the tables are padded with absent values, or with 0 or
+    /// false in columns without absent values.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         if other.row_count() == 0 {
@@ -74,8 +74,8 @@ impl Table {
         self.columns.iter().any(|(_, column)| column.row_count() != self.row_count())
     }
 
-    /// RFC 4180, header row first; times in microseconds with all six decimals, ratios as the shortest decimal that
-    /// reads back as the same number.
+    /// CSV by RFC 4180 with a header row. Times are in microseconds with all six decimals, ratios are the shortest
+    /// decimal that parses to the same number.
     pub fn to_csv(&self) -> String {
         let header: Vec<&str> = self.columns.iter().map(|(name, _)| name.as_str()).collect();
         let mut csv = header.join(",") + "\n";
@@ -93,7 +93,8 @@ impl Table {
     }
 }
 
-/// Labels as the different ones and an index per row, so that a name is kept once after reading, too.
+/// Serializes labels as the distinct names and an index per row, so that equal labels share one allocation after
+/// reading, too.
 mod labels {
     use super::{Arc, BTreeMap, Deserialize, Serialize};
     use serde::de::Error;
@@ -135,7 +136,7 @@ impl Column {
         }
     }
 
-    /// Adds the rows of a column of the same kind.
+    /// Appends the rows of a column of the same kind.
     fn append(&mut self, other: Self) {
         match (self, other) {
             (Self::Text(rows), Self::Text(more)) => rows.extend(more),
@@ -149,7 +150,7 @@ impl Column {
         }
     }
 
-    /// Adds so many absent rows.
+    /// Appends `count` rows without a value.
     fn pad(&mut self, count: usize) {
         match self {
             Self::Text(rows) => rows.extend(std::iter::repeat_n(Arc::from(""), count)),
