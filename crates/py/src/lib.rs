@@ -205,7 +205,7 @@ fn transfer_times(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<u
     Ok(times.into_iter().map(gradtide_net::Time::ps).collect())
 }
 
-/// The step of the parallel job, in JSON; None without such a job.
+/// The step of the scenario's parallel job, in JSON; None without such a job.
 #[pyfunction]
 fn step_graph(py: Python<'_>, spec_json: &str) -> PyResult<Option<String>> {
     let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;

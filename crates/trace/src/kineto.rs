@@ -147,9 +147,9 @@ struct TransferInfo {
     /// Bytes of the rank's buffer.
     bytes: Option<u64>,
     group: Arc<str>,
-    /// Ranks of the group.
+    /// Number of ranks of the group.
     group_size: Option<u64>,
-    /// The rank at the other end of a message.
+    /// The peer of a point-to-point message.
     peer: Option<u32>,
     /// Whether arguments or the name of a call give its kind; `record_param_comms` of old versions does not.
     is_named: bool,

@@ -106,9 +106,9 @@ impl Gaps {
 pub enum Gap {
     /// The size of a transfer.
     Size,
-    /// The element type of a transfer, whose elements count as float32.
+    /// The element type of a transfer; float32 is assumed.
     ElementType,
-    /// The kind of a collective, which counts as an all-reduce.
+    /// The kind of a collective; an all-reduce is assumed.
     CollectiveType,
     /// The kind of a transfer, and so its bytes; it still counts as communication.
     UnknownTransfer,
@@ -122,7 +122,7 @@ pub enum Gap {
     Duration,
     /// The start of every node: the file describes a workload, not a recording.
     Start,
-    /// The op that a dependency names; the dependency is left out.
+    /// The op that a dependency refers to; the dependency is left out.
     Dependency,
     /// Nodes with a duration that neither compute nor communicate, such as writing a checkpoint.
     Other,
@@ -318,7 +318,7 @@ numbered! {
 }
 
 impl NodeType {
-    /// Whether it moves bytes between ranks.
+    /// Whether it communicates between ranks.
     pub fn is_comm(self) -> bool {
         matches!(self, Self::Send | Self::Recv | Self::Coll)
     }

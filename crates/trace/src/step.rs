@@ -207,7 +207,7 @@ pub struct RankStep {
     pub rank: u32,
     /// Duration of the step.
     pub span_ns: u64,
-    /// Computing.
+    /// Compute time.
     pub compute_ns: u64,
     /// Part of `compute_ns` overlapped with communication.
     pub overlapped_ns: u64,

@@ -15,7 +15,7 @@ pub type Ranks = [(u32, Arc<RankTrace>)];
 pub struct Waterfall {
     /// Total.
     pub span_ns: u64,
-    /// Computing.
+    /// Compute time.
     pub compute_ns: u64,
     /// Part of `compute_ns` overlapped with communication.
     pub overlapped_ns: u64,
@@ -151,7 +151,7 @@ pub fn ops(ranks: &Ranks) -> Table {
     table(columns)
 }
 
-/// One row per op that moves bytes between ranks.
+/// One row per communication op.
 pub fn collectives(ranks: &Ranks) -> Table {
     let mut rows = Rows::default();
     let (mut what, mut bytes, mut groups, mut members) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());

@@ -2,8 +2,8 @@
 //! with transfer information (`c10d` calls and their records).
 //!
 //! ```text
-//! kernel -> correlation -> call of the runtime or the driver -> its place: thread and time -> operator around it
-//!        -> External id, where there is no such call         -> place of the operator
+//! kernel -> correlation -> call of the runtime or the driver -> its place (thread, time) -> enclosing operator
+//!        -> External id, if there is no such call -> place of the operator
 //! ```
 //!
 //! Before 2024 a kernel's `External id` repeats its `correlation`, and may coincide with the id of another operator. So
@@ -13,7 +13,7 @@
 use super::{Level, Span};
 use gradtide_watch::look;
 
-/// A time on a thread.
+/// A point in time on a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub lane: u32,
@@ -54,7 +54,7 @@ const MOST_NESTED: usize = 8;
 
 impl Join {
     /// # Arguments
-    /// `spans`: by their start. `outer`: the operator around each that is in no other.
+    /// `spans`: sorted by start. `outer`: the outermost enclosing operator of each span.
     pub fn new(mut launches: Vec<Launch>, spans: &[Span], outer: &[Option<usize>]) -> Self {
         launches.sort_unstable();
         let hosts = || spans.iter().enumerate().filter(|(_, span)| span.is_host);
@@ -75,7 +75,7 @@ impl Join {
         join
     }
 
-    /// Whether `External id` and `correlation` lead to the same operators.
+    /// Whether `External id` and `correlation` mostly lead to the same operators.
     fn agrees(&self, spans: &[Span]) -> bool {
         let (mut same, mut other) = (0_u64, 0_u64);
         for span in spans.iter().filter(|span| !span.is_host) {

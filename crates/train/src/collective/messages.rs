@@ -159,7 +159,7 @@ impl Collective {
     /// in no time if `None`.
     ///
     /// # Errors
-    /// [`PlanError`] if the ranks do not suit the algorithm, or `largest` bytes are too many for one buffer.
+    /// [`PlanError`] if the algorithm does not support the ranks, or `largest` is too large for one buffer.
     pub fn new(
         algorithm: Algorithm,
         hosts: Vec<u32>,
@@ -176,7 +176,7 @@ impl Collective {
     /// any number of nodes.
     ///
     /// # Errors
-    /// [`PlanError`] if trees go over nodes with different numbers of ranks.
+    /// [`PlanError`] for trees over nodes with different numbers of ranks.
     pub fn over_nodes(self, links: &Links) -> Result<Self, PlanError> {
         let kind = match self.algorithm {
             Algorithm::Ring | Algorithm::Tree => CollectiveKind::AllReduce,

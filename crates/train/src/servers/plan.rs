@@ -29,7 +29,7 @@ pub struct ServerJob {
     /// Staleness bound: iterations by which a worker may be ahead of the slowest; `None` if unbounded. 0 makes workers
     /// synchronous.
     pub bound: Option<u32>,
-    /// Time for which a transfer holds its channel before its first byte.
+    /// Time that a transfer occupies its channel before its first byte.
     pub hold: Time,
     /// Band of all flows.
     pub band: Band,
@@ -39,7 +39,7 @@ pub struct ServerJob {
     pub opens: bool,
     /// Parameter of each push.
     pub pushes: Vec<u32>,
-    /// In which order each worker pulls.
+    /// Pull order of each worker.
     pub pulls: Pulls,
     /// By parameter: the pull time that schedulers assume.
     expected: Vec<Time>,
