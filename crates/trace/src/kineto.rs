@@ -4,7 +4,7 @@
 //! outermost operators of each thread, the kernels and copies of each stream, and collectives. Dependencies are only
 //! those that must have existed: on the previous op of the same lane, and on the op before the launch. A dependency
 //! always ends before its dependent starts. The files do not show which ops wait for a collective, so no op depends on
-//! one (docs/models/traces.md). `said` is the [`TransferInfo`] of a span, and by index the spans that have one.
+//! one (docs/models/traces.md). `said` is the `TransferInfo` of a span, and by index the spans that have one.
 //!
 //! ```text
 //! event -> span (classification: kernels.rs; damage: json.rs) -> launch of each kernel (join.rs) -> transfer, step, pass

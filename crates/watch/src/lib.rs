@@ -39,7 +39,7 @@ impl Drop for Outer {
     }
 }
 
-/// Runs `work`, which polls `goes_on` every [`EVERY`] through [`look`]; `None` if it was cancelled.
+/// Runs `work`, which polls `goes_on` every few milliseconds through [`look`]; `None` if it was cancelled.
 pub fn watched<T>(goes_on: impl FnMut() -> bool + 'static, work: impl FnOnce() -> T) -> Option<T> {
     let watch = Watch { ask: Box::new(goes_on), asked_at: Instant::now() };
     let _outer = Outer(WATCH.replace(Some(watch)));
