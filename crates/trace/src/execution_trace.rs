@@ -310,8 +310,8 @@ impl Nodes {
         let has_kernel = written.text("kernel_backend").is_some_and(|backend| !backend.is_empty());
         let scope = written.scope.or_else(|| written.whole("scope")).unwrap_or(FUNCTION);
         let record = match name.split_once("::") {
-            _ if name == RECORD => Some(of_backend(written, &inputs)),
-            Some(("c10d", what)) => named(what).map(|kind| of_call(what, kind, &inputs, &schema)),
+            _ if name == RECORD => Some(backend_record(written, &inputs)),
+            Some(("c10d", what)) => named(what).map(|kind| call_record(what, kind, &inputs, &schema)),
             // Encloses the c10d call: _c10d_functional::all_reduce(tensor, operation, name of the group).
             Some(("_c10d_functional" | "_c10d_functional_autograd", _)) => {
                 let group = inputs.values.last().and_then(Value::as_str).map(|name| Group::Name(name.to_owned()));
@@ -404,7 +404,7 @@ impl Nodes {
 ///
 /// There are no tensors if nothing is transferred; a sequence number may be a pair; a group is an address until 1.0.2,
 /// and a name and a description after it.
-fn of_backend(written: &Written, inputs: &Arguments) -> Record {
+fn backend_record(written: &Written, inputs: &Arguments) -> Record {
     let values = &inputs.values;
     let is_name = |&place: &usize| values[place].is_string() && values.get(place + 1).is_some_and(Value::is_array);
     let name = (0..values.len()).find(is_name);
@@ -457,7 +457,7 @@ fn of_backend(written: &Written, inputs: &Arguments) -> Record {
 }
 
 /// Reads a c10d call, for backends without records: `c10d::allreduce_(tensors, group, …)`.
-fn of_call(what: &str, kind: Transferred, inputs: &Arguments, schema: &str) -> Record {
+fn call_record(what: &str, kind: Transferred, inputs: &Arguments, schema: &str) -> Record {
     // A call whose output differs in size has its output first, as c10d::_reduce_scatter_base_(output, input, …).
     let skipped = usize::from(kind.1.is_some_and(has_output));
     // c10d::send(tensors, group, destination, tag); c10d::recv_(tensors, group, source, tag).

@@ -476,11 +476,11 @@ impl Events {
         self.cut_at_waits();
         let outer = self.outermost();
         let join = Join::new(std::mem::take(&mut self.launches), &self.spans, &outer);
-        let mut transfers = self.of_host();
+        let mut transfers = self.host_transfers();
         let mut origins: BTreeMap<usize, Place> = BTreeMap::new();
         let mut operators: BTreeMap<usize, usize> = BTreeMap::new();
-        self.of_device(&join, &mut transfers, &mut origins, &mut operators);
-        self.of_batches(&join, &mut transfers, &origins);
+        self.device_transfers(&join, &mut transfers, &mut origins, &mut operators);
+        self.batch_transfers(&join, &mut transfers, &origins);
         let has_device = self.spans.iter().any(|span| !span.is_host && span.duration_ns > 0);
         self.count_enqueued(&join, &mut transfers, has_device);
         let mut ids = vec![None; self.spans.len()];
@@ -541,7 +541,7 @@ impl Events {
             }
             seen.push(index, span);
             let comm = transfer.map(|transfer| {
-                let mut comm = self.described(transfer);
+                let mut comm = self.merged_comm(transfer);
                 comm.ready_ns = ready_ns.map(|ns| self.base_ns.saturating_add(ns));
                 Box::new(comm)
             });
@@ -606,7 +606,7 @@ impl Events {
     ///
     /// Gloo's threads record no id of the call, so calls and events of a kind are matched in order; they stay unmatched
     /// if their numbers differ or a call begins after its event.
-    fn of_host(&self) -> BTreeMap<usize, Transfer> {
+    fn host_transfers(&self) -> BTreeMap<usize, Transfer> {
         let mut found: BTreeMap<Transferred, [Vec<usize>; 2]> = BTreeMap::new();
         let mut transfers = BTreeMap::new();
         for (index, span) in self.spans.iter().enumerate() {
@@ -635,7 +635,7 @@ impl Events {
     }
 
     /// Finds the launch of every kernel, and for communication kernels the transfer information there.
-    fn of_device(
+    fn device_transfers(
         &self,
         join: &Join,
         transfers: &mut BTreeMap<usize, Transfer>,
@@ -674,7 +674,12 @@ impl Events {
 
     /// Links kernels without a call to the messages that the thread enqueued before: for a batch of messages NCCL
     /// launches one kernel at the end, outside all their calls.
-    fn of_batches(&self, join: &Join, transfers: &mut BTreeMap<usize, Transfer>, origins: &BTreeMap<usize, Place>) {
+    fn batch_transfers(
+        &self,
+        join: &Join,
+        transfers: &mut BTreeMap<usize, Transfer>,
+        origins: &BTreeMap<usize, Place>,
+    ) {
         let mut joined: BTreeSet<usize> = transfers.values().flat_map(|one| one.said.iter().copied()).collect();
         let is_batch = |index: &usize| {
             let said = self.spans[*index].said.as_deref();
@@ -795,7 +800,7 @@ impl Events {
     /// A call is blocking if it lasts until its transfer is at least half done; a call that returns sooner is
     /// asynchronous.
     fn cut_at_waits(&mut self) {
-        for (transfer, Transfer { call, .. }) in self.of_host() {
+        for (transfer, Transfer { call, .. }) in self.host_transfers() {
             let Some(call) = call else { continue };
             let half_ns = self.spans[transfer].start_ns.saturating_add(self.spans[transfer].duration_ns / 2);
             self.spans[call].waits = self.spans[call].end_ns() >= half_ns;
@@ -884,7 +889,7 @@ impl Events {
 
     /// Merges the information about a transfer: of its span first, then of the calls at its launch, innermost first,
     /// then of the job's only group. Bytes come only from events linked by id: events matched by order give none.
-    fn described(&self, transfer: &Transfer) -> Comm {
+    fn merged_comm(&self, transfer: &Transfer) -> Comm {
         let own = self.spans[transfer.index].said.as_deref();
         let called = || transfer.said.iter().filter_map(|&index| self.spans[index].said.as_deref());
         let all = || own.into_iter().chain(called());
