@@ -49,7 +49,8 @@ const LIBRARIES: &[Row] = &[
     },
     // ROCm/mori src/ops/dispatch_combine/{intranode,internode}.hpp; perplexityai/pplx-kernels src/all_to_all.
     Row { starts: &["epdispatch", "epcombine"], holds: &["pplx::", "mori::"], is_of_backend: false },
-    // NVIDIA/nvshmem src/device; pytorch/pytorch torch/csrc/distributed/c10d/symm_mem/nvshmem_extension.cu; ROCm/rocSHMEM.
+    // NVIDIA/nvshmem src/device; pytorch/pytorch torch/csrc/distributed/c10d/symm_mem/nvshmem_extension.cu;
+    // ROCm/rocSHMEM.
     Row {
         starts: &["nvshmem", "rocshmem", "ishmem", "barrier_on_stream_kernel", "alltoallv", "exchangesplitandoffset"],
         holds: &["nvshmemi_", "nvshmemx_", "rocshmem"],

@@ -7,7 +7,7 @@
 //! one (docs/models/traces.md). `said` is the `TransferInfo` of a span, and by index the spans that have one.
 //!
 //! ```text
-//! event -> span (classification: kernels.rs; damage: json.rs) -> launch of each kernel (join.rs) -> transfer, step, pass
+//! event -> span (kind: kernels.rs; damage: json.rs) -> launch of each kernel (join.rs) -> transfer, step, pass
 //! ```
 
 mod join;

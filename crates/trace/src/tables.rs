@@ -67,9 +67,9 @@ pub fn waterfall(trace: &RankTrace) -> Waterfall {
     parts
 }
 
-/// Offset of each rank's clock from the first rank's, positive if ahead: the median difference of the end times of synchronising
-/// collectives, matched by group, kind and number. `None` if two ranks have none in common. Ends coincide across ranks;
-/// starts may differ widely.
+/// Offset of each rank's clock from the first rank's, positive if ahead: the median difference of the end times of
+/// synchronising collectives, matched by group, kind and number. `None` if two ranks have none in common. Ends coincide
+/// across ranks; starts may differ widely.
 pub fn clock_offsets_ns(ranks: &Ranks) -> Vec<Option<i64>> {
     let ends: Vec<_> = ranks.iter().map(|(_, trace)| shared_ends(trace)).collect();
     let Some(first) = ends.first() else { return Vec::new() };

@@ -3,8 +3,8 @@
 //!
 //! | | messages |
 //! |---|---|
-//! | all-gather, reduce-scatter, all-reduce | a ring; over several nodes k rings, each with 1/k of the buffer and a different rank as its exit from the node |
-//! | all-reduce in trees | k chains in each node and trees between their heads, half of them with the nodes in reverse order; in parts of 512 KiB |
+//! | all-gather, reduce-scatter, all-reduce | a ring; over several nodes k rings, each with S/k and its own exit rank |
+//! | all-reduce in trees | k chains per node, trees of their heads (half with nodes reversed); 512 KiB parts |
 //! | all-to-all | from each rank to every other |
 //! | broadcast | a binomial tree |
 //! | send | from the first of two ranks to the second; with more ranks, from each to the next |

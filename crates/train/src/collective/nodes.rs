@@ -10,9 +10,9 @@
 //! are the same whether all ranks are simulated or one represents its class (`crate::classes`).
 //!
 //! # Chunks and reductions
-//! A round sends m bytes at rate r, with propagation delay D. With a buffer cut into d chunks, a rank sends the other d-1
-//! while one is in flight, so max(0, D - (d-1)/d m/r) of the delay is exposed, and in the last round all of it. A rank that
-//! reduces at rate a takes m/a in each round with a reduction. The duration of a round is
+//! A round sends m bytes at rate r, with propagation delay D. With a buffer cut into d chunks, a rank sends the other
+//! d-1 while one is in flight, so max(0, D - (d-1)/d m/r) of the delay is exposed, and in the last round all of it. A
+//! rank that reduces at rate a takes m/a in each round with a reduction. The duration of a round is
 //!
 //! ```text
 //! round = max(m/r, m/a, (m/r + m/a) / d + D)

@@ -66,7 +66,8 @@ pub struct WorkerRecord {
     pub start: Time,
     /// Time from the start until the worker may begin the next iteration.
     pub time: Time,
-    /// Time to the end of the worker's own part: its last push has arrived, or, without pushes, its last op has ended.
+    /// Time to the end of the worker's own part: the end of its last op or the arrival of its last push, whichever is
+    /// later.
     pub own: Time,
     /// Time from there to the end of the latest own part that the worker has to wait for.
     pub waited: Time,
