@@ -3,7 +3,7 @@
 //!
 //! | | messages |
 //! |---|---|
-//! | all-gather, reduce-scatter, all-reduce | a ring; over several nodes k rings, each with S/k and its own exit rank |
+//! | all-gather, reduce-scatter, all-reduce | a ring; over nodes k rings, each with 1/k of the buffer and its own exit rank |
 //! | all-reduce in trees | k chains per node, trees of their heads (half with nodes reversed); 512 KiB parts |
 //! | all-to-all | from each rank to every other |
 //! | broadcast | a binomial tree |
