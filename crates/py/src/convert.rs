@@ -1,4 +1,4 @@
-//! Columns of the core as numpy arrays, CSV text and Arrow streams.
+//! Converts tables of the core to numpy arrays, CSV text and Arrow streams.
 
 use crate::watch::watched;
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
@@ -21,7 +21,7 @@ impl PyTable {
         Self(table)
     }
 
-    /// The columns themselves.
+    /// The underlying table.
     pub fn core(&self) -> &gradtide_table::Table {
         &self.0
     }
@@ -33,7 +33,7 @@ impl PyTable {
 
 #[pymethods]
 impl PyTable {
-    /// A table of columns of one length: lists of str, of bool, of int, or of float and None.
+    /// Builds a table from columns of one length: lists of str, of bool, of int, or of float and None.
     #[staticmethod]
     fn from_columns(columns: Vec<(String, Values)>) -> PyResult<Self> {
         let columns: Vec<(String, Column)> = columns.into_iter().map(|(name, values)| (name, values.into())).collect();
@@ -95,11 +95,11 @@ impl PyTable {
     }
 }
 
-/// A column as Python has it.
+/// A column as a Python list.
 #[derive(FromPyObject)]
 enum Values {
     Text(Vec<String>),
-    // Before numbers: a Python bool is an int, too.
+    // Before numbers: a Python bool is an int.
     Flag(Vec<bool>),
     Count(Vec<u64>),
     Ratio(Vec<Option<f64>>),

@@ -1,4 +1,4 @@
-//! What Python calls of the core: conversions and the one table of errors. No decisions.
+//! Python bindings of the core: conversions only, no decisions.
 
 mod convert;
 mod errors;
@@ -41,14 +41,14 @@ struct RunOutput {
     /// Figures as a JSON document; times in picoseconds.
     #[pyo3(get)]
     summary_json: String,
-    /// How often several threads have worked together; 0 for what was read from a document, too.
+    /// Number of parallel sections of the run; 0 if read from a document.
     #[pyo3(get)]
     thread_stretches: u64,
 }
 
 #[pymethods]
 impl RunOutput {
-    /// Everything as one JSON document, for [`RunOutput::from_json`]; no number loses a digit.
+    /// The output as one JSON document, without loss of precision, for [`RunOutput::from_json`].
     fn to_json(&self) -> PyResult<String> {
         let tables = [
             &self.iterations,
@@ -64,7 +64,7 @@ impl RunOutput {
         serde_json::to_string(&(tables, &self.summary_json)).map_err(|error| errors::from_json(&error))
     }
 
-    /// What [`RunOutput::to_json`] wrote.
+    /// Reads a document of [`RunOutput::to_json`].
     #[staticmethod]
     fn from_json(py: Python<'_>, text: &str) -> PyResult<Self> {
         let (tables, summary_json): ([gradtide_table::Table; 8], String) =
@@ -88,20 +88,20 @@ impl RunOutput {
 
 /// Runs a scenario that `gradtide.scenario` has resolved.
 ///
-/// `progress` is called every few milliseconds with the share that is done, from 0 to 1; an exception of it ends the run,
-/// and passes through. So do Ctrl-C and limits; see `watch`. The packet engine uses up to `threads` threads.
+/// `progress` is called every few milliseconds with the completed share, from 0 to 1; an exception from it aborts the
+/// run and is passed on, as are Ctrl-C and limits; see `watch`. The packet engine uses up to `threads` threads.
 #[pyfunction]
 #[pyo3(signature = (spec_json, progress=None, threads=1))]
 fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>, threads: usize) -> PyResult<RunOutput> {
-    // Of millions of flows this takes a while, too.
+    // Parsing takes a while with millions of flows.
     let spec: Spec = watched(py, || serde_json::from_str(spec_json))?.map_err(|error| errors::from_json(&error))?;
     let pool = Arc::new(Pool::new(threads).map_err(|error| errors::from_threads(py, threads, &error))?);
     let outcome = watched(py, || {
         let mut raised = None;
         let mut observe = |share| {
             Python::attach(|py| {
-                let told = progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, (share,)).map(drop));
-                raised = told.and_then(|()| looked(py)).err();
+                let reported = progress.as_ref().map_or(Ok(()), |progress| progress.call1(py, (share,)).map(drop));
+                raised = reported.and_then(|()| looked(py)).err();
                 raised.is_none()
             })
         };
@@ -127,7 +127,7 @@ fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>, threads: us
     })
 }
 
-/// The messages by which job `job` of a resolved scenario exchanges `bytes`.
+/// The messages of one collective of job `job` of a resolved scenario on `bytes`.
 #[pyfunction]
 fn messages(py: Python<'_>, spec_json: &str, job: usize, bytes: u64) -> PyResult<PyTable> {
     let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
@@ -135,8 +135,8 @@ fn messages(py: Python<'_>, spec_json: &str, job: usize, bytes: u64) -> PyResult
     table.map(PyTable::new).map_err(|error| errors::from_run(py, &error.into()))
 }
 
-/// What one exchange of S bytes by an algorithm takes: steps, messages, all bytes, and those of the rank that sends
-/// most, as numerator and denominator; bytes in units of S.
+/// Costs of one collective on S bytes: steps, messages, total bytes, and bytes of the busiest sender as numerator and
+/// denominator; bytes in units of S.
 #[pyfunction]
 fn collective_counts(algorithm_json: &str, ranks: u32) -> PyResult<(u64, u64, u64, (u64, u64))> {
     let algorithm = serde_json::from_str(algorithm_json).map_err(|error| errors::from_json(&error))?;
@@ -144,7 +144,7 @@ fn collective_counts(algorithm_json: &str, ranks: u32) -> PyResult<(u64, u64, u6
     Ok((steps, messages, sent, most))
 }
 
-/// What an iteration of a divided job takes if each rank is simulated: compute ops and transfers, messages, and bytes
+/// Size of an iteration of a parallel job with every rank simulated: compute ops and transfers, messages, and bytes
 /// that cross network cards.
 #[pyfunction]
 fn ranks_load(py: Python<'_>, job_json: &str, cluster_json: &str) -> PyResult<(u64, u64, u64)> {
@@ -155,7 +155,7 @@ fn ranks_load(py: Python<'_>, job_json: &str, cluster_json: &str) -> PyResult<(u
     Ok((ops, messages, bytes))
 }
 
-/// Ranks of a recorded step, its compute ops and transfers, and the picoseconds that the longest rank computes.
+/// Size of a recorded step: ranks, compute ops and transfers, and the compute time of the longest rank in picoseconds.
 #[pyfunction]
 fn recorded_size(py: Python<'_>, recorded_json: &str) -> PyResult<(u32, u64, u64)> {
     let recorded = serde_json::from_str(recorded_json).map_err(|error| errors::from_json(&error))?;
@@ -166,9 +166,9 @@ fn recorded_size(py: Python<'_>, recorded_json: &str) -> PyResult<(u32, u64, u64
 
 type ShapeRow = (u32, u32, u32, u32, u32, u32, u32);
 
-/// The shape of a star, leaf-spine or Clos network whose hosts have links of this rate and delay: hosts, switches,
-/// cables, ports of a switch, links of the longest route, hosts of an edge switch, and hosts that one link can carry
-/// the traffic of.
+/// Dimensions of a star, leaf-spine or Clos network whose hosts have links of this rate and delay: hosts, switches,
+/// cables, ports of a switch, links of the longest route, hosts of an edge switch, and the largest number of hosts
+/// whose traffic may share one link.
 #[pyfunction]
 fn network_shape(py: Python<'_>, topology_json: &str, rate_bps: u64, delay_ps: u64) -> PyResult<ShapeRow> {
     let topology = serde_json::from_str(topology_json).map_err(|error| errors::from_json(&error))?;
@@ -178,7 +178,8 @@ fn network_shape(py: Python<'_>, topology_json: &str, rate_bps: u64, delay_ps: u
     Ok((hosts, switches, cables, ports, hops, hosts_per_edge, shared_by))
 }
 
-/// What the links of any network are called, in the order of their ports; of nodes, if hosts are their network cards.
+/// Names of the links of any network, by port; with `node_json`, of a cluster of nodes whose network cards are the
+/// hosts.
 #[pyfunction]
 #[pyo3(signature = (topology_json, rate_bps, delay_ps, node_json=None))]
 fn link_names(
@@ -195,7 +196,7 @@ fn link_names(
     Ok(wires.names.iter().map(|name| name.as_ref().to_owned()).collect())
 }
 
-/// Picoseconds that a transfer of each layer of job `job` of a resolved scenario takes, as its schedulers expect.
+/// Transfer time of each layer of job `job` of a resolved scenario that schedulers assume, in picoseconds.
 #[pyfunction]
 fn transfer_times(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<u64>> {
     let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
@@ -204,7 +205,7 @@ fn transfer_times(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<u
     Ok(times.into_iter().map(gradtide_net::Time::ps).collect())
 }
 
-/// The step of a job that divides a model, in JSON; None if no job does.
+/// The step of the scenario's parallel job, in JSON; None without such a job.
 #[pyfunction]
 fn step_graph(py: Python<'_>, spec_json: &str) -> PyResult<Option<String>> {
     let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
@@ -213,7 +214,7 @@ fn step_graph(py: Python<'_>, spec_json: &str) -> PyResult<Option<String>> {
     graph.map(|graph| serde_json::to_string(&graph).map_err(|error| errors::from_json(&error))).transpose()
 }
 
-/// Links, timers and the way of every connection of a resolved scenario on the packet engine, in JSON.
+/// Links, timers and the route of every connection of a resolved scenario on the packet engine, in JSON.
 #[pyfunction]
 fn routed(py: Python<'_>, spec_json: &str) -> PyResult<String> {
     let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
@@ -222,8 +223,8 @@ fn routed(py: Python<'_>, spec_json: &str) -> PyResult<String> {
     serde_json::to_string(&routed).map_err(|error| errors::from_json(&error))
 }
 
-/// What job `job` of a resolved scenario sends in an iteration, first what goes first: the layers of each bucket, and
-/// the picoseconds of compute from which on it may be sent.
+/// Planned transfers of an iteration of job `job` of a resolved scenario, by send priority: the layers of each bucket,
+/// and its release time as picoseconds of compute.
 #[pyfunction]
 fn planned(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<(Vec<u32>, u64)>> {
     let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
@@ -232,7 +233,7 @@ fn planned(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<(Vec<u32
     Ok(sent.into_iter().map(|(layers, gate)| (layers, gate.ps())).collect())
 }
 
-/// Orders the transfers of an op DAG that `gradtide.order` has read: one JSON document in, one out.
+/// Orders the transfers of an op DAG read by `gradtide.order`; takes and returns a JSON document.
 #[pyfunction]
 fn order(py: Python<'_>, spec_json: &str) -> PyResult<String> {
     let answer = watched(py, || {

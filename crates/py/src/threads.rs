@@ -1,4 +1,4 @@
-//! Threads of the operating system, for the core, which starts none.
+//! Thread pool of the operating system for the core, which starts no threads itself.
 
 use gradtide_net::Threads;
 use std::hint::spin_loop;
@@ -10,11 +10,10 @@ use std::thread::Builder;
 
 type Work = (usize, Arc<dyn Fn(usize) + Send + Sync>);
 
-/// How often a thread looks for more work before it sleeps: for some tens of microseconds, which is less than it takes
-/// to wake up.
-const LOOKS: u32 = 1 << 11;
+/// Spins before a thread blocks: some tens of microseconds, less than a wake-up takes.
+const SPINS: u32 = 1 << 11;
 
-/// Threads that wait for work. They end with the pool.
+/// A pool of worker threads, which end with the pool.
 #[derive(Debug)]
 pub struct Pool {
     workers: Vec<Sender<Work>>,
@@ -22,16 +21,16 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// So many threads, the caller's among them.
+    /// A pool of `count` threads, including the caller's.
     ///
     /// # Errors
-    /// What the system says if it does not give as many.
+    /// The error of the system if it cannot start them.
     pub fn new(count: usize) -> io::Result<Self> {
         let workers = (1..count).map(|_| worker()).collect::<io::Result<_>>()?;
         Ok(Self { workers, starts: AtomicU64::new(0) })
     }
 
-    /// How often threads have worked together.
+    /// Number of parallel sections so far.
     pub fn starts(&self) -> u64 {
         self.starts.load(Ordering::Relaxed)
     }
@@ -57,7 +56,7 @@ fn worker() -> io::Result<Sender<Work>> {
 }
 
 fn next(receiver: &Receiver<Work>) -> Result<Work, RecvError> {
-    for _ in 0..LOOKS {
+    for _ in 0..SPINS {
         if let Ok(work) = receiver.try_recv() {
             return Ok(work);
         }

@@ -1,4 +1,4 @@
-//! Traces of other tools: bytes of files in, tables and files out.
+//! Bindings of the trace readers: file contents in, tables and files out.
 
 use crate::convert::PyTable;
 use crate::errors;
@@ -25,7 +25,7 @@ impl PyTrace {
 
 #[pymethods]
 impl PyTrace {
-    /// Puts traces of single ranks together; each `number` is the rank that its trace is of.
+    /// Combines traces of single ranks; `numbers` are their ranks.
     #[staticmethod]
     fn of_ranks(numbers: Vec<u32>, parts: Vec<Py<PyTrace>>) -> Self {
         let mut whole = Self { ranks: Vec::new() };
@@ -37,7 +37,7 @@ impl PyTrace {
         whole
     }
 
-    /// The trace that a document of `to_dag` is of.
+    /// Reads a document of `to_dag`.
     #[staticmethod]
     fn from_dag(py: Python<'_>, text: &str) -> PyResult<Self> {
         let document: dag::Document =
@@ -46,7 +46,7 @@ impl PyTrace {
         Ok(Self { ranks: vec![(trace.about.rank.unwrap_or_default(), Arc::new(trace))] })
     }
 
-    /// Per rank: its number, what the file calls it, the job's ranks, and the schema's version.
+    /// Per rank: rank, rank according to the file, number of ranks of the job, and version of the schema.
     #[getter]
     fn about(&self) -> Vec<(u32, Option<u32>, Option<u32>, String)> {
         let about = |(number, trace): &(u32, Arc<RankTrace>)| {
@@ -55,7 +55,8 @@ impl PyTrace {
         self.ranks.iter().map(about).collect()
     }
 
-    /// What files do not say, or what cannot be represented: rank, kind of gap, the file's name for it, count.
+    /// Information that files lack or that cannot be represented: rank, kind of gap, the file's name for the event,
+    /// count.
     #[getter]
     fn gaps(&self) -> Vec<(u32, &'static str, String, u64)> {
         let of_rank = |(number, trace): &(u32, Arc<RankTrace>)| {
@@ -66,7 +67,7 @@ impl PyTrace {
         self.ranks.iter().flat_map(of_rank).collect()
     }
 
-    /// The same of one of the steps: what was then, and what nobody knows when it was.
+    /// Gaps of one step, and gaps without a time.
     fn gaps_of_step(&self, py: Python<'_>, place: usize) -> PyResult<Vec<(u32, &'static str, String, u64)>> {
         let found = || {
             let step = step::steps(&self.ranks).steps.into_iter().nth(place)?;
@@ -79,13 +80,13 @@ impl PyTrace {
         watched(py, found)?.ok_or_else(|| PyKeyError::new_err(place))
     }
 
-    /// What process groups are for, by their names, where files say it.
+    /// Purpose of process groups by name, if files have it.
     #[getter]
     fn described(&self) -> BTreeMap<String, String> {
         self.ranks.iter().flat_map(|(_, trace)| trace.about.described.clone()).collect()
     }
 
-    /// Ranks that some group has, and that no trace is of.
+    /// Ranks of all groups.
     #[getter]
     fn members(&self) -> Vec<u32> {
         let comms = self.ranks.iter().flat_map(|(_, trace)| &trace.ops).filter_map(|op| op.comm.as_ref());
@@ -112,7 +113,7 @@ impl PyTrace {
         watched(py, || serde_json::to_string(&step::steps(&self.ranks)))?.map_err(|error| errors::from_json(&error))
     }
 
-    /// One of the steps, in JSON: where its time went, as finely as `pixels` of a picture need it.
+    /// Analysis of a step, in JSON, with the detail of a plot of width `pixels`.
     fn step(&self, py: Python<'_>, place: usize, pixels: u64) -> PyResult<String> {
         let cut = || {
             let step = step::steps(&self.ranks).steps.into_iter().nth(place)?;
@@ -131,7 +132,7 @@ impl PyTrace {
     /// A rank's trace as an op DAG, in JSON.
     fn to_dag(&self, py: Python<'_>, rank: u32, cut: bool) -> PyResult<String> {
         let trace = self.rank(rank)?;
-        // A file may say no rank: then it is the one that its name says.
+        // The file may lack its rank, which the caller knows from its name.
         let document = || dag::Document { rank: Some(rank), ..dag::write(trace, cut) };
         watched(py, || serde_json::to_string(&document()))?.map_err(|error| errors::from_json(&error))
     }
@@ -164,7 +165,7 @@ pub fn chakra(py: Python<'_>, chunks: &Bound<'_, PyIterator>) -> PyResult<PyTrac
     Ok(PyTrace { ranks: vec![(0, Arc::new(trace))] })
 }
 
-/// Hands every chunk on; an exception of the iterator ends it and passes through, and so does Ctrl-C.
+/// Feeds every chunk to `take`; an exception of the iterator aborts and is passed on, as is Ctrl-C.
 fn feed(
     py: Python<'_>,
     chunks: &Bound<'_, PyIterator>,

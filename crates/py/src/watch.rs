@@ -1,14 +1,13 @@
-//! Work of the core that Ctrl-C and limits can end, whatever it is doing.
+//! Cancellation of computations in the core by Ctrl-C and limits.
 
 use pyo3::prelude::*;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// Does `work` without the interpreter's lock. Every few milliseconds it asks Python whether to go on, in every loop of
-/// the core that can be long.
+/// Runs `work` without the GIL. Every few milliseconds its loops poll Python for cancellation.
 ///
 /// # Errors
-/// What [`looked`] raises: the work is not done then.
+/// The exception of [`looked`] if the work was cancelled.
 pub fn watched<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
     py.detach(|| {
         let raised = Rc::new(RefCell::new(None));
@@ -23,7 +22,7 @@ pub fn watched<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyRe
     })
 }
 
-/// Raises what ends the work: `KeyboardInterrupt` after Ctrl-C, and whatever `gradtide.watch` raises at a limit.
+/// Cancellation poll: raises `KeyboardInterrupt` after Ctrl-C, and the exception of `gradtide.watch` at a limit.
 pub fn looked(py: Python<'_>) -> PyResult<()> {
     py.check_signals()?;
     py.import("gradtide.watch")?.getattr("look")?.call0().map(drop)

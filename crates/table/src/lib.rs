@@ -1,4 +1,4 @@
-//! Columns of exact numbers, their CSV text, and their JSON: what the core hands to Python.
+//! Tables of exact numbers with their CSV and JSON forms: the interface of results to Python.
 
 use gradtide_net::Time;
 use gradtide_watch::look;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Named columns of one length.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Table {
-    /// Name with its unit, and values.
+    /// Name, which ends in the unit, and values.
     pub columns: Vec<(String, Column)>,
 }
 
@@ -18,7 +18,7 @@ pub struct Table {
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Column {
-    /// Labels; a name is kept once, however many rows have it.
+    /// Labels; equal labels share one allocation.
     Text(#[serde(with = "labels")] Vec<Arc<str>>),
     /// Counts, indices and bytes.
     Count(Vec<u64>),
@@ -40,7 +40,7 @@ impl Table {
         Self { columns: columns.into_iter().map(|(name, column)| (name.into(), column)).collect() }
     }
 
-    /// Its rows, then those of `other`. A column that one of the two lacks has no value there.
+    /// Appends the rows of `other`. A column that one of the two tables lacks has no value in its rows.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         if other.row_count() == 0 {
@@ -73,8 +73,8 @@ impl Table {
         self.columns.iter().any(|(_, column)| column.row_count() != self.row_count())
     }
 
-    /// RFC 4180, header row first; times in microseconds with all six decimals, ratios as the shortest decimal that
-    /// reads back as the same number.
+    /// CSV by RFC 4180 with a header row. Times are in microseconds with all six decimals, ratios are the shortest
+    /// decimal that parses to the same number.
     pub fn to_csv(&self) -> String {
         let header: Vec<&str> = self.columns.iter().map(|(name, _)| name.as_str()).collect();
         let mut csv = header.join(",") + "\n";
@@ -92,7 +92,8 @@ impl Table {
     }
 }
 
-/// Labels as the different ones and an index per row, so that a name is kept once after reading, too.
+/// Serializes labels as the distinct names and an index per row, so that equal labels share one allocation after
+/// reading, too.
 mod labels {
     use super::{Arc, BTreeMap, Deserialize, Serialize};
     use serde::de::Error;
@@ -143,7 +144,7 @@ impl Column {
         }
     }
 
-    /// Adds the rows of a column of the same kind, or of the kind that may lack a value.
+    /// Appends the rows of a column of the same kind, or of the kind that may lack a value.
     fn append(&mut self, mut other: Self) {
         if std::mem::discriminant(self) != std::mem::discriminant(&other) {
             *self = std::mem::replace(self, Self::Flag(Vec::new())).optional();
@@ -161,8 +162,8 @@ impl Column {
         }
     }
 
-    /// Adds `count` rows without a value. A column of a kind that always has one becomes a column of the kind that may
-    /// have none.
+    /// Appends `count` rows without a value. A column of a kind that always has one becomes a column of the kind that
+    /// may have none.
     fn pad(&mut self, count: usize) {
         *self = std::mem::replace(self, Self::Flag(Vec::new())).optional();
         match self {

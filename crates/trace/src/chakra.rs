@@ -1,7 +1,8 @@
-//! MLCommons Chakra execution traces: protobuf messages, each after its length; `GlobalMetadata` first, then nodes.
+//! Reader and writer of MLCommons Chakra execution traces: length-delimited protobuf messages, `GlobalMetadata` first,
+//! then nodes.
 //!
-//! Written by hand after `et_def.proto` of schema 0.0.4, which 1.0.0 keeps number for number (docs/models/traces.md).
-//! Fields that nothing here needs (tensors, shapes) are skipped by protobuf's own rule for unknown fields.
+//! The messages follow `et_def.proto` of schema 0.0.4; 1.0.0 keeps its field numbers (docs/models/traces.md). Unused
+//! fields (tensors, shapes) are skipped as unknown fields.
 
 use crate::kernels::named;
 use crate::{
@@ -14,7 +15,7 @@ use prost::Message;
 const FORMAT: &str = "Chakra trace";
 const NS_PER_US: u64 = 1000;
 
-/// `GlobalMetadata`. Before version 0.0.4 field 1 was a list of attributes, so its text is read as bytes.
+/// `GlobalMetadata`. Before version 0.0.4 field 1 was a list of attributes, so it is read as bytes.
 #[derive(Clone, PartialEq, Message)]
 struct Metadata {
     #[prost(bytes = "vec", repeated, tag = "1")]
@@ -51,7 +52,7 @@ struct Attribute {
     value: Option<Value>,
 }
 
-/// The scalars of `AttributeProto.value`: writers differ in which kind of whole number they take for the same thing.
+/// The scalars of `AttributeProto.value`: writers use different integer types for the same attribute.
 #[derive(Clone, PartialEq, prost::Oneof)]
 enum Value {
     #[prost(int32, tag = "7")]
@@ -96,7 +97,7 @@ impl Value {
 #[derive(Default)]
 pub struct ChakraReader {
     pending: Vec<u8>,
-    /// Bytes of `pending` that are read.
+    /// Number of bytes of `pending` already read.
     done: usize,
     /// Offset of `pending` in the file.
     at: u64,
@@ -109,7 +110,7 @@ impl ChakraReader {
     /// Reads the next bytes of the file.
     ///
     /// # Errors
-    /// [`TraceError::NotThis`] if the file starts with something else, [`TraceError::Piece`] if a node means nothing.
+    /// [`TraceError::NotThis`] if the file has another format, [`TraceError::Piece`] if a node is invalid.
     pub fn feed(&mut self, chunk: &[u8]) -> Result<(), TraceError> {
         self.pending.drain(..self.done);
         self.at += self.done as u64;
@@ -156,7 +157,7 @@ impl ChakraReader {
         Ok(self.trace)
     }
 
-    /// The place of the next whole message in `pending`.
+    /// Range of the next complete message in `pending`.
     fn frame(&self) -> Result<Option<(usize, usize)>, TraceError> {
         let rest = &self.pending[self.done..];
         // A varint ends with the first byte below 128; ten bytes hold any.
@@ -176,7 +177,7 @@ impl ChakraReader {
         Ok((end <= self.pending.len()).then_some((start, end)))
     }
 
-    /// What is wrong at the message that is read. A file whose first node means nothing is something else altogether.
+    /// The error for the current message. If the first node is invalid, the file is taken to have another format.
     fn fault(&self, what: String) -> TraceError {
         let at = self.at + self.done as u64;
         match self.messages {
@@ -198,7 +199,7 @@ fn op(message: &[u8], names: &mut Names, gaps: &mut Gaps) -> Result<TraceOp, Str
     let kind =
         NodeType::from_number(node.kind).ok_or_else(|| format!("no type of node has the number {}", node.kind))?;
     let has = |name: &str| node.attr.iter().any(|attr| attr.name == name);
-    // Generators of workloads write how much is to be computed, and leave the time to a model of the device.
+    // Workload generators write the amount of compute, and leave the time to a device model.
     if kind.is_busy() && node.duration_micros == 0 && has("num_ops") {
         gaps.add(Gap::Duration, &node.name);
     }
@@ -237,14 +238,14 @@ fn comm(
     let value = |name: &str| attributes.iter().find(|attr| attr.name == name).and_then(|attr| attr.value.as_ref());
     let whole = |name: &str| value(name).and_then(Value::whole);
     let collective = if kind == NodeType::Coll {
-        // What the name says where no number is written. A number of 0 need not be, and that is the all-reduce.
+        // Falls back to the name without `comm_type`. Writers may omit the number 0, which is the all-reduce.
         let number = whole("comm_type").unwrap_or_else(|| by_name.map_or(0, |one| one.number().into()));
         let known = i32::try_from(number).ok().and_then(CollectiveType::from_number);
         Some(known.ok_or_else(|| format!("no collective has the number {number}"))?)
     } else {
         None
     };
-    // Who writes a graph without knowing a size writes 0.
+    // Writers that do not know the size write 0.
     let size = whole("comm_size").filter(|&size| size != 0);
     let rank = |name: &str| whole(name).and_then(|rank| u32::try_from(rank).ok());
     Ok(Comm {
@@ -261,7 +262,7 @@ fn comm(
     })
 }
 
-/// The file that says this again. Times are whole microseconds there: a start is rounded down, a duration to the
+/// Writes a trace as a Chakra file. Its times are whole microseconds: a start is rounded down, a duration to the
 /// nearest.
 pub fn write(trace: &RankTrace, version: &str) -> Vec<u8> {
     let mut file = Vec::new();
@@ -305,6 +306,6 @@ pub fn write(trace: &RankTrace, version: &str) -> Vec<u8> {
 }
 
 fn put(file: &mut Vec<u8>, message: &impl Message) {
-    // A vector has room for whatever is encoded into it, so this cannot fail.
+    // Encoding into a growing vector cannot fail.
     message.encode_length_delimited(file).expect("a vector grows");
 }

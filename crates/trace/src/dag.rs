@@ -1,4 +1,4 @@
-//! A rank's trace as an op DAG: the JSON that `gradtide.order` reads, with enough beside it to be the trace again.
+//! A rank's trace as an op DAG: the JSON that `gradtide.order` reads, with additional fields that make it lossless.
 
 use crate::{
     About, CollectiveType, Comm, Gaps, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp, checked, plausible,
@@ -15,9 +15,9 @@ pub struct Document {
     pub schema: String,
     /// The rank whose trace it is.
     pub rank: Option<u32>,
-    /// Ranks of the job, where they are known.
+    /// Number of ranks of the job, if known.
     pub world_size: Option<u32>,
-    /// The op that is waited for: the one added at the end, which waits for all that nothing else waits for.
+    /// Target op: added at the end, depends on all ops without a dependent.
     pub target: u64,
     /// Ops in the order of the trace, and the target.
     pub ops: Vec<Row>,
@@ -28,14 +28,14 @@ pub struct Document {
 pub struct Row {
     id: u64,
     name: String,
-    /// recv or comp, as op DAGs have it.
+    /// `recv` or `comp`, the kinds of op DAGs.
     kind: String,
-    /// What it is in the trace; none of the target.
+    /// Its type in the trace; none for the target.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
-    /// Ids of the ops whose data it reads, then of those it only waits for.
+    /// Data dependencies, then control dependencies.
     inputs: Vec<u64>,
-    /// How many of them it only waits for.
+    /// Number of control dependencies.
     ctrl_inputs: usize,
     time: u64,
     start: u64,
@@ -49,7 +49,7 @@ struct RowComm {
     collective: Option<String>,
     bytes: Option<u64>,
     group: String,
-    /// Of the first transfer of a group; the others have none, or a file would grow with transfers times ranks.
+    /// Only on the first transfer of a group; otherwise a file would grow with transfers times ranks.
     ranks: Option<Arc<[u32]>>,
     ends: Option<(u32, u32)>,
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -62,8 +62,8 @@ fn is_zero(tag: &u32) -> bool {
 
 const SCHEMA: &str = "gradtide.trace/1";
 
-/// A rank's trace as a document. With `cut`, what is received starts without waiting, as in TicTac's DAGs; a trace with
-/// transfers that wait is no op DAG otherwise, though it is this document.
+/// Converts a rank's trace to a document. With `cut`, receives have no dependencies, as in TicTac's DAGs; without it, a
+/// trace whose transfers have dependencies is a valid document but not a valid op DAG.
 pub fn write(trace: &RankTrace, cut: bool) -> Document {
     let mut groups = BTreeSet::new();
     let mut is_new = |op: &TraceOp| op.comm.as_ref().is_some_and(|comm| groups.insert(comm.group.clone()));
@@ -115,10 +115,10 @@ fn row(op: &TraceOp, cut: bool, is_first_of_group: bool) -> Row {
     }
 }
 
-/// The trace that a document is of.
+/// Converts a document to the trace.
 ///
 /// # Errors
-/// [`TraceError::NotThis`] of another schema, [`TraceError::Piece`] of words that mean nothing.
+/// [`TraceError::NotThis`] for another schema, [`TraceError::Piece`] for unknown words.
 pub fn read(document: &Document) -> Result<RankTrace, TraceError> {
     if document.schema != SCHEMA {
         let what = format!("its schema is {:?}", document.schema);

@@ -1,19 +1,19 @@
-//! Traces of PyTorch's `ExecutionTraceObserver`: a JSON object with a list `nodes`, one node per call of an operator.
+//! Reader for traces of PyTorch's `ExecutionTraceObserver`: a JSON object with a list `nodes`, one node per operator
+//! call.
 //!
-//! The file has a graph and no times. A node is written when its call returns, so children precede their parent; ids count
-//! calls in the order in which they began. What is kept as an op: operators that are in no other, and transfers wherever
-//! they are. An operator that has a transfer in it is kept as the operators in it: a part of it runs before the transfer,
-//! and a part may wait for it.
+//! The file contains a graph and no times. A node is written when its call returns, so children precede their parent;
+//! ids ascend with the start of calls. Ops are the outermost operators, and transfers at any depth. An operator that
+//! contains a transfer is replaced by its child operators: some run before the transfer, some may depend on it.
 //!
 //! ```text
-//! thread ─ ProfilerStep#4 ─ aten::linear                                   op: in no other operator
-//!        └ evaluate_function ┬ AccumulateGrad                              op: what is around it has a transfer in it
+//! thread ─ ProfilerStep#4 ─ aten::linear                                   op: outermost operator
+//!        └ evaluate_function ┬ AccumulateGrad                              op: its parent contains a transfer
 //!                            └ c10d::allreduce_ ─ record_param_comms       transfer
 //! ```
 //!
-//! An op waits for the op before it on its thread, and for what last wrote a storage that it reads; a transfer for the one
-//! before it in its group (a message for none), and the op after a `wait` for the transfer of that sequence number. Every
-//! dependency is on a smaller id, so there is no cycle.
+//! An op depends on the previous op of its thread, and on the last writer of each storage that it reads; a collective
+//! on the previous one of its group (a message on none); and the op after a `wait` on the transfer with that sequence
+//! number. Every dependency has a smaller id, so there are no cycles.
 //!
 //! Sources: pytorch/pytorch torch/csrc/profiler/standalone/execution_trace_observer.cpp (schemas 1.0.1 to 1.1.1),
 //! torch/csrc/distributed/c10d/ParamCommsUtils.hpp (inputs of `record_param_comms`), torch/profiler/profiler.py and
@@ -39,18 +39,18 @@ use std::sync::Arc;
 const LAYOUT: Layout =
     Layout { format: "execution trace of PyTorch", list: "nodes", unit: "node", units: "nodes", may_be_bare: false };
 
-/// What c10d calls its record of a call of a backend (ATen/record_function.h, `kParamCommsCallName`).
+/// Name of c10d's record of a backend call (ATen/record_function.h, `kParamCommsCallName`).
 const RECORD: &str = "record_param_comms";
 
-/// Where `ExecutionTraceObserver.start` writes process groups.
+/// Node in which `ExecutionTraceObserver.start` writes the process groups.
 const GROUPS: &str = "## process_group:init ##";
 
-/// `RecordScope` of ATen/record_function.h: a function, one of a backward pass, one of a static runtime. The others are
-/// around operators, or around a part of one.
+/// `RecordScope` of ATen/record_function.h: function, backward function, static-runtime op. Other scopes enclose
+/// operators or are parts of one.
 const OPERATORS: &[u64] = &[FUNCTION, 1, 8];
 const FUNCTION: u64 = 0;
 
-/// A node, in the spelling of every schema.
+/// A node as written; covers all schemas.
 #[derive(Deserialize)]
 struct Written<'a> {
     id: u64,
@@ -121,7 +121,7 @@ impl<'a> Arguments<'a> {
         Ok(Self { values, types: types.to_vec() })
     }
 
-    /// Tensors of one argument, also of a list of lists.
+    /// Tensors of one argument, including nested lists.
     fn tensors(&self, place: usize) -> Vec<Tensor> {
         let mut found = Vec::new();
         if let (Some(name), Some(value)) = (self.types.get(place), self.values.get(place))
@@ -137,7 +137,7 @@ impl<'a> Arguments<'a> {
         all.map(|tensor| tensor.storage).filter(|&storage| storage > 0).collect()
     }
 
-    /// Bytes of the tensors from an argument on; `None` if there are none, or their shapes are symbols.
+    /// Total bytes of the tensors from argument `from` on; `None` if there are none or their shapes are symbolic.
     fn bytes(&self, from: usize) -> Option<u64> {
         let all = (from..self.values.len()).flat_map(|place| self.tensors(place));
         let bytes = all.map(|tensor| tensor.bytes).fold(0, u64::saturating_add);
@@ -147,7 +147,7 @@ impl<'a> Arguments<'a> {
 
 /// `[id, storage, offset, elements, bytes of one, device]`.
 struct Tensor {
-    /// 0 of a tensor without memory of its own that can be named.
+    /// Storage id; 0 if the tensor has no identifiable storage.
     storage: u64,
     bytes: u64,
 }
@@ -164,13 +164,13 @@ fn add_tensors(value: &Value, found: &mut Vec<Tensor>) {
     parts.iter().for_each(|part| add_tensors(part, found));
 }
 
-/// A node, as far as it is needed.
+/// The fields of a node that are used.
 struct Node {
     id: u64,
     name: Arc<str>,
     parent: u64,
     thread: u64,
-    /// Whether it is a call of an operator, and not something around calls: a thread, a step, an annotation.
+    /// Whether it is an operator call, as opposed to an enclosing thread, step or annotation.
     is_operator: bool,
     /// Storages.
     reads: Box<[u64]>,
@@ -178,27 +178,27 @@ struct Node {
     record: Option<Box<Record>>,
 }
 
-/// What a node says of a transfer.
+/// Information of a node about a transfer.
 #[derive(Default)]
 struct Record {
-    /// Whether a backend wrote it, or it is the call alone: backends other than NCCL have no records in old versions.
+    /// Whether a backend wrote it; otherwise it is of the call itself: in old versions, only NCCL writes records.
     is_of_backend: bool,
-    /// What the backend calls it.
+    /// Name in the backend.
     what: String,
     kind: Option<Transferred>,
     bytes: Option<u64>,
-    /// Whether its elements count as float32.
+    /// Whether the element type is assumed to be float32.
     is_assumed: bool,
-    /// The number by which a `wait` names it.
+    /// Sequence number by which a `wait` refers to it.
     sequence: Sequence,
     group: Group,
     group_size: Option<u64>,
-    /// The first rank of the group, and how far it is from one to the next.
+    /// First rank of the group, and stride between its ranks.
     first: Option<u32>,
     stride: Option<u32>,
-    /// The rank within the group: of a message the other end's, of a collective with a root that one's, else its own.
+    /// A rank within the group: the peer for a message, the root for a rooted collective, else this rank.
     rank: Option<u32>,
-    /// Whether what its thread does next waits for it: the call was made with `async_op=False`.
+    /// Whether the thread's next op depends on it: the call was made with `async_op=False`.
     is_blocking: bool,
 }
 
@@ -208,16 +208,16 @@ impl Record {
     }
 }
 
-/// The number of a collective or of a message, which are counted apart: whether it is one of a message.
+/// Sequence number, and whether it is that of a message; collectives and messages are numbered separately.
 type Sequence = Option<(u64, bool)>;
 
-/// How a record names its group.
+/// How a record identifies its group.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
     #[default]
     Unsaid,
     Name(String),
-    /// Its address in the process, until 1.0.2.
+    /// Address in the process, until 1.0.2.
     Address(u64),
 }
 
@@ -233,7 +233,7 @@ struct Nodes {
     names: Names,
     distributed: Distributed,
     version: String,
-    /// Nodes that are no JSON, by whether they could be read otherwise: how many, and the first's line.
+    /// Invalid JSON nodes, by gap ([`Gap::Mended`] or [`Gap::Damaged`]): count, and line of the first.
     damage: BTreeMap<Gap, (u64, u64)>,
     gaps: Gaps,
 }
@@ -248,7 +248,8 @@ impl ExecutionTraceReader {
     /// Reads the next bytes of the file.
     ///
     /// # Errors
-    /// [`TraceError::NotThis`] if it is something else, [`TraceError::Piece`] if its schema is of another generation.
+    /// [`TraceError::NotThis`] if the file has another format, [`TraceError::Piece`] if its schema version is not
+    /// supported.
     pub fn feed(&mut self, chunk: &[u8]) -> Result<(), TraceError> {
         let nodes = &mut self.nodes;
         self.splitter.feed(chunk, &mut |piece| match piece {
@@ -282,7 +283,7 @@ impl Nodes {
         Err(format!("`schema` is {shown}; versions 1.0.1 to 1.1 are read: record it with another PyTorch"))
     }
 
-    /// Reads a node; what is damaged in it costs no more than it touches.
+    /// Reads a node; damage affects only the damaged node.
     fn node(&mut self, text: &[u8], line: &mut dyn FnMut() -> u64) {
         look();
         let read = |text: &[u8], nodes: &mut Self| -> Result<(), String> {
@@ -309,9 +310,9 @@ impl Nodes {
         let has_kernel = written.text("kernel_backend").is_some_and(|backend| !backend.is_empty());
         let scope = written.scope.or_else(|| written.whole("scope")).unwrap_or(FUNCTION);
         let record = match name.split_once("::") {
-            _ if name == RECORD => Some(of_backend(written, &inputs)),
-            Some(("c10d", what)) => named(what).map(|kind| of_call(what, kind, &inputs, &schema)),
-            // Around the call of c10d: _c10d_functional::all_reduce(tensor, operation, name of the group).
+            _ if name == RECORD => Some(backend_record(written, &inputs)),
+            Some(("c10d", what)) => named(what).map(|kind| call_record(what, kind, &inputs, &schema)),
+            // Encloses the c10d call: _c10d_functional::all_reduce(tensor, operation, name of the group).
             Some(("_c10d_functional" | "_c10d_functional_autograd", _)) => {
                 let group = inputs.values.last().and_then(Value::as_str).map(|name| Group::Name(name.to_owned()));
                 group.map(|group| Record { group, ..Record::default() })
@@ -327,7 +328,7 @@ impl Nodes {
         self.nodes.push(Node {
             id: written.id,
             name: self.names.get(name),
-            // Every parent is one; 1.0.2 and later could name several.
+            // There is always one parent, though 1.0.2 and later allow several.
             parent: parent.trim_matches(['[', ']', ' ']).split(',').next().unwrap_or("").trim().parse().unwrap_or(0),
             thread: written.tid.or_else(|| written.whole("tid")).unwrap_or(0),
             is_operator: OPERATORS.contains(&scope) || has_kernel,
@@ -341,7 +342,7 @@ impl Nodes {
     fn groups(&mut self, inputs: &Arguments) -> Result<(), String> {
         let Some(text) = inputs.values.first().and_then(Value::as_str) else { return Ok(()) };
         let groups: Vec<ProcessGroup> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        // The observer writes them again whenever it starts.
+        // The observer repeats them at every start.
         let known: BTreeSet<String> = self.distributed.pg_config.iter().map(|group| group.pg_name.clone()).collect();
         let new = groups.into_iter().filter(|group| !known.contains(&group.pg_name));
         new.into_iter().try_for_each(|group| self.distributed.add(group))
@@ -371,7 +372,7 @@ impl Nodes {
         let rank = groups.own_rank(&self.nodes, &tree);
         for op in &mut ops {
             let Some(comm) = &mut op.comm else { continue };
-            // Until now one end alone is known: the other's.
+            // So far only the peer is known.
             comm.ends = comm.ends.and_then(|(other, _)| {
                 let own = rank?;
                 Some(if op.kind == NodeType::Send { (own, other) } else { (other, own) })
@@ -398,12 +399,12 @@ impl Nodes {
     }
 }
 
-/// What a backend records of a call: attributes since 1.1.0, and inputs
-/// `[tensors], sequence number, group, rank, name, sizes of parts in, out, (first rank, stride,) ranks of the group`.
+/// Reads a backend's record of a call: attributes since 1.1.0, and inputs `[tensors], sequence number, group, rank,
+/// name, sizes of parts in, out, (first rank, stride,) ranks of the group`.
 ///
-/// There are no tensors where nothing moves; a sequence number may be a pair; a group is an address until 1.0.2, and a
-/// name and a description after it.
-fn of_backend(written: &Written, inputs: &Arguments) -> Record {
+/// There are no tensors if nothing is transferred; a sequence number may be a pair; a group is an address until 1.0.2,
+/// and a name and a description after it.
+fn backend_record(written: &Written, inputs: &Arguments) -> Record {
     let values = &inputs.values;
     let is_name = |&place: &usize| values[place].is_string() && values.get(place + 1).is_some_and(Value::is_array);
     let name = (0..values.len()).find(is_name);
@@ -455,9 +456,9 @@ fn of_backend(written: &Written, inputs: &Arguments) -> Record {
     }
 }
 
-/// What a call of c10d says, where its backend records nothing: `c10d::allreduce_(tensors, group, …)`.
-fn of_call(what: &str, kind: Transferred, inputs: &Arguments, schema: &str) -> Record {
-    // A call that divides or joins has its output first, as c10d::_reduce_scatter_base_(output, input, …).
+/// Reads a c10d call, for backends without records: `c10d::allreduce_(tensors, group, …)`.
+fn call_record(what: &str, kind: Transferred, inputs: &Arguments, schema: &str) -> Record {
+    // A call whose output differs in size has its output first, as c10d::_reduce_scatter_base_(output, input, …).
     let skipped = usize::from(kind.1.is_some_and(has_output));
     // c10d::send(tensors, group, destination, tag); c10d::recv_(tensors, group, source, tag).
     let peer = inputs.values.get(2).and_then(Value::as_u64).filter(|_| kind.0 != NodeType::Coll);
@@ -474,8 +475,8 @@ fn of_call(what: &str, kind: Transferred, inputs: &Arguments, schema: &str) -> R
     }
 }
 
-/// Storages that a call writes: those of outputs that are no view of an input, and of inputs that its schema marks, as in
-/// `aten::add_(Tensor(a!) self, …)`. A kernel of Triton marks nothing: it may write whatever it is given.
+/// Storages that a call writes: outputs that are not views of an input, and inputs that its schema marks, as in
+/// `aten::add_(Tensor(a!) self, …)`. A Triton kernel has no marks: it may write any of its arguments.
 fn written_by(inputs: &Arguments, outputs: &Arguments, schema: &str, has_kernel: bool) -> BTreeSet<u64> {
     let read = inputs.storages();
     let mut written: BTreeSet<u64> = outputs.storages().difference(&read).copied().collect();
@@ -511,10 +512,10 @@ fn parameters(schema: &str) -> Vec<&str> {
     found
 }
 
-/// What is known of process groups.
+/// Process groups.
 struct Groups {
     world_size: Option<u32>,
-    /// By the record's word for it.
+    /// Groups by the identifier that records use.
     known: BTreeMap<Group, Known>,
 }
 
@@ -527,22 +528,22 @@ struct Known {
 
 impl Groups {
     /// # Errors
-    /// [`TraceError::Ranks`] if there are more ranks than a job has.
+    /// [`TraceError::Ranks`] if there are more than [`MAX_RANKS`].
     fn of(distributed: &Distributed, nodes: &[Node]) -> Result<Self, TraceError> {
-        // `pg_config_info` lists no ranks of a group that has all of them.
+        // `pg_config_info` lists no ranks for a group of all ranks.
         let size = |group: &ProcessGroup| group.pg_size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
         let mut world_size = distributed.pg_config.iter().find(|group| group.ranks.is_empty()).and_then(size);
         let mut known = BTreeMap::new();
         let records = || nodes.iter().filter_map(|node| node.record.as_deref()).filter(|record| record.moves());
         if distributed.pg_config.is_empty() {
-            // The first group that a job makes is that of all its ranks.
+            // The first group of a job contains all its ranks.
             let of_all = |record: &Record| record.group == Group::Name("0".into()) && record.first == Some(0);
             let size = records().find(|record| of_all(record)).and_then(|record| record.group_size);
             world_size = size.map(|size| u32::try_from(size).unwrap_or(u32::MAX));
         }
         plausible(None, world_size, &[])?;
         let all: Option<Arc<[u32]>> = world_size.map(|size| (0..size).collect());
-        // Ranks that records give by a number alone: no file stands for more of them than a job has.
+        // Budget for ranks given only by count and stride, which bounds the memory that a file can allocate.
         let mut room = u64::from(MAX_RANKS);
         for record in records() {
             if known.contains_key(&record.group) {
@@ -568,12 +569,12 @@ impl Groups {
         Ok(Self { world_size, known })
     }
 
-    /// Whether a record is of a group of one rank, which sends nothing.
+    /// Whether a record is of a group of one rank, which transfers nothing.
     fn is_of_one(&self, record: &Record) -> bool {
         record.group_size.or_else(|| self.known.get(&record.group)?.size) == Some(1)
     }
 
-    /// The rank whose trace this is: collectives without a root record it. `None` if they do not agree.
+    /// The rank of this trace, which rootless collectives record. `None` if they disagree.
     fn own_rank(&self, nodes: &[Node], tree: &Tree) -> Option<u32> {
         use CollectiveType::{AllGather, AllReduce, AllToAll, Barrier, ReduceScatter};
         let rootless = [AllGather, AllReduce, AllToAll, Barrier, ReduceScatter];
@@ -588,13 +589,13 @@ impl Groups {
 }
 
 impl Known {
-    /// The rank of the job that a rank of the group is.
+    /// Global rank of a rank within the group.
     fn rank(&self, within: u32) -> Option<u32> {
         self.ranks.as_ref()?.get(within as usize).copied()
     }
 }
 
-/// Ranks of a group that are as far from one to the next, if there is room for them.
+/// Ranks of a group with a constant stride, if the budget `room` allows.
 fn strided(first: u32, stride: u32, size: u64, room: &mut u64) -> Option<Arc<[u32]>> {
     let last = u64::from(first).checked_add(u64::from(stride).checked_mul(size.checked_sub(1)?)?)?;
     if stride == 0 || last >= u64::from(MAX_RANKS) {
@@ -604,19 +605,19 @@ fn strided(first: u32, stride: u32, size: u64, room: &mut u64) -> Option<Arc<[u3
     Some((0..size as u32).map(|place| first + stride * place).collect())
 }
 
-/// What is in what, by places of nodes in the order of ids.
+/// The call tree, by index of nodes in id order.
 struct Tree {
     is_transfer: Vec<bool>,
-    /// Of an operator that is kept, and of all that is in it: the operator's place.
+    /// For an operator that becomes an op, and all nodes in it: index of the operator.
     op: Vec<Option<usize>>,
-    /// The call of c10d that a node is in: what an old record does not say, the call does.
+    /// The enclosing c10d call, which completes records of old versions.
     call: Vec<Option<usize>>,
     part: Vec<StepPart>,
 }
 
 impl Tree {
     fn of(nodes: &[Node], groups: &Groups, gaps: &mut Gaps) -> Self {
-        // A parent begins before its children, so it has a smaller id; the process is its own parent.
+        // A parent begins before its children, so its id is smaller; the process is its own parent.
         let parent_of = |(index, node): (usize, &Node)| {
             let found = nodes[..index].binary_search_by_key(&node.parent, |one| one.id).ok();
             if found.is_none() && node.parent != node.id && node.parent > 1 {
@@ -649,7 +650,7 @@ impl Tree {
                 let is_update = node.name.starts_with("Optimizer.step#");
                 part[index] = if is_update { StepPart::Update } else { StepPart::of_name(&node.name) };
             }
-            // A record of the call in it says more than the call.
+            // A record in the call has more detail than the call.
             is_transfer[index] = !is_inside[index]
                 && node.record.as_deref().is_some_and(|record| {
                     let is_said = record.is_of_backend || (record.kind.is_some() && !has_record[index]);
@@ -675,28 +676,28 @@ impl Tree {
     }
 }
 
-/// The ops so far, and what the next ones may wait for.
+/// The ops so far, and the state from which dependencies of the next ones are derived.
 #[derive(Default)]
 struct Graph {
     ops: Vec<TraceOp>,
-    /// Of each op: whose data it reads, and what else it waits for.
+    /// Data and control dependencies of each op.
     deps: Vec<[BTreeSet<u64>; 2]>,
-    /// Places in `ops`, by places of operators among the nodes.
+    /// Index in `ops` of an operator, by its node index.
     places: BTreeMap<usize, usize>,
     /// The last operator of each thread.
     last: BTreeMap<u64, u64>,
-    /// The last collective of each group: its stream runs one after another, while messages may run at once.
+    /// The last collective of each group: its stream is sequential, while messages may run concurrently.
     last_of_group: BTreeMap<Arc<str>, u64>,
-    /// What wrote a storage last.
+    /// Last writer of each storage.
     writers: BTreeMap<u64, u64>,
-    /// Transfers that nothing has waited for, by sequence number.
+    /// Transfers without a `wait` so far, by sequence number.
     begun: BTreeMap<Sequence, Vec<(Group, u64)>>,
-    /// Transfers that a thread has waited for since its last operator.
+    /// Transfers that each thread has waited for since its last operator.
     awaited: BTreeMap<u64, BTreeSet<u64>>,
 }
 
 impl Graph {
-    /// Adds what a node does; nodes come in the order in which they began.
+    /// Adds a node; nodes come in the order of their start.
     fn add(&mut self, index: usize, nodes: &[Node], tree: &Tree, groups: &Groups, gaps: &mut Gaps) {
         let node = &nodes[index];
         let record = node.record.as_deref();
@@ -715,15 +716,15 @@ impl Graph {
         if let Some(record) = record.filter(|record| record.what == "wait") {
             self.wait(node.thread, record, Some(place));
         }
-        // What began after an operator, and is read in it, cannot be what all of the operator waits for.
+        // An op that began after an operator and is read within it cannot be a dependency of the whole operator.
         let written = node.reads.iter().filter_map(|storage| self.writers.get(storage)).filter(|&&one| one < id);
         self.deps[place][0].extend(written);
         self.writers.extend(node.writes.iter().map(|&storage| (storage, id)));
     }
 
-    /// Makes an operator wait for the transfer that a `wait` in it is for, or what its thread does next.
+    /// Adds the dependency of a `wait` within an operator on its transfer, or else to the thread's next op.
     ///
-    /// Old ones name no group, or no number either: then it is the last transfer that began.
+    /// Old `wait`s have no group, or not even a number: they refer to the last transfer that began.
     fn wait(&mut self, thread: u64, wait: &Record, operator: Option<usize>) {
         let Some(begun) = self.begun.get_mut(&wait.sequence) else { return };
         let is_it = |(group, _): &(Group, u64)| wait.group == Group::Unsaid || wait.group == *group;
@@ -751,13 +752,13 @@ impl Graph {
         gaps: &mut Gaps,
     ) -> usize {
         let record = record.expect("a transfer has a record");
-        // The thread goes on, so what comes after waits for data or for `wait`, not for this.
+        // The call is asynchronous: later ops depend on data or on a `wait`, not on it.
         let mut waits = self.awaited.get(&node.thread).cloned().unwrap_or_default();
         waits.extend(self.last.get(&node.thread));
         let (kind, collective) = record.kind.or(call.and_then(|call| call.kind)).unwrap_or((NodeType::Coll, None));
         let bytes = record.bytes.or(call.and_then(|call| call.bytes));
-        let around = call.map_or(&Group::Unsaid, |call| &call.group);
-        let key = if record.group == Group::Unsaid { around } else { &record.group };
+        let called = call.map_or(&Group::Unsaid, |call| &call.group);
+        let key = if record.group == Group::Unsaid { called } else { &record.group };
         let known = groups.known.get(key).cloned().unwrap_or_default();
         let group = known.name.clone();
         if kind == NodeType::Coll {
@@ -775,7 +776,7 @@ impl Graph {
         let comm = Comm {
             collective,
             bytes: if is_barrier { Some(0) } else { bytes },
-            // The other end, twice, until this rank is known.
+            // The peer, twice, until this rank is known.
             ends: peer.and_then(|peer| known.rank(peer)).map(|rank| (rank, rank)),
             ranks: known.ranks,
             group,

@@ -1,30 +1,31 @@
-//! The pieces of a JSON file, cut out of chunks: values of the top-level object, and elements of its one long list.
+//! Incremental splitter for a JSON file: yields the values of the top-level object and the elements of its one long
+//! list.
 //!
-//! A piece is kept only until it is handed on, so that memory does not grow with the file. What lies between pieces is
-//! looked at for strings and brackets alone.
+//! A piece is buffered only until it is complete, so memory does not grow with the file. The splitter itself parses
+//! only strings and brackets.
 
 use crate::{MAX_PIECE_BYTES, TraceError};
 use std::borrow::Cow;
 
-/// What a format calls its parts.
+/// Names of the parts of a format.
 #[derive(Clone, Copy)]
 pub struct Layout {
-    /// The format, in a sentence.
+    /// Name of the format, for messages.
     pub format: &'static str,
     /// Key of the list.
     pub list: &'static str,
-    /// What an element of the list is, and several.
+    /// Singular and plural name of a list element.
     pub unit: &'static str,
     pub units: &'static str,
     /// Whether a file may be the list alone.
     pub may_be_bare: bool,
 }
 
-/// Something cut out.
+/// A piece of the file.
 pub enum Piece<'a> {
     /// A value of the top-level object, with its key.
     Field(&'a str, &'a [u8]),
-    /// An element of the list, and what tells the line on which it starts.
+    /// An element of the list, and a function that returns the line on which it starts.
     Element(&'a [u8], &'a mut dyn FnMut() -> u64),
 }
 
@@ -43,21 +44,21 @@ enum State {
     End,
 }
 
-/// Cuts one file.
+/// Splits one file.
 pub struct Splitter {
     layout: Layout,
     state: State,
     key: Vec<u8>,
-    /// The part of the piece that earlier chunks had.
+    /// Part of the current piece from earlier chunks.
     piece: Vec<u8>,
     depth: u32,
     in_string: bool,
     is_escaped: bool,
-    /// Whether the file is a list of elements, as exporters of other devices write it.
+    /// Whether the file is a bare list, as exporters of other devices write it.
     is_list: bool,
-    /// Lines before the chunk.
+    /// Number of lines before the chunk.
     lines: u64,
-    /// Offset of the chunk, and of the piece, in the file.
+    /// Offsets in the file of the chunk and of the piece.
     at: u64,
     piece_at: u64,
     elements: u64,
@@ -83,7 +84,7 @@ impl Splitter {
         }
     }
 
-    /// Hands on the pieces that end in `chunk`.
+    /// Passes the pieces that end in `chunk` to `on_piece`.
     pub fn feed(
         &mut self,
         chunk: &[u8],
@@ -97,7 +98,7 @@ impl Splitter {
                 State::Value | State::Element => {
                     let is_scalar_end = self.depth == 0 && !self.in_string && matches!(byte, b',' | b'}' | b']');
                     if is_scalar_end || self.is_last(byte) {
-                        // A scalar ends before what follows it, anything else with its last byte.
+                        // A scalar ends before the next delimiter, other values with their last byte.
                         let end = if is_scalar_end { index } else { index + 1 };
                         self.hand_on(chunk, from..end, on_piece)?;
                         index = end;
@@ -167,10 +168,10 @@ impl Splitter {
         }
     }
 
-    /// Whether `byte` ends a string, a list or a table that is the whole piece.
+    /// Whether `byte` ends the string, array or object that is the piece.
     fn is_last(&mut self, byte: u8) -> bool {
         if self.in_string {
-            // No string of JSON goes over the end of a line: one that does has a quote or a backslash too many.
+            // JSON strings do not contain newlines: such a string has a stray quote or backslash.
             self.in_string = byte != b'\n' && (self.is_escaped || byte != b'"');
             self.is_escaped = !self.is_escaped && byte == b'\\';
             return !self.in_string && self.depth == 0;
@@ -229,8 +230,8 @@ fn newlines(bytes: &[u8]) -> u64 {
     bytes.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
-/// A damaged piece as JSON, with what is no JSON in it replaced: a lone backslash is one, a control character is a space,
-/// a word such as `inf` is null, and bytes that are no UTF-8 are marked.
+/// Repairs a damaged piece: escapes a lone backslash, replaces control characters by spaces and words such as `inf` by
+/// null, and marks invalid UTF-8.
 pub fn mended(text: &[u8]) -> Vec<u8> {
     let text: Cow<str> = String::from_utf8_lossy(text);
     let mut found = String::with_capacity(text.len() + 16);
@@ -253,7 +254,7 @@ pub fn mended(text: &[u8]) -> Vec<u8> {
                 }
             }
             _ if in_string => found.push(if one.is_control() { ' ' } else { one }),
-            // The sign, too, belongs to the word: -Infinity.
+            // The sign belongs to the word: -Infinity.
             _ if one.is_ascii_alphabetic() || (one == '-' && rest.peek().is_some_and(char::is_ascii_alphabetic)) => {
                 let mut word = String::from(one);
                 while let Some(&next) = rest.peek().filter(|next| next.is_ascii_alphanumeric()) {

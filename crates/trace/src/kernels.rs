@@ -1,33 +1,33 @@
-//! Which kernels of a device move bytes between ranks: one table of the libraries' names for them.
+//! Classifies device kernels: one table of the names of communication kernels of all libraries.
 //!
-//! A kernel that is in it is communication, whatever else is known of it; its kind is the first word of [`KINDS`] in its
-//! name, and unknown where there is none. A kernel that is not in it computes.
+//! A kernel in the table is communication; its kind is the first word of [`KINDS`] in its name, or unknown. All other
+//! kernels are compute.
 
 use crate::{CollectiveType, NodeType};
 
-/// What kind of transfer an event is of.
+/// Kind of a transfer.
 pub(crate) type Transferred = (NodeType, Option<CollectiveType>);
 
-/// A kernel that moves bytes between ranks.
+/// A communication kernel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Moving {
-    /// What its name says that it does.
+    /// Kind, if the name contains it.
     pub kind: Option<Transferred>,
-    /// Whether a backend of c10d launches it, whose records say what it moves. Other libraries run beside c10d: a record
-    /// around them is of something else.
+    /// Whether a backend of c10d launches it, so that the backend's records describe it. Other libraries run beside
+    /// c10d: a record around their kernels describes something else.
     pub is_of_backend: bool,
 }
 
 /// A library's kernels.
 struct Row {
-    /// How a name begins, after `void`, namespaces and what else is before the symbol; all in lower case.
+    /// Prefixes of the symbol, after `void` and namespaces; lower case.
     starts: &'static [&'static str],
-    /// What is anywhere in the name before its arguments.
+    /// Substrings of the name before its arguments.
     holds: &'static [&'static str],
     is_of_backend: bool,
 }
 
-/// The libraries, each with the repository and file that its names are from.
+/// The libraries, with repository and file as the source of the names.
 const LIBRARIES: &[Row] = &[
     // NVIDIA/nccl src/device/generate.py (ncclDevKernel_, from 2.19; ncclSymDevKernel_ and ncclSymkDevKernel_ of
     // symmetric memory, from 2.27), src/collectives/device/common.h of v2.18 (ncclKernel_) and of v2.7
@@ -49,7 +49,8 @@ const LIBRARIES: &[Row] = &[
     },
     // ROCm/mori src/ops/dispatch_combine/{intranode,internode}.hpp; perplexityai/pplx-kernels src/all_to_all.
     Row { starts: &["epdispatch", "epcombine"], holds: &["pplx::", "mori::"], is_of_backend: false },
-    // NVIDIA/nvshmem src/device; pytorch/pytorch torch/csrc/distributed/c10d/symm_mem/nvshmem_extension.cu; ROCm/rocSHMEM.
+    // NVIDIA/nvshmem src/device; pytorch/pytorch torch/csrc/distributed/c10d/symm_mem/nvshmem_extension.cu;
+    // ROCm/rocSHMEM.
     Row {
         starts: &["nvshmem", "rocshmem", "ishmem", "barrier_on_stream_kernel", "alltoallv", "exchangesplitandoffset"],
         holds: &["nvshmemi_", "nvshmemx_", "rocshmem"],
@@ -90,7 +91,7 @@ const LIBRARIES: &[Row] = &[
     Row { starts: &["memcpy ptop", "memcpypeer"], holds: &[], is_of_backend: false },
 ];
 
-/// Words for kinds, in names of kernels and in records of backends; a word that holds another stands before it.
+/// Kinds by word in names of kernels and records of backends; a word that contains another comes before it.
 const KINDS: &[(&str, Transferred)] = &[
     ("allreduce", (NodeType::Coll, Some(CollectiveType::AllReduce))),
     ("reducescatter", (NodeType::Coll, Some(CollectiveType::ReduceScatter))),
@@ -100,13 +101,14 @@ const KINDS: &[(&str, Transferred)] = &[
     ("barrier", (NodeType::Coll, Some(CollectiveType::Barrier))),
 ];
 
-/// A kernel that sends and receives: NCCL does by it all that it has no kernel for, and only the call says what that is.
+/// Send/receive kernel: NCCL uses it for all operations without a kernel of their own; only the call has the kind.
 const SENDS: &str = "sendrecv";
 
-/// Of the libraries that give tokens to experts and take them back: each rank sends to each.
+/// Kernels of libraries for expert parallelism, which dispatch tokens to experts and combine the results: an
+/// all-to-all.
 const EXPERTS: &[&str] = &["dispatch", "combine", "a2a"];
 
-/// Kinds whose words are short enough to be in others; they count where a name or a record begins with them.
+/// Kinds whose words occur in other words; they count only as a prefix.
 const FIRST: &[(&str, Transferred)] = &[
     ("reduce", (NodeType::Coll, Some(CollectiveType::Reduce))),
     ("gather", (NodeType::Coll, Some(CollectiveType::Gather))),
@@ -116,17 +118,17 @@ const FIRST: &[(&str, Transferred)] = &[
     ("receive", (NodeType::Recv, None)),
 ];
 
-/// Records of ProcessGroupNCCL that move nothing: what it says of a group and of its streams.
+/// Records of ProcessGroupNCCL that transfer nothing, about a group or its streams.
 pub(crate) const NO_TRANSFER: &[&str] = &["wait", "init", "startCoalescing", "endCoalescing"];
 
-/// What a kernel moves between ranks; `None` of one that computes.
+/// Classifies a kernel by name; `None` for compute.
 pub(crate) fn moving(name: &str) -> Option<Moving> {
-    // Inductor names a kernel that computes after the operators before it: triton_poi_fused_all_reduce_wait_tensor_1.
+    // Inductor names a compute kernel after the preceding operators: triton_poi_fused_all_reduce_wait_tensor_1.
     if name.starts_with("triton_") && name.contains("_fused_") {
         return None;
     }
     let name = name.strip_prefix("void ").unwrap_or(name);
-    // Neither arguments nor parameters of a template name a kernel, but for namespaces in brackets: (anonymous namespace).
+    // Strips arguments and template parameters, but not namespaces in brackets: (anonymous namespace).
     let name = name.strip_prefix("(anonymous namespace)::").or(name.strip_prefix("<unnamed>::")).unwrap_or(name);
     let until_arguments = if name.starts_with("Memcpy") { name } else { name.split(['(', '<']).next().unwrap_or(name) };
     let whole = until_arguments.to_ascii_lowercase();
@@ -136,7 +138,8 @@ pub(crate) fn moving(name: &str) -> Option<Moving> {
     };
     let library = LIBRARIES.iter().find(is_of);
     let plain: String = symbol.chars().filter(|&one| one != '_').collect();
-    // A library that is in no row names its kernels after what they do, too; operators of tensors broadcast as well.
+    // Other libraries name their kernels after the collective, too. `broadcast` is left out: tensor operators broadcast
+    // as well.
     let is_named =
         || ["allreduce", "reducescatter", "allgather", "alltoall", SENDS].iter().any(|one| plain.contains(one));
     if library.is_none() && !is_named() {
@@ -155,7 +158,7 @@ pub(crate) fn moving(name: &str) -> Option<Moving> {
     Some(Moving { kind, is_of_backend: library.is_some_and(|row| row.is_of_backend) })
 }
 
-/// What a name of PyTorch's or of a backend moves: `allreduce_`, `_reduce_scatter_base`, `all_to_allv`,
+/// Kind by an operation's name in PyTorch or a backend: `allreduce_`, `_reduce_scatter_base`, `all_to_allv`,
 /// `symm_mem::multimem_all_reduce`.
 pub(crate) fn named(name: &str) -> Option<Transferred> {
     let plain: String = name.chars().filter(|&one| one != '_').collect::<String>().to_ascii_lowercase();

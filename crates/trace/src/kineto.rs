@@ -1,12 +1,13 @@
-//! Traces of `torch.profiler` (Kineto): a JSON object with `distributedInfo` and a list `traceEvents`.
+//! Reader for `torch.profiler` (Kineto) traces: a JSON object with `distributedInfo` and a list `traceEvents`.
 //!
-//! The file has spans on threads and streams, and no graph. What is kept as an op: outermost operators of each thread,
-//! kernels and copies of each stream, and collectives. What is taken for a dependency is only what must have been one:
-//! the op before it on the same thread or stream, and what its launch came after. A dependency always ends before what
-//! waits for it starts. What waits *for* a collective is not in these files, so no op does (docs/models/traces.md).
+//! The file contains spans on host threads and device streams (both called lanes here), and no graph. Ops are the
+//! outermost operators of each thread, the kernels and copies of each stream, and collectives. Dependencies are only
+//! those that must have existed: on the previous op of the same lane, and on the op before the launch. A dependency
+//! always ends before its dependent starts. The files do not show which ops wait for a collective, so no op depends on
+//! one (docs/models/traces.md). `said` is the `TransferInfo` of a span, and by index the spans that have one.
 //!
 //! ```text
-//! event -> span (what it is: kernels.rs; damage: json.rs) -> launch of each kernel (join.rs) -> transfer, step, pass
+//! event -> span (kind: kernels.rs; damage: json.rs) -> launch of each kernel (join.rs) -> transfer, step, pass
 //! ```
 
 mod join;
@@ -32,8 +33,8 @@ use std::sync::Arc;
 const LAYOUT: Layout =
     Layout { format: "Kineto trace", list: "traceEvents", unit: "event", units: "events", may_be_bare: true };
 
-/// Categories of events of a device, by version: PyTorch 1.8 wrote them with capitals; Habana's and Ascend's profilers have
-/// their own (libkineto/include/ActivityType.h).
+/// Categories of device events. PyTorch 1.8 capitalised them; Habana's and Ascend's profilers have their own
+/// (libkineto/include/ActivityType.h).
 const DEVICE: &[&str] = &[
     "kernel",
     "gpu_memcpy",
@@ -46,11 +47,11 @@ const DEVICE: &[&str] = &[
     "Ascend Hardware",
 ];
 
-/// Categories of operators of the host.
+/// Categories of host operators.
 const HOST: &[&str] = &["cpu_op", "Operator"];
 
-/// Categories of events that hold no work of their own, beside calls of a runtime or a driver: notes, and what the
-/// profiler says of itself.
+/// Categories of events that are not work, besides calls of a runtime or a driver: annotations, and events of the
+/// profiler itself.
 const NO_WORK: &[&str] = &[
     "ac2g",
     "cpu_instant_event",
@@ -66,7 +67,7 @@ const NO_WORK: &[&str] = &[
     "",
 ];
 
-/// Backends of c10d that say of themselves while bytes move: `gloo:all_reduce`.
+/// Backends of c10d that record events of their own while they transfer: `gloo:all_reduce`.
 const MOVE: &[&str] = &["gloo", "mpi", "ucc"];
 
 #[derive(Deserialize)]
@@ -89,7 +90,7 @@ struct Event<'a> {
     args: Option<&'a RawValue>,
 }
 
-/// Of all that is in `args`; whole numbers stand in quotes in some versions.
+/// The fields of `args` that are used; integers are quoted in some versions.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Args<'a> {
@@ -119,40 +120,40 @@ struct Args<'a> {
     inputs: Option<Value>,
 }
 
-/// Of all that is in `args` of a call of a runtime.
+/// The field of `args` that is used for a call of a runtime.
 #[derive(Deserialize)]
 struct OfLaunch<'a> {
     #[serde(borrow)]
     correlation: Option<&'a RawValue>,
 }
 
-/// Where an event of a transfer comes from: the later ones say more about it, and stand for the earlier ones.
+/// Source of a transfer's event, in ascending order of detail: an event replaces those of lower levels.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
     /// The call, `c10d::allreduce_`.
     Call,
-    /// What a backend that enqueues records of the call: `record_param_comms`, `nccl:all_reduce`.
+    /// The record of the call by a backend that enqueues: `record_param_comms`, `nccl:all_reduce`.
     Record,
-    /// What a backend of the host says of itself while bytes move: `gloo:all_reduce`.
+    /// The event of a host backend during the transfer: `gloo:all_reduce`.
     Backend,
-    /// The kernel that moves the bytes.
+    /// The kernel that transfers the bytes.
     Kernel,
 }
 
-/// What an event says of a transfer.
-struct Said {
+/// Information of an event about a transfer.
+struct TransferInfo {
     level: Level,
     kind: Option<Transferred>,
     /// Bytes of the rank's buffer.
     bytes: Option<u64>,
     group: Arc<str>,
-    /// Ranks of the group.
+    /// Number of ranks of the group.
     group_size: Option<u64>,
-    /// The rank at the other end of a message.
+    /// The peer of a point-to-point message.
     peer: Option<u32>,
-    /// Whether arguments, or the name of a call, say what it is; `record_param_comms` of old versions says nothing.
+    /// Whether arguments or the name of a call give its kind; `record_param_comms` of old versions does not.
     is_named: bool,
-    /// Of a kernel, whether calls of c10d say what it moves.
+    /// For a kernel: whether it belongs to a c10d backend, so that calls of c10d describe it.
     is_of_backend: bool,
 }
 
@@ -162,12 +163,12 @@ struct Span {
     start_ns: u64,
     duration_ns: u64,
     is_host: bool,
-    /// Joins a kernel to the operator that launched it, where there is no [`Launch`] of it.
+    /// External id: links a kernel to the operator that launched it, if there is no [`Launch`] for it.
     external: Option<u64>,
-    /// Joins a kernel to its [`Launch`], and numbers launches in their order.
+    /// Correlation id: links a kernel to its [`Launch`]; ascends with the launches.
     correlation: Option<u64>,
-    said: Option<Box<Said>>,
-    /// Whether its thread waits in it for what moves, and so computes nothing.
+    said: Option<Box<TransferInfo>>,
+    /// Whether its thread waits in it for a transfer, and so does not compute.
     waits: bool,
 }
 
@@ -180,7 +181,7 @@ impl Span {
         self.said.as_ref().map(|said| said.level)
     }
 
-    /// Whether it is an op of the host; what backends say of transfers is none.
+    /// Whether it is a host op; events of backends are not.
     fn is_operator(&self) -> bool {
         self.is_host && self.level().is_none_or(|level| level == Level::Call)
     }
@@ -204,11 +205,11 @@ struct Events {
     lane: String,
     names: Names,
     moving: BTreeMap<Arc<str>, Option<Moving>>,
-    /// Events that are no JSON, by whether they could be read otherwise and by category: how many, and the first's line.
+    /// Invalid JSON events, by gap ([`Gap::Mended`] or [`Gap::Damaged`]) and category: count, and line of the first.
     damage: BTreeMap<(Gap, Arc<str>), (u64, u64)>,
-    /// When something began of which nobody knows how long it took, and whether a device did it.
+    /// Start times of events without a duration, and whether they are of a device.
     untimed: Vec<(u64, bool)>,
-    /// What a device did of which nobody knows how long it took: its launch's number and its start.
+    /// Device events without a duration: correlation id and start.
     untimed_launches: Vec<(u64, u64)>,
     distributed: Distributed,
     version: String,
@@ -226,7 +227,7 @@ impl KinetoReader {
     /// Reads the next bytes of the file.
     ///
     /// # Errors
-    /// [`TraceError::NotThis`] if it is something else, [`TraceError::Piece`] if an event means nothing.
+    /// [`TraceError::NotThis`] if the file has another format, [`TraceError::Piece`] if an event is invalid.
     pub fn feed(&mut self, chunk: &[u8]) -> Result<(), TraceError> {
         let events = &mut self.events;
         self.splitter.feed(chunk, &mut |piece| match piece {
@@ -259,7 +260,7 @@ impl Events {
         Ok(())
     }
 
-    /// Reads an event; what is damaged in it costs no more than it touches.
+    /// Reads an event; damage affects only the damaged fields.
     fn event(&mut self, text: &[u8], line: &mut dyn FnMut() -> u64) -> Result<(), String> {
         if let Ok(event) = serde_json::from_slice::<Event>(text)
             && let Some(args) = arguments(&event)
@@ -271,11 +272,11 @@ impl Events {
             return self.unreadable(&String::from_utf8_lossy(&text), line);
         };
         self.damaged(Gap::Mended, &event.cat, line);
-        // Arguments that mean nothing cost what is read of them.
+        // Unreadable arguments count as absent.
         self.read(&event, &arguments(&event).unwrap_or_default(), line)
     }
 
-    /// Counts an event that is no JSON even so, by the category that stands in it.
+    /// Counts an event that cannot be repaired, by the category found in its text.
     fn unreadable(&mut self, text: &str, line: &mut dyn FnMut() -> u64) -> Result<(), String> {
         let value = |key: &str| {
             let rest = text.split_once(&format!("\"{key}\":"))?.1.trim_start();
@@ -374,7 +375,7 @@ impl Events {
         Ok(())
     }
 
-    /// The number of an event's thread or stream.
+    /// Index of an event's lane: its thread or stream.
     fn lane(&mut self, event: &Event) -> Result<u32, String> {
         let raw = |raw: Option<&'_ RawValue>| raw.map_or("", RawValue::get).to_owned();
         self.lane.clear();
@@ -389,18 +390,18 @@ impl Events {
         Ok(lane)
     }
 
-    /// What a kernel moves between ranks, if it does.
-    fn kernel(&mut self, name: &Arc<str>, category: &str, args: &Args) -> Option<Said> {
+    /// Transfer information of a kernel, if it communicates.
+    fn kernel(&mut self, name: &Arc<str>, category: &str, args: &Args) -> Option<TransferInfo> {
         let known = *self.moving.entry(name.clone()).or_insert_with(|| kernels::moving(name));
-        let is_told = args.collective.is_some() || category == "collective_comm";
+        let is_annotated = args.collective.is_some() || category == "collective_comm";
         let unnamed = Moving { kind: None, is_of_backend: true };
-        let Moving { kind, is_of_backend } = known.or(is_told.then_some(unnamed))?;
+        let Moving { kind, is_of_backend } = known.or(is_annotated.then_some(unnamed))?;
         let kind = args.collective.as_deref().and_then(kernels::named).or(kind);
-        Some(self.said(Level::Kernel, kind, name, args, is_of_backend))
+        Some(self.transfer_info(Level::Kernel, kind, name, args, is_of_backend))
     }
 
-    /// What an event of the host says of a transfer, if it does.
-    fn call(&mut self, name: &str, backend: Option<(&str, &str)>, args: &Args) -> Option<Said> {
+    /// Transfer information of a host event, if it has any.
+    fn call(&mut self, name: &str, backend: Option<(&str, &str)>, args: &Args) -> Option<TransferInfo> {
         let what = args.collective.as_deref().or(backend.map(|(_, what)| what));
         if what.is_some_and(|what| NO_TRANSFER.contains(&what)) {
             return None;
@@ -411,10 +412,17 @@ impl Events {
             None if !is_record => (Level::Call, Some(kernels::named(name.strip_prefix("c10d::")?)?)),
             _ => (Level::Record, what.and_then(kernels::named)),
         };
-        Some(self.said(level, kind, name, args, true))
+        Some(self.transfer_info(level, kind, name, args, true))
     }
 
-    fn said(&mut self, level: Level, kind: Option<Transferred>, name: &str, args: &Args, is_of_backend: bool) -> Said {
+    fn transfer_info(
+        &mut self,
+        level: Level,
+        kind: Option<Transferred>,
+        name: &str,
+        args: &Args,
+        is_of_backend: bool,
+    ) -> TransferInfo {
         let collective = kind.and_then(|kind| kind.1);
         let is_barrier = collective == Some(CollectiveType::Barrier);
         let size = match whole(args.elements) {
@@ -423,13 +431,14 @@ impl Events {
                 let assumed = u64::from(known.is_none() && count > 0);
                 Some((count.saturating_mul(known.unwrap_or(ASSUMED_ELEMENT_BYTES)), assumed))
             }
-            // A call that divides or joins has its output first, as c10d::_reduce_scatter_base_(output, input, …).
+            // A call whose output differs in size has its output first, as c10d::_reduce_scatter_base_(output, input,
+            // …).
             None => input_bytes(
                 args.dims.as_ref(),
                 args.types.as_ref(),
                 usize::from(level == Level::Call && collective.is_some_and(has_output)),
             )
-            // Lists of arguments without a tensor among them say nothing of a size.
+            // Argument lists without a tensor give no size.
             .filter(|&(bytes, _)| bytes > 0),
         };
         let (bytes, assumed) = match size {
@@ -448,7 +457,7 @@ impl Events {
             Some(NodeType::Recv) => rank(args.from).or_else(third),
             _ => None,
         };
-        Said {
+        TransferInfo {
             level,
             kind,
             bytes,
@@ -467,11 +476,11 @@ impl Events {
         self.cut_at_waits();
         let outer = self.outermost();
         let join = Join::new(std::mem::take(&mut self.launches), &self.spans, &outer);
-        let mut transfers = self.of_host();
+        let mut transfers = self.host_transfers();
         let mut origins: BTreeMap<usize, Place> = BTreeMap::new();
         let mut operators: BTreeMap<usize, usize> = BTreeMap::new();
-        self.of_device(&join, &mut transfers, &mut origins, &mut operators);
-        self.of_batches(&join, &mut transfers, &origins);
+        self.device_transfers(&join, &mut transfers, &mut origins, &mut operators);
+        self.batch_transfers(&join, &mut transfers, &origins);
         let has_device = self.spans.iter().any(|span| !span.is_host && span.duration_ns > 0);
         self.count_enqueued(&join, &mut transfers, has_device);
         let mut ids = vec![None; self.spans.len()];
@@ -507,9 +516,9 @@ impl Events {
             let span = &self.spans[index];
             let transfer = transfers.get(&index);
             let mut deps = BTreeSet::new();
-            // On its own thread or stream, one after another.
+            // Ops of a thread or stream are sequential.
             deps.extend(seen.before(span.lane, span.start_ns, &self.spans));
-            // What the launching thread had done when it launched this.
+            // The launching thread's last op before the launch.
             let call = transfer.and_then(|transfer| transfer.call).map(|call| &self.spans[call]);
             let origin =
                 call.map(|call| Place { lane: call.lane, at_ns: call.start_ns }).or(origins.get(&index).copied());
@@ -524,7 +533,7 @@ impl Events {
                 None => self.pass(Place { lane: span.lane, at_ns: span.start_ns }, &span.name),
             };
             let ready_ns = call.filter(|_| span.is_host).map(|call| call.start_ns.min(span.start_ns));
-            // ProcessGroupNCCL makes its stream wait for what the stream of the caller holds at that time.
+            // ProcessGroupNCCL makes its stream wait for the work then queued on the caller's stream.
             if transfer.is_some()
                 && let Some(number) = span.correlation.filter(|_| !span.is_host)
             {
@@ -532,7 +541,7 @@ impl Events {
             }
             seen.push(index, span);
             let comm = transfer.map(|transfer| {
-                let mut comm = self.described(transfer);
+                let mut comm = self.merged_comm(transfer);
                 comm.ready_ns = ready_ns.map(|ns| self.base_ns.saturating_add(ns));
                 Box::new(comm)
             });
@@ -558,7 +567,7 @@ impl Events {
                 self.gaps.add_at(Gap::Group, &op.name, op.start_ns);
             }
         }
-        // Its step is at least that long, and so is the one that is left out.
+        // Extends the step to the start of the event, so that the step is recognised as untimed.
         for &(correlation, start_ns) in &self.untimed_launches {
             if let Some(place) = join.launch_of(correlation, start_ns) {
                 launched.add(place.at_ns, (start_ns, start_ns));
@@ -572,7 +581,7 @@ impl Events {
         for ((gap, category), (count, line)) in &self.damage {
             self.gaps.add_many(*gap, &format!("{category} from line {line}"), *count);
         }
-        // Of a rank with a device nobody counts what the host took.
+        // Host time of a rank with a device does not count.
         let untimed = self.untimed.iter().filter(|&&(_, is_device)| is_device || !has_device);
         let untimed_ns = untimed.map(|&(ns, _)| ns.saturating_add(self.base_ns)).collect();
         let Distributed { rank, world_size, .. } = self.distributed;
@@ -581,7 +590,7 @@ impl Events {
         Ok(RankTrace { ops, marks: self.marks, untimed_ns, about, gaps: self.gaps })
     }
 
-    /// Takes what a group of one rank sends for what it is: nothing.
+    /// Drops transfers of groups of one rank, which send nothing.
     fn leave_out_groups_of_one(&mut self) {
         let distributed = &self.distributed;
         for span in &mut self.spans {
@@ -593,11 +602,11 @@ impl Events {
         }
     }
 
-    /// Transfers of backends that run on the host, each with its call where that can be told.
+    /// Transfers of host backends, each with its call if it can be determined.
     ///
-    /// Threads of gloo record no number of a call, so calls and events of a kind are matched in their order; not at all,
-    /// if there are not as many of both, or a call begins after its event.
-    fn of_host(&self) -> BTreeMap<usize, Transfer> {
+    /// Gloo's threads record no id of the call, so calls and events of a kind are matched in order; they stay unmatched
+    /// if their numbers differ or a call begins after its event.
+    fn host_transfers(&self) -> BTreeMap<usize, Transfer> {
         let mut found: BTreeMap<Transferred, [Vec<usize>; 2]> = BTreeMap::new();
         let mut transfers = BTreeMap::new();
         for (index, span) in self.spans.iter().enumerate() {
@@ -625,15 +634,15 @@ impl Events {
         transfers
     }
 
-    /// Joins every kernel to where it was launched, and each that moves bytes to what is said of it there.
-    fn of_device(
+    /// Finds the launch of every kernel, and for communication kernels the transfer information there.
+    fn device_transfers(
         &self,
         join: &Join,
         transfers: &mut BTreeMap<usize, Transfer>,
         origins: &mut BTreeMap<usize, Place>,
         operators: &mut BTreeMap<usize, usize>,
     ) {
-        // The first kernel of a call, by its stream: the others of the call go on with the same transfer.
+        // First kernel of a call on each stream: further kernels of the call continue the same transfer.
         let mut firsts: BTreeMap<(usize, u32), usize> = BTreeMap::new();
         for (index, span) in self.spans.iter().enumerate().filter(|(_, span)| !span.is_host) {
             look();
@@ -646,7 +655,8 @@ impl Events {
             let of_call = origin.map_or_else(Vec::new, |origin| origin.said);
             let of_call = if said.is_of_backend { of_call } else { Vec::new() };
             let kind_of = |one: &usize| self.spans[*one].said.as_ref().and_then(|said| said.kind);
-            // The call says what is done; a kernel's name how: a barrier is an all-reduce to it, and an all-to-all sends.
+            // The call gives the collective, the kernel's name its implementation: a barrier runs as an all-reduce, an
+            // all-to-all as sends.
             let called = of_call.iter().find_map(kind_of).filter(|_| !said.is_named);
             let kind = called.or(said.kind);
             if let Some(&call) = of_call.first() {
@@ -662,9 +672,14 @@ impl Events {
         }
     }
 
-    /// Joins kernels of no call to the messages that a thread enqueued before: in a batch of them NCCL launches one kernel
-    /// for all at the end, which is none of theirs.
-    fn of_batches(&self, join: &Join, transfers: &mut BTreeMap<usize, Transfer>, origins: &BTreeMap<usize, Place>) {
+    /// Links kernels without a call to the messages that the thread enqueued before: for a batch of messages NCCL
+    /// launches one kernel at the end, outside all their calls.
+    fn batch_transfers(
+        &self,
+        join: &Join,
+        transfers: &mut BTreeMap<usize, Transfer>,
+        origins: &BTreeMap<usize, Place>,
+    ) {
         let mut joined: BTreeSet<usize> = transfers.values().flat_map(|one| one.said.iter().copied()).collect();
         let is_batch = |index: &usize| {
             let said = self.spans[*index].said.as_deref();
@@ -687,7 +702,7 @@ impl Events {
                 join.said_between(after, place.at_ns).filter(|one| !joined.contains(one)).filter(is_message).collect();
             joined.extend(&messages);
             let transfer = transfers.get_mut(&index).expect("a batch is a transfer");
-            // Of several messages at once no one kind, size or end is that of the kernel.
+            // A kernel for several messages has no single kind, size or peer.
             let outer: BTreeSet<usize> = messages.iter().map(|&one| join.outermost_said(one, &self.spans)).collect();
             if outer.len() == 1 {
                 transfer.kind = kind_of(messages[0]);
@@ -699,8 +714,9 @@ impl Events {
         }
     }
 
-    /// Finds calls that were never seen to run. A backend that enqueues says nothing of when bytes move, so they are
-    /// counted and left out; of another backend, that records nothing of itself, a call stands for its transfer.
+    /// Finds calls without a recorded execution. A call of a backend that enqueues does not show when bytes move, so it
+    /// is counted as a gap and left out; for backends without events of their own, the call itself counts as the
+    /// transfer.
     fn count_enqueued(&mut self, join: &Join, transfers: &mut BTreeMap<usize, Transfer>, has_device: bool) {
         let outermost = |&index: &usize| join.outermost_said(index, &self.spans);
         let seen: BTreeSet<usize> =
@@ -719,7 +735,7 @@ impl Events {
         for call in calls {
             let said = self.spans[call].said.as_deref().expect("a call says something");
             let enqueues = self.distributed.enqueues(&said.group);
-            // Only backends that enqueue have records, though an old one may name nothing.
+            // Only backends that enqueue write records, though old ones may lack the kind.
             let record = records.get(&call);
             if record.is_some() || (said.level == Level::Call && enqueues.unwrap_or(has_device)) {
                 let is_call = said.level == Level::Call;
@@ -742,17 +758,18 @@ impl Events {
         }
     }
 
-    /// Gives a backend's sum that carries out a reduce-scatter the name of that.
+    /// Relabels a backend's all-reduce that implements a reduce-scatter.
     ///
-    /// ProcessGroupGloo has no reduce-scatter: it sums all of it, and each rank keeps its part
-    /// (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp). Calls and sums are matched in their order, by their bytes;
-    /// if one is left over, nothing is named otherwise.
+    /// ProcessGroupGloo has no native reduce-scatter: it all-reduces the whole buffer, and each rank keeps its part
+    /// (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp). Calls and all-reduces are matched in order and by bytes;
+    /// unless all match, nothing is relabelled.
     fn name_sums_for_parts(&mut self) {
         let sum = (NodeType::Coll, Some(CollectiveType::AllReduce));
         let part = (NodeType::Coll, Some(CollectiveType::ReduceScatter));
         let at = |wanted: Level, kinds: &[Transferred]| -> Vec<usize> {
             let said = |index: usize| self.spans[index].said.as_deref();
-            let is_one = |said: &Said| said.level == wanted && said.kind.is_some_and(|kind| kinds.contains(&kind));
+            let is_one =
+                |said: &TransferInfo| said.level == wanted && said.kind.is_some_and(|kind| kinds.contains(&kind));
             (0..self.spans.len()).filter(|&index| said(index).is_some_and(is_one)).collect()
         };
         let bytes = |index: usize| self.spans[index].said.as_deref().and_then(|said| said.bytes);
@@ -778,12 +795,12 @@ impl Events {
         }
     }
 
-    /// Cuts operators where their thread waits for a transfer, so that only the rest counts as computing.
+    /// Splits operators at waits for a transfer, so that only the rest counts as computing.
     ///
-    /// A thread waits in a call that lasts until its transfer is at least half done; a call that returns sooner has
-    /// begun it and gone on.
+    /// A call is blocking if it lasts until its transfer is at least half done; a call that returns sooner is
+    /// asynchronous.
     fn cut_at_waits(&mut self) {
-        for (transfer, Transfer { call, .. }) in self.of_host() {
+        for (transfer, Transfer { call, .. }) in self.host_transfers() {
             let Some(call) = call else { continue };
             let half_ns = self.spans[transfer].start_ns.saturating_add(self.spans[transfer].duration_ns / 2);
             self.spans[call].waits = self.spans[call].end_ns() >= half_ns;
@@ -824,7 +841,7 @@ impl Events {
         self.spans.sort_by_key(|span| (span.start_ns, u64::MAX - span.duration_ns));
     }
 
-    /// The part of a step that is done at a place, by an operator of a name: the optimizer's within a call of its step.
+    /// The part of the step at a place, for an operator of this name: `Update` within a call of the optimizer's step.
     fn pass(&self, Place { lane, at_ns }: Place, name: &str) -> StepPart {
         let place = self.updates.partition_point(|&(other, start_ns, _)| (other, start_ns) <= (lane, at_ns));
         match place.checked_sub(1).map(|before| self.updates[before]) {
@@ -833,7 +850,7 @@ impl Events {
         }
     }
 
-    /// For each span the operator around it that is in no other; `None` of a backend's span, and of what is done in it.
+    /// For each span, its outermost enclosing operator; `None` for a backend's span and for spans in it.
     fn outermost(&self) -> Vec<Option<usize>> {
         let mut open: Vec<Option<usize>> = vec![None; self.lanes.len()];
         let mut backend_ends_ns = vec![0; self.lanes.len()];
@@ -860,8 +877,8 @@ impl Events {
     fn never_run(&mut self, call: usize) {
         let span = &self.spans[call];
         let name = match span.said.as_deref() {
-            // An annotation names its kind itself: nccl:all_reduce.
-            Some(Said { level: Level::Record, kind, .. }) if !span.name.contains(':') => {
+            // The name of an annotation contains its kind: nccl:all_reduce.
+            Some(TransferInfo { level: Level::Record, kind, .. }) if !span.name.contains(':') => {
                 let word = |(kind, collective): Transferred| collective.map_or(kind.word(), CollectiveType::word);
                 format!("{} of {}", span.name, kind.map_or("an unknown kind", word))
             }
@@ -870,9 +887,9 @@ impl Events {
         self.gaps.add_at(Gap::UnmatchedCall, &name, self.base_ns.saturating_add(span.start_ns));
     }
 
-    /// All that is known of a transfer: what its span says, then what was said where it was called, the innermost first,
-    /// then what the job has one of. Bytes come by identifier alone: what is matched by its place says none.
-    fn described(&self, transfer: &Transfer) -> Comm {
+    /// Merges the information about a transfer: of its span first, then of the calls at its launch, innermost first,
+    /// then of the job's only group. Bytes come only from events linked by id: events matched by order give none.
+    fn merged_comm(&self, transfer: &Transfer) -> Comm {
         let own = self.spans[transfer.index].said.as_deref();
         let called = || transfer.said.iter().filter_map(|&index| self.spans[index].said.as_deref());
         let all = || own.into_iter().chain(called());
@@ -900,17 +917,17 @@ impl Events {
     }
 }
 
-/// A transfer, and where what is known of it stands.
+/// A transfer, and the spans with information about it.
 struct Transfer {
-    /// The span that stands for it.
+    /// The span that represents it.
     index: usize,
     kind: Option<Transferred>,
     end_ns: u64,
-    /// Of a backend of the host: the call that is matched by its place in the order.
+    /// For a host backend: the call, matched by order.
     call: Option<usize>,
-    /// Of a kernel: what was said where it was launched.
+    /// For a kernel: spans with transfer information around its launch.
     said: Vec<usize>,
-    /// Of a kernel: the messages of which it is all.
+    /// For a kernel of a batch: its messages.
     batch: Vec<usize>,
 }
 
@@ -920,11 +937,11 @@ impl Transfer {
     }
 }
 
-/// Ops so far, by thread or stream in the order of their start.
+/// Ops so far, by lane and start.
 #[derive(Default)]
 struct OpsSoFar {
     lanes: BTreeMap<u32, Vec<usize>>,
-    /// Kernels that compute, by launch.
+    /// Compute kernels, by correlation id.
     launched: BTreeMap<u64, usize>,
 }
 
@@ -936,28 +953,29 @@ impl OpsSoFar {
         }
     }
 
-    /// The last op of a lane that had ended at `by_ns`.
+    /// The last op of a lane that ended at or before `by_ns`.
     fn before(&self, lane: u32, by_ns: u64, spans: &[Span]) -> Option<usize> {
         let lane = self.lanes.get(&lane)?;
-        // What is queued is launched long before it starts: much of its thread may have been seen since.
+        // A queued kernel is launched long before it starts, so many later ops of the launching thread may have been
+        // pushed since.
         let begun = lane.partition_point(|&one| spans[one].start_ns <= by_ns);
-        // Ops of a lane do not overlap but where a backend's span lies among operators, so few are looked at.
+        // Ops of a lane overlap only where a backend's span lies among operators, so a short scan suffices.
         lane[..begun].iter().rev().take(64).copied().find(|&one| spans[one].end_ns() <= by_ns)
     }
 
-    /// The last kernel that was launched before launch `number` and had ended at `by_ns`.
+    /// The last kernel launched before correlation id `number`, if it ended at or before `by_ns`.
     fn launched_before(&self, number: u64, by_ns: u64, spans: &[Span]) -> Option<usize> {
         let (_, &one) = self.launched.range(..number).next_back()?;
         (spans[one].end_ns() <= by_ns).then_some(one)
     }
 }
 
-/// Whether a category is of calls of a runtime or a driver, which launch what a device does.
+/// Whether a category is of runtime or driver calls, which launch device work.
 fn is_launch(category: &str) -> bool {
     category.ends_with("_runtime") || category.ends_with("_driver") || category == "Runtime"
 }
 
-/// The arguments of an event, as far as its category has some that are read; `None` if they mean nothing.
+/// The arguments of an event, if its category has any that are used; `None` if they are invalid.
 fn arguments<'a>(event: &Event<'a>) -> Option<Args<'a>> {
     let category = &*event.cat;
     let Some(raw) = event.args else { return Some(Args::default()) };
@@ -975,7 +993,7 @@ fn whole(raw: Option<&RawValue>) -> Option<u64> {
     raw?.get().trim_matches('"').parse().ok()
 }
 
-/// A decimal number of microseconds, to the nanosecond: as a float it would lose them.
+/// Parses microseconds with decimals to the nanosecond, exactly: a float would lose digits.
 fn nanoseconds(text: &str) -> Option<u64> {
     let text = text.trim_matches('"');
     if text.contains(['e', 'E']) {

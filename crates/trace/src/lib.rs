@@ -1,9 +1,9 @@
-//! Traces that other tools recorded: PyTorch's profiler (Kineto) and ExecutionTraceObserver, and MLCommons Chakra, read
-//! into one form.
+//! Readers for traces of other tools, with one common representation ([`RankTrace`]): PyTorch's profiler (Kineto) and
+//! ExecutionTraceObserver, and MLCommons Chakra.
 //!
-//! A reader is fed chunks of a file and keeps what a step is made of: what was computed, what was sent, and what waited
-//! for what. Files, compression and names of ranks are the caller's. What each format says and does not say:
-//! docs/models/traces.md.
+//! A reader consumes a file in chunks and keeps the ops of a step: computation, communication, and their dependencies.
+//! Opening files, decompression and the mapping of files to ranks are the caller's. What each format contains and
+//! lacks: docs/models/traces.md. A "gap" is information that a file lacks or the representation cannot hold.
 
 pub mod chakra;
 pub mod dag;
@@ -21,38 +21,38 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Largest message or event that is accepted, in bytes; it bounds the memory that a broken file can ask for.
+/// Largest accepted message or event, in bytes; it bounds the memory that a corrupt file can allocate.
 pub const MAX_PIECE_BYTES: usize = 16 << 20;
 
-/// Most ranks of a job; no number in a file stands for more memory than this many ranks take.
+/// Maximum number of ranks of a job; bounds the memory that a number in a file can allocate.
 pub const MAX_RANKS: u32 = 1_000_000;
 
-/// Most ranks of a group that a table lists.
+/// Maximum number of a group's ranks that a table lists.
 pub const MAX_LISTED_RANKS: usize = 1024;
 
-/// What one rank did.
+/// The trace of one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankTrace {
-    /// In the order of the file (Chakra), or of their start (Kineto, ExecutionTraceObserver).
+    /// Ops, in file order (Chakra) or by start (Kineto, ExecutionTraceObserver).
     pub ops: Vec<TraceOp>,
-    /// Steps that the profiler was told of, in the order of the file; device's and host's.
+    /// Steps marked for the profiler (`ProfilerStep#7`), in file order, both of the device and of the host.
     pub marks: Vec<Mark>,
-    /// When something began, on the rank's own clock, of which the file does not say how long it took; it is no op.
+    /// Start times, on the rank's own clock, of events without a duration, which are not in `ops`.
     pub untimed_ns: Vec<u64>,
-    /// What the file says of itself.
+    /// Metadata of the file.
     pub about: About,
-    /// What the file does not say, or what `ops` cannot represent.
+    /// Information that the file lacks, or that `ops` cannot represent.
     pub gaps: Gaps,
 }
 
-/// How often something is missing: by what it is, and by the name that the file has for it.
+/// Number of gaps, by kind and by the file's name for the affected event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gaps(BTreeMap<(Gap, Arc<str>), Counted>);
 
-/// How often, and when, where that is known.
+/// Number of gaps of one kind and name, with their times if known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counted {
-    /// Those of which nobody knows when.
+    /// Gaps without a time.
     untimed: u64,
     at_ns: Vec<u64>,
 }
@@ -64,19 +64,19 @@ impl Counted {
 }
 
 impl Gaps {
-    /// Counts one more.
+    /// Counts one gap.
     pub fn add(&mut self, gap: Gap, name: &str) {
         self.add_many(gap, name, 1);
     }
 
-    /// Counts `count` more.
+    /// Counts `count` gaps.
     pub fn add_many(&mut self, gap: Gap, name: &str, count: u64) {
         if count > 0 {
             self.0.entry((gap, name.into())).or_default().untimed += count;
         }
     }
 
-    /// Counts one more, of something that began at a time on the rank's own clock.
+    /// Counts one gap of an event that began at `at_ns` on the rank's own clock.
     pub fn add_at(&mut self, gap: Gap, name: &str, at_ns: u64) {
         self.0.entry((gap, name.into())).or_default().at_ns.push(at_ns);
     }
@@ -86,7 +86,7 @@ impl Gaps {
         self.0.iter().map(|((gap, name), counted)| (*gap, name.as_ref(), counted.all()))
     }
 
-    /// The same of what is within a window, and of what nobody knows when it was.
+    /// Like [`iter`](Self::iter), for gaps within a window of time and gaps without a time.
     pub fn within(&self, start_ns: u64, end_ns: u64) -> impl Iterator<Item = (Gap, &str, u64)> {
         let count = move |one: &Counted| {
             one.untimed + one.at_ns.iter().filter(|&&ns| (start_ns..end_ns).contains(&ns)).count() as u64
@@ -95,45 +95,45 @@ impl Gaps {
         counts.filter(|&(.., count)| count > 0)
     }
 
-    /// How many there are of a kind.
+    /// Number of gaps of a kind.
     pub fn count(&self, gap: Gap) -> u64 {
         self.iter().filter(|&(other, ..)| other == gap).map(|(.., count)| count).sum()
     }
 }
 
-/// What is missing.
+/// Kinds of gaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Gap {
     /// The size of a transfer.
     Size,
-    /// The element type of a transfer, whose elements count as float32.
+    /// The element type of a transfer; float32 is assumed.
     ElementType,
-    /// The kind of a collective, which counts as an all-reduce.
+    /// The kind of a collective; an all-reduce is assumed.
     CollectiveType,
-    /// The kind of a transfer, and so its bytes; it is communication all the same.
+    /// The kind of a transfer, and so its bytes; it still counts as communication.
     UnknownTransfer,
-    /// The process group of a collective, where the job has several; it counts as one of all ranks.
+    /// The process group of a collective in a job with several groups; it counts as one of all ranks.
     Group,
-    /// The kernel or backend event of a call that moves bytes: it was enqueued and never seen to run; it is left out.
+    /// The kernel or backend event of a communication call, which was enqueued and not recorded as run; it is left out.
     UnmatchedCall,
-    /// Events of a category that this program does not know; they are left out.
+    /// Events of an unknown category; they are left out.
     UnknownCategory,
-    /// The duration of a node that computes something.
+    /// The duration of a compute node.
     Duration,
-    /// The start of every node: the file describes a workload, and nothing was recorded.
+    /// The start of every node: the file describes a workload, not a recording.
     Start,
-    /// The op that a dependency names; the dependency is left out.
+    /// The op that a dependency refers to; the dependency is left out.
     Dependency,
-    /// Nodes that neither compute nor move anything but take time, as those that write a checkpoint.
+    /// Nodes with a duration that neither compute nor communicate, such as writing a checkpoint.
     Other,
-    /// Events that mean nothing, or lack a time; they are left out. Named by their category and the first one's line.
+    /// Events that cannot be read or lack a time; they are left out. Named by their category and the first one's line.
     Damaged,
-    /// Events with something in them that is no JSON; the rest of them is read.
+    /// Events with invalid JSON in them that could be repaired.
     Mended,
 }
 
 impl Gap {
-    /// The word that Python has for it.
+    /// Its name in Python.
     pub fn word(self) -> &'static str {
         match self {
             Self::Size => "size",
@@ -153,64 +153,64 @@ impl Gap {
     }
 }
 
-/// A step that the profiler was told of: `ProfilerStep#7`.
+/// A step marked for the profiler: `ProfilerStep#7`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
     /// Its number.
     pub number: u64,
-    /// Whether it spans calls of the host, or what a stream of a device did because of them.
+    /// Whether it spans calls of the host; otherwise it spans the work of a device stream launched by them.
     pub is_host: bool,
-    /// When it started, on the rank's own clock.
+    /// Start, on the rank's own clock.
     pub start_ns: u64,
-    /// When it ended.
+    /// End, on the rank's own clock.
     pub end_ns: u64,
 }
 
-/// What a file says of itself.
+/// Metadata of a file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct About {
-    /// The rank, where the file names it.
+    /// The rank, if the file contains it.
     pub rank: Option<u32>,
-    /// Ranks of the job, where the file names them.
+    /// Number of ranks of the job, if the file contains it.
     pub world_size: Option<u32>,
     /// The schema's version, or "".
     pub version: String,
-    /// What process groups are for, as in `mesh_tp`, by their names.
+    /// Purpose of process groups, such as `mesh_tp`, by group name.
     pub described: BTreeMap<String, String>,
 }
 
 /// A vertex of a trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceOp {
-    /// The file's number of it; Kineto has none, and gets its place.
+    /// Its id in the file; in Kineto, which has none, its index.
     pub id: u64,
-    /// The file's name of it.
+    /// Its name in the file.
     pub name: Arc<str>,
-    /// What it does.
+    /// Type of work.
     pub kind: NodeType,
-    /// Whether a processor does it that also launches work on a device.
+    /// Whether it runs on the host, which launches work on a device.
     pub is_host: bool,
-    /// Which part of a step it is of, where that is known.
+    /// Part of the step it belongs to, if known.
     pub pass: StepPart,
-    /// When it started, on the rank's own clock.
+    /// Start, on the rank's own clock.
     pub start_ns: u64,
-    /// How long it took.
+    /// Duration.
     pub duration_ns: u64,
-    /// Ids of the ops whose data it reads.
+    /// Data dependencies: ids of the ops whose output it reads.
     pub data_deps: Box<[u64]>,
-    /// Ids of the ops that it waits for without reading their data.
+    /// Control dependencies: ids of the ops it waits for without reading their output.
     pub ctrl_deps: Box<[u64]>,
-    /// What it moves, if it moves anything between ranks.
+    /// Its communication between ranks, if any.
     pub comm: Option<Box<Comm>>,
 }
 
 impl TraceOp {
-    /// When it ended.
+    /// End, on the rank's own clock.
     pub fn end_ns(&self) -> u64 {
         self.start_ns.saturating_add(self.duration_ns)
     }
 
-    /// The word for what it moves.
+    /// Name of its kind of communication.
     pub fn transfer_word(&self) -> &'static str {
         match self.comm.as_ref().and_then(|comm| comm.collective) {
             Some(collective) => collective.word(),
@@ -220,41 +220,41 @@ impl TraceOp {
     }
 }
 
-/// The part of a step that an op says it is of.
+/// The part of a step that an op belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StepPart {
-    /// Nothing is said.
+    /// Unknown; in particular, the forward pass.
     #[default]
     Unsaid,
-    /// Autograd's engine calls it.
+    /// Called by autograd's engine.
     Backward,
-    /// The optimizer does.
+    /// Called by the optimizer.
     Update,
 }
 
 impl StepPart {
-    /// What the name of an op of the host says.
+    /// The part of a step by the name of a host op.
     pub fn of_name(name: &str) -> Self {
         if name.starts_with("autograd::engine::evaluate_function") { Self::Backward } else { Self::Unsaid }
     }
 }
 
-/// What moves between ranks.
+/// Communication between ranks.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Comm {
-    /// Which collective, or `None` of a message between two ranks, and of a collective of unknown kind.
+    /// The collective; `None` for a point-to-point message and for a collective of unknown kind.
     pub collective: Option<CollectiveType>,
-    /// Bytes of this rank's buffer, as the file counts them, where it says them.
+    /// Bytes of this rank's buffer, as the file counts them, if known.
     pub bytes: Option<u64>,
     /// The process group's name, or "".
     pub group: Arc<str>,
-    /// The group's ranks, where the file lists them.
+    /// The group's ranks, if the file lists them.
     pub ranks: Option<Arc<[u32]>>,
-    /// Who sends and who receives, of a message between two ranks.
+    /// Sender and receiver of a point-to-point message.
     pub ends: Option<(u32, u32)>,
-    /// What tells it from other messages between the same ranks; 0 where nothing does.
+    /// Tag that distinguishes messages between the same ranks; 0 if there is none.
     pub tag: u32,
-    /// When it could have started, where the file says it: when it was called, or what it sends was computed.
+    /// When it became ready, if known: it was called, or its data was computed.
     pub ready_ns: Option<u64>,
 }
 
@@ -265,7 +265,7 @@ macro_rules! numbered {
         pub enum $name { $($(#[$variant_doc])* $variant,)* }
 
         impl $name {
-            /// Every one, in the order of Chakra's numbers.
+            /// All values, by Chakra's numbers.
             pub const ALL: &'static [Self] = &[$(Self::$variant),*];
 
             /// Chakra's number.
@@ -273,17 +273,17 @@ macro_rules! numbered {
                 match self { $(Self::$variant => $number),* }
             }
 
-            /// The word that tables and files have for it.
+            /// Its name in tables and files.
             pub fn word(self) -> &'static str {
                 match self { $(Self::$variant => $text),* }
             }
 
-            /// What Chakra's number stands for.
+            /// The value of Chakra's number.
             pub fn from_number(number: i32) -> Option<Self> {
                 Self::ALL.iter().copied().find(|one| one.number() == number)
             }
 
-            /// What a word stands for.
+            /// The value of a name.
             pub fn from_word(word: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|one| one.word() == word)
             }
@@ -292,9 +292,9 @@ macro_rules! numbered {
 }
 
 numbered! {
-    /// What an op does; Chakra's `NodeType`.
+    /// Type of an op; Chakra's `NodeType`.
     NodeType {
-        /// Describes the trace.
+        /// Metadata of the trace.
         Metadata = 1, "metadata";
         /// Reads memory.
         MemLoad = 2, "mem_load";
@@ -318,7 +318,7 @@ numbered! {
 }
 
 impl NodeType {
-    /// Whether it moves bytes between ranks.
+    /// Whether it communicates between ranks.
     pub fn is_comm(self) -> bool {
         matches!(self, Self::Send | Self::Recv | Self::Coll)
     }
@@ -330,89 +330,89 @@ impl NodeType {
 }
 
 numbered! {
-    /// Chakra's `CollectiveCommType`, in the field's words.
+    /// Chakra's `CollectiveCommType`.
     CollectiveType {
-        /// Everybody gets the sum.
+        /// Every rank gets the sum.
         AllReduce = 0, "all_reduce";
         /// One rank gets the sum.
         Reduce = 1, "reduce";
-        /// Everybody gets everything.
+        /// Every rank gets the buffers of all.
         AllGather = 2, "all_gather";
-        /// One rank gets everything.
+        /// One rank gets the buffers of all.
         Gather = 3, "gather";
-        /// One rank gives each its part.
+        /// One rank sends each rank its part.
         Scatter = 4, "scatter";
-        /// One rank gives all the same.
+        /// One rank sends its buffer to all.
         Broadcast = 5, "broadcast";
-        /// Each gives each a part.
+        /// Each rank sends each rank a part.
         AllToAll = 6, "all_to_all";
-        /// Each gets its part of the sum.
+        /// Each rank gets its part of the sum.
         ReduceScatter = 7, "reduce_scatter";
-        /// The same, with parts of one size.
+        /// Reduce-scatter with parts of equal size.
         ReduceScatterBlock = 8, "reduce_scatter_block";
-        /// Nobody goes on before all have come.
+        /// No rank proceeds before all have arrived.
         Barrier = 9, "barrier";
     }
 }
 
-/// Why a file is no trace. Places are byte offsets in the uncompressed file.
+/// Why a file cannot be read. Positions are byte offsets in the uncompressed file.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum TraceError {
-    /// Nothing in it.
+    /// The file is empty.
     #[error("the file is empty")]
     Empty,
-    /// It starts with something else.
+    /// The file has another format.
     #[error("it is no {format}: {what}, at byte {at}")]
     NotThis {
-        /// What was expected.
+        /// Expected format.
         format: &'static str,
-        /// What is there.
+        /// What was found.
         what: String,
-        /// Where.
+        /// Byte offset.
         at: u64,
     },
-    /// It ends in the middle; the recording was cut off, or the copy was.
+    /// The recording or the copy was truncated.
     #[error("it is cut off at byte {at}, after {seen} {unit}; record or copy it again")]
     Truncated {
-        /// Its length.
+        /// Length of the file.
         at: u64,
-        /// Whole pieces before that.
+        /// Number of complete pieces.
         seen: u64,
-        /// What the pieces are called.
+        /// Name of the pieces.
         unit: &'static str,
     },
-    /// One piece means nothing.
+    /// A piece is invalid.
     #[error("{unit} {number}, at byte {at}: {what}")]
     Piece {
-        /// What it is called.
+        /// Name of the piece.
         unit: &'static str,
-        /// Which one, from 0.
+        /// Its index, from 0.
         number: u64,
-        /// Where it starts.
+        /// Byte offset of its start.
         at: u64,
         /// What is wrong.
         what: String,
     },
-    /// Whole, and without anything that takes time.
+    /// The file is complete but has no ops with a duration.
     #[error("it holds no ops: {what}")]
     NoOps {
-        /// What to do about it.
+        /// Remedy.
         what: Cow<'static, str>,
     },
-    /// Two ops of one number.
+    /// Two ops have one id.
     #[error("two ops have the id {0}")]
     SameId(u64),
-    /// A rank or a number of ranks that no job has.
+    /// A rank or a number of ranks is out of range.
     #[error("`{field}` is {value}; a job has at most 1,000,000 ranks")]
     Ranks {
-        /// What the file calls it.
+        /// Field of the file.
         field: &'static str,
-        /// What the file says.
+        /// Its value.
         value: u32,
     },
 }
 
-/// Texts that occur often, each kept once.
+/// String interner.
 #[derive(Default)]
 struct Names(BTreeMap<Arc<str>, ()>);
 
@@ -427,7 +427,7 @@ impl Names {
     }
 }
 
-/// Refuses ranks that no job has: those of the file, and those of a group.
+/// Checks the ranks of the file and of a group against [`MAX_RANKS`].
 ///
 /// # Errors
 /// [`TraceError::Ranks`].
@@ -438,7 +438,7 @@ fn plausible(rank: Option<u32>, world_size: Option<u32>, group: &[u32]) -> Resul
     wrong.map_or(Ok(()), |(field, value)| Err(TraceError::Ranks { field, value }))
 }
 
-/// Leaves out dependencies on ops that the file does not hold, and counts what ops lack in every format.
+/// Removes dependencies on ops that the file does not contain, and counts the gaps common to all formats.
 ///
 /// # Errors
 /// [`TraceError::SameId`].
@@ -459,7 +459,7 @@ fn checked(ops: &mut [TraceOp], gaps: &mut Gaps) -> Result<(), TraceError> {
         if let Some(comm) = &op.comm
             && comm.bytes.is_none()
             && comm.collective != Some(CollectiveType::Barrier)
-            // Of an unknown kind that is said already.
+            // An unknown kind is counted as [`Gap::UnknownTransfer`].
             && (op.kind != NodeType::Coll || comm.collective.is_some())
         {
             gaps.add_at(Gap::Size, &op.name, op.start_ns);

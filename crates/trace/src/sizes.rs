@@ -1,12 +1,12 @@
-//! Bytes of what an event names by shapes and types of its elements.
+//! Sizes from shapes and element types.
 
 use crate::CollectiveType;
 use serde_json::Value;
 
-/// Bytes of an element whose type the file does not name: those of float32.
+/// Assumed size of an element of unknown type: float32.
 pub(super) const ASSUMED_ELEMENT_BYTES: u64 = 4;
 
-/// Bytes of an element, by PyTorch's names for types, in C++ and in records of transfers (c10/core/ScalarType.h).
+/// Size of an element by PyTorch's type names, in C++ and in records of transfers (c10/core/ScalarType.h).
 pub(super) fn element_bytes(name: &str) -> Option<u64> {
     let name = name.strip_prefix("c10::").unwrap_or(name).to_ascii_lowercase();
     Some(match name.as_str() {
@@ -20,18 +20,18 @@ pub(super) fn element_bytes(name: &str) -> Option<u64> {
     })
 }
 
-/// Bytes of the tensors among an operator's inputs, and how many of them are of unknown type; `None` if no shapes were
-/// recorded.
+/// Total bytes of the tensors among an operator's inputs, and the number of tensors of unknown type; `None` if no
+/// shapes were recorded.
 ///
 /// # Arguments
-/// `skipped`: inputs at the beginning that are no input but memory for the output.
+/// `skipped`: number of leading inputs that are output buffers.
 pub(super) fn input_bytes(dims: Option<&Value>, types: Option<&Value>, skipped: usize) -> Option<(u64, u64)> {
     let (dims, types) = (dims?.as_array()?, types?.as_array()?);
     let (mut bytes, mut assumed) = (0_u64, 0);
     for (shape, name) in dims.iter().zip(types).skip(skipped) {
         let name = name.as_str().unwrap_or("");
         let known = element_bytes(name);
-        // A list of tensors has a shape for each; before 2.1 it has none at all, which is no scalar.
+        // A TensorList has one shape per tensor; before PyTorch 2.1 it has none, and must not count as a scalar.
         let is_list = name == "TensorList" && shape.as_array().is_some_and(|parts| parts.iter().any(Value::is_array));
         if known.is_none() && !is_list {
             continue;
@@ -42,13 +42,13 @@ pub(super) fn input_bytes(dims: Option<&Value>, types: Option<&Value>, skipped: 
     Some((bytes, assumed))
 }
 
-/// Whether the output of a collective is no memory of its input.
+/// Whether a collective writes to a separate output buffer.
 pub(super) fn has_output(collective: CollectiveType) -> bool {
     use CollectiveType::{AllGather, AllToAll, Gather, ReduceScatter, ReduceScatterBlock, Scatter};
     matches!(collective, AllGather | AllToAll | Gather | ReduceScatter | ReduceScatterBlock | Scatter)
 }
 
-/// Elements of a shape, or of a list of shapes.
+/// Number of elements of a shape, or of a list of shapes.
 fn element_count(shape: &Value) -> u64 {
     let Some(parts) = shape.as_array() else { return 0 };
     if parts.iter().any(Value::is_array) {

@@ -1,11 +1,11 @@
-//! One step of a job in the traces of its ranks: where it begins and ends, where its time goes, what was sent in it.
+//! Finds the steps of a job in the traces of its ranks, and analyses one: where its time goes, and its transfers.
 //!
 //! ```text
-//! marks of the profiler, or else what repeats, or else all of it -> windows -> each rank's computing and moving
+//! profiler marks, else repeating transfers, else the whole trace -> windows -> each rank's compute and communication
 //! ```
 //!
-//! Computing and moving are two lists of stretches that do not overlap; what a rank waits for is what is in the second
-//! and not in the first, and every instant of it is of the transfer that has been under way for longest.
+//! Compute and communication are two lists of disjoint intervals. Exposed communication is the part of the second
+//! outside the first; each instant of it is attributed to the transfer in flight for the longest time.
 
 use crate::tables::{Ranks, has_device, is_computing};
 use crate::{CollectiveType, Comm, NodeType, RankTrace, StepPart, TraceOp};
@@ -14,44 +14,44 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// How the steps of a trace were told apart.
+/// How the steps of a trace were found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FoundBy {
-    /// The profiler was told of them: `ProfilerStep#7`.
+    /// By profiler marks: `ProfilerStep#7`.
     Marks,
-    /// The same transfers again and again.
+    /// By a repeating sequence of transfers.
     Transfers,
-    /// Not at all: the whole trace is one.
+    /// Not found: the whole trace is one step.
     Whole,
 }
 
 /// The steps of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Steps {
-    /// How they were told apart.
+    /// How they were found.
     pub found_by: FoundBy,
-    /// In their order.
+    /// Steps, in order.
     pub steps: Vec<Step>,
-    /// Steps that some ranks have and others lack; they are left out.
+    /// Number of steps that are missing on some ranks; they are left out.
     pub partial: u64,
-    /// Steps in which something began of which nobody knows how long it took; they are left out.
+    /// Number of steps with an event without a duration; they are left out.
     pub untimed: u64,
 }
 
-/// When a step was under way.
+/// Time window of a step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Step {
-    /// Number that the profiler gave it, or its place from 0.
+    /// Number from the profiler, or index from 0.
     pub number: u64,
-    /// Start and end in the order of the ranks, each on the rank's own clock.
+    /// Start and end on each rank, on the rank's own clock.
     pub windows_ns: Vec<(u64, u64)>,
 }
 
-/// The steps of a rank by their number.
+/// The steps of a rank by number.
 type Windows = BTreeMap<u64, Window>;
 
-/// When a step of a rank was under way.
+/// Time window of a step on one rank.
 #[derive(Clone, Copy)]
 struct Window {
     start_ns: u64,
@@ -60,11 +60,10 @@ struct Window {
     is_cut_off: bool,
 }
 
-/// Tells the steps of a trace apart.
+/// Finds the steps of a trace.
 ///
-/// A step is from its start to the next one's start. The last one of a device is cut off, and counts only where there is
-/// no other: a device's mark ends with its last kernel, and nobody knows what the step waits for after it. A mark of the host
-/// ends where its step does.
+/// A step lasts until the next one starts. The last step of a device is cut off and counts only if there is no other: a
+/// device's mark ends with its last kernel, so the wait after it is unknown. A host mark ends with its step.
 pub fn steps(ranks: &Ranks) -> Steps {
     for (found_by, find) in [(FoundBy::Marks, marked as fn(&RankTrace) -> Windows), (FoundBy::Transfers, repeated)] {
         let found: Vec<Windows> = ranks.iter().map(|(_, trace)| find(trace)).collect();
@@ -92,7 +91,7 @@ pub fn steps(ranks: &Ranks) -> Steps {
     timed(ranks, Steps { found_by: FoundBy::Whole, steps, partial: 0, untimed: 0 })
 }
 
-/// Leaves out steps in which something has no duration.
+/// Leaves out steps with an event without a duration.
 fn timed(ranks: &Ranks, mut found: Steps) -> Steps {
     let is_untimed = |step: &Step| {
         let mut of_ranks = ranks.iter().zip(&step.windows_ns);
@@ -105,7 +104,7 @@ fn timed(ranks: &Ranks, mut found: Steps) -> Steps {
     found
 }
 
-/// Steps by the marks of the profiler: a device's, where there are some, since the host runs ahead of it.
+/// Steps by profiler marks: the device's if there are any, since the host runs ahead of the device.
 fn marked(trace: &RankTrace) -> Windows {
     let of_device = trace.marks.iter().any(|mark| !mark.is_host);
     let mut found = Windows::new();
@@ -124,16 +123,19 @@ fn marked(trace: &RankTrace) -> Windows {
     found
 }
 
-/// Periods that are tried: where every transfer is alike, there are as many as transfers, and each takes a pass over all.
+/// Maximum number of periods tried: if all transfers are equal, every number is a period, and each try scans all
+/// transfers.
 const MAX_PERIODS: usize = 4096;
 
-/// Steps by the transfers that repeat, from the end of the last one of each to that of the next.
+/// Steps by the repeating sequence of transfers: each from the end of the last transfer of one period to that of the
+/// next.
 fn repeated(trace: &RankTrace) -> Windows {
     let mut moves: Vec<(&TraceOp, &Comm)> = trace.ops.iter().filter_map(|op| Some((op, op.comm.as_deref()?))).collect();
     moves.sort_by_key(|(op, _)| op.start_ns);
     let keys: Vec<_> =
         moves.iter().map(|(op, comm)| (op.kind, comm.collective, comm.bytes, comm.group.clone())).collect();
-    // Length of the longest proper prefix that ends at each place, as Knuth, Morris & Pratt (1977) find it.
+    // Failure function of Knuth, Morris & Pratt (1977): length of the longest proper prefix that is a suffix at each
+    // index.
     let mut borders = vec![0_usize; keys.len()];
     for at in 1..keys.len() {
         let mut length = borders[at - 1];
@@ -169,8 +171,8 @@ fn repeated(trace: &RankTrace) -> Windows {
                 windows.push((start_ns, end_ns));
                 start_ns = end_ns;
             }
-            // A backward pass may send alike buckets: each step has a forward pass too, and sends nothing before its
-            // own backward pass has begun.
+            // Equal buckets repeat within a backward pass, too. So each step must also have a forward pass, and send
+            // nothing before its own backward pass has begun.
             let is_whole = |(&window, cycle): (&(u64, u64), &[(&TraceOp, &Comm)])| {
                 let first = backward.get(backward.partition_point(|&ns| ns < window.0));
                 let sends_own = first.is_some_and(|&ns| cycle.iter().all(|(op, _)| op.start_ns >= ns));
@@ -178,8 +180,8 @@ fn repeated(trace: &RankTrace) -> Windows {
             };
             let is_sorted = windows.iter().all(|window| window.1 > window.0);
             let mut steps = windows.iter().zip(moves.chunks_exact(period));
-            let is_told = if backward.is_empty() { period > 1 } else { steps.all(is_whole) };
-            if is_sorted && is_told {
+            let is_plausible = if backward.is_empty() { period > 1 } else { steps.all(is_whole) };
+            if is_sorted && is_plausible {
                 let whole = |(start_ns, end_ns)| Window { start_ns, end_ns, is_cut_off: false };
                 return (0..).zip(windows.into_iter().map(whole)).collect();
             }
@@ -189,93 +191,93 @@ fn repeated(trace: &RankTrace) -> Windows {
     Windows::new()
 }
 
-/// What happened in a step. Times count from the start of the step on each rank; on one clock they need not coincide.
+/// Analysis of a step. Times count from the start of the step on each rank; these need not coincide on one clock.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct StepTrace {
-    /// In the order of the ranks.
+    /// Ranks, in order.
     pub ranks: Vec<RankStep>,
-    /// What was sent, each with what every rank saw of it, in the order in which the first rank began.
+    /// Transfers, each with the view of every rank, ordered by start on the first rank.
     pub transfers: Vec<StepTransfer>,
 }
 
-/// What a rank did in a step; computing, exposed communication and idling sum to its span.
+/// Time breakdown of a rank's step; compute, exposed communication and idle time sum to its span.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct RankStep {
-    /// Which.
+    /// Rank.
     pub rank: u32,
-    /// All of it.
+    /// Duration of the step.
     pub span_ns: u64,
-    /// Computing.
+    /// Compute time.
     pub compute_ns: u64,
-    /// Of it, while something moves between ranks.
+    /// Part of `compute_ns` overlapped with communication.
     pub overlapped_ns: u64,
-    /// Moving, and nothing computing.
+    /// Exposed communication: communication without compute.
     pub exposed_ns: u64,
-    /// Neither.
+    /// Neither compute nor communication.
     pub idle_ns: u64,
-    /// Computing, by pass.
+    /// Compute time by pass.
     pub passes: Passes,
-    /// When the backward pass began; `None` if no op says that it is of one.
+    /// Start of the backward pass; `None` if no op is known to belong to it.
     pub backward_ns: Option<u64>,
-    /// The picture: stretches of computing, with those nearer than a pixel joined.
+    /// For plotting: compute intervals, merged if less than a pixel apart.
     pub computing: Vec<(u64, u64, &'static str)>,
-    /// The picture: stretches of waiting.
+    /// For plotting: intervals of exposed communication.
     pub waiting: Vec<(u64, u64)>,
 }
 
-/// Time computing in each pass of a step.
+/// Compute time in each pass of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Passes {
     /// Before the first op of the backward pass.
     pub forward_ns: u64,
-    /// From there to its last one.
+    /// From there to the last op of the backward pass.
     pub backward_ns: u64,
-    /// The optimizer, and what comes after the backward pass.
+    /// The optimizer, and ops after the backward pass.
     pub update_ns: u64,
-    /// Where no op is known to be of the backward pass.
+    /// All compute, if no op is known to be of the backward pass.
     pub unsaid_ns: u64,
 }
 
-/// What was sent at one time by the ranks of a group.
+/// A transfer as seen by the ranks of its group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepTransfer {
-    /// Collective, or send or recv.
+    /// Name of the collective, or send or recv.
     pub collective: &'static str,
-    /// Bytes of a rank's buffer; the largest. `None` if no rank's file says them.
+    /// Largest buffer of a rank, in bytes. `None` if no rank's file has a size.
     pub bytes: Option<u64>,
     /// The group's name.
     pub group: String,
-    /// How many ranks it has, where they are listed.
+    /// Number of ranks of the group, if they are listed.
     pub group_size: Option<usize>,
-    /// What each rank saw.
+    /// View of each rank.
     pub seen: Vec<RankView>,
 }
 
-/// What a rank saw of a transfer.
+/// A transfer on one rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankView {
-    /// Which rank.
+    /// Rank.
     pub rank: u32,
-    /// When it could have started: called, or what it sends computed.
+    /// Ready time: it was called, or its data was computed.
     pub ready_ns: i64,
-    /// When it started.
+    /// Start.
     pub start_ns: i64,
-    /// How long it took, waiting for other ranks among it.
+    /// Duration, including the wait for other ranks.
     pub duration_ns: u64,
-    /// For how long of it the rank did nothing else, and no older transfer was under way.
+    /// Part of it without compute on the rank and without an older transfer in flight.
     pub exposed_ns: u64,
-    /// What the rank had computed of the step when it was ready.
+    /// Compute time of the step until it was ready.
     pub computed: Passes,
 }
 
-/// Cuts a step out of the traces.
+/// Analyses one step of the traces.
 ///
 /// # Arguments
-/// `pixels`: how finely it will be drawn.
+/// `pixels`: width of the plot, which limits its detail.
 pub fn cut(ranks: &Ranks, step: &Step, pixels: u64) -> StepTrace {
     let mut found = StepTrace::default();
-    // The n-th transfer of a kind and group is the same one on all ranks: of the trace, where all have as many, since
-    // ranks need not agree on which step one is of; else of the step.
+    // Ranks' transfers are matched by kind, group and number: counted in the whole trace if all ranks have the same
+    // count, since ranks may disagree on the step of a transfer; else counted in the step.
     let moves: Vec<Vec<Move>> = ranks.iter().map(|(_, trace)| moves(trace)).collect();
     let counts: Vec<BTreeMap<TransferKey, u64>> = moves.iter().map(|moves| counts(moves)).collect();
     let is_even = |what: &TransferKey| counts.iter().all(|one| one.get(what) == counts[0].get(what));
@@ -285,7 +287,7 @@ pub fn cut(ranks: &Ranks, step: &Step, pixels: u64) -> StepTrace {
         found.ranks.push(one);
         let mut firsts: BTreeMap<TransferKey, u64> = BTreeMap::new();
         for (Move { op, comm, nth, .. }, seen) in seen {
-            let what = what(op, comm);
+            let what = transfer_key(op, comm);
             let first = *firsts.entry(what.clone()).or_insert(nth);
             let nth = if is_even(&what) { nth } else { nth - first };
             let place = *places.entry((what, nth)).or_insert_with(|| {
@@ -305,10 +307,10 @@ pub fn cut(ranks: &Ranks, step: &Step, pixels: u64) -> StepTrace {
     found
 }
 
-/// What transfers of different ranks have in common.
+/// Key by which transfers of different ranks are matched.
 type TransferKey = (Arc<str>, NodeType, Option<CollectiveType>);
 
-fn what(op: &TraceOp, comm: &Comm) -> TransferKey {
+fn transfer_key(op: &TraceOp, comm: &Comm) -> TransferKey {
     (comm.group.clone(), op.kind, comm.collective)
 }
 
@@ -316,24 +318,24 @@ fn what(op: &TraceOp, comm: &Comm) -> TransferKey {
 struct Move<'a> {
     op: &'a TraceOp,
     comm: &'a Comm,
-    /// How many of its kind and group began before it.
+    /// Number of earlier transfers with the same key.
     nth: u64,
-    /// When it could have started.
+    /// Ready time.
     ready_ns: u64,
 }
 
 fn counts(moves: &[Move]) -> BTreeMap<TransferKey, u64> {
     let mut counts = BTreeMap::new();
     for one in moves {
-        *counts.entry(what(one.op, one.comm)).or_default() += 1;
+        *counts.entry(transfer_key(one.op, one.comm)).or_default() += 1;
     }
     counts
 }
 
-/// All that a rank sends, in the order in which it began.
+/// All transfers of a rank, by start.
 fn moves(trace: &RankTrace) -> Vec<Move<'_>> {
     let sent = || trace.ops.iter().filter_map(|op| Some((op, op.comm.as_deref()?)));
-    // A device, or a format that says only that, tells by what a transfer waited for when it was ready.
+    // Without `ready_ns`, a transfer is ready when its dependencies have ended.
     let is_needed = sent().any(|(_, comm)| comm.ready_ns.is_none());
     let others = trace.ops.iter().filter(|op| is_needed && op.comm.is_none());
     let mut ends: Vec<(u64, u64)> = others.map(|op| (op.id, op.end_ns())).collect();
@@ -349,15 +351,15 @@ fn moves(trace: &RankTrace) -> Vec<Move<'_>> {
     moves.sort_by_key(|one| one.op.start_ns);
     let mut counts: BTreeMap<TransferKey, u64> = BTreeMap::new();
     for one in &mut moves {
-        let count = counts.entry(what(one.op, one.comm)).or_default();
+        let count = counts.entry(transfer_key(one.op, one.comm)).or_default();
         one.nth = *count;
         *count += 1;
     }
     moves
 }
 
-/// A stretch of time and what it is of.
-type Stretch<T> = (u64, u64, T);
+/// Start, end and label of an interval.
+type Interval<T> = (u64, u64, T);
 
 fn cut_rank<'a>(
     rank: u32,
@@ -380,17 +382,17 @@ fn cut_rank<'a>(
         (StepPart::Unsaid, Some((_, last_ns))) => 1 + usize::from(op.start_ns > last_ns),
     };
     let clip = |op: &TraceOp| (op.start_ns.max(start_ns) - start_ns, op.end_ns().min(end_ns) - start_ns);
-    let computing = stretches(busy.iter().map(|op| (clip(op).0, clip(op).1, pass(op))).collect());
+    let computing = disjoint(busy.iter().map(|op| (clip(op).0, clip(op).1, pass(op))).collect());
 
-    // What is ready in a step is of it, even if it goes on, or begins, in the next.
+    // A transfer that is ready in a step belongs to it, even if it continues or begins in the next.
     let is_of = |ns: u64| (start_ns..end_ns).contains(&ns);
     moves.retain(|one| is_of(one.ready_ns) || is_of(one.op.start_ns) || is_inside(&one.op));
     let spans = (0..).zip(&moves).map(|(i, one)| (clip(one.op).0, clip(one.op).1, i));
-    let moving = stretches(spans.collect());
+    let moving = disjoint(spans.collect());
 
     let mut rank_step = RankStep { rank, span_ns: end_ns - start_ns, ..RankStep::default() };
     let mut exposed_ns = vec![0; moves.len()];
-    let mut waiting: Vec<Stretch<()>> = Vec::new();
+    let mut waiting: Vec<Interval<()>> = Vec::new();
     let mut next = 0;
     for &(from, to, index) in &moving {
         let mut at = from;
@@ -450,10 +452,10 @@ fn cut_rank<'a>(
     (rank_step, seen.collect())
 }
 
-/// The stretches that spans cover, each of the span that began first among those there.
-fn stretches(mut spans: Vec<Stretch<usize>>) -> Vec<Stretch<usize>> {
+/// Splits the union of spans into disjoint intervals, each labelled with the span that began first.
+fn disjoint(mut spans: Vec<Interval<usize>>) -> Vec<Interval<usize>> {
     spans.sort_unstable();
-    let mut found: Vec<Stretch<usize>> = Vec::with_capacity(spans.len());
+    let mut found: Vec<Interval<usize>> = Vec::with_capacity(spans.len());
     let mut at = 0;
     for (from, to, what) in spans {
         look();
@@ -466,9 +468,9 @@ fn stretches(mut spans: Vec<Stretch<usize>>) -> Vec<Stretch<usize>> {
     found
 }
 
-/// Joins neighbours of one kind that are less than `gap_ns` apart, so that a picture of them stays small.
-fn joined<T: Copy + Ord>(spans: &[Stretch<T>], gap_ns: u64) -> Vec<Stretch<T>> {
-    let mut last: BTreeMap<T, Stretch<T>> = BTreeMap::new();
+/// Merges intervals of one label that are at most `gap_ns` apart, which bounds the size of a plot.
+fn joined<T: Copy + Ord>(spans: &[Interval<T>], gap_ns: u64) -> Vec<Interval<T>> {
+    let mut last: BTreeMap<T, Interval<T>> = BTreeMap::new();
     let mut found = Vec::new();
     for &(from, to, what) in spans {
         match last.get_mut(&what) {

@@ -1,4 +1,4 @@
-//! What users see of the traces of a job: a row per rank, per op and per transfer.
+//! Tables of a job's traces: one row per rank, per op and per transfer.
 
 use crate::{CollectiveType, Gap, MAX_LISTED_RANKS, NodeType, RankTrace, TraceOp};
 use gradtide_table::{Column, Table};
@@ -9,36 +9,36 @@ use std::sync::Arc;
 /// The traces of a job's ranks, in the order of the ranks.
 pub type Ranks = [(u32, Arc<RankTrace>)];
 
-/// Where the time of a rank goes, from the start of its first op to the end of its last; computing, exposed
-/// communication and idling sum to it.
+/// Time breakdown of a rank, from the start of its first op to the end of its last; compute, exposed communication and
+/// idle time sum to the span.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Waterfall {
-    /// All of it.
+    /// Total.
     pub span_ns: u64,
-    /// Computing.
+    /// Compute time.
     pub compute_ns: u64,
-    /// Of it, while something moves between ranks.
+    /// Part of `compute_ns` overlapped with communication.
     pub overlapped_ns: u64,
-    /// Moving, and nothing computing: exposed communication.
+    /// Exposed communication: communication without compute.
     pub exposed_ns: u64,
-    /// Neither.
+    /// Neither compute nor communication.
     pub idle_ns: u64,
 }
 
-/// Whether a rank has a device that computes.
+/// Whether a rank has compute ops on a device.
 pub(crate) fn has_device(trace: &RankTrace) -> bool {
     trace.ops.iter().any(|op| op.kind.is_busy() && !op.is_host && op.duration_ns > 0)
 }
 
-/// Whether an op counts as computing: of a rank that has a device, only the device's do.
+/// Whether an op counts as compute: on a rank with a device, only device ops do.
 pub(crate) fn is_computing(op: &TraceOp, has_device: bool) -> bool {
     op.kind.is_busy() && op.is_host != has_device
 }
 
-/// Where the time of a rank goes. If it has ops of a device, only the device computes: the host just feeds it.
+/// Time breakdown of a rank. If it has a device, only device ops count as compute: the host only launches them.
 pub fn waterfall(trace: &RankTrace) -> Waterfall {
     let has_device = has_device(trace);
-    // +1 and -1 where something starts and ends, of computing and of moving.
+    // Sweep events: +1 at the start and -1 at the end of compute and of communication.
     let mut edges: Vec<(u64, i8, i8)> = Vec::with_capacity(2 * trace.ops.len());
     for op in trace.ops.iter().filter(|op| op.duration_ns > 0) {
         let (compute, comm) = (i8::from(is_computing(op, has_device)), i8::from(op.kind.is_comm()));
@@ -67,16 +67,16 @@ pub fn waterfall(trace: &RankTrace) -> Waterfall {
     parts
 }
 
-/// By how much each rank's clock is ahead of the first rank's: the median over collectives that nobody leaves before
-/// all have come, matched by group, kind and number, of how much later the rank saw the end. `None` where two ranks
-/// have none in common. The end is the instant that ranks share; they may well start far apart.
+/// Offset of each rank's clock from the first rank's, positive if ahead: the median difference of the end times of
+/// synchronising collectives, matched by group, kind and number. `None` if two ranks have none in common. Ends coincide
+/// across ranks; starts may differ widely.
 pub fn clock_offsets_ns(ranks: &Ranks) -> Vec<Option<i64>> {
     let ends: Vec<_> = ranks.iter().map(|(_, trace)| shared_ends(trace)).collect();
     let Some(first) = ends.first() else { return Vec::new() };
     let offset = |other: &BTreeMap<_, Vec<u64>>| {
         let mut differences: Vec<i64> = Vec::new();
         for (key, mine) in other {
-            // A rank that was recorded for longer has more of them, and nobody can say which are the same.
+            // With different counts, as after a longer recording, the collectives cannot be matched.
             if let Some(theirs) = first.get(key).filter(|theirs| theirs.len() == mine.len()) {
                 differences.extend(mine.iter().zip(theirs).map(|(&mine, &theirs)| mine.wrapping_sub(theirs) as i64));
             }
@@ -106,7 +106,7 @@ fn shared_ends(trace: &RankTrace) -> BTreeMap<(Arc<str>, CollectiveType), Vec<u6
     ends
 }
 
-/// One row per rank: how much it did, where its time went, and how far its clock is off.
+/// One row per rank: counts, time breakdown and clock offset.
 pub fn ranks(ranks: &Ranks) -> Table {
     let parts: Vec<Waterfall> = ranks.iter().map(|(_, trace)| waterfall(trace)).collect();
     let count = |of: fn(&RankTrace) -> u64| Column::Count(ranks.iter().map(|(_, trace)| of(trace)).collect());
@@ -151,7 +151,7 @@ pub fn ops(ranks: &Ranks) -> Table {
     table(columns)
 }
 
-/// One row per op that moves bytes between ranks.
+/// One row per communication op.
 pub fn collectives(ranks: &Ranks) -> Table {
     let mut rows = Rows::default();
     let (mut what, mut bytes, mut groups, mut members) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -183,7 +183,7 @@ pub fn collectives(ranks: &Ranks) -> Table {
     table(columns)
 }
 
-/// Whole numbers, where all are known: Python's arrays have none that may be absent.
+/// A `Count` column if all values are known: Python's integer arrays cannot hold absent values.
 fn counts(values: Vec<Option<u64>>) -> Column {
     match values.iter().copied().collect() {
         Some(known) => Column::Count(known),
@@ -194,7 +194,7 @@ fn counts(values: Vec<Option<u64>>) -> Column {
     }
 }
 
-/// What every op's row has.
+/// The columns common to all ops.
 #[derive(Default)]
 struct Rows {
     ranks: Vec<u64>,
@@ -228,7 +228,7 @@ impl Rows {
     }
 }
 
-/// When a rank's first op starts, and its last one ends.
+/// Start of a rank's first op, and end of its last.
 pub(crate) fn ends(trace: &RankTrace) -> (u64, u64) {
     let start = trace.ops.iter().map(|op| op.start_ns).min().unwrap_or_default();
     (start, trace.ops.iter().map(TraceOp::end_ns).max().unwrap_or_default())
@@ -242,7 +242,7 @@ fn list<T: ToString>(values: impl Iterator<Item = T>) -> Arc<str> {
     values.map(|value| value.to_string()).collect::<Vec<_>>().join(" ").into()
 }
 
-/// The ranks of a group, or the first of them if there are many: a table has a row for each transfer.
+/// The ranks of a group, truncated if there are many: a table has one row per transfer.
 fn group(ranks: &[u32]) -> Arc<str> {
     let listed = list(ranks.iter().take(MAX_LISTED_RANKS));
     match ranks.len().checked_sub(MAX_LISTED_RANKS) {

@@ -1,21 +1,22 @@
-//! Lets long work be ended from outside: by Ctrl-C, by a limit of time or of memory.
+//! Cooperative cancellation of long computations: by Ctrl-C, or by a limit of time or memory.
 //!
-//! [`watched`] does some work and is told whom to ask; the work calls [`look`] in every loop that can be long. Whoever is
-//! asked may say that the work is over. Then the stack is unwound to [`watched`], so no function in between has to know.
+//! [`watched`] runs a computation with a callback; the computation polls for cancellation with [`look`] in every loop
+//! that can be long. If the callback returns false, the stack is unwound to [`watched`], so the functions in between
+//! need no error path.
 //!
-//! This crate alone reads a clock and holds something for each thread. Neither has a part in what the work gives.
+//! This is the only crate with a clock and thread-local state. Neither affects results.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
-/// Time between two questions: short for a user who waits, long beside what a question takes (some microseconds).
+/// Interval between calls of the callback: short for a waiting user, long compared to the call (some microseconds).
 const EVERY: Duration = Duration::from_millis(20);
 
-/// Calls of [`look`] between two looks at the clock, which takes as long as a short turn of a loop.
+/// Calls of [`look`] per reading of the clock, which takes as long as a short loop iteration.
 const CALLS: u32 = 64;
 
-/// Who is asked whether the work goes on.
+/// The cancellation callback of a computation.
 struct Watch {
     ask: Box<dyn FnMut() -> bool>,
     asked_at: Instant,
@@ -26,10 +27,10 @@ thread_local! {
     static CALL_COUNT: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What is thrown through work that is over.
-struct Over;
+/// Payload of the unwinding that cancels a computation.
+struct Cancelled;
 
-/// Puts the watch of the work around this one back.
+/// Restores the watch of the enclosing computation.
 struct Outer(Option<Watch>);
 
 impl Drop for Outer {
@@ -38,21 +39,21 @@ impl Drop for Outer {
     }
 }
 
-/// Does `work`, and asks `goes_on` every few milliseconds where the work looks; `None` if the answer was no.
+/// Runs `work`, which polls `goes_on` every few milliseconds through [`look`]; `None` if it was cancelled.
 pub fn watched<T>(goes_on: impl FnMut() -> bool + 'static, work: impl FnOnce() -> T) -> Option<T> {
     let watch = Watch { ask: Box::new(goes_on), asked_at: Instant::now() };
     let _outer = Outer(WATCH.replace(Some(watch)));
-    // What the work had in hand is lost with it, so nobody sees it half done.
+    // Unwind-safe: the state of cancelled work is dropped with it, so no partial state is observable.
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(done) => Some(done),
-        Err(thrown) if thrown.is::<Over>() => None,
+        Err(thrown) if thrown.is::<Cancelled>() => None,
         Err(panic) => resume_unwind(panic),
     }
 }
 
-/// Lets the work around this call be ended here. Without a watch nothing happens.
+/// Cancellation poll. Without an enclosing [`watched`], does nothing.
 ///
-/// Cheap enough for a turn that takes some tens of nanoseconds; the loops around shorter ones call it.
+/// Cheap enough for loop iterations of tens of nanoseconds; for shorter ones, poll in the enclosing loop.
 pub fn look() {
     CALL_COUNT.with(|count| {
         let calls = count.get() + 1;
@@ -63,10 +64,10 @@ pub fn look() {
     });
 }
 
-/// As [`look`], before a turn that may be long by itself, such as a column of a table.
+/// As [`look`], but reads the clock at once; for iterations that may be long, such as a column of a table.
 #[cold]
 pub fn look_now() {
-    // Taken out meanwhile: the answer may itself be watched work.
+    // Taken out during the callback, which may itself run watched work.
     let Some(mut watch) = WATCH.take() else { return };
     let is_due = watch.asked_at.elapsed() >= EVERY;
     let goes_on = !is_due || (watch.ask)();
@@ -75,7 +76,7 @@ pub fn look_now() {
     }
     WATCH.set(Some(watch));
     if !goes_on {
-        resume_unwind(Box::new(Over));
+        resume_unwind(Box::new(Cancelled));
     }
 }
 

@@ -1,18 +1,19 @@
-//! Which call of the host a kernel belongs to.
+//! Links kernels to the host calls that launched them. A lane is a host thread or a device stream; `said` are spans
+//! with transfer information (`c10d` calls and their records).
 //!
 //! ```text
-//! kernel -> correlation -> call of the runtime or the driver -> its place: thread and time -> operator around it
-//!        -> External id, where there is no such call         -> place of the operator
+//! kernel -> correlation -> call of the runtime or the driver -> its place (thread, time) -> enclosing operator
+//!        -> External id, if there is no such call -> place of the operator
 //! ```
 //!
-//! Before 2024 a kernel's `External id` repeats its `correlation`, and may by chance be the number of another operator. So
-//! it counts only in a file in which both ways, where there are both, mostly lead to the same operator. What starts after
-//! its kernel has not launched it.
+//! Before 2024 a kernel's `External id` repeats its `correlation`, and may coincide with the id of another operator. So
+//! it is used only in files in which both ids, where both resolve, mostly lead to the same operator. A call that starts
+//! after the kernel cannot have launched it.
 
 use super::{Level, Span};
 use gradtide_watch::look;
 
-/// A time on a thread.
+/// A point in time on a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub lane: u32,
@@ -26,34 +27,34 @@ pub(super) struct Launch {
     pub place: Place,
 }
 
-/// Finds calls and operators.
+/// Index of launches, operators and transfer calls.
 pub(super) struct Join {
     launches: Vec<Launch>,
-    /// Operators by their number.
+    /// Operators by external id.
     externals: Vec<(u64, usize)>,
     /// Outermost operators by thread and start; they do not overlap.
     outer: Vec<(Place, usize)>,
-    /// Calls and records of transfers by thread and start.
+    /// Transfer calls and records by thread and start.
     said: Vec<(Place, usize)>,
     trusts_externals: bool,
 }
 
-/// Where a kernel comes from.
+/// Origin of a kernel.
 #[derive(Clone, Debug)]
 pub(super) struct Origin {
     pub place: Place,
-    /// The outermost operator there.
+    /// The outermost operator at `place`.
     pub operator: Option<usize>,
-    /// What there says of a transfer, the innermost first.
+    /// Transfer calls and records at `place`, innermost first.
     pub said: Vec<usize>,
 }
 
-/// Calls around a record that may say something of one transfer: `c10d::`, `record_param_comms`, and what is between.
+/// Maximum nesting of calls and records of one transfer: `c10d::`, `record_param_comms`, and those in between.
 const MOST_NESTED: usize = 8;
 
 impl Join {
     /// # Arguments
-    /// `spans`: by their start. `outer`: the operator around each that is in no other.
+    /// `spans`: sorted by start. `outer`: the outermost enclosing operator of each span.
     pub fn new(mut launches: Vec<Launch>, spans: &[Span], outer: &[Option<usize>]) -> Self {
         launches.sort_unstable();
         let hosts = || spans.iter().enumerate().filter(|(_, span)| span.is_host);
@@ -74,7 +75,7 @@ impl Join {
         join
     }
 
-    /// Whether `External id` and `correlation` lead to the same operators.
+    /// Whether `External id` and `correlation` mostly lead to the same operators.
     fn agrees(&self, spans: &[Span]) -> bool {
         let (mut same, mut other) = (0_u64, 0_u64);
         for span in spans.iter().filter(|span| !span.is_host) {
@@ -82,7 +83,7 @@ impl Join {
             let Some(place) = self.launch(span) else { continue };
             let Some(external) = span.external else { continue };
             let Some(around) = self.around(place, spans) else { continue };
-            let is_same = self.of_number(external).any(|index| {
+            let is_same = self.by_external(external).any(|index| {
                 let one = &spans[index];
                 one.lane == place.lane
                     && spans[around].start_ns <= one.start_ns
@@ -97,14 +98,14 @@ impl Join {
         self.launch_of(kernel.correlation?, kernel.start_ns)
     }
 
-    /// The call that launched what started at a time.
+    /// The latest call with this correlation id that is not after the kernel's start.
     pub fn launch_of(&self, correlation: u64, start_ns: u64) -> Option<Place> {
         let from = self.launches.partition_point(|launch| launch.correlation < correlation);
         let same = self.launches[from..].iter().take_while(|launch| launch.correlation == correlation);
         same.map(|launch| launch.place).filter(|place| place.at_ns <= start_ns).max_by_key(|place| place.at_ns)
     }
 
-    fn of_number(&self, external: u64) -> impl Iterator<Item = usize> {
+    fn by_external(&self, external: u64) -> impl Iterator<Item = usize> {
         let from = self.externals.partition_point(|one| one.0 < external);
         self.externals[from..].iter().take_while(move |one| one.0 == external).map(|one| one.1)
     }
@@ -116,41 +117,41 @@ impl Join {
         (start.lane == place.lane && place.at_ns <= spans[index].end_ns()).then_some(index)
     }
 
-    /// Calls and records of transfers around a place, the innermost first.
+    /// Transfer calls and records around a place, innermost first.
     fn said_around(&self, place: Place, spans: &[Span]) -> Vec<usize> {
         let after = self.said.partition_point(|one| one.0 <= place);
         let near = self.said[..after].iter().rev().take(MOST_NESTED).take_while(|one| one.0.lane == place.lane);
         near.map(|one| one.1).filter(|&index| place.at_ns <= spans[index].end_ns()).collect()
     }
 
-    /// Calls and records of transfers of a thread between two times, in their order.
+    /// Transfer calls and records of a thread between two times, in order.
     pub fn said_between(&self, after: Place, before_ns: u64) -> impl Iterator<Item = usize> {
         let from = self.said.partition_point(|one| one.0 <= after);
         let until = self.said.partition_point(|one| one.0 < Place { at_ns: before_ns, ..after });
         self.said[from..until.max(from)].iter().map(|one| one.1)
     }
 
-    /// The call or record of a transfer that is in no other, of the one at `index`.
+    /// The outermost transfer call or record around that at `index`.
     pub fn outermost_said(&self, index: usize, spans: &[Span]) -> usize {
         let span = &spans[index];
         let around = self.said_around(Place { lane: span.lane, at_ns: span.start_ns }, spans);
         around.into_iter().rfind(|&one| spans[one].end_ns() >= span.end_ns()).unwrap_or(index)
     }
 
-    /// Where a kernel comes from, as far as the file tells.
+    /// Origin of a kernel, if the file shows it.
     pub fn origin(&self, kernel: &Span, spans: &[Span]) -> Option<Origin> {
         if let Some(place) = self.launch(kernel) {
             return Some(Origin { place, operator: self.around(place, spans), said: self.said_around(place, spans) });
         }
         let external = kernel.external.filter(|_| self.trusts_externals)?;
         let before = |&index: &usize| spans[index].start_ns <= kernel.start_ns;
-        let numbered: Vec<usize> = self.of_number(external).filter(before).collect();
+        let numbered: Vec<usize> = self.by_external(external).filter(before).collect();
         let first = &spans[*numbered.first()?];
         let place = Place { lane: first.lane, at_ns: first.start_ns };
         let is_said = |&index: &usize| spans[index].level().is_some_and(|level| level < Level::Backend);
         let mut said: Vec<usize> = numbered.iter().copied().filter(is_said).collect();
         said.extend(self.said_around(place, spans));
-        // A record says more than the call around it.
+        // A record has more detail than the call around it.
         said.sort_by_key(|&index| (std::cmp::Reverse(spans[index].level()), index));
         said.dedup();
         Some(Origin { place, operator: self.around(place, spans), said })

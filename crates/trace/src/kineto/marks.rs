@@ -1,14 +1,14 @@
-//! When the steps of a host were under way on its device.
+//! Device time spans of the host's steps.
 
 use crate::Mark;
 use std::collections::BTreeMap;
 
-/// Share of what its step launched that a device's mark holds at least, if it is one.
+/// Minimum share of the launched work's span that the device's marks must cover to be trusted.
 const MARKED: f64 = 0.5;
 
-/// What a device did because of the host's steps.
+/// Device work launched by each host step.
 pub(super) struct LaunchedSteps {
-    /// Host's steps by their start: start, end, number.
+    /// Host steps by start: start, end, number.
     steps: Vec<(u64, u64, u64)>,
     found: BTreeMap<u64, (u64, u64)>,
 }
@@ -21,7 +21,7 @@ impl LaunchedSteps {
         Self { steps, found: BTreeMap::new() }
     }
 
-    /// Adds what was launched at `launch_ns`, with its start and its end.
+    /// Adds work launched at `launch_ns`, with its start and end.
     pub(super) fn add(&mut self, launch_ns: u64, (start_ns, ended_ns): (u64, u64)) {
         let after = self.steps.partition_point(|step| step.0 <= launch_ns);
         if let Some(&(_, end_ns, number)) = after.checked_sub(1).map(|place| &self.steps[place])
@@ -32,8 +32,8 @@ impl LaunchedSteps {
         }
     }
 
-    /// The file's marks; what the host's steps launched stands for the device's where there are none, or they hold far
-    /// less, as on ROCm.
+    /// The file's marks, with device marks replaced by the spans of the work launched in each host step if there are
+    /// none or they cover far less, as on ROCm.
     pub(super) fn marks(self, mut marks: Vec<Mark>) -> Vec<Mark> {
         let length = |start_ns: u64, end_ns: u64| end_ns.saturating_sub(start_ns) as f64;
         let of_device = || marks.iter().filter(|mark| !mark.is_host);

@@ -72,18 +72,18 @@ impl ComputeOrder {
 /// # Errors
 /// [`OpDagError`] on a cycle, a transfer with inputs, or an input that does not exist.
 pub fn topological(dag: &OpDag) -> Result<Vec<u32>, OpDagError> {
-    linear(dag, &vec![0; dag.ops.len()])
+    topological_by(dag, &vec![0; dag.ops.len()])
 }
 
-/// Compute ops in a random topological order, as a framework without priorities runs them: at each point, `luck` draws
+/// Compute ops in a random topological order, as a framework without priorities runs them: at each point, `rng` draws
 /// one of the ready ops.
 ///
 /// # Errors
 /// As [`topological`].
-pub fn random(dag: &OpDag, luck: &mut Stream) -> Result<Vec<u32>, OpDagError> {
+pub fn random(dag: &OpDag, rng: &mut Stream) -> Result<Vec<u32>, OpDagError> {
     let mut keys: Vec<u32> = (0..dag.ops.len() as u32).collect();
-    luck.shuffle(&mut keys);
-    linear(dag, &keys)
+    rng.shuffle(&mut keys);
+    topological_by(dag, &keys)
 }
 
 /// Greedy order: repeatedly takes the update with the least remaining compute time among its dependencies. Ties follow
@@ -214,7 +214,7 @@ fn check(dag: &OpDag, parameters: &[Parameter]) -> Result<(), ComputeError> {
 }
 
 /// Compute ops in topological order; among ready ops, the one with the smallest (key, index) first.
-fn linear(dag: &OpDag, keys: &[u32]) -> Result<Vec<u32>, OpDagError> {
+fn topological_by(dag: &OpDag, keys: &[u32]) -> Result<Vec<u32>, OpDagError> {
     let op_count = dag.ops.len();
     let mut readers = vec![Vec::new(); op_count];
     let mut missing = vec![0_u32; op_count];

@@ -32,7 +32,7 @@ impl Cost {
     /// Least-squares line through the median time of each size (A20); with two sizes, the line through both medians.
     ///
     /// # Errors
-    /// [`CostError`] if there are fewer than two sizes, or the line does not rise.
+    /// [`CostError`] if there are fewer than two sizes, or the slope is not positive.
     ///
     /// # Source
     /// Caramel, section 4.2: "a simple linear regression model".

@@ -271,21 +271,21 @@ impl<'a> Channel<'a> {
         self.send_until(now);
         let before = (iteration as usize + 1) % 2;
         while self.missing[parameter as usize][before].0 > 0 {
-            self.send(self.turn().expect("what is missing is open"));
+            self.send(self.next_start().expect("what is missing is open"));
         }
         now.max(self.missing[parameter as usize][before].1)
     }
 
     /// Starts the transfers whose turn comes before `until`; at `until` more may be released.
     fn send_until(&mut self, until: Time) {
-        while let Some(turn) = self.turn().filter(|&turn| turn < until) {
+        while let Some(turn) = self.next_start().filter(|&turn| turn < until) {
             self.send(turn);
         }
         self.known = self.known.max(until);
     }
 
     /// Start of the next transfer: as soon as fewer than `credit` transfers are in flight.
-    fn turn(&self) -> Option<Time> {
+    fn next_start(&self) -> Option<Time> {
         self.open.peek()?;
         let in_flight = self.in_flight(self.known);
         // Transfers end in the order of their start.

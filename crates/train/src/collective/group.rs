@@ -3,11 +3,11 @@
 //!
 //! | | messages |
 //! |---|---|
-//! | all-gather, reduce-scatter, all-reduce | a ring, each round of which waits for the one before it; over several nodes k rings, of which each has a k-th of the buffer and leaves a node by another rank |
-//! | all-reduce in trees | k chains in each node and trees between their heads, half of them the other way round; 512 KiB at a time |
-//! | all-to-all | from each rank to each |
+//! | all-gather, reduce-scatter, all-reduce | a ring; over nodes k rings, each with 1/k of the buffer and its own exit rank |
+//! | all-reduce in trees | k chains per node, trees of their heads (half with nodes reversed); 512 KiB parts |
+//! | all-to-all | from each rank to every other |
 //! | broadcast | a binomial tree |
-//! | send | from the first of two ranks to the second; of more, from each to the next |
+//! | send | from the first of two ranks to the second; with more ranks, from each to the next |
 //!
 //! What does not live here: the choice between ring and tree, and the order of transfers.
 //!
@@ -37,7 +37,7 @@ pub struct GroupMessages {
     pub kind: CollectiveKind,
     /// See [`levels`](super::levels).
     pub bytes: Bytes,
-    /// Whether an all-reduce goes along trees.
+    /// Whether an all-reduce uses trees.
     pub is_tree: bool,
     /// Chunks of a buffer that travel along the rings concurrently; not 0.
     pub depth: u32,

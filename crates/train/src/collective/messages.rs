@@ -77,7 +77,7 @@ pub enum MessageSize {
 pub struct Messages {
     chunks: Vec<Progress>,
     outbox: Outbox,
-    adding: Option<Adding>,
+    adding: Option<Reducer>,
     /// Incomplete chunks.
     left_count: usize,
 }
@@ -142,7 +142,7 @@ pub(super) struct InFlight<T> {
 
 /// Reductions: each rank reduces received messages one after another.
 #[derive(Debug)]
-struct Adding {
+struct Reducer {
     rate: Rate,
     /// Time at which each host will have reduced all received messages; absent if it has received none.
     free_at: BTreeMap<u32, Time>,
@@ -159,7 +159,7 @@ impl Collective {
     /// in no time if `None`.
     ///
     /// # Errors
-    /// [`PlanError`] if the ranks do not suit the algorithm, or `largest` bytes are too many for one buffer.
+    /// [`PlanError`] if the algorithm does not support the ranks, or `largest` is too large for one buffer.
     pub fn new(
         algorithm: Algorithm,
         hosts: Vec<u32>,
@@ -176,7 +176,7 @@ impl Collective {
     /// any number of nodes.
     ///
     /// # Errors
-    /// [`PlanError`] if trees go over nodes with different numbers of ranks.
+    /// [`PlanError`] for trees over nodes with different numbers of ranks.
     pub fn over_nodes(self, links: &Links) -> Result<Self, PlanError> {
         let kind = match self.algorithm {
             Algorithm::Ring | Algorithm::Tree => CollectiveKind::AllReduce,
@@ -340,7 +340,7 @@ impl Collective {
     }
 
     fn messages(&self, bytes: Bytes, bands: Bands, stream: u32, network: &mut dyn Network) -> Messages {
-        let adding = self.adding.map(|rate| Adding {
+        let adding = self.adding.map(|rate| Reducer {
             rate,
             free_at: BTreeMap::new(),
             waiting: BinaryHeap::new(),
@@ -422,7 +422,7 @@ impl Messages {
 
     /// End of the next reduction.
     pub fn wakes_at(&self) -> Option<Time> {
-        self.adding.as_ref().and_then(Adding::next_at)
+        self.adding.as_ref().and_then(Reducer::next_at)
     }
 
     /// Handles the reductions that have ended by `now` and starts their dependents; `true` if the collective is
@@ -493,7 +493,7 @@ impl<T> InFlight<T> {
     }
 }
 
-impl Adding {
+impl Reducer {
     /// Queues a message at its receiver for reduction; `true` if the reduction takes no time and is complete.
     fn is_reduced(&mut self, now: Time, sent: MessageInFlight, at: u32) -> bool {
         let free_at = self.free_at.entry(at).or_default();

@@ -7,9 +7,9 @@
 //!
 //! A flow has the bytes and the rounds of its level ([`levels`](super::levels)), and starts with the collective. In
 //! rings and trees a message crosses both levels, so the flow out of the node waits for the rounds within it. The flows
-//! are the same whether all ranks are simulated or one represents its class ([`crate::classes`]).
+//! are the same whether all ranks are simulated or one represents its class (`crate::classes`).
 //!
-//! # Chunks and additions
+//! # Chunks and reductions
 //! A round sends m bytes at rate r, with propagation delay D. With a buffer cut into d chunks, a rank sends the other
 //! d-1 while one is in flight, so max(0, D - (d-1)/d m/r) of the delay is exposed, and in the last round all of it. A
 //! rank that reduces at rate a takes m/a in each round with a reduction. The duration of a round is
@@ -37,7 +37,7 @@ pub struct Links {
 /// Traffic class and stream of a collective's flows.
 #[derive(Clone, Copy, Debug)]
 pub struct Carriage {
-    /// Priority.
+    /// Traffic class.
     pub band: Band,
     /// Stream.
     pub stream: u32,
@@ -175,11 +175,11 @@ impl Links {
     pub fn flows(&self, way: Way, nodes: &[Vec<u32>], bytes: Bytes, pace: Pace, carriage: Carriage) -> Vec<Flow> {
         let Some(span) = Span::of_nodes(nodes.iter().map(Vec::len)) else { return Vec::new() };
         let rings = span.per_node() as usize;
-        let adds = self.adding(way, bytes, pace);
+        let adds = self.reduction_time(way, bytes, pace);
         // The exposed delay if chunks hide some of it; `None` leaves the delay to the path.
-        let waits = |link: &Link, load: PortLoad| self.hidden(way, link, load, bytes, pace);
-        let (inside, passing) = (waits(&self.scale_up, way.levels.scale_up), waits(&self.scale_up, way.passing));
-        let outside = waits(&self.nic, way.levels.nic);
+        let exposed = |link: &Link, load: PortLoad| self.exposed_delay(way, link, load, bytes, pace);
+        let (inside, passing) = (exposed(&self.scale_up, way.levels.scale_up), exposed(&self.scale_up, way.passing));
+        let outside = exposed(&self.nic, way.levels.nic);
         let before = match inside {
             Some(left) if way.crosses_both => Time::from_ps(left.ps().saturating_add(self.scale_up.delay.ps())),
             _ => self.before_leaving(way),
@@ -208,7 +208,7 @@ impl Links {
     }
 
     /// Exposed delay of all rounds but the last; `None` if no other chunks hide any of it.
-    fn hidden(&self, way: Way, link: &Link, load: PortLoad, bytes: Bytes, pace: Pace) -> Option<Time> {
+    fn exposed_delay(&self, way: Way, link: &Link, load: PortLoad, bytes: Bytes, pace: Pace) -> Option<Time> {
         if pace.depth == 1 || way.is_tree || load.rounds() == 0 {
             return None;
         }
@@ -219,7 +219,7 @@ impl Links {
     }
 
     /// How much longer all rounds take because of reductions.
-    fn adding(&self, way: Way, bytes: Bytes, pace: Pace) -> Time {
+    fn reduction_time(&self, way: Way, bytes: Bytes, pace: Pace) -> Time {
         let Some(rate) = pace.adding.filter(|_| way.adding > 0) else { return Time::ZERO };
         let both = [(&self.scale_up, way.levels.scale_up), (&self.nic, way.levels.nic)];
         let sending =

@@ -52,7 +52,7 @@ pub enum Algorithm {
     /// # Source
     /// Zhang et al. (2017), section 2.1 and fig. 2; Thakur et al. (2005): recursive doubling.
     Butterfly,
-    /// Binomial reduce in each group of consecutive ranks, butterfly among their first ones, binomial broadcast.
+    /// Binomial reduce in each group of consecutive ranks, butterfly among their first ranks, binomial broadcast.
     ///
     /// # Source
     /// Zhang et al. (2017), section 2.1 and fig. 2.
@@ -226,11 +226,11 @@ impl Algorithm {
 /// Costs of one collective on S bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// Messages in sequence.
+    /// Dependent messages in sequence.
     pub steps: u64,
-    /// Messages in all.
+    /// Total number of messages.
     pub messages: u64,
-    /// Bytes in all, in units of S.
+    /// Total bytes, in units of S.
     pub sent: u64,
     /// Bytes of the busiest sender, in units of S: numerator and denominator.
     pub most: (u64, u64),
@@ -342,16 +342,16 @@ pub enum PlanError {
     TooFewRanks {
         /// Ranks.
         ranks: u32,
-        /// Fewest that it takes.
+        /// Minimum.
         least: u32,
     },
     /// More than 2^30 ranks.
     #[error("{0} ranks are too many: at most 2^30")]
     TooManyRanks(u32),
-    /// An element without bytes.
+    /// The element size is 0.
     #[error("an element has no bytes")]
     EmptyElement,
-    /// Offsets would not fit.
+    /// Offsets would exceed 63 bits.
     #[error("{0} bytes of each rank are too many: a buffer ends before 2^63")]
     TooManyBytes(u64),
     /// A group without ranks.
@@ -387,7 +387,7 @@ pub enum PlanError {
         /// Ranks.
         ranks: u32,
     },
-    /// A rank that is a server twice.
+    /// A rank is listed twice as a server.
     #[error("rank {0} is a parameter server twice")]
     RepeatedServer(u32),
 }
@@ -400,7 +400,7 @@ pub fn packed_servers(servers: u32) -> Vec<u32> {
     (0..servers).collect()
 }
 
-/// One server in each of `servers` equal stretches of the ranks: in stretch j at place j, round and round, so that
+/// One server in each of `servers` equal intervals of ranks; in interval j at position j modulo its length, so that
 /// their traffic spreads over the switches above. None if there are more servers than ranks.
 ///
 /// # Source
@@ -413,7 +413,7 @@ pub fn distributed_servers(ranks: u32, servers: u32) -> Vec<u32> {
     (0..servers).map(|j| start(j) + j % (start(j + 1) - start(j))).collect()
 }
 
-/// A collective as messages, each of which waits for others.
+/// A collective as messages with dependencies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CollectivePlan {
     ranks: u32,
@@ -430,11 +430,11 @@ struct Phase {
 }
 
 impl CollectivePlan {
-    /// The plan of an algorithm for `bytes` on each of `ranks` ranks. Parts differ by at most one element of
-    /// `element_bytes`; bytes that are no whole element are in the last part. A single rank sends nothing.
+    /// Builds the plan of an algorithm for `bytes` on each of `ranks` ranks. Parts differ by at most one element of
+    /// `element_bytes`; a trailing partial element belongs to the last part. A single rank sends nothing.
     ///
     /// # Errors
-    /// [`PlanError`] if the numbers do not suit the algorithm.
+    /// [`PlanError`] if the algorithm does not support these numbers.
     pub fn new(algorithm: &Algorithm, ranks: u32, bytes: Bytes, element_bytes: u64) -> Result<Self, PlanError> {
         let least = if *algorithm == Algorithm::PointToPoint { 2 } else { 1 };
         if ranks < least {
@@ -458,16 +458,15 @@ impl CollectivePlan {
         Ok(Self { ranks, buffer: Buffer { start: 0, bytes: bytes.0, element_bytes }, phases: phases.collect() })
     }
 
-    /// Cuts the buffer into `depth` chunks, each of which goes through the plan by itself, so that one is in a later
-    /// step while the next is in an earlier one. The chunks lie one behind the other and differ by at most one element.
-    /// They are independent: all may begin at once, and who sends them in order has a pipeline.
+    /// Cuts the buffer into `depth` contiguous chunks that differ by at most one element, each with a plan of its own.
+    /// The chunks are independent: all may start at once; sent in order, they form a pipeline.
     ///
     /// # Panics
     /// If `depth` is zero.
     ///
     /// # Source
-    /// Caramel (Hashemi et al. 2020), section 4.4. Its rule for the depth, from 1 for small sizes to 8, is the
-    /// caller's.
+    /// Caramel (Hashemi et al. 2020), section 4.4. The caller implements its rule for the depth, from 1 for small sizes
+    /// to 8.
     pub fn chunks(&self, depth: u32) -> impl Iterator<Item = Self> {
         assert!(depth > 0, "a buffer is cut into at least one chunk");
         let copies = if self.phases[0].pattern == Pattern::AllToAll { u64::from(self.ranks) } else { 1 };
@@ -489,8 +488,8 @@ impl CollectivePlan {
         Bytes(self.buffer.bytes)
     }
 
-    /// Steps of every rank, in some of which it may send nothing. As many messages follow one upon another on the
-    /// critical path, or a few less where ranks are no power of two and some begin early:
+    /// Number of steps of every rank, including those in which it sends nothing. The critical path has as many
+    /// messages, or slightly fewer if the number of ranks is not a power of two and some begin early:
     /// `docs/models/collectives.md`.
     pub fn step_count(&self) -> u32 {
         self.phases

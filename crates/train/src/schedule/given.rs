@@ -6,7 +6,7 @@ use crate::dag::Dag;
 /// The same ranks in every iteration, from the user's file or from a plan.
 #[derive(Debug)]
 pub struct Given {
-    /// Rank of every bucket.
+    /// Send priority of every bucket.
     pub bucket_ranks: Vec<u32>,
 }
 

@@ -3,7 +3,7 @@
 use super::Scheduler;
 use crate::dag::Dag;
 
-/// The bucket whose lowest layer comes first in the forward pass goes first (thesis section 4.4).
+/// Sends the bucket with the lowest layer, which the forward pass needs first, first (thesis section 4.4).
 #[derive(Debug)]
 pub struct LayerPriority {
     /// Number of priority queues: layer `i` of L belongs to queue `floor(i · queues / L)`, first come first served

@@ -144,7 +144,7 @@ impl WorkerGraph {
 
         let forward = spec.inference_target.map(|target| ancestors(spec, target));
         // Without `inference_target`, the forward pass ends before the first op that completes a gradient.
-        let turn = ops.iter().position(|&op| !spec.ops[op as usize].updates.is_empty()).unwrap_or(ops.len());
+        let first_gradient = ops.iter().position(|&op| !spec.ops[op as usize].updates.is_empty()).unwrap_or(ops.len());
         let of_op = |(place, &index): (usize, &u32)| {
             let op = &spec.ops[index as usize];
             let updates = match task {
@@ -154,7 +154,7 @@ impl WorkerGraph {
             WorkerOp {
                 name: op.name.as_str().into(),
                 cost: Time::from_ps(op.time_ps),
-                is_forward: forward.as_ref().map_or(place < turn, |forward| forward[index as usize]),
+                is_forward: forward.as_ref().map_or(place < first_gradient, |forward| forward[index as usize]),
                 is_param_only: op.param_only,
                 updates,
                 index: layer_of.map_or(index, |layers| layers[index as usize]),
@@ -176,13 +176,13 @@ impl WorkerGraph {
             }
         };
         let mut parameters: Vec<ServedParameter> = recvs.iter().map(of_recv).collect();
-        let made: Vec<WorkerOp> = ops.iter().enumerate().map(of_op).collect();
-        for &parameter in made.iter().flat_map(|op| &op.updates) {
+        let worker_ops: Vec<WorkerOp> = ops.iter().enumerate().map(of_op).collect();
+        for &parameter in worker_ops.iter().flat_map(|op| &op.updates) {
             parameters[parameter as usize].is_trained = true;
         }
 
         let (mut edges, mut uses): (Vec<Edge>, Vec<Edge>) = (Vec::new(), Vec::new());
-        let mut carried: Vec<Vec<u32>> = vec![Vec::new(); ops.len()];
+        let mut via_params: Vec<Vec<u32>> = vec![Vec::new(); ops.len()];
         for (place, &index) in ops.iter().enumerate() {
             let mut inputs: Vec<WorkerNode> =
                 spec.ops[index as usize].inputs.iter().filter_map(|&input| node_of[input as usize]).collect();
@@ -193,20 +193,20 @@ impl WorkerGraph {
             for &input in &inputs {
                 match (input as usize).checked_sub(recvs.len()) {
                     None => used.push(input),
-                    Some(before) => used.extend(&carried[before]),
+                    Some(before) => used.extend(&via_params[before]),
                 }
             }
             used.sort_unstable();
             used.dedup();
-            if made[place].is_param_only {
-                carried[place] = used;
+            if worker_ops[place].is_param_only {
+                via_params[place] = used;
             } else {
                 uses.extend(used.into_iter().map(|parameter| (place as u32, parameter)));
             }
         }
         let node_count = recvs.len() + ops.len();
         let readers = Edges::new(node_count, &edges);
-        Ok(Self { parameters, ops: made, readers, uses: Edges::new(ops.len(), &uses), dag, recvs })
+        Ok(Self { parameters, ops: worker_ops, readers, uses: Edges::new(ops.len(), &uses), dag, recvs })
     }
 
     /// The iteration as a DAG: ops, then pulls by parameter, then pushes in the order of [`pushes`](Self::pushes).

@@ -66,7 +66,8 @@ pub struct WorkerRecord {
     pub start: Time,
     /// Time from the start until the worker may begin the next iteration.
     pub time: Time,
-    /// Time to the end of the worker's own part: its last push has arrived, or, without pushes, its last op has ended.
+    /// Time to the end of the worker's own part: the end of its last op or the arrival of its last push, whichever is
+    /// later.
     pub own: Time,
     /// Time from there to the end of the latest own part that the worker has to wait for.
     pub waited: Time,
@@ -85,7 +86,7 @@ pub struct WorkerRecord {
 /// Staleness of the parameters that a worker computes an iteration with.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Staleness {
-    /// Iterations by which the worker was ahead of the slowest when it began.
+    /// Lead over the slowest worker when it began, in iterations.
     pub iterations: u32,
     /// Gradients of other workers applied to a parameter between the start of the iteration and this worker's gradient,
     /// summed over all parameters that it pushed.
@@ -134,10 +135,10 @@ pub enum ServersError {
     /// The network has no such band.
     #[error("band {0} is not among the network's bands")]
     Band(u8),
-    /// More bytes than 64 bits count.
+    /// More than 2^64 bytes.
     #[error("the parameters are larger than 2^64 bytes")]
     TooManyBytes,
-    /// An iteration that takes no time would be repeated for ever at one instant.
+    /// Nothing takes any time, so iterations would repeat for ever at one instant.
     #[error("nothing takes any time")]
     NoTime,
 }

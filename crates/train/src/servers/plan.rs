@@ -29,7 +29,7 @@ pub struct ServerJob {
     /// Staleness bound: iterations by which a worker may be ahead of the slowest; `None` if unbounded. 0 makes workers
     /// synchronous.
     pub bound: Option<u32>,
-    /// Time for which a transfer holds its channel before its first byte.
+    /// Time that a transfer occupies its channel before its first byte.
     pub hold: Time,
     /// Band of all flows.
     pub band: Band,
@@ -39,7 +39,7 @@ pub struct ServerJob {
     pub opens: bool,
     /// Parameter of each push.
     pub pushes: Vec<u32>,
-    /// In which order each worker pulls.
+    /// Pull order of each worker.
     pub pulls: Pulls,
     /// By parameter: the pull time that schedulers assume.
     expected: Vec<Time>,
@@ -146,7 +146,7 @@ impl ServerJob {
         };
         let expected: Vec<Time> = sizes.iter().map(expected).collect();
         let channels = wires.channels(&workers, &server_hosts, &server_of, &sizes, paths);
-        let order = ranked(spec, &graph, &expected, &channels, seed)?;
+        let order = pull_order(spec, &graph, &expected, &channels, seed)?;
         let streams = |what: &str| {
             (0..workers.len()).map(|worker| seed.stream(&format!("{what}/{}/{worker}", spec.name))).collect()
         };
@@ -190,7 +190,7 @@ impl ServerJob {
     /// asynchronous, one iteration of the job is n iterations of any of its n workers.
     pub fn lower_bound_ps(&self, factors: &[f64]) -> f64 {
         let own = |(worker, &factor): (usize, &f64)| {
-            self.alone_ps(worker, factor).max(self.wires.of_worker(worker).ps() as f64)
+            self.isolated_ps(worker, factor).max(self.wires.of_worker(worker).ps() as f64)
         };
         let own = factors.iter().enumerate().map(own);
         let workers = match self.is_in_step() {
@@ -201,7 +201,7 @@ impl ServerJob {
     }
 
     /// Lower bound of one worker's iteration on an idle network, in ps: the critical path, or all compute.
-    fn alone_ps(&self, worker: usize, factor: f64) -> f64 {
+    fn isolated_ps(&self, worker: usize, factor: f64) -> f64 {
         let graph = &self.graph;
         let compute = graph.compute_time().ps() as f64 * factor;
         let transfer = |parameter: u32| {
@@ -288,7 +288,7 @@ impl ServerJob {
 }
 
 /// The source of the pull order.
-fn ranked(
+fn pull_order(
     spec: &JobSpec,
     graph: &WorkerGraph,
     times: &[Time],

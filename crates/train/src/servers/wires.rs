@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 /// The links between the workers and the servers of a job, with their loads.
 pub struct Wires {
     /// By worker and server: the bottleneck rate of the path, equal both ways, and the sum of its delays.
-    ways: Vec<Vec<Link>>,
+    routes: Vec<Vec<Link>>,
     /// By worker: lower bound of its transfer time per iteration, all its bytes over its busiest link.
-    own: Vec<Time>,
+    busiest: Vec<Time>,
     loads: BTreeMap<Passage, Load>,
 }
 
@@ -31,7 +31,7 @@ struct Load {
 }
 
 /// Load of a link from one iteration of one worker.
-struct OwnLoad {
+struct WorkerLoad {
     rate: Rate,
     pulled: u128,
     pushed: u128,
@@ -48,30 +48,30 @@ impl Wires {
             *pushed += if parameter.is_trained { u128::from(parameter.bytes.0) } else { 0 };
         }
         let mut wires = Self {
-            ways: Vec::with_capacity(workers.len()),
-            own: Vec::with_capacity(workers.len()),
+            routes: Vec::with_capacity(workers.len()),
+            busiest: Vec::with_capacity(workers.len()),
             loads: BTreeMap::new(),
         };
         for &worker in workers {
-            let mut loads: BTreeMap<Passage, OwnLoad> = BTreeMap::new();
-            let mut ways = Vec::with_capacity(servers.len());
+            let mut loads: BTreeMap<Passage, WorkerLoad> = BTreeMap::new();
+            let mut routes = Vec::with_capacity(servers.len());
             for (&server, &[pulled, pushed]) in servers.iter().zip(&bytes) {
                 let (worker, server) = (HostId(worker), HostId(server));
                 for (passage, link) in paths.passages(server, worker) {
-                    let load = OwnLoad::at(&mut loads, passage, link.rate);
+                    let load = WorkerLoad::at(&mut loads, passage, link.rate);
                     load.pulled += pulled;
                     load.pairs += 1;
                 }
                 for (passage, link) in paths.passages(worker, server) {
-                    OwnLoad::at(&mut loads, passage, link.rate).pushed += pushed;
+                    WorkerLoad::at(&mut loads, passage, link.rate).pushed += pushed;
                 }
                 let links = paths.passages(server, worker).map(|(_, link)| link);
                 let both = |a: Link, b: Link| Link { rate: a.rate.min(b.rate), delay: a.delay + b.delay };
-                ways.push(links.reduce(both).expect("a message passes a link"));
+                routes.push(links.reduce(both).expect("a message passes a link"));
             }
             let times = loads.values().map(|load| sending(load.pulled + load.pushed, load.rate));
-            wires.own.push(times.max().unwrap_or_default());
-            wires.ways.push(ways);
+            wires.busiest.push(times.max().unwrap_or_default());
+            wires.routes.push(routes);
             for (passage, own) in loads {
                 wires.add(passage, &own);
             }
@@ -79,7 +79,7 @@ impl Wires {
         wires
     }
 
-    fn add(&mut self, passage: Passage, own: &OwnLoad) {
+    fn add(&mut self, passage: Passage, own: &WorkerLoad) {
         let none = Load { rate: own.rate, pulled: 0, sent: 0, least: u128::MAX, workers: 0, pullers: 0, pairs: 0 };
         let load = self.loads.entry(passage).or_insert(none);
         load.pulled += own.pulled;
@@ -92,19 +92,19 @@ impl Wires {
 
     /// Time of a message between a worker and a server on an idle network, to its last byte.
     pub fn alone(&self, worker: usize, server: u32, bytes: Bytes) -> Time {
-        let way = self.ways[worker][server as usize];
-        sending(bytes.0.into(), way.rate) + way.delay
+        let route = self.routes[worker][server as usize];
+        sending(bytes.0.into(), route.rate) + route.delay
     }
 
     /// Lower bound of one worker's transfer time per iteration.
     pub fn of_worker(&self, worker: usize) -> Time {
-        self.own[worker]
+        self.busiest[worker]
     }
 
     /// Lower bound of the transfer time of one iteration of every worker; if they are asynchronous, of any n iterations
     /// of the n workers.
     pub fn together(&self, are_in_step: bool) -> Time {
-        let count = self.ways.len() as u32;
+        let count = self.routes.len() as u32;
         let bytes = |load: &Load| match are_in_step {
             true => load.sent,
             false if load.workers == count => load.least * u128::from(count),
@@ -127,11 +127,11 @@ impl Wires {
         sizes: &'a [Bytes],
         paths: &Paths,
     ) -> Channels<'a> {
-        let worker = (0..workers.len()).rev().max_by_key(|&worker| self.own[worker]).unwrap_or(0);
+        let worker = (0..workers.len()).rev().max_by_key(|&worker| self.busiest[worker]).unwrap_or(0);
         let mut channels = Channels {
             server_of,
             sizes,
-            delays: self.ways[worker].iter().map(|way| way.delay).collect(),
+            delays: self.routes[worker].iter().map(|route| route.delay).collect(),
             shares_bps: Vec::new(),
             entries: Vec::new(),
             entry_bps: Vec::new(),
@@ -161,7 +161,7 @@ impl Wires {
     }
 }
 
-impl OwnLoad {
+impl WorkerLoad {
     fn at(loads: &mut BTreeMap<Passage, Self>, passage: Passage, rate: Rate) -> &mut Self {
         loads.entry(passage).or_insert(Self { rate, pulled: 0, pushed: 0, pairs: 0 })
     }
