@@ -238,7 +238,7 @@ class Space:
             size = layers.bytes_below[last] - layers.bytes_below[first]
             takes = fixed * (1 if chunk is None else -(-size // chunk)) + slope * size
             behind += takes
-            # `behind` sums this bucket and those nearer to the input, but those are ready later, so start from here.
+            # All buckets in the sum `behind` become ready together with this one or later.
             best = max(
                 best, (layers.ready_ps[first] + behind) if choice.mode.barrier else layers.around_ps[first] + takes
             )
