@@ -1,6 +1,6 @@
 """Training without a barrier between iterations: each layer waits for its own gradient right before it is used.
 
-    backward      hook of each parameter: gradient / N into its bucket's tensor; full buckets are submitted to the sender
+    backward      hook of each parameter: gradient / N into its bucket's tensor; full buckets go to the sender
     step()        records the learning rates; nothing is updated yet
     next forward  hook of each module: waits for the buckets that it uses, and updates them with the user's optimizer
 
