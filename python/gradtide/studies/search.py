@@ -291,11 +291,10 @@ class Search:
         self._spec = spec
 
     def packed(self, choice: Choice) -> list[tuple[int, Gate | None]]:
-        """Return the buckets of a choice in Caramel's order, each with its release time: the last event before its
-        place.
+        """Return the buckets of a choice in Caramel's order, each with its release event (gate).
 
-        A bucket is an index of `Layers.stretches`. The rounding down to an event does not send a bucket too early,
-        because it also waits for the buckets before it in the order.
+        A bucket is an index of `Layers.stretches`. The event is the last one before the bucket's planned start. This
+        does not send it too early, because it also waits for the buckets before it in the order.
         """
         if choice not in self._packed:
             rows, gates = self._plain

@@ -229,7 +229,7 @@ class Store:
             return {key for (key,) in self._db.execute("SELECT key FROM outputs")}
 
     def drop(self, keys: set[bytes]) -> None:
-        """Delete these runs and close the store; delete the file if it has no other runs and no other process uses it."""
+        """Delete these runs and close the store; delete the file if it has no other runs and no other users."""
         with self._as_store_error(), self._lock:
             is_over = self.path is not None and self.keys() <= keys and self._is_alone()
             if keys and not is_over:

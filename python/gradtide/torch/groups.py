@@ -87,7 +87,7 @@ def groups_of(plan: Plan, module: "torch.nn.Module", *, has_unused: bool = False
 
 
 def _upwards(name: str) -> Iterator[str]:
-    """Yield the candidate layer names of a parameter, innermost first: itself, its module, the parent module, …"""
+    """Yield the candidate layer names of a parameter, innermost first: itself, its module, and all parent modules."""
     while name:
         yield name
         name = name.rpartition(".")[0]
