@@ -37,10 +37,10 @@ from gradtide.system import choose_congestion_control, hear_service, receive_mar
 PORT, MAX_PORT = 7474, 65_535
 
 START, ACK = 1 << 7, 1 << 6
-"""Flags of a control packet's type of service: a burst is announced; this is the answer (fig. 7)."""
+"""Flags in a control packet's type of service: announcement of a burst, and its answer (fig. 7)."""
 _MARK = b"PCN1"
 _NUMBER = struct.Struct("!4sI10x")
-"""Payload of a control packet: eighteen bytes make the shortest Ethernet frame, 64 bytes."""
+"""Payload of a control packet: eighteen bytes, for the minimum Ethernet frame of 64 bytes."""
 _SIZE = struct.Struct("!Q")
 _ARRIVED = b"\x06"
 _RETRANSMITS_AT = 100
@@ -243,8 +243,8 @@ def bursts_of(scenario: str, tenant: str | None = None) -> dict[str, Any]:
 
 
 def _addresses(host: str, port: int, flags: int = 0) -> list[tuple[int, tuple[Any, ...]]]:
-    """Return family and address of each way to a host; without a name, of this host."""
-    if not 0 <= port <= MAX_PORT:  # the system would take another port, without a word
+    """Return family and address of each resolved address of a host; without a name, of this host."""
+    if not 0 <= port <= MAX_PORT:  # the system would silently use another port
         raise ValueError(f"port: {port} is no port; ports end at {MAX_PORT}")
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
@@ -255,7 +255,7 @@ def _addresses(host: str, port: int, flags: int = 0) -> list[tuple[int, tuple[An
 
 @contextmanager
 def _told(where: str) -> Iterator[None]:
-    """Say of errors of sockets what they mean here."""
+    """Translate socket errors to `BurstError`."""
     try:
         yield
     except ConnectionRefusedError:
@@ -267,7 +267,7 @@ def _told(where: str) -> Iterator[None]:
 
 
 def _pair(family: int, address: tuple[Any, ...]) -> tuple[socket.socket, socket.socket]:
-    """Return a UDP and a TCP socket of one port of this host, so that switches see which burst is announced."""
+    """Return a UDP and a TCP socket with the same local port, so that switches can match announcement and burst."""
     for _ in range(100):
         udp, tcp = socket.socket(family, socket.SOCK_DGRAM), socket.socket(family, socket.SOCK_STREAM)
         try:
@@ -292,7 +292,7 @@ def _choose(tcp: socket.socket, transport: str) -> None:
 
 
 def _mark(udp: socket.socket, service: int) -> None:
-    """Set the type of service, or IPv6's traffic class, of what a socket sends."""
+    """Set the type of service (IPv6: traffic class) of a socket's packets."""
     if udp.family == socket.AF_INET6:
         udp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, service)
     else:
@@ -300,7 +300,7 @@ def _mark(udp: socket.socket, service: int) -> None:
 
 
 def _announce(udp: socket.socket, packets: int, number: int, timeout_s: float) -> float | None:
-    """Announce a burst; return how long its answer took, None if it did not come in time."""
+    """Announce a burst; return the time until its answer, None after the timeout."""
     payload = _NUMBER.pack(_MARK, number % 2**32)
     _mark(udp, type_of_service(packets))
     start_s = time.monotonic()
@@ -398,11 +398,12 @@ class Sender:
 
 
 class Places:
-    """Decides who gets one of the places of a receiver, and who is closed; it is told times and touches no socket.
+    """Admission control of a receiver: which connections are served (get a place), and which are closed.
 
-    A connection waits until it has said the size of its burst and a place is free. Those of the address that has the
-    fewest places come first, so that one address with many connections does not delay the others. If too many wait, the
-    oldest of the address with the most is closed, and before it those that have said no size.
+    Pure logic: times are arguments, sockets are not touched. A connection waits until it has sent the size of its burst
+    and a place is free. Connections of the address with the fewest places go first, so that an address with many
+    connections cannot starve others. If too many wait, the oldest of the address with most is closed, after those that
+    have not sent a size.
     """
 
     def __init__(self) -> None:
@@ -410,7 +411,7 @@ class Places:
         self.active: list[Sender] = []
 
     def arrive(self, sender: Sender) -> list[Sender]:
-        """Let a new connection wait; return those that are to be closed for it."""
+        """Enqueue a new connection; return the connections to close in exchange."""
         self.waiting.append(sender)
         own = [one for one in self.waiting if one.host == sender.host]
         if len(own) > MOST_OF_ADDRESS:
@@ -418,7 +419,7 @@ class Places:
         return self._oldest(self.waiting) if len(self.waiting) > MOST_WAITING else []
 
     def spare(self) -> list[Sender]:
-        """Return a connection that is to be closed because the system has no more of them, if one waits."""
+        """Return a waiting connection to close when the system is out of file descriptors, if there is one."""
         return self._oldest(self.waiting)
 
     def _oldest(self, those: Sequence[Sender]) -> list[Sender]:
@@ -431,7 +432,7 @@ class Places:
         return [closed]
 
     def admit(self, now_s: float) -> tuple[list[Sender], list[Sender]]:
-        """Return those that get a place now, and those that lose theirs to them and are to be closed."""
+        """Return the connections that get a place now, and those to close because they lose theirs."""
         admitted: list[Sender] = []
         closed: list[Sender] = []
         while (one := self._next(now_s, closed)) is not None:
@@ -442,7 +443,7 @@ class Places:
         return admitted, closed
 
     def _next(self, now_s: float, closed: list[Sender]) -> Sender | None:
-        """Return the next that gets a place, and add to `closed` whom it takes that from."""
+        """Return the next connection to get a place; append to `closed` the connection that it evicts, if any."""
         held = Counter(one.host for one in self.active)
         for one in sorted((one for one in self.waiting if one.size_bytes is not None), key=lambda one: held[one.host]):
             is_many = held[one.host] >= MOST_OF_ADDRESS
@@ -459,7 +460,7 @@ class Places:
         return None
 
     def expired(self, now_s: float) -> list[Sender]:
-        """Return those that have let a deadline pass, and are to be closed."""
+        """Return the connections to close because a deadline has passed."""
         late = [one for one in self.waiting if one.size_bytes is None and now_s - one.since_s > SILENCE_S]
         late += [one for one in self.active if now_s - one.heard_s > SILENCE_S]
         for one in late:
@@ -467,7 +468,7 @@ class Places:
         return late
 
     def leave(self, sender: Sender) -> None:
-        """Free the place of a connection that is done or closed."""
+        """Free the place of a finished or closed connection."""
         for those in (self.waiting, self.active):
             if sender in those:
                 those.remove(sender)
@@ -564,11 +565,11 @@ class Receiver:
                     yield arrivals.get()
 
     def _accept(self, selector: selectors.BaseSelector, tcp: socket.socket) -> None:
-        """Let a new connection wait until it has said the size of its burst."""
+        """Accept a connection, which then waits for the size of its burst."""
         try:
             connection, address = tcp.accept()
         except OSError as error:
-            # Otherwise the sender has left again.
+            # Any other error: the sender has closed the connection meanwhile.
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 with self._lock:
                     closed = self._places.spare()
@@ -583,8 +584,8 @@ class Receiver:
         self._drop(selector, closed)
 
     def _hear(self, selector: selectors.BaseSelector, sender: Sender) -> None:
-        """Read what a connection that waits says of the size of its burst; close it if that is none."""
-        if sender.connection.fileno() < 0:  # closed for another one meanwhile
+        """Read the burst size from a waiting connection; close it if the size is invalid."""
+        if sender.connection.fileno() < 0:  # closed meanwhile in favour of another connection
             return
         try:
             part = sender.connection.recv(_SIZE.size - len(sender.head))
@@ -605,7 +606,7 @@ class Receiver:
         self._drop(selector, [sender])
 
     def _seat(self, selector: selectors.BaseSelector, arrivals: "queue.SimpleQueue[Arrival]") -> None:
-        """Let those read for whom there is a place, each in a thread of its own, and close those that are late."""
+        """Start a receiving thread for each admitted connection, and close those past their deadline."""
         now_s = self._clock()
         with self._lock:
             late = self._places.expired(now_s)
@@ -656,7 +657,7 @@ class Receiver:
                     self._announced[sender[:2]] = (service >> 2 & 15) * units.ANNOUNCED_STEP
 
     def _take(self, sender: Sender, arrivals: "queue.SimpleQueue[Arrival]") -> None:
-        """Receive a burst, in a thread of its own."""
+        """Receive a burst; runs in a separate thread."""
         has_arrived = False
         size_bytes = sender.size_bytes or 0
         try:
@@ -677,7 +678,7 @@ class Receiver:
             arrivals.put(Arrival(f"{sender.host} port {sender.address[1]}", size_bytes, burst_ms, announced))
 
     def _tell(self, connection: socket.socket) -> None:
-        """Tell all senders that wait that their bursts have arrived, if this one is the last of them."""
+        """Confirm the arrival to all waiting senders once the last of the group has arrived."""
         with self._lock:
             self._arrived.append(connection)
             left = [one for one in self._arrived if _has_left(one)]
@@ -694,13 +695,13 @@ class Receiver:
 
 
 def _wake(sender: Sender) -> None:
-    """Let the thread that reads from a connection find its end."""
+    """Shut down a connection, to unblock the thread that reads from it."""
     with suppress(OSError):
         sender.connection.shutdown(socket.SHUT_RDWR)
 
 
 def _parts(connection: socket.socket, size_bytes: int) -> Iterator[bytes]:
-    """Yield what comes, `size_bytes` in all."""
+    """Yield received data, `size_bytes` in total."""
     while size_bytes > 0:
         part = connection.recv(min(size_bytes, CHUNK_BYTES))
         if not part:

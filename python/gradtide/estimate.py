@@ -1,7 +1,7 @@
-"""Estimates what a run will take before it starts: flows, packets, memory and time, and checks them against limits.
+"""Estimates flows, packets, memory and time of a run before it starts, and checks them against limits.
 
 Everything is counted from the resolved scenario before anything is drawn: expected numbers for random flows, exact ones
-for lists. Times and memory hold within a factor of about three; docs/reference/limits.md says how they are made up.
+for lists. Times and memory are accurate to a factor of about three; docs/reference/limits.md has the formulas.
 """
 
 import math
@@ -39,7 +39,7 @@ NS_PER_COPIED_FLOW = 10.0
 """Time to copy one background flow once."""
 LEAST_CHUNK_BYTES = 64 * 1024
 OF_CARDS = ("ring", "all_gather", "reduce_scatter")
-"""Collectives that use all network cards of nodes."""
+"""Collectives that use all network cards of a node."""
 BYTES_PER_HOST = 2_500
 BYTES_PER_LINK = 1_000
 BYTES_PER_ROUTE = 4
@@ -140,7 +140,7 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
     """
     duration_s = math.inf if scenario.duration_ps is None else scenario.duration_ps / 1e12
     is_packet = scenario.engine == "packet"
-    # Asked once, because that goes over every flow of a list.
+    # Evaluated once, because it iterates over all flows of a list.
     expected_traffic = scenario.expected_traffic
     # A job alone on the fluid network simulates one exchange of each size.
     is_alone = not is_packet and not expected_traffic
@@ -160,7 +160,7 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
     counts_of = _iterations_of(scenario, duration_s, rate_bytes_per_s)
     for job in scenario.jobs:
         if job.is_divided:
-            # One rank stands for all of its class, and a transfer is a flow or two of each class; or each is simulated.
+            # Either every rank is simulated (`ranks_load`), or one rank per class with a flow or two per transfer.
             ops, each, crossing_bytes = scenario.ranks_load.get(
                 job.name, (job.op_count, int(not is_packet) * job.op_count, 0)
             )
@@ -177,7 +177,8 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
         count = counts_of[job.name]
         buckets, chunks = _parts(job) if sends else (0, 0)
         depth = job.schedule.most_parts
-        # Over nodes and along trees, flows stand for all messages of a rank. On one switch none slows another.
+        # Across nodes and in trees, the fluid engine has one flow for all messages of a rank. On a single switch these
+        # flows do not interfere.
         of_flows = 0 if is_packet else _flows_of_an_exchange(job, fabric)
         is_computed = of_flows > 0 and is_alone and _is_apart(fabric) and math.isinf(scenario.host_rate_bps)
         rounds = 1 if is_computed or depth > 1 else max(1, counts.steps)
@@ -190,7 +191,7 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
         per_message = max(1.0, sent_bytes / max(1, sent) / segment_bytes)
         iterations += count
         transfers += buckets * count
-        # Workers that are alike do the same at the same time, and one stands for all.
+        # Identical workers run in lock step, so that only one is simulated.
         programs = job.workers if job.is_pulled or job.is_uneven or job.compute.order == "random" else 1
         operations += (job.op_count * programs + chunks) * count
         operations_after += (job.op_count * programs + chunks) * what_ifs * min(count, WHAT_IF_ITERATIONS)
@@ -202,19 +203,19 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
             segments += min(sent * per_message, job.workers * link_segments)
         if not is_packet:
             messages += sent
-            # Ranks of a ring mostly have their ways for themselves: then nothing is simulated message by message.
+            # Ring neighbours mostly use disjoint routes; messages are then not simulated individually.
             is_ring = is_alone and job.collective.kind in ("ring", "single_ring") and depth == 1 and not of_flows
-            # On one switch all ranks are in lock step, and one product says when the last message arrives.
+            # On a single switch all ranks are in lock step, and the end has a closed form.
             in_lock_step = is_ring and fabric.kind == "star" and fabric.switch_count == 1
             is_known = is_computed or is_ring
             ns_each = 0.0 if in_lock_step else NS_PER_RING_MESSAGE if is_known else NS_PER_FLUID_MESSAGE
-            # What is run at other rates is alone, as this one is.
+            # What-if runs at other rates have the same cost per message.
             message_ns += (1 + what_ifs) * sent * ns_each
         at_once += of_flows or counts.messages * depth // max(1, counts.steps)
         copied += 2 * chunks * count * flows if job.is_foreseen else 0
     packets = 1.5 * segments + 0.5 * messages + CONTROL_PACKETS_PER_FLOW * flows if is_packet else 0.0
     hops = scenario.reach.hops * packets
-    # More hosts keep more in memory and less in the caches.
+    # With more hosts the state exceeds the caches.
     ns_per_hop = NS_PER_HOP + NS_PER_HOP_AND_DOUBLING * math.log2(max(2, scenario.hosts))
     ns = {
         f"{_count(hops)} packet-hops": hops * ns_per_hop,
@@ -255,7 +256,7 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
 
 
 def _iterations_of(scenario: "Scenario", duration_s: float, rate_bytes_per_s: float) -> dict[str, int]:
-    """Return how many iterations each job runs: its own, and others until the last job has started, and has its own."""
+    """Return the iterations of each job: all jobs run until each has its own number, counted from the last start."""
     rate = min(rate_bytes_per_s, scenario.host_rate_bps / 8)
     last_start_s = max((job.start_ps for job in scenario.jobs), default=0) / 1e12
     each_s = {
@@ -271,7 +272,7 @@ def _iterations_of(scenario: "Scenario", duration_s: float, rate_bytes_per_s: fl
 
 
 def _flows_of_an_exchange(job: "Job", fabric: "Fabric") -> int:
-    """Return how many flows stand for all messages of an exchange on the fluid engine; 0 if none do."""
+    """Return the number of flows that represent all messages of an exchange on the fluid engine; 0 if none do."""
     nodes = Counter(host // getattr(fabric, "gpus", 1) for host in job.hosts)
     is_over_nodes = 1 < len(nodes) < len(job.hosts)
     has_flows = job.collective.kind == "tree" or (is_over_nodes and job.collective.kind in OF_CARDS)
@@ -279,7 +280,7 @@ def _flows_of_an_exchange(job: "Job", fabric: "Fabric") -> int:
 
 
 def _is_apart(fabric: "Fabric") -> bool:
-    """Whether no worker's links are another's: one switch, and a network card for each GPU."""
+    """Whether workers share no links: a single switch, and a network card per GPU."""
     return fabric.kind == "star" and getattr(fabric, "gpus", 1) == getattr(fabric, "nics", 1)
 
 
@@ -295,7 +296,7 @@ def _parts(job: "Job") -> tuple[int, int]:
         buckets = len(layers)
     if schedule.chunk_bytes is None:
         if schedule.order in ("edf", "optimal"):
-            # These orders choose their own chunks: at least 64 KiB, and mostly megabytes.
+            # These orders choose chunk sizes themselves: at least 64 KiB, typically megabytes.
             return buckets, buckets + math.ceil(job.parameter_bytes / LEAST_CHUNK_BYTES)
         return buckets, buckets
     return buckets, max(buckets, sum(-(-size // schedule.chunk_bytes) for size in layers))

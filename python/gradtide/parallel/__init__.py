@@ -1,7 +1,6 @@
-"""Language models that are divided over ranks: the mesh, what a rank computes in which time, what it has in memory.
+"""Language models trained in parallel: mesh, compute times and memory per rank.
 
     spec(architecture, accelerator, mesh, training, layout, …)
 
-Numbers in, numbers out: no file is read, no scenario parsed, nothing simulated. What ranks send to one another, and
-when, is for the core.
+Pure functions: no file is read, no scenario parsed, nothing simulated. The core derives the communication.
 """

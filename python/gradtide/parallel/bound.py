@@ -1,12 +1,12 @@
-"""How fast a sharded step can be at best, whatever is gathered ahead and in whatever order units are sent.
+"""Lower bound of an FSDP step over all prefetch depths and orders of transfers.
 
-A pass over positions 1…n, the units forward and then backward. G_i is the time of all gathers that positions up to i
-need, C_ij the compute of positions i…j, R_j the time of all reduce-scatters that follow position j or a later one:
+A pass visits positions 1…n: the units forward, then backward. G_i is the time of all gathers needed by positions up to
+i, C_ij the compute of positions i…j, R_j the time of all reduce-scatters that follow position j or a later one:
 
-    step >= G_i + C_ij + R_j    for all i <= j,    since gathers, and reduce-scatters, share one communicator
-    step >= G_n + R_1           since both do
+    step >= G_i + C_ij + R_j    for all i <= j,    since transfers are serialised on a communicator
+    step >= G_n + R_1           since gathers and reduce-scatters share the communicator
 
-Left out: that a rank has one buffer to reduce from.
+Left out: a rank has a single buffer to reduce from.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ class Position(NamedTuple):
     """A unit in a pass; times in one unit.
 
     Attributes:
-        name: shown to users.
-        gather: time of the gather without which it cannot begin; 0 if the unit is there.
-        compute: time that it computes.
+        name: display name.
+        gather: time of the all-gather that it depends on; 0 if the unit is unsharded already.
+        compute: compute time.
         reduce: time of the reduce-scatter that follows; 0 for none.
     """
 
@@ -35,7 +35,7 @@ class Least(NamedTuple):
 
     Attributes:
         time: in the unit of the positions.
-        why: what takes as long.
+        why: description of the binding constraint.
     """
 
     time: float

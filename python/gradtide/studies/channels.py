@@ -1,4 +1,4 @@
-"""The time of a collective on a scenario's network, a + b·d for d bytes, fitted to single exchanges."""
+"""Fits the time of a collective on a scenario's network, a + b·d for d bytes, to simulated single exchanges."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,23 +12,23 @@ from gradtide.studies.exchange import alone, exchange_s, suits, summing_collecti
 from gradtide.studies.run import run_all
 
 DEPTHS = (1, 2, 4, 8)
-"""Parts into which a message may be cut, as in Caramel (2020), section 4.4."""
+"""Pipelining depths (parts of a message) that are searched, as in Caramel (2020), section 4.4."""
 
 MAX_MESSAGES = 1_000_000
 """Another depth is tried only if an exchange then has at most this many messages."""
 
 FIT_STEP = 4
-"""Ratio of the sizes of exchanges that a channel is fitted to."""
+"""Ratio of consecutive message sizes in the fit of a channel."""
 
 SAME_CHANNEL = 0.005
-"""A collective is searched only if it is faster than the others at some size, by more than this share."""
+"""A collective is searched only if at some size it is faster than each other one by more than this share."""
 
 
 @dataclass(frozen=True)
 class Channel:
-    """How long a collective, cut into `depth` parts, takes on the scenario's network: a + b·d for d bytes.
+    """Time of a collective with pipelining depth `depth` on the scenario's network: a + b·d for d bytes.
 
-    `fixed_ps` is a, and `ps_per_byte` b. `whole_ps` is measured, of the whole gradient in one exchange.
+    `fixed_ps` is a, and `ps_per_byte` is b. `whole_ps` is the simulated time for the whole gradient in one exchange.
     """
 
     collective: dict[str, Any]
@@ -55,11 +55,11 @@ def fit(
     *,
     is_deep: bool,
 ) -> list[Channel]:
-    """Return the collectives at their depths that are worth a search, the scenario's own first.
+    """Return the channels (collective, depth) to search, the scenario's own first; dominated channels are left out.
 
     Each is fitted to exchanges from the smallest message to the whole gradient, by least squares of relative errors.
-    Without names they are those that the runtime has and that suit the workers and the network. Other depths than the
-    scenario's are looked at if `is_deep`.
+    Without `names`, candidates are the collectives of the runtime that suit the workers and the network. Depths other
+    than the scenario's are included if `is_deep`.
     """
     pairs, sizes, exchanges = tried(base, names, smallest_bytes, runtime, is_deep=is_deep)
     times = [1e12 * exchange_s(result) for result in run_all(exchanges, jobs, progress, None, limits)]
@@ -78,14 +78,9 @@ def fit(
 def tried(
     base: Scenario, names: Sequence[str] | None, smallest_bytes: int, runtime: Runtime, *, is_deep: bool
 ) -> tuple[list[tuple[dict[str, Any], int]], list[int], list[Scenario]]:
-    """Return the collectives at their depths, the sizes, and the exchanges that `fit` runs, those of a pair together.
+    """Return the pairs (collective, depth), the sizes, and the exchanges that `fit` runs, grouped by pair.
 
-    Args:
-        base: as of `fit`, and so are the others.
-        names: collectives.
-        smallest_bytes: of a message.
-        runtime: what can be carried out.
-        is_deep: whether other depths are looked at.
+    The arguments are those of `fit`.
     """
     job, own = base.jobs[0], own_collective(base)
     tables = [own]
@@ -105,7 +100,7 @@ def tried(
     sizes = list(dict.fromkeys([*sizes, whole]))
     pairs = [(table, depth) for table in tables for depth in depths]
     exchanges = [
-        # One message: plans are cut into chunks, and what a message costs besides is added, where they are scored.
+        # A single message without overhead: chunking and per-message overhead are part of the score.
         alone(base.set({f"job.{job.name}.collective": table}), size).replace(
             depth=depth, chunk=None, overhead="0s", sync=None
         )
@@ -116,7 +111,7 @@ def tried(
 
 
 def _named(names: Sequence[str], own: str, runtime: Runtime) -> list[dict[str, Any]]:
-    """Return collectives that the user has named; the scenario's own may be one that cannot be chosen."""
+    """Return the collectives that the user named; the scenario's own is allowed even if the runtime lacks it."""
     tables = summing_collectives(names, "--collectives")
     for name, table in tables.items():
         if "depth" in table:
@@ -130,7 +125,7 @@ def _named(names: Sequence[str], own: str, runtime: Runtime) -> list[dict[str, A
 
 
 def _alternatives(base: Scenario, runtime: Runtime) -> list[dict[str, Any]]:
-    """Return all-reduces that suit runtime and job: two workers have one; halving-doubling is for powers of two."""
+    """Return the all-reduces that suit runtime and job: with two workers all are alike; halving-doubling needs 2^k."""
     job = base.jobs[0]
     own = job.collective.kind
     if job.workers == 2 or own == "ps":
@@ -151,9 +146,9 @@ def _alternatives(base: Scenario, runtime: Runtime) -> list[dict[str, Any]]:
 def line(
     sizes: Sequence[float], times_ps: Sequence[float], weights: Sequence[float] | None = None
 ) -> tuple[float, float]:
-    """Return a and b of a + b·d with the least weighted squares, neither below 0; of one size, a is 0.
+    """Fit a + b·d by weighted least squares with a, b >= 0; a is 0 if all sizes are equal.
 
-    Without weights of the squared errors, errors are relative.
+    The default weights minimise relative errors.
     """
     weights = [1 / time**2 for time in times_ps] if weights is None else weights
     mean_size = sum(w * d for w, d in zip(weights, sizes, strict=True)) / sum(weights)

@@ -1,4 +1,4 @@
-"""One gradient exchange by itself: how long a collective takes on a network, with nothing to compute."""
+"""Times one collective on an otherwise idle network, without compute."""
 
 import json
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from gradtide.studies.network import altered, run_of_network
 COLLECTIVES = ("ring", "tree", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
 
 OF_AN_EXCHANGE = ("depth", "chunk", "credit", "overhead", "sync")
-"""Keys of a schedule that say how one exchange is carried out, not which one comes when."""
+"""Keys of a schedule that affect a single exchange, as opposed to the order of exchanges."""
 
 _HERE = ("servers", "placement")
 PLACEMENTS = ("packed", "distributed")
 
 
 def suits(base: Scenario, kind: str) -> bool:
-    """Whether the ranks of a scenario's one job suit a collective: trees need as many on each node."""
+    """Whether a collective can run on the ranks of the scenario's job: trees need equally many ranks per node."""
     try:
         base.set({f"job.{base.jobs[0].name}.collective": {"kind": kind}})
     except ScenarioError:
@@ -32,12 +32,12 @@ def suits(base: Scenario, kind: str) -> bool:
 
 
 def offered(base: Scenario, names: Sequence[str]) -> Sequence[str]:
-    """Return the names of collectives; of the default list without trees where they do not suit the job."""
+    """Return the names of collectives; unsuitable trees are removed from the default list."""
     return names if tuple(names) != COLLECTIVES or suits(base, "tree") else [name for name in names if name != "tree"]
 
 
 def collective_names(texts: Sequence[str]) -> list[str]:
-    """Return names of collectives as scenarios write them, where users may write hyphens."""
+    """Normalise names of collectives to those of scenarios: hyphens become underscores."""
     names = [text.strip().replace("-", "_") for text in texts]
     check_once("collectives", names)
     return names
@@ -88,10 +88,10 @@ def summing_collectives(texts: Sequence[str], option: str) -> dict[str, dict[str
 
 
 def exchanged_by(base: Scenario, name: str, **changes: Any) -> Scenario:
-    """Return a scenario whose one job has a collective, as a study names it, and other changes by short name.
+    """Return a single-job scenario with another collective, given by its name in a study, and further changes.
 
-    What the scenario says about adding is kept where the collective adds; what it says about its own kind holds for
-    that kind, but for what the name says otherwise. The depth is the scenario's where the name has none.
+    The scenario's keys about reduction are kept if the collective reduces, and keys of its own kind if the kind is the
+    same; keys in the name take precedence. The depth is the scenario's unless the name has one.
     """
     keys = parse_collective(name)
     depth = {"depth": keys.pop("depth")} if "depth" in keys else {}
@@ -111,16 +111,16 @@ def _collective_of(base: Scenario, keys: dict[str, Any]) -> dict[str, Any]:
 
 
 def alone(scenario: Scenario, size_bytes: int) -> Scenario:
-    """Return one exchange of so many bytes on a scenario's cluster: nothing else is sent and nothing computed."""
+    """Return a scenario with a single exchange of `size_bytes` on the cluster, without other traffic or compute."""
     data = scenario.to_dict()
     ((name, job),) = data["job"].items()
-    # A picosecond, since a model computes something.
+    # The shortest possible compute time, since a layer must compute.
     layer = {"name": "gradient", "parameters": f"{size_bytes}B", "forward": "1ps", "backward": "1ps"}
     kept: dict[str, Any] = {"task": "exchange", "schedule": {"fusion": "0B"}}
     kept["schedule"] |= {key: job["schedule"][key] for key in OF_AN_EXCHANGE if key in job["schedule"]}
     kept |= {key: job[key] for key in ("workers", "hosts", "placement", "collective", "priority") if key in job}
     if "ps" in kept["collective"]:
-        # Of one exchange it is all the same when its pull comes.
+        # The time of the pull has no meaning for a single exchange.
         ps = {key: value for key, value in kept["collective"]["ps"].items() if key not in ("pull", "shards")}
         kept["collective"] = {**kept["collective"], "ps": ps}
     data["job"] = {name: {**kept, "model": {"layers": [layer]}, "iterations": 1}}
@@ -129,12 +129,12 @@ def alone(scenario: Scenario, size_bytes: int) -> Scenario:
 
 
 def exchange_s(result: RunResult) -> float:
-    """Return how long the exchange of `alone` took, from its launch on, in seconds."""
+    """Return the duration of the exchange of `alone`, including its launch overhead, in seconds."""
     return float(result.transfers["end_us"][-1] - result.transfers["ready_us"][-1]) / 1e6
 
 
 def check_one_job(base: Scenario, what: str, *, trains: bool = False) -> None:
-    """Refuse a scenario that has not one job which sends something, and which sums gradients if the study `trains`."""
+    """Refuse a scenario without exactly one job that communicates; with `trains`, it must all-reduce gradients."""
     if len(base.jobs) != 1:
         raise ValueError(
             f"{what} takes one job, and {base.name} has {len(base.jobs)}: {', '.join(j.name for j in base.jobs)}"

@@ -1,10 +1,10 @@
-"""The unfinished folder of a study, and the store that its finished runs go to.
+"""Checkpointing of studies: the folder of an unfinished study, and the store of its finished runs.
 
-    DIR.incomplete/finished/CODE.store     every finished run, found again by the next attempt with the same code
-    DIR.incomplete/...                     after an interruption: what is known, as DIR would show it
+    DIR.incomplete/finished/CODE.store     finished runs, reused by the next attempt with the same code
+    DIR.incomplete/...                     after an interruption: partial results, in the format of DIR
 
-`DIR` itself appears whole or not at all. If it has to stay where it is, as a mount point has, the unfinished part is in
-`DIR/incomplete`. With a store that studies share, finished runs are in that instead, and stay there.
+`DIR` itself appears atomically. If it cannot be renamed, as with a mount point, the unfinished part is in
+`DIR/incomplete`. With a store shared by studies, finished runs are kept there permanently instead.
 """
 
 import os
@@ -22,18 +22,18 @@ from gradtide.studies.folder import FolderError, as_folder_error, refuse_foreign
 from gradtide.studies.store import Store, StoreError, code_digest, key_of
 
 RUNS = "finished"
-"""Folder of the store. What other versions left in it is not read, and goes with the unfinished folder."""
+"""Folder of the store. Files of other versions in it are ignored, and deleted together with the unfinished folder."""
 
 MOST_PATH_BYTES = 504
-"""Longest path of a store: SQLite takes 512 bytes, with `-journal` at the end."""
+"""Longest path of a store: SQLite allows 512 bytes including the suffix `-journal`."""
 
 
 class Kept:
-    """Finished runs of a study, and what is known of it if it ends early.
+    """Finished runs of a study, and its partial results if it is interrupted.
 
     Attributes:
-        folder: `DIR.incomplete` for a study that goes to `DIR`, or `DIR/incomplete`; None for one that goes nowhere.
-        place: where finished runs are: the folder, or the store that studies share.
+        folder: `DIR.incomplete` or `DIR/incomplete` for a study saved to `DIR`; None if it is not saved.
+        place: location of the finished runs: the folder or the shared store.
 
     Raises:
         FolderError: if `DIR.incomplete` holds something that is not ours, or its path is too long.
@@ -43,7 +43,7 @@ class Kept:
     def __init__(
         self, output: Path | None, say: Callable[[str], object] | None = None, store: Store | None = None
     ) -> None:
-        """Take the finished runs of `store`, or else those beside `output`; `say` is told of those that are damaged."""
+        """Open the finished runs of `store`, or else those beside `output`; `say` receives warnings on damaged runs."""
         self._say, self._store, self._is_own = say, store, store is None
         self._used: set[bytes] = set()
         self._is_over = False
@@ -62,14 +62,14 @@ class Kept:
         self.place = place
 
     def find(self, scenario: Scenario) -> RunResult | None:
-        """Return the finished run of a scenario, if this code has run it; a damaged one is to be run again."""
+        """Return the finished run of a scenario with this code; None if it is missing or damaged."""
         result = None if self._store is None else self._store.find_result(scenario)
         if result is not None:
             self._used.add(key_of(scenario))
         return result
 
     def add(self, result: RunResult) -> None:
-        """Keep a finished run; it is there whole or not at all. One that ends after the study is not kept."""
+        """Store a finished run atomically. A run that ends after the study was closed is not stored."""
         with self._lock:
             if self._is_over:
                 return
@@ -90,7 +90,7 @@ class Kept:
             raise
 
     def show(self, write: Callable[[Path], object]) -> None:
-        """Write what is known so far beside the finished runs, in place of what an earlier attempt wrote."""
+        """Write partial results beside the finished runs, replacing those of an earlier attempt."""
         if self.folder is None:
             return
         with as_folder_error(self.folder):
@@ -99,7 +99,7 @@ class Kept:
                 write(part)
 
     def show_part(self, stop: Unfinished) -> None:
-        """Write what is known of an interrupted study, if it has a folder; `summary.json` says it is not complete."""
+        """Write partial results of an interrupted study, if it has a folder; `summary.json` marks them incomplete."""
         if stop.study is not None:
             self.show(stop.study.write)
             return
@@ -118,21 +118,21 @@ class Kept:
         self.show(write)
 
     def forget(self) -> None:
-        """Delete the unfinished folder of a study that is whole now; its runs stay in a store that studies share.
+        """Delete the unfinished folder of a completed study; runs in a shared store stay.
 
-        What another study with the same folder kept stays.
+        Runs that another study stored in the same folder stay as well.
         """
         self._end(self._used)
         if self.folder is not None and not self._path.exists() and not files.foreign(self.folder, RUNS):
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def close(self) -> None:
-        """End the use of the store."""
+        """Close the store."""
         with suppress(StoreError):
             self._end(set())
 
     def _end(self, done: set[bytes]) -> None:
-        """Close the store, without these runs if it is the study's own."""
+        """Close the store; delete these runs from it unless it is shared."""
         with self._lock:
             self._is_over = True
             store, self._store = self._store, None
@@ -153,7 +153,7 @@ class Kept:
 
     @property
     def count(self) -> int:
-        """Finished runs that are kept: of this study in a store that others share, else of whatever study."""
+        """Number of stored runs: those of this study in a shared store, else all."""
         if self._is_own:
             return 0 if self._store is None else len(self._store.keys())
         return len(self._used)

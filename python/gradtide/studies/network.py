@@ -1,10 +1,10 @@
-"""The one way in which a study changes the workers of a scenario or the network under them.
+"""Changes of a scenario's workers or network, shared by all studies.
 
-    workers, servers, hosts of a star      the star has as many hosts as the jobs need, in whole nodes
+    workers, servers, hosts of a star      the star is resized to the hosts that the jobs need, in whole nodes
     topology                               its hosts are the network cards of whole nodes
-    rate, engine, collective               defaults that follow from them follow: links between switches, windows, depth
+    rate, engine, collective               derived defaults are updated: links between switches, windows, depth
 
-Defaults follow because keys are changed as they were given, not as they were resolved.
+Derived defaults are updated because changes apply to the keys as given, not as resolved.
 """
 
 from collections.abc import Mapping
@@ -15,17 +15,17 @@ from gradtide.scenario import Scenario
 from gradtide.scenario.fabric import Nodes
 
 _SIZES = ("workers", "servers", "model", "parallel")
-"""Changes that can give a job another number of hosts."""
+"""Changes that can change the number of hosts of a job."""
 
 
 def altered(base: Scenario, *, topology: Mapping[str, Any] | None = None, **changes: Any) -> Scenario:
-    """Return a scenario with other workers, servers, network or whatever else `Scenario.replace` names.
+    """Return a scenario with other workers, servers, network or any other key of `Scenario.replace`.
 
-    A star that has exactly as many hosts as the jobs need grows and shrinks with them; one with more hosts grows where
-    it must. On any other network the jobs have to fit. Workers of a new number have no named hosts.
+    A star with exactly as many hosts as the jobs need is resized with them; a larger one only grows if necessary. On
+    any other network the jobs have to fit. If the number of workers changes, their list of hosts is dropped.
 
     Args:
-        base: what is changed.
+        base: the scenario to change.
         topology: keys of `cluster.topology`; its hosts are network cards where the cluster has nodes. Default: the
             scenario's own shape.
         changes: by short name, as `Scenario.replace` takes them.
@@ -47,42 +47,42 @@ def altered(base: Scenario, *, topology: Mapping[str, Any] | None = None, **chan
 
 
 def run_of_network(keys: Mapping[str, Any]) -> dict[str, Any]:
-    """Return of the keys of a scenario those of its run that say how messages cross the network."""
+    """Return the keys of `run` that affect how messages cross the network."""
     return {key: keys["run"][key] for key in ("engine", "follow", "start_jitter", "seed") if key in keys["run"]}
 
 
 def _with_its_spines(base: Scenario) -> dict[str, Any]:
-    """Return the keys of a leaf-spine network that has as many spines at any rate of its links."""
+    """Return the keys of a leaf-spine network with its number of spines fixed, independent of link rates."""
     given = base.given["cluster"]["topology"]
     kept = {key: value for key, value in given.items() if key != "bisection"}
     return {**kept, "spines": base.fabric.written()["spines"]}
 
 
 def has_rate_of_links(scenario: Scenario) -> bool:
-    """Whether the rate of links is that of any link: a list of cables may state the rate of each."""
+    """Whether `link.rate` has an effect: a list of cables may state the rate of each link."""
     if scenario.fabric.kind != "custom":
         return True
     return altered(scenario, link_rate=units.format_rate(2 * scenario.link_rate_bps)).fabric != scenario.fabric
 
 
 def card_count(scenario: Scenario) -> int:
-    """Return the hosts of a scenario's topology: network cards where the cluster has nodes."""
+    """Return the number of hosts of the topology, which are network cards if the cluster has nodes."""
     fabric = scenario.fabric
     return fabric.cards.host_count if isinstance(fabric, Nodes) else fabric.host_count
 
 
 def cards_per_node(scenario: Scenario) -> tuple[int, int]:
-    """Return the workers and the network cards of a node; one of each where every host is a worker."""
+    """Return the numbers of workers and of network cards per node; (1, 1) if every host is a worker."""
     fabric = scenario.fabric
     return (fabric.gpus, fabric.nics) if isinstance(fabric, Nodes) else (1, 1)
 
 
 def on_one_switch(base: Scenario) -> Scenario:
-    """Return a scenario on one switch: the same hosts and nodes, and nothing between them that they share."""
+    """Return the scenario on a single switch: the same hosts and nodes, without shared links."""
     return altered(base, topology={"kind": "star", "hosts": card_count(base)})
 
 
 def as_one_channel(spec: dict[str, Any]) -> None:
-    """Make one link between two hosts of the network in a core's input: whatever is fitted to it is all that it has."""
+    """Reduce the network in a core's input to one link between two hosts, without latencies beyond the fitted ones."""
     spec["cluster"].update(topology={"kind": "star", "hosts": 2}, node=None, host_latency_ps=0, host=None)
     spec["run"].update(engine="fluid", accuracy_ppm=None, duration_ps=None, timeline_iterations=0, probe=None)

@@ -32,15 +32,15 @@ from gradtide.studies.trained import Cluster, trained
 from gradtide.system import most_resident_bytes
 from gradtide.watch import Part, current, watching
 
-# What a run is also tried at, so that its report can say from which rate on the network does not matter: links that are
-# sold and steps between slow ones, from a tenth of the run's own rate on; and half, twice and four times that rate.
+# Link rates of the what-if runs, from which the report derives the rate beyond which the network does not matter:
+# common link rates from a tenth of the run's own rate on, and half, twice and four times the run's rate.
 WHAT_IF_RATES_BPS = tuple(int(gbps * 1e9) for gbps in (0.1, 0.2, 0.5, 1, 2, 5, 10, 25, 50, 100, 200, 400, 800))
 SLOWEST_WHAT_IF = 10
 
 BESIDE = {"again": vars(Again(scenario=RESOLVED))}
-"""How to have a run again from its folder, whoever asked for it: the same scenario gives the same bytes."""
+"""How to repeat a run from its folder: the resolved scenario gives the same bytes."""
 
-# Between two looks at the runs under way, and how long an interruption waits for them.
+# Polling interval of active runs, and how long an interruption waits for them.
 LOOK_EVERY_S = 0.1
 GRACE_S = 0.3
 
@@ -87,10 +87,10 @@ def run(
 
 
 def check_threads(scenario: Scenario, threads: int) -> None:
-    """Refuse a number of threads that nobody can use.
+    """Refuse an invalid number of threads.
 
     Raises:
-        ValueError: if it is no number of threads, or there are several and the engine has one.
+        ValueError: if it is out of range, or above 1 for a single-threaded engine.
     """
     most = _core.THREADS_MAX
     if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= most:
@@ -102,11 +102,10 @@ def check_threads(scenario: Scenario, threads: int) -> None:
 
 
 def add_slowdowns(result: RunResult, limits: Limits | None = None) -> None:
-    """Add to a run without jobs how much longer each flow takes than the idle network allows; its headline says so.
+    """Add slowdowns to a run without jobs: completion time of each flow over its lower bound on the idle network.
 
-    Every distinct flow that ended is simulated once more, alone and unhindered on the idle network, and a run in which
-    bursts are announced to switches once more without that. A run with jobs is left as it is: for those,
-    `gradtide tenants` compares.
+    Every distinct completed flow is simulated again, alone (`studies.alone`). If bursts are announced to switches, the
+    run is also repeated without announcements. Runs with jobs are unchanged; `gradtide tenants` compares those.
     """
     if result.scenario.jobs:
         return
@@ -122,9 +121,9 @@ def add_slowdowns(result: RunResult, limits: Limits | None = None) -> None:
 
 
 def _announcing(result: RunResult, limits: Limits | None) -> dict[str, dict[str, float]]:
-    """Return what announcing its bursts to the switches gains each tenant that does, against the same run without.
+    """Return the gain of announcing bursts to the switches, by tenant, compared with the same run without.
 
-    Times are the means of the flows that end in both runs, from a burst's announcement to its last byte.
+    Times are means over the flows that complete in both runs, from a burst's announcement to its last byte.
     """
     tenants = [name for name, table in result.scenario.to_dict().get("traffic", {}).items() if table.get("announce")]
     if not tenants:
@@ -152,7 +151,8 @@ def _announcing(result: RunResult, limits: Limits | None) -> dict[str, dict[str,
 
 def simulate(scenario: Scenario, progress: Callable[[float], object] | None, threads: int = 1) -> RunResult:
     """Run a scenario that has passed every check."""
-    # Of this thread alone, because other runs may be beside it; the threads of the core can only be counted with all.
+    # With one thread, count this thread only, because other runs may be concurrent; the core's threads can only be
+    # measured with the whole process.
     cpu_time = time.thread_time if threads == 1 else time.process_time
     wall, cpu = time.perf_counter(), cpu_time()
     output = _core.run(_core_input(scenario), progress, threads)
@@ -165,7 +165,7 @@ def simulate(scenario: Scenario, progress: Callable[[float], object] | None, thr
 
 
 def _core_input(scenario: Scenario) -> str:
-    """Return what the core reads; flows in pieces, because one call for millions of them would not hear Ctrl-C."""
+    """Return the core's input as JSON; flows are encoded in pieces, because one long call would block Ctrl-C."""
     spec = scenario.spec()
     tables = []
     for table in spec.pop("traffic"):
@@ -183,7 +183,7 @@ def _pieces(values: Sequence[int], length: int = 100_000) -> Iterator[str]:
 
 
 def part_of(progress: Callable[[float], object] | None, low: float, high: float) -> Callable[[float], object] | None:
-    """Return what tells `progress` of a part of the work, which goes from the share `low` to `high`."""
+    """Return a progress callback for the part of the work from the share `low` to `high`."""
     return None if progress is None else lambda share: progress(low + (high - low) * share)
 
 
@@ -199,31 +199,31 @@ def run_all(
     what_ifs: int = 0,
     threads: int = 1,
 ) -> list[RunResult]:
-    """Run every scenario; a thread each, because the core does not hold the interpreter's lock.
+    """Run every scenario, `jobs` at a time in threads, because the core releases the interpreter's lock.
 
-    The results do not depend on how many `jobs` are under way at once. Of the share that is done, runs count by the
-    time that they are likely to take. What is found in `keep` is not run again. `what_ifs` runs at other rates will
-    follow each of them within the limits. Each run may use so many `threads` of its own.
+    The results do not depend on `jobs`. Progress weights runs by their estimated times. Runs found in `keep` are not
+    repeated. The limits also have to cover `what_ifs` runs at other rates after each run. Each run may use `threads`
+    threads.
 
     Raises:
-        Interrupted: on Ctrl-C, within a second, with what is finished.
-        LimitReached: when they have taken all that they may, with what is finished.
-        ScenarioError: if they would take more than the limits; nothing has run then.
-        SimulationError: if one of them cannot go on; the others are not waited for.
+        Interrupted: on Ctrl-C, within a second, with the finished runs.
+        LimitReached: when the limits are exhausted, with the finished runs.
+        ScenarioError: if the estimate exceeds the limits; nothing has run then.
+        SimulationError: if one of them fails; the others are not waited for.
     """
     return run_seen(scenarios, lambda _index, result: result, jobs, progress, keep, limits, what_ifs, threads)
 
 
 def run_seen(scenarios: Sequence[Scenario], seen: Callable[[int, RunResult], Seen], *how: Any) -> list[Seen]:
-    """Run every scenario as `run_all` does, and keep of each run what `seen` makes of it, as soon as it ends.
+    """Run every scenario as `run_all` does, and reduce each result by `seen` as soon as it ends.
 
-    So no more runs are in memory than are under way.
+    So no more results are in memory than runs are active.
 
     Args:
-        scenarios: what to run.
-        seen: what is kept of a run, which it is given with its place among the scenarios; called in several threads.
-        how: jobs, progress, keep, limits, what_ifs and threads, as of `run_all`; what it raises has what was seen as
-            results.
+        scenarios: the scenarios to run.
+        seen: maps index and result of a run to the value that is kept; called in several threads.
+        how: jobs, progress, keep, limits, what_ifs and threads, as in `run_all`; exceptions carry the values of `seen`
+            as results.
     """
     ended = _run_each(scenarios, seen, *how, goes_on=False)
     return [result for result in ended if not isinstance(result, SimulationError)]
@@ -233,19 +233,19 @@ Name = TypeVar("Name")
 
 
 def run_named(scenarios: Mapping[Name, Scenario], *how: Any) -> tuple[dict[Name, RunResult], dict[Name, str]]:
-    """Run every scenario, also where one of them cannot go on.
+    """Run every scenario, continuing if one of them fails.
 
     Args:
-        scenarios: what to run, by name.
-        how: jobs, progress, keep and limits, as of `run_all`.
+        scenarios: the scenarios to run, by name.
+        how: jobs, progress, keep and limits, as in `run_all`.
 
     Returns:
-        The runs that ended, and why the others cannot go on.
+        The finished runs, and the reasons of the failed ones.
 
     Raises:
         Interrupted: as `run_all`.
         ScenarioError: as `run_all`.
-        SimulationError: if no run can go on.
+        SimulationError: if all runs fail.
     """
 
     def whole(_index: int, result: RunResult) -> RunResult:
@@ -271,7 +271,7 @@ def _run_each(
     *,
     goes_on: bool,
 ) -> "list[Seen | SimulationError]":
-    """Run every scenario as `run_seen` does; with `goes_on`, the error of one that cannot go on is in its place."""
+    """Run every scenario as `run_seen` does; with `goes_on`, a failed run yields its error instead of raising."""
     for scenario in scenarios:
         scenario.check_built()
 
@@ -329,19 +329,19 @@ def _run_each(
         end.results, end.share = known, done()
         raise
     finally:
-        # Also where one of them could not go on: the others are not waited for.
+        # Also after a failure: the other runs are stopped and not waited for.
         stop.set()
         pool.shutdown(wait=False, cancel_futures=True)
     return [result for result in results if result is not None]
 
 
 def head(kind: str, engine: str) -> dict[str, Any]:
-    """Return what the summary of a whole study begins with."""
+    """Return the first keys of a study's summary."""
     return {"schema": f"gradtide.{kind}/1", "version": _core.__version__, "complete": True, "engine": engine}
 
 
 def total_cost(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Return what the runs or studies of some summaries cost together."""
+    """Return the total cost of the runs or studies of summaries."""
     costs = [summary["cost"] for summary in summaries]
     return {
         **{key: sum(cost[key] for cost in costs) for key in ("events", "packet_hops", "cpu_s", "wall_s")},
@@ -365,7 +365,7 @@ def write_part(result: RunResult, path: Path, name: str) -> Path:
 
 
 def write_run(result: RunResult, folder: Path) -> None:
-    """Write into the existing `folder` what the run gave, and what it would give at other rates."""
+    """Write the run's results and those of the what-if runs into the existing `folder`."""
     write_core(result, folder)
     if has_what_ifs(result.scenario):
         write_text(folder / "bandwidth.csv", result.bandwidth.to_csv())
@@ -373,7 +373,7 @@ def write_run(result: RunResult, folder: Path) -> None:
 
 
 def write_core(result: RunResult, folder: Path) -> None:
-    """Write into the existing `folder` what the run itself gave."""
+    """Write the run's own results into the existing `folder`."""
     write_text(folder / RESOLVED, result.scenario.to_toml())
     optional = {
         "workers": any(job.is_uneven or not job.is_in_step for job in result.scenario.jobs),
@@ -394,12 +394,12 @@ def write_core(result: RunResult, folder: Path) -> None:
 
 
 def run_name(parts: Iterable[str]) -> str:
-    """Return the name of a run's folder in a study: what tells it from the others, in small letters."""
+    """Return the name of a run's folder in a study, in lower case, from the parts that identify the run."""
     return re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-.")
 
 
 def write_runs(results: Mapping[str, RunResult], folder: Path) -> None:
-    """Write what each run of a study gave into `folder`/runs, under its name."""
+    """Write the results of each run of a study into `folder`/runs, under its name."""
     for name, result in results.items():
         (folder / "runs" / name).mkdir(parents=True)
         write_core(result, folder / "runs" / name)
@@ -415,7 +415,7 @@ def write_study(study: Any, folder: Path, name: str = "rows.csv", runs: Mapping[
 
 
 def write_summary(summary: dict[str, Any], folder: Path) -> None:
-    """Write `summary.json` without what was measured: that differs between runs, and the folder must not."""
+    """Write `summary.json` without measured costs, so that equal runs give equal folders."""
     cost = {**summary["cost"], **dict.fromkeys(MEASURED_COSTS)}
     write_json(folder / "summary.json", {**summary, "cost": cost})
 
@@ -445,7 +445,7 @@ def _what_if_sentences(result: RunResult) -> list[str]:
 
 
 def _saving(times_us: dict[tuple[str, bool], dict[int, float]], own_bps: int, job: Job) -> str:
-    """Say what would save most at the job's own rate, of what can be carried out on its device.
+    """Return the sentence about the best schedule at the job's own rate among those its device supports.
 
     Times are by order and barrier, then by link rate.
     """
@@ -465,11 +465,11 @@ def _saving(times_us: dict[tuple[str, bool], dict[int, float]], own_bps: int, jo
 
 
 def has_what_ifs(scenario: Scenario) -> bool:
-    """Return whether a run is also tried at other rates: a job alone on the fluid engine.
+    """Return whether what-if runs at other rates follow a run: only for a job alone on the fluid engine.
 
-    There all rates together take a fraction of a second, since an exchange of each size is simulated once; orders that
-    are planned anew for each rate take seconds. Packet by packet, or beside other flows, other rates would take longer
-    than the run that was asked for.
+    There all rates together take a fraction of a second, since each exchange size is simulated once; orders that are
+    planned for each rate take seconds. On the packet engine, or with other flows, what-if runs would take longer than
+    the run itself.
     """
     if any(job.is_divided for job in scenario.jobs):
         return False
@@ -480,17 +480,17 @@ def has_what_ifs(scenario: Scenario) -> bool:
 
 
 def bandwidth(scenario: Scenario) -> Table:
-    """Run the jobs at other link rates, under FIFO and priority (or their own order), with the barrier and without.
+    """Run the jobs at other link rates, under FIFO and priority (or their own order), with and without the barrier.
 
-    There are no rows if no job has anything to send, or if one has parameter servers and pull = "start": the question
-    is not for it.
+    The table is empty if no job sends anything, or if one has parameter servers with pull = "start", to which these
+    schedules do not apply.
     """
     rows: list[tuple[str, int, str, bool, float, float, float]] = []
     at_rate: dict[int, Scenario] = {}
     for rate_bps, order, barrier in _what_ifs(scenario):
         if rate_bps not in at_rate:
             is_star = scenario.fabric.kind == "star"
-            # Links between switches have the other rate, too, where nothing else is stated of them.
+            # The rate of links between switches follows, unless the scenario states it.
             at_rate[rate_bps] = scenario if is_star else altered(scenario, link_rate=units.format_rate(rate_bps))
         spec = what_if(at_rate[rate_bps].spec(), rate_bps, order, barrier)
         for job in json.loads(_core.run(json.dumps(spec)).summary_json)["jobs"]:
@@ -520,7 +520,7 @@ def what_if_count(scenario: Scenario) -> int:
 
 
 def what_if_rates(own_bps: int) -> list[int]:
-    """Return the link rates that a run is also tried at: around its own, and up to the fastest links that there are."""
+    """Return the link rates of the what-if runs: from below the run's own rate up to the fastest available links."""
     fastest_bps = max(WHAT_IF_RATES_BPS[-1], own_bps)
     around = {rate_bps for rate_bps in (own_bps // 2, own_bps, 2 * own_bps, 4 * own_bps) if rate_bps <= fastest_bps}
     known = {rate_bps for rate_bps in WHAT_IF_RATES_BPS if rate_bps * SLOWEST_WHAT_IF >= own_bps}
@@ -528,12 +528,12 @@ def what_if_rates(own_bps: int) -> list[int]:
 
 
 def what_if(spec: dict[str, Any], rate_bps: int, order: str, barrier: bool) -> dict[str, Any]:
-    """Change a resolved scenario's rate, order and barrier; few iterations, because all but random draws repeat."""
+    """Change rate, order and barrier in a core input; few iterations, because without random draws they repeat."""
     spec["cluster"]["link"]["rate_bps"] = rate_bps
     spec["run"].update(duration_ps=None, timeline_iterations=0)
     for job in spec["jobs"]:
         own = job["schedule"]["order"]
-        # What a plan gives is an order of the user's own.
+        # The order of a plan counts as a user-defined order.
         if own["kind"] != order and (own["kind"], order) != ("planned", "file"):
             more: dict[str, dict[str, Any]] = {
                 "priority": {"queues": None},
@@ -546,7 +546,7 @@ def what_if(spec: dict[str, Any], rate_bps: int, order: str, barrier: bool) -> d
 
 
 def sample() -> Scenario:
-    """Return a scenario of a few packets, whose result has every figure that a result can have."""
+    """Return a scenario of a few packets whose result has all figures that a result can have."""
     layer = {"name": "a", "parameters": "8B", "forward": "1us", "backward": "1us"}
     return Scenario.from_dict(
         {

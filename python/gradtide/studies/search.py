@@ -238,7 +238,7 @@ class Space:
             size = layers.bytes_below[last] - layers.bytes_below[first]
             takes = fixed * (1 if chunk is None else -(-size // chunk)) + slope * size
             behind += takes
-            # `behind` sums this bucket and those nearer to the input, but those are ready later, so start from here.
+            # All buckets in the sum `behind` become ready together with this one or later.
             best = max(
                 best, (layers.ready_ps[first] + behind) if choice.mode.barrier else layers.around_ps[first] + takes
             )
@@ -291,11 +291,10 @@ class Search:
         self._spec = spec
 
     def packed(self, choice: Choice) -> list[tuple[int, Gate | None]]:
-        """Return the buckets of a choice in Caramel's order, each with its release time: the last event before its
-        place.
+        """Return the buckets of a choice in Caramel's order, each with its release event (gate).
 
-        A bucket is an index of `Layers.stretches`. The rounding down to an event does not send a bucket too early,
-        because it also waits for the buckets before it in the order.
+        A bucket is an index of `Layers.stretches`. The event is the last one before the bucket's planned start. This
+        does not send it too early, because it also waits for the buckets before it in the order.
         """
         if choice not in self._packed:
             rows, gates = self._plain

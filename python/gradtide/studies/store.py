@@ -1,7 +1,7 @@
-"""Finished runs in one file, each found by what was run and by what ran it.
+"""Persistent cache of finished runs in one file, keyed by scenario and code.
 
-SQLite in WAL mode, so that several processes of one machine read and write it at once. A run is in it whole or not at
-all, whatever kills the process. What a run of a scenario gave depends on the scenario and the code alone:
+SQLite in WAL mode, so that several processes of one machine can use it concurrently. Runs are added atomically, even if
+the process is killed. The result of a run depends on the scenario and the code only:
 
     key = SHA-256 of the digest of the core and its Python part, and of the resolved scenario with its seed and files
 """
@@ -31,13 +31,13 @@ Found = TypeVar("Found")
 LAYOUT = 2
 """Version of the tables, in SQLite's `user_version`."""
 APPLICATION = 0x67747374
-"""What SQLite's `application_id` is in a store: "gtst"."""
+"""SQLite's `application_id` of a store: "gtst"."""
 
 WAIT_S = 60.0
-"""How long a process waits for another one that writes; each write takes less than a millisecond."""
+"""How long a process waits for another process's write lock; a write takes less than a millisecond."""
 LEVEL = 1
 PIECE = 1 << 20
-"""Characters that are packed at once."""
+"""Characters that are compressed at a time."""
 
 _TABLES = (
     "CREATE TABLE runs (key BLOB NOT NULL PRIMARY KEY, scenario TEXT NOT NULL, engine TEXT NOT NULL, "
@@ -45,7 +45,7 @@ _TABLES = (
     "CREATE TABLE outputs (key BLOB NOT NULL PRIMARY KEY, payload BLOB NOT NULL)",
 )
 _COLUMNS = {"runs": "key, scenario, engine, seed, version, payload", "outputs": "key, payload"}
-"""A run's summary, or why it cannot go on; and all that the core gave, of studies whose folders show it."""
+"""Tables: `runs` has summaries or errors; `outputs` has the core's whole output, for studies whose folders need it."""
 
 
 class StoreError(GradtideError):
@@ -53,7 +53,7 @@ class StoreError(GradtideError):
 
 
 class About(NamedTuple):
-    """What the list of a store tells of a scenario."""
+    """The columns of `runs` that describe a scenario."""
 
     name: str
     engine: str
@@ -94,7 +94,7 @@ class Store:
             self._ends = ends.pop_all()
 
     def _open(self) -> None:
-        # A process that is killed loses nothing that is committed; a machine that loses power may lose the last runs.
+        # Commits survive a killed process; a power failure may lose the last runs.
         self._db.execute("PRAGMA synchronous = NORMAL")
         with self._transaction():
             layout = self._number("user_version")
@@ -134,26 +134,26 @@ class Store:
             return int(self._db.execute("SELECT count(*) FROM runs").fetchone()[0])
 
     def has(self, key: bytes) -> bool:
-        """Return whether a run is in the store; whether it can be read is not looked at."""
+        """Return whether a run is in the store; its payload is not checked."""
         with self._as_store_error(), self._lock:
             return self._db.execute("SELECT 1 FROM runs WHERE key = ?", (key,)).fetchone() is not None
 
     def find(self, key: bytes) -> dict[str, Any] | None:
-        """Return what a finished run gave; None if it is not there, or damaged.
+        """Return the result of a finished run; None if it is missing or damaged.
 
-        A damaged run is taken out, and is to be run again.
+        A damaged run is deleted, so that it is run again.
         """
         return self._found("runs", key, json.loads)
 
     def add(self, key: bytes, scenario: Scenario | About, document: dict[str, Any]) -> None:
         """Put a finished run into the store, where every process sees it from now on."""
-        # The name of a file may be no Unicode.
+        # A file name need not be valid Unicode.
         name = scenario.name.encode(errors="replace").decode()
         about = (name, scenario.engine, scenario.seed, _core.__version__)
         self._put("runs", key, *about, _packed(json.dumps(document, allow_nan=False, separators=(",", ":"))))
 
     def find_result(self, scenario: Scenario) -> RunResult | None:
-        """Return the finished run of a scenario with all that the core gave; None if it is not there, or damaged."""
+        """Return the finished run of a scenario with the core's whole output; None if it is missing or damaged."""
 
         def read(payload: bytes) -> RunResult:
             end = payload.index(b"\n")
@@ -163,7 +163,7 @@ class Store:
         return self._found("outputs", key_of(scenario), read)
 
     def add_result(self, result: RunResult) -> None:
-        """Put a finished run into the store, with all that the core gave."""
+        """Put a finished run into the store, with the core's whole output."""
         key = key_of(result.scenario)
         cost = {name: result.summary["cost"][name] for name in MEASURED_COSTS}
         packed = _packed(json.dumps(cost), "\n", result.output.to_json())
@@ -172,7 +172,7 @@ class Store:
             self.add(key, result.scenario, document(result))
 
     def groups(self, scenario: str | None, engine: str | None, seed: int | None) -> list[dict[str, Any]]:
-        """Return how many runs there are of each scenario, engine and version; of what is given, those alone."""
+        """Return the number of runs by scenario, engine and version, filtered by the arguments that are not None."""
         wanted = {"scenario": scenario, "engine": engine, "seed": seed}
         given = {name: value for name, value in wanted.items() if value is not None}
         where = " AND ".join(f"{name} = ?" for name in given) or "1"
@@ -191,11 +191,11 @@ class Store:
         if found is None:
             return None
         try:
-            # zlib checks the Adler-32 of what it unpacks.
+            # zlib verifies the Adler-32 checksum.
             return read(zlib.decompress(found[0]))
         except Unfinished:
             raise
-        except Exception as error:  # whatever a damaged run leads to
+        except Exception as error:  # a damaged payload can raise anything
             with self._as_store_error(), self._lock:
                 self._db.execute(f"DELETE FROM {table} WHERE key = ? AND payload IS ?", (key, found[0]))
             if self._say is not None:
@@ -212,7 +212,7 @@ class Store:
         if not other.exists():
             raise StoreError(f"there is no store {other}; name a file that --store has made")
         with Store(other):
-            pass  # refuses what is no store
+            pass  # raises if the file is not a store
         with self._as_store_error(), self._lock:
             before = len(self)
             self._db.execute("ATTACH DATABASE ? AS other", (_file_of(other),))
@@ -224,12 +224,12 @@ class Store:
             return len(self) - before
 
     def keys(self) -> set[bytes]:
-        """Return the keys of the runs that are there with all that the core gave."""
+        """Return the keys of the runs that have the core's whole output."""
         with self._as_store_error(), self._lock:
             return {key for (key,) in self._db.execute("SELECT key FROM outputs")}
 
     def drop(self, keys: set[bytes]) -> None:
-        """Delete these runs and close the store; delete the file if no other run is in it, and nobody has it open."""
+        """Delete these runs and close the store; delete the file if it has no other runs and no other users."""
         with self._as_store_error(), self._lock:
             is_over = self.path is not None and self.keys() <= keys and self._is_alone()
             if keys and not is_over:
@@ -242,7 +242,7 @@ class Store:
                 self.path.unlink(missing_ok=True)
 
     def _is_alone(self) -> bool:
-        """Return whether nobody else has the file open: SQLite leaves WAL mode only then."""
+        """Return whether no other connection has the file open: only then can SQLite leave WAL mode."""
         try:
             self._db.execute("PRAGMA journal_mode = DELETE")
         except sqlite3.OperationalError:
@@ -251,9 +251,9 @@ class Store:
 
     @contextmanager
     def claim(self, key: bytes) -> Iterator[bool]:
-        """Give whether no other process runs this now; while the block lasts, none of them begins it.
+        """Lock a run against other processes for the duration of the block; yield False if another one has the lock.
 
-        The system ends the claim with the process, however that ends. Threads of one process share their claims.
+        The operating system releases the lock when the process ends. Threads of one process share locks.
         """
         if self._claims < 0:
             yield True
@@ -274,7 +274,7 @@ class Store:
             yield
             self._db.execute("COMMIT")
         except BaseException:
-            # SQLite itself ends one in which the disk is full.
+            # SQLite rolls back by itself if the disk is full.
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
@@ -287,7 +287,7 @@ class Store:
             raise StoreError(f"cannot use the store {self.path}: {error.strerror or error}") from error
         except sqlite3.Error as error:
             raise StoreError(_words(self.path, str(error))) from error
-        except UnicodeDecodeError as error:  # SQLite quotes a name that is damaged
+        except UnicodeDecodeError as error:  # SQLite's message contains a damaged name
             raise StoreError(_words(self.path, "malformed database")) from error
 
 
@@ -300,7 +300,7 @@ _FIXES = {
     "not a database": "it is no store of runs, or damaged; name another file, or move it elsewhere",
     "malformed": "move it elsewhere and run the same command again; `sqlite3 FILE .recover` may save its runs",
 }
-"""How to fix what SQLite says, by a part of its words."""
+"""Remedies by substrings of SQLite's error messages."""
 
 
 def _words(path: Path | None, error: str) -> str:
@@ -330,10 +330,10 @@ def listed(
 
 
 def _file_of(path: Path) -> bytes:
-    """Return a path as SQLite opens it: as a file, whatever its name.
+    """Return a path that SQLite opens as a file, whatever its name.
 
-    SQLite keeps nothing of `:memory:` and of an empty name, and takes `file:…` for an address; none of these begins as
-    an absolute path does. Bytes, since a name need not be Unicode.
+    SQLite treats `:memory:`, an empty name and `file:…` specially, but never an absolute path. Bytes, because a name
+    need not be valid Unicode.
     """
     return os.fsencode(os.path.abspath(path))
 
@@ -343,7 +343,7 @@ def _claims_of(path: Path) -> Path:
 
 
 def _packed(*texts: str) -> bytearray:
-    """Pack texts in pieces; what the core gave is up to a hundred megabytes, and a copy is as much again."""
+    """Compress texts in pieces: the core's output has up to a hundred megabytes, so copies are avoided."""
     pack, packed = zlib.compressobj(LEVEL), bytearray()
     for text in texts:
         for start in range(0, len(text), PIECE):
@@ -353,19 +353,19 @@ def _packed(*texts: str) -> bytearray:
 
 
 def document(result: RunResult) -> dict[str, Any]:
-    """Return what the store keeps of every run: its summary without what was measured."""
+    """Return the part of a result that is stored for every run: its summary without measured costs."""
     cost = {name: value for name, value in result.summary["cost"].items() if name not in MEASURED_COSTS}
     return {"summary": {**result.summary, "cost": cost}}
 
 
 def key_of(scenario: Scenario) -> bytes:
-    """Return the key of the run of a scenario by this version; seeds that decide nothing share it."""
+    """Return the key of a scenario's run with this code; scenarios without random draws ignore the seed."""
     return hashlib.sha256(code_digest() + bytes.fromhex(scenario.run_sha256)).digest()
 
 
 @cache
 def code_digest() -> bytes:
-    """While they are worked on, another core or other figures have the same version."""
+    """Return a digest of the code: during development the version does not identify it."""
     digest = hashlib.sha256()
     for module in (_core, results, fct):
         digest.update(hashlib.sha256(Path(str(module.__file__)).read_bytes()).digest())

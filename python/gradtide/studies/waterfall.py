@@ -1,10 +1,10 @@
-"""`gradtide report TRACE`: where the time of a recorded step goes, what bounds each transfer, what would help.
+"""`gradtide report TRACE`: time breakdown of a recorded step, bottleneck of each transfer, and possible improvements.
 
-    trace -> step -> transfers with what each rank saw -> verdicts -> the step's model on a network like the recorded
-    one -> the same step sent otherwise
+    trace -> step -> transfers as recorded by each rank -> verdicts -> the step's model on a network fitted to the trace
+    -> the same step under other schedules
 
-A collective ends on no rank before its last rank has joined. So the shortest duration that any rank saw is the time in
-which bytes moved, and the rest of each rank's duration is waiting for the last rank. Clocks need not agree for that.
+No rank leaves a collective before the last rank has joined. So the shortest duration on any rank is the time in which
+data moved, and the rest of each rank's duration is waiting for the last rank. This needs no synchronised clocks.
 """
 
 import math
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
     from gradtide.traces.model import TraceModel
 
 HIDDEN = 0.05
-"""A transfer is called hidden if less than this share of it is exposed."""
+"""A transfer counts as hidden if less than this share of it is exposed."""
 
 MOSTLY = 0.5
-"""A cause that takes at least this share of a time is said to bound it."""
+"""A cause counts as the bottleneck if it accounts for at least this share of the time."""
 
 LEFT = 0.1
-"""A transfer has no computing left to hide behind if there is less than this share of its moving time."""
+"""A transfer cannot be hidden if the remaining compute is less than this share of its moving time."""
 
 FIXED_US = 10_000.0
-"""A collective takes at most so long beside its bytes, over slow networks and many ranks; longer is waiting."""
+"""Upper bound of a collective's latency, for slow networks and many ranks; any excess is waiting."""
 
 LEAST_BPS = 10e6
-"""No network of training is slower; what moves more slowly is not bounded by its bytes."""
+"""Slowest network used for training; a transfer below this rate is not limited by bandwidth."""
 
 REPRODUCED = 0.1
-"""Other schedules are predicted only if the prediction of the recorded one is off by at most this share of the step."""
+"""Largest relative error of the recorded schedule's prediction for which other schedules are predicted."""
 
 TOLD = 0.1
-"""From this share of a step on the headline tells of idle time, and of ranks whose computing differs."""
+"""Smallest share of a step for which the headline mentions idle time, or differences in compute between ranks."""
 
 PART = "4MiB"
-"""Largest part sent at once where the order is by priority: larger ones let urgent gradients wait."""
+"""Chunk size with priority order: with larger chunks urgent gradients have to wait."""
 
 _NS_PER_MS = 1e6
 _PARTS = ("span", "compute", "overlapped", "exposed", "idle")
@@ -105,7 +105,7 @@ class WaterfallResult(StudyRows):
             "world_size": size,
             "missing_ranks": about["missing_ranks"],
             "no_transfer": about["no_transfer"],
-            # Ranks without a recording are assumed to be like the others.
+            # Ranks that were not recorded are assumed to be like the others.
             "effective_ranks": None
             if about["effective_ranks"] is None
             else size * mean_ns / shown["span_ns"]
@@ -124,7 +124,7 @@ class WaterfallResult(StudyRows):
         except (TraceError, ScenarioError) as error:
             return {"why_not": str(error).partition("\n")[0], "rows": []}
         self.scenario = base
-        # Each changes one thing of the one before it, so that a gain is that of what the row names last.
+        # Each schedule differs from the previous one in one setting, so that gains can be attributed.
         in_parts = base.replace(chunk=PART)
         by_priority = in_parts.replace(order="priority")
         cut = f"in parts of {PART}"
@@ -195,11 +195,11 @@ _HEADER = (
     "transfer,collective,group,ranks,bytes,ready_us,start_us,duration_us,moving_us,waited_us,late_rank,exposed_us,"
     "exposed_late_us,bus_rate_bps,bound\n"
 )
-"""Of `waterfall.csv`, for a step without transfers."""
+"""Header of `waterfall.csv` for a step without transfers."""
 
 
 def _rows(step: dict[str, Any], shown: dict[str, Any]) -> tuple[list[dict[str, Any]], list[bool]]:
-    """Return a row per transfer that the shown rank saw, with what bounds it, and whether all its ranks saw it."""
+    """Return a row per transfer of the shown rank, with its bottleneck, and whether all its ranks were recorded."""
     found: list[tuple[dict[str, Any], int]] = []
     all_seen: list[bool] = []
     for transfer in step["transfers"]:
@@ -208,7 +208,7 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> tuple[list[dict[str, A
             continue
         last = min(transfer["seen"], key=lambda seen: (seen["duration_ns"], seen["rank"]))
         longest_ns = max(seen["duration_ns"] for seen in transfer["seen"])
-        # A message between two ranks is over for each when its own part is.
+        # For point-to-point messages, sender and receiver complete independently.
         is_shared = transfer["collective"] not in ("send", "recv") and len(transfer["seen"]) > 1
         moving_ns = last["duration_ns"] if is_shared else mine["duration_ns"]
         ranks = transfer["group_size"] or len(step["ranks"])
@@ -227,7 +227,7 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> tuple[list[dict[str, A
             "waited_us": waited_ns / 1e3,
             "late_rank": float(last["rank"]) if waited_ns >= MOSTLY * max(longest_ns, 1) else None,
             "exposed_us": mine["exposed_ns"] / 1e3,
-            # The last rank is waited for first, and what moves after that is the network's.
+            # Waiting for the last rank precedes the data transfer, so exposed time beyond the transfer is waiting.
             "exposed_late_us": max(0, mine["exposed_ns"] - moving_ns) / 1e3,
             "bus_rate_bps": 8e9 * moved / moving_ns if moved and moving_ns else None,
             "bound": "",
@@ -244,9 +244,9 @@ def _rows(step: dict[str, Any], shown: dict[str, Any]) -> tuple[list[dict[str, A
 
 
 def bus_bytes(collective: str, size: int, ranks: int) -> float:
-    """Return the bytes that each rank has to send at least, for a buffer of `size` bytes; 0 where that is not known.
+    """Return the minimum bytes that each rank has to send for a buffer of `size` bytes; 0 if unknown.
 
-    They are those of the bus bandwidth of NCCL tests, PERFORMANCE.md.
+    As in the bus bandwidth of NCCL tests, PERFORMANCE.md.
     """
     others = ranks - 1
     shares = {
@@ -254,7 +254,7 @@ def bus_bytes(collective: str, size: int, ranks: int) -> float:
         "reduce_scatter": others / max(ranks, 1),
         "reduce_scatter_block": others / max(ranks, 1),
         "all_to_all": others / max(ranks, 1),
-        # A rank's input is its own part of what all get.
+        # `size` is a rank's input: its shard.
         "all_gather": float(others),
         "broadcast": 1.0,
         "reduce": 1.0,
@@ -265,7 +265,7 @@ def bus_bytes(collective: str, size: int, ranks: int) -> float:
 
 
 def _bound(row: dict[str, Any], left_us: float, best: tuple[float, int]) -> str:
-    """Return what bounds a transfer, by the first that holds; `words.bound` says what each means."""
+    """Return the bottleneck of a transfer: the first condition that holds; `words.bound` explains each."""
     if row["exposed_us"] < HIDDEN * max(row["duration_us"], 1e-3):
         return "hidden"
     if row["late_rank"] is not None:
@@ -310,9 +310,9 @@ def _time(step: dict[str, Any], shown: dict[str, Any], rows: Sequence[dict[str, 
 
 
 def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scenario:
-    """Return the step on one switch whose links are as fast as the recorded all-reduces: a + b·d for d bytes.
+    """Return the step on a single switch, with link rate and overhead fitted to the recorded all-reduces: a + b·d.
 
-    `rows` are transfers that all ranks of their groups saw: else it is not known for how long they waited for another.
+    `rows` are transfers recorded on all their ranks; otherwise the time spent waiting for other ranks is unknown.
     """
     if model.waits_left_out > REPRODUCED * (model.compute_time + model.host_time):
         raise TraceError(
@@ -331,7 +331,7 @@ def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scena
     sizes = [bus_bytes("all_reduce", row["bytes"], row["ranks"]) for row in sent]
     times = [row["moving_us"] for row in sent]
     together_us = _covered([(row["start_us"] + row["duration_us"], row["moving_us"]) for row in sent])
-    # Transfers that run side by side, as gloo's threads let them, show the rate only together, not one by one.
+    # Concurrent transfers, as with gloo's threads, give the rate only in total, not individually.
     is_alone = together_us >= 0.95 * sum(times) and len(set(sizes)) > 1
     fixed_us, us_per_byte = line(sizes, times) if is_alone else (0.0, 0.0)
     if us_per_byte <= 0:
@@ -352,7 +352,7 @@ def _like_recorded(model: "TraceModel", rows: Sequence[dict[str, Any]]) -> Scena
 
 
 def _covered(spans: Sequence[tuple[float, float]]) -> float:
-    """Return the time in which any of some spans is under way, each (end, length)."""
+    """Return the length of the union of intervals, each given as (end, length)."""
     total = reached = 0.0
     for start, end in sorted((end - length, end) for end, length in spans):
         total += max(0.0, end - max(start, reached if total else start))

@@ -1,13 +1,13 @@
-"""A plan applied to real data-parallel training in PyTorch; the training loop stays as it is.
+"""Applies a plan to real data-parallel training in PyTorch; the training loop stays as it is.
 
     model = gradtide.torch.wrap(model, optimizer, "plan.json")     # instead of DistributedDataParallel(model)
     …                                                              # the loop
     model = gradtide.torch.unwrap(model)
 
-`control` connects the ranks, `guard` tells which is lost, `sender` sums by priority, `streams` orders that on a GPU,
-`parallel` has the levels that DDP carries out, `crossiter` the one without a barrier, `deferred` its updates that are
-put off, `sharded` has plans of FSDP, `check` compares predicted and measured times, `wire` marks the job's packets,
-`sockets` finds them. `ps` has parameter servers. Only this package and `profiling` need torch.
+`control` connects the ranks, `guard` detects lost ranks, `sender` all-reduces by priority, `streams` orders CUDA
+streams, `parallel` has the levels on top of DDP, `crossiter` the level without a barrier, `deferred` its lazy parameter
+updates, `sharded` applies plans of FSDP, `check` compares predicted and measured times, `wire` marks the job's packets,
+`sockets` finds its connections, and `ps` has parameter servers. Only this package and `profiling` need torch.
 """
 
 try:

@@ -1,4 +1,4 @@
-"""Times some iterations of the user's training and compares them with the plan's prediction."""
+"""Times iterations of the user's training and compares them with the plan's prediction."""
 
 import itertools
 import statistics
@@ -13,7 +13,7 @@ from gradtide.torch.sharded import Sharded, sharded_of
 from gradtide.torch.wrapped import Wrapped, is_compiled
 
 APART = 0.15
-"""A reason is given if measured and predicted times differ by more than this share, or by half of what is saved."""
+"""A cause is reported if measured and predicted times differ by more than this share, or by half of the gain."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def verify(
 
 
 def _missed(model: Wrapped | Sharded, sent: list[int], steps: int) -> str:
-    """Return which units, buckets, pieces, parts or gates of the plan were not carried out, empty if all were."""
+    """Return which units, buckets, pieces, parts or release times of the plan were not applied; empty if all were."""
     if isinstance(model, Sharded):
         model.close()
         return model.fault
@@ -158,7 +158,7 @@ def _missed(model: Wrapped | Sharded, sent: list[int], steps: int) -> str:
         ),
     )
     for count, planned, (did, what, why) in zip(sent, expected, said, strict=True):
-        # At either end, those of one iteration may be under way.
+        # At both ends of the measurement, the pieces of one iteration may be in flight.
         if abs(count - steps * planned) > planned:
             return (
                 f"The plan was not carried out: an iteration {did} {count / steps:g} {what} instead of {planned}. {why}"
@@ -167,7 +167,7 @@ def _missed(model: Wrapped | Sharded, sent: list[int], steps: int) -> str:
 
 
 def _sent(model: Wrapped | Sharded) -> list[int]:
-    """Return how many pieces, parts of pieces and buckets behind a gate were sent so far."""
+    """Return the numbers of pieces, parts of pieces, and buckets with a release time that were sent so far."""
     if isinstance(model, Sharded):
         return []
     return [model.tally.pieces, model.tally.parts, 0 if model._cross is None else model._cross.gated]
@@ -179,7 +179,7 @@ def _listed(sizes: list[int]) -> str:
 
 
 def _counts(model: Wrapped | Sharded) -> tuple[float, float, float, int]:
-    """Return seconds of waiting and of sending, bytes, and how often the weights were asked for, all so far."""
+    """Return totals so far: seconds of waiting, seconds of sending, bytes, and requests for weights (flushes)."""
     if isinstance(model, Sharded):
         return 0.0, 0.0, 0.0, 0
     tally = model.tally
@@ -187,7 +187,7 @@ def _counts(model: Wrapped | Sharded) -> tuple[float, float, float, int]:
 
 
 def _reason(model: Wrapped | Sharded, result: Verification, flushes: float) -> str:
-    """Return the first cause that the measurement shows for being apart from the prediction."""
+    """Return the first cause in the measurement that explains the difference from the prediction."""
     if result.predicted is None:
         return "The plan predicts no iteration time: nothing to compare with."
     apart = result.measured / result.predicted - 1

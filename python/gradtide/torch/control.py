@@ -1,16 +1,16 @@
-"""Connections from rank 0 to every other rank: they announce the next piece to send and tell which ranks are there.
+"""Control connections from rank 0 to all other ranks: they announce the next piece to send, and carry heartbeats.
 
-Rank 0 listens on one port of the process group's interface until all ranks have connected, and then no more. The port
-and a random key reach the other ranks over the process group itself. Both ends prove that they know the key without
-sending it; whoever cannot within `GREETING_S` is disconnected, and nobody waits for them:
+Rank 0 listens on one port of the process group's interface only until all ranks have connected. The port and a random
+key are distributed over the process group itself. Both ends prove knowledge of the key without sending it. A connection
+that fails to do so within `GREETING_S` is closed, and does not delay the others:
 
     rank r    challenge r, r
     rank 0    challenge 0, HMAC(key, 0, challenge r, challenge 0)
     rank r    HMAC(key, r, challenge 0, challenge r)
 
-A message has thirteen bytes and uses its own TCP connection. When a process dies, the kernel closes its connection,
-so the other ranks know at once which rank is lost. The low-delay type of service lets announcements overtake gradients
-where a port has bands (pfifo_fast). TCP gives up a host that disappears without closing its connection.
+A message has thirteen bytes. The TCP connections carry nothing else. When a process dies, the kernel closes its
+connection, which identifies the lost rank at once. With the low-delay type of service, announcements overtake gradients
+at ports with bands (pfifo_fast). TCP_USER_TIMEOUT detects a host that disappears without closing its connection.
 """
 
 import contextlib
@@ -31,32 +31,32 @@ from gradtide.torch.sockets import meeting_address
 
 MESSAGE = struct.Struct("!BIQ")
 SEND, BEAT, ASK, LEFT, FAILED, LOST, HANGS = range(7)
-"""Kinds of message: send (transfer, piece) now; (rank) has come to (step); (rank) asks who is missing; (rank) has
-stopped training after (step), or has by an error; (rank) has died; (rank) has not gone on for (milliseconds)."""
+"""Kinds of message: start (transfer, piece) now; (rank) has reached (step); (rank) asks which rank is missing; (rank)
+has left after (step), regularly or by an error; (rank) has died; (rank) has made no progress for (milliseconds)."""
 RELAYED = (LEFT, FAILED, LOST, HANGS)
-"""Rank 0 passes these on to every rank."""
+"""Messages that rank 0 forwards to every rank."""
 
 KEY_BYTES = 32
 CHALLENGE_BYTES = PROOF_BYTES = 32  # SHA-256
 HELLO = struct.Struct(f"!{CHALLENGE_BYTES}sI")
 LOW_DELAY = 0x10  # RFC 1349, section 4: the type of service that pfifo_fast puts in its first band
 GIVE_UP_MS = 20_000
-"""So long may what is sent stay without an answer from the other host (tcp(7), TCP_USER_TIMEOUT)."""
+"""Longest time for which sent data may stay unacknowledged (tcp(7), TCP_USER_TIMEOUT)."""
 CONNECT_S = 30.0
-"""Within this time all ranks connect."""
+"""Time limit for all ranks to connect."""
 GREETING_S = 5.0
-"""A connection that has not proved by then that it is a rank is closed."""
+"""Time limit for the authentication of a connection."""
 MAX_GREETINGS = 256
-"""Connections that have not proved it yet, beside one for each rank; of more, the oldest is closed."""
+"""Most unauthenticated connections in addition to one per rank; beyond that, the oldest is closed."""
 
 _open: "weakref.WeakSet[Control]" = weakref.WeakSet()
 
 
 class Control:
-    """This rank's end of the connections.
+    """This rank's end of the control connections.
 
-    `share`, called once on every rank, hands a value of rank 0 to all. In a thread of its own, `heard` is called with
-    each message (kind, a, b), and `tick` every `tick_s` seconds.
+    `share`, called once on every rank, broadcasts a value of rank 0. In a separate thread, `heard` is called with each
+    received message (kind, a, b), and `tick` every `tick_s` seconds.
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class Control:
         self._heard, self._tick, self._tick_s = heard, tick, tick_s
         self._left: set[int] = set()
         self._closing = False
-        self._telling = threading.Lock()  # messages of several threads stay whole
+        self._telling = threading.Lock()  # keeps messages of several threads from interleaving
         self._peers = _accept(size, share) if rank == 0 else {0: _connect(rank, share)}
         for peer in self._peers.values():
             peer.settimeout(None)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if hasattr(socket, "TCP_USER_TIMEOUT"):
                 peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, GIVE_UP_MS)
-            with contextlib.suppress(OSError):  # not for IPv6, and not everywhere allowed
+            with contextlib.suppress(OSError):  # not available for IPv6, and not permitted everywhere
                 peer.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, LOW_DELAY)
         self._wake, self._woken = socket.socketpair()
         self._thread = threading.Thread(target=self._listen, name="gradtide control", daemon=True)
@@ -94,11 +94,11 @@ class Control:
         message = MESSAGE.pack(kind, a, b)
         with self._telling:
             for peer in self._peers.values():
-                with contextlib.suppress(OSError):  # who is gone is found by the thread that listens
+                with contextlib.suppress(OSError):  # the receiving thread detects closed connections
                     peer.sendall(message)
 
     def close(self) -> None:
-        """End the connections and the thread; whoever has not said good-bye before is lost."""
+        """Close the connections and end the thread; a rank that has not sent LEFT or FAILED before counts as lost."""
         if self._closing:
             return
         self._closing = True
@@ -109,7 +109,7 @@ class Control:
         self.drop()
 
     def drop(self) -> None:
-        """Close the sockets of this process without a word: in a forked child, they are the parent's."""
+        """Close the sockets without shutting down the connections: in a forked child, they belong to the parent."""
         self._closing = True
         _open.discard(self)
         for one in [*self._peers.values(), self._wake, self._woken]:
@@ -133,7 +133,7 @@ class Control:
                     due = time.monotonic() + self._tick_s
 
     def _read(self, rank: int, rest: bytearray) -> bool:
-        """Take in what a rank has sent; `False` if that was the last of it."""
+        """Receive data of a rank; `False` at the end of its connection."""
         try:
             data = self._peers[rank].recv(4096)
         except OSError:
@@ -162,7 +162,7 @@ def _proof(key: bytes, rank: int, *challenges: bytes) -> bytes:
 
 
 def _accept(size: int, share: Callable[[Any], Any]) -> dict[int, socket.socket]:
-    """Return a connection to every other rank, by rank; strangers are neither waited for nor told anything."""
+    """Return an authenticated connection to every other rank, by rank; others do not delay it and receive no data."""
     key, host = secrets.token_bytes(KEY_BYTES), meeting_address()
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     peers: dict[int, socket.socket] = {}
@@ -177,7 +177,7 @@ def _accept(size: int, share: Callable[[Any], Any]) -> dict[int, socket.socket]:
             for found, _ in selector.select(GREETING_S / 10):
                 greeting = found.data
                 if greeting is None:
-                    with contextlib.suppress(OSError):  # gone again
+                    with contextlib.suppress(OSError):  # closed meanwhile
                         greetings.append(_Greeting(server.accept()[0], key, size))
                         selector.register(greetings[-1].socket, selectors.EVENT_READ, greetings[-1])
                 elif greeting.is_over():
@@ -201,7 +201,7 @@ def _accept(size: int, share: Callable[[Any], Any]) -> dict[int, socket.socket]:
 
 
 class _Greeting:
-    """Rank 0's end of a connection that has not proved yet to be a rank's."""
+    """Rank 0's end of a connection that is not authenticated yet."""
 
     def __init__(self, one: socket.socket, key: bytes, size: int) -> None:
         one.setblocking(False)
@@ -211,7 +211,7 @@ class _Greeting:
         self._data = self._expected = b""
 
     def is_over(self) -> bool:
-        """Take in what is there; whether it is decided now who this is."""
+        """Receive available data; return whether the authentication has ended, successfully or not."""
         wanted = len(self._expected) or HELLO.size
         try:
             more = self.socket.recv(wanted - len(self._data))
@@ -226,7 +226,7 @@ class _Greeting:
                 return True
             ours, self._data = secrets.token_bytes(CHALLENGE_BYTES), b""
             self._expected = _proof(self._key, self.rank, ours, theirs)
-            self.socket.sendall(ours + _proof(self._key, 0, theirs, ours))  # fits its empty buffer
+            self.socket.sendall(ours + _proof(self._key, 0, theirs, ours))  # cannot block: fits the empty send buffer
         except OSError:
             return True
         return False
@@ -269,7 +269,7 @@ def _received(peer: socket.socket, count: int) -> bytes:
 
 
 def _in_forked_child() -> None:
-    """Let go of the parent's connections: else they would stay open when the parent dies."""
+    """Close inherited copies of the parent's connections: else they would stay open when the parent dies."""
     for control in list(_open):
         control.drop()
 

@@ -1,15 +1,14 @@
-"""Training without a barrier between iterations: each layer waits for its own gradient, right before it is used.
+"""Training without a barrier between iterations: each layer waits for its own gradient right before it is used.
 
-    backward      hook of each parameter: gradient / N into its bucket's tensor; full buckets are handed to the sender
-    step()        notes the learning rates; nothing is updated yet
+    backward      hook of each parameter: gradient / N into its bucket's tensor; full buckets go to the sender
+    step()        records the learning rates; nothing is updated yet
     next forward  hook of each module: waits for the buckets that it uses, and updates them with the user's optimizer
 
-The first forward pass shows where each bucket has to be waited for: at the call of the innermost module in which one of
-its parameters is first used, as in `profiling.walk`. This also holds for shared parameters and for those that a parent
-uses without calling their module. Whatever uses a parameter earlier, in the module or beside it, has it updated then
-(`deferred`).
+The first forward pass records where to wait for each bucket: at the call of the innermost module in which one of its
+parameters is first used, as in `profiling.walk`. This covers shared parameters and those that a parent module uses
+without calling their own module. Any earlier use of a parameter triggers its update (`deferred`).
 
-Same arithmetic as DistributedDataParallel: gradients times 1/N, summed, and the optimizer's own step on the sums.
+The arithmetic is that of DistributedDataParallel: gradients times 1/N, all-reduced, then the optimizer's own step.
 """
 
 import copy
@@ -41,17 +40,17 @@ IN_FLIGHT = (
 
 
 class InFlight(torch.Tensor):  # type: ignore[misc]
-    """What `.grad` holds while a gradient is being summed: it has shape, dtype and device, but no numbers.
+    """Placeholder in `.grad` while a gradient is being reduced: has shape, dtype and device, but no values.
 
-    Code that reads its numbers (clipping, a GradScaler, a print, a second backward pass) gets an error with the remedy.
-    Otherwise it would read a local gradient and take it for the sum of all ranks.
+    Code that reads the values (clipping, a GradScaler, a print, a second backward pass) gets an error with the remedy.
+    Otherwise it would silently read the local gradient instead of the sum over all ranks.
     """
 
     __slots__ = ("name", "why")
 
     @staticmethod
     def __new__(cls, parameter: "torch.Tensor", name: str, why: str) -> "InFlight":
-        """Stand for the gradient of a parameter; `why` says why it cannot be read, and what to do."""
+        """Make the placeholder of a parameter's gradient; `why` is the error message of any access."""
         self = torch.Tensor._make_wrapper_subclass(
             cls, parameter.size(), strides=parameter.stride(), dtype=parameter.dtype, device=parameter.device
         )
@@ -71,35 +70,35 @@ class InFlight(torch.Tensor):  # type: ignore[misc]
 
 
 class Bucket:
-    """Parameters whose gradients are summed together and which are updated together."""
+    """Parameters whose gradients are reduced together and which are updated together."""
 
     def __init__(
         self, key: int, rank: int, members: "Sequence[tuple[str, torch.nn.Parameter]]", opener: "tuple[str, Any] | None"
     ) -> None:
-        self.key, self.rank = key, rank  # name among the transfers, and urgency
+        self.key, self.rank = key, rank  # identifier of the transfer, and its send priority
         nothing: tuple[str, Any] = ("", None)
-        self.opens_in, self.opener = opener or nothing  # what opens its gate, as a `Group` has it
-        self.closed_by: set[int] = set()  # of the parameters in it, those whose gradient is not there yet
+        self.opens_in, self.opener = opener or nothing  # event that releases it (its gate), as in `Group`
+        self.closed_by: set[int] = set()  # parameters in `opener` whose gradients are still missing
         self.is_open = True
         self.names, self.parameters = zip(*members, strict=True)
         first = self.parameters[0]
         self.tensor = torch.zeros(sum(p.numel() for p in self.parameters), dtype=first.dtype, device=first.device)
         parts = self.tensor.split([p.numel() for p in self.parameters])
-        # In each parameter's order in memory, as DDP has it: fused optimizers rely on that.
+        # Views have each parameter's strides, as in DDP: fused optimizers rely on that.
         orders = [torch.empty_like(p, device="meta").stride() for p in self.parameters]
         self.views = [
             part.as_strided(p.shape, order) for part, p, order in zip(parts, self.parameters, orders, strict=True)
         ]
-        self.unread = [InFlight(p, name, IN_FLIGHT) for name, p in members]  # what stands in each `.grad` meanwhile
-        self.arrived: set[int] = set()  # gradients of this iteration
-        self.ready: list[Any] = []  # the marks that their device has of them
-        self.transfer: Transfer | None = None  # the sum, once it has begun
-        self.due = False  # the optimizer's step has been called for it and is not carried out
-        self.optimizer: Any = None  # the user's, for these parameters alone
+        self.unread = [InFlight(p, name, IN_FLIGHT) for name, p in members]  # placeholders in `.grad`
+        self.arrived: set[int] = set()  # gradients computed in this iteration
+        self.ready: list[Any] = []  # device events of these gradients
+        self.transfer: Transfer | None = None  # the all-reduce, once it has been submitted
+        self.due = False  # whether the optimizer's step has been called but not applied
+        self.optimizer: Any = None  # the user's optimizer restricted to these parameters
 
 
 def buckets_of(groups: Sequence[Group]) -> list[Bucket]:
-    """Return a bucket for each group; one of several dtypes or devices becomes several."""
+    """Return a bucket for each group; a group with several dtypes or devices is divided by them."""
     buckets: list[Bucket] = []
     for group in groups:
         kinds: dict[Any, list[tuple[str, torch.nn.Parameter]]] = {}
@@ -111,25 +110,25 @@ def buckets_of(groups: Sequence[Group]) -> list[Bucket]:
 
 
 class CrossIteration:
-    """Hooks on a bare module, equal on `size` ranks, and on its optimizer; `close` removes them.
+    """Hooks on a bare module, replicated on `size` ranks, and on its optimizer; `close` removes them.
 
-    The optimizer is one of torch.optim that updates each parameter by itself; the groups are the plan's buckets.
+    The optimizer is one of torch.optim with per-parameter updates; the groups are the plan's buckets.
     """
 
     def __init__(
         self, module: "torch.nn.Module", optimizer: "torch.optim.Optimizer", groups: Sequence[Group], *, size: int
     ) -> None:
-        self.flushes = self.gated = 0  # gated: sums that began at their gate, not because somebody waited
+        self.flushes = self.gated = 0  # gated: transfers started by their release event, not because of a wait
         self._module, self._optimizer, self._scale = module, optimizer, 1.0 / size
         self._sender: Sender
         self._buckets = buckets_of(groups)
         self._step = _DeferredStep(self, optimizer)
-        self._opened_by: dict[int, list[Bucket]] = {}  # by a parameter's gradient
+        self._opened_by: dict[int, list[Bucket]] = {}  # by parameter: buckets whose release depends on its gradient
         self._bucket_of = {id(p): bucket for bucket in self._buckets for p in bucket.parameters}
         self._frozen = [parameter for parameter in module.parameters() if not parameter.requires_grad]
         self._deferral = Deferral(self._touched)
         self._updating = RLock()
-        self._was_asked = False  # for weights since the last step
+        self._was_asked = False  # whether weights were requested since the last step
         self._watched = False
         self._handles: list[Any] = []
 
@@ -147,7 +146,7 @@ class CrossIteration:
         self._step.put_on()
 
     def close(self) -> None:
-        """Remove the hooks, and keep no tensor; the caller has flushed before, if training can go on."""
+        """Remove the hooks and release all tensors; the caller flushes first, if training is to continue."""
         for handle in self._handles:
             handle.remove()
         self._step.take_off()
@@ -157,10 +156,10 @@ class CrossIteration:
                 if parameter.grad is unread:
                     parameter.grad = None
         self._deferral.close()
-        vars(self).clear()  # a learning rate scheduler may hold on to the step that it has found
+        vars(self).clear()  # a learning rate scheduler may keep a reference to the replaced step
 
     def give_back(self) -> None:
-        """Put summed gradients whose step was not called where DDP leaves them, in `.grad`; all of them or none."""
+        """Store reduced gradients whose step was not called in `.grad`, as DDP does; all of them or none."""
         if any(len(bucket.arrived) < len(bucket.parameters) or bucket.due for bucket in self._buckets):
             return
         for bucket in self._buckets:
@@ -171,7 +170,7 @@ class CrossIteration:
 
     @contextmanager
     def forward(self) -> Iterator[None]:
-        """Surround a forward pass of the module; the first one of training records where its parameters are used."""
+        """Context of a forward pass; the first one in training records where parameters are used."""
         if self._watched or not torch.is_grad_enabled():
             yield
             return
@@ -191,7 +190,7 @@ class CrossIteration:
         for module, buckets in waits.items():
             hook = functools.partial(self._before_use, tuple(buckets))
             self._handles.append(module.register_forward_pre_hook(hook, prepend=True))
-        for bucket in self._buckets:  # a call opens gates, and then waits
+        for bucket in self._buckets:  # a call first releases buckets, then waits
             if bucket.opens_in == "forward":
                 call = functools.partial(self._called, bucket)
                 self._handles.append(bucket.opener.register_forward_pre_hook(call, prepend=True))
@@ -199,18 +198,21 @@ class CrossIteration:
 
     @property
     def tensors(self) -> "list[torch.Tensor]":
-        """What is summed in an iteration."""
+        """The tensors that are all-reduced in an iteration."""
         return [bucket.tensor for bucket in self._buckets]
 
     def flush(self, *, is_asked: bool = False, by_all: bool = False) -> None:
-        """Wait for every gradient whose step was called, and update; `is_asked` by the user's code, `by_all` ranks."""
+        """Wait for all gradients whose step was called, and update.
+
+        `is_asked`: on behalf of the user's code; `by_all`: on all ranks.
+        """
         for bucket in self._buckets:
             if bucket.due and is_asked:
                 self._note_asked()
             self._update(bucket, by_all=by_all)
 
     def __deepcopy__(self, memo: Any) -> Any:
-        """Refuse: a copy would have the hooks of the original."""
+        """Refuse to copy: a copy would share the hooks of the original."""
         raise TrainingError(
             "a wrapped model cannot be copied: copy it before wrap, or load its state_dict into another"
         )
@@ -225,7 +227,7 @@ class CrossIteration:
             )
         if not self._watched:
             raise TrainingError("call the module that wrap returned, not the one inside it")
-        if bucket.transfer is not None:  # a gradient that was dropped without a step
+        if bucket.transfer is not None:  # the previous gradient was dropped without a step
             self._sender.wait(bucket.transfer)
             self._empty(bucket)
         gradient = parameter.grad
@@ -251,7 +253,7 @@ class CrossIteration:
         self._sent(bucket)
 
     def _sent(self, bucket: Bucket) -> Transfer:
-        """Hand a bucket to the sender, if that was not done before."""
+        """Submit a bucket to the sender, unless it already was."""
         if bucket.transfer is None:
             bucket.transfer = self._sender.submit(bucket.key, bucket.rank, bucket.tensor, bucket.ready)
         return bucket.transfer
@@ -259,10 +261,10 @@ class CrossIteration:
     # In the optimizer
 
     def bind(self) -> None:
-        """Take note of a step: carried out for each bucket when it is needed."""
+        """Record a step, which is applied to each bucket when it is needed."""
         places = [(bucket, place) for bucket in self._buckets for place in range(len(bucket.names))]
         there = [bucket.parameters[place].grad is bucket.unread[place] for bucket, place in places]
-        if not any(there):  # never computed, or set to none since: there is nothing to apply, as for any optimizer
+        if not any(there):  # never computed, or set to None: nothing to apply, as with any optimizer
             return
         lacking = [bucket.names[place] for (bucket, place), is_there in zip(places, there, strict=True) if not is_there]
         if lacking:
@@ -286,7 +288,7 @@ class CrossIteration:
                 self._update(bucket)
 
     def drop(self) -> None:
-        """Forget the gradients of buckets that are not being summed, since they were set to none."""
+        """Discard gradients of buckets that have not been submitted, since the user set them to None."""
         for bucket in self._buckets:
             if bucket.transfer is None and not bucket.due:
                 self._empty(bucket)
@@ -304,7 +306,7 @@ class CrossIteration:
             self._at_gate(bucket)
 
     def _trains(self) -> bool:
-        """Whether this forward pass is one that all ranks make."""
+        """Whether this is a training forward pass, which all ranks perform."""
         return bool(self._module.training and torch.is_grad_enabled())
 
     def _touched(self, parameter: "torch.nn.Parameter") -> None:
@@ -316,16 +318,16 @@ class CrossIteration:
         self._was_asked = True
 
     def _update(self, bucket: Bucket, *, by_all: bool = False) -> None:
-        """Carry out the step of a bucket, if it is due; `by_all` ranks, as far as can be known."""
+        """Apply the step of a bucket, if it is due; `by_all`: presumably on all ranks."""
         with self._updating:
-            if not bucket.due:  # another thread was first
+            if not bucket.due:  # applied by another thread meanwhile
                 return
             if bucket.transfer is None and self._sender.is_fixed and not by_all:
                 raise TrainingError(
                     f"{several(list(bucket.names))} is read while the plan holds its gradient back, and the order of "
                     "sums is fixed here: call flush() of the model on every rank before"
                 )
-            self._sender.wait(self._sent(bucket))  # whoever waits opens the gate
+            self._sender.wait(self._sent(bucket))  # a wait also releases the bucket
             for parameter in bucket.parameters:
                 self._deferral.end(parameter)
             kept = [parameter.grad for parameter in bucket.parameters]
@@ -347,16 +349,16 @@ class CrossIteration:
 
 
 def updates_by_element(optimizer: "torch.optim.Optimizer") -> bool:
-    """Whether it is one of torch.optim that updates each parameter by itself."""
+    """Whether it is an optimizer of torch.optim with per-parameter updates."""
     kind = type(optimizer)
     return kind.step.__module__.startswith("torch.optim.") and kind.__name__ not in ("LBFGS", "SparseAdam")
 
 
 class _DeferredStep:
-    """The user's optimizer, whose `step` and `zero_grad` are put off, bucket by bucket.
+    """The user's optimizer, with `step` and `zero_grad` deferred per bucket.
 
-    Each bucket has a copy of the optimizer with that bucket's parameters; all copies share the state of the original,
-    which so stays what `state_dict` saves.
+    Each bucket has a copy of the optimizer with the bucket's parameters; all copies share the state of the original, so
+    that `state_dict` remains valid.
     """
 
     def __init__(self, owner: CrossIteration, optimizer: "torch.optim.Optimizer") -> None:
@@ -377,11 +379,11 @@ class _DeferredStep:
     def put_on(self) -> None:
         own = vars(self._optimizer)
         self._before = {name: own[name] for name in ("step", "zero_grad") if name in own}
-        # A learning rate scheduler marks the step that it counts by, and warns if it finds another.
+        # A learning rate scheduler marks the `step` that it counts, and warns if the mark is missing.
         is_counted = hasattr(self._optimizer.step, "_wrapped_by_lr_sched")
 
         def step(optimizer: Any, closure: Any = None) -> Any:
-            if not self._is_on:  # a learning rate scheduler holds on to what it has found
+            if not self._is_on:  # still referenced by a learning rate scheduler
                 return type(optimizer).step(optimizer, closure)
             if closure is not None:
                 raise TrainingError(f"step(closure) cannot be put off: {USE_PRIORITY}")
@@ -420,7 +422,7 @@ class _DeferredStep:
         self._rest = None
 
     def bind(self, buckets: Sequence[Bucket]) -> None:
-        """Record the settings of the parameter groups; update parameters that are in no bucket at once."""
+        """Record the settings of the parameter groups; update parameters outside all buckets immediately."""
         self._refuse_hooks()
         groups = self._optimizer.param_groups
         sizes = tuple(len(group["params"]) for group in groups)
@@ -442,12 +444,12 @@ class _DeferredStep:
             self._run(bucket.optimizer)
 
     def _run(self, part: Any) -> None:
-        part.state = self._optimizer.state  # load_state_dict makes a new one
+        part.state = self._optimizer.state  # load_state_dict replaces the state
         with _as_outside(part):
             type(self._optimizer).step(part)
 
     def _part(self, members: "list[list[torch.nn.Parameter]]") -> Any:
-        """Return the optimizer for some of its parameters, by group."""
+        """Return the optimizer restricted to some of its parameters, by group."""
         part = object.__new__(type(self._optimizer))
         vars(part).update(vars(self._optimizer))
         vars(part).pop("step", None)
@@ -464,7 +466,7 @@ class _DeferredStep:
 
 @contextmanager
 def _as_outside(optimizer: Any) -> Iterator[None]:
-    """Leave the modes of the code that waits: autocast, inference, a default device."""
+    """Suspend the modes of the surrounding code: autocast, inference, a default device."""
     kinds = {parameter.device.type for group in optimizer.param_groups for parameter in group["params"]}
     with ExitStack() as stack:
         stack.enter_context(torch._C.DisableTorchFunction())
@@ -480,17 +482,17 @@ _OF_MEMBERS = ("params", "param_names")
 
 
 def _held(value: Any) -> Any:
-    """Return a copy of a value of a parameter group, which later changes do not reach."""
+    """Return a snapshot of a value of a parameter group."""
     return value.clone() if isinstance(value, torch.Tensor) else copy.copy(value)
 
 
 def _is_opaque(module: "torch.nn.Module") -> bool:
-    """Whether what a module does inside cannot be seen: torch.compile or TorchScript have joined it."""
+    """Whether hooks cannot observe the inside of a module, because of torch.compile or TorchScript."""
     return hasattr(module, "_orig_mod") or isinstance(module, torch.jit.ScriptModule)
 
 
 def _seen_modules(module: "torch.nn.Module") -> "Iterator[torch.nn.Module]":
-    """Yield a module and those in it, outside of opaque ones."""
+    """Yield a module and its submodules, except the inside of opaque ones."""
     if not _is_opaque(module):
         yield module
         for child in module.children():
@@ -535,7 +537,7 @@ class _Uses(TorchFunctionMode):  # type: ignore[misc]
 
 
 def share_state(module: "torch.nn.Module", group: Any) -> None:
-    """Give every rank the parameters and buffers of the group's first."""
+    """Broadcast parameters and buffers from the group's first rank."""
     source = dist.get_global_rank(group, 0)
     with torch.no_grad():
         for tensor in [*module.parameters(), *module.buffers()]:
@@ -543,7 +545,7 @@ def share_state(module: "torch.nn.Module", group: Any) -> None:
 
 
 def share_buffers(module: "torch.nn.Module", group: Any, wait: Callable[[Any], None]) -> None:
-    """Give every rank the buffers of the group's first, in one message for each dtype; `wait` waits for each."""
+    """Broadcast buffers from the group's first rank, one message per dtype; `wait` waits for each."""
     kinds: dict[Any, list[torch.Tensor]] = {}
     for buffer in module.buffers():
         kinds.setdefault((buffer.dtype, buffer.device), []).append(buffer.detach())

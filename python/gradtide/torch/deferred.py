@@ -1,8 +1,9 @@
-"""Parameters whose update is put off: whoever reads or writes one before that has it updated first.
+"""Deferred parameter updates: any read or write of a parameter with a pending update applies the update first.
 
-While the update is due, a parameter has a class of its own, whose `__torch_function__` sees every use: by an op, as
-`.data`, in a copy. Names of what does not touch the numbers are in `NO_NUMBERS`. Memory that something else holds too
-(a `state_dict` that is kept, a `.data`, a numpy array) can be read unseen: `is_held` tells, and it is not put off then.
+While an update is pending, the parameter has a special class whose `__torch_function__` intercepts every use: by an op,
+as `.data`, in a copy. Accesses that do not touch the values are listed in `NO_NUMBERS`. Memory that is shared (with a
+`state_dict` that was kept, a `.data`, a numpy array) can be read without interception: `is_held` detects that, and the
+update is then not deferred.
 """
 
 from collections.abc import Callable
@@ -23,19 +24,19 @@ NO_NUMBERS = frozenset(
         *("register_hook", "register_post_accumulate_grad_hook", "_backward_hooks", "_post_accumulate_grad_hooks"),
     )
 )
-"""What can be asked of a parameter, or done to it, without its numbers."""
+"""Attributes and functions of a parameter that do not access its values."""
 
 
 class Deferral:
-    """Gives parameters their class while their update is due; `update` is called with one that somebody touches."""
+    """Sets the class of parameters while an update is pending; `update` is called with a parameter that is accessed."""
 
     def __init__(self, update: "Callable[[torch.nn.Parameter], None]") -> None:
         self._update = update
-        self._plain: dict[int, type] = {}  # the class of each parameter that is put off
+        self._plain: dict[int, type] = {}  # original class of each deferred parameter
         self._classes: dict[type, type] = {}
 
     def put_off(self, parameter: "torch.nn.Parameter") -> None:
-        """Watch a parameter."""
+        """Start intercepting uses of a parameter."""
         plain = type(parameter)
         self._plain[id(parameter)] = plain
         if plain not in self._classes:
@@ -43,22 +44,22 @@ class Deferral:
         parameter.__class__ = self._classes[plain]
 
     def end(self, parameter: "torch.nn.Parameter") -> bool:
-        """Watch a parameter no more; whether it was."""
+        """Stop intercepting uses of a parameter; return whether it was deferred."""
         plain = self._plain.pop(id(parameter), None)
         if plain is not None:
             parameter.__class__ = plain
         return plain is not None
 
     def close(self) -> None:
-        """Forget whose parameters they were: the classes refer to themselves, and live until a garbage collection."""
+        """Drop references to parameters: the classes are in reference cycles, and live until a garbage collection."""
         self._classes.clear()
         self._update = _closed
 
     def touch(self, values: Any) -> None:
-        """Update those of some values that are put off; refuse a use in which none can be found."""
+        """Update the deferred parameters among (nested) values; refuse a use in which none can be found."""
         found = [value for value in tree_leaves(values) if id(value) in self._plain]
         for parameter in found:
-            if id(parameter) in self._plain:  # not updated with another one
+            if id(parameter) in self._plain:  # may have been updated together with another one
                 self._update(parameter)
         if not found or any(id(parameter) in self._plain for parameter in found):
             raise TrainingError("a weight was used in a way that gradtide cannot see; call flush() of the model before")
@@ -69,7 +70,7 @@ def _closed(parameter: "torch.nn.Parameter") -> None:
 
 
 def _watched(plain: type, deferral: Deferral) -> type:
-    """Return a class like that of a parameter, whose objects are updated when they are touched."""
+    """Return a subclass of a parameter's class that applies the pending update on access."""
 
     def torch_function(cls: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.__name__
@@ -98,13 +99,13 @@ def _watched(plain: type, deferral: Deferral) -> type:
 
 
 def can_defer(parameter: "torch.nn.Parameter") -> bool:
-    """Whether uses of a parameter can be seen: no subclass with functions of its own, no other process."""
+    """Whether uses of a parameter can be intercepted: no custom `__torch_function__`, no memory shared by processes."""
     own = type(parameter).__torch_function__
     return own == torch._C._disabled_torch_function_impl and not parameter.is_shared()
 
 
 def is_held(tensor: "torch.Tensor") -> bool:
-    """Whether another tensor or array has the same memory."""
+    """Whether another tensor or array shares the memory."""
     return _holders(tensor) > _ALONE
 
 

@@ -20,9 +20,10 @@ class Group:
     """The parameters of a bucket.
 
     Attributes:
-        names, parameters: those that are trained, in the order of the plan's layers.
-        rank: the smaller is sent first.
-        opener: in which pass, and what: parameters whose gradients, or the module whose call opens the bucket's gate.
+        names, parameters: trainable parameters, in the order of the plan's layers.
+        rank: send priority; smaller is sent first.
+        opener: event that releases the bucket: the pass, with the parameters whose gradients must be ready (backward)
+            or the module whose call it is (forward).
     """
 
     names: "tuple[str, ...]"
@@ -86,7 +87,7 @@ def groups_of(plan: Plan, module: "torch.nn.Module", *, has_unused: bool = False
 
 
 def _upwards(name: str) -> Iterator[str]:
-    """Yield what may be the layer of a parameter, the narrowest first: itself, its module, the module of that."""
+    """Yield the candidate layer names of a parameter, innermost first: itself, its module, and all parent modules."""
     while name:
         yield name
         name = name.rpartition(".")[0]
@@ -94,12 +95,12 @@ def _upwards(name: str) -> Iterator[str]:
 
 
 def fault_of(plan: Plan, loc: str, msg: str, hint: str = "") -> ScenarioError:
-    """Return the fault of a plan that is for another model."""
+    """Return the error for a plan that does not match the model."""
     made = "" if plan.model is None else f"; the plan is for {plan.model}"
     return ScenarioError([Fault("GT081", loc, msg + made, None, hint or "make a plan for this model", "plan")])
 
 
 def several(names: list[str]) -> str:
-    """Return the first three of some names, and how many more there are."""
+    """Return the first three names, and the number of further ones."""
     shown = ", ".join(repr(name) for name in names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"

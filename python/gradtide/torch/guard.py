@@ -1,13 +1,13 @@
-"""Whether all ranks still train; if one does not, which, and the end of whatever waits for it.
+"""Detects lost ranks, identifies them, and aborts pending collectives that wait for them.
 
-A rank is lost when its process dies (the kernel closes its connection), when it says good-bye and others need it, or
-when something that others wait for is overdue by the process group's timeout because of it. For the last, every rank
-tells rank 0 once in a while how far it is, and rank 0 names the one that is silent or behind; if rank 0 is silent, it
-is that one. All ranks then raise the same `RankLostError`.
+A rank is lost when its process dies (the kernel closes its connection), when it leaves while others still need it, or
+when it delays an awaited step beyond the process group's timeout. For the last case every rank sends heartbeats with
+its step to rank 0, which identifies the rank that is silent or behind; if rank 0 is silent, it is rank 0 itself. All
+ranks then raise the same `RankLostError`.
 
-Where the main thread waits inside PyTorch for a collective that will never end, the connections between the ranks are
-cut: the collective then fails, and the error is explained by the lost rank. So no rank waits for another's exit, and
-no thread of gloo is left to call into an interpreter that has ended.
+If the main thread is blocked inside PyTorch in a collective that can never complete, the connections between the ranks
+are shut down. The collective then fails, and its error is attributed to the lost rank. Hence no rank waits for
+another's exit, and no gloo thread is left to call into a finalized interpreter.
 """
 
 import contextlib
@@ -25,19 +25,19 @@ from gradtide.torch import sockets
 from gradtide.torch.control import ASK, BEAT, FAILED, HANGS, LEFT, LOST, SEND, Control
 
 GRACE_S = 3.0
-"""How long a failed collective waits for the connections to report which rank is lost, and `close` for what pends."""
+"""How long a failed collective waits for the report of the lost rank, and `close` for pending collectives."""
 CUT_S = 1.0
-"""So long after a rank is lost, collectives that have not failed by themselves are ended."""
+"""Delay after the loss of a rank until collectives that have not failed by themselves are aborted."""
 ITS_OUTPUT = "Its output tells why"
 OF_GLOO = ("gloo", "Application timeout caused pair closure")
-"""By these words an error of gloo is told from one of the user's own code."""
+"""Words that identify an error as gloo's, as opposed to one of the user's code."""
 BEATS_PER_TIMEOUT = 10
 LEAST_BEAT_S, MOST_BEAT_S = 0.2, 1.0
 
 
 @dataclass
 class _Known:
-    """What is known of a rank: how many steps it has made, when the last, and when it was heard; seconds."""
+    """State of a rank: steps made, time of the last step, and time of the last message, in seconds."""
 
     steps: int = 0
     stepped: float = field(default_factory=time.monotonic)
@@ -45,10 +45,10 @@ class _Known:
 
 
 class Guard:
-    """Watches the ranks of a process group, from `wrap` to `unwrap`.
+    """Monitors the ranks of a process group, from `wrap` to `unwrap`.
 
-    In a thread of its own, `on_send` is called with the pieces that rank 0 announces, and `on_left` when a rank has
-    left. `earlier` are the connections that others use, too: they are cut only if a rank is lost.
+    In a separate thread, `on_send` is called with the pieces that rank 0 announces, and `on_left` when a rank has left.
+    `earlier` are connections that other code uses as well: they are shut down only if a rank is lost.
     """
 
     def __init__(
@@ -59,15 +59,15 @@ class Guard:
         earlier: Collection[sockets.Ends] | None = None,
     ) -> None:
         self.fault: TrainingError | None = None
-        self.departed: RankLostError | None = None  # what is the matter if its rank is needed
+        self.departed: RankLostError | None = None  # error to raise if the rank that left is needed
         self.changed = threading.Condition()
         self.timeout_s = timeout_of(group).total_seconds()
         self._on_send, self._on_left = on_send, on_left
         self._rank = dist.get_rank(group)
-        self._steps, self._last_step = 0, 0  # of this rank, and of the one that has departed: equal on all ranks
-        self._awaited: dict[int, tuple[float, Callable[[], None]]] = {}  # since when, and whom to tell, by step
-        # Collectives that call into Python when they end, or in which the main thread waits: of a group of the
-        # sender's own, and of the user's.
+        self._steps, self._last_step = 0, 0  # steps of this rank; last step of the rank that left, equal on all ranks
+        self._awaited: dict[int, tuple[float, Callable[[], None]]] = {}  # by step: start of the wait, and callback
+        # Numbers of pending collectives that call back into Python or block the main thread: in the sender's private
+        # group, and in the user's groups.
         self._own_under_way = self._under_way = 0
         self._lost_at = 0.0
         size, first = dist.get_world_size(group), dist.get_global_rank(group, 0)
@@ -84,7 +84,7 @@ class Guard:
         self._control = Control(self._rank, size, share, self._heard, self._tick, beat_s)
 
     def start(self) -> None:
-        """Begin to listen: from now on `on_send` and `on_left` are called."""
+        """Start receiving: from now on `on_send` and `on_left` are called."""
         self._control.start()
 
     def tell(self, kind: int, a: int, b: int = 0) -> None:
@@ -92,7 +92,7 @@ class Guard:
         self._control.tell(kind, a, b)
 
     def step(self) -> int:
-        """Begin what needs all ranks and what all do equally often, and return its number."""
+        """Begin a step, which is an operation that all ranks perform equally often, and return its number."""
         with self.changed:
             self._steps += 1
             if self.departed is not None and self._steps > self._last_step:
@@ -102,7 +102,7 @@ class Guard:
             return self._steps
 
     def expect(self, done: Callable[[], None]) -> int:
-        """Begin to wait for a step; `done` is called when it is made, or when it never will be."""
+        """Begin to wait for a step; `done` is called when it completes or can no longer complete."""
         with self.changed:
             step = self.step()
             self._awaited[step] = time.monotonic(), done
@@ -116,7 +116,7 @@ class Guard:
         done()
 
     def follow(self, work: Any, ended: Callable[[str], None], *, is_own: bool = False) -> None:
-        """Call `ended` when a collective has ended, with the backend's error or an empty text."""
+        """Call `ended` when a collective completes, with the backend's error or an empty text."""
 
         def call(future: Any) -> None:
             error = ""
@@ -133,7 +133,7 @@ class Guard:
         work.get_future().add_done_callback(call)
 
     def fail(self, fault: TrainingError) -> None:
-        """Record why training cannot go on, a lost rank before its consequences, and tell whoever waits."""
+        """Record the reason why training stops (a lost rank precedes its consequences), and wake all waiters."""
         with self.changed:
             is_loss = isinstance(fault, RankLostError)
             if self.fault is None or (is_loss and not isinstance(self.fault, RankLostError)):
@@ -144,7 +144,7 @@ class Guard:
             done()
 
     def fail_by(self, consequence: str) -> None:
-        """Record what may be the consequence of a lost rank, and ask which one it is."""
+        """Record an error that may be the consequence of a lost rank, and request the identity of that rank."""
         self.fail(self.departed or TrainingError(consequence))
         if not isinstance(self.fault, RankLostError):
             self._ask()
@@ -159,7 +159,7 @@ class Guard:
             raise self.fault
 
     def watch(self, work: Any) -> None:
-        """Wait for a collective, until it ends or cannot end any more."""
+        """Wait for a collective until it completes or can no longer complete."""
         ended: list[str] = []
         self.follow(work, ended.append)
         step = self.expect(lambda: None)
@@ -172,10 +172,10 @@ class Guard:
             self.fail_by(f"a collective failed: {ended[0]}")
             self.check()
         else:
-            work.wait()  # on a GPU, what is issued from now on
+            work.wait()  # on a GPU, only makes the current stream wait
 
     def explain(self, action: Callable[[], Any]) -> Any:
-        """Run an action; raise `RankLostError` in place of the backend's error, if a rank's end is the reason."""
+        """Run an action; raise `RankLostError` in place of the backend's error if a lost rank is the cause."""
         with self._inside():
             try:
                 return action()
@@ -190,10 +190,10 @@ class Guard:
                     raise fault from error
 
     def close(self, *, at_exit: bool = False, failed: bool = False) -> None:
-        """End the connections and their thread; collectives under way are waited for, and cut off if that is long.
+        """Close the connections and end their thread; pending collectives are waited for, then aborted.
 
-        At the exit of the process none may be left, and nobody needs the connections any more. `failed` says that an
-        error is why this rank stops.
+        At process exit no collective may be left pending, and all connections may be cut. `failed`: this rank stops
+        because of an error.
         """
         self.fail(TrainingError("the model is unwrapped"))
         self.tell(FAILED if failed else LEFT, self._rank, self._steps)
@@ -218,7 +218,7 @@ class Guard:
             self.changed.notify_all()
 
     def _cut(self, everything: bool = False) -> None:
-        """Cut the connections on which something pends; those that the user has, too, only if a rank is lost."""
+        """Shut down connections with pending collectives; those shared with the user only if a rank is lost."""
         if self._under_way and (everything or isinstance(self.fault, RankLostError)):
             sockets.cut(self._links)
         elif self._own_under_way:
@@ -245,7 +245,7 @@ class Guard:
             if is_needed:
                 self.fail(self.departed)
             self._on_left()
-        elif kind == LOST:  # where one has stopped before, that is why this one has ended
+        elif kind == LOST:  # if another rank stopped earlier, that is the cause of this rank's end
             now = _now()
             how = f"has ended (its process died or its host is unreachable), noticed at {now:%H:%M:%S}"
             self.fail(self.departed or RankLostError(a, how, now, ITS_OUTPUT))
@@ -274,7 +274,7 @@ class Guard:
         known.heard = now
 
     def _ask(self) -> None:
-        """Have the rank named that others wait for."""
+        """Request the identity of the rank that others wait for."""
         silent_s = time.monotonic() - self._known[0].heard
         if self._rank == 0:
             self._name_the_missing()
@@ -284,7 +284,7 @@ class Guard:
             self.tell(ASK, self._rank)
 
     def _name_the_missing(self) -> None:
-        """On rank 0: name the rank that has been silent for half the timeout, or else made no step while others did."""
+        """On rank 0: identify the rank that has been silent for half the timeout, or else lags behind in steps."""
         now = time.monotonic()
         self._note(0, self._steps)
         others = [rank for rank in self._known if rank != 0]
@@ -300,12 +300,12 @@ class Guard:
 
 
 def timeout_of(group: Any) -> timedelta:
-    """Return the timeout of a process group: of its backend for the CPU, if it has one."""
+    """Return the timeout of a process group, preferably that of its CPU backend."""
     import torch
 
     try:
         backend = group._get_backend(torch.device("cpu"))
-    except RuntimeError:  # NCCL alone
+    except RuntimeError:  # the group has NCCL only
         backend = group._get_backend(torch.device("cuda"))
     timeout: timedelta = getattr(getattr(backend, "options", None), "_timeout", dist.default_pg_timeout)
     return timeout
@@ -321,7 +321,7 @@ def _now() -> datetime:
 
 
 def _links(group: Any) -> list[sockets.Ends]:
-    """Return the ends of this rank's connections to the others that it has now."""
+    """Return the endpoints of this rank's present connections to other ranks."""
     own = sockets.all_ends()
     everyone: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(everyone, own, group=group)

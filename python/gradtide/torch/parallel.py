@@ -1,4 +1,4 @@
-"""The levels that PyTorch's DistributedDataParallel carries out: none, buckets and priority."""
+"""The levels on top of PyTorch's DistributedDataParallel: none, buckets and priority."""
 
 import inspect
 import warnings
@@ -20,9 +20,9 @@ BYTES_PER_MIB = 2**20
 
 
 def bucket_options(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of DistributedDataParallel that give a plan's bucket sizes, beside the user's `options`.
+    """Return the arguments of DistributedDataParallel for a plan's bucket sizes, merged with the user's `options`.
 
-    A bucket of DDP is closed as soon as it holds its cap, so caps that are the plan's bytes give the plan's buckets if
+    DDP closes a bucket as soon as it reaches its cap, so caps equal to the plan's bytes give the plan's buckets if
     gradients become ready in the plan's order.
 
     Raises:
@@ -45,9 +45,9 @@ def bucket_options(plan: Plan, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Hook:
-    """Sums the buckets of a DistributedDataParallel; DDP waits for them at the end of backward.
+    """Communication hook of DistributedDataParallel; DDP waits for its futures at the end of backward.
 
-    DDP cannot take an error from a sum: the optimizer's next step raises it, before the gradients are used.
+    DDP cannot handle a failed future: the optimizer's next step raises the error, before the gradients are used.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Hook:
         self._handle = optimizer.register_step_pre_hook(lambda *_: guard.check())
 
     def sum(self, bucket: Any, future: Any) -> None:
-        """Sum a bucket's tensor in place as DDP does, and complete the future even if that fails."""
+        """All-reduce a bucket's tensor in place as DDP does, and complete the future even on failure."""
         tensor = bucket.buffer()
         number = self._guard.expect(lambda: future.set_result(tensor))
 
@@ -73,7 +73,7 @@ class Hook:
         sum_parts(tensor, self._depth, self._group, self._guard, ended)
 
     def close(self) -> None:
-        """Leave the optimizer; the hook goes with DDP."""
+        """Restore the optimizer; the hook is destroyed together with DDP."""
         self._handle.remove()
 
     def _submit(self, bucket: Any) -> Any:
@@ -82,7 +82,7 @@ class Hook:
         if bucket.index() == 0:
             self.sizes.clear()
         self.sizes[bucket.index()] = 0 if tensor.is_sparse else tensor.nbytes
-        if tensor.is_sparse:  # a sparse sum is not in place
+        if tensor.is_sparse:  # a sparse all-reduce is not in place
             work = dist.all_reduce(tensor, group=self._group, async_op=True)
             return work.get_future().then(lambda ended: ended.value()[0])
         try:
@@ -94,7 +94,7 @@ class Hook:
 
 
 class PriorityHook(Hook):
-    """Sends the buckets by the plan's ranks: a bucket of DDP is as urgent as the most urgent parameter in it."""
+    """Sends buckets by the plan's priorities: a bucket of DDP has that of its most urgent parameter."""
 
     def __init__(
         self, ddp: DistributedDataParallel, optimizer: "torch.optim.Optimizer", groups: Sequence[Group], sender: Sender
@@ -106,7 +106,7 @@ class PriorityHook(Hook):
         self._streams = sender.streams
 
     def sum(self, bucket: Any, future: Any) -> None:
-        """Hand a bucket to the sender."""
+        """Submit a bucket to the sender."""
         rank = min(self._ranks.get(id(parameter), self._least) for parameter in bucket.parameters())
         tensor = bucket.buffer()
 
@@ -117,7 +117,7 @@ class PriorityHook(Hook):
         self._sender.submit(bucket.index(), rank, tensor, [self._streams.ready()], hand_over)
 
 
-# DDP reads the annotations, and insists on the name `bucket`.
+# DDP checks the annotations, and requires the name `bucket`.
 def _hand_over(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     assert isinstance(state, Hook)
     return state._submit(bucket)

@@ -1,12 +1,12 @@
-"""Training with parameter servers over gloo, whose pulls go in TicTac's order.
+"""Training with parameter servers over gloo, with pulls in TicTac's order.
 
-The first ranks are workers and the last ones servers, which only serve. Synchronous, as TensorFlow's replicas:
+The first ranks are workers, the last ones are dedicated servers. Synchronous, like TensorFlow's SyncReplicas:
 
-    worker    step()         asks each server for its parameters, in whatever order they are asked for
-    server                   hands them over: each waits until the worker's counter has come to its number
-    worker    forward        waits for a parameter where it is first used
-    worker    backward       pushes each gradient as soon as it is there
-    server                   with all gradients of all workers: their mean, and the user's optimizer
+    worker    step()         requests its parameters from each server, in arbitrary order
+    server                   sends them; each transfer waits until the worker's counter has reached its number
+    worker    forward        waits for each parameter at its first use
+    worker    backward       pushes each gradient as soon as it is computed
+    server                   with all gradients of all workers: averages them and steps the user's optimizer
 
 Source: Hashemi et al., TicTac (2019), section 5.1: numbers from 0 to n-1, and at the sender a counter for each worker
 and iteration, which is incremented when a transfer is handed to the network. One TCP connection for each pair keeps
@@ -29,10 +29,10 @@ from gradtide.torch.deferred import Deferral, can_defer, is_held
 from gradtide.torch.groups import several
 
 ASK, DONE, ORDER, PULL, PUSH = range(5)
-"""Tags of messages: parameters that are wanted; the end of an iteration, with the optimizer's settings; the order in
-which parameters come; parameters. Gradients have PUSH and more, one each."""
+"""Message tags: requested parameters; end of an iteration, with the optimizer's settings; order of the parameters that
+follow; parameters. Gradient i has the tag PUSH + i."""
 STEP, GOOD_BYE = 0.0, 1.0
-"""Ends of an iteration: by a step, or for ever."""
+"""Kinds of end of an iteration: another one follows, or the worker leaves."""
 
 
 ON_SERVERS = "it is on its way to a server. Clipping, accumulation and code that reads .grad need DDP"
@@ -52,14 +52,14 @@ class Pulls:
 
 
 class Counter:
-    """Hands a worker's parameters over in the order of their numbers, whatever order they are asked for in."""
+    """Releases a worker's parameters in the order of their numbers, regardless of the order of the requests."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
-        self._left = sorted(numbers, reverse=True)  # of this iteration, the next last
+        self._left = sorted(numbers, reverse=True)  # not yet released in this iteration; the next one is last
         self._waiting: set[int] = set()
 
     def ask(self, number: int) -> Iterator[int]:
-        """Take in a request, and yield the numbers that may be handed over now."""
+        """Add a request, and yield the numbers that are released by it."""
         self._waiting.add(number)
         while self._left and self._left[-1] in self._waiting:
             yield self._left.pop()
@@ -124,7 +124,7 @@ class Servers(torch.nn.Module):  # type: ignore[misc]
             raise TrainingError(f"server {self._rank} has lost a worker: {error}") from error
 
     def _hand(self, worker: int, numbers: Sequence[int]) -> None:
-        """Send a worker what it has asked for."""
+        """Send a worker the requested parameters."""
         counter = Counter(numbers)
         order = [number for one in numbers for number in counter.ask(one)] if self.order else numbers
         dist.send(torch.tensor(order, dtype=torch.int64), worker, group=self._group, tag=ORDER)
@@ -132,7 +132,7 @@ class Servers(torch.nn.Module):  # type: ignore[misc]
             dist.send(self._trained[number].detach(), worker, group=self._group, tag=PULL)
 
     def _update(self, mine: Sequence[int], handed: Sequence[threading.Thread]) -> bool:
-        """Receive all gradients of an iteration, and step; whether the workers go on."""
+        """Receive all gradients of an iteration and step the optimizer; return whether another iteration follows."""
         gradients = {
             (worker, number): torch.empty_like(self._trained[number], memory_format=torch.contiguous_format)
             for worker in self._workers
@@ -145,7 +145,7 @@ class Servers(torch.nn.Module):  # type: ignore[misc]
         done = [torch.tensor([STEP, *_settings(self._optimizer)], dtype=torch.float64) for _ in self._workers]
         for worker in self._workers:
             dist.recv(done[worker], worker, group=self._group, tag=DONE)
-        for thread in handed:  # nothing is sent while it changes
+        for thread in handed:  # parameters must not change while they are being sent
             thread.join()
         if any(float(one[0]) == GOOD_BYE for one in done):
             return False
@@ -188,7 +188,7 @@ class Worker(Servers):
         self._own_step = vars(self._optimizer).get("step")
 
         def step(optimizer: Any, closure: Any = None) -> None:
-            optimizer._opt_called = True  # a scheduler of learning rates counts by it
+            optimizer._opt_called = True  # checked by learning rate schedulers
             self._step(closure)
 
         step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
@@ -222,12 +222,12 @@ class Worker(Servers):
             work.wait()
         self._pushes.clear()
         self._tell(STEP)
-        for number in range(len(self._trained)):  # the user's code may not have used it
+        for number in range(len(self._trained)):  # including parameters that the forward pass did not use
             self._take(number)
         self._ask()
 
     def _ask(self) -> None:
-        """Ask every server for its parameters, in a random order, and receive them."""
+        """Request the parameters from every server in a random order, and start receiving them."""
         for thread in self._receivers:
             thread.join()
         self._arrived = [False] * len(self._trained)
@@ -250,7 +250,7 @@ class Worker(Servers):
             dist.send(message, server, group=self._group, tag=DONE)
 
     def _receive(self, server: int, count: int) -> None:
-        """Receive what a server sends, and count what comes too early."""
+        """Receive a server's parameters, and count those that arrive out of order."""
         try:
             order = torch.empty(count, dtype=torch.int64)
             dist.recv(order, server, group=self._group, tag=ORDER)
@@ -269,7 +269,7 @@ class Worker(Servers):
                 self._changed.notify_all()
 
     def _take(self, number: int) -> None:
-        """Wait for a parameter, and put it in its place."""
+        """Wait for a parameter, and copy it into the module."""
         parameter = self._trained[number]
         with self._changed:
             self._changed.wait_for(lambda: self._arrived[number] or self._fault)
@@ -280,7 +280,7 @@ class Worker(Servers):
                 parameter.copy_(self._received[number])
 
     def close(self) -> None:
-        """Take the last weights, tell the servers, remove all hooks, and keep no tensor but the module's."""
+        """Take the last weights, notify the servers, remove all hooks, and release all tensors but the module's."""
         for number in range(len(self._trained)):
             self._take(number)
         self._tell(GOOD_BYE)
@@ -357,7 +357,7 @@ def unwrap(model: Servers) -> "torch.nn.Module":
 
 
 def _order(model: "torch.nn.Module", order: str | Sequence[str], example: Sequence[Any]) -> Any:
-    """Return names of parameters, none for a random order, or as a text why there is no order."""
+    """Return names of parameters in order, none for a random order, or the reason as text why there is no order."""
     if order == "random":
         return []
     if order != "tic":
@@ -380,7 +380,7 @@ def _order(model: "torch.nn.Module", order: str | Sequence[str], example: Sequen
 
 
 def _shared_out(sizes: Sequence[int], servers: Sequence[int]) -> list[int]:
-    """Return the server of each parameter: the largest first, each to the server that has the fewest bytes."""
+    """Return the server of each parameter, by greedy bin packing: largest first, to the server with fewest bytes."""
     load, owner = dict.fromkeys(servers, 0), [0] * len(sizes)
     for number in sorted(range(len(sizes)), key=lambda number: (-sizes[number], number)):
         owner[number] = min(load, key=lambda server: (load[server], server))

@@ -1,12 +1,14 @@
-"""Sums tensors over the ranks, most urgent piece first, for the levels `priority` and `crossiter`.
+"""All-reduces tensors by priority, for the levels `priority` and `crossiter`.
 
-Collectives must begin in the same order on all ranks, and rank 0 decides the order. Whenever fewer pieces are being
-sent than the plan's `credit`, it takes the ready piece of least rank, announces it and begins. The other ranks begin it
-when they have both the announcement and the piece. No thread waits for the network: a piece is
-begun by the event that makes it sendable (the backward pass, the end of another piece, an announcement).
+In this module `rank` of a tensor is its send priority (smaller is more urgent), and `credit` the in-flight limit.
 
-Where the order must be fixed before, as for NCCL, nothing is announced: each rank begins a tensor where its program
-hands it over, at the same place on all ranks.
+Collectives must start in the same order on all ranks; rank 0 decides the order. Whenever fewer than `credit` pieces are
+in flight, it takes the most urgent ready piece, announces it and starts it. The other ranks start it as soon as they
+have both the announcement and the piece. No thread blocks on the network: a piece is started by the event that makes it
+eligible (the backward pass, the end of another piece, an announcement).
+
+If the order must be fixed in advance, as for NCCL, there are no announcements: each rank starts a tensor where its
+program submits it, in the same program order on all ranks.
 """
 
 import functools
@@ -29,19 +31,19 @@ from gradtide.torch.streams import Streams
 
 
 class Transfer:
-    """A flat tensor that is replaced by its sum over all ranks."""
+    """An in-place all-reduce of a flat tensor."""
 
     def __init__(
         self, key: int, pieces: "Sequence[torch.Tensor]", ready: Sequence[Any], step: int, is_awaited: bool
     ) -> None:
-        self.key = key  # names it on all ranks; one at a time has a key
-        self.pieces = pieces  # parts of the tensor that are sent by themselves
-        self.ready = ready  # marks of the device: what has filled the tensor
-        self.done: list[Any] = []  # likewise: of the pieces that are summed
-        self.left = len(pieces)  # pieces whose sum has no such mark yet; on the CPU, that are not summed
+        self.key = key  # identifies it on all ranks; unique among open transfers
+        self.pieces = pieces  # slices of the tensor that are sent separately
+        self.ready = ready  # device events: the tensor is filled
+        self.done: list[Any] = []  # device events: pieces are reduced
+        self.left = len(pieces)  # pieces without such an event yet; on the CPU, pieces that are not reduced
         self.issued = 0
-        self.step = step  # of the guard
-        self.is_awaited = is_awaited  # whether training waits for it now
+        self.step = step  # step number of the guard
+        self.is_awaited = is_awaited  # whether training is blocked on it
 
 
 @dataclass
@@ -49,9 +51,9 @@ class Tally:
     """Counters of a sender.
 
     Attributes:
-        pieces, parts, bytes: begun so far; a piece is summed in `depth` parts at once.
-        busy_s: time in which at least one was under way.
-        waited_s: time in which training waited for a sum.
+        pieces, parts, bytes: started so far; a piece is reduced in `depth` concurrent parts.
+        busy_s: time with at least one piece in flight.
+        waited_s: time in which training waited for a transfer.
     """
 
     pieces: int = 0
@@ -62,11 +64,11 @@ class Tally:
 
 
 class Sender:
-    """Sums tensors over a process group that nobody else uses, whose ranks are those of the guard's.
+    """All-reduces tensors over a private process group with the same ranks as the guard's.
 
-    A piece has `piece_bytes` at most, or is a whole tensor if that is `None`, and is summed in `depth` parts at once.
-    `credit` pieces are sent at the same time; a more urgent one does not overtake them. The group has come after the
-    connections in `earlier`. With `is_fixed`, pieces begin where they are submitted, and queue in the backend.
+    A piece has at most `piece_bytes`, or is a whole tensor if that is `None`, and is reduced in `depth` concurrent
+    parts. At most `credit` pieces are in flight, and pieces in flight are not preempted. `earlier` are the connections
+    that existed before the group. With `is_fixed`, pieces start when they are submitted, and queue in the backend.
     """
 
     def __init__(
@@ -87,9 +89,9 @@ class Sender:
         self.is_fixed = is_fixed
         self._leads = is_fixed or dist.get_rank(group) == 0
         self._piece_bytes, self._credit, self._depth = piece_bytes, credit, depth
-        self._ready: list[tuple[int, int, int, int]] = []  # the first rank's heap: rank, submission, key, piece
-        self._announced: deque[tuple[int, int]] = deque()  # the others' orders: key, piece
-        self._open: dict[int, Transfer] = {}  # with pieces that are not begun
+        self._ready: list[tuple[int, int, int, int]] = []  # rank 0's heap: priority, submission, key, piece
+        self._announced: deque[tuple[int, int]] = deque()  # other ranks: announced pieces (key, piece), in order
+        self._open: dict[int, Transfer] = {}  # transfers with pieces that have not started
         self._in_flight = 0
         self._submitted = 0
         self._since = 0.0
@@ -105,9 +107,9 @@ class Sender:
         ready: Sequence[Any] = (),
         done: Callable[[], None] | None = None,
     ) -> Transfer:
-        """Begin to sum a flat tensor in place behind marks of `streams`; the smaller `rank` is sent first.
+        """Start an in-place all-reduce of a flat tensor after events of `streams`; the smaller `rank` is sent first.
 
-        `done`, if training waits for the sum, is called when it is there, or when it never will be; from any thread.
+        `done`, if training waits for the result, is called from any thread when it completes or has failed.
         """
         per_piece = tensor.numel()
         if self._piece_bytes is not None:
@@ -127,7 +129,7 @@ class Sender:
         return transfer
 
     def wait(self, transfer: Transfer) -> None:
-        """Wait until a tensor is summed; on a GPU, let computing wait by stream.
+        """Wait until a tensor is reduced; on a GPU, let the compute stream wait.
 
         Raises:
             RankLostError: if another rank is lost.
@@ -147,8 +149,8 @@ class Sender:
     # Called with the guard's lock held
 
     def _pump(self) -> None:
-        """Begin every piece that may begin."""
-        if self._pumping:  # a piece that ends while it is begun
+        """Start all eligible pieces."""
+        if self._pumping:  # re-entered: a piece completed while it was being started
             return
         self._pumping = True
         try:
@@ -175,8 +177,8 @@ class Sender:
         self._in_flight += 1
         transfer.issued += 1
         if transfer.issued == len(transfer.pieces):
-            # Its key is free: the next sum of that name can only be announced after this one has ended on the first
-            # rank, and so cannot be taken for it.
+            # The key can be reused: rank 0 announces the next transfer with this key only after this one has ended
+            # there, so the two cannot be confused.
             del self._open[transfer.key]
         self.tally.pieces += 1
         self.tally.bytes += tensor.nbytes
@@ -187,7 +189,7 @@ class Sender:
     # Called from other threads
 
     def _ended(self, transfer: Transfer, works: Sequence[Any], error: str) -> None:
-        """A piece is summed, or has failed; on a GPU, the device may still have to carry it out."""
+        """Handle the completion or failure of a piece; on a GPU, the device may not have executed it yet."""
         if error:
             self._left_the_network()
             self.guard.fail_by(f"the sum of gradients failed: {error}")
@@ -216,7 +218,7 @@ class Sender:
             self._pump()
 
     def _on_left(self) -> None:
-        """Give up what needs a rank that has left: rank 0 has announced it before that, or never will."""
+        """Fail if training waits for a transfer that is not announced: after a rank has left, it never will be."""
         with self.guard.changed:
             departed = self.guard.departed
             is_needed = not self._announced and any(transfer.is_awaited for transfer in self._open.values())
@@ -233,13 +235,12 @@ def sum_parts(
     *,
     is_own: bool = False,
 ) -> int:
-    """Sum a flat tensor over a group in `depth` parts at once; call `ended` when the last has ended, or one fails.
+    """All-reduce a flat tensor in `depth` concurrent parts; call `ended` when the last one ends, or one fails.
 
-    Return the number of parts. `ended` is called with what the backend has given for them, and with its error or an
-    empty text.
+    Return the number of parts. `ended` is called with the backend's work objects, and its error or an empty text.
 
-    Source: Caramel (2020), section 4.4: parts of a transfer that are aggregated side by side keep the network busy
-    while others are being reduced.
+    Source: Caramel (2020), section 4.4: concurrent parts of a transfer keep the network busy while others are being
+    reduced.
     """
     parts = tensor.chunk(depth)
     works: list[Any] = []

@@ -1,12 +1,13 @@
-"""An FSDP plan carried out by PyTorch's `fully_shard` (FSDP2), through its public methods alone.
+"""Applies an FSDP plan with PyTorch's `fully_shard` (FSDP2), using public methods only.
 
-Each unit of the plan is one call of `fully_shard`; its depths are the lists of modules to prefetch. `expected_forward`
-and `expected_backward` say in which order torch then gathers and reduces units. `Sharded` hears in which order it did.
+Each unit of the plan is one call of `fully_shard`; the prefetch depths become the lists of modules to prefetch.
+`expected_forward` and `expected_backward` predict the order in which torch then gathers and reduces units; `Sharded`
+records the actual order and compares.
 
-What torch decides alone: a unit is reduced when its backward pass has ended, one after the other, in no other order and
-in no parts. A unit whose inputs need no gradient, as that of an embedding, is reduced after all others. Over gloo a
-reduction blocks the pass. A gather does not, because a call of our own begins it (`set_custom_all_gather`): torch's own
-would wait for it at once, so that no depth would gain anything.
+Not controllable in torch: a unit is reduced when its backward pass has ended, sequentially and as a whole. A unit whose
+inputs need no gradient, such as an embedding's, is reduced after all others. Over gloo a reduce-scatter blocks the
+pass. An all-gather does not, because it is issued by our own function (`set_custom_all_gather`): torch's own would wait
+for it immediately, so that prefetching would have no effect.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -23,20 +24,20 @@ from gradtide.scenario.plan import Plan, PlannedSharding
 from gradtide.torch.groups import fault_of, several
 
 Event = tuple[str, int]
-"""What happened, and to which unit."""
+"""An event: its kind, and the unit."""
 
 Turn = tuple[int, bool]
-"""In a forward pass: a unit begins, or ends; it can end after others that are inside it."""
+"""Start (True) or end (False) of a unit in the forward pass; units can be nested."""
 
 GATHER, REDUCE, FORWARD = "all-gather", "reduce-scatter", "forward"
 SHOWN = 6
-"""Events before a fault that its sentence shows."""
+"""Events that the message of a fault lists before it."""
 OPTIONS = ("mesh", "mp_policy", "offload_policy", "ignored_params")
-"""Arguments of fully_shard that do not change what a unit gathers and when."""
+"""Arguments of fully_shard that do not affect what a unit gathers and when."""
 
 
 def expected_forward(plan: PlannedSharding, gathered: set[int]) -> list[Event]:
-    """Return what a forward pass does under a plan; `gathered` are the units that are whole, before it and after."""
+    """Return the events of a forward pass under a plan; updates `gathered`, the set of unsharded units."""
     events: list[Event] = []
     count = len(plan.units)
     for unit in range(count):
@@ -50,15 +51,15 @@ def expected_forward(plan: PlannedSharding, gathered: set[int]) -> list[Event]:
 def expected_backward(
     plan: PlannedSharding, turns: Sequence[Turn], late: Sequence[int], trained: set[int], gathered: set[int]
 ) -> list[Event]:
-    """Return what a backward pass does under a plan.
+    """Return the events of a backward pass under a plan.
 
     Args:
         plan: how the model is sharded.
-        turns: of the forward pass, which backward takes in reverse. A unit is gathered where it begins there, and
-            reduced where it ends.
+        turns: starts and ends of units in the forward pass. Backward traverses them in reverse: it gathers a unit
+            where it begins the unit, and reduces it where it ends the unit.
         late: units that are reduced after all others, in that order.
-        trained: those that are reduced.
-        gathered: those that are whole before it; afterwards, none.
+        trained: units that are reduced.
+        gathered: units that are unsharded before the pass; cleared by it.
     """
     events: list[Event] = []
     order = _order(turns)
@@ -74,7 +75,7 @@ def expected_backward(
 
 
 def _order(turns: Sequence[Turn]) -> list[int]:
-    """Return the units in the order in which backward begins with them."""
+    """Return the units in the order in which the backward pass begins them."""
     return [unit for unit, is_start in reversed(turns) if not is_start]
 
 
@@ -85,7 +86,7 @@ def _gathers(units: Iterable[int], gathered: set[int]) -> list[Event]:
 
 
 def _kept(plan: PlannedSharding) -> set[int]:
-    """Return the units that stay whole from the forward to the backward pass, where others are freed."""
+    """Return the units that stay unsharded from the forward to the backward pass although others are resharded."""
     root = {0} if plan.units[0] == ("",) else set()
     return root | ({len(plan.units) - 1} if plan.keep_last else set())
 
@@ -120,7 +121,7 @@ class Sharded:
         self._open()
 
     def listen(self) -> None:
-        """Hear every pass from now on, and set what each unit prefetches."""
+        """Record every pass from now on, and set the prefetch lists of all units."""
         ours = torch.compiler.disable
         for unit, part in enumerate(self._parts):
             for one in part:
@@ -135,18 +136,18 @@ class Sharded:
         self._aim(list(reversed(range(len(self._parts)))))
 
     def heard(self, kind: str, unit: int) -> None:
-        """Note what happened."""
+        """Record an event."""
         if self._events is not None:
             self._events.append((kind, unit))
 
     def close(self) -> None:
-        """Compare the pass that has ended with the plan."""
+        """Compare the recorded pass with the plan."""
         events, self._events = self._events, None
         if not events:
             return
         expected = expected_forward(self._of, self._gathered)
         if self._went_back:
-            # Where gradients are kept (set_requires_gradient_sync), none is reduced.
+            # During gradient accumulation (set_requires_gradient_sync) no unit is reduced.
             trained = self._trained & self._reached if any(kind == REDUCE for kind, _ in events) else set()
             late = [unit for unit in self._by_place if unit in self._late]
             expected += expected_backward(self._of, self._backward_turns(), late, trained, self._gathered)
@@ -170,7 +171,7 @@ class Sharded:
         return f"{kind} of unit {unit} ({several(list(self._of.units[unit]))})"
 
     def _backward_turns(self) -> list[Turn]:
-        """Return the turns of units that backward comes to."""
+        """Return the turns of units that the backward pass reaches."""
         return [turn for turn in self._turns if turn[0] in self._reached]
 
     def _open(self) -> None:
@@ -188,7 +189,7 @@ class Sharded:
 
     def _on_start(self, unit: int) -> Callable[..., None]:
         def hook(module: Any, args: Any, kwargs: Any) -> None:
-            # What backward computes again (activation checkpointing) starts no unit.
+            # Ignore recomputation in the backward pass (activation checkpointing).
             if not self._hears or (unit, True) in self._turns:
                 return
             self._turns.append((unit, True))
@@ -222,9 +223,9 @@ class Sharded:
         self._went_back = True
 
     def _aim(self, order: list[int]) -> None:
-        """Set what units prefetch in backward: the last to end is the first to begin.
+        """Set the prefetch lists of the backward pass, which begins units in `order`.
 
-        An empty list would mean torch's default, one unit ahead. A unit that prefetches itself prefetches nothing.
+        An empty list would select torch's default of one unit. To disable prefetch, a unit therefore lists itself.
         """
         if order == self._aimed:
             return
@@ -240,7 +241,7 @@ def _short(event: Event) -> str:
 
 
 class _Gather:
-    """torch's own all-gather, that is heard. On the CPU it returns at once, and whoever needs the unit waits."""
+    """torch's all-gather with recording. On the CPU it is asynchronous; the first use of the unit waits."""
 
     def __init__(self, sharded: Sharded, unit: int) -> None:
         self._sharded = sharded
@@ -256,7 +257,7 @@ class _Gather:
 
 
 class _Reduce(_Gather):
-    """torch's own reduce-scatter, that is heard. torch reads its result at once, so that it cannot return before."""
+    """torch's reduce-scatter with recording. Synchronous, because torch reads the result immediately."""
 
     def __call__(  # type: ignore[override]
         self, output_tensor: Any, input_tensor: Any, group: Any, op: Any, async_op: bool = False
@@ -266,7 +267,7 @@ class _Reduce(_Gather):
 
 
 def _tensors(value: Any) -> "Iterator[torch.Tensor]":
-    """Yield the tensors in what a module takes or returns."""
+    """Yield the tensors in (nested) arguments or results of a module."""
     if isinstance(value, torch.Tensor):
         yield value
         return
@@ -315,7 +316,7 @@ def shard(module: "torch.nn.Module", plan: Plan, options: dict[str, Any]) -> "to
                 fully_shard(parts[unit], reshard_after_forward=reshards, **options)
             except ValueError as error:
                 raise TrainingError(f"fully_shard refuses a unit of the plan: {error}") from error
-    # The model itself is a call of its own even without parameters: torch takes the first that is called for the root.
+    # Wrap the model itself even without parameters: torch takes the first wrapped module that is called for the root.
     fully_shard(module, **options)
     sharded = Sharded(module, plan, parts, trained)
     if dist.get_world_size() > 1:
@@ -325,7 +326,7 @@ def shard(module: "torch.nn.Module", plan: Plan, options: dict[str, Any]) -> "to
 
 
 def _inside_first(parts: "list[list[torch.nn.Module]]") -> list[int]:
-    """Return the units, each after those inside its modules: fully_shard takes all parameters that are not taken."""
+    """Return the units, inner ones first: fully_shard takes all parameters of a module that no earlier call took."""
     unit_of = {id(one): unit for unit, part in enumerate(parts) for one in part}
     inside = {
         unit: {unit_of[id(one)] for top in part for one in top.modules() if id(one) in unit_of} - {unit}
@@ -339,7 +340,7 @@ def _inside_first(parts: "list[list[torch.nn.Module]]") -> list[int]:
 
 
 def sharded_of(module: Any) -> Sharded | None:
-    """Return what is known of a model that `shard` has sharded; None of any other."""
+    """Return the `Sharded` record of a model; None if `shard` has not sharded it."""
     found: Sharded | None = getattr(module, "__dict__", {}).get("_gradtide_sharded")
     return found
 
@@ -347,7 +348,7 @@ def sharded_of(module: Any) -> Sharded | None:
 def _parts(
     module: "torch.nn.Module", plan: Plan, ignored: "set[torch.nn.Parameter]"
 ) -> "tuple[list[list[torch.nn.Module]], dict[torch.nn.Parameter, int]]":
-    """Return the modules of each unit, and of each parameter its unit: that of the narrowest module that has it."""
+    """Return the modules of each unit, and the unit of each parameter: that of the innermost module that holds it."""
     assert plan.fsdp is not None
     known = dict(module.named_modules(remove_duplicate=False))
     units = plan.fsdp.units

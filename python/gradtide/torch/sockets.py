@@ -1,4 +1,4 @@
-"""The TCP connections of this process: which of them lead to other ranks, and which address the ranks meet at."""
+"""The TCP connections of this process: those to other ranks, and the address for control connections."""
 
 import contextlib
 import ipaddress
@@ -16,22 +16,22 @@ Ends = tuple[Address, Address]
 
 
 def ends(one: socket.socket) -> Ends:
-    """Return the local end and the peer's of a connected socket; IPv4 in IPv6 is written as IPv4."""
+    """Return the local and the peer address of a connected socket; IPv4-mapped IPv6 addresses become IPv4."""
     return address(one.getsockname()), address(one.getpeername())
 
 
 def address(name: Any) -> Address:
-    """Return host and port of what a socket calls its end."""
+    """Return host and port of a socket name."""
     host = ipaddress.ip_address(name[0].partition("%")[0])
     mapped = host.ipv4_mapped if isinstance(host, ipaddress.IPv6Address) else None
     return str(mapped or host), int(name[1])
 
 
 def open_connections(stack: contextlib.ExitStack) -> Iterator[socket.socket]:
-    """Yield copies of this process's TCP connections (proc(5), /proc/self/fd); nothing where there is no /proc."""
+    """Yield duplicates of this process's TCP sockets (proc(5), /proc/self/fd); nothing without /proc."""
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):  # closed meanwhile, no socket, or not connected
+            with contextlib.suppress(OSError):  # closed meanwhile, not a socket, or not connected
                 if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                     continue
                 one = stack.enter_context(socket.socket(fileno=os.dup(int(name))))
@@ -47,13 +47,13 @@ def all_ends() -> list[Ends]:
 
 
 def matched(own: "Sequence[Ends]", everyone: "Sequence[Iterable[Ends]]", rank: int) -> dict[Ends, int]:
-    """Return which of a rank's connections lead to which other rank: those that it has from its own end."""
+    """Return the peer rank of each connection of a rank, by matching local and peer addresses over all ranks."""
     theirs = {pair: other for other, pairs in enumerate(everyone) if other != rank for pair in pairs}
     return {(local, peer): theirs[peer, local] for local, peer in own if (peer, local) in theirs}
 
 
 def cut(pairs: "Iterable[Ends]") -> None:
-    """End connections by their ends, so that whoever waits for something on them is told that nothing will come."""
+    """Shut down connections given by their addresses, so that pending receives on them fail."""
     wanted = set(pairs)
     with contextlib.ExitStack() as stack:
         for one in open_connections(stack):
@@ -65,8 +65,8 @@ def cut(pairs: "Iterable[Ends]") -> None:
 def meeting_address() -> str:
     """Return the address of this host on the interface of the process group.
 
-    That is the interface named in GLOO_SOCKET_IFNAME; otherwise the one that leads to the store, where all ranks have
-    met; otherwise, as gloo has it, the one that this host's name stands for, or the loopback.
+    That is the interface named in GLOO_SOCKET_IFNAME; otherwise the one that routes to the store, through which all
+    ranks rendezvous; otherwise, as in gloo, the one that this host's name resolves to, or the loopback.
     """
     for interface in filter(None, os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")):
         if found := address_of(interface):

@@ -1,15 +1,16 @@
-"""Streams and events of a device: what comes before a sum, and what before the use of its result.
+"""Streams and events of a device: dependencies between compute and all-reduces (sums).
 
-A GPU carries out later what the CPU issues now, stream by stream. Sums have a stream of their own, beside computing:
+A GPU executes asynchronously what the CPU issues, in order within each stream. Sums have a separate stream:
 
-    ready()       marks what computing has been issued: it fills the tensor
-    behind(...)   a sum that is issued inside begins behind those marks
-    end(...)      marks the end of a sum, and tells when the device has come there
-    wait(...)     computing that is issued from now on begins behind that mark
+    ready()       records an event on the compute stream: the tensor is filled
+    behind(...)   a sum issued inside the block waits for such events
+    end(...)      records an event at the end of a sum, and calls back when the device has reached it
+    wait(...)     compute issued from now on waits for that event
 
-A mark that does not exist yet holds up nobody. So the CPU waits until a sum has its mark, and then calls `wait`.
+An event that has not been recorded cannot block a stream. So the CPU waits until the sum's event has been recorded,
+and then calls `wait`.
 
-The CPU has no streams: what is issued is done, and a sum has ended when its future has. There, nothing is marked.
+The CPU has no streams: operations are synchronous, and a sum ends with its future. There are no events.
 """
 
 import contextlib
@@ -25,18 +26,18 @@ from gradtide.errors import TrainingError
 
 
 class Streams:
-    """Those of the CPU, which has none; of other devices, what they have in their place."""
+    """Interface, and implementation for the CPU, which has no streams."""
 
     def ready(self) -> Any:
-        """Mark what has been issued to compute."""
+        """Record an event after all compute issued so far."""
         return None
 
     def behind(self, marks: Collection[Any]) -> AbstractContextManager[Any]:
-        """Let sums that are issued inside begin behind some marks of `ready`."""
+        """Let sums issued inside the block wait for events of `ready`."""
         return contextlib.nullcontext()
 
     def end(self, works: Collection[Any], marked: Callable[[Any], None], over: Callable[[], None]) -> None:
-        """Mark the end of a sum whose futures have ended; call `marked` with the mark, `over` when the device is there.
+        """Record the end of a sum whose futures are complete; call `marked` with the event, `over` when it occurs.
 
         Both may be called from other threads.
         """
@@ -44,10 +45,10 @@ class Streams:
         marked(None)
 
     def wait(self, marks: Collection[Any]) -> None:
-        """Let computing that is issued from now on begin behind some marks of `end`."""
+        """Let compute issued from now on wait for events of `end`."""
 
     def handing_over(self) -> AbstractContextManager[Any]:
-        """Let a future that is completed inside come behind all sums with a mark."""
+        """Let a future completed inside the block depend on all sums whose event has been recorded."""
         return contextlib.nullcontext()
 
     def future(self) -> Any:
@@ -55,13 +56,13 @@ class Streams:
         return torch.futures.Future()
 
     def close(self) -> None:
-        """End what `end` has begun."""
+        """Stop the threads that `end` uses."""
 
 
 class CudaStreams(Streams):
-    """Those of a GPU. `cuda` is torch.cuda, or what stands for it in tests.
+    """CUDA streams. `cuda` is torch.cuda, or its substitute in tests.
 
-    It has not run on a GPU yet: `make validate-gpu` runs it.
+    Not run on a GPU yet: `make validate-gpu` does.
     """
 
     def __init__(self, device: "torch.device", cuda: Any = torch.cuda) -> None:
@@ -70,7 +71,7 @@ class CudaStreams(Streams):
         self._marks, self._ends = _Thread("gradtide marks"), _Thread("gradtide ends")
 
     def ready(self) -> Any:
-        """Mark the stream that computes here."""
+        """Record an event on the current (compute) stream."""
         if self._cuda.is_current_stream_capturing():
             raise TrainingError(
                 "a CUDA graph is captured, and gradtide's hooks would not run when it is replayed: train without CUDA "
@@ -87,10 +88,10 @@ class CudaStreams(Streams):
             yield
 
     def end(self, works: Collection[Any], marked: Callable[[Any], None], over: Callable[[], None]) -> None:
-        """Mark the stream of sums, behind the streams of the backend.
+        """Record an event on the stream of sums, after the backend's streams.
 
-        Not in the thread that calls: gloo completes a future before the work that it is of, so that a callback which
-        waits for the work would wait for ever.
+        Uses another thread: gloo completes a future before its work object, so a callback that waited for the work
+        would deadlock.
         """
 
         def mark() -> None:
@@ -109,20 +110,20 @@ class CudaStreams(Streams):
         self._marks.do(mark)
 
     def wait(self, marks: Collection[Any]) -> None:
-        """Let the stream that computes here wait; the CPU goes on."""
+        """Let the current stream wait; the CPU does not block."""
         for mark in marks:
             self._cuda.current_stream(self._device).wait_event(mark)
 
     def handing_over(self) -> AbstractContextManager[Any]:
-        """Complete it on the stream of sums, which it then stands for."""
+        """Complete futures on the stream of sums, so that they record their event there."""
         return self._cuda.stream(self._sums)  # type: ignore[no-any-return]
 
     def future(self) -> Any:
-        """Return a future that knows the device: whoever waits for it waits by stream."""
+        """Return a CUDA-aware future: waiting for it blocks the stream, not the CPU."""
         return torch.futures.Future(devices=[self._device])
 
     def close(self) -> None:
-        """End the threads; they are not waited for, since a lost rank may leave one waiting."""
+        """Stop the threads without joining them, since a lost rank may leave one blocked."""
         self._marks.do(None)
         self._ends.do(None)
 
@@ -133,7 +134,7 @@ class CudaStreams(Streams):
 
 
 class _Thread:
-    """Does one thing after the other, and ends at `None`."""
+    """Worker thread that runs queued functions in order, and ends at `None`."""
 
     def __init__(self, name: str) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()

@@ -26,7 +26,7 @@ from gradtide.torch import control, sockets
 from gradtide.torch.sockets import Address, ends, matched, open_connections
 
 SERVICES = {"high": 0x10, "normal": 0x00, "low": 0x08}
-"""Types of service that Linux tells apart: low delay, none, high throughput (RFC 1349, section 4)."""
+"""Types of service that Linux distinguishes: low delay, none, high throughput (RFC 1349, section 4)."""
 
 _PRIORITIES = {0x00: 0, 0x08: 2, 0x10: 6, 0x18: 4}
 """Linux's packet priority by the two bits that decide it (tc-prio(8))."""
@@ -202,15 +202,15 @@ def nccl_options(priority: "str | int", environ: "Mapping[str, str] | None" = No
 
 
 def _announcing() -> set[Address]:
-    """Return the local ends of the connections on which pieces are announced."""
+    """Return the local addresses of the control connections."""
     peers = [peer for each in list(control._open) for peer in each._peers.values()]
     return {sockets.address(peer.getsockname()) for peer in peers if peer.fileno() >= 0}
 
 
 def _mark(one: socket.socket, service: int) -> int:
-    """Set the type of service of a socket, and return what the kernel then says (ip(7), ipv6(7))."""
+    """Set the type of service of a socket, and read it back (ip(7), ipv6(7))."""
     with contextlib.suppress(OSError):
-        one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, service)  # for IPv4 in IPv6 as well
+        one.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, service)  # also for IPv4-mapped IPv6
     if one.family == socket.AF_INET6 and ipaddress.ip_address(one.getpeername()[0].partition("%")[0]).version == 6:
         with contextlib.suppress(OSError):
             one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, service)
@@ -230,10 +230,10 @@ def rules_of(
     cgroup: str = "",
     bands: "Mapping[str, str] | None" = None,
 ) -> str:
-    """Return shell commands (nft(8), tc-prio(8)) that mark packets outside of the process, and give ports bands.
+    """Return shell commands (nft(8), tc-prio(8)) that mark packets outside of the process and configure bands.
 
-    `cgroup` is the process's path in the unified hierarchy: then all its packets are marked, those of connections to
-    come too. It is empty or "/" if the process has none of its own. `bands` are the queue disciplines of interfaces.
+    `cgroup` is the process's path in the unified hierarchy: all its packets are then marked, including those of future
+    connections. It is empty or "/" if the process has no separate cgroup. `bands` are interfaces' queue disciplines.
     """
     chosen = nft_of(service, connections, table=table, cgroup=cgroup)
     lines = ["# the operator's rules; as root, on this host"]
@@ -257,7 +257,7 @@ def nft_of(
 ) -> str:
     """Return nft's commands that mark the packets, and give them the priority that Linux derives from the mark.
 
-    A table that is `owned` goes with the process of nft that loads it; any other is taken back by its name.
+    An `owned` table is deleted with the nft process that loads it; any other has to be deleted by name.
     """
     then = f"meta priority set 0:{_PRIORITIES[service & 0x18]}"
     rules = []
@@ -293,7 +293,7 @@ def _cgroup() -> str:
 
 
 def _ports(connections: "Sequence[Connection]") -> dict[str, str]:
-    """Return the root queue discipline of each interface in use; empty text where tc does not say."""
+    """Return the root queue discipline of each interface in use; empty if tc does not report it."""
     found = {}
     for interface in sorted({one.interface for one in connections} - {"", "lo"}):
         found[interface] = ""
@@ -306,9 +306,9 @@ def _ports(connections: "Sequence[Connection]") -> dict[str, str]:
 
 
 class _Loaded:
-    """The rules that this process has loaded: an nft that waits for more, and whose table the kernel deletes with it.
+    """The rules that this process has loaded: an nft process that waits for input, and owns the table.
 
-    So they go however this process ends: its end of the pipe closes.
+    The rules are removed however this process ends: the pipe closes, nft exits, and the kernel deletes the table.
     """
 
     nft: "subprocess.Popen[str] | None" = None
@@ -338,7 +338,7 @@ class _Loaded:
 
     @classmethod
     def drop(cls, is_ours: bool = True) -> None:
-        """End nft; in a forked child, leave it to the parent."""
+        """Stop nft; in a forked child, only close the inherited pipe."""
         nft, cls.nft = cls.nft, None
         if nft is not None and nft.stdin is not None:
             nft.stdin.close()

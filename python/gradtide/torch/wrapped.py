@@ -50,8 +50,8 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         self._hook: Hook | None = None
         self._sender: Sender | None = None
         self._guard: Guard | None = None
-        self._group: Any = None  # the sender's
-        self._shares_buffers: Any = None  # the group over which each forward pass does
+        self._group: Any = None  # the sender's process group
+        self._shares_buffers: Any = None  # the group over which each forward pass broadcasts buffers
         # Not as a submodule: the names of a state_dict are those of DistributedDataParallel, `module.…`.
         self.__dict__["_ddp"] = None
 
@@ -147,7 +147,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
         cross, hook, sender, guard, group = self._cross, self._hook, self._sender, self._guard, self._group
         self.__dict__.update(_ddp=None, _cross=None, _hook=None, _sender=None, _guard=None, _group=None)
         self.level = "unwrapped"
-        failed = at_exit and getattr(sys, "last_value", None) is not None  # the error that has ended the script
+        failed = at_exit and getattr(sys, "last_value", None) is not None  # the script ended with an error
         try:
             if cross is not None and guard is not None and guard.fault is None and not failed:
                 cross.flush(by_all=True)
@@ -164,7 +164,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
             if group is not None and dist.is_initialized():
                 dist.destroy_process_group(group)
             if hook is not None or cross is None:
-                gc.collect()  # DDP takes its hooks off the parameters when it is collected
+                gc.collect()  # DDP removes its hooks from the parameters on destruction
 
 
 @overload
@@ -270,7 +270,7 @@ def wrap(
 
 
 def _shard(model: "torch.nn.Module", plan: Plan, options: dict[str, Any]) -> "torch.nn.Module":
-    """Refuse what a plan of FSDP cannot be applied to, and apply it."""
+    """Apply a plan of FSDP; raise if that is impossible."""
     if isinstance(model, (Wrapped, DistributedDataParallel, DataParallel)):
         raise TrainingError(f"wrap takes the bare module: give it model.module of this {type(model).__name__}")
     if others := sorted(set(options) - set(OPTIONS)):
@@ -313,10 +313,10 @@ def unwrap(model: Wrapped) -> "torch.nn.Module":
 
 
 def _sender(wrapped: Wrapped, base: Any, plan: Plan, device: "torch.device") -> Sender:
-    """Return a sender with a process group of its own, so that its sums never mix with the user's collectives.
+    """Return a sender with a private process group, so that its collectives never interleave with the user's.
 
-    The group has the backend that the user's has for the device. NCCL has no CPU thread that could begin a sum in an
-    order that is decided late, while the user's other communicators are busy: there, the order is fixed.
+    The group has the backend of the user's group for the device. NCCL has no CPU thread that could start collectives in
+    a dynamic order while the user's other communicators are busy; with NCCL the order is fixed.
     """
     ranks = dist.get_process_group_ranks(base)
     is_part = len(ranks) < dist.get_world_size()
@@ -338,14 +338,14 @@ def _sender(wrapped: Wrapped, base: Any, plan: Plan, device: "torch.device") -> 
 
 
 def _backend(base: Any, device: "torch.device") -> str:
-    """Return the backend that sums what is on a device: on the CPU gloo, whatever else the user's group has."""
+    """Return the backend for tensors on a device: on the CPU gloo, whatever else the user's group has."""
     if device.type == "cpu" or isinstance(base._get_backend(device), dist.ProcessGroupGloo):
         return "gloo"
     return "nccl"
 
 
 def _device_of(model: "torch.nn.Module", base: Any, plan: Plan) -> "torch.device":
-    """Return the device of what is trained, for levels with a sender."""
+    """Return the device of the trained parameters, for levels with a sender."""
     devices = {parameter.device for parameter in model.parameters() if parameter.requires_grad}
     if len(devices) > 1:
         raise TrainingError(
@@ -364,7 +364,7 @@ def _device_of(model: "torch.nn.Module", base: Any, plan: Plan) -> "torch.device
 
 
 def is_compiled(module: Any) -> bool:
-    """Whether `module.compile()` has been called, by which a call skips what wrap puts beside it."""
+    """Whether `module.compile()` has been called, which makes calls bypass the hooks of `wrap`."""
     return getattr(module, "_compiled_call_impl", None) is not None
 
 
@@ -376,7 +376,7 @@ def _is_on_gloo(model: "torch.nn.Module", base: Any) -> bool:
 
 
 def _agree(plan: Plan, level: str, model: "torch.nn.Module", base: Any) -> None:
-    """Refuse ranks that apply another plan, or to another model, than the first."""
+    """Raise if the ranks differ in plan, level or model from the first rank."""
     shapes = [(name, tuple(p.shape), str(p.dtype)) for name, p in model.named_parameters() if p.requires_grad]
     does = (plan.buckets, plan.chunk_bytes, plan.credit, plan.depth, plan.fsdp)
     mine = {
@@ -410,7 +410,7 @@ def _refuse_devices(model: "torch.nn.Module", level: str, untested_on_gpu: bool)
 
 
 def _refuse_plan(plan: Plan, model: "torch.nn.Module", level: str) -> None:
-    """Refuse what a plan asks for and `wrap` would drop; level none asks for nothing."""
+    """Refuse features of a plan that `wrap` would ignore; level none has no requirements."""
     if level == "none":
         return
     kinds = {parameter.device.type for parameter in model.parameters()}

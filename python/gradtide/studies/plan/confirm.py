@@ -1,7 +1,7 @@
-"""A plan of a packet scenario: searched on the fluid engine, then run packet by packet.
+"""Plans for packet scenarios: searched on the fluid engine, then confirmed on the packet engine.
 
-A search takes hundreds of runs, which packets would make hours. So the fluid engine searches, and what it finds is run
-once more on the engine that was asked about, beside what it is compared with. The figures of a plan are those runs'.
+A search takes hundreds of runs, which would take hours packet by packet. The fluid engine therefore searches, and the
+result and its baselines are then run on the engine of the user's scenario. A plan reports the figures of these runs.
 """
 
 from collections.abc import Mapping
@@ -18,20 +18,20 @@ Name = TypeVar("Name")
 
 
 def on_fluid(asked: Scenario) -> Scenario:
-    """Return a scenario on the fluid engine, without what only packets have: queues, transport, bands."""
+    """Return a scenario on the fluid engine, without the keys of the packet engine: queues, transport, bands."""
     of_packets = ("queue", "switch_buffer", "transport", "probe", "follow", "start_jitter", "announce", "priority")
     return altered(asked, engine="fluid", **dict.fromkeys(of_packets))
 
 
 def confirmed(scenarios: Mapping[Name, Scenario], how: Mapping[str, Any]) -> tuple[dict[Name, RunResult], str]:
-    """Run what a search on another engine has found, each scenario on its own engine.
+    """Run the results of a search on another engine, each scenario on its own engine.
 
     Args:
-        scenarios: by what the study calls them.
-        how: the `jobs`, `progress`, `keep` and `limits` of `run_all`.
+        scenarios: by their names in the study.
+        how: `jobs`, `progress`, `keep` and `limits` of `run_all`.
 
     Returns:
-        The runs; or none, and why: they would take more than the limits, or one of them cannot go on.
+        The runs and an empty text; or no runs and the reason: they would exceed the limits, or one of them failed.
     """
     try:
         return dict(zip(scenarios, run_all(list(scenarios.values()), **how), strict=True)), ""
@@ -44,13 +44,13 @@ def confirmed(scenarios: Mapping[Name, Scenario], how: Mapping[str, Any]) -> tup
 
 
 def engines(searched_on: str, asked: str, why_not: str) -> dict[str, Any]:
-    """Return the keys of a summary that say which engine searched, and which one the figures are of."""
+    """Return the keys of a summary that name the engine of the search and the engine of the figures."""
     found = {"searched_on": searched_on, "confirmed_on": searched_on if why_not else asked}
     return {**found, "not_confirmed": why_not} if why_not else found
 
 
 def premises(searched_on: str, asked: str, why_not: str) -> list[Premise]:
-    """Return the premise that a search on another engine is."""
+    """Return the premise that the search took place on another engine, if it did."""
     if searched_on == asked:
         return []
     figures = f"not confirmed on {asked}" if why_not else f"figures from {asked} runs"
@@ -58,7 +58,7 @@ def premises(searched_on: str, asked: str, why_not: str) -> list[Premise]:
 
 
 def sentence(searched_on: str, asked: str, why_not: str) -> list[str]:
-    """Say which engine searched, where it is not the one that was asked about."""
+    """Return the sentence that names the engine of the search, if it is not the user's."""
     if searched_on == asked:
         return []
     if why_not:

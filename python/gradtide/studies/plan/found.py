@@ -1,4 +1,4 @@
-"""What `gradtide plan` was asked, and what it has found so far: choices, their times and what they save."""
+"""Settings and intermediate state of `gradtide plan`: choices, their times and their gains over the baseline."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,19 +32,19 @@ from gradtide.studies.search import (
 )
 
 TRIALS = 2
-"""Seeds by which the best of a level is chosen, before it is run with all."""
+"""Seeds for the selection of a level's best choice, which is then run with all seeds."""
 
 NOISY_ITERATIONS = 10
 
 Part = Callable[[float, float], Callable[[float], object] | None]
-"""Returns the progress of a part of the study, from one share of it to another."""
+"""Maps the shares (low, high) of the study to the progress callback of that part, or None."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What was asked for, as `plan` describes it; `noise_is_assumed` where the scenario gives none.
+    """The arguments of `plan`, parsed; `noise_is_assumed` if the scenario does not specify noise.
 
-    `schedule` is the order that was named, `None` if the search chooses it.
+    `schedule` is the requested order, `None` if the search chooses it.
     """
 
     runtime: Runtime
@@ -61,10 +61,10 @@ class Settings:
 
 @dataclass(frozen=True)
 class Gain:
-    """What a choice saves, as shares of the baseline's iteration.
+    """Gain of a choice, as a share of the baseline's iteration time.
 
-    `low` and `high` are the ends of the 95 % interval of what would be measured, by the errors of earlier predictions;
-    None where the choice is the baseline. `jitter` are those of the mean over paired runs with noise; None without.
+    `low` and `high` bound the 95 % prediction interval of a measurement, from the errors of earlier predictions; None
+    for the baseline itself. `jitter` is the 95 % interval of the mean over paired runs with noise; None without runs.
     """
 
     mean: float
@@ -74,19 +74,19 @@ class Gain:
 
     @classmethod
     def predicted(cls, mean: float, jitter: tuple[float, float] | None = None) -> "Gain":
-        """Return a gain with the interval that the errors of earlier predictions give it."""
+        """Return a gain with the prediction interval that follows from the errors of earlier predictions."""
         low, high = saving_errors().around(1 - mean)
         return cls(mean, 1 - high, 1 - low, jitter)
 
 
 @dataclass
 class Found:
-    """What is known so far; a result can be made of it from the first run on.
+    """Intermediate state of a search; a result can be derived from the first run on.
 
     Attributes:
-        base: what is searched; `asked` is the scenario that was asked about, which may be of another engine.
-        checked: runs on that engine, of baselines by name and of the best choices.
-        why_not: why there are none, where there should be.
+        base: the scenario that is searched; `asked` is the user's scenario, which may have another engine.
+        checked: runs on the user's engine: of baselines by name, and of the best choices.
+        why_not: reason why these runs are missing, if they are.
     """
 
     base: Scenario
@@ -104,27 +104,27 @@ class Found:
     why_not: str = ""
 
     def run_of(self, one: Choice | str) -> RunResult | None:
-        """Return the run whose figures stand for a choice, or for a baseline by its name; `None` if none was run."""
+        """Return the run whose figures are reported for a choice or a baseline name; `None` if there is no run."""
         run = self.baselines[one][1] if isinstance(one, str) else self.runs.get(one)
         return self.checked.get(one, run)
 
     @property
     def baseline_run(self) -> RunResult:
-        """The run that savings are against."""
+        """Run of the baseline, which gains are relative to."""
         return self.checked.get(self.baseline, self.baselines[self.baseline][1])
 
     @property
     def baseline_ms(self) -> float:
-        """The iteration time that savings are against."""
+        """Iteration time of the baseline."""
         return mean_ms(self.baseline_run)
 
     @property
     def bound_ms(self) -> float | None:
-        """The iteration time that no plan can beat; `None` before the search."""
+        """Lower bound of the iteration time over all plans; `None` before the search."""
         return None if self.search is None else self.search.space.least_ps / 1e9
 
     def times_ps(self) -> dict[Choice, float]:
-        """Return iteration times: with noise on the scenario's network, else without, else as scored."""
+        """Return the best available iteration times: on the scenario's network with noise, without, else the scores."""
         if self.noisy_s:
             known = {choice: times[:TRIALS] for choice, times in self.noisy_s.items() if choice is not None}
             return {choice: 1e12 * sum(times) / len(times) for choice, times in known.items()}
@@ -133,13 +133,16 @@ class Found:
         return {} if self.search is None else dict(self.search.scores)
 
     def time_ms(self, choice: Choice) -> float:
-        """Return the predicted iteration time of a choice: by a run of the scenario, else as scored."""
+        """Return the predicted iteration time of a choice: from a run of the scenario, else its score."""
         assert self.search is not None
         run = self.run_of(choice)
         return self.search.scores[choice] / 1e9 if run is None else mean_ms(run)
 
     def best(self, level: str) -> Choice | None:
-        """Return the plainest choice of a level that is as good as its best, but for what is not worth anything."""
+        """Return the simplest choice of a level among those within `worth` of its best time.
+
+        Simplest: the scenario's own collective and depth are preferred, then the shorter time and fewer buckets.
+        """
         times = {choice: time for choice, time in self.times_ps().items() if choice.mode.level == level}
         if not times:
             return None
@@ -154,7 +157,7 @@ class Found:
         return min((choice for choice, time in times.items() if time <= limit), key=plainness)
 
     def gain(self, choice: Choice) -> Gain:
-        """Return what a choice saves: the mean of paired runs, or of one run on the engine that was asked about."""
+        """Return the gain of a choice: the mean over paired runs, or that of one run on the user's engine."""
         if self.is_baseline(choice):
             return Gain(0.0)
         if choice in self.checked:
@@ -166,7 +169,7 @@ class Found:
         return Gain.predicted(sum(gains) / len(gains), mean_interval(gains))
 
     def is_baseline(self, choice: Choice) -> bool:
-        """Whether a choice sends exactly as the baseline does."""
+        """Whether a choice results in the same plan as the baseline."""
         plan, _ = self.baselines[self.baseline]
         return replace(plan_of(self, choice), level=plan.level, predicted=plan.predicted) == plan
 
@@ -180,13 +183,13 @@ def mean_ms(run: RunResult) -> float:
 
 
 def ddp(base: Scenario, layers: Layers) -> Plan:
-    """Return what PyTorch's DistributedDataParallel does by default."""
+    """Return the plan of PyTorch's DistributedDataParallel with default settings."""
     buckets = _buckets(layers, layers.capped(DDP_CAP, DDP_FIRST_CAP), "fifo")
     return Plan("none", buckets, "fifo", True, depth=base.jobs[0].schedule.parts, collective=own_collective(base))
 
 
 def _buckets(layers: Layers, cuts: Sequence[int], order: str) -> tuple[PlannedBucket, ...]:
-    """Return buckets in the order in which they become ready: from the output side."""
+    """Return buckets by ready time, that is, from the output side."""
     rows, count = layers.job.layers, len(cuts) + 1
     buckets = []
     for index, (first, last) in enumerate(reversed(layers.stretches(cuts))):
@@ -197,7 +200,7 @@ def _buckets(layers: Layers, cuts: Sequence[int], order: str) -> tuple[PlannedBu
 
 
 def plan_of(found: Found, choice: Choice) -> Plan:
-    """Return a choice as a plan, with what its messages cost."""
+    """Return a choice as a plan, with the predicted overhead of its messages."""
     assert found.search is not None
     channel = found.channels[choice.channel]
     buckets = _buckets(found.layers, choice.cuts, choice.mode.order)
@@ -226,13 +229,13 @@ def plan_of(found: Found, choice: Choice) -> Plan:
 def most_work(
     base: Scenario, asked: Scenario, plans: Sequence[Plan], settings: Settings, names: Sequence[str] | None, budget: int
 ) -> list[tuple[Scenario, int]]:
-    """Return the runs that a plan takes at most, each with how often: the smallest messages on every channel.
+    """Return an upper bound of the work of a plan, as (scenario, runs): the smallest messages on every channel.
 
     Args:
-        base: what is searched.
-        asked: what was asked about.
+        base: the scenario that is searched.
+        asked: the user's scenario.
         plans: the baselines.
-        settings: what was asked for.
+        settings: the settings of the search.
         names: collectives that the user named.
         budget: runs of local search, in each mode.
     """
@@ -261,7 +264,7 @@ def most_work(
 
 
 def _is_deep(settings: Settings) -> bool:
-    """Whether depths other than the scenario's are tried."""
+    """Whether depths other than the scenario's are searched."""
     return settings.level != "buckets" and (settings.runtime.any_collective or settings.schedule == "caramel")
 
 
@@ -272,9 +275,9 @@ def fill(
     part: Part,
     how: Mapping[str, Any],
 ) -> None:
-    """Fit channels, search, run the best on the scenario's network, then in pairs with noise.
+    """Fit channels, search, run the best choices on the scenario's network, then in paired runs with noise.
 
-    `how` is the `jobs`, `keep` and `limits` of `run_all`.
+    `how` holds `jobs`, `keep` and `limits` of `run_all`.
     """
     base, settings = found.base, found.settings
     modes = modes_of(settings.level, settings.schedule)
@@ -315,7 +318,7 @@ def fill(
 
 
 def check(found: Found, how: Mapping[str, Any]) -> None:
-    """Run the baselines and the best of each level on the engine that was asked about, if that is another."""
+    """Run the baselines and the best of each level on the user's engine, if the search used another one."""
     if found.asked.engine == found.base.engine:
         return
     best = [choice for level in LEVELS if (choice := found.best(level)) is not None]
@@ -326,7 +329,7 @@ def check(found: Found, how: Mapping[str, Any]) -> None:
 
 
 def modes_of(level: str, schedule: str | None) -> list[Mode]:
-    """Return the modes up to a level: of the schedule that is named, else not Caramel's, which nobody has measured."""
+    """Return the modes up to a level; without a requested schedule, all but Caramel's, which has no measurements."""
     orders = {mode.order for mode in MODES} - {"caramel"} if schedule is None else {schedule}
     return [mode for mode in MODES if mode.order in orders and LEVELS.index(mode.level) <= LEVELS.index(level)]
 
@@ -338,7 +341,7 @@ def run_noisy(
     progress: Callable[[float], object] | None,
     how: Mapping[str, Any],
 ) -> None:
-    """Run scenarios with noise, each with the same seeds."""
+    """Run scenarios with noise, all with the same seeds, so that runs are paired."""
     asked = [
         (choice, _noisy(found, one, found.base.seed + seed)) for choice, one in scenarios.items() for seed in seeds
     ]
@@ -357,7 +360,7 @@ def _noisy(found: Found, scenario: Scenario, seed: int) -> Scenario:
 
 
 def _finalists(search: Search) -> list[Choice]:
-    """Return the best of every mode on every channel, and the runner-up with another number of buckets."""
+    """Return the best choice of each mode on each channel, and the runner-up with another number of buckets."""
     found: list[Choice] = []
     for mode in search.space.modes:
         ranked = sorted((choice for choice in search.scores if choice.mode == mode), key=search.key)

@@ -1,4 +1,4 @@
-"""The result of `gradtide plan`: the plan, the best of each level, every choice that was scored, and sentences."""
+"""The result of `gradtide plan`: the plan, the best of each level, all scored choices, and the sentences about them."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,11 @@ from gradtide.studies.run import head, total_cost, write_runs, write_summary
 from gradtide.studies.search import MIB, Choice
 
 WORTH_IT, LEAVE = "worth it", "leave alone"
-"""Verdicts: even the low end of the interval saves enough, or it does not."""
+"""Verdicts: the low end of the interval reaches the required gain, or does not."""
 
 
 class Planned(StudyRows):
-    """What a search for a plan found: the plan stands for all of it where one file is wanted."""
+    """Result of a search for a plan; saved to a single file it is the plan alone."""
 
     plan: Plan
 
@@ -141,7 +141,7 @@ class PlanResult(Planned):
 
 
 def save_plan(plan: Plan, path: Path) -> Path:
-    """Write a plan alone; refuses a file that is none."""
+    """Write a plan to a file; an existing file is replaced only if it is a plan."""
     check_target(path)
     try:
         return plan.save(path)
@@ -150,7 +150,7 @@ def save_plan(plan: Plan, path: Path) -> Path:
 
 
 def check_target(path: Path | None) -> None:
-    """Refuse a place where a plan or its folder must not go; asked before long work, not after it."""
+    """Refuse a path where a plan or its folder cannot be written; called before the search, so that no work is lost."""
     if path is None:
         return
     refuse_unwritable(path)
@@ -232,10 +232,10 @@ def _line(
 
 
 def _chosen(rows: Sequence[Mapping[str, Any]], worth: float) -> str:
-    """Return the lowest level that pays and that no other clearly beats; `none` if no level pays.
+    """Return the lowest level that is worth it and that no other level clearly beats; `none` if there is none.
 
-    A level pays if it saves `worth` per cent even at the low end of its interval, and of the mean over paired runs with
-    noise. Another clearly beats it if it saves `worth` more even after the error that predictions had.
+    A level is worth it if the low ends of its prediction interval and of the interval over paired runs with noise both
+    reach `worth` per cent. Another level clearly beats it if its gain is larger by `worth` plus the prediction error.
     """
     paying = [row for row in rows if _pays(row, worth)]
     if not paying:
@@ -252,7 +252,7 @@ def _pays(row: Mapping[str, Any], worth: float) -> bool:
 
 
 def _completed(found: Found, plan: Plan, row: Mapping[str, Any]) -> Plan:
-    """Return a plan with what it was made for, and what is predicted of it: its row."""
+    """Return a plan with its scenario's description and its predicted figures, from its row."""
     job, runtime = found.layers.job, found.settings.runtime
     return replace(
         plan,
@@ -317,7 +317,7 @@ def _candidates(found: Found) -> list[dict[str, Any]]:
 
 
 def _answers(found: Found, rows: Sequence[dict[str, Any]]) -> list[Candidate]:
-    """Return the best of each level beside what it is compared with, and the bound."""
+    """Return the best of each level, the baselines and the bound as candidates of the answer."""
     job, runtime = found.layers.job, found.settings.runtime
     own = [
         Candidate(
@@ -345,7 +345,7 @@ def caps(plan: Plan) -> str:
 
 
 def _headline(found: Found, plan: Plan, rows: Sequence[dict[str, Any]]) -> str:
-    """Return the plan in one sentence: for what and on what, what it does and what it saves."""
+    """Return the plan in one sentence: model, cluster, schedule and gain."""
     runtime = found.settings.runtime
     baseline = "DDP" if found.baseline == "ddp" else "the scenario's schedule"
     before = words.milliseconds(found.baseline_ms)
@@ -367,7 +367,7 @@ def _headline(found: Found, plan: Plan, rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _advice(found: Found, chosen: str, best: Mapping[str, Choice], rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return what to do with the plan, and what its figures rest on."""
+    """Return how to apply the plan, and the basis of its figures."""
     settings, runtime = found.settings, found.settings.runtime
     worth = 100 * settings.worth
     row = next(row for row in rows if row["chosen"])
@@ -414,7 +414,7 @@ def _advice(found: Found, chosen: str, best: Mapping[str, Choice], rows: Sequenc
 
 
 def _ddp_alone(found: Found, chosen: str, choice: Choice, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Say how DDP alone has the plan's buckets, or the best ones without another order."""
+    """Return how to configure DDP alone for the plan's buckets, or for the best buckets in FIFO order."""
     plan = plan_of(found, choice)
     row = next(row for row in rows if row["name"] == "buckets")
     if chosen == "buckets":
@@ -427,7 +427,7 @@ def _ddp_alone(found: Found, chosen: str, choice: Choice, rows: Sequence[dict[st
 
 
 def _exchange(found: Found, choice: Choice) -> list[str]:
-    """Say how to have the plan's collective, where it is not the scenario's."""
+    """Return how to select the plan's collective, if it is not the scenario's."""
     channel, own = found.channels[choice.channel], found.channels[0]
     said = []
     if channel.collective != own.collective:
@@ -440,7 +440,7 @@ def _exchange(found: Found, choice: Choice) -> list[str]:
 
 
 def _limits(found: Found) -> list[str]:
-    """Say what the runtime cannot do, so that the plan does not ask for it."""
+    """Return the limitations of the runtime that restricted the search."""
     settings, runtime = found.settings, found.settings.runtime
     if runtime.any_collective:
         return ["No known runtime carries all of this out: --device ideal searches whatever gradtide models."]
@@ -460,7 +460,7 @@ def _limits(found: Found) -> list[str]:
 
 
 def _basis() -> str:
-    """Say what the interval rests on."""
+    """Return the sentence about the basis of the interval."""
     savings, times = saving_errors(), time_errors()
     ratios, errors = (" to ".join(f"{100 + end:.0f}" for end in one.range_percent) for one in (savings, times))
     return (
@@ -472,7 +472,7 @@ def _basis() -> str:
 
 
 def _most(rows: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the row of the plan that saves most; `None` if none saves anything."""
+    """Return the row with the largest gain; `None` if no plan has a positive gain."""
     saving = [row for row in rows if row["level"] != "none" and row["saves_percent"] > 0]
     return max(saving, key=lambda row: row["saves_percent"], default=None)
 

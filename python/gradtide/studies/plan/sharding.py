@@ -1,8 +1,8 @@
-"""`gradtide plan` of a model that FSDP shards: units, what is gathered ahead, and whether parameters are kept.
+"""`gradtide plan` for FSDP: searches wrapping units, prefetch depths, and reshard-after-forward (ZeRO-3 or ZeRO-2).
 
-Every setting is one that public methods of PyTorch's `fully_shard` carry out. What does not fit in the memory of a rank
-is not run. The order of all-gathers and reduce-scatters is torch's. The best setting is run once more in TicTac's, and
-what any other could save is at most the distance to a lower bound (`gradtide.parallel.bound`).
+Every setting can be applied with public methods of PyTorch's `fully_shard`. Settings that do not fit in the memory of a
+rank are not run. All-gathers and reduce-scatters keep torch's order. The best setting is also run in TicTac's order;
+the gain of any other order is at most the distance to a lower bound (`gradtide.parallel.bound`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,26 +30,26 @@ from gradtide.studies.plan.result import LEAVE, WORTH_IT, Planned
 from gradtide.studies.run import head, run_all, total_cost, write_runs, write_summary
 
 UNITS = (1, 2, 4)
-"""Blocks of a unit that are tried: larger ones are gathered and reduced with fewer fixed costs, and later."""
+"""Blocks per unit that are tried: larger units have fewer fixed costs, but are gathered and reduced later."""
 DEPTHS = (1, 2, 3)
-"""Units ahead that are tried. 0 cannot be carried out on a GPU."""
+"""Prefetch depths that are tried, in units. A GPU cannot run without prefetch (0)."""
 
 MOST_SHOWN = 6
-"""Settings of a result's table: torch's, the scenario's, the best of three kinds, and the best of all."""
+"""Rows of a result's table: torch's default, the scenario's setting, the best of three kinds, and the best of all."""
 
 ALIKE = 0.01
-"""Iteration times that differ by no more count as equal, and the setting nearest to torch's default is taken."""
+"""Relative difference up to which iteration times count as equal; the setting nearest to torch's default then wins."""
 
 
 @dataclass(frozen=True, order=True)
 class Setting:
-    """A way to call `fully_shard`.
+    """Arguments of `fully_shard`.
 
     Attributes:
         zero: 3 frees each unit after its forward pass, 2 keeps it until backward.
-        unit: blocks of a unit.
-        forward: units that are gathered ahead in the forward pass.
-        backward: the same in the backward pass.
+        unit: blocks per unit.
+        forward: prefetch depth of the forward pass, in units.
+        backward: prefetch depth of the backward pass, in units.
     """
 
     zero: int = 3
@@ -59,7 +59,7 @@ class Setting:
 
     @property
     def changes(self) -> int:
-        """In how many things it differs from torch's default."""
+        """Number of settings that differ from torch's default."""
         return sum(mine != torchs for mine, torchs in zip(astuple(self), astuple(DEFAULT), strict=True))
 
     @property
@@ -73,21 +73,21 @@ class Setting:
         }
 
     def planned(self, division: Division) -> PlannedSharding:
-        """Return what a plan says of it; of a model that is so divided."""
+        """Return the setting as part of a plan for a parallel model."""
         units = division.described.units
         most = len(units) - 1
         reshards = self.zero == 3
-        # A model whose head shares the embedding's parameters has them in the unit of the model, which is kept.
+        # With tied embeddings the shared parameters are in the root unit, which is not resharded.
         keeps = reshards and units[0] != ("",)
         return PlannedSharding(units, min(self.forward, most), min(self.backward, most), reshards, keeps)
 
 
 DEFAULT = Setting()
-"""As PyTorch does it, with one block a unit."""
+"""PyTorch's default, with one block per unit."""
 
 
 def settings(division: Division) -> list[Setting]:
-    """Return what is tried, torch's default first. Where parameters are kept, backward gathers nothing ahead."""
+    """Return the search space, torch's default first. With ZeRO-2 there is no prefetch in the backward pass."""
     blocks = len(division.described.spec["blocks"]) - 2
     units = [unit for unit in UNITS if unit == 1 or 2 * unit <= blocks]
     freed = [Setting(3, *one) for one in product(units, DEPTHS, DEPTHS)]
@@ -96,13 +96,13 @@ def settings(division: Division) -> list[Setting]:
 
 @dataclass
 class Tried:
-    """A setting, and what became of it.
+    """A setting with its runs.
 
     Attributes:
-        setting: which.
-        scenario: the job so sharded.
-        result: of its run; None if it does not fit in memory, or was not run yet.
-        checked: its run on the engine that was asked about, where that is another; None if it was not chosen from.
+        setting: the setting.
+        scenario: the job with this setting.
+        result: its run; None if it does not fit in memory or has not run yet.
+        checked: its run on the user's engine, if the search used another one; None if it was not a finalist.
     """
 
     setting: Setting
@@ -112,34 +112,34 @@ class Tried:
 
     @property
     def division(self) -> Division:
-        """How the model is divided."""
+        """Division of the model over the ranks."""
         found = self.scenario.jobs[0].division
         assert found is not None
         return found
 
     @property
     def memory_bytes(self) -> int:
-        """Of the rank that has most."""
+        """Largest memory of a rank."""
         return self.division.described.memory.total
 
     @property
     def fits(self) -> bool:
-        """Whether a rank may have so much memory."""
+        """Whether the setting fits in the memory of each rank."""
         return self.division.fit.verdict != "does not fit"
 
     @property
     def time_ms(self) -> float:
-        """Iteration time of its run, by which it is chosen."""
+        """Iteration time by which settings are compared."""
         assert self.result is not None
         return _time_ms(self.result)
 
     def run_beside(self, default: "Tried") -> RunResult | None:
-        """Return the run whose figures are shown beside another's: both are of one engine."""
+        """Return the run to show beside that of `default`, on the same engine."""
         return self.result if self.checked is None or default.checked is None else self.checked
 
     @property
     def shown_ms(self) -> float:
-        """Iteration time that is shown: on the engine that was asked about, if it ran there."""
+        """Iteration time to show: on the user's engine, if it ran there."""
         run = self.run_beside(self)
         assert run is not None
         return _time_ms(run)
@@ -157,7 +157,7 @@ def plan_sharding(
     """Search how `fully_shard` should shard a model; the arguments are those of `plan`.
 
     Raises:
-        ValueError: if the job is none that `fully_shard` shards.
+        ValueError: if `fully_shard` does not apply to the job.
     """
     job = asked.jobs[0]
     division = job.division
@@ -175,7 +175,7 @@ def plan_sharding(
     every = [tried(setting) for setting in dict.fromkeys([DEFAULT, own, *settings(division)])]
     runs = [one for one in every if one.fits or one.setting == DEFAULT]
     why_not = ""
-    # Another order of the best one follows, and on packets what is shown of each kind.
+    # The best setting is run again in another order; with a packet scenario the settings of the table are run as well.
     later = [(base, 1), *([(asked, MOST_SHOWN)] if base is not asked else [])]
     foresee(lambda: [*((one.scenario, 1) for one in runs), *later], "what is run last depends on what is best")
     try:
@@ -380,7 +380,7 @@ class ShardingResult(Planned):
         yield _basis()
 
     def _order(self) -> str:
-        best_ms = self._best_ms  # of the engine that searched, as the order and the bound are
+        best_ms = self._best_ms  # on the engine of the search, as are the order and the bound
 
         def saves(to_ms: float) -> str:
             share = 1 - to_ms / best_ms
@@ -404,9 +404,9 @@ NOT_YET = "the study was interrupted"
 
 
 def bound(ran: Sequence[Tried]) -> Least:
-    """Return a lower bound of all settings, in milliseconds: the lowest of any units, kept or freed.
+    """Return a lower bound of the iteration time of all settings, in milliseconds: the minimum over units and ZeRO.
 
-    It counts transfers at the times that they took, which nothing else on the network made longer.
+    Transfers count with their simulated durations, if no other transfers can have slowed them down.
     """
     found = []
     for one in {(one.setting.zero, one.setting.unit): one for one in ran}.values():
@@ -420,7 +420,7 @@ def bound(ran: Sequence[Tried]) -> Least:
 
 
 def _took_ms(row: Mapping[str, Any], one: Tried) -> float:
-    """Return how long a transfer kept its queue: its launch and its bytes."""
+    """Return the time for which a transfer occupies its queue: launch overhead and transfer time."""
     assert one.result is not None
     launch_ps: int = one.result.scenario.jobs[0].schedule.overhead_ps
     moving_us: float = row["end_us"] - row["start_us"]
@@ -428,10 +428,10 @@ def _took_ms(row: Mapping[str, Any], one: Tried) -> float:
 
 
 def _positions(one: Tried) -> list[Position]:
-    """Return the units of a pass, times in milliseconds."""
+    """Return the units in the order of the forward and the backward pass, times in milliseconds."""
     assert one.result is not None
     spec, rows = one.division.described.spec, one.result.transfers.to_dicts()
-    # Beside transfers of other groups those of this one may have taken longer than they must.
+    # Transfers of other groups may have slowed these down; their durations are then no lower bound.
     is_alone = {row["group"] for row in rows} <= {"fsdp", "norm"}
     took: dict[tuple[str, int], float] = {}
     for row in rows:
@@ -474,12 +474,12 @@ def _time_ms(result: RunResult) -> float:
 
 
 def _chosen(every: Sequence[Tried]) -> Tried:
-    """Return the best setting of those that were run and fit in memory, or torch's default, which comes first."""
+    """Return the best setting that fits in memory and was run, or else torch's default, the first."""
     return _best([one for one in every if one.result is not None and one.fits]) or every[0]
 
 
 def _best(some: Sequence[Tried]) -> Tried | None:
-    """Return what differs least from the default, of those that take about as long as the fastest."""
+    """Return the setting with fewest changes from the default among those about as fast as the fastest."""
     if not some:
         return None
     limit = (1 + ALIKE) * min(one.time_ms for one in some)
@@ -490,7 +490,7 @@ def _best(some: Sequence[Tried]) -> Tried | None:
 
 
 def _key(one: Tried) -> tuple[float, int, Setting]:
-    """Return the sort key of settings: time, memory, and what is nearest to the default."""
+    """Return the sort key of settings: time, memory, then the number of changes from the default."""
     return round(one.time_ms, 6), one.memory_bytes, one.setting
 
 
@@ -579,7 +579,7 @@ def _errors(of: Errors) -> dict[str, Any]:
 
 
 def _basis() -> str:
-    """Say what the interval rests on."""
+    """Return the sentence about the basis of the interval."""
     savings = _savings()
     low, high = (f"{100 + end:.0f}" for end in savings.range_percent)
     return (
@@ -590,7 +590,7 @@ def _basis() -> str:
 
 
 def snippet(one: Tried) -> list[str]:
-    """Return lines of Python that do the same with torch alone."""
+    """Return lines of Python that apply the setting with torch alone."""
     planned = one.setting.planned(one.division)
     is_tied = planned.units[0] == ("",)
     inner = planned.units[1:] if is_tied else planned.units[1:-1]
@@ -620,6 +620,6 @@ def snippet(one: Tried) -> list[str]:
 
 
 def _path(name: str) -> str:
-    """Return a module's name as Python has it, as in `model.layers[0]`."""
+    """Return the Python expression of a module, as in `model.layers[0]`."""
     parts = (f"[{part}]" if part.isdigit() else f".{part}" for part in name.split("."))
     return f"model{''.join(parts)}"

@@ -1,6 +1,6 @@
-"""Where the runs of a study take place. An executor knows neither the study nor the store: scenarios in, documents out.
+"""Executors of a study's runs: local threads or a Ray cluster. They are independent of the study and the store.
 
-submit(scenarios) -> Future of what the store keeps of each run; `WorkerLost` if the machine that had them is gone
+submit(scenarios) -> Future of the documents that the store keeps of the runs; `WorkerLost` if their machine is lost
 """
 
 import threading
@@ -21,17 +21,17 @@ Documents = list[dict[str, Any]]
 
 
 class WorkerLost(GradtideError):  # noqa: N818 - the study begins these runs again
-    """The worker that had some runs under way is gone, and nothing is known of them."""
+    """The worker was lost while it executed some runs, whose outcome is unknown."""
 
 
 class Executor(ABC):
-    """Runs scenarios beside the thread that asks, until the block of its `with` ends.
+    """Runs scenarios asynchronously; a context manager.
 
     Attributes:
-        at_once: runs that are under way at once.
-        neighbours: how many of these share a memory.
-        memory_bytes: that memory; None for what is free on this machine.
-        batch_s: time of the runs that are worth submitting together.
+        at_once: number of concurrent runs.
+        neighbours: how many of them share a machine's memory.
+        memory_bytes: that memory; None for the free memory of this machine.
+        batch_s: target duration of a batch of runs.
     """
 
     at_once: int
@@ -41,11 +41,11 @@ class Executor(ABC):
 
     @abstractmethod
     def submit(self, scenarios: Sequence[Scenario]) -> "Future[Documents]":
-        """Begin runs one after the other; the future ends with all of them, or with `WorkerLost`."""
+        """Start a sequence of runs; the future completes with all of them, or fails with `WorkerLost`."""
 
     @abstractmethod
     def abandon(self) -> None:
-        """End what is under way; nobody waits for it any more."""
+        """Cancel active runs; their results are not needed any more."""
 
     def __enter__(self) -> "Executor":
         return self
@@ -55,7 +55,7 @@ class Executor(ABC):
 
 
 class Local(Executor):
-    """Threads of this process, because the core does not hold the interpreter's lock; their limits are the caller's."""
+    """Threads of this process, because the core releases the interpreter's lock; the caller's limits apply."""
 
     def __init__(self, jobs: int) -> None:
         self.at_once = self.neighbours = jobs
@@ -64,7 +64,7 @@ class Local(Executor):
         self._pool = ThreadPoolExecutor(max_workers=jobs)
 
     def submit(self, scenarios: Sequence[Scenario]) -> "Future[Documents]":
-        """Begin runs in a thread."""
+        """Start runs in a thread."""
         return self._pool.submit(self._run, scenarios)
 
     def _run(self, scenarios: Sequence[Scenario]) -> Documents:
@@ -106,7 +106,7 @@ def check(executor: str, address: str | None) -> None:
 
 
 def documents(scenarios: Sequence[Scenario]) -> Documents:
-    """Return what the store keeps of each run: its summary without what was measured, or why it cannot go on."""
+    """Run scenarios and return the stored document of each: its summary without measured costs, or its error."""
     return [_document(scenario) for scenario in scenarios]
 
 

@@ -1,7 +1,7 @@
-"""`gradtide tenants`: what do training jobs do to everyone else's flows, and where is de-prioritising them free?
+"""`gradtide tenants`: how do training jobs slow down background flows, and is de-prioritising the jobs free?
 
-The jobs run in the band of the background flows and in a lower one, with the same flows, seed by seed; beside them
-stands the network without jobs.
+The jobs run in the band of the background flows and in a lower band, paired by seed with the same flows; a third run
+has the flows without jobs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -111,7 +111,7 @@ def tenants(
     sides = (*BANDS, NO_JOB)
     cases = {Case(seed, side): variant(base, seed, side, moved) for seed in seeds for side in sides}
 
-    # Each distinct flow is sent once more, alone.
+    # Each distinct flow is also simulated alone, for the lower bound of its completion time.
     alone = [(cases[Case(seed, NO_JOB)], 1) for seed in seeds]
     foresee(lambda: [*((one, 1) for one in cases.values()), *alone], "flows that are alike are sent alone once")
 

@@ -1,4 +1,4 @@
-"""The runs that studies of tenants are made of: what tells them apart, their scenarios, and their folders' names."""
+"""The runs of tenant studies: their identifying keys (cases), scenarios and folder names."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,17 +8,17 @@ from gradtide.scenario import Scenario
 from gradtide.studies import run
 
 SAME, LOW, NO_JOB = "same", "low", "no-job"
-"""Sides of a study: the jobs in the band of the background flows, in a lower one, and not there at all. Policies are
-further sides, by their names."""
+"""Sides of a study: jobs in the band of the background flows, in a lower band, and no jobs. Policies are further sides,
+by name."""
 
 BANDS = (SAME, LOW)
 
 SAMPLES, SAMPLED_ROWS = 800, 400_000
-"""Instants that the probe of a run sees, and rows that it keeps at most; for pictures."""
+"""Samples of a run's probe, and the largest number of rows that it keeps; for figures."""
 
 
 class Cell(NamedTuple):
-    """A cell of a map: shares of a host's link that the job and the background flows take."""
+    """A cell of a map: loads of the job and of the background flows, as shares of a host's link."""
 
     job_load: float
     traffic_load: float
@@ -31,7 +31,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Case:
-    """One run of a study: what the job does in it, and the cell of a map, or None for the scenario as it is."""
+    """Key of a run in a study: seed, side, and the cell of a map (None for the unchanged scenario)."""
 
     seed: int
     side: str
@@ -49,7 +49,7 @@ class Case:
 
 
 def known_seeds(finished: Iterable[Case], seeds: Sequence[int], sides: Sequence[str] = BANDS) -> list[int]:
-    """Return the seeds of which every side is finished."""
+    """Return the seeds for which all sides have finished."""
     found = {(case.seed, case.side) for case in finished}
     return [seed for seed in seeds if all((seed, side) in found for side in sides)]
 
@@ -57,7 +57,7 @@ def known_seeds(finished: Iterable[Case], seeds: Sequence[int], sides: Sequence[
 def head(
     kind: str, base: Scenario, seeds: Sequence[int], job: str, failed: Mapping[Case, str] | None = None
 ) -> dict[str, Any]:
-    """Return what the summary of a whole study begins with; `failed` says why runs of it cannot go on."""
+    """Return the first keys of a study's summary; `failed` gives the reasons of failed runs."""
     why = {case.name: error for case, error in (failed or {}).items()}
     return {
         **run.head(kind, base.engine),
@@ -69,7 +69,7 @@ def head(
 
 
 def checked(base: Scenario, seeds: Sequence[int]) -> list[int]:
-    """Refuse a scenario in which there is nobody to disturb, and return the seeds that give different runs."""
+    """Refuse a scenario without jobs or background flows, and return the seeds that give different runs."""
     if not base.traffic:
         raise ValueError("the scenario has no [traffic.NAME]: there are no tenants to disturb")
     if not len(base.traffic[0].band):
@@ -83,7 +83,7 @@ def checked(base: Scenario, seeds: Sequence[int]) -> list[int]:
 
 
 def check_one_job(base: Scenario, why: str) -> None:
-    """Refuse a scenario with several jobs where a study scales or plans one, and say why it takes one."""
+    """Refuse a scenario with several jobs, for studies that scale or plan a single one; `why` is the reason."""
     if len(base.jobs) > 1:
         names = ", ".join(job.name for job in base.jobs)
         raise ValueError(
@@ -92,7 +92,7 @@ def check_one_job(base: Scenario, why: str) -> None:
 
 
 def moved_jobs(base: Scenario, job: str | None) -> tuple[str, ...]:
-    """Return the names of the jobs that a study moves between bands: all of them, or the one that is named."""
+    """Return the names of the jobs whose band a study changes: all, or the named one."""
     names = tuple(one.name for one in base.jobs)
     if job is None:
         return names

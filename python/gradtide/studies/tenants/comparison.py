@@ -1,4 +1,8 @@
-"""Runs of two sides, paired by seed: what jobs pay, what background flows save, and what may be said of that."""
+"""Paired comparison of two sides by seed: cost to the jobs, gain of the background flows, and the verdict.
+
+A side is one treatment of the jobs with the same background flows (`cases`): jobs in the flows' band (`SAME`), in a
+lower band or under a policy, or no jobs.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,10 +18,10 @@ from gradtide.scenario import Scenario
 from gradtide.studies.tenants.cases import LOW, NO_JOB, SAME, Case, Cell
 
 Pair = dict[str, Any]
-"""A figure in both bands; `Comparison.pair` says what its keys hold."""
+"""A figure on all sides; `Comparison.pair` documents its keys."""
 
 Reader = Callable[[int, str], float | None]
-"""What reads a figure of the run of a seed and a side; None where there is no such run or figure."""
+"""Returns a figure of the run of a (seed, side); None if there is no such run or figure."""
 
 FIGURES = (*fct.TIMES, *fct.SLOWDOWNS)
 
@@ -27,14 +31,14 @@ FREE_PERCENT, DEAR_PERCENT = 1.0, 30.0
 
 @dataclass(frozen=True)
 class Effect:
-    """A mean change in percent over seeds, None where a seed has none, and its 95 % interval, None with one seed."""
+    """Mean change over the seeds in percent, None if a seed has no figure; 95 % interval, None with one seed."""
 
     percent: float | None
     ends: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, changes: Sequence[float] | None, *, repeated: bool = False) -> "Effect":
-        """Return the mean and the interval of one change per seed; `repeated` seeds count as one run."""
+        """Return mean and interval of one change per seed; `repeated`: all seeds gave the same run, so no interval."""
         if not changes:
             return cls(None)
         return cls(sum(changes) / len(changes), None if repeated else mean_interval(changes))
@@ -46,13 +50,13 @@ class Effect:
 
     @property
     def colour(self) -> str:
-        """The colour of a cost: `unclear` where its interval has more than one."""
+        """Colour of a cost; `unclear` if its interval spans several."""
         found = {colour(end) for end in self.ends or (self.percent,)}
         return found.pop() if len(found) == 1 else "unclear"
 
     @property
     def is_free(self) -> bool | None:
-        """Whether a cost is below what is held for free; None where that is not known, or its interval has both."""
+        """Whether a cost is below the threshold for free; None if unknown, or if its interval contains that."""
         if self.percent is None:
             return None
         found = {end < FREE_PERCENT for end in self.ends or (self.percent,)}
@@ -60,14 +64,14 @@ class Effect:
 
     @property
     def sign(self) -> int:
-        """Whether it is above 0 (1) or below (-1); 0 where it is neither, or its interval includes both."""
+        """Sign of the effect: 1 or -1; 0 if it is zero or its interval contains zero."""
         if self.percent is None:
             return 0
         low, high = self.ends or (round(self.percent, 1),) * 2
         return 1 if low > 0 else -1 if high < 0 else 0
 
     def sentence(self, more: str, less: str, none: str) -> str:
-        """Write it as in `3.1 % longer (95 % interval 2.0 to 4.2 %)`."""
+        """Return text such as `3.1 % longer (95 % interval: 2.0 to 4.2 %)`."""
         value = self.percent or 0.0
         text = none if round(value, 1) == 0 else f"{abs(value):.1f} % {more if value > 0 else less}"
         if self.ends is None:
@@ -96,13 +100,13 @@ LEADS = {
     "too expensive": "{what} is too expensive {where}",
     "unclear": "Unclear with {seeds} seeds whether {what} is free {where}",
 }
-"""The verdicts of a study with intervals, and how their sentences begin."""
+"""Verdicts of a study with intervals, and the beginnings of their sentences."""
 
 
 def verdict(cost: Effect, gain: Effect) -> str:
-    """Return what follows from the job's cost and from what small flows save: one of `LEADS`.
+    """Return the verdict that follows from the cost to the job and the gain of small flows: a key of `LEADS`.
 
-    It is `one run` where there is no interval, and `unknown` where too little completed.
+    It is `one run` without intervals, and `unknown` if too few flows or iterations completed.
     """
     if cost.percent is None or gain.percent is None:
         return "unknown"
@@ -118,10 +122,10 @@ def verdict(cost: Effect, gain: Effect) -> str:
 def sentence(
     what: str, cost: Effect, gain: Effect, seeds: Sequence[int], *, whose: str = "its iterations", where: str = "here"
 ) -> str:
-    """Say what something costs the job and saves small flows, with intervals, and whether that is worth it.
+    """Return the sentence about cost, gain, their intervals and the verdict.
 
-    `what` is judged, as in `de-prioritising this job`; `whose` iterations are meant, and `where`: here, or a part of a
-    map.
+    `what` is the treatment, as in `de-prioritising this job`; `whose` names the iterations, and `where` is "here" or a
+    part of a map.
     """
     found = verdict(cost, gain)
     if found == "unknown":
@@ -137,7 +141,7 @@ def sentence(
 
 
 def hinted(text: str, scenario: Scenario, seeds: Sequence[int]) -> str:
-    """Return what a study found, and with one seed why there is no interval."""
+    """Return the text, with the reason for missing intervals if there is only one seed."""
     if len(seeds) > 1:
         return text
     if scenario.drawn:
@@ -147,17 +151,17 @@ def hinted(text: str, scenario: Scenario, seeds: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Jobs in the band of the background flows against the same flows beside the jobs otherwise.
+    """Jobs in the band of the background flows compared with another treatment, with the same flows.
 
     Attributes:
-        scenario: of the study.
-        seeds: of which both sides are known.
-        results: every run by its case.
-        moved: names of the jobs that change.
+        scenario: the scenario of the study.
+        seeds: seeds for which both sides have finished.
+        results: runs by case.
+        moved: names of the jobs whose band changes.
         other: the side that is compared with `SAME`: the low band, or a policy.
-        cell: of a map, or None.
-        classes: which flows are small and which are large.
-        alone_ps: by seed, how long flows take alone; empty where that was not asked.
+        cell: cell of a map, or None.
+        classes: size limits of small and large flows.
+        alone_ps: by seed, lower bounds of completion times (`studies.alone`); empty if not requested.
     """
 
     scenario: Scenario
@@ -170,14 +174,14 @@ class Comparison:
     alone_ps: Mapping[int, Mapping[Flow, int]] = field(default_factory=dict)
 
     def run(self, seed: int, side: str) -> RunResult | None:
-        """Return the run of a side, if the study has it."""
+        """Return the run of a seed and side, None if it has not finished."""
         return self.results.get(Case(seed, side, self.cell))
 
     @cached_property
     def between_ps(self) -> tuple[int, int | None]:
-        """From when on and until when the jobs run on both sides; None if no side ends before its run does.
+        """Interval in which the jobs run on both sides; its end is None if no job ends before its run.
 
-        Flows that start then count, on every side: beside no job they say nothing about one.
+        On every side only flows that start in this interval count, because other flows do not meet a job.
         """
         runs = [self.run(seed, side) for seed in self.seeds for side in (SAME, self.other)]
         ran = [run.jobs_ran_ps for run in runs if run is not None]
@@ -186,7 +190,7 @@ class Comparison:
 
     @cached_property
     def flow_classes(self) -> dict[tuple[int, str], dict[str, dict[str, dict[str, Any]]]]:
-        """Figures of every run's flows, by seed and side, then by tenant and class."""
+        """Figures of background flows by (seed, side), then by tenant and class."""
         runs = {(seed, side): self.run(seed, side) for seed in self.seeds for side in (SAME, self.other, NO_JOB)}
         return {
             (seed, side): run.flow_classes(self.classes, self.alone_ps.get(seed), between_ps=self.between_ps)
@@ -196,7 +200,7 @@ class Comparison:
 
     @cached_property
     def is_repeated(self) -> bool:
-        """Whether all seeds gave the same run, so that their number says nothing."""
+        """Whether all seeds gave the same run, so that intervals over them are meaningless."""
         if len(self.seeds) < 2:
             return False
 
@@ -207,7 +211,7 @@ class Comparison:
         return all(told(seed) == told(self.seeds[0]) for seed in self.seeds)
 
     def means(self, of: Reader) -> dict[str, float | None]:
-        """Return the mean over the seeds of every side; None where a seed has no such figure."""
+        """Return the mean over the seeds for each side; None if a seed has no such figure."""
 
         def mean(side: str) -> float | None:
             values = [value for seed in self.seeds if (value := of(seed, side)) is not None]
@@ -216,7 +220,7 @@ class Comparison:
         return {"no_job": mean(NO_JOB), "same": mean(SAME), "low": mean(self.other)}
 
     def saved_percent(self, of: Reader) -> list[float] | None:
-        """Return what each seed saves, in percent of the mean of the same band; None where that is not known."""
+        """Return the saving of each seed in percent of the mean of `SAME`; None if a figure is missing."""
         same = self.means(of)["same"]
         pairs = [(of(seed, SAME), of(seed, self.other)) for seed in self.seeds]
         if not same or any(low is None for _, low in pairs):
@@ -224,9 +228,9 @@ class Comparison:
         return [100 * (a - b) / same for a, b in pairs if a is not None and b is not None]
 
     def added_percent(self, of: Reader) -> list[float] | None:
-        """Return what the jobs add in the band of the flows, seed by seed, in percent of the mean without jobs.
+        """Return the increase due to the jobs in the flows' band, by seed, in percent of the mean without jobs.
 
-        None where that is not known.
+        None if a figure is missing.
         """
         without = self.means(of)["no_job"]
         pairs = [(of(seed, NO_JOB), of(seed, SAME)) for seed in self.seeds]
@@ -235,7 +239,7 @@ class Comparison:
         return [100 * (b - a) / without for a, b in pairs if a is not None and b is not None]
 
     def pair(self, of: Reader, *, grows: bool = False) -> Pair:
-        """Return a figure of both sides and its change.
+        """Return the means of a figure on all sides, and its changes.
 
         Returns:
             `no_job`, `same` and `low`: means over the seeds, without jobs, in the band of the flows and otherwise.
@@ -261,16 +265,16 @@ class Comparison:
         }
 
     def flows(self, size: str, figure: str) -> Reader:
-        """Return what reads one figure of a class of the first tenant's flows."""
+        """Return the reader of one figure of a class of the first tenant's flows."""
         tenant = self.scenario.traffic[0].name
         return lambda seed, side: _inside(self.flow_classes.get((seed, side)), tenant, size, figure)
 
     def iteration_ms(self, job: str) -> Reader:
-        """Return what reads the mean iteration time of a job."""
+        """Return the reader of a job's mean iteration time."""
         return lambda seed, side: self._of_run(seed, side, "jobs", job, "iteration_time_ms", "mean")
 
     def links(self, figure: str) -> Reader:
-        """Return what reads a figure of the links of a run."""
+        """Return the reader of a figure of the links."""
         return lambda seed, side: self._of_run(seed, side, "links", figure)
 
     def _of_run(self, seed: int, side: str, *keys: str) -> float | None:
@@ -290,7 +294,7 @@ class Comparison:
 
     @cached_property
     def jobs_summary(self) -> dict[str, dict[str, Any]]:
-        """For each job: its model, whether it moves, iterations that count in the run with fewest, and their time."""
+        """For each job: model, whether its band changes, fewest measured iterations of a run, iteration time."""
 
         def measured(job: str) -> int:
             runs = [self.run(seed, side) for seed in self.seeds for side in (SAME, self.other)]
@@ -308,7 +312,7 @@ class Comparison:
 
     @cached_property
     def payer(self) -> str:
-        """The moved job that pays most; one of which nobody knows what it pays comes first."""
+        """The moved job with the highest cost; a job of unknown cost counts as highest."""
 
         def cost(job: str) -> float:
             change: float | None = self.jobs_summary[job]["iteration_time_ms"]["change_percent"]
@@ -318,39 +322,39 @@ class Comparison:
 
     @property
     def iteration_time_ms(self) -> Pair:
-        """Iteration time of the job that pays most."""
+        """Iteration time of the job with the highest cost."""
         pair: Pair = self.jobs_summary[self.payer]["iteration_time_ms"]
         return pair
 
     @property
     def costs_percent(self) -> list[float] | None:
-        """By how much the iterations of the job that pays most grow, seed by seed."""
+        """Increase of the iteration time of the job with the highest cost, by seed."""
         saved = self.saved_percent(self.iteration_ms(self.payer))
         return None if saved is None else [-value for value in saved]
 
     @property
     def gains_percent(self) -> list[float] | None:
-        """What small flows save of their mean completion time, seed by seed."""
+        """Reduction of the mean completion time of small flows, by seed."""
         return self.saved_percent(self.flows("small", "mean_fct_ms"))
 
     @property
     def cost(self) -> Effect:
-        """What the job that pays most pays."""
+        """Cost to the job with the highest cost."""
         return Effect.of(self.costs_percent, repeated=self.is_repeated)
 
     @property
     def gain(self) -> Effect:
-        """What small flows save."""
+        """Reduction of the mean completion time of small flows."""
         return Effect.of(self.gains_percent, repeated=self.is_repeated)
 
     @property
     def added(self) -> Effect:
-        """What the jobs add to the mean completion time of small flows in their band."""
+        """Increase of the mean completion time of small flows due to the jobs in their band."""
         return Effect.of(self.added_percent(self.flows("small", "mean_fct_ms")), repeated=self.is_repeated)
 
     @property
     def whose(self) -> str:
-        """Whose iterations the cost is of, in words."""
+        """Subject of the sentence about the cost: the job's iterations."""
         is_one = self.jobs_summary[self.payer]["measured_iterations"] == 1
         if len(self.moved) == 1:
             return "its only measured iteration" if is_one else "its iterations"
@@ -359,7 +363,7 @@ class Comparison:
 
 
 def _inside(table: Mapping[str, Any] | None, *keys: str) -> float | None:
-    """Return what lies below some keys; None where one of them is missing."""
+    """Return the number at a path of nested keys; None if a key is missing."""
     found: Any = table
     for key in keys:
         found = None if found is None else found.get(key)
@@ -367,6 +371,6 @@ def _inside(table: Mapping[str, Any] | None, *keys: str) -> float | None:
 
 
 def averaged(parts: Sequence[list[float] | None]) -> list[float] | None:
-    """Return the average over cells, seed by seed; None where too little completed in one of them."""
+    """Return the average over cells, by seed; None if a cell has no figures."""
     known = [part for part in parts if part]
     return [sum(values) / len(known) for values in zip(*known, strict=True)] if len(known) == len(parts) else None

@@ -1,9 +1,9 @@
-"""`gradtide tenants lp`: a linear programme chooses start and band of every bucket, and a run checks it.
+"""`gradtide tenants lp`: a linear program chooses start time and band of each bucket, and a simulation checks it.
 
-    runs in every band -> transfer time of each bucket in each band -> the programme -> a run with its order and bands
+    runs in every band -> transfer time of each bucket in each band -> LP -> run with the LP's order and bands
 
-It is compared with the job in the band of the background flows, in the low band, and in priority order. All are
-predicted by the same estimates and simulated with the same flows.
+The result is compared with the job in the band of the background flows, in the low band, and in priority order. All are
+predicted with the same estimates and simulated with the same flows.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ from gradtide.studies.tenants.comparison import Comparison, hinted, sentence
 from gradtide.studies.trained import Cluster, trained
 
 ORDERS = ("fifo", "priority", "tic", "tac", "file")
-"""Orders of the queue that are the same in every iteration."""
+"""Orders that are the same in every iteration."""
 
 FLOWS = ("small", "large")
 """Classes of background flows that the table shows."""
@@ -39,12 +39,12 @@ PS_PER_US = 1e6
 
 
 MOST_POLICIES = 4
-"""Policies that are compared: both bands, priority order, and what the programme chose."""
+"""Number of compared policies: both bands, priority order, and the LP's solution."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A way to send the job's buckets, first sent first, each in the band of its index, and its scenario."""
+    """A policy: the buckets in send order, the band of each bucket by index, and the scenario."""
 
     name: str
     order: tuple[int, ...]
@@ -57,8 +57,8 @@ class LpResult(StudyRows):
 
     Attributes:
         rows: one dict per policy and seed; the columns of `rows.csv`.
-        found: starts and bands, in picoseconds.
-        results: the runs by case; its side is a policy.
+        found: the LP's solution: start times in picoseconds, and bands.
+        results: the runs by case, whose side is the policy.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class LpResult(StudyRows):
         write_study(self, folder, runs={case.folder: result for case, result in self.results.items()})
 
     def _verdict(self) -> str:
-        """Say what the solution costs the job and saves small flows, and that one run has no interval."""
+        """Return the sentence about the cost to the job and the gain of small flows."""
         found = self._compared("lp")
         if not any(found.costs_percent or [1]) and not any(found.gains_percent or [1]):
             text = "Simulated, it changes nothing: neither the job's iterations nor when small flows finish."
@@ -128,7 +128,7 @@ class LpResult(StudyRows):
         return time_ps / PS_PER_MS
 
     def _policy(self, policy: Policy) -> dict[str, Any]:
-        """Return the means of a policy, and how it differs from all buckets in the high band, paired by seed."""
+        """Return the means of a policy, and its difference from all buckets in the high band, paired by seed."""
         mine = [row for row in self.rows if row["policy"] == policy.name]
 
         def mean(key: str) -> float | None:
@@ -149,7 +149,7 @@ class LpResult(StudyRows):
         }
 
     def _compared(self, policy: str) -> Comparison:
-        """Return a policy against all buckets in the high band, with the same flows, seed by seed."""
+        """Return the comparison of a policy with all buckets in the high band, paired by seed."""
         (job,) = self._base.jobs
         return Comparison(self._base, tuple(self.seeds), self.results, (job.name,), other=policy)
 
@@ -228,12 +228,13 @@ def plan_bands(
 
 
 def buckets_of(job: Job, runs: dict[int, list[RunResult]], quantile: float | None = None) -> list[lp.TimedBucket]:
-    """Return a job's buckets with the times that they take in each band, in picoseconds.
+    """Return a job's buckets with their windows [ready, needed] and transfer times in each band, in picoseconds.
 
-    Ready and needed are those of a worker that is never late. A time is a + b·d for d bytes, fitted to all transfers of
-    a band, from their first byte to their last: few iterations tell little of a single bucket. What the queue rests
-    before (`overhead`) and after one (`sync`) is part of it. A lower band is not taken to be faster. With a quantile of
-    measured over fitted times, fits are multiplied by it. The runs are those of each band, highest first.
+    The windows are those of a worker without delays. Transfer times are a + b·d for d bytes, fitted to all transfers in
+    a band from first to last byte, because a few iterations are too small a sample for a single bucket. They include
+    the idle times of the queue before (`overhead`) and after a transfer (`sync`). Times are made non-decreasing towards
+    lower bands. With `quantile` the fit is scaled by that quantile of measured / fitted time. `runs` are by band,
+    highest first.
 
     Raises:
         ValueError: if a band's runs have no measured iteration.
@@ -259,7 +260,7 @@ def buckets_of(job: Job, runs: dict[int, list[RunResult]], quantile: float | Non
 
 
 def _fitted(band: int, results: Sequence[RunResult], quantile: float | None) -> tuple[float, float]:
-    """Return a and b of a + b·d, in picoseconds and bytes."""
+    """Return a and b of the fit a + b·d: picoseconds, and picoseconds per byte."""
     tables = [result.transfers.to_numpy() for result in results]
     sizes = np.concatenate([table["bytes"] for table in tables])
     took_ps = np.concatenate([table["end_us"] - table["start_us"] for table in tables]) * PS_PER_US
@@ -273,15 +274,15 @@ def _fitted(band: int, results: Sequence[RunResult], quantile: float | None) -> 
 
 
 def _first_iteration(result: RunResult) -> list[dict[str, Any]]:
-    """Return the transfers of the first measured iteration, in the order of the backward pass."""
+    """Return the transfers of the first measured iteration, in backward order."""
     rows = result.transfers.to_dicts()
     return sorted((row for row in rows if row["iteration"] == rows[0]["iteration"]), key=lambda row: row["bucket"])
 
 
 def in_bands(scenario: Scenario, order: Sequence[Sequence[int]], bands: Sequence[int], in_turn: bool) -> Scenario:
-    """Return a scenario of one job that sends buckets, given as their layers, first sent first, each in its band.
+    """Return a single-job scenario that sends buckets (lists of layers) in a given order, each in its band.
 
-    `in_turn`: the network rests where the first of the list is not ready.
+    `in_turn`: strict order: the queue idles until the next bucket in the order is ready.
     """
     job = scenario.jobs[0]
     of_layer = {layer: band for layers, band in zip(order, bands, strict=True) for layer in layers}
@@ -317,7 +318,7 @@ def _check(job: Job) -> None:
 
 
 def _policies(base: Scenario, found: lp.StartAndBand, bands: Sequence[int], run: RunResult) -> dict[str, Policy]:
-    """Return what is compared: the scenario's own schedule in both bands, priority order, and what was found."""
+    """Return the compared policies: the scenario's schedule in both bands, priority order, and the LP's solution."""
     buckets, job = found.buckets, base.jobs[0]
     rows = _first_iteration(run)
     layers = [range(row["first_layer"], row["last_layer"] + 1) for row in rows]
@@ -330,8 +331,8 @@ def _policies(base: Scenario, found: lp.StartAndBand, bands: Sequence[int], run:
             return tuple(sorted(range(len(ranks)), key=lambda index: ranks[index]))
         return lp.by_rank(buckets, bands, ranks)
 
-    # Held to its turns only where that is what makes the plan: times are not what was estimated, and a queue that never
-    # rests makes the best of it.
+    # Enforce the strict order only if the LP's iteration time depends on it: actual times differ from the estimates,
+    # and a work-conserving queue adapts to them better.
     busy = lp.by_rank(buckets, found.bands, [found.order.index(index) for index in range(len(buckets))])
     rests = lp.evaluate(buckets, found.compute, busy, found.bands) > found.iteration_time * (1 + lp.SAME)
     sent = found.order if rests else busy

@@ -1,6 +1,6 @@
-"""`gradtide tenants policies`: what each way to choose jobs' bands costs them, and what it leaves to other tenants.
+"""`gradtide tenants policies`: cost to the jobs and gain of other tenants under each policy that assigns bands.
 
-Every policy is compared with the jobs in the band of the background flows, on the same flows, seed by seed.
+Each policy is compared with the jobs in the band of the background flows, paired by seed with the same flows.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,17 +22,16 @@ from gradtide.studies.tenants.comparison import Comparison, Effect, averaged, hi
 from gradtide.studies.trained import Cluster, trained
 
 ORACLE = "oracle"
-"""The policy that knows all future flows: a bound for the others, and no advice."""
+"""The policy with full knowledge of future flows: an upper bound for the others, never recommended."""
 
 POLICIES = ("all-low", "lower-layers-high", "background", "deadline", "straggler", ORACLE)
-"""Alternatives to the band of the background flows, which is all-high. The oracle knows every future flow, which no
-real job can."""
+"""Alternatives to `all-high`, the band of the background flows. The oracle is not realisable: it knows future flows."""
 
 WHY_NOT = {True: "", False: "it costs the job time", None: "nobody can tell whether it costs the job time"}
-"""Why a policy has no rank, by whether it is free."""
+"""Reason why a policy has no rank, by whether it is free for the jobs."""
 
 LABELS = ("cell", "job_load", "traffic_load", "policy", "job", "colour")
-"""What tells rows apart."""
+"""Columns that identify a row."""
 
 
 class PoliciesResult(StudyRows):
@@ -131,7 +130,7 @@ def policies(
 
 
 def default_policies(base: Scenario) -> list[str]:
-    """Return the policies that a scenario is compared under if none is named."""
+    """Return the default policies for a scenario."""
     has_sense = {ORACLE: len(base.jobs) == 1, "straggler": any(job.is_uneven for job in base.jobs)}
     return [name for name in POLICIES if has_sense.get(name, True)]
 
@@ -171,7 +170,7 @@ def _row(found: Comparison) -> dict[str, Any]:
 
 
 def _effects(found: Sequence[Comparison]) -> dict[str, tuple[Effect, Effect]]:
-    """Return the mean cost to the jobs and gain of small flows of each policy; unknown if a cell's is not known."""
+    """Return each policy's mean cost to the jobs and gain of small flows; unknown if it is unknown in a cell."""
     effects: dict[str, tuple[Effect, Effect]] = {}
     for policy in dict.fromkeys(one.other for one in found):
         own = [one for one in found if one.other == policy]
@@ -185,7 +184,7 @@ def _effects(found: Sequence[Comparison]) -> dict[str, tuple[Effect, Effect]]:
 
 
 def _answers(found: Sequence[Comparison]) -> list[Candidate]:
-    """Return the policies with the percentage that small flows save; one that costs the job something has no rank."""
+    """Return the policies with the gain of small flows in percent; a policy with a cost to the job has no rank."""
     answers = []
     for policy, (cost, gain) in _effects(found).items():
         is_free, why_not = cost.is_free, WHY_NOT[cost.is_free]
@@ -194,7 +193,7 @@ def _answers(found: Sequence[Comparison]) -> list[Candidate]:
 
 
 def _headline(found: Sequence[Comparison]) -> str:
-    """Say which policy to take, on average over the cells: of those that are free the one that saves most."""
+    """Recommend a policy: the free one with the largest gain, averaged over the cells."""
     effects = _effects(found)
     first = {one.other: one for one in reversed(found)}
     whose = {policy: first[policy].whose if len(first[policy].moved) > 1 else "its iterations" for policy in effects}
