@@ -1,6 +1,6 @@
-"""What a network of a wanted number of nodes is built from: ports, switches, cables and what they amount to.
+"""Bill of materials of a network for a given number of nodes: switches, ports, cables and crossbars.
 
-Counts alone, without simulation; the core counts them. A *cable* is two links, one in each direction.
+The core computes the counts; nothing is simulated. A *cable* is two links, one in each direction.
 
 Source:
     Zhang et al. (2017), section 2.3 and table 1, whose r is the bisection ratio and k the ports of a switch.
@@ -16,10 +16,10 @@ from gradtide.scenario.fabric import Tree, clos, leaf_spine
 KINDS = ("clos2", "clos3", "leaf_spine", "star")
 
 MOST_HOSTS = 2
-"""A network may have room for so many times the nodes that are wanted; a ratio that takes a larger one is no offer."""
+"""Largest ratio of a network's host ports to the requested nodes; bisection ratios that need more are not offered."""
 
 MAX_PORTS = 1024
-"""Of a switch of a Clos or leaf-spine network, as scenarios allow."""
+"""Largest number of ports of a switch in a Clos or leaf-spine network, as in scenarios."""
 
 
 SOLD = (
@@ -54,7 +54,7 @@ def sold_ports(ports: int, rate_bps: int) -> int | None:
 
 
 _LINK = (1, 0)
-"""Bits per second and picoseconds: what is counted does not depend on them."""
+"""Placeholder (bits per second, picoseconds): the counts do not depend on link parameters."""
 
 
 class NoFabricError(ValueError):
@@ -89,7 +89,7 @@ class Fabric:
 
     @property
     def unused_ports(self) -> int:
-        """Ports of switches that nothing is plugged into."""
+        """Number of switch ports without a cable."""
         return self.switches * self.ports - 2 * self.trunks - self.nodes
 
 

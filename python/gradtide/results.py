@@ -1,4 +1,4 @@
-"""What a run gives back: tables, and the figures that answer the question."""
+"""The results of a run: tables, and the figures of its summary."""
 
 import json
 import math
@@ -22,7 +22,7 @@ PS_PER_MS = 1e9
 PS_PER_S = 1e12
 
 Flow = tuple[str, int, int, int]
-"""What makes a background flow: tenant, sender, receiver, bytes."""
+"""A background flow: tenant, sender, receiver, bytes."""
 
 
 class Table:
@@ -381,7 +381,7 @@ class RunResult:
 
 
 def _candidates(result: RunResult) -> "list[Candidate]":
-    """Return the jobs of a run: does each fit, and what carries it out?"""
+    """Return the jobs of a run as candidates: feasibility, and the runtime that supports each."""
     from gradtide.answer import Candidate
     from gradtide.answer.memory import feasibility
     from gradtide.answer.runtimes import runs_on
@@ -398,7 +398,7 @@ def _candidates(result: RunResult) -> "list[Candidate]":
 
 
 def _premises_of_losses(timeouts: int | None) -> "list[Premise]":
-    """Return what a run rests on in which senders waited for a timeout: most hosts send a probe before that."""
+    """Return the premise of a run with retransmission timeouts: most hosts would send a tail loss probe earlier."""
     from gradtide.answer import Premise
 
     if not timeouts:
@@ -428,7 +428,7 @@ def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -
             "switch_drops": core["drops"],
             "host_drops": core["host_drops"],
             "ce_marks": core["ce_marks"],
-            # None on the fluid engine, which has no packets and hence no queue and no timeout of them.
+            # None on the fluid engine, which has neither packet queues nor timeouts.
             "max_queue_packets": core["max_queue_packets"],
             "timeouts": core["timeouts"],
         },
@@ -438,7 +438,7 @@ def _summary(scenario: "Scenario", core: dict[str, Any], cost: dict[str, Any]) -
     if scenario.accuracy_ppm is not None:
         summary["accuracy"] = units.format_accuracy(scenario.accuracy_ppm)
     if core["probe_every_ps"] is not None:
-        # What it came to: a probe thins itself in a long run.
+        # The actual interval: in a long run a probe reduces its sampling rate.
         summary["probe_every_ms"] = core["probe_every_ps"] / PS_PER_MS
     if scenario.warnings:
         summary["warnings"] = list(scenario.warnings)
@@ -450,14 +450,14 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
     mean_ms = float(times_ms.mean())
     compute_ms, comm_ms = core["compute_ps"] / PS_PER_MS, core["comm_ps"] / PS_PER_MS
     host_ms = core["host_ps"] / PS_PER_MS
-    # A transfer is hidden behind whatever else happens, the host's part too.
+    # A transfer can be hidden by compute or by host time.
     busy_ms = compute_ms + host_ms
     shorter = min(busy_ms, comm_ms)
     sent = core["bytes_per_worker"]
-    # A worker that is alone computes and never waits. What it computes of a graph is the core's to say.
+    # A single worker computes without waiting. For a graph of ops the core reports the compute time.
     alone_ms = busy_ms if job.graph is not None else job.compute_ps / PS_PER_MS
     asynchrony = None if core["asynchrony"] is None else _asynchrony(core["asynchrony"])
-    # Workers that are not in step have a rate each: time in which there are as many iterations as workers.
+    # Asynchronous workers have individual rates: the time in which there are as many iterations as workers.
     each_ms = mean_ms if asynchrony is None else 1e3 * core["worker_count"] / asynchrony["iterations_per_s"]
     return {
         "model": job.model,
@@ -508,7 +508,7 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
 
 
 def _divided(core: dict[str, Any], job: "Job", mean_ms: float) -> dict[str, Any]:
-    """Return the figures of a model that is divided over ranks; what a recorded step does not say is None."""
+    """Return the figures of a parallel job; None for those that a recorded step lacks."""
     groups = {
         group["name"]: {
             "ranks": group["ranks"],
@@ -541,7 +541,7 @@ def _divided(core: dict[str, Any], job: "Job", mean_ms: float) -> dict[str, Any]
 
 
 def _of_mesh(division: "Division", mean_ms: float) -> dict[str, Any]:
-    """Return what is known of a model on a mesh beyond when it computes and sends."""
+    """Return the figures of a model on a mesh other than times of compute and transfers."""
     described = division.described
     peak = division.accelerator.peaks[division.training.precision]
     return {
@@ -564,7 +564,7 @@ def _of_mesh(division: "Division", mean_ms: float) -> dict[str, Any]:
 
 
 def _asynchrony(core: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of workers that are not in step: of all together, and of each under its number."""
+    """Return the figures of asynchronous workers: totals, and those of each worker by number."""
     workers = {
         str(number): {
             "iterations": worker["iteration_count"],

@@ -1,7 +1,7 @@
-"""What a runtime can carry out of a plan: one table, device x levels and collectives.
+"""Capabilities of runtimes as one table: levels and collectives that are supported on each device.
 
-`gradtide plan` searches only what this table allows, and `gradtide.torch` refuses what it does not. A level is what
-gradtide.torch is built and tested for on that device. A collective is one that the device's library can be told to use:
+`gradtide plan` searches only what this table allows, and `gradtide.torch` refuses anything else. A level is listed if
+gradtide.torch is built and tested for it on that device; a collective, if the device's library lets users select it:
 
 - gloo: PyTorch's ProcessGroupGloo names no algorithm to gloo, and gloo then takes its ring (gloo/allreduce.cc).
 - NCCL, and RCCL on AMD: NCCL_ALGO names algorithms; of those, gradtide models Ring and Tree.
@@ -41,7 +41,7 @@ class Runtime:
 
     @property
     def name(self) -> str:
-        """Devices and library, in sentences."""
+        """Devices and library, as text for sentences."""
         return f"{self.what} with {self.library}" if self.library else self.what
 
     @property
@@ -51,7 +51,7 @@ class Runtime:
 
     @property
     def cannot(self) -> tuple[str, ...]:
-        """What a plan might ask for and nobody carries out here, in a few words each."""
+        """Short descriptions of plan features that are not supported here."""
         missing = [level for level in LEVELS if level not in self.levels]
         found = [f"level {level}" for level in missing]
         if not self.any_collective:

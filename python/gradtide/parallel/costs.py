@@ -1,15 +1,15 @@
-"""How long a rank computes: every op of a block on an accelerator, from shapes.
+"""Roofline model of a rank's compute times: every op of a block on an accelerator, from shapes.
 
     product      = max(FLOPs / (peak x efficiency), bytes / (bandwidth x memory efficiency))
     element-wise = bytes / (bandwidth x memory efficiency)
     op           = max(sum of its kernels, number of kernels x time in which the host issues one)
-                   x factor by which all wait for the slowest
+                   x straggler factor, since all ranks wait for the slowest
 
-A backward pass has two products for each one forward, and moves half as many bytes again. Attention is either one
-kernel that leaves out what a causal mask hides and never writes scores (`flash`, Dao 2023), or products and
-element-wise kernels over all scores (`unfused`, as Megatron-LM had until 2022).
+A backward pass has two products for each one forward, and moves 1.5 times the bytes. Attention is either a single
+kernel that skips masked scores and never writes scores (`flash`, Dao 2023), or products and element-wise kernels over
+all scores (`unfused`, as in Megatron-LM until 2022).
 
-Left out: what kernels of communication take from compute beside them, other than what fitted efficiencies contain.
+Left out: slowdown of compute by concurrent communication kernels, except as contained in fitted efficiencies.
 Sources: Williams et al. (2009) for the roofline; Korthikanti et al. (2022) for what stands between products.
 """
 
@@ -34,18 +34,18 @@ BACKWARD_PRODUCTS = 2
 BACKWARD_MOVED = 1.5
 """Forward reads x and writes y; backward reads x and dy and writes dx."""
 FLASH_BACKWARD = 2.5
-"""Five products against two: it computes scores again (Dao 2023, section 3.1)."""
+"""Five products instead of two, because scores are recomputed (Dao 2023, section 3.1)."""
 FLASH_SHARE = 0.5
-"""Of the efficiency of large products, where nothing says what a flash kernel reaches (assumed)."""
+"""Efficiency of a flash kernel as a share of that of large products, if it is not known (assumed)."""
 UNFUSED_PASSES = 6.5
-"""Over all scores in 16 bits: written, read and written by softmax and by dropout with its mask of 8 bits, read."""
+"""Passes over all scores in 16 bits: written; read and written by softmax, and by dropout with its 8-bit mask; read."""
 UNFUSED_KERNELS = 5
 FLOAT8_BYTES = 5
-"""Per element that becomes an operand: read for its largest value, read and written in one byte (twice 2, and 1)."""
+"""Per element of an operand: read for the maximum, read for the conversion, written in one byte (2 + 2 + 1)."""
 HEAD_BYTES = 12
 """Per logit: of 16 bits, and twice of 32 bits, in the loss; read and written."""
 COMPILED_HEAD_BYTES = 4
-"""The same of a compiled loss: logits of 16 bits, read for the largest and for the sum."""
+"""With a compiled loss: logits of 16 bits, read for the maximum and for the sum."""
 ADAM_BYTES = 40
 """Per parameter: gradient, master weight and two moments in fp32, read and written, and the norm of the gradient."""
 
@@ -182,12 +182,12 @@ class Training:
 
 
 class Beside(NamedTuple):
-    """Parts of an op's time beside which a tensor group can send, in seconds.
+    """Compute of an op that can overlap with tensor-parallel communication, in seconds.
 
     Attributes:
-        join: products that read what is gathered.
-        sum: the product that leaves what is scattered.
-        add: time to add up the parts that have come, beyond the op's own.
+        join: products that consume the all-gathered tensor.
+        sum: the product whose result is reduce-scattered.
+        add: additional time to add up the received parts.
     """
 
     join: float = 0.0
@@ -195,26 +195,26 @@ class Beside(NamedTuple):
     add: float = 0.0
 
     def scaled(self, factor: float) -> "Beside":
-        """Return the same of products that take so many times as long."""
+        """Return the times multiplied by a factor."""
         return Beside(self.join * factor, self.sum * factor, self.add)
 
 
 @dataclass
 class Op:
-    """An op of a block: what one rank computes of it for a micro-batch.
+    """An op of a block: the work of one rank for a micro-batch.
 
     Attributes:
-        name: shown to users.
-        role: what is sent around it.
-        products: time of its products, forward.
+        name: display name.
+        role: kind of op, which determines its communication.
+        products: time of its matrix products, forward.
         attention: time of its flash kernel, forward.
         moved: time of its element-wise kernels, forward.
-        moved_again: of that, what selective recomputation of unfused attention computes again.
-        products_again: of products, what selective recomputation computes again.
-        kernels: that the host issues for it, forward.
-        kernels_again: of them, those that selective recomputation issues again.
-        exchanged_bytes: experts: what one rank dispatches; attention: keys and values of one rank.
-        beside: forward and backward.
+        moved_again: part of `moved` that selective recomputation of unfused attention repeats.
+        products_again: part of `products` that selective recomputation repeats.
+        kernels: number of kernels that the host issues, forward.
+        kernels_again: number of kernels that selective recomputation issues again.
+        exchanged_bytes: experts: bytes that one rank dispatches; attention: keys and values of one rank.
+        beside: compute that can overlap with communication, forward and backward.
     """
 
     name: str
@@ -294,7 +294,7 @@ class Costs:
         op = Op("attn", "attention", beside=self._beside(modules))
         self._products(op, modules, again)
         keys = max(core.kv_heads, mesh.tp) / mesh.tp * (core.key_size + core.value_size)
-        # Rotation or split of queries and keys, and the residual.
+        # Rotary embedding or split of queries and keys, and the residual.
         op.moved = self._norms(modules) + self._moved(self.tokens * 2 * (width + keys)) + self._residual()
         op.kernels += 6
         op.exchanged_bytes = round(self.tokens * keys * training.element_bytes)
@@ -315,7 +315,7 @@ class Costs:
         return self._times(op)
 
     def _fed(self, modules: Sequence[Module], again: Sequence[Module]) -> OpTimes:
-        """Return the part of a block after attention: one network, or experts and what stands beside them."""
+        """Return the part of a block after attention: an MLP, or experts with router and shared experts."""
         is_sparse = any(module.experts > 1 for module in modules)
         op = Op("experts", "experts") if is_sparse else Op("mlp", "mlp", beside=self._beside(modules))
         self._products(op, modules, again)
@@ -330,7 +330,7 @@ class Costs:
             active = max(module.active for module in modules)
             whole = self.training.expert_skew * self.tokens * active * self.model.hidden
             op.exchanged_bytes = round(self._outside(whole) * self.training.element_bytes)
-            op.moved += self._moved(self._outside(4 * whole))  # sorted by expert, and back
+            op.moved += self._moved(self._outside(4 * whole))  # permutation by expert, and its inverse
             op.kernels += 4
         return self._times(op)
 
@@ -354,14 +354,14 @@ class Costs:
                     op.kernels += 2
 
     def _active(self, module: Module) -> float:
-        """Return how many copies of a module a token goes through, on the rank that has most to do."""
+        """Return the number of instances of a module that process a token, on the most loaded rank."""
         return module.active * self.training.expert_skew if module.experts > 1 else 1
 
     def _beside(self, modules: Sequence[Module]) -> tuple[Beside, Beside]:
-        """Return what asynchronous tensor parallelism hides behind, as PyTorch does.
+        """Return the compute that hides communication in asynchronous tensor parallelism, as in PyTorch.
 
-        It gathers beside all products that read the gathered, and scatters beside the one product that leaves what is
-        scattered. Backward, matrices side by side leave a sum of several products, which PyTorch does not cut
+        An all-gather overlaps with all products that consume its result, a reduce-scatter with the one product that
+        produces its input. Backward, parallel matrices produce a sum of several products, which PyTorch does not split
         (torch/_inductor/fx_passes/micro_pipeline_tp.py, fuse_matmul_reduce_scatter).
         """
         entered = [one for one in modules if one.split == "columns" and one.inputs == self.model.hidden]
@@ -385,11 +385,11 @@ class Costs:
         return max(compute, moved / self.accelerator.moved_per_s)
 
     def _slower(self, depth: float) -> float:
-        """A tile of a product is filled and drained once, whatever the depth in between."""
+        """Return the slowdown of a product of limited depth: filling and draining a tile has a fixed cost."""
         return 1 + self.accelerator.half_size / depth
 
     def _outside(self, elements: float) -> float:
-        """What tensor parallelism leaves whole, and sequence parallelism divides."""
+        """Return the elements per rank outside the matrices, which only sequence parallelism divides."""
         return elements / self.mesh.tp if self.training.sequence_parallel else elements
 
     def _norms(self, modules: Iterable[Module]) -> float:
@@ -397,7 +397,7 @@ class Costs:
         return self._moved(self._outside(2 * self.tokens * wide))
 
     def _residual(self) -> float:
-        """Two are read, one is written; a dropout mask of 8 bits besides."""
+        """Return the time of a residual addition: two reads, one write, and an 8-bit dropout mask."""
         return self._moved(self._outside((3.5 if self.training.dropout else 3) * self.tokens * self.model.hidden))
 
     def _moved(self, elements: float) -> float:
@@ -426,21 +426,21 @@ class Costs:
 
 
 def slowest_of(nodes: int, scaling_loss: float) -> float:
-    """Return the factor by which ops take longer on so many nodes."""
+    """Return the straggler factor on compute times for a number of nodes."""
     return 1 + scaling_loss * log2(nodes)
 
 
 def causal(core: Attention, tokens: int) -> float:
-    """Return the share of a sequence's pairs that a causal mask leaves."""
+    """Return the share of query-key pairs that a causal mask keeps."""
     seen = tokens if core.window is None else min(tokens, core.window)
     return 1 - seen / (2 * tokens)
 
 
 def products(block: Block) -> list[Module]:
-    """Return the modules of a block that multiply, as they come."""
+    """Return the modules of a block with matrix products, in order."""
     return [module for module in block.modules if any(len(shape) > 1 for shape in module.shapes)]
 
 
 def kind_of(block: Block) -> object:
-    """Return what blocks of a kind have in common: all but their names."""
+    """Return a key that is equal for blocks that differ in names only."""
     return (block.attention, tuple(module._replace(name="") for module in block.modules))

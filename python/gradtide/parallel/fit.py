@@ -1,10 +1,11 @@
-"""Whether a rank fits in the memory of its device, what would make it fit, and which meshes are valid for a model.
+"""Feasibility: whether a rank fits in device memory, changes after which it does, and the valid meshes of a model.
 
     fit(memory, stages).verdict                    "fits", "too close to call" or "does not fit"
     would_fit(costs, layout, global_batch)         changes after which it fits
     meshes(model, accelerator, training, ranks, …) meshes that are valid, those that fit first
 
-All of it is `parallel.memory` of other meshes and other ways to train; nothing is simulated, and no time is looked at.
+Everything follows from `parallel.memory` of alternative meshes and training settings; nothing is simulated, and times
+are not considered.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,17 +23,17 @@ Verdict = Literal["fits", "too close to call", "does not fit"]
 VERDICTS: tuple[Verdict, ...] = ("fits", "too close to call", "does not fit")
 
 OVER = 0.04
-"""Share by which counted memory was too high at most, of 15 measured steps (docs/validation/llm-steps.md)."""
+"""Largest relative overestimate of memory in 15 measured steps (docs/validation/llm-steps.md)."""
 UNDER = 0.05
-"""Share by which it was too low at most, on one stage."""
+"""Largest relative underestimate without a pipeline."""
 UNDER_OF_PIPELINE = 0.24
-"""The same with a pipeline, of four steps on eight stages: what stages receive and keep is not counted."""
+"""The same with a pipeline, of four steps on eight stages: received activations that stages keep are not counted."""
 
 MOST_CHANGES = 3
 MOST_STAGES = 16
-"""Stages of the pipeline that are tried."""
+"""Largest number of pipeline stages that is tried."""
 MOST_TIMES = 1024
-"""As many times as many GPUs are tried, where no change makes a model fit."""
+"""Largest multiple of the GPUs that is tried if no other change makes a model fit."""
 AGAIN: tuple[Recompute, ...] = ("none", "selective", "full")
 
 
@@ -114,7 +115,7 @@ def would_fit(costs: Costs, layout: Layout, global_batch: int | None = None) -> 
     """
     own = VERDICTS.index(fit(fullest(costs, layout), costs.mesh.pp).verdict)
     found = [one for one in _changed(costs, layout, global_batch) if VERDICTS.index(one.fit.verdict) < own]
-    # A change that surely fits before one that may; sorting keeps the order otherwise.
+    # Changes that certainly fit come before borderline ones; the sort is stable.
     found.sort(key=lambda one: VERDICTS.index(one.fit.verdict))
     if found:
         return Ways(tuple(found[:MOST_CHANGES]))
@@ -178,7 +179,7 @@ def more(
     model: Architecture, accelerator: Accelerator, training: Training, ranks: int, gpus_per_node: int
 ) -> Change | None:
     """Return the first mesh that fits on more ranks, which are doubled until one does; None if none does."""
-    # Whole nodes, so that a cluster of so many nodes can be named.
+    # Whole nodes, so that a cluster preset with this number of nodes exists.
     nodes = -(-ranks // gpus_per_node)
     for times in _powers(MOST_TIMES):
         count = nodes * gpus_per_node * times
@@ -192,7 +193,7 @@ def more(
 
 
 def _changed(costs: Costs, layout: Layout, global_batch: int | None) -> Iterator[Change]:
-    """Yield what a job can be changed to on as many ranks, the least change first."""
+    """Yield the candidate changes with the same number of ranks, smallest change first."""
     alone = list(_single(costs, layout))
     strongest = [] if costs.training.recompute == "full" else [{"recompute": "full"}]
     pairs = [{**keys, **again} for again in strongest for keys in alone if "recompute" not in keys]
@@ -226,7 +227,7 @@ def _single(costs: Costs, layout: Layout) -> Iterator[dict[str, Any]]:
 def _tried(
     costs: Costs, layout: Layout, keys: Mapping[str, Any], global_batch: int | None, *, is_new: bool = False
 ) -> Change | None:
-    """Return what a job is with keys of a table `parallel` changed; None if it cannot be divided so."""
+    """Return the job with changed keys of the table `parallel`; None if that mesh is invalid."""
     axes = {name: value for name, value in keys.items() if name in ("tp", "cp", "ep", "fsdp", "dp", "pp")}
     try:
         mesh = replace(costs.mesh, **({**axes, "ep": None} if axes and "ep" not in axes else axes))
@@ -259,7 +260,7 @@ def _tried(
 
 
 def _experts(model: Architecture, spread: int, most: int | None = None) -> int | None:
-    """Return over how many ranks experts are spread: the most that divide both; None if the model has none."""
+    """Return the expert-parallel size: the largest common divisor within limits; None if the model has no experts."""
     counts = {module.experts for module in model.modules()} - {1}
     if not counts:
         return None

@@ -1,4 +1,4 @@
-"""What a rank has in memory: parameters, gradients, optimizer states, activations and logits.
+"""Peak memory of a rank: parameters, gradients, optimizer states, activations and logits.
 
     states      = master weight and two moments in fp32, gradient, and the parameter in the precision of products; of
                   the largest unit also the gradient before it is reduced, and while it is
@@ -19,12 +19,12 @@ from gradtide.parallel.costs import Costs, products
 MASTER_BYTES = 4
 MOMENTS_BYTES = 8
 LOGIT_BYTES = 14
-"""Per logit at the peak: in 16 bits and in fp32, its log-softmax and its gradient in fp32."""
+"""Per logit at the peak: the logit in 16 bits and in fp32, its log-softmax and its gradient in fp32."""
 DIVIDED_LOGIT_BYTES = 18
-"""The same where a tensor group shares the vocabulary: in 16 bits; its log-softmax, zeros, its exponential and their
-sum in fp32 (torch/distributed/tensor/parallel/loss.py, `_nll_loss_and_log_softmax_backward`)."""
+"""With a vocabulary-parallel loss: the logit in 16 bits; log-softmax, zeros, exponential and their sum in fp32
+(torch/distributed/tensor/parallel/loss.py, `_nll_loss_and_log_softmax_backward`)."""
 COMPILED_LOGIT_BYTES = 4
-"""The same of a compiled loss: a logit and its gradient in 16 bits."""
+"""With a compiled loss: a logit and its gradient in 16 bits."""
 SCORE_BYTES = 5
 """Per score of unfused attention: softmax, dropout and its mask (Korthikanti et al. 2022, section 4.1)."""
 STATISTIC_BYTES = 4
@@ -81,7 +81,7 @@ def kept(block: Block, costs: Costs) -> int:
     outside = inside = 0.0
     groups: set[tuple[object, ...]] = set()
     for module in block.modules:
-        # Modules side by side read the same elements, which are kept once.
+        # Parallel modules share their input, which is kept once.
         is_norm = all(len(shape) == 1 for shape in module.shapes)
         group = (module.name,) if is_norm else (module.inputs, module.active, module.name.rpartition(".")[0])
         copies = module.active * training.expert_skew if module.experts > 1 else 1
@@ -104,9 +104,9 @@ def kept(block: Block, costs: Costs) -> int:
 
 
 def selected(block: Block, costs: Costs) -> float:
-    """Return the bytes of a block that selective recomputation keeps where attention is one kernel.
+    """Return the bytes of a block that selective recomputation keeps with flash attention.
 
-    What enters the block, what attention leaves, and the first, third, … product (torchtitan, `_save_list`).
+    These are the block's input, the output of attention, and the first, third, … product (torchtitan, `_save_list`).
     """
     training, tp, core = costs.training, costs.mesh.tp, block.attention
     sequence = tp if training.sequence_parallel else 1
@@ -119,7 +119,7 @@ def selected(block: Block, costs: Costs) -> float:
 
 
 def of_logits(costs: Costs) -> int:
-    """Return the bytes of logits on a rank of the last stage, and of what the loss makes of them."""
+    """Return the bytes of logits and of the loss's temporaries on a rank of the last stage."""
     each = COMPILED_LOGIT_BYTES if costs.training.compiled_loss else LOGIT_BYTES
     if costs.mesh.tp > 1 and not costs.training.compiled_loss:
         each = DIVIDED_LOGIT_BYTES
@@ -141,7 +141,7 @@ def activations(blocks: Sequence[Block], under_way: float, costs: Costs) -> int:
     entering = training.element_bytes * costs.tokens * costs.model.hidden / sequence
     sizes = [kept(block, costs) for block in blocks]
     if training.recompute == "full":
-        # What enters each block, and all of one block while it goes backward.
+        # The input of each block, and all activations of the block that is in its backward pass.
         return round(under_way * len(blocks) * entering + max(sizes))
     if training.recompute == "selective" and training.attention == "flash":
         own = [selected(block, costs) for block in blocks]
@@ -151,9 +151,9 @@ def activations(blocks: Sequence[Block], under_way: float, costs: Costs) -> int:
 
 
 def gathered(costs: Costs) -> int:
-    """Return the bytes that a tensor group that divides the sequence has whole for a while.
+    """Return the bytes of temporarily unsharded activations with sequence parallelism.
 
-    As a product goes backward, its input is gathered, and the input's gradient is not yet scattered.
+    In the backward pass of a product its input is all-gathered, and the input's gradient is not yet reduce-scattered.
     """
     mesh, training = costs.mesh, costs.training
     if mesh.tp == 1 or not training.sequence_parallel:
@@ -189,19 +189,19 @@ def states(
         costs: of the job.
     """
     shards = costs.mesh.cp * costs.mesh.fsdp
-    # Experts are on `ep` ranks of these already; what is left shards them.
+    # Expert parallelism uses `ep` of these ranks already; the remaining factor shards experts.
     expert_shards = max(1, shards // costs.mesh.experts)
     whole = dense + experts
     shard = -(-dense // shards) + -(-experts // expert_shards)
     element = costs.training.element_bytes
-    # Sharded parameters are the master weights. With a pipeline, gathered parameters and gradients that are not reduced
-    # stay up to the last micro-batch.
+    # Sharded parameters are the master weights. With a pipeline, unsharded parameters and unreduced gradients are kept
+    # until the last micro-batch.
     is_pipeline = costs.mesh.pp > 1
     gathered = whole if zero < 3 or is_pipeline else min(whole, largest * (1 + prefetch))
     parameters = element * gathered
     gradients = gradient_bytes * (whole if zero < 2 or is_pipeline else shard)
     if zero > 1:
-        # A unit computes its gradients while those of the unit before it are reduced, from a buffer of their own.
+        # A unit computes gradients while those of the previous unit are reduced from a separate buffer.
         gradients += (element + gradient_bytes) * largest
     optimizer = (MASTER_BYTES + MOMENTS_BYTES) * (shard if zero else whole)
     return parameters, gradients, optimizer

@@ -1,4 +1,4 @@
-"""The ranks of a job along each axis, and which models can be divided so.
+"""The mesh: number of ranks along each axis of parallelism, and checks whether a model can be divided over it.
 
 Mesh(fsdp=16, tp=8).ranks  # 128
 """
@@ -98,7 +98,7 @@ class Mesh:
             if core.heads % tp:
                 hint = f"let it divide {core.heads}"
                 raise MeshError("tp", f"{tp} ranks cannot share {core.heads} heads of queries equally", hint)
-            # With fewer heads than ranks, a head of keys is copied to as many ranks as it takes.
+            # With fewer key/value heads than ranks, each head is replicated on several ranks.
             if core.kv_heads % tp and tp % core.kv_heads:
                 hint = f"let it divide {core.kv_heads}, or be a multiple of it"
                 raise MeshError("tp", f"{tp} ranks cannot share {core.kv_heads} heads of keys equally", hint)
@@ -125,9 +125,9 @@ AXES = tuple(field.name for field in fields(Mesh))
 
 
 def split(blocks: int, stages: int) -> list[int]:
-    """Return how many blocks each virtual stage has, in order.
+    """Return the number of blocks of each virtual stage, in order.
 
-    What is left over goes to stages in the middle: the first one has the embedding besides, the last one the head.
+    The remainder goes to middle stages, because the first stage also has the embedding and the last one the head.
     """
     least, left = divmod(blocks, stages)
     first = (stages - left + 1) // 2

@@ -1,4 +1,4 @@
-"""All that the core must know of a divided job, and the memory of its ranks.
+"""Input of the core for a parallel job, and the memory of its ranks.
 
     described = describe(Costs(model, accelerator, mesh, training), layout)
     described.spec["stages"], described.memory.total
@@ -23,9 +23,9 @@ PICOSECONDS = 10**12
 NORM_BYTES = 4
 """The sum of squares of all gradients, in fp32."""
 GRADIENT_BYTES = {"bf16": 4, "float8": 4, "fp16": 2, "fp32": 4}
-"""In which gradients are reduced: fp32, but as they are in training with fp16."""
+"""Bytes of a gradient element in reductions, by precision: fp32, except in fp16 training."""
 GATHERED_BYTES = {"bf16": 2, "float8": 1, "fp16": 2, "fp32": 4}
-"""In which parameters of blocks are gathered; with float8 as operands of products."""
+"""Bytes of a parameter element in all-gathers of blocks, by precision; with float8 operands are gathered."""
 
 
 @dataclass(frozen=True)
@@ -295,7 +295,7 @@ def _stages(costs: Costs, layout: Layout) -> list[int]:
 
 
 def _check_sends(costs: Costs, layout: Layout) -> None:
-    """Refuse ways to send that a mesh has no use for, or that cannot be."""
+    """Refuse communication settings that do not apply to the mesh, or are impossible."""
     mesh, training = costs.mesh, costs.training
     if layout.context != "ring" and mesh.cp == 1:
         raise FieldError("context", "one rank has the whole sequence", "write cp, or leave `context` out")
@@ -387,7 +387,7 @@ def _op(op: OpTimes, *, is_async: bool) -> dict[str, Any]:
 
 
 def _beside(beside: Beside, most_ps: int) -> dict[str, int]:
-    """Return whole picoseconds of which no more than those of the op are left after rounding."""
+    """Return the times in whole picoseconds, capped so that rounding does not exceed the op's time."""
     join_ps = min(_ps(beside.join), most_ps)
     sum_ps = min(_ps(beside.sum), most_ps - join_ps)
     return {"join_ps": join_ps, "sum_ps": sum_ps, "add_ps": _ps(beside.add)}
@@ -396,7 +396,7 @@ def _beside(beside: Beside, most_ps: int) -> dict[str, int]:
 def _updates(
     own: OwnTimes, timed: Sequence[tuple[str, Sequence[OpTimes]]], stages: Sequence[int], pp: int
 ) -> list[int]:
-    """Return how long the optimizer takes on a rank of each stage, from the user's times."""
+    """Return the optimizer time on a rank of each stage, from the user's times."""
     ends = list(accumulate(stages))
     blocks = [timed[end - count : end] for end, count in zip(ends, stages, strict=True)]
     return [

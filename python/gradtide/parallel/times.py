@@ -1,4 +1,4 @@
-"""A user's own times of ops, in place of those that shapes and an accelerator give.
+"""User-supplied op times, which replace those of the roofline model.
 
 A row names an op (`layers.3.attn`) or a whole block (`layers.3`), and `*` in it stands for any number. The time of a
 whole block is shared among its ops in proportion to the times that it replaces. All times are those of one rank, for
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gradtide.parallel.costs import Costs, OpTimes
 
 MOST_NAMES = 5
-"""Ops that a message names."""
+"""Largest number of ops listed in a message."""
 
 
 class OwnTime(NamedTuple):

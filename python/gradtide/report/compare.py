@@ -91,7 +91,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def _sorted(rows: Sequence[Row]) -> list[Row]:
-    """Return the fastest first; equal ones stay in their order, and picoseconds decide nothing."""
+    """Sort by iteration time, fastest first; the sort is stable, and picoseconds are ignored."""
     return sorted(rows, key=lambda row: round(row["iteration_time_us"], 3))
 
 
@@ -102,7 +102,7 @@ def _gain(row: Row, first: Row) -> str:
 
 
 def _fastest(rows: Sequence[Row]) -> str:
-    """Say which schedules of a group nothing beats."""
+    """Return the text that names the fastest schedules of a group."""
     rows = words.settled(rows)
     least = min(row["iteration_time_us"] for row in rows)
     some = [row["schedule"] for row in rows if row["iteration_time_us"] <= least * (1 + SAME)]
@@ -145,7 +145,7 @@ def _figures(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
     """Return what every schedule of a group comes to, the fastest first."""
 
     def text(key: str, digits: int, unit: str = "", scale: float = 1.0) -> Callable[[Row], str]:
-        # Adding zero makes one zero of both.
+        # Adding 0.0 turns -0.0 into 0.0.
         return lambda row: pieces.fixed(
             None if row[key] is None else round(row[key] / scale, digits) + 0.0, digits, unit
         )
@@ -253,7 +253,7 @@ def _rate_charts(
         keys = sorted(keys, key=lambda key: key[-1])
         found = {(row["schedule"], key): row["saves_percent"] for key in keys for row in groups[key]}
         values = {s: [found.get((s, key)) for key in keys] for s in schedules}
-        # What saves nothing anywhere is the mark at zero, unless there is nothing else.
+        # Schedules that coincide with the baseline only label the zero line, unless there are no other lines.
         first, *lines = _lines({s: row for s, row in values.items() if any(v is not None for v in row)})
         chart = pieces.chart(
             f"What schedules save over {schedules[0]}, {title(keys[0], False)}",

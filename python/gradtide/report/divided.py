@@ -1,4 +1,4 @@
-"""The report of a model that is divided over ranks."""
+"""The report of a parallel job."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -89,7 +89,7 @@ def _memory_tile(path: Path, facts: Mapping[str, Any], own: str) -> Any:
 
 
 MAX_RANKS = 16
-"""Rows of a table of ranks: more tell no more."""
+"""Largest number of rows in a table of ranks."""
 
 
 def _groups(path: Path, groups: Mapping[str, Any], key: str, caps: pieces.Caps) -> dict[str, Any]:

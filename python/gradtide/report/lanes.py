@@ -1,8 +1,8 @@
-"""The timeline of a divided model as SVG: for each rank class, a lane per stream.
+"""Timeline of a parallel model as SVG: a row (lane) per stream for each rank class.
 
-Top to bottom: a time axis; for each class its compute stream, then the stream of each of its process groups. The colour
-of a block says which group it is of, a line on top of it that it is on the critical path, a mark below it that compute
-waited for it. Ranks of a class do the same at the same time, so a class is drawn once, however many ranks it has.
+Top to bottom: time axis; for each class the compute stream and the stream of each process group. Colour denotes the
+group, a line on top of a block the critical path, and a mark below it that compute waited for it. Ranks of a class run
+in lock step, so a class is drawn once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +14,10 @@ from gradtide.report.folder import Row, grouped
 from gradtide.report.timeline import Drawing, evenly, merged, milliseconds
 
 AXES = ("tp", "cp", "ep", "fsdp", "dp", "pp")
-"""Groups with a colour of their own; the others share one."""
+"""Groups with distinct colours; all others share one."""
 
 MAX_LANES = 42
-"""Lanes that a screen can show. With more, only some classes have the lanes of their groups."""
+"""Largest number of lanes on a screen. Beyond that, only some classes show the lanes of their groups."""
 
 PASSES = {
     "forward": "forward",
@@ -28,7 +28,7 @@ PASSES = {
     "unsaid": "forward",
     "host": "host",
 }
-"""Kind of compute op to how it is drawn; the last three are of recorded steps."""
+"""Style of each kind of compute op; the last three occur in recorded steps."""
 
 _LEFT, _RIGHT = 122.0, 20.0
 _LANE, _THIN, _GAP = 20.0, 13.0, 9.0
@@ -73,9 +73,9 @@ def view(operations: Iterable[Row], names: Mapping[int, str]) -> View | None:
 
 
 def detailed(view: View) -> tuple[list[int], set[int]]:
-    """Return the classes that are drawn, and those of them whose groups have lanes.
+    """Return the classes that are drawn, and the subset whose groups have lanes.
 
-    All, if they fit. Else the first, the last and the class that waits longest have them, and the others as fit.
+    If not all fit, the first, the last and the class that waits longest have lanes, then others as space permits.
     """
     lanes = {number: 1 + len({row["group"] for row in rows if row["group"]}) for number, rows in view.classes.items()}
     numbers = list(view.classes)
@@ -132,12 +132,12 @@ def _blocks(drawing: Drawing, kind: str, rows: Sequence[Row], y: float, height: 
 
 
 def _critical(drawing: Drawing, rows: Sequence[Row], y: float) -> None:
-    """Mark what is on the critical path."""
+    """Mark the operations on the critical path."""
     _blocks(drawing, "critical", [row for row in rows if row["critical"]], y - 1, 3)
 
 
 def _says(view: View, number: int) -> str:
-    """Say what a class does in the iteration."""
+    """Return the caption of a class: name, compute time and waiting time."""
     rows = view.classes[number]
     busy = sum(row["end_us"] - row["start_us"] for row in rows if not row["group"])
     waits = grouped([row for row in rows if row["exposed_us"]], lambda row: row["group"])

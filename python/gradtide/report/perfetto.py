@@ -16,13 +16,13 @@ from gradtide.report.pieces import by_job
 from gradtide.words import simulated
 
 MAX_WORKERS = 64
-"""Workers drawn of each job. Viewers grow slow with more, and most jobs' workers are all alike."""
+"""Largest number of workers drawn per job: viewers are slow with more, and workers are mostly identical."""
 
 _SEQUENCE = 1  # TracePacket.trusted_packet_sequence_id: one writer
 _SLICE_BEGIN, _SLICE_END, _COUNTER = 1, 2, 4  # TrackEvent.Type
 
 MAX_QUEUES = 256
-"""Queues drawn; a switch with more ports has them all in `queues.csv`."""
+"""Largest number of queues drawn; `queues.csv` has all."""
 
 
 class _Fixed(int):
@@ -101,7 +101,7 @@ def _queues(rows: list[Row], first_track: int) -> bytes:
 
 
 def _lanes(rows: list[Row]) -> list[int]:
-    """Return a lane for every row so that rows of a lane do not overlap; an exclusive resource has one."""
+    """Assign rows to lanes (display rows) so that rows of a lane do not overlap; an exclusive resource needs one."""
     free: list[float] = []
     lanes = []
     for row in rows:
@@ -139,7 +139,7 @@ def encode_timeline(run_dir: Path) -> bytes:
             process = pid << 16
             # A TrackDescriptor (60): uuid 1, process 3 {pid 1, process_name 6}.
             out += _packet({60: {1: process, 3: {1: pid, 6: f"{job} {what} {worker}"}}})
-            # A row without a worker is of all of them.
+            # A row without a worker applies to all workers.
             mine = [row for row in rows if row["class" if is_divided else "worker"] in (None, worker)]
             streams = ["compute", *dict.fromkeys(row["group"] for row in mine if row["group"])]
             places = (
@@ -187,7 +187,7 @@ def _operation(track: int, row: Row, transfers: Mapping[tuple[int, int], Row], a
 def _arrows(transfers: Mapping[tuple[int, int], Row], rows: list[Row], flow: int) -> tuple[dict[int, _Flows], int]:
     """Return the fields of slices that an arrow leaves (flow_ids 47) or ends at (terminating_flow_ids 48).
 
-    Two arrows per transfer: from the backward op that completes its gradient, to the forward op that asks.
+    Two arrows per transfer: from the backward op that completes its gradient, and to the forward op that needs it.
     """
     compute: dict[tuple[int, str, int], Row] = {}
     first: dict[tuple[int, int], Row] = {}

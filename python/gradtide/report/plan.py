@@ -28,7 +28,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     baseline = words.level(pieces.clip(entry(path, predicted, "baseline", str), 20))
     timelines, legend = _timelines(run_dir, summary, plan, baseline, caps)
     scored = read_table(run_dir, "scored.csv", required=False)
-    # What asks more of the runtime comes later.
+    # Ascending by the requirements on the runtime.
     by_level = sorted(
         scored, key=lambda row: (_LEVELS.index(row["level"]) if row["level"] in _LEVELS else 9, row["order"])
     )
@@ -138,7 +138,7 @@ def _mode(row: Row) -> str:
 
 
 def _plot(scored: Sequence[Row], modes: Sequence[str], bound_ms: float, caps: pieces.Caps) -> dict[str, Any]:
-    # Of those that lie in one place, the best.
+    # Of choices at the same position in the chart, keep the best.
     best: dict[tuple[str, str, int, int], Row] = {}
     for row in scored:
         key = (_mode(row), row["collective"], row["depth"], row["messages"])

@@ -1,4 +1,4 @@
-"""The progress of a job beside background flows as SVG: every bucket of a few iterations, one panel per band.
+"""Progress of a job with background flows as SVG: all buckets of a few iterations, one panel per band.
 
 After Gao (2020), figs 5.20-5.23. The panels share one time axis, so that they can be compared. Each shows, from top to
 bottom: the background traffic, the job's compute, and one row per bucket, with the input side on top.
@@ -25,7 +25,7 @@ from gradtide.report.timeline import (
 )
 
 MAX_ITERATIONS = 3
-"""Iterations drawn; in more of them a block is thinner than a line."""
+"""Largest number of iterations drawn; with more, blocks would be thinner than lines."""
 
 _LEFT, _RIGHT = 122.0, 18.0
 _LOAD_STEPS = 240
@@ -33,7 +33,7 @@ _LOAD_STEPS = 240
 
 @dataclass(frozen=True)
 class Panel:
-    """One run: its tables, and what it is called."""
+    """One run: its tables and title."""
 
     name: str
     iterations: Sequence[Row]
@@ -43,7 +43,7 @@ class Panel:
 
 
 def drawn_iterations(panels: Sequence[Panel]) -> int:
-    """Return how many iterations all panels can show: those with recorded compute, where any has."""
+    """Return the number of iterations that all panels can show: those with recorded compute, if there are any."""
     recorded = [len({row["iteration"] for row in p.operations if row["kind"] == "backward"}) for p in panels]
     least = min(len(p.iterations) for p in panels)
     return min([MAX_ITERATIONS, least, *(count for count in recorded if count)])
@@ -126,7 +126,7 @@ def draw(panels: Sequence[Panel], *, label: str, ident: str, cap: int) -> Markup
 
 
 def _bucket(drawing: Drawing, own: Sequence[Row], name: str, panel: str, y: float, pitch: float, origin: float) -> None:
-    """Draw the row of one bucket: from ready to sent as a line, from the first byte to the last as a block."""
+    """Draw the row of one bucket: a line from ready to first byte, a block from first to last byte."""
     words = f"{panel} · {name}"
     for row in own:
         ready, start, end = (milliseconds(row[key] - origin) for key in ("ready_us", "start_us", "end_us"))

@@ -17,7 +17,7 @@ from gradtide.report.tenants import BANDS, VERDICTS, change
 from gradtide.report.tenants.maps import SHADES, shades
 
 SCORED = ("agrees", "differs")
-"""Verdicts that count. What is shown beside them, or was fitted, does not."""
+"""Verdicts that count towards the score. Values shown for information, or fitted, do not."""
 
 _BAR_TOKENS = ("s1", "s2", "s3", "s4", "s5", "s6")
 
@@ -135,14 +135,14 @@ def _check(path: Path, check: Mapping[str, Any]) -> dict[str, str]:
     return {
         **{key: _word(check, key) for key in ("figure", "quantity", "note")},
         **{whose: value(whose) for whose in ("published", "ours")},
-        # A dash where one of them is no number.
+        # A dash if one of the values is not a number.
         "difference": "0.0 %" if change == 0 else percent,
         "verdict": pieces.clip(entry(path, check, "verdict", str), 20),
     }
 
 
 def _badge(verdicts: Sequence[str]) -> dict[str, str] | None:
-    """Return what the checks of a figure say together."""
+    """Return the combined verdict of a figure's checks."""
     scored = [verdict for verdict in verdicts if verdict in SCORED]
     if not scored:
         return None

@@ -78,7 +78,7 @@ def _links(rows: Sequence[Row], has_queues: bool, caps: pieces.Caps) -> dict[str
         }
     cap, label = min(caps.rows, 64), "Links"
     if len(rows) > cap:
-        # Of a large network the busiest links tell most.
+        # In a large network show the busiest links.
         rows, label = sorted(rows, key=lambda row: -row["utilisation"]), "Links, the busiest first"
     return pieces.listing(label, columns, rows, cap=cap, where="links.csv")
 

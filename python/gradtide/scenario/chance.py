@@ -1,7 +1,7 @@
-"""What the seed of a scenario decides: `drawn` is the one place that knows it.
+"""The random draws of a scenario; `drawn` is their only list.
 
-Where it finds nothing, every seed gives the same run: a study of many seeds runs one, and says so. It never leaves out
-what is drawn, and counts some draws that happen to change nothing, such as those of a RED queue that never fills.
+Without draws every seed gives the same run, and a study of several seeds runs only one. The list is complete but
+conservative: it includes draws that may have no effect, such as those of a RED queue that never fills.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def _of_job(job: Job, resolved: Resolved) -> Iterator[str]:
             yield "when a worker is slow"
     if compute.order == "random":
         yield "the order of ops"
-    # The best order of pulls is searched for, from points that are drawn.
+    # The search for the best order of pulls has random starting points.
     is_searched = job.is_pulled and job.schedule.order == "optimal"
     if len(job.hosts) > 1 and (job.draws_orders or is_searched or job.schedule.disorder_ppm):
         yield "the order of transfers"

@@ -1,4 +1,4 @@
-"""Tables in CSV with a known header, each fault at its line and field."""
+"""Parser of CSV tables with a known header; errors carry line and field."""
 
 import csv
 from typing import Any, ClassVar

@@ -14,7 +14,7 @@ GROUPED = ("butterfly_layered", "hierarchical")
 """Collectives that have groups of ranks."""
 
 PLANNED = ("caramel", "edf", "optimal")
-"""Orders that plan: they decide which gradients are sent together and where the barrier is."""
+"""Orders with a planner, which also determines buckets and barrier."""
 
 SETTINGS = {
     "deadline": ("credit", "window", "tolerance", "margin", "exchange"),
@@ -25,7 +25,7 @@ SETTINGS = {
 """Keys that a policy has beside its name."""
 
 WITH_DEADLINES = ("deadline", "straggler")
-"""Policies that send high what would be late."""
+"""Policies that raise the priority of transfers that would miss their deadline."""
 
 # Differences of times need a sign, so times use half the range of 64 bits.
 MAX_RUN_PS = units.U64_MAX // 2
@@ -80,8 +80,8 @@ def low_window(reach: Reach, segment: int) -> int:
 def adaptive_of(given: AdaptiveTable, reach: Reach, transport: Transport) -> AdaptiveTable | None:
     """Return a policy with the defaults that its job's network gives; `None` for bands that do not change.
 
-    With marks, queues are short and next to nothing is held up for long: then chunks side by side only take turns,
-    which the one that is needed first pays for, and a small window does not help background flows (decision 20).
+    With ECN marking, queues are short and hardly any packet is delayed for long. Concurrent chunks then only share the
+    link, at the expense of the most urgent one, and a small window does not help background flows (decision 20).
     """
     if given.policy not in SETTINGS:
         return None
@@ -123,7 +123,7 @@ def schedule_of(
 
 
 def marks(queue: Queue) -> bool:
-    """Return whether a queue marks where others drop."""
+    """Return whether a queue marks packets (ECN) instead of dropping them."""
     return queue.threshold_packets is not None or queue.kind == "pcn" or bool(queue.ecn)
 
 
@@ -135,18 +135,18 @@ def announced_packets(announce: bool | int | None, queue: Queue) -> int | None:
 
 
 def patience_ps(file: ScenarioFile, reach: Callable[[], Reach]) -> tuple[int, int]:
-    """Return how long a sender waits for the answer to an announcement, and the age at which switches forget one.
+    """Return a sender's timeout for the answer to an announcement, and the age at which switches expire announcements.
 
-    The default of the first is a round trip over the longest route with every queue full, both ways: what has not come
-    by then is lost. That of the second is three of these: a first for the answer, a second for the handshake, and what
-    the first segment takes; and the longest time that an application of a tenant needs before it sends.
+    The default timeout is a round trip over the longest route with all queues full in both directions: a later answer
+    is lost. The default expiry is three such round trips (answer, handshake, first segment) plus the longest setup time
+    of a tenant's application.
     """
     cluster = file.cluster
     queue = cluster.queue
     hops, rate_bps, delay_ps = reach()
     packet_bytes = cluster.transport.segment_bytes + HEADER_BYTES
     full_bytes = queue.capacity.size if queue.capacity.is_bytes else queue.capacity.size * packet_bytes
-    # Two more packets are in the device and on the wire.
+    # Two further packets are in the transmit ring and on the wire.
     hop_ps = delay_ps + -(-(full_bytes + 3 * packet_bytes) * 8 * 10**12 // rate_bps)
     round_ps = 2 * hops * hop_ps + 4 * cluster.host_latency_ps
     timeout_ps = min(round_ps, MAX_RUN_PS // 4) if queue.timeout_ps is None else queue.timeout_ps
@@ -197,7 +197,7 @@ def queue_of(file: ScenarioFile, reach: Callable[[], Reach]) -> Queue:
 
 
 def start_jitter_of(file: ScenarioFile, reach: Callable[[], Reach]) -> int | None:
-    """Return by how much starts on the packet engine are drawn apart; None on engines that have no packets."""
+    """Return the jitter of start times on the packet engine; None on other engines."""
     run = file.run
     if run.engine != "packet" or run.start_jitter_ps is not None:
         return run.start_jitter_ps
@@ -205,14 +205,14 @@ def start_jitter_of(file: ScenarioFile, reach: Callable[[], Reach]) -> int | Non
 
 
 def _packet_ps(packet_bytes: int, reach: Reach) -> int:
-    """Return the time of a packet on the slowest link of a route."""
+    """Return the serialization time of a packet on the slowest link of a route."""
     return -(-packet_bytes * 8 * 10**12 // reach.rate_bps)
 
 
 def _two_routes_bytes(cluster: Cluster, reach: Reach) -> int:
-    """Return twice the segments that fit into a round trip over the longest route of a message without queues.
+    """Return twice the bandwidth-delay product of the longest route without queueing, in whole segments.
 
-    Once keeps the sender's link busy; twice leaves room for delayed acknowledgements and for those that wait.
+    One BDP keeps the sender's link busy; two leave room for delayed acknowledgements and queueing.
     """
     segment = cluster.transport.segment_bytes
     hops, _, delay_ps = reach

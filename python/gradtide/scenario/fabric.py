@@ -1,7 +1,7 @@
-"""The network of a scenario as a shape: how many hosts and switches, on which switch a host is, what links are called.
+"""The network topology of a scenario: numbers of hosts and switches, placement of hosts on switches, names of links.
 
-What a star, leaf-spine or Clos network has, and what links are called, the core answers (`crates/train/src/fabric.rs`).
-What is here besides is a network cable by cable: its faults are named with the line of the file.
+For star, leaf-spine and Clos networks the core computes these (`crates/train/src/fabric.rs`). Custom networks, given
+cable by cable, are validated here, so that errors name the line of the file.
 """
 
 import csv
@@ -65,11 +65,11 @@ class Reach(NamedTuple):
 
 
 Group = Collection[int]
-"""Hosts each of which may send to every other one."""
+"""A set of hosts in which any host may send to any other."""
 
 
 def _worst(groups: Iterable[Group], reach: Callable[[Group], Reach], most: Reach) -> Reach:
-    """Return the reach of groups of hosts, `most` at most, or `most` if none of them sends anything."""
+    """Return the worst reach over groups of hosts, bounded by `most`; `most` if no group sends anything."""
     found: Reach | None = None
     for group in groups:
         if len(group) > 1:
@@ -123,7 +123,7 @@ class Tree:
     def _reach(self, group: Group, most: Reach) -> Reach:
         if len({self.edge_of(host) for host in group}) == 1:
             return Reach(2, *self.host_link)
-        # Hosts below one child of the top do not cross the top.
+        # Traffic between hosts below one child of the root does not cross the root.
         is_below = self.kind == "clos3" and len({host // self.shared for host in group}) == 1
         return most._replace(hops=most.hops - 2) if is_below else most
 
@@ -132,12 +132,12 @@ class Tree:
         return any(self._parents(group) > 1 for group in groups)
 
     def _parents(self, group: Group) -> int:
-        """Return how many links lead up from the switch that has most of them on routes within a group."""
+        """Return the largest number of uplinks of a switch on routes within a group."""
         if self.kind == "star" or len({self.edge_of(host) for host in group}) < 2:
             return 1
         if self.kind == "leaf_spine":
             return int(self.keys["spines"])
-        # crates/net/src/topology/fat_tree.rs: an aggregation switch of a clos3 has half of its ports upwards.
+        # crates/net/src/topology/fat_tree.rs: half of the ports of an aggregation switch of a clos3 are uplinks.
         half = int(self.keys["ports"]) // 2
         above_edge = int(half * Fraction(*self.keys["bisection"]))
         is_below = self.kind == "clos2" or len({host // self.shared for host in group}) < 2
@@ -224,7 +224,7 @@ def clos(kind: str, ports: int, bisection: Fraction, link: tuple[int, int]) -> T
 
 
 def nearest_ratios(parts: Fraction, wanted: Fraction) -> list[Fraction]:
-    """Return the ratios next to `wanted` that take a whole number of switches, of which `parts` are a ratio of 1."""
+    """Return the ratios nearest to `wanted` for which ratio x `parts` is a whole number of switches."""
     below = math.floor(parts * wanted)
     return [count / parts for count in (below, below + 1) if 0 < count <= parts]
 
@@ -286,11 +286,11 @@ class Wiring:
         return any(len(places) > 1 for ends in among for _, ahead in self._routes(ends) for places in ahead)
 
     def _ends(self, group: Group) -> Counter[str]:
-        """Return the switches of hosts, or the hosts without one, with the number of hosts of each."""
+        """Return the edge switches of hosts (hosts without a switch count as their own), with numbers of hosts."""
         return Counter(self.switches[edge] if edge >= 0 else f"h{-1 - edge}" for edge in map(self.edge_of, group))
 
     def _crossed(self, groups: Iterable[Group]) -> tuple[Reach, Iterable[int]]:
-        """Return the reach of groups, and the places of the cables on shortest routes within them."""
+        """Return the reach of groups, and the indices of the cables on shortest routes within them."""
         found: set[int] = set()
         hops = 0
         seen: set[frozenset[str]] = set()
@@ -309,7 +309,7 @@ class Wiring:
         return Reach(hops or self.hops, min(rates), max(delays)), cables
 
     def _mark_routes(self, ends: frozenset[str], found: set[int]) -> int:
-        """Add the cables of all shortest routes among switches, or hosts without one; return the longest route."""
+        """Add the cables of all shortest routes among `ends`; return the length of the longest route."""
         longest = 0
         for distance, ahead in self._routes(ends):
             found.update(place for places in ahead for place in places)
@@ -319,9 +319,9 @@ class Wiring:
         return longest
 
     def _routes(self, ends: frozenset[str]) -> Iterator[tuple[dict[str, int], list[list[int]]]]:
-        """Yield for each of some ends what is on shortest routes to it from the others.
+        """Yield for each end the shortest-path tree (breadth-first search) to it from the other ends.
 
-        That is the distance of every node, that end first, and for each node on a route the cables that lead on.
+        The tree consists of the distance of every node, starting with the end, and the next-hop cables of each node.
         """
         for start in ends:
             distance, behind = {start: 0}, []
@@ -329,7 +329,7 @@ class Wiring:
             for node in frontier:
                 behind.append(node)
                 for other, _ in self._cables_of[node]:
-                    # No route leads through a host.
+                    # Hosts do not forward.
                     if other not in distance and (host_number(other) is None or other in ends):
                         distance[other] = distance[node] + 1
                         frontier.append(other)
@@ -343,7 +343,7 @@ class Wiring:
 
     @cached_property
     def _cables_of(self) -> dict[str, list[tuple[str, int]]]:
-        """The neighbours of each node, with the places of the cables that lead to them."""
+        """Adjacency list: neighbours of each node, with the indices of the cables to them."""
         found: dict[str, list[tuple[str, int]]] = {name: [] for name in self.switches}
         found |= {f"h{host}": [] for host in range(self.host_count)}
         for place, cable in enumerate(self.cables):
@@ -353,7 +353,7 @@ class Wiring:
 
     @cached_property
     def _host_cables(self) -> list[int]:
-        """The place of each host's cable."""
+        """Index of each host's cable."""
         return [self._cables_of[f"h{host}"][0][1] for host in range(self.host_count)]
 
     @property
@@ -562,7 +562,7 @@ Fabric = Tree | Wiring | Nodes
 
 
 class Complaint(NamedTuple):
-    """What is wrong with a cable, given by its place in the list, or with all of them."""
+    """An error in a cable, given by its index in the list, or in the list as a whole."""
 
     code: str
     place: int | None
@@ -699,7 +699,7 @@ def cable_fault(
 
 
 def dealt_out(hosts: Iterable[int], fabric: Fabric) -> list[int]:
-    """Sort hosts so that those next to one another are on different edge switches, as far as there are others."""
+    """Order hosts round-robin over the edge switches, so that neighbours are on different switches where possible."""
     placed: Counter[int] = Counter()
     keyed = []
     for host in hosts:

@@ -1,6 +1,6 @@
-"""What the program for ns-3 has of a scenario: every field of the core's input, and which values it may have.
+"""Support of scenario features by the ns-3 program: every field of the core's input, with its allowed values.
 
-A field that is not in these tables is a mistake: nothing that a user asks for is left out of a comparison unsaid.
+A field that is missing in these tables is a bug: no setting may silently be left out of a comparison.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from gradtide.scenario.resolve import Resolved
 from gradtide.scenario.source import Loc, Source
 
 NS = 1000
-"""ns-3 counts nanoseconds: picoseconds of one."""
+"""Picoseconds per nanosecond, the resolution of ns-3."""
 BANDS = 3
 """Bands of pfifo_fast."""
 
@@ -32,7 +32,7 @@ class Only(NamedTuple):
 
 
 ANY = None
-"""Of a field: every value is carried over, or changes nothing of what is compared."""
+"""Any value is allowed: it is passed on, or does not affect the comparison."""
 
 RUN: dict[str, Only | None] = {
     "engine": Only("engine", ("packet",), 'engine = "packet"'),
@@ -126,7 +126,7 @@ def _value(table: Mapping[str, Any], field: str) -> Any:
 
 
 def _joint(resolved: Resolved, spec: Mapping[str, Any]) -> Iterator[tuple[Loc, str, str]]:
-    """Yield what more than one field decides."""
+    """Yield the faults that depend on more than one field."""
     for job in spec["jobs"][1:]:
         yield ("job", job["name"]), "a second job", "one job, beside any traffic"
     for job in spec["jobs"]:

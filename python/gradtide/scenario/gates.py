@@ -1,7 +1,7 @@
-"""Gates of a plan: the events of training at which a bucket that was held back may be sent.
+"""Release events of a plan (gates): the events of training before which a ready bucket is not sent.
 
-A gate names a pass and a layer. `backward` opens when backward has the layer's gradient; `forward`, when the next
-forward pass calls the layer. Both are offsets of the compute time of an iteration that never waits.
+A gate names a pass and a layer. `backward`: the backward pass has computed the layer's gradient; `forward`: the next
+forward pass calls the layer. Both are offsets in the compute time of an iteration without waiting.
 """
 
 from bisect import bisect_right
@@ -12,7 +12,7 @@ Gate = tuple[str, str]
 
 
 def parse_gate(text: str) -> Gate | None:
-    """Return the gate that a scenario writes as a text; `None` for an empty one."""
+    """Parse the text form of a gate; `None` for an empty text."""
     where, _, layer = text.partition(" ")
     return (where, layer) if text else None
 
@@ -22,8 +22,8 @@ class Gates:
 
     Attributes:
         compute_ps: all compute time of an iteration.
-        ready_ps: when each layer's gradient is there.
-        called_ps: when each layer is called, and reads its parameters.
+        ready_ps: when each layer's gradient is ready.
+        called_ps: when each layer is called in the forward pass, and reads its parameters.
     """
 
     def __init__(self, layers: Sequence[Mapping[str, int | str]]) -> None:
@@ -39,13 +39,13 @@ class Gates:
             self.ready_ps[index] = now
         self.compute_ps = now
         self._places = {name: index for index, name in enumerate(self._names)}
-        # Only of layers with parameters: other layers may have names that no module has.
+        # Only layers with parameters: names of other layers need not be modules.
         owners = [index for index, row in enumerate(layers) if row["parameter_bytes"]]
         backward = [(self.ready_ps[index], "backward", index) for index in reversed(owners)]
         self._events = backward + [(now + self.called_ps[index], "forward", index) for index in owners]
 
     def opens_ps(self, gate: Gate | None) -> int:
-        """Return when a bucket may be sent; from an iteration's compute time on, in the next."""
+        """Return the release time of a bucket; values beyond an iteration's compute time are in the next iteration."""
         if gate is None:
             return 0
         where, layer = gate
@@ -53,7 +53,7 @@ class Gates:
         return self.ready_ps[place] if where == "backward" else self.compute_ps + self.called_ps[place]
 
     def before(self, offset_ps: int, members: Sequence[int]) -> Gate | None:
-        """Return the last event up to an offset; `None` if a bucket of some layers is not ready before it."""
+        """Return the last event up to an offset; `None` unless it is after the ready time of layers `members`."""
         place = bisect_right(self._events, offset_ps, key=lambda event: event[0]) - 1
         if place < 0 or self._events[place][0] <= max(self.ready_ps[member] for member in members):
             return None

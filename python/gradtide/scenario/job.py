@@ -1,4 +1,4 @@
-"""A job that is resolved: what it computes and sends, on which hosts, with every default that depends on others."""
+"""A resolved job: compute, communication and placement, with all derived defaults."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,7 +67,7 @@ class Division:
         }
         if self.fit.verdict == "fits":
             return found
-        # By default there are as many micro-batches as stages, whatever the mesh.
+        # The default number of micro-batches is that of the stages; only another number fixes the global batch.
         is_own_batch = self.layout.micro_batches != self.costs.mesh.pp
         ways = would_fit(self.costs, self.layout, self.global_batch if is_own_batch else None)
         on_more = {} if ways.changes else {"fits_on": None if ways.more is None else ways.more.described}
@@ -170,7 +170,7 @@ class Job:
     announced_packets: int | None
     division: Division | None
     step: RecordedStep | None
-    # Who says a thing does not make it another job.
+    # The origin of a value does not affect equality.
     device: JobDevice = field(compare=False)
     stated: frozenset[str] = field(compare=False)
 

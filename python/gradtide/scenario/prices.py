@@ -6,8 +6,8 @@
     rate = "25Gbps"
     price = 9000
 
-and `[[cable]]` and `[[nic]]` with a rate and a price. What a file has no table of costs nothing; what it has some of
-but not what is needed is a fault when it is asked for.
+and `[[cable]]` and `[[nic]]` with a rate and a price. A kind of part without a table costs nothing. If a kind has a
+table but lacks the required part, the lookup fails.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Whether one rank of each class of a divided model stands for all of them, or every rank is simulated."""
+"""Decides whether one rank per class of a parallel model represents the class, or every rank is simulated."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from gradtide.scenario.source import Loc
 
 
 def reasons(resolved: Resolved) -> Iterator[tuple[Loc, str]]:
-    """Yield what makes ranks of one class differ: where it is asked for, and in words. Then each must be simulated."""
+    """Yield the reasons why ranks of a class differ, as (location, text); with any reason all ranks are simulated."""
     cluster = resolved.file.cluster
     for job in resolved.jobs:
         if not job.is_divided:
@@ -25,11 +25,11 @@ def reasons(resolved: Resolved) -> Iterator[tuple[Loc, str]]:
         if cluster.host is not None:
             yield ("cluster", "host"), "a divided model on hosts with stages"
         if resolved.fabric.kind != "star":
-            # Routes have different lengths and share links, so ranks are not alike.
+            # Routes have different lengths and share links, so ranks of a class differ.
             yield ("cluster", "topology"), "a divided model on a network of several switches"
 
 
 def all_simulated(resolved: Resolved) -> bool:
-    """Return whether every rank of its divided models is simulated; False if there is none."""
+    """Return whether every rank of the parallel models is simulated; False if there is no such model."""
     is_divided = any(job.is_divided for job in resolved.jobs)
     return is_divided and (resolved.file.run.engine == "packet" or any(reasons(resolved)))

@@ -28,18 +28,18 @@ else:
 Loc = tuple["str | int", ...]
 
 MAX_DEPTH = 32
-"""Tables and lists in each other; what is deeper has no place of its own, so that places take memory by the text."""
+"""Nesting depth to which positions are recorded, so that their memory is linear in the size of the text."""
 MAX_DIGITS = 100
-"""Of a whole number in JSON; a longer one has no float, and the greatest that means anything has 20."""
+"""Longest integer in JSON; a meaningful one has at most 20 digits, and much longer ones do not fit in a float."""
 MAX_SPANS = 1_000_000
-"""Keys and elements whose place is kept."""
+"""Largest number of keys and elements whose positions are recorded."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _BARE_VALUE = re.compile(r"[^,\]}#\n]*")
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"\n]*"|'[^'\n]*')"""
 _DEEP_KEY = re.compile(
     rf"(?:^[ \t]*\[{{0,2}}|[{{,])[ \t]*({_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MAX_DEPTH}}})", re.MULTILINE
 )
-"""A key of so many parts takes the parser of TOML, and all that walks paths, time and memory by their square."""
+"""A dotted key with too many parts: the TOML parser and all path traversals are quadratic in their number."""
 _STRINGS = {'"': re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL), "'": re.compile(r"'[^']*'")}
 _GAP = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 
@@ -146,7 +146,7 @@ def pointed(text: str, start: int, stop: int, fault: Fault) -> Fault:
     line = bisect_right(starts, start)
     line_start = starts[line - 1]
     line_end = starts[line] - 1 if line < len(starts) else len(text)
-    # Never the whole line: a file may be one line, and have a fault in each of its values.
+    # Not the whole line: a file may consist of a single line with many faults.
     first = max(line_start, start - 2 * WINDOW)
     cut = text[first : min(line_end, start + 2 * WINDOW)]
     width = max(1, min(stop, line_end) - start)
@@ -313,7 +313,7 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
     except RecursionError:
         raise ScenarioError([fault("tables or lists are nested too deeply", "flatten them")]) from None
     except ValueError as error:
-        # TOMLDecodeError, or the ValueError of an integer with thousands of digits.
+        # A TOMLDecodeError, or a ValueError for an integer with thousands of digits.
         match = re.fullmatch(r"(.*?) \(at (?:line (\d+), column (\d+)|end of document)\)", str(error), re.DOTALL)
         if match is None:
             raise ScenarioError([fault("not valid TOML", str(error).splitlines()[0])]) from None

@@ -1,4 +1,4 @@
-"""What a user asks about, read without anything that a run needs: an error is answered at once."""
+"""Reads the arguments of studies without importing what a run needs, so that errors are reported at once."""
 
 import inspect
 import os

@@ -39,20 +39,20 @@ KNEE = 0.05
 """The knee is the cheapest candidate whose iteration takes at most this much longer than the fastest one's."""
 
 ITERATIONS = 2
-"""Enough where iterations repeat."""
+"""Sufficient, because iterations repeat without random draws."""
 
 HOTTEST = 8
-"""Links of every candidate that are kept."""
+"""Number of busiest links that are kept per candidate."""
 
 OTHER_DELAY_PS = (1_000_000, 10_000_000)
-"""Of a cable: messages sent by the network card (RDMA), and by TCP in the kernel. Candidates are also run at the first
-of these that is not the scenario's own, because the answer can depend on it."""
+"""Typical one-way delays per cable: RDMA, and kernel TCP. Candidates are also run with the first of these that differs
+from the scenario's, because the answer can depend on it."""
 
 EXCHANGES = 2
-"""In a run of one exchange: one before it is measured."""
+"""Exchanges in a run that times one exchange: one warm-up and one measured."""
 
 NODES = tuple(range(64, 2049, 64))
-"""Of the curves that show what networks are built from."""
+"""Numbers of nodes in the curves of switch counts."""
 
 
 @dataclass(frozen=True)
@@ -320,7 +320,7 @@ def offers(
     def skip(kind: str, ratio: Fraction, rate_bps: int | None, why: str) -> None:
         skipped.append(Skipped(kind, str(ratio), rate_bps, why))
 
-    # A star has no bisection to save at.
+    # A star has full bisection only.
     asked = [(kind, ratio) for kind in kinds for ratio in ([Fraction(1)] if kind == "star" else ratios)]
     for kind, ratio in asked:
         try:

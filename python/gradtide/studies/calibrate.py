@@ -1,11 +1,12 @@
-"""`gradtide calibrate`: what hosts add to transfers, fitted to measured times.
+"""`gradtide calibrate`: fits the host model's overheads to measured transfer times.
 
-A message of s bytes in d parts takes, through stages in series of which one may be the wire (docs/models/hosts.md),
+A message of s bytes, pipelined in d parts through stages in series, one of which may be the wire, takes
+(docs/models/hosts.md)
 
     a + x s/d + (d - 1) max(m, y s/d)
 
-where a is the time of a message without bytes, x the time of a byte in all stages together, m the host's time for a
-message and y the time of a byte in the slowest stage. Times of whole messages give a and x; only parts give m and y.
+where a is the time of an empty message, x the time per byte summed over all stages, m the host's time per message, and
+y the time per byte in the slowest stage. Undivided messages determine a and x; only divided ones determine m and y.
 """
 
 import csv
@@ -25,15 +26,15 @@ from gradtide.studies.channels import line
 SCHEMA = "gradtide.calibration/1"
 COLLECTIVES = ("send", "all_reduce", "all_gather", "reduce_scatter")
 LEAST_SIZES = 3
-"""Two sizes give a line, and nothing that says how good it is."""
+"""Smallest number of sizes: with two the fit is exact, and has no residual."""
 LEAST_RANGE = 16
-"""The largest size is at least so many times the smallest."""
+"""Smallest ratio of the largest to the smallest size."""
 STAGES = ("copy", "serialise", "receive")
 NEGLIGIBLE = 0.02
-"""A stage with less than this share of a byte's time is not written."""
+"""Stages with less than this share of the time per byte are left out."""
 MAX_ROWS = 10_000
 POOR_PERCENT = 20
-"""An error of a row beyond this is told."""
+"""Errors of a row beyond this are reported."""
 
 
 class Timing(NamedTuple):

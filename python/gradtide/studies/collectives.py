@@ -42,7 +42,7 @@ SIZES = (*(step * 10**power for power in range(3, 9) for step in (1, 3)), 10**9)
 TERMS = ("latency", "bandwidth", "contention")
 
 LATENCY = 0
-"""Of sizes, in which an exchange of one byte stands for none: what is left is latency."""
+"""Pseudo-size 0, measured by an exchange of one byte: its time is the latency."""
 NOISE = 1e-9
 """Share of a time below which a difference is rounding: times are written to a picosecond."""
 
@@ -185,7 +185,7 @@ def _rows(times_s: dict[str, dict[int, tuple[float, float]]]) -> list[dict[str, 
             contention_s = here_s - latency_s - bandwidth_s
             if abs(contention_s) < NOISE * here_s:
                 contention_s = 0.0
-            # Where ranks run apart, bytes of some hide delays of others.
+            # If ranks are not in lock step, transfers of some ranks overlap with latencies of others.
             hidden_s = min(max(-contention_s, 0.0), latency_s)
             rows.append(
                 {
@@ -214,9 +214,9 @@ def _sums(name: str) -> bool:
 
 
 def winners(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return which collective is fastest from which size to which, and which of its terms makes it so.
+    """Return the fastest collective of each range of sizes, and the term that makes it the fastest.
 
-    Between two sizes times are taken to lie on a line, as they do where a term is so many bytes over a rate.
+    Times are interpolated linearly between sizes, which is exact for a term of the form bytes / rate.
     """
     times: dict[str, list[tuple[int, float]]] = {}
     for row in rows:
@@ -245,7 +245,7 @@ def winners(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _crossing(own: Sequence[tuple[int, float]], other: Sequence[tuple[int, float]]) -> float | None:
-    """Return the size from which on `other` is faster than `own` within a stretch; None if it never is."""
+    """Return the size within an interval from which `other` is faster than `own`; None if it never is."""
     (low, before), (high, after) = own
     lead, lag = other[0][1] - before, after - other[1][1]
     if lag <= NOISE * after:
@@ -254,7 +254,7 @@ def _crossing(own: Sequence[tuple[int, float]], other: Sequence[tuple[int, float
 
 
 def _because(rows: Sequence[dict[str, Any]], span: dict[str, Any]) -> tuple[str, str]:
-    """Return the term by which the winner of a span beats the next best one in its middle, and which that is."""
+    """Return the term by which the winner of a span beats the runner-up at its middle, and the runner-up."""
     middle = (span["from_bytes"] * span["to_bytes"]) ** 0.5
     size = min({row["bytes"] for row in rows}, key=lambda at: abs(at - middle) / (at + middle))
     own = next(row for row in rows if row["bytes"] == size and row["collective"] == span["collective"])

@@ -32,8 +32,8 @@ PULL_SCHEDULES = ("random", "arbitrary", "priority", "tic", "tac", "tac_folded",
 TASKS = ("train", "inference")
 
 RANDOM_ITERATIONS = 100
-"""Of an order that is drawn anew, without a barrier: a run begins and ends with other transfers owed, up to all of an
-iteration's, and so many make one per cent of that. The packet engine, which takes long, keeps the scenario's."""
+"""Iterations for random orders without a barrier: the backlog at the start and the end of a run differs by up to one
+iteration's transfers, which is then one per cent. The slow packet engine keeps the scenario's number."""
 
 GROUP = ("job", "model", "workers", "servers", "batch", "task", "rate_bps")
 """Columns that identify the runs among which schedules are compared."""
@@ -112,7 +112,7 @@ class CompareResult(StudyRows):
         return str(max(words.settled(self.rows), key=lambda row: row["saves_percent"])["run"])
 
     def _candidates(self) -> list[Candidate]:
-        """Return every schedule within its group: what carries it out, and how it ranks; no order beats `optimal`."""
+        """Return every schedule as a candidate in its group, with its runtime; `optimal` counts as a bound."""
         found = []
         for row in self.rows:
             by, why_not = self._carrier(row)
@@ -132,7 +132,7 @@ class CompareResult(StudyRows):
         return found
 
     def _carrier(self, row: Mapping[str, Any]) -> tuple[str | None, str]:
-        """Return what carries out the schedule of a row, or None and why nothing does."""
+        """Return the runtime that supports the schedule of a row, or None and the reason why none does."""
         job = next(job for job in self.results[row["run"]].scenario.jobs if job.name == row["job"])
         if job.is_pulled:
             return None, ""

@@ -1,4 +1,4 @@
-"""The schedules that a comparison names: texts, systems, order files and schedulers of the user's own."""
+"""Parses the schedules of a comparison: texts, names of systems, order files and user-defined schedulers."""
 
 import json
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
 """Schedules of whole systems, as keys of a scenario; `parse_schedule` knows them by name."""
 
 UNENFORCED = ("random", "arbitrary")
-"""Orders of pulls that nobody enforces."""
+"""Orders of pulls without enforcement."""
 
 GRAMMAR = (
     "ORDER[+barrier][+fusion=SIZE|adaptive][+first_fusion=SIZE][+cycle=TIME][+chunk=SIZE][+credit=N]"
@@ -66,10 +66,10 @@ class Contender:
     def on(self, point: Scenario) -> tuple[Scenario, str]:
         """Return the scenario under this schedule, and what the schedule is called there."""
         is_pulled = all(job.is_pulled for job in point.jobs)
-        # What every iteration begins with a pull has a barrier, and an order is all that a name stands for.
+        # With a pull at the start of each iteration there is always a barrier, and a name only selects an order.
         changes = {k: v for k, v in self.changes.items() if not is_pulled or (k != "barrier" and v is not None)}
         if is_pulled and self.name in UNENFORCED:
-            # What share of transfers leaves an order is said of the scenario's own, which somebody enforces.
+            # The share of out-of-order transfers in the scenario applies to enforced orders only.
             changes["disorder"] = None
         scenario = point.replace(**changes)
         name, extras = self.name, self.extras
@@ -145,7 +145,7 @@ def _ordered(scenario: Scenario, scheduler: OrderScheduler | Path) -> Scenario:
         ranks = load_ranks(scheduler, dag) if isinstance(scheduler, Path) else ranks_of(scheduler, dag)
         places = {op.id: place for place, op in enumerate(op for op in dag.ops if op.kind == "recv")}
         rows = [row.name for row in job.layers if row.parameter_bytes]
-        # Parameters that the iteration does not need, such as those of the backward pass in inference, come last.
+        # Parameters that the iteration does not need (in inference, those of the backward pass) come last.
         first = [rows[places[op]] for op in sorted(ranks, key=lambda op: (ranks[op], op))]
         rankings[job.name] = [*first, *(name for name in rows if name not in set(first))]
     for name, ranking in rankings.items():
@@ -154,7 +154,7 @@ def _ordered(scenario: Scenario, scheduler: OrderScheduler | Path) -> Scenario:
 
 
 def _dag_of(job: Job, transfer_ps: list[int]) -> OpDag:
-    """Return what a worker of a job receives and computes in an iteration, as a scheduler is shown it.
+    """Return the DAG of a worker's iteration as input of a scheduler.
 
     Every parameter is one transfer of `op.bytes`. With parameter servers the transfer is a pull; with a collective it
     is the exchange that the previous iteration began. Layers become a chain of ops. A backward op `updates` the

@@ -16,7 +16,7 @@ from gradtide.scenario.tables import rank_count
 from gradtide.studies.asked import as_scenario
 
 DEFAULT_WORKERS = 8
-"""Of a model whose cluster does not say how many hosts it has."""
+"""Number of workers if the cluster has no given number of hosts."""
 
 Cluster = Scenario | str | Path | Mapping[str, Any] | None
 
@@ -57,7 +57,7 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
             data = {**data, "run": {"engine": "fluid", **data.get("run", {})}}
             job["collective"] = {"ps": {"pull": "start"}}
             if isinstance(hosts, int) and hosts > 1:
-                # As many servers as TicTac has, among the hosts that there are.
+                # TicTac's ratio of servers to workers.
                 servers = max(1, hosts // 5)
                 job |= {"workers": hosts - servers, "collective": {"ps": {"servers": servers, "pull": "start"}}}
             if not any(op.updates for op in model.ops):
@@ -66,11 +66,11 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
     else:
         assert cluster is not None
         base = _without_model(as_scenario(dict(cluster) if isinstance(cluster, Mapping) else cluster))
-    # By a change of its own, so that an error names the option that asks for it.
+    # A separate change, so that an error names the option.
     changes = {} if workers in (None, base.jobs[0].workers) else {"workers": workers}
     is_divided = keys.get("parallel") is not None and is_cluster_alone and hosts is None
     if is_divided or (workers is None and rank_count(model, Path()) is not None):
-        # As many as the mesh or the recorded step has.
+        # The mesh or the recorded step determines the number.
         changes = {"workers": None}
     return base.replace(model=model, **changes, **_given(keys))
 
@@ -105,7 +105,7 @@ def without_scale(base: Scenario) -> Scenario:
 
 
 def _places(data: Mapping[str, Any]) -> Any:
-    """Return how many workers a cluster has places for: hosts, or GPUs of nodes; None for what a job needs."""
+    """Return the number of workers that fit on a cluster (hosts, or GPUs of nodes); None if it adapts to the job."""
     cluster = clusters.whole(data).get("cluster", {})
     topology, node = (cluster.get(key) if isinstance(cluster, Mapping) else None for key in ("topology", "node"))
     hosts = topology.get("hosts") if isinstance(topology, Mapping) else None

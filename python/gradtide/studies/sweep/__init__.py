@@ -1,9 +1,9 @@
 """`gradtide sweep`: what does a figure do over the values of any keys of a scenario, and which of them is best?
 
-Every run is read first, so that a wrong figure is found before anything runs, and so that points whose scenario is
-wrong are known: they are refused, and the others run that the store lacks. The table is made of the store, so it does
-not matter which process ran what, or when. The module is longer than 600 lines because reading the runs, making them
-and saying what came of them share one state.
+All scenarios are read first, so that a wrong figure is found before anything runs, and points with an invalid scenario
+are refused. Then all runs missing in the store are executed. The table is built from the store alone, so it does not
+depend on which process executed a run, or when. The module is longer than 600 lines because reading, executing and
+reporting the runs share one state.
 """
 
 import math
@@ -43,21 +43,21 @@ __all__ = ["Point", "Study", "SweepResult", "merge", "sweep"]
 KEY_BYTES = 32
 
 READ_S = 0.0015
-"""Time to read a scenario, for the progress alone (`bench/run.py sweep`)."""
+"""Time to read a scenario, used for the progress only (`bench/run.py sweep`)."""
 
 ELSEWHERE_S = 0.2
-"""Between two looks for runs that another process has under way."""
+"""Polling interval for runs that another process executes."""
 
 MAX_BATCH = 100
-"""Runs of a batch, however short they are."""
+"""Largest number of runs in a batch."""
 MAX_LOSSES = 3
-"""Workers that a run may lose; the executor may have begun it anew before it says so."""
+"""Lost workers after which a run fails; the executor may retry in addition."""
 
 MAX_RANKED = 10_000
 """Points of the ranking that a summary holds; `points.csv` has all."""
 
 MAX_READ = 64
-"""Points whose scenarios are read again for what the answer rests on."""
+"""Points whose scenarios are read again for the premises of the answer."""
 MAX_SHOWN = 20
 """Points of each table that a notebook shows."""
 FEW = 12
@@ -67,7 +67,7 @@ Progress = Callable[[float], object] | None
 
 
 class Cells(NamedTuple):
-    """A table for people: the titles of its columns, its rows, and how many points are left out."""
+    """A table for display: column titles, rows, and the number of points left out."""
 
     columns: list[str]
     rows: list[list[str]]
@@ -76,12 +76,12 @@ class Cells(NamedTuple):
 
 @dataclass
 class Runs:
-    """The runs of a study, as far as they are known before any of them runs.
+    """The runs of a study after reading all scenarios.
 
     Attributes:
-        keys: their keys in the store, one after the other; zeros for those that are refused.
-        seeds: the seed of each.
-        refused: why a run is refused, by its number.
+        keys: concatenated keys in the store; zeros for refused runs.
+        seeds: the seed of each run.
+        refused: reasons of refused runs, by number.
     """
 
     keys: bytearray = field(default_factory=bytearray)
@@ -94,7 +94,7 @@ class Runs:
 
     @property
     def repeated(self) -> int:
-        """Number of runs that an earlier one of the same scenario answers, whatever its seed."""
+        """Number of runs with the same key as an earlier run, whatever their seeds."""
         return len(self.seeds) - len(self.refused) - len({self.key(run) for run in self._valid()})
 
     def _valid(self) -> Iterator[int]:
@@ -102,13 +102,13 @@ class Runs:
 
 
 class _Seen(NamedTuple):
-    """What one look at all runs of a study finds.
+    """Result of one pass over all runs of a study.
 
     Attributes:
-        states: the `State` of each run, the figure aside.
-        names: columns of numbers, in the order in which they come.
-        ranges: least and most of each figure that a study may be about by itself, over the runs that fit.
-        cost: what all runs cost together.
+        states: the `State` of each run, without regard to the figure.
+        names: numeric columns, in order of appearance.
+        ranges: minimum and maximum of each figure that can be the default figure, over the runs that fit.
+        cost: total cost of all runs.
     """
 
     states: bytearray
@@ -145,7 +145,7 @@ class SweepResult(StudyRows):
         return sum(run % shard[1] == shard[0] - 1 for run in self._runs.refused)
 
     def _each(self) -> Iterator[tuple[int, str, dict[str, Any] | None]]:
-        """Give each run with its state, as `rows.csv` has it, and the summary of a finished one."""
+        """Yield each run with its state, as in `rows.csv`, and its summary if it has finished."""
         for run in range(len(self.study)):
             if run in self._runs.refused:
                 yield run, f"refused: {self._runs.refused[run]}", None
@@ -223,12 +223,12 @@ class SweepResult(StudyRows):
 
     @cached_property
     def _ys(self) -> "array[float]":
-        """The figure of each run that fits in memory or does not; NaN where there is none."""
+        """The figure of each run, whether or not it fits in memory; NaN if it has none."""
         return by_run(self.figure or "", self.each_row())
 
     @cached_property
     def _order(self) -> tuple[list[int], "array[float]", bytearray]:
-        """The points, the best first; the figure of each and its state."""
+        """The points by rank, the figures and the states of all points."""
         seeds, ys = self.study.seeds, over_seeds(self.study, self._ys)
         states = bytearray(len(ys))
         for point, y in enumerate(ys):
@@ -248,7 +248,7 @@ class SweepResult(StudyRows):
         yield from map(self._point, range(self.study.points))
 
     def _point(self, place: int) -> Point:
-        """Return the point at a place of the order, from 0."""
+        """Return the point at an index of the ranking, from 0."""
         study, (order, ys, states) = self.study, self._order
         point = order[place]
         run = point * study.seeds
@@ -274,17 +274,17 @@ class SweepResult(StudyRows):
 
     @cached_property
     def _ranked(self) -> int:
-        """How many points have a rank; they are the first in the order."""
+        """Number of points with a rank; they come first in the order."""
         return self._order[2].count(State.FINISHED)
 
     def _first(self, most: int) -> tuple[list[Point], list[Point]]:
-        """Return at most so many points that have a rank, and at most so many that have none."""
+        """Return the first points with a rank and without, at most `most` each."""
         ranked, count = self._ranked, self.study.points
         places = range(min(ranked, most)), range(ranked, min(count, ranked + most))
         return list(map(self._point, places[0])), list(map(self._point, places[1]))
 
     def _why(self, first: int, state: State) -> tuple[str, Feasibility]:
-        """Return why the point whose runs begin at `first` has its state, and whether it fits in memory."""
+        """Return the reason for the state of the point whose first run is `first`, and whether it fits in memory."""
         runs = range(first, first + self.study.seeds)
         run = next((run for run in runs if self._seen.states[run] == state), first)
         if state is State.REFUSED:
@@ -325,7 +325,7 @@ class SweepResult(StudyRows):
         }
 
     def _analysis(self) -> dict[str, Any]:
-        """Return the figure of the report, what it is weighed against, and what the runs that fit say of both."""
+        """Return the report's figure, its trade-off axis, and the analysis of both over the runs that fit."""
         study, figure = self.study, self.figure
         if figure is None:
             return {"figure": None, "best": None, "against": None}
@@ -336,7 +336,7 @@ class SweepResult(StudyRows):
         return {"figure": figure, "best": best, "against": study.against, **analysed(study, ys, xs, best)}
 
     def _answer(self, ranked: Sequence[Point], states: Mapping[int, int]) -> Answer:
-        """Return the answer; what it rests on is read from scenarios all over the study, the best first."""
+        """Return the answer; its premises are read from a sample of the study's scenarios, the best first."""
         study, headline = self.study, self._headline(ranked, states)
         known = [point.run for point in ranked if point.state != State.REFUSED.words]
         read = known[:: -(-len(known) // MAX_READ)]
@@ -348,12 +348,12 @@ class SweepResult(StudyRows):
             [study.scenario(run) for run in read],
             candidates,
             most=self.is_most_best,
-            # What all of them say need not be taken for varied.
+            # If all points were read, premises common to all of them also hold for varied keys.
             varied=() if len(read) == len(known) else study.varied,
             more=self._more(),
             scenario=BEST if has_best else None,
         )
-        # Whichever process merged it, and wherever its runs took place.
+        # Independent of the process that merged it and the machines that ran it.
         return (
             answer
             if answer.again.command is None
@@ -361,7 +361,7 @@ class SweepResult(StudyRows):
         )
 
     def _more(self) -> list[Premise]:
-        """Return what the ranking rests on."""
+        """Return the premises of the ranking."""
         study, most = self.study, "most" if self.is_most_best else "least"
         by = Premise(
             "ranked by", f"{self.figure}, {most} first", study.figure is not None, "sweep.figure", "figure = …"
@@ -370,7 +370,7 @@ class SweepResult(StudyRows):
         return [seeds] if self.figure is None else [by, seeds]
 
     def _headline(self, ranked: Sequence[Point], states: Mapping[int, int]) -> str:
-        """Say which point is best, what it was ranked by, and how many of how many runs have finished."""
+        """Return the headline: best point, figure, and progress."""
         study, sentences = self.study, []
         first = next((point for point in ranked if point.rank == 1), None)
         if first is not None and self.figure is not None:
@@ -394,7 +394,7 @@ class SweepResult(StudyRows):
         return "–" if point.figure is None or self.figure is None else words.figure(self.figure, point.figure)
 
     def _best(self, ranked: Sequence[Point], first: Point) -> str:
-        """Say which point is best, by how much, and whether that can be told."""
+        """Return the sentence about the best point, its lead, and whether the lead is significant."""
         near = ranking.SAME * abs(first.figure or 0)
         alike = sum(
             point.rank is not None and abs((point.figure or 0) - (first.figure or 0)) <= near for point in ranked
@@ -527,7 +527,7 @@ def sweep(
     study, store = _opened(study, store, cluster)
     limits = limits or Limits()
     with opened(executor, address, jobs) as workers:
-        # Of the share that is done, if all runs are as the first.
+        # Share of the progress for reading, if all runs take as long as the first.
         reading = READ_S / (2 * READ_S + _first_s(study) / workers.at_once)
         work = _Work(study, store, shard, Total(workers.at_once, workers.neighbours))
         work.read(part_of(progress, 0, reading))
@@ -540,7 +540,7 @@ def sweep(
 
 
 def _first_s(study: Study) -> float:
-    """Return the time that the first run will take; 0 if its scenario is wrong."""
+    """Return the estimated time of the first run; 0 if its scenario is invalid."""
     try:
         return Total().add(study.scenario(0)).cpu_s
     except WRONG:
@@ -625,7 +625,7 @@ def _opened(
 
 
 class _Batch(NamedTuple):
-    """Runs that are submitted together, by their numbers, and the claims that keep other processes from them."""
+    """Runs that are submitted together, by number, with the claims (locks) against other processes."""
 
     numbers: list[int]
     abouts: list[About]
@@ -633,12 +633,12 @@ class _Batch(NamedTuple):
 
 
 class _Work:
-    """The runs of a shard that the store lacks, which alone are numbered here; one thread reads and writes the store.
+    """The missing runs of a shard, by index among these; only one thread uses the store.
 
     Attributes:
         runs: all runs of the study.
-        total: what the missing runs will take.
-        taken: what they do together: flows, iterations, packets and events.
+        total: estimated time and memory of the missing runs.
+        taken: their estimated totals of flows, iterations, packets and events.
     """
 
     def __init__(self, study: Study, store: Store, shard: tuple[int, int], total: Total) -> None:
@@ -655,7 +655,7 @@ class _Work:
         self._losses: Counter[int] = Counter()
 
     def read(self, progress: Progress) -> None:
-        """Read every scenario, and find out which are refused, and which runs the store lacks.
+        """Read every scenario, and determine the refused and the missing runs.
 
         Raises:
             ScenarioError: if all scenarios are wrong, with the faults of the first; or if no run can have a figure that
@@ -695,11 +695,11 @@ class _Work:
         names.check()
 
     def commonest_reason(self) -> str:
-        """Return why most of the refused runs are refused."""
+        """Return the most frequent reason of refused runs."""
         return Counter(self.runs.refused.values()).most_common(1)[0][0]
 
     def run(self, executor: Executor, progress: Progress, limits: Limits) -> None:
-        """Run what is missing; runs that another process has under way are waited for."""
+        """Execute the missing runs; wait for runs that another process executes."""
         watch = current() or limits.watch()
         self._left.extend(range(len(self._missing)))
         all_s = self._left_s = sum(self._weights)
@@ -715,7 +715,7 @@ class _Work:
                 if progress is not None and finished:
                     progress(self._done_s / all_s)
         except (KeyboardInterrupt, LimitReached, ExecutorError) as end:
-            # What has ended is kept, whatever ends the rest.
+            # Store the finished runs, whatever the reason of the interruption.
             executor.abandon()
             for future in wait(self._under_way, timeout=GRACE_S).done:
                 if not future.cancelled() and future.exception() is None:
@@ -728,10 +728,10 @@ class _Work:
                 batch.claims.close()
 
     def _begin(self, executor: Executor) -> bool:
-        """Submit what may be under way; return whether another process has some of what is left."""
+        """Submit batches up to the executor's capacity; return whether another process executes some of the rest."""
         elsewhere: list[int] = []
         while self._left and len(self._under_way) < 2 * executor.at_once:
-            # The last batches are small, so that all of them end at about the same time.
+            # Batches shrink towards the end, so that all workers finish at about the same time.
             batch_s = min(executor.batch_s, self._left_s / (4 * executor.at_once))
             batch, scenarios = self._claimed(batch_s, elsewhere)
             if scenarios:
@@ -740,13 +740,13 @@ class _Work:
         return bool(elsewhere)
 
     def _claimed(self, batch_s: float, elsewhere: list[int]) -> tuple[_Batch, list[Scenario]]:
-        """Take runs of about `batch_s`, at least one; those that are under way already go to `elsewhere`."""
+        """Take runs of about `batch_s`, at least one; runs that are already being executed go to `elsewhere`."""
         batch, sum_s = _Batch([], [], ExitStack()), 0.0
         scenarios: list[Scenario] = []
         while self._left and len(scenarios) < MAX_BATCH and (not scenarios or sum_s < batch_s):
             number = self._left.popleft()
             key = self._key(number)
-            # A process shares its claims, so equal runs of a study are told apart here.
+            # Claims are per process, so duplicates within this study have to be detected here.
             if key in self._begun or not batch.claims.enter_context(self._store.claim(key)):
                 elsewhere.append(number)
                 continue
@@ -759,12 +759,12 @@ class _Work:
             self._begun.add(key)
             batch.numbers.append(number)
             batch.abouts.append(About(scenario.name, scenario.engine, scenario.seed))
-            # A run that was lost goes alone: if it ends its worker, it takes no other with it.
+            # Retry a lost run alone: if it crashes its worker, no other run is lost.
             sum_s = math.inf if self._losses[number] else sum_s + self._weights[number]
         return batch, scenarios
 
     def _end(self, batch: _Batch, future: "Future[Documents]") -> None:
-        """Put a batch that has ended into the store; begin it again if it was lost."""
+        """Put a finished batch into the store; resubmit it if it was lost."""
         with batch.claims:
             self._begun.difference_update(map(self._key, batch.numbers))
             try:
@@ -793,7 +793,7 @@ class _Work:
 
 
 class _Names:
-    """The figures that the runs of a study will have, as far as the study names some."""
+    """Checks before any run that the figures named by a study will exist."""
 
     def __init__(self, study: Study) -> None:
         self._study = study
@@ -803,7 +803,7 @@ class _Names:
         self._known: dict[str, None] = dict.fromkeys(sorted(is_key))
 
     def see(self, scenario: Scenario) -> None:
-        """Take up what a run of a scenario will have."""
+        """Add the figures that a run of a scenario will have."""
         if not self._wanted:
             return
         kinds = figures.kinds(scenario)
@@ -831,7 +831,7 @@ def _reason(error: ScenarioError | TraceError) -> str:
 
 
 _OF_STUDY = re.compile(r'^sweep\.(?:grid|zip|sample)\.([^"\[]*|"[^"]*")(?:\[\d+\])?$')
-"""Where a study has the value of a key, and the key of it."""
+"""Location of a value in a study; the group is its key."""
 
 WRONG = (ScenarioError, TraceError)
-"""What reading a scenario ends with if that is wrong."""
+"""Exceptions for an invalid scenario."""

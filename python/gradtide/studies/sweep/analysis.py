@@ -1,6 +1,6 @@
-"""What a study says of one figure: which key matters most, by how much each value changes it, and the best of two.
+"""Analysis of one figure of a study: sensitivity, main effects, and the Pareto front of two figures.
 
-Numbers in, numbers out; runs are numbered as in the table, and a run without the figure is NaN.
+Pure functions; runs are numbered as in the table, and the figure of a run without it is NaN.
 
     sensitivity     share of the variance of the figure that a key explains alone: of the means of its values, over all
     effect          of a value of a key over its first one, all else and the seed being equal
@@ -18,16 +18,16 @@ from gradtide.studies.sweep.settings import UNITS, quantity, short
 from gradtide.studies.sweep.study import Axis, Study
 
 BINS = 8
-"""Parts of equal size into which the values of a sampled key are divided, of at least `BINS` points each."""
+"""Largest number of equal bins for the values of a sampled key, with at least `BINS` points each."""
 MAX_PANELS, MAX_LINES, MAX_AT, MAX_FRONT, MAX_POINTS = 12, 6, 200, 200, 400
 """Charts, lines, places, corners and sampled points that a summary holds; the table has all."""
 
 ROUNDING = 1e-9
-"""A smaller share is what sums of floats leave."""
+"""Shares below this are rounding errors of sums."""
 
 
 def analysed(study: Study, ys: Sequence[float], xs: Sequence[float] | None, best: str) -> dict[str, Any]:
-    """Return what a summary holds of a figure `ys`, of which the `best` is wanted, and of its front against `xs`."""
+    """Return the analysis of a figure `ys` with its Pareto front against `xs`; `best` is "least" or "most"."""
     means = over_seeds(study, ys)
     found: dict[str, Any] = {
         "sensitivity": sensitivity(study, ys),
@@ -41,7 +41,7 @@ def analysed(study: Study, ys: Sequence[float], xs: Sequence[float] | None, best
 
 
 def _strides(study: Study) -> list[tuple[Axis, int]]:
-    """Return every axis, and how many runs lie between two of its neighbouring points."""
+    """Return every axis with its stride in the numbering of runs."""
     stride, found = study.seeds, []
     for axis in reversed(study.axes):
         found.append((axis, stride))
@@ -50,7 +50,7 @@ def _strides(study: Study) -> list[tuple[Axis, int]]:
 
 
 def over_seeds(study: Study, values: Sequence[float]) -> "array[float]":
-    """Return the mean of the seeds of each point; NaN if one of them is missing."""
+    """Return the mean over the seeds for each point; NaN if one is missing."""
     seeds = study.seeds
     return array("d", (math.fsum(values[at : at + seeds]) / seeds for at in range(0, len(values), seeds)))
 
@@ -97,7 +97,7 @@ class _Sums:
 
 
 def _groups(study: Study) -> Iterator[tuple[str, int, Any]]:
-    """Give what each key divides the runs into: its name, the number of groups, and the group of a run."""
+    """Yield the partition of runs by each key: name, number of groups, and a function from run to group."""
     for axis, stride in _strides(study):
         if axis.kind != "sample":
             yield " and ".join(axis.keys), axis.length, lambda run, s=stride, n=axis.length: run // s % n
@@ -152,9 +152,9 @@ def _named(study: Study, axis: Axis, index: int) -> str:
 
 
 def front(study: Study, xs: Sequence[float], ys: Sequence[float], best: str = "least") -> dict[str, Any]:
-    """Return the points that no other beats in both figures, from the least `x` on, and others beside them.
+    """Return the Pareto front by ascending `x`, and a sample of dominated points.
 
-    Of `x` less is better, and of `y` the `best`.
+    `x` is minimised; `best` says whether `y` is minimised (least) or maximised (most).
     """
     sign = -1 if best == "most" else 1
     known = sorted(
@@ -174,7 +174,7 @@ def front(study: Study, xs: Sequence[float], ys: Sequence[float], best: str = "l
 
 
 def _scale(values: Sequence[Any]) -> tuple[list[float], str] | None:
-    """Return values as the numbers of a chart's axis, and their unit; None if they are no different numbers."""
+    """Return values as numbers for a chart's axis, with unit; None if they are not distinct numbers."""
     found = [quantity(value) for value in values]
     units = {one[1] for one in found if one is not None}
     if None in found or len(units) != 1:
@@ -220,7 +220,7 @@ def charts(study: Study, means: Sequence[float]) -> list[dict[str, Any]]:
         named = (_named(study, axis, index) for axis, index in zip(rest, indices, strict=True) if axis.length > 1)
         panel = {"title": "; ".join(named), "key": key, "unit": unit, "x": [numbers[index] for index in order]}
         panels.append({**panel, **({} if labels is None else {"labels": labels}), "lines": lines})
-    # What nothing is known of is no chart.
+    # Drop panels without any value.
     return [panel for panel in panels if any(value is not None for one in panel["lines"] for value in one["values"])]
 
 

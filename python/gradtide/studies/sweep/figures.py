@@ -1,7 +1,6 @@
-"""Figures of the runs of a study, by their paths in a summary: which there will be, and which is better.
+"""Figures of the runs of a study, by their paths in a summary: which will exist, and whether more or less is better.
 
-What a run will have is known before it: the examples are small runs of each kind of job, and the names of a job's own
-figures take the place of theirs.
+The figures of a run are predicted from small example runs of each kind of job, with the names of jobs replaced.
 """
 
 import re
@@ -17,19 +16,19 @@ if TYPE_CHECKING:
     from gradtide.scenario import Job
 
 PARTS = ("jobs", "traffic", "links", "simulated_ms")
-"""Parts of a summary that have figures; what a run cost is measured, and differs between equal runs."""
+"""Parts of a summary with figures; measured costs are excluded, because they differ between equal runs."""
 
 ADVICE = ("fits_on",)
-"""Tables of a summary that say what else could be run: none of their numbers is of the run."""
+"""Tables of a summary with suggestions: their numbers are not figures of the run."""
 
 DEFAULTS = (".iteration_time_ms.mean", ".all.mean_fct_ms", "")
-"""How the figure ends by which a study ranks if it does not say; the first that differs between points."""
+"""Suffixes of the default figure of a study, in order of preference; the first that differs between points is taken."""
 
 MOST = (
     *("alpha", "utilisation", "speed_up", "scaling_efficiency", "mfu", "completed"),
     *("_per_s", "_per_s_per_gpu", "_bps", "goodput", "throughput"),
 )
-"""How the names of figures end of which more is better; of any other, less is."""
+"""Suffixes of figures for which more is better; for all others, less is better."""
 
 AXES = ("tp", "cp", "ep", "fsdp", "dp", "expert fsdp", "expert dp", "pp", "embedding", "norm")
 """Groups of ranks of a mesh (crates/train/src/workload), of which a job has some."""

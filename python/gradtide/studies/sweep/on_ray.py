@@ -1,7 +1,7 @@
-"""Runs on a Ray cluster that is there already; this process is its driver and alone has the store.
+"""Executor on an existing Ray cluster; this process is the driver, and the only one to access the store.
 
-What is sent is scenarios as they were resolved, so a worker needs gradtide and no file. Ray begins a task anew whose
-worker is lost. A task is of several runs: it takes Ray about a millisecond, and some runs no longer.
+Tasks contain resolved scenarios, so a worker needs gradtide but no files. Ray retries a task whose worker is lost. A
+task has several runs, because Ray's overhead of about a millisecond is comparable to a short run.
 """
 
 import os
@@ -25,13 +25,13 @@ from gradtide.studies.store import code_digest
 from gradtide.studies.sweep.executors import Documents, Executor, WorkerLost, documents
 
 TASK_S = 1.0
-"""Time of the runs of a task, as they are estimated."""
+"""Target of the estimated time of a task's runs."""
 RETRIES = 1
-"""How often Ray begins a task anew whose worker is lost, before the study does."""
+"""Ray's own retries of a task whose worker is lost; further ones are up to the study."""
 ANSWER_S = 5.0
-"""Time in which the head of a cluster accepts a connection; Ray itself would try for minutes."""
+"""Timeout for a connection to the head of a cluster; Ray itself would try for minutes."""
 CPUS_S = 2.0
-"""Between two looks how many processors the cluster has."""
+"""Polling interval of the cluster's number of processors."""
 
 
 class OtherCodeError(Exception):
@@ -68,7 +68,7 @@ class OnRay(Executor):
         return max(1, min(self._cpus, self._jobs or self._cpus))
 
     def submit(self, scenarios: Sequence[Scenario]) -> "Future[Documents]":
-        """Begin a task; Ray puts it where its memory is free."""
+        """Start a task; Ray places it on a node with enough free memory."""
         memory_bytes = max(estimate(one).memory_bytes for one in scenarios)
         ref = self._task.options(memory=memory_bytes).remote(_code(), pickle.dumps(list(scenarios)))
         future: Future[Documents] = Future()
@@ -85,7 +85,7 @@ class OnRay(Executor):
 
     def _words(self, error: BaseException) -> BaseException:
         """Return an error of Ray as one of ours."""
-        # A run opens nothing: an OSError is that of a worker whose node has gone, which not every Ray calls a lost one.
+        # A run opens no files: an OSError is due to a lost node, which not every version of Ray reports as such.
         if not isinstance(error, self._ray.exceptions.RayTaskError) or isinstance(error.cause, OSError):
             return WorkerLost(" ".join(str(error).split())[:300])
         if isinstance(error.cause, (ImportError, OtherCodeError)):
@@ -96,7 +96,7 @@ class OnRay(Executor):
         return cause
 
     def abandon(self) -> None:
-        """Cancel the tasks, and leave the cluster if this has entered it."""
+        """Cancel the tasks, and disconnect from the cluster if this executor connected to it."""
         for ref in list(self._refs.values()):
             self._ray.cancel(ref, force=True)
         self._refs.clear()
@@ -114,7 +114,7 @@ def _imported() -> Any:
 
 
 def _connect(ray: Any, address: str) -> None:
-    """Connect to a cluster; never begin one."""
+    """Connect to an existing cluster; never start one."""
     hint = "name a cluster that runs, as `ray start --head` prints it: --address 10.0.0.1:6379"
     try:
         match = re.fullmatch(r"(?:ray://)?([^/:]+):(\d+)", address)
@@ -133,7 +133,7 @@ def _unusable(msg: str, hint: str, option: str) -> ExecutorError:
 
 @contextmanager
 def _own_signals() -> Iterator[None]:
-    """Put back what the process does on signals; Ray would end it on SIGTERM."""
+    """Restore the process's signal handlers; Ray's would exit on SIGTERM."""
     numbers = [signal.SIGINT, signal.SIGTERM] if threading.current_thread() is threading.main_thread() else []
     before = {number: signal.getsignal(number) for number in numbers}
     try:
@@ -144,7 +144,7 @@ def _own_signals() -> Iterator[None]:
 
 
 def _task() -> Callable[[str, bytes], Documents]:
-    """Return what a worker does; Ray sends the code of an inner function, and so a worker without gradtide says so."""
+    """Return the task function. Ray pickles inner functions by value, so a worker without gradtide can report that."""
 
     def run(code: str, packed: bytes) -> Documents:
         try:

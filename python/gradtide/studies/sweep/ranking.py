@@ -1,7 +1,7 @@
-"""Which point of a study is best: the feasible ones in order, then the others, each with its reason.
+"""Ranking of a study's points: feasible points by figure, then all others with the reason why they have no rank.
 
-A point is the runs of one setting with every seed. It has a rank if all of these have finished, if they fit in the
-memory of the device, and if they have the figure by which the study ranks.
+A point consists of the runs of one setting with all seeds. It has a rank if all its runs have finished, fit in device
+memory, and have the figure by which the study ranks.
 """
 
 import math
@@ -19,14 +19,14 @@ from gradtide.studies.sweep.study import Study
 
 NO_FIT = "does not fit"
 VERDICTS = ("not checked", "fits", "too close to call", NO_FIT)
-"""What may be said of the memory of a run; of several jobs the last of these holds."""
+"""Memory verdicts of a run in ascending severity; with several jobs the most severe one holds."""
 
 SAME = 1e-9
-"""Share by which two figures differ that are the same but for rounding."""
+"""Relative difference below which two figures are equal up to rounding."""
 
 
 def worst(summary: Mapping[str, Any]) -> Feasibility:
-    """Return whether the jobs of a run fit in memory: what holds of the one that is worst off."""
+    """Return the most severe memory verdict of a run's jobs."""
 
     def place(one: Feasibility) -> tuple[int, float]:
         share = (one.needed_bytes or 0) / (one.device_bytes or 1)
@@ -43,7 +43,7 @@ def of_memory(one: Feasibility) -> str:
 
 
 class State(IntEnum):
-    """What is known of a run; of a point, the largest of its runs'."""
+    """State of a run; that of a point is the maximum over its runs."""
 
     FINISHED = 0
     NO_FIGURE = 1

@@ -1,6 +1,6 @@
-"""Points that fill a cube evenly: the first of Sobol's sequence, without a dependency.
+"""Low-discrepancy points in the unit cube: Sobol's sequence, without a dependency.
 
-Each dimension is made of one primitive polynomial over GF(2) and of direction numbers, those of Joe and Kuo (2008),
+Each dimension has a primitive polynomial over GF(2) and direction numbers, from Joe and Kuo (2008),
 "Constructing Sobol sequences with better two-dimensional projections", SIAM J. Sci. Comput. 30, table new-joe-kuo-6.
 The first 2^k points of any dimension lie one in each interval of 2^-k.
 """
