@@ -5,8 +5,8 @@
 //! only appended. Ports with packets waiting are driven up to a day when it begins, which makes their arrivals in it
 //! known.
 
-use super::ends::{Cause, Event, Late};
-use super::port::{Order, Port, Run, Serialization};
+use super::order::{Cause, Event, Late, Order, Run};
+use super::port::{Port, Serialization};
 use super::wire::{Blocks, SackPool, Wire, flag};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -773,8 +773,8 @@ impl Calendar {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ends::LateKind;
-    use super::super::port::{Serialization, open_label};
+    use super::super::order::{LateKind, open_label};
+    use super::super::port::Serialization;
     use super::super::qdisc::QueueConfig;
     use super::super::tcp::Follow;
     use super::*;

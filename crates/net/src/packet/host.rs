@@ -1,8 +1,9 @@
 //! The connections of all hosts: who gets an arriving packet, what a timer means, when a flow is complete.
 
 use super::calendar::epoch_ps;
-use super::ends::{Arrived, Cause, Connections, Ends, Event, Late, News, Opened, Plan, Receiving, Sending};
-use super::lanes::Division;
+use super::division::Division;
+use super::ends::{Arrived, Connections, Ends, Goal, News, Opened, Plan, Receiving, Sending};
+use super::order::{Cause, End, Event, Late, Look};
 use super::pcn;
 use super::state::Writer;
 use super::tcp::receiver::Receiver;
@@ -33,21 +34,6 @@ enum TimerKind {
     Write(u64),
     /// The announcement of that number has gone unanswered.
     Unanswered(u64),
-}
-
-/// When a connection's end is looked at because of its deadline, which may have moved on by then. At one instant they
-/// come in order of connections: it must not depend on looks that found nothing due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Look {
-    pub at_ps: u64,
-    pub connection: u32,
-    pub end: End,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum End {
-    Sender,
-    Receiver,
 }
 
 /// What a host is to do at an instant.
@@ -96,15 +82,6 @@ pub(crate) struct Gone {
     pub event: Event,
     pub connection: u32,
     pub generation: u16,
-}
-
-/// A flow on its way: complete when the stream has reached `end`.
-#[derive(Clone, Debug)]
-pub(super) struct Goal {
-    pub end: u64,
-    flow: FlowId,
-    stream: u32,
-    began: Time,
 }
 
 /// A burst that has been announced, and that waits for the answer.

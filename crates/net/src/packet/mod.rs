@@ -13,9 +13,11 @@
 
 mod buffer;
 mod calendar;
+mod division;
 mod ends;
 mod host;
 mod lanes;
+mod order;
 mod pcn;
 mod port;
 mod qdisc;
@@ -41,10 +43,12 @@ use crate::units::{Bytes, Time};
 use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
 use buffer::SharedBuffers;
 use calendar::{Calendar, epoch_ps};
+use division::PerLane;
 use ends::DayBounds;
 use host::{Due, Hosts};
-use lanes::{Lane, Map, PerLane};
-use port::{Moment, Port, Serialization};
+use lanes::{Lane, Map};
+use order::Moment;
+use port::{Port, Serialization};
 use qdisc::Verdict;
 use state::{Omits, State, Writer};
 use std::collections::BTreeMap;
@@ -154,7 +158,7 @@ pub struct PacketEngine {
     /// The earliest event that is no arrival, and whether it comes after the arrivals of its instant.
     other_ps: u64,
     other_late: bool,
-    /// Of the event under way: see [`port::Order`].
+    /// Of the event under way: see [`order::Order`].
     planned_ps: u64,
     label: u32,
     started_count: u64,

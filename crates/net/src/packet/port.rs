@@ -6,12 +6,13 @@
 //!
 //! Events at one instant take place in the order in which they were planned, as in any event-driven simulator; a
 //! saturated network is full of such ties, and its losses depend on them. A port therefore remembers when the event
-//! behind each departure was planned ([`Order`]).
+//! behind each departure was planned ([`Order`](super::order::Order)).
 //!
 //! The device holds one packet beside the one being sent, as a network card does (and ns-3's with a drop-tail queue
 //! of one packet under a qdisc): a packet of a high band waits for up to two of a low band.
 
 use super::calendar::Calendar;
+use super::order::{Moment, Run};
 use super::qdisc::{Capacity, Qdisc, QueueConfig, Verdict};
 use super::state::Writer;
 use super::tcp::Follow;
@@ -19,107 +20,8 @@ use super::wire::Wire;
 use crate::seed::Stream;
 use crate::trace::{PortCounters, PortState};
 use crate::units::{Bytes, Rate, Time};
-use std::cmp::Reverse;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-
-/// An instant as an event sees it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
-    /// Now.
-    pub now_ps: u64,
-    /// When the event was planned: of two at one instant, the one planned earlier comes first.
-    pub planned_ps: u64,
-    /// Of two events of one instant, the later one has the larger label; or an [open](open_label) one.
-    pub label: u32,
-}
-
-/// The order of arrivals at one instant: that in which their transmissions began, which is that in which the events
-/// behind them were planned, and so on. Transmissions of equal length, back to back on several ports, stay in step
-/// and in order for as long as they last; so it is enough to know how a port joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Order {
-    /// When the transmission began.
-    begun_ps: u64,
-    /// When the event that began it was planned: the end of the transmission before it when that one began.
-    planned_ps: u64,
-    /// See [`Run`].
-    since_ps: i64,
-    run_planned_ps: u64,
-    chain: Chain,
-}
-
-/// Which event ended a port's idleness: of a later instant first, of one instant in their order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Chain {
-    at_ps: Reverse<u64>,
-    label: u32,
-}
-
-/// The bit of a label that says only which of its lane's [`Open`](super::calendar::Open) events it is, until those of all
-/// lanes are known.
-const OPEN: u32 = 1 << 31;
-
-/// The label of an event of which only its lane knows: see [`Calendar::open_place`].
-#[inline]
-pub(crate) fn open_label(place: usize) -> u32 {
-    OPEN | place as u32
-}
-
-impl Order {
-    /// Of a transmission of `run` that began at `begun_ps`.
-    #[inline]
-    pub fn new(begun_ps: u64, run: Run) -> Self {
-        let Run { since_ps, planned_ps: run_planned_ps, chain, .. } = run;
-        Self { begun_ps, planned_ps: run.planned_ps(begun_ps), since_ps, run_planned_ps, chain }
-    }
-}
-
-/// Transmissions of a port that follow one another at equal distances. The order of an arrival is told by its run, which
-/// is kept apart from the arrivals because many of them share it and only ties look at it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Run {
-    /// Each begins this long after the one before it; 0 for the one that ends the port's idleness.
-    sending_ps: u64,
-    /// When the transmission before it began: negative, with the latest first, if the first of the run was planned
-    /// before those that it fell into step with; positive if after.
-    since_ps: i64,
-    /// When the first of the run was planned.
-    planned_ps: u64,
-    chain: Chain,
-}
-
-impl Run {
-    /// Of the transmission that ends a port's idleness at `begun_ps`.
-    #[inline]
-    pub fn idle(begun_ps: u64, planned_ps: u64, label: u32) -> Self {
-        let chain = Chain { at_ps: Reverse(begun_ps), label };
-        Self { sending_ps: 0, since_ps: -(begun_ps as i64), planned_ps, chain }
-    }
-
-    /// When the port's idleness ended.
-    #[inline]
-    pub fn begun_ps(&self) -> u64 {
-        self.chain.at_ps.0
-    }
-
-    /// The place that its label says, if it is [open](open_label).
-    #[inline]
-    pub fn open_place(&self) -> Option<usize> {
-        (self.chain.label & OPEN != 0).then_some((self.chain.label & !OPEN) as usize)
-    }
-
-    /// Its label is known.
-    pub fn set_label(&mut self, label: u32) {
-        self.chain.label = label;
-    }
-
-    /// When the event was planned that began a transmission at `begun_ps`.
-    #[inline]
-    fn planned_ps(&self, begun_ps: u64) -> u64 {
-        if self.sending_ps == 0 { self.planned_ps } else { begun_ps - self.sending_ps }
-    }
-}
 
 /// Time on the wire by number of bytes, shared by all ports of one rate.
 #[derive(Clone, Debug)]
@@ -386,11 +288,8 @@ impl Port {
         let begun_ps = self.taken_at_ps;
         let sending_ps = self.busy_until_ps - begun_ps;
         if sending_ps != self.run_sending_ps {
-            let old = calendar.run(self.run);
-            let planned_ps = old.planned_ps(begun_ps);
-            let ahead = planned_ps + sending_ps < begun_ps;
-            let since_ps = if ahead { -(begun_ps as i64) } else { begun_ps as i64 };
-            self.run = calendar.begin_run(Run { sending_ps, since_ps, planned_ps, chain: old.chain });
+            let followed = calendar.run(self.run).followed(begun_ps, sending_ps);
+            self.run = calendar.begin_run(followed);
             self.run_sending_ps = sending_ps;
         }
     }
