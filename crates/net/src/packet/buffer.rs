@@ -150,9 +150,9 @@ impl SharedBuffers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::port::Serialization;
     use super::super::qdisc::QueueConfig;
     use super::super::tcp::Follow;
+    use super::super::timing::Serialization;
     use super::*;
     use crate::Seed;
     use crate::topology::{Link, Star};

@@ -25,6 +25,7 @@ mod recall;
 mod state;
 pub mod tcp;
 mod threads;
+mod timing;
 mod totals;
 mod wire;
 
@@ -42,18 +43,19 @@ use crate::trace::{Counters, PortCounters, PortState, Window};
 use crate::units::{Bytes, Time};
 use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
 use buffer::SharedBuffers;
-use calendar::{Calendar, epoch_ps};
+use calendar::{Calendar, Driven, epoch_ps};
 use division::PerLane;
 use ends::DayBounds;
 use host::{Due, Hosts};
 use lanes::{Lane, Map};
 use order::Moment;
-use port::{Port, Serialization};
+use port::Port;
 use qdisc::Verdict;
 use state::{Omits, State, Writer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use threads::Rooms;
+use timing::Serialization;
 use wire::{Wire, flag};
 
 /// Everything about the network beside its graph.
@@ -106,7 +108,7 @@ fn lane_count(tcp: &TcpConfig, ports: &[Port], latency_ps: u64, arrivals_least: 
         return 1;
     }
     // A port may send less than a packet in a day, which has 32 bits.
-    let thousandths: u64 = ports.iter().map(|port| 1_000 * day_ps / port.segment_ps()).sum();
+    let thousandths: u64 = ports.iter().map(|port| 1_000 * day_ps / port.timing().segment_ps()).sum();
     let busy = thousandths.checked_div(1_000 * FULL_DAY * arrivals_least).unwrap_or(u64::MAX);
     count.min(usize::try_from(busy).unwrap_or(usize::MAX)).max(1)
 }
@@ -258,7 +260,7 @@ impl PacketEngine {
         let ports: Vec<Port> = ports.collect();
         let switches = config.pcn.zip(config.switch_queue.marking.threshold());
         let pcn = switches.map(|(pcn, initial)| Box::new(pcn::Switches::new(graph, pcn, initial)));
-        let latency_ps = ports.iter().map(Port::latency_ps).min().unwrap_or(0);
+        let latency_ps = ports.iter().map(|port| port.timing().latency_ps()).min().unwrap_or(0);
         let is_plain = config.switch_buffer.is_none() && pcn.is_none();
         let count = threads.as_ref().filter(|_| is_plain).map_or(1, |(threads, count)| {
             let count = (*count).clamp(1, Self::THREADS_MAX.min(graph.host_count.max(1) as usize));
@@ -266,7 +268,8 @@ impl PacketEngine {
         });
         let calendar = Calendar::new(&ports, count);
         let day_length_ps = calendar.day_length_ps();
-        let payload = ports.iter().map(|port| port.payload_within(day_length_ps, config.tcp.header_bytes)).max();
+        let payload =
+            ports.iter().map(|port| port.timing().payload_within(day_length_ps, config.tcp.header_bytes)).max();
         let bounds = DayBounds { length_ps: day_length_ps, bytes: payload.unwrap_or(0) };
         let map = Map::new(graph, routes, count);
         let mut lanes = PerLane::new(count, || Lane { ports: Vec::new(), calendar: calendar.clone() });

@@ -11,60 +11,15 @@
 //! The device holds one packet beside the one being sent, as a network card does (and ns-3's with a drop-tail queue
 //! of one packet under a qdisc): a packet of a high band waits for up to two of a low band.
 
-use super::calendar::Calendar;
+use super::calendar::{Calendar, Driven};
 use super::order::{Moment, Run};
 use super::qdisc::{Capacity, Qdisc, QueueConfig, Verdict};
 use super::state::Writer;
-use super::tcp::Follow;
+use super::timing::{Serialization, Timing};
 use super::wire::Wire;
 use crate::seed::Stream;
 use crate::trace::{PortCounters, PortState};
-use crate::units::{Bytes, Rate, Time};
-use std::ops::RangeInclusive;
-use std::sync::Arc;
-
-/// Time on the wire by number of bytes, shared by all ports of one rate.
-#[derive(Clone, Debug)]
-pub(crate) struct Serialization(Arc<Vec<u64>>);
-
-impl Serialization {
-    /// For packets of `bytes` on the wire.
-    pub fn new(rate: Rate, follow: Follow, bytes: RangeInclusive<u16>) -> Self {
-        let span = |count: u16| {
-            // No packet is shorter than the shortest. 1 bit/s and 2^16 bytes are 5.2e17 ps: far from overflow.
-            let count = Bytes(u64::from(count.max(*bytes.start())));
-            match follow {
-                // No link carries more than its rate; less by under a picosecond per packet, and exactly it at Ethernet
-                // rates, where a byte takes whole picoseconds.
-                Follow::Standards => rate.transmit(count).ps(),
-                // ns-3's clock has whole nanoseconds.
-                Follow::Ns3 => rate.serialize(count, 1, 1).map_or(u64::MAX, |exact| (exact.ps() + 500) / 1_000 * 1_000),
-            }
-            .max(1)
-        };
-        Self(Arc::new((0..=*bytes.end()).map(span).collect()))
-    }
-
-    /// Whether `other` is this very table.
-    pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    /// By number of bytes.
-    pub fn times(&self) -> &[u64] {
-        &self.0
-    }
-
-    /// No packet takes less.
-    fn least(&self) -> u64 {
-        self.0[0]
-    }
-
-    /// No packet takes more.
-    fn most(&self) -> u64 {
-        self.0[self.0.len() - 1]
-    }
-}
+use crate::units::Time;
 
 /// A port. Fields in the order of use: with thousands of ports, fetching their cache lines is what takes the time.
 #[derive(Clone, Debug)]
@@ -86,8 +41,7 @@ pub(crate) struct Port {
     /// It is in the calendar to be driven.
     driven: bool,
     qdisc: Qdisc,
-    delay_ps: u64,
-    serialization: Serialization,
+    timing: Timing,
     /// How long it has been idle since time zero, up to the last time that it began to send without a pause.
     idle_ps: u64,
     /// [`Run::sending_ps`] of the present run.
@@ -112,8 +66,7 @@ impl Port {
     ) -> Self {
         Self {
             link,
-            delay_ps: delay.ps(),
-            serialization,
+            timing: Timing { delay_ps: delay.ps(), serialization },
             busy: false,
             fresh: false,
             driven: false,
@@ -149,41 +102,6 @@ impl Port {
         }
         self.catch_up(now_ps, planned_ps, calendar);
         self.card_bytes.saturating_sub(calendar.in_card(connection))
-    }
-
-    /// The least time from the event that sends a packet to its arrival at the far end.
-    pub fn latency_ps(&self) -> u64 {
-        self.delay_ps + self.serialization.least()
-    }
-
-    /// The most.
-    pub fn reach_ps(&self) -> u64 {
-        self.delay_ps.saturating_add(2 * self.serialization.most())
-    }
-
-    /// No more payload comes over the link in `span_ps`, with headers of so many bytes.
-    pub fn payload_within(&self, span_ps: u64, header_bytes: u16) -> u64 {
-        let times = self.serialization.times().iter().skip(usize::from(header_bytes));
-        let payload = |(bytes, &time_ps): (u64, &u64)| {
-            // The first and the last one may be in it by a part.
-            u128::from(bytes) * u128::from(span_ps) / u128::from(time_ps) + 2 * u128::from(bytes)
-        };
-        u64::try_from((0..).zip(times).map(payload).max().unwrap_or(0)).unwrap_or(u64::MAX)
-    }
-
-    /// Time on the wire of the longest packet.
-    pub fn segment_ps(&self) -> u64 {
-        self.serialization.most()
-    }
-
-    /// Propagation, and time on the wire.
-    pub fn timing(&self) -> (u64, &Serialization) {
-        (self.delay_ps, &self.serialization)
-    }
-
-    /// Place of the run that the packet being sent belongs to.
-    pub fn run_mut(&mut self) -> &mut u32 {
-        &mut self.run
     }
 
     /// Sends a packet, or queues it, or drops it.
@@ -233,21 +151,6 @@ impl Port {
         if !self.driven {
             self.driven = true;
             calendar.drive(self.busy_until_ps, self.link);
-        }
-    }
-
-    /// Reads what [`Port::drive`] will.
-    #[inline]
-    pub fn peek(&self) -> u64 {
-        self.qdisc.peek() ^ self.packets ^ u64::from(self.device.connection)
-    }
-
-    /// Works out everything that happened before `now_ps`, where a day begins.
-    pub fn drive(&mut self, now_ps: u64, calendar: &mut Calendar) {
-        self.driven = false;
-        self.catch_up(now_ps, 0, calendar);
-        if self.loaded || !self.qdisc.is_empty() {
-            self.be_driven(calendar);
         }
     }
 
@@ -378,6 +281,29 @@ impl Port {
         let (packets, bytes) = self.waiting();
         let loaded = if self.loaded { (1, u64::from(self.device.wire_bytes)) } else { (0, 0) };
         (u64::from(packets) + loaded.0, bytes + loaded.1)
+    }
+}
+
+impl Driven for Port {
+    fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    fn run_mut(&mut self) -> &mut u32 {
+        &mut self.run
+    }
+
+    #[inline]
+    fn peek(&self) -> u64 {
+        self.qdisc.peek() ^ self.packets ^ u64::from(self.device.connection)
+    }
+
+    fn drive(&mut self, now_ps: u64, calendar: &mut Calendar) {
+        self.driven = false;
+        self.catch_up(now_ps, 0, calendar);
+        if self.loaded || !self.qdisc.is_empty() {
+            self.be_driven(calendar);
+        }
     }
 }
 
