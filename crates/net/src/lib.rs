@@ -203,14 +203,6 @@ pub struct Completion {
     pub received: Time,
 }
 
-impl Completion {
-    /// The same, `time` later and of a flow `flow_count` later.
-    pub(crate) fn later(self, time: Time, flow_count: u64) -> Self {
-        let (began, received) = (self.began + time, self.received + time);
-        Self { flow: FlowId(self.flow.0 + flow_count), began, received, ..self }
-    }
-}
-
 /// What an engine can do. Control flows down, data flows up; an engine may process any number of its own events
 /// inside one [`Network::advance`].
 pub trait Network {

@@ -370,11 +370,6 @@ impl Calendar {
         left.chain(to_come).fold((0, 0), |(packets, bytes), packet| (packets + 1, bytes + u64::from(packet.wire_bytes)))
     }
 
-    /// Whether nothing will arrive, and no port is to be driven.
-    pub fn is_empty(&self) -> bool {
-        self.day_is_over() && self.upcoming == u64::MAX
-    }
-
     /// How long a day is.
     pub fn day_length_ps(&self) -> u64 {
         1 << self.shift

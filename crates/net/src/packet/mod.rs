@@ -21,18 +21,14 @@ mod order;
 mod pcn;
 mod port;
 mod qdisc;
-mod recall;
-mod state;
 pub mod tcp;
 mod threads;
 mod timing;
-mod totals;
 mod wire;
 
 pub use buffer::SharedBuffer;
 pub use pcn::PcnConfig;
 pub use qdisc::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
-pub use recall::Recall;
 pub use tcp::{Follow, TcpConfig};
 pub use threads::Threads;
 
@@ -51,7 +47,6 @@ use lanes::{Lane, Map};
 use order::Moment;
 use port::Port;
 use qdisc::Verdict;
-use state::{Omits, State, Writer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use threads::Rooms;
@@ -366,11 +361,6 @@ impl PacketEngine {
         (&mut ports[place], calendar)
     }
 
-    /// The end of the present day, before which all that has arrived did so.
-    fn day_end_ps(&self) -> u64 {
-        self.lanes.first.calendar.day_end_ps()
-    }
-
     /// Whether nothing is left of the present day.
     #[inline(always)]
     fn day_is_over<const ONE: bool>(&self) -> bool {
@@ -447,40 +437,6 @@ impl PacketEngine {
     /// Whether nothing will happen any more unless a flow is started.
     pub fn is_idle(&self) -> bool {
         self.next_arrival_ps::<false>().min(self.other_ps) == u64::MAX
-    }
-
-    /// Whether the next [`Network::advance`] reports something at once.
-    fn has_completed(&self) -> bool {
-        !self.hosts.done.is_empty()
-    }
-
-    /// Whether estimates of round trips have an effect on anything beside themselves.
-    fn times_round_trips(&self) -> bool {
-        self.hosts.time_round_trips(&self.config.tcp, self.now)
-    }
-
-    /// Whether something that states leave out may have had an effect since [`host::Hosts::effects`] were those.
-    fn reveals(&self, omits: Omits, before: (u64, u64)) -> bool {
-        let (reductions, counts) = self.hosts.effects();
-        (omits.estimates && self.times_round_trips())
-            || (omits.growth && reductions != before.0)
-            || (omits.odd_bytes && counts != before.1)
-    }
-
-    /// What decides how it goes on; `None` unless it is quiet: see [`state`].
-    fn state(&self, tells_odd_bytes: bool) -> Option<State> {
-        if !self.lanes.iter().all(|lane| lane.calendar.is_empty())
-            || self.scheduled.next_at().is_some()
-            || self.pcn.is_some()
-        {
-            return None;
-        }
-        // Shared buffers are empty when queues are.
-        let (timed, tick_ps) = (self.times_round_trips(), self.config.tcp.stamp_tick.ps());
-        let mut writer = Writer::new(self.now.ps(), timed, tick_ps, tells_odd_bytes);
-        self.hosts.write_state(&self.config.tcp, &mut writer)?;
-        self.ports().try_for_each(|port| port.write_state(&mut writer))?;
-        Some(writer.into_state())
     }
 
     /// Whether every packet ever sent (in debug builds, every byte) has arrived, been dropped, or is still in a port or

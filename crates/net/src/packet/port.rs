@@ -14,7 +14,6 @@
 use super::calendar::{Calendar, Driven};
 use super::order::{Moment, Run};
 use super::qdisc::{Capacity, Qdisc, QueueConfig, Verdict};
-use super::state::Writer;
 use super::timing::{Serialization, Timing};
 use super::wire::Wire;
 use crate::seed::Stream;
@@ -209,12 +208,6 @@ impl Port {
         self.packets += 1;
         self.bytes += u64::from(packet.wire_bytes);
         calendar.push(self.busy_until_ps, self.link, self.run, packet);
-    }
-
-    /// `None` if it is not idle. What is left then is its qdisc's.
-    pub fn write_state(&self, writer: &mut Writer) -> Option<()> {
-        let is_idle = self.qdisc.is_empty() && !self.loaded && !(self.busy && self.busy_until_ps >= writer.now_ps());
-        if is_idle { self.qdisc.write_state(writer) } else { None }
     }
 
     /// What has passed by `now_ps`, that of the last [`Port::catch_up`].

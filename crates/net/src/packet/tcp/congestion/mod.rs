@@ -6,7 +6,6 @@ pub(crate) mod hystart;
 pub(crate) mod newreno;
 
 use super::TcpConfig;
-use crate::packet::state::Writer;
 use cubic::Cubic;
 use dctcp::Dctcp;
 use hystart::Heard;
@@ -62,20 +61,6 @@ impl Congestion {
             }
             CongestionAlgorithm::Dctcp { gain_ppm } => Self::Dctcp(Box::new(Dctcp::new(gain_ppm))),
             CongestionAlgorithm::Ideal => Self::Ideal { window_bytes: config.window.0 },
-        }
-    }
-
-    /// Whether it looks at times beside the retransmission timeout.
-    pub fn times_round_trips(&self) -> bool {
-        matches!(self, Self::Cubic(_))
-    }
-
-    /// `slow`: it is in slow start.
-    pub fn write_state(&self, una: u64, slow: bool, writer: &mut Writer) {
-        match self {
-            Self::NewReno | Self::Ideal { window_bytes: _ } => {}
-            Self::Cubic(cubic) => cubic.write_state(una, slow, writer),
-            Self::Dctcp(dctcp) => dctcp.write_state(una, writer),
         }
     }
 
