@@ -7,7 +7,7 @@
 //! Slow start is that of [`super::newreno`]; where that is wanted it counts bytes (RFC 3465), and ends by [`HyStart`]
 //! (RFC 9438, 4.10, recommends another, HyStart++). Left out: the undoing of reductions that prove spurious (4.9).
 
-use super::Ack;
+use super::ack::Ack;
 use super::hystart::HyStart;
 
 /// RFC 9438, 5: segments per second cubed.

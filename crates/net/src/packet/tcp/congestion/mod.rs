@@ -1,9 +1,12 @@
 //! How a congestion window grows and shrinks.
 
+mod ack;
 pub(crate) mod cubic;
 pub(crate) mod dctcp;
 pub(crate) mod hystart;
 pub(crate) mod newreno;
+
+pub(crate) use ack::Ack;
 
 use super::TcpConfig;
 use cubic::Cubic;
@@ -32,15 +35,6 @@ pub enum CongestionAlgorithm {
     },
     /// A window of [`TcpConfig::window`] from the first segment to the last, whatever is lost or marked.
     Ideal,
-}
-
-/// An acknowledgement as congestion control sees it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ack {
-    pub now_ps: u64,
-    pub srtt_ns: u64,
-    /// Whole segments that it acknowledges.
-    pub segments: u64,
 }
 
 /// The algorithm of one connection, with its state: two words, because every acknowledgement asks which one it is.
