@@ -61,9 +61,7 @@ CASES = {
         cluster={"queue": {"kind": "strict", "bands": 2, "capacity": "100pkt"}},
     ),
     "a probe": scenario(run={"probe": {"every": "1ms", "cwnd": ["train"]}}),
-    "a job that repeats itself": scenario(
-        job=job(64, "2MB", iterations=3), traffic={}, cluster={"transport": {"kind": "ideal"}}
-    ),
+    "a job alone": scenario(job=job(64, "2MB", iterations=2), traffic={}, cluster={"transport": {"kind": "ideal"}}),
 }
 
 

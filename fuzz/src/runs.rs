@@ -55,7 +55,7 @@ fn check(spec: &Spec) {
     }
 }
 
-/// The same with a probe, if it can have one. Where somebody looks, no packets are answered from memory.
+/// The same with a probe, if it can have one.
 fn looked_at(spec: &Spec) -> Spec {
     let mut spec = spec.clone();
     if spec.run.engine == EngineSpec::Packet && spec.run.probe.is_none() {

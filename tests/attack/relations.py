@@ -120,8 +120,8 @@ def threads_change_nothing(data: Data, chance: Random) -> str:
 
 
 @relation(lambda data: engine(data) == "packet" and bool(jobs(data)))
-def cache_changes_nothing(data: Data, chance: Random) -> str:
-    """A probe keeps the packet engine from answering anything from memory."""
+def probe_changes_nothing(data: Data, chance: Random) -> str:
+    """A probe observes and has no effect."""
     probed = copied(data)
     probed["run"]["probe"] = {"every": "1s"}
     return equal(ran(data), ran(probed))

@@ -78,7 +78,7 @@ impl Announced {
 }
 
 /// Where a flow is in the list of its stream's flows. What starts first may depend on the run, this does not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
     /// Among all of them, from 0.
     pub number: u32,
@@ -92,7 +92,7 @@ pub struct Listed {
 /// `bytes / parts` each, one after the other, every one followed by the propagation delay. A plain transfer has one
 /// of each. They are kept apart from `bytes` because `bytes / parts` need not be whole, and rounding every message
 /// would move an iteration by more than the nanosecond that the engines are compared at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// Sending host.
     pub src: HostId,
@@ -173,7 +173,7 @@ pub(crate) struct StreamKey {
 }
 
 /// What carries a flow, and with it when the flow is complete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Connection {
     /// The stream's connection from `src` to `dst`: opened by its first flow, never closed, and shared by all its
     /// flows, whose bytes follow one another. Complete when the *receiver* has the last byte.
@@ -201,14 +201,6 @@ pub struct Completion {
     pub began: Time,
     /// When the receiver had the last byte.
     pub received: Time,
-}
-
-impl Completion {
-    /// The same, `time` later and of a flow `flow_count` later.
-    pub(crate) fn later(self, time: Time, flow_count: u64) -> Self {
-        let (began, received) = (self.began + time, self.received + time);
-        Self { flow: FlowId(self.flow.0 + flow_count), began, received, ..self }
-    }
 }
 
 /// What an engine can do. Control flows down, data flows up; an engine may process any number of its own events

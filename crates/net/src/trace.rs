@@ -1,7 +1,6 @@
 //! What an observer may see. Engines write it and never read it.
 
 use crate::units::{Bytes, Time};
-use std::ops::{Add, Sub};
 
 /// Totals of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,51 +38,6 @@ pub struct PortCounters {
     pub queue_packets_max: u64,
     /// Most bytes that waited in the qdisc at once.
     pub queue_bytes_max: u64,
-}
-
-/// What is counted, and only grows.
-pub(crate) trait Tally: Sized {
-    /// Each count, and the one of `other`, by themselves.
-    fn each(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self;
-
-    /// Counts what has been counted elsewhere or at another time, too.
-    fn add(&mut self, more: &Self) {
-        *self = self.each(more, u64::add);
-    }
-
-    /// What has been counted since `before`.
-    fn since(&self, before: &Self) -> Self {
-        self.each(before, u64::sub)
-    }
-}
-
-impl Tally for Counters {
-    fn each(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self {
-        Self {
-            packet_hops: of(self.packet_hops, other.packet_hops),
-            hop_bytes: of(self.hop_bytes, other.hop_bytes),
-            events: of(self.events, other.events),
-            drops: of(self.drops, other.drops),
-            marks: of(self.marks, other.marks),
-            retransmits: of(self.retransmits, other.retransmits),
-            timeouts: of(self.timeouts, other.timeouts),
-        }
-    }
-}
-
-impl Tally for PortCounters {
-    /// The longest queue is that of both.
-    fn each(&self, other: &Self, of: impl Fn(u64, u64) -> u64) -> Self {
-        Self {
-            packets: of(self.packets, other.packets),
-            bytes: of(self.bytes, other.bytes),
-            busy: Time::from_ps(of(self.busy.ps(), other.busy.ps())),
-            drops: of(self.drops, other.drops),
-            marks: of(self.marks, other.marks),
-            queue_packets_max: self.queue_packets_max.max(other.queue_packets_max),
-            queue_bytes_max: self.queue_bytes_max.max(other.queue_bytes_max),
-        }
-    }
 }
 
 /// What can be seen of one egress port and its link at an instant. Totals are those up to it.

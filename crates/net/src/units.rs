@@ -34,16 +34,6 @@ impl Time {
     pub fn checked_add(self, other: Self) -> Option<Self> {
         self.0.checked_add(other.0).map(Self)
     }
-
-    /// The same instant by a clock that is `span` behind; never stays never.
-    pub(crate) fn earlier(self, span: Self) -> Self {
-        if self == Self::MAX { self } else { self - span }
-    }
-
-    /// The same instant by a clock that is `span` ahead; never stays never.
-    pub(crate) fn later(self, span: Self) -> Self {
-        if self == Self::MAX { self } else { self + span }
-    }
 }
 
 impl Add for Time {

@@ -14,7 +14,7 @@ use crate::spec::{
     QueueSpec, RecoverySpec, RoutingSpec, RunSpec, Spec, TimersSpec, TopologySpec,
 };
 use gradtide_net::packet::tcp::{CongestionAlgorithm, Follow, Recovery, TcpConfig};
-use gradtide_net::packet::{self, Capacity, Discipline, MarkAt, Marking, PcnConfig, QueueConfig, SharedBuffer};
+use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, PcnConfig, QueueConfig, SharedBuffer};
 use gradtide_net::route::Policy;
 use gradtide_net::trace::{Counters, PortCounters};
 use gradtide_net::{
@@ -45,8 +45,7 @@ pub struct GpuPorts {
 /// The packet engine, and a probe if one is asked for.
 #[derive(Debug)]
 pub struct Watched {
-    /// As if every packet had been simulated.
-    engine: packet::Recall,
+    engine: PacketEngine,
     probe: Option<Probe>,
 }
 
@@ -112,13 +111,6 @@ pub fn manner(spec: &Spec, job: &JobSpec) -> Result<Manner, SpecError> {
 fn is_recalled(spec: &Spec) -> bool {
     let one_at_a_time = |job: &JobSpec| job.servers.is_none() && !job.is_divided() && job.schedule.credit == 1;
     spec.traffic.is_empty() && matches!(&spec.jobs[..], [job] if one_at_a_time(job))
-}
-
-/// Whether one job has the network for itself, so that packets may do what they have done before, and nobody looks at
-/// them in between.
-fn may_repeat(spec: &Spec) -> bool {
-    let is_steady = matches!(&spec.jobs[..], [job] if job.adaptive.is_none());
-    is_steady && spec.traffic.is_empty() && spec.run.probe.is_none()
 }
 
 /// The network of a scenario as long as it carries one exchange and nothing else: how long that takes. Of the packet
@@ -215,7 +207,6 @@ impl Engine {
                 let ports = apart.as_ref().map(|(cards, ports)| {
                     Ok::<_, SpecError>(Box::new(GpuPorts { first: cards.host_count, fluid: fluid(spec, ports)? }))
                 });
-                let engine = packet::Recall::new(engine, may_repeat(spec));
                 Ok(Self::Packet(Box::new(Watched { engine, probe }), ports.transpose()?, links()))
             }
         }
@@ -299,7 +290,7 @@ fn link_usage(
 impl Watched {
     fn look(&mut self) {
         let Some(probe) = self.probe.as_mut() else { return };
-        let engine = self.engine.engine();
+        let engine = &mut self.engine;
         let now = engine.now();
         let ports: Vec<_> = probe.links.iter().map(|&(port, _)| engine.port_state(PortId(port))).collect();
         let streams: Vec<_> = (probe.streams())
@@ -338,7 +329,7 @@ impl Network for Watched {
         while let Some(probe) = &self.probe {
             let next_at = probe.next_at();
             // Nothing is left to see, and the caller may wait for ever.
-            if next_at > until || (until == Time::MAX && self.engine.engine().is_idle()) {
+            if next_at > until || (until == Time::MAX && self.engine.is_idle()) {
                 break;
             }
             self.engine.advance(next_at, done);

@@ -12,7 +12,8 @@
 //! waits in qdiscs; the packet in a device and the one on the wire are beside it, as everywhere in this engine.
 
 use super::calendar::Calendar;
-use super::port::{Moment, Port};
+use super::order::Moment;
+use super::port::Port;
 use super::qdisc::{Capacity, Verdict};
 use super::wire::Wire;
 use crate::topology::{Graph, PortId};
@@ -149,9 +150,9 @@ impl SharedBuffers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::port::Serialization;
     use super::super::qdisc::QueueConfig;
     use super::super::tcp::Follow;
+    use super::super::timing::Serialization;
     use super::*;
     use crate::Seed;
     use crate::topology::{Link, Star};

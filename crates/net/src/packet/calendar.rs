@@ -5,8 +5,8 @@
 //! only appended. Ports with packets waiting are driven up to a day when it begins, which makes their arrivals in it
 //! known.
 
-use super::ends::{Cause, Event, Late};
-use super::port::{Order, Port, Run, Serialization};
+use super::order::{Cause, Event, Late, Order, Run};
+use super::timing::{Serialization, Timing};
 use super::wire::{Blocks, SackPool, Wire, flag};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -41,6 +41,18 @@ struct Link {
     delay_ps: u64,
     /// Where its table begins in [`Calendar::times`].
     table: usize,
+}
+
+/// A port, as the calendar needs it: what has packets waiting is driven when a day begins.
+pub(crate) trait Driven {
+    /// Of its link.
+    fn timing(&self) -> &Timing;
+    /// Place of the run that the packet being sent belongs to.
+    fn run_mut(&mut self) -> &mut u32;
+    /// Reads what [`drive`](Self::drive) will.
+    fn peek(&self) -> u64;
+    /// Works out everything that happened before `now_ps`, where a day begins.
+    fn drive(&mut self, now_ps: u64, calendar: &mut Calendar);
 }
 
 /// Bits of a turn that say which arrival.
@@ -279,18 +291,18 @@ fn insert_each(turns: &mut [u64]) -> bool {
 
 impl Calendar {
     /// An empty calendar for `ports` in so many lanes, on the first day.
-    pub fn new(ports: &[Port], lane_count: usize) -> Self {
-        let shortest_ps = ports.iter().map(Port::latency_ps).min().unwrap_or(1);
-        let farthest_ps = ports.iter().map(Port::reach_ps).max().unwrap_or(1);
-        let busiest_ps = ports.iter().map(Port::segment_ps).min().unwrap_or(1);
+    pub fn new(ports: &[impl Driven], lane_count: usize) -> Self {
+        let timings = || ports.iter().map(Driven::timing);
+        let shortest_ps = timings().map(Timing::latency_ps).min().unwrap_or(1);
+        let farthest_ps = timings().map(Timing::reach_ps).max().unwrap_or(1);
+        let busiest_ps = timings().map(Timing::segment_ps).min().unwrap_or(1);
         let arrivals = if lane_count == 1 { ARRIVALS } else { ARRIVALS_OF_LANE * lane_count as u64 };
         let full_ps = arrivals.saturating_mul(busiest_ps) / ports.len().max(1) as u64;
         let shift = epoch_ps(shortest_ps).min(full_ps.max(busiest_ps / DAYS_MAX)).max(1).ilog2();
         let day_count = ((farthest_ps >> shift) + 2).min(RING_MAX).next_power_of_two();
         let mut tables: Vec<(&Serialization, usize)> = Vec::new();
         let mut times = Vec::new();
-        let links = ports.iter().map(|port| {
-            let (delay_ps, serialization) = port.timing();
+        let links = timings().map(|&Timing { delay_ps, ref serialization }| {
             let known = tables.iter().find(|(table, _)| table.is(serialization)).map(|&(_, start)| start);
             let table = known.unwrap_or_else(|| {
                 tables.push((serialization, times.len()));
@@ -345,7 +357,7 @@ impl Calendar {
         }
     }
 
-    /// What a connection has in its sender's card, as of the last [`Port::catch_up`].
+    /// What a connection has in its sender's card, as of the last [`Port::catch_up`](super::port::Port::catch_up).
     #[inline]
     pub fn in_card(&self, connection: u32) -> u64 {
         self.in_card.get(connection as usize).copied().map_or(0, u64::from)
@@ -356,11 +368,6 @@ impl Calendar {
         let left = self.turns[self.next..].iter().map(|turn| &self.present.packets[(turn & INDEX_MASK) as usize]);
         let to_come = self.ring.iter().chain(self.far.values()).flat_map(|day| &day.packets);
         left.chain(to_come).fold((0, 0), |(packets, bytes), packet| (packets + 1, bytes + u64::from(packet.wire_bytes)))
-    }
-
-    /// Whether nothing will arrive, and no port is to be driven.
-    pub fn is_empty(&self) -> bool {
-        self.day_is_over() && self.upcoming == u64::MAX
     }
 
     /// How long a day is.
@@ -492,7 +499,7 @@ impl Calendar {
     }
 
     /// Begins the next day that has anything. Every event before it has taken place.
-    pub fn begin_day(&mut self, ports: &mut [Port]) {
+    pub fn begin_day(&mut self, ports: &mut [impl Driven]) {
         self.collect(self.upcoming << self.shift, ports, |link| link as usize);
         self.put_in_order();
         self.sweep();
@@ -500,7 +507,7 @@ impl Calendar {
 
     /// Begins the day at `day_ps` with what comes from its own ports, which lie where `place` says. What its lane has
     /// to do with is to be put in order.
-    pub fn collect(&mut self, day_ps: u64, ports: &mut [Port], place: impl Fn(u32) -> usize) {
+    pub fn collect(&mut self, day_ps: u64, ports: &mut [impl Driven], place: impl Fn(u32) -> usize) {
         let number = day_ps >> self.shift;
         self.present.clear();
         self.spare.push(std::mem::take(&mut self.present));
@@ -751,13 +758,13 @@ impl Calendar {
 
     /// Keeps only the runs that a port or an arrival to come refers to.
     #[cold]
-    fn forget_ended_runs(&mut self, ports: &mut [Port]) {
+    fn forget_ended_runs(&mut self, ports: &mut [impl Driven]) {
         const GONE: u32 = u32::MAX;
         let mut places = vec![GONE; self.runs.len()];
         let mut kept = Vec::with_capacity(self.runs.capacity());
         let mut count = 0;
         let arrivals = self.ring.iter_mut().chain(self.far.values_mut()).flat_map(|day| &mut day.arrivals);
-        for run in arrivals.map(|arrival| &mut arrival.run).chain(ports.iter_mut().map(Port::run_mut)) {
+        for run in arrivals.map(|arrival| &mut arrival.run).chain(ports.iter_mut().map(Driven::run_mut)) {
             let place = &mut places[*run as usize];
             if *place == GONE {
                 *place = kept.len() as u32;
@@ -773,8 +780,8 @@ impl Calendar {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ends::LateKind;
-    use super::super::port::{Serialization, open_label};
+    use super::super::order::{LateKind, open_label};
+    use super::super::port::Port;
     use super::super::qdisc::QueueConfig;
     use super::super::tcp::Follow;
     use super::*;
@@ -892,8 +899,8 @@ mod tests {
             let mut now_ps = 0;
             for sent in steps {
                 for (later_ps, link) in sent {
-                    let at_ps = now_ps + ports[link as usize].latency_ps() + later_ps;
-                    let sent_ps = at_ps - ports[link as usize].timing().0;
+                    let at_ps = now_ps + ports[link as usize].timing().latency_ps() + later_ps;
+                    let sent_ps = at_ps - ports[link as usize].timing().delay_ps;
                     calendar.push(sent_ps, link, 0, Wire::NOTHING);
                     // Of one instant, what was sent first, as all are of one size.
                     heap.push(Reverse((at_ps, sent_ps, link)));

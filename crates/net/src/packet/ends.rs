@@ -1,16 +1,15 @@
 //! The two ends of every connection, each with the lane of its host.
 
-use super::host::{End, Goal, Look};
-use super::lanes::{Division, PerLane};
-use super::port::Order;
+use super::division::{Division, PerLane};
+use super::order::{Cause, End, Late, LateKind, Look};
 use super::tcp::TcpConfig;
 use super::tcp::receiver::Receiver;
 use super::tcp::sender::{NEVER, Sender};
 use super::wire::{SackPool, Wire, flag};
-use crate::HostId;
 use crate::route;
 use crate::topology::PortId;
 use crate::units::Time;
+use crate::{FlowId, HostId};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
@@ -47,29 +46,13 @@ pub(super) struct Sending {
     pub began: Time,
 }
 
-/// Something that comes after all that arrives at its instant, because it was planned later than that: sooner before it
-/// than a packet crosses a link. Of one instant, in the order in which they were planned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Late {
-    pub at_ps: u64,
-    pub planned_ps: u64,
-    /// How many late events led to it, one after the other, from its `cause`. Of two that were planned at one instant, the
-    /// one with fewer comes first: what arrives at an instant is before what is late.
-    repeats: u8,
-    cause: Cause,
-    pub connection: u32,
-    pub generation: u16,
-    kind: LateKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum LateKind {
-    /// The receiver repeats its FIN, or gives up.
-    Fin,
-    /// A SYN is answered.
-    Accept,
-    /// What the application has written is looked at.
-    Pump,
+/// A flow on its way: complete when the stream has reached `end`.
+#[derive(Clone, Debug)]
+pub(super) struct Goal {
+    pub end: u64,
+    pub flow: FlowId,
+    pub stream: u32,
+    pub began: Time,
 }
 
 /// What is [late](Late) to come at the hosts of one lane.
@@ -78,22 +61,6 @@ struct Lates {
     to_come: BinaryHeap<Reverse<Late>>,
     /// No packet arrives sooner after it was sent.
     latency_ps: u64,
-}
-
-/// What has planned something, among all that could at its instant, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Cause {
-    /// No arrival, and nothing late: of two, the first has the smaller number.
-    Other(u64),
-    Arrival(Order, u32),
-}
-
-/// Which of the events of an instant, in order.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Event {
-    Arrival(Order, u32),
-    /// In a box, because these are few.
-    Late(Box<Late>),
 }
 
 /// What a connection's end waits for.
@@ -280,22 +247,6 @@ impl Sending {
     #[inline]
     pub fn arm(&mut self, connection: u32, look: impl FnOnce(Look)) {
         arm(&mut self.armed_ps, self.sender.deadline_ps, (connection, End::Sender), look);
-    }
-}
-
-impl Late {
-    pub fn new(
-        (at_ps, planned_ps): (u64, u64),
-        cause: Cause,
-        kind: LateKind,
-        (connection, generation): (u32, u16),
-    ) -> Self {
-        Self { at_ps, planned_ps, repeats: 0, cause, connection, generation, kind }
-    }
-
-    /// The end of its connection that it is for.
-    pub fn end(&self) -> End {
-        if self.kind == LateKind::Pump { End::Sender } else { End::Receiver }
     }
 }
 
@@ -732,7 +683,6 @@ impl Connections {
 
 #[cfg(test)]
 mod tests {
-    use super::super::port::Run;
     use super::*;
     use std::mem::offset_of;
 
@@ -746,29 +696,6 @@ mod tests {
         closes.find(|at_ps| found.push(at_ps));
         assert_eq!(found, [3, 4]);
         closes.find(|at_ps| panic!("forgotten: {at_ps}"));
-    }
-
-    #[test]
-    fn what_is_late_comes_in_the_order_in_which_it_was_planned() {
-        // A FIN is repeated every 3 us.
-        let late = |planned_ps, repeats, cause| Late {
-            repeats,
-            ..Late::new((planned_ps + 3, planned_ps), cause, LateKind::Fin, (0, 0))
-        };
-        let arrival = |begun_ps, link| Cause::Arrival(Order::new(begun_ps, Run::default()), link);
-        let in_order = [
-            late(6, 0, Cause::Other(8)),
-            late(6, 0, Cause::Other(9)),
-            // What arrives at 6 comes after all else but for what is late: that of the FIN that came at 3, or before.
-            late(6, 0, arrival(1, 7)),
-            late(6, 0, arrival(2, 3)),
-            late(6, 0, arrival(2, 4)),
-            late(6, 1, arrival(0, 1)),
-            late(6, 2, arrival(0, 1)),
-            late(7, 0, Cause::Other(1)),
-        ];
-        assert!(in_order.is_sorted());
-        assert!(in_order.windows(2).all(|pair| pair[0] != pair[1]));
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The connections of all hosts: who gets an arriving packet, what a timer means, when a flow is complete.
 
 use super::calendar::epoch_ps;
-use super::ends::{Arrived, Cause, Connections, Ends, Event, Late, News, Opened, Plan, Receiving, Sending};
-use super::lanes::Division;
+use super::division::Division;
+use super::ends::{Arrived, Connections, Ends, Goal, News, Opened, Plan, Receiving, Sending};
+use super::order::{Cause, End, Event, Late, Look};
 use super::pcn;
-use super::state::Writer;
 use super::tcp::receiver::Receiver;
 use super::tcp::sender::{NEVER, Sender};
 use super::tcp::{ReverseBand, TcpConfig};
@@ -33,21 +33,6 @@ enum TimerKind {
     Write(u64),
     /// The announcement of that number has gone unanswered.
     Unanswered(u64),
-}
-
-/// When a connection's end is looked at because of its deadline, which may have moved on by then. At one instant they
-/// come in order of connections: it must not depend on looks that found nothing due.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Look {
-    pub at_ps: u64,
-    pub connection: u32,
-    pub end: End,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum End {
-    Sender,
-    Receiver,
 }
 
 /// What a host is to do at an instant.
@@ -96,15 +81,6 @@ pub(crate) struct Gone {
     pub event: Event,
     pub connection: u32,
     pub generation: u16,
-}
-
-/// A flow on its way: complete when the stream has reached `end`.
-#[derive(Clone, Debug)]
-pub(super) struct Goal {
-    pub end: u64,
-    flow: FlowId,
-    stream: u32,
-    began: Time,
 }
 
 /// A burst that has been announced, and that waits for the answer.
@@ -706,57 +682,10 @@ impl Hosts {
             .map(|(sending, flight)| (sending.port, &sending.sender.template, flight))
     }
 
-    /// Whether an application waits to write, or a connection for something else than a deadline.
-    pub fn awaits_timers(&self) -> bool {
-        self.timers.next_at().is_some() || self.next_late_ps() < NEVER
-    }
-
     /// Connections of `stream`, by sending and receiving host.
     pub fn stream_windows(&self, stream: u32) -> impl Iterator<Item = (HostId, HostId, Window)> {
         let own = self.streams.iter().filter(move |(key, _)| key.2.stream == stream);
         own.map(|(key, &index)| (HostId(key.0), HostId(key.1), self.connections.sending(index).sender.window()))
-    }
-
-    /// About what it takes to keep a state.
-    pub fn state_bytes(&self) -> usize {
-        50 * size_of::<u64>() * self.connections.count() as usize
-    }
-
-    /// How often windows have been reduced, and how often odd bytes may have made a difference.
-    pub fn effects(&self) -> (u64, u64) {
-        let senders = self.connections.iter().map(|(_, sending)| &sending.sender);
-        senders
-            .fold((0, 0), |(reductions, counts), sender| (reductions + sender.reductions, counts + sender.odd_counts))
-    }
-
-    /// Whether estimates of round trips have an effect on any connection.
-    pub fn time_round_trips(&self, config: &TcpConfig, now: Time) -> bool {
-        self.connections.iter().any(|(_, sending)| sending.sender.times_round_trips(config, now.ps()))
-    }
-
-    /// `None` unless all that there is are connections of streams, whose flows are complete.
-    pub fn write_state(&self, config: &TcpConfig, writer: &mut Writer) -> Option<()> {
-        // Streams' connections are never closed: those of a stream, its slot and its hash are what they were.
-        let Self {
-            hashes: _,
-            connections,
-            streams: _,
-            plans: _,
-            timers: _,
-            cause_count: _,
-            latency_ps: _,
-            // Of connections that are closed: none.
-            lost: _,
-            gone: _,
-            waiting,
-            done,
-            counters: _,
-        } = self;
-        if self.awaits_timers() || !waiting.is_empty() || !done.is_empty() {
-            return None;
-        }
-        writer.word(u64::from(connections.count()));
-        connections.iter().try_for_each(|(receiving, sending)| write_state(receiving, sending, config, writer))
     }
 
     /// Totals, those of open connections included.
@@ -768,16 +697,4 @@ impl Hosts {
         }
         totals
     }
-}
-
-/// Of one connection.
-fn write_state(receiving: &Receiving, sending: &Sending, config: &TcpConfig, writer: &mut Writer) -> Option<()> {
-    let Receiving { generation: _, own, port: _, armed_ps: _, next_goal: _, receiver, received: _ } = receiving;
-    let Sending { port: _, armed_ps: _, sender, goals, began: _ } = sending;
-    if *own || !goals.is_empty() || !sender.is_established() || !receiver.is_open() {
-        return None;
-    }
-    sender.write_state(config, writer);
-    receiver.write_state(config, sender.una(), writer);
-    Some(())
 }

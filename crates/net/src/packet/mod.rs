@@ -13,23 +13,22 @@
 
 mod buffer;
 mod calendar;
+mod division;
 mod ends;
 mod host;
 mod lanes;
+mod order;
 mod pcn;
 mod port;
 mod qdisc;
-mod recall;
-mod state;
 pub mod tcp;
 mod threads;
-mod totals;
+mod timing;
 mod wire;
 
 pub use buffer::SharedBuffer;
 pub use pcn::PcnConfig;
 pub use qdisc::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
-pub use recall::Recall;
 pub use tcp::{Follow, TcpConfig};
 pub use threads::Threads;
 
@@ -40,16 +39,18 @@ use crate::trace::{Counters, PortCounters, PortState, Window};
 use crate::units::{Bytes, Time};
 use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
 use buffer::SharedBuffers;
-use calendar::{Calendar, epoch_ps};
+use calendar::{Calendar, Driven, epoch_ps};
+use division::PerLane;
 use ends::DayBounds;
 use host::{Due, Hosts};
-use lanes::{Lane, Map, PerLane};
-use port::{Moment, Port, Serialization};
+use lanes::{Lane, Map};
+use order::Moment;
+use port::Port;
 use qdisc::Verdict;
-use state::{Omits, State, Writer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use threads::Rooms;
+use timing::Serialization;
 use wire::{Wire, flag};
 
 /// Everything about the network beside its graph.
@@ -102,7 +103,7 @@ fn lane_count(tcp: &TcpConfig, ports: &[Port], latency_ps: u64, arrivals_least: 
         return 1;
     }
     // A port may send less than a packet in a day, which has 32 bits.
-    let thousandths: u64 = ports.iter().map(|port| 1_000 * day_ps / port.segment_ps()).sum();
+    let thousandths: u64 = ports.iter().map(|port| 1_000 * day_ps / port.timing().segment_ps()).sum();
     let busy = thousandths.checked_div(1_000 * FULL_DAY * arrivals_least).unwrap_or(u64::MAX);
     count.min(usize::try_from(busy).unwrap_or(usize::MAX)).max(1)
 }
@@ -154,7 +155,7 @@ pub struct PacketEngine {
     /// The earliest event that is no arrival, and whether it comes after the arrivals of its instant.
     other_ps: u64,
     other_late: bool,
-    /// Of the event under way: see [`port::Order`].
+    /// Of the event under way: see [`order::Order`].
     planned_ps: u64,
     label: u32,
     started_count: u64,
@@ -254,7 +255,7 @@ impl PacketEngine {
         let ports: Vec<Port> = ports.collect();
         let switches = config.pcn.zip(config.switch_queue.marking.threshold());
         let pcn = switches.map(|(pcn, initial)| Box::new(pcn::Switches::new(graph, pcn, initial)));
-        let latency_ps = ports.iter().map(Port::latency_ps).min().unwrap_or(0);
+        let latency_ps = ports.iter().map(|port| port.timing().latency_ps()).min().unwrap_or(0);
         let is_plain = config.switch_buffer.is_none() && pcn.is_none();
         let count = threads.as_ref().filter(|_| is_plain).map_or(1, |(threads, count)| {
             let count = (*count).clamp(1, Self::THREADS_MAX.min(graph.host_count.max(1) as usize));
@@ -262,7 +263,8 @@ impl PacketEngine {
         });
         let calendar = Calendar::new(&ports, count);
         let day_length_ps = calendar.day_length_ps();
-        let payload = ports.iter().map(|port| port.payload_within(day_length_ps, config.tcp.header_bytes)).max();
+        let payload =
+            ports.iter().map(|port| port.timing().payload_within(day_length_ps, config.tcp.header_bytes)).max();
         let bounds = DayBounds { length_ps: day_length_ps, bytes: payload.unwrap_or(0) };
         let map = Map::new(graph, routes, count);
         let mut lanes = PerLane::new(count, || Lane { ports: Vec::new(), calendar: calendar.clone() });
@@ -359,11 +361,6 @@ impl PacketEngine {
         (&mut ports[place], calendar)
     }
 
-    /// The end of the present day, before which all that has arrived did so.
-    fn day_end_ps(&self) -> u64 {
-        self.lanes.first.calendar.day_end_ps()
-    }
-
     /// Whether nothing is left of the present day.
     #[inline(always)]
     fn day_is_over<const ONE: bool>(&self) -> bool {
@@ -440,40 +437,6 @@ impl PacketEngine {
     /// Whether nothing will happen any more unless a flow is started.
     pub fn is_idle(&self) -> bool {
         self.next_arrival_ps::<false>().min(self.other_ps) == u64::MAX
-    }
-
-    /// Whether the next [`Network::advance`] reports something at once.
-    fn has_completed(&self) -> bool {
-        !self.hosts.done.is_empty()
-    }
-
-    /// Whether estimates of round trips have an effect on anything beside themselves.
-    fn times_round_trips(&self) -> bool {
-        self.hosts.time_round_trips(&self.config.tcp, self.now)
-    }
-
-    /// Whether something that states leave out may have had an effect since [`host::Hosts::effects`] were those.
-    fn reveals(&self, omits: Omits, before: (u64, u64)) -> bool {
-        let (reductions, counts) = self.hosts.effects();
-        (omits.estimates && self.times_round_trips())
-            || (omits.growth && reductions != before.0)
-            || (omits.odd_bytes && counts != before.1)
-    }
-
-    /// What decides how it goes on; `None` unless it is quiet: see [`state`].
-    fn state(&self, tells_odd_bytes: bool) -> Option<State> {
-        if !self.lanes.iter().all(|lane| lane.calendar.is_empty())
-            || self.scheduled.next_at().is_some()
-            || self.pcn.is_some()
-        {
-            return None;
-        }
-        // Shared buffers are empty when queues are.
-        let (timed, tick_ps) = (self.times_round_trips(), self.config.tcp.stamp_tick.ps());
-        let mut writer = Writer::new(self.now.ps(), timed, tick_ps, tells_odd_bytes);
-        self.hosts.write_state(&self.config.tcp, &mut writer)?;
-        self.ports().try_for_each(|port| port.write_state(&mut writer))?;
-        Some(writer.into_state())
     }
 
     /// Whether every packet ever sent (in debug builds, every byte) has arrived, been dropped, or is still in a port or

@@ -13,7 +13,8 @@
 //! Like a P4 switch, a port looks at its registers when a packet comes through and at no other time.
 
 use super::calendar::Calendar;
-use super::port::{Moment, Port};
+use super::order::Moment;
+use super::port::Port;
 use super::wire::{Wire, flag};
 use crate::Announced;
 use crate::topology::{Directed, Graph, PortId};
@@ -161,8 +162,8 @@ impl Switches {
 
 #[cfg(test)]
 mod tests {
-    use super::super::ends::Cause;
-    use super::super::lanes::Division;
+    use super::super::division::Division;
+    use super::super::order::Cause;
     use super::*;
     use crate::event::EventQueue;
     use crate::packet::host::Hosts;

@@ -6,163 +6,19 @@
 //!
 //! Events at one instant take place in the order in which they were planned, as in any event-driven simulator; a
 //! saturated network is full of such ties, and its losses depend on them. A port therefore remembers when the event
-//! behind each departure was planned ([`Order`]).
+//! behind each departure was planned ([`Order`](super::order::Order)).
 //!
 //! The device holds one packet beside the one being sent, as a network card does (and ns-3's with a drop-tail queue
 //! of one packet under a qdisc): a packet of a high band waits for up to two of a low band.
 
-use super::calendar::Calendar;
+use super::calendar::{Calendar, Driven};
+use super::order::{Moment, Run};
 use super::qdisc::{Capacity, Qdisc, QueueConfig, Verdict};
-use super::state::Writer;
-use super::tcp::Follow;
+use super::timing::{Serialization, Timing};
 use super::wire::Wire;
 use crate::seed::Stream;
 use crate::trace::{PortCounters, PortState};
-use crate::units::{Bytes, Rate, Time};
-use std::cmp::Reverse;
-use std::ops::RangeInclusive;
-use std::sync::Arc;
-
-/// An instant as an event sees it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Moment {
-    /// Now.
-    pub now_ps: u64,
-    /// When the event was planned: of two at one instant, the one planned earlier comes first.
-    pub planned_ps: u64,
-    /// Of two events of one instant, the later one has the larger label; or an [open](open_label) one.
-    pub label: u32,
-}
-
-/// The order of arrivals at one instant: that in which their transmissions began, which is that in which the events
-/// behind them were planned, and so on. Transmissions of equal length, back to back on several ports, stay in step
-/// and in order for as long as they last; so it is enough to know how a port joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Order {
-    /// When the transmission began.
-    begun_ps: u64,
-    /// When the event that began it was planned: the end of the transmission before it when that one began.
-    planned_ps: u64,
-    /// See [`Run`].
-    since_ps: i64,
-    run_planned_ps: u64,
-    chain: Chain,
-}
-
-/// Which event ended a port's idleness: of a later instant first, of one instant in their order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Chain {
-    at_ps: Reverse<u64>,
-    label: u32,
-}
-
-/// The bit of a label that says only which of its lane's [`Open`](super::calendar::Open) events it is, until those of all
-/// lanes are known.
-const OPEN: u32 = 1 << 31;
-
-/// The label of an event of which only its lane knows: see [`Calendar::open_place`].
-#[inline]
-pub(crate) fn open_label(place: usize) -> u32 {
-    OPEN | place as u32
-}
-
-impl Order {
-    /// Of a transmission of `run` that began at `begun_ps`.
-    #[inline]
-    pub fn new(begun_ps: u64, run: Run) -> Self {
-        let Run { since_ps, planned_ps: run_planned_ps, chain, .. } = run;
-        Self { begun_ps, planned_ps: run.planned_ps(begun_ps), since_ps, run_planned_ps, chain }
-    }
-}
-
-/// Transmissions of a port that follow one another at equal distances. The order of an arrival is told by its run, which
-/// is kept apart from the arrivals because many of them share it and only ties look at it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Run {
-    /// Each begins this long after the one before it; 0 for the one that ends the port's idleness.
-    sending_ps: u64,
-    /// When the transmission before it began: negative, with the latest first, if the first of the run was planned
-    /// before those that it fell into step with; positive if after.
-    since_ps: i64,
-    /// When the first of the run was planned.
-    planned_ps: u64,
-    chain: Chain,
-}
-
-impl Run {
-    /// Of the transmission that ends a port's idleness at `begun_ps`.
-    #[inline]
-    pub fn idle(begun_ps: u64, planned_ps: u64, label: u32) -> Self {
-        let chain = Chain { at_ps: Reverse(begun_ps), label };
-        Self { sending_ps: 0, since_ps: -(begun_ps as i64), planned_ps, chain }
-    }
-
-    /// When the port's idleness ended.
-    #[inline]
-    pub fn begun_ps(&self) -> u64 {
-        self.chain.at_ps.0
-    }
-
-    /// The place that its label says, if it is [open](open_label).
-    #[inline]
-    pub fn open_place(&self) -> Option<usize> {
-        (self.chain.label & OPEN != 0).then_some((self.chain.label & !OPEN) as usize)
-    }
-
-    /// Its label is known.
-    pub fn set_label(&mut self, label: u32) {
-        self.chain.label = label;
-    }
-
-    /// When the event was planned that began a transmission at `begun_ps`.
-    #[inline]
-    fn planned_ps(&self, begun_ps: u64) -> u64 {
-        if self.sending_ps == 0 { self.planned_ps } else { begun_ps - self.sending_ps }
-    }
-}
-
-/// Time on the wire by number of bytes, shared by all ports of one rate.
-#[derive(Clone, Debug)]
-pub(crate) struct Serialization(Arc<Vec<u64>>);
-
-impl Serialization {
-    /// For packets of `bytes` on the wire.
-    pub fn new(rate: Rate, follow: Follow, bytes: RangeInclusive<u16>) -> Self {
-        let span = |count: u16| {
-            // No packet is shorter than the shortest. 1 bit/s and 2^16 bytes are 5.2e17 ps: far from overflow.
-            let count = Bytes(u64::from(count.max(*bytes.start())));
-            match follow {
-                // No link carries more than its rate; less by under a picosecond per packet, and exactly it at Ethernet
-                // rates, where a byte takes whole picoseconds.
-                Follow::Standards => rate.transmit(count).ps(),
-                // ns-3's clock has whole nanoseconds.
-                Follow::Ns3 => rate.serialize(count, 1, 1).map_or(u64::MAX, |exact| (exact.ps() + 500) / 1_000 * 1_000),
-            }
-            .max(1)
-        };
-        Self(Arc::new((0..=*bytes.end()).map(span).collect()))
-    }
-
-    /// Whether `other` is this very table.
-    pub fn is(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-
-    /// By number of bytes.
-    pub fn times(&self) -> &[u64] {
-        &self.0
-    }
-
-    /// No packet takes less.
-    fn least(&self) -> u64 {
-        self.0[0]
-    }
-
-    /// No packet takes more.
-    fn most(&self) -> u64 {
-        self.0[self.0.len() - 1]
-    }
-}
+use crate::units::Time;
 
 /// A port. Fields in the order of use: with thousands of ports, fetching their cache lines is what takes the time.
 #[derive(Clone, Debug)]
@@ -184,8 +40,7 @@ pub(crate) struct Port {
     /// It is in the calendar to be driven.
     driven: bool,
     qdisc: Qdisc,
-    delay_ps: u64,
-    serialization: Serialization,
+    timing: Timing,
     /// How long it has been idle since time zero, up to the last time that it began to send without a pause.
     idle_ps: u64,
     /// [`Run::sending_ps`] of the present run.
@@ -210,8 +65,7 @@ impl Port {
     ) -> Self {
         Self {
             link,
-            delay_ps: delay.ps(),
-            serialization,
+            timing: Timing { delay_ps: delay.ps(), serialization },
             busy: false,
             fresh: false,
             driven: false,
@@ -247,41 +101,6 @@ impl Port {
         }
         self.catch_up(now_ps, planned_ps, calendar);
         self.card_bytes.saturating_sub(calendar.in_card(connection))
-    }
-
-    /// The least time from the event that sends a packet to its arrival at the far end.
-    pub fn latency_ps(&self) -> u64 {
-        self.delay_ps + self.serialization.least()
-    }
-
-    /// The most.
-    pub fn reach_ps(&self) -> u64 {
-        self.delay_ps.saturating_add(2 * self.serialization.most())
-    }
-
-    /// No more payload comes over the link in `span_ps`, with headers of so many bytes.
-    pub fn payload_within(&self, span_ps: u64, header_bytes: u16) -> u64 {
-        let times = self.serialization.times().iter().skip(usize::from(header_bytes));
-        let payload = |(bytes, &time_ps): (u64, &u64)| {
-            // The first and the last one may be in it by a part.
-            u128::from(bytes) * u128::from(span_ps) / u128::from(time_ps) + 2 * u128::from(bytes)
-        };
-        u64::try_from((0..).zip(times).map(payload).max().unwrap_or(0)).unwrap_or(u64::MAX)
-    }
-
-    /// Time on the wire of the longest packet.
-    pub fn segment_ps(&self) -> u64 {
-        self.serialization.most()
-    }
-
-    /// Propagation, and time on the wire.
-    pub fn timing(&self) -> (u64, &Serialization) {
-        (self.delay_ps, &self.serialization)
-    }
-
-    /// Place of the run that the packet being sent belongs to.
-    pub fn run_mut(&mut self) -> &mut u32 {
-        &mut self.run
     }
 
     /// Sends a packet, or queues it, or drops it.
@@ -334,21 +153,6 @@ impl Port {
         }
     }
 
-    /// Reads what [`Port::drive`] will.
-    #[inline]
-    pub fn peek(&self) -> u64 {
-        self.qdisc.peek() ^ self.packets ^ u64::from(self.device.connection)
-    }
-
-    /// Works out everything that happened before `now_ps`, where a day begins.
-    pub fn drive(&mut self, now_ps: u64, calendar: &mut Calendar) {
-        self.driven = false;
-        self.catch_up(now_ps, 0, calendar);
-        if self.loaded || !self.qdisc.is_empty() {
-            self.be_driven(calendar);
-        }
-    }
-
     /// Works out everything that happened before an event of `now_ps` that was planned at `planned_ps`.
     #[inline]
     pub fn catch_up(&mut self, now_ps: u64, planned_ps: u64, calendar: &mut Calendar) {
@@ -386,11 +190,8 @@ impl Port {
         let begun_ps = self.taken_at_ps;
         let sending_ps = self.busy_until_ps - begun_ps;
         if sending_ps != self.run_sending_ps {
-            let old = calendar.run(self.run);
-            let planned_ps = old.planned_ps(begun_ps);
-            let ahead = planned_ps + sending_ps < begun_ps;
-            let since_ps = if ahead { -(begun_ps as i64) } else { begun_ps as i64 };
-            self.run = calendar.begin_run(Run { sending_ps, since_ps, planned_ps, chain: old.chain });
+            let followed = calendar.run(self.run).followed(begun_ps, sending_ps);
+            self.run = calendar.begin_run(followed);
             self.run_sending_ps = sending_ps;
         }
     }
@@ -407,12 +208,6 @@ impl Port {
         self.packets += 1;
         self.bytes += u64::from(packet.wire_bytes);
         calendar.push(self.busy_until_ps, self.link, self.run, packet);
-    }
-
-    /// `None` if it is not idle. What is left then is its qdisc's.
-    pub fn write_state(&self, writer: &mut Writer) -> Option<()> {
-        let is_idle = self.qdisc.is_empty() && !self.loaded && !(self.busy && self.busy_until_ps >= writer.now_ps());
-        if is_idle { self.qdisc.write_state(writer) } else { None }
     }
 
     /// What has passed by `now_ps`, that of the last [`Port::catch_up`].
@@ -479,6 +274,29 @@ impl Port {
         let (packets, bytes) = self.waiting();
         let loaded = if self.loaded { (1, u64::from(self.device.wire_bytes)) } else { (0, 0) };
         (u64::from(packets) + loaded.0, bytes + loaded.1)
+    }
+}
+
+impl Driven for Port {
+    fn timing(&self) -> &Timing {
+        &self.timing
+    }
+
+    fn run_mut(&mut self) -> &mut u32 {
+        &mut self.run
+    }
+
+    #[inline]
+    fn peek(&self) -> u64 {
+        self.qdisc.peek() ^ self.packets ^ u64::from(self.device.connection)
+    }
+
+    fn drive(&mut self, now_ps: u64, calendar: &mut Calendar) {
+        self.driven = false;
+        self.catch_up(now_ps, 0, calendar);
+        if self.loaded || !self.qdisc.is_empty() {
+            self.be_driven(calendar);
+        }
     }
 }
 

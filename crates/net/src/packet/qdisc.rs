@@ -1,6 +1,5 @@
 //! The qdisc alone: what to enqueue, mark, drop, and send next. It knows no TCP and no time.
 
-use super::state::Writer;
 use super::wire::{Wire, flag};
 use crate::seed::Stream;
 use std::collections::VecDeque;
@@ -227,21 +226,6 @@ impl Qdisc {
         if band < NEAR_BANDS { &mut self.bands[band] } else { &mut self.rest.bands[band - NEAR_BANDS] }
     }
 
-    /// Of an empty one. `None` if it draws random numbers: what it has drawn does not come again.
-    pub fn write_state(&self, writer: &mut Writer) -> Option<()> {
-        let Rest { marking, order, red, bands: _, marks: _, drops: _, keeps_all: _ } = &*self.rest;
-        if red.is_some() {
-            return None;
-        }
-        writer.word(marking.threshold().map_or(u64::MAX, u64::from));
-        if let BandOrder::Drr { quanta: _, deficits, turn, fresh } = order {
-            deficits.iter().for_each(|&deficit| writer.word(u64::from(deficit)));
-            writer.word(*turn as u64);
-            writer.flag(*fresh);
-        }
-        Some(())
-    }
-
     /// Longest queue so far, in packets and in bytes.
     pub fn longest(&self) -> (u32, u64) {
         (self.packets_max, self.bytes_max)
@@ -438,29 +422,8 @@ impl Red {
 
 #[cfg(test)]
 mod tests {
-    use super::super::state::State;
     use super::*;
     use crate::Seed;
-
-    fn state(qdisc: &Qdisc) -> State {
-        let mut writer = Writer::new(0, false, 1, false);
-        qdisc.write_state(&mut writer).expect("no random numbers are drawn");
-        writer.into_state()
-    }
-
-    #[test]
-    fn whose_turn_it_is_is_part_of_the_state() {
-        let config = QueueConfig {
-            discipline: Discipline::Drr { quanta_bytes: vec![1_500, 1_500] },
-            ..QueueConfig::fifo(Capacity::Packets(10))
-        };
-        let mut used = qdisc(&config, 0);
-        let unused = state(&used);
-        used.enqueue(Wire { wire_bytes: 1_000, ..Wire::NOTHING }.in_band(1));
-        used.dequeue();
-        assert_ne!(state(&used), unused);
-        assert_eq!(state(&used), state(&used.clone()));
-    }
 
     fn qdisc(config: &QueueConfig, seed: u64) -> Qdisc {
         Qdisc::new(config, || Seed(seed).stream("red"))

@@ -13,10 +13,10 @@
 //! A segment ends at the next instant at which something else happens: a flow starts, a timer or a deadline comes, a sender
 //! hears that its receiver has closed, a message of a stream may be complete. Such an instant is left to one thread, which
 //! has everything in its hands then, and does what it always does. The rest of a connection's life goes on in lanes: a
-//! packet has to do with the end that it is for, and what comes [late](super::ends::Late) lies with its end.
+//! packet has to do with the end that it is for, and what comes [late](super::order::Late) lies with its end.
 //!
 //! Two arrivals of one instant in two lanes have to do with different ports and connections. Which was first matters
-//! only to the [order](super::port::Order) of what they send, where that ends a port's idleness; so that is told when the
+//! only to the [order](super::order::Order) of what they send, where that ends a port's idleness; so that is told when the
 //! day is over.
 //!
 //! Only switches whose ports do not share anything are driven like that, and only if no deadline is shorter than the
@@ -24,9 +24,10 @@
 
 use super::calendar::{Calendar, Open, Post};
 use super::ends::{Arrived, Closes, Concern, DayBounds, Ends, News, Plan};
-use super::host::{Gone, Look};
+use super::host::Gone;
 use super::lanes::{Lane, Map};
-use super::port::{Moment, Port, open_label};
+use super::order::{Look, Moment, open_label};
+use super::port::Port;
 use super::qdisc::Verdict;
 use super::tcp::sender::NEVER;
 use super::tcp::{Follow, TcpConfig};

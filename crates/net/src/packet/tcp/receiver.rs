@@ -4,7 +4,6 @@ use super::rtt::Rtt;
 use super::sack::Reassembly;
 use super::sender::NEVER;
 use super::{CongestionAlgorithm, TcpConfig};
-use crate::packet::state::Writer;
 use crate::packet::wire::{SackPool, Wire, flag};
 
 /// Times that the final FIN is repeated without an answer (ns-3: data retries).
@@ -80,48 +79,6 @@ impl Receiver {
             fin_repeats: 0,
             fins_alive: 0,
             deadline_ps: NEVER,
-        }
-    }
-
-    /// Whether the handshake is over, and the stream has no end yet.
-    pub fn is_open(&self) -> bool {
-        self.state == ReceiverState::Established && self.fin == u64::MAX
-    }
-
-    /// Of one that [is open](Self::is_open), whose sender's first byte not acknowledged is `una`.
-    pub fn write_state(&self, config: &TcpConfig, una: u64, writer: &mut Writer) {
-        let &Self {
-            next,
-            acknowledged,
-            deadline_ps,
-            fin: _,
-            echo,
-            state: _,
-            held_count,
-            ecn,
-            is_ordered,
-            template,
-            ref reassembly,
-            // What was asked when it was opened, or will be when it is closed.
-            fins_alive: _,
-            fin_repeats: _,
-            syn_ack_stamp: _,
-            syn_ack_count: _,
-            fin_repeat_ps: _,
-            fin_rto_ps: _,
-            rtt: _,
-        } = self;
-        writer.offset(next, una);
-        writer.offset(acknowledged, una);
-        writer.deadline(deadline_ps);
-        if writer.times_round_trips() {
-            writer.word(u64::from(config.stamp(writer.now_ps()).wrapping_sub(echo)));
-        }
-        writer.flag(is_ordered);
-        let flags = u64::from(template.flags) << 8 | u64::from(template.band());
-        writer.word(u64::from(held_count) << 32 | u64::from(ecn) << 16 | flags);
-        if let Some(reassembly) = reassembly.as_ref().filter(|_| !is_ordered) {
-            reassembly.write_state(una, writer);
         }
     }
 
@@ -389,49 +346,6 @@ mod tests {
     fn config(algorithm: CongestionAlgorithm, ecn: bool) -> TcpConfig {
         let rate = Rate::from_bps(10_000_000_000).expect("not zero");
         TcpConfig { algorithm, ecn, ..TcpConfig::basic_sim(2, rate, Time::from_ps(10_000_000)) }
-    }
-
-    #[test]
-    fn what_decides_how_a_connection_goes_on_is_part_of_its_state() {
-        let config = config(CongestionAlgorithm::Dctcp { gain_ppm: 62_500 }, true);
-        let (sender, receiver, mut pool, packets) = pair(&config);
-        let state_with = |times_round_trips: bool, sender: &Sender, receiver: &Receiver| {
-            let mut writer = Writer::new(5, times_round_trips, 1_000_000_000, true);
-            sender.write_state(&config, &mut writer);
-            receiver.write_state(&config, sender.una(), &mut writer);
-            writer.into_state()
-        };
-        let state = |sender: &Sender, receiver: &Receiver| state_with(false, sender, receiver);
-        let at_first = state(&sender, &receiver);
-        // Each thing that happens to either end changes something in it.
-        let ack = |segments: u64, flags| template(flag::REVERSE | flags).numbered(segments * u64::from(SEGMENT));
-        let (mut one, mut other) = (sender.clone(), sender.clone());
-        one.on_ack(&config, 6, &ack(2, 0), &[], &mut Vec::new());
-        other.on_ack(&config, 6, &ack(2, flag::ECE), &[], &mut Vec::new());
-        assert_ne!(state(&one, &receiver), state(&other, &receiver), "a mark, and what DCTCP makes of it");
-        let mut windows: Vec<_> = [(1, 0), (0, 1), (1, 1)]
-            .map(|(cwnd, ssthresh)| {
-                let mut sender = sender.clone();
-                (sender.cwnd, sender.ssthresh) = (sender.cwnd + cwnd, sender.ssthresh - ssthresh);
-                state(&sender, &receiver)
-            })
-            .into();
-        windows.push(at_first.clone());
-        windows.sort();
-        windows.dedup();
-        assert_eq!(windows.len(), 4);
-        let mut later = sender.clone();
-        later.deadline_ps += 1;
-        assert_ne!(state_with(true, &later, &receiver), state_with(true, &sender, &receiver), "the timeout");
-        // The first segment is acknowledged at once, the second waits for the third.
-        let mut held = receiver.clone();
-        (0..2).for_each(|index| held.on_packet(&config, 5, &packets[index], &mut pool, &mut Vec::new()));
-        let waits = state(&sender, &held);
-        held.deadline_ps += 1;
-        assert_ne!(state(&sender, &held), waits, "the delayed acknowledgement");
-        assert_ne!(waits, at_first);
-        // Another time, and another place in the stream, do not.
-        assert_eq!(state(&sender.clone(), &receiver.clone()), at_first);
     }
 
     fn template(flags: u8) -> Wire {

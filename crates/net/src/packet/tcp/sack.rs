@@ -2,7 +2,6 @@
 //! order (RFC 2018).
 
 use super::Follow;
-use crate::packet::state::Writer;
 use crate::packet::wire::Block;
 use std::collections::VecDeque;
 
@@ -77,40 +76,6 @@ impl Scoreboard {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
-    }
-
-    pub fn write_state(&self, una: u64, writer: &mut Writer) {
-        let &Self {
-            ref segments,
-            sent_bytes,
-            sacked_bytes,
-            lost_bytes,
-            retransmitted_bytes,
-            front,
-            highest_sacked,
-            lost_edge,
-            lost_hint,
-            hole_hint,
-            ref seen,
-        } = self;
-        for bytes in [sent_bytes, sacked_bytes, lost_bytes, retransmitted_bytes] {
-            writer.word(bytes);
-        }
-        for serial in [lost_edge, lost_hint, hole_hint] {
-            writer.offset(serial.max(front), front);
-        }
-        writer.flag(highest_sacked.is_some());
-        writer.bound(highest_sacked.unwrap_or(0), front);
-        for (block, whole) in seen {
-            for offset in [block.0, block.1, whole.0, whole.1] {
-                writer.bound(if block.1 <= una { 0 } else { offset }, una);
-            }
-        }
-        writer.word(segments.len() as u64);
-        for &Segment { start, length, flags } in segments {
-            writer.offset(start, una);
-            writer.word(u64::from(length) << 8 | u64::from(flags));
-        }
     }
 
     /// Whether the first outstanding segment has been sent again.
@@ -422,15 +387,6 @@ impl Reassembly {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
-    }
-
-    pub fn write_state(&self, una: u64, writer: &mut Writer) {
-        let Self { ranges, report, report_count } = self;
-        writer.word(ranges.len() as u64);
-        for &(start, end) in ranges.iter().chain(&report[..*report_count]) {
-            writer.offset(start, una);
-            writer.offset(end, una);
-        }
     }
 
     /// Bytes that are held.

@@ -11,7 +11,6 @@ use super::congestion::{Ack, Congestion, CongestionAlgorithm};
 use super::rtt::Rtt;
 use super::sack::Scoreboard;
 use super::{Follow, Recovery, TcpConfig};
-use crate::packet::state::Writer;
 use crate::packet::wire::{Block, Wire, flag};
 use crate::trace::Window;
 use crate::units::Bytes;
@@ -57,9 +56,6 @@ pub(crate) struct Sender {
     /// When the retransmission timer expires.
     pub deadline_ps: u64,
     rto_ps: u64,
-    /// When it was last started, and how long it has run at most.
-    timer_from_ps: u64,
-    longest_wait_ps: u64,
     /// Most bytes under way.
     window_bytes: u64,
     /// The same until the first acknowledgement of data: the window in a SYN is not scaled (RFC 7323, 2.2).
@@ -92,9 +88,6 @@ pub(crate) struct Sender {
     /// Marks of segments below it have been answered.
     cwr_end: u64,
     syn_count: u32,
-    /// How often the window has been reduced, and how often `odd_bytes` may have made a difference.
-    pub reductions: u64,
-    pub odd_counts: u64,
     pub retransmits: u64,
     pub timeouts: u64,
 }
@@ -136,131 +129,16 @@ impl Sender {
             rtt: Rtt::new(config.initial_rtt.ps() / 1000),
             sample_from: 0,
             rto_ps: 0,
-            timer_from_ps: 0,
-            longest_wait_ps: 0,
             deadline_ps: NEVER,
             syn_count: 0,
-            reductions: 0,
-            odd_counts: 0,
             retransmits: 0,
             timeouts: 0,
         }
     }
 
-    /// For how long the retransmission timer has run at most, without a stop.
-    #[inline]
-    fn wait_ps(&self, now_ps: u64) -> u64 {
-        if self.deadline_ps == NEVER {
-            self.longest_wait_ps
-        } else {
-            self.longest_wait_ps.max(now_ps - self.timer_from_ps)
-        }
-    }
-
-    /// Whether its timeout is the least one, however round trips were rounded.
-    fn has_least_timeout(&self, config: &TcpConfig) -> bool {
-        let bound_ns = self.rtt.timeout_bound_ns(config.stamp_tick.ps() / 1_000);
-        bound_ns.is_some_and(|bound_ns| bound_ns <= config.min_rto.ps() / 1_000)
-    }
-
-    /// Whether estimates of round trips have an effect: its congestion control asks for them, or its timer has run for
-    /// the least timeout, and they decide when it expires.
-    pub fn times_round_trips(&self, config: &TcpConfig, now_ps: u64) -> bool {
-        let waited = self.wait_ps(now_ps) >= config.min_rto.ps();
-        self.congestion.times_round_trips() || (waited && !self.has_least_timeout(config))
-    }
-
     /// Later packets travel in `band`.
     pub fn set_band(&mut self, band: u8) {
         self.template = self.template.in_band(band);
-    }
-
-    /// First byte not acknowledged.
-    pub fn una(&self) -> u64 {
-        self.una
-    }
-
-    pub fn write_state(&self, config: &TcpConfig, writer: &mut Writer) {
-        let &Self {
-            una,
-            high,
-            written,
-            cwnd,
-            ssthresh,
-            recover,
-            flight,
-            deadline_ps,
-            rto_ps,
-            timer_from_ps,
-            longest_wait_ps: _,
-            window_bytes: _,
-            first_window_bytes: _,
-            // Set anew before it is read.
-            room_bytes: _,
-            sample_from,
-            rtt,
-            odd_bytes,
-            dup_acks,
-            state,
-            phase,
-            closing,
-            fin_sent,
-            recover_active,
-            first_partial_ack,
-            ecn,
-            fresh_flags,
-            echoed,
-            ref congestion,
-            template,
-            ref board,
-            cwr_end,
-            syn_count: _,
-            reductions: _,
-            odd_counts: _,
-            retransmits: _,
-            timeouts: _,
-        } = self;
-        for offset in [high, written] {
-            writer.offset(offset, una);
-        }
-        let window_bytes = self.offered_window();
-        for word in [ssthresh, flight, window_bytes] {
-            writer.word(word);
-        }
-        // A congestion window above the sender's own limits nothing, and grows in vain until it is reduced.
-        let grows_in_vain = cwnd >= window_bytes && !congestion.times_round_trips();
-        writer.word(cwnd.min(if grows_in_vain { window_bytes } else { cwnd }));
-        if grows_in_vain {
-            writer.omits.growth = true;
-        } else if writer.tells_odd_bytes() || congestion.times_round_trips() {
-            writer.word(odd_bytes);
-        } else {
-            writer.omits.odd_bytes = true;
-        }
-        match phase {
-            CongestionState::Open | CongestionState::Disorder => writer.offset(recover.max(una), una),
-            CongestionState::Recovery | CongestionState::Loss => writer.offset(recover, una),
-        }
-        // What is not above the first byte is passed.
-        writer.offset(sample_from.max(una), una);
-        writer.bound(cwr_end, una);
-        writer.deadline(if deadline_ps == NEVER { NEVER } else { timer_from_ps });
-        let has_least_timeout = self.has_least_timeout(config);
-        writer.flag(has_least_timeout);
-        if has_least_timeout || writer.times_round_trips() {
-            writer.word(rto_ps);
-            writer.deadline(deadline_ps);
-        }
-        if writer.times_round_trips() {
-            rtt.write_state(writer);
-        }
-        writer.word(u64::from(dup_acks) << 16 | (state as u64) << 8 | phase as u64);
-        for flag in [closing, fin_sent, recover_active, first_partial_ack, ecn, echoed] {
-            writer.flag(flag);
-        }
-        writer.word(u64::from(fresh_flags) << 16 | u64::from(template.flags) << 8 | u64::from(template.band()));
-        congestion.write_state(una, cwnd < ssthresh, writer);
-        board.write_state(una, writer);
     }
 
     /// Bytes written and not acknowledged.
@@ -404,13 +282,7 @@ impl Sender {
         let segment = u64::from(config.segment_bytes);
         let acknowledged = self.una - before;
         let mut segments = acknowledged / segment;
-        let odd_bytes = acknowledged % segment;
-        self.odd_bytes += odd_bytes;
-        // None or one; or one or two, where the first ends slow start.
-        let ends_slow_start = segments == 1 && self.cwnd < self.ssthresh && self.cwnd + segment >= self.ssthresh;
-        if odd_bytes > 0 && (segments == 0 || ends_slow_start) {
-            self.odd_counts += 1;
-        }
+        self.odd_bytes += acknowledged % segment;
         if self.odd_bytes >= segment {
             segments += 1;
             self.odd_bytes -= segment;
@@ -491,7 +363,6 @@ impl Sender {
     /// The window has been reduced, for whatever reason: the receiver is told, and marks of what is under way now
     /// reduce it no further.
     fn on_reduced(&mut self) {
-        self.reductions += 1;
         if self.ecn {
             self.fresh_flags |= flag::CWR;
             self.cwr_end = self.high;
@@ -582,7 +453,6 @@ impl Sender {
     fn restart_timer(&mut self, config: &TcpConfig, now_ps: u64) {
         let outstanding = self.una < self.written || self.fin_sent;
         self.rto_ps = self.timeout_ps(config);
-        self.longest_wait_ps = self.wait_ps(now_ps);
         if outstanding {
             self.start_timer(now_ps);
         } else {
@@ -592,13 +462,11 @@ impl Sender {
 
     #[inline]
     fn start_timer(&mut self, now_ps: u64) {
-        self.timer_from_ps = now_ps;
         self.deadline_ps = now_ps + self.rto_ps;
     }
 
     /// The retransmission timer has expired. `unheard`: the receiver has given up, and every FIN of its was lost.
     pub fn on_timeout(&mut self, config: &TcpConfig, now_ps: u64, unheard: bool, out: &mut Vec<Wire>) {
-        self.longest_wait_ps = self.wait_ps(now_ps);
         self.deadline_ps = NEVER;
         match self.state {
             SenderState::Closed => return,

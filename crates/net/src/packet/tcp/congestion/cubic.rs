@@ -7,9 +7,8 @@
 //! Slow start is that of [`super::newreno`]; where that is wanted it counts bytes (RFC 3465), and ends by [`HyStart`]
 //! (RFC 9438, 4.10, recommends another, HyStart++). Left out: the undoing of reductions that prove spurious (4.9).
 
-use super::Ack;
+use super::ack::Ack;
 use super::hystart::HyStart;
-use crate::packet::state::Writer;
 
 /// RFC 9438, 5: segments per second cubed.
 const C: f64 = 0.4;
@@ -63,33 +62,6 @@ impl Cubic {
     pub fn new(hystart: bool, byte_counting: bool) -> Self {
         let slow_start_limit = if byte_counting { u64::MAX } else { 1 };
         Self { hystart: hystart.then(Box::default), slow_start_limit, ..Self::default() }
-    }
-
-    /// `slow`: it is in slow start, of which HyStart may see the end.
-    pub fn write_state(&self, una: u64, slow: bool, writer: &mut Writer) {
-        let &Self {
-            w_max,
-            cwnd_prior,
-            w_est,
-            k_s,
-            odd_bytes,
-            stage_ps,
-            last_ps,
-            climbs,
-            full,
-            ref hystart,
-            slow_start_limit: _,
-        } = self;
-        for number in [w_max, cwnd_prior, w_est, k_s, odd_bytes] {
-            writer.number(number);
-        }
-        writer.word(stage_ps.unwrap_or(u64::MAX));
-        writer.instant(last_ps);
-        writer.flag(climbs);
-        writer.flag(full);
-        if let Some(hystart) = hystart.as_ref().filter(|_| slow) {
-            hystart.write_state(una, writer);
-        }
     }
 
     #[inline(never)]

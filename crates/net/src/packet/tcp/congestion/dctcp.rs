@@ -1,8 +1,6 @@
 //! DCTCP: RFC 8257. What differs from Reno is the answer to marks, in proportion to how many there are; growth and the
 //! answer to losses are Reno's.
 
-use crate::packet::state::Writer;
-
 /// A connection's state, with the names of RFC 8257, 3.3.
 #[derive(Clone, Debug)]
 pub(crate) struct Dctcp {
@@ -19,14 +17,6 @@ impl Dctcp {
     pub fn new(gain_ppm: u32) -> Self {
         // 4.2: alpha begins at 1, so that the first mark halves.
         Self { alpha: 1.0, gain: f64::from(gain_ppm) * 1e-6, window_end: 0, bytes_acked: 0, bytes_marked: 0 }
-    }
-
-    pub fn write_state(&self, una: u64, writer: &mut Writer) {
-        let Self { alpha, gain: _, window_end, bytes_acked, bytes_marked } = *self;
-        writer.number(alpha);
-        writer.bound(window_end, una);
-        writer.word(bytes_acked);
-        writer.word(bytes_marked);
     }
 
     /// 3.3, steps 1 to 8: counts `bytes` newly acknowledged up to `una`.

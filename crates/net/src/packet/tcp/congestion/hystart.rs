@@ -11,8 +11,6 @@
 //! has no trains and tests its exits by five rounds of slower growth: this is what hosts run. Left out: Linux's
 //! allowance for segments that the network card splits.
 
-use crate::packet::state::Writer;
-
 /// Segments of the window below which nothing is looked for.
 const WINDOW_LOW: u64 = 16;
 /// Acknowledgements further apart are no train.
@@ -57,16 +55,6 @@ impl Default for HyStart {
 }
 
 impl HyStart {
-    pub fn write_state(&self, una: u64, writer: &mut Writer) {
-        let Self { least_ns, round_ns, samples, round_end, round_at_ps, train_ps } = *self;
-        for word in [least_ns, round_ns, u64::from(samples)] {
-            writer.word(word);
-        }
-        writer.bound(round_end, una);
-        writer.instant(round_at_ps);
-        writer.instant(train_ps);
-    }
-
     /// Whether slow start is over with this acknowledgement.
     pub fn is_over(&mut self, ack: Heard) -> bool {
         self.least_ns = self.least_ns.min(ack.rtt_ns);

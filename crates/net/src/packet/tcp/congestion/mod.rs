@@ -1,12 +1,14 @@
 //! How a congestion window grows and shrinks.
 
+mod ack;
 pub(crate) mod cubic;
 pub(crate) mod dctcp;
 pub(crate) mod hystart;
 pub(crate) mod newreno;
 
+pub(crate) use ack::Ack;
+
 use super::TcpConfig;
-use crate::packet::state::Writer;
 use cubic::Cubic;
 use dctcp::Dctcp;
 use hystart::Heard;
@@ -35,15 +37,6 @@ pub enum CongestionAlgorithm {
     Ideal,
 }
 
-/// An acknowledgement as congestion control sees it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ack {
-    pub now_ps: u64,
-    pub srtt_ns: u64,
-    /// Whole segments that it acknowledges.
-    pub segments: u64,
-}
-
 /// The algorithm of one connection, with its state: two words, because every acknowledgement asks which one it is.
 #[derive(Clone, Debug)]
 pub(crate) enum Congestion {
@@ -62,20 +55,6 @@ impl Congestion {
             }
             CongestionAlgorithm::Dctcp { gain_ppm } => Self::Dctcp(Box::new(Dctcp::new(gain_ppm))),
             CongestionAlgorithm::Ideal => Self::Ideal { window_bytes: config.window.0 },
-        }
-    }
-
-    /// Whether it looks at times beside the retransmission timeout.
-    pub fn times_round_trips(&self) -> bool {
-        matches!(self, Self::Cubic(_))
-    }
-
-    /// `slow`: it is in slow start.
-    pub fn write_state(&self, una: u64, slow: bool, writer: &mut Writer) {
-        match self {
-            Self::NewReno | Self::Ideal { window_bytes: _ } => {}
-            Self::Cubic(cubic) => cubic.write_state(una, slow, writer),
-            Self::Dctcp(dctcp) => dctcp.write_state(una, writer),
         }
     }
 

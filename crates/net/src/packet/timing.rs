@@ -1,0 +1,83 @@
+//! How long a packet takes over a link: serialisation and propagation.
+
+use super::tcp::Follow;
+use crate::units::{Bytes, Rate};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+/// Time on the wire by number of bytes, shared by all ports of one rate.
+#[derive(Clone, Debug)]
+pub(crate) struct Serialization(Arc<Vec<u64>>);
+
+impl Serialization {
+    /// For packets of `bytes` on the wire.
+    pub fn new(rate: Rate, follow: Follow, bytes: RangeInclusive<u16>) -> Self {
+        let span = |count: u16| {
+            // No packet is shorter than the shortest. 1 bit/s and 2^16 bytes are 5.2e17 ps: far from overflow.
+            let count = Bytes(u64::from(count.max(*bytes.start())));
+            match follow {
+                // No link carries more than its rate; less by under a picosecond per packet, and exactly it at Ethernet
+                // rates, where a byte takes whole picoseconds.
+                Follow::Standards => rate.transmit(count).ps(),
+                // ns-3's clock has whole nanoseconds.
+                Follow::Ns3 => rate.serialize(count, 1, 1).map_or(u64::MAX, |exact| (exact.ps() + 500) / 1_000 * 1_000),
+            }
+            .max(1)
+        };
+        Self(Arc::new((0..=*bytes.end()).map(span).collect()))
+    }
+
+    /// Whether `other` is this very table.
+    pub fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// By number of bytes.
+    pub fn times(&self) -> &[u64] {
+        &self.0
+    }
+
+    /// No packet takes less.
+    fn least(&self) -> u64 {
+        self.0[0]
+    }
+
+    /// No packet takes more.
+    fn most(&self) -> u64 {
+        self.0[self.0.len() - 1]
+    }
+}
+
+/// A link's propagation, and time on the wire.
+#[derive(Clone, Debug)]
+pub(crate) struct Timing {
+    pub delay_ps: u64,
+    pub serialization: Serialization,
+}
+
+impl Timing {
+    /// The least time from the event that sends a packet to its arrival at the far end.
+    pub fn latency_ps(&self) -> u64 {
+        self.delay_ps + self.serialization.least()
+    }
+
+    /// The most.
+    pub fn reach_ps(&self) -> u64 {
+        self.delay_ps.saturating_add(2 * self.serialization.most())
+    }
+
+    /// No more payload comes over the link in `span_ps`, with headers of so many bytes.
+    pub fn payload_within(&self, span_ps: u64, header_bytes: u16) -> u64 {
+        let times = self.serialization.times().iter().skip(usize::from(header_bytes));
+        let payload = |(bytes, &time_ps): (u64, &u64)| {
+            // The first and the last one may be in it by a part.
+            u128::from(bytes) * u128::from(span_ps) / u128::from(time_ps) + 2 * u128::from(bytes)
+        };
+        u64::try_from((0..).zip(times).map(payload).max().unwrap_or(0)).unwrap_or(u64::MAX)
+    }
+
+    /// Time on the wire of the longest packet.
+    pub fn segment_ps(&self) -> u64 {
+        self.serialization.most()
+    }
+}

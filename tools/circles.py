@@ -1,0 +1,122 @@
+"""Lists the circles of files in the Rust crates: files that import one another, directly or through others.
+
+    python tools/circles.py [FOLDER…]  of the crates, or of the files in these folders; exits 1 if there is a circle
+
+An import is a `use` of what another file of the same crate defines. A name that a module only re-exports counts as
+imported from the file that defines it, `mod` and `pub use` do not count, and neither do tests.
+"""
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+Module = tuple[str, ...]
+
+_USE = re.compile(r"^[ \t]*(pub(?:\([^)]*\))? )?use ([^;]+);", re.MULTILINE)
+_TESTS = re.compile(r"^#\[cfg\(test\)\]\nmod \w+ \{.*?^\}", re.MULTILINE | re.DOTALL)
+_COMMENT = re.compile(r"//[^\n]*")
+
+
+def paths_of(tree: str) -> Iterator[list[str]]:
+    """Yield the paths of `a::{b, c::{d, e}}`, each as its parts; `x as y` ends with `x`."""
+    head, brace, rest = tree.partition("{")
+    if not brace:
+        yield [part.split(" as ")[0].strip() for part in tree.split("::")]
+        return
+    prefix = [part.strip() for part in head.split("::") if part.strip()]
+    depth, part = 0, ""
+    for char in rest[: rest.rindex("}")] + ",":
+        depth += (char == "{") - (char == "}")
+        if char == "," and depth == 0:
+            if part.strip():
+                yield from ([*prefix, *path] for path in paths_of(part.strip()))
+            part = ""
+        else:
+            part += char
+
+
+class Crate:
+    """The files of a crate by module, and what each imports."""
+
+    def __init__(self, source: Path) -> None:
+        """Read every file under the folder `src` of a crate."""
+        self.files: dict[Module, Path] = {}
+        for path in sorted(source.rglob("*.rs")):
+            parts = path.relative_to(source).with_suffix("").parts
+            self.files[parts[:-1] if parts[-1] in ("mod", "lib") else parts] = path
+        self.exports: dict[Module, dict[str, tuple[Module, list[str]]]] = {}
+        self.uses: dict[Module, list[list[str]]] = {}
+        for module, path in self.files.items():
+            code = _TESTS.sub("", _COMMENT.sub("", path.read_text(encoding="utf-8")))
+            self.exports[module], self.uses[module] = {}, []
+            for public, tree in _USE.findall(code):
+                for parts in paths_of(tree):
+                    if public:
+                        self.exports[module][parts[-1]] = (module, parts)
+                    else:
+                        self.uses[module].append(parts)
+
+    def definer(self, module: Module, parts: list[str], depth: int = 8) -> Module | None:
+        """Return the module that defines what a path in a file of `module` names; `None` if another crate does."""
+        at, rest = module, list(parts)
+        if rest[0] == "crate":
+            at, rest = (), rest[1:]
+        elif rest[0] in ("self", "super"):
+            while rest and rest[0] in ("self", "super"):
+                at = at[:-1] if rest[0] == "super" else at
+                rest = rest[1:]
+        elif (*module, rest[0]) not in self.files:
+            return None
+        while rest and (*at, rest[0]) in self.files:
+            at, rest = (*at, rest[0]), rest[1:]
+        if rest and depth and (export := self.exports.get(at, {}).get(rest[0])):
+            return self.definer(*export, depth - 1) or at
+        return at
+
+    def imports(self) -> dict[Path, set[Path]]:
+        """Return the files that each file imports."""
+        found: dict[Path, set[Path]] = {}
+        for module, path in self.files.items():
+            definers = (self.definer(module, parts) for parts in self.uses[module])
+            found[path] = {self.files[one] for one in definers if one in self.files} - {path}
+        return found
+
+
+def circles(imports: dict[Path, set[Path]]) -> list[list[Path]]:
+    """Return the sets of files each of which reaches every other, the largest first."""
+    reach = {path: set(others) for path, others in imports.items()}
+    grown = True
+    while grown:
+        grown = False
+        for others in reach.values():
+            more = set().union(*(reach.get(other, set()) for other in others)) - others
+            others |= more
+            grown |= bool(more)
+    found = {frozenset(o for o in others if path in reach.get(o, ())) for path, others in reach.items()}
+    return sorted((sorted(one) for one in found if len(one) > 1), key=lambda one: (-len(one), one))
+
+
+def main() -> int:
+    """List the circles of the crates, or of the folders that are named."""
+    within = [Path(folder).resolve() for folder in sys.argv[1:]]
+    is_found = False
+    for source in sorted(ROOT.glob("crates/*/src")):
+        imports = Crate(source).imports()
+        if within:
+            imports = {
+                path: others for path, others in imports.items() if any(path.is_relative_to(one) for one in within)
+            }
+        for circle in circles(imports):
+            is_found = True
+            print(f"{len(circle)}: " + " ".join(str(path.relative_to(ROOT)) for path in circle))
+            for path in circle:
+                print(f"    {path.name} -> " + " ".join(sorted(o.name for o in imports[path] if o in circle)))
+    if not is_found:
+        print("no circle of files")
+    return int(is_found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
