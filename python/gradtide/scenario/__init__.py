@@ -1,8 +1,8 @@
 """The one parser of scenario files: TOML, JSON and Python dicts to a `Scenario` that has no invalid value.
 
-Every fault of a file is found at once and points at its line. `keys` holds what may be written, `source`
-where it stands, `tables` the models, `origins` background flows, `check` what keys mean for one
-another, `defaults` what depends on other keys, `resolve` joins them, `write` is the way back to TOML.
+Every fault of a file is reported at once, each with its line. `keys` declares the keys, `source` maps them to lines,
+`tables` reads models and `origins` background flows, `check` validates keys against one another, `defaults` fills in
+defaults that depend on other keys, `resolve` joins these steps, and `write` serialises the result to TOML.
 """
 
 import hashlib
@@ -58,7 +58,7 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
     "incast": ("sizes", "cdf", "arrivals", "load", "burst", "replay", "replay_sha256", "flows", "bursts"),
     "bursts": ("sizes", "cdf", "arrivals", "load", "burst", "replay", "replay_sha256", "flows", "incast"),
 }
-"""Keys of background traffic that another one replaces when it is set over the file."""
+"""Keys of background traffic that a key replaces when it overrides the file."""
 
 
 class Scenario:
@@ -74,13 +74,13 @@ class Scenario:
 
     def __init__(self, data: Mapping[str, Any], source: Source, base_dir: Path) -> None:
         resolved = _resolve.resolve(data, source, base_dir)
-        # `__setattr__` refuses whatever comes later.
+        # The only assignment: `__setattr__` refuses every later one.
         vars(self).update(_data=read.plain(data, source), _source=source, _base_dir=base_dir, _resolved=resolved)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Scenario never changes; use .replace() to make another (tried to set {name})")
 
-    # ways in
+    # construction
 
     @classmethod
     def load(cls, path: str | Path) -> "Scenario":
@@ -134,7 +134,7 @@ class Scenario:
             raise TypeError(f"a scenario is a dict, not a {type(data).__name__}")
         return cls(data, Source(), Path(base_dir))
 
-    # variations
+    # variants
 
     def replace(self, **changes: Any) -> "Scenario":
         """Return a scenario with some keys changed, by short names.
@@ -171,7 +171,7 @@ class Scenario:
                     table = data["job"][path[1]]
                     table.pop(_EITHER[name], None)
                     if isinstance(table.get("placement"), list):
-                        del table["placement"]  # it names the hosts of the workers that there were
+                        del table["placement"]  # it lists hosts for the former number of workers
                 _put(data, path, value)
                 overlays = _over(overlays, path, Overlay("replace()", text, len(name) + 1))
         return Scenario(data, replace(self._source, overlays=overlays), self._base_dir)
@@ -190,7 +190,7 @@ class Scenario:
         """
         data, overlays = _copy(self._data), dict(self._source.overlays)
         faults = Faults()
-        # A cluster as a whole comes before keys of it.
+        # The whole cluster is set before single keys of it.
         for dotted_path, given in sorted(values.items(), key=lambda item: item[0].strip() != "cluster"):
             text = f"{dotted_path}={given if isinstance(given, str) else _shown(given)}"
             value = scalar(given) if isinstance(given, str) else given
@@ -266,13 +266,13 @@ class Scenario:
         return Scenario(self._data, replace(self._source, notes=(*self._source.notes, text)), self._base_dir)
 
     def _sized(self, name: str) -> str:
-        """Return the name of a cluster with as many hosts as the scenario states, unless it has a number."""
+        """Return the name of a cluster, with the scenario's number of hosts appended unless the name has one."""
         topology = self._resolved.file.cluster.topology
         if "/" in name or (topology.kind == "star" and topology.hosts is None):
             return name
         return f"{name}/{clusters.count_of(name, self.hosts)}"
 
-    # what it says
+    # contents
 
     @property
     def name(self) -> str:
@@ -350,7 +350,7 @@ class Scenario:
 
     @cached_property
     def reach(self) -> Reach:
-        """What messages cross at worst: no link that none crosses is in it."""
+        """The worst case of all routes, counting only links that messages may cross."""
         return self._resolved.reach()
 
     @cached_property
@@ -496,7 +496,7 @@ class Scenario:
         return self._identified(self.to_dict())
 
     def _identified(self, data: dict[str, Any]) -> str:
-        """Return resolved keys without the folders of replayed files: their digests say what they hold."""
+        """Return the resolved keys as TOML, replayed files by name only: their digests identify their content."""
         for table in data.get("traffic", {}).values():
             if "replay" in table:
                 table["replay"] = Path(table["replay"]).name
@@ -557,7 +557,7 @@ class Scenario:
         return f"<Scenario {self.name} ({jobs}; {self.engine})>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # As it was resolved: where it is unpickled, the files that it names may be absent.
+        # Pickled in resolved form: the files that it names may be absent on the machine that unpickles it.
         return (_restored, ({name: getattr(self, name) for name in Scenario.__annotations__},))
 
 
@@ -587,7 +587,7 @@ def _copy(tree: Any) -> Any:
 
 
 def _put(data: dict[str, Any], path: Loc, value: Any) -> None:
-    """Set a value in a tree, or delete it if it is `None`; what is no table on the way is replaced."""
+    """Set a value in a tree, or delete it if it is `None`; any parent that is not a table is replaced by one."""
     *parents, last = (str(part) for part in path)
     for part in parents:
         if not isinstance(data.get(part), dict):
@@ -602,12 +602,12 @@ def _put(data: dict[str, Any], path: Loc, value: Any) -> None:
 
 
 def _over(overlays: Mapping[Loc, Overlay], path: Loc, new: Overlay) -> dict[Loc, Overlay]:
-    """Return overlays with a new one, in the place of those of what it holds."""
+    """Return overlays with a new one, which replaces the overlays at or below its path."""
     return {**{loc: one for loc, one in overlays.items() if loc[: len(path)] != path}, path: new}
 
 
 def _open_for(data: dict[str, Any], path: Loc) -> None:
-    """Let a key of a cluster be set that is written as a name."""
+    """Turn a cluster that is given by name into a table if one of its keys is to be set."""
     if path[0] == "cluster" and len(path) > 1 and "cluster" in data:
         data["cluster"] = clusters.opened(data["cluster"])
 
@@ -661,6 +661,6 @@ def _written_value(name: str, value: Any) -> Any:
 def _shown(value: Any) -> str:
     try:
         text = toml_value(value)
-    except (AttributeError, TypeError, ValueError, RecursionError):  # a value that no file can hold
+    except (AttributeError, TypeError, ValueError, RecursionError):  # a value that TOML cannot represent
         text = f"<{type(value).__name__}>"
     return text if len(text) <= 60 else text[:57] + "..."

@@ -1,7 +1,7 @@
 """Clusters by name: what `cluster = "h100-hgx/32"` and `[cluster] preset = "h100-hgx/32"` stand for.
 
-A name is replaced by its table before the keys are read, so nothing behind the parser meets a name. The engine decides
-which table it is (`presets.cluster`), and the scenario keeps the name: with another engine it is read again.
+A name is replaced by its table before the keys are read, so no later step sees a name. The table depends on the engine
+(`presets.cluster`); the scenario keeps the name, which is expanded again when the engine changes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,24 +12,24 @@ from gradtide.errors import ScenarioError, hinted
 from gradtide.scenario.source import Fail, Failure, Faults, Loc, Source
 
 PRESET = "preset"
-"""Key of `[cluster]` that names a cluster whose keys the others of the table replace."""
+"""Key of `[cluster]` that names a built-in cluster; the other keys of the table override that cluster's keys."""
 
 
 def name_of(cluster: object) -> object:
-    """Return the name in a `cluster` as it is written; `None` for a table without one."""
+    """Return the name in `cluster` as given; `None` for a table without one."""
     return cluster.get(PRESET) if isinstance(cluster, Mapping) else cluster if isinstance(cluster, str) else None
 
 
 def opened(cluster: object) -> object:
-    """Return a `cluster` in which a key can be set: a name becomes a table with the name."""
+    """Return `cluster` as a table, so that keys can be set: a name becomes a table with that preset."""
     return {PRESET: cluster} if isinstance(cluster, str) else cluster
 
 
 def expand(raw: dict[str, Any], source: Source) -> tuple[str | None, Faults]:
-    """Put the whole table in the place of a cluster's name; the engine is the cluster's if the scenario states none.
+    """Replace a cluster's name by its whole table; a scenario without an engine gets the engine of the cluster.
 
     Returns:
-        The name, if there is one; and the fault of a name that means nothing: `raw` then has no cluster.
+The name, if there is one, and the fault of an unknown name, for which `raw` loses its cluster.
     """
     faults, cluster = Faults(), raw.get("cluster", {})
     name = name_of(cluster)
@@ -50,10 +50,10 @@ def expand(raw: dict[str, Any], source: Source) -> tuple[str | None, Faults]:
 
 
 def whole(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a scenario file with the table of its cluster in the place of a name.
+    """Return the keys of a scenario file with the name of its cluster replaced by the table.
 
     Raises:
-        ScenarioError: if the name means nothing.
+ScenarioError: if the name is unknown.
     """
     run = data.get("run", {})
     found = {**data, "run": dict(run) if isinstance(run, Mapping) else run}
@@ -64,7 +64,7 @@ def whole(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _table(name: object, engine: object, fail: Fail, faults: Faults) -> dict[str, Any] | None:
-    """Return the keys that a name stands for, or add the fault of a name without any."""
+    """Return the keys of a named cluster, or add a fault if the name is unknown."""
     from gradtide import presets
 
     if not isinstance(name, str):
@@ -77,7 +77,7 @@ def _table(name: object, engine: object, fail: Fail, faults: Faults) -> dict[str
 
 
 def hint_of(name: str) -> str:
-    """Return how to write the name of a cluster that was probably meant."""
+    """Return a hint with the nearest known cluster name."""
     from gradtide import presets
 
     known = presets.cluster_names()
@@ -86,7 +86,7 @@ def hint_of(name: str) -> str:
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a table with other keys set over it; one that names its `kind` replaces the table whole."""
+    """Merge `over` into `base` recursively; a nested table with a `kind` replaces the old one as a whole."""
     found = dict(base)
     for key, value in over.items():
         own = found.get(key)
@@ -98,7 +98,7 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_absolute_paths(cluster: Any, base_dir: Path) -> Any:
-    """Return a `cluster` as it is written, for a scenario in another folder."""
+    """Return `cluster` as given, with the path of its cables absolute, for use in another folder."""
     topology = cluster.get("topology") if isinstance(cluster, Mapping) else None
     if not isinstance(topology, Mapping) or not isinstance(links := topology.get("links"), str):
         return cluster
@@ -106,7 +106,7 @@ def with_absolute_paths(cluster: Any, base_dir: Path) -> Any:
 
 
 def count_of(name: str, places: int) -> int:
-    """Return how many hosts, or nodes, of a named cluster have so many places for workers."""
+    """Return the number of hosts, or nodes, of a named cluster that hold `places` workers."""
     from gradtide import presets
 
     found = presets.cluster(name)
@@ -115,11 +115,11 @@ def count_of(name: str, places: int) -> int:
 
 
 _OF_A_NETWORK = (PRESET, "topology", "link", "node")
-"""Keys that every cluster replaces, as whoever names another cluster asks for."""
+"""Keys whose replacement by another cluster is expected and needs no warning."""
 
 
 def left_out(before: object, given: Mapping[str, Any], name: str, scenario: str) -> Iterator[str]:
-    """Yield what is not kept when the `[cluster]` of a scenario is replaced by that of `given`, a sentence each."""
+    """Yield a sentence for each loss when the `[cluster]` of a scenario is replaced by that of `given`."""
     new = given.get("cluster", {})
     kept = {*_OF_A_NETWORK, *(new if isinstance(new, Mapping) else ())}
     lost = [key for key in before if key not in kept] if isinstance(before, Mapping) else []

@@ -1,8 +1,8 @@
-"""What a job computes on: decided by `device_of` alone, which also says who named the device.
+"""The device of a job: chosen by `device_of` alone, which also returns where the device is named.
 
     compute.device, else the device of the model's file, else cluster.device, else V100 for built-in image models
 
-Nothing is assumed for a language model: whoever trains one has to name a device, or a cluster that has one.
+Language models have no default device: the scenario must name one, or a cluster that has one.
 """
 
 import re
@@ -15,14 +15,14 @@ from gradtide.scenario.keys.job import Compute
 Origin = Literal["stated", "file", "cluster", "assumed", "none"]
 
 ASSUMED_DEVICE = "V100"
-"""Of models that are counts and no language models: the device on which most of their published times were measured."""
+"""Default device of counted models other than language models: most of their published times were measured on it."""
 
 HINT = (
     'name one, as in compute = { device = "H100-bf16" } or --device H100-bf16, or a cluster that has one, as in '
     "--cluster h100-hgx/2"
 )
 MEASURED = "measured"
-"""What a graph of ops says in place of its device if it was measured."""
+"""Value of the device in a graph of ops whose times were measured."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,12 @@ class JobDevice:
     """The device of a job.
 
     Attributes:
-        name: as it was written; None if nobody names one.
-        origin: who names it: the job (`stated`), the model's `file`, the `cluster`, nobody (`assumed`, or `none`).
-        times_of: device that the times of the model's file were taken on, where that is another one. They stay as they
-            are: `name` then only decides which runtime carries out a plan.
-        cluster: device of the cluster, where that is other hardware.
+name: as written; None if none is named.
+        origin: where it is named: in the job (`stated`), the model's `file` or the `cluster`; `assumed` for a default,
+            `none` without one.
+times_of: device of the times in the model's file, where it differs from `name`. These times are kept: `name`
+            then only selects the runtime that executes a plan.
+cluster: device of the cluster, where it is different hardware.
     """
 
     name: str | None
@@ -44,20 +45,20 @@ class JobDevice:
 
     @property
     def described(self) -> dict[str, Any]:
-        """What a summary says of it."""
+        """The keys of a summary that describe the device."""
         return asdict(self)
 
 
 def device_of(
     compute: Compute, cluster_device: str | None, *, own: str | None = None, assumed: str | None = None
 ) -> JobDevice:
-    """Return what a job computes on, and who says so.
+    """Return the device of a job and where it is named.
 
     Args:
         compute: keys of the job.
         cluster_device: `cluster.device`.
-        own: device of the model's file, if it has times of its own and says where they come from.
-        assumed: what is computed on if nobody says anything.
+own: device of the model's file, if the file has times and names the device on which they were taken.
+assumed: the default if no device is named.
     """
     named = compute.device if compute.is_given("device") else own
     is_other = cluster_device is not None and named is not None and hardware(named) != hardware(cluster_device)
@@ -73,7 +74,7 @@ def device_of(
 
 
 def hardware(name: str) -> str:
-    """Return what a device is called whatever it multiplies in: the same for A100 and A100-bf16."""
+    """Return the name of a device without its precision: the same for A100 and A100-bf16."""
     return re.sub("-(bf16|fp8)$", "", name.casefold())
 
 
@@ -86,7 +87,7 @@ def is_known(name: str) -> bool:
 
 
 def unknown_device(name: str) -> tuple[str, str]:
-    """Return message and hint for a device that there is not, or that is none without `parallel`."""
+    """Return message and hint for a device that is unknown, or known only with `parallel`."""
     from gradtide import presets
 
     alike = [one for one in presets.device_names() if hardware(one) == hardware(name)]

@@ -1,7 +1,7 @@
-"""Op DAGs: what a worker receives and computes, read from JSON or a dict; every fault with its place.
+"""Op DAGs: the transfers and compute ops of a worker, read from JSON or a dict; every fault has its location.
 
 The format is that of the TicTac references: `ops`, each with `id`, `kind` (recv or comp), `inputs` and `time`, and the
-`target` that is waited for. Other keys are left to whoever wrote them.
+`target` op whose end is the makespan. Unknown keys are ignored.
 """
 
 import math
@@ -85,7 +85,7 @@ class OpDag:
         return needed
 
     def spec(self) -> dict[str, Any]:
-        """Return the DAG as the core takes it, ids replaced by places."""
+        """Return the DAG in the core's format, ids replaced by indices."""
         place = {op.id: index for index, op in enumerate(self.ops)}
         ops = [
             {
@@ -112,7 +112,7 @@ def load_op_dag(path: str | Path) -> OpDag:
 
 
 def op_dag(data: Any, source: Source | Under | None = None) -> OpDag:
-    """Return the op DAG that `data` is: a dict with `ops` and `target`.
+    """Return the op DAG in `data`, a dict with `ops` and `target`.
 
     Raises:
         ScenarioError: with up to 20 faults.
@@ -171,8 +171,8 @@ def _json_text(path: str | Path) -> str:
     return text
 
 
-class _Full(Exception):  # noqa: N818 - not an error: enough have been found
-    """Raised when enough faults have been found."""
+class _Full(Exception):  # noqa: N818 - no error: stops the search for faults
+    """Raised when the maximum number of faults has been found."""
 
 
 class _Reader:
@@ -327,7 +327,7 @@ class _Reader:
             return [by_id[one] for one in done]
         at = next(op.id for op in dag.ops if waits[op.id])
         path: dict[int, None] = {}
-        while at not in path:  # an op that waits forever waits for another such op
+        while at not in path:  # every blocked op has a blocked input, so this ends in a cycle
             path[at] = None
             at = next(other for other in by_id[at].inputs if waits[other])
         walked = list(path)
@@ -350,7 +350,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _with_param_only(dag: OpDag, topological: Sequence[Op]) -> tuple[Op, ...]:
-    """Mark ops that depend on one parameter, and on no op that is computed without parameters."""
+    """Mark compute ops whose only source is one parameter: no second parameter, and no op without inputs."""
     several = -1
     parameter: dict[int, int] = {}
     for op in topological:

@@ -1,6 +1,6 @@
-"""From the keys of background traffic to where its flows come from: presets, CDF files, lists, incasts.
+"""The source of each tenant's background flows, from its keys: presets, CDF files, lists, incasts, bursts.
 
-The flows themselves are drawn or held by `gradtide.traffic`; files are opened here.
+Files are opened here; `gradtide.traffic` draws or stores the flows.
 """
 
 import hashlib
@@ -22,21 +22,21 @@ from gradtide.traffic import BackgroundFlows, Bursts, FlowList, Incast, Poisson,
 from gradtide.units import PPM
 
 MAX_LIST_BYTES = 300_000_000
-"""Size of a list of flows; calibration, that of the largest number of flows."""
+"""Largest file of a list of flows; calibration, the size at the largest number of flows."""
 
 MAX_WRITTEN_FLOWS = 100
-"""Most flows of a list that a resolved scenario contains. For a longer list it has the path and the digest."""
+"""Longest list that a resolved scenario contains in full; for a longer one it has path and digest."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the flows of a tenant come from.
+    """The source of a tenant's flows.
 
     Attributes:
         key: key of the tenant's table that decides the number of flows.
-        flows: draws them.
-        written: what the resolved scenario says in place of the keys `replaced`, so that it needs no other small file.
-        warnings: what does not fit, and is no fault.
+flows: the flows, drawn when needed.
+        written: keys of the resolved scenario that take the place of `replaced`, so that it needs no other small file.
+        warnings: inconsistencies that are not faults.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Origin:
         return isinstance(self.flows, Poisson)
 
     def groups(self, host_count: int) -> Iterable[Collection[int]]:
-        """Return the hosts that send to one another: the ends of each flow, or all where the flows are drawn."""
+        """Return the groups of hosts that communicate: both endpoints of each flow, or all hosts for random flows."""
         between = self.flows.between()
         if between is None:
             return [range(host_count)]
@@ -61,11 +61,11 @@ class Origin:
 
 @dataclass
 class Tenant:
-    """A tenant that does not train, and what its flows depend on.
+    """A tenant with background flows, and the inputs on which its flows depend.
 
     Attributes:
-        table: its keys, which do not contradict each other.
-        band: band of flows that have none of their own.
+table: its keys, already checked for contradictions.
+        band: band of flows without an individual band.
         until_ps: flows start before this.
         is_first: whether no tenant before it draws its flows.
     """
@@ -84,7 +84,7 @@ class Tenant:
     faults: list[Fault] = field(default_factory=list)
 
     def origin(self) -> Origin:
-        """Return where the flows come from; a file or list with faults, or too many flows, is a `ScenarioError`."""
+        """Return the source of the flows; faults in a file or list, or too many flows, raise a `ScenarioError`."""
         table = self.table
         if table.replay is not None:
             return self._replay(table.replay)
@@ -285,7 +285,7 @@ class Tenant:
 
 
 def _sizes(value: str, fail: Failure, base_dir: Path) -> tuple[Sizes, dict[str, Any]]:
-    """Return the distribution that a preset or a file holds, and what to write in place of the file."""
+    """Return the distribution of a preset or file, and the keys that replace the file in a resolved scenario."""
     from gradtide import presets
 
     names = presets.flow_names()
@@ -304,7 +304,7 @@ def _sizes(value: str, fail: Failure, base_dir: Path) -> tuple[Sizes, dict[str, 
 
 
 def nodes_of(path: Path) -> int | None:
-    """Return how many nodes a connection matrix has; `None` of other files, and of what cannot be read."""
+    """Return the number of nodes of a connection matrix; `None` for other files and unreadable ones."""
     from gradtide import formats
 
     try:

@@ -23,7 +23,7 @@ from gradtide.schemas import other_version
 
 SCHEMA = "gradtide.plan/1"
 FSDP = "fsdp"
-"""The level of a plan that says how to shard, and the key that it has for that."""
+"""The level of a plan for FSDP, and the key of its sharding."""
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class PlannedBucket:
     """Gradients that are sent together.
 
     Attributes:
-        layers: names of the model's layers, in the order in which the backward pass reaches them.
-        bytes: of their gradients.
-        rank: among the plan's buckets; the smallest that is ready is sent first.
-        gate: pass (`backward` or `forward`) and layer: the bucket is held until backward has that layer's gradient, or
-            until the next forward pass calls the layer. None: it is sent when it is ready.
+layers: names of the model's layers, in the order of the backward pass.
+        bytes: size of their gradients.
+        rank: send priority among the plan's buckets; of those that are ready, the smallest rank is sent first.
+        gate: release time as pass (`backward` or `forward`) and layer: the bucket is held until backward has that
+            layer's gradient, or until the next forward pass calls the layer. None: released when ready.
     """
 
     layers: tuple[str, ...]
@@ -44,23 +44,23 @@ class PlannedBucket:
     gate: tuple[str, str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the bucket as plan.json holds it."""
+        """Return the bucket in the format of plan.json."""
         gate = {} if self.gate is None else {"gate": dict(zip(("pass", "layer"), self.gate, strict=True))}
         return {"layers": list(self.layers), "bytes": self.bytes, "rank": self.rank, **gate}
 
 
 @dataclass(frozen=True)
 class PlannedSharding:
-    """How a job shards its parameters with FSDP: each unit is gathered before it is computed, and reduced after.
+    """Sharding of a job's parameters with FSDP: an all-gather per unit before its compute, a reduce-scatter after.
 
     Attributes:
         units: names of the modules of each unit, in the order in which the forward pass calls them. The name of the
-            model itself is "": the parameters that no other unit has.
-        forward_prefetch: units that are gathered ahead of the one that computes.
-        backward_prefetch: the same in the backward pass.
+model itself, the root unit with all remaining parameters, is "".
+        forward_prefetch: number of units gathered ahead of the computing one in the forward pass.
+        backward_prefetch: likewise in the backward pass.
         reshard_after_forward: whether each unit is freed after its forward pass and gathered again for backward. The
-            unit of the model itself is kept, since backward begins with it.
-        keep_last: whether the last unit is kept, too: backward would gather it at once.
+root unit is kept, since backward begins with it.
+        keep_last: whether the last unit is kept too: backward would gather it again at once.
     """
 
     units: tuple[tuple[str, ...], ...]
@@ -70,7 +70,7 @@ class PlannedSharding:
     keep_last: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plan.json holds it."""
+        """Return the sharding in the format of plan.json."""
         return {**vars(self), "units": [list(one) for one in self.units]}
 
 
@@ -116,7 +116,7 @@ class Plan:
     fsdp: PlannedSharding | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plan.json holds it."""
+        """Return the plan in the format of plan.json."""
         sends: dict[str, Any] = {
             "level": self.level,
             "order": self.order,
@@ -270,7 +270,7 @@ class Plan:
         return []
 
     def _stretches(self, layers: Sequence[Layer]) -> tuple[int, ...] | None:
-        """Return the number of layers in each bucket from the input side; `None` if one is no stretch of them."""
+        """Return the number of layers per bucket from the input side; `None` if a bucket is not contiguous."""
         place = {row.name: index for index, row in enumerate(layers)}
         firsts, above = [], len(layers)
         for one in self.buckets:
@@ -328,10 +328,10 @@ _OPTIONAL: dict[str, tuple[type, str]] = {
     "predicted": (dict, "a table"),
     "advice": (list, "a list"),
 }
-"""Keys that a plan of the runtime's alone may leave out, or have as null; what they are, and how to say it."""
+"""Keys that may be missing or null in a plan for the runtime alone: their type, and its name in messages."""
 _SHARDING = tuple(one.name for one in fields(PlannedSharding))
 _SENDS = ("level", "buckets", "order", "barrier", "chunk_bytes", "credit", "depth", "collective")
-"""Keys that say how DDP sends gradients."""
+"""Keys of a plan that have a meaning for DDP only."""
 
 
 @dataclass

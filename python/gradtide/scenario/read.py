@@ -1,6 +1,6 @@
-"""Types and units of a whole file at once: what pydantic finds, in the words of a scenario file.
+"""Validates types and units of a whole file, and translates pydantic's errors into faults of a scenario file.
 
-What one key means for another is not here but in `check`.
+Checks of keys against one another are in `check`.
 """
 
 import re
@@ -42,14 +42,14 @@ _VOCABULARIES: dict[tuple[str | int, ...], str] = {
     ("parallel", "context"): "parallel",
     ("run", "engine"): "engine",
 }
-"""Vocabularies of `known.LACKING`, by the last two parts of a key's path. Every other key asks all of them."""
+"""Vocabularies of `known.LACKING`, by the last two parts of a key's path; other keys are looked up in all of them."""
 _UNITS = ("gbps", "mbps", "tbps", "bps", "ps", "ns", "us", "ms", "s", "b", "kb", "mb", "gb", "bytes", "packets", "pkt")
-"""Ends of keys that other programs use; here the value has the unit."""
+"""Suffixes with a unit that keys of other programs have; in a scenario the value has the unit."""
 _ALL_TAGS = {*_TAGS, "<configuration>", "<name>", "<word>", "<band>", "<bands>", "<hosts>", "<cables>", "<file>"}
 
 
 def plain(data: Any, source: Source, loc: Loc = ()) -> Any:
-    """Copy a tree to plain dicts, lists and scalars; the first thing that no file can hold is a `ScenarioError`."""
+    """Copy a tree to plain dicts, lists and scalars; a value that TOML cannot represent raises a `ScenarioError`."""
     if len(loc) > MAX_DEPTH:
         raise ScenarioError([source.fault("GT011", loc[:4], "nested too deeply", "flatten it")])
     if isinstance(data, Mapping):
@@ -76,12 +76,12 @@ def plain(data: Any, source: Source, loc: Loc = ()) -> Any:
 
 
 RENAMED: dict[tuple[str, ...], Deprecated] = {}
-"""Keys that go, by their path with `*` for any name. The new key stands in the same table; `Deprecated` has their names
+"""Deprecated keys by path, with `*` for any name. The new key is in the same table; `Deprecated` has old and new name
 without the path."""
 
 
 def renamed(raw: dict[str, Any], source: Source) -> list[Deprecated]:
-    """Give keys their new names where `raw` has old ones; return what was renamed.
+    """Rename deprecated keys of `raw` in place; return the renamings.
 
     Raises:
         ScenarioError: if a table has both.
@@ -100,7 +100,7 @@ def renamed(raw: dict[str, Any], source: Source) -> list[Deprecated]:
 
 
 def _tables(raw: Any, path: list[str], loc: Loc = ()) -> Iterator[tuple[Loc, dict[str, Any]]]:
-    """Yield every table at a path, with where it is."""
+    """Yield every table that matches a path, with its location."""
     if not isinstance(raw, dict):
         return
     if not path:
@@ -111,7 +111,7 @@ def _tables(raw: Any, path: list[str], loc: Loc = ()) -> Iterator[tuple[Loc, dic
 
 
 def read_keys(raw: dict[str, Any], source: Source) -> tuple[ScenarioFile, Faults, set[Loc]]:
-    """Validate types and units; return also the paths whose values were refused and replaced by defaults."""
+    """Validate types and units; also return the paths of refused values, which were replaced by defaults."""
     try:
         return ScenarioFile.model_validate(raw), Faults(), set()
     except ValidationError as error:
@@ -135,7 +135,7 @@ def read_keys(raw: dict[str, Any], source: Source) -> tuple[ScenarioFile, Faults
 
 
 def _loc(detail: ErrorDetails) -> Loc:
-    """Return the path in the file: without the tags of unions."""
+    """Return the path in the file: pydantic's path without the tags of unions."""
     loc = detail["loc"]
     last = len(loc) - 1
     unknown = detail["type"] == "extra_forbidden"
@@ -143,7 +143,7 @@ def _loc(detail: ErrorDetails) -> Loc:
 
 
 def _cut(loc: Loc, *, missing: bool) -> Loc:
-    """Return the part of the tree to leave out: no element of a list alone, nor a table that lacks a key."""
+    """Return the subtree to drop for a fault: the whole list for a fault inside one, the table for a missing key."""
     numbers = [i for i, part in enumerate(loc) if isinstance(part, int)]
     if numbers:
         loc = loc[: numbers[0]]
@@ -152,7 +152,7 @@ def _cut(loc: Loc, *, missing: bool) -> Loc:
 
 
 def _without(tree: dict[str, Any], cuts: set[Loc]) -> dict[str, Any]:
-    """Copy a tree without what is at these paths: each table once, however many of them lead into it."""
+    """Copy a tree without the subtrees at these paths, visiting each table once."""
     below: dict[str, set[Loc]] = {}
     for loc in cuts:
         if not loc:
@@ -215,7 +215,7 @@ def _fault(detail: ErrorDetails, source: Source) -> Fault:
     tables: dict[Loc, type[Table]] = {("job",): JobTable, ("traffic",): TrafficTable}
     inner = tables.get(named[:-1])
     if inner is not None and key in inner.declared():
-        # A key that stands where a name should.
+        # A key in the place of a job's or tenant's name.
         key, info = str(named[0]), ScenarioFile.declared()[str(named[0])]
     return source.fault("GT011", loc, msg, example(key, info), value)
 
@@ -251,7 +251,7 @@ def _table_of(loc: Loc) -> type[Table] | None:
 
 def _inner(annotation: Any) -> type[Table] | None:
     arguments = typing.get_args(annotation)
-    # Python 3.10 calls list[str] a class, too.
+    # In Python 3.10, `isinstance(list[str], type)` holds too.
     if not arguments and isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return typing.cast("type[Table]", annotation)
     for argument in arguments:
@@ -286,7 +286,7 @@ def _offer(key: str, table: type[Table]) -> str:
 
 
 def _homes() -> Iterator[tuple[str, str]]:
-    """Yield every table of a scenario, by its path, with each of its keys."""
+    """Yield path and key for every key of every table of a scenario."""
 
     def walk(table: type[Table], path: str) -> Iterator[tuple[str, str]]:
         for name, info in table.declared().items():

@@ -1,9 +1,8 @@
-"""From the keys of a file to jobs that can be run, with every fault at once.
+"""Resolves the keys of a file into jobs that can be run, and reports every fault at once.
 
     data -> ScenarioFile (types, units) -> checks of keys against one another -> jobs, and the file with every default
 
-A value that pydantic refuses is left out and the rest is checked with its default, so that one fault does
-not hide others.
+A value that pydantic refuses is replaced by its default for the later checks, so that one fault does not hide others.
 """
 
 import re
@@ -51,10 +50,10 @@ class Resolved:
         file: the keys, with defaults.
         fabric: shape of the network.
         jobs: the jobs, in the order of the file.
-        origins: where the flows of each tenant come from, in the order of the file.
+origins: the source of each tenant's flows, in the order of the file.
         written: the resolved scenario as plain data.
-        warnings: what the files of models hold and the jobs leave out, and what does not fit, a sentence each.
-        refusals: faults of what can be read and not run.
+warnings: a sentence for each part of a model's file that the job ignores, and for each inconsistency.
+        refusals: faults that prevent a run, but not reading the scenario.
     """
 
     file: ScenarioFile
@@ -66,11 +65,11 @@ class Resolved:
     refusals: tuple[Fault, ...]
 
     def groups(self) -> Iterator[Group]:
-        """Yield the hosts that send to one another: those of each job, and of each tenant's flows."""
+        """Yield the groups of hosts that communicate: those of each job and of each tenant's flows."""
         return _groups(self.jobs, self.origins, self.fabric)
 
     def reach(self) -> Reach:
-        """Return what messages cross at worst."""
+        """Return the worst case of all routes between hosts that communicate."""
         return self.fabric.reach(self.groups())
 
 
@@ -154,7 +153,7 @@ def _resolve(ctx: Context) -> Resolved | None:
 
 
 def _without_jobs(ctx: Context, nodes: int | None) -> None:
-    """Refuse a scenario without a job unless it has flows and says how many hosts there are."""
+    """Refuse a scenario without a job unless it has flows and a number of hosts."""
     if not ctx.file.traffic and ctx.ok("traffic"):
         hint = 'write [job.train] with model = "resnet50" and workers = 8'
         ctx.add("GT010", ("job",), "the scenario has no job", hint)
@@ -194,7 +193,7 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
         layers = op_by_op.trained_layers(graph, layers)
     iterations = job.iterations
     if iterations is None and ctx.file.run.duration_ps is None:
-        # All iterations of a divided model are alike.
+        # All iterations of a parallel job are alike.
         iterations = DEFAULT_ITERATIONS if division is None and step is None else 1
     ps = collective.ps or Ps()
     return Job(
@@ -222,7 +221,7 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
                 servers=servers,
                 placement=op_by_op.placement_of(ps),
                 shards=(ps.shards or "bytes") if task else None,
-                # In step is written in one way: not at all.
+                # Synchronous servers have one canonical form: no `sync`.
                 sync=None if collective.bound == 0 else ps.sync,
             )
             if kind == "ps"
@@ -249,7 +248,7 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
 
 
 def _completed(ctx: Context, jobs: tuple[Job, ...], reach: Callable[[], Reach]) -> ScenarioFile:
-    """Return the keys with every default that depends on others."""
+    """Return the keys with the defaults that depend on other keys."""
     tables = {}
     for job in jobs:
         given = ctx.file.job[job.name]
@@ -272,18 +271,18 @@ def _completed(ctx: Context, jobs: tuple[Job, ...], reach: Callable[[], Reach]) 
 
 
 def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabric: Fabric) -> dict[str, Any]:
-    """Write every default out, and models, orders and short lists in place of the files that hold them."""
+    """Return the resolved scenario: all defaults, and models, orders and short lists instead of their files."""
     data = file.plain()
     for name, job in file.job.items():
         table, given = data["job"][name], ctx.file.job[name]
         collective, schedule = table["collective"], table["schedule"]
         table["model"] = ctx.tables[name].written
         if not isinstance(table["model"], str) and job.parallel is None:
-            # Its times are written out.
+            # The resolved model contains its times.
             for key in OF_ROOFLINE if given.compute.is_given("device") else (*OF_ROOFLINE, "device"):
                 table["compute"].pop(key, None)
         if job.collective.kind in GROUPED:
-            # "leaf" stays: the same scenario on another network has groups of another size.
+            # "leaf" is kept as a name: on another network its groups have another size.
             collective["group"] = given.collective.group or "leaf"
         if job.collective.is_pulled:
             for key in ("fusion", "barrier", "depth", "sync", "credit"):
@@ -312,6 +311,6 @@ def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabr
 
 
 def _in_order_of(keys: type[Table], table: Mapping[str, Any]) -> dict[str, Any]:
-    """Sort a table in the order in which its keys are declared, so that equal scenarios are written equally."""
+    """Sort a table by the declaration order of its keys, so that equal scenarios have equal TOML."""
     order = list(keys.declared())
     return dict(sorted(table.items(), key=lambda item: order.index(item[0])))

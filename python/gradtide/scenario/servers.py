@@ -1,4 +1,4 @@
-"""Parameter servers from which workers pull at the start of an iteration: which keys have an effect, and which not."""
+"""Parameter servers with pull = "start", from which workers pull before each iteration: defaults and checks of keys."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,22 +14,22 @@ ORDERS = ("random", "arbitrary", "priority", "tic", "tac", "tac_folded", "optima
 """Orders of pulls; layer order is called priority, as elsewhere."""
 
 ARBITRARY_PPM = 32_000
-"""Share of transfers that swap places with a later one in an arbitrary order. Calibration: of 1000 orders of
-VGG-16's 32 parameters it makes 495 different on average, where TicTac (2019), section 2.2, saw 493 in TensorFlow."""
+"""Fraction of transfers that an arbitrary order swaps with a later one. Calibration: 1000 orders of VGG-16's 32
+parameters then contain 495 distinct ones on average; TicTac (2019), section 2.2, observed 493 in TensorFlow."""
 
 WORKERS_PER_SERVER = 4
-"""TicTac (2019), section 6.1: servers to workers as 1 to 4."""
+"""TicTac (2019), section 6.1: one server for 4 workers."""
 
 Add = Callable[[Loc, str, str], None]
 
 
 def placement_of(ps: Ps) -> str:
-    """Return where the servers are."""
+    """Return the placement of the servers."""
     return ps.placement or ("separate" if ps.pull == "start" else "packed")
 
 
 def count_of(ps: Ps, hosts: int) -> int:
-    """Return the number of servers of a job that has so many hosts, servers included."""
+    """Return the number of servers of a job with `hosts` hosts, servers included."""
     if ps.servers is not None:
         return ps.servers
     if ps.pull == "start":
@@ -38,7 +38,7 @@ def count_of(ps: Ps, hosts: int) -> int:
 
 
 def beside(job: JobTable) -> int:
-    """Return the number of hosts that a job's servers have beside its `workers`; 0 if they are among them."""
+    """Return the number of hosts for servers in addition to `workers`; 0 if servers share the workers' hosts."""
     ps = job.collective.ps
     if ps is None or placement_of(ps) != "separate":
         return 0
@@ -51,7 +51,7 @@ def beside(job: JobTable) -> int:
 
 
 def order_of(job: JobTable) -> str:
-    """Return the order of a job. Default of pulls: random, as in TensorFlow."""
+    """Return the send order of a job. Default with pulls: random, as in TensorFlow."""
     if job.collective.is_pulled and "order" not in job.schedule.model_fields_set:
         return "random"
     return job.schedule.order
@@ -111,7 +111,7 @@ def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
 
 
 def graph_faults(dag: OpDag, task: str, add: Add) -> None:
-    """Return a fault for each fact that a run needs and an op graph lacks."""
+    """Add a fault for each property that a run needs and an op graph lacks."""
     for index, op in enumerate(dag.ops):
         if op.kind == "recv" and op.bytes == 0:
             add(("ops", index, "bytes"), f"op {op.id} is received, and has no `bytes`", 'write "bytes": 4096')
@@ -124,7 +124,7 @@ def graph_faults(dag: OpDag, task: str, add: Add) -> None:
                 add(("ops", index, "updates", which), msg, "one op completes a gradient: the one that adds them up")
             updated[recv] = op.id
     if not task:
-        # A training step computes what its target and all updates wait for.
+        # A training step executes the ancestors of its target and of all updates.
         needed = dag.needed_by([dag.target, *(op.id for op in dag.ops if op.updates)])
         for index, op in enumerate(dag.ops):
             unread = [recv for recv in op.updates if recv not in needed]
@@ -142,7 +142,7 @@ def graph_faults(dag: OpDag, task: str, add: Add) -> None:
 
 
 def trained_layers(dag: OpDag, layers: Sequence[Layer]) -> tuple[Layer, ...]:
-    """Return the recvs of a graph as layers. Parameters that are not trained have 0 bytes, because nothing is sent."""
+    """Return the recvs of a graph as layers. Frozen parameters have 0 bytes, since they have no gradient to send."""
     updated = {recv for op in dag.ops for recv in op.updates}
     recvs = (op.id for op in dag.ops if op.kind == "recv")
     rows = zip(recvs, layers, strict=True)
@@ -156,7 +156,7 @@ def scaled(dag: OpDag, total: int) -> OpDag:
 
 
 def graph_spec(dag: OpDag) -> dict[str, Any]:
-    """Return a graph whose times are picoseconds as the core takes it, ids replaced by places."""
+    """Return a graph with times in picoseconds in the core's format, ids replaced by indices."""
     place = {op.id: index for index, op in enumerate(dag.ops)}
     return {
         "ops": [

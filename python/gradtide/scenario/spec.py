@@ -1,6 +1,6 @@
-"""From a resolved scenario to the core's input.
+"""Converts a resolved scenario into the core's input.
 
-What the core has as the file declares it comes from `Table.core`; what it has in another form is a function here.
+Keys with the same form in the core come from `Table.core`; each key with another form has a function here.
 """
 
 from collections.abc import Sequence
@@ -136,7 +136,7 @@ def _order_spec(job: Job) -> dict[str, Any]:
 
 
 def _gated(job: Job) -> list[dict[str, Any]]:
-    """Return the buckets that have gates, first what is sent first."""
+    """Return the buckets that have gates (release times), in send order."""
     gates = Gates([layer._asdict() for layer in job.layers])
     ranks, first, found = job.ranks or (), 0, []
     for count, gate in zip(job.schedule.buckets or (), job.schedule.gates or (), strict=True):

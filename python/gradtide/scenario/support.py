@@ -43,7 +43,7 @@ class Feature(NamedTuple):
     instead: str = "leave it out"
 
     def on(self, engine: str) -> Support:
-        """Return what an engine does with it."""
+        """Return the support of an engine for the feature."""
         return {"fluid": self.fluid, "packet": self.packet}[engine]
 
 
@@ -111,7 +111,7 @@ FEATURES = {
     "accuracy": Feature("results that may be a little off", "run.accuracy", YES, NO_MEANING),
     "probe": Feature("samples over time", "run.probe", NOT_BUILT, YES),
 }
-"""Engine by feature. The order is that of the docs page; `_asked` names a feature by its key."""
+"""The features by key, as `_asked` yields them, in the order of the docs page."""
 
 COMBINATIONS = {
     "pulled slowdown": Combination("compute that overlap slows down", 'with pull = "start"', 'pull = "update", or 1'),
@@ -155,7 +155,7 @@ def faults(resolved: Resolved, source: Source) -> list[Fault]:
 
 
 def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
-    """Yield every feature and pair of features that a scenario asks for, where, and in words what is asked."""
+    """Yield every feature or pair of features that a scenario uses, the location, and a description for the fault."""
     cluster, run = resolved.file.cluster, resolved.file.run
     for job in resolved.jobs:
         on_nodes = cluster.node is not None and cluster.node.gpus > 1

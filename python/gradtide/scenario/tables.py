@@ -1,4 +1,4 @@
-"""From what `model` names to a table of layers: presets, CSV, JSON, traces, inline and synthetic tables.
+"""Reads the `model` of a job into a table of layers: presets, CSV, JSON, traces, inline and synthetic tables.
 
 No cluster and no schedule here. The module is longer than 600 lines because each form of a model has its own faults
 with line and field, and all of them end in one `LayerTable`.
@@ -63,7 +63,7 @@ _LAYER_KEYS = (
 _TICKS_PS = {"ps": 1, "ns": 10**3, "us": 10**6, "ms": 10**9, "s": 10**12}
 _TRACE_SUFFIXES = (".json.gz", ".et", ".tar", ".tar.gz", ".tgz", ".zip", ".sqlite")
 _KINETO = re.compile(rb'"(schemaVersion|traceEvents|distributedInfo|deviceProperties)"\s*:|"gradtide\.trace/1"')
-"""Keys at the beginning of a JSON trace, which a model file has not."""
+"""Keys at the beginning of a JSON trace that no model file has."""
 
 At = Callable[[int, str, str, str, str, Any], Fault]
 """Makes a fault of a layer's field: index, field, code, message, hint, value."""
@@ -74,18 +74,18 @@ class LayerTable:
     """A model, before `compute` rescales it.
 
     Attributes:
-        written: what the resolved scenario says under `model`: a preset's name, or a table that needs no other file.
+written: `model` of the resolved scenario: a preset's name, or a table that needs no other file.
         is_timed: whether the times are the table's own; if not, they come from device and batch.
-        device: what computes, and who says so.
-        graph: the ops, times in picoseconds, where the model is a graph; `layers` are what it receives then.
-        place: where the graph stands, for faults.
+device: the device, and where it is named.
+        graph: the ops with times in picoseconds, for a model that is a graph; `layers` are then its recvs.
+        place: location of the graph, for faults.
         batch: mini-batch of a worker, where times come from it: the one asked for, or the model's default.
         seq: tokens of a sample, where the model is a configuration.
-        architecture: what a configuration describes.
+architecture: the architecture of a model configuration.
         bucketed: whether layers are buckets already.
-        left_out: what the model's file holds and its layers do not, a sentence each.
-        step: what all ranks do, where that was recorded; there are no layers then.
-        is_language: whether a sample is a sequence of tokens; nothing is assumed of a language model's device.
+        left_out: a sentence for each part of the model's file that its layers ignore.
+        step: ops and transfers of all ranks, for a recorded step; it has no layers.
+        is_language: whether a sample is a sequence of tokens; a language model has no default device.
     """
 
     label: str
@@ -106,7 +106,7 @@ class LayerTable:
 
 @dataclass(frozen=True)
 class Asked:
-    """What turns a model's counts into times.
+    """The keys on which the times of a model with counts depend.
 
     Attributes:
         compute: keys of the job.
@@ -134,10 +134,10 @@ def read_model(
     *,
     by_op: bool = False,
 ) -> LayerTable:
-    """Return the table that `model` names; models without times get them from what is `asked`.
+    """Return the table of `model`; a model without times gets the roofline's for the keys in `asked`.
 
-    With `by_op`, workers compute op by op: where there is a built-in graph of the name, it is meant, with its own
-    mini-batch if none is asked for. A configuration has no times here, because it may be divided over ranks.
+    With `by_op`, workers compute op by op: a name then stands for the built-in op graph if there is one, by default
+    with the graph's own mini-batch. A configuration gets no times here, because it may become a parallel job.
     """
     fail = Failure(source, loc, value if isinstance(value, str) else None)
     if isinstance(value, dict):
@@ -177,7 +177,7 @@ def read_model(
 
 
 def _is_trace(value: str, path: Path) -> bool:
-    """Return whether a model's name is that of traces: by its ending, or by how the file begins."""
+    """Return whether `model` names traces, by suffix or by the beginning of the file."""
     if value.lower().endswith(_TRACE_SUFFIXES):
         return True
     if not value.lower().endswith(".json"):
@@ -212,7 +212,7 @@ def _trace(value: str, base_dir: Path, fail: Failure, asked: Asked) -> LayerTabl
 
 
 def rank_count(model: Any, base_dir: Path) -> int | None:
-    """Return how many ranks a recorded step has; None if the model is another one, or cannot be read."""
+    """Return the number of ranks of a recorded step; None for other models and unreadable files."""
     from gradtide.traces.model import TraceStep
     from gradtide.traces.model import read_model as read_trace
 
@@ -229,15 +229,15 @@ def rank_count(model: Any, base_dir: Path) -> int | None:
     try:
         return max(1, sum(int(one["ranks"]) for one in classes))
     except (TypeError, KeyError, ValueError):
-        return 1  # the core says what is wrong
+        return 1  # the core reports the fault
 
 
 def thesis_layers(count: int, size_bytes: int, time_ps: int, precision: str, fail: Fail) -> tuple[Layer, ...]:
     """Return the synthetic table of Gao (2020), section 4.2, for a nominal size M and compute time T.
 
-    Forward times fall by d from layer to layer and backward times rise by e; the layer whose time would be
-    0 gets d or e instead, so the sums exceed T/3 and 2T/3 by d and e. The precision is exact, or float32 as the
-    author's program of chapter 5 keeps times.
+Forward times fall by d from layer to layer and backward times rise by e; a layer whose time would be 0 gets d or e
+    instead, so the sums exceed T/3 and 2T/3 by d and e. The precision is exact, or float32 as in the author's program
+    of chapter 5.
     """
     if count > MAX_LAYERS:
         raise ScenarioError([_too_many(fail, count)])
@@ -265,7 +265,7 @@ def _float32_ms(ps: int, parts: int) -> int:
 def scaled(layers: Sequence[Layer], total_ps: int) -> tuple[Layer, ...]:
     """Return the layers with their times rescaled to sum to `total_ps` exactly, largest remainder first.
 
-    The host's times stay: another device does not make the host faster.
+Host times are not rescaled: another device does not make the host faster.
     """
     own = [layer for layer in layers if not layer.is_host]
     times = [time for layer in own for time in (layer.forward_ps, layer.backward_ps, layer.update_ps)]
@@ -287,7 +287,7 @@ def layers_table(
     device: str | None = None,
     left_out: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the inline table of a scenario that says what `layers` are; `InlineModel` has the meaning of the rest."""
+    """Return `layers` as the inline table of a scenario; `InlineModel` documents the other keys."""
     rows = []
     for layer in layers:
         row: dict[str, Any] = {
@@ -361,8 +361,8 @@ class _LayersFile(CsvFile):
 def read_model_file(text: str, name: str, source: Source, loc: Loc, asked: Asked) -> LayerTable:
     """Return the table of a model file, `"schema": "gradtide.model/1"`, or of an op DAG with its unit of time.
 
-    A file with counts instead of times gets them from what is `asked`, and so does a profile by roofline that is asked
-    for on another device. The key at `loc` of the scenario names the file.
+A file with counts instead of times gets the roofline's times for the keys in `asked`, and so does a roofline profile
+    if `asked` names another device. The key at `loc` of the scenario names the file.
 
     Raises:
         ScenarioError: with every fault of the file.
@@ -434,7 +434,7 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, asked: Asked
 
 @dataclass(frozen=True)
 class _Profile:
-    """What a model file says of how its times were made; None for what it does not say as `gradtide profile` does."""
+    """How the times of a model file were made; None for fields that differ from those of `gradtide profile`."""
 
     device: str | None
     is_roofline: bool
@@ -453,7 +453,7 @@ class _Profile:
 
 
 def _is_asked_anew(made: _Profile, rows: Sequence[Any], asked: Asked) -> bool:
-    """Whether a profile by roofline, with counts, is asked for on another device, or with an efficiency or batch."""
+    """Whether a profile must be recomputed by roofline: it has counts, and device, efficiency or batch is to change."""
     compute = asked.compute
     is_other = asked.device(made.device).times_of is not None
     is_other = is_other or compute.is_given("efficiency") or compute.is_given("batch")
@@ -472,20 +472,20 @@ OF_TOKENS = "sequence of "
 DEFAULT_BATCH = 32
 """Samples of a worker's mini-batch, for models that are counts."""
 DEFAULT_SEQUENCES = 1
-"""The same of a configuration: a sequence, as the micro-batch of a divided model."""
+"""Likewise for a model configuration: one sequence, like the micro-batch of a parallel job."""
 NAMED = "_name_or_path"
-"""The field in which transformers keeps where a configuration is from."""
+"""The field in which transformers stores the origin of a configuration."""
 
 
 def _label(data: dict[str, Any], name: str, model: Architecture) -> str:
-    """Return what results call a configuration: Hugging Face gives every file the same name."""
+    """Return the name of a configuration in results; Hugging Face names every file `config.json`."""
     named = data.get(NAMED)
     last = Path(named).name if isinstance(named, str) else ""
     return Path(name).stem if Path(name).stem != "config" else last or model.family
 
 
 def _without_nulls(value: Any) -> Any:
-    """Copy what JSON holds without its nulls, which a scenario cannot write."""
+    """Copy a JSON value without nulls, which TOML cannot represent."""
     if isinstance(value, dict):
         return {key: _without_nulls(one) for key, one in value.items() if one is not None}
     return [_without_nulls(one) for one in value if one is not None] if isinstance(value, list) else value
@@ -530,12 +530,12 @@ def _configuration(
 
 
 def with_times(table: LayerTable, source: Source, loc: Loc, asked: Asked) -> LayerTable:
-    """Return the table of a configuration with the times of a worker that has the whole model.
+    """Return the table of a model configuration with the times of a worker that holds the whole model.
 
     A sample is a sequence of `compute.seq` tokens.
 
     Raises:
-        ScenarioError: if there is no device, or none of that name.
+ScenarioError: if no device is named, or an unknown one.
     """
     from gradtide.presets import LayerPreset
     from gradtide.roofline import STORED_BYTES_PER_ELEMENT as ELEMENT
@@ -596,7 +596,7 @@ def _graph(
 
 
 def graph_table(dag: OpDag, label: str, unit: str, device: str | None = None) -> dict[str, Any]:
-    """Return the inline table that a graph is in a scenario."""
+    """Return a graph as the inline table of a scenario."""
     table: dict[str, Any] = {"kind": "graph", "name": label} | ({"time_unit": unit} if unit else {})
     table |= {} if device is None else {"device": device}
     table["target"] = dag.target
@@ -688,10 +688,10 @@ def _preset_graph(name: str, source: Source, loc: Loc, asked: Asked) -> LayerTab
 
 @lru_cache(maxsize=16)
 def _timed_graph(name: str, machine: "Device", batch: int) -> tuple[tuple[Layer, ...], OpDag]:
-    """Return the layers and ops of a built-in graph; studies ask for the same one hundreds of times."""
+    """Return the layers and ops of a built-in graph; cached, since studies request the same graph hundreds of times."""
     from gradtide.presets import graphs
 
-    # Times of transfers come from the network, so any rate will do.
+    # The network computes the times of transfers, so this rate is arbitrary.
     data = graphs.graph_document(name, machine, batch, "train", rate_bps=10**9)
     table = _graph(data, name, data["time_unit"], Source(), Asked(Compute()))
     assert table.graph is not None
@@ -717,14 +717,14 @@ def _roofline(
 def _device(
     source: Source, loc: Loc, asked: Asked, *, own: str | None = None, assumed: str | None = None
 ) -> tuple["Device", JobDevice]:
-    """Return the device that computes, with the scenario's efficiency if it states one, and who named it.
+    """Return the device, with the scenario's efficiency if it states one, and where the device is named.
 
     Args:
         source: of faults.
         loc: of the model.
         asked: keys of the job and device of the cluster.
         own: device of the model's file.
-        assumed: what is computed on if nobody names a device; None if one has to be named.
+assumed: the default device; None if the scenario must name one.
     """
     from gradtide import presets
 
@@ -821,7 +821,7 @@ def _count(value: object, key: str) -> int:
 
 
 def _plain_number(value: "int | Decimal") -> str:
-    """Write a JSON number without exponent; one too long for that is left for the parser to refuse."""
+    """Write a JSON number without exponent; the parser refuses a number that is too long for that."""
     if isinstance(value, Decimal) and -30 < value.adjusted() < 30:
         return f"{value:f}"
     return str(value)
@@ -841,7 +841,7 @@ def _too_many(fail: Fail, count: int) -> Fault:
 
 
 def read_ranking(text: str, name: str) -> list[tuple[str, Callable[[str, str], Fault]]]:
-    """Return the names of an order file, most urgent first, each with a maker of its faults from message and hint."""
+    """Return the names of an order file, most urgent first, each with a function (message, hint) -> fault."""
     found: list[tuple[str, Callable[[str, str], Fault]]] = []
     offset = 0
     for line in text.split("\n"):

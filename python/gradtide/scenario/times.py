@@ -1,4 +1,4 @@
-"""A user's own times of the ops of a divided model: a table in CSV or in the scenario, and back to CSV."""
+"""User-supplied times of the ops of a parallel job: read from CSV or the scenario, and written as CSV."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ _PS_PER_US = 1_000_000
 
 @dataclass(frozen=True)
 class Given:
-    """Rows that a scenario gives, and where each stands.
+    """The rows of a scenario's table of op times, and their locations.
 
     Attributes:
-        table: the rows, as a resolved scenario has them.
-        at_row: makes the fault of a row, from message and hint.
-        at_all: makes the fault of all.
+table: the rows, as in a resolved scenario.
+        at_row: makes a fault at a row, from message and hint.
+        at_all: makes a fault of the whole table.
     """
 
     table: OpTimes
@@ -39,7 +39,7 @@ class Given:
         """Return the times of every op of a model.
 
         Raises:
-            ScenarioError: if an op has none or two, or a row names none.
+ScenarioError: if an op has no row or two, or a row names an unknown op.
         """
         own, problems = OwnTimes.read(self.table.source, [_seconds(row) for row in self.table.rows], costs)
         if problems:
@@ -52,10 +52,10 @@ class Given:
 
 
 def read_times(given: str | OpTimes, source: Source, loc: Loc, base_dir: Path) -> Given:
-    """Read what `compute.times` gives.
+    """Read `compute.times`.
 
     Raises:
-        ScenarioError: if the file cannot be read, or is no such table.
+ScenarioError: if the file cannot be read, or is not a table of op times.
     """
     if isinstance(given, OpTimes):
 
@@ -84,7 +84,7 @@ class _TimesFile(CsvFile):
     header, known, needed, most, unit = _HEADER, _COLUMNS, 3, 1_000_000, "rows"
 
     def times(self) -> tuple[list[OpTime], list[int]]:
-        """Return the rows, and the line of each."""
+        """Return the rows and their line numbers."""
         rows: list[OpTime] = []
         lines: list[int] = []
         faults: list[Fault] = []
@@ -109,11 +109,11 @@ class _TimesFile(CsvFile):
 
 
 def ops_csv(spec: dict[str, Any], own: OwnTimes | None) -> str:
-    """Return the times of every op that a run had, as `compute.times` takes them.
+    """Return the times of every op of a run as CSV for `compute.times`.
 
     Args:
         spec: keys of `ParallelSpec`.
-        own: times that the user gave; only with them it is known how long the optimizer takes for each op.
+own: user-supplied times; without them the optimizer's time per op is unknown.
     """
     kinds = spec["kinds"]
     has_recompute = any(op["recompute_ps"] for kind in kinds for op in kind["ops"])

@@ -1,4 +1,4 @@
-"""Plain data to TOML, one way only, so that equal scenarios are equal bytes."""
+"""Plain data to TOML in one canonical form, so that equal scenarios are equal bytes."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ def toml(data: dict[str, Any]) -> str:
 
 
 def _section(name: str, table: dict[str, Any]) -> list[str]:
-    # A model has many lines, so it is a section of its own.
+    # A model takes many lines, so it gets its own section.
     inner = {k: v for k, v in table.items() if k == "model" and isinstance(v, dict)}
     lines = [f"[{name}]\n"]
     lines += [f"{toml_key(k)} = {_tall(v)}\n" for k, v in table.items() if k not in inner]
@@ -52,6 +52,6 @@ def toml_value(value: Any) -> str:
 
 
 def toml_key(key: str) -> str:
-    """Return a key, quoted if it must be."""
+    """Return a key, quoted if necessary."""
     bare = key.isascii() and key.replace("-", "a").replace("_", "a").isalnum()
     return key if bare else toml_value(key)

@@ -17,15 +17,15 @@ MAX_WORKERS = 1_000_000
 
 @dataclass
 class Context:
-    """A scenario that is being checked: its keys, and what has been found so far.
+    """A scenario during the checks: its keys, and the results so far.
 
     Attributes:
-        file: the keys, each of its type; what was refused has its default.
+file: the keys, each of its type; refused values are replaced by defaults.
         bad: paths whose values were refused.
-        cluster_name: the name that stands for the cluster's table; None if it is written out.
+cluster_name: the built-in cluster's name in place of a table; None for a table.
         tables: model of each job, once it is read.
-        rankings: layers in the order that the user gives, by job.
-        too_large: jobs of which no worker can keep the whole model, by name; they can be read, and cannot be run.
+        rankings: the user's order of layers, by job.
+        too_large: faults of jobs whose model exceeds a worker's memory, by name; they can be read, but not run.
     """
 
     file: ScenarioFile
@@ -47,16 +47,16 @@ class Context:
         self.add("GT015", loc, f"`{loc[-1]}` has no effect {why}", hint, at_key=True)
 
     def too_many(self, loc: Loc, count: int, limit: int, what: str) -> None:
-        """Add the fault of a number that no run can hold."""
+        """Add the fault of a count above the limit of a run."""
         msg = f"{count:,} {what} are too many"
         self.add("GT050", loc, msg, f"a run has at most {limit:,}: its results are held in memory", count)
 
     def ok(self, *loc: str) -> bool:
-        """Whether the value at a path, or the one inside it that matters, is what the user wrote."""
+        """Whether the value at a path is the user's: neither it, nor a parent or child, was refused."""
         return not any(b == loc[: len(b)] or loc == b[: len(loc)] for b in self.bad)
 
     def misspelt(self, loc: Loc, *keys: str) -> bool:
-        """Whether an unknown key of a table, already a fault, was probably meant to be one of `keys`."""
+        """Whether an unknown key of a table, already a fault, is probably a misspelling of one of `keys`."""
         unknown = [str(b[-1]) for b in self.bad if b[:-1] == loc]
         known = {*JobTable.declared(), *TrafficTable.declared(), *Queue.declared(), *Run.declared()}
         return any(nearest(u, keys) for u in unknown if u not in known)
@@ -68,6 +68,6 @@ class Context:
 
     @property
     def is_open_star(self) -> bool:
-        """Whether the jobs decide how many hosts there are, in nodes that can be."""
+        """Whether the jobs determine the number of hosts: a star without `hosts`, with a valid node."""
         topology = self.file.cluster.topology
         return topology.kind == "star" and topology.hosts is None and self.ok("cluster", "node")

@@ -1,4 +1,4 @@
-"""A job's keys: its hosts, its model, its collective, the order of what it sends, and its bands of priority."""
+"""Checks of a job's keys: hosts, model, collective, order of transfers, traffic classes (bands)."""
 
 import itertools
 import random
@@ -46,7 +46,7 @@ from gradtide.scenario.tables import Asked, LayerTable, rank_count, read_model, 
 
 
 def hosts(ctx: Context, fabric: Fabric | None) -> dict[str, tuple[int, ...]]:
-    """Give hosts to the workers; jobs that name none get free ones."""
+    """Assign hosts to workers; jobs that name no hosts get free ones."""
     named: dict[str, tuple[int, ...]] = {}
     wanted: dict[str, int] = {}
     faults_before = len(ctx.faults)
@@ -110,7 +110,7 @@ def _named(ctx: Context, job: JobTable, hosts: list[str], here: Loc, fabric: Fab
 
 
 def _ranked(ctx: Context, name: str, hosts: tuple[int, ...], fabric: Fabric) -> tuple[int, ...]:
-    """Return the hosts that a job names, in the order of the ranks on them."""
+    """Return the hosts that a job names, in rank order."""
     placement = ctx.file.job[name].placement
     if placement == "spread":
         return tuple(dealt_out(hosts, fabric))
@@ -120,12 +120,12 @@ def _ranked(ctx: Context, name: str, hosts: tuple[int, ...], fabric: Fabric) -> 
 
 
 def _generator(ctx: Context, name: str) -> random.Random:
-    """Return the stream that places the ranks of a job."""
+    """Return the random stream for the placement of a job's ranks."""
     return random.Random(f"placement/{name}/{ctx.file.run.seed}")
 
 
 def _candidates(ctx: Context, name: str, fabric: Fabric) -> Iterator[int]:
-    """Yield hosts in the order in which a job takes those that are free."""
+    """Yield hosts in the order in which a job takes free ones."""
     placement = ctx.file.job[name].placement
     if placement == "spread":
         return iter(dealt_out(range(fabric.host_count), fabric))
@@ -142,7 +142,7 @@ def _share_out(
         for number in numbers:
             taken.setdefault(number, name)
     if fabric is None:
-        # The resolved scenario says how many hosts there are, and must place the jobs as this one does.
+        # The resolved scenario states this number of hosts, and must give the same placement.
         least = max([1, len(taken) + sum(wanted.values()), *(number + 1 for number in taken)])
         fabric = open_star(ctx.file.cluster, least)
     result = {name: _ranked(ctx, name, numbers, fabric) for name, numbers in named.items()}
@@ -163,7 +163,7 @@ def _share_out(
 
 
 def _enough(ctx: Context, places: int) -> str:
-    """Return how a cluster with so many places for workers is written."""
+    """Return the key or name of a cluster that holds `places` workers, for a hint."""
     cards = int(open_star(ctx.file.cluster, places).written()["hosts"])
     if ctx.cluster_name is None:
         return f"hosts = {cards}"
@@ -193,7 +193,7 @@ def straggler(ctx: Context, job: JobTable, loc: Loc, count: int | None) -> None:
 
 
 def read_table(ctx: Context, name: str, job: JobTable, loc: Loc, ranks: int) -> LayerTable | None:
-    """Read the model of a job of so many ranks; return `None` if that cannot be done."""
+    """Read the model of a job with `ranks` ranks; return `None` if it has faults."""
     if not ctx.ok("job", name, "model"):
         return None
     if job.model is None and ctx.misspelt(loc, "model"):
@@ -217,7 +217,7 @@ def read_table(ctx: Context, name: str, job: JobTable, loc: Loc, ranks: int) -> 
         if job.parallel is None and table.architecture is not None:
             table = with_times(table, ctx.source, at, asked)
     except ScenarioError as error:
-        # A model that has to be divided takes its times from other figures of a device.
+        # A model that needs `parallel` takes its times from accelerator figures, so faults of its device do not matter.
         found = [ctx.too_large[name]] if name in ctx.too_large else error.faults
         ctx.faults += [fault for fault in found if fault not in ctx.faults]
         return None
@@ -242,7 +242,7 @@ def read_table(ctx: Context, name: str, job: JobTable, loc: Loc, ranks: int) -> 
 
 
 def stated(job: JobTable) -> frozenset[str]:
-    """Return the keys of `compute` that somebody gave, some of them beside the mesh."""
+    """Return the keys of `compute` that are given, including those written in `parallel`."""
     beside = () if job.parallel is None else (key for key in OF_MESH if job.parallel.value(key) is not None)
     return frozenset((*(key for key in Compute.declared() if job.compute.is_given(key)), *beside))
 
@@ -404,7 +404,7 @@ def ranks(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTab
 
 
 def _gates(ctx: Context, schedule: Schedule, at: Loc, table: LayerTable | None) -> None:
-    """Check that every bucket has a gate of the model, or none."""
+    """Check that there is one gate per bucket, each a layer of the model or empty."""
     if schedule.gates is None:
         return
     if schedule.buckets is None or len(schedule.gates) != len(schedule.buckets):
@@ -474,11 +474,11 @@ POLICY_BANDS: dict[str, JobPriority] = {
     "lower-layers-high": ["high", "low"],
     "all-high": "high",
 }
-"""Bands of a policy; for a policy that changes them, the first ones."""
+"""Bands of a policy; for a policy that changes bands, the initial ones."""
 
 
 def band(ctx: Context, priority: Priority, loc: Loc) -> int | None:
-    """Return the band that a priority means on this queue; `None` if it is adaptive or at fault."""
+    """Return the band of a priority on this queue; `None` if it is adaptive or invalid."""
     if isinstance(priority, Adaptive):
         return None
     queue = ctx.file.cluster.queue
@@ -498,7 +498,7 @@ def band(ctx: Context, priority: Priority, loc: Loc) -> int | None:
 
 
 def bands(ctx: Context, priority: JobPriority, loc: Loc, table: LayerTable | None) -> tuple[int, ...]:
-    """Return the bands of a job's priority; for one that changes, the first ones."""
+    """Return the bands of a job's priority; for an adaptive one, the initial bands."""
     if isinstance(priority, Adaptive):
         return bands(ctx, POLICY_BANDS[priority.adaptive.policy], loc, table)
     if not isinstance(priority, list):
@@ -515,12 +515,12 @@ def bands(ctx: Context, priority: JobPriority, loc: Loc, table: LayerTable | Non
 def adaptive(
     ctx: Context, priority: JobPriority, loc: Loc, hosts: tuple[int, ...] | None, fabric: Fabric | None
 ) -> AdaptiveTable | None:
-    """Return how a priority changes its bands; `None` if it does not, or without a network."""
+    """Return the policy of an adaptive priority; `None` for a fixed one, or without a network."""
     if not isinstance(priority, Adaptive):
         return None
     given = priority.adaptive
     heeded = SETTINGS.get(given.policy, ())
-    # The hint names the first policy that uses a key, so the first is entered last.
+    # The hint names the first policy that uses a key: reversed, since later entries overwrite.
     first = {key: policy for policy, keys in reversed(SETTINGS.items()) for key in keys}
     for key, policy in first.items():
         if key not in heeded and given.value(key) is not None:

@@ -1,4 +1,4 @@
-"""Whether every worker has the memory for a whole model: what data parallelism without `parallel` asks for."""
+"""Checks that every worker has memory for the whole model, as data parallelism without `parallel` requires."""
 
 from collections.abc import Iterable, Iterator
 
@@ -15,11 +15,11 @@ from gradtide.scenario.source import Loc
 from gradtide.scenario.tables import LayerTable
 
 STATE_BYTES = 4 + MASTER_BYTES + MOMENTS_BYTES
-"""Of a parameter with Adam: its gradient, itself and two moments in fp32 (Rajbhandari et al. 2020, section 3.1)."""
+"""Bytes per parameter with Adam: gradient, parameter and two moments in fp32 (Rajbhandari et al. 2020, section 3.1)."""
 
 
 def undivided(ctx: Context, job: JobTable, loc: Loc, table: LayerTable, workers: int) -> Fault | None:
-    """Return the fault of a language model of which no worker can keep a copy, with meshes over which it fits."""
+    """Return a fault if a language model exceeds a worker's memory; the hint names meshes over which it fits."""
     from gradtide import presets
 
     name = table.device.name
@@ -51,11 +51,11 @@ def undivided(ctx: Context, job: JobTable, loc: Loc, table: LayerTable, workers:
 
 
 def _hint(ctx: Context, table: LayerTable, accelerator: Accelerator, training: Training, workers: int) -> str:
-    """Return the hint that names two meshes over which a model can be divided on a cluster."""
+    """Return a hint with two meshes over which the model fits on the cluster."""
     assert table.architecture is not None
     node = ctx.file.cluster.node
     per_node = 1 if node is None else node.gpus
-    # The batch of a worker is its own; a mesh has micro-batches of one sequence by default.
+    # A worker's batch does not apply to a mesh, whose default micro-batch is one sequence.
     training = Training(seq=training.seq, precision=training.precision)
     found = fit.meshes(table.architecture, accelerator, training, workers, per_node)
     if found and found[0].fit.verdict != "does not fit":
@@ -72,12 +72,15 @@ def _hint(ctx: Context, table: LayerTable, accelerator: Accelerator, training: T
 
 
 def shown(mesh: dict[str, int | str]) -> str:
-    """Write a mesh as `--parallel` takes it, as in `fsdp=16,tp=8`."""
+    """Write a mesh in the syntax of `--parallel`, as in `fsdp=16,tp=8`."""
     return ",".join(f"{key}={value}" for key, value in mesh.items())
 
 
 def warnings(ctx: Context, jobs: Iterable[Job]) -> Iterator[str]:
-    """Say of each model that its device has no memory for it: a language model is not run, others may use no Adam."""
+    """Yield a warning for each model that exceeds its device's memory.
+
+    Language models are refused when run; other models are run, since they may be trained without Adam.
+    """
     from gradtide import presets
 
     for fault in ctx.too_large.values():
@@ -100,7 +103,7 @@ def _too_large(table: LayerTable, needed: int, device: str, memory_bytes: int) -
 
 
 def _accelerator(name: str, memory_bytes: int) -> Accelerator:
-    """Return the accelerator of a device, or one that is nothing but memory."""
+    """Return the accelerator of a device, or a placeholder with its memory only."""
     from gradtide import presets
 
     try:
@@ -110,7 +113,7 @@ def _accelerator(name: str, memory_bytes: int) -> Accelerator:
 
 
 def _precision(device: str) -> Precision:
-    """Return the number format that a device preset multiplies in, as `compute.precision` names it."""
+    """Return the precision of a device preset, as a value of `compute.precision`."""
     from gradtide import presets
 
     if device.endswith("-fp8"):

@@ -1,4 +1,4 @@
-"""The network's keys: its shape, from keys or a file of cables; the queues of its egress ports; the transport."""
+"""Checks of the network's keys: topology, from keys or a file of cables; queues of egress ports; transport."""
 
 from fractions import Fraction
 
@@ -36,7 +36,7 @@ TOO_FAST = (
     f"the fluid engine counts at most {units.format_rate(MAX_FLUID_BPS // 10**11 * 10**11)}",
     "write a lower rate",
 )
-"""What is wrong with a faster one, and what to do."""
+"""Message and hint for a faster link."""
 
 TOPOLOGY_KEYS = {
     "star": ("hosts",),
@@ -55,7 +55,7 @@ def device(ctx: Context, name: str | None) -> None:
 
 
 def shape(ctx: Context, topology: Topology) -> Fabric | None:
-    """Return the shape of the network, or `None` if the jobs decide or it cannot be known."""
+    """Return the topology; `None` if the jobs determine its size, or its keys have faults."""
     if not _check_node(ctx):
         return None
     cards, node = _shape(ctx, topology), ctx.file.cluster.node
@@ -75,7 +75,7 @@ def shape(ctx: Context, topology: Topology) -> Fabric | None:
 
 
 def open_star(cluster: Cluster, places: int) -> Fabric:
-    """Return the star that has places for so many workers, in whole nodes if the cluster has nodes."""
+    """Return the star that holds `places` workers, in whole nodes if the cluster has nodes."""
     node, link = cluster.node, link_of(cluster)
     if node is None:
         return star(places, link)
@@ -87,7 +87,7 @@ def _with_gpus(cards: Tree | Wiring, node: Node) -> Nodes:
 
 
 def _check_node(ctx: Context) -> bool:
-    """Check that the network cards of a node are shared by equal numbers of its GPUs."""
+    """Check that each network card of a node has the same number of GPUs."""
     node = ctx.file.cluster.node
     if node is None or not ctx.ok("cluster", "node"):
         return ctx.ok("cluster", "node")
@@ -96,13 +96,13 @@ def _check_node(ctx: Context) -> bool:
     near = max(count for count in range(1, min(node.gpus, nics_of(node)) + 1) if node.gpus % count == 0)
     msg = f"{node.gpus} GPUs cannot share {nics_of(node)} network cards equally"
     ctx.add("GT014", ("cluster", "node", "nics"), msg, f"write a divisor of gpus, as in nics = {near}", node.nics)
-    # What has so many cards cannot be built, so nothing else is checked with it.
+    # No topology can be built with this number of cards, so later checks are skipped.
     ctx.bad.add(("cluster", "node", "nics"))
     return False
 
 
 def _shape(ctx: Context, topology: Topology) -> Tree | Wiring | None:
-    """Return the shape of the network between hosts, or `None` if the jobs decide or it cannot be known."""
+    """Return the topology between hosts; `None` if the jobs determine its size, or its keys have faults."""
     loc: Loc = ("cluster", "topology")
     if not ctx.ok("cluster", "topology"):
         return None
@@ -234,7 +234,7 @@ def _wiring(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -
                 ctx.add("GT046", at, f'the switch "{switch[:80]}" is named twice', "delete one", switch)
     fabric, complaints = wired(cables, hosts, switches, MAX_WORKERS)
     if ctx.file.run.engine == "fluid":
-        # A rate that is that of `cluster.link` is a fault there.
+        # A rate inherited from `cluster.link` is reported there.
         fast = [i for i, cable in enumerate(cables) if MAX_FLUID_BPS < cable.rate_bps != link[0]]
         complaints += [Complaint("GT014", index, "rate", *TOO_FAST) for index in fast[:MAX_FAULTS_OF_CABLES]]
     for code, cable_index, key, msg, hint in complaints:
@@ -263,7 +263,7 @@ QUEUE_KEYS = {
     "weight": ("red",),
     "ecn": ("red",),
 }
-"""Keys of a queue, and the kinds that they are for."""
+"""Keys of a queue, with the kinds that use them."""
 
 
 def check_queue(ctx: Context, queue: Queue) -> None:
@@ -296,7 +296,7 @@ def check_queue(ctx: Context, queue: Queue) -> None:
         ctx.add("GT014", (*loc, "min"), msg, "lower it", queue.min_packets)
     for key, wrong in (("threshold", "no packet would be marked"), ("max", "no queue can become so long")):
         length: int | None = queue.value(key)
-        # A host's port has `capacity` even where a switch shares its buffer.
+        # Host ports have `capacity` even with a shared switch buffer.
         if length is not None and not queue.capacity.is_bytes and length > queue.capacity.size:
             msg = f"{length:,} packets are more than the capacity of {queue.capacity.size:,}"
             ctx.add("GT014", (*loc, key), msg, f"{wrong}; lower it", length)
@@ -311,7 +311,7 @@ def check_queue(ctx: Context, queue: Queue) -> None:
 
 
 def _announcements(ctx: Context) -> list[tuple[bool | int | None, Loc]]:
-    """Return what is announced, and where that is written."""
+    """Return the announced thresholds and their locations."""
     queue = ctx.file.cluster.queue
     found: list[tuple[bool | int | None, Loc]] = [(queue.announced_packets, ("cluster", "queue", "announced"))]
     for kind, tables in (("job", ctx.file.job), ("traffic", ctx.file.traffic)):
@@ -322,7 +322,7 @@ def _announcements(ctx: Context) -> list[tuple[bool | int | None, Loc]]:
 
 
 def announce(ctx: Context, announce: bool | int | None, loc: Loc) -> None:
-    """Refuse announcements that no switch would use."""
+    """Refuse announcements on queues that ignore them."""
     kind = ctx.file.cluster.queue.kind
     if announce is not None and announce is not False and kind != "pcn" and ctx.ok("cluster", "queue"):
         hint = 'write cluster.queue = { kind = "pcn", threshold = "40pkt", announced = "10pkt" }, or leave it out'
@@ -336,11 +336,11 @@ def _buffer(ctx: Context, buffer: units.Buffer, loc: Loc) -> None:
 
 
 MAX_SEGMENT_BYTES = 65_535 - HEADER_BYTES
-"""Payload of the largest packet: with all its headers it has as many bytes as 16 bits count."""
+"""Payload of the largest packet: with all headers it has 65,535 bytes, the largest 16-bit length."""
 
 
 def holds_a_segment(ctx: Context, window: int | None, segment: int, loc: Loc) -> None:
-    """Refuse a window below a segment."""
+    """Refuse a window smaller than one segment."""
     if window is not None and window < segment:
         msg = f"a window of {window:,} bytes is smaller than a segment of {segment:,}"
         ctx.add("GT014", loc, msg, "write at least a few segments", window)

@@ -1,4 +1,7 @@
-"""A model that is divided over ranks: its mesh against the model, the cluster and what else the job says."""
+"""Checks of a parallel job: its mesh against the model, the cluster and the job's other keys.
+
+`Division` is the result: the model's costs and layout per rank.
+"""
 
 import json
 from collections.abc import Container
@@ -26,14 +29,14 @@ WITHOUT_EFFECT = {
     "collective": tuple(Collective.declared()),
     "schedule": tuple(key for key in Schedule.declared() if key not in ("order", "overhead", "sync")),
 }
-"""Keys of a job that say nothing about a divided model, by their table."""
+"""Keys without effect on a parallel job, by table."""
 
 ORDERS = ("fifo", "tic", "tac")
-"""In which the transfers of a process group can be sent."""
+"""Orders for the transfers of a process group."""
 
 
 def division(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable | None) -> Division | None:
-    """Divide a model over ranks; None if the job divides none, or cannot."""
+    """Divide a model over ranks; None for a job without `parallel` or with faults."""
     keys = job.parallel
     if keys is None:
         return None
@@ -60,10 +63,10 @@ def division(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable
 
 
 def recorded(ctx: Context, job: JobTable, loc: Loc, table: LayerTable | None) -> RecordedStep | None:
-    """Return the recorded step that a job repeats; None if it repeats none, or one that means nothing."""
+    """Return the recorded step that a job repeats; None for another model or an invalid step."""
     if table is None or table.step is None:
         return None
-    # A model with times of its own refuses the others.
+    # The check of models with times reports the keys in OF_ROOFLINE.
     _without_effect(ctx, job, loc, OF_ROOFLINE)
     if job.parallel is not None:
         return None  # refused by `division`
@@ -84,7 +87,7 @@ def recorded(ctx: Context, job: JobTable, loc: Loc, table: LayerTable | None) ->
 
 
 def _place(loc: Loc, field: str, keys: Parallel) -> Loc:
-    """Return where a field stands that `gradtide.parallel` refuses."""
+    """Return the location of a field that `gradtide.parallel` refuses."""
     if field == "parallel":
         return (*loc, "parallel")
     is_of_mesh = field in Parallel.declared() and (field not in OF_MESH or keys.value(field) is not None)
@@ -104,7 +107,7 @@ def _without_effect(ctx: Context, job: JobTable, loc: Loc, known: Container[str]
 
 
 def without_effect(written: dict[str, Any]) -> dict[str, Any]:
-    """Return the written keys of a divided job without those that say nothing about it."""
+    """Return the resolved keys of a parallel job without those in `WITHOUT_EFFECT`."""
     kept = {key: value for key, value in written.items() if key not in WITHOUT_EFFECT[""]}
     for name in filter(None, WITHOUT_EFFECT):
         table = {key: value for key, value in kept.pop(name, {}).items() if key not in WITHOUT_EFFECT[name]}
@@ -118,7 +121,7 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
 
     compute, node, model = job.compute, ctx.file.cluster.node, table.architecture
     assert model is not None
-    assert compute.seq is not None  # a configuration is refused without
+    assert compute.seq is not None  # `seq` is required of a configuration
     device = table.device
     if device.name is None:
         msg = "the model needs a device to compute on, and neither the job nor the cluster names one"
@@ -133,7 +136,7 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
         accelerator = accelerator.stated(compute.efficiency_ppm / PPM)
     precision = keys.precision or compute.precision or get_args(Precision)[0]
     if compute.times is not None and precision in accelerator.peaks and precision not in accelerator.efficiency:
-        # Only proportions of its times are asked for.
+        # Only ratios of the roofline's times matter here, so any efficiency serves.
         accelerator = accelerator.stated(1.0)
     mesh = Mesh(**{axis: getattr(keys, axis) for axis in AXES})
     if job.workers is not None and job.workers != mesh.ranks:
@@ -186,7 +189,7 @@ def _divided(ctx: Context, job: JobTable, keys: Parallel, table: LayerTable, loc
         zero=layout.zero,
         sequence=training.sequence_parallel,
         backward_prefetch=layout.backward_prefetch,
-        # A resolved scenario has them in one place.
+        # A resolved scenario has these keys in `compute` only.
         **dict.fromkeys(OF_MESH),
     )
     device = replace(device, name=accelerator.name)
@@ -201,7 +204,7 @@ def _scaling_loss_ppm(compute: Compute, accelerator: Accelerator) -> int:
 
 
 def completed(compute: Compute, division: Division) -> Compute:
-    """Return the keys with the defaults of a divided model."""
+    """Return the keys with the defaults of a parallel job."""
     training = division.training
     return compute.with_values(
         device=division.accelerator.name,

@@ -1,4 +1,4 @@
-"""A run's keys: its length, the links, jobs and tenants that are sampled; and the limits of memory and of the clock."""
+"""Checks of a run's keys: length, sampled links, jobs and tenants; limits of memory and of the simulated clock."""
 
 import math
 import re
@@ -68,17 +68,17 @@ def probe(ctx: Context, fabric: Fabric | None) -> None:
 MAX_ITERATIONS = 100_000
 
 MAX_OPERATIONS = 1_000_000_000
-"""Layers and chunks times iterations that one run may have; calibration, about a minute of work."""
+"""Limit of (layers + chunks) times iterations of a run; calibration, about a minute of work."""
 
 MAX_DIVIDED_OPERATIONS = 50_000_000
-"""Ops and transfers of a divided model in all iterations: each is a row of transfers.csv or of the timeline."""
+"""Limit of ops and transfers of a parallel job in all iterations: each is a row of transfers.csv or the timeline."""
 
 MAX_WORKER_RECORDS = 20_000_000
 """Limit of workers that differ times iterations. Each is a row of `workers.csv`, and the core keeps no more."""
 
 
 def _check_divided(ctx: Context, job: Job, loc: Loc) -> None:
-    """Refuse a divided model that would fill the memory or pass the end of the simulated clock."""
+    """Refuse a parallel job that would exceed the memory or the range of the simulated clock."""
     count = job.iterations or 1
     if count * job.op_count > MAX_DIVIDED_OPERATIONS:
         msg = f"{count:,} iterations of about {job.op_count:,} ops and transfers are too many"
@@ -90,7 +90,7 @@ def _check_divided(ctx: Context, job: Job, loc: Loc) -> None:
 
 
 def _check_rates(ctx: Context) -> None:
-    """Refuse links that the fluid engine cannot count; those of a custom topology are checked where they are read."""
+    """Refuse rates above the fluid engine's limit; cables of a custom topology are checked when they are read."""
     cluster, engine = ctx.file.cluster, ctx.file.run.engine
     topology = cluster.topology
     rates: dict[Loc, int | None] = {}
@@ -106,7 +106,7 @@ def _check_rates(ctx: Context) -> None:
 
 
 def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
-    """Refuse runs that would fill the memory or pass the end of the simulated clock."""
+    """Refuse runs that would exceed the memory or the range of the simulated clock."""
     _check_rates(ctx)
     run, link = ctx.file.run, ctx.file.cluster.link
     for job in jobs:
@@ -168,7 +168,7 @@ def check_limits(ctx: Context, jobs: tuple[Job, ...], fabric: Fabric) -> None:
         fixed_ps += host.message_ps * counts.messages * job.schedule.most_parts
         compute_ps = -(-job.compute_ps * most_ppm * job.compute.overlap_slowdown_ppm // PPM**2)
         iteration_ps = compute_ps + wire_ps + (parts + len(job.layers)) * fixed_ps
-        # One iteration goes before the measured ones and one may follow them.
+        # One iteration precedes the measured ones, and one may follow.
         total_ps = job.start_ps + (count + 2) * iteration_ps
         if run.duration_ps is not None:
             total_ps = min(total_ps, job.start_ps + run.duration_ps + 2 * iteration_ps)

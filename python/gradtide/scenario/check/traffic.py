@@ -1,4 +1,4 @@
-"""Background flows: where each tenant's come from."""
+"""Checks of background traffic: the source of each tenant's flows."""
 
 from gradtide.errors import ScenarioError
 from gradtide.scenario.check import job, network
@@ -11,11 +11,11 @@ from gradtide.scenario.source import Failure, Loc
 from gradtide.traffic import MAX_FLOWS, too_many
 
 FLOW_KEYS = ("sizes", "cdf", "replay", "flows", "incast", "bursts")
-"""Keys that say what the flows of a tenant are; a table has one of them."""
+"""Keys for the source of a tenant's flows; a table has exactly one of them."""
 
 
 def origins(ctx: Context, fabric: Fabric | None) -> tuple[Origin, ...]:
-    """Return where the flows of each tenant come from, without tenants that have faults."""
+    """Return the source of each tenant's flows, without tenants that have faults."""
     origins: list[Origin] = []
     total = 0
     for name, traffic in ctx.file.traffic.items():
@@ -58,7 +58,7 @@ def origins(ctx: Context, fabric: Fabric | None) -> tuple[Origin, ...]:
 
 
 def nodes(ctx: Context) -> int | None:
-    """Return how many hosts the connection matrices that are replayed need; `None` if there are none."""
+    """Return the number of hosts that the replayed connection matrices need; `None` without any."""
     if not ctx.is_open_star:
         return None
     replayed = [t.replay for name, t in ctx.file.traffic.items() if t.replay is not None and ctx.ok("traffic", name)]
@@ -66,7 +66,7 @@ def nodes(ctx: Context) -> int | None:
 
 
 def _check(ctx: Context, traffic: TrafficTable, loc: Loc) -> bool:
-    """Check the keys of a tenant against one another; return whether its flows can be looked at."""
+    """Check the keys of a tenant against one another; return whether its flows can be read."""
     before = len(ctx.faults)
     given = [key for key in FLOW_KEYS if traffic.value(key) is not None]
     if len(given) > 1:
