@@ -29,7 +29,7 @@ def expand(raw: dict[str, Any], source: Source) -> tuple[str | None, Faults]:
     """Replace a cluster's name by its whole table; a scenario without an engine gets the engine of the cluster.
 
     Returns:
-The name, if there is one, and the fault of an unknown name, for which `raw` loses its cluster.
+        The name, if there is one, and the fault of an unknown name, for which `raw` loses its cluster.
     """
     faults, cluster = Faults(), raw.get("cluster", {})
     name = name_of(cluster)
@@ -53,7 +53,7 @@ def whole(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a scenario file with the name of its cluster replaced by the table.
 
     Raises:
-ScenarioError: if the name is unknown.
+        ScenarioError: if the name is unknown.
     """
     run = data.get("run", {})
     found = {**data, "run": dict(run) if isinstance(run, Mapping) else run}

@@ -30,12 +30,12 @@ class JobDevice:
     """The device of a job.
 
     Attributes:
-name: as written; None if none is named.
+        name: as written; None if none is named.
         origin: where it is named: in the job (`stated`), the model's `file` or the `cluster`; `assumed` for a default,
             `none` without one.
-times_of: device of the times in the model's file, where it differs from `name`. These times are kept: `name`
+        times_of: device of the times in the model's file, where it differs from `name`. These times are kept: `name`
             then only selects the runtime that executes a plan.
-cluster: device of the cluster, where it is different hardware.
+        cluster: device of the cluster, where it is different hardware.
     """
 
     name: str | None
@@ -57,8 +57,8 @@ def device_of(
     Args:
         compute: keys of the job.
         cluster_device: `cluster.device`.
-own: device of the model's file, if the file has times and names the device on which they were taken.
-assumed: the default if no device is named.
+        own: device of the model's file, if the file has times and names the device on which they were taken.
+        assumed: the default if no device is named.
     """
     named = compute.device if compute.is_given("device") else own
     is_other = cluster_device is not None and named is not None and hardware(named) != hardware(cluster_device)

@@ -34,7 +34,7 @@ class Origin:
 
     Attributes:
         key: key of the tenant's table that decides the number of flows.
-flows: the flows, drawn when needed.
+        flows: the flows, drawn when needed.
         written: keys of the resolved scenario that take the place of `replaced`, so that it needs no other small file.
         warnings: inconsistencies that are not faults.
     """
@@ -64,7 +64,7 @@ class Tenant:
     """A tenant with background flows, and the inputs on which its flows depend.
 
     Attributes:
-table: its keys, already checked for contradictions.
+        table: its keys, already checked for contradictions.
         band: band of flows without an individual band.
         until_ps: flows start before this.
         is_first: whether no tenant before it draws its flows.

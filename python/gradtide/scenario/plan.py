@@ -31,7 +31,7 @@ class PlannedBucket:
     """Gradients that are sent together.
 
     Attributes:
-layers: names of the model's layers, in the order of the backward pass.
+        layers: names of the model's layers, in the order of the backward pass.
         bytes: size of their gradients.
         rank: send priority among the plan's buckets; of those that are ready, the smallest rank is sent first.
         gate: release time as pass (`backward` or `forward`) and layer: the bucket is held until backward has that
@@ -55,11 +55,11 @@ class PlannedSharding:
 
     Attributes:
         units: names of the modules of each unit, in the order in which the forward pass calls them. The name of the
-model itself, the root unit with all remaining parameters, is "".
+            model itself, the root unit with all remaining parameters, is "".
         forward_prefetch: number of units gathered ahead of the computing one in the forward pass.
         backward_prefetch: likewise in the backward pass.
         reshard_after_forward: whether each unit is freed after its forward pass and gathered again for backward. The
-root unit is kept, since backward begins with it.
+            root unit is kept, since backward begins with it.
         keep_last: whether the last unit is kept too: backward would gather it again at once.
     """
 

@@ -50,9 +50,9 @@ class Resolved:
         file: the keys, with defaults.
         fabric: shape of the network.
         jobs: the jobs, in the order of the file.
-origins: the source of each tenant's flows, in the order of the file.
+        origins: the source of each tenant's flows, in the order of the file.
         written: the resolved scenario as plain data.
-warnings: a sentence for each part of a model's file that the job ignores, and for each inconsistency.
+        warnings: a sentence for each part of a model's file that the job ignores, and for each inconsistency.
         refusals: faults that prevent a run, but not reading the scenario.
     """
 

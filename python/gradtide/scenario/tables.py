@@ -74,14 +74,14 @@ class LayerTable:
     """A model, before `compute` rescales it.
 
     Attributes:
-written: `model` of the resolved scenario: a preset's name, or a table that needs no other file.
+        written: `model` of the resolved scenario: a preset's name, or a table that needs no other file.
         is_timed: whether the times are the table's own; if not, they come from device and batch.
-device: the device, and where it is named.
+        device: the device, and where it is named.
         graph: the ops with times in picoseconds, for a model that is a graph; `layers` are then its recvs.
         place: location of the graph, for faults.
         batch: mini-batch of a worker, where times come from it: the one asked for, or the model's default.
         seq: tokens of a sample, where the model is a configuration.
-architecture: the architecture of a model configuration.
+        architecture: the architecture of a model configuration.
         bucketed: whether layers are buckets already.
         left_out: a sentence for each part of the model's file that its layers ignore.
         step: ops and transfers of all ranks, for a recorded step; it has no layers.
@@ -235,7 +235,7 @@ def rank_count(model: Any, base_dir: Path) -> int | None:
 def thesis_layers(count: int, size_bytes: int, time_ps: int, precision: str, fail: Fail) -> tuple[Layer, ...]:
     """Return the synthetic table of Gao (2020), section 4.2, for a nominal size M and compute time T.
 
-Forward times fall by d from layer to layer and backward times rise by e; a layer whose time would be 0 gets d or e
+    Forward times fall by d from layer to layer and backward times rise by e; a layer whose time would be 0 gets d or e
     instead, so the sums exceed T/3 and 2T/3 by d and e. The precision is exact, or float32 as in the author's program
     of chapter 5.
     """
@@ -265,7 +265,7 @@ def _float32_ms(ps: int, parts: int) -> int:
 def scaled(layers: Sequence[Layer], total_ps: int) -> tuple[Layer, ...]:
     """Return the layers with their times rescaled to sum to `total_ps` exactly, largest remainder first.
 
-Host times are not rescaled: another device does not make the host faster.
+    Host times are not rescaled: another device does not make the host faster.
     """
     own = [layer for layer in layers if not layer.is_host]
     times = [time for layer in own for time in (layer.forward_ps, layer.backward_ps, layer.update_ps)]
@@ -361,7 +361,7 @@ class _LayersFile(CsvFile):
 def read_model_file(text: str, name: str, source: Source, loc: Loc, asked: Asked) -> LayerTable:
     """Return the table of a model file, `"schema": "gradtide.model/1"`, or of an op DAG with its unit of time.
 
-A file with counts instead of times gets the roofline's times for the keys in `asked`, and so does a roofline profile
+    A file with counts instead of times gets roofline times for the keys in `asked`, and so does a roofline profile
     if `asked` names another device. The key at `loc` of the scenario names the file.
 
     Raises:
@@ -535,7 +535,7 @@ def with_times(table: LayerTable, source: Source, loc: Loc, asked: Asked) -> Lay
     A sample is a sequence of `compute.seq` tokens.
 
     Raises:
-ScenarioError: if no device is named, or an unknown one.
+        ScenarioError: if no device is named, or an unknown one.
     """
     from gradtide.presets import LayerPreset
     from gradtide.roofline import STORED_BYTES_PER_ELEMENT as ELEMENT
@@ -724,7 +724,7 @@ def _device(
         loc: of the model.
         asked: keys of the job and device of the cluster.
         own: device of the model's file.
-assumed: the default device; None if the scenario must name one.
+        assumed: the default device; None if the scenario must name one.
     """
     from gradtide import presets
 

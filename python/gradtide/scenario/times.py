@@ -26,7 +26,7 @@ class Given:
     """The rows of a scenario's table of op times, and their locations.
 
     Attributes:
-table: the rows, as in a resolved scenario.
+        table: the rows, as in a resolved scenario.
         at_row: makes a fault at a row, from message and hint.
         at_all: makes a fault of the whole table.
     """
@@ -39,7 +39,7 @@ table: the rows, as in a resolved scenario.
         """Return the times of every op of a model.
 
         Raises:
-ScenarioError: if an op has no row or two, or a row names an unknown op.
+            ScenarioError: if an op has no row or two, or a row names an unknown op.
         """
         own, problems = OwnTimes.read(self.table.source, [_seconds(row) for row in self.table.rows], costs)
         if problems:
@@ -55,7 +55,7 @@ def read_times(given: str | OpTimes, source: Source, loc: Loc, base_dir: Path) -
     """Read `compute.times`.
 
     Raises:
-ScenarioError: if the file cannot be read, or is not a table of op times.
+        ScenarioError: if the file cannot be read, or is not a table of op times.
     """
     if isinstance(given, OpTimes):
 
@@ -113,7 +113,7 @@ def ops_csv(spec: dict[str, Any], own: OwnTimes | None) -> str:
 
     Args:
         spec: keys of `ParallelSpec`.
-own: user-supplied times; without them the optimizer's time per op is unknown.
+        own: user-supplied times; without them the optimizer's time per op is unknown.
     """
     kinds = spec["kinds"]
     has_recompute = any(op["recompute_ps"] for kind in kinds for op in kind["ops"])

@@ -1,4 +1,4 @@
-"""`gradtide convert`: what a file of another tool holds, and the same in another format."""
+"""`gradtide convert`: reads a file of another tool, and writes its content in another format."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from gradtide.studies.asked import refuse
 from gradtide.studies.upgrade import is_folder, upgrade
 
 VERSION = "0.0.4"
-"""Schema of Chakra that is written."""
+"""Default version of the Chakra schema for written traces."""
 
 
 def convert(
@@ -118,7 +118,7 @@ def convert(
 
 
 def _scenario_of(source: Any) -> Path | None:
-    """Return the scenario that a file is, or that a run folder holds."""
+    """Return the scenario in a file or in a run folder."""
     if not isinstance(source, (str, Path)):
         return None
     resolved = Path(source) / "scenario.resolved.toml"

@@ -1,4 +1,4 @@
-"""`gradtide demo`: what schedules save on two well-known models, from slow to fast links."""
+"""`gradtide demo`: savings of schedules on two well-known models, from slow to fast links."""
 
 from gradtide.scenario import Scenario
 from gradtide.studies.compare import Axes, CompareResult, Variant, grid, run_variants

@@ -1,4 +1,4 @@
-"""`gradtide doctor`: what is installed, what is missing, and what for."""
+"""`gradtide doctor`: which dependencies are installed or missing, and what they are needed for."""
 
 import importlib.metadata
 import importlib.util

@@ -1,4 +1,4 @@
-"""Folders of results: where one may be written, and what all of them hold."""
+"""Folders of results: checks of the target, atomic creation, and the files that all of them contain."""
 
 import json
 import os
@@ -15,28 +15,28 @@ from gradtide.files import SUMMARY, VERSIONS
 from gradtide.system import most_name_bytes
 
 RESOLVED = "scenario.resolved.toml"
-"""The scenario of a folder with every default written out; a run of it gives the same figures."""
+"""The resolved scenario of a folder; running it gives the same figures."""
 
 SHOWN = 5
-"""Files that an error names."""
+"""Largest number of files that an error lists."""
 
 
 class FolderError(GradtideError):
-    """A folder cannot be written, or is not what it should be; the message names it and says how to fix it."""
+    """A folder cannot be written, or is not a folder of results; the message names it and the fix."""
 
 
 class ForeignError(FolderError):
-    """A folder holds what somebody else wrote or changed."""
+    """A folder contains files that gradtide did not write, or that were changed since."""
 
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Give a hidden folder to write into; it is at `path` when the block ends well.
+    """Yield a hidden folder to write into, which is renamed to `path` if the block succeeds.
 
-    An older folder of gradtide's at `path` is replaced; anything else that is there is left alone.
+    An older folder of results at `path` is replaced; anything else at `path` is kept, and an error.
 
     Raises:
-        FolderError: if `path` holds something that is not ours, or cannot be written.
+        FolderError: if `path` contains foreign files, or cannot be written.
     """
     refuse_foreign(path)
     with as_folder_error(path), files.whole_folder(path) as folder:
@@ -45,7 +45,7 @@ def whole_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def as_folder_error(path: Path) -> Iterator[None]:
-    """Turn an error of the system into one that says what cannot be written."""
+    """Convert an OSError into a FolderError that names the path."""
     try:
         yield
     except OSError as error:
@@ -53,9 +53,9 @@ def as_folder_error(path: Path) -> Iterator[None]:
 
 
 def refuse_foreign(path: Path, *known: str) -> None:
-    """Refuse a place where a folder of results must not go; asked before long work, not after it.
+    """Refuse a path that contains foreign files; called before long work, so that it is not lost.
 
-    What a killed process left at `path` is put in order first. Entries that are `known` are not looked at.
+    Repairs first what a killed process left at `path`. Entries in `known` are ignored.
     """
     with as_folder_error(path):
         files.heal(path)
@@ -75,13 +75,13 @@ def refuse_foreign(path: Path, *known: str) -> None:
 
 
 def what_is_replaced(path: Path) -> str | None:
-    """Return what a new folder at `path` takes the place of, as in `run`; None if nothing is there."""
+    """Return the kind of the results that a new folder at `path` would replace, such as `run`; None without any."""
     schema = _peek(path / SUMMARY).get("schema")
     return None if schema is None else str(schema).removeprefix("gradtide.").partition("/")[0]
 
 
 def refuse_unwritable(path: Path) -> None:
-    """Refuse a place where nothing can be written; asked before long work, not after it."""
+    """Refuse a path that cannot be written; called before long work, so that it is not lost."""
     real = Path(os.path.realpath(path))
     with as_folder_error(path):
         parent = real if files.is_fixed(real) else real.parent
@@ -105,18 +105,18 @@ def _peek(file: Path) -> dict[str, Any]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text with the same bytes on every system: UTF-8, and LF where a line ends."""
+    """Write a text with the same bytes on every system: UTF-8 with LF line endings."""
     path.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_json(path: Path, document: dict[str, Any]) -> None:
-    """Write `document`, which has a schema, with stable bytes; NaN is refused, because JSON has none."""
+    """Write `document`, which has a schema, as deterministic JSON; NaN is refused, since JSON has none."""
     assert str(document["schema"]).startswith("gradtide."), path
     write_text(path, json.dumps(document, indent=2, allow_nan=False) + "\n")
 
 
 def write_versions(folder: Path) -> None:
-    """Write `versions.json`; `made_at` is the only thing in a run folder that two equal runs do not share."""
+    """Write `versions.json`; its `made_at` is the only difference between the folders of two equal runs."""
     write_json(
         folder / VERSIONS,
         {

@@ -9,7 +9,7 @@ from gradtide.presets.graphs import TASKS, graph_document, graph_names
 from gradtide.scenario.opdag import OpDag, load_op_dag, op_dag
 
 DEVICE, TASK, RATE = "K80", "train", "10Gbps"
-"""Of TicTac's evaluation: a K80, and the 10 Gbit/s of its cloud."""
+"""The environment of TicTac's evaluation: a K80, and the cloud's 10 Gbit/s."""
 
 
 def preset_graph(

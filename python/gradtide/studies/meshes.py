@@ -25,7 +25,7 @@ class MeshesResult(StudyRows):
     Attributes:
         rows: one dict per mesh; the columns of `meshes.csv`.
         results: the runs by name.
-        uncertainty: how wrong predictions of each row's kind were, by the mesh of the row.
+        uncertainty: measured error of predictions of each row's kind, by mesh.
     """
 
     def __init__(self, results: Mapping[str, RunResult]) -> None:
@@ -51,7 +51,7 @@ class MeshesResult(StudyRows):
         }
 
     def _candidates(self, results: Mapping[str, RunResult]) -> list[Candidate]:
-        """Return every mesh with its tokens/s per GPU, and whether a rank has the memory."""
+        """Return every mesh with its tokens/s per GPU and its memory feasibility."""
         return [
             Candidate(row["mesh"], row["tokens_per_s_per_gpu"], feasibility(result.job))
             for row, result in zip(self.rows, results.values(), strict=True)
@@ -63,7 +63,7 @@ class MeshesResult(StudyRows):
 
     @property
     def headline(self) -> str:
-        """Which mesh is fastest, and which of those that fit."""
+        """The fastest mesh that fits in memory, and the fastest of all if it does not fit."""
         ranked = sorted(self.rows, key=lambda row: -row["tokens_per_s_per_gpu"])
         fitting = [row for row in ranked if row["fits"] is not False]
         who = f"{ranked[0]['model']} on {words.ranks(ranked[0]['ranks'])}"
@@ -84,10 +84,10 @@ class MeshesResult(StudyRows):
 
     @staticmethod
     def _doubt(ahead: float, kinds: Sequence[Uncertainty]) -> str:
-        """Say whether the difference between two meshes is smaller than what is known of their errors.
+        """Return a caveat if the difference between two meshes is below the mean error of their predictions.
 
-        Errors of two meshes of one model have causes in common, which cancel; how much cancels was not measured. So a
-        larger difference is not called certain.
+        Errors of two meshes of one model share causes and partly cancel, by an amount that was not measured. Hence a
+        larger difference gets no caveat, and is not called certain either.
         """
         if not all(one.is_compared for one in kinds):
             return "; whether the difference holds cannot be told"
@@ -112,13 +112,13 @@ def meshes(
 
     Args:
         scenario: a model, or a scenario that trains one, as in `run`.
-        parallel: tables `parallel` of a scenario, as in `{"fsdp": 16, "tp": 8}`; at least one, each once. Whatever else
-            is to be compared may stand in them, too: sharding, prefetch, the order of the pipeline.
-        cluster: what the model is trained on, as in `run`.
-        jobs: runs under way at once; the result does not depend on it.
-        progress: called now and then with the share that is done.
-        keep: where finished runs are kept until the study is whole.
-        limits: memory and time that the study may take.
+        parallel: tables `parallel` of a scenario, as in `{"fsdp": 16, "tp": 8}`; at least one, each once. They may also
+            differ in other keys: sharding, prefetch, pipeline schedule.
+        cluster: cluster for the model, as in `run`.
+        jobs: runs in parallel; the result does not depend on it.
+        progress: called periodically with the completed fraction.
+        keep: where finished runs are stored until the study is complete.
+        limits: memory and time limits of the study.
         keys: keys that replace the scenario's, by short name, as in `seq=8192`.
 
     Raises:
@@ -155,7 +155,7 @@ def variants(make: Callable[[dict[str, Any]], Scenario], parallel: Sequence[Mapp
 
 
 def _parts(mesh: Mapping[str, int]) -> tuple[int, ...]:
-    """Return what decides which part of an op a rank computes."""
+    """Return the axes that determine the shard of an op on a rank."""
     return tuple(mesh[axis] for axis in ("tp", "cp", "ep"))
 
 
@@ -179,7 +179,7 @@ def run_meshes(
 
 
 def shown(table: Mapping[str, Any]) -> str:
-    """Write a table `parallel` as it is given for an option, as in `fsdp=16,tp=8`."""
+    """Write a table `parallel` in the syntax of `--parallel`, as in `fsdp=16,tp=8`."""
 
     def text(value: object) -> str:
         return str(value).lower() if isinstance(value, bool) else str(value).replace(" ", "")

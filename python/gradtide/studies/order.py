@@ -1,4 +1,4 @@
-"""`gradtide order`: in which order a worker receives its parameters, how long that takes, and how far from the best."""
+"""`gradtide order`: the order in which a worker receives its parameters, its makespan, and its gap to the optimum."""
 
 import json
 import traceback
@@ -20,11 +20,11 @@ from gradtide.studies.graph import find_dag
 SCHEDULERS = ("layer", "tic", "tac", "tac_folded", "random", "arbitrary", "optimal")
 TIES = ("id", "upstream")
 WITH_TIES, WITH_SEED = ("tac", "tac_folded"), ("random", "arbitrary", "optimal")
-"""Schedulers that ties and a seed decide something of."""
+"""Schedulers whose result depends on the rule for ties, and on the seed."""
 
 
 class OrderScheduler(Protocol):
-    """A scheduler of the user's own: one method."""
+    """Interface of user-defined schedulers."""
 
     def ranks(self, dag: OpDag) -> Mapping[int, Any]:
         """Return a rank for the id of every transfer in `dag.recvs`; smaller is sent earlier, equal ones by id."""
@@ -168,7 +168,7 @@ def order(
     elif isinstance(scheduler, str):
         name, ranks = scheduler, None
     else:
-        assert not isinstance(scheduler, Path)  # a path is an order file
+        assert not isinstance(scheduler, Path)  # paths are order files, handled above
         name, ranks = type(scheduler).__name__, ranks_of(scheduler, dag)
     by: Any = name if ranks is None else {"given": [ranks.get(op.id, 0) for op in dag.ops]}
     if by == "arbitrary":
@@ -194,7 +194,7 @@ def _order_file(scheduler: object) -> Path | None:
 
 
 def ranks_of(scheduler: OrderScheduler, dag: OpDag) -> dict[int, int]:
-    """Return the ranks that a user's own scheduler gives, 0 first, equal ones by id, or raise a SchedulerError."""
+    """Return the ranks from a user-defined scheduler, renumbered from 0, ties by id, or raise a SchedulerError."""
     name, recvs = type(scheduler).__name__, dag.recvs
     try:
         given = scheduler.ranks(dag)
@@ -223,7 +223,7 @@ def ranks_of(scheduler: OrderScheduler, dag: OpDag) -> dict[int, int]:
 
 
 def _place(error: Exception) -> str:
-    """Say in which line of the user's code an exception began."""
+    """Return the file and line of the user's code that raised an exception."""
     frames = traceback.extract_tb(error.__traceback__)
-    # The first frame is the call in this file; without another one the call itself failed.
+    # The first frame is the call in this file; a single frame means that the call itself failed.
     return f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if len(frames) > 1 else ""

@@ -1,6 +1,6 @@
-"""`gradtide convert OLD NEW`: a folder of an earlier version, written as this version writes one.
+"""`gradtide convert OLD NEW`: rewrites a folder of an earlier version in this version's format.
 
-What was computed stays as it is: another version may predict another thing. Only its form changes, a step per version.
+Figures are kept, although this version might predict others; only the format changes, one step per version.
 """
 
 import shutil
@@ -17,7 +17,7 @@ from gradtide.schemas import kind_and_version
 from gradtide.studies.folder import as_folder_error, refuse_foreign, write_json
 
 ENTRIES = "entries"
-"""Key of `versions.json` in some folders of version 0: the files and folders at their top."""
+"""Key of `versions.json` in some folders of version 0: the top-level files and folders."""
 
 PAGES = ("report.html", "index.html")
 MADE_AGAIN = {*PAGES, "timeline.pftrace"}
@@ -29,7 +29,7 @@ OF_VERSION_0 = {
     "rows.csv",
     *(f"{name}.csv" for name in ("iterations", "transfers", "operations", "links", "flows", "bandwidth")),
 }
-"""Files of the folders of version 0 that do not say what they hold."""
+"""Files in folders of version 0 that have no list of their files."""
 
 
 def is_folder(source: object) -> bool:
@@ -38,9 +38,9 @@ def is_folder(source: object) -> bool:
 
 
 def upgrade(old: Path, new: Path) -> dict[str, Any]:
-    """Write the results in `old` to `new` as this version does; `old` stays as it is, and `new` is whole or not there.
+    """Write the results in `old` to `new` in this version's format, atomically; `old` is unchanged.
 
-    Whatever else `old` holds is copied too.
+    Other files in `old` are copied too.
 
     Returns:
         The document that `gradtide convert --json` prints.
@@ -89,14 +89,14 @@ def _version(folder: Path) -> int:
 
 
 def _parts(folder: Path, not_ours: Collection[str]) -> Iterator[Path]:
-    """Yield the folder and those in it that are of runs, the inner ones first, as their pages are."""
+    """Yield the folder and the run folders in it, inner ones first, the order in which their pages are made."""
     for versions in sorted(folder.rglob(VERSIONS), reverse=True):
         if versions.relative_to(folder).as_posix() not in not_ours and (versions.parent / SUMMARY).is_file():
             yield versions.parent
 
 
 def _not_ours(folder: Path) -> dict[str, str]:
-    """Return the files of a folder of version 0 that gradtide did not write, or not so, each with why."""
+    """Return the files of a folder of version 0 that are foreign or changed, each with the reason."""
     listed = read_json(folder / VERSIONS)
     if files.LISTED in listed:
         return files.foreign(folder)
@@ -113,7 +113,7 @@ def _not_ours(folder: Path) -> dict[str, str]:
 
 
 def _from_0(folder: Path) -> None:
-    """Version 1: `versions.json` has a schema and lists all files; a run has the 95th percentile of its iterations."""
+    """Upgrade to version 1: a schema and all files in `versions.json`, and the p95 iteration time of runs."""
     versions = read_json(folder / VERSIONS)
     kept = {key: value for key, value in versions.items() if key not in (ENTRIES, files.LISTED)}
     write_json(folder / VERSIONS, {"schema": "gradtide.folder/1", **kept, "converted_by": _core.__version__})
@@ -124,10 +124,10 @@ def _from_0(folder: Path) -> None:
             job = entry(path, summary["jobs"], name, dict)
             times = entry(path, job, "iteration_time_ms", dict)
             p95 = float(np.percentile(entry(path, times, "all", list), 95))
-            # In the order in which a new summary has them.
+            # Keys in the order of a new summary.
             job["iteration_time_ms"] = {"mean": None, "p50": None, "p95": p95, **times}
         write_json(path, summary)
 
 
 STEPS: dict[int, Callable[[Path], None]] = {0: _from_0}
-"""What makes a folder of each version one of the next."""
+"""For each version, the function that upgrades a folder in place to the next one."""

@@ -20,9 +20,9 @@ class Context:
     """A scenario during the checks: its keys, and the results so far.
 
     Attributes:
-file: the keys, each of its type; refused values are replaced by defaults.
+        file: the keys, each of its type; refused values are replaced by defaults.
         bad: paths whose values were refused.
-cluster_name: the built-in cluster's name in place of a table; None for a table.
+        cluster_name: the built-in cluster's name in place of a table; None for a table.
         tables: model of each job, once it is read.
         rankings: the user's order of layers, by job.
         too_large: faults of jobs whose model exceeds a worker's memory, by name; they can be read, but not run.

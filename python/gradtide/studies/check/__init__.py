@@ -1,4 +1,4 @@
-"""`gradtide check`: the user's own scenario on another simulator, flow by flow."""
+"""`gradtide check`: compares a scenario with another simulator, flow by flow."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,9 +20,9 @@ from gradtide.studies.trained import Cluster, trained
 SIMULATORS = ("ns3",)
 PS_PER_MS = 1e9
 HALF_NS = 0.5
-"""Times in microseconds that differ by less nanoseconds are of one nanosecond."""
+"""Times that differ by less than this, in nanoseconds, round to the same nanosecond and count as equal."""
 SHARE_OF_OURS = 0.02
-"""Share of the progress that is for gradtide's own run: ns-3 takes about 100 times as long."""
+"""Share of the progress bar for gradtide's run: ns-3 takes about 100 times as long."""
 __all__ = ["SIMULATORS", "CheckResult", "NS3MissingError", "check", "figures"]
 
 
@@ -100,14 +100,14 @@ def check(
     foresee(lambda: [(loaded, 1)], note=f"the run in {against}, which takes about 100 times as long")
     program = simulator.build(None if ns3 is None else Path(ns3))
     [run] = run_all([loaded], jobs, part_of(progress, 0, SHARE_OF_OURS), keep, limits)
-    # A run ends at `duration` with flows under way. Without one it ends when all is done, and ns-3 may be later.
+    # With `duration`, both stop there with flows in flight. Otherwise ns-3 gets twice gradtide's time to finish.
     stop_ps = loaded.duration_ps or int(2 * run.summary["simulated_ms"] * PS_PER_MS)
     measured = simulator.measure(loaded, program, stop_ps, part_of(progress, SHARE_OF_OURS, 1))
     return compared(loaded, run, measured)
 
 
 def compared(scenario: Scenario, run: RunResult, measured: simulator.Measured) -> CheckResult:
-    """Return a run beside what ns-3 measured."""
+    """Return the comparison of a run with ns-3's measurements."""
     spec = scenario.spec()
     flows = _flows(spec, run, measured)
     ours_us, theirs_us = flows["fct_us"], flows["other_fct_us"]
@@ -173,7 +173,7 @@ def _flows(spec: dict[str, Any], run: RunResult, measured: simulator.Measured) -
 
 
 def _first_difference_ms(flows: Table) -> float | None:
-    """Return when the first flow ends that is not equal in both; None if there is no such flow."""
+    """Return the earliest end of a flow that differs between the simulators, in ms; None if all are equal."""
     ours, theirs = flows["fct_us"], flows["other_fct_us"]
     differ = (np.isfinite(ours) | np.isfinite(theirs)) & ~(np.abs(ours - theirs) * 1e3 < HALF_NS)
     ends_us = flows["start_us"] + np.fmin(ours, theirs)
@@ -181,7 +181,7 @@ def _first_difference_ms(flows: Table) -> float | None:
 
 
 def _differences(ours_us: Any, theirs_us: Any, rounding_ns: int = 0) -> dict[str, Any]:
-    """Return how two columns of times differ; equal are those with less than half a nanosecond and `rounding_ns`."""
+    """Compare two columns of times; times that differ by less than `HALF_NS` + `rounding_ns` count as equal."""
     ours, theirs = np.asarray(ours_us, dtype=np.float64), np.asarray(theirs_us, dtype=np.float64)
     both = np.isfinite(ours) & np.isfinite(theirs)
     only_one = int((np.isfinite(ours) ^ np.isfinite(theirs)).sum())
@@ -201,7 +201,7 @@ def _differences(ours_us: Any, theirs_us: Any, rounding_ns: int = 0) -> dict[str
 
 
 def figures(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures that `--fail-if` knows."""
+    """Return the figures for `--fail-if`."""
     named = {"": summary["flows"], "iteration_": summary["iterations"]}
     keys = ("compared", "equal", "unfinished_in_one", "mean_percent", "worst_percent")
     return {prefix + key: one[key] for prefix, one in named.items() for key in keys}

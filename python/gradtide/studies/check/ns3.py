@@ -1,6 +1,7 @@
-"""A scenario in ns-3: the program that is built for it, the tables that it reads, and what it measures.
+"""Runs a scenario in ns-3: builds the program `ns3.cc`, writes its input tables, and reads its measurements.
 
-ns-3 is GPL-2.0. `ns3.cc` links against an installed ns-3 and is built where it is run; nothing of ns-3 is in gradtide.
+ns-3 is GPL-2.0. `ns3.cc` links against an installed ns-3 and is built on the user's machine; gradtide contains no part
+of ns-3.
 """
 
 import csv
@@ -26,16 +27,16 @@ from gradtide.scenario.foreign import NS
 from gradtide.watch import current
 
 TESTED = "3.37"
-"""The version that gradtide is compared with."""
+"""The supported version of ns-3."""
 LIBRARIES = ("internet", "point-to-point", "traffic-control", "network", "core")
 TOS = (0x10, 0x00, 0x08)
-"""ToS values that pfifo_fast's priomap sends to its bands. With one band it is 0: another one would turn ECN off."""
+"""ToS value of each band, by pfifo_fast's priomap. With a single band ToS is 0: any other value would disable ECN."""
 TCP = {"newreno": "TcpNewReno", "cubic": "TcpCubic", "dctcp": "TcpDctcp"}
 LOOK_EVERY_S = 0.1
 
 
 HABITS = {"run.follow": "ns3", "run.start_jitter": "0us", "cluster.transport.recovery": "sack"}
-"""Keys by which gradtide does what ns-3.37 does where that differs from the standards."""
+"""Keys with which gradtide follows ns-3.37 where it deviates from the standards."""
 
 
 class NS3MissingError(GradtideError, ImportError):
@@ -44,12 +45,12 @@ class NS3MissingError(GradtideError, ImportError):
 
 @dataclass(frozen=True)
 class Measured:
-    """What ns-3 measured.
+    """Measurements of ns-3.
 
     Attributes:
         version: of ns-3.
-        flows: a row for each flow, in the order in which they start: `fct_close_ns`, `fct_rx_ns` and `conn_ns` from
-            its start on (-1 for what has not happened), `status`.
+        flows: one row per flow in order of start: `fct_close_ns`, `fct_rx_ns` and `conn_ns` since its start (-1 if it
+            has not happened), `status`.
         iterations: start and time in nanoseconds of each iteration of the job; a time of -1 if it is unfinished.
         all_reduces: bucket, start and end in nanoseconds of each exchange.
         summary: packet-hops, drops, CPU seconds.
@@ -63,18 +64,18 @@ class Measured:
 
 
 def followed(scenario: Scenario) -> Scenario:
-    """Return a scenario of packets with the habits of ns-3, whatever it has itself."""
+    """Return a scenario for the packet engine with the keys in `HABITS` overridden; others are unchanged."""
     return scenario.set(HABITS) if scenario.engine == "packet" else scenario
 
 
 def find(home: Path | None) -> tuple[Path, Path, str]:
-    """Return the folders of ns-3's headers and libraries, and the ending of the libraries' names.
+    """Return the folders of ns-3's headers and libraries, and the suffix of the library names.
 
     Args:
         home: where ns-3 is installed; the default is /usr, /usr/local or the folder of the variable NS3.
 
     Raises:
-        NS3MissingError: if it is not there, or there is no C++ compiler.
+        NS3MissingError: if ns-3 or a C++ compiler is missing.
     """
     named = home or (Path(os.environ["NS3"]) if os.environ.get("NS3") else None)
     homes = [named] if named is not None else [Path("/usr"), Path("/usr/local")]
@@ -140,9 +141,9 @@ def measure(
     Args:
         scenario: one that `Scenario.check_for_ns3` accepts.
         program: what `build` returned.
-        stop_ps: simulated picoseconds after which what is unfinished is left so; half of it is what the whole run is
-            expected to take.
-        progress: told the share that is done.
+        stop_ps: simulated picoseconds after which the run stops, with flows unfinished; without a duration, twice the
+            expected length of the run.
+        progress: called with the completed fraction.
 
     Raises:
         SimulationError: if ns-3 ends with an error.
@@ -167,10 +168,10 @@ def measure(
 
 
 def _finish(command: Sequence[str], folder: Path, progress: Callable[[float], object] | None) -> str:
-    """Run a command to its end and return what it said if it failed; limits and Ctrl-C end it too."""
+    """Run a command and return its stderr if it failed; limits and Ctrl-C kill it."""
     watch = current()
     with (folder / "said").open("wb") as said, (folder / "shares").open("wb") as shares:
-        # A session of its own: Ctrl-C in a terminal reaches this process alone, which then ends the other.
+        # In a new session, since Ctrl-C in a terminal must reach this process only, which then kills the child.
         process = subprocess.Popen(command, cwd=folder, stdout=shares, stderr=said, start_new_session=True)
         try:
             while True:
@@ -196,20 +197,20 @@ def _finish(command: Sequence[str], folder: Path, progress: Callable[[float], ob
 def _last_number(file: Path) -> float | None:
     lines = file.read_bytes()[-64:].split()
     try:
-        return float(lines[-2])  # the last one may be half written
+        return float(lines[-2])  # the last line may be incomplete
     except (IndexError, ValueError):
         return None
 
 
 def _rows(file: Path) -> Iterable[dict[str, str]]:
     if not file.exists():
-        return  # there is no job
+        return  # no job in the scenario
     with file.open(encoding="utf-8", newline="") as stream:
         yield from csv.DictReader(stream)
 
 
 def order_of_flows(traffic: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
-    """Return tenant and place of every flow of the core's input, in the order in which they start."""
+    """Return tenant and index of every flow of the core's input, in order of start."""
     flows = [
         (start_ps, tenant, place)
         for tenant, table in enumerate(traffic)
@@ -272,7 +273,7 @@ def write_case(spec: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _write_links(links: Sequence[Mapping[str, Any]], folder: Path) -> dict[int, int]:
-    """Write links in pairs, and return the row of each by its port."""
+    """Write the two directions of each link as adjacent rows, and return the row of each port."""
     back: dict[tuple[int, int], list[int]] = {}
     for port, link in enumerate(links):
         back.setdefault((link["to"], link["from"]), []).append(port)
@@ -309,7 +310,7 @@ def _ns(time_ps: int) -> int:
 
 
 def rounding_ns(spec: Mapping[str, Any]) -> int:
-    """Return by how much an iteration is longer or shorter because the times of layers are whole nanoseconds."""
+    """Return a bound on the error of an iteration time from rounding layer times to whole nanoseconds, in ns."""
     times = [layer[key] for job in spec["jobs"] for layer in job["layers"] for key in ("forward_ps", "backward_ps")]
     rounded_ps: int = sum(abs(_ns(time_ps) * NS - time_ps) for time_ps in times)
     return -(-rounded_ps // NS)

@@ -1,7 +1,7 @@
 """`gradtide plan`: how should this job send its gradients, what does that save, and is it worth it?
 
-`found` runs the search and its paired runs, `result` makes tables, plan.json and sentences of them. What the plan may
-use on a device is in `gradtide.runtime`; how far predictions were off, in `gradtide.measured`.
+`found` runs the search and the paired runs; `result` turns them into tables, plan.json and sentences.
+`gradtide.runtime` has the capabilities of each runtime, `gradtide.measured` the errors of past predictions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,18 +31,18 @@ from gradtide.studies.search import MODES, Layers
 from gradtide.studies.trained import trained
 
 OVERHEAD = "1ms"
-"""Time that a scheduler in Python takes for a message: 0.8 to 1.1 ms were measured, with gloo on two loaded cores."""
+"""Time per message of a scheduler in Python; measured: 0.8 to 1.1 ms, with gloo on two loaded cores."""
 
 SMALLEST = "1MiB"
-"""No message is smaller: below, the cost of a message decides, of which the model knows the network's part only."""
+"""Smallest message: below this, per-message costs dominate, and only the network's part of them is modelled."""
 
 WORTH_PERCENT = 1.0
 NOISE = 0.03
-"""Coefficient of variation of a worker's compute time, where the scenario gives none."""
+"""Default coefficient of variation of a worker's compute time, for scenarios without `compute.noise`."""
 
 SEEDS = 8
 BUDGET = 500
-"""Runs of local search, in each mode."""
+"""Number of runs of the local search in each mode."""
 
 SEARCHED = "what a search runs depends on what it has found, and is mostly of larger messages"
 
@@ -155,7 +155,7 @@ def plan(
     has_own_schedule = base.set({f"job.{base.jobs[0].name}.schedule": {}}) != base
     if baseline == "scenario" or has_own_schedule:
         own = base.jobs[0].schedule
-        # No buckets: the scenario is left as it is.
+        # A plan without buckets keeps the scenario's schedule.
         plans["scenario"] = Plan("none", (), own.order, own.barrier, own.chunk_bytes, collective=own_collective(base))
     chosen = baseline or next(reversed(plans))
     budget = BUDGET if budget is None else budget
@@ -178,24 +178,24 @@ def plan(
 
 
 def computing(device: str | None) -> str | None:
-    """Return the device that a plan names, if it is one that computes: what it names is what times are of, too."""
+    """Return the device of a plan if it is a preset, on which the model then also computes; else None."""
     return device if device is not None and is_known(device) else None
 
 
 def runtime_of(base: Scenario, scenario: Any, device: str | None) -> Runtime | None:
-    """Return what can be carried out on `device`, or the one that the scenario names; `None` if nobody names one."""
+    """Return the runtime of `device`, by default the scenario's; `None` if no device is named."""
     named = {name: one for name, one in RUNTIMES.items() if name != "unknown"}
     if device in named:
         return named[device]
     own = base.jobs[0].device.name or getattr(scenario, "device", None)
-    found = runtimes.runtime_of(device or own)  # None for a profile, which may have been measured on any device
+    found = runtimes.runtime_of(device or own)  # None for the device of a profile, which can be any text
     if found is None and device is not None:
         raise ValueError(f"device: there is no {device!r}; there are {', '.join([*named, *presets.device_names()])}")
     return found
 
 
 def parse_percent(name: str, text: str) -> float:
-    """Return the percent that the text of parameter `name` gives, as in `1%`."""
+    """Parse a percentage such as `1%`, the text of parameter `name`."""
     number, sign, rest = text.strip().partition("%")
     try:
         if not sign or rest:
@@ -206,7 +206,7 @@ def parse_percent(name: str, text: str) -> float:
 
 
 def figures(result: PlanResult | ShardingResult) -> dict[str, float | None]:
-    """Return what `--fail-if` can name: `saves_percent`, `iteration_ms` and so on, of the plan."""
+    """Return the figures of the chosen plan for `--fail-if`: `saves_percent`, `iteration_ms` and so on."""
     return numbers(next(row for row in result.rows if row["chosen"]))
 
 
@@ -273,14 +273,14 @@ def _share(worth: float) -> float:
 
 
 def _refuse_ddp(**given: Any) -> None:
-    """Refuse what says how DDP sends, for a model that FSDP shards."""
+    """Refuse parameters of DDP for a model that FSDP shards."""
     name = next((name for name, value in given.items() if value is not None), None)
     if name is not None:
         raise ValueError(f"{name}: has no effect for a model that is divided over ranks; leave it out")
 
 
 def _refuse_collective(base: Scenario, runtime: Runtime) -> None:
-    """Refuse a scenario whose exchange cannot be carried out on the device: no predicted time would hold."""
+    """Refuse a scenario whose collective the device's runtime cannot execute: its predictions would be void."""
     home, kind, depth = f"job.{base.jobs[0].name}", own_collective(base)["kind"], base.jobs[0].schedule.parts
     if not runtime.allows(kind):
         known = " or ".join(f'"{name}"' for name in runtime.collectives)

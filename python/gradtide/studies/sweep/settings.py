@@ -1,6 +1,6 @@
-"""Values of a study in words: of any kind that a key of a scenario can have.
+"""Formats the values of a study, of any type that a scenario's key can have.
 
-A cell of a table is a number, a text or a truth; all else is its JSON. A label is what people read, as in
+A table cell is a number, a text or a boolean; other values are written as JSON. A label is for people, as in
 `fsdp=32, tp=8`.
 """
 
@@ -14,10 +14,10 @@ from gradtide import units
 from gradtide.scenario.write import toml_value
 
 LABEL = 60
-"""Characters of a value in a label; a model that is written out in a study is longer."""
+"""Largest number of characters of a label; inline models are longer."""
 
 UNITS = {"bps": (1e9, "Gbit/s"), "ps": (1e6, "us"), "B": (1e6, "MB"), None: (1.0, "")}
-"""How quantities are shown: divided by what, and called what."""
+"""Divisor and unit in which quantities are shown."""
 
 _LARGEST = 2**63
 _QUANTITIES: tuple[tuple[Callable[[object], int], str], ...] = (
@@ -28,7 +28,7 @@ _QUANTITIES: tuple[tuple[Callable[[object], int], str], ...] = (
 
 
 def quantity(value: Any) -> tuple[float, str | None] | None:
-    """Return a value as a number, or as a whole number of bps, ps or B with that unit; None if it is neither."""
+    """Return a value as a number without unit, or as a whole number with unit bps, ps or B; None if it is neither."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return value, None
     for parse, unit in _QUANTITIES:
@@ -42,7 +42,7 @@ def quantity(value: Any) -> tuple[float, str | None] | None:
 def cell(value: Any) -> Any:
     """Return a value as a cell of a table.
 
-    A number that no table or JSON document can hold is a text: a point with such a value is refused, and listed.
+    A number outside the range of tables and JSON becomes a text: its point is listed as refused.
     """
     if isinstance(value, (bool, str)):
         return value
@@ -54,7 +54,7 @@ def cell(value: Any) -> Any:
 
 
 def label(value: Any) -> str:
-    """Return a value as people read it: a table as `fsdp=32, tp=8`, one that only has a kind or a name as that.
+    """Return the label of a value: a table as `fsdp=32, tp=8`, a table with only a kind or name as that text.
 
     Example:
         >>> label({"ps": {"placement": "packed"}}), label({"kind": "ring"}), label(True), label([1, "2"])
@@ -73,7 +73,7 @@ def _whole(value: Any) -> str:
         parts = dict(_flat(value, ""))
         if len(parts) == 1 and set(parts) <= {"kind", "name", "preset"}:
             return next(iter(parts.values()))
-        # A model that is written out is known by its name.
+        # The label of an inline model is its name.
         return str(value["name"]) if "name" in value and "layers" in value else ", ".join(map("=".join, parts.items()))
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_whole, value))}]"
@@ -89,7 +89,7 @@ def _flat(table: Mapping[str, Any], home: str) -> "list[tuple[str, str]]":
 
 
 def sampled(value: Any) -> str:
-    """Return a sampled value as people read it: a quantity in a larger unit than the one that it is drawn in.
+    """Return the label of a sampled value: quantities in a larger unit than bps, ps or B.
 
     Example:
         >>> sampled("63116700000bps"), sampled(12)
@@ -103,14 +103,14 @@ def sampled(value: Any) -> str:
 
 
 def labels(values: Sequence[Any]) -> list[str]:
-    """Return the labels of all values of a key; those that would be alike are numbered."""
+    """Return the labels of all values of a key; equal labels are numbered."""
     found = [label(value) for value in values]
     counts = Counter(found)
     return [f"{one} (#{at})" if counts[one] > 1 else one for at, one in enumerate(found, 1)]
 
 
 def short(keys: Sequence[str]) -> dict[str, str]:
-    """Return each dotted key by its last parts, as many as tell it from the others.
+    """Map each dotted key to its shortest suffix that is unique among the keys.
 
     Example:
         >>> short(["job.a.workers", "job.b.workers", "cluster.link.rate"])
@@ -127,7 +127,7 @@ def short(keys: Sequence[str]) -> dict[str, str]:
 
 
 def argument(value: Any) -> str | None:
-    """Return a value as `--set` reads it; None for one that no command line can hold."""
+    """Return a value in the syntax of `--set`; None if it cannot be written on a command line."""
     if isinstance(value, str):
         return value if value == value.strip() else toml_value(value)
     try:
@@ -137,7 +137,7 @@ def argument(value: Any) -> str | None:
 
 
 def option(value: Any) -> str:
-    """Return a value as an option of its own name reads it: a mesh as `fsdp=16,tp=8`."""
+    """Return a value in the syntax of the option with its name: a mesh as `fsdp=16,tp=8`."""
     if not isinstance(value, Mapping):
         return str(value)
     return ",".join(f"{key}={part if isinstance(part, str) else toml_value(part)}" for key, part in value.items())

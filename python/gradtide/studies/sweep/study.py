@@ -1,18 +1,18 @@
-"""Study files: which keys of a scenario are varied, and what each run of the study is.
+"""Study files: the keys of a scenario that vary, and the scenario of each run of the study.
 
     [sweep]                                     every combination of grid, zip and sample, each with every seed
-    scenario = "base.toml"                      or a model, with the cluster that it is trained on
-    cluster = "h100-hgx/16"                     takes the place of the scenario's
+    scenario = "base.toml"                      or a model, together with a cluster
+    cluster = "h100-hgx/16"                     replaces the scenario's
     seeds = 5
     [sweep.grid]                                every combination of the values
     "cluster.link.rate" = ["1Gbps", "10Gbps"]
     [sweep.zip]                                 the first values together, then the second ones, ...
     "job.train.workers" = [2, 4]
-    [sweep.sample]                              points between bounds, spread evenly (Sobol)
+    [sweep.sample]                              low-discrepancy points between bounds (Sobol)
     points = 64
     "job.train.compute.batch" = { min = 8, max = 256, log = true }
 
-Runs are in the order of the file: the first key of the grid changes last, seeds change first.
+Runs are in the order of the file: the first key of the grid varies slowest, the seed fastest.
 """
 
 import json
@@ -36,24 +36,24 @@ from gradtide.studies.sweep.settings import quantity
 from gradtide.studies.trained import trained
 
 MAX_RUNS = 1_000_000
-"""Runs of a study; its shards and parts may be studies of their own."""
+"""Largest number of runs of a study; a larger one can be split into several studies."""
 
 SCENARIO, CLUSTER = "scenario", "cluster"
-"""The keys that vary the scenario itself, and the whole cluster of it."""
+"""The keys that vary the whole scenario, and its whole cluster."""
 SEED, ENGINE = "run.seed", "run.engine"
 
 KEYS = ("scenario", "cluster", "seeds", "figure", "best", "against", "grid", "zip", "sample")
 BOUNDS = ("min", "max", "log")
 BEST = ("least", "most")
 TABLES = ("job", "cluster", "traffic", "run")
-"""A dict or a JSON file with one of these is a scenario, and no model."""
+"""A dict or JSON file with one of these keys is a scenario, otherwise a model."""
 
 TRAINING = ("parallel", "seq", "micro_batch", "global_batch", "recompute", "precision", "efficiency")
-"""Keys without which a language model may be no job yet: the options of the command that trains one."""
+"""Keys that a language model may need before it becomes a job: options of `gradtide run MODEL`."""
 TRAINED = {".".join(map(str, ("job.train", *short_names()[name][2:]))): name for name in TRAINING}
-"""Their paths in the scenario that a model becomes."""
+"""The name of each by its path in the scenario that trains the model."""
 _DIGITS = 6
-"""Of a sampled number that is not whole: logarithms differ between machines in the last digits of a float."""
+"""Significant digits of a sampled fraction: the last digits of a logarithm differ between machines."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Range:
     is_log: bool
 
     def value(self, share: float) -> Any:
-        """Return the value at a share of the way, 0 to 1."""
+        """Return the value at a fraction of the range, 0 to 1."""
         if self.unit is None and self.is_whole and not self.is_log:
             return math.floor(self.low + share * (self.high - self.low + 1))
         at = self.low * (self.high / self.low) ** share if self.is_log else self.low + share * (self.high - self.low)
@@ -100,16 +100,16 @@ class Axis:
         return {key: values[index] for key, values in zip(self.keys, self.values, strict=True)}
 
     def share(self, index: int, number: int) -> float:
-        """Return how far between its bounds a sampled key is at a point, 0 to 1; `number` is that of the key."""
+        """Return the position of the sampled key `number` within its bounds at a point, 0 to 1."""
         return sobol.point(index, number)
 
     def loc(self, key: str, index: int) -> Loc:
-        """Return where the file has the value of a key at a point."""
+        """Return the location in the file of a key's value at a point."""
         return ("sweep", self.kind, key) if self.kind == "sample" else ("sweep", self.kind, key, index)
 
 
 def _apart(study: Mapping[str, Any]) -> tuple[Mapping[str, Any], Any]:
-    """Return a study without the scenario or model that it holds, and that; None if it names one."""
+    """Split a study from its inline scenario or model; the latter is None if the study gives a name."""
     table = study.get("sweep")
     if not isinstance(table, Mapping) or isinstance(table.get(SCENARIO), str | int | float | None):
         return study, None
@@ -121,13 +121,13 @@ class Study:
 
     Attributes:
         text: the text of the file; None for a dict.
-        axes: what varies together, in the order of the file.
+        axes: groups of keys that vary together, in the order of the file.
         keys: the keys that vary, in the order of the file.
         seeds: runs of each point.
         figure: the figure by which points are ranked; None for the first that differs between them: the iteration time
             of a job, or the completion time of a tenant's flows.
-        best: whether the least or the most of it is best; None for what its name says.
-        against: what it is weighed against: another figure, or a key that varies; None for nothing.
+        best: whether the least or the most of the figure is best; None to derive it from the figure's name.
+        against: second objective of the Pareto front: another figure, or a key that varies; None for no front.
 
     Raises:
         ScenarioError: with every fault of the file.
@@ -163,7 +163,7 @@ class Study:
         self._refuse_many()
 
     def _cluster_of(self, table: Mapping[str, Any], option: Any) -> Any:
-        """Return the cluster that takes the place of the scenario's: what the study names, or who runs it."""
+        """Return the cluster that replaces the scenario's: the study's, or that of `--cluster`."""
         varied = next((axis for axis in self.axes if CLUSTER in axis.keys), None)
         if varied is not None and (option is not None or CLUSTER in table):
             where = ("sweep", varied.kind, CLUSTER)
@@ -176,11 +176,11 @@ class Study:
 
     @classmethod
     def load(cls, study: "str | Path | Mapping[str, Any]", cluster: Any = None) -> "Study":
-        """Read a study file, or a dict with the keys of one, whose scenario may also be one already, or a model.
+        """Read a study file, or a dict with its keys, in which the scenario may also be a `Scenario` or a model.
 
         Args:
             study: the file or dict.
-            cluster: takes the place of the cluster of each scenario, as of `gradtide.run`.
+            cluster: replaces the cluster of each scenario, as in `gradtide.run`.
 
         Raises:
             ScenarioError: with every fault.
@@ -193,11 +193,11 @@ class Study:
         with expecting(text, name, "a study", "study"):
             return cls(parse_toml(text, name), Source(name, text), Path(study).parent, None, cluster)
 
-    # what it says
+    # contents
 
     @property
     def command(self) -> str:
-        """The command that gives the study again."""
+        """The command that repeats the study."""
         cluster = ["--cluster", str(self._cluster)] if self._is_option else []
         return shlex.join(["gradtide", "sweep", self._source.name, *cluster])
 
@@ -213,7 +213,7 @@ class Study:
 
     @property
     def points(self) -> int:
-        """Points, of which each is run with every seed."""
+        """Number of points; each is run with every seed."""
         return math.prod(axis.length for axis in self.axes)
 
     def __len__(self) -> int:
@@ -224,12 +224,12 @@ class Study:
         return {key: value for axis, index in self._indices(run) for key, value in axis.at(index).items()}
 
     def sampled(self, key: str) -> list[Any]:
-        """Return some values of a key that varies: all that are listed, or the first of a sample."""
+        """Return representative values of a key that varies: all of a list, or the first of a sample."""
         axis = next(axis for axis in self.axes if key in axis.keys)
         return [axis.at(0)[key]] if axis.kind == "sample" else list(axis.values[axis.keys.index(key)])
 
     def first_seed(self, run: int) -> int:
-        """Return the seed of the scenario that a run varies; 0 if that cannot be read."""
+        """Return the seed of a run's base scenario; 0 if the scenario cannot be read."""
         try:
             return self._load(self.values(run), run).seed
         except ScenarioError:
@@ -244,7 +244,7 @@ class Study:
         values = self.values(run)
         base = self._load(values, run)
         nth_seed = run % self.seeds
-        if nth_seed:  # with several seeds no axis is `run.seed`
+        if nth_seed:  # `run.seed` is no axis if `seeds` > 1
             values[SEED] = base.seed + nth_seed
         try:
             scenario = base.set(values) if values else base
@@ -254,7 +254,7 @@ class Study:
         return scenario
 
     def again(self, run: int) -> list[str] | None:
-        """Return the command line that runs the scenario of a run by itself; None if it needs more than names."""
+        """Return the command line of a single run; None if it cannot be expressed by names and `--set`."""
         values = self.values(run)
         base, cluster = self._named(values)
         if not isinstance(base, str) or not isinstance(cluster, str | Path | None):
@@ -272,14 +272,14 @@ class Study:
         return line + (["--seed", str(self.first_seed(run) + nth_seed)] if nth_seed else [])
 
     def label(self, run: int, against: int | None = None) -> str:
-        """Return the values of a run as people read them, as in `workers 16; parallel fsdp=8, tp=2`.
+        """Return the values of a run as a label, as in `workers 16; parallel fsdp=8, tp=2`.
 
         Args:
             run: the run.
-            against: another run, whose values are left out where this one has the same.
+            against: another run; values that both have are left out.
         """
         keys = settings.short(self.keys)
-        # What has one value tells no point from another.
+        # An axis with a single value distinguishes no points.
         varied = [one for one in self._indices(run) if one[0].length > 1] or self._indices(run)
         if against is not None:
             places = {id(axis): index for axis, index in self._indices(against)}
@@ -287,7 +287,7 @@ class Study:
         return "; ".join(f"{keys[key]} {text}" for one in varied for key, text in self.labels(*one).items())
 
     def labels(self, axis: Axis, index: int) -> dict[str, str]:
-        """Return the value of each key of an axis at a point, as people read it; none looks like another one."""
+        """Return the label of each key's value on an axis at a point; labels of different values differ."""
         if axis.kind == "sample":
             return {key: settings.sampled(value) for key, value in axis.at(index).items()}
         for key, values in zip(axis.keys, axis.values, strict=True):
@@ -303,7 +303,7 @@ class Study:
         return found[::-1]
 
     def _load(self, values: dict[str, Any], run: int) -> Scenario:
-        """Return the scenario that a run varies; what that needs of `values` is taken out."""
+        """Return the base scenario of a run; removes from `values` the keys that are used for it."""
         base, cluster = self._named(values)
         cluster = {CLUSTER: cluster} if isinstance(cluster, Mapping) and CLUSTER not in cluster else cluster
         keys: dict[str, Any] = {}
@@ -318,7 +318,7 @@ class Study:
             try:
                 found = trained(base, cluster, **keys)
             except ScenarioError as error:
-                # A file that is there has faults of its own.
+                # The faults of an existing scenario file point into that file.
                 is_there = isinstance(base, str) and base.endswith((".toml", ".json")) and Path(base).is_file()
                 if is_there and cluster is None and not keys:
                     raise
@@ -329,17 +329,17 @@ class Study:
         return self._bases[known]
 
     def _named(self, values: dict[str, Any]) -> tuple[Any, Any]:
-        """Take the scenario or model of a run out of its values, and the cluster that replaces the scenario's."""
+        """Remove scenario (or model) and cluster of a run from its values, and return them."""
         base = self._at_home(values.pop(SCENARIO, self._base))
         return base, self._at_home(values.pop(CLUSTER)) if CLUSTER in values else self._cluster
 
     def _at_home(self, name: Any) -> Any:
-        """Return a file that the study names as it is found from here; anything else as it is."""
+        """Resolve a file name relative to the study's folder; return any other value unchanged."""
         is_file = isinstance(name, str) and name.endswith((".toml", ".json", ".csv"))
         return str(self._base_dir / name) if is_file else name
 
     def _is_model(self, base: Any) -> bool:
-        """Whether a study varies a model, which is no job yet, and no scenario."""
+        """Whether the base of a run is a model without a job, as opposed to a scenario."""
         if isinstance(base, Mapping):
             return not any(name in base for name in TABLES)
         if not isinstance(base, str):
@@ -352,7 +352,7 @@ class Study:
         return self._are_models[base]
 
     def _placed(self, fault: Fault, run: int, cluster: str | None = None) -> Fault:
-        """Return a fault of a value that the study sets, at its place in the study file."""
+        """Return a fault of a value set by the study with its location in the study file."""
         key = (fault.text or "").partition("=")[0] if fault.file in ("--set", "replace()") else None
         short = {"engine": ENGINE, **{name: path for path, name in TRAINED.items()}}
         key = short.get(str(key), key) if fault.file == "replace()" else key
@@ -370,7 +370,7 @@ class Study:
                 return self._source.fault(fault.code, axis.loc(named, index), fault.msg, fault.hint, fault.input)
         if is_name:
             return self._source.fault(fault.code, ("sweep", named), fault.msg, fault.hint, fault.input)
-        # A model that becomes a job has no file of its own for its other keys.
+        # A scenario made from a model has no file for its other keys.
         return replace(fault, file=self._source.name) if key is not None or fault.file == Source().name else fault
 
     # reading
@@ -422,7 +422,7 @@ class Study:
         return None
 
     def refuse_figure(self, name: str, known: Sequence[str]) -> NoReturn:
-        """Refuse a figure that no run has.
+        """Refuse a figure that is not in the summary of any run.
 
         Raises:
             ScenarioError: always, at `figure` or `against`.
@@ -434,7 +434,7 @@ class Study:
         raise ScenarioError([fault])
 
     def _lists(self, table: Mapping[str, Any], kind: str) -> dict[str, list[Any]]:
-        """Return the lists of a part, without those that are wrong."""
+        """Return the lists of a part, without invalid ones."""
         found = {}
         for key, values in self._part(table, kind).items():
             loc = ("sweep", kind, key)
@@ -521,7 +521,7 @@ class Study:
                 seen[key] = axis.kind
 
     def _refuse_many(self) -> None:
-        """Refuse a study of too many runs, before any but its first is looked at."""
+        """Refuse a study of too many runs; reads only the first, to estimate the total time."""
         if len(self) <= MAX_RUNS:
             return
         msg = f"the study has {len(self):,} runs"
@@ -533,7 +533,7 @@ class Study:
 
 
 def _bounds(low: Any, high: Any) -> tuple[float, float, str | None] | None:
-    """Return two bounds of one kind as numbers, and their unit if they have one."""
+    """Return two bounds as numbers with their common unit, if any; None if their units differ."""
     first, last = quantity(low), quantity(high)
     if first is None or last is None or first[1] != last[1]:
         return None

@@ -1,8 +1,8 @@
-"""The table of a study: a row per run in the order of the study, written piece by piece.
+"""The table of a study: a row per run in the order of the study, written in pieces.
 
-A row has the number of its run, the varied keys, the seed, why the run was refused or could not go on, whether it fits
-in memory, and every number of the `summary.json` that the run by itself would have, under its path there. `points.csv`
-has a row per point, the best first.
+A row has the number of its run, the varied keys, the seed, the reason if the run was refused or failed, whether it fits
+in memory, and every number of the run's own `summary.json` under its path there. `points.csv` has a row per point,
+ranked.
 """
 
 import io
@@ -16,26 +16,26 @@ from gradtide.results import Table
 from gradtide.studies.sweep.settings import quantity
 
 PIECE = 4096
-"""Rows that are in memory at once."""
+"""Number of rows in memory at a time."""
 
 Row = dict[str, Any]
 Rows = Callable[[], Iterable[Row]]
-"""Begins the rows of a study anew."""
+"""Returns a new iterator over the rows of a study."""
 
 
 def numbers(row: Mapping[str, Any]) -> list[str]:
-    """Return the columns of a row that hold a number, or a text that is a rate, a time or a size."""
+    """Return the columns of a row with a number, or a text that is a rate, a time or a size."""
     return [name for name, value in row.items() if name not in ("run", "seed") and quantity(value) is not None]
 
 
 def columns(rows: Rows) -> dict[str, type]:
-    """Return the columns of a table and of what type they are; a number that is absent somewhere is a float."""
+    """Return columns and types of a table; numeric columns with missing values are float."""
     kinds: dict[str, set[type]] = {}
     counts: dict[str, int] = {}
     total = 0
-    for total, row in enumerate(rows(), 1):  # noqa: B007 - the number of rows is used below
+    for total, row in enumerate(rows(), 1):  # noqa: B007 - `total` is used below
         for name, value in row.items():
-            # Whole numbers of a table are not negative.
+            # Integer columns are unsigned.
             kinds.setdefault(name, set()).add(float if type(value) is int and value < 0 else type(value))
             counts[name] = counts.get(name, 0) + 1
     return {name: _kind(found | (set() if counts[name] == total else {type(None)})) for name, found in kinds.items()}
@@ -48,7 +48,7 @@ def _kind(found: set[type]) -> type:
 
 
 def pieces(rows: Rows, kinds: Mapping[str, type]) -> Iterator[Table]:
-    """Give the table in pieces, each with all columns."""
+    """Yield the table in pieces, each with all columns."""
     begun = iter(rows())
     while piece := list(islice(begun, PIECE)):
         yield Table.of({name: [_cell(row.get(name), kind) for row in piece] for name, kind in kinds.items()})
@@ -61,7 +61,7 @@ def _cell(value: Any, kind: type) -> Any:
 
 
 def write(rows: Rows, path: Path, *, as_parquet: bool = False) -> None:
-    """Write a table as CSV, and beside it as Parquet if that is asked for and pyarrow is there."""
+    """Write a table as CSV, and also as Parquet if requested and pyarrow is installed."""
     kinds = columns(rows)
     parquet = _Parquet(path.with_suffix(".parquet") if as_parquet and has_parquet() else None)
     with path.open("w", encoding="utf-8", newline="") as csv, parquet:
@@ -73,7 +73,7 @@ def write(rows: Rows, path: Path, *, as_parquet: bool = False) -> None:
 
 
 def has_parquet() -> bool:
-    """Return whether tables can be written as Parquet: whether pyarrow is there, and can be loaded."""
+    """Whether tables can be written as Parquet: pyarrow can be imported."""
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError:
@@ -82,7 +82,7 @@ def has_parquet() -> bool:
 
 
 class _Parquet:
-    """A table as Parquet, in a file of any name; nothing without one."""
+    """Writer of a table as Parquet; does nothing without a path."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -100,7 +100,7 @@ class _Parquet:
 
         table = pyarrow.table(piece)
         if self._writer is None:
-            # pyarrow takes some names for addresses; an open file is a file.
+            # Passed as an open file, because pyarrow takes some paths for URIs.
             file = self._ends.enter_context(self._path.open("wb"))
             self._writer = self._ends.enter_context(parquet.ParquetWriter(file, table.schema))
         self._writer.write_table(table)

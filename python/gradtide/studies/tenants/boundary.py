@@ -59,7 +59,7 @@ class BoundaryResult(StudyRows):
 
     def write(self, folder: Path) -> None:
         """Write everything into the existing `folder`."""
-        # A cell without all of its runs has a row, and no pictures.
+        # Cells with failed runs have a row, but no drawings.
         failed = {case.cell for case in self.failed}
         for cell, study in self.cells.items():
             if cell in failed:
@@ -153,7 +153,7 @@ def load_words(share: float) -> str:
 
 
 def figures(row: dict[str, Any]) -> dict[str, float | None]:
-    """Return what `--fail-if` can name of a cell: `iteration_change_percent`, `small_saves_percent` and so on."""
+    """Return the figures of a cell for `--fail-if`: `iteration_change_percent`, `small_saves_percent` and so on."""
     return {name: value for name, value in row.items() if name not in ("cell", "colour")}
 
 
@@ -179,7 +179,7 @@ def _check_scalable(base: Scenario) -> None:
 
 
 def _check_duration(base: Scenario, job_load: float) -> None:
-    """At a low load iterations are long: a warm-up iteration and a measured one have to fit."""
+    """Check that two iterations, warm-up and measured, fit into the duration: at a low load they are long."""
     needed_ps = 2 * _compute_ps(base, job_load)
     if base.duration_ps is not None and needed_ps > base.duration_ps:
         raise ValueError(
@@ -190,7 +190,7 @@ def _check_duration(base: Scenario, job_load: float) -> None:
 
 
 def _compute_ps(base: Scenario, job_load: float) -> int:
-    """Return the compute time of an iteration at which the job takes this share of a link (eq. 5.2)."""
+    """Return the compute time per iteration at which the job's load of a link is `job_load` (eq. 5.2)."""
     job = base.jobs[0]
     bits = 8 * 2 * (job.workers - 1) * job.parameter_bytes / job.workers
     return round(bits / (job_load * base.link_rate_bps) * 1e12)
