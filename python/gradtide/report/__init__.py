@@ -1,9 +1,9 @@
 """Reports of finished runs: one HTML file that opens anywhere, with nothing to fetch, and a Perfetto trace.
 
-They are made from run folders alone: a folder written by another version, or by hand, reports as well. What is shown is
-in the file of each study, such as `run.py`, and in `tenants/`; how it looks in `assets/`, `timeline.py`, `progress.py`
-and `scatter.py`. The page holds no time stamp and nothing of the machine, so the same folder gives the
-same bytes.
+Reports are made from run folders alone, so folders of another version or written by hand work too. The content is in
+one module per study, such as `run.py` and those in `tenants/`; the appearance is in `assets/`, `timeline.py`,
+`progress.py` and `scatter.py`. A page contains no time stamp and nothing about the machine, so equal folders give equal
+bytes.
 """
 
 import re
@@ -41,12 +41,12 @@ from gradtide.schemas import other_version
 __all__ = ["RunFolderError", "encode_timeline", "read_summary", "render", "write_report", "write_timeline"]
 
 MAX_BYTES = 400_000
-"""A report is mailed and kept beside results; it never grows past this."""
+"""Largest size of a report, small enough to be mailed."""
 
 _UPLOT = "uplot-1.6.32"
 
-# Name: light, dark. Hues after Okabe & Ito (2008), which colour-blind readers tell apart; lightness set for
-# contrast: text on `bg` and `panel`, `on-colour` on the waterfall's fills reach 4.5:1 (a test computes it).
+# Name: light, dark. Hues after Okabe & Ito (2008), which colour-blind readers can distinguish; lightness chosen for
+# contrast: text on `bg` and `panel`, and `on-colour` on the waterfall's fills, reach 4.5:1 (a test computes it).
 _TOKENS = {
     "bg": ("#ffffff", "#11161d"),
     "panel": ("#f3f5f8", "#1b222c"),
@@ -132,7 +132,7 @@ _VIEWS = {
     "gradtide.site/1": site.view,
 }
 _INDEX = ("gradtide.site/1",)
-"""Schemas of folders whose page leads to pages of others; it is `index.html`."""
+"""Schemas of folders whose page is an index of other pages, named `index.html`."""
 
 
 def write_report(run_dir: Path | str) -> Path:
@@ -171,7 +171,7 @@ def read_summary(run_dir: Path | str) -> dict[str, Any]:
 def render(run_dir: Path) -> str:
     """Return the report of a finished run or study folder: a whole HTML document below 400 kB.
 
-    Where the folder holds more, the page says what is left out.
+    If the folder has more data, the page states what is left out.
     """
     path = run_dir / "summary.json"
     summary = read_json(path)
@@ -213,7 +213,7 @@ def _page(template: str, view: dict[str, Any], run_dir: Path, summary: Row, caps
         f":root:not([data-theme=light]){{color-scheme:dark;{dark}}}}}"
         f"@media screen{{:root[data-theme=dark]{{color-scheme:dark;{dark}}}}}"
     )
-    # A canvas has two device pixels a CSS pixel at least, so that charts are crisp on paper too.
+    # At least two device pixels per CSS pixel in a canvas, so that charts are crisp in print.
     uplot = (
         f"/*!\n{_asset(_UPLOT + '.LICENSE.txt')}\n*/\nconst uPlot = (() => {{\n"
         "const devicePixelRatio = Math.max(2, window.devicePixelRatio || 1);\n"
@@ -243,17 +243,17 @@ _SENTENCE = re.compile(r"(.*?\.\s+)(?=[A-Z])(.*)", re.DOTALL)
 
 
 def _first_sentence(headline: str) -> tuple[str, str]:
-    """Return what a headline says first, which stands in large letters, and the rest of it."""
+    """Split a headline into its first sentence, which is set in large type, and the rest."""
     found = _SENTENCE.fullmatch(headline)
     return (found[1], found[2]) if found else (headline, "")
 
 
 _QUANTITY = re.compile(r"(\d[\d.,]* (?:%|[mun]?s|[kMG]?B|[kMG]?bit/s)(?!\w))")
-"""Where a number ended a line, its unit would begin the next."""
+"""A number with its unit, between which no line may break."""
 
 
 def _whole(text: str) -> Markup:
-    """Return a text whose numbers stay on one line with their units."""
+    """Return a text with no-break spaces between numbers and units."""
     parts = (
         Markup('<span class="whole">{}</span>').format(part) if index % 2 else escape(part)
         for index, part in enumerate(_QUANTITY.split(text))
@@ -262,7 +262,7 @@ def _whole(text: str) -> Markup:
 
 
 class _Command(ModuleType):
-    """This module can be called, as the command of its name can: `gradtide.report("out/run")`."""
+    """Makes the module callable, like the command of its name: `gradtide.report("out/run")`."""
 
     def __call__(self, run_dir: Path | str) -> Path:
         """Make the report of a finished run or study again; return its path."""

@@ -1,4 +1,4 @@
-"""The answer of a study as every report shows it: what it rests on, what was compared, and how to have it again."""
+"""The answer of a study in every report: its premises, the candidates compared, and the command that reproduces it."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,12 +13,12 @@ COMMAND = {"gradtide.run/1": "run", "gradtide.collectives/1": "collectives"}
 
 
 def view(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
-    """Return what the page shows of the answer in a `summary.json`; folders of earlier versions have a headline alone.
+    """Return the template's context for the answer in a `summary.json`; in earlier versions this is the headline only.
 
     Args:
-        path: of the summary.
-        summary: what it holds.
-        caps: how much a page shows.
+        path: file of the summary.
+        summary: its content.
+        caps: limits of the page.
     """
     premises = [
         row_of(path, "premises", one, index, words=("name", "value", "change"), flags=("stated",))
@@ -62,7 +62,7 @@ def _list(path: Path, summary: Row, key: str) -> list[Any]:
 
 
 def _again(path: Path, summary: Row) -> str:
-    """Return the command that gives the answer again; empty if the folder does not say."""
+    """Return the command that reproduces the answer; empty if the folder does not state one."""
     again: Mapping[str, Any] = entry(path, summary, "again", dict) if "again" in summary else {}
     command, scenario = again.get("command"), again.get("scenario")
     if isinstance(command, str):

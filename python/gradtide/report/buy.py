@@ -1,4 +1,4 @@
-"""The report of what to buy: cost against iteration time, and what makes the difference."""
+"""The report of `gradtide buy`: cost against iteration time, and the causes of the differences."""
 
 import math
 import re
@@ -20,7 +20,7 @@ FABRICS = ("clos2", "clos3", "leaf_spine", "star")
 
 @dataclass(frozen=True)
 class _Offer:
-    """A candidate: where it lies in the summary, and its row."""
+    """A candidate: its index and row in the summary, and the link to its page."""
 
     index: int
     row: Row
@@ -28,7 +28,7 @@ class _Offer:
 
     @property
     def words(self) -> str:
-        """What it is, in one line."""
+        """Fabric, collective and link rate in one line."""
         row = self.row
         what = f"{words.fabric(row['fabric'], row['bisection'])}, {words.collective(row['collective'])}"
         return f"{what}, {words.rate(row['rate_bps'])}"
@@ -59,7 +59,7 @@ _FIGURES = (
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template of a study of what to buy and what it shows."""
+    """Return the template and its context for the report of a study of what to buy."""
     path = run_dir / "summary.json"
     model, nodes = entry(path, summary, "model", str), entry(path, summary, "nodes", int)
     unit = pieces.clip(entry(path, summary, "cost_unit", str), 20)
@@ -126,7 +126,7 @@ def _series(path: Path, summary: Row, figure: str) -> list[Mapping[str, Any]]:
 
 
 def _comparable(offers: Sequence[_Offer]) -> dict[int, list[_Offer]]:
-    """Group candidates by link rate: the knee is that of one rate."""
+    """Group candidates by link rate: knees are determined per rate."""
     return grouped(offers, lambda one: one.row["rate_bps"])
 
 

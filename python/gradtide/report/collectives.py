@@ -19,7 +19,7 @@ SHOWN = 3
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template of a comparison of collectives and what it shows."""
+    """Return the template and its context for the report of a comparison of collectives."""
     path = run_dir / "summary.json"
     rows = read_table(run_dir, "collectives.csv")
     if not rows:
@@ -75,7 +75,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def _marks(crossings: Sequence[float]) -> list[dict[str, Any]]:
-    """Return a line per crossing; of those that lie close together the last one has the words."""
+    """Return a line per crossing; in a cluster of close lines only the last is labelled."""
     return [
         {"x": size / 1e6, "label": "" if any(size < other < 2.5 * size for other in crossings) else words.size(size, 2)}
         for size in crossings

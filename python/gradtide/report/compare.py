@@ -11,17 +11,17 @@ from gradtide.report.run import resolved_scenario, slack_chart
 from gradtide.report.timeline import milliseconds
 
 GROUP = ("job", "model", "workers", "servers", "batch", "task", "rate_bps")
-"""Schedules are compared within one value of each of these columns. Charts are over the last one."""
+"""Schedules are compared within groups of equal values in these columns. Charts have the last one as x axis."""
 
 MOST_COLUMNS = 12
 MOST_LINES = len(pieces.STYLES)
 
 SAME = 1e-4
-"""Schedules whose values differ by less, as a share, are one line of a chart."""
+"""Schedules share a line of a chart if their values differ by less than this fraction."""
 
 
 def inside(folder: Path, *parts: str) -> Path:
-    """Return a folder below `folder`; parts that lead out of it are an error."""
+    """Return a folder below `folder`; a path that leaves it is an error."""
     relative = PurePosixPath(*parts)
     if relative.is_absolute() or ".." in relative.parts or "\\" in str(relative) or ":" in str(relative):
         raise RunFolderError(f"{folder}: `{pieces.clip(relative)}` is not a folder below it")
@@ -29,13 +29,13 @@ def inside(folder: Path, *parts: str) -> Path:
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template of a comparison and what it shows."""
+    """Return the template and its context for the report of a comparison."""
     path = run_dir / "rows.csv"
     rows = read_table(run_dir, "rows.csv")
     if not rows:
         raise RunFolderError(f"{path}:2: a comparison has at least one row")
     for row in rows:
-        row["task"] = row["task"] or "train"  # of a folder that does not say
+        row["task"] = row["task"] or "train"  # absent in older folders
     groups = grouped(rows, lambda row: tuple(row[key] for key in GROUP))
     varied = [key for key in GROUP if len({row[key] for row in rows}) > 1]
 
@@ -96,7 +96,7 @@ def _sorted(rows: Sequence[Row]) -> list[Row]:
 
 
 def _gain(row: Row, first: Row) -> str:
-    """Write the throughput that a row gains; nothing for the first."""
+    """Write the gain in throughput over the first row; empty for the first."""
     gain = 100 * (first["iteration_time_us"] / row["iteration_time_us"] - 1)
     return "" if row is first else f"{gain:+.1f} %".replace("-", "−")
 
@@ -120,7 +120,7 @@ def _group_bars(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
         if row.get("host_us"):
             values["host"] = row["host_us"]
         values["slowdown"] = max(row["iteration_time_us"] - sum(values.values()), 0.0)
-        if values["slowdown"] < 1e-3:  # a nanosecond: what rounding leaves of a difference
+        if values["slowdown"] < 1e-3:  # below a nanosecond: rounding error
             values["slowdown"] = 0.0
         parts = pieces.bar({k: v / 1e3 for k, v in values.items()}, longest / 1e3, 85)
         seen |= {p["kind"] for p in parts if p["share"] > 0}
@@ -142,10 +142,10 @@ def _group_bars(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
 
 
 def _figures(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any]:
-    """Return what every schedule of a group comes to, the fastest first."""
+    """Return the table of figures of a group's schedules, the fastest first."""
 
     def text(key: str, digits: int, unit: str = "", scale: float = 1.0) -> Callable[[Row], str]:
-        # Adding 0.0 turns -0.0 into 0.0.
+        # `+ 0.0` turns -0.0 into 0.0.
         return lambda row: pieces.fixed(
             None if row[key] is None else round(row[key] / scale, digits) + 0.0, digits, unit
         )
@@ -189,7 +189,7 @@ def _pivot(
 ) -> dict[str, Any]:
     table, shown = [], schedules[:MOST_COLUMNS]
     names = {key: title(key).split(", ") for key in groups}
-    # What all groups have in common stands above the table, so that the first column stays narrow.
+    # The common part of all group names goes into the note, which keeps the first column narrow.
     common = next((i for i, of in enumerate(zip(*names.values(), strict=False)) if len(set(of)) > 1), 0)
     for key, rows in groups.items():
         times = {row["schedule"]: row for row in rows}
@@ -244,7 +244,7 @@ def _rate_charts(
     gain: Callable[[tuple[Any, ...]], float],
     caps: pieces.Caps,
 ) -> tuple[list[dict[str, Any]], str]:
-    """Draw what each schedule saves over the first one against link rate, one small chart per model and workers."""
+    """Draw savings over the first schedule against link rate, one small chart per model and number of workers."""
     panels = grouped(groups, lambda key: key[:-1])
     drawable = [keys for keys in panels.values() if len(keys) > 1]
     kept = sorted(drawable, key=lambda keys: -max(map(gain, keys)))[: caps.charts]
@@ -253,7 +253,7 @@ def _rate_charts(
         keys = sorted(keys, key=lambda key: key[-1])
         found = {(row["schedule"], key): row["saves_percent"] for key in keys for row in groups[key]}
         values = {s: [found.get((s, key)) for key in keys] for s in schedules}
-        # Schedules that coincide with the baseline only label the zero line, unless there are no other lines.
+        # Schedules equal to the baseline only label the zero line, unless there are no other lines.
         first, *lines = _lines({s: row for s, row in values.items() if any(v is not None for v in row)})
         chart = pieces.chart(
             f"What schedules save over {schedules[0]}, {title(keys[0], False)}",

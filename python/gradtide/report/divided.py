@@ -13,7 +13,7 @@ from gradtide.report.timeline import size
 def job(
     path: Path, name: str, facts: Mapping[str, Any], operations: Sequence[Row], ident: str, caps: pieces.Caps
 ) -> dict[str, Any]:
-    """Return what the page shows of a job."""
+    """Return the template's context for a job."""
     key, tile = f"jobs.{name}", pieces.tile
     own = f"{key}.parallel"
     mean = number(path, facts, "iteration_time_ms.mean")
@@ -80,7 +80,7 @@ def _throughput(path: Path, facts: Mapping[str, Any], own: str) -> Any:
 
 def _memory_tile(path: Path, facts: Mapping[str, Any], own: str) -> Any:
     needed, has = number(path, facts, "parallel.memory.total"), number(path, facts, "parallel.memory.device")
-    # A folder of an earlier version has no verdict.
+    # Folders of earlier versions have no verdict.
     known = {"fits": "of what the device has", "too close to call": "of what the device has: too close to call"}
     verdict = facts["parallel"]["memory"].get("feasibility", "fits" if needed <= has else "does not fit")
     shown, unit = words.size(needed, 3).split()
@@ -141,7 +141,7 @@ def _memory(path: Path, facts: Mapping[str, Any], key: str, caps: pieces.Caps) -
 def timeline(
     operations: Sequence[Row], name: str, ident: str, count: int, mesh: Mapping[str, int] | None
 ) -> dict[str, Any] | None:
-    """Return the drawing of an iteration of so many rank classes; None where no operation was recorded."""
+    """Return the drawing of an iteration with `count` rank classes; None if no operation was recorded."""
     what = words.simulated(mesh, count)
     names = {number: f"{what} {number}" if count > 1 else "all ranks" for number in range(count)}
     view = lanes.view(operations, names)

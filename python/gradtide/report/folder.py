@@ -1,7 +1,7 @@
 """Reading run folders: every table of docs/reference/run-folder.md, every fault with file, line and column.
 
-Nothing here interprets a result. Rows are dictionaries from column to parsed value, in file order. Every function
-raises `RunFolderError` where a file or value is missing or is not what it has to be.
+Results are parsed, but not interpreted. Rows are dictionaries from column to parsed value, in file order. Every
+function raises `RunFolderError` if a file or value is missing or invalid.
 """
 
 import csv
@@ -34,7 +34,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,30}")
 _NUMBER = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?")
 
 
-# Tables of millions of rows repeat their whole numbers: iterations, layers, sizes.
+# Cached: tables of millions of rows repeat their integers (iterations, layers, sizes).
 @lru_cache(maxsize=1 << 16)
 def _integer(text: str) -> int:
     if _INTEGER.fullmatch(text) is None:
@@ -56,7 +56,7 @@ def _boolean(text: str) -> bool:
 
 _PARSERS: dict[str, Callable[[str], Any]] = {"int": _integer, "float": _number, "bool": _boolean, "str": str}
 
-# A value with `?` may be empty, a column with `~` may be missing: folders of earlier versions have none. Both are None.
+# `?`: the value may be empty; `~`: the column may be missing, as in folders of earlier versions. Both give None.
 _COLUMNS: dict[str, str] = {
     "iterations.csv": "job:str iteration:int start_us:float time_us:float compute_us:float comm_us:float "
     "exposed_us:float barrier_us:float slowdown_us:float alpha:float? utilisation:float",
@@ -93,7 +93,7 @@ _COLUMNS: dict[str, str] = {
 
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 LARGEST = 2**64
-"""Whole numbers of a folder are smaller: picoseconds and bytes have 64 bits."""
+"""Integers in a folder are below this: picoseconds and bytes have 64 bits."""
 
 
 def read_text(path: Path) -> str:
@@ -111,7 +111,7 @@ def read_text(path: Path) -> str:
 
 
 def refuse_other(folder: Path) -> None:
-    """Refuse a folder of an earlier or a newer version; `versions.json` says which it is."""
+    """Refuse a folder of an earlier or a newer version, according to its `versions.json`."""
     path = folder / VERSIONS
     schema = read_json(path).get("schema")
     if schema is None:
@@ -127,15 +127,14 @@ def refuse_other(folder: Path) -> None:
 
 
 def read_table(folder: Path, name: str, *, required: bool = True) -> list[Row]:
-    """Return the rows of one of the documented tables: all that `read_rows` gives."""
+    """Return all rows of a documented table, as a list."""
     return list(read_rows(folder, name, required=required))
 
 
 def read_rows(folder: Path, name: str, *, required: bool = True) -> Iterator[Row]:
-    """Give the rows of one of the documented tables one by one, for tables of which few rows are kept.
+    """Yield the rows of a documented table one by one, for large tables of which few rows are kept.
 
-    Columns may stand in any order and there may be more of them than documented; those are left out. A missing file
-    that is not `required` has no rows.
+    Columns may be in any order; undocumented ones are ignored. A missing file that is not `required` has no rows.
     """
     path = folder / name
     if not required and not path.exists():
@@ -174,7 +173,7 @@ def read_rows(folder: Path, name: str, *, required: bool = True) -> Iterator[Row
 
 
 def _whole_text(path: Path) -> str:
-    """Return the text of a table after checking that it is whole."""
+    """Return the text of a table after checking that it is not truncated."""
     text = read_text(path)
     if not text:
         raise RunFolderError(f"{path}:1: the file is empty; a table starts with a line of column names")
@@ -205,7 +204,7 @@ def read_json(path: Path) -> Row:
 
 
 def entry(path: Path, value: Mapping[str, Any], key: str, kind: type | tuple[type, ...]) -> Any:
-    """Return a nested value, `key` being a dotted path without dots in its parts."""
+    """Return a nested value by the dotted path `key`, whose parts contain no dots."""
     found: Any = value
     for part in key.split("."):
         if not isinstance(found, Mapping) or part not in found:
@@ -228,7 +227,7 @@ def objects(path: Path, value: Mapping[str, Any], key: str) -> Mapping[str, Mapp
 
 
 def finite(path: Path, row: Row, key: str) -> float | None:
-    """Return a finite number of a row, or `None` where the row has none."""
+    """Return a finite number of a row, or `None` if it is null."""
     return None if entry(path, row, key, (int, float, type(None))) is None else number(path, row, key)
 
 
@@ -241,7 +240,7 @@ def number(path: Path, row: Mapping[str, Any], key: str) -> float:
 
 
 def grouped(items: Iterable[_T], key: Callable[[_T], _K]) -> dict[_K, list[_T]]:
-    """Return the items of each key, in the order in which keys come first."""
+    """Group items by key, keys in order of first occurrence."""
     found: dict[_K, list[_T]] = {}
     for item in items:
         found.setdefault(key(item), []).append(item)
@@ -262,7 +261,7 @@ def row_of(
     counts: Iterable[str] = (),
     flags: Iterable[str] = (),
 ) -> Row:
-    """Return item `index` of the list `key`, which is an object with these texts, whole numbers and booleans."""
+    """Check item `index` of the list `key`: an object with these texts, integers and booleans; return it."""
     if not isinstance(row, dict):
         raise RunFolderError(f"{path}: key `{key}`: item {index} is not an object")
     for names, kind in ((words, str), (counts, int), (flags, bool)):
@@ -272,7 +271,7 @@ def row_of(
 
 
 def mesh_of(path: Path, facts: Mapping[str, Any]) -> Mapping[str, int] | None:
-    """Return the mesh of a job whose model is divided over ranks; None if it repeats a recorded step."""
+    """Return the mesh of a parallel job; None for a recorded step."""
     if entry(path, facts, "parallel.mesh", object) is None:
         return None
     mesh: Mapping[str, int] = entry(path, facts, "parallel.mesh", dict)

@@ -137,7 +137,7 @@ def _critical(drawing: Drawing, rows: Sequence[Row], y: float) -> None:
 
 
 def _says(view: View, number: int) -> str:
-    """Return the caption of a class: name, compute time and waiting time."""
+    """Return the caption of a class: name, compute time and waiting time by process group."""
     rows = view.classes[number]
     busy = sum(row["end_us"] - row["start_us"] for row in rows if not row["group"])
     waits = grouped([row for row in rows if row["exposed_us"]], lambda row: row["group"])

@@ -16,14 +16,14 @@ NOTE = (
 
 
 def memory(row: Row) -> dict[str, str]:
-    """Return the cell that says how much memory a rank needs, and whether it has as much."""
-    # A folder of an earlier version has no verdict.
+    """Return the cell with the memory that a rank needs, and whether it fits."""
+    # Folders of earlier versions have no verdict.
     short = words.SHORT_FIT[row.get("feasibility", "fits" if row["fits"] else "does not fit")].removeprefix(", ")
     return pieces.cell(words.size(row["memory_bytes"], 3), "differs" if short else "", small=short)
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template of a comparison of meshes and what it shows."""
+    """Return the template and its context for the report of a comparison of meshes."""
     path = run_dir / "summary.json"
     rows: Sequence[Any] = entry(path, summary, "rows", list)
 

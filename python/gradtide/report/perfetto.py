@@ -1,8 +1,8 @@
 """A run as a Perfetto trace: a process per worker, a thread per resource, arrows for gradients, a counter per queue.
 
-The protobuf wire format is written by hand (https://protobuf.dev/programming-guides/encoding/): three wire
-types do, and depending on the protobuf package clashes with versions that users already have. Field numbers
-are those of `protos/perfetto/trace/perfetto_trace.proto`; fields ascend, as libraries write them.
+The protobuf wire format is written by hand (https://protobuf.dev/programming-guides/encoding/): three wire types
+suffice, and a dependency on the protobuf package could conflict with the user's version of it. Field numbers are those
+of `protos/perfetto/trace/perfetto_trace.proto`, in ascending order as libraries write them.
 """
 
 import struct
@@ -26,11 +26,11 @@ MAX_QUEUES = 256
 
 
 class _Fixed(int):
-    """A whole number of eight bytes."""
+    """An integer of wire type I64 (fixed64)."""
 
 
 _Flows = dict[int, list[_Fixed]]
-"""Arrows of a slice, by the number of the field."""
+"""Arrows of a slice, by field number."""
 
 
 def _varint(value: int) -> bytes:
@@ -75,7 +75,7 @@ def _slice(
 ) -> bytes:
     """Return both ends of a TrackEvent (11): type 9, track_uuid 11, category 22, name 23, flows 47 and 48.
 
-    Before them stand its debug_annotations (4): int_value 4, double_value 5, string_value 6, name 10.
+    Its debug_annotations (4) precede these fields: int_value 4, double_value 5, string_value 6, name 10.
     """
     number = {int: 4, float: 5, str: 6}
     notes = [{number[type(value)]: value, 10: key} for key, value in arguments.items()]
@@ -86,7 +86,7 @@ def _slice(
 def _queues(rows: list[Row], first_track: int) -> bytes:
     """Return a counter track per link: TrackDescriptor (60) uuid 1, name 2, counter 8 {unit_name 6}.
 
-    Its values are TrackEvents (11): type 9, track_uuid 11, counter_value 30; one that stays the same is not repeated.
+    Its values are TrackEvents (11): type 9, track_uuid 11, counter_value 30; unchanged values are not repeated.
     """
     out = bytearray()
     of_link = list(grouped(rows, lambda row: row["link"]).items())

@@ -1,4 +1,4 @@
-"""Pieces that all reports are put together from: numbers in words, tables, charts, bars, timelines and samples.
+"""Components of all reports: formatted numbers, tables, charts, bars, timelines and samples.
 
 Each is a dictionary for the macro of the same name in `assets/parts.html.j2`.
 """
@@ -19,9 +19,9 @@ from gradtide.report.timeline import milliseconds, size
 _T = TypeVar("_T")
 
 Columns = dict[str, Callable[[Any], object]]
-"""What stands in each column of a table of an item, by the column's title."""
+"""For each column of a table, by title, the function from an item to its cell."""
 
-# Lines are drawn in this order; each is thinner than those below, so that lines that coincide stay visible.
+# Lines are drawn in this order, each thinner than the previous ones, so that coinciding lines stay visible.
 STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
     ("s6", 10, ()),
     ("s1", 6, ()),
@@ -32,11 +32,11 @@ STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
     ("s7", 2.0, (1, 4)),
 )
 
-# The axis of a chart over link rates.
+# Axis settings of charts over link rate.
 OVER_RATE: dict[str, Any] = {"xlabel": "link rate, Gbit/s", "xname": "at", "xunit": "Gbit/s", "xlog": True}
 
 PROBE_STEPS = 160
-"""Steps of a chart of samples; those that share one are folded into one value."""
+"""Largest number of steps of a chart of samples; samples in the same step are aggregated."""
 
 WATERFALL = (
     ("compute", "compute", "compute"),
@@ -49,7 +49,7 @@ WATERFALL = (
 
 @dataclass(frozen=True)
 class Caps:
-    """How much of a large folder is shown."""
+    """Limits of a page: the largest number of rows, jobs, timelines and charts, and characters of the scenario."""
 
     rows: int
     jobs: int
@@ -59,7 +59,7 @@ class Caps:
 
 
 def clip(value: object, length: int = 80) -> str:
-    """Shorten a name of any length to what a page can hold."""
+    """Shorten a name for the page."""
     text = str(value)
     return text if len(text) <= length else text[: length - 1] + "…"
 
@@ -70,7 +70,7 @@ def ms(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Write a share as a number of percent."""
+    """Write a fraction as a number of percent."""
     return f"{100 * share:.1f}"
 
 
@@ -91,29 +91,29 @@ def schedule(order: str, barrier: bool) -> str:
 
 
 def fixed(value: float | None, digits: int = 1, unit: str = "") -> str:
-    """Write a number with so many decimals and a true minus sign; a dash for none."""
+    """Write a number with `digits` decimals and a true minus sign; a dash for None."""
     return "–" if value is None else f"{value:.{digits}f}{unit}".replace("-", "−")
 
 
 def plain(value: object) -> str:
-    """Write a value of a summary or table as it is."""
+    """Write a value of a summary or table without a unit."""
     return "–" if value is None else figure(value) if isinstance(value, float) else str(value)
 
 
 def cell(text: object, cls: str = "", key: str = "", small: str = "") -> dict[str, str]:
-    """Return a cell: its text, a class, the summary key that it shows, and a word beside it."""
+    """Return a table cell: text, CSS class, summary key of its figure, and small text beside it."""
     return {"text": clip(text), "cls": cls, "key": key, "small": small}
 
 
 def tile(name: str, value: str, unit: str, kind: str, note: str, key: str = "") -> dict[str, str]:
-    """Return a figure above the page: a number, the summary key that it shows, and what it means."""
+    """Return a tile at the top of the page: a figure with its summary key and an explanation."""
     return {"name": name, "value": value, "unit": unit, "kind": kind, "note": note, "key": key}
 
 
 def table(
     label: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, cap: int, where: str = ""
 ) -> dict[str, Any]:
-    """Return a table for the template; a `#` before a column's title sets its numbers right."""
+    """Return a table for the template; a column whose title begins with `#` is right-aligned."""
     cells = [[x if isinstance(x, dict) else cell(x) for x in row] for row in rows]
     note = (
         f"The first {cap} of {len(cells)} rows{'; all are in ' + where if where else ''}." if len(cells) > cap else ""
@@ -125,13 +125,13 @@ def table(
 
 
 def listing(label: str, columns: Columns, items: Iterable[Any], *, cap: int, where: str = "") -> dict[str, Any]:
-    """Return a table of items, a row each; each column has a title and says what stands in it of an item."""
+    """Return a table with a row per item; `columns` map titles to functions from an item to its cell."""
     rows = [[write(item) for write in columns.values()] for item in items]
     return table(label, list(columns), rows, cap=cap, where=where)
 
 
 def flat(value: Any, key: str, start: str) -> list[list[dict[str, str]]]:
-    """List every number and word of a summary under its dotted key; lists are left to the file."""
+    """List every scalar of a summary with its dotted key; lists are omitted."""
     if isinstance(value, Mapping):
         return [row for k, v in value.items() for row in flat(v, f"{key}.{k}", start)]
     if isinstance(value, list):
@@ -140,13 +140,13 @@ def flat(value: Any, key: str, start: str) -> list[list[dict[str, str]]]:
 
 
 def embedded(value: object) -> Markup:
-    """Return JSON that cannot end the script element it stands in."""
+    """Return JSON escaped for use inside a script element."""
     text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def line(index: int, name: str, values: Sequence[float | None], **style: Any) -> dict[str, Any]:
-    """Return a line of a chart in the style of its place, or in its own (token, width, dash, fill)."""
+    """Return a line of a chart in the style of its index, or with individual token, width, dash or fill."""
     token, width, dash = STYLES[index % len(STYLES)]
     rounded = [None if v is None else float(f"{v:.7g}") for v in values]
     return {"name": clip(name), "token": token, "width": width, "dash": list(dash), "values": rounded} | style
@@ -167,7 +167,7 @@ def chart(
     cap: int,
     **more: Any,
 ) -> dict[str, Any]:
-    """Return a chart for the template; `more` goes to the script as is (marks, xlog, ylog, stepped, band …)."""
+    """Return a chart for the template; `more` is passed to the script as is (marks, xlog, ylog, stepped, band …)."""
     known = [v for line in lines for v in line["values"] if v is not None]
     known += [m["y"] for m in more.get("marks", ()) if "y" in m]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
@@ -180,7 +180,7 @@ def chart(
         ratio = (last / first) ** 0.04 if last > first else 1.5
         xrange = [first / ratio, last * ratio]
     else:
-        # Steps fill their range; points keep clear of the frame.
+        # A step chart fills the axis; points get a margin.
         margin = 0 if more.get("stepped") and last > first else (last - first) * 0.03 or 0.5
         xrange = [first - margin, last + margin]
     spec = {
@@ -213,21 +213,21 @@ def chart(
 
 
 def part(kind: str, words: str, share: float, texts: Iterable[str], room: float) -> dict[str, Any]:
-    """Return a piece of a bar, a `share` of it in percent; in it stands the first text for which there is room.
+    """Return a part of a bar, `share` percent of it, labelled with the first of `texts` that fits.
 
-    A whole bar has `room` for so many characters. On a narrow screen the page takes the shortest text, or none.
+    `room` is the length of the whole bar in characters. On a narrow screen the page uses the shortest text, or none.
     """
     fitting = [text for text in texts if len(text) < share / 100 * room] or [""]
     return {"kind": kind, "share": share, "text": fitting[0], "short": fitting[-1], "words": words}
 
 
 def meaning(kind: str, name: str, value: str = "", key: str = "", zero: bool = False) -> dict[str, Any]:
-    """Return an entry of the legend of bars; with the value of the one bar, where it is one."""
+    """Return an entry of the legend of bars, with the value if there is a single bar."""
     return {"kind": kind, "name": name, "value": value, "key": key, "zero": zero}
 
 
 def waterfall_of(path: Path, facts: Mapping[str, Any]) -> dict[str, float]:
-    """Return the parts of a job's iteration by kind, ms; the host's is there for recorded steps alone."""
+    """Return the parts of a job's iteration by kind, ms; only recorded steps have host time."""
     known: Mapping[str, Any] = entry(path, facts, "waterfall_ms", dict)
     return {kind: number(path, known, kind) for kind, _, _ in _parts(known)}
 
@@ -237,7 +237,7 @@ def _parts(values: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def bar(values: Mapping[str, float], longest: float, room: float) -> list[dict[str, Any]]:
-    """Return the pieces of a waterfall bar, named inside where `room` (characters in a bar) allows."""
+    """Return the parts of a waterfall bar, labelled inside where `room` (length of a bar in characters) allows."""
     parts = []
     for kind, name, short in _parts(values):
         text, share = ms(values[kind]), 100 * max(values[kind], 0) / longest
@@ -246,7 +246,7 @@ def bar(values: Mapping[str, float], longest: float, room: float) -> list[dict[s
 
 
 def waterfall(values: Mapping[str, float], key: str, barrier: str) -> dict[str, Any]:
-    """Return the one bar of a job with its values, ms, in the legend; `barrier` says what its last part is."""
+    """Return the single bar of a job with its values, ms, in the legend; `barrier` names its last part."""
     parts = bar(values, sum(values.values()), 120)
     names = {k: name for k, name, _ in _parts(values)} | {"barrier": barrier}
     legend = [meaning(k, name, ms(values[k]), f"{key}.{k}", values[k] == 0) for k, name in names.items()]
@@ -254,9 +254,9 @@ def waterfall(values: Mapping[str, float], key: str, barrier: str) -> dict[str, 
 
 
 def drawn_timelines(runs: Sequence[tuple[Path, str | None, str]], caps: Caps) -> list[dict[str, Any] | None]:
-    """Return one iteration of each run of a study, all on one time axis; None for a run without recorded operations.
+    """Return the timeline of an iteration of each run, on a common time axis; None for a run without operations.
 
-    A run is its folder, its job (by default the first) and its title.
+    `runs` are (folder, job, title); the default job is the first.
     """
     views = []
     for folder, job, _ in runs:
@@ -278,7 +278,7 @@ def drawn_timeline(
     cap: int,
     span_ms: float | None = None,
 ) -> dict[str, Any] | None:
-    """Return a timeline with its caption and table; None where no operation was recorded."""
+    """Return a timeline with its caption and table; None if no operation was recorded."""
     if view is None:
         return None
     shown, total = timeline.chosen(view.transfers), view.transfers
@@ -339,7 +339,7 @@ def drawn_timeline(
 
 
 def bins(rows: Sequence[_T], most: int) -> list[Sequence[_T]]:
-    """Return rows in at most `most` parts of one length; the last may be shorter."""
+    """Split rows into at most `most` parts of equal length; the last may be shorter."""
     step = -(-len(rows) // most)
     return [rows[i : i + step] for i in range(0, len(rows), step or 1)]
 
@@ -350,9 +350,9 @@ def by_job(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def probed(runs: Mapping[str, Sequence[Row]], tokens: Sequence[str], caps: Caps) -> dict[str, Any] | None:
-    """Return charts of `queues.csv` on axes that all runs share; None where nothing was sampled.
+    """Return charts of `queues.csv` with common axes for all runs; None without samples.
 
-    `runs` are the rows of each run by its name, and `tokens` their colours.
+    `runs` are the rows by name of the run, and `tokens` the colours of the runs.
     """
     link = busiest([row for rows in runs.values() for row in rows])
     if link is None:
@@ -399,7 +399,7 @@ def probed(runs: Mapping[str, Sequence[Row]], tokens: Sequence[str], caps: Caps)
 
 
 def busiest(rows: Sequence[Row]) -> str | None:
-    """Return the switch port with the longest queue on average; if none ever waits, the one that is used most."""
+    """Return the switch port with the longest mean queue; if all queues are empty, the most utilised port."""
     sums: dict[str, list[float]] = {}
     for row in rows:
         total = sums.setdefault(row["link"], [0.0, 0.0])

@@ -1,4 +1,4 @@
-"""The report of a plan: what it saves, what it was chosen from, and one iteration of it beside the baseline's."""
+"""The report of a plan: its savings, the candidates, and an iteration beside one of the baseline."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ _COUNTS = ("depth", "buckets", "chunk_bytes", "messages")
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template of a plan and what it shows."""
+    """Return the template and its context for the report of a plan."""
     path = run_dir / "summary.json"
     model, workers = entry(path, summary, "model", str), entry(path, summary, "workers", int)
     plan, predicted = entry(path, summary, "plan", dict), entry(path, summary, "plan.predicted", dict)

@@ -1,7 +1,7 @@
 """The report of a reproduction: published values and figures beside ours.
 
-A reproduction that names its figures (`figures`) is shown figure by figure, each with a verdict: its maps, charts,
-drawings and tables together. One that does not is shown as lists of them.
+A reproduction with `figures` is shown figure by figure, each with its verdict, maps, charts, drawings and tables.
+Others are shown as one list of each kind.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,13 +17,13 @@ from gradtide.report.tenants import BANDS, VERDICTS, change
 from gradtide.report.tenants.maps import SHADES, shades
 
 SCORED = ("agrees", "differs")
-"""Verdicts that count towards the score. Values shown for information, or fitted, do not."""
+"""Verdicts that count towards the score, as opposed to fitted values and those for information."""
 
 _BAR_TOKENS = ("s1", "s2", "s3", "s4", "s5", "s6")
 
 
 def _objects(path: Path, summary: Row, key: str) -> list[Mapping[str, Any]]:
-    """Return a list of objects of the summary; a missing one is empty."""
+    """Return a list of objects of the summary, empty if missing."""
     found = summary.get(key, [])
     if not isinstance(found, list) or not all(isinstance(x, dict) for x in found):
         raise RunFolderError(f"{path}: key `{key}`: a list of objects was expected")
@@ -31,7 +31,7 @@ def _objects(path: Path, summary: Row, key: str) -> list[Mapping[str, Any]]:
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template of a reproduction and what it shows."""
+    """Return the template and its context for the report of a reproduction."""
     path = run_dir / "summary.json"
 
     checks = [_check(path, check) for check in _objects(path, summary, "checks")]
@@ -39,7 +39,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     figures_named = bool(summary.get("figures"))
     charts = []
     series = _objects(path, summary, "series")
-    # Small multiples: a figure has half a dozen.
+    # Figures are small multiples of about six charts.
     limit = caps.charts * (6 if figures_named else 1)
     for item in series[:limit]:
         chart = series_chart(path, item, caps)
@@ -123,7 +123,7 @@ def _word(item: Mapping[str, Any], key: str) -> str:
 
 
 def _check(path: Path, check: Mapping[str, Any]) -> dict[str, str]:
-    """Return what is shown of a published value beside ours."""
+    """Return a published value and ours for the template."""
     unit = _word(check, "unit")
 
     def value(whose: str) -> str:
@@ -155,7 +155,7 @@ def _badge(verdicts: Sequence[str]) -> dict[str, str] | None:
 
 
 def _map(path: Path, item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a map of changes: coloured by what they cost where the study says so, else shaded by what they save."""
+    """Return a map of changes: coloured by cost if the study has colours, otherwise shaded by savings."""
     rows = []
     for row in entry(path, item, "rows", list):
         cells = []
@@ -178,7 +178,7 @@ def _map(path: Path, item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bars(path: Path, items: Sequence[Mapping[str, Any]], caps: pieces.Caps) -> list[dict[str, Any]]:
-    """Return bars in rows and groups; all of a figure have one scale, and zero on it."""
+    """Return bars in rows and groups; all bars of a figure share one scale, which includes zero."""
     figures: dict[str, list[float]] = {}
     for item in items:
         count = len(entry(path, item, "rows", list))
@@ -250,7 +250,7 @@ def _timelines(
 
 
 def _style(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how a line of a band is drawn: published ones dashed and below."""
+    """Return the style of a band's line: published ones are dashed and drawn below."""
     if line.get("band") not in BANDS:
         return {}
     published = line.get("who") == "published"

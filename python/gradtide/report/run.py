@@ -11,7 +11,7 @@ from gradtide.report.timeline import milliseconds, size
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template of a run and what it shows."""
+    """Return the template and its context for the report of a run."""
     path = run_dir / "summary.json"
     jobs = objects(path, summary, "jobs")
     tables = {
@@ -21,8 +21,8 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     links = read_table(run_dir, "links.csv")
     rates = {row["rate_bps"] for row in links}
     rate = rates.pop() if len(rates) == 1 else None
-    # The first iteration of the fluid engine begins with the forward pass, that of the packet engine with the backward
-    # pass. Both end when the same pass begins again.
+    # An iteration lasts from forward pass to forward pass on the fluid engine, and from backward pass to backward pass
+    # on the packet engine.
     packets = summary.get("engine") == "packet"
     measured = ", measured from one backward pass to the next" if packets else ""
     views = []
@@ -62,7 +62,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def _links(rows: Sequence[Row], has_queues: bool, caps: pieces.Caps) -> dict[str, Any]:
-    """Return the table of links; with what their queues did where there were any."""
+    """Return the table of links, with statistics of their queues if there are any."""
     columns: pieces.Columns = {
         "link": lambda row: row["link"],
         "#rate": lambda row: pieces.rate(row["rate_bps"]),
@@ -78,7 +78,7 @@ def _links(rows: Sequence[Row], has_queues: bool, caps: pieces.Caps) -> dict[str
         }
     cap, label = min(caps.rows, 64), "Links"
     if len(rows) > cap:
-        # In a large network show the busiest links.
+        # Large networks: only the busiest links.
         rows, label = sorted(rows, key=lambda row: -row["utilisation"]), "Links, the busiest first"
     return pieces.listing(label, columns, rows, cap=cap, where="links.csv")
 
@@ -106,7 +106,7 @@ def _tenant(path: Path, name: str, classes: Mapping[str, Any], caps: pieces.Caps
 
 
 def resolved_scenario(run_dir: Path, caps: pieces.Caps) -> str:
-    """Return the scenario of a run folder, cut where it is too long for a page."""
+    """Return the scenario of a run folder, truncated to the limit of a page."""
     scenario = read_text(run_dir / "scenario.resolved.toml")
     if len(scenario) <= caps.scenario:
         return scenario
@@ -147,7 +147,7 @@ def _job(
     if "asynchrony" in facts:
         asynchrony = _asynchrony(path, facts, key, caps)
         spread += f"; each is {workers} of the workers' own"
-    if "speed_up" in facts:  # folders of earlier versions have none
+    if "speed_up" in facts:  # absent in folders of earlier versions
         efficiency = pieces.percent(number(path, facts, "scaling_efficiency"))
         note = f"over one worker without a network: a scaling efficiency of {efficiency} %"
         value = f"{number(path, facts, 'speed_up'):.4g}"
@@ -185,7 +185,7 @@ def _job(
 
 
 def _asynchrony(path: Path, facts: Mapping[str, Any], key: str, caps: pieces.Caps) -> dict[str, Any]:
-    """Return how far workers are out of step: a tile of the job, and a table of the workers."""
+    """Return the staleness of asynchronous workers: a tile of the job, and a table of the workers."""
     workers: Mapping[str, Any] = entry(path, facts, "asynchrony.workers", dict)
 
     def cell(worker: str, figure: str, show: Callable[[float], str]) -> dict[str, str]:
@@ -214,13 +214,13 @@ def _asynchrony(path: Path, facts: Mapping[str, Any], key: str, caps: pieces.Cap
 
 
 def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None:
-    """Draw slack and margin of every layer, of pulls where there are any; None where nothing is sent."""
+    """Draw slack and margin per layer, of pulls for a job that pulls; None without transfers."""
     is_pulled = any(row.get("direction") for row in transfers)
     transfers = [row for row in transfers if row.get("direction") != "push"]
     if not transfers:
         return None
     slack = grouped(transfers, lambda row: (row["first_layer"], row["last_layer"]))
-    # Adjacent buckets share a step of the chart, which shows the least value: it is the one that delays compute.
+    # A step of the chart shows the least value of adjacent buckets, since that one delays compute.
     steps = pieces.bins(sorted(slack), 400)
     lines = []
     for name, key, token in (
@@ -275,7 +275,7 @@ def _bandwidth_chart(
             for i, kind in enumerate(kinds)
         ],
         ylabel="iteration time, ms",
-        # Near the fastest links all lines end in the compute time: only steps of equal ratio show both ends.
+        # Logarithmic, since all lines converge to the compute time at fast links.
         **pieces.OVER_RATE,
         ylog=True,
         marks=marks,

@@ -1,4 +1,4 @@
-"""Points in a plane as SVG, each of which says what it is: cost against time."""
+"""Scatter plots as SVG, such as cost against time, with a description of each point."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -14,21 +14,21 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 84.0, 24.0, 16.0, 52.0
 _SIZE = 6.0
 
 TOKENS = tuple(token for token, _, _ in STYLES)
-"""In the order of the lines of a chart, so that what is drawn in both has one colour."""
+"""Colours in the order of a chart's lines, so that the same series has the same colour in both."""
 
 SHAPES = ("circle", "square", "triangle", "diamond")
 
 
 def legend(names: Iterable[str]) -> list[dict[str, str]]:
-    """Return what each colour stands for."""
+    """Return the legend of colours."""
     return [{"token": TOKENS[i % len(TOKENS)], "name": name} for i, name in enumerate(names)]
 
 
 @dataclass(frozen=True)
 class Point:
-    """One point: its place, what it is in a sentence, and for a few a word beside it.
+    """A point: coordinates, a description (`words`), and an optional label.
 
-    Colour and shape are indices into `TOKENS` and `SHAPES`, round and round; `href` is the page that shows it, if any.
+    Colour and shape are indices into `TOKENS` and `SHAPES`, modulo their lengths; `href` links to the point's page.
     """
 
     x: float
@@ -50,10 +50,10 @@ def draw(
     floor: tuple[float, str] | None = None,
     around: Sequence[tuple[float, float]] = (),
 ) -> Markup:
-    """Draw at least one point, with a stair that no point is below; a reader can step through the points.
+    """Draw at least one point and the Pareto front as a staircase; readers can step through the points.
 
-    The corners of the stair, `frontier`, go down from left to right. `floor` is a height that no point can be below,
-    and what it is. The axes reach `around`, so that what hardly differs does not look far apart.
+    `frontier` has the corners of the staircase, descending from left to right. `floor` is a lower bound of y with its
+    name. The axes include the points `around`, so that small differences do not fill the plot.
     """
     x = _Axis.over([*(at for at, _ in around), *(p.x for p in points)], _LEFT, WIDTH - _RIGHT)
     low = [] if floor is None or floor[0] <= 0 else [floor[0]]
@@ -85,7 +85,7 @@ def draw(
             for index, (cost, time) in enumerate(frontier)
         )
         out.append(f'<path class="frontier" d="{path}H{WIDTH - _RIGHT:g}"/>')
-    # What has a label is drawn last, so that nothing covers it.
+    # Labelled points are drawn last, on top of the others.
     for point in sorted(points, key=lambda p: bool(p.label)):
         out.append(_mark(point, x.place(point.x), y.place(point.y)))
     out.append("</svg>")
@@ -93,7 +93,7 @@ def draw(
 
 
 def shape(kind: int, x: float, y: float, size: float = _SIZE) -> str:
-    """Return the SVG of a marker around a place."""
+    """Return the SVG of a marker centred at (x, y)."""
     name = SHAPES[kind % len(SHAPES)]
     if name == "circle":
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{size:g}"/>'
@@ -131,7 +131,7 @@ class _Axis:
 
     @classmethod
     def over(cls, values: Sequence[float], start: float, end: float) -> "_Axis":
-        """Return an axis that shows all values with room around them; logarithmic where they spread far."""
+        """Return an axis over all values with a margin; logarithmic if their ratio exceeds 5."""
         low, high = min(values), max(values)
         if high > 5 * low > 0:
             room = (high / low) ** 0.06

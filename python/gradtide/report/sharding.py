@@ -1,4 +1,4 @@
-"""The report of a plan of FSDP: what each kind of change saves, and a step of the plan beside torch's default."""
+"""The report of an FSDP plan: savings of each kind of change, and a step beside one with torch's defaults."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ NOTE = (
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template of a plan of FSDP and what it shows."""
+    """Return the template and its context for the report of a plan of FSDP."""
     path = run_dir / "summary.json"
     rows: Sequence[Any] = entry(path, summary, "rows", list)
     what = (

@@ -13,11 +13,11 @@ OUTCOMES = {
     "unknown": "differ, cause unknown",
     "not_made": "not made",
 }
-"""What becomes of a statement, and how it is called."""
+"""Outcomes of a statement, and their names on the page."""
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template of the index and what it shows."""
+    """Return the template and its context for the index."""
     path = run_dir / "summary.json"
     rows = [_row(path, row_of(path, "parts", row, i)) for i, row in enumerate(entry(path, summary, "parts", list))]
     rows = rows[: caps.rows]
@@ -76,5 +76,5 @@ def _row(path: Path, row: Row) -> dict[str, Any]:
 
 
 def duration(seconds: float) -> str:
-    """Write about how long something takes."""
+    """Write a duration, rounded."""
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

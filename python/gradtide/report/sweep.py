@@ -1,4 +1,4 @@
-"""The report of a study over any keys: the ranking, small multiples, sensitivity, paired changes and a front."""
+"""The report of a sweep: ranking, small multiples, sensitivity, paired changes and Pareto front."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from gradtide.words import figure as figure_of
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template of a study and what it shows."""
+    """Return the template and its context for the report of a study."""
     path = run_dir / "summary.json"
     runs = entry(path, summary, "runs", int)
     figure = pieces.clip(entry(path, summary, "figure", (str, type(None))) or "", 90)
@@ -34,7 +34,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def _ranking(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
-    """Return the points with a rank, the best first, each with a bar; those without one; and how to run each alone."""
+    """Return the ranked points, best first, with bars; the points without rank; and the command of each."""
     points = [
         row_of(path, "ranking", row, index, ("label", "state")) for index, row in enumerate(summary.get("ranking", []))
     ]
@@ -94,7 +94,7 @@ def _memory(row: Row) -> str:
 
 
 def _bars(panel: Row, figure: str) -> dict[str, Any]:
-    """Return a chart over values that are no numbers: a row of bars for each."""
+    """Return a chart over categorical values: a row of bars for each."""
     known = [value for one in panel["lines"] for value in one["values"] if value is not None]
     largest = max(map(abs, known), default=0) or 1
     tokens = [token for token, _, _ in pieces.STYLES[1:]]
@@ -147,7 +147,7 @@ def _panel(panel: Row, figure: str, caps: pieces.Caps) -> dict[str, Any]:
 
 
 def _short(figure: str) -> str:
-    """Return a figure without the job or tenant that it is of, so that it fits beside a chart."""
+    """Return the name of a figure without its job or tenant, short enough for a chart."""
     return figure.split(".", 2)[-1]
 
 
@@ -183,7 +183,7 @@ def _effects(summary: Row, caps: pieces.Caps) -> dict[str, Any]:
 
 def _front(front: Row, figure: str, against: str, caps: pieces.Caps) -> dict[str, Any]:
     xlabel = against + (f", {front['unit']}" if front["unit"] else "")
-    # The front is drawn last, so that nothing covers it.
+    # The front is drawn last, on top of the other points.
     marks = [(one, 0) for one in front["others"][: caps.rows]] + [(one, 1) for one in front["corners"][: caps.rows]]
     points = [
         scatter.Point(one["x"], one["y"], colour, colour, f"{one['values']}: {one['x']:.6g}, {one['y']:.6g}")

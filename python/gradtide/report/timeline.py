@@ -1,8 +1,8 @@
 """The timeline of one iteration as SVG: when each gradient is ready, when it is sent, when it is needed.
 
-Top to bottom: the iteration and a time axis; the forward and the backward pass, with the time that compute
-stands still; the network; one row per bucket, the most urgent on top. Colours are classes: the theme decides. `Drawing`
-is what every drawing over time is made of, those of `progress.py` and `waterfall.py` too.
+Top to bottom: the iteration and a time axis; forward and backward pass with idle time of compute; the network; one row
+per bucket, the most urgent on top. Colours are CSS classes of the theme. `Drawing` is the canvas of all drawings over
+time, including those of `progress.py` and `waterfall.py`. A lane is a horizontal strip of a drawing.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,24 +19,24 @@ _T = TypeVar("_T")
 WIDTH = 1080.0
 
 COMPUTE = ("forward", "backward", "update", "host")
-"""Kinds of ops that hold the device: the host's too, for which it stands idle."""
+"""Kinds of ops that occupy the device; host time counts, since the device is idle meanwhile."""
 
 MAX_ROWS = 40
-"""Buckets drawn with a row of their own; more cannot be told apart on a screen."""
+"""Largest number of buckets with an individual row; more would not be legible."""
 
 TIGHTEST = 16
-"""Of these rows, those kept for the buckets with the least margin."""
+"""Number of these rows reserved for the buckets with the least margin."""
 
 _LEFT, _RIGHT = 122.0, 84.0
-_TOLERANCE_US = 1e-5  # times are written with six decimals; two of them may each be off by half a unit
+_TOLERANCE_US = 1e-5  # times have six decimals; a difference has twice the rounding error
 _MERGE_PX = 0.75  # blocks closer than this are drawn as one
 
 
 class Drawing:
-    """One `<svg>` element on whose horizontal axis microseconds lie, with room for words on the left and on the right.
+    """An `<svg>` element with a horizontal time axis in microseconds, and space for text on the left and right.
 
-    `ident` is the prefix of the ids in the drawing, unique in the page. If the drawing `clips`, what lies outside of
-    the axis is drawn at its ends.
+    `ident` is the prefix of the ids in the drawing, unique in the page. If the drawing `clips`, times outside of the
+    axis are drawn at its ends.
     """
 
     def __init__(self, ident: str, start: float, span: float, left: float, right: float, clips: bool = True) -> None:
@@ -49,14 +49,14 @@ class Drawing:
         self._out: list[str] = []
 
     def x(self, us: float) -> float:
-        """Return the place of a time."""
+        """Return the x coordinate of a time."""
         share = (us - self._start) / self.span
         if self._clips:
             share = min(max(share, 0.0), 1.0)
         return self.left + share * self.plot
 
     def add(self, element: str) -> None:
-        """Add an element that is written out."""
+        """Add an element, given as SVG text."""
         self._out.append(element)
 
     def path(self, kind: str, places: str) -> None:
@@ -64,11 +64,11 @@ class Drawing:
         self.add(f'<path class="{kind}" d="{places}"/>')
 
     def text(self, kind: str, at: float, y: float, words: str, anchor: str = "start") -> None:
-        """Add words; they begin, have their middle or end at a place."""
+        """Add a text at a position; `anchor` is start, middle or end."""
         self.add(f'<text class="{kind}" x="{at:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(words)}</text>')
 
     def block(self, kind: str, a: float, b: float, y: float, height: float, least: float = 0.6, fill: str = "") -> None:
-        """Add a block from time `a` to time `b`, at least `least` wide; `fill` names a hatching."""
+        """Add a block from time `a` to time `b`, at least `least` pixels wide; `fill` names a hatching."""
         paint = f' fill="url(#{self._ident}-{fill})"' if fill else ""
         wide = max(self.x(b) - self.x(a), least)
         self.add(
@@ -76,7 +76,7 @@ class Drawing:
         )
 
     def lane(self, name: str, y: float, height: float, words_y: float) -> None:
-        """Add the ground of a lane that is as long as the axis, and its name."""
+        """Add the background of a lane, over the whole axis, and its name."""
         self.text("label", self.left - 10, words_y, name, "end")
         self.add(f'<rect class="lane" x="{self.left}" y="{y:.1f}" width="{self.plot}" height="{height:.1f}"/>')
 
@@ -90,7 +90,7 @@ class Drawing:
 
     @contextmanager
     def row(self, words: str, y: float, height: float) -> Iterator[None]:
-        """Group what is added meanwhile as a row that a reader can point at; `words` describe it."""
+        """Group the elements added in the context into a row with the description `words`, shown on hover."""
         self.add(f'<g class="row" data-readout="{escape(words)}">')
         self.add(f'<rect class="hit" x="0" y="{y:.1f}" width="{WIDTH}" height="{height:.1f}"/>')
         yield
@@ -99,7 +99,7 @@ class Drawing:
     def svg(
         self, label: str, height: float, hatchings: Sequence[str] = ("exposed", "barrier"), more: str = ""
     ) -> Markup:
-        """Return the element; `label` says what it shows, for readers who do not see it."""
+        """Return the element; `label` is its description for screen readers."""
         angles = {"exposed": 45, "barrier": -45}
         patterns = "".join(
             f'<pattern id="{self._ident}-{cause}" class="{cause}" width="7" height="7" patternUnits="userSpaceOnUse" '
@@ -121,7 +121,7 @@ def ticks(end: float, count: int) -> list[float]:
 
 @dataclass(frozen=True)
 class Idle:
-    """A stretch in which compute stands still, microseconds; `cause` is `exposed` or `barrier`."""
+    """An interval in which compute is idle, microseconds; `cause` is `exposed` or `barrier`."""
 
     start: float
     end: float
@@ -130,7 +130,7 @@ class Idle:
 
 @dataclass
 class Window:
-    """Everything that one drawing shows, in microseconds of simulated time."""
+    """The content of a drawing, in microseconds of simulated time; `turn` is the end of the iteration."""
 
     start: float
     turn: float
@@ -140,9 +140,9 @@ class Window:
     transfers: list[Row] = field(default_factory=list)
     idle: list[Idle] = field(default_factory=list)
     worker: int | None = None
-    """Whose compute it is; None where all workers are alike."""
+    """The worker whose compute is shown; None if all workers are identical."""
     in_step: bool = True
-    """Whether all workers begin an iteration together."""
+    """Whether workers are synchronous: all begin an iteration at the same time."""
 
     @property
     def span_ms(self) -> float:
@@ -150,14 +150,14 @@ class Window:
         return (self.end - self.start) / 1e3
 
     def idle_ms(self, cause: str) -> float:
-        """Time that compute stands still for `cause` in the iteration, without the pass that follows."""
+        """Idle time of compute due to `cause` in the iteration, without the next forward pass."""
         return sum(x.end - x.start for x in self.idle if x.cause == cause and x.end <= self.turn + 1e-3) / 1e3
 
 
 def of_slowest(operations: Iterable[Row]) -> tuple[int | None, list[Row]]:
-    """Return the worker that computes longest in the rows of one job, and the rows without the other workers'.
+    """Return the worker with the longest compute time in the rows of one job, and its rows.
 
-    The others wait for it. None, and all rows, where all workers are alike.
+    The other workers wait for it. Returns None and all rows if all workers are identical.
     """
     rows = list(operations)
     spent: dict[int, float] = {}
@@ -171,14 +171,14 @@ def of_slowest(operations: Iterable[Row]) -> tuple[int | None, list[Row]]:
 
 
 def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None:
-    """Cut one iteration, and the forward pass that uses its gradients, out of the rows of one job.
+    """Extract one iteration, and the next forward pass, which uses its gradients, from the rows of one job.
 
-    Jobs of the packet engine begin with a backward pass: their first iteration has no forward pass of its own. Where
-    workers differ, compute is that of the slowest. Where every iteration begins with a pull from parameter servers, it
-    is shown from the first pull to the last update, with the pulls of that worker.
+    Jobs of the packet engine begin with a backward pass: their first iteration has no forward pass of its own. If
+    workers differ, compute is that of the slowest. If iterations begin with pulls from parameter servers, the window
+    extends from the first pull to the last update, with the pulls of that worker.
 
     Returns:
-        The first recorded iteration that has both passes, or None where no operation was recorded. If none has both,
+        The first recorded iteration that has both passes, or None if no operation was recorded. If none has both,
         the first backward pass and the forward pass that uses its gradients.
     """
     worker, operations = of_slowest(operations)
@@ -207,7 +207,7 @@ def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None
         own = [row for row in own if row["direction"] == "pull"]
     found = Window(start, turn, end, transfers=sorted(own, key=lambda row: row["first_layer"]), worker=worker)
     pulls = (row for row in transfers if row.get("direction") == "pull")
-    # In step, all workers begin to pull at once.
+    # Synchronous workers begin to pull at the same time.
     found.in_step = len({(row["iteration"], row["ready_us"]) for row in pulls}) <= len(
         {row["iteration"] for row in transfers}
     )
@@ -218,9 +218,9 @@ def window(operations: Iterable[Row], transfers: Iterable[Row]) -> Window | None
 
 
 def _idle(view: Window) -> list[Idle]:
-    """Split the gaps of compute: until the layer's own gradient is there, and what the barrier adds.
+    """Split the gaps of compute into exposed time, until the layer's own gradient arrives, and barrier time after it.
 
-    Where every iteration begins with a pull, ops wait for nothing but pulls, and the barrier comes behind them.
+    With pulls, ops wait only for pulls, and the barrier is at the end of the iteration.
     """
     ends: dict[tuple[int, int], float] = {}
     for row in view.network:
@@ -249,7 +249,7 @@ def _idle(view: Window) -> list[Idle]:
 
 
 def milliseconds(us: float) -> str:
-    """Write a time in ms with a precision that suits its size; a true minus sign."""
+    """Write a time in ms with 1 to 3 decimals, depending on its magnitude, and a true minus sign."""
     ms = us / 1e3
     digits = 1 if abs(ms) >= 10 else 2 if abs(ms) >= 1 else 3
     text = f"{ms:.{digits}f}"
@@ -272,7 +272,7 @@ def layers(row: Row) -> str:
 
 
 def chosen(transfers: Sequence[Row]) -> list[Row]:
-    """Return the buckets that get a row, by priority: all, or the tightest and some of the others."""
+    """Return the buckets that get a row, by first layer: all, or those of least margin and a sample of the others."""
     if len(transfers) <= MAX_ROWS:
         return list(transfers)
     tightest = sorted(transfers, key=lambda row: (row["margin_us"], row["first_layer"]))
@@ -281,12 +281,12 @@ def chosen(transfers: Sequence[Row]) -> list[Row]:
 
 
 def evenly(rows: Sequence[_T], count: int) -> list[_T]:
-    """Return `count` of more rows, at equal distances from the first to the last."""
+    """Return `count` evenly spaced rows, including the first and the last."""
     return [rows[i * (len(rows) - 1) // max(count - 1, 1)] for i in range(count)]
 
 
 def draw(view: Window, *, label: str, ident: str, span_ms: float | None = None) -> Markup:
-    """Draw a window, on a time axis of its length or of `span_ms`, which the drawings of a pair share."""
+    """Draw a window; its time axis has the window's length, or `span_ms` for drawings with a common scale."""
     span = (span_ms or view.span_ms) * 1e3
     rows = chosen(view.transfers)
     pitch = 21.0 if len(rows) <= 24 else 15.0
@@ -389,7 +389,7 @@ def merged(rows: Sequence[Row], gap: float) -> list[tuple[float, float]]:
 
 
 def _idle_labels(view: Window, drawing: Drawing, top: float, lane: float) -> None:
-    """Name the longest wait of either cause: inside it if it is wide enough, else beside it."""
+    """Label the longest wait of each cause: inside it if it is wide enough, else beside it."""
     x, text = drawing.x, drawing.text
     words = {"exposed": "waits for network", "barrier": "waits at barrier"}
     for cause in words:
@@ -399,7 +399,7 @@ def _idle_labels(view: Window, drawing: Drawing, top: float, lane: float) -> Non
         says = f"{words[cause]} {milliseconds(idle.end - idle.start)} ms"
         wide = 6.3 * len(says) + 8
         span, middle = x(idle.end) - x(idle.start), (x(idle.start) + x(idle.end)) / 2
-        # Until the next iteration begins the forward lane is empty to the left, if no other wait is there.
+        # Before `turn`, the forward lane is empty to the left of the wait, unless another wait is adjacent.
         backward = [r["start_us"] for r in view.compute if r["kind"] == "backward"]
         follows = any(abs(i.end - idle.start) < 1 for i in view.idle)
         free = idle.end < view.turn + 1 and bool(backward) and x(min(backward)) + wide < x(idle.start)
@@ -413,7 +413,7 @@ def _idle_labels(view: Window, drawing: Drawing, top: float, lane: float) -> Non
 
 
 def describe(row: Row, origin: float) -> str:
-    """Put one transfer in words; times from the start of the iteration."""
+    """Describe a transfer; times are relative to the start of the iteration."""
     ready, start, end, needed = (milliseconds(row[k] - origin) for k in ("ready_us", "start_us", "end_us", "needed_us"))
     return (
         f"Bucket {row['bucket']} · {layers(row)} · {size(row['bytes'])} · ready {ready} · "
@@ -427,5 +427,5 @@ def is_late(row: Row) -> bool:
 
 
 def verdict(row: Row) -> str:
-    """Say by how much a transfer is late or early."""
+    """Return by how much a transfer is late or early, as text."""
     return f"{milliseconds(abs(row['margin_us']))} ms {'late' if is_late(row) else 'to spare'}"

@@ -1,4 +1,4 @@
-"""The report of a recorded step: where its time went, what bounds each transfer, what would help."""
+"""The report of a recorded step: breakdown of its time, the bound of each transfer, and possible improvements."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -11,7 +11,7 @@ from gradtide.report.folder import LARGEST, Row, RunFolderError, entry, read_jso
 from gradtide.report.timeline import WIDTH, Drawing, milliseconds, size
 
 MAX_ROWS, MAX_RANKS = 30, 8
-"""Transfers and ranks that the picture has a row for."""
+"""Largest number of transfers and ranks in the drawing."""
 
 PARTS = (
     ("compute", "computing", "compute", "compute"),
@@ -19,7 +19,7 @@ PARTS = (
     ("late", "waiting for a late rank", "late rank", "barrier"),
     ("idle", "neither", "neither", "idle"),
 )
-"""Where a step goes: key, name, short name, colour."""
+"""Parts of a step: key, name, short name, colour."""
 
 _RANK = ("rank", "span_ms", "compute_ms", "overlapped_ms", "exposed_ms", "idle_ms")
 
@@ -27,7 +27,7 @@ _LEFT, _RIGHT = 152.0, 84.0
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template of a step and what it shows."""
+    """Return the template and its context for the report of a step."""
     path = run_dir / "summary.json"
     rows = read_table(run_dir, "waterfall.csv")
     picture = read_json(run_dir / "picture.json")
@@ -90,7 +90,7 @@ def _object(path: Path, key: str, found: object) -> Mapping[str, Any]:
 
 
 def _stretches(path: Path, picture: Row) -> list[dict[str, Any]]:
-    """Return the ranks of a picture, checked: stretches of computing and waiting in nanoseconds."""
+    """Return the validated ranks of the drawing: intervals of computing and waiting in nanoseconds."""
     found = []
     for one in (_object(path, "ranks", one) for one in entry(path, picture, "ranks", list)):
         rank = {key: entry(path, one, key, int) for key in ("rank", "span_ns")}
@@ -129,7 +129,7 @@ def _bar(parts: Mapping[str, float], step_ms: float) -> dict[str, Any]:
 
 
 def _why(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return what the exposed time is owed to, the largest first: cause, ms, number of transfers."""
+    """Break the exposed time down by cause, the largest first: cause, ms, number of transfers."""
     spent: dict[str, list[float]] = {}
     for row in rows:
         late = row["exposed_late_us"]
@@ -196,7 +196,7 @@ def _advice(path: Path, advice: Mapping[str, Any], caps: pieces.Caps) -> dict[st
 
 
 def _fit(path: Path, advice: Mapping[str, Any], ranks: int) -> str:
-    """Say what the predictions are made with, or why there are none."""
+    """Describe the network on which predictions are made, or why there are none."""
     why_not = pieces.clip(advice.get("why_not") or "", 300)
     if "link_rate_bps" not in advice:
         return f"No prediction: {why_not}."
@@ -280,7 +280,7 @@ def _draw(rows: Sequence[Row], ranks: Sequence[dict[str, Any]], shown: int) -> d
 
 
 def describe(row: Row) -> str:
-    """Put one transfer in words; times from the start of the step."""
+    """Describe a transfer; times are relative to the start of the step."""
     ready, start, end = (
         milliseconds(us) for us in (row["ready_us"], row["start_us"], row["start_us"] + row["duration_us"])
     )

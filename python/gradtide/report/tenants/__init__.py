@@ -1,4 +1,4 @@
-"""The reports of studies of tenants, and what they share: bands, colours, the study's head, and changes as text."""
+"""The reports of studies of tenants, and their shared parts: bands, colours, heading, and changes as text."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ BANDS = {"same": "same band", "low": "lower band"}
 
 
 class Verdict(NamedTuple):
-    """What a colour says: a mark and words, because colour alone tells not everyone."""
+    """Mark and text of a colour, since not all readers can distinguish colours."""
 
     mark: str
     badge: str
@@ -31,14 +31,14 @@ VERDICTS = {
 
 
 def colour_of(path: Path, row: Row) -> str:
-    """Return the colour of a row, `unknown` for one that this version does not know."""
+    """Return the colour of a row; colours unknown to this version become `unknown`."""
     colour: str = entry(path, row, "colour", str)
     return colour if colour in VERDICTS else "unknown"
 
 
 @dataclass(frozen=True)
 class Head:
-    """What a study is of, as the first lines of its page say it."""
+    """The subject of a study, for the heading of its page."""
 
     job: str
     seeds: list[int]
@@ -57,7 +57,7 @@ class Head:
 
     @property
     def several(self) -> str:
-        """The seeds in words."""
+        """The seeds as text."""
         return f"{len(self.seeds)} seeds" if len(self.seeds) > 1 else f"seed {self.seeds[0]}"
 
 
@@ -74,13 +74,13 @@ def change(value: float | None) -> str:
 
 
 def tint(value: float | None, ends: Any = None) -> str:
-    """Return the class of a saving: agrees or differs, and none for one that is small or whose interval includes 0."""
+    """Return the CSS class of a saving: agrees or differs; none if it is small or its interval includes 0."""
     is_clear = value is not None and abs(value) >= 0.5 and (ends is None or ends[0] * ends[1] > 0)
     return "" if value is None or not is_clear else "agrees" if value > 0 else "differs"
 
 
 def maybe(value: float | None) -> str:
-    """Write milliseconds, or a dash where there are none."""
+    """Write milliseconds, or a dash for None."""
     return "–" if value is None else pieces.ms(value)
 
 

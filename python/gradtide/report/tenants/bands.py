@@ -31,7 +31,7 @@ CDF_POINTS = 160
 GAINS, LOSSES = 10, 5
 
 Tables = Mapping[tuple[int, str], Sequence[Row]]
-"""Rows of a table of every run, by seed and band."""
+"""Rows of the same table of all runs, by seed and band."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class Pair:
 
     @property
     def gain_us(self) -> float:
-        """How much sooner it ends; 0 where one of its times is not known."""
+        """Reduction of the completion time; 0 if one of the two is unknown."""
         return 0.0 if self.same is None or self.low is None else self.same - self.low
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template of a study of tenants and what it shows."""
+    """Return the template and its context for the report of a study of tenants."""
     path = run_dir / "summary.json"
     head = Head.of(path, summary)
     failed = summary.get("failed", {})
@@ -108,7 +108,7 @@ def _sizes(path: Path, summary: Row) -> fct.Classes:
 
 
 def _paired(path: Path, summary: Row, seed: int, same: Sequence[Row], low: Sequence[Row]) -> list[Pair]:
-    """Return the flows that count, in both bands: of every tenant those outside its warm-up and cool-down."""
+    """Pair the flows of both bands, without those in a tenant's warm-up and cool-down."""
     warmup_ps, cooldown_ps = (
         round(1e9 * entry(path, summary, f"counted.{name}_ms", (int, float))) for name in ("warmup", "cooldown")
     )
@@ -130,9 +130,9 @@ def _paired(path: Path, summary: Row, seed: int, same: Sequence[Row], low: Seque
 def _pair(
     path: Path, summary: Row, key: str, write: Callable[[float], str] = pieces.ms, *, adds: bool = False
 ) -> dict[str, Any]:
-    """Return a figure in both bands and without jobs, as text, with what is saved and the interval of that.
+    """Return a figure in both bands and without jobs, as text, with the saving and its interval.
 
-    `adds` turns the interval around, to one of what is added.
+    With `adds`, the interval is that of the increase, the negative of the saving.
     """
     pair = entry(path, summary, key, dict)
     sides = {
@@ -151,11 +151,11 @@ def _pair(
 
 
 def _figures(path: Path, summary: Row) -> list[dict[str, Any]]:
-    """Return the four tiles at the top: each a change and what it is from and to."""
+    """Return the four tiles at the top: a change, with the values before and after."""
     tiles = []
     for name, key, kind, unit in TILES:
         if key not in summary and key == "switch_drops":
-            # A folder of an earlier version does not tell them from drops of senders.
+            # Folders of earlier versions have only the sum of drops at switches and senders.
             name, key = "Packets dropped", "drops"
         adds = not key.startswith("classes.")
         write = "{:.0f}".format if key.endswith("drops") else pieces.ms
@@ -173,7 +173,7 @@ def _figures(path: Path, summary: Row) -> list[dict[str, Any]]:
 
 
 def _classes(path: Path, summary: Row) -> dict[str, Any]:
-    """Return the table of classes: in each cell what is saved, from what to what, and what it is without a job."""
+    """Return the table of classes; a cell has the saving, both values, and the value without a job."""
     first = entry(path, summary, f"classes.{fct.CLASSES[0]}", dict)
     shown = {figure: title for figure, title in FIGURES.items() if figure in first}
     rows = []
@@ -185,7 +185,7 @@ def _classes(path: Path, summary: Row) -> dict[str, Any]:
 
 
 def _lines(values: Mapping[str, Sequence[float | None]]) -> list[dict[str, Any]]:
-    """Return a line for each band; that of the lower one is thinner, so that both are seen where they coincide."""
+    """Return a line per band; the lower band's is thinner, so that both are visible where they coincide."""
     widths = {"same": 5.0, "low": 2.0}
     return [
         {**pieces.line(0, BANDS[band], values[band]), "token": f"band-{band}", "width": width, "dash": []}
@@ -194,7 +194,7 @@ def _lines(values: Mapping[str, Sequence[float | None]]) -> list[dict[str, Any]]
 
 
 def _cdfs(pairs: Sequence[Pair], classes: fct.Classes, caps: pieces.Caps) -> list[dict[str, Any]]:
-    """Draw for each class of size how many flows have ended within a time; no chart where none has."""
+    """Draw the CDF of completion times for each size class; no chart without completed flows."""
     titles = {
         "small": f"Small flows, up to {_round_size(classes.small_bytes)}",
         "medium": "Medium flows",
@@ -241,14 +241,14 @@ def _round_size(count: float) -> str:
 
 
 def _log_steps(low: float, high: float, count: int) -> list[float]:
-    """Return `count` times from just below `low` to `high` or just above, at equal ratios."""
+    """Return `count` times in geometric progression, from just below `low` to just above `high`."""
     low, high = low * 0.98, high * 1.002
     ratio = (high / low) ** (1 / (count - 1))
     return [float(f"{low * ratio**i:.5g}") for i in range(count - 1)] + [float(f"{high:.5g}")]
 
 
 def _iterations(tables: Tables, seeds: Sequence[int], caps: pieces.Caps) -> dict[str, Any] | None:
-    """Draw the time of each iteration in both bands, mean over the seeds that all got so far."""
+    """Draw the mean iteration times over seeds in both bands, as far as all seeds have iterations."""
     means: dict[str, list[float]] = {}
     for band in BANDS:
         runs = [[row["time_us"] for row in tables[seed, band]] for seed in seeds]
@@ -281,7 +281,7 @@ def _iterations(tables: Tables, seeds: Sequence[int], caps: pieces.Caps) -> dict
 
 
 def _progress(panels: Sequence[progress.Panel], seed: int, caps: pieces.Caps) -> dict[str, Any] | None:
-    """Draw the job's first iterations in both bands under each other, and say how many transfers are late."""
+    """Draw the job's first iterations in both bands, one above the other, and count late transfers."""
     count = progress.drawn_iterations(panels)
     label = f"Progress of the job in {count} iteration{'s' if count != 1 else ''}, same band above lower band"
     svg = progress.draw(panels, label=label, ident="progress", cap=caps.rows)
@@ -312,14 +312,14 @@ def _progress(panels: Sequence[progress.Panel], seed: int, caps: pieces.Caps) ->
 
 
 def _probed(runs: Mapping[tuple[int, str], Path], seed: int, caps: pieces.Caps) -> dict[str, Any] | None:
-    """Draw the queue and the use of the busiest port over time, both bands side by side on the same axes."""
+    """Draw queue and utilisation of the busiest port over time, both bands side by side on equal axes."""
     samples = {name: read_table(runs[seed, band], "queues.csv", required=False) for band, name in BANDS.items()}
     drawn = pieces.probed(samples, [f"band-{band}" for band in BANDS], caps)
     return drawn and {**drawn, "note": f"Seed {seed}. {drawn['note']}"}
 
 
 def _links(tables: Tables, seeds: Sequence[int], caps: pieces.Caps) -> dict[str, Any]:
-    """Return for every link use, drops and longest queue in both bands, the busiest first where not all are shown."""
+    """Return utilisation, drops and longest queue of links in both bands; only the busiest if there are too many."""
 
     def mean(values: Sequence[float]) -> float:
         return sum(values) / len(seeds)
@@ -370,7 +370,7 @@ def _links(tables: Tables, seeds: Sequence[int], caps: pieces.Caps) -> dict[str,
 
 
 def _gains(pairs: Sequence[Pair], several: bool, caps: pieces.Caps) -> dict[str, Any]:
-    """Return the flows that gain and lose most, in milliseconds rather than in percent."""
+    """Return the flows with the largest gains and losses in absolute time."""
     known = sorted(
         (p for p in pairs if p.same is not None and p.low is not None),
         key=lambda p: (-p.gain_us, p.seed, p.row["traffic"], p.row["flow"]),

@@ -1,4 +1,4 @@
-"""The report of the operating boundary: job load against background load, what the job pays and what flows save."""
+"""The report of the operating boundary: cost to the job and savings of flows over job load and background load."""
 
 import re
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ LATER_FIGURES = (
     "small_saves_to_percent",
     *(f"{size}_flows" for size in fct.CLASSES),
 )
-"""Figures that maps of earlier versions do not have."""
+"""Figures that are missing in maps of earlier versions."""
 
 MAPS = (
     ("iteration", "What the job pays", "Change of its iteration time", maps.price),
@@ -33,7 +33,7 @@ MAPS = (
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
-    """Return the template of an operating boundary and what it shows."""
+    """Return the template and its context for the report of an operating boundary."""
     path = run_dir / "summary.json"
     head = Head.of(path, summary)
     seeds = head.seeds
@@ -79,7 +79,7 @@ def _cell(path: Path, row: object, index: int, run_dir: Path) -> maps.Cell:
 def _command(
     scenario_of: str | None, rows: Sequence[float], columns: Sequence[float], seeds: Sequence[int]
 ) -> str | None:
-    """Return what makes the study again; None where no scenario is left or no command line has these seeds."""
+    """Return the command that repeats the study; None without a scenario, or if no command gives these seeds."""
     if scenario_of is None or list(seeds) != list(range(seeds[0], seeds[0] + len(seeds))):
         return None
     job_loads, traffic_loads = (",".join(map(repr, loads)) for loads in (sorted(rows), columns))

@@ -1,4 +1,4 @@
-"""Maps of job load against background load: what the job pays and what flows save, one coloured cell for each pair."""
+"""Maps over job load and background load: cost to the job and savings of flows, one coloured cell for each pair."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,13 +10,13 @@ from gradtide.report import pieces
 from gradtide.report.folder import Row, finite
 from gradtide.report.tenants import VERDICTS, change, colour_of, saved
 
-# A saving is shaded darker from each of these on, in percent.
+# Thresholds of the shades of a saving, in percent.
 SHADES = (0, 5, 10, 20, 40)
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: where it lies in the summary, its loads and figures, None for one that could not be had."""
+    """A cell: its key in the summary (`at`), its loads, and its figures, None where unknown."""
 
     at: str
     name: str
@@ -38,7 +38,7 @@ class Cell:
         *,
         linked: bool = False,
     ) -> "Cell":
-        """Read a cell from the row `at` of a summary; `later` figures may be missing, as in earlier versions."""
+        """Read a cell from the row `at` of a summary; `later` figures may be missing in earlier versions."""
         job_load, traffic_load = (finite(path, row, key) or 0.0 for key in ("job_load", "traffic_load"))
         found = {key: finite(path, row, key) for key in figures}
         found |= {key: finite(path, row, key) if key in row else None for key in later}
@@ -46,12 +46,12 @@ class Cell:
 
     @property
     def href(self) -> str | None:
-        """The report of the cell below the page."""
+        """Relative link to the report of the cell."""
         return f"cells/{self.name}/report.html" if self.linked else None
 
     @property
     def where(self) -> str:
-        """Its loads in words."""
+        """Its loads as text."""
         return f"job load {load(self.job_load)}, background load {load(self.traffic_load)}"
 
     def key(self, figure: str) -> str:
@@ -61,7 +61,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Look:
-    """What a cell of a map says: its class of colour, number, word below it, and all of it in a sentence."""
+    """Appearance of a map's cell: CSS class, number, word below it, and a sentence for the tooltip."""
 
     cls: str
     value: str
@@ -71,12 +71,12 @@ class Look:
 
 
 Sight = Callable[[Cell], tuple[str, Look]]
-"""What a map shows of a cell: the figure, and how it looks."""
+"""Returns the key of the figure that a map shows for a cell, and its appearance."""
 
 
 @dataclass(frozen=True)
 class Axes:
-    """Job loads, the greatest first, background loads, the least first, and those of both that fit on the page."""
+    """Job loads in descending and background loads in ascending order, and the subsets that fit on the page."""
 
     rows: Sequence[float]
     columns: Sequence[float]
@@ -85,7 +85,7 @@ class Axes:
 
     @property
     def cut(self) -> str:
-        """Say what does not fit, if anything."""
+        """Note about loads that do not fit on the page, if any."""
         if (len(self.shown_rows), len(self.shown_columns)) == (len(self.rows), len(self.columns)):
             return ""
         return (
@@ -95,7 +95,7 @@ class Axes:
 
 
 def axes(cells: Sequence[Cell], caps: pieces.Caps) -> Axes:
-    """Return the axes that cells lie on."""
+    """Return the axes of a map of these cells."""
     rows = sorted({cell.job_load for cell in cells}, reverse=True)
     columns = sorted({cell.traffic_load for cell in cells})
     side = math.isqrt(3 * caps.rows)
@@ -103,7 +103,7 @@ def axes(cells: Sequence[Cell], caps: pieces.Caps) -> Axes:
 
 
 def draw(on: Axes, cells: Sequence[Cell], look: Sight, *, title: str, name: str = "", note: str = "") -> dict[str, Any]:
-    """Return a map for the template; `name` tells it from the others on the page."""
+    """Return a map for the template; `name` is unique on the page."""
     rows = [
         {"load": load(row), "cells": [_drawn(cells, row, column, look) for column in on.shown_columns]}
         for row in on.shown_rows
@@ -113,7 +113,7 @@ def draw(on: Axes, cells: Sequence[Cell], look: Sight, *, title: str, name: str 
 
 
 def legends(cells: Sequence[Cell]) -> dict[str, Any]:
-    """Return what colours and shades mean, and how many cells have each colour."""
+    """Return the legends of colours and shades, with the number of cells of each colour."""
     return {
         "colours": [
             {
@@ -131,7 +131,7 @@ def legends(cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def shades() -> list[dict[str, Any]]:
-    """Return what each shade of a saving means."""
+    """Return the legend of the shades."""
     return [
         {"step": step, "words": f"{low}–{high} %" if high else f"{low} % and more"}
         for step, (low, high) in enumerate(zip(SHADES, (*SHADES[1:], None), strict=True))
@@ -144,7 +144,7 @@ def load(share: float) -> str:
 
 
 def _drawn(cells: Sequence[Cell], job_load: float, traffic_load: float, look: Sight) -> dict[str, Any] | None:
-    """Return a cell of a map for the template; None where the study has none."""
+    """Return a cell of a map for the template; None if the study has no such cell."""
     cell = next((c for c in cells if (c.job_load, c.traffic_load) == (job_load, traffic_load)), None)
     if cell is None:
         return None
@@ -154,7 +154,7 @@ def _drawn(cells: Sequence[Cell], job_load: float, traffic_load: float, look: Si
 
 
 def price(cell: Cell) -> tuple[str, Look]:
-    """Show what the job pays."""
+    """Show the cost to the job."""
     value = change(cell.figures["iteration_change_percent"])
     mark, _, words = VERDICTS[cell.colour]
     sentence = f"{cell.colour}, {words}" + ("" if value == "–" else f"; iteration time {value} %")
@@ -162,7 +162,7 @@ def price(cell: Cell) -> tuple[str, Look]:
 
 
 def saves(size: str, figure: str) -> Sight:
-    """Return what shows the mean completion time that flows of a size save: the key of the figure is given."""
+    """Return the map content for the mean time saved by flows of a size class; `figure` is its key."""
 
     def look(cell: Cell) -> tuple[str, Look]:
         value = cell.figures[figure]
