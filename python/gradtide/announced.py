@@ -1,18 +1,19 @@
 """Bursts on real sockets, announced to the switches on their way as PCN does (Kang et al. 2021, section 3.1).
 
-    bursts(host, …)     a worker: announces a burst, waits for the answer, sends it, waits until it has arrived, pauses
-    receive(…)          the other end: answers announcements, receives bursts
+    bursts(host, …)     sender (a worker): announces a burst, waits for the answer, sends the burst, waits for the
+                        confirmation of its arrival, pauses
+    receive(…)          receiver: answers announcements, receives bursts
 
-What switches and captures see:
+Packets on the wire:
 
-    START, ACK          UDP between the two ports of the burst's TCP connection, 64 bytes on Ethernet; the type of
-                        service says what it is (fig. 7), the payload which burst it is of
-    the burst           TCP; its first eight bytes are its size
-    has arrived         one byte of TCP in the other direction
+    START, ACK          UDP between the two ports of the burst's TCP connection, 64 bytes on Ethernet; type in the type
+                        of service (fig. 7), number of the burst in the payload
+    burst               TCP; its first eight bytes are its size
+    confirmation        one byte of TCP in the other direction
 
-Nothing proves who sends, and so a receiver limits what strangers can take. A connection gets one of its places when it
-has said how long its burst is, one address never has all of them, and a sender that is too slow loses its place when
-another one needs it (`Places`).
+Senders are not authenticated, so a receiver limits the resources of each sender. A connection gets a place
+(a receiving thread) once it has sent the size of its burst, a single address cannot have all places, and a slow sender
+loses its place when another one needs it (`Places`).
 """
 
 import errno
@@ -48,23 +49,23 @@ _RETRANSMITS_AT = 100
 
 CHUNK_BYTES = 1 << 20
 SILENCE_S = 60.0
-"""A receiver closes a connection from which nothing has come for so long, and one that has not said in this time how
-long its burst is: `setup`, which passes before that, is a few seconds at most."""
+"""Timeout after which a receiver closes a connection without data, or without the size of its burst. The size follows
+the sender's `setup`, a few seconds at most."""
 MOST_CONNECTIONS = 256
-"""Places: connections from which a receiver takes bursts at the same time."""
+"""Number of places: connections from which a receiver receives bursts concurrently."""
 MOST_OF_ADDRESS = MOST_CONNECTIONS * 3 // 4
-"""Places that one address can have."""
+"""Largest number of places of one address."""
 MOST_WAITING = 256
-"""Connections that have no place yet."""
+"""Largest number of connections that wait for a place."""
 PATIENCE_S, SLOW_BYTES_PER_S = 5.0, 1 << 16
-"""A sender that has had a place for `PATIENCE_S` and is slower on average loses the place if another one needs it."""
+"""After `PATIENCE_S`, a sender with a lower mean rate loses its place if another connection needs it."""
 LARGEST_BYTES = 1 << 50
-"""A longer burst is none: the first bytes of other protocols, as a size, are larger."""
+"""Largest valid size: the first bytes of other protocols, read as a size, are larger."""
 LOOK_EVERY_S = 0.05
-"""Between two looks of a receiver at its deadlines."""
+"""Interval at which a receiver checks its deadlines."""
 
 TIMEOUT = "200ms"
-"""How long a sender waits for the answer to an announcement by default: Linux's shortest retransmission timeout."""
+"""Default timeout of the answer to an announcement: Linux's minimum retransmission timeout."""
 
 
 class BurstError(SimulationError):
@@ -85,11 +86,11 @@ class Burst:
 
     Attributes:
         burst: its number, from 0 on.
-        start_s: when it was announced, or begun if it was not; since the first burst.
-        answer_ms: from the announcement to its answer; None if it was not announced, or not answered in time.
-        burst_ms: from its first byte until the receiver has said that all of it is there.
-        completion_ms: the same from `start_s` on: with the answer, the handshake and the setup.
-        retransmits: segments that were sent again; None where the system does not tell.
+        start_s: time of its announcement, or of its begin without one, since the first burst.
+        answer_ms: from the announcement to its answer; None without announcement, or after the timeout.
+        burst_ms: from its first byte to the receiver's confirmation.
+        completion_ms: from `start_s` to the confirmation, including the answer, the handshake and the setup.
+        retransmits: number of retransmitted segments; None if the system does not report it.
     """
 
     burst: int
@@ -244,7 +245,7 @@ def bursts_of(scenario: str, tenant: str | None = None) -> dict[str, Any]:
 
 def _addresses(host: str, port: int, flags: int = 0) -> list[tuple[int, tuple[Any, ...]]]:
     """Return family and address of each resolved address of a host; without a name, of this host."""
-    if not 0 <= port <= MAX_PORT:  # the system would silently use another port
+    if not 0 <= port <= MAX_PORT:  # otherwise the system would silently use another port
         raise ValueError(f"port: {port} is no port; ports end at {MAX_PORT}")
     try:
         found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
@@ -337,7 +338,7 @@ class Arrival:
     Attributes:
         sender: its address.
         size_bytes: its size.
-        burst_ms: from the first byte that came to the last.
+        burst_ms: from the first received byte to the last.
         announced_packets: the threshold that was announced for it; None if none was.
     """
 
@@ -371,11 +372,11 @@ class Sender:
     Attributes:
         connection: its socket.
         address: its address and port, and what else the system says.
-        since_s: when it was accepted; from then on when it got a place.
-        heard_s: when the last bytes came from it.
-        begun_s: when it had said the size of its burst.
-        head: the bytes that came before it got a place: at most those of the size.
-        received_bytes: what came since.
+        since_s: time of accept; later, time at which it got a place.
+        heard_s: time of the last received bytes.
+        begun_s: time at which the size of its burst was complete.
+        head: bytes received before it got a place: at most those of the size.
+        received_bytes: bytes received since.
     """
 
     connection: socket.socket
@@ -393,14 +394,14 @@ class Sender:
 
     @property
     def size_bytes(self) -> int | None:
-        """The size of its burst; None as long as it has not said it."""
+        """The size of its burst; None until it is received."""
         return int(_SIZE.unpack(self.head)[0]) if len(self.head) == _SIZE.size else None
 
 
 class Places:
-    """Admission control of a receiver: which connections are served (get a place), and which are closed.
+    """Admission control of a receiver: decides which connections get a place, and which are closed.
 
-    Pure logic: times are arguments, sockets are not touched. A connection waits until it has sent the size of its burst
+    Pure logic: times are arguments, sockets are not used. A connection waits until it has sent the size of its burst
     and a place is free. Connections of the address with the fewest places go first, so that an address with many
     connections cannot starve others. If too many wait, the oldest of the address with most is closed, after those that
     have not sent a size.
@@ -480,14 +481,14 @@ def _is_slow(sender: Sender, now_s: float) -> bool:
 
 
 class Receiver:
-    """Answers announcements and receives bursts, whoever sends them; what they contain is thrown away.
+    """Answers announcements and receives bursts from any sender; their content is discarded.
 
     Args:
         listen: address to listen at; all of this host's if it is empty.
         port: port of UDP and TCP; 0 for one that is free.
-        together: senders that wait for one another: each is told that its burst has arrived when the bursts of all are
-            here, as by a parameter server, which waits for the gradients of every worker.
-        clock: what time it is, in seconds.
+        together: number of bursts that are confirmed together, once all have arrived, as by a parameter server, which
+            waits for the gradients of all workers.
+        clock: returns the current time in seconds.
 
     Attributes:
         port: the port.
@@ -512,13 +513,13 @@ class Receiver:
         self.port = port
         found = _addresses(listen, port, socket.AI_PASSIVE)
         failed: OSError | None = None
-        # IPv4 first; its port is also that of IPv6.
+        # IPv4 first: IPv6 uses the same port, which may have been chosen by the system.
         for family, address in sorted(found, key=lambda one: one[0] != socket.AF_INET):
             try:
                 self._open(family, address)
             except OSError as error:
                 failed = error
-        # A host may have only one of the two.
+        # Failure of one address family is accepted: hosts may have only IPv4 or only IPv6.
         if failed is not None and (not self._udp or failed.errno == errno.EADDRINUSE):
             self.close()
             where = f"{listen or 'this host'} port {self.port}"
@@ -531,7 +532,7 @@ class Receiver:
         self.close()
 
     def close(self) -> None:
-        """Stop listening, and leave the senders that are connected."""
+        """Stop listening and close all connections."""
         self._is_closed = True
         for one in (*self._tcp, *self._udp):
             one.close()
@@ -569,7 +570,7 @@ class Receiver:
         try:
             connection, address = tcp.accept()
         except OSError as error:
-            # Any other error: the sender has closed the connection meanwhile.
+            # Other errors mean that the sender has closed the connection already.
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 with self._lock:
                     closed = self._places.spare()
@@ -585,7 +586,7 @@ class Receiver:
 
     def _hear(self, selector: selectors.BaseSelector, sender: Sender) -> None:
         """Read the burst size from a waiting connection; close it if the size is invalid."""
-        if sender.connection.fileno() < 0:  # closed meanwhile in favour of another connection
+        if sender.connection.fileno() < 0:  # already closed in favour of another connection
             return
         try:
             part = sender.connection.recv(_SIZE.size - len(sender.head))
@@ -711,7 +712,7 @@ def _parts(connection: socket.socket, size_bytes: int) -> Iterator[bytes]:
 
 
 def _has_left(connection: socket.socket) -> bool:
-    """Return whether the other end has closed a connection; it sends nothing more otherwise."""
+    """Whether the peer has closed a connection; anything readable means that, since an open peer sends no more data."""
     try:
         connection.setblocking(False)
         connection.recv(1, socket.MSG_PEEK)

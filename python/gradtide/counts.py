@@ -1,6 +1,6 @@
-"""Names of the collectives, which of them sum, and what the core counts of each: steps, messages and bytes.
+"""Collectives: names, which of them are all-reduces, and counts of steps, messages and bytes from the core.
 
-docs/models/collectives.md has the table and its sources; the tests compare the counts with what the core sends.
+docs/models/collectives.md has the table and its sources; tests compare the counts with the core's transfers.
 """
 
 import json
@@ -25,7 +25,7 @@ CollectiveKind = Literal[
     "broadcast",
     "point_to_point",
 ]
-"""Names of the algorithms, as `collective.kind` has them."""
+"""Names of the algorithms, the values of `collective.kind`."""
 
 KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
@@ -36,17 +36,18 @@ NOT_SUMMED: dict[str, str] = {
     "broadcast": "it adds nothing up: every rank gets the bytes of the first one",
     "point_to_point": "it adds nothing up: the second rank gets the bytes of the first one",
 }
-"""Collectives after which a rank does not hold the sum of all ranks' gradients, and what it holds instead."""
+"""Collectives that are no all-reduce, each with the reason: a rank does not end up with the sum of all gradients."""
 
 ALL_REDUCES: tuple[str, ...] = tuple(kind for kind in KINDS if kind not in NOT_SUMMED)
-"""Collectives after which every rank holds the sum of all ranks' bytes: what training needs of its gradients."""
+"""Collectives after which every rank has the sum over all ranks, as data-parallel training needs for gradients."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What one exchange of S bytes takes.
+    """Counts of one collective on S bytes.
 
-    Messages one upon another (`steps`) and in all, and in units of S the bytes in all and of the rank that sends most.
+    `steps` are messages in sequence, `messages` their total number; `sent` is the total number of bytes and `most` that
+    of the rank that sends most, both in units of S.
     """
 
     steps: int
@@ -56,12 +57,12 @@ class Counts:
 
 
 def count(kind: str, ranks: int, group: int = 1, inside: str = "ring", servers: int = 1) -> Counts:
-    """Count what an algorithm, one of `KINDS`, sends among N ranks: nothing for a single rank.
+    """Count the messages of a collective, one of `KINDS`, among N ranks: none for a single rank.
 
-    The last `group` of butterfly_layered and hierarchical may have fewer ranks. `inside` a group of hierarchical works
-    reduce, ring or sharded. The `servers` of ps are among the ranks.
+    The last group of butterfly_layered and hierarchical may be smaller than `group`. `inside` is the algorithm within a
+    group of hierarchical: reduce, ring or sharded. The `servers` of ps are among the ranks.
     """
-    from gradtide import _core  # loading it costs more than all else that reads a scenario with a fault
+    from gradtide import _core  # imported lazily: it would dominate the time to report a faulty scenario
 
     algorithm: dict[str, str | int] = {"kind": kind}
     if kind == "ps":

@@ -82,7 +82,7 @@ class Table:
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float | None]:
-    """Return the figures of a row: its numbers, absent ones included, and neither texts nor booleans."""
+    """Return the figures of a row: numbers and missing numbers, without texts and booleans."""
     return {
         name: value
         for name, value in row.items()
@@ -106,7 +106,7 @@ class Series:
         return self._values
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        # numpy before 2 gives no `copy`, and its `array` takes no None for it.
+        # numpy < 2 does not pass `copy`, and its `array` does not accept None.
         return np.asarray(self._values, dtype=dtype) if copy is None else np.array(self._values, dtype=dtype, copy=copy)
 
     def __len__(self) -> int:
@@ -213,12 +213,12 @@ class RunResult:
         *,
         between_ps: tuple[int, int | None] = (0, None),
     ) -> dict[str, dict[str, dict[str, Any]]]:
-        """Return completion times of the background flows: by tenant, then by class of size.
+        """Return the completion times of background flows by tenant and size class.
 
         Args:
-            classes: which flows are small and which are large.
-            alone_ps: the least time that each flow takes alone, in picoseconds; adds slowdowns.
-            between_ps: flows that start earlier or not before the end do not count; None has no end.
+            classes: limits of small and large flows.
+            alone_ps: completion time of each flow on an idle network, in picoseconds; adds slowdowns.
+            between_ps: only flows that start in this half-open interval count; an end of None is no limit.
         """
         if not self.scenario.traffic:
             return {}
@@ -226,7 +226,7 @@ class RunResult:
         columns = (self.flows["start_us"], self.flows["bytes"], self.flows["fct_us"])
         start_ps, size_bytes, fct_ps = np.rint(columns[0] * 1e6).astype(np.uint64), columns[1], columns[2] * 1e6
         delivered = None
-        if "delivered_bytes" in self.flows.columns:  # a store may have runs from before there was such a column
+        if "delivered_bytes" in self.flows.columns:  # absent in stored runs of earlier versions
             delivered = self.flows["delivered_bytes"], self.flows["mean_rate_bps"]
         own_ps = None
         if alone_ps is not None:
@@ -249,7 +249,7 @@ class RunResult:
 
     @property
     def jobs_ran_ps(self) -> tuple[int, int | None]:
-        """When all jobs had started, and when they stopped for having their iterations; None if the run ended first."""
+        """When the last job started, and when all had completed their iterations; None if the run ended before."""
         jobs = self.scenario.jobs
         since_ps = max((job.start_ps for job in jobs), default=0)
         if not jobs or any(job.iterations != self.summary["jobs"][job.name]["iterations"] for job in jobs):
@@ -257,7 +257,7 @@ class RunResult:
         return since_ps, round(1e6 * float((self.iterations["start_us"] + self.iterations["time_us"]).max()))
 
     def distinct_flows(self) -> set[Flow]:
-        """Return every flow that has ended and differs from the others in tenant, sender, receiver or bytes."""
+        """Return the completed flows without duplicates in tenant, sender, receiver and bytes."""
         ended = ~np.isnan(self.flows["fct_us"])
         return {flow for flow, has_ended in zip(self._flow_keys(), ended.tolist(), strict=True) if has_ended}
 
@@ -398,7 +398,7 @@ def _candidates(result: RunResult) -> "list[Candidate]":
 
 
 def _premises_of_losses(timeouts: int | None) -> "list[Premise]":
-    """Return the premise of a run with retransmission timeouts: most hosts would send a tail loss probe earlier."""
+    """Return a premise for a run with retransmission timeouts, some of which RACK-TLP would avoid on most hosts."""
     from gradtide.answer import Premise
 
     if not timeouts:

@@ -1,4 +1,4 @@
-"""Files of other tools and ours: what there is, how each is recognised, and from which to which it is converted.
+"""File formats of gradtide and of other tools: the list of formats, their detection, and conversions between them.
 
 A file holds one kind of thing: flow sizes, flows, a network, a model or a trace; formats of one kind convert into
 each other. Traces are listed here and read by `gradtide.traces`.
@@ -22,11 +22,11 @@ class Format:
     """A format of files.
 
     Attributes:
-        name: what `--from` and `--to` call it.
-        kind: what it holds: formats of one kind convert into each other.
-        what: what a file looks like.
-        recognised: what tells it from the other formats.
-        suffix: suffix that chooses this format for a file to write; empty if only `--to` can choose it.
+        name: value of `--from` and `--to`.
+        kind: type of content; formats of one kind convert into each other.
+        what: description of the syntax.
+        recognised: features by which the format is detected.
+        suffix: suffix that selects this format for output; empty if only `--to` can select it.
         source: the tool that defines it, and where.
     """
 
@@ -121,7 +121,7 @@ FORMATS = (
     Format("chakra", "trace", "length-delimited protobuf", "`.et`", ".et", "MLCommons Chakra"),
     Format("dag", "trace", "JSON of one rank's ops", "`.json`, schema", ".json", "gradtide"),
 )
-"""Every format. If a text could be of two formats, the first one is taken."""
+"""Every format, in order of precedence if a text matches several."""
 
 _CONVERT: dict[str, Callable[[Path, str, Path | None, str, Options], dict[str, Any]]] = {
     "model": model.convert,
@@ -133,12 +133,12 @@ _CONVERT: dict[str, Callable[[Path, str, Path | None, str, Options], dict[str, A
 
 @dataclass(frozen=True)
 class Conversion:
-    """What was read and written.
+    """Result of a conversion.
 
     Attributes:
         source: format that was read.
         target: format that was written; `None` if nothing was.
-        figures: what is in it, for `--json`.
+        figures: figures of the content, for `--json`.
         notes: what was left out or rounded.
     """
 
@@ -149,7 +149,7 @@ class Conversion:
 
 
 def known(name: str) -> Format:
-    """Return the format of a name.
+    """Return a format by name.
 
     Raises:
         ValueError: if there is none.
@@ -161,7 +161,7 @@ def known(name: str) -> Format:
 
 
 def recognised(path: Path) -> Format | None:
-    """Return the format of a file by its content; `None` for a trace, a folder or a pattern.
+    """Detect the format of a file from its content; `None` for a trace, a folder or a pattern.
 
     Raises:
         ValueError: if the text is of no format.
@@ -190,11 +190,11 @@ def recognised(path: Path) -> Format | None:
 
 
 _MAYBE_TRACES = ("chrome-trace", "tar", "zip", "sqlite")
-"""What the readers of traces say more about."""
+"""Formats whose faults the readers of traces report in more detail."""
 
 
 def form_of(text: str) -> str | None:
-    """Return the name of the format of a text by its beginning; `None` if it is of none in `FORMATS`."""
+    """Detect the format of a text from its beginning; `None` if it is not in `FORMATS`."""
     found = recognise.seen(text)
     return found.name if found is not None and any(form.name == found.name for form in FORMATS) else None
 
@@ -209,7 +209,7 @@ def convert(
     topology: Path | None = None,
     start_unit: str | None = None,
 ) -> Conversion:
-    """Read a file, and write what it holds in another format; the new file appears whole or not at all.
+    """Read a file, and write its content in another format, atomically.
 
     Args:
         source: file to read.
@@ -245,7 +245,7 @@ def convert(
 
 
 def _like(form: Format) -> list[str]:
-    """Return what a file of a format may look like: distributions look like one another, and like other numbers."""
+    """Return the formats that a file of format `form` may be detected as: distributions cannot be distinguished."""
     numbers = "sizes" if form.kind == "sizes" else form.kind
     return [one.name for one in FORMATS if one.name == form.name or (numbers == "sizes" and one.kind == "sizes")]
 

@@ -1,4 +1,4 @@
-"""Lists of flows, one flow at a time: ours, htsim's connection matrices and HPCC's flow files."""
+"""Lists of flows, streamed line by line: gradtide's CSV, htsim's connection matrices and HPCC's flow files."""
 
 import re
 import shutil
@@ -26,17 +26,17 @@ HTSIM_WORDS = ("id", "msg", "start", "size", "prio", "trigger", "send_done_trigg
 START_UNITS = {"ps": 1, "us": PS_PER_US}
 """Units of htsim's starts, in picoseconds."""
 MAX_UEC_START = 2**32 - 1
-"""UEC's program keeps a start in 32 bits."""
+"""main_uec.cpp stores a start in 32 bits."""
 _UNIT_WORDS = {"ps": "picoseconds", "us": "microseconds"}
 _MARKS = {"ps": "# starts are picoseconds", "us": "# starts are microseconds"}
-"""What is written below the header, where htsim's reader leaves comments alone."""
+"""Comments written below the header, where htsim's reader ignores comments."""
 MAX_HTSIM_BYTES = 2**31 - 1
-"""Its reader takes a size by `stoi`."""
+"""htsim's reader parses a size with `stoi`."""
 MAX_HPCC_BYTES = 2**32 - 1
-"""Its reader keeps a size in 32 bits."""
+"""HPCC's reader stores a size in 32 bits."""
 
 Row = tuple[int, int, int, int, int, "int | None"]
-"""A flow: number of its line, start in picoseconds, source, destination, bytes, and its band if it has one."""
+"""A flow: line number, start in picoseconds, source, destination, bytes, and its band if any."""
 
 
 def convert(source: Path, form: str, target: Path | None, into: str, options: Options) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
 def read_flows(
     text: str, file: str, form: str, name: str, host_count: int, band: int, start_unit: str | None = None
 ) -> BackgroundFlows:
-    """Return the flows of another tool's list for a scenario, if nothing of it has to be left out.
+    """Return the flows of another tool's list for a scenario, if the conversion is lossless.
 
     Args:
         text: the whole file.
@@ -81,7 +81,7 @@ def read_flows(
         start_unit: unit of htsim's starts, ps or us. Default: what the file shows.
 
     Raises:
-        ScenarioError: with every fault of the file, or if `convert` would have something to tell (GT062).
+        ScenarioError: with every fault of the file, or if `convert` would add notes (GT062).
     """
     lines, options = text.split("\n"), Options(start_unit=start_unit)
     if form == "htsim-cm" and start_unit is None:
@@ -104,34 +104,34 @@ def read_flows(
 
 
 def nodes_of(head: str) -> int | None:
-    """Return how many nodes a connection matrix says that there are; `None` if it does not say it."""
+    """Return the number of nodes that a connection matrix states; `None` if it states none."""
     match = re.search(r"(?m)^[ \t]*Nodes[ \t]+(\d{1,9})[ \t]*$", head)
     return None if match is None else int(match[1])
 
 
 def _start_unit(lines: Iterable[str], file: str, how: str) -> str:
-    """Return the unit in which a connection matrix says when flows start: ps or us.
+    """Return the unit of the starts in a connection matrix: ps or us.
 
-    htsim has two dialects of one syntax, and what tells them apart is
+    htsim has two dialects with the same syntax, distinguished by
 
-    - a decimal point: `ConnectionMatrix::save` writes microseconds with six decimals, and a part of a picosecond means
-      nothing;
-    - the words of one dialect: `addon` is of Broadcom's, `msg` of UEC's;
-    - a start above 2^32 - 1, which main_uec.cpp cannot keep;
+    - a decimal point: `ConnectionMatrix::save` writes microseconds with six decimals, and fractions of a picosecond
+      are meaningless;
+    - keywords of one dialect: `addon` in Broadcom's, `msg` in UEC's;
+    - a start above 2^32 - 1, which main_uec.cpp cannot store;
     - a comment that `convert` writes.
 
-    If all starts are 0, both units are right.
+    If all starts are 0, either unit is correct.
 
     Args:
         lines: of the file.
         file: the file as the user named it.
-        how: how the user says the unit.
+        how: hint how to state the unit.
 
     Raises:
-        ScenarioError: if nothing tells the dialects apart, or two lines contradict each other.
+        ScenarioError: if the dialect is ambiguous, or two lines contradict each other.
 
     Source: sim/datacenter/connection_matrix.cpp of Broadcom/csg-htsim, whose starts are picoseconds; main_uec.cpp of
-        ultraethernet/uet-htsim, which reads the same file and takes them for microseconds.
+        ultraethernet/uet-htsim, which reads the same file with starts in microseconds.
     """
     shown: dict[str, tuple[int, str]] = {}
     open_start: tuple[int, str, int] | None = None
@@ -197,10 +197,10 @@ def _read_csv(lines: Iterable[str], file: str, _: Options) -> Iterator[Row]:
 
 
 def _read_hpcc(lines: Iterable[str], file: str, options: Options) -> Iterator[Row]:
-    """Yield the flows of an HPCC flow file: how many, then `src dst pg dport bytes start_s` each.
+    """Yield the flows of an HPCC flow file: their number, then a line `src dst pg dport bytes start_s` per flow.
 
-    Source: ReadFlowInput in simulation/scratch/third.cc of alibaba-edu/High-Precision-Congestion-Control, which leaves
-    alone what stands after the flows that the first line counts.
+    Source: ReadFlowInput in simulation/scratch/third.cc of alibaba-edu/High-Precision-Congestion-Control, which ignores
+    everything after the number of flows in the first line.
     """
     wrong = Complaints(file, "GT063")
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line and not line.isspace())
@@ -246,7 +246,7 @@ def _read_hpcc(lines: Iterable[str], file: str, options: Options) -> Iterator[Ro
 def _read_htsim(lines: Iterable[str], file: str, options: Options) -> Iterator[Row]:
     """Yield the flows of a connection matrix: Nodes, Connections, and `src->dst id N start TIME size B` each.
 
-    Starts are in `options.start_unit`, and `options.nodes` is how many nodes there are.
+    Starts are in `options.start_unit`; sets `options.nodes` to the number of nodes.
 
     Source: ConnectionMatrix::load in sim/datacenter/connection_matrix.cpp of Broadcom/csg-htsim.
     """
@@ -341,7 +341,7 @@ def _htsim_flow(line: "_Line", nodes: int, unit: str) -> Row | None:
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of a list of flows: its words as numbers and times, and where its faults go."""
+    """A line of a list of flows: parses its words as numbers and times, and collects faults."""
 
     wrong: Complaints
     number: int
@@ -355,7 +355,7 @@ class _Line:
         self.fault("dst", "the flow goes from a node to itself", "name another node", at)
 
     def whole(self, at: int, field: str, low: int, high: int) -> int | None:
-        """Return the whole number that a word is."""
+        """Parse a word as a whole number; `None` after adding a fault."""
         value = count(self.words[at], high)
         if value is None or value < low:
             hint = f"write a whole number from {low} to {high:,}"
@@ -364,12 +364,12 @@ class _Line:
         return value
 
     def time_ps(self, at: int, field: str, unit_ps: int, unit: str) -> int | None:
-        """Return a time in picoseconds, rounded half up."""
+        """Parse a time in picoseconds, rounded half up; `None` after adding a fault."""
         word = self.words[at]
         whole, _, part = word.partition(".")
         digits = whole + part
         time_ps: int | None = None
-        if whole and digits.isascii() and digits.isdigit() and len(digits) <= 40:  # nearly all; no fractions needed
+        if whole and digits.isascii() and digits.isdigit() and len(digits) <= 40:  # usual case, without Fraction
             scale = 10 ** len(part)
             time_ps = (2 * int(digits) * unit_ps + scale) // (2 * scale)
         elif (value := decimal(word)) is not None:
@@ -401,13 +401,13 @@ _READERS: dict[str, Callable[[Iterable[str], str, Options], Iterator[Row]]] = {
 
 @dataclass(frozen=True)
 class _Target:
-    """What a writer is asked for: `options` of the file that is read, and the unit of htsim's starts if it is said."""
+    """Input of a writer: `options` of the source file, and the unit of htsim's starts if given."""
 
     options: Options
     start_unit: str | None
 
     def note_nodes(self, named: int) -> None:
-        """Say how many nodes a connection matrix has if the format cannot, and the flows do not name the last one."""
+        """Note the number of nodes of a connection matrix if it exceeds the highest node of the flows."""
         if self.options.nodes > named:
             self.options.notes.append(
                 f"the matrix has {self.options.nodes:,} nodes, and its flows name {named:,}: give the cluster "
@@ -465,7 +465,7 @@ def _write_hpcc(rows: Iterator[Row], file: BinaryIO, tally: _Tally, wrong: Compl
         if is_sorted:
             _append(body, file)
         else:
-            # It starts flows in the order of their lines. Starts have nine decimals each, so the longer is later.
+            # HPCC starts flows in file order. Starts have nine decimals, so longer texts are later times.
             body.seek(0)
             for line in sorted(body, key=_start_in_order):
                 file.write(line)
@@ -475,17 +475,17 @@ def _write_hpcc(rows: Iterator[Row], file: BinaryIO, tally: _Tally, wrong: Compl
 
 @dataclass
 class _Lost:
-    """What a format cannot hold of the flows that were written."""
+    """Information lost in the written format."""
 
     rounded: int = 0
     bands: bool = False
 
     def ns(self, start_ps: int) -> int:
-        """Return a start in nanoseconds, rounded half up, and count it if that changes it."""
+        """Return a start in nanoseconds, rounded half up; count it if rounding changes it."""
         return self.in_units(start_ps, PS_PER_NS)
 
     def in_units(self, start_ps: int, unit_ps: int) -> int:
-        """Return a start in whole units, rounded half up, and count it if that changes it."""
+        """Return a start in whole units, rounded half up; count it if rounding changes it."""
         start, rest = divmod(start_ps + unit_ps // 2, unit_ps)
         self.rounded += rest != unit_ps // 2
         return start

@@ -1,4 +1,4 @@
-"""Networks cable by cable: ours as CSV, and HPCC's topology files."""
+"""Networks as lists of cables: gradtide's CSV, and HPCC's topology files."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from gradtide.scenario.keys.types import positive_rate
 
 MAX_NODES = 1_000_000
 _UNSAID = -1
-"""Rate and delay of a cable of a list that names none."""
+"""Placeholder for rate and delay of a cable that states none."""
 
 _FIELDS = ("src", "dst", "rate", "delay", "error_rate")
 _SWITCH = re.compile(r"s(0|[1-9]\d{0,8})", re.ASCII)
@@ -36,7 +36,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
 
 
 def hosts_of(path: Path) -> dict[int, int]:
-    """Return the numbers of the hosts of an HPCC topology file, by those of its nodes.
+    """Map node numbers of an HPCC topology file to host numbers.
 
     Raises:
         ScenarioError: as `convert`.
@@ -61,7 +61,7 @@ def _read_csv(path: Path) -> Wiring:
 def _hpcc_nodes(
     lines: Iterable[str], wrong: Complaints
 ) -> tuple[dict[int, int], dict[int, int], list[tuple[int, str]]]:
-    """Return numbers of hosts and of switches by those of nodes, and number and text of each link's line."""
+    """Return maps from node number to host and to switch number, and number and text of each link's line."""
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line and not line.isspace())
     number, line = next(numbered, (1, ""))
     first, head, counts = number, line, [count(cell, MAX_NODES) for cell in line.split()]
@@ -97,10 +97,10 @@ def _hpcc_nodes(
 
 
 def read_hpcc(lines: Iterable[str], file: str) -> tuple[list[Cable], list[tuple[int, str]], int, list[str]]:
-    """Return the cables of an HPCC topology file, number and text of each one's line, the hosts and the switches.
+    """Return the cables of an HPCC topology file, number and text of each cable's line, the hosts and the switches.
 
-    The file is `nodes switches links`, the switches' numbers, and `src dst rate delay error_rate` each link. What is no
-    switch is a host, h0, h1, … in the order of the numbers; switches are s0, s1, ….
+    The file has a line `nodes switches links`, the numbers of the switches, and `src dst rate delay error_rate` per
+    link. All other nodes are hosts, h0, h1, … in numerical order; switches are s0, s1, ….
 
     Args:
         lines: of the file, without their ends.
@@ -109,8 +109,8 @@ def read_hpcc(lines: Iterable[str], file: str) -> tuple[list[Cable], list[tuple[
     Raises:
         ScenarioError: with every fault, each at its line and field.
 
-    Source: main in simulation/scratch/third.cc of alibaba-edu/High-Precision-Congestion-Control, which leaves alone
-    what stands after the links that the first line counts.
+    Source: main in simulation/scratch/third.cc of alibaba-edu/High-Precision-Congestion-Control, which ignores
+    everything after the number of links in the first line.
     """
     wrong = Complaints(file, "GT046")
     host_of, switch_of, rows = _hpcc_nodes(lines, wrong)
@@ -153,7 +153,7 @@ def _checked(
     hosts: int | None,
     switches: Sequence[str] | None = None,
 ) -> Wiring:
-    """Return the network that cables make, if a scenario can have it."""
+    """Return the network of these cables, checked for use in a scenario."""
     wiring, complaints = wired(cables, hosts, switches, MAX_NODES)
     wrong = Complaints(str(path), "GT046")
     for complaint in complaints:
@@ -170,7 +170,7 @@ def _csv(wiring: Wiring) -> str:
 
 
 def _hpcc(wiring: Wiring, options: Options) -> str:
-    """Write hosts first, then switches: s0, s1, … by their numbers if all have one, else as they occur."""
+    """Number hosts first, then switches: by number if all are named s0, s1, …, otherwise in order of occurrence."""
     switches = list(wiring.switches)
     if all(_SWITCH.fullmatch(name) for name in switches):
         switches.sort(key=lambda name: int(name[1:]))

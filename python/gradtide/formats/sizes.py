@@ -1,4 +1,4 @@
-"""Distributions of flow sizes: points of a CDF, in the dialects of those who draw from them."""
+"""Distributions of flow sizes as points of a CDF, in the formats of ns-2, HPCC and gradtide."""
 
 from collections.abc import Callable
 from fractions import Fraction
@@ -19,7 +19,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
     """Read a distribution, write it, and return its figures.
 
     Raises:
-        ScenarioError: with every fault of the file, or if the other dialect cannot say it.
+        ScenarioError: with every fault of the file, or if the target format cannot represent it.
         ValueError: if the format is ns-2's and `--packet` is missing.
     """
     points = _ns2(source, options) if form == "cdf-ns2" else _pairs(source)
@@ -34,7 +34,7 @@ def _pairs(path: Path) -> list[Point]:
 
 
 def _ns2(path: Path, options: Options) -> list[Point]:
-    """Read `value count cdf`: tools/ranvar.cc of ns-2 skips the second column and draws between the points."""
+    """Read `value count cdf`; tools/ranvar.cc of ns-2 ignores the second column and interpolates between points."""
     packet_bytes = _packet(options)
     rows: list[tuple[int, str, list[str]]] = []
     wrong = Complaints(str(path), "GT061")
@@ -90,7 +90,7 @@ def _as_ns2(points: list[Point], source: str, options: Options) -> str:
 
 
 def _hpcc(points: list[Point], source: str, _: Options) -> str:
-    """Write `bytes percent` as traffic_gen/custom_rand.py of HPCC takes it: from 0, both columns rising."""
+    """Write `bytes percent` for traffic_gen/custom_rand.py of HPCC: from 0, both columns strictly increasing."""
     said = ""
     if points[0][1] != 0 or len(points) < 2:
         said = f"the first size, {points[0][0]} bytes, has a share of its own"

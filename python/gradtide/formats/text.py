@@ -1,4 +1,4 @@
-"""Lines of text files of any size, and the faults in them."""
+"""Streaming reader of text files of any size, and their faults."""
 
 import io
 import re
@@ -21,14 +21,14 @@ _DECIMAL = re.compile(r"(\d{1,20})(?:\.(\d{0,40}))?(?:[eE]([+-]?\d{1,2}))?", re.
 
 @dataclass
 class Options:
-    """What a file does not say of itself.
+    """Information for a conversion that the file does not contain.
 
     Attributes:
         packet_bytes: bytes that a value of an ns-2 distribution stands for.
-        hosts: numbers of hosts by numbers of nodes; `None` where they are the same.
-        start_unit: unit of the starts of an htsim-cm file, ps or us; `None` if nobody says it.
-        nodes: how many nodes an htsim-cm file has; 0 for other files. Its reader sets it.
-        notes: what was left out or rounded; readers and writers add to it, and the user sees it.
+        hosts: host numbers by node number; `None` if they are equal.
+        start_unit: unit of the starts of an htsim-cm file, ps or us; `None` if not given.
+        nodes: number of nodes of an htsim-cm file, set by its reader; 0 for other files.
+        notes: omissions and roundings, added by readers and writers and shown to the user.
     """
 
     packet_bytes: int | None = None
@@ -38,13 +38,13 @@ class Options:
     notes: list[str] = field(default_factory=list)
 
     def note(self, count: int, one: str, many: str) -> None:
-        """Add a note of how often something happened, if it did."""
+        """Add a note with a count, unless it is 0."""
         if count:
             self.notes.append(one if count == 1 else f"{count:,} {many}")
 
 
 class Complaints:
-    """The faults of a file, each at its line and word."""
+    """Collects the faults of a file, each with line and word."""
 
     def __init__(self, file: str, code: str) -> None:
         self._file = file
@@ -62,9 +62,9 @@ class Complaints:
         *,
         code: str | None = None,
     ) -> None:
-        """Add a fault of a line, or of its blank-separated `word`; stop reading after too many.
+        """Add a fault of a line, or of its blank-separated `word`; raise once there are too many.
 
-        Its code is that of the file, or `code`, as of a quantity.
+        The default `code` is that of the file.
         """
         start, stop = 0, len(line or "")
         if line is not None and word >= 0:
@@ -78,11 +78,11 @@ class Complaints:
 
     @property
     def any(self) -> bool:
-        """Whether anything is wrong."""
+        """Whether there are faults."""
         return bool(self._faults)
 
     def end(self) -> None:
-        """Raise if anything is wrong.
+        """Raise if there are faults.
 
         Raises:
             ScenarioError: with every fault.
@@ -92,7 +92,7 @@ class Complaints:
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """Yield the lines of a file without their ends, one at a time.
+    """Yield the lines of a file without line endings, one at a time.
 
     Raises:
         ScenarioError: if the file cannot be read (GT002), is no UTF-8 text (GT003) or has a line of more than 1 MiB
@@ -118,7 +118,7 @@ def lines_of(path: Path) -> Iterator[str]:
 
 
 def whole_text(path: Path) -> str:
-    """Return the text of a file that the command line names.
+    """Return the text of a file named on the command line.
 
     Raises:
         ScenarioError: if it is no readable UTF-8 text of at most 10 MB.
@@ -127,7 +127,7 @@ def whole_text(path: Path) -> str:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text file whole or not at all.
+    """Write a text file atomically.
 
     Raises:
         TraceError: if it cannot be written.
@@ -139,7 +139,7 @@ def write(path: Path, text: str) -> None:
 
 
 def count(word: str, high: int = U64_MAX) -> int | None:
-    """Return the whole number that a word is; `None` if it is none from 0 to `high`."""
+    """Parse a whole number from 0 to `high`; `None` for anything else."""
     if not (word.isascii() and word.isdigit()) or len(word) > 20:
         return None
     value = int(word)
@@ -147,7 +147,7 @@ def count(word: str, high: int = U64_MAX) -> int | None:
 
 
 def decimal(word: str) -> Fraction | None:
-    """Return the number that a word is, exactly; `None` if it is none from 0 on: no NaN, no sign, no infinity."""
+    """Parse a non-negative decimal exactly; `None` for anything else, including signs, NaN and infinity."""
     match = _DECIMAL.fullmatch(word)
     if match is None:
         return None

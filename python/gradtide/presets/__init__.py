@@ -1,8 +1,8 @@
 """Built-in models, language models, op graphs, devices, clusters, flow sizes and papers' scenarios.
 
-Each has its source, and is read when it is asked for. Models and op graphs are counts (bytes, FLOPs);
-`gradtide.roofline` makes times of them on a device. A language model is a configuration as Hugging Face writes it. No
-scenario is parsed here.
+Each preset names its source, and is loaded on demand. Models and op graphs are counts (bytes, FLOPs), which
+`gradtide.roofline` converts into times on a device. A language model is a configuration in the format of Hugging Face.
+Scenarios are not parsed here.
 """
 
 import sys
@@ -28,11 +28,10 @@ class LayerPreset:
     Attributes:
         name: the module's or variable's own name.
         parameter_bytes: bytes of its parameters at 4 bytes an element.
-        forward_flops: multiplications and additions of its convolutions and matrix products.
+        forward_flops: FLOPs (multiplications and additions) of its convolutions and matrix products.
         activation_bytes: bytes that its forward pass reads and writes besides the parameters, at 4 bytes an
             element.
-        winograd: true for a 3x3 convolution of stride 1, which fp32 libraries compute with fewer
-            multiplications.
+        winograd: true for a 3x3 convolution of stride 1, which fp32 libraries compute with fewer multiplications.
     """
 
     name: str
@@ -47,10 +46,10 @@ class ModelPreset:
     """A model as counts, layers in execution order (0 = input side).
 
     Attributes:
-        name: what users write in a scenario.
-        title: what reports print.
-        source: where the numbers come from.
-        sample: what one sample is, such as "224x224x3 image".
+        name: name in a scenario.
+        title: name in reports.
+        source: source of the counts.
+        sample: description of a sample, such as "224x224x3 image".
         tensors: number of parameter tensors; a layer owns one or more. 0 if the file does not say.
         layers: the counts.
     """
@@ -64,7 +63,7 @@ class ModelPreset:
 
     @property
     def parameter_bytes(self) -> int:
-        """Bytes of all parameters, fp32: what one gradient exchange moves."""
+        """Bytes of all parameters in fp32, the size of a gradient exchange."""
         return sum(layer.parameter_bytes for layer in self.layers)
 
     @property
@@ -94,24 +93,24 @@ class ModelPreset:
 
 @dataclass(frozen=True)
 class Device:
-    """What computes: a peak, a bandwidth, and the part of both that training reaches.
+    """A compute device: peak FLOP/s, memory bandwidth, and the fraction of each that training achieves.
 
     Attributes:
-        name: what users write in a scenario, case does not matter.
+        name: name in a scenario, case-insensitive.
         title: full name.
-        precision: what it multiplies in.
+        precision: number format of its multiplications.
         peak_flops: FLOP/s of that precision, dense (vendor).
         memory_bytes_per_s: memory bandwidth (vendor).
-        element_bytes: bytes of one parameter or activation as it moves.
-        compute_efficiency: share of `peak_flops` that training reached in a measurement of this device; None if no
-            measurement is known, and a scenario states its own (`compute.efficiency`).
-        memory_efficiency: share of `memory_bytes_per_s` reached (assumed).
-        winograd_gain: how many times fewer multiplications a 3x3 convolution of stride 1 takes; 1 for none.
+        element_bytes: bytes of one parameter or activation in memory.
+        compute_efficiency: fraction of `peak_flops` in a measurement of training on this device; None without a
+            measurement: the scenario must then state `compute.efficiency`.
+        memory_efficiency: fraction of `memory_bytes_per_s` (assumed).
+        winograd_gain: factor by which Winograd reduces the multiplications of a 3x3 convolution of stride 1.
         source: of peak and bandwidth.
-        efficiency: what kind of figure the compute efficiency is: calibrated, utilisation or unknown.
-        basis: the measurement that it comes from, or that there is none.
+        efficiency: kind of the compute efficiency: calibrated, utilisation or unknown.
+        basis: the measurement behind it, or a statement that there is none.
         kind: gpu or cpu, as in `gradtide.runtime`.
-        memory_bytes: that a program may use, the largest that is sold; None where the accelerator of the name has it.
+        memory_bytes: usable memory of the largest variant; None if the accelerator of the same name states it.
     """
 
     name: str
@@ -131,7 +130,7 @@ class Device:
 
     @property
     def reached_flops(self) -> float:
-        """FLOP/s that training reaches; NoEfficiencyError if no measurement of the device is known."""
+        """FLOP/s that training achieves; NoEfficiencyError without a measurement of the device."""
         if self.compute_efficiency is None:
             raise NoEfficiencyError(
                 f"{self.name} has no known efficiency: {self.basis}; state the share of its "
@@ -155,7 +154,7 @@ class Device:
 
 
 class NoEfficiencyError(ValueError):
-    """No measurement says what share of its peak a device reaches in training, and none was stated."""
+    """The efficiency of a device in training has not been measured, and the scenario states none."""
 
 
 def model_names() -> list[str]:
@@ -182,17 +181,17 @@ RDMA_PACKETS = {
     "transport": {"kind": "ideal", "segment": "4096B", "window": "4MiB"},
     "queue": {"capacity": "100000pkt"},
 }
-"""RDMA on the packet engine, which has neither credits nor pauses: windows that never change, and queues that never
-overflow. 4096 bytes are the largest MTU of InfiniBand (InfiniBand Architecture Specification, volume 1), which RoCE has
-on Ethernet with jumbo frames; NCCL has its buffer of 4 MiB under way at most (NCCL_BUFFSIZE). Heads of lines do not
-block others here."""
+"""RDMA on the packet engine, which models neither credits nor PFC: a constant window and queues that never overflow.
+4096 bytes are the largest MTU of InfiniBand (InfiniBand Architecture Specification, volume 1), and of RoCE on Ethernet
+with jumbo frames; NCCL has at most its buffer of 4 MiB in flight (NCCL_BUFFSIZE). Head-of-line blocking is not
+modelled."""
 
 
 def cluster(name: str, engine: str | None = None) -> dict[str, Any] | None:
-    """Return the keys of a scenario that a built-in cluster stands for, or None.
+    """Return the scenario keys of a built-in cluster; None for an unknown name.
 
-    `NAME/N` has N hosts, or N nodes with several GPUs each; of `NAME` a job has as many as it needs. On the packet
-    engine, headers and windows take what an efficiency takes on others; RDMA has `RDMA_PACKETS`.
+    `NAME/N` has N hosts, or N nodes with several GPUs each; `NAME` has as many as the jobs need. The packet engine
+    simulates headers and windows instead of a link efficiency; RDMA has `RDMA_PACKETS`.
 
     Example:
         >>> cluster("ethernet-25g/16")["cluster"]["topology"]["hosts"]
@@ -217,7 +216,7 @@ def cluster(name: str, engine: str | None = None) -> dict[str, Any] | None:
 
 
 def cluster_device(name: str) -> str | None:
-    """Return the device that computes on a built-in cluster, `NAME` or `NAME/N`; None if it names none.
+    """Return the device of a built-in cluster, `NAME` or `NAME/N`; None if it has none.
 
     Example:
         >>> cluster_device("h100-hgx/16")
@@ -238,7 +237,7 @@ def flow_names() -> list[str]:
 
 
 def flow_text(name: str) -> str:
-    """Return the file of a built-in distribution of flow sizes: title, source, then `bytes,cdf`.
+    """Return the text of a built-in distribution of flow sizes: title, source, then `bytes,cdf`.
 
     Raises:
         KeyError: if there is none of that name.
@@ -269,7 +268,7 @@ def model(name: str) -> ModelPreset:
 
 
 def configuration(name: str) -> dict[str, Any]:
-    """Return the configuration of a built-in language model, as Hugging Face writes it.
+    """Return the configuration of a built-in language model, in the format of Hugging Face.
 
     Raises:
         KeyError: if there is none of that name.
@@ -282,7 +281,7 @@ def configuration(name: str) -> dict[str, Any]:
 
 
 def device(name: str) -> Device:
-    """Return a built-in device; upper and lower case are the same.
+    """Return a built-in device, case-insensitive.
 
     Raises:
         KeyError: if there is none of that name.
@@ -298,12 +297,12 @@ def device(name: str) -> Device:
 
 
 def accelerator_names() -> list[str]:
-    """Return the names of the accelerators on which divided models are computed."""
+    """Return the names of the accelerators for parallel jobs."""
     return list(document("devices.toml")["accelerator"])
 
 
 def accelerator(name: str) -> "Accelerator":
-    """Return a built-in accelerator; upper and lower case are the same.
+    """Return a built-in accelerator, case-insensitive.
 
     A device's name with a precision, such as H100-bf16, is the accelerator itself.
 
@@ -453,7 +452,7 @@ def _devices() -> dict[str, Device]:
 
 
 class _Command(ModuleType):
-    """This module can be called, as the command of its name can: `gradtide.presets("model")`."""
+    """Makes the module callable, like the command of its name: `gradtide.presets("model")`."""
 
     def __call__(self, kind: str | None = None) -> list[dict[str, Any]]:
         """Return one dict per preset, of one kind or of all."""

@@ -1,9 +1,9 @@
-"""Op graphs of training steps as counts (FLOPs, bytes moved), and the times that a device makes of them.
+"""Op graphs of training steps as counts (FLOPs, bytes moved), and their conversion into times on a device.
 
 A counted graph is a dictionary: `target`, `inference_target` and `ops`, each with `id`, `name`, `kind` and `inputs`. A
 recv has its `bytes`; a comp may have `flops` and `moved_bytes` (views have neither), `winograd`, `param_only`, and
-`updates`, the ids of the recvs whose gradients it produces. A profile counts one mini-batch, and each count is a
-number. A preset holds each as [fixed, per sample], from which any batch follows exactly.
+`updates`, the ids of the recvs whose gradients it produces. In a profile of one mini-batch, counts are numbers; in a
+preset they are pairs [fixed, per sample], exact for any batch.
 """
 
 import json
@@ -24,7 +24,7 @@ TASKS = ("train", "inference")
 class GraphPreset:
     """The training step of a built-in model, op by op; each of its `counts` is [fixed, per sample].
 
-    `batch` is the mini-batch of the paper, `sample` what one sample is.
+    `batch` is the mini-batch of the paper, `sample` the description of a sample.
     """
 
     name: str
@@ -94,9 +94,9 @@ def graph(name: str) -> GraphPreset:
 
 
 def graph_document(name: str, machine: Device | str, batch: int | None, task: str, rate_bps: int) -> dict[str, Any]:
-    """Return the op graph of a built-in model with times on a device, as `gradtide order` reads it.
+    """Return the op graph of a built-in model with times on a device, in the format of `gradtide order`.
 
-    Without a batch it is the paper's. The task is train, or inference: the forward pass alone. Parameters are received
+    The default batch is the paper's. The task is train, or inference: the forward pass alone. Parameters are received
     at `rate_bps`, above 0.
     """
     if task not in TASKS:
@@ -116,16 +116,16 @@ def graph_document(name: str, machine: Device | str, batch: int | None, task: st
 
 
 def roofline_seconds(machine: Device) -> Callable[[Mapping[str, Any]], float]:
-    """Return what gives a counted comp its seconds on a device; views take none."""
+    """Return the function from a counted comp to its roofline seconds on a device; 0 for views."""
     return lambda op: op_seconds(op.get("flops", 0), op.get("moved_bytes", 0), bool(op.get("winograd")), machine)
 
 
 def with_times(
     counts: Mapping[str, Any], seconds: Callable[[Mapping[str, Any]], float], rate_bps: int
 ) -> dict[str, Any]:
-    """Return a counted graph of one mini-batch with a `time` in whole nanoseconds in place of each comp's counts.
+    """Return a counted graph of one mini-batch with counts replaced by `time` in whole nanoseconds.
 
-    A recv's time is that of its bytes, rounded up; a comp's is what `seconds` says, rounded.
+    The time of a recv is bytes over `rate_bps`, rounded up; that of a comp is `seconds`, rounded.
     """
     ops = []
     for op in counts["ops"]:
@@ -143,9 +143,9 @@ def with_times(
 
 
 def inference_part(timed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the forward pass of a training step: what `inference_target` needs, which becomes the target."""
+    """Return the forward pass of a training step: `inference_target`, which becomes the target, and its ancestors."""
     needed = {timed["inference_target"]}
-    for op in reversed(timed["ops"]):  # inputs stand before what needs them
+    for op in reversed(timed["ops"]):  # topological order: inputs come first
         if op["id"] in needed:
             needed.update(op["inputs"])
     ops = [{key: op[key] for key in op if key != "updates"} for op in timed["ops"] if op["id"] in needed]

@@ -1,10 +1,10 @@
-"""From a torch module to a model that can be simulated: layers, bytes and times; or a graph of ops.
+"""Converts a torch module into a model that can be simulated: layers, bytes and times; or a graph of ops.
 
     m = gt.profile(torchvision.models.resnet50(), torch.randn(32, 3, 224, 224), device="A100")
     m.save("resnet50.model.json")
 
-`walk` counts one pass, `measure` times it, `ops` traces it as a graph, `target` reads what the command line says.
-torch is imported inside functions, here and nowhere else: the rest never needs it.
+`walk` counts one pass, `measure` times it, `ops` traces it as a graph, `target` parses the command line's model.
+torch is imported inside functions, and in this package only: the other modules do not need it.
 """
 
 import json
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 MEASURE = "measure"
-"""The device that stands for: this machine, measured."""
+"""Name of the device for measurements on this machine."""
 RUNS = 20
 MAX_NAME = 200
 PICOSECONDS_PER_MICROSECOND = 10**6
@@ -53,19 +53,19 @@ class ModelProfile:
     """A model with the times of its layers on one device, for one mini-batch.
 
     Attributes:
-        name: what results call it.
+        name: name in results.
         title: class of the module.
-        device: preset of the roofline, or what it was measured on.
+        device: preset of the roofline, or the device of the measurement.
         inputs: inputs of forward, `[NAME=]SHAPE:DTYPE`.
         batch: samples in the mini-batch: the first size of the first input.
         torch_version: of the torch that ran the model.
         layers: times and bytes of the gradient, in order of first use.
         counts: FLOPs and bytes of each layer's forward pass, the whole mini-batch as one sample.
         tensors: number of parameter tensors that get a gradient.
-        unused: parameters that want a gradient and get none; they are in no layer's bytes.
-        frozen: parameters that want none; neither are they.
-        shared: parameters that stand in several places, as `first = other`; counted once.
-        step_ps: measured time of forward and backward without marks, picoseconds; `None` for a roofline.
+        unused: parameters with `requires_grad` that get no gradient; not in the bytes of any layer.
+        frozen: parameters without `requires_grad`; likewise.
+        shared: parameters with several names, as `first = other`; counted once.
+        step_ps: measured time of forward and backward without marks (timestamps), ps; `None` for a roofline.
     """
 
     name: str
@@ -84,7 +84,7 @@ class ModelProfile:
 
     @property
     def parameter_bytes(self) -> int:
-        """Bytes of all gradients: what one exchange moves."""
+        """Bytes of all gradients, the size of a gradient exchange."""
         return sum(layer.parameter_bytes for layer in self.layers)
 
     @property
@@ -104,7 +104,7 @@ class ModelProfile:
 
     @property
     def explained(self) -> float | None:
-        """The layers' times over the measured step; `None` for a roofline, which has measured none."""
+        """Sum of the layers' times as a fraction of the measured step; `None` for a roofline."""
         if self.step_ps is None:
             return None
         return (self.forward_time + self.backward_time) / (self.step_ps / PICOSECONDS_PER_SECOND)
@@ -112,8 +112,8 @@ class ModelProfile:
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the model file, `"schema": "gradtide.model/1"`.
 
-        `forward_us`, `backward_us` and, where an optimizer was timed, `update_us` are exact, and what a scenario reads.
-        `forward_flops` and `activation_bytes` are of one sample, rounded up.
+        A scenario reads `forward_us`, `backward_us` and, if an optimizer was timed, `update_us`, which are exact.
+        `forward_flops` and `activation_bytes` are per sample, rounded up.
         """
         how = "roofline" if self.step_ps is None else "measured"
         profile: dict[str, Any] = {
@@ -151,7 +151,7 @@ class ModelProfile:
         }
 
     def save(self, path: str | Path) -> Path:
-        """Write the model file, which `job.NAME.model` of a scenario takes; it appears whole or not at all.
+        """Write the model file for `job.NAME.model` of a scenario, atomically.
 
         Raises:
             OSError: if it cannot be written.
@@ -160,7 +160,7 @@ class ModelProfile:
 
 
 def write_json(document: dict[str, Any], path: str | Path) -> Path:
-    """Write a document with one line for each entry of its long lists; it appears whole or not at all."""
+    """Write a document atomically, with one line for each entry of its long lists."""
     path = Path(path)
     parts = []
     for key, value in document.items():
@@ -292,7 +292,7 @@ def op_dag(
 
 
 def best_device(model: "torch.nn.Module") -> str:
-    """Move a model to where it is measured, a CUDA device if there is one, and return that."""
+    """Move a model to the device of the measurement, CUDA if available, and return the device."""
     import torch
 
     from gradtide.profiling.walk import as_profile_error
@@ -305,9 +305,9 @@ def best_device(model: "torch.nn.Module") -> str:
 
 
 def require_torch() -> None:
-    """Refuse to go on without torch, and tell what to install."""
+    """Raise a ProfileError with the installation command if torch is missing."""
     try:
-        import torch  # noqa: F401 - whether it is there is the question
+        import torch  # noqa: F401 - only tests that it can be imported
     except ImportError as error:
         raise ProfileError(
             f"a profile needs PyTorch, which cannot be imported ({error}): {how_to_install('torch')}"
@@ -315,7 +315,7 @@ def require_torch() -> None:
 
 
 def _device(name: str) -> Device | None:
-    """Return a preset, or `None` for this machine."""
+    """Return a device preset, or `None` for this machine."""
     if name == MEASURE:
         return None
     try:
@@ -334,7 +334,7 @@ def _device(name: str) -> Device | None:
 
 
 def _unwrapped(model: Any) -> Any:
-    """Return the module itself, out of `torch.compile` and of data parallel wrappers."""
+    """Return the module inside `torch.compile` and data-parallel wrappers."""
     import torch
     from torch.nn.parallel import DataParallel, DistributedDataParallel
 

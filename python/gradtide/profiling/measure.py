@@ -1,13 +1,12 @@
-"""Times of each layer, measured where the model is: marks at the first call of each layer and at each gradient.
+"""Times of each layer, measured on the model's device by marks (timestamps) at first calls of layers and at gradients.
 
-Forward of a layer is from the call in which it begins to that of the next; backward from the gradient of the layer
-after it to its own, as a bucket of gradients would see it. So the layers tile the pass without a gap. The times are
-those of the quickest of several runs after a warm-up. Differs from TicTac (MLSys 2019), whose oracle takes the least of
-five runs for each op by itself: because the sum of such minima is the time of no run, and far below it where others
-compute too.
+The forward time of a layer is from its first call to that of the next layer; the backward time is from the gradient of
+the following layer to its own, when its bucket becomes ready. So the layers' times sum to the pass without gaps. They
+are from the fastest of several runs after a warm-up. Differs from TicTac (MLSys 2019), whose oracle takes the minimum
+of five runs per op: because the sum of such minima is the time of no run, and far below it on a shared machine.
 
-Layers that begin in one module call (a module that uses its children's parameters itself) cannot be told apart by
-marks: they share its time by their FLOPs.
+Marks cannot separate layers that begin in one module call (a module that uses its children's parameters itself): such
+layers share its time in proportion to their FLOPs.
 """
 
 import copy
@@ -29,22 +28,22 @@ WARM_UP_RUNS = 3
 
 
 class Clock:
-    """The host's clock, for a model on the CPU, where ops are done when they return."""
+    """The host's clock, for a model on the CPU, where ops are synchronous."""
 
     def mark(self) -> Any:
-        """Return this instant, without waiting."""
+        """Return a timestamp, without synchronising."""
         return time.perf_counter()
 
     def seconds(self, start: Any, end: Any) -> float:
-        """Return the time between two instants; called after `wait`."""
+        """Return the time between two timestamps; called after `wait`."""
         return float(end - start)
 
     def wait(self) -> None:
-        """Wait until all that was asked for is computed."""
+        """Wait until all submitted ops have completed."""
 
 
 class CudaClock(Clock):
-    """Events on the current CUDA stream: a mark is passed when the device gets there, not when the host asks."""
+    """Events on the current CUDA stream: a timestamp is taken when the device reaches it, not when it is submitted."""
 
     def mark(self) -> Any:  # noqa: D102 - as Clock
         import torch
@@ -63,7 +62,7 @@ class CudaClock(Clock):
 
 
 def clock_of(model: "torch.nn.Module") -> Clock:
-    """Return the clock of the device that a model's parameters are on; refuse several, and one that has none here."""
+    """Return the clock for the device of a model's parameters; refuse several devices, and unsupported ones."""
     kinds = sorted({str(parameter.device) for parameter in model.parameters()})
     if len(kinds) > 1:
         raise ProfileError(f"the model is spread over {', '.join(kinds)}; measure it on one device")
@@ -75,7 +74,7 @@ def clock_of(model: "torch.nn.Module") -> Clock:
 
 
 def refuse_compiled(model: "torch.nn.Module") -> None:
-    """Refuse a model with layers that `torch.compile(module)` or `module.compile()` has joined."""
+    """Refuse a model with modules compiled by `torch.compile(module)` or `module.compile()`: layers are fused."""
     for name, module in model.named_modules():
         if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
             which = f"module {name!r}" if name else f"the {type(model).__name__}"
@@ -83,7 +82,7 @@ def refuse_compiled(model: "torch.nn.Module") -> None:
 
 
 class Measured(NamedTuple):
-    """Times of a pass: of each layer, and of forward and backward without marks, the quickest run."""
+    """Times of the fastest runs: per layer, and of forward and backward without marks."""
 
     forward_ps: list[int]
     backward_ps: list[int]
@@ -99,9 +98,9 @@ def measure(
     runs: int,
     clock: Clock,
 ) -> Measured:
-    """Time each layer's forward and backward where model and inputs are: the quickest of some runs by that clock.
+    """Time each layer's forward and backward on the model's device, in the fastest of `runs` runs.
 
-    Each run is done with marks and without. `layers` is what `count` has found. The model is left as it was.
+    Each run is done with marks and without. `layers` is from `count`. The model is restored afterwards.
     """
     marked: list[tuple[list[int], list[int]]] = []
     steps_ps = []
@@ -136,7 +135,7 @@ def measure_updates(
     runs: int,
     clock: Clock,
 ) -> list[int]:
-    """Time the optimizer's step on copies, the quickest run, and divide it among the layers by bytes of gradient."""
+    """Time the optimizer's step on copies, in the fastest run, and divide it among layers by gradient bytes."""
     try:
         model, optimizer = copy.deepcopy((model, optimizer))
         times = []
@@ -155,7 +154,7 @@ def measure_updates(
 
 
 def together(layers: Sequence[Counted]) -> list[list[Counted]]:
-    """Group consecutive layers that marks cannot tell apart: each group begins in a later call than the one before."""
+    """Group consecutive layers that marks cannot separate: each group begins in a later call than the previous one."""
     groups: list[list[Counted]] = []
     latest = -1
     for layer in layers:
@@ -169,7 +168,7 @@ def together(layers: Sequence[Counted]) -> list[list[Counted]]:
 def _step(
     model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any], clock: Clock
 ) -> tuple[Any, Any, Any]:
-    """Run forward and backward once; return the instants of start, of the loss and of the end."""
+    """Run forward and backward once; return timestamps of the start, the loss and the end."""
     for parameter in model.parameters():
         parameter.grad = None
     clock.wait()
@@ -187,7 +186,7 @@ def _step(
 def _marks(
     model: "torch.nn.Module", begins: Set[Call], clock: Clock
 ) -> Iterator[tuple[dict[Call, Any], dict[str, Any]]]:
-    """Mark the calls in `begins` and every gradient while the context lasts."""
+    """Within the context, record timestamps of the calls in `begins` and of every gradient."""
     calls: dict[Call, Any] = {}
     gradients: dict[str, Any] = {}
     counts: dict[str, int] = {}
@@ -243,13 +242,13 @@ def _backward_ps(
         if ready_s > done_s:
             times[index] = round((ready_s - done_s) * PICOSECONDS_PER_SECOND)
             done_s, last = ready_s, index
-    # What backward does after the last gradient belongs to the layer that had it.
+    # Time after the last gradient is attributed to the last layer.
     times[last] += max(0, round((clock.seconds(middle, end) - done_s) * PICOSECONDS_PER_SECOND))
     return times
 
 
 def _shares(total: int, weights: Sequence[int]) -> list[int]:
-    """Split a whole number by weights, or evenly if they are all 0; the parts sum to it."""
+    """Split an integer in proportion to weights, or evenly if all are 0; the parts sum to it."""
     weights = weights if any(weights) else [1] * len(weights)
     shares = [total * weight // sum(weights) for weight in weights]
     shares[-1] += total - sum(shares)
@@ -258,7 +257,7 @@ def _shares(total: int, weights: Sequence[int]) -> list[int]:
 
 @contextmanager
 def _restored(model: "torch.nn.Module") -> Iterator[None]:
-    """Train the model inside the context; put back its mode, gradients, buffers and the random state afterwards."""
+    """Set training mode within the context; restore mode, gradients, buffers and random state afterwards."""
     import torch
 
     gradients = {parameter: parameter.grad for parameter in model.parameters()}

@@ -1,7 +1,7 @@
 """Times of transfers between two hosts, measured with torch's gloo backend: the table that `gradtide calibrate` fits.
 
-Rank 0 sends a buffer in parts, all under way at the same time; rank 1 sends as much back when it has them all. A
-transfer takes half of that. The quickest of some rounds counts, because what else a host does only adds to a time.
+Rank 0 sends a buffer in concurrent parts; rank 1 returns the same amount once it has all of them. The time of a
+transfer is half of the round trip, in the fastest of several rounds, because other load on a host only adds time.
 """
 
 import os
@@ -21,7 +21,7 @@ SIZES = tuple(4**power * 1000 for power in range(9))
 DEPTHS = (1, 2, 4, 8)
 WARM_UP = 2
 BYTES_OF_ALL_RUNS = 100_000_000
-"""Large transfers are timed less often: so many bytes each, and three times at least."""
+"""Bytes per size over all rounds, which limits the rounds of large transfers, to at least `LEAST_RUNS`."""
 LEAST_RUNS = 3
 
 ENVIRONMENT = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -34,11 +34,11 @@ Row = tuple[int, int, float]
 
 
 def network_times(runs: int, say: Callable[[str], object]) -> list[Row]:
-    """Measure transfers with the other rank; return bytes, parts and microseconds of each on rank 0, nothing on rank 1.
+    """Measure transfers with the other rank; rank 0 returns bytes, parts and microseconds of each, rank 1 nothing.
 
     Args:
         runs: round trips of each small transfer.
-        say: is told what is measured.
+        say: called with each measurement as text.
 
     Raises:
         ProfileError: if torch is missing, the environment names no two ranks, or the other rank cannot be reached.
@@ -93,13 +93,13 @@ def _round_trip(parts: "list[torch.Tensor]", rank: int) -> float:
 
 
 def table(rows: list[Row]) -> str:
-    """Return rows as the CSV file that `gradtide calibrate` reads."""
+    """Return rows as CSV for `gradtide calibrate`."""
     lines = (f"send,2,{size},{depth},{time_us:.3f}\n" for size, depth, time_us in rows)
     return "".join(["collective,ranks,bytes,depth,time_us\n", *lines])
 
 
 def save(rows: list[Row], path: Path) -> None:
-    """Write the table; it appears whole or not at all.
+    """Write the table atomically.
 
     Raises:
         OSError: if it cannot be written.

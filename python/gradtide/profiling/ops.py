@@ -1,8 +1,8 @@
-"""Forward and backward as one graph of ATen ops, parameters as what must be received: the input of `gradtide order`.
+"""Forward and backward as one graph of ATen ops, with parameters as recvs: the input of `gradtide order`.
 
-`make_fx` traces a functional call of the model and the gradients of its parameters; shapes are fixed and nothing may
-branch on values. What is counted is a graph as `gradtide.presets.graphs` has it, which makes the built-in ones, too;
-times are the roofline's per op, or measured where the model is.
+`make_fx` traces a functional call of the model and the gradients of its parameters; shapes are fixed and the model must
+not branch on values. Counted graphs have the format of `gradtide.presets.graphs`, whose presets are made here; times
+are the roofline's per op, or measured on the model's device.
 """
 
 import gc
@@ -35,13 +35,13 @@ def op_dag(
 ) -> dict[str, Any]:
     """Return the op graph of one training step on a device, or measured here if that is `None`.
 
-    It is as `gradtide.presets.graphs` has them, in topological order, without ops that no gradient needs. `param_only`
-    are ops that hang on parameters alone; times are whole nanoseconds.
+    The graph has the format of `gradtide.presets.graphs`, in topological order, without ops that no gradient needs.
+    `param_only` marks ops that depend on parameters only; times are whole nanoseconds.
     """
     try:
         return _op_dag(model, args, kwargs, device=device, runs=runs, rate_bps=rate_bps)
     finally:
-        # A graph of torch.fx refers to itself, and holds the model's tensors that are neither parameters nor inputs.
+        # A torch.fx graph has reference cycles, and references the model's other tensors, such as buffers.
         gc.collect()
 
 
@@ -62,7 +62,7 @@ def _op_dag(
         else:
             times = _measured(traced, model, [*staged.parameters.values(), *staged.inputs], runs)
             measured = {index: times.get(node, 0.0) for node, index in nodes.items()}
-            seconds = lambda op: measured[op["id"]]  # noqa: E731 - one of two ways to the same thing
+            seconds = lambda op: measured[op["id"]]  # noqa: E731 - the other branch assigns a function too
     return {
         "model": type(model).__name__,
         "device": "measured" if device is None else device.name,
@@ -74,14 +74,14 @@ def _op_dag(
 
 
 def count_ops(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the op graph of one training step as counts (`gradtide.presets.graphs`), by a pass over shapes alone."""
+    """Return the op graph of one training step as counts (`gradtide.presets.graphs`), traced with fake tensors."""
     with stage(model, args, kwargs, fake=True) as staged:
         traced, trained = _trace(model, staged)
         return _counts(traced.graph, staged, trained)[0]
 
 
 def _trace(model: "torch.nn.Module", staged: Staged) -> tuple[Any, list[str]]:
-    """Return a module that gives output and gradients, and the names of the gradients' parameters."""
+    """Return a traced module that returns output and gradients, and the parameter names of the gradients."""
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -110,7 +110,7 @@ def _trace(model: "torch.nn.Module", staged: Staged) -> tuple[Any, list[str]]:
 
 
 def _counts(graph: Any, staged: Staged, trained: Sequence[str]) -> tuple[dict[str, Any], dict[Any, int]]:
-    """Return a traced step as a counted graph, and the id of each of its nodes."""
+    """Return a traced step as a counted graph, and the op id of each node."""
     end = next(node for node in graph.nodes if node.op == "output")
     forward, *gradients = end.args[0]
     needed = {end, *gradients}
@@ -121,7 +121,7 @@ def _counts(graph: Any, staged: Staged, trained: Sequence[str]) -> tuple[dict[st
     ops: list[dict[str, Any]] = []
     recv_of: dict[str, int] = {}
     hangs_on_parameters_alone: dict[Any, bool] = {}
-    # Received parameters come first, in the order in which the model has them, as in TicTac's worker graph.
+    # Recvs come first, in the model's parameter order, as in TicTac's worker graph.
     placeholders = (node for node in graph.nodes if node.op == "placeholder")
     for node, (name, parameter) in zip(placeholders, staged.parameters.items(), strict=False):
         hangs_on_parameters_alone[node] = True
@@ -131,7 +131,7 @@ def _counts(graph: Any, staged: Staged, trained: Sequence[str]) -> tuple[dict[st
             ops.append({"id": len(ops), "name": f"{name}/read", "kind": "recv", "inputs": [], "bytes": size})
     updates: dict[Any, list[int]] = {}
     for name, node in zip(trained, gradients, strict=True):
-        # A gradient that is an input itself is there from the start, and sent at the end.
+        # A gradient that is an input of the graph is available from the start, and counts as produced by the end.
         updates.setdefault(end if node.op == "placeholder" else node, []).append(recv_of[name])
     for node in graph.nodes:
         if node.op == "placeholder":
@@ -155,12 +155,12 @@ def _counts(graph: Any, staged: Staged, trained: Sequence[str]) -> tuple[dict[st
         if node in updates:
             row["updates"] = updates[node]
         ops.append(row)
-    # An output that no gradient needs is there when the step ends.
+    # An output that no gradient needs counts as available at the end of the step.
     return {"target": ids[end], "inference_target": ids.get(forward, ids[end]), "ops": ops}, ids
 
 
 def _cost(node: Any, traced: Any) -> dict[str, Any]:
-    """Return FLOPs and bytes moved of a node, every operand that it reads and writes; nothing for a view."""
+    """Return FLOPs of a node and bytes moved, over all operands read and written; nothing for a view."""
     import torch
     from torch.utils._pytree import tree_map_only
 
@@ -180,15 +180,15 @@ def _cost(node: Any, traced: Any) -> dict[str, Any]:
 
 
 def _value_of(traced: Any, node: Any) -> Any:
-    """Return what a node of a traced module gives, as a shape.
+    """Return the output of a node of a traced module as a fake tensor.
 
-    A buffer is a constant of that module; not every version of torch notes its value at its node.
+    Buffers are read from the module, since not every version of torch stores `val` in their nodes.
     """
     return attrgetter(node.target)(traced) if node.op == "get_attr" else node.meta["val"]
 
 
 def _measured(traced: Any, model: "torch.nn.Module", values: Sequence[Any], runs: int) -> dict[Any, float]:
-    """Time each node, the least of `runs`; the device is waited for around each."""
+    """Time each node, minimum over `runs`, with a device synchronisation before and after."""
     import torch
 
     wait = clock_of(model).wait

@@ -1,4 +1,4 @@
-"""The model of a command line: where its factory is, and what its inputs look like.
+"""The model of a command line: its factory, and the shapes of its inputs.
 
 `MODULE:FACTORY` is an importable module or a file ending in .py, and a callable in it that needs no argument; a model
 class of transformers is built with its default configuration. `[NAME=]SHAPE[:DTYPE]` is one input, as in
@@ -26,7 +26,7 @@ _MAX_ELEMENTS = 2**40
 
 
 class InputSpec(NamedTuple):
-    """One input of the model's forward: its keyword or `None`, its sizes, the mini-batch first, and a torch dtype."""
+    """An input of the model's forward: keyword or `None`, sizes with the mini-batch first, and torch dtype."""
 
     name: str | None
     shape: tuple[int, ...]
@@ -41,7 +41,7 @@ def parse_input(text: str) -> InputSpec:
     """Read `[NAME=]SHAPE[:DTYPE]`; the dtype is float32 if it is left out.
 
     Raises:
-        ProfileError: if the text is no such thing.
+        ProfileError: if the syntax is wrong.
 
     Example:
         >>> str(parse_input("input_ids=8x128:int64")), parse_input("32x3x224x224").shape
@@ -60,7 +60,7 @@ def parse_input(text: str) -> InputSpec:
 def make_inputs(specs: Sequence[InputSpec], device: str) -> tuple[tuple["torch.Tensor", ...], dict[str, Any]]:
     """Make the positional and keyword inputs of a model's forward; on the device `meta` they take no memory.
 
-    Floats are from N(0, 1); integers are 0 or 1, which any vocabulary has.
+    Floats are drawn from N(0, 1); integers are 0 or 1, valid in any vocabulary.
     """
     import torch
 
@@ -86,7 +86,7 @@ def make_inputs(specs: Sequence[InputSpec], device: str) -> tuple[tuple["torch.T
 
 
 def make_optimizer(name: str, model: "torch.nn.Module") -> "torch.optim.Optimizer":
-    """Make an optimizer of torch.optim for a model, by the name of its class in any case, with its default settings.
+    """Make an optimizer of torch.optim for a model, by case-insensitive class name, with default settings.
 
     Raises:
         ProfileError: if torch.optim has no such optimizer, or it does not take the model's parameters.
@@ -113,11 +113,11 @@ def make_optimizer(name: str, model: "torch.nn.Module") -> "torch.optim.Optimize
 def build(
     target: str, *, on_meta: bool, path: Path | None = None, say: Callable[[str], object] = lambda text: None
 ) -> "torch.nn.Module":
-    """Import `MODULE:FACTORY` and call it, on torch's meta device if wanted: then no weight is allocated.
+    """Import `MODULE:FACTORY` and call it; `on_meta`, no weights are allocated.
 
-    Both run code of the user's choice. `path` is a directory in which modules are looked for first. A factory that
-    cannot do without values is called again without the meta device, and `say` is told so. What goes wrong is a
-    `ProfileError`; a fault in the user's code is its cause.
+    Both execute user code. `path` is a directory that is searched first for modules. A factory that needs values is
+    called again without the meta device, after a message to `say`. Failures raise a `ProfileError`, with an exception
+    of the user's code as its cause.
     """
     import torch
 
@@ -163,7 +163,7 @@ def _find(target: str) -> Callable[..., Any]:
 
 
 def _where_to_look(module: str, error: BaseException) -> str:
-    """Return how to import a module of the current directory, which is not searched unless the user says so."""
+    """Return a hint if a module may be in the current directory, which is searched only with `--python-path .`."""
     name = module.partition(".")[0]
     if not isinstance(error, ModuleNotFoundError) or error.name != name:
         return ""
@@ -172,12 +172,12 @@ def _where_to_look(module: str, error: BaseException) -> str:
 
 
 def _needs_values(error: BaseException) -> bool:
-    """Whether a factory failed because the meta device has shapes and no values."""
+    """Whether a factory failed because meta tensors have no values."""
     return isinstance(error, (NotImplementedError, RuntimeError)) and "meta" in str(error).lower()
 
 
 def words_of(error: BaseException) -> str:
-    """Return the type and the first line of an error of somebody else's code, cut to what a message can hold."""
+    """Return type and first line of an exception from other code, truncated to 300 characters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     return text if len(text) <= 300 else text[:297] + "..."

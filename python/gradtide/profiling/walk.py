@@ -1,11 +1,11 @@
-"""One forward and backward pass, op by op, into layers: what each holds, computes and moves.
+"""Records one forward and backward pass op by op, and groups ops into layers: parameters, FLOPs and bytes of each.
 
-A layer begins where the first pass uses a parameter that no op has used before, and takes its name from the module
-that owns the parameter; it holds every op until the next layer begins. So waiting for its gradient falls exactly where
-training would wait, whatever is a module and whatever a function. A shared parameter counts where it is used first:
-there forward waits for it, and there backward finishes its gradient.
+A layer begins where the forward pass first uses a parameter, and is named after the module that owns the parameter; it
+contains every op until the next layer begins. So the wait for a layer's gradient is exactly where training would wait,
+whether code is in modules or functions. A shared parameter belongs to the layer that uses it first: there the forward
+pass waits for it, and there the backward pass completes its gradient.
 
-Under `FakeTensorMode` nothing is allocated and nothing computed: the ops see shapes only. No times are made here.
+Under `FakeTensorMode` nothing is allocated or computed: ops see shapes only. Times are computed elsewhere.
 """
 
 import math
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 Call = tuple[str, int]
-"""A call of a module's forward: its name, and how many calls of it went before."""
+"""A call of a module's forward: the module's name, and the number of its previous calls."""
 
 
 @dataclass
@@ -33,13 +33,13 @@ class Counted:
 
     Attributes:
         name: the module that owns its parameters; a parameter's name if that module has begun a layer before.
-        call: the innermost module call in which it began; `call_index` is the place of that call among all calls.
+        call: the innermost module call in which it began; `call_index` is the index of that call among all calls.
         parameters: in order of first use; `elements` are those of all of them.
-        gradient_bytes: bytes of those that get a gradient.
-        forward_flops, backward_flops: multiplications and additions of convolutions and matrix products.
+        gradient_bytes: bytes of the parameters that get a gradient.
+        forward_flops, backward_flops: FLOPs of convolutions and matrix products.
         winograd_flops: the part of `forward_flops` in 3x3 convolutions of stride 1.
-        activations: elements that ops with a parameter read and write besides parameters, each operand once.
-        has_backward: whether any op of backward belongs to it.
+        activations: elements other than parameters that ops with a parameter read and write, each operand once.
+        has_backward: whether any op of the backward pass belongs to it.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Counted:
     has_backward: bool = False
 
     def forward_counts(self) -> LayerPreset:
-        """The forward pass as the roofline takes it, the mini-batch as one sample."""
+        """Counts of the forward pass for the roofline, the mini-batch as one sample."""
         is_winograd = 0 < self.winograd_flops == self.forward_flops
         stored = STORED_BYTES_PER_ELEMENT
         return LayerPreset(
@@ -64,7 +64,7 @@ class Counted:
         )
 
     def backward_counts(self) -> LayerPreset:
-        """The backward pass: its own FLOPs, and the forward's bytes for each of the two products."""
+        """Counts of the backward pass: its FLOPs, and the bytes of the forward pass for each of the two products."""
         forward, times = self.forward_counts(), BACKWARD_PER_FORWARD * self.has_backward
         return LayerPreset(
             self.name,
@@ -76,7 +76,7 @@ class Counted:
 
 
 class Counts(NamedTuple):
-    """What one pass has shown: layers in order of first use, and what `ModelProfile` says of the parameters."""
+    """Result of a pass: layers in order of first use, and the parameters as in `ModelProfile`."""
 
     layers: list[Counted]
     tensors: int
@@ -86,36 +86,36 @@ class Counts(NamedTuple):
 
 
 class Walk:
-    """Sorts ops into layers while they run."""
+    """Assigns ops to layers as they run."""
 
     def __init__(self, parameters: Mapping[str, "torch.Tensor"], buffers: Sequence["torch.Tensor"]) -> None:
         self.layers: list[Counted] = []
-        self.calls: list[tuple[Call, int]] = []  # those under way, the innermost last
+        self.calls: list[tuple[Call, int]] = []  # stack of active calls, the innermost last
         self._call_count = 0
         self._calls_of: dict[str, int] = {}
         self._seen: set[str] = set()
         self._layer_of_node: dict[int, Counted] = {}
         self._before_first = 0
-        # Tensors that hang on parameters alone: themselves, their views, their casts. Kept alive, so that no id is
-        # used twice.
+        # Tensors that depend on parameters only: parameters, their views and casts. References are kept, so that ids
+        # are not reused.
         self._made_of = {id(tensor): (tensor, {name}) for name, tensor in parameters.items()}
         self._made_of.update((id(tensor), (tensor, set())) for tensor in buffers)
         self._sizes = {name: tensor.numel() for name, tensor in parameters.items()}
         self._place = {name: place for place, name in enumerate(parameters)}
 
     def enter(self, module: str, *_: Any) -> None:
-        """A module's forward begins."""
+        """Record the begin of a module's forward."""
         count = self._calls_of.get(module, 0)
         self._calls_of[module] = count + 1
         self.calls.append(((module, count), self._call_count))
         self._call_count += 1
 
     def leave(self, *_: Any) -> None:
-        """The innermost module's forward ends."""
+        """Record the end of the innermost module's forward."""
         self.calls.pop()
 
     def forward_op(self, op: "Op", node: int) -> None:
-        """Take in one op of the forward pass; `node` is the number of its autograd node."""
+        """Record an op of the forward pass; `node` is the sequence number of its autograd node."""
         used: set[str] = set()
         activations = []
         for tensor in op.inputs:
@@ -145,7 +145,7 @@ class Walk:
             self._before_first += op.flops
 
     def backward_op(self, op: "Op", node: int) -> None:
-        """Take in one op of the backward pass, which the autograd node `node` runs."""
+        """Record an op of the backward pass, run by the autograd node `node`."""
         layer = self._layer_of_node.get(node)
         if layer is not None:
             layer.backward_flops += op.flops
@@ -175,9 +175,9 @@ class Op(NamedTuple):
 
 
 def count(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any], *, fake: bool) -> Counts:
-    """Walk through one forward and one backward pass of a model in training mode; it is left as it was.
+    """Count one forward and backward pass of a model in training mode; the model is restored afterwards.
 
-    A fake pass runs on shapes alone. Any other is computed where the model is.
+    A fake pass uses shapes only; otherwise the pass is computed on the model's device.
     """
     import torch
 
@@ -210,7 +210,7 @@ def count(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, An
 
 
 class Staged(NamedTuple):
-    """A model ready for a pass: parameters and buffers by name, the tensors of its inputs, and forward of the two."""
+    """A model prepared for a pass: parameters and buffers by name, input tensors, and forward(parameters, inputs)."""
 
     parameters: "dict[str, torch.Tensor]"
     buffers: "dict[str, torch.Tensor]"
@@ -220,7 +220,7 @@ class Staged(NamedTuple):
 
 @contextmanager
 def stage(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, Any], *, fake: bool) -> Iterator[Staged]:
-    """Give a model in training mode with copies of its buffers, all of it fake if wanted; put all back afterwards."""
+    """Yield a model in training mode with copies of its buffers, optionally as fake tensors; restore it afterwards."""
     import torch
     from torch.func import functional_call
     from torch.nn.parameter import is_lazy
@@ -255,7 +255,7 @@ def stage(model: "torch.nn.Module", args: Sequence[Any], kwargs: Mapping[str, An
 
 @contextmanager
 def training_mode(model: "torch.nn.Module") -> Iterator[None]:
-    """Train the model inside the context; put back the mode of each of its modules afterwards."""
+    """Set training mode within the context; restore the mode of each module afterwards."""
     modes = {module: module.training for module in model.modules()}
     try:
         model.train()
@@ -266,9 +266,9 @@ def training_mode(model: "torch.nn.Module") -> Iterator[None]:
 
 
 def loss_of(output: Any) -> "torch.Tensor | None":
-    """Return what backward starts from: the output's `loss` if it has one, else the sum of all its numbers.
+    """Return the root of the backward pass: the output's `loss` if it has one, else the sum of all elements.
 
-    Every output then takes part in training. `None` if nothing of it has a gradient.
+    With the sum, every output takes part in training. `None` if no output requires a gradient.
     """
     import torch
 
@@ -280,9 +280,9 @@ def loss_of(output: Any) -> "torch.Tensor | None":
 
 
 def output_of(output: Any, loss: "torch.Tensor") -> "torch.Tensor":
-    """Return what inference computes: the output's `logits` if it has them, or itself if it is one tensor.
+    """Return the result of inference: the output's `logits` if it has them, or the output if it is one tensor.
 
-    Otherwise the loss, which everything of an output takes part in.
+    Otherwise the loss, which depends on every output.
     """
     import torch
 
@@ -294,7 +294,7 @@ def output_of(output: Any, loss: "torch.Tensor") -> "torch.Tensor":
 
 
 def _tensors(tree: Any) -> "list[torch.Tensor]":
-    """Return the tensors of an output: in tuples, lists, dicts and dataclasses; a cache of some other kind is none."""
+    """Return the tensors of an output (tuples, lists, dicts, dataclasses); other objects are skipped."""
     import dataclasses
 
     import torch
@@ -320,15 +320,15 @@ def _module_calls(model: "torch.nn.Module", walk: Walk) -> Iterator[None]:
 
 
 def _recorder(walk: Walk) -> Any:
-    """Return a context in which every ATen op is told to `walk`."""
+    """Return a context in which every ATen op is recorded in `walk`."""
     return _recorder_class()(walk)
 
 
 @cache
 def _recorder_class() -> Any:
-    """Return the class of the recorders, made once.
+    """Return the class of recorders, created once.
 
-    A class refers to itself, so one made for each walk would keep that walk's tensors until a garbage collection.
+    Classes have reference cycles, so a class per walk would keep the walk's tensors until a garbage collection.
     """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -340,14 +340,14 @@ def _recorder_class() -> Any:
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             out = func(*args, **(kwargs or {}))
-            if func.namespace == "prim":  # questions about a tensor, such as its device
+            if func.namespace == "prim":  # queries of a tensor's attributes, such as its device
                 return out
             op = op_of(func, args, kwargs or {}, out)
             node = torch._C._current_autograd_node()
             if node is not None:
                 self.walk.backward_op(op, node._sequence_nr())
             elif self.walk.calls:
-                # A node is numbered before its op runs: torch.fx gives nodes of a graph their numbers in this way too.
+                # The autograd node gets its sequence number before its op is dispatched; torch.fx relies on this too.
                 self.walk.forward_op(op, torch.autograd._get_sequence_nr() - 1)
             return out
 
@@ -355,7 +355,7 @@ def _recorder_class() -> Any:
 
 
 def op_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> Op:
-    """Return what one call of an ATen op reads, writes and computes."""
+    """Return inputs, outputs and FLOPs of a call of an ATen op."""
     import torch
     from torch.utils._pytree import tree_leaves
 
@@ -377,8 +377,8 @@ def op_of(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -
 def _flops_of(op: Any) -> Any:
     """Return torch's formula for the FLOPs of an op; `None` for one without multiplications.
 
-    An attention that only CPUs have counts as the one of all devices: not every version of torch has a formula for it,
-    and a pass over shapes is one on a CPU.
+    CPU-only variants of attention use the formula of the device-independent op: not every version of torch has one for
+    them, and fake passes run on the CPU.
     """
     import torch
     from torch.utils.flop_counter import flop_registry
@@ -388,10 +388,10 @@ def _flops_of(op: Any) -> Any:
 
 
 def _convolution_backward_flops(gradient: Any, x: Any, weight: Any, *rest: Any, out_val: Any) -> int:
-    """Return as many FLOPs as the forward pass for each of the products that are asked for.
+    """Return the forward pass's FLOPs for each of the requested products.
 
     Differs from torch.utils.flop_counter: because for grouped convolutions that counts the product of the weight as if
-    there were one group.
+    there were a single group.
     """
     transposed, mask = rest[4], rest[7]
     product = 2 * (x if transposed else gradient).numel() * math.prod(weight.shape[1:])
@@ -406,14 +406,14 @@ def _is_winograd(weight: Any, stride: Any, dilation: Any, transposed: bool, grou
 
 @contextmanager
 def _fake_mode() -> Iterator[None]:
-    """Make every tensor a shape without values; tensors that a module holds and has not registered stay real."""
+    """Make every new tensor fake (shape without values); a module's unregistered tensors stay real."""
     import logging
 
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     log = logging.getLogger("torch._subclasses.fake_tensor")
     level = log.level
-    log.setLevel(logging.CRITICAL)  # It logs a traceback of each exception that it raises anyway.
+    log.setLevel(logging.CRITICAL)  # It logs a traceback of each exception that it also raises.
     try:
         with FakeTensorMode(allow_non_fake_inputs=True):
             yield
@@ -422,7 +422,7 @@ def _fake_mode() -> Iterator[None]:
 
 
 def _hollow(tensor: "torch.Tensor") -> "torch.Tensor":
-    """Return a fake tensor of the same shape, made under a fake mode; whatever device it names, it takes no memory."""
+    """Return a fake tensor of the same shape and dtype; called under a fake mode, so no memory is allocated."""
     import torch
 
     return torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
@@ -430,7 +430,7 @@ def _hollow(tensor: "torch.Tensor") -> "torch.Tensor":
 
 @contextmanager
 def as_profile_error(what: str) -> Iterator[None]:
-    """Turn an error that the user's model raises into one that quotes it; our own goes through unchanged."""
+    """Convert an exception of the user's model into a ProfileError that quotes it; pass ProfileErrors through."""
     try:
         yield
     except ProfileError:
