@@ -150,11 +150,11 @@ def bursts(
         bytes: payload of a burst, as in "400kB"; at least 8 bytes.
         count: number of bursts.
         idle: pause from the end of a burst to the start of the next, as in "7s".
-        setup: time that the application needs before the first byte. The handshake runs meanwhile.
-        start: wait for so long before the first burst.
+        setup: time from the start of a burst to its first byte, for the application. The TCP handshake runs meanwhile.
+        start: delay before the first burst.
         announce: threshold to announce before each burst, as in "10pkt": a multiple of 5 up to 75.
-        timeout: a burst whose announcement is not answered for so long begins all the same.
-        transport: TCP congestion control, of those that the system has; its default otherwise.
+        timeout: time after which a burst begins even if its announcement is not answered.
+        transport: a TCP congestion control of the system. Default: the system's.
         on_burst: called after each burst.
 
     Returns:
@@ -217,7 +217,7 @@ def bursts(
 
 
 def bursts_of(scenario: str, tenant: str | None = None) -> dict[str, Any]:
-    """Return the arguments of `bursts` for the bursts of a scenario's tenant, so that both send the same.
+    """Return the arguments of `bursts` that reproduce the bursts of a scenario's tenant.
 
     Args:
         scenario: file or preset.
@@ -354,8 +354,8 @@ def receive(*, listen: str = "", port: int = PORT, together: int = 1, count: int
     Args:
         listen: address to listen at; all of this host's if it is empty.
         port: port of UDP and TCP.
-        together: senders that wait for one another, as `bursts.together` of a scenario.
-        count: bursts to receive; without it, for ever.
+        together: number of bursts that are confirmed together, as `bursts.together` of a scenario.
+        count: number of bursts to receive. Default: no limit.
 
     Raises:
         ValueError: if the port is none.
@@ -371,7 +371,7 @@ class Sender:
 
     Attributes:
         connection: its socket.
-        address: its address and port, and what else the system says.
+        address: its socket address: host, port, and flow info and scope of IPv6.
         since_s: time of accept; later, time at which it got a place.
         heard_s: time of the last received bytes.
         begun_s: time at which the size of its burst was complete.
@@ -433,7 +433,7 @@ class Places:
         return [closed]
 
     def admit(self, now_s: float) -> tuple[list[Sender], list[Sender]]:
-        """Return the connections that get a place now, and those to close because they lose theirs."""
+        """Return the connections that get a place now, and the evicted ones, to be closed."""
         admitted: list[Sender] = []
         closed: list[Sender] = []
         while (one := self._next(now_s, closed)) is not None:
@@ -543,7 +543,7 @@ class Receiver:
                 connection.close()
 
     def receive(self, count: int | None = None) -> Iterator[Arrival]:
-        """Yield `count` bursts as they arrive; without it, for ever."""
+        """Yield `count` bursts as they arrive; without `count`, run until closed."""
         arrivals: queue.SimpleQueue[Arrival] = queue.SimpleQueue()
         received = 0
         with selectors.DefaultSelector() as selector:

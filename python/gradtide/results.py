@@ -1,4 +1,4 @@
-"""The results of a run: tables, and the figures of its summary."""
+"""The results of a run: tables and summary."""
 
 import json
 import math
@@ -178,8 +178,8 @@ class RunResult:
     """A finished run.
 
     Attributes:
-        scenario: what was run.
-        output: what the core gave, from which all the others are made.
+        scenario: the scenario of the run.
+        output: output of the core, from which all other attributes are derived.
         summary: the figures of `summary.json`; measured costs are filled in.
         iterations: one row per measured iteration of each job, as its slowest worker sees it.
         workers: one row per worker and measured iteration of each job whose workers differ or are not in step.
@@ -277,7 +277,7 @@ class RunResult:
 
     @cached_property
     def bandwidth(self) -> Table:
-        """The same jobs at other link rates, each order with and without the barrier; run when asked for."""
+        """The same jobs at other link rates, each order with and without the barrier; run on first use."""
         from gradtide.studies.run import bandwidth
 
         return bandwidth(self.scenario)
@@ -289,7 +289,7 @@ class RunResult:
 
     @property
     def margin(self) -> Series:
-        """What is left of the slack when the bucket has arrived, seconds; negative where compute waited."""
+        """Slack that remains when the bucket has arrived, seconds; negative if compute waited."""
         return Series("margin_s", self.transfers["margin_us"] / 1e6)
 
     def save(self, path: str | Path) -> Path:
@@ -305,13 +305,14 @@ class RunResult:
     def thresholds(self, k: float = 0.25) -> list[dict[str, Any]]:
         """Return which marking threshold each link asks for: RTT · C / (N · MTU), measured.
 
-        While packets wait a link is full: what its N long flows have under way, less what waits, is what a round trip
-        without queues holds, RTT · C. A long flow has as much to send as it has under way; all that waits is held to be
-        of such flows, and to wait on one link of their way. Medians of the instants when a queue is at least half as
-        long as on average; links where long flows hardly ever wait (at under a tenth of the instants) are left out.
+        A link with a queue is full, so the packets in flight of its N long flows, less the queued ones, are the
+        bandwidth-delay product without queues, RTT · C. A flow is long if it has at least as much left to send as in
+        flight; all queued packets are taken to be of long flows, and to queue on one link of their route. Values are
+        medians over samples with a queue of at least half its mean length; links at which long flows queue in less than
+        a tenth of the samples are omitted.
 
         Args:
-            k: part of the threshold that a burst announces, above 0 and at most 1.
+            k: fraction of the threshold that a burst announces, above 0 and at most 1.
 
         Returns:
             One dict per link: `link`, `long_flows` (N), `round_trip_packets` (RTT · C / MTU, without queues),
@@ -319,7 +320,7 @@ class RunResult:
             it) and `announced_packets` (k of that: a multiple of 5, from 5 to 75).
 
         Raises:
-            ValueError: if no queue was sampled, for want of `run.probe` or of queues, or k is out of range.
+            ValueError: if no queue was sampled (no `run.probe`, or no queues), or k is out of range.
 
         Source:
             Kang et al. (2021), equations 1 and 2, after Wu et al. (2012), *Tuning ECN for Data Center Networks*.
@@ -508,7 +509,7 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
 
 
 def _divided(core: dict[str, Any], job: "Job", mean_ms: float) -> dict[str, Any]:
-    """Return the figures of a parallel job; None for those that a recorded step lacks."""
+    """Return the figures of a parallel job; None for figures that a recorded step lacks."""
     groups = {
         group["name"]: {
             "ranks": group["ranks"],
@@ -541,7 +542,7 @@ def _divided(core: dict[str, Any], job: "Job", mean_ms: float) -> dict[str, Any]
 
 
 def _of_mesh(division: "Division", mean_ms: float) -> dict[str, Any]:
-    """Return the figures of a model on a mesh other than times of compute and transfers."""
+    """Return the figures of a mesh, without times of compute and transfers."""
     described = division.described
     peak = division.accelerator.peaks[division.training.precision]
     return {
@@ -564,7 +565,7 @@ def _of_mesh(division: "Division", mean_ms: float) -> dict[str, Any]:
 
 
 def _asynchrony(core: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of asynchronous workers: totals, and those of each worker by number."""
+    """Return the figures of asynchronous workers: totals, and by worker number."""
     workers = {
         str(number): {
             "iterations": worker["iteration_count"],

@@ -1,6 +1,6 @@
 """File formats of gradtide and of other tools: the list of formats, their detection, and conversions between them.
 
-A file holds one kind of thing: flow sizes, flows, a network, a model or a trace; formats of one kind convert into
+A file contains one kind of data: flow sizes, flows, a network, a model or a trace; formats of one kind convert into
 each other. Traces are listed here and read by `gradtide.traces`.
 """
 
@@ -139,7 +139,7 @@ class Conversion:
         source: format that was read.
         target: format that was written; `None` if nothing was.
         figures: figures of the content, for `--json`.
-        notes: what was left out or rounded.
+        notes: omissions and roundings.
     """
 
     source: Format
@@ -152,7 +152,7 @@ def known(name: str) -> Format:
     """Return a format by name.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: if the name is unknown.
     """
     for form in FORMATS:
         if form.name == name:
@@ -213,18 +213,18 @@ def convert(
 
     Args:
         source: file to read.
-        target: file to write; nothing is written without.
+        target: file to write; without it nothing is written.
         form: format of `source`.
         into: name of the format of `target`. Default: the format of its suffix.
-        packet_bytes: what a value of a cdf-ns2 file is.
-        topology: HPCC topology file that says which nodes of an hpcc-flow file are hosts.
+        packet_bytes: bytes that a value of a cdf-ns2 file stands for.
+        topology: HPCC topology file, which determines the hosts among the nodes of an hpcc-flow file.
         start_unit: unit of the starts of an htsim-cm file, ps or us: of `source` if it is one, else of `target`, by
             default ps.
 
     Raises:
         ScenarioError: with every fault of the file, each at its line and field.
         TraceError: if `target` cannot be written.
-        ValueError: if there is no such conversion, or an option is missing or without effect.
+        ValueError: if the conversion is not supported, or an option is missing or without effect.
     """
     chosen = None if target is None else _target(form, target, into)
     names = {form.name, chosen.name if chosen else ""}

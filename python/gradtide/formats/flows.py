@@ -78,7 +78,7 @@ def read_flows(
         name: key of the flows in the scenario.
         host_count: hosts of the cluster.
         band: band of the flows.
-        start_unit: unit of htsim's starts, ps or us. Default: what the file shows.
+        start_unit: unit of htsim's starts, ps or us. Default: detected from the file.
 
     Raises:
         ScenarioError: with every fault of the file, or if `convert` would add notes (GT062).

@@ -23,7 +23,7 @@ def convert(source: Path, form: str, target: Path | None, into: str, options: Op
     """Read a model, write it, and return its figures.
 
     Raises:
-        ScenarioError: with every fault of the file, or if it has no times of its own.
+        ScenarioError: with every fault of the file, or if it has no times.
     """
     text = whole_text(source)
     label, layers = (

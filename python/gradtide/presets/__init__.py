@@ -26,7 +26,7 @@ class LayerPreset:
     """Counts of one layer, for one sample.
 
     Attributes:
-        name: the module's or variable's own name.
+        name: name of the module or variable.
         parameter_bytes: bytes of its parameters at 4 bytes an element.
         forward_flops: FLOPs (multiplications and additions) of its convolutions and matrix products.
         activation_bytes: bytes that its forward pass reads and writes besides the parameters, at 4 bytes an
@@ -50,7 +50,7 @@ class ModelPreset:
         title: name in reports.
         source: source of the counts.
         sample: description of a sample, such as "224x224x3 image".
-        tensors: number of parameter tensors; a layer owns one or more. 0 if the file does not say.
+        tensors: number of parameter tensors, one or more per layer; 0 if the file does not state it.
         layers: the counts.
     """
 
@@ -240,7 +240,7 @@ def flow_text(name: str) -> str:
     """Return the text of a built-in distribution of flow sizes: title, source, then `bytes,cdf`.
 
     Raises:
-        KeyError: if there is none of that name.
+        KeyError: if the name is unknown.
     """
     if name not in flow_names():
         raise KeyError(f"unknown flow sizes {name!r}; built in are {', '.join(flow_names())}")
@@ -252,7 +252,7 @@ def model(name: str) -> ModelPreset:
     """Return a built-in model.
 
     Raises:
-        KeyError: if there is none of that name.
+        KeyError: if the name is unknown.
 
     Example:
         >>> model("vgg16").parameter_bytes
@@ -271,7 +271,7 @@ def configuration(name: str) -> dict[str, Any]:
     """Return the configuration of a built-in language model, in the format of Hugging Face.
 
     Raises:
-        KeyError: if there is none of that name.
+        KeyError: if the name is unknown.
 
     Example:
         >>> configuration("llama3-8b")["hidden_size"]
@@ -284,7 +284,7 @@ def device(name: str) -> Device:
     """Return a built-in device, case-insensitive.
 
     Raises:
-        KeyError: if there is none of that name.
+        KeyError: if the name is unknown.
 
     Example:
         >>> device("v100").peak_flops
@@ -307,7 +307,7 @@ def accelerator(name: str) -> "Accelerator":
     A device's name with a precision, such as H100-bf16, is the accelerator itself.
 
     Raises:
-        KeyError: if there is none of that name.
+        KeyError: if the name is unknown.
 
     Example:
         >>> accelerator("h100-bf16").peaks["float8"]
@@ -351,7 +351,7 @@ def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
         cluster `rate` and `delay`, one of nodes `gpus`, `scale_up` and `device`.
 
     Raises:
-        ValueError: if `kind` is another word.
+        ValueError: if `kind` is unknown.
     """
     if kind is not None and kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")

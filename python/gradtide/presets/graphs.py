@@ -80,7 +80,7 @@ def graph(name: str) -> GraphPreset:
     """Return a built-in op graph.
 
     Raises:
-        KeyError: if there is none of that name.
+        KeyError: if the name is unknown.
 
     Example:
         >>> graph("tictac_vgg16").tensors

@@ -99,7 +99,7 @@ class ModelProfile:
 
     @property
     def update_time(self) -> float:
-        """Seconds of the optimizer's step; 0 where none was timed."""
+        """Seconds of the optimizer's step; 0 if it was not timed."""
         return sum(layer.update_ps for layer in self.layers) / PICOSECONDS_PER_SECOND
 
     @property
@@ -187,14 +187,14 @@ def profile(
     no weight is allocated and no accelerator needed. With `device="measure"` it is timed where the model is.
 
     Args:
-        model: any module; it is left as it was. Training mode is what is profiled.
+        model: any module, restored afterwards. It is profiled in training mode.
         inputs: positional inputs of its forward, the mini-batch as first size.
         kwargs: keyword inputs. If the output has a `loss`, backward starts from it, else from the sum of all outputs.
         device: a device preset, or `measure`.
-        name: what results call it; the class of the module by default.
-        runs: when measuring, how many to take the quickest of.
-        optimizer: when measuring, the one that trains the module: its step is timed too, on a copy, and divided among
-            the layers by bytes. Default: an update takes no time.
+        name: name in results. Default: the module's class.
+        runs: number of measured runs, of which the fastest counts.
+        optimizer: optimizer of the module, for measurements: its step is timed too, on a copy, and divided among layers
+            by bytes. Default: an update takes no time.
 
     Raises:
         ProfileError: if torch is missing, the device unknown, the model fails, branches on values, has no parameters,
@@ -264,19 +264,19 @@ def op_dag(
     """Return one training step of a torch module as a graph of ops, as `gradtide order` reads it.
 
     Args:
-        model: any module whose forward does not branch on values; it is left as it was.
+        model: any module whose forward does not branch on values; it is restored afterwards.
         inputs: positional inputs of its forward.
         kwargs: keyword inputs.
         device: a device preset, or `measure`: then every op takes the least of `runs`.
         rate: rate at which parameters are received, as in 10Gbps.
-        runs: when measuring, how many to take the least of.
+        runs: number of measured runs, of which the minimum counts.
 
     Returns:
         `ops` (id, name, kind, inputs, time; bytes of a recv, param_only of a comp), `target`, and what they were made
         from; times in nanoseconds.
 
     Raises:
-        ProfileError: as of `profile`, and if the step cannot be traced or the rate is none.
+        ProfileError: as in `profile`, and if the step cannot be traced or the rate is invalid.
     """
     require_torch()
     from gradtide.profiling import ops

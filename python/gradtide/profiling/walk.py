@@ -34,7 +34,7 @@ class Counted:
     Attributes:
         name: the module that owns its parameters; a parameter's name if that module has begun a layer before.
         call: the innermost module call in which it began; `call_index` is the index of that call among all calls.
-        parameters: in order of first use; `elements` are those of all of them.
+        parameters: in order of first use; `elements` is their total number of elements.
         gradient_bytes: bytes of the parameters that get a gradient.
         forward_flops, backward_flops: FLOPs of convolutions and matrix products.
         winograd_flops: the part of `forward_flops` in 3x3 convolutions of stride 1.

@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 _K = TypeVar("_K", bound=Hashable)
 
 Row = dict[str, Any]
-"""One line of a table; values are parsed as the table's columns say."""
+"""One line of a table, values parsed by the types of its columns."""
 
 
 class RunFolderError(ValueError):

@@ -36,13 +36,13 @@ _LANE, _THIN, _GAP = 20.0, 13.0, 9.0
 
 @dataclass(frozen=True)
 class View:
-    """One iteration of a divided model, times in microseconds.
+    """One iteration of a parallel job, times in microseconds.
 
     Attributes:
-        start: of the iteration.
-        end: of the iteration.
+        start: start of the iteration.
+        end: end of the iteration.
         classes: operations of each rank class.
-        names: of the classes.
+        names: names of the classes.
     """
 
     start: float
@@ -62,7 +62,7 @@ def _place(group: str) -> tuple[int, str]:
 
 
 def view(operations: Iterable[Row], names: Mapping[int, str]) -> View | None:
-    """Return the first iteration that was recorded; None if there is none."""
+    """Return the first recorded iteration; None if there is none."""
     rows = [row for row in operations if row["iteration"] == 0]
     if not rows:
         return None

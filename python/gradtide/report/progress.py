@@ -43,7 +43,7 @@ class Panel:
 
 
 def drawn_iterations(panels: Sequence[Panel]) -> int:
-    """Return the number of iterations that all panels can show: those with recorded compute, if there are any."""
+    """Return the number of iterations that all panels can show, limited to those with recorded compute, if any."""
     recorded = [len({row["iteration"] for row in p.operations if row["kind"] == "backward"}) for p in panels]
     least = min(len(p.iterations) for p in panels)
     return min([MAX_ITERATIONS, least, *(count for count in recorded if count)])
@@ -59,7 +59,7 @@ def rows_of(panels: Sequence[Panel], cap: int) -> list[tuple[int, int, int]]:
 def draw(panels: Sequence[Panel], *, label: str, ident: str, cap: int) -> Markup | None:
     """Draw the first iterations of every panel under each other, with at most `cap` rows of buckets in each.
 
-    Every panel has the same buckets. None where there is no whole iteration or nothing is sent.
+    Every panel has the same buckets. None without a complete iteration or without transfers.
     """
     count = drawn_iterations(panels)
     buckets = rows_of(panels, cap)

@@ -114,7 +114,7 @@ class Scenario:
 
         Args:
             text: TOML.
-            name: what errors call it.
+            name: its name in errors.
             base_dir: directory that paths in it start from.
 
         Raises:
@@ -139,16 +139,16 @@ class Scenario:
     def replace(self, **changes: Any) -> "Scenario":
         """Return a scenario with some keys changed, by short names.
 
-        `None` puts a key back to its default. What belongs to a job changes in every job. `workers` takes the place of
-        `hosts` and the reverse. `model` may also be a profile, a trace's model, a list of layers or an `OpDag`,
-        `collective` the name of its kind.
+        `None` resets a key to its default. Keys of a job change in all jobs. `workers` replaces `hosts` and vice versa.
+        `model` may also be a profile, a trace's model, a list of layers or an `OpDag`, and `collective` the name of its
+        kind.
 
         Args:
-            changes: values by short name: the key's own name for keys of `job.NAME`, its `compute`, `collective` and
-                `schedule`, of `cluster` and of `run`. docs/reference/scenario.md lists all of them.
+            changes: values by short name. docs/reference/scenario.md has the names for keys of `job.NAME` and its
+                `compute`, `collective` and `schedule`, of `cluster` and of `run`.
 
         Raises:
-            TypeError: if a name is not one of these.
+            TypeError: if a short name is unknown.
             ScenarioError: if a value is wrong.
 
         Example:
@@ -180,13 +180,12 @@ class Scenario:
         """Return a scenario with keys changed by dotted path, as `--set` does.
 
         Args:
-            values: path to value, as in `{"cluster.link.rate_bps": "1Gbps", "job.train.workers": "16"}`. A text
-                that reads as a
-                TOML value is one; any other is a text. A replayed list takes the place of sizes and
-                arrivals, and the reverse.
+            values: path to value, as in `{"cluster.link.rate_bps": "1Gbps", "job.train.workers": "16"}`. A text that is
+                valid TOML is parsed as such, any other stays a text. A replayed list replaces sizes and arrivals, and
+                vice versa.
 
         Raises:
-            ScenarioError: if a path names nothing or a value is wrong; the faults name `--set` as their file.
+            ScenarioError: if a path is unknown or a value is wrong; the faults name `--set` as their file.
         """
         data, overlays = _copy(self._data), dict(self._source.overlays)
         faults = Faults()
@@ -217,15 +216,15 @@ class Scenario:
     ) -> "Scenario":
         """Return the scenario on another cluster: `[cluster]` is replaced whole, and everything else is kept.
 
-        The engine that the scenario states is kept; one that states none has the cluster's. Jobs, their named hosts and
-        background flows have to fit. `warnings` names what is left out: keys of the old `[cluster]` beside link and
-        shape that the new one lacks, and whatever else than a cluster `cluster` describes.
+        The scenario's engine is kept; without one, the cluster's is used. Jobs, their named hosts and background flows
+        must fit. `warnings` lists the losses: keys of the old `[cluster]`, other than link and topology, that the new
+        one lacks, and any part of `cluster` that is not `[cluster]` itself.
 
         Args:
-            cluster: name of a built-in cluster, which without a number has as many hosts as the scenario states; a dict
-                with the keys of a scenario file; or a scenario.
+            cluster: name of a built-in cluster (by default with the scenario's number of hosts); a dict with the
+                keys of a scenario file; or a scenario.
             base_dir: directory that paths in a dict start from.
-            name: what errors call the cluster. Default: its name.
+            name: name of the cluster in errors. Default: its own.
 
         Raises:
             ScenarioError: if there is no such cluster, or the scenario does not fit on it.
@@ -276,12 +275,12 @@ class Scenario:
 
     @property
     def name(self) -> str:
-        """The file or preset that it was read from."""
+        """The file or preset of the scenario."""
         return self._source.name
 
     @property
     def given(self) -> dict[str, Any]:
-        """The keys as they were given: no default is filled in and no file read, and a cluster may be a name."""
+        """The keys as given: without defaults or content of files, and possibly with a cluster's name."""
         data: dict[str, Any] = _copy(self._data)
         return data
 
@@ -292,9 +291,9 @@ class Scenario:
 
     @cached_property
     def ranks_load(self) -> dict[str, tuple[int, int, int]]:
-        """Work of an iteration of each divided job by its name, if every rank is simulated; else nothing.
+        """Work per iteration of each parallel job, by name, if all ranks are simulated; otherwise empty.
 
-        Each is a number of ops and transfers, of messages, and of bytes that cross network cards.
+        The three numbers count ops and transfers, messages, and bytes through network cards.
         """
         from gradtide import _core
 
@@ -306,7 +305,7 @@ class Scenario:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the files of models hold and the jobs leave out, a sentence each."""
+        """Warnings, a sentence each, such as for parts of a model's file that a job ignores."""
         return self._resolved.warnings
 
     @property
@@ -316,7 +315,7 @@ class Scenario:
 
     @property
     def accuracy_ppm(self) -> int | None:
-        """How far rates of the fluid engine may be off, in millionths; None if they are exact."""
+        """Error bound of rates on the fluid engine, in parts per million; None if they are exact."""
         return self._resolved.file.run.accuracy_ppm
 
     @property
@@ -326,11 +325,11 @@ class Scenario:
 
     @cached_property
     def drawn(self) -> tuple[str, ...]:
-        """What the seed decides, in words, as in "the routes of connections"; empty if every seed gives the same."""
+        """The random parts of the run as text, as in "the routes of connections"; empty if the seed has no effect."""
         return chance.drawn(self._resolved)
 
     def different(self, seeds: Iterable[int]) -> list[int]:
-        """Return the seeds that give different runs: each once, or the first alone where seeds decide nothing."""
+        """Return the seeds that give different runs: each once, or only the first if seeds have no effect."""
         return list(dict.fromkeys(seeds))[: None if self.drawn else 1]
 
     @property
@@ -340,7 +339,7 @@ class Scenario:
 
     @property
     def node(self) -> Node | None:
-        """The GPUs of each machine and what joins them; None if every host is one worker's."""
+        """GPUs per machine and their scale-up network; None if every host has one worker."""
         return self._resolved.file.cluster.node
 
     @property
@@ -364,7 +363,7 @@ class Scenario:
 
     @property
     def host_latency_ps(self) -> int:
-        """Time that a host's stack takes for a message, picoseconds."""
+        """Latency of a host's network stack per message, picoseconds."""
         return self._resolved.file.cluster.host_latency_ps
 
     @property
@@ -386,7 +385,7 @@ class Scenario:
 
     @cached_property
     def traffic(self) -> tuple[BackgroundFlows, ...]:
-        """The background flows of each tenant, in the order of the file; drawn when first asked for."""
+        """The background flows of each tenant, in the order of the file; drawn on first use."""
         return tuple(origin.flows.draw() for origin in self._resolved.origins)
 
     @property
@@ -396,9 +395,9 @@ class Scenario:
 
     @property
     def expected_traffic(self) -> tuple[tuple[int, int], ...]:
-        """Number of flows and bytes of payload of each tenant, on average if they are random; nothing is drawn.
+        """Number of flows and payload bytes of each tenant; expected values for random flows, without drawing them.
 
-        Of flows between given hosts no more is counted than can leave their switches within the duration.
+        Flows between given hosts count at most the bytes that their switches' uplinks can carry within the duration.
         """
         return tuple((origin.flows.expected_count, self._carried_bytes(origin)) for origin in self._resolved.origins)
 
@@ -436,36 +435,36 @@ class Scenario:
 
     @property
     def queue_packets(self) -> int:
-        """Packets that a port's queue holds: full ones, if it counts bytes."""
+        """Capacity of a port's queue in packets; in full-size packets if it is given in bytes."""
         capacity = self._resolved.file.cluster.queue.capacity
         return -(-capacity.size // self.segment_bytes) if capacity.is_bytes else capacity.size
 
     @property
     def timeline(self) -> int:
-        """Measured iterations whose operations are kept one by one."""
+        """Number of measured iterations whose operations are recorded individually."""
         return self._resolved.file.run.timeline_iterations
 
     @property
     def duration_ps(self) -> int | None:
-        """Simulated time after which nothing new begins; `None` if there is no limit."""
+        """Simulated time after which no iteration or flow starts; `None` if there is no limit."""
         return self._resolved.file.run.duration_ps
 
     @property
     def warmup_ps(self) -> int:
-        """Background flows that start before this are not counted."""
+        """Background flows that start before this time are excluded from statistics."""
         return self._resolved.file.run.warmup_ps
 
     @property
     def cooldown_ps(self) -> int:
-        """Background flows that start within this time before the last start are not counted."""
+        """Background flows that start less than this before the last start are excluded from statistics."""
         return self._resolved.file.run.cooldown_ps
 
     def is_stated(self, key: str) -> bool:
-        """Whether a file, an option or a caller says what a key is; otherwise a default holds.
+        """Whether a key is set by a file, an option or a caller; otherwise it has its default.
 
         Args:
-            key: dotted path, as in `job.train.compute.device`. A table that is stated as a name, such as a cluster of
-                presets, states every key in it.
+            key: dotted path, as in `job.train.compute.device`. A table given by name, such as a built-in cluster, sets
+                all of its keys.
         """
         if key in self._source.assumed and tuple(key.split(".")) not in self._source.overlays:
             return False
@@ -479,7 +478,7 @@ class Scenario:
         return True
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the resolved scenario as plain data: every default written, files read in."""
+        """Return the resolved scenario as plain data: with all defaults, and the content of files."""
         data: dict[str, Any] = _copy(self._resolved.written)
         return data
 
@@ -504,12 +503,12 @@ class Scenario:
 
     @cached_property
     def sha256(self) -> str:
-        """Digest of `to_toml()`, in hex; of a replayed file's path only the name counts."""
+        """Digest of `to_toml()`, in hex, with paths of replayed files reduced to their names."""
         return hashlib.sha256(self._identity.encode()).hexdigest()
 
     @cached_property
     def run_sha256(self) -> str:
-        """Digest of what decides the run, in hex: without the seed where that decides nothing."""
+        """Digest of the inputs of the run, in hex: without the seed if the run does not depend on it."""
         if self.drawn:
             return self.sha256
         data = self.to_dict()
@@ -517,31 +516,31 @@ class Scenario:
         return hashlib.sha256(self._identified(data).encode()).hexdigest()
 
     def check_built(self) -> None:
-        """Check that this version has an engine for everything that the scenario asks, and devices the memory for it.
+        """Check that the engine supports all features of the scenario, and that devices have enough memory.
 
         Raises:
-            ScenarioError: with a fault for each thing that its engine does not model (docs/reference/engines.md), and
-                for each job of which no worker can keep the whole model.
+            ScenarioError: with a fault for each feature that its engine does not model (docs/reference/engines.md), and
+                for each job whose model exceeds a worker's memory.
         """
         faults = [*support.faults(self._resolved, self._source), *self._resolved.refusals]
         if faults:
             raise ScenarioError(sorted(faults, key=lambda f: f.line or 0))
 
     def check_for_ns3(self) -> None:
-        """Check that the program for ns-3 has everything that the scenario asks.
+        """Check that the program for ns-3 supports all features of the scenario.
 
         Raises:
-            ScenarioError: with a fault for each thing that it does not have.
+            ScenarioError: with a fault for each unsupported feature.
         """
         faults = foreign.faults(self._resolved, self._source, self.spec())
         if faults:
             raise ScenarioError(sorted(faults, key=lambda f: f.line or 0))
 
     def spec(self) -> dict[str, Any]:
-        """Return the input of the core: whole numbers with their units in the names.
+        """Return the core's input: integers with units in the names of their keys.
 
         Raises:
-            ScenarioError: if something is not built yet.
+            ScenarioError: if a feature is not supported yet.
         """
         self.check_built()
         return core_spec(self._resolved, self.traffic)
@@ -613,7 +612,7 @@ def _open_for(data: dict[str, Any], path: Loc) -> None:
 
 
 def _path_problem(data: dict[str, Any], path: Loc) -> tuple[str, str] | None:
-    """Return what is wrong with a path of `--set`, and how to fix it."""
+    """Return message and hint for an invalid path of `--set`; None for a valid one."""
     example = "write job.NAME.KEY, cluster.KEY, traffic.NAME.KEY or run.KEY, as in run.seed=1"
     if path == ("cluster",):
         return None

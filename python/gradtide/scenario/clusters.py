@@ -1,4 +1,4 @@
-"""Clusters by name: what `cluster = "h100-hgx/32"` and `[cluster] preset = "h100-hgx/32"` stand for.
+"""Clusters by name: expands `cluster = "h100-hgx/32"` and `[cluster] preset = "h100-hgx/32"`.
 
 A name is replaced by its table before the keys are read, so no later step sees a name. The table depends on the engine
 (`presets.cluster`); the scenario keeps the name, which is expanded again when the engine changes.

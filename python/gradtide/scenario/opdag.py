@@ -28,14 +28,14 @@ class Op:
     """A vertex of a worker's DAG.
 
     Attributes:
-        id: the file's number of it; ties of schedulers go to the smaller one.
+        id: number in the file; schedulers break ties in favour of the smaller id.
         kind: "recv", a transfer that starts without waiting, or "comp".
-        inputs: ids of what it waits for, in the order of the file.
-        time: how long it takes, in whole ticks of the file's own unit.
-        name: the file's name of it, or "".
+        inputs: ids of its predecessors, in the order of the file.
+        time: duration in whole ticks of the file's unit.
+        name: name in the file, or "".
         param_only: whether it depends on one parameter and no input of the model, as a cast or a transpose does;
-            the file's word, if it has the key at all.
-        bytes: of a transfer, what it moves; 0 if the file does not say.
+            from the file if it has the key, else derived.
+        bytes: size of a transfer; 0 if the file states none.
         updates: ids of the transfers whose gradients it produces.
     """
 
@@ -55,10 +55,10 @@ class OpDag:
 
     Attributes:
         ops: in the order of the file.
-        target: id of the op that is waited for; what it does not need is not looked at.
+        target: id of the op whose end is the makespan; only its ancestors matter.
         name: the file's `name` or `model`, or "".
-        inference_target: id of the op that ends the forward pass, if the file says so.
-        time_unit: what a tick of a time is, ps to s; "" if the file does not say.
+        inference_target: id of the op that ends the forward pass, if stated.
+        time_unit: unit of a tick, ps to s; "" if the file states none.
     """
 
     ops: tuple[Op, ...]
@@ -74,7 +74,7 @@ class OpDag:
         return tuple(sorted(op.id for op in self.ops if op.id in needed and op.kind == "recv"))
 
     def needed_by(self, ids: Iterable[int]) -> set[int]:
-        """Return the ids of these ops and of all that they wait for, directly or not."""
+        """Return the ids of these ops and of all their ancestors."""
         by_id = {op.id: op for op in self.ops}
         needed = set(ids)
         stack = list(needed)
@@ -121,10 +121,10 @@ def op_dag(data: Any, source: Source | Under | None = None) -> OpDag:
 
 
 def load_ranks(path: str | Path, dag: OpDag) -> dict[int, int]:
-    """Return the ranks of an order file, such as `gradtide order --json` prints: {"priority": {op id: rank}}.
+    """Return the ranks (send priorities) of an order file, as written by `gradtide order --json`.
 
     Raises:
-        ScenarioError: if a transfer that the target needs has no rank, or a rank is of no transfer.
+        ScenarioError: if a transfer that the target needs has no rank, or a rank belongs to no transfer.
     """
     text = _json_text(path)
     with expecting(text, str(path), "an order of transfers", "order"):

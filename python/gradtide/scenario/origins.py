@@ -315,7 +315,7 @@ def nodes_of(path: Path) -> int | None:
 
 
 def _heard(origin: Origin, fail: Failure) -> Origin:
-    """Refuse a list if none of its flows starts within the run."""
+    """Return the origin, or raise if none of the flows of its list starts within the run."""
     listed = origin.flows
     if isinstance(listed, FlowList) and listed.expected_count == 0:
         first, end = units.format_time(listed.flows.start_ps[0]), units.format_time(listed.until_ps)

@@ -80,22 +80,22 @@ class Plan:
 
     Attributes:
         level: one of `LEVELS`, or `FSDP`.
-        buckets: in the order in which they become ready; every layer with parameters is in one. None where the level
-            is none and the plan says no more.
-        order: order of the transmission queue, as `schedule.order` has it.
+        buckets: in the order in which they become ready; every layer with parameters is in one. Empty if the level is
+            none and the plan keeps the scenario's schedule.
+        order: order of the send queue, a value of `schedule.order`.
         barrier: whether the next forward pass waits for all transfers.
-        chunk_bytes: largest part of a bucket that is sent at once; `None` sends it whole.
-        credit: such parts that may be on the network at the same time, at the levels priority and crossiter.
-        depth: parts into which what is sent at once is cut for the collective.
-        collective: keys of `job.NAME.collective`; none for the scenario's own.
-        model: name in results of the model that it was made for; `None` if it does not say.
-        workers: number of workers that it was made for; `None` if it does not say.
-        scenario_sha256: of the scenario that it was made for.
-        version: of gradtide that made it.
-        runtime: what it was made for: `device`, `backend` and what gradtide `cannot_set` there.
-        predicted: what it was predicted to do; `overhead_us` is what a message costs beyond the scenario's own.
-        advice: what to do with it, in sentences.
-        fsdp: how to shard; what is said of gradients then has no meaning. None at the other levels.
+        chunk_bytes: largest part of a bucket per transfer (chunk); `None` sends buckets whole.
+        credit: in-flight limit in chunks, at the levels priority and crossiter.
+        depth: number of pipelined parts of a transfer in the collective.
+        collective: keys of `job.NAME.collective`; empty for the scenario's own.
+        model: name in results of the plan's model; `None` if not stated.
+        workers: the plan's number of workers; `None` if not stated.
+        scenario_sha256: digest of the plan's scenario.
+        version: version of gradtide that made the plan.
+        runtime: the plan's runtime: `device`, `backend`, and the settings that gradtide `cannot_set` there.
+        predicted: predicted figures; `overhead_us` is the cost of a message beyond the scenario's overhead.
+        advice: instructions for its use, in sentences.
+        fsdp: the sharding, which makes the keys for gradients void. None at the other levels.
     """
 
     level: str
@@ -140,7 +140,7 @@ class Plan:
         }
 
     def save(self, path: str | Path) -> Path:
-        """Write plan.json; it is there whole or not at all.
+        """Write plan.json atomically.
 
         Raises:
             OSError: if it cannot be written.
@@ -243,7 +243,7 @@ class Plan:
 
         Args:
             layer_bytes: bytes of the gradient of every layer of the model, by its name.
-            model: what the fault calls the model.
+            model: name of the model in the fault.
         """
         if self.level == "none" and not self.buckets:
             return []
@@ -287,7 +287,7 @@ def read_plan(plan: "str | Path | Mapping[str, Any] | Plan") -> Plan:
     """Read a plan.
 
     Args:
-        plan: a file, or what it holds, or what has it as `to_dict()`.
+        plan: a file, its content, or an object with `to_dict()`.
 
     Raises:
         ScenarioError: with every fault; of a file each at its line.

@@ -1,6 +1,6 @@
 """What each engine models, in one table: read by the check before a run, and printed in docs/reference/engines.md.
 
-What an engine could model but does not is GT090; what has no meaning there is GT015.
+A feature that an engine could model but does not is GT090; one without meaning there is GT015.
 """
 
 from collections.abc import Iterator
@@ -31,9 +31,9 @@ YES, NOT_BUILT, NO_MEANING = Support
 
 
 class Feature(NamedTuple):
-    """A row of the table of engines: its name, the key that asks for it, what each engine does with it.
+    """A row of the table of engines: name of the feature, its key, and the support of each engine.
 
-    `instead` is what to write to keep the engine. In the key, `NAME` stands for a job or a tenant.
+    `instead` is a hint how to keep the engine. In the key, `NAME` stands for a job or a tenant.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Feature(NamedTuple):
 
 
 class Combination(NamedTuple):
-    """Two features that no engine models together yet, and what is available."""
+    """Two features that no engine models together yet, and the alternative."""
 
     name: str
     beside: str
@@ -133,7 +133,7 @@ COMBINATIONS = {
 
 
 def faults(resolved: Resolved, source: Source) -> list[Fault]:
-    """Return a fault for each feature that a scenario asks for and its engine cannot run."""
+    """Return a fault for each feature of a scenario that its engine does not support."""
     found = []
     engine = resolved.file.run.engine
     order = [*FEATURES, *COMBINATIONS]

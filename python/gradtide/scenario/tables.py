@@ -1,7 +1,7 @@
 """Reads the `model` of a job into a table of layers: presets, CSV, JSON, traces, inline and synthetic tables.
 
-No cluster and no schedule here. The module is longer than 600 lines because each form of a model has its own faults
-with line and field, and all of them end in one `LayerTable`.
+Independent of cluster and schedule. The module is longer than 600 lines because each form of a model has its own faults
+with line and field, and all forms end in one `LayerTable`.
 """
 
 import os
@@ -75,11 +75,11 @@ class LayerTable:
 
     Attributes:
         written: `model` of the resolved scenario: a preset's name, or a table that needs no other file.
-        is_timed: whether the times are the table's own; if not, they come from device and batch.
+        is_timed: whether the model has times; otherwise they are computed from device and batch.
         device: the device, and where it is named.
         graph: the ops with times in picoseconds, for a model that is a graph; `layers` are then its recvs.
         place: location of the graph, for faults.
-        batch: mini-batch of a worker, where times come from it: the one asked for, or the model's default.
+        batch: mini-batch of a worker if times depend on it: the job's, or the model's default.
         seq: tokens of a sample, where the model is a configuration.
         architecture: the architecture of a model configuration.
         bucketed: whether layers are buckets already.
@@ -359,7 +359,7 @@ class _LayersFile(CsvFile):
 
 
 def read_model_file(text: str, name: str, source: Source, loc: Loc, asked: Asked) -> LayerTable:
-    """Return the table of a model file, `"schema": "gradtide.model/1"`, or of an op DAG with its unit of time.
+    """Return the table of a model file, `"schema": "gradtide.model/1"`, of a configuration, or of an op DAG.
 
     A file with counts instead of times gets roofline times for the keys in `asked`, and so does a roofline profile
     if `asked` names another device. The key at `loc` of the scenario names the file.
@@ -372,7 +372,7 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, asked: Asked
     if isinstance(data, dict) and "ops" in data:
         return _graph_file(text, name, file, asked)
     if isinstance(data, dict) and FAMILY in data and "schema" not in data:
-        # Decimals are for times, and a configuration has none.
+        # Parsed again without Decimal, which is needed for times only.
         return _configuration(parse_json(text, name), name, file, source, loc, asked)
     if not isinstance(data, dict) or data.get("schema") != MODEL_SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else data
@@ -786,7 +786,7 @@ def _inline(model: InlineModel, source: Source, loc: Loc, asked: Asked) -> Layer
 
 
 def _table_faults(layers: Sequence[Layer], at: At, fail: Fail) -> list[Fault]:
-    """Find what is wrong with a table as a whole."""
+    """Return the faults of a table as a whole."""
     if not layers:
         return [fail("GT035", "the model has no layers", "write at least one layer")]
     faults: list[Fault] = []

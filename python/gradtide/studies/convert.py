@@ -30,21 +30,20 @@ def convert(
 
     Args:
         source: file of any format that `gradtide convert --formats` lists; traces also as folder or pattern; or a
-            scenario that divides a model over ranks, or the folder of its run; or a folder of results of an earlier
-            version.
-        target: file to write; nothing is written without. Of a folder of an earlier version: the folder to write, as
-            this version does. Of a scenario `NAME.et`: the Chakra traces of all ranks,
-            `NAME.0.et` and so on, and their process groups in `NAME.groups.json`, as ASTRA-sim reads them.
-        from_format: format of `source`. Default: what its content shows.
-        to_format: format of `target`. Default: what its suffix says.
-        packet: what a value of a cdf-ns2 file is, as in `1460B`.
-        topology: file that says which nodes of an hpcc-flow file are hosts.
+            scenario with a parallel job, or the folder of its run; or a folder of results of an earlier version.
+        target: file to write; without it nothing is written. For a folder of an earlier version: the folder to write in
+            this version's format. `NAME.et` for a scenario: the Chakra traces of all ranks, `NAME.0.et` and so on, and
+            their process groups in `NAME.groups.json`, as ASTRA-sim reads them.
+        from_format: format of `source`. Default: detected from its content.
+        to_format: format of `target`. Default: by its suffix.
+        packet: unit of the values of a cdf-ns2 file, as in `1460B`.
+        topology: HPCC topology file, which determines the hosts among the nodes of an hpcc-flow file.
         start_unit: unit of the starts of an htsim-cm file, ps or us: of `source` if it is one, else of `target`.
-            Default: what `source` shows, or ps for `target`.
-        rank: of a trace: this rank alone.
-        cut: trace to op DAG: what is received starts without waiting.
+            Default: detected in `source`, ps for `target`.
+        rank: of a trace: this rank only.
+        cut: trace to op DAG: remove the dependencies of received transfers.
         version: trace to Chakra: schema to write, 0.0.4 or 1.0.0. Default: 0.0.4.
-        step: trace to Chakra: this step alone, of all ranks, with what waits for transfers; written as of a scenario.
+        step: trace to Chakra: this step only, of all ranks, with dependencies on transfers; written like a scenario.
 
     Returns:
         The document that `gradtide convert --json` prints.
@@ -54,7 +53,7 @@ def convert(
         TraceError: if a trace is wrong, or `target` cannot be written.
         FolderError: if the folder `target` cannot be written.
         RunFolderError: if the folder `source` is damaged.
-        ValueError: if there is no such conversion, something has to be said that is not, or an argument has no effect.
+        ValueError: if the conversion is not supported, or an argument is missing or has no effect.
     """
     from gradtide import formats, traces
     from gradtide.traces import astra

@@ -1,4 +1,4 @@
-"""Op DAGs by name: those of built-in models with the times of a device, or files."""
+"""Op DAGs by name: built-in models with times on a device, or files."""
 
 import os
 from pathlib import Path
@@ -22,13 +22,13 @@ def preset_graph(
 
     Args:
         name: as `gradtide presets graph` lists them.
-        device: what computes; a device preset, case does not matter.
+        device: a device preset, case-insensitive.
         batch: samples in the mini-batch; by default that of the paper.
         task: train, or inference: the forward pass alone.
         rate: rate at which parameters are received, as in 10Gbps.
 
     Raises:
-        ValueError: if there is no such graph, device or task, the batch is below 1, or the rate is none.
+        ValueError: if graph, device or task is unknown, the batch is below 1, or the rate is invalid.
 
     Example:
         >>> dag = preset_graph("tictac_vgg16", device="v100", batch=64)
@@ -58,7 +58,7 @@ def find_dag(
     task: str | None = None,
     rate: str | None = None,
 ) -> OpDag:
-    """Return the op DAG of a file, or of a built-in model where there is no such file."""
+    """Return the op DAG of a file, or of a built-in model if the file does not exist."""
     name = str(given)
     is_file = isinstance(given, Path) or os.path.exists(name) or "." in name or "/" in name
     if not is_file:

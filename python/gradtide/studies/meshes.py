@@ -1,4 +1,4 @@
-"""`gradtide compare --parallel A --parallel B`: over which mesh a language model trains fastest, and what fits."""
+"""`gradtide compare --parallel A --parallel B`: speed and memory of a language model over several meshes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -36,13 +36,13 @@ class OrderResult:
     """An order of a DAG's transfers, and how good it is. Times are in the unit of the DAG's times.
 
     Attributes:
-        scheduler: what ordered them.
-        ties: which of equal transfers TAC sends first.
+        scheduler: name of the scheduler.
+        ties: rule by which TAC orders equal transfers.
         seed: root of random streams.
         priority: op id -> rank, smaller first, first to last. TIC's may be equal; the smaller id is sent first then.
         makespan: time to the end of the target.
         lower_bound: the critical path, all computation or all transfers, whichever is longest.
-        proven_bound: what no order can beat, by all that is known; at least `lower_bound`.
+        proven_bound: best proven lower bound; at least `lower_bound`.
     """
 
     scheduler: str
@@ -87,7 +87,7 @@ class OrderResult:
 
     @property
     def answer(self) -> Answer:
-        """The question answered, with what the answer rests on."""
+        """The answer to the study's question, with its premises."""
         by = self.scheduler
         best = "and no order is faster" if self.optimal else f"at most {self.proven_gap:.2%} more than the best order"
         bound = f"{self.gap:.2%} above the lower bound of {self.lower_bound}"
@@ -122,11 +122,11 @@ def order(
     """Order the transfers of an op DAG.
 
     Args:
-        dag: a file, the name of a built-in op graph, the dict that a file holds, or an `OpDag`: `ops` (id, kind,
+        dag: a file, the name of a built-in op graph, the content of a file as a dict, or an `OpDag`: `ops` (id, kind,
             inputs, time) and `target`.
         scheduler: layer, tic, tac, tac_folded, random, arbitrary or optimal; the path of an order file, which has a
             suffix or a slash; or an object with a method `ranks(dag)` that returns {op id: rank}.
-        ties: "id", or "upstream" for what TicTac's released code does with transfers that TAC holds for equal.
+        ties: order of transfers that TAC ranks equal: "id", or "upstream" as in TicTac's released code.
         seed: root of random streams, from 0.
 
     Returns:
@@ -134,7 +134,7 @@ def order(
 
     Raises:
         ScenarioError: if the DAG or the order file is wrong.
-        ValueError: if there is no such scheduler or rule for ties, or the user's own scheduler leaves transfers out.
+        ValueError: if the scheduler or rule for ties is unknown, or a user-defined scheduler omits transfers.
 
     Source:
         Hashemi et al., TicTac (2019), sections 3 and 4, and its released code; docs/models/orders.md.

@@ -30,7 +30,7 @@ class CheckResult:
     """A scenario on gradtide and on another simulator.
 
     Attributes:
-        summary: what `--json` prints.
+        summary: the document of `--json`.
         run: gradtide's run.
         flows: a row for each background flow, in the order in which they start: `traffic`, `flow`, `start_us`, `src`,
             `dst`, `bytes`, `fct_us` and `other_fct_us` (absent if it is unfinished).
@@ -73,24 +73,24 @@ def check(
     """Run a scenario on the packet engine and on another simulator, and compare every flow and iteration.
 
     Args:
-        scenario: as of `run`; background flows, and at most one data-parallel job with a ring all-reduce, on a star,
+        scenario: as in `run`; background flows, and at most one data-parallel job with a ring all-reduce, on a star,
             leaf-spine, Clos or custom network. docs/validation/ns3.md lists what can be compared.
         against: the other simulator: ns3.
-        cluster: as of `run`.
+        cluster: as in `run`.
         ns3: folder of an installed ns-3 (3.37); the default is /usr or /usr/local.
-        jobs: changes nothing; there is one run of each.
-        progress: called now and then with the share that is done.
-        keep: where gradtide's own run is kept.
-        limits: memory and time that it may take.
-        keys: as of `run`.
+        jobs: no effect; there is one run per simulator.
+        progress: called periodically with the completed fraction.
+        keep: where gradtide's run is stored.
+        limits: memory and time limits.
+        keys: as in `run`.
 
     Returns:
         Both results.
 
     Raises:
-        ScenarioError: if the scenario is wrong, or asks for what the other simulator does not have.
+        ScenarioError: if the scenario is wrong, or has features that the other simulator lacks.
         NS3MissingError: if ns-3 or a C++ compiler is missing.
-        SimulationError: if one of the two cannot go on.
+        SimulationError: if one of the two simulators fails.
         ValueError: if there is no such simulator.
     """
     if against not in SIMULATORS:

@@ -73,45 +73,45 @@ def plan(
 ) -> PlanResult | ShardingResult:
     """Search how a job should send its gradients: order, buckets, collective, barrier and chunk.
 
-    Of a model that is divided over ranks (`parallel`), search how FSDP should shard it: units, prefetch, and whether
-    parameters are kept. Of the arguments that say how, only `worth` then has a meaning.
+    For a parallel job (`parallel`), search how FSDP should shard the model instead: units, prefetch, and whether
+    parameters are kept. Of the arguments for the search, only `worth` then has an effect.
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model (a
             preset's name, a profile, a list of layers), which `cluster` or all defaults then train. It has one job and
-            no background traffic. The fluid engine searches in the place of the packet
-            engine, which then runs the baseline and the best of each level: the figures are those of these runs.
-        cluster: a scenario in which the model takes the place of the job's, one with a cluster alone, or the name of
-            a cluster, as in `ethernet-25g/16`.
+            no background traffic. The search for a packet-engine scenario uses the fluid engine; the packet engine then
+            runs the baseline and the best plan of each level, whose figures are reported.
+        cluster: a scenario whose job gets the model, a scenario with a cluster only, or the name of a cluster, as in
+            `ethernet-25g/16`.
         workers: number of workers. Default: the scenario's.
-        device: what trains, cpu, gpu, or a preset such as H100-bf16, on which the model then computes, too: the plan
-            uses only what gradtide.torch and the communication library can carry out there. ideal: whatever gradtide
-            models. Default: the scenario's device; if it names none, what every device can carry out.
-        level: the most that the runtime may be asked to do: buckets, priority or crossiter. Default: the most that it
-            can do on the device.
-        schedule: fifo, priority or caramel: plan this order even if another one, or none, would save more. Default: the
-            search chooses.
-        collectives: each `KIND[+KEY=VALUE]`. Default: the scenario's own and those that the device's library has.
-        overhead: what a message costs beyond the scenario's own overhead at the levels priority and crossiter. Default:
-            1 ms.
-        worth: percent of an iteration that a plan, or a higher level, has to save.
-        smallest: no message is smaller, in bytes or with a unit; 0 for no limit. Default: 1 MiB.
+        device: cpu, gpu, or a preset such as H100-bf16, which then also determines compute times: the plan uses only
+            features that gradtide.torch and the communication library support there. ideal: all features that
+            gradtide models. Default: the scenario's device; without one, features that all devices support.
+        level: highest level of the plan: buckets, priority or crossiter. Default: the highest that the runtime
+            supports on the device.
+        schedule: fifo, priority or caramel: plan with this order even if another would save more. Default:
+            chosen by the search.
+        collectives: each `KIND[+KEY=VALUE]`. Default: the scenario's and those of the device's library.
+        overhead: cost of a message in addition to the scenario's overhead, at the levels priority and crossiter.
+            Default: 1 ms.
+        worth: least savings of a plan, or of a higher level over a lower one, in percent of an iteration.
+        smallest: least message size, in bytes or with a unit; 0 for no limit. Default: 1 MiB.
         baseline: ddp, PyTorch DistributedDataParallel's default buckets; or scenario. Default: the scenario's schedule
             if it has one that is not the default, else ddp. Both are candidates.
         noise: coefficient of variation of a worker's compute time, if `compute.noise` gives none; 0 for none. Default:
             0.03.
         seeds: paired runs with noise. Default: 8.
-        budget: runs of local search in each mode; equal budgets give equal plans. Default: 500.
-        jobs: runs under way at once; the result does not depend on it.
-        progress: called now and then with the share that is done.
-        keep: where finished runs are kept until the plan is made.
-        limits: memory and time that it may take.
+        budget: runs of the local search in each mode; equal budgets give equal plans. Default: 500.
+        jobs: number of parallel runs; the result does not depend on it.
+        progress: called periodically with the completed fraction.
+        keep: where finished runs are stored until the plan is complete.
+        limits: memory and time limits.
         keys: keys that replace the scenario's, by short name, as in `parallel={"fsdp": 64}, seq=8192`.
 
     Raises:
         Interrupted: on Ctrl-C, with the best plan so far.
         ScenarioError: if the scenario is wrong, or would take more than the limits.
-        ValueError: if an option means nothing, or asks for what nobody can carry out on the device.
+        ValueError: if an option is invalid, or not supported on the device.
 
     Example:
         >>> layers = [{"name": f"fc{i}", "forward": "8ms", "backward": "16ms", "parameters": "4MiB"} for i in range(10)]

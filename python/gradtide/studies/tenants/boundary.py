@@ -87,15 +87,15 @@ def boundary(
 
     Args:
         scenario: has one job, background flows drawn from sizes, and the packet engine.
-        cluster: as of `run`.
+        cluster: as in `run`.
         job_loads: shares of a host's link that the job is to take; its compute time is scaled to that (eq. 5.2).
         traffic_loads: shares that the background flows are to take (eq. 5.3).
-        seeds: each draws the flows anew.
-        jobs: runs under way at once; the result does not depend on it.
-        progress: called now and then with the share that is done.
-        keep: where finished runs are kept until the map is whole.
-        limits: memory and time that the map may take.
-        keys: keys that replace the scenario's, by short name, as of `run`.
+        seeds: seeds of the flows; every cell is run with each.
+        jobs: number of parallel runs; the result does not depend on it.
+        progress: called periodically with the completed fraction.
+        keep: where finished runs are stored until the map is complete.
+        limits: memory and time limits of the map.
+        keys: keys that replace the scenario's, by short name, as in `run`.
 
     Raises:
         Interrupted: on Ctrl-C, with the map of the cells that are finished.
