@@ -106,9 +106,9 @@ class BurstsResult:
     """Bursts that were sent.
 
     Attributes:
-        receiver: address and port.
-        size_bytes: of each burst.
-        announced_packets: the threshold that was announced; None if none was.
+        receiver: address and port of the receiver.
+        size_bytes: size of each burst.
+        announced_packets: the announced threshold; None without announcements.
         rows: one per burst.
     """
 
@@ -124,7 +124,7 @@ class BurstsResult:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """What `--json` prints."""
+        """The document of `--json`."""
         return {"schema": "gradtide.bursts/1", **asdict(self)}
 
 
@@ -244,7 +244,7 @@ def bursts_of(scenario: str, tenant: str | None = None) -> dict[str, Any]:
 
 
 def _addresses(host: str, port: int, flags: int = 0) -> list[tuple[int, tuple[Any, ...]]]:
-    """Return family and address of each resolved address of a host; without a name, of this host."""
+    """Return family and address of each resolved address of a host; an empty name is this host."""
     if not 0 <= port <= MAX_PORT:  # otherwise the system would silently use another port
         raise ValueError(f"port: {port} is no port; ports end at {MAX_PORT}")
     try:
@@ -339,7 +339,7 @@ class Arrival:
         sender: its address.
         size_bytes: its size.
         burst_ms: from the first received byte to the last.
-        announced_packets: the threshold that was announced for it; None if none was.
+        announced_packets: its announced threshold; None if it was not announced.
     """
 
     sender: str
@@ -403,8 +403,8 @@ class Places:
 
     Pure logic: times are arguments, sockets are not used. A connection waits until it has sent the size of its burst
     and a place is free. Connections of the address with the fewest places go first, so that an address with many
-    connections cannot starve others. If too many wait, the oldest of the address with most is closed, after those that
-    have not sent a size.
+    connections cannot starve others. If too many wait, the oldest connection of the address with most is closed, but
+    connections without a size are closed first.
     """
 
     def __init__(self) -> None:
@@ -444,7 +444,7 @@ class Places:
         return admitted, closed
 
     def _next(self, now_s: float, closed: list[Sender]) -> Sender | None:
-        """Return the next connection to get a place; append to `closed` the connection that it evicts, if any."""
+        """Return the next connection to get a place; if it evicts another connection, append that to `closed`."""
         held = Counter(one.host for one in self.active)
         for one in sorted((one for one in self.waiting if one.size_bytes is not None), key=lambda one: held[one.host]):
             is_many = held[one.host] >= MOST_OF_ADDRESS

@@ -28,7 +28,7 @@ Flow = tuple[str, int, int, int]
 class Table:
     """Named columns of one length. polars, pyarrow and pandas read it directly (Arrow PyCapsule interface).
 
-    Times are float64 microseconds, as their names say.
+    Times are float64 microseconds, with the unit in the column's name.
     """
 
     def __init__(self, core: "_core.Table") -> None:
@@ -158,10 +158,10 @@ class StudyRows:
         return table + words.answer_html(self.summary)
 
     def save(self, path: str | Path) -> Path:
-        """Write the study folder `path`; it appears by rename when it is complete.
+        """Write the study folder `path` atomically, by rename.
 
         Raises:
-            FolderError: if `path` exists and is not a folder of gradtide's.
+            FolderError: if `path` exists and is not a folder of results.
         """
         from gradtide.studies.folder import whole_folder
 
@@ -180,15 +180,15 @@ class RunResult:
     Attributes:
         scenario: the scenario of the run.
         output: output of the core, from which all other attributes are derived.
-        summary: the figures of `summary.json`; measured costs are filled in.
-        iterations: one row per measured iteration of each job, as its slowest worker sees it.
-        workers: one row per worker and measured iteration of each job whose workers differ or are not in step.
+        summary: the figures of `summary.json`, including the measured cost.
+        iterations: one row per measured iteration of each job, with the times of its slowest worker.
+        workers: one row per worker and measured iteration of each job whose workers differ or are asynchronous.
         transfers: one row per bucket of each measured iteration.
         operations: one row per operation of the first measured iterations.
         links: one row per link.
         flows: one row per background flow that started.
-        queues: one row per link and instant, with `run.probe`; else none.
-        cwnd: one row per connection and instant, with `run.probe.cwnd`; else none.
+        queues: one row per link and sample with `run.probe`; otherwise empty.
+        cwnd: one row per connection and sample with `run.probe.cwnd`; otherwise empty.
     """
 
     def __init__(self, scenario: "Scenario", output: "_core.RunOutput", cost: dict[str, Any]) -> None:
@@ -293,17 +293,17 @@ class RunResult:
         return Series("margin_s", self.transfers["margin_us"] / 1e6)
 
     def save(self, path: str | Path) -> Path:
-        """Write the run folder `path`; it appears by rename when it is complete.
+        """Write the run folder `path` atomically, by rename.
 
         Raises:
-            FolderError: if `path` exists and is not a folder of gradtide's.
+            FolderError: if `path` exists and is not a folder of results.
         """
         from gradtide.studies.run import save
 
         return save(self, Path(path))
 
     def thresholds(self, k: float = 0.25) -> list[dict[str, Any]]:
-        """Return which marking threshold each link asks for: RTT · C / (N · MTU), measured.
+        """Return the marking threshold for each link, RTT · C / (N · MTU), from measurements.
 
         A link with a queue is full, so the packets in flight of its N long flows, less the queued ones, are the
         bandwidth-delay product without queues, RTT · C. A flow is long if it has at least as much left to send as in
@@ -455,10 +455,10 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
     busy_ms = compute_ms + host_ms
     shorter = min(busy_ms, comm_ms)
     sent = core["bytes_per_worker"]
-    # A single worker computes without waiting. For a graph of ops the core reports the compute time.
+    # Compute time of a single worker, which never waits. For a graph of ops it is reported by the core.
     alone_ms = busy_ms if job.graph is not None else job.compute_ps / PS_PER_MS
     asynchrony = None if core["asynchrony"] is None else _asynchrony(core["asynchrony"])
-    # Asynchronous workers have individual rates: the time in which there are as many iterations as workers.
+    # Asynchronous workers have individual rates: use the mean time for one iteration per worker.
     each_ms = mean_ms if asynchrony is None else 1e3 * core["worker_count"] / asynchrony["iterations_per_s"]
     return {
         "model": job.model,

@@ -27,7 +27,7 @@ class Format:
         what: description of the syntax.
         recognised: features by which the format is detected.
         suffix: suffix that selects this format for output; empty if only `--to` can select it.
-        source: the tool that defines it, and where.
+        source: the tool and the file that define it.
     """
 
     name: str
@@ -136,8 +136,8 @@ class Conversion:
     """Result of a conversion.
 
     Attributes:
-        source: format that was read.
-        target: format that was written; `None` if nothing was.
+        source: format of the source.
+        target: format of the written file; `None` without one.
         figures: figures of the content, for `--json`.
         notes: omissions and roundings.
     """
@@ -164,7 +164,7 @@ def recognised(path: Path) -> Format | None:
     """Detect the format of a file from its content; `None` for a trace, a folder or a pattern.
 
     Raises:
-        ValueError: if the text is of no format.
+        ValueError: if the text matches no format.
         ScenarioError: if it cannot be read.
     """
     if not os.path.isfile(path) or path.name.endswith((".et", ".gz")):

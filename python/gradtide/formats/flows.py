@@ -40,7 +40,7 @@ Row = tuple[int, int, int, int, int, "int | None"]
 
 
 def convert(source: Path, form: str, target: Path | None, into: str, options: Options) -> dict[str, Any]:
-    """Read flows and write them, line by line, and return their figures.
+    """Read flows, write them line by line, and return their figures.
 
     Raises:
         ScenarioError: with every fault of the file; an older file at `target` stays.
@@ -123,7 +123,7 @@ def _start_unit(lines: Iterable[str], file: str, how: str) -> str:
     If all starts are 0, either unit is correct.
 
     Args:
-        lines: of the file.
+        lines: the lines of the file.
         file: the file as the user named it.
         how: hint how to state the unit.
 

@@ -39,7 +39,7 @@ def hosts_of(path: Path) -> dict[int, int]:
     """Map node numbers of an HPCC topology file to host numbers.
 
     Raises:
-        ScenarioError: as `convert`.
+        ScenarioError: as in `convert`.
     """
     wrong = Complaints(str(path), "GT046")
     hosts, _, _ = _hpcc_nodes(lines_of(path), wrong)
@@ -103,7 +103,7 @@ def read_hpcc(lines: Iterable[str], file: str) -> tuple[list[Cable], list[tuple[
     link. All other nodes are hosts, h0, h1, … in numerical order; switches are s0, s1, ….
 
     Args:
-        lines: of the file, without their ends.
+        lines: the lines of the file, without line endings.
         file: the file as the user named it.
 
     Raises:

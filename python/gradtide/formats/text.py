@@ -121,7 +121,7 @@ def whole_text(path: Path) -> str:
     """Return the text of a file named on the command line.
 
     Raises:
-        ScenarioError: if it is no readable UTF-8 text of at most 10 MB.
+        ScenarioError: if it cannot be read, is not UTF-8, or exceeds 10 MB.
     """
     return read_text(path, str(path), of_command_line(str(path)))
 

@@ -106,7 +106,7 @@ class Device:
             measurement: the scenario must then state `compute.efficiency`.
         memory_efficiency: fraction of `memory_bytes_per_s` (assumed).
         winograd_gain: factor by which Winograd reduces the multiplications of a 3x3 convolution of stride 1.
-        source: of peak and bandwidth.
+        source: source of peak and bandwidth.
         efficiency: kind of the compute efficiency: calibrated, utilisation or unknown.
         basis: the measurement behind it, or a statement that there is none.
         kind: gpu or cpu, as in `gradtide.runtime`.
@@ -337,7 +337,7 @@ def memory_bytes(name: str) -> int | None:
 
 
 def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
-    """Describe what is built in, one dictionary a preset, for a table.
+    """Describe the presets, one dictionary each, for a table.
 
     Args:
         kind: `model`, `language`, `graph`, `device`, `accelerator`, `cluster`, `flow` or `paper`; all of them if None.

@@ -58,7 +58,7 @@ class ModelProfile:
         device: preset of the roofline, or the device of the measurement.
         inputs: inputs of forward, `[NAME=]SHAPE:DTYPE`.
         batch: samples in the mini-batch: the first size of the first input.
-        torch_version: of the torch that ran the model.
+        torch_version: version of torch.
         layers: times and bytes of the gradient, in order of first use.
         counts: FLOPs and bytes of each layer's forward pass, the whole mini-batch as one sample.
         tensors: number of parameter tensors that get a gradient.
@@ -183,8 +183,9 @@ def profile(
 ) -> ModelProfile:
     """Turn a torch module into layers with bytes and times.
 
-    With a device of the presets the pass runs on shapes alone, and times are the roofline's (docs/models/compute.md):
-    no weight is allocated and no accelerator needed. With `device="measure"` it is timed where the model is.
+    With a device preset, the pass uses fake tensors (shapes only), and times are the roofline's
+    (docs/models/compute.md): no weights are allocated, and no accelerator is needed. With `device="measure"`, the pass
+    is timed on the model's device.
 
     Args:
         model: any module, restored afterwards. It is profiled in training mode.
@@ -267,13 +268,13 @@ def op_dag(
         model: any module whose forward does not branch on values; it is restored afterwards.
         inputs: positional inputs of its forward.
         kwargs: keyword inputs.
-        device: a device preset, or `measure`: then every op takes the least of `runs`.
+        device: a device preset, or `measure`: the time of an op is then the minimum over `runs`.
         rate: rate at which parameters are received, as in 10Gbps.
         runs: number of measured runs, of which the minimum counts.
 
     Returns:
-        `ops` (id, name, kind, inputs, time; bytes of a recv, param_only of a comp), `target`, and what they were made
-        from; times in nanoseconds.
+        `ops` (id, name, kind, inputs, time; bytes of a recv, param_only of a comp), `target`, and model, device and
+        rate; times in nanoseconds.
 
     Raises:
         ProfileError: as in `profile`, and if the step cannot be traced or the rate is invalid.

@@ -33,7 +33,7 @@ def op_dag(
     runs: int,
     rate_bps: int,
 ) -> dict[str, Any]:
-    """Return the op graph of one training step on a device, or measured here if that is `None`.
+    """Return the op graph of one training step with roofline times of `device`, or measured times if it is `None`.
 
     The graph has the format of `gradtide.presets.graphs`, in topological order, without ops that no gradient needs.
     `param_only` marks ops that depend on parameters only; times are whole nanoseconds.

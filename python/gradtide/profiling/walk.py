@@ -32,7 +32,7 @@ class Counted:
     """One layer, counted for the whole mini-batch.
 
     Attributes:
-        name: the module that owns its parameters; a parameter's name if that module has begun a layer before.
+        name: the module that owns its parameters; the first parameter's name if an earlier layer has the module's.
         call: the innermost module call in which it began; `call_index` is the index of that call among all calls.
         parameters: in order of first use; `elements` is their total number of elements.
         gradient_bytes: bytes of the parameters that get a gradient.

@@ -138,7 +138,7 @@ _INDEX = ("gradtide.site/1",)
 def write_report(run_dir: Path | str) -> Path:
     """Write `report.html` into a finished run or study folder, replacing an older one, and return its path.
 
-    Of a site it is `index.html`.
+    The page of a site is `index.html` instead.
 
     Raises:
         RunFolderError: if a file of the folder is missing, truncated or garbled; nothing is written then.

@@ -9,7 +9,7 @@ from gradtide.report import pieces
 from gradtide.report.folder import Row, RunFolderError, entry, row_of
 
 COMMAND = {"gradtide.run/1": "run", "gradtide.collectives/1": "collectives"}
-"""Commands that take the resolved scenario of their folder."""
+"""Commands that can be repeated with the resolved scenario of their folder, by schema."""
 
 
 def view(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:

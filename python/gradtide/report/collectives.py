@@ -15,7 +15,7 @@ TERMS = (
     ("contention", "contention", "exposed"),
 )
 SHOWN = 3
-"""Sizes whose exchange times are shown as latency, bandwidth and contention."""
+"""Number of sizes whose exchange times are broken down into latency, bandwidth and contention."""
 
 
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:

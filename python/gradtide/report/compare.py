@@ -91,7 +91,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
 
 
 def _sorted(rows: Sequence[Row]) -> list[Row]:
-    """Sort by iteration time, fastest first; the sort is stable, and picoseconds are ignored."""
+    """Sort by iteration time in nanoseconds, fastest first; the sort is stable."""
     return sorted(rows, key=lambda row: round(row["iteration_time_us"], 3))
 
 

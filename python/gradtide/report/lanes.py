@@ -75,7 +75,7 @@ def view(operations: Iterable[Row], names: Mapping[int, str]) -> View | None:
 def detailed(view: View) -> tuple[list[int], set[int]]:
     """Return the classes that are drawn, and the subset whose groups have lanes.
 
-    If not all fit, the first, the last and the class that waits longest have lanes, then others as space permits.
+    If not all fit, the first class, the last and the one with the longest wait have lanes, then others.
     """
     lanes = {number: 1 + len({row["group"] for row in rows if row["group"]}) for number, rows in view.classes.items()}
     numbers = list(view.classes)

@@ -81,7 +81,7 @@ def rate(bps: float) -> str:
 
 
 def figure(value: float) -> str:
-    """Write a number with six digits."""
+    """Write a number with six significant digits."""
     return f"{value:.6g}".replace("-", "−")
 
 

@@ -64,7 +64,7 @@ _INSTEAD: dict[str, tuple[str, ...]] = {
 class Scenario:
     """A valid scenario, resolved; it never changes.
 
-    Two scenarios are equal if their resolved TOML is, the folder of a replayed file aside.
+    Two scenarios are equal if their resolved TOML is, except for the folders of replayed files.
     """
 
     _data: dict[str, Any]
@@ -320,7 +320,7 @@ class Scenario:
 
     @property
     def seed(self) -> int:
-        """Root of all random streams."""
+        """Seed of all random streams."""
         return self._resolved.file.run.seed
 
     @cached_property
@@ -644,7 +644,7 @@ def _written_value(name: str, value: Any) -> Any:
         if isinstance(value, OpDag):
             return graph_table(value, value.name or "graph", value.time_unit)
         if hasattr(value, "table"):
-            return value.table  # a trace's step
+            return value.table  # a recorded step
         layers = getattr(value, "layers", value)
         if isinstance(layers, Sequence) and all(isinstance(row, Layer) for row in layers):
             said: dict[str, Any] = {

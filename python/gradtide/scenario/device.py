@@ -79,7 +79,7 @@ def hardware(name: str) -> str:
 
 
 def is_known(name: str) -> bool:
-    """Whether there is a device or an accelerator of that name."""
+    """Whether a device or an accelerator has that name."""
     from gradtide import presets
 
     known = (*presets.device_names(), *presets.accelerator_names())

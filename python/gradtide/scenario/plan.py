@@ -54,7 +54,7 @@ class PlannedSharding:
     """Sharding of a job's parameters with FSDP: an all-gather per unit before its compute, a reduce-scatter after.
 
     Attributes:
-        units: names of the modules of each unit, in the order in which the forward pass calls them. The name of the
+        units: names of the modules of each unit, in the order of the forward pass. The name of the
             model itself, the root unit with all remaining parameters, is "".
         forward_prefetch: number of units gathered ahead of the computing one in the forward pass.
         backward_prefetch: likewise in the backward pass.
@@ -149,7 +149,7 @@ class Plan:
         return write_whole(Path(os.path.abspath(path)), text.encode())
 
     def on(self, scenario: Scenario) -> Scenario:
-        """Return a scenario of one job with its gradients sent as planned; its network may be another.
+        """Apply the plan to a scenario of one job, possibly with another network than the plan's.
 
         Raises:
             ScenarioError: if the plan is for another model or another number of workers.
@@ -239,7 +239,7 @@ class Plan:
         return changed
 
     def faults_of_layers(self, layer_bytes: Mapping[str, int], model: str) -> list[Fault]:
-        """Return a fault if the plan lacks a layer of a model or gives it another size; at most one.
+        """Return at most one fault: a layer of the model that the plan lacks, or has with another size.
 
         Args:
             layer_bytes: bytes of the gradient of every layer of the model, by its name.

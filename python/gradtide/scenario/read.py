@@ -221,7 +221,7 @@ def _fault(detail: ErrorDetails, source: Source) -> Fault:
 
 
 def example(key: str, info: FieldInfo | None) -> str:
-    """Return a hint that writes a key out with its first example."""
+    """Return a hint with the first example of a key."""
     if info is None or not info.examples:
         return "write it as gradtide schema says"
     if key in ("job", "traffic"):
@@ -230,7 +230,7 @@ def example(key: str, info: FieldInfo | None) -> str:
 
 
 def _table_of(loc: Loc) -> type[Table] | None:
-    """Return the class of the table at a path of pydantic's, tags included."""
+    """Return the class of the table at a path in pydantic's form, with the tags of unions."""
     table: type[Table] | None = ScenarioFile
     skip = 0
     for index, part in enumerate(loc):
@@ -301,6 +301,6 @@ def _homes() -> Iterator[tuple[str, str]]:
 
 
 def nearest_path(path: str) -> str | None:
-    """Return the known dotted path of which `path` is the end or a misspelling, names of jobs left as `NAME`."""
+    """Return the known dotted path that ends in `path` or resembles it; names of jobs are `NAME`."""
     known = [f"{home}.{name}" for home, name in _homes()]
     return next((one for one in known if path and one.endswith(f".{path}") and "." in path), nearest(path, known))

@@ -48,7 +48,7 @@ class Resolved:
 
     Attributes:
         file: the keys, with defaults.
-        fabric: shape of the network.
+        fabric: topology of the network.
         jobs: the jobs, in the order of the file.
         origins: the source of each tenant's flows, in the order of the file.
         written: the resolved scenario as plain data.
@@ -80,7 +80,7 @@ def _groups(jobs: tuple[Job, ...], origins: tuple[Origin, ...], fabric: Fabric) 
 
 
 def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved:
-    """Read a scenario whose relative paths start from a directory.
+    """Resolve a scenario whose relative paths start from `base_dir`.
 
     Raises:
         ScenarioError: with every fault, in the order of the file.

@@ -11,7 +11,7 @@ from gradtide.scenario.opdag import OpDag
 from gradtide.scenario.source import Loc
 
 ORDERS = ("random", "arbitrary", "priority", "tic", "tac", "tac_folded", "optimal", "file")
-"""Orders of pulls; layer order is called priority, as elsewhere."""
+"""Orders of pulls; layer order is named priority, as for gradients."""
 
 ARBITRARY_PPM = 32_000
 """Fraction of transfers that an arbitrary order swaps with a later one. Calibration: 1000 orders of VGG-16's 32
@@ -58,7 +58,7 @@ def order_of(job: JobTable) -> str:
 
 
 def without_effect(job: JobTable) -> list[tuple[Loc, str, str]]:
-    """Return the keys of a job that have no effect with its servers, or without servers: where, why, and the fix."""
+    """Return the keys without effect given a job's servers, or their absence: location, reason and fix."""
     found: list[tuple[Loc, str, str]] = []
     schedule, ps = job.schedule, job.collective.ps
     if job.task == "exchange" and job.collective.is_pulled:

@@ -21,7 +21,7 @@ from gradtide.units import Buffer
 
 
 def spec(resolved: Resolved, traffic: Sequence[BackgroundFlows]) -> dict[str, Any]:
-    """Return the core's input (`crates/train/src/spec.rs`) for a scenario that has an engine, and its flows."""
+    """Return the core's input (`crates/train/src/spec.rs`) for a scenario and its background flows."""
     run = resolved.file.run
     return {
         "jobs": [job_spec(job, resolved.fabric) for job in resolved.jobs],

@@ -80,7 +80,7 @@ class LayerTable:
         graph: the ops with times in picoseconds, for a model that is a graph; `layers` are then its recvs.
         place: location of the graph, for faults.
         batch: mini-batch of a worker if times depend on it: the job's, or the model's default.
-        seq: tokens of a sample, where the model is a configuration.
+        seq: tokens of a sample, for a model configuration.
         architecture: the architecture of a model configuration.
         bucketed: whether layers are buckets already.
         left_out: a sentence for each part of the model's file that its layers ignore.
@@ -245,7 +245,7 @@ def thesis_layers(count: int, size_bytes: int, time_ps: int, precision: str, fai
     if unit == 0 and size_bytes > 0:
         hint = f'write a size of at least "{-(-9 * count // 2)}B"'
         raise ScenarioError([fail("GT014", f"the size is too small for {count} layers", hint)])
-    # Every time is a whole multiple of d or e, 2T / (3 L (L - 1)) and twice that.
+    # Every time is an integer multiple of d = 2T / (3 L (L - 1)) or e = 2d.
     d, e, parts = 2 * time_ps, 4 * time_ps, 3 * count * (count - 1)
     rounded = units.divided if precision == "exact" else _float32_ms
     layers = []
@@ -257,7 +257,7 @@ def thesis_layers(count: int, size_bytes: int, time_ps: int, precision: str, fai
 
 
 def _float32_ms(ps: int, parts: int) -> int:
-    """Return ps / parts as single-precision milliseconds, cut to whole nanoseconds, in picoseconds."""
+    """Return ps / parts in picoseconds, via single-precision milliseconds truncated to whole nanoseconds."""
     (single_ms,) = struct.unpack("f", struct.pack("f", ps / (10**9 * parts)))
     return int(single_ms * 1e6) * 1000
 
@@ -468,7 +468,7 @@ def _other_device(name: str, device: JobDevice) -> str:
 
 
 OF_TOKENS = "sequence of "
-"""How the sample of a language model begins in a model file."""
+"""Prefix of the sample's description of a language model in a model file."""
 DEFAULT_BATCH = 32
 """Samples of a worker's mini-batch, for models that are counts."""
 DEFAULT_SEQUENCES = 1
@@ -614,7 +614,7 @@ def _op_row(op: Op) -> dict[str, Any]:
 
 
 def _model_row(row: Any, file: Source, loc: Loc, *, is_timed: bool) -> tuple[Any, list[Fault]]:
-    """Read one layer of a model file into a row with the counts and times that it has."""
+    """Parse one layer of a model file into a row with its counts and times."""
     times = {"forward_ps": 0, "backward_ps": 0, "update_ps": 0}
     counts = {"parameter_bytes": 0, "forward_flops": 0, "activation_bytes": 0}
     result = SimpleNamespace(name="", **times, **counts, winograd=False)

@@ -123,7 +123,7 @@ def meshes(
 
     Raises:
         Interrupted: on Ctrl-C, with the meshes that are finished.
-        ScenarioError: if a mesh is wrong, or the study would take more than the limits; nothing has run then.
+        ScenarioError: if a mesh is wrong, or the study would exceed the limits; raised before any run.
         ValueError: if there is no mesh, or one is given twice.
     """
     scenarios = variants(lambda table: trained(scenario, cluster, parallel=table, **keys), parallel)
@@ -134,7 +134,7 @@ def variants(make: Callable[[dict[str, Any]], Scenario], parallel: Sequence[Mapp
     """Return the scenario of each mesh by its name.
 
     Raises:
-        ValueError: as `meshes`.
+        ValueError: as in `meshes`.
     """
     if not parallel:
         raise ValueError("parallel is empty; name at least one mesh")

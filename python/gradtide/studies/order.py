@@ -27,7 +27,7 @@ class OrderScheduler(Protocol):
     """Interface of user-defined schedulers."""
 
     def ranks(self, dag: OpDag) -> Mapping[int, Any]:
-        """Return a rank for the id of every transfer in `dag.recvs`; smaller is sent earlier, equal ones by id."""
+        """Return a rank for the id of every transfer in `dag.recvs`; smaller ranks are sent first, ties by id."""
         ...
 
 
@@ -38,10 +38,10 @@ class OrderResult:
     Attributes:
         scheduler: name of the scheduler.
         ties: rule by which TAC orders equal transfers.
-        seed: root of random streams.
-        priority: op id -> rank, smaller first, first to last. TIC's may be equal; the smaller id is sent first then.
+        seed: seed of random streams.
+        priority: op id -> rank (send priority), in send order. TIC may give equal ranks, sent by ascending id.
         makespan: time to the end of the target.
-        lower_bound: the critical path, all computation or all transfers, whichever is longest.
+        lower_bound: maximum of critical path, total computation and total transfer time.
         proven_bound: best proven lower bound; at least `lower_bound`.
     """
 
@@ -65,12 +65,12 @@ class OrderResult:
 
     @property
     def gap(self) -> float:
-        """Distance to the lower bound, as a share of it; an optimal order may have one."""
+        """Relative distance to the lower bound, which can be above 0 even for an optimal order."""
         return self._above(self.lower_bound)
 
     @property
     def proven_gap(self) -> float:
-        """Distance to the proven bound, as a share of it; 0 if optimal."""
+        """Relative distance to the proven bound; 0 if optimal."""
         return self._above(self.proven_bound)
 
     def to_dict(self) -> dict[str, Any]:

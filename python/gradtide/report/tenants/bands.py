@@ -1,4 +1,4 @@
-"""The report of a job beside background flows, in their band and in a lower one."""
+"""The report of a job that competes with background flows, in the flows' band and in a lower one."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence

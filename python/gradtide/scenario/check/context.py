@@ -1,4 +1,4 @@
-"""The input of every check: the keys, their places in the file, and the faults found so far."""
+"""The input of every check: the keys, their locations in the file, and the faults found so far."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +43,7 @@ class Context:
         self.faults.append(self.source.fault(code, loc, msg, hint, value, at_key=at_key))
 
     def no_effect(self, loc: Loc, why: str, hint: str) -> None:
-        """Add the fault of a key that does nothing."""
+        """Add the fault of a key without effect."""
         self.add("GT015", loc, f"`{loc[-1]}` has no effect {why}", hint, at_key=True)
 
     def too_many(self, loc: Loc, count: int, limit: int, what: str) -> None:

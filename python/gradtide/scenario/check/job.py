@@ -185,7 +185,7 @@ def too_few(ctx: Context, msg: str, hint: str, host_count: int | None) -> None:
 
 
 def straggler(ctx: Context, job: JobTable, loc: Loc, count: int | None) -> None:
-    """Check that the slow worker is one of the job's."""
+    """Check that the straggler is a worker of the job."""
     worker = None if job.compute.straggler is None else job.compute.straggler.worker
     if worker is not None and count is not None and worker >= count:
         hint = "the only worker is 0" if count == 1 else f"workers are 0 to {count - 1}"
@@ -336,7 +336,7 @@ def _group(ctx: Context, keys: Collective, loc: Loc, ranks: int, fabric: Fabric 
 
 
 def buckets(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTable | None) -> None:
-    """Check the user's own buckets against the model."""
+    """Check user-defined buckets against the model."""
     at: Loc = (*loc, "schedule", "buckets")
     for key, others in (("first_fusion", ("buckets", "cycle")), ("cycle", ("buckets",))):
         for other in others:

@@ -184,7 +184,7 @@ def _leaf_spine(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int
 
 
 def _whole_switches(ctx: Context, bisection: Fraction, parts: Fraction, what: str, loc: Loc) -> bool:
-    """Check that a bisection ratio needs a whole number of switches. A ratio of 1 needs `parts`."""
+    """Check that a bisection ratio gives an integer number of switches; a ratio of 1 gives `parts`."""
     if (bisection * parts).denominator == 1:
         return True
     near = nearest_ratios(parts, bisection)
@@ -196,7 +196,7 @@ def _whole_switches(ctx: Context, bisection: Fraction, parts: Fraction, what: st
 
 
 def _wiring(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -> Wiring | None:
-    """Return a network cable by cable, from the file or from the list."""
+    """Return a custom network from its file or list of cables."""
     from gradtide import formats
 
     given = topology.links or []

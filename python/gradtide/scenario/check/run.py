@@ -74,7 +74,7 @@ MAX_DIVIDED_OPERATIONS = 50_000_000
 """Limit of ops and transfers of a parallel job in all iterations: each is a row of transfers.csv or the timeline."""
 
 MAX_WORKER_RECORDS = 20_000_000
-"""Limit of workers that differ times iterations. Each is a row of `workers.csv`, and the core keeps no more."""
+"""Limit of workers times iterations for workers that differ: each is a row of `workers.csv`; also the core's limit."""
 
 
 def _check_divided(ctx: Context, job: Job, loc: Loc) -> None:

@@ -41,7 +41,7 @@ class CheckResult:
         self.summary, self.run, self.flows, self.iterations = summary, run, flows, iterations
 
     def save(self, path: str | Path) -> Path:
-        """Write the study folder `path`; it appears by rename when it is complete."""
+        """Write the study folder `path` atomically, by rename."""
         path = Path(path)
         with whole_folder(path) as folder:
             (folder / "runs" / "gradtide").mkdir(parents=True)

@@ -53,7 +53,7 @@ class Measured:
             has not happened), `status`.
         iterations: start and time in nanoseconds of each iteration of the job; a time of -1 if it is unfinished.
         all_reduces: bucket, start and end in nanoseconds of each exchange.
-        summary: packet-hops, drops, CPU seconds.
+        summary: packet-hops, drops, CPU seconds of ns-3.
     """
 
     version: str
@@ -94,7 +94,7 @@ def find(home: Path | None) -> tuple[Path, Path, str]:
 
 
 def build(home: Path | None, say: Callable[[str], object] | None = None) -> Path:
-    """Return the program, built from `ns3.cc` if this ns-3 has not built it before.
+    """Return the program, built from `ns3.cc` unless a build for this ns-3 exists.
 
     Raises:
         NS3MissingError: if ns-3 or a compiler is missing.
@@ -140,7 +140,7 @@ def measure(
 
     Args:
         scenario: one that `Scenario.check_for_ns3` accepts.
-        program: what `build` returned.
+        program: the result of `build`.
         stop_ps: simulated picoseconds after which the run stops, with flows unfinished; without a duration, twice the
             expected length of the run.
         progress: called with the completed fraction.
@@ -220,7 +220,7 @@ def order_of_flows(traffic: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]
 
 
 def write_case(spec: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Write the tables that the program reads, and return its settings; `spec` is the core's input of a scenario."""
+    """Write the program's input tables, and return its settings; `spec` is the core's input for the scenario."""
     text = json.dumps(spec)
     routed = json.loads(_core.routed(text))
     places = _write_links(routed["links"], folder)

@@ -6,7 +6,7 @@
     seeds = 5
     [sweep.grid]                                every combination of the values
     "cluster.link.rate" = ["1Gbps", "10Gbps"]
-    [sweep.zip]                                 the first values together, then the second ones, ...
+    [sweep.zip]                                 lists in parallel: the first values, then the second ones, ...
     "job.train.workers" = [2, 4]
     [sweep.sample]                              low-discrepancy points between bounds (Sobol)
     points = 64
@@ -123,7 +123,7 @@ class Study:
         text: the text of the file; None for a dict.
         axes: groups of keys that vary together, in the order of the file.
         keys: the keys that vary, in the order of the file.
-        seeds: runs of each point.
+        seeds: number of seeds, the runs of each point.
         figure: the figure by which points are ranked; None for the first that differs between them: the iteration time
             of a job, or the completion time of a tenant's flows.
         best: whether the least or the most of the figure is best; None to derive it from the figure's name.

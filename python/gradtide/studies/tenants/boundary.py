@@ -29,7 +29,7 @@ from gradtide.studies.tenants.cases import (
 from gradtide.studies.tenants.comparison import FREE_PERCENT, Comparison, hinted
 from gradtide.studies.trained import Cluster, trained
 
-# Table 5.4 of Gao (2020): shares of the hosts' links that the job and the flows take.
+# Table 5.4 of Gao (2020): loads of the hosts' links by the job and by the flows.
 JOB_LOADS = (0.0625, 0.125, 0.25, 0.5)
 TRAFFIC_LOADS = (0.03125, 0.0625, 0.125, 0.25)
 
@@ -88,8 +88,8 @@ def boundary(
     Args:
         scenario: has one job, background flows drawn from sizes, and the packet engine.
         cluster: as in `run`.
-        job_loads: shares of a host's link that the job is to take; its compute time is scaled to that (eq. 5.2).
-        traffic_loads: shares that the background flows are to take (eq. 5.3).
+        job_loads: loads of a host's link by the job, to which its compute time is scaled (eq. 5.2).
+        traffic_loads: loads by the background flows, to which their arrivals are scaled (eq. 5.3).
         seeds: seeds of the flows; every cell is run with each.
         jobs: number of parallel runs; the result does not depend on it.
         progress: called periodically with the completed fraction.
@@ -99,7 +99,7 @@ def boundary(
 
     Raises:
         Interrupted: on Ctrl-C, with the map of the cells that are finished.
-        ScenarioError: if a scenario of the map is wrong, or it would take more than the limits; nothing has run then.
+        ScenarioError: if a scenario of the map is wrong, or it would exceed the limits; raised before any run.
         ValueError: if a load is not above 0 and below 1 or is given twice, no load or seed is given, or the scenario
             does not have one job that sends and background flows that are drawn from sizes.
     """
@@ -123,7 +123,7 @@ def boundary(
 
 
 def points_of(base: Scenario, job_loads: Sequence[float], traffic_loads: Sequence[float]) -> dict[Cell, Scenario]:
-    """Return the scenario of every cell of a map; errors are those of `boundary`."""
+    """Return the scenario of every cell of a map; raises the errors of `boundary`."""
     check_one_job(base, "a map scales the load of one job")
     _check_scalable(base)
     _check_loads("job_loads", job_loads)
