@@ -458,7 +458,7 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
     # Compute time of a single worker, which never waits. For a graph of ops it is reported by the core.
     alone_ms = busy_ms if job.graph is not None else job.compute_ps / PS_PER_MS
     asynchrony = None if core["asynchrony"] is None else _asynchrony(core["asynchrony"])
-    # Asynchronous workers have individual rates: use the mean time for one iteration per worker.
+    # Asynchronous workers have individual rates: use the mean time of as many iterations as workers.
     each_ms = mean_ms if asynchrony is None else 1e3 * core["worker_count"] / asynchrony["iterations_per_s"]
     return {
         "model": job.model,
