@@ -11,6 +11,9 @@ from typing import Any
 # Two schedules whose iteration times differ by less than this share are called the same.
 SAME = 0.005
 
+HOST_TIME = "device idle, host busy"
+"""The part of a recorded step that is neither computing nor waiting for the network."""
+
 
 def shown(text: str) -> str:
     r"""Return a text as it may reach a terminal: every character takes part in one line, and none commands.
@@ -297,7 +300,7 @@ def run_rows(summary: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         add("  measured while all jobs run", _measured)
     add("  compute", part("compute"))
     if any("host" in job["waterfall_ms"] for job in jobs.values()):
-        add("  device idle, host busy", part("host"))
+        add(f"  {HOST_TIME}", part("host"))
     add(f"  waits for {' or '.join(dict.fromkeys(map(_awaited, jobs.values())))}", part("exposed"))
     add("  waits at the barrier", part("barrier"))
     if any(job["waterfall_ms"]["slowdown"] for job in jobs.values()):
@@ -343,7 +346,7 @@ def divided_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[lis
     ]
     if "host_ms" in job:
         host_ms = sum(one["ranks"] * one.get("host_ms", 0.0) for one in facts["classes"]) / facts["ranks"]
-        rows.append(["  device idle, host busy", part(host_ms)])
+        rows.append([f"  {HOST_TIME}", part(host_ms)])
     if facts.get("stated_efficiency") is not None:
         rows.append(["  efficiency", f"{percent(facts['stated_efficiency'])} of the peak, as stated"])
     if facts.get("times") is not None:

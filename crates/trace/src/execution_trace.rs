@@ -25,8 +25,8 @@ use crate::json::{Layout, Piece, Splitter, mended};
 use crate::kernels::{NO_TRANSFER, Transferred, named};
 use crate::sizes::{ASSUMED_ELEMENT_BYTES, element_bytes, has_output};
 use crate::{
-    About, CollectiveType, Comm, Gap, Gaps, MAX_RANKS, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp,
-    checked, plausible,
+    About, CollectiveType, Comm, Damage, Gap, Gaps, MAX_RANKS, Names, NodeType, RankTrace, StepPart, TraceError,
+    TraceOp, checked, plausible,
 };
 use gradtide_watch::look;
 use serde::Deserialize;
@@ -233,8 +233,8 @@ struct Nodes {
     names: Names,
     distributed: Distributed,
     version: String,
-    /// Invalid JSON nodes, by gap ([`Gap::Mended`] or [`Gap::Damaged`]): count, and line of the first.
-    damage: BTreeMap<Gap, (u64, u64)>,
+    /// Invalid JSON nodes.
+    damage: Damage,
     gaps: Gaps,
 }
 
@@ -294,7 +294,7 @@ impl Nodes {
             return;
         }
         let gap = if read(&mended(text), self).is_ok() { Gap::Mended } else { Gap::Damaged };
-        self.damage.entry(gap).or_insert_with(|| (0, line())).0 += 1;
+        self.damage.add(gap, "node", line);
     }
 
     fn add(&mut self, written: &Written) -> Result<(), String> {
@@ -363,7 +363,7 @@ impl Nodes {
         let mut ops = graph.finish();
         if ops.is_empty() {
             return Err(TraceError::NoOps {
-                what: match self.damage.values().map(|&(_, line)| line).min() {
+                what: match self.damage.first_line() {
                     Some(line) => format!("no node can be read, from line {line} on; record it again").into(),
                     None => "no node is a call of an operator; start the observer before the step".into(),
                 },
@@ -383,9 +383,7 @@ impl Nodes {
                 self.gaps.add(Gap::Group, &op.name);
             }
         }
-        for (gap, (count, line)) in &self.damage {
-            self.gaps.add_many(*gap, &format!("node from line {line}"), *count);
-        }
+        self.damage.add_to(&mut self.gaps);
         self.gaps.add_many(Gap::Start, "", ops.len() as u64);
         self.gaps.add_many(Gap::Duration, "", ops.iter().filter(|op| op.comm.is_none()).count() as u64);
         checked(&mut ops, &mut self.gaps)?;

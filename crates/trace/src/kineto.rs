@@ -18,7 +18,8 @@ use crate::json::{Layout, Piece, Splitter, mended};
 use crate::kernels::{self, Moving, NO_TRANSFER, Transferred};
 use crate::sizes::{ASSUMED_ELEMENT_BYTES, element_bytes, has_output, input_bytes};
 use crate::{
-    About, CollectiveType, Comm, Gap, Gaps, Mark, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp, checked,
+    About, CollectiveType, Comm, Damage, Gap, Gaps, Mark, Names, NodeType, RankTrace, StepPart, TraceError, TraceOp,
+    checked,
 };
 use gradtide_watch::look;
 use join::{Join, Launch, Place};
@@ -205,8 +206,8 @@ struct Events {
     lane: String,
     names: Names,
     moving: BTreeMap<Arc<str>, Option<Moving>>,
-    /// Invalid JSON events, by gap ([`Gap::Mended`] or [`Gap::Damaged`]) and category: count, and line of the first.
-    damage: BTreeMap<(Gap, Arc<str>), (u64, u64)>,
+    /// Invalid JSON events, by category.
+    damage: Damage,
     /// Start times of events without a duration, and whether they are of a device.
     untimed: Vec<(u64, bool)>,
     /// Device events without a duration: correlation id and start.
@@ -299,8 +300,7 @@ impl Events {
     }
 
     fn damaged(&mut self, gap: Gap, category: &str, line: &mut dyn FnMut() -> u64) {
-        let category = self.names.get(if category.is_empty() { "no category" } else { category });
-        self.damage.entry((gap, category)).or_insert_with(|| (0, line())).0 += 1;
+        self.damage.add(gap, if category.is_empty() { "no category" } else { category }, line);
     }
 
     fn read(&mut self, event: &Event, args: &Args, line: &mut dyn FnMut() -> u64) -> Result<(), String> {
@@ -497,8 +497,7 @@ impl Events {
             }
         }
         if kept.is_empty() {
-            let first = self.damage.values().map(|&(_, line)| line).min();
-            let what = match first {
+            let what = match self.damage.first_line() {
                 Some(line) => {
                     format!("no event of it can be read, from line {line} on; export the recording again").into()
                 }
@@ -578,9 +577,7 @@ impl Events {
             mark.start_ns = mark.start_ns.saturating_add(self.base_ns);
             mark.end_ns = mark.end_ns.saturating_add(self.base_ns);
         }
-        for ((gap, category), (count, line)) in &self.damage {
-            self.gaps.add_many(*gap, &format!("{category} from line {line}"), *count);
-        }
+        self.damage.add_to(&mut self.gaps);
         // Host time of a rank with a device does not count.
         let untimed = self.untimed.iter().filter(|&&(_, is_device)| is_device || !has_device);
         let untimed_ns = untimed.map(|&(ns, _)| ns.saturating_add(self.base_ns)).collect();

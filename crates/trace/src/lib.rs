@@ -49,6 +49,29 @@ pub struct RankTrace {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gaps(BTreeMap<(Gap, Arc<str>), Counted>);
 
+/// Invalid elements of a file, by gap ([`Gap::Mended`] or [`Gap::Damaged`]) and kind: count, and line of the first.
+#[derive(Default)]
+pub(crate) struct Damage(BTreeMap<(Gap, Arc<str>), (u64, u64)>);
+
+impl Damage {
+    /// Counts one invalid element. `line` is called for the first of a gap and kind only.
+    pub fn add(&mut self, gap: Gap, kind: &str, line: &mut dyn FnMut() -> u64) {
+        self.0.entry((gap, kind.into())).or_insert_with(|| (0, line())).0 += 1;
+    }
+
+    /// Line of the first invalid element; `None` without one.
+    pub fn first_line(&self) -> Option<u64> {
+        self.0.values().map(|&(_, line)| line).min()
+    }
+
+    /// Adds the counts to the gaps of the file.
+    pub fn add_to(&self, gaps: &mut Gaps) {
+        for ((gap, kind), (count, line)) in &self.0 {
+            gaps.add_many(*gap, &format!("{kind} from line {line}"), *count);
+        }
+    }
+}
+
 /// Number of gaps of one kind and name, with their times if known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Counted {

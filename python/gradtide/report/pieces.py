@@ -40,7 +40,7 @@ PROBE_STEPS = 160
 
 WATERFALL = (
     ("compute", "compute", "compute"),
-    ("host", "device idle, host busy", "host"),
+    ("host", words.HOST_TIME, "host"),
     ("slowdown", "slowdown by overlap", "slowdown"),
     ("exposed", "exposed communication", "exposed"),
     ("barrier", "wait at barrier", "barrier"),

@@ -47,7 +47,7 @@ LEAST_BPS = 10e6
 REPRODUCED = 0.1
 """Largest relative error of the recorded schedule's prediction for which other schedules are predicted."""
 
-TOLD = 0.1
+NOTABLE = 0.1
 """Smallest share of a step for which the headline mentions idle time, or differences in compute between ranks."""
 
 PART = "4MiB"
@@ -368,7 +368,7 @@ def _headline(summary: dict[str, Any]) -> str:
     ms = words.milliseconds
     said = [f"{step}: {ms(summary['step_ms'])}, {ms(summary['compute_ms'])} of it computing."]
     parts = summary["waterfall_ms"]
-    if parts["idle"] >= TOLD * summary["step_ms"]:
+    if parts["idle"] >= NOTABLE * summary["step_ms"]:
         said.append(f"For {ms(parts['idle'])} the device stands idle without a transfer under way.")
     waits_ms = parts["exposed"] + parts["late"]
     if summary["network_ms"]:
@@ -384,7 +384,7 @@ def _headline(summary: dict[str, Any]) -> str:
             said.append(f"{network}; the step waits {ms(waits_ms)} for it{late}.")
     computing = {row["rank"]: row["compute_ms"] for row in summary["ranks"]}
     most, least = max(computing, key=lambda r: computing[r]), min(computing, key=lambda r: computing[r])
-    if computing[most] - computing[least] >= TOLD * summary["step_ms"]:
+    if computing[most] - computing[least] >= NOTABLE * summary["step_ms"]:
         said.append(f"Rank {most} computes {ms(computing[most] - computing[least])} longer than rank {least}.")
     size = summary["world_size"]
     if summary["effective_ranks"] is None:

@@ -95,7 +95,7 @@ class Trace:
             "missing_ranks": [rank for rank in expected if rank not in present],
             "effective_ranks": _effective(rows) if self.has_times and not is_silent else None,
             "no_transfer": silent if is_silent else None,
-            "typical_step": self._typical() if self.has_times else None,
+            "typical_step": self._typical if self.has_times else None,
             "ranks": rows if self.has_times else [_untimed(row) for row in rows],
             "left_out": [gap.to_dict() for gap in self._gaps],
         }
@@ -103,6 +103,7 @@ class Trace:
         summary["headline"] = _headline(summary) if self.has_times else self._untimed_headline(summary)
         return summary
 
+    @cached_property
     def _typical(self) -> dict[str, Any] | None:
         """Return the time breakdown of the typical step on its slowest rank; None if every step is damaged."""
         if not self.steps:
@@ -259,13 +260,13 @@ class Trace:
         Raises:
             TraceError: as `graph`, and if the step has no transfer.
         """
-        from gradtide.traces.graph import summed_up
+        from gradtide.traces.graph import HOST, summed_up
 
         number = self.typical_step if step is None else step
         document = self.graph(number)
         if not document["transfers"]:
             raise TraceError(f"step {number} has no transfer")
-        host_ps = max(sum(time for what, time in one["ops"] if what == "host") for one in document["classes"])
+        host_ps = max(sum(time for what, time in one["ops"] if what == HOST) for one in document["classes"])
         idle = f"; the device of a rank stands idle for up to {host_ps / 1e9:.3f} ms, which is kept" if host_ps else ""
         return TraceStep(name, summed_up(document), f"step {number}{idle}")
 

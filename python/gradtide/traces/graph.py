@@ -41,6 +41,8 @@ HARMLESS = ("element_type", "other", "dependency", "damaged", "mended")
 """Gaps that affect neither the times of a step nor the dependencies read here."""
 LINKS = ("messages",)
 """Name of the pseudo-group of point-to-point messages."""
+HOST = "host"
+"""Name of an op in which the device stands idle for the host, as the core has it."""
 ALL = "all"
 """Name of a group that is unnamed in the trace."""
 
@@ -308,7 +310,7 @@ class _Program:
             what = _within(computing, start)
             if what is None and _within(moving, start) is not None:
                 continue
-            self.ops.append(("host" if what is None else what[2], (end - start) * PS_PER_NS))
+            self.ops.append((HOST if what is None else what[2], (end - start) * PS_PER_NS))
             begins.append(start)
         # Ops were split at these instants, so none is in progress when a transfer is ready or ends.
         self.awaited = [(op - 1, place) for place, (ready, _) in spans if (op := bisect_left(begins, ready)) > 0]
