@@ -1,6 +1,18 @@
-# make demo · make test · make test-torch · make test-ray · make test-lowest · make check · make attack · make fuzz · make bench · make bench-ns3 · make bench-simgrid · make bench-scale ·
-# make validate · make validate-testbed · make validate-gpu · make docs · make licences · make wheel · make test-wheel · make release-check:
-# each sets up what it needs, in .venv; the testbed needs root.
+# Every target installs its dependencies into .venv first, so each works in a fresh clone. JOBS sets the number of processes.
+#
+#   demo                  the main job: a model on a cluster, with its report
+#   dev                   rebuild the Rust core incrementally for Python tests, after an edit
+#   test, check           all tests; formatting, lints, types and the documentation's links
+#   test-torch, test-ray, test-lowest
+#                         tests that need PyTorch or Ray, and tests against the oldest supported dependencies
+#   attack, fuzz          random inputs in large numbers, with new seeds
+#   bench, bench-ns3, bench-simgrid, bench-scale
+#                         speed and memory
+#   validate, validate-testbed, validate-gpu
+#                         comparisons with ns-3 and SimGrid, with Linux queues (root) and on a GPU
+#   docs, licences, wheel, test-wheel, release-check, upload
+#                         the site and the release
+#   clean                 delete everything that was built, .venv included
 
 PYTHON ?= python3
 VENV := $(CURDIR)/.venv
@@ -10,16 +22,21 @@ JOBS ?= 2
 
 OLDEST_PYTHON ?= $(shell python3.10 -c '' 2>/dev/null && echo python3.10 || echo $(PYTHON))
 LOWEST := .venv/lowest/bin
-# What reads, prints, draws and stores: whatever calls the packages whose versions can differ.
+# Tests of the code that calls third-party packages: parsing, printing, drawing, storing.
 LOWEST_TESTS := $(addprefix tests/test_,$(addsuffix .py,api buy cli compare formats lp plan presets profiling reading \
   report save scenario scenario_errors surface sweep tables traces))
 
 RUST_SOURCES := Cargo.toml Cargo.lock $(shell find crates -name '*.rs' -o -name Cargo.toml)
 
-.PHONY: demo test test-torch test-ray test-lowest check attack fuzz bench bench-ns3 bench-simgrid bench-scale validate validate-testbed validate-gpu docs licences wheel test-wheel release-check upload clean
+.PHONY: demo dev test test-torch test-ray test-lowest check attack fuzz bench bench-ns3 bench-simgrid bench-scale validate validate-testbed validate-gpu docs licences wheel test-wheel release-check upload clean
 
 demo: .venv/.built
 	gradtide demo -j $(JOBS)
+
+# `.venv/.built` stays out of date, so the next `make test` builds the optimised core again.
+dev: .venv/.dev .venv/.cargo
+	@test -e .venv/.built || $(MAKE) .venv/.built
+	maturin develop --quiet --profile quick --skip-install
 
 test: .venv/.dev .venv/.built .venv/.browser .venv/.ns3
 	cargo test --workspace --exclude gradtide-py
@@ -27,15 +44,15 @@ test: .venv/.dev .venv/.built .venv/.browser .venv/.ns3
 	cargo test --release -p gradtide-train --test simgrid
 	python -m pytest -n $(JOBS) --dist loadfile -m "not torch and not ray"
 
-# A few cases of every kind; FULL=1 runs all of them.
+# By default a few cases of each kind; FULL=1 runs all of them.
 test-torch: .venv/.dev .venv/.torch
 	GRADTIDE_REQUIRE_TORCH=1 python -m pytest -n $(JOBS) --dist loadfile -m "torch$(if $(FULL),, and not full)"
 
 test-ray: .venv/.dev .venv/.ray
 	GRADTIDE_REQUIRE_RAY=1 python -m pytest -m ray
 
-# With the lowest versions that pyproject.toml promises, of Python too where there is a python3.10. TORCH=1 adds PyTorch's (5 GB);
-# FULL=1 runs more of the tests that need it.
+# Uses the oldest versions that pyproject.toml allows, and Python 3.10 if it is installed. TORCH=1 adds the oldest PyTorch
+# (5 GB); FULL=1 then runs all PyTorch tests.
 test-lowest: .venv/.lowest $(if $(TORCH),.venv/.lowest-torch)
 	$(LOWEST)/python -m pytest -n $(JOBS) --dist loadfile -m "not slow and not torch and not ray and not browser" $(LOWEST_TESTS)
 ifdef TORCH
@@ -56,7 +73,8 @@ check: .venv/.dev .venv/.built
 types-%: .venv/.dev .venv/.built
 	mypy --platform $* --cache-dir .mypy_cache/$*
 
-# About an hour with two processes; SEED repeats an attack. INSTALLED=WHEEL attacks a wheel, by its absolute path, in place of the source tree.
+# Takes about an hour with two processes. SEED=N repeats an earlier attack; INSTALLED=/path/to/wheel attacks a wheel instead of
+# the source tree.
 attack: $(if $(INSTALLED),.venv/.python,.venv/.dev .venv/.built)
 ifdef INSTALLED
 	$(PYTHON) -m venv --clear .venv/installed
@@ -66,7 +84,7 @@ else
 	cd tests && python -m attack --page --jobs $(JOBS) $(if $(SEED),--seed $(SEED))
 endif
 
-# Ten minutes for each target, or SECONDS: two hours with two at a time.
+# Ten minutes per target (SECONDS=N changes that): about two hours with two processes.
 fuzz: .venv/.dev .venv/.built .venv/.fuzz
 	cd tests && python -m fuzz --page --seconds $(or $(SECONDS),600) --jobs $(JOBS)
 
@@ -82,11 +100,11 @@ bench-ns3: .venv/.built
 bench-simgrid: .venv/.built
 	python bench/simgrid.py
 
-# How costs grow with hosts and flows; PAGE=1 writes the table and the picture.
+# CPU time and memory over the number of hosts and flows; PAGE=1 updates the documentation.
 bench-scale: .venv/.dev .venv/.built
 	python bench/scale.py $(if $(PAGE),--page)
 
-# Runs ns-3 and SimGrid on their cases again and writes the tables of README and docs that compare with them: 10 minutes.
+# Runs ns-3 and SimGrid on all comparison cases and updates the tables in README and docs. Takes 10 minutes.
 validate: .venv/.built
 	@test -e /usr/include/ns3/core-module.h -a -e /usr/include/simgrid/s4u.hpp \
 	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -qq -y --no-install-recommends libns3-dev libsimgrid-dev g++ >/dev/null; } \
@@ -98,43 +116,43 @@ validate-testbed: .venv/.torch
 	python validation/testbed/servers.py --page
 	python validation/testbed/neighbours.py --page
 
-# Needs one GPU; DEVICE=cpu runs all but the calls to its streams.
+# Needs one GPU. DEVICE=cpu runs everything except the calls to CUDA streams.
 validate-gpu: .venv/.torch
 	python validation/gpu/train.py --device $(or $(DEVICE),cuda)
 
 docs: .venv/.dev .venv/.built
 	mkdocs build --strict
 
-# The licences of the crates in the core, once more after a change of Cargo.lock.
+# Updates LICENSE-THIRD-PARTY; needed after a change of Cargo.lock.
 licences: .venv/.python .venv/.cargo
 	command -v cargo-about >/dev/null || cargo install --quiet --root $(VENV) cargo-about --features cli
 	cargo about generate --locked --manifest-path crates/py/Cargo.toml --config tools/third_party.toml \
 	  tools/third_party.hbs --output-file LICENSE-THIRD-PARTY
 
-# In dist/: the sdist, and from it the wheel of this machine, or of TARGET as Rust calls it.
+# Writes the source distribution and a wheel built from it to dist/: for this machine, or for TARGET (a Rust target triple).
 wheel: .venv/.release .venv/.cargo
 	rm -rf dist
 	python tools/wheels.py build $(if $(TARGET),--target $(TARGET))
 
-# Installs the wheel in a Debian that has Python and no compiler, and runs the demo there. Needs root.
+# Installs the wheel in a minimal Debian with Python and without a compiler, and runs the demo there. Needs root.
 test-wheel: wheel target/bare-debian/.made
 	python tools/wheels.py check
 	tools/bare_debian.sh try target/bare-debian
 
-# All of a release but the upload: docs/releasing.md.
+# Every step of a release except the upload; see docs/releasing.md.
 release-check: .venv/.dev .venv/.built
 	python tools/release.py check
 	$(MAKE) check test-wheel
 	python -m pytest -m made
 
-# The workflow of a release runs this, with the right to upload that the index gives it for that run.
+# Run by the release workflow, which holds a short-lived upload token of the package index.
 upload: .venv/.release
 	twine upload --non-interactive dist/*
 
 clean:
 	rm -rf .venv target out site dist
 
-# Set-up. Each stamp is made again when what it is made from changes.
+# Set-up: stamp files in .venv, each remade when one of its prerequisites changes.
 
 .venv/.python:
 	@command -v $(PYTHON) >/dev/null || { echo "make: Python is missing; on Debian: apt-get install python3 python3-venv"; exit 1; }
@@ -153,12 +171,12 @@ clean:
 	pip install --quiet --no-build-isolation --editable .
 	@touch $@
 
-# The package index has PyTorch with CUDA alone: 5 GB.
+# The package index only has PyTorch's CUDA build: 5 GB.
 .venv/.torch: pyproject.toml | .venv/.built
 	pip install --quiet --no-build-isolation --editable '.[torch]'
 	@touch $@
 
-# The core is the one that is built, for any Python: its place and what pip knows of it are copied.
+# The core is an abi3 library, so this environment shares it: the path file and pip's metadata are copied.
 .venv/.lowest: pyproject.toml tools/lowest.py | .venv/.built
 	$(OLDEST_PYTHON) -m venv --clear .venv/lowest
 	python tools/lowest.py df lp > .venv/lowest/wanted.txt
@@ -198,14 +216,14 @@ target/bare-debian/.made:
 	tools/bare_debian.sh make target/bare-debian
 	@touch $@
 
-# The report's tests open it in a real browser.
+# Tests of the report open it in Chromium.
 .venv/.browser: | .venv/.python
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
 	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium >/dev/null; } \
 	  || echo "make: no Chromium found: the tests that open a report are skipped (apt-get install chromium)"
 	@touch $@
 
-# The tests of `gradtide check` run a scenario in ns-3.
+# Tests of `gradtide check` run scenarios in ns-3.
 .venv/.ns3: | .venv/.python
 	@test -e /usr/include/ns3/core-module.h \
 	  || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && apt-get install -qq -y --no-install-recommends libns3-dev g++ >/dev/null; } \
