@@ -3,9 +3,8 @@
     python bench/scale.py [--only packet fluid] [--page] [--no-history]
 
 Packets: the flows of the thesis's study (see bench/ns3.py) at eight times its load, and 1 or 16 MB from every host to
-the next seven, and four times as much, on stars of 8 to 4,096 hosts; by the CPU time of one thread, and by the wall
-time of two. Fluids: random flows on a Clos network of 1,024 hosts, and all-to-alls of unequal messages. Each case is a
-process of its own.
+the next seven, and four times as much, on stars of 8 to 4,096 hosts, by CPU time. Fluids: random flows on a Clos
+network of 1,024 hosts, and all-to-alls of unequal messages. Each case is a process of its own.
 It prints a table, appends one JSON line to bench/history.jsonl, and asserts nothing; --page writes the table into
 bench/README.md and the picture into docs/images/scale.svg.
 """
@@ -41,18 +40,12 @@ FLUIDS = {
     "skewed all-to-all, leaf-spine": ("skewed {}", (32, 64, 128, 256, 512, 1024)),
     "skewed all-to-all, star": ("skewed {} star", (32, 64, 128, 256, 512, 1024)),
 }
-# On each of these the packet cases run. Threads wait for one another awake, so that only wall time says what they gain.
-THREADS = (1, 2)
 # As a scenario says it, and what the example is told.
 ACCURACIES = {"exact": "", "0.1%": " within 1000"}
 # The next size of a case that took longer is not tried.
 PATIENCE_S = 20
 # What the examples print of a case at the end of their line.
-COST = re.compile(
-    r"(?P<count>\d+) (?:packet-hops|flows).* in (?P<cpu_s>[\d.]+) CPU s, (?P<mb>\d+) MB"
-    r"(?:.*, (?P<wall_s>[\d.]+) wall s$)?",
-    re.MULTILINE,
-)
+COST = re.compile(r"(?P<count>\d+) (?:packet-hops|flows).* in (?P<cpu_s>[\d.]+) CPU s, (?P<mb>\d+) MB", re.MULTILINE)
 
 
 def main() -> None:
@@ -93,24 +86,19 @@ def measure(example: str, *words: object) -> dict[str, float]:
 
 
 def packets(flows: Path) -> Costs:
-    """Return by case and hosts what it cost, and packet-hops per CPU second; of several threads, per wall second."""
+    """Return by case and hosts what it cost, and packet-hops per CPU second."""
     loads = {
         "the study's flows": dict.fromkeys(STARS, flows),
         "every queue full": STARS,
         # Connections open and close less often for what they carry.
         "every queue full, messages four times as long": {hosts: 4 * size for hosts, size in STARS.items()},
     }
-    found: Costs = {_on(name, threads): {} for name in loads for threads in THREADS}
+    found: Costs = {name: {} for name in loads}
     # One after the other for each size: whatever slows the machine down for a while slows both.
-    for hosts, (name, load), threads in product(STARS, loads.items(), THREADS):
-        cost = measure("speed", hosts, load[hosts], threads)
-        seconds = cost["cpu_s"] if threads == 1 else cost["wall_s"]
-        found[_on(name, threads)][str(hosts)] = {**cost, "hops_per_s": cost["count"] / seconds}
+    for hosts, (name, load) in product(STARS, loads.items()):
+        cost = measure("speed", hosts, load[hosts])
+        found[name][str(hosts)] = {**cost, "hops_per_s": cost["count"] / cost["cpu_s"]}
     return found
-
-
-def _on(case: str, threads: int) -> str:
-    return case if threads == 1 else f"{case}, {threads} threads"
 
 
 def fluids() -> Costs:
@@ -127,17 +115,13 @@ def fluids() -> Costs:
 
 
 def packet_table(found: Costs) -> str:
-    """Return million packet-hops per second as a Markdown table; of several threads also the seconds."""
+    """Return million packet-hops per second as a Markdown table."""
     if not found:
         return ""
     heads = " | ".join(f"{hosts:,} hosts" for hosts in STARS)
-    what = "M packet-hops per CPU second; with several threads per wall second, and how many of those"
-    rows = [f"| {what} | {heads} | MB, {MOST:,} hosts |", "|---|" + "---:|" * (len(STARS) + 1)]
+    rows = [f"| M packet-hops per CPU second | {heads} | MB, {MOST:,} hosts |", "|---|" + "---:|" * (len(STARS) + 1)]
     for name, points in found.items():
-        costs = [points[str(hosts)] for hosts in STARS]
-        cells = [f"{cost['hops_per_s'] / 1e6:.1f}" for cost in costs]
-        if "threads" in name:
-            cells = [f"{cell} in {cost['wall_s']:.2f} s" for cell, cost in zip(cells, costs, strict=True)]
+        cells = [f"{points[str(hosts)]['hops_per_s'] / 1e6:.1f}" for hosts in STARS]
         rows.append(f"| {name} | {' | '.join(cells)} | {points[str(MOST)]['mb']:.0f} |")
     return "\n".join(rows)
 
@@ -163,12 +147,11 @@ def draw(figures: dict[str, Any]) -> None:
     # Letters as letters, and the same bytes for the same figures.
     mpl.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "scale"})
     picture, (left, right) = plt.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
-    for index, (name, points) in enumerate(figures["packet"].items()):
-        case, several = divmod(index, len(THREADS))
+    for name, points in figures["packet"].items():
         speeds = [point["hops_per_s"] / 1e6 for point in points.values()]
-        left.plot([int(hosts) for hosts in points], speeds, "s--" if several else "o-", color=f"C{case}", label=name)
+        left.plot([int(hosts) for hosts in points], speeds, "o-", label=name)
     left.set(xscale="log", xlabel="hosts on a star", ylabel="million packet-hops per second", ylim=(0, None))
-    left.set_title("Packet engine, CPU time; with several threads wall time")
+    left.set_title("Packet engine")
     for index, (name, points) in enumerate(figures["fluid"].items()):
         case, accuracy = divmod(index, len(ACCURACIES))
         flows = [point["count"] for point in points.values()]

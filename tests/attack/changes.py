@@ -52,18 +52,17 @@ def picoseconds(text: str) -> int:
     return int(text.replace(".", ""))
 
 
-def ran(data: Data | Scenario, *, is_of_ranks: bool | None = None, threads: int = 1) -> Ran:
+def ran(data: Data | Scenario, *, is_of_ranks: bool | None = None) -> Ran:
     """Run a scenario.
 
     Args:
         data: the scenario or its dict.
         is_of_ranks: whether every rank of a divided job is simulated; as gradtide decides, if None.
-        threads: of the packet engine.
     """
     if isinstance(data, Scenario):
-        return _ran(data, is_of_ranks, threads)
+        return _ran(data, is_of_ranks)
     text = json.dumps(data)
-    return _remembered(text, threads) if is_of_ranks is None else _ran(_read(text), is_of_ranks, threads)
+    return _remembered(text) if is_of_ranks is None else _ran(_read(text), is_of_ranks)
 
 
 @lru_cache(4)
@@ -72,18 +71,18 @@ def _read(text: str) -> Scenario:
 
 
 @lru_cache(4)
-def _remembered(text: str, threads: int) -> Ran:
+def _remembered(text: str) -> Ran:
     """Run a scenario that was just run no second time: whether it is valid has been tried so."""
-    return _ran(_read(text), None, threads)
+    return _ran(_read(text), None)
 
 
-def _ran(scenario: Scenario, is_of_ranks: bool | None, threads: int) -> Ran:
+def _ran(scenario: Scenario, is_of_ranks: bool | None) -> Ran:
     spec = scenario.spec()
     if is_of_ranks is None:
-        output = simulate(scenario, None, threads).output
+        output = simulate(scenario, None).output
     else:
         spec["run"]["all_ranks"] = is_of_ranks
-        output = _core.run(json.dumps(spec), None, threads)
+        output = _core.run(json.dumps(spec), None)
     starts, lengths = {}, {}
     for row in rows_of(output.iterations):
         name = f"{row['job']} iteration {row['iteration']}"

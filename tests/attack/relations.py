@@ -112,13 +112,6 @@ def classes_are_ranks(data: Data, chance: Random) -> str:
     return equal(ran(scenario), ran(scenario, is_of_ranks=True), ROUNDING_PS)
 
 
-@relation(lambda data: engine(data) == "packet")
-def threads_change_nothing(data: Data, chance: Random) -> str:
-    """Only the packet engine has threads."""
-    outputs = [ran(data, threads=count).output.to_json() for count in (1, 2, 3)]
-    return "" if outputs[0] == outputs[1] == outputs[2] else "outputs on 1, 2 and 3 threads differ"
-
-
 @relation(lambda data: engine(data) == "packet" and bool(jobs(data)))
 def probe_changes_nothing(data: Data, chance: Random) -> str:
     """A probe observes and has no effect."""

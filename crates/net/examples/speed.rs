@@ -1,5 +1,5 @@
-//! Packet-hops per CPU second : `speed [FLOWS.csv]`, or for a profiler one case alone: `speed HOSTS FLOWS.csv [THREADS]`,
-//! or `speed HOSTS BYTES [THREADS]`, a saturated star with flows of so many bytes.
+//! Packet-hops per CPU second : `speed [FLOWS.csv]`, or for a profiler one case alone: `speed HOSTS FLOWS.csv`,
+//! or `speed HOSTS BYTES`, a saturated star with flows of so many bytes.
 //!
 //! 1. if a flow list is given: 12 s of the study (8 hosts, the flows, a training job), and the flows at eight times
 //!    the load without the job, on stars of 8, 64 and 1024 hosts;
@@ -12,49 +12,47 @@ mod cost;
 mod study;
 
 use cost::{cpu_seconds, peak_megabytes};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use study::*;
 
-fn report(name: &str, hops: u64, seconds: f64, wall: Duration) {
+fn report(name: &str, hops: u64, seconds: f64) {
     println!(
-        "{name}: {hops} packet-hops in {seconds:.2} CPU s, {:.0} MB: {:.2} M/s, {:.2} wall s",
+        "{name}: {hops} packet-hops in {seconds:.2} CPU s, {:.0} MB: {:.2} M/s",
         peak_megabytes(),
-        hops as f64 / seconds / 1e6,
-        wall.as_secs_f64()
+        hops as f64 / seconds / 1e6
     );
 }
 
 fn main() {
     let start = Instant::now();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [host_count, load, threads @ ..] = arguments.as_slice() {
+    if let [host_count, load] = arguments.as_slice() {
         let host_count = host_count.parse().unwrap();
-        let threads = threads.first().map_or(1, |count| count.parse().unwrap());
         return match load.parse() {
-            Ok(bytes) => saturated(host_count, (64 / host_count).max(1), bytes, threads),
-            Err(_) => flows(host_count, &arrivals(&std::fs::read_to_string(load).unwrap()), threads),
+            Ok(bytes) => saturated(host_count, (64 / host_count).max(1), bytes),
+            Err(_) => flows(host_count, &arrivals(&std::fs::read_to_string(load).unwrap())),
         };
     }
     if let Some(path) = arguments.first() {
         let list = arrivals(&std::fs::read_to_string(path).unwrap());
         for tos in [16, 8, 16, 8] {
             let mut engine = engine(8);
-            let (before, began) = (cpu_seconds(start), Instant::now());
+            let before = cpu_seconds(start);
             study(&mut engine, &list, &Job::thesis(2240, tos), 12_000_000_000);
             let (hops, seconds) = (engine.counters().packet_hops, cpu_seconds(start) - before);
-            report(&format!("study, job's ToS {tos}"), hops, seconds, began.elapsed());
+            report(&format!("study, job's ToS {tos}"), hops, seconds);
         }
         for host_count in STARS {
-            flows(host_count, &list, 1);
+            flows(host_count, &list);
         }
     }
     for host_count in STARS {
-        saturated(host_count, 1024 / host_count, 1_000_000, 1);
+        saturated(host_count, 1024 / host_count, 1_000_000);
     }
 }
 
 /// The flows of a list, eight times as dense, spread over more and more hosts at the same load per host.
-fn flows(host_count: u32, list: &[Arrival], threads: usize) {
+fn flows(host_count: u32, list: &[Arrival]) {
     let groups = host_count / 8;
     let spread = |(index, arrival): (usize, &Arrival)| Arrival {
         start_ns: arrival.start_ns / 8 / u64::from(groups),
@@ -63,12 +61,12 @@ fn flows(host_count: u32, list: &[Arrival], threads: usize) {
         ..*arrival
     };
     let list = list.iter().enumerate().map(spread).collect();
-    run(&format!("flows on a star of {host_count}"), host_count, list, threads);
+    run(&format!("flows on a star of {host_count}"), host_count, list);
 }
 
 /// Every host sends so many bytes to the next seven, over and over: with `turn_count` such that there are as many flows
 /// for every size.
-fn saturated(host_count: u32, turn_count: u32, bytes: u64, threads: usize) {
+fn saturated(host_count: u32, turn_count: u32, bytes: u64) {
     let list = (0..turn_count)
         .flat_map(|turn| (0..host_count).flat_map(move |src| (1..8).map(move |step| (turn, src, step))))
         .map(|(turn, src, step)| Arrival {
@@ -78,19 +76,19 @@ fn saturated(host_count: u32, turn_count: u32, bytes: u64, threads: usize) {
             bytes,
             tos: 16,
         });
-    run(&format!("saturated star of {host_count}"), host_count, list.collect(), threads);
+    run(&format!("saturated star of {host_count}"), host_count, list.collect());
 }
 
 const STARS: [u32; 3] = [8, 64, 1024];
 
-fn run(name: &str, host_count: u32, list: Vec<Arrival>, threads: usize) {
-    let mut engine = engine_on(host_count, threads);
+fn run(name: &str, host_count: u32, list: Vec<Arrival>) {
+    let mut engine = engine(host_count);
     let start = Instant::now();
-    let (before, began) = (cpu_seconds(start), Instant::now());
+    let before = cpu_seconds(start);
     let results = replay(&mut engine, &list);
-    let (seconds, wall, counters) = (cpu_seconds(start) - before, began.elapsed(), engine.counters());
+    let (seconds, counters) = (cpu_seconds(start) - before, engine.counters());
     // FNV-1a: two builds that print the same have the same completion times.
     let times = results.iter().flatten().flat_map(|fct| [fct.connected_ns, fct.received_ns, fct.close_ns]);
     let digest = times.fold(0xcbf2_9ce4_8422_2325, |hash: u64, time| (hash ^ time).wrapping_mul(0x100_0000_01b3));
-    report(&format!("{name}, {} drops, {digest:016x}", counters.drops), counters.packet_hops, seconds, wall);
+    report(&format!("{name}, {} drops, {digest:016x}", counters.drops), counters.packet_hops, seconds);
 }

@@ -25,7 +25,7 @@ pub mod units;
 pub use fluid::{Fluid, FluidError};
 pub use hosts::{Host, Hosts};
 pub use nodes::{Ends, Nodes};
-pub use packet::{PacketConfig, PacketEngine, Threads};
+pub use packet::{PacketConfig, PacketEngine};
 pub use scale_up::ScaleUp;
 pub use seed::Seed;
 pub use topology::{FabricError, FatTree, Graph, HostId, Link, NodeId, PortId, Star};

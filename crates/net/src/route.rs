@@ -276,11 +276,6 @@ impl Routes {
             })
     }
 
-    /// Whether some switch has several ports that lead to a host.
-    pub fn have_choice(&self) -> bool {
-        !self.groups.is_empty()
-    }
-
     /// The port of a host.
     pub fn first(&self, host: u32) -> PortId {
         self.first[host as usize]

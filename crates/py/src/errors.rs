@@ -34,12 +34,6 @@ pub fn from_trace_json(py: Python<'_>, error: &serde_json::Error) -> PyErr {
     raised(py, "TraceError", &format!("it is no DAG of a trace: {error}"))
 }
 
-/// A failure to start threads becomes `gradtide.errors.SimulationError`.
-pub fn from_threads(py: Python<'_>, count: usize, error: &std::io::Error) -> PyErr {
-    let message = format!("the system does not give this process {count} threads ({error}); ask for fewer");
-    raised(py, "SimulationError", &message)
-}
-
 fn raised(py: Python<'_>, class: &str, message: &str) -> PyErr {
     let raise = || py.import("gradtide.errors")?.getattr(class)?.call1((message,));
     raise().map_or_else(|failed| failed, PyErr::from_value)

@@ -2,12 +2,11 @@
 
 mod convert;
 mod errors;
-mod threads;
 mod traces;
 mod watch;
 
 use convert::PyTable;
-use gradtide_net::{Bytes, PacketEngine};
+use gradtide_net::Bytes;
 use gradtide_train::collective::plan::Counts;
 use gradtide_train::divided::Load;
 use gradtide_train::fabric::{self, Shape};
@@ -15,8 +14,6 @@ use gradtide_train::opdag::OpDagError;
 use gradtide_train::spec::{Spec, WireSpec};
 use gradtide_train::workload::Step;
 use pyo3::prelude::*;
-use std::sync::Arc;
-use threads::Pool;
 use watch::{looked, watched};
 
 /// A finished run.
@@ -41,9 +38,6 @@ struct RunOutput {
     /// Figures as a JSON document; times in picoseconds.
     #[pyo3(get)]
     summary_json: String,
-    /// Number of parallel sections of the run; 0 if read from a document.
-    #[pyo3(get)]
-    thread_stretches: u64,
 }
 
 #[pymethods]
@@ -81,7 +75,6 @@ impl RunOutput {
             queues: queues?,
             cwnd: cwnd?,
             summary_json,
-            thread_stretches: 0,
         })
     }
 }
@@ -89,13 +82,12 @@ impl RunOutput {
 /// Runs a scenario that `gradtide.scenario` has resolved.
 ///
 /// `progress` is called every few milliseconds with the completed share, from 0 to 1; an exception from it aborts the
-/// run and is passed on, as are Ctrl-C and limits; see `watch`. The packet engine uses up to `threads` threads.
+/// run and is passed on, as are Ctrl-C and limits; see `watch`.
 #[pyfunction]
-#[pyo3(signature = (spec_json, progress=None, threads=1))]
-fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>, threads: usize) -> PyResult<RunOutput> {
+#[pyo3(signature = (spec_json, progress=None))]
+fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>) -> PyResult<RunOutput> {
     // Parsing takes a while with millions of flows.
     let spec: Spec = watched(py, || serde_json::from_str(spec_json))?.map_err(|error| errors::from_json(&error))?;
-    let pool = Arc::new(Pool::new(threads).map_err(|error| errors::from_threads(py, threads, &error))?);
     let outcome = watched(py, || {
         let mut raised = None;
         let mut observe = |share| {
@@ -105,10 +97,7 @@ fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>, threads: us
                 raised.is_none()
             })
         };
-        let ran = match threads {
-            1 => gradtide_train::run(&spec, &mut observe),
-            _ => gradtide_train::run_on_threads(&spec, pool.clone(), threads, &mut observe),
-        };
+        let ran = gradtide_train::run(&spec, &mut observe);
         raised.map_or(Ok(ran), Err)
     })??;
     let result = outcome.map_err(|error| errors::from_run(py, &error))?;
@@ -123,7 +112,6 @@ fn run(py: Python<'_>, spec_json: &str, progress: Option<Py<PyAny>>, threads: us
         queues: table(result.queues)?,
         cwnd: table(result.cwnd)?,
         summary_json: serde_json::to_string(&result.summary).map_err(|error| errors::from_json(&error))?,
-        thread_stretches: pool.starts(),
     })
 }
 
@@ -255,7 +243,6 @@ enum Refusal {
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add("THREADS_MAX", PacketEngine::THREADS_MAX)?;
     module.add_class::<RunOutput>()?;
     module.add_class::<PyTable>()?;
     module.add_class::<traces::PyTrace>()?;

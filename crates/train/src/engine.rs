@@ -19,7 +19,7 @@ use gradtide_net::route::Policy;
 use gradtide_net::trace::{Counters, PortCounters};
 use gradtide_net::{
     Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Graph, Host, HostId, Link, Network, PacketConfig, PacketEngine,
-    PortId, ScaleUp, Seed, Threads, Time,
+    PortId, ScaleUp, Seed, Time,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -156,16 +156,11 @@ impl Idle {
 }
 
 impl Engine {
-    /// An idle network; of packets on up to so many of somebody's threads, if there are any.
+    /// An idle network.
     ///
     /// # Errors
     /// [`SpecError`] if the jobs could not be run on it to their ends.
-    pub fn new(
-        spec: &Spec,
-        fabric: Fabric,
-        jobs: &[Job],
-        threads: Option<(Arc<dyn Threads>, usize)>,
-    ) -> Result<Self, SpecError> {
+    pub fn new(spec: &Spec, fabric: Fabric, jobs: &[Job]) -> Result<Self, SpecError> {
         let run = &spec.run;
         if run.accuracy_ppm.is_some() && run.engine != EngineSpec::Fluid {
             return Err(SpecError::Accuracy);
@@ -197,10 +192,7 @@ impl Engine {
                 let apart = fabric.apart();
                 let graph = apart.as_ref().map_or(&fabric.graph, |(cards, _)| cards);
                 let config = packet_config(spec, &fabric, graph)?;
-                let mut engine = match threads {
-                    Some((threads, count)) => PacketEngine::on_threads(graph, config, threads, count)?,
-                    None => PacketEngine::new(graph, config)?,
-                };
+                let mut engine = PacketEngine::new(graph, config)?;
                 engine.pause_every(PAUSE_EVERY);
                 let named = || (0..).zip(fabric.link_names.iter().cloned()).take(graph.links.len()).collect();
                 let probe = run.probe.as_ref().map(|probe| Probe::new(probe, spec, jobs, named()));

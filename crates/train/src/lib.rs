@@ -36,13 +36,12 @@ use engine::{Engine, Idle};
 use fabric::Fabric;
 use gradtide_net::fluid::FluidError;
 use gradtide_net::route::RouteError;
-use gradtide_net::{Announced, Band, Bytes, Ends, FabricError, Seed, Threads, Time};
+use gradtide_net::{Announced, Band, Bytes, Ends, FabricError, Seed, Time};
 use gradtide_table::Table;
 use job::{Job, JobError};
 use result::RunResult;
 use run::Limits;
 use spec::{AlgorithmSpec, EngineSpec, Spec, TrafficSpec};
-use std::sync::Arc;
 use thiserror::Error;
 use traffic::BackgroundFlows;
 use workload::Step;
@@ -52,29 +51,7 @@ use workload::Step;
 /// # Errors
 /// [`RunError::Spec`] before anything ran, [`RunError::Iteration`] if the run could not go on.
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
-    run_by(spec, None, observe)
-}
-
-/// The same on up to `count` of somebody's threads, of which the packet engine uses
-/// [as many as it can](gradtide_net::PacketEngine::on_threads), and the other engines one. The result is the same.
-///
-/// # Errors
-/// As [`run`].
-pub fn run_on_threads(
-    spec: &Spec,
-    threads: Arc<dyn Threads>,
-    count: usize,
-    observe: &mut dyn FnMut(f64) -> bool,
-) -> Result<RunResult, RunError> {
-    run_by(spec, Some((threads, count)), observe)
-}
-
-fn run_by(
-    spec: &Spec,
-    threads: Option<(Arc<dyn Threads>, usize)>,
-    observe: &mut dyn FnMut(f64) -> bool,
-) -> Result<RunResult, RunError> {
-    let Ready { mut jobs, mut background, mut engine, ends } = ready(spec, threads)?;
+    let Ready { mut jobs, mut background, mut engine, ends } = ready(spec)?;
     let mut network = engine.network(&ends);
     let done = run::run(&mut jobs, &mut background, network.as_mut(), limits(spec), observe)?;
     let end = network.now();
@@ -90,7 +67,7 @@ struct Ready<'a> {
     ends: Ends,
 }
 
-fn ready(spec: &Spec, threads: Option<(Arc<dyn Threads>, usize)>) -> Result<Ready<'_>, SpecError> {
+fn ready(spec: &Spec) -> Result<Ready<'_>, SpecError> {
     if let Some((job, classes)) = divided::on_classes(spec)? {
         let names = job.step.as_ref().map(Step::class_names).unwrap_or_default();
         let engine = Engine::of_classes(&spec.run, &classes, &names)?;
@@ -99,7 +76,7 @@ fn ready(spec: &Spec, threads: Option<(Arc<dyn Threads>, usize)>) -> Result<Read
     let fabric = Fabric::new(&spec.cluster)?;
     let (jobs, background) = plan(spec, &fabric)?;
     let ends = fabric.ends.clone();
-    let engine = Engine::new(spec, fabric, &jobs, threads)?;
+    let engine = Engine::new(spec, fabric, &jobs)?;
     Ok(Ready { jobs, background, engine, ends })
 }
 

@@ -291,7 +291,7 @@ class Training:
 
 NO_EFFECT = {
     "-o": 1, "--output": 1, "--json": 0, "-q": 0, "--quiet": 0, "-v": 0, "--verbose": 0, "--wide": 0, "-j": 1,
-    "--jobs": 1, "--threads": 1, "--store": 1, "--max-memory": 1, "--max-time": 1, "--max-input": 1, "--fail-if": 1,
+    "--jobs": 1, "--store": 1, "--max-memory": 1, "--max-time": 1, "--max-input": 1, "--fail-if": 1,
 }  # fmt: skip
 """Options that change no result, with how many values each takes: an answer does not name them."""
 

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from gradtide.cli.checks import apply_checks, refuse_unknown
-from gradtide.cli.ends import as_usage_error
 from gradtide.cli.options import (
     Changes,
     ClusterOption,
@@ -14,10 +13,9 @@ from gradtide.cli.options import (
     Without,
     check_target,
     option,
-    refuse_beside_estimate,
     save,
 )
-from gradtide.cli.printing import print_answer, print_json, print_table, say, talk, talk_of_cost, talk_of_files
+from gradtide.cli.printing import print_answer, print_json, print_table, say, talk_of_cost, talk_of_files
 from gradtide.cli.progress import progress_bar
 from gradtide.cli.study import show_estimate
 
@@ -30,7 +28,6 @@ def run(
     *,
     cluster: ClusterOption = None,
     plan: Path | None = option("FILE", "Send gradients as this plan.json of gradtide plan says."),
-    threads: int = option("N", "Run the packet engine on up to N threads. Results do not change.", 1),
     training: Training,
     changes: Changes,
     common: Annotated[Common, Without("jobs", "store")],
@@ -43,18 +40,15 @@ def run(
         loaded = read_plan(plan).on(loaded)
         loaded.check_built()
     if common.estimate:
-        refuse_beside_estimate({"--threads": threads != 1})
         show_estimate(lambda: _foresee(loaded), common)
         return
     check_target(common.output)
     from gradtide.studies import run as study
 
-    with as_usage_error(ValueError):
-        study.check_threads(loaded, threads)
     refuse_unknown(common.checks, lambda: figures_of_job(study.run(study.sample()).job))
     with progress_bar("simulating", common.quiet) as progress:
         [result] = study.run_all(
-            [loaded], progress=progress, limits=common.limits, what_ifs=study.what_if_count(loaded), threads=threads
+            [loaded], progress=progress, limits=common.limits, what_ifs=study.what_if_count(loaded)
         )
         study.add_slowdowns(result, common.limits)
         summary = study.summary(result)
@@ -62,8 +56,6 @@ def run(
             if progress is not None:
                 progress.stage("writing the report")
             save(result, common.output)
-    if threads > 1 and not result.output.thread_stretches:
-        talk("note: one thread did everything: several are used only where enough packets are under way at once")
     if common.as_json:
         print_json(summary)
     else:

@@ -52,7 +52,6 @@ def run(
     cluster: Cluster = None,
     progress: Callable[[float], object] | None = None,
     limits: Limits | None = None,
-    threads: int = 1,
     **keys: Any,
 ) -> RunResult:
     """Run one scenario.
@@ -64,7 +63,6 @@ def run(
             scenario, in which the model takes the place of the job's.
         progress: called now and then with the share that is done, 0 to 1.
         limits: memory and time that it may take; the default is 80 % of what is free and an hour.
-        threads: of the packet engine. Results do not change.
         keys: keys that replace the scenario's, by short name (`Scenario.replace`), as in `seed=3`, `seq=8192` or
             `parallel={"fsdp": 16, "tp": 8}`.
 
@@ -74,31 +72,14 @@ def run(
     Raises:
         ScenarioError: if the scenario is wrong, or would take more than the limits; all faults at once.
         SimulationError: if the run cannot go on; a `LimitReached` if it has taken all that it may.
-        ValueError: if `threads` is no number of threads that the engine can use.
     """
     scenario = trained(scenario, cluster, **keys)
     scenario.check_built()
-    check_threads(scenario, threads)
     limits = limits or Limits()
     estimate.check([scenario], limits)
-    result = simulate(scenario, progress, threads)
+    result = simulate(scenario, progress)
     add_slowdowns(result, limits)
     return result
-
-
-def check_threads(scenario: Scenario, threads: int) -> None:
-    """Refuse an invalid number of threads.
-
-    Raises:
-        ValueError: if it is out of range, or above 1 for a single-threaded engine.
-    """
-    most = _core.THREADS_MAX
-    if isinstance(threads, bool) or not isinstance(threads, int) or not 1 <= threads <= most:
-        raise ValueError(f"threads: {threads!r} is no number of threads; write a whole number from 1 to {most}")
-    if threads > 1 and scenario.engine != "packet":
-        raise ValueError(
-            f"threads: the {scenario.engine} engine runs on one thread; leave this out, or take the packet engine"
-        )
 
 
 def add_slowdowns(result: RunResult, limits: Limits | None = None) -> None:
@@ -149,15 +130,13 @@ def _announcing(result: RunResult, limits: Limits | None) -> dict[str, dict[str,
     return found
 
 
-def simulate(scenario: Scenario, progress: Callable[[float], object] | None, threads: int = 1) -> RunResult:
+def simulate(scenario: Scenario, progress: Callable[[float], object] | None) -> RunResult:
     """Run a scenario that has passed every check."""
-    # With one thread, count this thread only, because other runs may be concurrent; the core's threads can only be
-    # measured with the whole process.
-    cpu_time = time.thread_time if threads == 1 else time.process_time
-    wall, cpu = time.perf_counter(), cpu_time()
-    output = _core.run(_core_input(scenario), progress, threads)
+    # The CPU time of this thread, because other runs may be concurrent.
+    wall, cpu = time.perf_counter(), time.thread_time()
+    output = _core.run(_core_input(scenario), progress)
     cost = {
-        "cpu_s": cpu_time() - cpu,
+        "cpu_s": time.thread_time() - cpu,
         "wall_s": time.perf_counter() - wall,
         "peak_rss_mb": most_resident_bytes() / 1024**2,
     }
@@ -197,13 +176,11 @@ def run_all(
     keep: Kept | None = None,
     limits: Limits | None = None,
     what_ifs: int = 0,
-    threads: int = 1,
 ) -> list[RunResult]:
     """Run every scenario, `jobs` at a time in threads, because the core releases the interpreter's lock.
 
     The results do not depend on `jobs`. Progress weights runs by their estimated times. Runs found in `keep` are not
-    repeated. The limits also have to cover `what_ifs` runs at other rates after each run. Each run may use `threads`
-    threads.
+    repeated. The limits also have to cover `what_ifs` runs at other rates after each run.
 
     Raises:
         Interrupted: on Ctrl-C, within a second, with the finished runs.
@@ -211,7 +188,7 @@ def run_all(
         ScenarioError: if the estimate exceeds the limits; nothing has run then.
         SimulationError: if one of them fails; the others are not waited for.
     """
-    return run_seen(scenarios, lambda _index, result: result, jobs, progress, keep, limits, what_ifs, threads)
+    return run_seen(scenarios, lambda _index, result: result, jobs, progress, keep, limits, what_ifs)
 
 
 def run_seen(scenarios: Sequence[Scenario], seen: Callable[[int, RunResult], Seen], *how: Any) -> list[Seen]:
@@ -222,8 +199,8 @@ def run_seen(scenarios: Sequence[Scenario], seen: Callable[[int, RunResult], See
     Args:
         scenarios: the scenarios to run.
         seen: maps index and result of a run to the value that is kept; called in several threads.
-        how: jobs, progress, keep, limits, what_ifs and threads, as in `run_all`; exceptions carry the values of `seen`
-            as results.
+        how: jobs, progress, keep, limits and what_ifs, as in `run_all`; exceptions carry the values of `seen` as
+            results.
     """
     ended = _run_each(scenarios, seen, *how, goes_on=False)
     return [result for result in ended if not isinstance(result, SimulationError)]
@@ -267,7 +244,6 @@ def _run_each(
     keep: Kept | None = None,
     limits: Limits | None = None,
     what_ifs: int = 0,
-    threads: int = 1,
     *,
     goes_on: bool,
 ) -> "list[Seen | SimulationError]":
@@ -294,7 +270,7 @@ def _run_each(
             shares[index] = share
 
         with watching(Part(watch, stop)):
-            result = simulate(scenarios[index], on_progress, threads)
+            result = simulate(scenarios[index], on_progress)
         if keep is not None:
             keep.add(result)
         return seen(index, result)

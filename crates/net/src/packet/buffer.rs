@@ -175,7 +175,7 @@ mod tests {
         let queue = QueueConfig::pfifo_fast();
         let ports = (0..2 * hosts).map(|link| Port::new(link, delay, table.clone(), &queue, || Seed(0).stream("test")));
         let ports: Vec<Port> = ports.collect();
-        let calendar = Calendar::new(&ports, 1);
+        let calendar = Calendar::new(&ports);
         (ports, SharedBuffers::new(&graph, config), calendar)
     }
 

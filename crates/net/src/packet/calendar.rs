@@ -5,13 +5,11 @@
 //! only appended. Ports with packets waiting are driven up to a day when it begins, which makes their arrivals in it
 //! known.
 
-use super::order::{Cause, Event, Late, Order, Run};
+use super::order::{Cause, Order, Run};
 use super::timing::{Serialization, Timing};
-use super::wire::{Blocks, SackPool, Wire, flag};
-use std::cmp::Ordering;
+use super::wire::{Wire, flag};
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::mem::swap;
 use std::sync::Arc;
 
 /// A packet that will be at the far end of its link.
@@ -61,8 +59,6 @@ const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
 /// A day is to have no more arrivals than about this, for the cache: they are read in another order than they were
 /// written, and a day's memory is written again while it is still there.
 const ARRIVALS: u64 = 1024;
-/// The same for each of several lanes, which wait for one another whenever a day begins.
-const ARRIVALS_OF_LANE: u64 = 4 * ARRIVALS;
 /// With more ports than that allows, a port is to send a packet in so many days.
 const DAYS_MAX: u64 = 4;
 /// So many things to do are looked at together.
@@ -84,22 +80,7 @@ pub(crate) fn epoch_ps(latency_ps: u64) -> u64 {
     1 << latency_ps.max(1).ilog2().min(32)
 }
 
-/// What one lane sends another for the day that begins: see [`Calendar::hand_over`].
-#[derive(Clone, Debug, Default)]
-#[repr(align(128))]
-pub(crate) struct Post {
-    /// Their runs are places in `runs`.
-    arrivals: Vec<Arrival>,
-    /// Without their SACK blocks.
-    packets: Vec<Wire>,
-    runs: Vec<Run>,
-    /// With the places of their packets.
-    blocks: Vec<(usize, Blocks)>,
-    /// Place, at the sender's, of the last of `runs`.
-    last_run: Option<u32>,
-}
-
-/// The calendar of one lane: see [`super::lanes`].
+/// The calendar of all links.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calendar {
     /// A day has 2^shift ps.
@@ -112,8 +93,6 @@ pub(crate) struct Calendar {
     /// Used by [`Calendar::sort`] alone.
     slots: Vec<u32>,
     ordered: Vec<(Order, u32, u64)>,
-    /// Used by [`Calendar::hand_over`] alone: which arrivals are other lanes', and whose.
-    others: Vec<(u32, u32)>,
     /// The first turn that has not taken place.
     next: usize,
     /// The days after it: number d at d modulo the length, a power of two.
@@ -129,110 +108,10 @@ pub(crate) struct Calendar {
     times: Arc<[u64]>,
     /// Runs that arrivals and ports refer to, among others that have ended.
     runs: Vec<Run>,
-    /// Those before this one have a label that all lanes understand.
-    runs_labelled: usize,
-    /// Events of the day whose labels are their places among all of them: those that other lanes have been [told of
-    /// ](Self::tell_open) come before these.
-    open: Open,
-    told_count: usize,
-    /// The present event, if it is no arrival.
-    late: Option<Late>,
     /// How many there are when the ended ones are forgotten.
     runs_max: usize,
     /// By connection, the bytes on the wire that it has in its sender's card and whose transmission has not begun.
     in_card: Vec<u32>,
-}
-
-/// Events of a day that lanes put in one order when it is over: those that ended a port's idleness, in the order of their
-/// lane. Times within the day, and places among the events of one instant: apart, because other lanes look at all
-/// times, and at few places.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Open {
-    within: Vec<u32>,
-    events: Vec<Event>,
-}
-
-impl Open {
-    fn clear(&mut self) {
-        self.within.clear();
-        self.events.clear();
-    }
-
-    fn append(&mut self, later: &mut Self) {
-        self.within.append(&mut later.within);
-        self.events.append(&mut later.events);
-    }
-
-    /// Their labels: how many of their instants came before them, in all lanes.
-    pub fn labels<'a>(&self, others: impl Iterator<Item = &'a Self>) -> Vec<u32> {
-        let mut labels: Vec<u32> = Vec::with_capacity(self.within.len());
-        for instant in self.within.chunk_by(|one, other| one == other) {
-            // A day has fewer arrivals than 2^28.
-            labels.extend(0..instant.len() as u32);
-        }
-        let (mut others_within, mut filter) = (Vec::new(), Filter::default());
-        for other in others {
-            // They are in another cache, from which they come fastest one after the other.
-            others_within.clone_from(&other.within);
-            filter.set(&others_within);
-            // Few instants are of both.
-            let may_be_tied = |&(_, &within): &(usize, &u32)| filter.may_have(within);
-            for (index, &within) in self.within.iter().enumerate().filter(may_be_tied) {
-                let first = others_within.partition_point(|&before| before < within);
-                let tied = others_within[first..].iter().zip(&other.events[first..]);
-                let event = &self.events[index];
-                labels[index] += tied.take_while(|&(&tied, before)| tied == within && before < event).count() as u32;
-            }
-        }
-        labels
-    }
-}
-
-/// Tells of most times within a day that they are not among some.
-#[derive(Clone, Debug, Default)]
-struct Filter {
-    /// One for each time, where a hash says; none if there are no times.
-    bits: Vec<u64>,
-    shift: u32,
-}
-
-impl Filter {
-    fn set(&mut self, times: &[u32]) {
-        self.bits.clear();
-        if times.is_empty() {
-            return;
-        }
-        // So many for each, and more.
-        let count = (32 * times.len()).next_power_of_two().max(64);
-        self.bits.resize(count / 64, 0);
-        self.shift = u32::BITS - count.ilog2();
-        for &within in times {
-            let bit = self.bit(within);
-            self.bits[bit / 64] |= 1 << (bit % 64);
-        }
-    }
-
-    #[inline]
-    fn may_have(&self, within: u32) -> bool {
-        let bit = self.bit(within);
-        self.bits.get(bit / 64).is_some_and(|bits| bits >> (bit % 64) & 1 != 0)
-    }
-
-    /// Multiplicative hashing (Knuth, The Art of Computer Programming 3, 6.4).
-    #[inline]
-    fn bit(&self, within: u32) -> usize {
-        (within.wrapping_mul(0x9e37_79b1) >> self.shift) as usize
-    }
-}
-
-impl Post {
-    fn clear(&mut self) {
-        self.arrivals.clear();
-        self.packets.clear();
-        self.runs.clear();
-        self.blocks.clear();
-        self.last_run = None;
-    }
 }
 
 impl Day {
@@ -290,14 +169,13 @@ fn insert_each(turns: &mut [u64]) -> bool {
 }
 
 impl Calendar {
-    /// An empty calendar for `ports` in so many lanes, on the first day.
-    pub fn new(ports: &[impl Driven], lane_count: usize) -> Self {
+    /// An empty calendar for `ports`, on the first day.
+    pub fn new(ports: &[impl Driven]) -> Self {
         let timings = || ports.iter().map(Driven::timing);
         let shortest_ps = timings().map(Timing::latency_ps).min().unwrap_or(1);
         let farthest_ps = timings().map(Timing::reach_ps).max().unwrap_or(1);
         let busiest_ps = timings().map(Timing::segment_ps).min().unwrap_or(1);
-        let arrivals = if lane_count == 1 { ARRIVALS } else { ARRIVALS_OF_LANE * lane_count as u64 };
-        let full_ps = arrivals.saturating_mul(busiest_ps) / ports.len().max(1) as u64;
+        let full_ps = ARRIVALS.saturating_mul(busiest_ps) / ports.len().max(1) as u64;
         let shift = epoch_ps(shortest_ps).min(full_ps.max(busiest_ps / DAYS_MAX)).max(1).ilog2();
         let day_count = ((farthest_ps >> shift) + 2).min(RING_MAX).next_power_of_two();
         let mut tables: Vec<(&Serialization, usize)> = Vec::new();
@@ -319,7 +197,6 @@ impl Calendar {
             turns: Vec::new(),
             slots: Vec::new(),
             ordered: Vec::new(),
-            others: Vec::new(),
             next: 0,
             ring: (0..day_count).map(|_| Day::default()).collect(),
             spare: Vec::new(),
@@ -328,10 +205,6 @@ impl Calendar {
             links,
             times: times.into(),
             runs: vec![Run::default()],
-            runs_labelled: 1,
-            open: Open::default(),
-            told_count: 0,
-            late: None,
             runs_max: RUNS_MIN,
             in_card: Vec::new(),
         }
@@ -370,16 +243,6 @@ impl Calendar {
         left.chain(to_come).fold((0, 0), |(packets, bytes), packet| (packets + 1, bytes + u64::from(packet.wire_bytes)))
     }
 
-    /// How long a day is.
-    pub fn day_length_ps(&self) -> u64 {
-        1 << self.shift
-    }
-
-    /// The end of the present day, before which all that has arrived did so.
-    pub fn day_end_ps(&self) -> u64 {
-        (self.today + 1) << self.shift
-    }
-
     /// Whether nothing is left of the present day.
     #[inline]
     pub fn day_is_over(&self) -> bool {
@@ -394,12 +257,6 @@ impl Calendar {
             None if self.upcoming == u64::MAX => u64::MAX,
             None => self.upcoming << self.shift,
         }
-    }
-
-    /// When the next packet arrives of the present day; `u64::MAX` if none does.
-    #[inline]
-    pub fn due_ps(&self) -> u64 {
-        self.turns.get(self.next).map_or(u64::MAX, |&turn| self.at_ps(turn))
     }
 
     /// The next arrival of the day: when its transmission began, over which link, and the packet.
@@ -467,15 +324,6 @@ impl Calendar {
         (self.runs.len() - 1) as u32
     }
 
-    /// The same of a run that ends a port's idleness.
-    #[inline]
-    pub fn begin_idle_run(&mut self, run: Run) -> u32 {
-        if run.open_place() == Some(self.open_place()) {
-            self.add_open(run.begun_ps());
-        }
-        self.begin_run(run)
-    }
-
     /// The run at that place.
     #[inline]
     pub fn run(&self, place: u32) -> Run {
@@ -500,15 +348,14 @@ impl Calendar {
 
     /// Begins the next day that has anything. Every event before it has taken place.
     pub fn begin_day(&mut self, ports: &mut [impl Driven]) {
-        self.collect(self.upcoming << self.shift, ports, |link| link as usize);
-        self.put_in_order();
-        self.sweep();
+        self.collect(self.upcoming, ports);
+        self.sort();
+        // Packets are written in another order than they are read: one sweep brings those of the day into the cache.
+        black_box(self.present.packets.iter().fold(0, |sum, packet| sum ^ packet.connection));
     }
 
-    /// Begins the day at `day_ps` with what comes from its own ports, which lie where `place` says. What its lane has
-    /// to do with is to be put in order.
-    pub fn collect(&mut self, day_ps: u64, ports: &mut [impl Driven], place: impl Fn(u32) -> usize) {
-        let number = day_ps >> self.shift;
+    /// Begins day `number` with what is known of it and what its ports add.
+    fn collect(&mut self, number: u64, ports: &mut [impl Driven]) {
         self.present.clear();
         self.spare.push(std::mem::take(&mut self.present));
         self.turns.clear();
@@ -531,9 +378,9 @@ impl Calendar {
         drives.sort_unstable();
         for batch in drives.chunks(BATCH) {
             // What they will read first is fetched at once, not one after the other.
-            black_box(batch.iter().fold(0, |sum, &link| sum ^ ports[place(link)].peek()));
+            black_box(batch.iter().fold(0, |sum, &link| sum ^ ports[link as usize].peek()));
             for &link in batch {
-                ports[place(link)].drive(day_ps, self);
+                ports[link as usize].drive(number << self.shift, self);
             }
         }
         self.present = std::mem::take(&mut self.ring[slot]);
@@ -546,158 +393,10 @@ impl Calendar {
         self.upcoming = near.into_iter().chain(far).min().unwrap_or(u64::MAX);
     }
 
-    /// Puts the arrivals of the day in order, all of which are here.
-    pub fn put_in_order(&mut self) {
-        self.sort();
-        self.runs_labelled = self.runs.len();
-    }
-
-    /// Packets are written in another order than they are read: one sweep brings those of the day into the cache.
-    pub fn sweep(&self) {
-        black_box(self.present.packets.iter().fold(0, |sum, packet| sum ^ packet.connection));
-    }
-
-    /// Takes out of the day that begins what other lanes have to do with, as `lane_of` says of each arrival (when, over
-    /// which link, and the packet), and puts it into the post for them. SACK blocks go from one lane's pool to the other's.
-    pub fn hand_over(
-        &mut self,
-        own: usize,
-        mut lane_of: impl FnMut(u64, u32, &Wire) -> usize,
-        pool: &mut SackPool,
-        posts: &mut [&mut Post],
-    ) {
-        posts.iter_mut().for_each(|post| post.clear());
-        let begun_ps = self.today << self.shift;
-        let Self { present: Day { arrivals, packets, .. }, others, .. } = self;
-        // Where the next one goes is hard to foretell: so nothing is made to hang on it.
-        others.resize(arrivals.len(), (0, 0));
-        let mut count = 0;
-        for (index, (arrival, packet)) in arrivals.iter().zip(&*packets).enumerate() {
-            let lane = lane_of(begun_ps + u64::from(arrival.within_ps), arrival.link, packet);
-            others[count] = (index as u32, lane as u32);
-            count += usize::from(lane != own);
-        }
-        // From the last one: what takes the place of one stays.
-        for &(index, lane) in others[..count].iter().rev() {
-            let mut arrival = arrivals.swap_remove(index as usize);
-            let mut packet = packets.swap_remove(index as usize);
-            let post = &mut *posts[lane as usize];
-            if post.last_run != Some(arrival.run) {
-                post.last_run = Some(arrival.run);
-                post.runs.push(self.runs[arrival.run as usize]);
-            }
-            arrival.run = (post.runs.len() - 1) as u32;
-            let blocks = pool.detach(&mut packet);
-            if blocks.1 > 0 {
-                post.blocks.push((post.packets.len(), blocks));
-            }
-            post.arrivals.push(arrival);
-            post.packets.push(packet);
-        }
-    }
-
-    /// Takes in what another lane has [handed over](Self::hand_over).
-    pub fn take_in(&mut self, post: &Post, pool: &mut SackPool) {
-        let first = self.runs.len() as u32;
-        self.runs.extend_from_slice(&post.runs);
-        let moved = |arrival: &Arrival| Arrival { run: first + arrival.run, ..*arrival };
-        self.present.arrivals.extend(post.arrivals.iter().map(moved));
-        let packets = &mut self.present.packets;
-        let begin = packets.len();
-        packets.extend_from_slice(&post.packets);
-        for &(place, (blocks, count)) in &post.blocks {
-            let packet = &mut packets[begin + place];
-            *packet = pool.attach(*packet, &blocks[..count]);
-        }
-    }
-
-    /// The place that the present event gets among the lane's open ones of the day, if it begins a run.
-    #[inline]
-    pub fn open_place(&self) -> usize {
-        self.told_count + self.open.within.len()
-    }
-
-    /// The present event is that one from now on; without one, the last arrival.
-    pub fn set_late(&mut self, late: Option<Late>) {
-        self.late = late;
-    }
-
-    /// The last arrival.
-    #[inline]
-    pub fn arrival(&self) -> (Order, u32) {
-        self.order(self.turns[self.next - 1])
-    }
-
-    /// The same, as it plans something.
+    /// The last arrival, as the cause of what it plans.
     pub fn cause(&self) -> Cause {
-        let (order, link) = self.arrival();
+        let (order, link) = self.order(self.turns[self.next - 1]);
         Cause::Arrival(order, link)
-    }
-
-    /// The present event.
-    #[cold]
-    pub fn event(&self) -> Event {
-        match self.late {
-            Some(late) => Event::Late(Box::new(late)),
-            None => {
-                let (order, link) = self.arrival();
-                Event::Arrival(order, link)
-            }
-        }
-    }
-
-    /// The present event begins a run at `at_ps`.
-    fn add_open(&mut self, at_ps: u64) {
-        self.open.within.push((at_ps - (self.today << self.shift)) as u32);
-        self.open.events.push(self.event());
-    }
-
-    /// Tells other lanes of its open events, after what it has told them of this day. No more packets arrive in it.
-    pub fn tell_open(&mut self, told: &mut Open) {
-        if self.told_count == 0 {
-            told.clear();
-            swap(told, &mut self.open);
-        } else {
-            told.append(&mut self.open);
-        }
-        self.told_count = told.within.len();
-    }
-
-    /// Takes back what it has told of this day.
-    pub fn take_back_open(&mut self, told: &mut Open) {
-        if self.told_count > 0 {
-            told.append(&mut self.open);
-            swap(told, &mut self.open);
-            self.told_count = 0;
-        }
-    }
-
-    /// The labels of its open events are known.
-    pub fn label(&mut self, labels: &[u32]) {
-        for run in &mut self.runs[self.runs_labelled..] {
-            if let Some(place) = run.open_place() {
-                run.set_label(labels[place]);
-            }
-        }
-        self.runs_labelled = self.runs.len();
-        self.open.clear();
-        self.told_count = 0;
-    }
-
-    /// Which of two calendars' next arrivals, which are of one instant, comes first.
-    pub fn cmp_next(&self, other: &Self) -> Ordering {
-        let next = |calendar: &Self| calendar.order(calendar.turns[calendar.next]);
-        next(self).cmp(&next(other))
-    }
-
-    /// How many arrivals the day has, in order or not.
-    pub fn count(&self) -> usize {
-        self.present.arrivals.len()
-    }
-
-    /// How many turns the day has left.
-    pub fn left(&self) -> usize {
-        self.turns.len() - self.next
     }
 
     /// Puts the present day's arrivals in order: by slots of time, about as many as arrivals, and then those of one
@@ -780,7 +479,6 @@ impl Calendar {
 
 #[cfg(test)]
 mod tests {
-    use super::super::order::{LateKind, open_label};
     use super::super::port::Port;
     use super::super::qdisc::QueueConfig;
     use super::super::tcp::Follow;
@@ -806,7 +504,7 @@ mod tests {
     fn a_day_is_no_longer_than_the_shortest_link() {
         // 54 bytes at 10 Gbit/s take 43.2 ns.
         for (delays_ps, shortest_ps) in [(vec![0, 1_000_000_000], 43_200), (vec![10_000_000], 10_043_200)] {
-            let calendar = Calendar::new(&ports(&delays_ps), 1);
+            let calendar = Calendar::new(&ports(&delays_ps));
             assert!(1 << calendar.shift <= shortest_ps && shortest_ps < 2 << calendar.shift);
         }
     }
@@ -814,13 +512,13 @@ mod tests {
     #[test]
     fn ports_of_a_day_without_arrivals_are_driven() {
         let mut ports = ports(&[0, 0]);
-        let mut calendar = Calendar::new(&ports, 1);
+        let mut calendar = Calendar::new(&ports);
         // The memory of a day that had nothing is used again; and a copy has none to spare.
-        calendar.collect(calendar.day_length_ps(), &mut ports, |link| link as usize);
-        calendar.collect(2 * calendar.day_length_ps(), &mut ports, |link| link as usize);
+        calendar.collect(1, &mut ports);
+        calendar.collect(2, &mut ports);
         for link in 0..2 {
             calendar = calendar.clone();
-            calendar.drive(3 * calendar.day_length_ps(), link);
+            calendar.drive(3 << calendar.shift, link);
         }
         assert_eq!(calendar.ring.iter().map(|day| day.drives.len()).sum::<usize>(), 2);
     }
@@ -828,7 +526,7 @@ mod tests {
     #[test]
     fn runs_that_nobody_refers_to_are_forgotten() {
         let mut ports = ports(&[0, 0]);
-        let mut calendar = Calendar::new(&ports, 1);
+        let mut calendar = Calendar::new(&ports);
         // Times of arrival, half of them on both links: the run decides, and that of link 1 is the smaller one each time.
         for step in 0..10_000_u64 {
             for link in 0..2 {
@@ -842,30 +540,6 @@ mod tests {
             assert_eq!((calendar.pop().1, calendar.day_is_over()), (0, true));
         }
         assert!(calendar.runs.len() < 2 * RUNS_MIN, "{}", calendar.runs.len());
-    }
-
-    #[test]
-    fn lanes_put_what_is_late_after_what_arrives_at_its_instant() {
-        let mut ports = ports(&[0, 0]);
-        let late = |planned_ps, number| Late::new((1_100_000, planned_ps), Cause::Other(number), LateKind::Fin, (0, 0));
-        // What each lane does when a packet has arrived in it.
-        let lates = [[late(7, 4), late(8, 2)], [late(7, 3), late(8, 1)]];
-        let [one, other] = [0, 1].map(|link: u32| {
-            let (mut calendar, mut open) = (Calendar::new(&ports, 2), Open::default());
-            calendar.push(1_100_000, link, 0, Wire::NOTHING);
-            calendar.begin_day(&mut ports);
-            calendar.pop();
-            for late in [None].into_iter().chain(lates[link as usize].map(Some)) {
-                calendar.set_late(late);
-                let label = open_label(calendar.open_place());
-                // All that it sends has one label.
-                (0..2).for_each(|_| _ = calendar.begin_idle_run(Run::idle(1_100_000, 0, label)));
-            }
-            calendar.tell_open(&mut open);
-            open
-        });
-        assert_eq!(one.labels(std::iter::once(&other)), [0, 3, 5]);
-        assert_eq!(other.labels(std::iter::once(&one)), [1, 2, 4]);
     }
 
     proptest! {
@@ -894,7 +568,7 @@ mod tests {
             steps in prop::collection::vec(prop::collection::vec((0_u64..3_000_000, 0_u32..2), 0..6), 1..60),
         ) {
             let mut ports = ports(&[0, long_ps]);
-            let mut calendar = Calendar::new(&ports, 1);
+            let mut calendar = Calendar::new(&ports);
             let mut heap = BinaryHeap::new();
             let mut now_ps = 0;
             for sent in steps {

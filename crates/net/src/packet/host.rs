@@ -1,9 +1,8 @@
 //! The connections of all hosts: who gets an arriving packet, what a timer means, when a flow is complete.
 
 use super::calendar::epoch_ps;
-use super::division::Division;
-use super::ends::{Arrived, Connections, Ends, Goal, News, Opened, Plan, Receiving, Sending};
-use super::order::{Cause, End, Event, Late, Look};
+use super::ends::{Arrived, Connections, Goal, News, Opened, Receiving, Sending};
+use super::order::{Cause, End, Late, Look};
 use super::pcn;
 use super::tcp::receiver::Receiver;
 use super::tcp::sender::{NEVER, Sender};
@@ -16,8 +15,7 @@ use crate::trace::{Counters, Window};
 use crate::units::{Bytes, Time};
 use crate::{Announced, Completion, Connection as Carrier, Flow, FlowId, HostId, StreamKey};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Something a connection waits for, beside its deadlines and what comes [late](Late).
 #[derive(Clone, Copy, Debug)]
@@ -53,36 +51,6 @@ impl Due {
     }
 }
 
-/// What connections wait for, in order.
-#[derive(Clone, Debug)]
-struct Plans {
-    looks: BinaryHeap<Reverse<Look>>,
-    /// By lane, when the next [late](Late) event comes; [`NEVER`] while lanes have their connections to themselves.
-    late_ps: Vec<u64>,
-    /// Something has been added since it was last asked.
-    has_news: bool,
-}
-
-impl Plans {
-    /// For the end of a connection in that lane.
-    fn add(&mut self, lane: usize, plan: Plan) {
-        self.has_news = true;
-        match plan {
-            Plan::Look(look) => self.looks.push(Reverse(look)),
-            Plan::Late(at_ps) => self.late_ps[lane] = self.late_ps[lane].min(at_ps),
-        }
-    }
-}
-
-/// Something that has happened in a lane to the receiver of a connection.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Gone {
-    pub at_ps: u64,
-    pub event: Event,
-    pub connection: u32,
-    pub generation: u16,
-}
-
 /// A burst that has been announced, and that waits for the answer.
 #[derive(Clone, Debug)]
 struct Waiting {
@@ -101,7 +69,6 @@ pub(crate) struct Hosts {
     hashes: Hashes,
     pub connections: Connections,
     streams: BTreeMap<(u32, u32, StreamKey), u32>,
-    plans: Plans,
     timers: EventQueue<Timer>,
     /// How many [causes](Cause) there have been that are no arrival.
     cause_count: u64,
@@ -109,8 +76,6 @@ pub(crate) struct Hosts {
     latency_ps: u64,
     /// FINs of receivers that were dropped, and when their connections hear of it.
     lost: VecDeque<(u64, Wire)>,
-    /// Receivers that are gone in lanes, and whose slots have not been looked at since.
-    gone: Vec<Gone>,
     /// By connection.
     waiting: BTreeMap<u32, Waiting>,
     /// Flows that completed since the last look.
@@ -120,17 +85,15 @@ pub(crate) struct Hosts {
 
 impl Hosts {
     /// Without connections, on links that take at least `latency_ps`.
-    pub fn new(latency_ps: u64, hashes: Hashes, division: Arc<Division>) -> Self {
+    pub fn new(latency_ps: u64, hashes: Hashes) -> Self {
         Self {
-            plans: Plans { looks: BinaryHeap::new(), late_ps: vec![NEVER; division.count()], has_news: false },
             hashes,
-            connections: Connections::new(latency_ps, division),
+            connections: Connections::new(latency_ps),
             streams: BTreeMap::new(),
             timers: EventQueue::default(),
             cause_count: 0,
             latency_ps,
             lost: VecDeque::new(),
-            gone: Vec::new(),
             waiting: BTreeMap::new(),
             done: Vec::new(),
             counters: Counters::default(),
@@ -185,7 +148,7 @@ impl Hosts {
             return port;
         }
         self.write_after(config, now, index, flow.hold, flow.bytes.0);
-        self.after_sender(index);
+        self.connections.arm_sender(index);
         self.check_goals(index, now);
         port
     }
@@ -209,10 +172,7 @@ impl Hosts {
 
     fn pump_later(&mut self, config: &TcpConfig, now: Time, index: u32) {
         let cause = self.other_cause();
-        let (lane, _) = self.connections.spot(index, End::Sender);
-        let user = (index, self.connections.receiving(index).generation);
-        let plan = self.connections.ends[lane].pump_later(now, config.write_delay, cause, user);
-        self.plans.add(lane, plan);
+        self.connections.pump_later(now, config.write_delay, cause, index);
     }
 
     /// Of what is no arrival.
@@ -228,7 +188,6 @@ impl Hosts {
                 .in_band(flow.band.index());
         let reverse = Wire { dst: flow.src.0, flags: flag::REVERSE, ..forward };
         let own = flow.connection == Carrier::Own;
-        let forward = if own { forward.of_own_connection() } else { forward };
         let rule = if own { config.own_reverse_band } else { config.stream_reverse_band };
         let mut receiver = Receiver::new(config, reverse);
         if let ReverseBand::Fixed(band) = rule {
@@ -270,7 +229,7 @@ impl Hosts {
         if waiting.opens {
             self.connections.sending_mut(index).sender.connect(config, now.ps(), out);
         }
-        self.after_sender(index);
+        self.connections.arm_sender(index);
         self.check_goals(index, now);
     }
 
@@ -304,10 +263,8 @@ impl Hosts {
                 None
             };
         }
-        let Self { connections, plans, .. } = self;
-        let (lane, place) = connections.find(packet)?;
-        let arrived = Arrived { now, packet, place, room_bytes, cause };
-        let (port, news) = connections.ends[lane].deliver(config, arrived, out, |plan| plans.add(lane, plan))?;
+        let arrived = Arrived { now, packet, room_bytes, cause };
+        let (port, news) = self.connections.deliver(config, arrived, out)?;
         let index = packet.connection;
         match news {
             News::None => (),
@@ -322,15 +279,10 @@ impl Hosts {
         Some(port)
     }
 
-    /// A packet has been dropped in a lane.
+    /// A packet has been dropped. Its connection hears of it when the next epoch begins.
     #[cold]
-    pub fn on_drop(&mut self, now: Time, lane: usize, packet: &Wire) {
-        self.connections.ends[lane].pool.forget(*packet);
-        self.on_loss(now, packet);
-    }
-
-    /// A packet has been lost, of which its connection hears when the next epoch begins: its end may be served elsewhere.
-    pub fn on_loss(&mut self, now: Time, packet: &Wire) {
+    pub fn on_drop(&mut self, now: Time, packet: &Wire) {
+        self.connections.pool.forget(*packet);
         if packet.matters_when_lost() {
             self.lost.push_back((self.next_epoch_ps(now), *packet));
         }
@@ -351,37 +303,6 @@ impl Hosts {
                 self.connections.receiving_mut(packet.connection).receiver.on_lost_fin();
             }
         }
-    }
-
-    /// Whether there is something to do when a day begins, as [`release_gone`](Self::release_gone),
-    /// [`hear_losses`](Self::hear_losses) and [`look_ahead`](Self::look_ahead) do.
-    pub fn has_news(&self, begin_ps: u64, end_ps: u64) -> bool {
-        let look_ps = self.plans.looks.peek().map_or(NEVER, |Reverse(look)| look.at_ps);
-        !self.gone.is_empty() || self.lost.front().is_some_and(|&(at_ps, _)| at_ps <= begin_ps) || look_ps < end_ps
-    }
-
-    /// Looks already now at ends whose looks come before `end_ps`, but not their deadlines: those move on, by more than
-    /// is left of the day. A look that another has replaced is forgotten.
-    pub fn look_ahead(&mut self, end_ps: u64) {
-        let mut due = Vec::new();
-        while let Some(&Reverse(look)) = self.plans.looks.peek()
-            && look.at_ps < end_ps
-        {
-            self.plans.looks.pop();
-            let (armed_ps, deadline_ps) = self.connections.armed(look.connection, look.end);
-            if *armed_ps != look.at_ps {
-                continue;
-            }
-            if deadline_ps < end_ps {
-                due.push(Reverse(look));
-                continue;
-            }
-            *armed_ps = deadline_ps;
-            if deadline_ps != NEVER {
-                self.plans.looks.push(Reverse(Look { at_ps: deadline_ps, ..look }));
-            }
-        }
-        self.plans.looks.extend(due);
     }
 
     /// The sender has closed: the flow is complete.
@@ -407,24 +328,6 @@ impl Hosts {
             let from_ps = self.next_epoch_ps(now);
             self.connections.release(index, from_ps);
         }
-    }
-
-    /// Receivers are gone in lanes. If their senders have closed, too, that makes no difference but to who gets their
-    /// slots next: so [all of them](Self::release_gone) are looked at before that matters.
-    pub fn add_gone(&mut self, gone: impl Iterator<Item = Gone>) {
-        self.gone.extend(gone);
-    }
-
-    /// Frees the slots of those that are [gone](Self::add_gone), in the order in which that happened.
-    pub fn release_gone(&mut self) {
-        let mut gone = std::mem::take(&mut self.gone);
-        gone.sort_unstable();
-        for Gone { at_ps, connection, generation, .. } in gone.drain(..) {
-            if self.connections.receiving(connection).generation == generation {
-                self.release_if_closed(Time::from_ps(at_ps), connection);
-            }
-        }
-        self.gone = gone;
     }
 
     /// Whether all slots are free but those of streams, as they are when nothing will happen any more.
@@ -458,18 +361,14 @@ impl Hosts {
         }
     }
 
-    /// Connections are to be looked at.
-    pub fn look_at(&mut self, looks: impl Iterator<Item = Look>) {
-        self.plans.looks.extend(looks.map(Reverse));
-    }
-
     /// Whether something has been planned since this was last asked. A plain packet may do so, and changes nothing else of
     /// what [`Hosts::next_at_ps`] says.
     #[inline]
     pub fn has_planned(&mut self) -> bool {
-        let has_news = self.plans.has_news;
+        let plans = &mut self.connections.plans;
+        let has_news = plans.has_news;
         if has_news {
-            self.plans.has_news = false;
+            plans.has_news = false;
         }
         has_news
     }
@@ -477,50 +376,24 @@ impl Hosts {
     /// When the next timer comes, and when the next late one.
     #[inline]
     pub fn next_at_ps(&self) -> (u64, u64) {
-        let look_ps = self.plans.looks.peek().map_or(NEVER, |Reverse(look)| look.at_ps);
+        let plans = &self.connections.plans;
+        let look_ps = plans.looks.peek().map_or(NEVER, |Reverse(look)| look.at_ps);
         let timer_ps = self.timers.next_at().map_or(NEVER, Time::ps);
-        (look_ps.min(timer_ps), self.next_late_ps())
-    }
-
-    fn next_late_ps(&self) -> u64 {
-        self.plans.late_ps.iter().copied().min().unwrap_or(NEVER)
-    }
-
-    /// Lanes tell when their next late events come.
-    pub fn set_lanes_late(&mut self, late_ps: impl Iterator<Item = u64>) {
-        self.plans.late_ps.clear();
-        self.plans.late_ps.extend(late_ps);
-    }
-
-    /// All lanes may have gone on, and their connections are here again.
-    pub fn see_lanes(&mut self) {
-        self.plans.late_ps.clear();
-        self.plans.late_ps.extend(self.connections.ends.iter().map(Ends::late_ps));
-    }
-
-    /// By lane, when its next late event comes.
-    pub fn lanes_late_ps(&self) -> &[u64] {
-        &self.plans.late_ps
+        let late_ps = plans.lates.peek().map_or(NEVER, |Reverse(late)| late.at_ps);
+        (look_ps.min(timer_ps), late_ps)
     }
 
     /// Takes what comes now: a look at a deadline before a timer, and what is late only if there is nothing else.
     pub fn pop(&mut self, now: Time) -> Option<Due> {
-        let looks = &mut self.plans.looks;
-        if looks.peek().is_some_and(|Reverse(look)| look.at_ps <= now.ps()) {
-            return looks.pop().map(|Reverse(look)| Due::Look(look));
+        let plans = &mut self.connections.plans;
+        if plans.looks.peek().is_some_and(|Reverse(look)| look.at_ps <= now.ps()) {
+            return plans.looks.pop().map(|Reverse(look)| Due::Look(look));
         }
-        let timer = self.timers.pop_until(now).map(|(_, timer)| Due::Timer(timer));
-        timer.or_else(|| self.pop_late(now).map(Due::Late))
-    }
-
-    fn pop_late(&mut self, now: Time) -> Option<Late> {
-        let Self { plans: Plans { late_ps, .. }, connections, .. } = self;
-        let due = late_ps.iter().enumerate().filter(|&(_, &at_ps)| at_ps <= now.ps()).map(|(lane, _)| lane);
-        let lane = due.min_by_key(|&lane| connections.ends[lane].next_late())?;
-        let ends = &mut connections.ends[lane];
-        let late = ends.pop_late();
-        late_ps[lane] = ends.late_ps();
-        late
+        if let Some((_, timer)) = self.timers.pop_until(now) {
+            return Some(Due::Timer(timer));
+        }
+        let is_due = plans.lates.peek().is_some_and(|Reverse(late)| late.at_ps <= now.ps());
+        if is_due { plans.lates.pop().map(|Reverse(late)| Due::Late(late)) } else { None }
     }
 
     /// The connection whose sender has something due, and its port.
@@ -577,7 +450,7 @@ impl Hosts {
                     sender.room_bytes = room_bytes;
                     sender.on_timeout(config, now.ps(), unheard, out);
                 }
-                self.after_sender(index);
+                self.connections.arm_sender(index);
                 is_due.then_some(port)
             }
             End::Receiver => {
@@ -587,11 +460,7 @@ impl Hosts {
                 }
                 let is_due = receiving.receiver.deadline_ps <= now.ps();
                 let cause = (0, self.other_cause());
-                let Self { connections, plans, .. } = self;
-                let (lane, place) = connections.spot(index, End::Receiver);
-                let plan = |plan| plans.add(lane, plan);
-                let (port, news) =
-                    connections.ends[lane].look_at_receiver(config, now.ps(), (index, place), cause, out, plan);
+                let (port, news) = self.connections.look_at_receiver(config, now.ps(), index, cause, out);
                 if news == News::Gone {
                     self.release_if_closed(now, index);
                 }
@@ -617,7 +486,7 @@ impl Hosts {
             }
             TimerKind::Unanswered(number) => self.release(config, now, index, number, out),
         }
-        self.after_sender(index);
+        self.connections.arm_sender(index);
         Some(self.connections.sending(index).port)
     }
 
@@ -629,21 +498,11 @@ impl Hosts {
         room_bytes: u64,
         out: &mut Vec<Wire>,
     ) -> Option<PortId> {
-        let Self { connections, plans, .. } = self;
-        let (lane, _) = connections.spot(late.connection, late.end());
-        let (port, news) =
-            connections.ends[lane].on_late(config, late, room_bytes, out, |plan| plans.add(lane, plan))?;
+        let (port, news) = self.connections.on_late(config, late, room_bytes, out)?;
         if news == News::Gone {
             self.release_if_closed(now, late.connection);
         }
         Some(port)
-    }
-
-    #[inline]
-    fn after_sender(&mut self, index: u32) {
-        let (lane, _) = self.connections.spot(index, End::Sender);
-        let plans = &mut self.plans;
-        self.connections.sending_mut(index).arm(index, |look| plans.add(lane, Plan::Look(look)));
     }
 
     /// Packets of `stream` travel in `band` from now on.

@@ -13,16 +13,13 @@
 
 mod buffer;
 mod calendar;
-mod division;
 mod ends;
 mod host;
-mod lanes;
 mod order;
 mod pcn;
 mod port;
 mod qdisc;
 pub mod tcp;
-mod threads;
 mod timing;
 mod wire;
 
@@ -30,7 +27,6 @@ pub use buffer::SharedBuffer;
 pub use pcn::PcnConfig;
 pub use qdisc::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
 pub use tcp::{Follow, TcpConfig};
-pub use threads::Threads;
 
 use crate::event::EventQueue;
 use crate::route::{Hashes, Policy, RouteError, Routes};
@@ -39,17 +35,13 @@ use crate::trace::{Counters, PortCounters, PortState, Window};
 use crate::units::{Bytes, Time};
 use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
 use buffer::SharedBuffers;
-use calendar::{Calendar, Driven, epoch_ps};
-use division::PerLane;
-use ends::DayBounds;
+use calendar::{Calendar, Driven};
 use host::{Due, Hosts};
-use lanes::{Lane, Map};
 use order::Moment;
 use port::Port;
 use qdisc::Verdict;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use threads::Rooms;
 use timing::Serialization;
 use wire::{Wire, flag};
 
@@ -91,23 +83,6 @@ impl PacketConfig {
     }
 }
 
-/// A day in which all links are full has so many times the arrivals that make a segment worth threads: most days have
-/// fewer, or several segments.
-const FULL_DAY: u64 = 8;
-
-/// The lanes that are of use, of `count` at most, if each thread must have so many arrivals in a segment.
-fn lane_count(tcp: &TcpConfig, ports: &[Port], latency_ps: u64, arrivals_least: u64, count: usize) -> usize {
-    let day_ps = epoch_ps(latency_ps);
-    let has_room = [tcp.delayed_ack_timeout, tcp.min_rto, tcp.connect_timeout].iter().all(|wait| wait.ps() >= day_ps);
-    if !has_room {
-        return 1;
-    }
-    // A port may send less than a packet in a day, which has 32 bits.
-    let thousandths: u64 = ports.iter().map(|port| 1_000 * day_ps / port.timing().segment_ps()).sum();
-    let busy = thousandths.checked_div(1_000 * FULL_DAY * arrivals_least).unwrap_or(u64::MAX);
-    count.min(usize::try_from(busy).unwrap_or(usize::MAX)).max(1)
-}
-
 /// Names that do not depend on what else there is.
 struct LinkNames<'a> {
     graph: &'a Graph,
@@ -137,13 +112,13 @@ impl LinkNames<'_> {
 #[derive(Clone, Debug)]
 pub struct PacketEngine {
     config: PacketConfig,
-    map: Map,
     now: Time,
-    lanes: PerLane<Lane>,
-    /// Whose threads it uses, if any.
-    threads: Option<Arc<dyn Threads>>,
-    rooms: Rooms,
-    bounds: DayBounds,
+    host_count: u32,
+    /// Where each link ends.
+    link_ends: Vec<NodeId>,
+    routes: Routes,
+    ports: Vec<Port>,
+    calendar: Calendar,
     /// A port sees nothing but its own packets: no `buffers` and no `pcn`.
     is_plain: bool,
     /// Ports of hosts are [cards](Port::into_card).
@@ -178,11 +153,6 @@ struct Volume {
 }
 
 impl Volume {
-    fn add_all(&mut self, more: Self) {
-        self.packets += more.packets;
-        self.bytes += more.bytes;
-    }
-
     #[inline]
     fn add(&mut self, packet: &Wire) {
         self.packets += 1;
@@ -193,38 +163,11 @@ impl Volume {
 }
 
 impl PacketEngine {
-    /// Most threads of one engine.
-    pub const THREADS_MAX: usize = 64;
-
     /// An idle network at time zero.
     ///
     /// # Errors
     /// [`RouteError`] if the graph does not connect its hosts.
     pub fn new(graph: &Graph, config: PacketConfig) -> Result<Self, RouteError> {
-        Self::with(graph, config, None)
-    }
-
-    /// The same on up to `count` of somebody's threads: no more than [`THREADS_MAX`](Self::THREADS_MAX), than hosts, and
-    /// than have something to do in a day of the calendar when all links are full. It is one where ports of a switch
-    /// share a buffer or heed announcements, and where a deadline may be sooner than a packet crosses a link. Results are
-    /// the same.
-    ///
-    /// # Errors
-    /// See [`new`](Self::new).
-    pub fn on_threads(
-        graph: &Graph,
-        config: PacketConfig,
-        threads: Arc<dyn Threads>,
-        count: usize,
-    ) -> Result<Self, RouteError> {
-        Self::with(graph, config, Some((threads, count)))
-    }
-
-    fn with(
-        graph: &Graph,
-        config: PacketConfig,
-        threads: Option<(Arc<dyn Threads>, usize)>,
-    ) -> Result<Self, RouteError> {
         let routes = Routes::shortest(graph)?.by(config.routing);
         let bytes_max = (config.tcp.header_bytes + config.tcp.segment_bytes).max(config.tcp.syn_bytes).max(128);
         let mut tables: Vec<(u64, Serialization)> = Vec::new();
@@ -257,32 +200,19 @@ impl PacketEngine {
         let pcn = switches.map(|(pcn, initial)| Box::new(pcn::Switches::new(graph, pcn, initial)));
         let latency_ps = ports.iter().map(|port| port.timing().latency_ps()).min().unwrap_or(0);
         let is_plain = config.switch_buffer.is_none() && pcn.is_none();
-        let count = threads.as_ref().filter(|_| is_plain).map_or(1, |(threads, count)| {
-            let count = (*count).clamp(1, Self::THREADS_MAX.min(graph.host_count.max(1) as usize));
-            lane_count(&config.tcp, &ports, latency_ps, threads.arrivals_least(), count)
-        });
-        let calendar = Calendar::new(&ports, count);
-        let day_length_ps = calendar.day_length_ps();
-        let payload =
-            ports.iter().map(|port| port.timing().payload_within(day_length_ps, config.tcp.header_bytes)).max();
-        let bounds = DayBounds { length_ps: day_length_ps, bytes: payload.unwrap_or(0) };
-        let map = Map::new(graph, routes, count);
-        let mut lanes = PerLane::new(count, || Lane { ports: Vec::new(), calendar: calendar.clone() });
-        for (index, port) in (0..).zip(ports) {
-            lanes[map.division.port(PortId(index)).0].ports.push(port);
-        }
+        let calendar = Calendar::new(&ports);
         Ok(Self {
-            threads: threads.map(|(threads, _)| threads),
-            rooms: Rooms::default(),
-            bounds,
             now: Time::ZERO,
+            host_count: graph.host_count,
+            link_ends: graph.links.iter().map(|directed| directed.to).collect(),
+            routes,
+            ports,
+            calendar,
             is_plain,
             has_cards: config.tcp.follow == Follow::Standards,
             pcn,
             buffers: config.switch_buffer.map(|buffer| Box::new(SharedBuffers::new(graph, buffer))),
-            hosts: Hosts::new(latency_ps, Hashes::new(config.seed), Arc::clone(&map.division)),
-            lanes,
-            map,
+            hosts: Hosts::new(latency_ps, Hashes::new(config.seed)),
             scheduled: EventQueue::default(),
             other_ps: u64::MAX,
             other_late: false,
@@ -324,7 +254,7 @@ impl PacketEngine {
     /// Totals so far.
     pub fn counters(&self) -> Counters {
         let hosts = self.hosts.totals();
-        let marks = self.ports().map(Port::marks).sum();
+        let marks = self.ports.iter().map(Port::marks).sum();
         Counters {
             drops: self.dropped.packets,
             retransmits: hosts.retransmits,
@@ -337,68 +267,15 @@ impl PacketEngine {
     /// Totals of one port so far.
     pub fn port_counters(&mut self, port: PortId) -> PortCounters {
         let now_ps = self.now.ps();
-        let (port, calendar) = self.port_mut::<false>(port);
-        port.catch_up(now_ps, 0, calendar);
+        let port = &mut self.ports[port.0 as usize];
+        port.catch_up(now_ps, 0, &mut self.calendar);
         port.counters(now_ps)
-    }
-
-    /// All of them, in order.
-    fn ports(&self) -> impl Iterator<Item = &Port> {
-        (0..self.map.ends.len()).map(|index| self.port(PortId(index as u32)))
-    }
-
-    fn port(&self, id: PortId) -> &Port {
-        let (lane, place) = self.map.division.port(id);
-        &self.lanes[lane].ports[place]
-    }
-
-    /// A port, and the calendar of its lane. Here and below, `ONE` says that there is one lane: what every packet needs
-    /// is compiled for it apart.
-    #[inline(always)]
-    fn port_mut<const ONE: bool>(&mut self, id: PortId) -> (&mut Port, &mut Calendar) {
-        let (lane, place) = if ONE { (0, id.0 as usize) } else { self.map.division.port(id) };
-        let Lane { ports, calendar } = if ONE { &mut self.lanes.first } else { &mut self.lanes[lane] };
-        (&mut ports[place], calendar)
-    }
-
-    /// Whether nothing is left of the present day.
-    #[inline(always)]
-    fn day_is_over<const ONE: bool>(&self) -> bool {
-        if ONE {
-            return self.lanes.first.calendar.day_is_over();
-        }
-        self.rooms.due_ps() == u64::MAX
-    }
-
-    /// A time before which nothing arrives: while the day is not over, when the next packet arrives.
-    #[inline(always)]
-    fn next_arrival_ps<const ONE: bool>(&self) -> u64 {
-        if ONE {
-            return self.lanes.first.calendar.next_ps();
-        }
-        match self.rooms.due_ps() {
-            u64::MAX => self.lanes.iter().map(|lane| lane.calendar.next_ps()).min().unwrap_or(u64::MAX),
-            due_ps => due_ps,
-        }
-    }
-
-    /// Begins the next day that has anything. Every event before it has taken place.
-    fn begin_day(&mut self) {
-        let day_ps = self.next_arrival_ps::<false>();
-        self.hosts.hear_losses(day_ps);
-        if self.lanes.len() == 1 {
-            let Lane { ports, calendar } = &mut self.lanes.first;
-            calendar.begin_day(ports);
-        } else {
-            self.begin_day_of_lanes(day_ps);
-        }
     }
 
     /// What can be seen of `port` now, as of before this instant's events. Looking changes nothing that follows.
     pub fn port_state(&mut self, port: PortId) -> PortState {
         let now_ps = self.now.ps();
-        let (looked_at, calendar) = self.port_mut::<false>(port);
-        let state = looked_at.state(now_ps, calendar);
+        let state = self.ports[port.0 as usize].state(now_ps, &mut self.calendar);
         let crossing = self.hosts.long_flows().filter(|&(first, packet, _)| self.crosses(port, first, packet));
         let (long_flows, flight) = crossing.fold((0, 0), |(count, sum), (.., flight)| (count + 1, sum + flight));
         PortState { long_flows, long_flight: Bytes(flight), ..state }
@@ -412,10 +289,16 @@ impl PacketEngine {
     /// The ports through which a packet comes that leaves its host by `first`.
     fn path(&self, first: PortId, packet: &Wire) -> impl Iterator<Item = PortId> {
         std::iter::successors(Some(first), move |at| {
-            let node = self.map.ends[at.0 as usize];
-            let is_switch = node.0 >= self.map.host_count;
-            is_switch.then(|| self.map.port_of(self.hosts.connections.pairs(), node, packet))
+            let node = self.link_ends[at.0 as usize];
+            (node.0 >= self.host_count).then(|| self.port_of(node, packet))
         })
+    }
+
+    /// The port through which switch `node` sends `packet`. All packets of one direction of a connection take one path.
+    #[inline]
+    fn port_of(&self, node: NodeId, packet: &Wire) -> PortId {
+        let flow = || self.hosts.connections.source_and_hash(packet);
+        self.routes.next(node.0 - self.host_count, packet.dst, flow)
     }
 
     /// Queue length from which `port` marks now; `None` if it does not mark by threshold.
@@ -436,13 +319,13 @@ impl PacketEngine {
 
     /// Whether nothing will happen any more unless a flow is started.
     pub fn is_idle(&self) -> bool {
-        self.next_arrival_ps::<false>().min(self.other_ps) == u64::MAX
+        self.calendar.next_ps().min(self.other_ps) == u64::MAX
     }
 
     /// Whether every packet ever sent (in debug builds, every byte) has arrived, been dropped, or is still in a port or
     /// on a link.
     pub fn conserves_packets(&self) -> bool {
-        let held = self.ports().map(Port::held).chain(self.lanes.iter().map(|lane| lane.calendar.held()));
+        let held = self.ports.iter().map(Port::held).chain([self.calendar.held()]);
         let (packets, bytes) = held.fold((0, 0), |(packets, bytes), held| (packets + held.0, bytes + held.1));
         let bytes = if cfg!(debug_assertions) { bytes } else { 0 };
         self.injected.packets == self.delivered.packets + self.dropped.packets + packets
@@ -452,7 +335,7 @@ impl PacketEngine {
     /// What must hold between events; checked in debug builds.
     fn check(&self) {
         assert!(self.conserves_packets(), "bytes in = bytes delivered + dropped + held");
-        let fits = self.buffers.as_ref().is_none_or(|buffers| buffers.holds(&self.lanes.first.ports));
+        let fits = self.buffers.as_ref().is_none_or(|buffers| buffers.holds(&self.ports));
         assert!(fits, "the queues of a switch fit into its buffer");
         assert!(!self.is_idle() || self.completed_count == self.started_count, "all flows complete");
         assert!(!self.is_idle() || self.hosts.slots_are_free(), "closed connections leave their slots");
@@ -467,12 +350,12 @@ impl PacketEngine {
     fn begin(&mut self, id: FlowId, flow: &Flow) {
         assert!(flow.src != flow.dst, "a flow from a host to itself crosses no network");
         assert!(flow.rounds == 1 && flow.parts == 1, "the packet engine moves messages, not whole collectives");
-        let ports = (self.map.first(flow.src), self.map.first(flow.dst));
+        let ports = (self.routes.first(flow.src.0), self.routes.first(flow.dst.0));
         let mut out = std::mem::take(&mut self.out);
         let announced = flow.announced.zip(self.config.pcn.filter(|_| self.pcn.is_some()).map(|pcn| pcn.timeout));
         let port = self.hosts.start(&self.config.tcp, self.now, id, flow, announced, ports, &mut out);
         self.out = out;
-        self.flush::<false>(port);
+        self.flush(port);
         self.refresh_other();
     }
 
@@ -506,7 +389,7 @@ impl PacketEngine {
 
     /// Sends what a host has put out.
     #[inline]
-    fn flush<const ONE: bool>(&mut self, port: PortId) {
+    fn flush(&mut self, port: PortId) {
         if self.out.is_empty() {
             return;
         }
@@ -514,33 +397,31 @@ impl PacketEngine {
         for packet in out.drain(..) {
             self.injected.add(&packet);
             if self.has_cards {
-                self.port_mut::<ONE>(port).1.enter_card(&packet);
+                self.calendar.enter_card(&packet);
             }
-            self.send::<ONE>(port, packet);
+            self.send(port, packet);
         }
         self.out = out;
     }
 
     #[inline(always)]
-    fn send<const ONE: bool>(&mut self, id: PortId, packet: Wire) {
+    fn send(&mut self, id: PortId, packet: Wire) {
         let at = Moment { now_ps: self.now.ps(), planned_ps: self.planned_ps, label: self.label };
         let verdict = if self.is_plain {
-            let (port, calendar) = self.port_mut::<ONE>(id);
-            port.send(at, packet, calendar)
+            self.ports[id.0 as usize].send(at, packet, &mut self.calendar)
         } else {
             self.send_among_others(id, at, packet)
         };
         if verdict == Verdict::Dropped {
             self.dropped.add(&packet);
-            self.hosts.on_drop(self.now, self.map.division.port(id).0, &packet);
+            self.hosts.on_drop(self.now, &packet);
         }
     }
 
     /// A packet comes to a port that other ports or announced bursts matter to.
     #[inline(never)]
     fn send_among_others(&mut self, id: PortId, at: Moment, packet: Wire) -> Verdict {
-        // All in one lane.
-        let Lane { ports, calendar } = &mut self.lanes.first;
+        let Self { ports, calendar, .. } = self;
         if let Some(switches) = &mut self.pcn {
             switches.on_packet(ports, id, at, &packet, calendar);
         }
@@ -552,40 +433,33 @@ impl PacketEngine {
 
     /// When the next event is, and whether it is no arrival.
     #[inline(always)]
-    fn next_event<const ONE: bool>(&self) -> (u64, bool) {
-        let link_ps = self.next_arrival_ps::<ONE>();
+    fn next_event(&self) -> (u64, bool) {
+        let link_ps = self.calendar.next_ps();
         let is_other = self.other_ps < link_ps || (self.other_ps == link_ps && !self.other_late);
         (link_ps.min(self.other_ps), is_other)
     }
 
     #[inline(always)]
-    fn take_event<const ONE: bool>(&mut self, now_ps: u64, is_other: bool) {
+    fn take_event(&mut self, now_ps: u64, is_other: bool) {
         self.begin_event(now_ps);
         if is_other {
             self.other();
         } else {
-            self.arrive::<ONE>();
+            self.arrive();
         }
     }
 
     #[inline(always)]
-    fn arrive<const ONE: bool>(&mut self) {
-        let lane = if ONE { 0 } else { self.next_lane() };
-        let Lane { calendar, .. } = if ONE { &mut self.lanes.first } else { &mut self.lanes[lane] };
-        let (begun_ps, link, packet) = calendar.pop();
+    fn arrive(&mut self) {
+        let (begun_ps, link, packet) = self.calendar.pop();
         let packet = *packet;
-        let now_ps = self.now.ps();
-        if !ONE {
-            self.rooms.see_due(lane, calendar);
-        }
-        let node = self.map.ends[link as usize];
+        let node = self.link_ends[link as usize];
         self.planned_ps = begun_ps;
         self.counters.packet_hops += 1;
         self.counters.hop_bytes += u64::from(packet.wire_bytes);
-        if node.0 >= self.map.host_count {
-            let port = self.map.port_of(self.hosts.connections.pairs(), node, &packet);
-            let packet = if ONE { packet } else { self.hosts.connections.hand_over(packet, lane, port) };
-            self.send::<ONE>(port, packet);
+        if node.0 >= self.host_count {
+            let port = self.port_of(node, &packet);
+            self.send(port, packet);
             return;
         }
         debug_assert_eq!(node.0, packet.dst, "routes lead to the host that a packet is for");
@@ -593,15 +467,15 @@ impl PacketEngine {
         let room_bytes = if !self.has_cards || packet.flags & flag::REVERSE == 0 {
             u64::MAX
         } else {
-            let (card, calendar) = self.port_mut::<ONE>(self.map.first(HostId(packet.dst)));
-            card.room_bytes((now_ps, begun_ps), packet.connection, calendar)
+            let card = &mut self.ports[self.routes.first(packet.dst).0 as usize];
+            card.room_bytes((self.now.ps(), begun_ps), packet.connection, &mut self.calendar)
         };
         let mut out = std::mem::take(&mut self.out);
-        let Lane { calendar, .. } = if ONE { &self.lanes.first } else { &self.lanes[lane] };
-        let port = self.hosts.deliver(&self.config.tcp, self.now, &packet, room_bytes, &mut out, || calendar.cause());
+        let cause = || self.calendar.cause();
+        let port = self.hosts.deliver(&self.config.tcp, self.now, &packet, room_bytes, &mut out, cause);
         self.out = out;
         if let Some(port) = port {
-            self.flush::<ONE>(port);
+            self.flush(port);
         }
         if !packet.is_plain() || self.hosts.has_planned() {
             self.refresh_other();
@@ -619,14 +493,13 @@ impl PacketEngine {
         let sender = due.and_then(|due| self.hosts.sender_of(due));
         let room_bytes = sender.map_or(u64::MAX, |(connection, card)| {
             let at_ps = (self.now.ps(), self.planned_ps);
-            let (card, calendar) = self.port_mut::<false>(card);
-            card.room_bytes(at_ps, connection, calendar)
+            self.ports[card.0 as usize].room_bytes(at_ps, connection, &mut self.calendar)
         });
         let mut out = std::mem::take(&mut self.out);
         let port = due.and_then(|due| self.hosts.on_due(&self.config.tcp, self.now, due, room_bytes, &mut out));
         self.out = out;
         match port {
-            Some(port) => self.flush::<false>(port),
+            Some(port) => self.flush(port),
             // Deadlines move on: how often one is looked at in vain is nobody's business.
             None => self.counters.events -= 1,
         }
@@ -634,11 +507,10 @@ impl PacketEngine {
     }
 
     /// Up to `until`, or to the instant of a completion, or to a pause, if one is due: then it is true.
-    fn go_on<const ONE: bool>(&mut self, until: Time) -> bool {
+    fn go_on(&mut self, until: Time) -> bool {
         let mut end_ps = if self.hosts.done.is_empty() { until.ps() } else { self.now.ps() + 1 };
-        let mut asks_threads = !ONE;
         loop {
-            let (next_ps, is_other) = self.next_event::<ONE>();
+            let (next_ps, is_other) = self.next_event();
             if next_ps >= end_ps {
                 return false;
             }
@@ -646,23 +518,12 @@ impl PacketEngine {
                 self.pause_at = self.counters.events.saturating_add(self.pause_every);
                 return true;
             }
-            if !is_other && self.day_is_over::<ONE>() {
-                self.begin_day();
-                // Looked at once a day: it takes a look at every lane.
-                asks_threads = !ONE;
+            if !is_other && self.calendar.day_is_over() {
+                self.hosts.hear_losses(next_ps);
+                self.calendar.begin_day(&mut self.ports);
                 continue;
             }
-            if asks_threads && next_ps > self.now.ps() {
-                asks_threads = false;
-                if self.is_worth_threads() {
-                    self.go_on_threads(end_ps);
-                    if !self.hosts.done.is_empty() {
-                        end_ps = self.now.ps() + 1;
-                    }
-                    continue;
-                }
-            }
-            self.take_event::<ONE>(next_ps, is_other);
+            self.take_event(next_ps, is_other);
             if !self.hosts.done.is_empty() {
                 end_ps = self.now.ps() + 1;
             }
@@ -684,7 +545,7 @@ impl Network for PacketEngine {
     /// What happens at `until` itself comes with the next call, after what the caller starts there: that was due before
     /// any packet knew that it would arrive then.
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
-        let paused = if self.lanes.len() == 1 { self.go_on::<true>(until) } else { self.go_on::<false>(until) };
+        let paused = self.go_on(until);
         if self.hosts.done.is_empty() && !paused {
             self.come_to(until.ps());
         }

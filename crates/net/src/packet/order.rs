@@ -1,7 +1,7 @@
 //! Event keys: the order of events at one instant.
 //!
 //! Simultaneous events take place in the order in which they were planned, as in any event-driven simulator. Results
-//! depend on that order, so every event carries a key that does not depend on how the work is divided among threads.
+//! depend on that order: a saturated network is full of ties, and its losses depend on them.
 
 use std::cmp::Reverse;
 
@@ -12,7 +12,7 @@ pub(crate) struct Moment {
     pub now_ps: u64,
     /// When the event was planned: of two at one instant, the one planned earlier comes first.
     pub planned_ps: u64,
-    /// Of two events of one instant, the later one has the larger label; or an [open](open_label) one.
+    /// Of two events of one instant, the later one has the larger label.
     pub label: u32,
 }
 
@@ -36,16 +36,6 @@ pub(crate) struct Order {
 struct Chain {
     at_ps: Reverse<u64>,
     label: u32,
-}
-
-/// The bit of a label that says only which of its lane's [`Open`](super::calendar::Open) events it is, until those of all
-/// lanes are known.
-const OPEN: u32 = 1 << 31;
-
-/// The label of an event of which only its lane knows: see [`Calendar::open_place`](super::calendar::Calendar::open_place).
-#[inline]
-pub(crate) fn open_label(place: usize) -> u32 {
-    OPEN | place as u32
 }
 
 impl Order {
@@ -86,23 +76,6 @@ impl Run {
         let ahead = planned_ps + sending_ps < begun_ps;
         let since_ps = if ahead { -(begun_ps as i64) } else { begun_ps as i64 };
         Self { sending_ps, since_ps, planned_ps, chain: self.chain }
-    }
-
-    /// When the port's idleness ended.
-    #[inline]
-    pub fn begun_ps(&self) -> u64 {
-        self.chain.at_ps.0
-    }
-
-    /// The place that its label says, if it is [open](open_label).
-    #[inline]
-    pub fn open_place(&self) -> Option<usize> {
-        (self.chain.label & OPEN != 0).then_some((self.chain.label & !OPEN) as usize)
-    }
-
-    /// Its label is known.
-    pub fn set_label(&mut self, label: u32) {
-        self.chain.label = label;
     }
 
     /// When the event was planned that began a transmission at `begun_ps`.
@@ -158,14 +131,6 @@ pub(crate) enum Cause {
     /// No arrival, and nothing late: of two, the first has the smaller number.
     Other(u64),
     Arrival(Order, u32),
-}
-
-/// Which of the events of an instant, in order.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Event {
-    Arrival(Order, u32),
-    /// In a box, because these are few.
-    Late(Box<Late>),
 }
 
 impl Late {

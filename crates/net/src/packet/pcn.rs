@@ -162,7 +162,6 @@ impl Switches {
 
 #[cfg(test)]
 mod tests {
-    use super::super::division::Division;
     use super::super::order::Cause;
     use super::*;
     use crate::event::EventQueue;
@@ -172,7 +171,6 @@ mod tests {
     use crate::units::Rate;
     use crate::{Bytes, Connection, Flow, FlowId, HostId, Seed};
     use std::collections::BTreeMap;
-    use std::sync::Arc;
 
     const INITIAL: u32 = 40;
     const HOP: Time = Time::from_ps(1_000_000);
@@ -271,7 +269,7 @@ mod tests {
         fn new(seed: u64, length: usize) -> Self {
             let rate = Rate::from_bps(10_000_000_000).expect("not zero");
             Self {
-                hosts: Hosts::new(HOP.ps(), Hashes::new(Seed(0)), Arc::new(Division::whole())),
+                hosts: Hosts::new(HOP.ps(), Hashes::new(Seed(0))),
                 config: TcpConfig::basic_sim(2, rate, HOP),
                 now: Time::ZERO,
                 under_way: EventQueue::default(),
@@ -312,7 +310,7 @@ mod tests {
             }
             if self.coin.below(10) == 0 {
                 if packet.connection != u32::MAX {
-                    self.hosts.on_drop(self.now, 0, &packet);
+                    self.hosts.on_drop(self.now, &packet);
                 }
             } else {
                 self.under_way.push(self.now + HOP, (hop + 1, packet));

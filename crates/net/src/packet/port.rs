@@ -114,7 +114,7 @@ impl Port {
             self.fresh = true;
             self.run_sending_ps = 0;
             self.idle_ps += at.now_ps - self.busy_until_ps;
-            self.run = calendar.begin_idle_run(Run::idle(at.now_ps, at.planned_ps, at.label));
+            self.run = calendar.begin_run(Run::idle(at.now_ps, at.planned_ps, at.label));
             self.begin(at.now_ps, packet, calendar);
             return Verdict::Queued;
         }

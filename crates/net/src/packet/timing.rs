@@ -66,16 +66,6 @@ impl Timing {
         self.delay_ps.saturating_add(2 * self.serialization.most())
     }
 
-    /// No more payload comes over the link in `span_ps`, with headers of so many bytes.
-    pub fn payload_within(&self, span_ps: u64, header_bytes: u16) -> u64 {
-        let times = self.serialization.times().iter().skip(usize::from(header_bytes));
-        let payload = |(bytes, &time_ps): (u64, &u64)| {
-            // The first and the last one may be in it by a part.
-            u128::from(bytes) * u128::from(span_ps) / u128::from(time_ps) + 2 * u128::from(bytes)
-        };
-        u64::try_from((0..).zip(times).map(payload).max().unwrap_or(0)).unwrap_or(u64::MAX)
-    }
-
     /// Time on the wire of the longest packet.
     pub fn segment_ps(&self) -> u64 {
         self.serialization.most()

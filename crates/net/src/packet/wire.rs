@@ -17,7 +17,7 @@ pub(crate) struct Wire {
     pub wire_bytes: u16,
     /// See [`flag`].
     pub flags: u8,
-    /// Band of every qdisc on the way, [`Wire::HAS_PAYLOAD`], [`Wire::HAS_SACK`], [`Wire::OWN`], and [`Wire::REPEATED`].
+    /// Band of every qdisc on the way, [`Wire::HAS_PAYLOAD`] and [`Wire::HAS_SACK`].
     pub band: u8,
 }
 
@@ -25,10 +25,6 @@ impl Wire {
     const BAND: u8 = 7;
     const HAS_PAYLOAD: u8 = 1 << 7;
     const HAS_SACK: u8 = 1 << 6;
-    /// Of data: its connection carries one flow.
-    const OWN: u8 = 1 << 5;
-    /// Of a SYN-ACK: it is not the first.
-    const REPEATED: u8 = 1 << 4;
     /// Bits of a number: like TCP's 32, they are enough to tell one that is near.
     const NUMBER_BITS: u32 = 48;
 
@@ -92,24 +88,6 @@ impl Wire {
         Self { band: self.band & !Self::BAND | band, ..self }
     }
 
-    /// The same, to the receiver of a connection that carries one flow.
-    #[inline]
-    pub fn of_own_connection(self) -> Self {
-        Self { band: self.band | Self::OWN, ..self }
-    }
-
-    /// The same, of a SYN-ACK that is not the first.
-    #[inline]
-    pub fn repeated(self) -> Self {
-        Self { band: self.band | Self::REPEATED, ..self }
-    }
-
-    /// Whether the receiver had sent a SYN-ACK before this one.
-    #[inline]
-    pub fn is_repeated(&self) -> bool {
-        self.band & Self::REPEATED != 0
-    }
-
     /// Whether it carries data.
     #[inline]
     pub fn has_payload(&self) -> bool {
@@ -134,14 +112,6 @@ impl Wire {
     #[inline]
     pub fn is_plain(&self) -> bool {
         self.flags & (flag::SYN | flag::FIN | flag::PCN) == 0 && (self.flags & flag::REVERSE != 0 || self.has_payload())
-    }
-
-    /// Whether it has to do with nothing but the end that it is for, however far that is: it completes no message of a
-    /// stream, and neither opens nor closes a sender.
-    #[inline]
-    pub fn is_routine(&self) -> bool {
-        let rare = self.flags & (flag::SYN | flag::FIN | flag::PCN);
-        if self.flags & flag::REVERSE != 0 { rare == 0 } else { self.band & Self::OWN != 0 && rare & flag::PCN == 0 }
     }
 
     /// Whether its connection is to hear of its loss: it is a receiver's FIN.

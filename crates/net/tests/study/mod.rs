@@ -8,11 +8,6 @@ use gradtide_net::{
     Time,
 };
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use threads::Pool;
-
-#[path = "../../../py/src/threads.rs"]
-mod threads;
 
 pub const NS: u64 = 1_000;
 pub const MS: u64 = 1_000_000_000;
@@ -30,12 +25,6 @@ pub fn engine(host_count: u32) -> PacketEngine {
 /// Every port holds so many packets.
 pub fn engine_with(host_count: u32, packets: u32) -> PacketEngine {
     PacketEngine::new(&star(host_count).graph(), config(host_count, packets)).unwrap()
-}
-
-/// On so many threads.
-pub fn engine_on(host_count: u32, threads: usize) -> PacketEngine {
-    let config = config(host_count, 1000);
-    PacketEngine::on_threads(&star(host_count).graph(), config, Arc::new(Pool::new(threads).unwrap()), threads).unwrap()
 }
 
 fn config(host_count: u32, packets: u32) -> PacketConfig {

@@ -88,11 +88,6 @@ impl Receiver {
         self.next.min(self.fin)
     }
 
-    /// Stream bytes received, in order or not.
-    pub fn arrived(&self) -> u64 {
-        self.next + self.reassembly.as_ref().filter(|_| !self.is_ordered).map_or(0, |held| held.bytes())
-    }
-
     /// Whether it needs its slot only to answer a sender that has not closed.
     pub fn is_gone(&self) -> bool {
         self.state == ReceiverState::Gone
@@ -129,7 +124,7 @@ impl Receiver {
                 self.ecn = if config.ecn && syn.flags & both == both { flag::ECT } else { 0 };
                 return true;
             }
-            ReceiverState::SynReceived => out.push(self.syn_ack(config, now_ps).repeated()),
+            ReceiverState::SynReceived => out.push(self.syn_ack(config, now_ps)),
             ReceiverState::Established | ReceiverState::LastAck | ReceiverState::Gone => {}
         }
         false
@@ -313,7 +308,7 @@ impl Receiver {
         match self.state {
             ReceiverState::Listen => {}
             ReceiverState::SynReceived => {
-                out.push(self.syn_ack(config, now_ps).repeated());
+                out.push(self.syn_ack(config, now_ps));
                 self.arm_syn_ack(config, now_ps);
             }
             ReceiverState::Established => self.acknowledge(config, pool, out, self.template.flags),

@@ -389,11 +389,6 @@ impl Reassembly {
         self.ranges.is_empty()
     }
 
-    /// Bytes that are held.
-    pub fn bytes(&self) -> u64 {
-        self.ranges.iter().map(|(start, end)| end - start).sum()
-    }
-
     /// The blocks to report, most recent first.
     #[inline]
     pub fn report(&self) -> &[Block] {
