@@ -1,12 +1,14 @@
-//! Quantities that cannot be mixed up: time, bytes and rates. Arithmetic only.
+//! Quantities that cannot be mixed up: time, bytes and rates. Arithmetic only. In JSON they are whole numbers of the
+//! unit that the name of their field ends with; a ratio is a pair.
 
+use serde::Deserialize;
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Mul, Sub};
 
 /// Simulated time or a span of it, in picoseconds. Every Ethernet rate from 1 G to 1.6 T is a whole number of
 /// picoseconds per byte; the range is 213 days.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
 impl Time {
@@ -70,7 +72,7 @@ impl fmt::Display for Time {
 }
 
 /// An amount of data in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
 
 const BYTES_FIT: &str = "bytes of a run stay below 2^64: checked when the run is planned";
@@ -109,7 +111,8 @@ impl Sum for Bytes {
 }
 
 /// Bits per second, never 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(try_from = "u64")]
 pub struct Rate(u64);
 
 impl Rate {
@@ -146,8 +149,17 @@ impl Rate {
     }
 }
 
+impl TryFrom<u64> for Rate {
+    type Error = &'static str;
+
+    fn try_from(bps: u64) -> Result<Self, Self::Error> {
+        Self::from_bps(bps).ok_or("a rate is above 0")
+    }
+}
+
 /// An exact fraction above 0, in lowest terms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "(u64, u64)")]
 pub struct Ratio {
     numerator: u64,
     denominator: u64,
@@ -184,6 +196,14 @@ impl Ratio {
         let parts = u128::from(count) * u128::from(self.numerator);
         let denominator = u128::from(self.denominator);
         if parts % denominator == 0 { u32::try_from(parts / denominator).ok() } else { None }
+    }
+}
+
+impl TryFrom<(u64, u64)> for Ratio {
+    type Error = &'static str;
+
+    fn try_from((numerator, denominator): (u64, u64)) -> Result<Self, Self::Error> {
+        Self::new(numerator, denominator).ok_or("a ratio is above 0")
     }
 }
 

@@ -88,7 +88,7 @@ impl Case {
             0 => Discipline::Fifo,
             1 => Discipline::PfifoFast,
             2 => Discipline::Strict { bands: 2 },
-            _ => Discipline::Drr { quanta_bytes: vec![1_500, 3_000] },
+            _ => Discipline::Drr { weights: vec![1, 2] },
         };
         let marking = match self.marking {
             0 => Marking::None,
