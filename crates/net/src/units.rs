@@ -32,6 +32,16 @@ impl Time {
         Self(self.0.saturating_sub(earlier.0))
     }
 
+    /// The sum, at most [`Time::MAX`].
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// The product, at most [`Time::MAX`].
+    pub const fn saturating_mul(self, factor: u64) -> Self {
+        Self(self.0.saturating_mul(factor))
+    }
+
     /// The sum, or `None` beyond [`Time::MAX`].
     pub fn checked_add(self, other: Self) -> Option<Self> {
         self.0.checked_add(other.0).map(Self)

@@ -13,6 +13,10 @@ pub use parallel::{
 };
 pub use step::{RecordedSpec, StepClassSpec, StepGroupSpec, StepSpec, StepTransferSpec};
 
+use gradtide_net::hosts::Host;
+use gradtide_net::packet::{Capacity, Discipline, Follow, Marking, PcnConfig, SharedBuffer};
+use gradtide_net::route::Policy;
+use gradtide_net::{Link, Rate, Ratio, Time};
 use serde::Deserialize;
 use std::num::NonZeroU32;
 
@@ -309,8 +313,9 @@ pub struct CollectiveSpec {
     /// Parts into which a chunk is cut, each of which goes through the algorithm by itself; not 0. `None` adapts it to
     /// the chunk (Caramel, section 4.4).
     pub depth: Option<u32>,
-    /// Rate at which a rank adds to its own what it has received, in bits per second; `None` takes no time. Not 0.
-    pub reduction_rate_bps: Option<u64>,
+    /// Rate at which a rank adds to its own what it has received; `None` takes no time.
+    #[serde(rename = "reduction_rate_bps")]
+    pub reduction_rate: Option<Rate>,
 }
 
 impl CollectiveSpec {
@@ -544,99 +549,13 @@ pub struct TrafficSpec {
 #[serde(deny_unknown_fields)]
 pub struct QueueSpec {
     /// Who is sent next.
-    pub discipline: DisciplineSpec,
+    pub discipline: Discipline,
     /// What waits in a port at most, all bands together.
-    pub capacity: CapacitySpec,
+    pub capacity: Capacity,
     /// Who is marked or dropped before the queue is full; `None` drops at the tail only.
-    pub mark: Option<MarkSpec>,
+    pub mark: Option<Marking>,
     /// Whether switches heed announcements of bursts; they then mark by threshold.
-    pub pcn: Option<PcnSpec>,
-}
-
-/// Proactive congestion notification; [`gradtide_net::packet::PcnConfig`] says what both are.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PcnSpec {
-    /// Age at which a switch forgets an announcement.
-    pub expire_ps: u64,
-    /// How long a sender waits for the answer.
-    pub timeout_ps: u64,
-}
-
-/// Size of a buffer.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum CapacitySpec {
-    /// Packets of any size.
-    Packets(u32),
-    /// Bytes on the wire.
-    Bytes(u64),
-}
-
-/// Buffer that the ports of a switch share.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BufferSpec {
-    /// What waits in all ports of a switch at most.
-    pub capacity: CapacitySpec,
-    /// A port's queue holds at most this many millionths of what is free.
-    pub alpha_ppm: u32,
-}
-
-/// Who is sent next.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum DisciplineSpec {
-    /// Linux's three strict bands.
-    PfifoFast,
-    /// First come first served.
-    Fifo,
-    /// Strict bands, 0 first.
-    Strict {
-        /// Number of bands, 1 to 8.
-        bands: u8,
-    },
-    /// Deficit round robin: in each round a band sends its weight in full packets.
-    Drr {
-        /// One weight per band, 1 to 8 bands; none is 0.
-        weights: Vec<u16>,
-    },
-}
-
-/// What happens to packets before the queue is full.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum MarkSpec {
-    /// Congestion marks above a queue length.
-    Threshold {
-        /// Packets in the queue from which CE is set.
-        packets: u32,
-        /// When the queue is looked at.
-        at: MarkAtSpec,
-    },
-    /// Random early detection.
-    Red {
-        /// Average queue below which nothing happens.
-        min_packets: u32,
-        /// Average queue from which every packet is hit; above the least.
-        max_packets: u32,
-        /// Probability at `max_packets`, in millionths.
-        max_probability_ppm: u32,
-        /// Weight of the average, in millionths.
-        weight_ppm: u32,
-        /// Whether ECN-capable packets are marked and not dropped.
-        ecn: bool,
-    },
-}
-
-/// When a queue is compared with its threshold.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-pub enum MarkAtSpec {
-    /// When a packet arrives.
-    Enqueue,
-    /// When a packet leaves.
-    Dequeue,
+    pub pcn: Option<PcnConfig>,
 }
 
 /// Transport protocol of every flow; read by the packet engine only.
@@ -713,15 +632,16 @@ pub struct ClusterSpec {
     /// Machines with several GPUs, whose network cards are the hosts of the topology; `None`: every host is a worker.
     pub node: Option<NodeSpec>,
     /// Time that a host's stack takes for a message: a part of the delay of every link of a host (0 in the thesis).
-    pub host_latency_ps: u64,
+    #[serde(rename = "host_latency_ps")]
+    pub host_latency: Time,
     /// What every host adds to the messages of jobs; `None` adds nothing.
-    pub host: Option<HostSpec>,
+    pub host: Option<Host>,
     /// Choice among equal routes.
-    pub routing: RoutingSpec,
+    pub routing: Policy,
     /// Queue of every egress port.
     pub queue: QueueSpec,
     /// Buffer that the ports of a switch share; `None` gives each its own.
-    pub switch_buffer: Option<BufferSpec>,
+    pub switch_buffer: Option<SharedBuffer>,
     /// Transport protocol of every flow.
     pub transport: TransportSpec,
 }
@@ -736,28 +656,6 @@ pub struct NodeSpec {
     pub nics: u32,
     /// Link between a GPU and the node's scale-up switch, in each direction.
     pub scale_up: LinkSpec,
-}
-
-/// What a host adds to a message: see [`gradtide_net::hosts`].
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HostSpec {
-    /// Time for each message that it sends, one after the other.
-    pub message_ps: u64,
-    /// Stages in series.
-    pub stages: StagesSpec,
-}
-
-/// Stages of a host, each with its rate in bits per second, not 0; `None` takes no time.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StagesSpec {
-    /// The first before the network interface.
-    pub copy_bps: Option<u64>,
-    /// The second.
-    pub serialise_bps: Option<u64>,
-    /// The one behind it.
-    pub receive_bps: Option<u64>,
 }
 
 /// Shape of the network; [`gradtide_net::FatTree`] says what all but the last are.
@@ -778,21 +676,21 @@ pub enum TopologySpec {
         /// Number of spines.
         spines: u32,
         /// Links between leaves and spines.
-        fabric_link: WireSpec,
+        fabric_link: Link,
     },
     /// Two layers of switches.
     Clos2 {
         /// Ports of a switch; even.
         ports: u32,
         /// Capacity of an edge switch upwards over that downwards, as a fraction.
-        bisection: [u64; 2],
+        bisection: Ratio,
     },
     /// Three layers of switches.
     Clos3 {
         /// As of [`TopologySpec::Clos2`].
         ports: u32,
         /// As of [`TopologySpec::Clos2`].
-        bisection: [u64; 2],
+        bisection: Ratio,
     },
     /// Cable by cable.
     Custom {
@@ -805,18 +703,6 @@ pub enum TopologySpec {
     },
 }
 
-/// How a switch chooses among equal routes.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-pub enum RoutingSpec {
-    /// By hash.
-    Ecmp,
-    /// By destination.
-    Dmodk,
-    /// By both ends.
-    Spread,
-}
-
 /// A link in each direction.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -825,32 +711,33 @@ pub struct CableSpec {
     pub a: u32,
     /// Node at the other.
     pub b: u32,
-    /// As of [`LinkSpec`].
-    pub rate_bps: u64,
-    /// As of [`LinkSpec`].
-    pub delay_ps: u64,
-}
-
-/// A link whose efficiency is that of all.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WireSpec {
-    /// Nominal rate in bits per second; not 0.
-    pub rate_bps: u64,
+    /// Nominal rate.
+    #[serde(rename = "rate_bps")]
+    pub rate: Rate,
     /// Propagation delay.
-    pub delay_ps: u64,
+    #[serde(rename = "delay_ps")]
+    pub delay: Time,
 }
 
 /// One link.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkSpec {
-    /// Nominal rate in bits per second; not 0.
-    pub rate_bps: u64,
+    /// Nominal rate.
+    #[serde(rename = "rate_bps")]
+    pub rate: Rate,
     /// Propagation delay.
-    pub delay_ps: u64,
+    #[serde(rename = "delay_ps")]
+    pub delay: Time,
     /// Share of the rate left to gradients after headers and retransmissions, in millionths (1_000_000 = all).
     pub efficiency_ppm: u64,
+}
+
+impl LinkSpec {
+    /// The link at its nominal rate.
+    pub const fn nominal(&self) -> Link {
+        Link { rate: self.rate, delay: self.delay }
+    }
 }
 
 /// Engine, seed and length.
@@ -866,7 +753,7 @@ pub struct RunSpec {
     pub seed: u64,
     /// Whose clock and transport the packet engine has; read by it only.
     #[serde(default)]
-    pub follow: FollowSpec,
+    pub follow: Follow,
     /// Background flows on the packet engine start up to so much later than they could, each by a draw of its own.
     #[serde(default)]
     pub start_jitter_ps: Option<u64>,
@@ -879,17 +766,6 @@ pub struct RunSpec {
     pub timeline_iterations: u32,
     /// What is sampled over time; `None` samples nothing. Read by the packet engine only.
     pub probe: Option<ProbeSpec>,
-}
-
-/// What the packet engine does where simulators differ from standards.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-pub enum FollowSpec {
-    /// The RFCs, and exact times.
-    #[default]
-    Standards,
-    /// ns-3.37, to its nanosecond.
-    Ns3,
 }
 
 /// What is sampled over time.

@@ -210,7 +210,7 @@ fn nodes_that_cannot_be_are_refused() {
         assert!(matches!(Classes::new(&star(nics), 1), Err(SpecError::Node(_))), "{nics} cards");
     }
     let mut slow = star(8);
-    slow.node.as_mut().unwrap().scale_up.rate_bps = 0;
+    slow.node.as_mut().unwrap().scale_up.efficiency_ppm = 0;
     assert_eq!(Classes::new(&slow, 1).unwrap_err(), SpecError::ZeroRate);
 }
 
@@ -325,8 +325,8 @@ fn a_ring_over_nodes_is_a_ring_for_each_card() {
     assert!(found <= of_classes, "{found:?} of all ranks, {of_classes:?} of classes");
     assert!(found.ps() as f64 >= sending + 20e6, "cards are busy for {sending} ps, and the last message travels");
     // Without: cards are never idle, and nothing else counts.
-    cluster.link.delay_ps = 0;
-    cluster.node.as_mut().unwrap().scale_up.delay_ps = 0;
+    cluster.link.delay = Time::ZERO;
+    cluster.node.as_mut().unwrap().scale_up.delay = Time::ZERO;
     assert_near(rings(&cluster), sending, "all ranks without delays");
     assert_near(Classes::new(&cluster, 1).unwrap().time(&op).unwrap(), sending, "classes without delays");
 }

@@ -191,7 +191,8 @@ impl Qdisc {
             Discipline::PfifoFast => (3, BandOrder::Strict),
             Discipline::Strict { bands } => (usize::from(*bands).clamp(1, 8), BandOrder::Strict),
             Discipline::Drr { weights } => {
-                let quanta: Vec<_> = weights.iter().map(|&weight| u32::from(weight) * u32::from(packet_bytes)).collect();
+                let quanta: Vec<_> =
+                    weights.iter().map(|&weight| u32::from(weight) * u32::from(packet_bytes)).collect();
                 let deficits = vec![0; quanta.len()];
                 (quanta.len(), BandOrder::Drr { quanta, deficits, turn: 0, fresh: true })
             }
