@@ -126,6 +126,9 @@ impl Sum for Bytes {
 pub struct Rate(u64);
 
 impl Rate {
+    /// The fastest.
+    pub const MAX: Self = Self(u64::MAX);
+
     const BITS_PER_BYTE_PS_PER_S: u128 = 8 * 1_000_000_000_000;
 
     /// `bps` bits per second, or `None` for 0, at which nothing would ever arrive.

@@ -1,8 +1,9 @@
-//! The valid scenario, as Python hands it down: integers with their units in their names, nothing optional
-//! that has a default, nothing unknown.
+//! The valid scenario, as Python passes it: whole numbers with their units in their names, nothing unknown.
 //!
-//! Defaults, unit parsing and every message to a user live in `gradtide.scenario` (Python). What arrives here is
-//! only checked against what would make the model meaningless ([`crate::SpecError`]); an unknown field is refused.
+//! Records of the network are the types of `gradtide_net` themselves. A field has a default wherever a value has no
+//! effect: a scenario written before the field existed stays valid, and means the same. Defaults of users, units and
+//! error messages live in `gradtide.scenario` (Python); what JSON cannot express is checked where a run is planned
+//! ([`crate::SpecError`]).
 
 mod parallel;
 mod step;
@@ -14,7 +15,8 @@ pub use parallel::{
 pub use step::{RecordedSpec, StepClassSpec, StepGroupSpec, StepSpec, StepTransferSpec};
 
 use gradtide_net::hosts::Host;
-use gradtide_net::packet::{Capacity, Discipline, Follow, Marking, PcnConfig, SharedBuffer};
+use gradtide_net::packet::tcp::TcpConfig;
+use gradtide_net::packet::{Capacity, Discipline, Follow, Marking, PcnConfig, QueueConfig, SharedBuffer};
 use gradtide_net::route::Policy;
 use gradtide_net::{Link, Rate, Ratio, Time};
 use serde::Deserialize;
@@ -25,12 +27,15 @@ use std::num::NonZeroU32;
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     /// Training jobs, in the order of the scenario file.
+    #[serde(default)]
     pub jobs: Vec<JobSpec>,
     /// Background flows.
+    #[serde(default)]
     pub traffic: Vec<TrafficSpec>,
     /// Hosts and links.
     pub cluster: ClusterSpec,
     /// Engine, seed and length.
+    #[serde(default)]
     pub run: RunSpec,
 }
 
@@ -41,21 +46,27 @@ pub struct JobSpec {
     /// Key of the job in the scenario (`job.<name>`).
     pub name: String,
     /// Layers from the input side (index 0) to the output side.
+    #[serde(default)]
     pub layers: Vec<LayerSpec>,
     /// Host of each worker, by index into the cluster's hosts; its length is the number of workers.
     pub hosts: Vec<u32>,
     /// Measured iterations; `None` when `run.duration_ps` decides.
     pub iterations: Option<u32>,
     /// Algorithm that aggregates a bucket.
+    #[serde(default)]
     pub collective: CollectiveSpec,
     /// Buckets and their order.
+    #[serde(default)]
     pub schedule: ScheduleSpec,
     /// Bands of the job's flows on the network, shared out evenly over the layers from the input side; 0 is the most
     /// urgent. A chunk takes the band of the layer in which it begins.
+    #[serde(default = "first_band")]
     pub bands: Vec<u8>,
     /// Simulated time at which the job starts.
+    #[serde(default)]
     pub start_ps: u64,
     /// How long workers compute.
+    #[serde(default)]
     pub compute: ComputeSpec,
     /// Parameter servers that every iteration begins with a pull from, some of the hosts; `None` aggregates buckets as
     /// `collective` says.
@@ -72,6 +83,10 @@ pub struct JobSpec {
     pub announced_packets: Option<u32>,
     /// How workers change their bands as they send; `None`: they keep to `bands`.
     pub adaptive: Option<AdaptiveSpec>,
+}
+
+fn first_band() -> Vec<u8> {
+    vec![0]
 }
 
 impl JobSpec {
@@ -143,16 +158,18 @@ pub struct DeadlineSpec {
 #[serde(deny_unknown_fields)]
 pub struct OpsSpec {
     /// In which order.
+    #[serde(default)]
     pub order: ComputeOrderSpec,
     /// What waits for what.
     pub graph: GraphSpec,
 }
 
 /// In which order a worker computes.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum ComputeOrderSpec {
     /// Of the ops that can run, the first of the graph.
+    #[default]
     Listed,
     /// Of the ops that can run, any: every worker has a random order of its own, the same in all iterations.
     Random,
@@ -247,20 +264,24 @@ pub struct GraphOpSpec {
     /// Name shown to users.
     pub name: String,
     /// Indices of what it waits for.
+    #[serde(default)]
     pub inputs: Vec<u32>,
     /// Bytes of the parameter that it receives, not 0; `None` computes.
     pub receives_bytes: Option<u64>,
     /// Compute time, or of a parameter the time in which its server applies the sum of its gradients.
+    #[serde(default)]
     pub time_ps: u64,
     /// Whether it depends on parameters alone.
+    #[serde(default)]
     pub param_only: bool,
     /// Indices of the ops that receive the parameters whose gradients it completes.
+    #[serde(default)]
     pub updates: Vec<u32>,
 }
 
 /// How long the workers of a job compute, beside what its layers say.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct ComputeSpec {
     /// Time that a unit of compute takes while a transfer of the job is under way, in millionths (1_000_000 = no
     /// slowdown).
@@ -269,6 +290,13 @@ pub struct ComputeSpec {
     pub noise_ppm: u64,
     /// The slow worker.
     pub straggler: Option<StragglerSpec>,
+}
+
+/// Workers are alike, and overlap costs nothing.
+impl Default for ComputeSpec {
+    fn default() -> Self {
+        Self { overlap_slowdown_ppm: 1_000_000, noise_ppm: 0, straggler: None }
+    }
 }
 
 /// A worker that is slow, always or now and then.
@@ -284,8 +312,8 @@ pub struct StragglerSpec {
 }
 
 /// One layer: times of one worker for one mini-batch.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct LayerSpec {
     /// Name shown to users.
     pub name: String,
@@ -298,13 +326,12 @@ pub struct LayerSpec {
     /// Bytes of the layer's gradient; 0 for a layer that sends nothing.
     pub parameter_bytes: u64,
     /// Whether these times are the host's, in which the device stands idle: no layer of the model.
-    #[serde(default)]
     pub is_host: bool,
 }
 
 /// How a bucket is aggregated.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct CollectiveSpec {
     /// What is sent to whom.
     pub algorithm: AlgorithmSpec,
@@ -316,6 +343,14 @@ pub struct CollectiveSpec {
     /// Rate at which a rank adds to its own what it has received; `None` takes no time.
     #[serde(rename = "reduction_rate_bps")]
     pub reduction_rate: Option<Rate>,
+}
+
+/// A ring of whole chunks, whose reductions take no time.
+impl Default for CollectiveSpec {
+    fn default() -> Self {
+        let (algorithm, remainder) = (AlgorithmSpec::Ring, RemainderSpec::Sent);
+        Self { algorithm, remainder, depth: Some(1), reduction_rate: None }
+    }
 }
 
 impl CollectiveSpec {
@@ -410,7 +445,7 @@ pub enum ServerSpec {
 
 /// How gradients are grouped and in what order the groups are sent.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct ScheduleSpec {
     /// Order of the transmission queue.
     pub order: OrderSpec,
@@ -427,6 +462,14 @@ pub struct ScheduleSpec {
     pub overhead_ps: u64,
     /// Time from the end of a transfer on all workers to the earliest start of the next (0 in the thesis).
     pub sync_ps: u64,
+}
+
+/// Each layer by itself as it becomes ready, one at a time; the next iteration waits for nothing that it does not use.
+impl Default for ScheduleSpec {
+    fn default() -> Self {
+        let (order, fusion) = (OrderSpec::Fifo, FusionSpec::Cap { bytes: 0 });
+        Self { order, fusion, chunk_bytes: None, credit: 1, barrier: false, overhead_ps: 0, sync_ps: 0 }
+    }
 }
 
 /// What makes a bucket.
@@ -498,6 +541,7 @@ pub enum OrderSpec {
         /// One rank per layer, in layer order; with servers and a graph, one per parameter in the order of the graph.
         ranks: Vec<u32>,
         /// Whether nothing is sent before all of smaller rank; of buckets alone.
+        #[serde(default)]
         in_turn: bool,
     },
     /// The buckets of a plan, in place of those of `fusion`.
@@ -514,6 +558,7 @@ pub struct PlannedBucketSpec {
     /// Layers that have parameters.
     pub layers: Vec<u32>,
     /// From which offset of compute time on it may be sent; beyond that of an iteration, in the next.
+    #[serde(default)]
     pub gate_ps: u64,
 }
 
@@ -537,8 +582,10 @@ pub struct TrafficSpec {
     /// `None` starts every flow at its time.
     pub idle_ps: Option<u64>,
     /// Whether that is the completion of the last flow under way, for all of them: the hosts wait for one another.
+    #[serde(default)]
     pub together: bool,
     /// Time from when a flow may open its connection to its first byte.
+    #[serde(default)]
     pub setup_ps: u64,
     /// As of [`JobSpec`].
     pub announced_packets: Option<u32>,
@@ -546,7 +593,7 @@ pub struct TrafficSpec {
 
 /// Queue of every egress port; read by the packet engine only.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct QueueSpec {
     /// Who is sent next.
     pub discipline: Discipline,
@@ -558,9 +605,16 @@ pub struct QueueSpec {
     pub pcn: Option<PcnConfig>,
 }
 
+impl Default for QueueSpec {
+    fn default() -> Self {
+        let QueueConfig { discipline, capacity, .. } = QueueConfig::pfifo_fast();
+        Self { discipline, capacity, mark: None, pcn: None }
+    }
+}
+
 /// Transport protocol of every flow; read by the packet engine only.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct TransportSpec {
     /// Congestion control.
     pub congestion: CongestionSpec,
@@ -576,6 +630,22 @@ pub struct TransportSpec {
     pub recovery: RecoverySpec,
     /// Where its timers come from.
     pub timers: TimersSpec,
+}
+
+/// As [`TcpConfig::over`], of which only timers depend on the network.
+impl Default for TransportSpec {
+    fn default() -> Self {
+        let tcp = TcpConfig::over(1, Rate::MAX, Time::ZERO);
+        Self {
+            congestion: CongestionSpec::Newreno,
+            ecn: tcp.ecn,
+            segment_bytes: tcp.segment_bytes.into(),
+            initial_window_segments: tcp.initial_window_segments.into(),
+            window_bytes: tcp.window.0,
+            recovery: RecoverySpec::Sack,
+            timers: TimersSpec::Derived,
+        }
+    }
 }
 
 /// Least retransmission timeout, delay of acknowledgements, and timeout before the first sample.
@@ -632,17 +702,20 @@ pub struct ClusterSpec {
     /// Machines with several GPUs, whose network cards are the hosts of the topology; `None`: every host is a worker.
     pub node: Option<NodeSpec>,
     /// Time that a host's stack takes for a message: a part of the delay of every link of a host (0 in the thesis).
-    #[serde(rename = "host_latency_ps")]
+    #[serde(default, rename = "host_latency_ps")]
     pub host_latency: Time,
     /// What every host adds to the messages of jobs; `None` adds nothing.
     pub host: Option<Host>,
     /// Choice among equal routes.
+    #[serde(default)]
     pub routing: Policy,
     /// Queue of every egress port.
+    #[serde(default)]
     pub queue: QueueSpec,
     /// Buffer that the ports of a switch share; `None` gives each its own.
     pub switch_buffer: Option<SharedBuffer>,
     /// Transport protocol of every flow.
+    #[serde(default)]
     pub transport: TransportSpec,
 }
 
@@ -715,7 +788,7 @@ pub struct CableSpec {
     #[serde(rename = "rate_bps")]
     pub rate: Rate,
     /// Propagation delay.
-    #[serde(rename = "delay_ps")]
+    #[serde(default, rename = "delay_ps")]
     pub delay: Time,
 }
 
@@ -727,10 +800,15 @@ pub struct LinkSpec {
     #[serde(rename = "rate_bps")]
     pub rate: Rate,
     /// Propagation delay.
-    #[serde(rename = "delay_ps")]
+    #[serde(default, rename = "delay_ps")]
     pub delay: Time,
     /// Share of the rate left to gradients after headers and retransmissions, in millionths (1_000_000 = all).
+    #[serde(default = "all_ppm")]
     pub efficiency_ppm: u64,
+}
+
+const fn all_ppm() -> u64 {
+    1_000_000
 }
 
 impl LinkSpec {
@@ -741,24 +819,20 @@ impl LinkSpec {
 }
 
 /// Engine, seed and length.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct RunSpec {
     /// Network engine.
     pub engine: EngineSpec,
     /// How far rates of the fluid engine may be off, in millionths; `None` if they are exact.
-    #[serde(default)]
     pub accuracy_ppm: Option<NonZeroU32>,
     /// Root of all random streams.
     pub seed: u64,
     /// Whose clock and transport the packet engine has; read by it only.
-    #[serde(default)]
     pub follow: Follow,
     /// Background flows on the packet engine start up to so much later than they could, each by a draw of its own.
-    #[serde(default)]
     pub start_jitter_ps: Option<u64>,
     /// Whether each rank of a divided job is simulated, and not one of each class. The packet engine always does so.
-    #[serde(default)]
     pub all_ranks: bool,
     /// Simulated time after which no further iteration is begun.
     pub duration_ps: Option<u64>,
@@ -777,6 +851,7 @@ pub struct ProbeSpec {
     /// Links whose queues are sampled, by name; `None` samples all.
     pub links: Option<Vec<String>>,
     /// Connections whose windows are sampled.
+    #[serde(default)]
     pub cwnd: Vec<CwndSpec>,
 }
 
@@ -791,10 +866,11 @@ pub struct CwndSpec {
 }
 
 /// Network engine.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineSpec {
     /// Flows at their max-min fair rates.
+    #[default]
     Fluid,
     /// Queues and TCP, packet by packet.
     Packet,

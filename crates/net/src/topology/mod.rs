@@ -27,7 +27,7 @@ pub struct Link {
     #[serde(rename = "rate_bps")]
     pub rate: Rate,
     /// Propagation delay.
-    #[serde(rename = "delay_ps")]
+    #[serde(default, rename = "delay_ps")]
     pub delay: Time,
 }
 
