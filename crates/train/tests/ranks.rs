@@ -132,8 +132,7 @@ fn a_sum_beside_another_flow_takes_twice_as_long() {
     let alone = on_all_ranks(&summed(MeshSpec { dp: 2, ..ONE }, "fluid"));
     let mut beside = alone.clone();
     let flow = json!({
-        "name": "other", "start_ps": [0], "src": [0], "dst": [1], "bytes": [1_u64 << 40], "band": [0], "idle_ps": null,
-        "together": false, "setup_ps": 0, "announced_packets": null
+        "name": "other", "start_ps": [0], "src": [0], "dst": [1], "bytes": [1_u64 << 40], "band": [0]
     });
     beside.traffic.push(serde_json::from_value(flow).unwrap());
     beside.run.duration_ps = Some(1 << 33);
@@ -176,7 +175,7 @@ fn on_nodes(mesh: MeshSpec, engine: &str) -> Spec {
     let cluster = &mut spec.cluster;
     cluster.topology = serde_json::from_value(json!({"kind": "star", "hosts": ranks})).unwrap();
     cluster.link.delay = Time::from_ps(10_000_000);
-    let scale_up = json!({"rate_bps": 8_000_000_000_000_u64, "delay_ps": 1_000_000, "efficiency_ppm": 1_000_000});
+    let scale_up = json!({"rate_bps": 8_000_000_000_000_u64, "delay_ps": 1_000_000});
     cluster.node = Some(serde_json::from_value(json!({"gpus": 8, "nics": 8, "scale_up": scale_up})).unwrap());
     spec
 }
