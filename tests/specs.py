@@ -4,6 +4,10 @@ import csv
 import io
 import json
 import re
+from functools import reduce
+from operator import getitem
+
+import pytest
 
 from gradtide import _core
 
@@ -17,6 +21,7 @@ NEWRENO = {
     "timers": "derived",
 }
 """The transport of a scenario that names none."""
+COLUMNS = ("start_ps", "src", "dst", "bytes", "band")
 
 
 def spec(
@@ -59,7 +64,7 @@ def spec(
             "probability_ppm": probability_ppm[0] if probability_ppm else 10**6,
         }
     flows = [(*flow, 0)[:5] for flow in traffic]
-    columns = zip(*flows, strict=True) if flows else [()] * 5
+    columns = zip(*flows, strict=True)
     return {
         "jobs": [
             {
@@ -76,12 +81,7 @@ def spec(
                 ],
                 "hosts": list(range(workers)),
                 "iterations": iterations,
-                "collective": {
-                    "algorithm": {"kind": "ring"},
-                    "remainder": "sent",
-                    "depth": 1,
-                    "reduction_rate_bps": None,
-                },
+                "collective": {"algorithm": {"kind": "ring"}},
                 "schedule": {
                     "order": order or {"kind": "fifo"},
                     "fusion": {"kind": "cap", "bytes": fusion},
@@ -104,20 +104,8 @@ def spec(
             "topology": {"kind": "star", "hosts": workers},
             "link": {"rate_bps": rate_bps, "delay_ps": delay_ps, "efficiency_ppm": efficiency_ppm},
             "host_latency_ps": host_latency_ps,
-            "routing": "ecmp",
-            "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity": {"packets": 1000}, "mark": None},
-            "transport": NEWRENO,
         },
-        "traffic": [
-            {
-                "name": "web",
-                "together": False,
-                "setup_ps": 0,
-                **dict(zip(("start_ps", "src", "dst", "bytes", "band"), map(list, columns), strict=True)),
-            }
-        ]
-        if flows
-        else [],
+        "traffic": [{"name": "web"} | dict(zip(COLUMNS, map(list, columns), strict=True))] if flows else [],
         "run": {"engine": engine, "seed": seed, "duration_ps": duration_ps, "timeline_iterations": 1},
     }
 
@@ -133,7 +121,16 @@ def column_ps(table, name):
     return [int(text.replace(".", "")) for text in _column(table, name)]
 
 
-PRIORITY = {"kind": "priority", "queues": None}
+PRIORITY = {"kind": "priority"}
+
+
+def core_fields(spec, *place):
+    """Return the keys that the core reads in the record at `place` of a spec."""
+    probed = json.loads(json.dumps(spec))
+    reduce(getitem, place, probed)["?"] = 0
+    with pytest.raises(ValueError, match=r"unknown field `\?`") as refused:
+        _core.planned(json.dumps(probed), 0)
+    return set(re.findall(r"`(\w+)`", str(refused.value)))
 
 
 def dag(recvs: int, fan: int = 3) -> str:

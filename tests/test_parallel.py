@@ -3,8 +3,9 @@
 import dataclasses
 import random
 import re
+from functools import reduce
 from math import prod
-from pathlib import Path
+from operator import getitem
 
 import pytest
 
@@ -14,8 +15,8 @@ from gradtide.parallel import memory
 from gradtide.parallel.costs import ADAM_BYTES, Accelerator, Costs, NoPeakError, Training, slowest_of
 from gradtide.parallel.mesh import AXES, Mesh, MeshError, split
 from gradtide.parallel.spec import Layout, describe, micro_batches, model_flops, units
+from specs import core_fields, spec
 
-ROOT = Path(__file__).parent.parent
 HIDDEN, LAYERS, HEADS, SEQ, VOCABULARY = 1024, 8, 16, 512, 50304
 GPT = Architecture.of(
     {"model_type": "gpt2", "n_embd": HIDDEN, "n_layer": LAYERS, "n_head": HEADS, "n_positions": SEQ,
@@ -299,22 +300,19 @@ def test_a_job_that_does_not_fit_says_so():
 # What the core is told
 
 
-def fields(struct):
-    """Return the fields of a struct of the core."""
-    text = "".join(path.read_text() for path in sorted((ROOT / "crates/train/src").glob("spec/*.rs")))
-    text += (ROOT / "crates/train/src/spec.rs").read_text()
-    body = re.search(rf"pub struct {struct} \{{(.*?)\n\}}", text, re.S)
-    assert body, struct
-    return set(re.findall(r"^    pub (\w+):", body[1], re.M))
-
-
-def test_the_core_knows_every_key():
-    spec = describe(costs(MIXTRAL, mesh="tp=2,fsdp=8,ep=4,pp=2"), Layout(micro_batches=2)).spec
-    assert set(spec) == fields("ParallelSpec")
-    assert set(spec["mesh"]) == fields("MeshSpec")
-    assert set(spec["kinds"][1]) == fields("BlockKindSpec")
-    assert set(spec["kinds"][1]["ops"][0]) == fields("BlockOpSpec")
-    assert set(spec["blocks"][0]) == fields("BlockSpec")
+def test_the_core_gets_exactly_what_it_reads_of_a_parallel_job():
+    described = describe(costs(MIXTRAL, mesh="tp=2,fsdp=8,ep=4,pp=2"), Layout(micro_batches=2)).spec
+    whole = spec([])
+    whole["jobs"][0]["parallel"] = described
+    for place in (
+        (),
+        ("mesh",),
+        ("kinds", 1),
+        ("kinds", 1, "ops", 0),
+        ("kinds", 1, "ops", 0, "beside", 0),
+        ("blocks", 0),
+    ):
+        assert set(reduce(getitem, place, described)) == core_fields(whole, "jobs", 0, "parallel", *place), place
 
 
 def test_units_are_blocks_in_line_of_one_stage():

@@ -201,7 +201,7 @@ def test_a_flow_between_two_bands_delays_the_lower_alone(bands):
 
     def taken_ms(**more):
         drawn = spec(layers, bands=bands, **options, **more)
-        drawn["cluster"]["queue"]["capacity"] = {"packets": 10**6}
+        drawn["cluster"]["queue"] = {"capacity": {"packets": 10**6}}
         _, output = run(drawn)
         taken = np.array(column_ps(output.transfers, "end_us")) - np.array(column_ps(output.transfers, "start_us"))
         return {bucket: taken[output.transfers.column("bucket") == bucket] / MS for bucket in (0, 1)}

@@ -1,12 +1,12 @@
 //! Runs: a resolved scenario that was mutated is refused, or runs to its end on each engine: bytes are conserved, time
 //! goes forward, and the parts of an iteration sum to it.
 
-use gradtide_net::Bytes;
+use gradtide_net::{Bytes, Link};
 use gradtide_table::{Column, Table};
 use gradtide_train::collective::plan::CollectivePlan;
 use gradtide_train::result::RunResult;
 use gradtide_train::spec::{
-    AlgorithmSpec, CongestionSpec, EngineSpec, GraphOpSpec, GraphSpec, JobSpec, LayerSpec, ProbeSpec, Spec,
+    AlgorithmSpec, CableSpec, CongestionSpec, EngineSpec, GraphOpSpec, GraphSpec, JobSpec, LayerSpec, ProbeSpec, Spec,
     TopologySpec,
 };
 use gradtide_train::{RunError, collective_counts, job, messages, planned, routed, step_graph, transfer_times};
@@ -80,26 +80,25 @@ fn told(outcome: &Result<RunResult, RunError>) -> Result<String, &RunError> {
 fn keeps_its_word(spec: &Spec) -> bool {
     let Spec { cluster, traffic, jobs, run } = spec;
     let host = cluster.host.iter();
-    let stages =
-        host.clone().flat_map(|host| [host.stages.copy_bps, host.stages.serialise_bps, host.stages.receive_bps]);
-    let mut links = vec![(cluster.link.rate_bps, cluster.link.delay_ps)];
-    links.extend(cluster.node.map(|node| (node.scale_up.rate_bps, node.scale_up.delay_ps)));
+    let stages = host.clone().flat_map(|host| [host.stages.copy, host.stages.serialise, host.stages.receive]);
+    let mut links = vec![cluster.link.nominal()];
+    links.extend(cluster.node.map(|node| node.scale_up.nominal()));
     match &cluster.topology {
-        TopologySpec::LeafSpine { fabric_link, .. } => links.push((fabric_link.rate_bps, fabric_link.delay_ps)),
+        TopologySpec::LeafSpine { fabric_link, .. } => links.push(*fabric_link),
         TopologySpec::Custom { cables, .. } => {
-            links.extend(cables.iter().map(|cable| (cable.rate_bps, cable.delay_ps)))
+            links.extend(cables.iter().map(|&CableSpec { rate, delay, .. }| Link { rate, delay }))
         }
         _ => {}
     }
-    let rates = links.iter().map(|&(rate, _)| rate).chain(stages.flatten());
-    let rates = rates.chain(jobs.iter().filter_map(|job| job.collective.reduction_rate_bps));
-    let times = links.iter().map(|&(_, delay)| delay).chain(host.map(|host| host.message_ps));
+    let rates = links.iter().map(|link| link.rate).chain(stages.flatten());
+    let rates = rates.chain(jobs.iter().filter_map(|job| job.collective.reduction_rate));
+    let times = links.iter().map(|link| link.delay).chain(host.map(|host| host.message));
     let efficiencies = [Some(cluster.link), cluster.node.map(|node| node.scale_up)];
     let mut names: Vec<&String> =
         jobs.iter().map(|job| &job.name).chain(traffic.iter().map(|flows| &flows.name)).collect();
     names.sort_unstable();
-    rates.into_iter().all(|rate| rate >= LEAST_BPS)
-        && times.chain([cluster.host_latency_ps]).all(|time| time <= LONGEST_PS)
+    rates.into_iter().all(|rate| rate.bps() >= LEAST_BPS)
+        && times.chain([cluster.host_latency]).all(|time| time.ps() <= LONGEST_PS)
         && efficiencies.iter().flatten().all(|link| (10_000..=1_000_000).contains(&link.efficiency_ppm))
         && names.windows(2).all(|pair| pair[0] != pair[1])
         && (1..=10_000).contains(&cluster.transport.initial_window_segments)

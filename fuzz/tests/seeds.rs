@@ -80,7 +80,7 @@ tests! { kineto execution_trace chakra trace_dag order run collective maxmin }
 fn seeds_of_runs_are_scenarios() {
     for (path, data) in seeds(target("run")) {
         if let Err(error) = serde_json::from_slice::<Spec>(&data) {
-            panic!("{}: {error}; python -m fuzz.seeds, in tests, writes them again", path.display());
+            panic!("{}: {error}", path.display());
         }
     }
 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from attack.readers import ROOT
+from fuzz.seeds import runs
 
 FOLDER = ROOT / "fuzz/libfuzzer"
 SEEDS = ROOT / "fuzz/seeds"
@@ -60,6 +61,8 @@ def run(name: str, seconds: int, out: Path) -> Fuzzed:
     """Have libFuzzer feed a target; inputs of interest and of findings go to `out`."""
     corpus = out / name
     corpus.mkdir(exist_ok=True)
+    for seed, data in runs() if name == "run" else ():
+        (corpus / seed).write_bytes(data)
     limits = [f"-max_total_time={seconds}", f"-timeout={PATIENCE_S}", f"-max_len={MOST_BYTES}"]
     options = [f"-artifact_prefix={out}/{name}-", "-print_final_stats=1"]
     begin = time.monotonic()

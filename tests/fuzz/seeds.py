@@ -1,7 +1,8 @@
-"""Writes the seeds of the core's targets from samples of the repository: `cd tests && python -m fuzz.seeds`.
+"""Seeds of the core's targets.
 
-Seeds of runs are resolved scenarios, drawn and named; the others are what the attack's readers have. What stands in
-`fuzz/seeds` beside them, as inputs of findings, stays.
+`cd tests && python -m fuzz.seeds` writes those of readers, from samples of the repository. Seeds of runs are kept by
+hand: fields of the core's input have defaults, so a seed has only those that it is about. To these a fuzzer adds
+resolved scenarios (`runs`).
 """
 
 import json
@@ -23,8 +24,8 @@ SCHEDULERS = ("layer", "tic", "tac", "tac_folded", "random", {"arbitrary": 300_0
 
 
 def main() -> None:
-    """Write them."""
-    targets = {"run": runs, "order": orders, "kineto": kineto, "execution_trace": execution_traces}
+    """Write those of readers."""
+    targets = {"order": orders, "kineto": kineto, "execution_trace": execution_traces}
     for target, seeds in {**targets, "chakra": chakra, "trace_dag": dags}.items():
         folder = SEEDS / target
         folder.mkdir(parents=True, exist_ok=True)
@@ -99,7 +100,7 @@ def named(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def runs() -> Iterator[tuple[str, bytes]]:
-    """Return resolved scenarios."""
+    """Return resolved scenarios, drawn and named."""
     for index in range(DRAWN):
         yield f"drawn-{index:02}.json", _spec(scenario_of(1, index))
     with tempfile.TemporaryDirectory() as name:

@@ -17,34 +17,62 @@
 use crate::event::EventQueue;
 use crate::units::{Bytes, Rate, Time};
 use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network};
+use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// What every host adds to a transfer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
 pub struct Host {
     /// Time for each message that it sends: o of LogP (Culler et al. 1993).
+    #[serde(rename = "message_ps")]
     pub message: Time,
-    /// Rates of the stages before its network interface, in series.
-    pub sending: Vec<Rate>,
-    /// Rates of the stages behind it.
-    pub receiving: Vec<Rate>,
+    /// Stages in series.
+    pub stages: Stages,
+}
+
+/// Rates of the stages of a host; `None` takes no time.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(default, deny_unknown_fields)]
+pub struct Stages {
+    /// The first stage before the network interface.
+    #[serde(rename = "copy_bps")]
+    pub copy: Option<Rate>,
+    /// The second one.
+    #[serde(rename = "serialise_bps")]
+    pub serialise: Option<Rate>,
+    /// The stage behind the network interface.
+    #[serde(rename = "receive_bps")]
+    pub receive: Option<Rate>,
+}
+
+impl Stages {
+    /// Stages before the network interface.
+    pub fn sending(&self) -> impl Iterator<Item = Rate> + use<> {
+        [self.copy, self.serialise].into_iter().flatten()
+    }
+
+    /// Stages behind it.
+    pub fn receiving(&self) -> impl Iterator<Item = Rate> + use<> {
+        self.receive.into_iter()
+    }
 }
 
 impl Host {
     /// What it adds to a flow that waits for no other, or `None` beyond [`Time::MAX`].
     pub fn time(&self, flow: &Flow) -> Option<Time> {
         let message = std::iter::once(self.message_time(flow));
-        let stages = stage_times(&self.sending, flow).chain(stage_times(&self.receiving, flow));
+        let stages = stage_times(self.stages.sending().chain(self.stages.receiving()), flow);
         message.chain(stages).try_fold(Time::ZERO, |sum, time| sum.checked_add(time?))
     }
 
     /// What several flows together take in each stage of their sender.
     fn times_together(&self, flows: &[Given]) -> Vec<Option<Time>> {
-        let mut sums = vec![Some(Time::ZERO); self.sending.len()];
+        let mut sums = vec![Some(Time::ZERO); self.stages.sending().count()];
         for (_, flow) in flows {
             let add =
                 |(sum, time): (&mut Option<Time>, Option<Time>)| *sum = sum.and_then(|sum| sum.checked_add(time?));
-            sums.iter_mut().zip(stage_times(&self.sending, flow)).for_each(add);
+            sums.iter_mut().zip(stage_times(self.stages.sending(), flow)).for_each(add);
         }
         sums
     }
@@ -54,9 +82,9 @@ impl Host {
     }
 }
 
-fn stage_times(rates: &[Rate], flow: &Flow) -> impl Iterator<Item = Option<Time>> {
+fn stage_times(rates: impl Iterator<Item = Rate>, flow: &Flow) -> impl Iterator<Item = Option<Time>> {
     let Flow { bytes, rounds, parts, .. } = *flow;
-    rates.iter().map(move |rate| rate.serialize(bytes, rounds, parts))
+    rates.map(move |rate| rate.serialize(bytes, rounds, parts))
 }
 
 /// A network between hosts that take their time.
@@ -125,7 +153,7 @@ impl<'a> Hosts<'a> {
             done.push(Completion { flow: id, ..completion });
             return;
         }
-        let received = pass(&mut self.state.receiving, flow.dst, now, stage_times(&self.host.receiving, &flow));
+        let received = pass(&mut self.state.receiving, flow.dst, now, stage_times(self.host.stages.receiving(), &flow));
         let completion = Completion { flow: id, received: received.max(completion.received), ..completion };
         if received > now {
             self.state.arrived.push(received, completion);
@@ -273,9 +301,10 @@ mod tests {
     #[test]
     fn one_message_is_at_one_stage_at_a_time_and_several_are_at_several() {
         // 1000 bytes: 2 us in each of two stages at the sender, 1 us on the wire and 1 us of delay, 4 us behind it.
-        let host =
-            Host { message: Time::ZERO, sending: vec![rate(4_000_000_000); 2], receiving: vec![rate(2_000_000_000)] };
-        let mut one = Hosts::new(host.clone(), pipe(2));
+        let fast = Some(rate(4_000_000_000));
+        let stages = Stages { copy: fast, serialise: fast, receive: Some(rate(2_000_000_000)) };
+        let host = Host { stages, ..Host::default() };
+        let mut one = Hosts::new(host, pipe(2));
         one.start(flow(0, 1, 1000));
         assert_eq!(run_out(&mut one), [(0, 2 + 2 + 2 + 4)]);
         assert_eq!(host.time(&flow(0, 1, 1000)), Some(Time::from_ps(8 * MICROSECOND)));
@@ -290,14 +319,16 @@ mod tests {
     #[test]
     fn messages_of_one_part_leave_their_stages_together() {
         // 2 us in a stage and 2 us on each pipe, of which a host has one: the parts of one host follow one another.
-        let mut network = Hosts::new(Host { sending: vec![rate(4_000_000_000)], ..Host::default() }, pipe(3));
+        let stages = Stages { copy: Some(rate(4_000_000_000)), ..Stages::default() };
+        let host = Host { stages, ..Host::default() };
+        let mut network = Hosts::new(host, pipe(3));
         let of = |part, dst| Flow { part: Some(part), ..flow(0, dst, 1000) };
         for flow in [of(0, 1), of(0, 2), of(1, 1), of(1, 2), of(1, 1)] {
             network.start(flow);
         }
         assert_eq!(run_out(&mut network), [(0, 6), (1, 8), (2, 10), (3, 12), (4, 14)]);
         // One by one they leave it at 2 us and 4 us.
-        let mut network = Hosts::new(Host { sending: vec![rate(4_000_000_000)], ..Host::default() }, pipe(3));
+        let mut network = Hosts::new(host, pipe(3));
         network.start(flow(0, 1, 1000));
         network.start(flow(0, 2, 1000));
         assert_eq!(run_out(&mut network), [(0, 4), (1, 6)]);
@@ -315,7 +346,8 @@ mod tests {
 
     #[test]
     fn a_receiver_takes_what_comes_from_two_senders_one_after_the_other() {
-        let mut network = Hosts::new(Host { receiving: vec![rate(2_000_000_000)], ..Host::default() }, pipe(3));
+        let stages = Stages { receive: Some(rate(2_000_000_000)), ..Stages::default() };
+        let mut network = Hosts::new(Host { stages, ..Host::default() }, pipe(3));
         network.start(flow(0, 2, 1000));
         network.start(flow(1, 2, 1000));
         assert_eq!(run_out(&mut network), [(0, 6), (1, 10)]);

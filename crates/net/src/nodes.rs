@@ -141,7 +141,7 @@ pub struct Ends {
 impl Ends {
     /// A network as those who send see it.
     pub fn around<'a>(&self, network: impl Network + 'a) -> Box<dyn Network + 'a> {
-        match (self.nodes, self.host.clone()) {
+        match (self.nodes, self.host) {
             (None, None) => Box::new(network),
             (None, Some(host)) => Box::new(Hosts::new(host, network)),
             (Some(nodes), None) => Box::new(Gpus { nodes, network }),

@@ -2,7 +2,8 @@
 //!
 //! What does not live here: links between switches, which routes choose ([`crate::route`]).
 
-use crate::{Ends, Graph, Host, HostId, Link, Rate, Time};
+use crate::hosts::Stages;
+use crate::{Ends, Graph, HostId, Link, Time};
 
 /// Something at an end of a path that carries messages in one direction, those of all who share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,16 +52,14 @@ impl Paths {
     /// are as fast as the slowest of them.
     pub fn passages(&self, from: HostId, to: HostId) -> impl Iterator<Item = (Passage, Link)> {
         let (src, dst) = self.ends.nodes.map_or((from, to), |nodes| nodes.ends(from, to));
-        let stages = |rates: fn(&Host) -> &[Rate]| {
-            let slowest = self.ends.host.as_ref().and_then(|host| rates(host).iter().copied().min());
-            slowest.map(|rate| Link { rate, delay: Time::ZERO })
-        };
+        let host = self.ends.host.map_or_else(Stages::default, |host| host.stages);
+        let as_link = |rate| Link { rate, delay: Time::ZERO };
         let link = |host: HostId| Some(self.links[host.0 as usize]);
         let all = [
-            (Passage::Sending(from), stages(|host| &host.sending)),
+            (Passage::Sending(from), host.sending().min().map(as_link)),
             (Passage::Out(src), link(src)),
             (Passage::In(dst), link(dst)),
-            (Passage::Receiving(to), stages(|host| &host.receiving)),
+            (Passage::Receiving(to), host.receiving().min().map(as_link)),
         ];
         all.into_iter().filter_map(|(passage, link)| Some((passage, link?)))
     }

@@ -3,6 +3,7 @@
 use crate::topology::{Graph, NodeId, PortId};
 use crate::{Connection, Flow, Seed, StreamKey};
 use gradtide_watch::look;
+use serde::Deserialize;
 use std::collections::{BTreeMap, VecDeque};
 
 /// How a switch chooses among ports of equal distance.
@@ -11,7 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 /// switch on tier t stands above M hosts, each of its children above m of them, and P is the product of the parent
 /// counts of the tiers below it. In other graphs these numbers are what [`Routes::shortest`] makes of them, and all
 /// policies still choose shortest paths.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// By hash of the connection (RFC 2992): see [`Hashes`]. Each tier takes digits of the hash of its own, or flows
     /// that one tier has sent one way would all take one way at the next.

@@ -1,12 +1,14 @@
-//! Quantities that cannot be mixed up: time, bytes and rates. Arithmetic only.
+//! Quantities that cannot be mixed up: time, bytes and rates. Arithmetic only. In JSON they are whole numbers of the
+//! unit that the name of their field ends with; a ratio is a pair.
 
+use serde::Deserialize;
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Mul, Sub};
 
 /// Simulated time or a span of it, in picoseconds. Every Ethernet rate from 1 G to 1.6 T is a whole number of
 /// picoseconds per byte; the range is 213 days.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
 impl Time {
@@ -28,6 +30,16 @@ impl Time {
     /// The span from `earlier` to `self`, or zero if `earlier` is later.
     pub const fn saturating_since(self, earlier: Self) -> Self {
         Self(self.0.saturating_sub(earlier.0))
+    }
+
+    /// The sum, at most [`Time::MAX`].
+    pub const fn saturating_add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// The product, at most [`Time::MAX`].
+    pub const fn saturating_mul(self, factor: u64) -> Self {
+        Self(self.0.saturating_mul(factor))
     }
 
     /// The sum, or `None` beyond [`Time::MAX`].
@@ -70,7 +82,7 @@ impl fmt::Display for Time {
 }
 
 /// An amount of data in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Bytes(pub u64);
 
 const BYTES_FIT: &str = "bytes of a run stay below 2^64: checked when the run is planned";
@@ -109,10 +121,14 @@ impl Sum for Bytes {
 }
 
 /// Bits per second, never 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(try_from = "u64")]
 pub struct Rate(u64);
 
 impl Rate {
+    /// The fastest.
+    pub const MAX: Self = Self(u64::MAX);
+
     const BITS_PER_BYTE_PS_PER_S: u128 = 8 * 1_000_000_000_000;
 
     /// `bps` bits per second, or `None` for 0, at which nothing would ever arrive.
@@ -146,8 +162,17 @@ impl Rate {
     }
 }
 
+impl TryFrom<u64> for Rate {
+    type Error = &'static str;
+
+    fn try_from(bps: u64) -> Result<Self, Self::Error> {
+        Self::from_bps(bps).ok_or("a rate is above 0")
+    }
+}
+
 /// An exact fraction above 0, in lowest terms.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(try_from = "(u64, u64)")]
 pub struct Ratio {
     numerator: u64,
     denominator: u64,
@@ -184,6 +209,14 @@ impl Ratio {
         let parts = u128::from(count) * u128::from(self.numerator);
         let denominator = u128::from(self.denominator);
         if parts % denominator == 0 { u32::try_from(parts / denominator).ok() } else { None }
+    }
+}
+
+impl TryFrom<(u64, u64)> for Ratio {
+    type Error = &'static str;
+
+    fn try_from((numerator, denominator): (u64, u64)) -> Result<Self, Self::Error> {
+        Self::new(numerator, denominator).ok_or("a ratio is above 0")
     }
 }
 

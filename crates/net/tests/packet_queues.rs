@@ -49,7 +49,7 @@ fn weighted_bands_share_a_link_by_their_weights() {
     // Two flows that always have packets waiting share the link 3 to 1 while both send. Of 60 MB each, the first is
     // through when 80 MB have crossed the link, the second when all 120 MB have. Slow start and the rounds of the
     // scheduler shift that by less than 3 %: its window has to open to 32 MiB, 14 doublings of a 1 ms round at most.
-    let discipline = Discipline::Drr { quanta_bytes: vec![3 * 1434, 1434] };
+    let discipline = Discipline::Drr { weights: vec![3, 1] };
     let queue = QueueConfig { discipline, capacity: Capacity::Packets(200_000), marking: Marking::None };
     let bytes = 60_000_000;
     let flows = [(arrival(0, 0, 2, bytes), 0), (arrival(0, 1, 2, bytes), 1)];
@@ -176,8 +176,7 @@ fn queues() -> impl Strategy<Value = QueueConfig> {
         Just(Discipline::Fifo),
         Just(Discipline::PfifoFast),
         (1_u8..=8).prop_map(|bands| Discipline::Strict { bands }),
-        prop::collection::vec(1_u32..4, 1..=8)
-            .prop_map(|weights| Discipline::Drr { quanta_bytes: weights.iter().map(|weight| weight * 1434).collect() }),
+        prop::collection::vec(1_u16..4, 1..=8).prop_map(|weights| Discipline::Drr { weights }),
     ];
     let marking = prop_oneof![
         Just(Marking::None),

@@ -6,12 +6,13 @@ mod traces;
 mod watch;
 
 use convert::PyTable;
-use gradtide_net::Bytes;
+use gradtide_net::{Bytes, Link, PacketEngine, Rate, Time};
+use gradtide_train::SpecError;
 use gradtide_train::collective::plan::Counts;
 use gradtide_train::divided::Load;
 use gradtide_train::fabric::{self, Shape};
 use gradtide_train::opdag::OpDagError;
-use gradtide_train::spec::{Spec, WireSpec};
+use gradtide_train::spec::Spec;
 use gradtide_train::workload::Step;
 use pyo3::prelude::*;
 use watch::{looked, watched};
@@ -152,6 +153,11 @@ fn recorded_size(py: Python<'_>, recorded_json: &str) -> PyResult<(u32, u64, u64
     Ok((step.rank_count(), step.dag.ops.len() as u64, step.longest().ps()))
 }
 
+fn link(py: Python<'_>, rate_bps: u64, delay_ps: u64) -> PyResult<Link> {
+    let rate = Rate::from_bps(rate_bps).ok_or_else(|| errors::from_run(py, &SpecError::ZeroRate.into()))?;
+    Ok(Link { rate, delay: Time::from_ps(delay_ps) })
+}
+
 type ShapeRow = (u32, u32, u32, u32, u32, u32, u32);
 
 /// Dimensions of a star, leaf-spine or Clos network whose hosts have links of this rate and delay: hosts, switches,
@@ -160,7 +166,7 @@ type ShapeRow = (u32, u32, u32, u32, u32, u32, u32);
 #[pyfunction]
 fn network_shape(py: Python<'_>, topology_json: &str, rate_bps: u64, delay_ps: u64) -> PyResult<ShapeRow> {
     let topology = serde_json::from_str(topology_json).map_err(|error| errors::from_json(&error))?;
-    let shape = fabric::shape(&topology, WireSpec { rate_bps, delay_ps });
+    let shape = fabric::shape(&topology, link(py, rate_bps, delay_ps)?);
     let Shape { hosts, switches, cables, ports, hops, hosts_per_edge, shared_by } =
         shape.map_err(|error| errors::from_run(py, &error.into()))?;
     Ok((hosts, switches, cables, ports, hops, hosts_per_edge, shared_by))
@@ -179,7 +185,8 @@ fn link_names(
 ) -> PyResult<Vec<String>> {
     let topology = serde_json::from_str(topology_json).map_err(|error| errors::from_json(&error))?;
     let node = node_json.map(serde_json::from_str).transpose().map_err(|error| errors::from_json(&error))?;
-    let wires = watched(py, || fabric::wires(&topology, WireSpec { rate_bps, delay_ps }, node.as_ref()))?;
+    let link = link(py, rate_bps, delay_ps)?;
+    let wires = watched(py, || fabric::wires(&topology, link, node.as_ref()))?;
     let wires = wires.map_err(|error| errors::from_run(py, &error.into()))?;
     Ok(wires.names.iter().map(|name| name.as_ref().to_owned()).collect())
 }
@@ -190,7 +197,7 @@ fn transfer_times(py: Python<'_>, spec_json: &str, job: usize) -> PyResult<Vec<u
     let spec: Spec = serde_json::from_str(spec_json).map_err(|error| errors::from_json(&error))?;
     let times = watched(py, || gradtide_train::transfer_times(&spec, job))?;
     let times = times.map_err(|error| errors::from_run(py, &error.into()))?;
-    Ok(times.into_iter().map(gradtide_net::Time::ps).collect())
+    Ok(times.into_iter().map(Time::ps).collect())
 }
 
 /// The step of the scenario's parallel job, in JSON; None without such a job.

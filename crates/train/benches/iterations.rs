@@ -11,35 +11,20 @@ fn spec(fusion_bytes: u64, order: &str, barrier: bool) -> Spec {
         .map(|layer| {
             serde_json::json!({
                 "name": format!("layer{layer}"), "forward_ps": 1_500_000_000_u64, "backward_ps": 3_000_000_000_u64,
-                "update_ps": 0, "parameter_bytes": 100_000 + 4_000 * layer
+                "parameter_bytes": 100_000 + 4_000 * layer
             })
         })
         .collect();
     serde_json::from_value(serde_json::json!({
         "jobs": [{
             "name": "train", "layers": layers, "hosts": [0, 1, 2, 3, 4, 5, 6, 7], "iterations": ITERATIONS,
-            "collective": {"algorithm": {"kind": "ring"}, "remainder": "sent", "depth": 1, "reduction_rate_bps": null},
-            "schedule": {
-                "order": if order == "priority" { serde_json::json!({"kind": order, "queues": null}) }
-                         else { serde_json::json!({"kind": order}) },
-                "fusion": {"kind": "cap", "bytes": fusion_bytes}, "chunk_bytes": null, "credit": 1, "barrier": barrier,
-                "overhead_ps": 0, "sync_ps": 0
-            },
-            "bands": [0], "start_ps": 0,
-            "compute": {"overlap_slowdown_ppm": 1_000_000, "noise_ppm": 0, "straggler": null}
+            "schedule": {"order": {"kind": order}, "fusion": {"kind": "cap", "bytes": fusion_bytes}, "barrier": barrier}
         }],
         "cluster": {
             "topology": {"kind": "star", "hosts": 8},
-            "link": {"rate_bps": 2_000_000_000_u64, "delay_ps": 10_000_000, "efficiency_ppm": 1_000_000},
-            "host_latency_ps": 0,
-            "routing": "ecmp",
-            "queue": {"discipline": {"kind": "pfifo_fast"}, "capacity": {"packets": 1000}, "mark": null},
-            "transport": {"congestion": {"kind": "newreno"}, "ecn": false, "segment_bytes": 1380,
-                          "initial_window_segments": 10, "window_bytes": 33554432, "recovery": "sack",
-                          "timers": "derived"}
+            "link": {"rate_bps": 2_000_000_000_u64, "delay_ps": 10_000_000}
         },
-        "traffic": [],
-        "run": {"engine": "fluid", "seed": 0, "duration_ps": null, "timeline_iterations": 2}
+        "run": {"timeline_iterations": 2}
     }))
     .expect("a valid scenario")
 }

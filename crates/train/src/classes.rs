@@ -177,7 +177,7 @@ pub fn links(cluster: &ClusterSpec, hosts: &[u32]) -> Result<Links, SpecError> {
     };
     fabric::check_node(node)?;
     let cards = hosts.iter().map(|&gpu| fabric::card(node, gpu)).collect();
-    let inside = LinkSpec { delay_ps: node.scale_up.delay_ps.saturating_mul(2), ..node.scale_up };
+    let inside = LinkSpec { delay: node.scale_up.delay.saturating_mul(2), ..node.scale_up };
     Ok(Links {
         gpus: node.gpus,
         scale_up: link(&inside, (1, 1))?,
@@ -187,8 +187,8 @@ pub fn links(cluster: &ClusterSpec, hosts: &[u32]) -> Result<Links, SpecError> {
 
 /// A link with `part` of the payload rate.
 fn link(spec: &LinkSpec, part: (u32, u32)) -> Result<Link, SpecError> {
-    let whole = Rate::from_bps(spec.rate_bps).ok_or(SpecError::ZeroRate)?;
-    let bps = u128::from(fabric::payload(whole, spec.efficiency_ppm)?.bps()) * u128::from(part.0) / u128::from(part.1);
+    let bps =
+        u128::from(fabric::payload(spec.rate, spec.efficiency_ppm)?.bps()) * u128::from(part.0) / u128::from(part.1);
     let rate = u64::try_from(bps).ok().and_then(Rate::from_bps).ok_or(SpecError::ZeroRate)?;
-    Ok(Link { rate, delay: Time::from_ps(spec.delay_ps) })
+    Ok(Link { rate, delay: spec.delay })
 }

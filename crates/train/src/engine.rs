@@ -10,12 +10,10 @@ use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
 use crate::spec::{
-    CapacitySpec, ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, FollowSpec, JobSpec, MarkAtSpec, MarkSpec,
-    QueueSpec, RecoverySpec, RoutingSpec, RunSpec, Spec, TimersSpec, TopologySpec,
+    CongestionSpec, EngineSpec, JobSpec, QueueSpec, RecoverySpec, RunSpec, Spec, TimersSpec, TopologySpec,
 };
 use gradtide_net::packet::tcp::{CongestionAlgorithm, Follow, Recovery, TcpConfig};
-use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, PcnConfig, QueueConfig, SharedBuffer};
-use gradtide_net::route::Policy;
+use gradtide_net::packet::{Discipline, Marking, QueueConfig};
 use gradtide_net::trace::{Counters, PortCounters};
 use gradtide_net::{
     Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Graph, Host, HostId, Link, Network, PacketConfig, PacketEngine,
@@ -355,16 +353,8 @@ impl Network for Watched {
     }
 }
 
-fn routing(cluster: &ClusterSpec) -> Policy {
-    match cluster.routing {
-        RoutingSpec::Ecmp => Policy::Ecmp,
-        RoutingSpec::Dmodk => Policy::DModK,
-        RoutingSpec::Spread => Policy::Spread,
-    }
-}
-
 fn fluid(spec: &Spec, graph: &Graph) -> Result<Fluid, SpecError> {
-    Ok(as_exact_as(&spec.run, Fluid::new(graph, routing(&spec.cluster), Seed(spec.run.seed))?))
+    Ok(as_exact_as(&spec.run, Fluid::new(graph, spec.cluster.routing, Seed(spec.run.seed))?))
 }
 
 /// The network with rates as exact as the run asks: also where a plan asks for the time of an exchange.
@@ -393,11 +383,11 @@ pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<Pack
     // depend on hosts that send nothing: only thesis and ns-3 count all hosts.
     let used = used_cards(spec, fabric);
     let base = match spec.run.follow {
-        FollowSpec::Standards => {
+        Follow::Standards => {
             let link = fabric::worst_link(graph, &used);
             TcpConfig::over(2 * fabric::longest_route(graph, &used), link.rate, link.delay)
         }
-        FollowSpec::Ns3 => {
+        Follow::Ns3 => {
             let link = fabric::worst_link(graph, &BTreeSet::new());
             TcpConfig::basic_sim(graph.host_count, link.rate, link.delay)
         }
@@ -419,10 +409,7 @@ pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<Pack
             CongestionSpec::Ideal => CongestionAlgorithm::Ideal,
         },
         ecn: transport.ecn,
-        follow: match spec.run.follow {
-            FollowSpec::Standards => Follow::Standards,
-            FollowSpec::Ns3 => Follow::Ns3,
-        },
+        follow: spec.run.follow,
         recovery: match transport.recovery {
             RecoverySpec::Sack => Recovery::Pipe,
             RecoverySpec::Ns330 => Recovery::Ns330,
@@ -434,64 +421,37 @@ pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<Pack
         },
         ..base
     };
-    let queue = queue_config(&cluster.queue, u32::from(tcp.header_bytes) + u32::from(tcp.segment_bytes))?;
-    let switch_buffer = cluster
-        .switch_buffer
-        .map(|buffer| SharedBuffer { capacity: capacity(buffer.capacity), alpha_ppm: buffer.alpha_ppm });
-    let pcn = cluster
-        .queue
-        .pcn
-        .map(|pcn| PcnConfig { expire: Time::from_ps(pcn.expire_ps), timeout: Time::from_ps(pcn.timeout_ps) });
-    if pcn.is_some() && queue.marking.threshold().is_none() {
-        return Err(SpecError::Queue("switches that heed announcements mark by threshold"));
-    }
+    check_queue(&cluster.queue)?;
+    let QueueSpec { discipline, capacity, mark, pcn } = cluster.queue.clone();
+    let queue = QueueConfig { discipline, capacity, marking: mark.unwrap_or_default() };
     Ok(PacketConfig {
         tcp,
         pcn,
         host_queue: queue.clone(),
         switch_queue: queue,
-        switch_buffer,
-        routing: routing(cluster),
+        switch_buffer: cluster.switch_buffer,
+        routing: cluster.routing,
         seed: Seed(spec.run.seed),
         link_names: fabric.link_names.clone(),
     })
 }
 
-fn capacity(capacity: CapacitySpec) -> Capacity {
-    match capacity {
-        CapacitySpec::Packets(packets) => Capacity::Packets(packets),
-        CapacitySpec::Bytes(bytes) => Capacity::Bytes(bytes),
+/// Refuses what no queue can be.
+fn check_queue(queue: &QueueSpec) -> Result<(), SpecError> {
+    if let Discipline::Drr { weights } = &queue.discipline
+        && (!(1..=Band::COUNT).contains(&weights.len()) || weights.contains(&0))
+    {
+        return Err(SpecError::Queue("one to eight bands have a weight above 0 each"));
     }
-}
-
-fn queue_config(queue: &QueueSpec, packet_bytes: u32) -> Result<QueueConfig, SpecError> {
-    let discipline = match &queue.discipline {
-        DisciplineSpec::PfifoFast => Discipline::PfifoFast,
-        DisciplineSpec::Fifo => Discipline::Fifo,
-        DisciplineSpec::Strict { bands } => Discipline::Strict { bands: *bands },
-        // A quantum of at least a full packet makes every round send something (Shreedhar & Varghese 1995, sec. 3.2).
-        DisciplineSpec::Drr { weights } if (1..=Band::COUNT).contains(&weights.len()) && !weights.contains(&0) => {
-            Discipline::Drr { quanta_bytes: weights.iter().map(|&weight| u32::from(weight) * packet_bytes).collect() }
-        }
-        DisciplineSpec::Drr { .. } => return Err(SpecError::Queue("one to eight bands have a weight above 0 each")),
-    };
-    let marking = match queue.mark {
-        None => Marking::None,
-        Some(MarkSpec::Threshold { packets, at }) => Marking::Threshold {
-            packets,
-            at: match at {
-                MarkAtSpec::Enqueue => MarkAt::Enqueue,
-                MarkAtSpec::Dequeue => MarkAt::Dequeue,
-            },
-        },
-        Some(MarkSpec::Red { min_packets, max_packets, max_probability_ppm, weight_ppm, ecn }) => {
-            if min_packets >= max_packets || max_probability_ppm > 1_000_000 || weight_ppm > 1_000_000 {
-                return Err(SpecError::Queue("RED has a least average below its greatest, and shares up to 1"));
-            }
-            Marking::Red { min_packets, max_packets, max_probability_ppm, weight_ppm, ecn }
-        }
-    };
-    Ok(QueueConfig { discipline, capacity: capacity(queue.capacity), marking })
+    if let Some(Marking::Red { min_packets, max_packets, max_probability_ppm, weight_ppm, .. }) = queue.mark
+        && (min_packets >= max_packets || max_probability_ppm > 1_000_000 || weight_ppm > 1_000_000)
+    {
+        return Err(SpecError::Queue("RED has a least average below its greatest, and shares up to 1"));
+    }
+    if queue.pcn.is_some() && queue.mark.and_then(|mark| mark.threshold()).is_none() {
+        return Err(SpecError::Queue("switches that heed announcements mark by threshold"));
+    }
+    Ok(())
 }
 
 /// Most transfers, or iterations of workers that differ, a run keeps: 48 bytes each while it runs and about 170 in its

@@ -1,10 +1,10 @@
 //! The network of a scenario: its graph, and what users call its links.
 
 use crate::SpecError;
-use crate::spec::{CableSpec, ClusterSpec, HostSpec, LinkSpec, NodeSpec, TopologySpec, WireSpec};
+use crate::spec::{CableSpec, ClusterSpec, LinkSpec, NodeSpec, TopologySpec};
 use gradtide_net::path::Paths;
 use gradtide_net::topology::Directed;
-use gradtide_net::{Ends, FatTree, Graph, Host, HostId, Link, NodeId, Nodes, PortId, Rate, Ratio, Star, Time};
+use gradtide_net::{Ends, FatTree, Graph, HostId, Link, NodeId, Nodes, PortId, Rate, Star, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -28,8 +28,7 @@ impl Fabric {
     /// [`SpecError::Fabric`], [`SpecError::Cable`] and [`SpecError::Node`] for a shape that cannot be,
     /// [`SpecError::ZeroRate`].
     pub fn new(cluster: &ClusterSpec) -> Result<Self, SpecError> {
-        let every = WireSpec { rate_bps: cluster.link.rate_bps, delay_ps: cluster.link.delay_ps };
-        let Wires { graph, names, nodes, .. } = wires(&cluster.topology, every, cluster.node.as_ref())?;
+        let Wires { graph, names, nodes } = wires(&cluster.topology, cluster.link.nominal(), cluster.node.as_ref())?;
         Self::with_hosts(graph, names, nodes, cluster)
     }
 
@@ -51,11 +50,10 @@ impl Fabric {
             let spec = cluster.node.as_ref().filter(|_| is_port).map_or(&cluster.link, |node| &node.scale_up);
             wire.link.rate = payload(wire.link.rate, spec.efficiency_ppm)?;
             if end < card_count {
-                let delay_ps = wire.link.delay.ps().saturating_add(cluster.host_latency_ps);
-                wire.link.delay = Time::from_ps(delay_ps);
+                wire.link.delay = wire.link.delay.saturating_add(cluster.host_latency);
             }
         }
-        Ok(Self { graph, link_names, nominal_bps, ends: Ends { nodes, host: cluster.host.map(host) } })
+        Ok(Self { graph, link_names, nominal_bps, ends: Ends { nodes, host: cluster.host } })
     }
 
     /// The same without the ports of GPUs, and these by themselves, as hosts from 0 on; `None` without nodes. Links of the
@@ -145,18 +143,14 @@ pub fn worst_link(graph: &Graph, used: &BTreeSet<u32>) -> Link {
 /// # Errors
 /// As [`shape`].
 pub fn way(cluster: &ClusterSpec, hosts: &BTreeSet<u32>) -> Result<LinkSpec, SpecError> {
-    let LinkSpec { rate_bps, delay_ps, .. } = cluster.link;
-    let every = WireSpec { rate_bps, delay_ps };
-    let (rate_bps, route_ps) = match &cluster.topology {
-        TopologySpec::Star { .. } => (rate_bps, delay_ps.saturating_mul(2)),
-        TopologySpec::Custom { hosts: count, cables, .. } if hosts.len() > 1 => way_of_cables(cables, *count, hosts),
-        TopologySpec::Custom { hosts: count, cables, .. } => way_of_cables(cables, *count, &(0..*count).collect()),
+    let every @ Link { rate, delay } = cluster.link.nominal();
+    let (rate, route) = match &cluster.topology {
+        TopologySpec::Star { .. } => (rate, delay.saturating_mul(2)),
+        TopologySpec::Custom { hosts: count, cables, .. } if hosts.len() > 1 => way_of_cables(cables, *count, hosts)?,
+        TopologySpec::Custom { hosts: count, cables, .. } => way_of_cables(cables, *count, &(0..*count).collect())?,
         topology => {
-            let inner_ps = if let TopologySpec::LeafSpine { fabric_link, .. } = topology {
-                fabric_link.delay_ps
-            } else {
-                delay_ps
-            };
+            let inner =
+                if let TopologySpec::LeafSpine { fabric_link, .. } = topology { fabric_link.delay } else { delay };
             let shape = shape(topology, every)?;
             let ends = hosts.first().zip(hosts.last()).filter(|(first, last)| first < last);
             let are_below = |children: u32| ends.is_some_and(|(first, last)| first / children == last / children);
@@ -166,35 +160,35 @@ pub fn way(cluster: &ClusterSpec, hosts: &BTreeSet<u32>) -> Result<LinkSpec, Spe
                 hops if are_below(shape.shared_by) => hops - 2,
                 hops => hops,
             };
-            let inner_ps = inner_ps.saturating_mul(u64::from(hops.saturating_sub(2)));
-            (rate_bps, delay_ps.saturating_mul(2).saturating_add(inner_ps))
+            let inner = inner.saturating_mul(u64::from(hops.saturating_sub(2)));
+            (rate, delay.saturating_mul(2).saturating_add(inner))
         }
     };
-    let delay_ps = route_ps.saturating_add(cluster.host_latency_ps.saturating_mul(2));
-    Ok(LinkSpec { rate_bps, delay_ps, ..cluster.link })
+    let delay = route.saturating_add(cluster.host_latency.saturating_mul(2));
+    Ok(LinkSpec { rate, delay, ..cluster.link })
 }
 
 /// Rate of the slowest cable of these hosts, of so many, and delay of the longest shortest route between them.
-fn way_of_cables(cables: &[CableSpec], host_count: u32, hosts: &BTreeSet<u32>) -> (u64, u64) {
-    let mut next: BTreeMap<u32, Vec<(u32, u64)>> = BTreeMap::new();
-    for &CableSpec { a, b, delay_ps, .. } in cables {
-        next.entry(a).or_default().push((b, delay_ps));
-        next.entry(b).or_default().push((a, delay_ps));
+fn way_of_cables(cables: &[CableSpec], host_count: u32, hosts: &BTreeSet<u32>) -> Result<(Rate, Time), SpecError> {
+    let mut next: BTreeMap<u32, Vec<(u32, Time)>> = BTreeMap::new();
+    for &CableSpec { a, b, delay, .. } in cables {
+        next.entry(a).or_default().push((b, delay));
+        next.entry(b).or_default().push((a, delay));
     }
     let is_own = |cable: &&CableSpec| hosts.contains(&cable.a) || hosts.contains(&cable.b);
-    let slowest_bps = cables.iter().filter(is_own).map(|cable| cable.rate_bps).min().unwrap_or_default();
+    let slowest = cables.iter().filter(is_own).map(|cable| cable.rate).min().ok_or(SpecError::ZeroRate)?;
     let farthest = hosts.iter().map(|&host| {
         // Links and the most delay of the shortest routes to each node.
-        let mut known = BTreeMap::from([(host, (0_u32, 0_u64))]);
+        let mut known = BTreeMap::from([(host, (0_u32, Time::ZERO))]);
         let mut reached = VecDeque::from([host]);
         while let Some(node) = reached.pop_front() {
-            let (links, delay_ps) = known[&node];
+            let (links, delay) = known[&node];
             // Hosts do not forward.
             if node < host_count && node != host {
                 continue;
             }
-            for &(to, cable_ps) in next.get(&node).into_iter().flatten() {
-                let there = (links + 1, delay_ps.saturating_add(cable_ps));
+            for &(to, cable) in next.get(&node).into_iter().flatten() {
+                let there = (links + 1, delay.saturating_add(cable));
                 match known.get_mut(&to) {
                     Some(known) if known.0 == there.0 => known.1 = known.1.max(there.1),
                     Some(_) => {}
@@ -205,9 +199,9 @@ fn way_of_cables(cables: &[CableSpec], host_count: u32, hosts: &BTreeSet<u32>) -
                 }
             }
         }
-        hosts.iter().filter_map(|other| known.get(other)).map(|&(_, delay_ps)| delay_ps).max().unwrap_or_default()
+        hosts.iter().filter_map(|other| known.get(other)).map(|&(_, delay)| delay).max().unwrap_or_default()
     });
-    (slowest_bps, farthest.max().unwrap_or_default())
+    Ok((slowest, farthest.max().unwrap_or_default()))
 }
 
 /// The host that is the card of a GPU.
@@ -252,7 +246,7 @@ pub struct Shape {
 ///
 /// # Errors
 /// As [`Fabric::new`]; and [`SpecError::Cable`] for a network that is given cable by cable.
-pub fn shape(topology: &TopologySpec, every: WireSpec) -> Result<Shape, SpecError> {
+pub fn shape(topology: &TopologySpec, every: Link) -> Result<Shape, SpecError> {
     let tree = tree(topology, every)?.ok_or(SpecError::Cable("its shape is that of its cables"))?;
     Ok(Shape {
         hosts: tree.host_count(),
@@ -280,7 +274,7 @@ pub struct Wires {
 ///
 /// # Errors
 /// As [`Fabric::new`].
-pub fn wires(topology: &TopologySpec, every: WireSpec, node: Option<&NodeSpec>) -> Result<Wires, SpecError> {
+pub fn wires(topology: &TopologySpec, every: Link, node: Option<&NodeSpec>) -> Result<Wires, SpecError> {
     let (graph, names) = match topology {
         TopologySpec::Custom { hosts, switches, cables } => wired(*hosts, switches, cables)?,
         _ => {
@@ -318,7 +312,7 @@ fn with_ports(mut graph: Graph, mut names: Vec<Arc<str>>, node: &NodeSpec) -> Re
     for wire in &mut graph.links {
         (wire.from, wire.to) = (moved(wire.from), moved(wire.to));
     }
-    let link = link(WireSpec { rate_bps: node.scale_up.rate_bps, delay_ps: node.scale_up.delay_ps })?;
+    let link = node.scale_up.nominal();
     let first_switch = cards + gpus + graph.switch_count;
     for gpu in 0..gpus {
         let machine = nodes.node(HostId(gpu));
@@ -357,24 +351,22 @@ pub(crate) fn payload(rate: Rate, efficiency_ppm: u64) -> Result<Rate, SpecError
 }
 
 /// The tree that a topology is; `None` for one that is given cable by cable.
-fn tree(topology: &TopologySpec, every: WireSpec) -> Result<Option<FatTree>, SpecError> {
-    let every = link(every)?;
-    let ratio = |[up, down]: [u64; 2]| Ratio::new(up, down).ok_or(SpecError::Cable("a ratio is above 0"));
+fn tree(topology: &TopologySpec, every: Link) -> Result<Option<FatTree>, SpecError> {
     Ok(Some(match *topology {
         TopologySpec::Custom { .. } => return Ok(None),
         TopologySpec::Star { hosts } => FatTree::from(Star { host_count: hosts, link: every }),
         TopologySpec::LeafSpine { leaves, hosts_per_leaf, spines, fabric_link } => {
-            FatTree::leaf_spine(leaves, hosts_per_leaf, spines, every, link(fabric_link)?)?
+            FatTree::leaf_spine(leaves, hosts_per_leaf, spines, every, fabric_link)?
         }
-        TopologySpec::Clos2 { ports, bisection } => FatTree::clos2(ports, ratio(bisection)?, every)?,
-        TopologySpec::Clos3 { ports, bisection } => FatTree::clos3(ports, ratio(bisection)?, every)?,
+        TopologySpec::Clos2 { ports, bisection } => FatTree::clos2(ports, bisection, every)?,
+        TopologySpec::Clos3 { ports, bisection } => FatTree::clos3(ports, bisection, every)?,
     }))
 }
 
 fn wired(hosts: u32, switches: &[String], cables: &[CableSpec]) -> Result<(Graph, Vec<Arc<str>>), SpecError> {
     let mut links = Vec::with_capacity(2 * cables.len());
     for cable in cables {
-        let link = link(WireSpec { rate_bps: cable.rate_bps, delay_ps: cable.delay_ps })?;
+        let link = Link { rate: cable.rate, delay: cable.delay };
         let (a, b) = (NodeId(cable.a), NodeId(cable.b));
         if a == b || a.0.max(b.0) as usize >= hosts as usize + switches.len() {
             return Err(SpecError::Cable("a cable joins two nodes that there are"));
@@ -392,18 +384,4 @@ fn wired(hosts: u32, switches: &[String], cables: &[CableSpec]) -> Result<(Graph
         })
         .collect();
     Ok((Graph { host_count: hosts, switch_count: switches.len() as u32, links, has_parts: false }, names))
-}
-
-fn host(HostSpec { message_ps, stages }: HostSpec) -> Host {
-    let rates = |bps: &[Option<u64>]| bps.iter().flatten().filter_map(|&bps| Rate::from_bps(bps)).collect();
-    Host {
-        message: Time::from_ps(message_ps),
-        sending: rates(&[stages.copy_bps, stages.serialise_bps]),
-        receiving: rates(&[stages.receive_bps]),
-    }
-}
-
-fn link(wire: WireSpec) -> Result<Link, SpecError> {
-    let rate = Rate::from_bps(wire.rate_bps).ok_or(SpecError::ZeroRate)?;
-    Ok(Link { rate, delay: Time::from_ps(wire.delay_ps) })
 }

@@ -101,8 +101,8 @@ pub enum JobError {
     /// A number of ranks that the collective cannot have.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A depth or a reduction rate of 0.
-    #[error("a collective has a depth and a rate of reduction above 0")]
+    /// A depth of 0.
+    #[error("a collective has a depth above 0")]
     NoCollective,
     /// A chunk of no bytes.
     #[error("a chunk has at least one byte")]
@@ -372,9 +372,9 @@ const MOST_SENDING_PS: f64 = 8.64e16;
 /// # Errors
 /// [`PlanError`] if the algorithm does not support the number of ranks.
 pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, manner: Manner) -> Result<Collective, PlanError> {
-    let adding = spec.collective.reduction_rate_bps.and_then(Rate::from_bps);
     let algorithm = algorithm(spec.collective.algorithm, spec.hosts.len() as u32);
-    let collective = Collective::new(algorithm, spec.hosts.clone(), largest, depth, adding, manner.sizes)?;
+    let collective =
+        Collective::new(algorithm, spec.hosts.clone(), largest, depth, spec.collective.reduction_rate, manner.sizes)?;
     match spec.collective.algorithm {
         AlgorithmSpec::SingleRing => Ok(collective),
         _ => collective.over_nodes(&manner.links),
@@ -495,7 +495,7 @@ fn check(spec: &JobSpec) -> Result<(), JobError> {
     if !(1..=spec.layers.len()).contains(&spec.bands.len()) {
         return Err(JobError::Bands { bands: spec.bands.len(), layers: spec.layers.len() });
     }
-    if spec.collective.depth == Some(0) || spec.collective.reduction_rate_bps == Some(0) {
+    if spec.collective.depth == Some(0) {
         return Err(JobError::NoCollective);
     }
     pace::check(&spec.compute, spec.hosts.len()).map_err(JobError::Pace)?;

@@ -149,14 +149,8 @@ mod tests {
 
     #[test]
     fn program_order_is_forward_up_then_backward_down() {
-        let layer = |bytes| LayerSpec {
-            name: String::new(),
-            forward_ps: 1,
-            backward_ps: 2,
-            update_ps: 0,
-            parameter_bytes: bytes,
-            is_host: false,
-        };
+        let layer =
+            |parameter_bytes| LayerSpec { forward_ps: 1, backward_ps: 2, parameter_bytes, ..LayerSpec::default() };
         let layers = [layer(5), layer(0), layer(5)];
         let buckets = fuse(&[Bytes(5), Bytes(0), Bytes(5)], Bytes(5));
         let steps = ComputeSteps::of_layers(&layers);

@@ -129,21 +129,12 @@ mod tests {
 
     #[test]
     fn workers_without_noise_or_straggler_are_alike() {
-        assert!(
-            Pace::of_workers(
-                &ComputeSpec { overlap_slowdown_ppm: ONE_PPM, noise_ppm: 0, straggler: None },
-                8,
-                "train",
-                Seed(0)
-            )
-            .is_none()
-        );
+        assert!(Pace::of_workers(&ComputeSpec::default(), 8, "train", Seed(0)).is_none());
     }
 
     #[test]
     fn noise_has_the_mean_and_the_variation_that_it_says() {
-        let drawn =
-            factors(&ComputeSpec { overlap_slowdown_ppm: ONE_PPM, noise_ppm: 100_000, straggler: None }, 4, 25_000);
+        let drawn = factors(&ComputeSpec { noise_ppm: 100_000, ..ComputeSpec::default() }, 4, 25_000);
         let all: Vec<f64> = drawn.iter().flatten().map(|&ppm| ppm as f64 / 1e6).collect();
         let mean = all.iter().sum::<f64>() / all.len() as f64;
         let variance = all.iter().map(|factor| (factor - mean) * (factor - mean)).sum::<f64>() / all.len() as f64;
@@ -158,11 +149,8 @@ mod tests {
 
     #[test]
     fn in_every_iteration_one_worker_is_drawn_to_be_slow() {
-        let drawn = factors(
-            &ComputeSpec { overlap_slowdown_ppm: ONE_PPM, noise_ppm: 0, straggler: Some(straggler(None, 1_000_000)) },
-            5,
-            1000,
-        );
+        let drawn =
+            factors(&ComputeSpec { straggler: Some(straggler(None, 1_000_000)), ..ComputeSpec::default() }, 5, 1000);
         for iteration in 0..1000 {
             assert_eq!(drawn.iter().filter(|worker| worker[iteration] == 1_500_000).count(), 1);
         }
@@ -174,26 +162,14 @@ mod tests {
         let slow = |spec: &ComputeSpec, workers, worker: usize| -> Vec<bool> {
             factors(spec, workers, 500)[worker].iter().map(|&ppm| ppm > 1_300_000).collect()
         };
-        let plain = slow(
-            &ComputeSpec { overlap_slowdown_ppm: ONE_PPM, noise_ppm: 0, straggler: Some(straggler(Some(2), 300_000)) },
-            4,
-            2,
-        );
+        let plain = slow(&ComputeSpec { straggler: Some(straggler(Some(2), 300_000)), ..ComputeSpec::default() }, 4, 2);
         let noisy = slow(
-            &ComputeSpec {
-                overlap_slowdown_ppm: ONE_PPM,
-                noise_ppm: 10_000,
-                straggler: Some(straggler(Some(2), 300_000)),
-            },
+            &ComputeSpec { noise_ppm: 10_000, straggler: Some(straggler(Some(2), 300_000)), ..ComputeSpec::default() },
             8,
             2,
         );
         assert_eq!(plain, noisy);
-        let often = slow(
-            &ComputeSpec { overlap_slowdown_ppm: ONE_PPM, noise_ppm: 0, straggler: Some(straggler(Some(2), 600_000)) },
-            4,
-            2,
-        );
+        let often = slow(&ComputeSpec { straggler: Some(straggler(Some(2), 600_000)), ..ComputeSpec::default() }, 4, 2);
         assert!(plain.iter().zip(&often).all(|(rare, often)| often | !rare), "a rarer straggler is slow no more often");
     }
 }

@@ -1,8 +1,9 @@
-//! The valid scenario, as Python hands it down: integers with their units in their names, nothing optional
-//! that has a default, nothing unknown.
+//! The valid scenario, as Python passes it: whole numbers with their units in their names, nothing unknown.
 //!
-//! Defaults, unit parsing and every message to a user live in `gradtide.scenario` (Python). What arrives here is
-//! only checked against what would make the model meaningless ([`crate::SpecError`]); an unknown field is refused.
+//! Records of the network are the types of `gradtide_net` themselves. A field has a default wherever a value has no
+//! effect: a scenario written before the field existed stays valid, and means the same. Defaults of users, units and
+//! error messages live in `gradtide.scenario` (Python); what JSON cannot express is checked where a run is planned
+//! ([`crate::SpecError`]).
 
 mod parallel;
 mod step;
@@ -13,6 +14,11 @@ pub use parallel::{
 };
 pub use step::{RecordedSpec, StepClassSpec, StepGroupSpec, StepSpec, StepTransferSpec};
 
+use gradtide_net::hosts::Host;
+use gradtide_net::packet::tcp::TcpConfig;
+use gradtide_net::packet::{Capacity, Discipline, Follow, Marking, PcnConfig, QueueConfig, SharedBuffer};
+use gradtide_net::route::Policy;
+use gradtide_net::{Link, Rate, Ratio, Time};
 use serde::Deserialize;
 use std::num::NonZeroU32;
 
@@ -21,12 +27,15 @@ use std::num::NonZeroU32;
 #[serde(deny_unknown_fields)]
 pub struct Spec {
     /// Training jobs, in the order of the scenario file.
+    #[serde(default)]
     pub jobs: Vec<JobSpec>,
     /// Background flows.
+    #[serde(default)]
     pub traffic: Vec<TrafficSpec>,
     /// Hosts and links.
     pub cluster: ClusterSpec,
     /// Engine, seed and length.
+    #[serde(default)]
     pub run: RunSpec,
 }
 
@@ -37,21 +46,27 @@ pub struct JobSpec {
     /// Key of the job in the scenario (`job.<name>`).
     pub name: String,
     /// Layers from the input side (index 0) to the output side.
+    #[serde(default)]
     pub layers: Vec<LayerSpec>,
     /// Host of each worker, by index into the cluster's hosts; its length is the number of workers.
     pub hosts: Vec<u32>,
     /// Measured iterations; `None` when `run.duration_ps` decides.
     pub iterations: Option<u32>,
     /// Algorithm that aggregates a bucket.
+    #[serde(default)]
     pub collective: CollectiveSpec,
     /// Buckets and their order.
+    #[serde(default)]
     pub schedule: ScheduleSpec,
     /// Bands of the job's flows on the network, shared out evenly over the layers from the input side; 0 is the most
     /// urgent. A chunk takes the band of the layer in which it begins.
+    #[serde(default = "first_band")]
     pub bands: Vec<u8>,
     /// Simulated time at which the job starts.
+    #[serde(default)]
     pub start_ps: u64,
     /// How long workers compute.
+    #[serde(default)]
     pub compute: ComputeSpec,
     /// Parameter servers that every iteration begins with a pull from, some of the hosts; `None` aggregates buckets as
     /// `collective` says.
@@ -68,6 +83,10 @@ pub struct JobSpec {
     pub announced_packets: Option<u32>,
     /// How workers change their bands as they send; `None`: they keep to `bands`.
     pub adaptive: Option<AdaptiveSpec>,
+}
+
+fn first_band() -> Vec<u8> {
+    vec![0]
 }
 
 impl JobSpec {
@@ -139,16 +158,18 @@ pub struct DeadlineSpec {
 #[serde(deny_unknown_fields)]
 pub struct OpsSpec {
     /// In which order.
+    #[serde(default)]
     pub order: ComputeOrderSpec,
     /// What waits for what.
     pub graph: GraphSpec,
 }
 
 /// In which order a worker computes.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum ComputeOrderSpec {
     /// Of the ops that can run, the first of the graph.
+    #[default]
     Listed,
     /// Of the ops that can run, any: every worker has a random order of its own, the same in all iterations.
     Random,
@@ -243,20 +264,24 @@ pub struct GraphOpSpec {
     /// Name shown to users.
     pub name: String,
     /// Indices of what it waits for.
+    #[serde(default)]
     pub inputs: Vec<u32>,
     /// Bytes of the parameter that it receives, not 0; `None` computes.
     pub receives_bytes: Option<u64>,
     /// Compute time, or of a parameter the time in which its server applies the sum of its gradients.
+    #[serde(default)]
     pub time_ps: u64,
     /// Whether it depends on parameters alone.
+    #[serde(default)]
     pub param_only: bool,
     /// Indices of the ops that receive the parameters whose gradients it completes.
+    #[serde(default)]
     pub updates: Vec<u32>,
 }
 
 /// How long the workers of a job compute, beside what its layers say.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct ComputeSpec {
     /// Time that a unit of compute takes while a transfer of the job is under way, in millionths (1_000_000 = no
     /// slowdown).
@@ -265,6 +290,13 @@ pub struct ComputeSpec {
     pub noise_ppm: u64,
     /// The slow worker.
     pub straggler: Option<StragglerSpec>,
+}
+
+/// Workers are alike, and overlap costs nothing.
+impl Default for ComputeSpec {
+    fn default() -> Self {
+        Self { overlap_slowdown_ppm: 1_000_000, noise_ppm: 0, straggler: None }
+    }
 }
 
 /// A worker that is slow, always or now and then.
@@ -280,8 +312,8 @@ pub struct StragglerSpec {
 }
 
 /// One layer: times of one worker for one mini-batch.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct LayerSpec {
     /// Name shown to users.
     pub name: String,
@@ -294,13 +326,12 @@ pub struct LayerSpec {
     /// Bytes of the layer's gradient; 0 for a layer that sends nothing.
     pub parameter_bytes: u64,
     /// Whether these times are the host's, in which the device stands idle: no layer of the model.
-    #[serde(default)]
     pub is_host: bool,
 }
 
 /// How a bucket is aggregated.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct CollectiveSpec {
     /// What is sent to whom.
     pub algorithm: AlgorithmSpec,
@@ -309,8 +340,17 @@ pub struct CollectiveSpec {
     /// Parts into which a chunk is cut, each of which goes through the algorithm by itself; not 0. `None` adapts it to
     /// the chunk (Caramel, section 4.4).
     pub depth: Option<u32>,
-    /// Rate at which a rank adds to its own what it has received, in bits per second; `None` takes no time. Not 0.
-    pub reduction_rate_bps: Option<u64>,
+    /// Rate at which a rank adds to its own what it has received; `None` takes no time.
+    #[serde(rename = "reduction_rate_bps")]
+    pub reduction_rate: Option<Rate>,
+}
+
+/// A ring of whole chunks, whose reductions take no time.
+impl Default for CollectiveSpec {
+    fn default() -> Self {
+        let (algorithm, remainder) = (AlgorithmSpec::Ring, RemainderSpec::Sent);
+        Self { algorithm, remainder, depth: Some(1), reduction_rate: None }
+    }
 }
 
 impl CollectiveSpec {
@@ -405,7 +445,7 @@ pub enum ServerSpec {
 
 /// How gradients are grouped and in what order the groups are sent.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct ScheduleSpec {
     /// Order of the transmission queue.
     pub order: OrderSpec,
@@ -422,6 +462,14 @@ pub struct ScheduleSpec {
     pub overhead_ps: u64,
     /// Time from the end of a transfer on all workers to the earliest start of the next (0 in the thesis).
     pub sync_ps: u64,
+}
+
+/// Each layer by itself as it becomes ready, one at a time; the next iteration waits for nothing that it does not use.
+impl Default for ScheduleSpec {
+    fn default() -> Self {
+        let (order, fusion) = (OrderSpec::Fifo, FusionSpec::Cap { bytes: 0 });
+        Self { order, fusion, chunk_bytes: None, credit: 1, barrier: false, overhead_ps: 0, sync_ps: 0 }
+    }
 }
 
 /// What makes a bucket.
@@ -493,6 +541,7 @@ pub enum OrderSpec {
         /// One rank per layer, in layer order; with servers and a graph, one per parameter in the order of the graph.
         ranks: Vec<u32>,
         /// Whether nothing is sent before all of smaller rank; of buckets alone.
+        #[serde(default)]
         in_turn: bool,
     },
     /// The buckets of a plan, in place of those of `fusion`.
@@ -509,6 +558,7 @@ pub struct PlannedBucketSpec {
     /// Layers that have parameters.
     pub layers: Vec<u32>,
     /// From which offset of compute time on it may be sent; beyond that of an iteration, in the next.
+    #[serde(default)]
     pub gate_ps: u64,
 }
 
@@ -532,8 +582,10 @@ pub struct TrafficSpec {
     /// `None` starts every flow at its time.
     pub idle_ps: Option<u64>,
     /// Whether that is the completion of the last flow under way, for all of them: the hosts wait for one another.
+    #[serde(default)]
     pub together: bool,
     /// Time from when a flow may open its connection to its first byte.
+    #[serde(default)]
     pub setup_ps: u64,
     /// As of [`JobSpec`].
     pub announced_packets: Option<u32>,
@@ -541,107 +593,28 @@ pub struct TrafficSpec {
 
 /// Queue of every egress port; read by the packet engine only.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct QueueSpec {
     /// Who is sent next.
-    pub discipline: DisciplineSpec,
+    pub discipline: Discipline,
     /// What waits in a port at most, all bands together.
-    pub capacity: CapacitySpec,
+    pub capacity: Capacity,
     /// Who is marked or dropped before the queue is full; `None` drops at the tail only.
-    pub mark: Option<MarkSpec>,
+    pub mark: Option<Marking>,
     /// Whether switches heed announcements of bursts; they then mark by threshold.
-    pub pcn: Option<PcnSpec>,
+    pub pcn: Option<PcnConfig>,
 }
 
-/// Proactive congestion notification; [`gradtide_net::packet::PcnConfig`] says what both are.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PcnSpec {
-    /// Age at which a switch forgets an announcement.
-    pub expire_ps: u64,
-    /// How long a sender waits for the answer.
-    pub timeout_ps: u64,
-}
-
-/// Size of a buffer.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum CapacitySpec {
-    /// Packets of any size.
-    Packets(u32),
-    /// Bytes on the wire.
-    Bytes(u64),
-}
-
-/// Buffer that the ports of a switch share.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BufferSpec {
-    /// What waits in all ports of a switch at most.
-    pub capacity: CapacitySpec,
-    /// A port's queue holds at most this many millionths of what is free.
-    pub alpha_ppm: u32,
-}
-
-/// Who is sent next.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum DisciplineSpec {
-    /// Linux's three strict bands.
-    PfifoFast,
-    /// First come first served.
-    Fifo,
-    /// Strict bands, 0 first.
-    Strict {
-        /// Number of bands, 1 to 8.
-        bands: u8,
-    },
-    /// Deficit round robin: in each round a band sends its weight in full packets.
-    Drr {
-        /// One weight per band, 1 to 8 bands; none is 0.
-        weights: Vec<u16>,
-    },
-}
-
-/// What happens to packets before the queue is full.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum MarkSpec {
-    /// Congestion marks above a queue length.
-    Threshold {
-        /// Packets in the queue from which CE is set.
-        packets: u32,
-        /// When the queue is looked at.
-        at: MarkAtSpec,
-    },
-    /// Random early detection.
-    Red {
-        /// Average queue below which nothing happens.
-        min_packets: u32,
-        /// Average queue from which every packet is hit; above the least.
-        max_packets: u32,
-        /// Probability at `max_packets`, in millionths.
-        max_probability_ppm: u32,
-        /// Weight of the average, in millionths.
-        weight_ppm: u32,
-        /// Whether ECN-capable packets are marked and not dropped.
-        ecn: bool,
-    },
-}
-
-/// When a queue is compared with its threshold.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-pub enum MarkAtSpec {
-    /// When a packet arrives.
-    Enqueue,
-    /// When a packet leaves.
-    Dequeue,
+impl Default for QueueSpec {
+    fn default() -> Self {
+        let QueueConfig { discipline, capacity, .. } = QueueConfig::pfifo_fast();
+        Self { discipline, capacity, mark: None, pcn: None }
+    }
 }
 
 /// Transport protocol of every flow; read by the packet engine only.
 #[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct TransportSpec {
     /// Congestion control.
     pub congestion: CongestionSpec,
@@ -657,6 +630,22 @@ pub struct TransportSpec {
     pub recovery: RecoverySpec,
     /// Where its timers come from.
     pub timers: TimersSpec,
+}
+
+/// As [`TcpConfig::over`], of which only timers depend on the network.
+impl Default for TransportSpec {
+    fn default() -> Self {
+        let tcp = TcpConfig::over(1, Rate::MAX, Time::ZERO);
+        Self {
+            congestion: CongestionSpec::Newreno,
+            ecn: tcp.ecn,
+            segment_bytes: tcp.segment_bytes.into(),
+            initial_window_segments: tcp.initial_window_segments.into(),
+            window_bytes: tcp.window.0,
+            recovery: RecoverySpec::Sack,
+            timers: TimersSpec::Derived,
+        }
+    }
 }
 
 /// Least retransmission timeout, delay of acknowledgements, and timeout before the first sample.
@@ -713,16 +702,20 @@ pub struct ClusterSpec {
     /// Machines with several GPUs, whose network cards are the hosts of the topology; `None`: every host is a worker.
     pub node: Option<NodeSpec>,
     /// Time that a host's stack takes for a message: a part of the delay of every link of a host (0 in the thesis).
-    pub host_latency_ps: u64,
+    #[serde(default, rename = "host_latency_ps")]
+    pub host_latency: Time,
     /// What every host adds to the messages of jobs; `None` adds nothing.
-    pub host: Option<HostSpec>,
+    pub host: Option<Host>,
     /// Choice among equal routes.
-    pub routing: RoutingSpec,
+    #[serde(default)]
+    pub routing: Policy,
     /// Queue of every egress port.
+    #[serde(default)]
     pub queue: QueueSpec,
     /// Buffer that the ports of a switch share; `None` gives each its own.
-    pub switch_buffer: Option<BufferSpec>,
+    pub switch_buffer: Option<SharedBuffer>,
     /// Transport protocol of every flow.
+    #[serde(default)]
     pub transport: TransportSpec,
 }
 
@@ -736,28 +729,6 @@ pub struct NodeSpec {
     pub nics: u32,
     /// Link between a GPU and the node's scale-up switch, in each direction.
     pub scale_up: LinkSpec,
-}
-
-/// What a host adds to a message: see [`gradtide_net::hosts`].
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct HostSpec {
-    /// Time for each message that it sends, one after the other.
-    pub message_ps: u64,
-    /// Stages in series.
-    pub stages: StagesSpec,
-}
-
-/// Stages of a host, each with its rate in bits per second, not 0; `None` takes no time.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StagesSpec {
-    /// The first before the network interface.
-    pub copy_bps: Option<u64>,
-    /// The second.
-    pub serialise_bps: Option<u64>,
-    /// The one behind it.
-    pub receive_bps: Option<u64>,
 }
 
 /// Shape of the network; [`gradtide_net::FatTree`] says what all but the last are.
@@ -778,21 +749,21 @@ pub enum TopologySpec {
         /// Number of spines.
         spines: u32,
         /// Links between leaves and spines.
-        fabric_link: WireSpec,
+        fabric_link: Link,
     },
     /// Two layers of switches.
     Clos2 {
         /// Ports of a switch; even.
         ports: u32,
         /// Capacity of an edge switch upwards over that downwards, as a fraction.
-        bisection: [u64; 2],
+        bisection: Ratio,
     },
     /// Three layers of switches.
     Clos3 {
         /// As of [`TopologySpec::Clos2`].
         ports: u32,
         /// As of [`TopologySpec::Clos2`].
-        bisection: [u64; 2],
+        bisection: Ratio,
     },
     /// Cable by cable.
     Custom {
@@ -805,18 +776,6 @@ pub enum TopologySpec {
     },
 }
 
-/// How a switch chooses among equal routes.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-pub enum RoutingSpec {
-    /// By hash.
-    Ecmp,
-    /// By destination.
-    Dmodk,
-    /// By both ends.
-    Spread,
-}
-
 /// A link in each direction.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -825,53 +784,55 @@ pub struct CableSpec {
     pub a: u32,
     /// Node at the other.
     pub b: u32,
-    /// As of [`LinkSpec`].
-    pub rate_bps: u64,
-    /// As of [`LinkSpec`].
-    pub delay_ps: u64,
-}
-
-/// A link whose efficiency is that of all.
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct WireSpec {
-    /// Nominal rate in bits per second; not 0.
-    pub rate_bps: u64,
+    /// Nominal rate.
+    #[serde(rename = "rate_bps")]
+    pub rate: Rate,
     /// Propagation delay.
-    pub delay_ps: u64,
+    #[serde(default, rename = "delay_ps")]
+    pub delay: Time,
 }
 
 /// One link.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkSpec {
-    /// Nominal rate in bits per second; not 0.
-    pub rate_bps: u64,
+    /// Nominal rate.
+    #[serde(rename = "rate_bps")]
+    pub rate: Rate,
     /// Propagation delay.
-    pub delay_ps: u64,
+    #[serde(default, rename = "delay_ps")]
+    pub delay: Time,
     /// Share of the rate left to gradients after headers and retransmissions, in millionths (1_000_000 = all).
+    #[serde(default = "all_ppm")]
     pub efficiency_ppm: u64,
 }
 
+const fn all_ppm() -> u64 {
+    1_000_000
+}
+
+impl LinkSpec {
+    /// The link at its nominal rate.
+    pub const fn nominal(&self) -> Link {
+        Link { rate: self.rate, delay: self.delay }
+    }
+}
+
 /// Engine, seed and length.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct RunSpec {
     /// Network engine.
     pub engine: EngineSpec,
     /// How far rates of the fluid engine may be off, in millionths; `None` if they are exact.
-    #[serde(default)]
     pub accuracy_ppm: Option<NonZeroU32>,
     /// Root of all random streams.
     pub seed: u64,
     /// Whose clock and transport the packet engine has; read by it only.
-    #[serde(default)]
-    pub follow: FollowSpec,
+    pub follow: Follow,
     /// Background flows on the packet engine start up to so much later than they could, each by a draw of its own.
-    #[serde(default)]
     pub start_jitter_ps: Option<u64>,
     /// Whether each rank of a divided job is simulated, and not one of each class. The packet engine always does so.
-    #[serde(default)]
     pub all_ranks: bool,
     /// Simulated time after which no further iteration is begun.
     pub duration_ps: Option<u64>,
@@ -879,17 +840,6 @@ pub struct RunSpec {
     pub timeline_iterations: u32,
     /// What is sampled over time; `None` samples nothing. Read by the packet engine only.
     pub probe: Option<ProbeSpec>,
-}
-
-/// What the packet engine does where simulators differ from standards.
-#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-pub enum FollowSpec {
-    /// The RFCs, and exact times.
-    #[default]
-    Standards,
-    /// ns-3.37, to its nanosecond.
-    Ns3,
 }
 
 /// What is sampled over time.
@@ -901,6 +851,7 @@ pub struct ProbeSpec {
     /// Links whose queues are sampled, by name; `None` samples all.
     pub links: Option<Vec<String>>,
     /// Connections whose windows are sampled.
+    #[serde(default)]
     pub cwnd: Vec<CwndSpec>,
 }
 
@@ -915,10 +866,11 @@ pub struct CwndSpec {
 }
 
 /// Network engine.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum EngineSpec {
     /// Flows at their max-min fair rates.
+    #[default]
     Fluid,
     /// Queues and TCP, packet by packet.
     Packet,

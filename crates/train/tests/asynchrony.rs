@@ -20,25 +20,20 @@ const PS_PER_BYTE: u64 = 1000;
 fn chain(layers: &[(u64, u64, u64)], workers: u64, servers: u64, sync: Value) -> Value {
     let layers: Vec<Value> = (layers.iter().enumerate())
         .map(|(index, &(forward, backward, bytes))| {
-            json!({"name": format!("layer{index}"), "forward_ps": forward, "backward_ps": backward, "update_ps": 0,
+            json!({"name": format!("layer{index}"), "forward_ps": forward, "backward_ps": backward,
                    "parameter_bytes": bytes})
         })
         .collect();
     json!({
         "jobs": [{
             "name": "train", "layers": layers, "hosts": Vec::from_iter(0..workers + servers), "iterations": 6,
-            "collective": {"algorithm": {"kind": "parameter_server", "servers": servers, "placement": "separate"},
-                           "remainder": "sent", "depth": 1, "reduction_rate_bps": null},
-            "schedule": {"order": {"kind": "priority", "queues": null}, "fusion": {"kind": "cap", "bytes": 0}, "credit": 1,
-                         "chunk_bytes": null, "barrier": true, "overhead_ps": 0, "sync_ps": 0},
-            "bands": [0], "start_ps": 0,
-            "compute": {"overlap_slowdown_ppm": 1_000_000, "noise_ppm": 0, "straggler": null},
+            "collective": {"algorithm": {"kind": "parameter_server", "servers": servers, "placement": "separate"}},
+            "schedule": {"order": {"kind": "priority"}, "barrier": true},
             "servers": {"count": servers, "placement": "separate", "shards": "bytes", "disorder_ppm": 0, "sync": sync,
-                        "task": "train", "graph": null}
+                        "task": "train"}
         }],
         "cluster": star((workers + servers) as u32, RATE_BPS, 0),
-        "traffic": [],
-        "run": {"engine": "fluid", "seed": 1, "duration_ps": null, "timeline_iterations": 0}
+        "run": {"seed": 1}
     })
 }
 

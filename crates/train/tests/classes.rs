@@ -3,7 +3,7 @@
 
 use CollectiveKind::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter, Send};
 use gradtide_net::route::Policy;
-use gradtide_net::{Band, Bytes, Fluid, Network, Seed, Time};
+use gradtide_net::{Band, Bytes, Fluid, Host, Network, Seed, Time};
 use gradtide_train::SpecError;
 use gradtide_train::classes::{Classes, GroupOp};
 use gradtide_train::collective::levels::{CollectiveKind, Span};
@@ -20,19 +20,11 @@ const KINDS: [CollectiveKind; 6] = [AllReduce, AllGather, ReduceScatter, AllToAl
 fn cluster(topology: Value, nics: u32) -> ClusterSpec {
     serde_json::from_value(json!({
         "topology": topology,
-        "link": {"rate_bps": 800_000_000_000_u64, "delay_ps": 10_000_000, "efficiency_ppm": 1_000_000},
+        "link": {"rate_bps": 800_000_000_000_u64, "delay_ps": 10_000_000},
         "node": {
             "gpus": 8,
             "nics": nics,
-            "scale_up": {"rate_bps": 8_000_000_000_000_u64, "delay_ps": 1_000_000, "efficiency_ppm": 1_000_000}
-        },
-        "host_latency_ps": 0,
-        "routing": "ecmp",
-        "queue": {"discipline": {"kind": "fifo"}, "capacity": {"packets": 100}, "mark": null, "pcn": null},
-        "switch_buffer": null,
-        "transport": {
-            "congestion": {"kind": "newreno"}, "ecn": false, "segment_bytes": 1380, "initial_window_segments": 10,
-            "window_bytes": 1_000_000, "recovery": "sack", "timers": "derived"
+            "scale_up": {"rate_bps": 8_000_000_000_000_u64, "delay_ps": 1_000_000}
         },
     }))
     .unwrap()
@@ -178,10 +170,7 @@ fn one_rank_and_no_bytes_need_no_flow_or_no_time() {
 #[test]
 fn stages_of_hosts_are_refused() {
     let mut slow = star(8);
-    slow.host = serde_json::from_value(json!({
-        "message_ps": 1, "stages": {"copy_bps": null, "serialise_bps": null, "receive_bps": null}
-    }))
-    .unwrap();
+    slow.host = Some(Host { message: Time::from_ps(1), ..Host::default() });
     assert_eq!(Classes::new(&slow, 1).unwrap_err(), SpecError::StagesOfClasses);
 }
 
@@ -210,7 +199,7 @@ fn nodes_that_cannot_be_are_refused() {
         assert!(matches!(Classes::new(&star(nics), 1), Err(SpecError::Node(_))), "{nics} cards");
     }
     let mut slow = star(8);
-    slow.node.as_mut().unwrap().scale_up.rate_bps = 0;
+    slow.node.as_mut().unwrap().scale_up.efficiency_ppm = 0;
     assert_eq!(Classes::new(&slow, 1).unwrap_err(), SpecError::ZeroRate);
 }
 
@@ -325,8 +314,8 @@ fn a_ring_over_nodes_is_a_ring_for_each_card() {
     assert!(found <= of_classes, "{found:?} of all ranks, {of_classes:?} of classes");
     assert!(found.ps() as f64 >= sending + 20e6, "cards are busy for {sending} ps, and the last message travels");
     // Without: cards are never idle, and nothing else counts.
-    cluster.link.delay_ps = 0;
-    cluster.node.as_mut().unwrap().scale_up.delay_ps = 0;
+    cluster.link.delay = Time::ZERO;
+    cluster.node.as_mut().unwrap().scale_up.delay = Time::ZERO;
     assert_near(rings(&cluster), sending, "all ranks without delays");
     assert_near(Classes::new(&cluster, 1).unwrap().time(&op).unwrap(), sending, "classes without delays");
 }

@@ -83,29 +83,24 @@ fn chain(layers: &[(u64, u64, u64)]) -> Vec<Row> {
 fn graph(rows: &[Row], order: &str) -> Value {
     let op = |(id, row): (u64, &Row)| {
         json!({"id": id, "name": format!("op{id}"), "inputs": row.inputs, "receives_bytes": row.bytes,
-               "time_ps": row.time * US, "param_only": false, "updates": row.updates})
+               "time_ps": row.time * US, "updates": row.updates})
     };
     let ops: Vec<Value> = (0..).zip(rows).map(op).collect();
-    json!({"order": order, "graph": {"target": ops.len() - 1, "inference_target": null, "ops": ops}})
+    json!({"order": order, "graph": {"target": ops.len() - 1, "ops": ops}})
 }
 
 fn layer(name: String, forward: u64, backward: u64, bytes: u64) -> Value {
-    json!({"name": name, "forward_ps": forward * US, "backward_ps": backward * US, "update_ps": 0,
-           "parameter_bytes": bytes})
+    json!({"name": name, "forward_ps": forward * US, "backward_ps": backward * US, "parameter_bytes": bytes})
 }
 
 fn spec(layers: &[Value], ops: &Value, workers: u32, engine: &str, schedule: &Value) -> Spec {
     let hosts: Vec<u32> = (0..workers).collect();
     serde_json::from_value(json!({
         "jobs": [{
-            "name": "train", "layers": layers, "hosts": hosts, "iterations": 6, "ops": ops,
-            "collective": {"algorithm": {"kind": "ring"}, "remainder": "sent", "depth": 1, "reduction_rate_bps": null},
-            "schedule": schedule, "bands": [0], "start_ps": 0,
-            "compute": {"overlap_slowdown_ppm": 1_000_000, "noise_ppm": 0, "straggler": null}
+            "name": "train", "layers": layers, "hosts": hosts, "iterations": 6, "ops": ops, "schedule": schedule
         }],
-        "traffic": [],
         "cluster": star(workers, 10_000_000_000, 10 * US),
-        "run": {"engine": engine, "seed": 1, "duration_ps": null, "timeline_iterations": 0, "probe": null}
+        "run": {"engine": engine, "seed": 1}
     }))
     .unwrap()
 }
@@ -118,9 +113,7 @@ fn of_graph(rows: &[Row], order: &str, workers: u32, engine: &str, schedule: &Va
 
 fn schedules(parameters: usize) -> Vec<Value> {
     let ranks: Vec<usize> = (0..parameters).map(|parameter| (parameter * 7 + 3) % parameters).collect();
-    let plain = ["fifo", "tic", "tac", "caramel", "edf", "optimal", "random"].map(|kind| json!({"kind": kind}));
-    let others =
-        [json!({"kind": "priority", "queues": null}), json!({"kind": "file", "ranks": ranks, "in_turn": false})];
+    let plain = ["fifo", "priority", "tic", "tac", "caramel", "edf", "optimal", "random"];
     let fusions = [
         json!({"kind": "cap", "bytes": 0}),
         json!({"kind": "cap", "bytes": 500_000}),
@@ -128,13 +121,8 @@ fn schedules(parameters: usize) -> Vec<Value> {
         json!({"kind": "ready", "bytes": 500_000, "cycle_ps": 300 * US}),
         json!({"kind": "adaptive"}),
     ];
-    let orders = plain.into_iter().chain(others);
-    let each = |order: Value| {
-        fusions.clone().map(|fusion| {
-            json!({"order": order, "fusion": fusion, "chunk_bytes": null, "credit": 1,
-                                                "overhead_ps": 0, "sync_ps": 0})
-        })
-    };
+    let orders = plain.map(|kind| json!({"kind": kind})).into_iter().chain([json!({"kind": "file", "ranks": ranks})]);
+    let each = |order: Value| fusions.clone().map(|fusion| json!({"order": order, "fusion": fusion}));
     orders.flat_map(each).collect()
 }
 
@@ -260,10 +248,8 @@ proptest! {
     /// leave of a window is no wider than what any of them does.
     #[test]
     fn no_order_updates_earlier(rows in any::<bool>().prop_flat_map(models), workers in 2..5_u32, seed in 0..99_u64) {
-        let alone = json!({"order": {"kind": "fifo"}, "fusion": {"kind": "cap", "bytes": 0}, "chunk_bytes": null,
-                           "credit": 1, "barrier": false, "overhead_ps": 0, "sync_ps": 0});
         let of = |order| {
-            let mut spec = of_graph(&rows, order, workers, "fluid", &alone);
+            let mut spec = of_graph(&rows, order, workers, "fluid", &json!({}));
             spec.run.seed = seed;
             plan(&spec).0
         };
@@ -293,10 +279,8 @@ fn different_orders_narrow_the_boundaries() {
         comp(2000, vec![1], vec![1]),
         comp(1, vec![2, 3], vec![]),
     ];
-    let alone = json!({"order": {"kind": "fifo"}, "fusion": {"kind": "cap", "bytes": 0}, "chunk_bytes": null,
-                       "credit": 1, "barrier": false, "overhead_ps": 0, "sync_ps": 0});
     let updates = |order: &str, seed| {
-        let mut spec = of_graph(&rows, order, 2, "fluid", &alone);
+        let mut spec = of_graph(&rows, order, 2, "fluid", &json!({}));
         spec.run.seed = seed;
         let mut updates: Vec<u64> =
             plan(&spec).0.gradients().unwrap().boundaries.windows.iter().map(|it| it.update.ps() / US).collect();
@@ -316,8 +300,6 @@ fn different_orders_narrow_the_boundaries() {
 fn what_nobody_reads_is_refused() {
     let mut rows = chain(&[(1, 1, 100), (1, 1, 100)]);
     rows[3].inputs.retain(|&input| input != 1);
-    let alone = json!({"order": {"kind": "fifo"}, "fusion": {"kind": "cap", "bytes": 0}, "chunk_bytes": null,
-                       "credit": 1, "barrier": false, "overhead_ps": 0, "sync_ps": 0});
-    let refused = gradtide_train::run(&of_graph(&rows, "listed", 2, "fluid", &alone), &mut |_| true).unwrap_err();
+    let refused = gradtide_train::run(&of_graph(&rows, "listed", 2, "fluid", &json!({})), &mut |_| true).unwrap_err();
     assert!(refused.to_string().contains("`op1`"), "{refused}");
 }

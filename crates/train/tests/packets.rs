@@ -20,14 +20,11 @@ fn flows(hosts: u32, mark: &Value, list: &[[u64; 4]]) -> Value {
     let mut cluster = star(hosts, RATE_BPS, 1_000_000);
     cluster["queue"] = json!({"discipline": {"kind": "fifo"}, "capacity": {"packets": 20}, "mark": mark});
     json!({
-        "jobs": [],
         "cluster": cluster,
         "traffic": [{
-            "name": "web", "start_ps": of(0), "src": of(1), "dst": of(2), "bytes": of(3), "band": vec![0; list.len()],
-            "idle_ps": null, "together": false, "setup_ps": 0, "announced_packets": null
+            "name": "web", "start_ps": of(0), "src": of(1), "dst": of(2), "bytes": of(3), "band": vec![0; list.len()]
         }],
-        "run": {"engine": "packet", "seed": 1, "duration_ps": 5_000_000_000_000_u64, "timeline_iterations": 0,
-                "probe": null}
+        "run": {"engine": "packet", "seed": 1, "duration_ps": 5_000_000_000_000_u64}
     })
 }
 
@@ -76,7 +73,7 @@ fn flows_keep_their_numbers_and_paths_whichever_starts_first() {
     spec["cluster"]["topology"] = json!({"kind": "leaf_spine", "leaves": 2, "hosts_per_leaf": 4, "spines": 4,
                                          "fabric_link": {"rate_bps": RATE_BPS, "delay_ps": 1_000_000}});
     let cwnd: Vec<Value> = (0..8).map(|flow| json!({"tenant": "web", "flow": flow})).collect();
-    spec["run"]["probe"] = json!({"every_ps": 50_000_000, "links": null, "cwnd": cwnd});
+    spec["run"]["probe"] = json!({"every_ps": 50_000_000, "cwnd": cwnd});
     let carried = |result: &RunResult| {
         let (names, bytes) = (&result.links, column(&result.links, "bytes"));
         // Half of the bytes of a full run or more: data, not acknowledgements.

@@ -37,35 +37,26 @@ fn scenario(rows: &[Row], workers: u32, schedule: &Value, collective: &Value) ->
     serde_json::from_value(json!({
         "jobs": [{
             "name": "train", "layers": layers, "hosts": hosts, "iterations": 6, "collective": collective,
-            "schedule": schedule, "bands": [0], "start_ps": 0,
-            "compute": {"overlap_slowdown_ppm": 1_000_000, "noise_ppm": 0, "straggler": null}
+            "schedule": schedule
         }],
-        "traffic": [],
         "cluster": star(workers, 10_000_000_000, 10 * US),
-        "run": {
-            "engine": "fluid", "seed": 1, "duration_ps": null,
-            "timeline_iterations": 0, "probe": null
-        }
+        "run": {"seed": 1}
     }))
     .unwrap()
 }
 
 fn collective(kind: &str, depth: Option<u32>, reduction_bps: Option<u64>) -> Value {
-    json!({
-        "algorithm": {"kind": kind}, "remainder": "sent", "depth": depth, "reduction_rate_bps": reduction_bps
-    })
+    json!({"algorithm": {"kind": kind}, "depth": depth, "reduction_rate_bps": reduction_bps})
 }
 
 fn schedule(order: &Value, fusion: &Value, chunk_bytes: Option<u64>, credit: u32, barrier: bool) -> Value {
-    json!({"order": order, "fusion": fusion, "chunk_bytes": chunk_bytes, "credit": credit, "barrier": barrier,
-           "overhead_ps": 0, "sync_ps": 0})
+    json!({"order": order, "fusion": fusion, "chunk_bytes": chunk_bytes, "credit": credit, "barrier": barrier})
 }
 
 fn orders(layers: usize) -> Vec<Value> {
     let ranks: Vec<usize> = (0..layers).map(|layer| (layer * 7 + 3) % layers).collect();
-    let plain = ["fifo", "tic", "tac", "caramel", "edf", "optimal"].map(|kind| json!({"kind": kind}));
+    let plain = ["fifo", "tic", "tac", "caramel", "edf", "optimal", "priority"].map(|kind| json!({"kind": kind}));
     let mut orders = plain.to_vec();
-    orders.push(json!({"kind": "priority", "queues": null}));
     orders.push(json!({"kind": "priority", "queues": 2}));
     orders.extend([false, true].map(|in_turn| json!({"kind": "file", "ranks": ranks, "in_turn": in_turn})));
     orders
@@ -261,7 +252,7 @@ fn a_gate_holds_a_bucket_back() {
     assert_eq!(ready.len(), 6);
     assert_eq!(start[0], ready[0]);
     let cycle = json!({"kind": "ready", "bytes": 1_000_000, "cycle_ps": 700 * US});
-    let schedule = json!({"order": {"kind": "fifo"}, "fusion": cycle, "chunk_bytes": null, "credit": 1, "barrier": true, "overhead_ps": 0, "sync_ps": 0});
+    let schedule = json!({"fusion": cycle, "barrier": true});
     let result = run(&scenario(&rows, 2, &schedule, &collective("ring", Some(1), None)));
     let (ready, start) = (counts(&result.transfers, "ready_us"), counts(&result.transfers, "start_us"));
     // Here one ends at 3.5 ms, half a millisecond after the first update.
@@ -279,7 +270,7 @@ fn the_slowest_worker_opens_the_gate() {
     let schedule = schedule(&json!({"kind": "fifo"}), &cycle, None, 1, true);
     let mut spec = scenario(&rows, 3, &schedule, &collective("ring", Some(1), None));
     spec.jobs[0].compute = serde_json::from_value(json!({
-        "overlap_slowdown_ppm": 1_000_000, "noise_ppm": 0, "straggler": {"worker": 1, "factor_ppm": 3_000_000, "probability_ppm": 1_000_000}
+        "straggler": {"worker": 1, "factor_ppm": 3_000_000, "probability_ppm": 1_000_000}
     }))
     .unwrap();
     let result = run(&spec);

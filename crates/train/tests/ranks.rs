@@ -4,6 +4,7 @@
 mod parallel;
 mod star;
 
+use gradtide_net::Time;
 use gradtide_train::spec::{BesideSpec, ContextSpec, MeshSpec, ParallelSpec, ShardingSpec, Spec, StragglerSpec};
 use gradtide_train::workload::Step;
 use parallel::{scenario, transformer};
@@ -131,8 +132,7 @@ fn a_sum_beside_another_flow_takes_twice_as_long() {
     let alone = on_all_ranks(&summed(MeshSpec { dp: 2, ..ONE }, "fluid"));
     let mut beside = alone.clone();
     let flow = json!({
-        "name": "other", "start_ps": [0], "src": [0], "dst": [1], "bytes": [1_u64 << 40], "band": [0], "idle_ps": null,
-        "together": false, "setup_ps": 0, "announced_packets": null
+        "name": "other", "start_ps": [0], "src": [0], "dst": [1], "bytes": [1_u64 << 40], "band": [0]
     });
     beside.traffic.push(serde_json::from_value(flow).unwrap());
     beside.run.duration_ps = Some(1 << 33);
@@ -174,8 +174,8 @@ fn on_nodes(mesh: MeshSpec, engine: &str) -> Spec {
     spec.jobs[0].parallel.as_mut().unwrap().gpus_per_node = 8;
     let cluster = &mut spec.cluster;
     cluster.topology = serde_json::from_value(json!({"kind": "star", "hosts": ranks})).unwrap();
-    cluster.link.delay_ps = 10_000_000;
-    let scale_up = json!({"rate_bps": 8_000_000_000_000_u64, "delay_ps": 1_000_000, "efficiency_ppm": 1_000_000});
+    cluster.link.delay = Time::from_ps(10_000_000);
+    let scale_up = json!({"rate_bps": 8_000_000_000_000_u64, "delay_ps": 1_000_000});
     cluster.node = Some(serde_json::from_value(json!({"gpus": 8, "nics": 8, "scale_up": scale_up})).unwrap());
     spec
 }

@@ -63,26 +63,21 @@ fn spec(rows: &[Row], change: impl FnOnce(&mut Value)) -> Value {
         .zip(rows)
         .map(|(id, row): (u64, _)| {
             json!({"id": id, "name": format!("op{id}"), "inputs": row.inputs, "receives_bytes": row.bytes,
-                   "time_ps": row.time_ps, "param_only": false, "updates": row.updates})
+                   "time_ps": row.time_ps, "updates": row.updates})
         })
         .collect();
     let is_trained = rows.iter().any(|row| !row.updates.is_empty());
     let mut spec = json!({
         "jobs": [{
             "name": "train", "layers": [], "hosts": [0, 1], "iterations": 2,
-            "collective": {"algorithm": {"kind": "parameter_server", "servers": 1, "placement": "separate"},
-                           "remainder": "sent", "depth": 1, "reduction_rate_bps": null},
-            "schedule": {"order": {"kind": "priority", "queues": null}, "fusion": {"kind": "cap", "bytes": 0}, "credit": 1,
-                         "chunk_bytes": null, "barrier": true, "overhead_ps": 0, "sync_ps": 0},
-            "bands": [0], "start_ps": 0,
-            "compute": {"overlap_slowdown_ppm": 1_000_000, "noise_ppm": 0, "straggler": null},
+            "collective": {"algorithm": {"kind": "parameter_server", "servers": 1, "placement": "separate"}},
+            "schedule": {"order": {"kind": "priority"}, "barrier": true},
             "servers": {"count": 1, "placement": "separate", "shards": "bytes", "disorder_ppm": 0,
                         "sync": {"kind": "sync"}, "task": if is_trained { "train" } else { "inference" },
-                        "graph": {"ops": ops, "target": rows.len().saturating_sub(1), "inference_target": null}}
+                        "graph": {"ops": ops, "target": rows.len().saturating_sub(1)}}
         }],
         "cluster": star(2, RATE_BPS, 0),
-        "traffic": [],
-        "run": {"engine": "fluid", "seed": 1, "duration_ps": null, "timeline_iterations": 0}
+        "run": {"seed": 1}
     });
     change(&mut spec);
     spec
@@ -107,7 +102,7 @@ fn times(result: &RunResult) -> &[u64] {
 fn ranked(spec: &mut Value, order: &[usize]) {
     let mut ranks = vec![0; order.len()];
     order.iter().enumerate().for_each(|(rank, &parameter)| ranks[parameter] = rank);
-    spec["jobs"][0]["schedule"]["order"] = json!({"kind": "file", "ranks": ranks, "in_turn": false});
+    spec["jobs"][0]["schedule"]["order"] = json!({"kind": "file", "ranks": ranks});
 }
 
 /// One worker and its channels by hand: pulls back to back in `order`, each there `delay_ps` after its last byte has
@@ -148,7 +143,7 @@ fn permutation(rows: &[Row], draws: &[usize]) -> Vec<usize> {
 fn on_nodes(spec: &mut Value, nodes: u64, gpus: u64, nics: u64, scale_up_bps: u64) {
     spec["cluster"]["topology"]["hosts"] = json!(nodes * nics);
     spec["cluster"]["node"] = json!({"gpus": gpus, "nics": nics,
-        "scale_up": {"rate_bps": scale_up_bps, "delay_ps": 0, "efficiency_ppm": 1_000_000}});
+        "scale_up": {"rate_bps": scale_up_bps}});
 }
 
 /// One pull of 700 bytes, an op of 1 us, and the push of the gradient.
@@ -251,8 +246,7 @@ proptest! {
     ) {
         let result = ran(&spec(&trained(rows.clone()), |spec| {
             hosts(spec, workers, servers);
-            let order = if kind == "priority" { json!({"kind": kind, "queues": null}) } else { json!({"kind": kind}) };
-            spec["jobs"][0]["schedule"]["order"] = order;
+            spec["jobs"][0]["schedule"]["order"] = json!({"kind": kind});
             spec["jobs"][0]["servers"]["shards"] = json!(shards);
         }));
         let table = &result.transfers;
@@ -284,8 +278,7 @@ proptest! {
         let result = ran(&spec(&rows, |spec| {
             hosts(spec, workers, servers);
             on_nodes(spec, (workers + servers).div_ceil(gpus), gpus, nics, scale_up);
-            let stages = json!({"copy_bps": null, "serialise_bps": null, "receive_bps": receive_bps});
-            spec["cluster"]["host"] = json!({"message_ps": 0, "stages": stages});
+            spec["cluster"]["host"] = json!({"stages": {"receive_bps": receive_bps}});
             spec["jobs"][0]["servers"]["sync"] = sync;
             spec["jobs"][0]["schedule"]["order"] = json!({"kind": kind});
             spec["jobs"][0]["compute"]["noise_ppm"] = json!(noise_ppm);

@@ -10,38 +10,28 @@ use gradtide_train::workload::{GroupTransfer, Label, Phase, Step, WorkloadError}
 use reference::{Times, run};
 use serde_json::{Value, json};
 
-/// Nothing is sent beside an op.
-fn beside() -> Value {
-    let none = json!({"join_ps": 0, "sum_ps": 0, "add_ps": 0});
-    json!([none, none])
-}
-
 /// Three layers on one rank: forward 10, 20, 30; backward 20, 40, 60; 100 bytes of parameters and as many of gradients
 /// each. The optimizer takes 5.
 fn three_layers() -> Value {
-    let op = |name: &str, forward: u64| {
-        json!({"name": name, "role": "other", "forward_ps": forward, "backward_ps": 2 * forward, "recompute_ps": 0,
-               "recompute_communicates": false, "exchanged_bytes": 0, "beside": beside()})
-    };
     let kind = |forward: u64| {
-        json!({"parameter_bytes": 100, "gradient_bytes": 100, "expert_parameter_bytes": 0,
-               "expert_gradient_bytes": 0, "ops": [op("op", forward)]})
+        let op = json!({"name": "op", "forward_ps": forward, "backward_ps": 2 * forward});
+        json!({"parameter_bytes": 100, "gradient_bytes": 100, "ops": [op]})
     };
     json!({
-        "mesh": {"tp": 1, "cp": 1, "ep": 1, "fsdp": 1, "dp": 1, "pp": 1}, "gpus_per_node": 8, "sharding": "none",
-        "micro_batches": 1, "pipeline": {"kind": "one_f_one_b"}, "sequence_parallel": false,
-        "async_tp": false, "scatter_gather": false, "context": "ring",
-        "forward_prefetch": 1, "backward_prefetch": 1, "overlap_gradients": true, "gloo": false,
+        "mesh": {}, "gpus_per_node": 8, "micro_batches": 1,
+        "forward_prefetch": 1, "backward_prefetch": 1, "overlap_gradients": true,
         "kinds": [kind(10), kind(20), kind(30)],
         "blocks": [{"name": "a", "kind": 0}, {"name": "b", "kind": 1}, {"name": "c", "kind": 2}],
-        "units": [1, 1, 1], "stages": [3], "optimizer_ps": [5], "activation_bytes": 10, "norm_bytes": 0, "tied_embedding_bytes": 0
+        "units": [1, 1, 1], "stages": [3], "optimizer_ps": [5], "activation_bytes": 10
     })
 }
 
 /// A specification in which some values are others, each by its path.
 fn with(mut spec: Value, changes: &[(&str, Value)]) -> Value {
     for (path, value) in changes {
-        *spec.pointer_mut(path).unwrap_or_else(|| panic!("{path} exists")) = value.clone();
+        let (parent, key) = path.rsplit_once('/').expect("a path");
+        let parent = spec.pointer_mut(parent).unwrap_or_else(|| panic!("{parent} exists"));
+        parent[key] = value.clone();
     }
     spec
 }
@@ -341,12 +331,8 @@ fn hsdp_sums_the_shards_of_its_replicas() {
 
 /// Three blocks with attention of 10 and a network of 20 on two ranks, without parameters.
 fn transformer() -> Value {
-    let op = |name: &str, forward: u64| {
-        json!({"name": name, "role": name, "forward_ps": forward, "backward_ps": 2 * forward, "recompute_ps": 0,
-               "recompute_communicates": false, "exchanged_bytes": 0, "beside": beside()})
-    };
-    let kind = json!({"parameter_bytes": 0, "gradient_bytes": 0, "expert_parameter_bytes": 0,
-                      "expert_gradient_bytes": 0, "ops": [op("attention", 10), op("mlp", 20)]});
+    let op = |name: &str, forward: u64| json!({"name": name, "role": name, "forward_ps": forward, "backward_ps": 2 * forward});
+    let kind = json!({"ops": [op("attention", 10), op("mlp", 20)]});
     let block = |name: &str| json!({"name": name, "kind": 0});
     with(three_layers(), &[("/kinds", json!([kind])), ("/blocks", json!([block("a"), block("b"), block("c")]))])
 }
@@ -537,8 +523,7 @@ fn asynchronous(activations: u64) -> Value {
     ];
     let mut spec = with(transformer(), &changes);
     spec["kinds"][0]["ops"].as_array_mut().unwrap().truncate(1);
-    spec["kinds"][0]["ops"][0]["beside"] =
-        json!([{"join_ps": 4, "sum_ps": 4, "add_ps": 1}, {"join_ps": 8, "sum_ps": 0, "add_ps": 0}]);
+    spec["kinds"][0]["ops"][0]["beside"] = json!([{"join_ps": 4, "sum_ps": 4, "add_ps": 1}, {"join_ps": 8}]);
     spec
 }
 

@@ -17,9 +17,11 @@ use super::port::Port;
 use super::qdisc::{Capacity, Verdict};
 use super::wire::Wire;
 use crate::topology::{Graph, PortId};
+use serde::Deserialize;
 
 /// A switch's buffer as configured; every switch has one of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
 pub struct SharedBuffer {
     /// What all queues of the switch hold together, in packets or in bytes.
     pub capacity: Capacity,
@@ -150,7 +152,7 @@ impl SharedBuffers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::qdisc::QueueConfig;
+    use super::super::qdisc::{Qdisc, QueueConfig};
     use super::super::tcp::Follow;
     use super::super::timing::Serialization;
     use super::*;
@@ -172,9 +174,8 @@ mod tests {
         let delay = Time::from_ps(1);
         let graph = Star { host_count: hosts, link: Link { rate, delay } }.graph();
         let table = Serialization::new(rate, Follow::Standards, 60..=PACKET);
-        let queue = QueueConfig::pfifo_fast();
-        let ports = (0..2 * hosts).map(|link| Port::new(link, delay, table.clone(), &queue, || Seed(0).stream("test")));
-        let ports: Vec<Port> = ports.collect();
+        let qdisc = || Qdisc::new(&QueueConfig::pfifo_fast(), PACKET, || Seed(0).stream("test"));
+        let ports: Vec<Port> = (0..2 * hosts).map(|link| Port::new(link, delay, table.clone(), qdisc())).collect();
         let calendar = Calendar::new(&ports);
         (ports, SharedBuffers::new(&graph, config), calendar)
     }

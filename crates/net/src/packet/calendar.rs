@@ -480,7 +480,7 @@ impl Calendar {
 #[cfg(test)]
 mod tests {
     use super::super::port::Port;
-    use super::super::qdisc::QueueConfig;
+    use super::super::qdisc::{Qdisc, QueueConfig};
     use super::super::tcp::Follow;
     use super::*;
     use crate::Seed;
@@ -493,9 +493,8 @@ mod tests {
     fn ports(delays_ps: &[u64]) -> Vec<Port> {
         let table = Serialization::new(Rate::from_bps(10_000_000_000).unwrap(), Follow::Standards, 54..=1_500);
         let port = |(link, &delay_ps): (usize, &u64)| {
-            Port::new(link as u32, Time::from_ps(delay_ps), table.clone(), &QueueConfig::pfifo_fast(), || {
-                Seed(0).stream("test")
-            })
+            let qdisc = Qdisc::new(&QueueConfig::pfifo_fast(), 1_500, || Seed(0).stream("test"));
+            Port::new(link as u32, Time::from_ps(delay_ps), table.clone(), qdisc)
         };
         delays_ps.iter().enumerate().map(port).collect()
     }

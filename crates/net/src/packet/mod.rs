@@ -39,7 +39,7 @@ use calendar::{Calendar, Driven};
 use host::{Due, Hosts};
 use order::Moment;
 use port::Port;
-use qdisc::Verdict;
+use qdisc::{Qdisc, Verdict};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use timing::Serialization;
@@ -169,7 +169,8 @@ impl PacketEngine {
     /// [`RouteError`] if the graph does not connect its hosts.
     pub fn new(graph: &Graph, config: PacketConfig) -> Result<Self, RouteError> {
         let routes = Routes::shortest(graph)?.by(config.routing);
-        let bytes_max = (config.tcp.header_bytes + config.tcp.segment_bytes).max(config.tcp.syn_bytes).max(128);
+        let packet_bytes = config.tcp.header_bytes + config.tcp.segment_bytes;
+        let bytes_max = packet_bytes.max(config.tcp.syn_bytes).max(128);
         let mut tables: Vec<(u64, Serialization)> = Vec::new();
         let card_bytes = match config.host_queue.capacity {
             Capacity::Packets(packets) => u64::from(packets) * u64::from(bytes_max),
@@ -190,8 +191,8 @@ impl PacketEngine {
             let of_host = directed.from.0 < graph.host_count;
             let queue = if of_host { &config.host_queue } else { &config.switch_queue };
             let name = names.next(index);
-            let stream = || config.seed.stream(&format!("red/{name}"));
-            let port = Port::new(index as u32, directed.link.delay, table, queue, stream);
+            let qdisc = Qdisc::new(queue, packet_bytes, || config.seed.stream(&format!("red/{name}")));
+            let port = Port::new(index as u32, directed.link.delay, table, qdisc);
             // ns-3's cards drop what finds them full.
             if of_host && config.tcp.follow == Follow::Standards { port.into_card(card_bytes) } else { port }
         });

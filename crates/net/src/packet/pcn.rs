@@ -19,13 +19,17 @@ use super::wire::{Wire, flag};
 use crate::Announced;
 use crate::topology::{Directed, Graph, PortId};
 use crate::units::Time;
+use serde::Deserialize;
 
 /// PCN as configured: switches heed announcements, and their queues mark by threshold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
 pub struct PcnConfig {
     /// A port forgets an announcement that is this old.
+    #[serde(rename = "expire_ps")]
     pub expire: Time,
     /// A sender whose announcement has not been answered for so long begins all the same.
+    #[serde(rename = "timeout_ps")]
     pub timeout: Time,
 }
 

@@ -13,10 +13,9 @@
 
 use super::calendar::{Calendar, Driven};
 use super::order::{Moment, Run};
-use super::qdisc::{Capacity, Qdisc, QueueConfig, Verdict};
+use super::qdisc::{Capacity, Qdisc, Verdict};
 use super::timing::{Serialization, Timing};
 use super::wire::Wire;
-use crate::seed::Stream;
 use crate::trace::{PortCounters, PortState};
 use crate::units::Time;
 
@@ -55,14 +54,8 @@ pub(crate) struct Port {
 }
 
 impl Port {
-    /// `stream` is the random stream of its queue discipline.
-    pub fn new(
-        link: u32,
-        delay: Time,
-        serialization: Serialization,
-        queue: &QueueConfig,
-        stream: impl FnOnce() -> Stream,
-    ) -> Self {
+    /// An idle port with an empty queue.
+    pub fn new(link: u32, delay: Time, serialization: Serialization, qdisc: Qdisc) -> Self {
         Self {
             link,
             timing: Timing { delay_ps: delay.ps(), serialization },
@@ -75,7 +68,7 @@ impl Port {
             run: 0,
             loaded: false,
             device: Wire::NOTHING,
-            qdisc: Qdisc::new(queue, stream),
+            qdisc,
             packets: 0,
             bytes: 0,
             idle_ps: 0,

@@ -2,10 +2,12 @@
 
 use super::wire::{Wire, flag};
 use crate::seed::Stream;
+use serde::Deserialize;
 use std::collections::VecDeque;
 
 /// How many packets wait at most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
 pub enum Capacity {
     /// Packets of any size, all bands together.
     Packets(u32),
@@ -24,7 +26,8 @@ impl Capacity {
 }
 
 /// Who is sent next.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Discipline {
     /// First come first served.
     Fifo,
@@ -37,13 +40,15 @@ pub enum Discipline {
     },
     /// Deficit round robin (Shreedhar & Varghese 1995), one queue per band.
     Drr {
-        /// Bytes that each band may send per round, at least one packet's; 1 to 8 bands.
-        quanta_bytes: Vec<u32>,
+        /// Full packets that each band may send per round, 1 to 8 bands. None is 0: a quantum of at least a full packet
+        /// makes every round send something (sec. 3.2).
+        weights: Vec<u16>,
     },
 }
 
 /// When a threshold is compared with the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
 pub enum MarkAt {
     /// When the packet arrives (DCTCP).
     Enqueue,
@@ -52,9 +57,12 @@ pub enum MarkAt {
 }
 
 /// Active queue management. Packets that are not ECN-capable are never marked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Marking {
     /// Tail drop only.
+    #[default]
+    #[serde(skip)]
     None,
     /// CE is set while the queue holds at least `packets`.
     Threshold {
@@ -176,14 +184,15 @@ struct Red {
 }
 
 impl Qdisc {
-    /// An empty qdisc. `coin` makes RED's random numbers.
-    pub fn new(config: &QueueConfig, coin: impl FnOnce() -> Stream) -> Self {
+    /// An empty qdisc. `packet_bytes` is a full packet on the wire; `coin` makes RED's random numbers.
+    pub fn new(config: &QueueConfig, packet_bytes: u16, coin: impl FnOnce() -> Stream) -> Self {
         let (band_count, order) = match &config.discipline {
             Discipline::Fifo => (1, BandOrder::Strict),
             Discipline::PfifoFast => (3, BandOrder::Strict),
             Discipline::Strict { bands } => (usize::from(*bands).clamp(1, 8), BandOrder::Strict),
-            Discipline::Drr { quanta_bytes } => {
-                let quanta = quanta_bytes.clone();
+            Discipline::Drr { weights } => {
+                let quanta: Vec<_> =
+                    weights.iter().map(|&weight| u32::from(weight) * u32::from(packet_bytes)).collect();
                 let deficits = vec![0; quanta.len()];
                 (quanta.len(), BandOrder::Drr { quanta, deficits, turn: 0, fresh: true })
             }
@@ -426,7 +435,7 @@ mod tests {
     use crate::Seed;
 
     fn qdisc(config: &QueueConfig, seed: u64) -> Qdisc {
-        Qdisc::new(config, || Seed(seed).stream("red"))
+        Qdisc::new(config, 1000, || Seed(seed).stream("red"))
     }
 
     fn packet(number: u64, band: u8, wire_bytes: u16) -> Wire {
@@ -461,7 +470,7 @@ mod tests {
 
     #[test]
     fn deficit_round_robin_shares_bytes_by_quantum() {
-        let discipline = Discipline::Drr { quanta_bytes: vec![2000, 1000] };
+        let discipline = Discipline::Drr { weights: vec![2, 1] };
         let config = QueueConfig { discipline, capacity: Capacity::Packets(100), marking: Marking::None };
         let mut qdisc = qdisc(&config, 0);
         for number in 0..8 {

@@ -5,6 +5,7 @@ mod fat_tree;
 pub use fat_tree::{FabricError, FatTree};
 
 use crate::units::{Rate, Time};
+use serde::Deserialize;
 
 /// A host, by index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,11 +20,14 @@ pub struct NodeId(pub u32);
 pub struct PortId(pub u32);
 
 /// One direction of a cable.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Link {
     /// Rate at which payload moves: the nominal rate less what headers and retransmissions take.
+    #[serde(rename = "rate_bps")]
     pub rate: Rate,
     /// Propagation delay.
+    #[serde(default, rename = "delay_ps")]
     pub delay: Time,
 }
 

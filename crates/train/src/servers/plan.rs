@@ -160,7 +160,7 @@ impl ServerJob {
             is_training: servers.task == TaskSpec::Train,
             hold: Time::from_ps(spec.schedule.overhead_ps),
             band: Band::new(spec.bands[0]).ok_or(ServersError::Band(spec.bands[0]))?,
-            adding: spec.collective.reduction_rate_bps.and_then(Rate::from_bps),
+            adding: spec.collective.reduction_rate,
             opens,
             pushes: graph.pushes(),
             wires,

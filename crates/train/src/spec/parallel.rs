@@ -5,8 +5,8 @@ use serde::Deserialize;
 /// How a model is trained on a mesh of ranks.
 ///
 /// Units are what data parallelism shards, gathers and reduces as a whole: one block, or several in line.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct ParallelSpec {
     /// Ranks along each axis.
     pub mesh: MeshSpec,
@@ -57,7 +57,7 @@ pub struct ParallelSpec {
 
 /// Ranks along each axis, the innermost first. `ep` does not multiply: it divides `cp * fsdp * dp`.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct MeshSpec {
     /// Tensor parallel.
     pub tp: u32,
@@ -73,11 +73,18 @@ pub struct MeshSpec {
     pub pp: u32,
 }
 
+impl Default for MeshSpec {
+    fn default() -> Self {
+        Self { tp: 1, cp: 1, ep: 1, fsdp: 1, dp: 1, pp: 1 }
+    }
+}
+
 /// What is sharded.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 pub enum ShardingSpec {
     /// Nothing: gradients are summed everywhere.
+    #[default]
     None,
     /// Optimizer states: gradients are reduced once in a step, parameters gathered after the optimizer step.
     Zero1,
@@ -88,22 +95,24 @@ pub enum ShardingSpec {
 }
 
 /// How keys and values get to all ranks that share a sequence.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum ContextSpec {
     /// Around a ring, beside attention.
+    #[default]
     Ring,
     /// Gathered before attention.
     AllGather,
 }
 
 /// In which order a pipeline stage goes through its micro-batches.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum PipelineSpec {
     /// All forward, then all backward.
     Gpipe,
     /// One forward, one backward.
+    #[default]
     OneFOneB,
     /// One forward, one backward over several virtual stages on each rank.
     Interleaved {
@@ -123,8 +132,8 @@ pub struct BlockSpec {
 }
 
 /// What blocks of a kind have in common. Bytes are of one rank.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct BlockKindSpec {
     /// What is gathered of a block but for its experts: after `tp`, before sharding.
     pub parameter_bytes: u64,
@@ -139,8 +148,8 @@ pub struct BlockKindSpec {
 }
 
 /// An op of a block: times of one rank for one micro-batch, and of the slowest where ranks have unequal work.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct BlockOpSpec {
     /// Name shown to users.
     pub name: String,
@@ -164,7 +173,7 @@ pub struct BlockOpSpec {
 
 /// Parts of an op's time.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
+#[serde(default, deny_unknown_fields)]
 pub struct BesideSpec {
     /// Products that read what is gathered; 0: they wait for all of it.
     pub join_ps: u64,
@@ -175,7 +184,7 @@ pub struct BesideSpec {
 }
 
 /// What an op is, and thus what is sent around it.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum RoleSpec {
     /// Lookup of tokens in a table that tensor parallelism divides.
@@ -189,5 +198,6 @@ pub enum RoleSpec {
     /// Logits over a vocabulary that tensor parallelism divides, and the loss.
     Head,
     /// Computation alone.
+    #[default]
     Other,
 }

@@ -1,10 +1,7 @@
 //! Small jobs that divide a transformer over ranks.
 #![allow(dead_code)] // Each test uses some of it.
 
-use gradtide_train::spec::{
-    BlockKindSpec, BlockOpSpec, BlockSpec, ContextSpec, MeshSpec, ParallelSpec, PipelineSpec, RoleSpec, ShardingSpec,
-    Spec,
-};
+use gradtide_train::spec::{BlockKindSpec, BlockOpSpec, BlockSpec, MeshSpec, ParallelSpec, RoleSpec, Spec};
 use serde_json::json;
 
 /// Bytes of one micro-batch between blocks.
@@ -20,10 +17,8 @@ pub fn op(name: &str, role: RoleSpec, forward_ps: u64, exchanged_bytes: u64) -> 
         role,
         forward_ps,
         backward_ps: 2 * forward_ps,
-        recompute_ps: 0,
-        recompute_communicates: false,
         exchanged_bytes,
-        beside: Default::default(),
+        ..BlockOpSpec::default()
     }
 }
 
@@ -43,17 +38,10 @@ pub fn transformer(mesh: MeshSpec, stages: u32, blocks_of_stage: u32, micro_batc
     ParallelSpec {
         mesh,
         gpus_per_node: 8,
-        sharding: ShardingSpec::None,
         micro_batches,
-        pipeline: PipelineSpec::OneFOneB,
-        sequence_parallel: false,
-        async_tp: false,
-        scatter_gather: false,
-        context: ContextSpec::Ring,
         forward_prefetch: 1,
         backward_prefetch: 1,
         overlap_gradients: true,
-        gloo: false,
         kinds: vec![kind],
         blocks: (0..count).map(|index| BlockSpec { name: format!("layers.{index}"), kind: 0 }).collect(),
         units: vec![1; count as usize],
@@ -61,7 +49,7 @@ pub fn transformer(mesh: MeshSpec, stages: u32, blocks_of_stage: u32, micro_batc
         optimizer_ps: vec![0; mesh.pp as usize],
         activation_bytes: ACTIVATIONS,
         norm_bytes: 4,
-        tied_embedding_bytes: 0,
+        ..ParallelSpec::default()
     }
 }
 
@@ -71,15 +59,10 @@ pub fn scenario(parallel: ParallelSpec, engine: &str) -> Spec {
     let ranks = tp * cp * fsdp * dp * pp;
     let mut spec: Spec = serde_json::from_value(json!({
         "jobs": [{
-            "name": "train", "layers": [], "hosts": (0..ranks).collect::<Vec<_>>(), "iterations": 2,
-            "collective": {"algorithm": {"kind": "ring"}, "remainder": "sent", "depth": 1, "reduction_rate_bps": null},
-            "schedule": {"order": {"kind": "fifo"}, "fusion": {"kind": "cap", "bytes": 0}, "chunk_bytes": null,
-                         "credit": 1, "barrier": false, "overhead_ps": 0, "sync_ps": 0},
-            "bands": [0], "start_ps": 0,
-            "compute": {"overlap_slowdown_ppm": 1_000_000, "noise_ppm": 0, "straggler": null}
+            "name": "train", "hosts": (0..ranks).collect::<Vec<_>>(), "iterations": 2
         }],
-        "traffic": [], "cluster": super::star::star(ranks, 800_000_000_000, 4),
-        "run": {"engine": engine, "seed": 0, "duration_ps": null, "timeline_iterations": 2, "probe": null}
+        "cluster": super::star::star(ranks, 800_000_000_000, 4),
+        "run": {"engine": engine, "timeline_iterations": 2}
     }))
     .unwrap();
     spec.jobs[0].parallel = Some(parallel);

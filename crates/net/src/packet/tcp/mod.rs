@@ -14,6 +14,7 @@ pub use congestion::CongestionAlgorithm;
 
 use crate::Band;
 use crate::units::{Bytes, Rate, Time};
+use serde::Deserialize;
 
 /// In which band a receiver's packets (SYN-ACK, ACK) travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +26,11 @@ pub enum ReverseBand {
 }
 
 /// Whom the packet engine follows where simulators and standards differ. Other simulators can join.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
 pub enum Follow {
     /// The RFCs of this module's header, and exact times.
+    #[default]
     Standards,
     /// ns-3.37.
     Ns3,
