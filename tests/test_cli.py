@@ -13,7 +13,6 @@ import pytest
 
 import gradtide as gt
 from gradtide import Scenario
-from gradtide.cli.moved import moved
 from gradtide.cli.progress import Bar
 from gradtide.studies.run import summary
 from run_folders import tiny_tenants
@@ -397,28 +396,6 @@ def test_tenants_without_neighbours_and_maps_without_loads_say_what_is_missing(g
     assert code == 2
     assert "iteration_change_percent" in err
     assert os.listdir(tmp_path) == ["tiny.toml"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("tenants s.toml --map --job-loads 0.1", "tenants map s.toml --job-loads 0.1"),
-        ("tenants s.toml --policy deadline --seeds 2", "tenants policies s.toml --policy deadline --seeds 2"),
-        ("tenants s.toml --map --policy deadline", "tenants map s.toml --policy deadline"),
-        ("tenants --lp s.toml --give 1%", "tenants lp s.toml --give 1%"),
-        ("compare s.toml --collective ring --sizes 1MB", "collectives s.toml --collectives ring --sizes 1MB"),
-        ("compare s.toml --collective=ring", "collectives s.toml --collectives=ring"),
-    ],
-)
-def test_an_old_command_line_warns_and_does_what_the_new_one_does(gradtide, old, new):
-    code, out, err = gradtide(*old.split())
-    warning, _, rest = err.partition("\n")
-    assert warning.startswith("warning: `gradtide ")
-    assert warning.endswith(f"` is deprecated since 0.1 and goes in 0.3: write `gradtide {new}`")
-    # There is no s.toml.
-    assert code == 2
-    assert (code, out, rest) == gradtide(*new.split())
-    assert moved(new.split()) is None
 
 
 def test_a_command_with_subcommands_shows_its_own_options_and_them(gradtide):

@@ -158,7 +158,6 @@ REFUSED = {
     "a quick figure": ["reproduce", "gao2020/ch4", "--quick"],
     "a quick list": ["reproduce", "--quick", "--list"],
     "the list of one paper": ["reproduce", "gao2020/ch4", "--list"],
-    "a command of an earlier version": ["tenants", "flows.toml", "--map"],
 }
 
 

@@ -1,15 +1,16 @@
-"""Writes what users may rely on in this version below tests/surface: a list of it, and samples of its files.
+"""Lists what users may rely on in this version, in a file of tests/surface for each version.
 
 Run from anywhere, before a release: python tools/surface.py. tests/test_surface.py compares every version's list with
-today's code, and reads every version's samples. What a released version has is never written again.
+today's code. The list of a released version is never written again.
 """
 
 import ast
 import inspect
 import json
 import os
-import shutil
+import re
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,27 +28,32 @@ from gradtide.cli import ends  # noqa: E402
 Facts = dict[str, Any]
 
 REQUIRED = "required"
+THINGS = ("command", "document", "folder", "python", "scenario")
+"""Kinds of facts that have a line for each thing in the file; the others have one line."""
 TYPES = {bool: "true or false", int: "number", float: "number", str: "text", list: "list", type(None): "null"}
 
 
 def main() -> None:
-    """Write the list and the samples of this version."""
-    folder = SURFACE / ".".join(gt.__version__.split(".")[:2])
-    samples = folder / "samples"
-    shutil.rmtree(samples, ignore_errors=True)
-    samples.mkdir(parents=True)
-    make_samples(samples)
-    text = json.dumps(surface(samples), indent=0, ensure_ascii=False, sort_keys=True)
-    (folder / "surface.json").write_text(text + "\n", encoding="utf-8", newline="\n")
+    """Write the list of this version."""
+    version = ".".join(gt.__version__.split(".")[:2])
+    (SURFACE / f"{version}.json").write_text(text(surface()), encoding="utf-8", newline="\n")
 
 
-def surface(samples: Path) -> Facts:
-    """Return everything that users may rely on: what it is called, and what must stay of it.
+def surface() -> Facts:
+    """Return everything that users may rely on: what it is called, and what must stay of it."""
+    with tempfile.TemporaryDirectory() as samples:
+        make_samples(Path(samples))
+        return {**names(), **commands(), **ends_of_commands(), **scenario_keys(), **of_files(Path(samples))}
 
-    Args:
-        samples: files that this version wrote, for their tables, columns and keys.
-    """
-    return {**names(), **commands(), **ends_of_commands(), **scenario_keys(), **of_files(samples)}
+
+def text(facts: Facts) -> str:
+    """Return facts as JSON with a line for each name, command, table of keys, document or kind of folder."""
+    lines: dict[str, list[str]] = {}
+    for name, what in sorted(facts.items()):
+        kind, _, rest = name.partition(" ")
+        thing = re.split(r"[^\w/-]", rest.removeprefix("gradtide."))[0] if kind in THINGS else ""
+        lines.setdefault(f"{kind} {thing}", []).append(json.dumps({name: what}, ensure_ascii=False)[1:-1])
+    return "{\n" + ",\n".join(", ".join(line) for line in lines.values()) + "\n}\n"
 
 
 # Python
@@ -267,16 +273,15 @@ COMMANDS = [
     "convert layers.csv layers.json -q",
     "tenants tenants.toml -q -o tenants",
     "compare star.toml --schedule fifo+barrier --schedule priority -q -o compare",
-    "sweep study.toml -q -o sweep --store sweep.store",
+    "sweep study.toml -q -o sweep",
     "plan star.toml --device cpu --seeds 2 -q -o plan",
     "plan star.toml --device cpu --seeds 2 -q -o plan.json",
     "collectives star.toml --sizes 1MB -q -o collectives",
 ]
-PLATFORM = "Linux-x86_64"
 
 
 def make_samples(folder: Path) -> None:
-    """Write scenarios, run commands on them, and keep what is small of what they write."""
+    """Write scenarios, and run commands on them."""
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -292,12 +297,6 @@ def make_samples(folder: Path) -> None:
                     sys.stdout = stdout
             if code != 0:
                 raise SystemExit(f"{command}: exit code {code}")
-        large = ("*.html", "*.pftrace", "*.store-*", "runs/*/queues.csv")
-        for path in [path for pattern in large for path in Path().rglob(pattern)]:
-            path.unlink()
-        for path in Path().rglob(files.VERSIONS):
-            document = json.loads(path.read_bytes()) | {"platform": PLATFORM}
-            path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8", newline="\n")
     finally:
         os.chdir(before)
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gradtide.announced import Arrival, Burst, BurstsResult, bursts
     from gradtide.announced import receive as bursts_receive
     from gradtide.codes import explain
-    from gradtide.deprecated import GradtideDeprecationWarning
     from gradtide.errors import (
         GradtideError,
         ProfileError,
@@ -70,7 +69,6 @@ _NAMES = {
     "_core": "__version__",
     "announced": "Arrival Burst BurstsResult bursts bursts_receive=receive",
     "codes": "explain",
-    "deprecated": "GradtideDeprecationWarning",
     "errors": "GradtideError ProfileError ScenarioError SchedulerError SimulationError TraceError",
     "lp": "StartAndBand start_and_band",
     "papers": "Reproduction reproduce",
@@ -103,9 +101,6 @@ _NAMES = {
 }
 """The other public names by module; after `=` the name there, if it is another one."""
 
-_RENAMED: "dict[str, tuple[str, str, str]]" = {}
-"""Names that go, each with the new name, the version since which it is deprecated, and the one in which it is gone."""
-
 _HOMES = {
     public: (module, own or public)
     for module, names in _NAMES.items()
@@ -115,8 +110,7 @@ _HOMES = {
 # fmt: off
 __all__ = [
     "Arrival", "BoundaryResult", "Burst", "BurstsResult", "BuyResult", "Calibration", "CheckResult",
-    "CollectivesResult", "CompareResult", "GradtideDeprecationWarning", "GradtideError", "LpResult", "ModelProfile",
-    "Op", "OpDag", "OrderResult",
+    "CollectivesResult", "CompareResult", "GradtideError", "LpResult", "ModelProfile", "Op", "OpDag", "OrderResult",
     "Plan", "PlanResult", "PoliciesResult", "ProfileError", "Reproduction", "RunResult", "Scenario", "ScenarioError",
     "SchedulerError", "Series", "SimulationError", "StartAndBand", "SweepResult", "Table", "TenantsResult", "Trace",
     "TraceError", "__version__", "bursts", "bursts_receive", "buy", "calibrate", "check", "collectives", "compare",
@@ -131,12 +125,6 @@ __all__ = [
 def __getattr__(name: str) -> "Any":
     if name in (*_MODULES, "torch"):  # torch needs PyTorch, which `from gradtide import *` must not
         return import_module(f"gradtide.{name}")
-    if name in _RENAMED:
-        from gradtide.deprecated import Deprecated
-
-        new, since, until = _RENAMED[name]
-        Deprecated(f"gradtide.{name}", f"gradtide.{new}", since, until).warn()
-        return __getattr__(new)
     if name not in _HOMES:
         raise AttributeError(f"module 'gradtide' has no attribute {name!r}")
     module, own = _HOMES[name]

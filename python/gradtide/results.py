@@ -225,9 +225,7 @@ class RunResult:
         names = np.asarray(self.flows["traffic"])
         columns = (self.flows["start_us"], self.flows["bytes"], self.flows["fct_us"])
         start_ps, size_bytes, fct_ps = np.rint(columns[0] * 1e6).astype(np.uint64), columns[1], columns[2] * 1e6
-        delivered = None
-        if "delivered_bytes" in self.flows.columns:  # absent in stored runs of earlier versions
-            delivered = self.flows["delivered_bytes"], self.flows["mean_rate_bps"]
+        delivered = self.flows["delivered_bytes"], self.flows["mean_rate_bps"]
         own_ps = None
         if alone_ps is not None:
             own_ps = np.array([alone_ps.get(flow, math.nan) for flow in self._flow_keys()], dtype=np.float64)
@@ -241,7 +239,7 @@ class RunResult:
                 until_ps=between_ps[1],
                 classes=classes,
                 alone_ps=None if own_ps is None else own_ps[mine],
-                delivered=None if delivered is None else (delivered[0][mine], delivered[1][mine]),
+                delivered=(delivered[0][mine], delivered[1][mine]),
             )
             for tenant in self.scenario.traffic
             for mine in [names == tenant.name]

@@ -18,23 +18,19 @@ def kind_and_version(schema: object) -> tuple[str, int] | None:
     return None if match is None else (match[1], int(match[2]))
 
 
-def other_version(schema: object, known: Iterable[str]) -> str | None:
-    """Return what is wrong with a document of a kind that is known and a version that is not.
+def newer_version(schema: object, known: Iterable[str]) -> str | None:
+    """Return what is wrong with a document of a known kind and a newer version.
 
     Args:
         schema: what the document says.
         known: the schemas that this version of gradtide reads.
 
     Returns:
-        A sentence without its end; None if the document is of a known schema, or of another kind.
+        A sentence without its end; None if the document is none of a newer version.
     """
     found = kind_and_version(schema)
     versions = dict(filter(None, map(kind_and_version, known)))
-    if found is None or versions.get(found[0], found[1]) == found[1]:
+    if found is None or found[1] <= versions.get(*found):
         return None
-    kind, version = found
-    age = "a newer" if version > versions[kind] else "an earlier"
-    return (
-        f"is of {age} version of gradtide: its schema is {schema}, and this version reads "
-        f"gradtide.{kind}/{versions[kind]}"
-    )
+    reads = f"gradtide.{found[0]}/{versions[found[0]]}"
+    return f"is of a newer version of gradtide: its schema is {schema}, and this version reads {reads}"

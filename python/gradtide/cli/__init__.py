@@ -54,7 +54,6 @@ from gradtide.cli.ends import (
     stopped_document,
 )
 from gradtide.cli.groups import CommandWithSubcommands, OneCommand
-from gradtide.cli.moved import moved
 from gradtide.cli.options import exact_command, with_options
 from gradtide.cli.printing import json_text, one_document, say, talk, wants_json
 from gradtide.errors import GradtideError, InternalError
@@ -197,9 +196,6 @@ def _printed(code: int) -> int:
 
 
 def _run() -> int:
-    while (new := moved(sys.argv[1:])) is not None:
-        talk(f"warning: {new.why}")
-        sys.argv[1:] = new.arguments
     with asked_by(exact_command(sys.argv[1:])):
         code = int(app(prog_name="gradtide", standalone_mode=False) or 0)
     if code == EXIT_INTERRUPTED:

@@ -33,14 +33,14 @@ def convert(
         str,
         typer.Argument(
             metavar="IN",
-            help="File of any format of --formats; traces also as folder or pattern; a scenario or results folder.",
+            help="File of any format of --formats; traces also as folder or pattern; a scenario or run folder.",
         ),
     ],
     target: Annotated[
         Path | None,
         typer.Argument(
             metavar="OUT",
-            help="File to write; its suffix or --to says the format. Of a folder of results: the folder to write.",
+            help="File to write; its suffix or --to says the format.",
         ),
     ] = None,
     from_format: str | None = option(
@@ -69,8 +69,7 @@ def convert(
 ) -> None:
     """Read a file of another tool and print what is in it, or write it as another format.
 
-    Traces of PyTorch and Chakra, flow sizes, lists of flows, networks and models: --formats lists them. A folder of
-    results of an earlier version is written again as this version writes it.
+    Traces of PyTorch and Chakra, flow sizes, lists of flows, networks and models: --formats lists them.
     """
     from gradtide.studies import convert as study
 

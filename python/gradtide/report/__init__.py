@@ -36,7 +36,7 @@ from gradtide.report import (
 from gradtide.report.folder import Row, RunFolderError, entry, read_json, refuse_other
 from gradtide.report.perfetto import encode_timeline
 from gradtide.report.tenants import bands, boundary, lp, policies
-from gradtide.schemas import other_version
+from gradtide.schemas import newer_version
 
 __all__ = ["RunFolderError", "encode_timeline", "read_summary", "render", "write_report", "write_timeline"]
 
@@ -177,9 +177,9 @@ def render(run_dir: Path) -> str:
     summary = read_json(path)
     schema = entry(path, summary, "schema", str)
     refuse_other(run_dir)
-    other = other_version(schema, _VIEWS)
-    if other is not None:
-        raise RunFolderError(f"{path} {other}; read it with that version, or update gradtide")
+    newer = newer_version(schema, _VIEWS)
+    if newer is not None:
+        raise RunFolderError(f"{path} {newer}; read it with that version, or update gradtide")
     if schema not in _VIEWS:
         raise RunFolderError(f"{path}: key `schema`: `{pieces.clip(schema)}` is none of {', '.join(_VIEWS)}")
     for caps in _CAPS:

@@ -13,7 +13,7 @@ COMMAND = {"gradtide.run/1": "run", "gradtide.collectives/1": "collectives"}
 
 
 def view(path: Path, summary: Row, caps: pieces.Caps) -> dict[str, Any]:
-    """Return the template's context for the answer in a `summary.json`; in earlier versions this is the headline only.
+    """Return the template's context for the answer in a `summary.json`, as far as it has one.
 
     Args:
         path: file of the summary.

@@ -34,8 +34,6 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     rows = read_table(run_dir, "rows.csv")
     if not rows:
         raise RunFolderError(f"{path}:2: a comparison has at least one row")
-    for row in rows:
-        row["task"] = row["task"] or "train"  # absent in older folders
     groups = grouped(rows, lambda row: tuple(row[key] for key in GROUP))
     varied = [key for key in GROUP if len({row[key] for row in rows}) > 1]
 

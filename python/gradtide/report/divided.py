@@ -80,9 +80,8 @@ def _throughput(path: Path, facts: Mapping[str, Any], own: str) -> Any:
 
 def _memory_tile(path: Path, facts: Mapping[str, Any], own: str) -> Any:
     needed, has = number(path, facts, "parallel.memory.total"), number(path, facts, "parallel.memory.device")
-    # Folders of earlier versions have no verdict.
     known = {"fits": "of what the device has", "too close to call": "of what the device has: too close to call"}
-    verdict = facts["parallel"]["memory"].get("feasibility", "fits" if needed <= has else "does not fit")
+    verdict = entry(path, facts, "parallel.memory.feasibility", str)
     shown, unit = words.size(needed, 3).split()
     share = f"{pieces.percent(needed / has)} % {known.get(verdict, 'of what the device has: it does not fit')}"
     return pieces.tile("Memory of a rank", shown, unit, "transfer", share, f"{own}.memory.total")

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from gradtide import inputs
 from gradtide.files import FOLDER_SCHEMA, VERSIONS
-from gradtide.schemas import other_version
+from gradtide.schemas import newer_version
 
 _T = TypeVar("_T")
 _K = TypeVar("_K", bound=Hashable)
@@ -56,7 +56,7 @@ def _boolean(text: str) -> bool:
 
 _PARSERS: dict[str, Callable[[str], Any]] = {"int": _integer, "float": _number, "bool": _boolean, "str": str}
 
-# `?`: the value may be empty; `~`: the column may be missing, as in folders of earlier versions. Both give None.
+# `?`: the value may be empty; `~`: the column is missing where nothing has a value. Both give None.
 _COLUMNS: dict[str, str] = {
     "iterations.csv": "job:str iteration:int start_us:float time_us:float compute_us:float comm_us:float "
     "exposed_us:float barrier_us:float slowdown_us:float alpha:float? utilisation:float",
@@ -68,7 +68,7 @@ _COLUMNS: dict[str, str] = {
     "links.csv": "link:str rate_bps:int bytes:int busy_us:float utilisation:float ~drops:int? ~ce_marks:int? "
     "~max_queue_packets:int?",
     "flows.csv": "traffic:str flow:int start_us:float src:int dst:int bytes:int band:int fct_us:float? "
-    "received_us:float? ~delivered_bytes:int? ~mean_rate_bps:float?",
+    "received_us:float? delivered_bytes:int mean_rate_bps:float?",
     "queues.csv": "time_us:float link:str queue_packets:int queue_bytes:int utilisation:float drops:int ce_marks:int "
     "~long_flows:int? ~long_flight_bytes:int?",
     "bandwidth.csv": "job:str rate_bps:int order:str barrier:bool iteration_time_us:float exposed_us:float "
@@ -83,11 +83,10 @@ _COLUMNS: dict[str, str] = {
     "contention_us:float is_best:bool",
     "scored.csv": "level:str order:str barrier:bool collective:str depth:int buckets:int largest_bytes:int "
     "chunk_bytes:int messages:int bound_us:float scored_us:float iteration_us:float?",
-    "rows.csv": "run:str job:str model:str workers:int ~servers:int? ~batch:int? ~task:str rate_bps:int schedule:str "
-    "order:str barrier:bool fusion_bytes:int? chunk_bytes:int? iteration_time_us:float ~iteration_time_p95_us:float? "
+    "rows.csv": "run:str job:str model:str workers:int servers:int batch:int task:str rate_bps:int schedule:str "
+    "order:str barrier:bool fusion_bytes:int? chunk_bytes:int? iteration_time_us:float iteration_time_p95_us:float "
     "compute_us:float comm_us:float exposed_us:float barrier_us:float rho:float? alpha:float? utilisation:float "
-    "~straggler_percent:float? ~lower_bound_us:float? ~above_bound_percent:float? saves_percent:float "
-    "~gain_percent:float?",
+    "straggler_percent:float? lower_bound_us:float above_bound_percent:float saves_percent:float gain_percent:float",
 }
 
 
@@ -111,17 +110,12 @@ def read_text(path: Path) -> str:
 
 
 def refuse_other(folder: Path) -> None:
-    """Refuse a folder of an earlier or a newer version, according to its `versions.json`."""
+    """Refuse a folder whose `versions.json` is not of this version."""
     path = folder / VERSIONS
     schema = read_json(path).get("schema")
-    if schema is None:
-        raise RunFolderError(
-            f"{folder} was written by an earlier version of gradtide; "
-            f"this writes it as this version does: gradtide convert {folder} NEW"
-        )
-    other = other_version(schema, [FOLDER_SCHEMA])
-    if other is not None:
-        raise RunFolderError(f"{path} {other}; read it with that version, or update gradtide")
+    newer = newer_version(schema, [FOLDER_SCHEMA])
+    if newer is not None:
+        raise RunFolderError(f"{path} {newer}; read it with that version, or update gradtide")
     if schema != FOLDER_SCHEMA:
         raise RunFolderError(f"{path}: key `schema` is not {FOLDER_SCHEMA}")
 

@@ -17,8 +17,7 @@ NOTE = (
 
 def memory(row: Row) -> dict[str, str]:
     """Return the cell with the memory that a rank needs, and whether it fits."""
-    # Folders of earlier versions have no verdict.
-    short = words.SHORT_FIT[row.get("feasibility", "fits" if row["fits"] else "does not fit")].removeprefix(", ")
+    short = words.SHORT_FIT[row["feasibility"]].removeprefix(", ")
     return pieces.cell(words.size(row["memory_bytes"], 3), "differs" if short else "", small=short)
 
 

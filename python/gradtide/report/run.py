@@ -142,16 +142,13 @@ def _job(
         exposed += f"; {pieces.ms(waterfall['barrier'])} ms more {'for pushes' if is_pulled else 'at the barrier'}"
     utilisation = f"share of the iteration in which workers compute; {pieces.ms(compute_ms)} ms"
     rho = f"communication / compute: {pieces.ms(comm_ms)} ms / {pieces.ms(compute_ms)} ms"
-    speed_up = []
     asynchrony = None
     if "asynchrony" in facts:
         asynchrony = _asynchrony(path, facts, key, caps)
         spread += f"; each is {workers} of the workers' own"
-    if "speed_up" in facts:  # absent in folders of earlier versions
-        efficiency = pieces.percent(number(path, facts, "scaling_efficiency"))
-        note = f"over one worker without a network: a scaling efficiency of {efficiency} %"
-        value = f"{number(path, facts, 'speed_up'):.4g}"
-        speed_up = [tile("Speed-up", value, "x", "slack", note, f"{key}.speed_up")]
+    efficiency = pieces.percent(number(path, facts, "scaling_efficiency"))
+    over = f"over one worker without a network: a scaling efficiency of {efficiency} %"
+    speed_up = f"{number(path, facts, 'speed_up'):.4g}"
     buckets = entry(path, facts, "buckets", int)
     what = (
         f"{pieces.clip(name, 40)}: {pieces.clip(model, 40)} on {words.workers(workers)}, "
@@ -164,7 +161,7 @@ def _job(
         "figures": [
             tile("Iteration time", pieces.ms(mean), "ms", "", spread, f"{key}.iteration_time_ms.mean"),
             tile("Utilisation U", share, "%", "compute", utilisation, f"{key}.utilisation"),
-            *speed_up,
+            tile("Speed-up", speed_up, "x", "slack", over, f"{key}.speed_up"),
             tile("Exposed communication", waits, "ms", "exposed", exposed, f"{key}.waterfall_ms.exposed"),
             tile("ρ = N/C", f"{number(path, facts, 'rho'):.2f}", "", "transfer", rho, f"{key}.rho"),
             *([asynchrony["tile"]] if asynchrony else []),

@@ -19,7 +19,7 @@ from gradtide.recognise import expecting
 from gradtide.runtime import LEVELS
 from gradtide.scenario import Scenario
 from gradtide.scenario.source import Faults, Loc, Source, of_command_line, parse_json, read_text
-from gradtide.schemas import other_version
+from gradtide.schemas import newer_version
 
 SCHEMA = "gradtide.plan/1"
 FSDP = "fsdp"
@@ -347,8 +347,8 @@ class _Reader:
     def plan(self, data: Any) -> Plan | None:
         if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
             found = data.get("schema") if isinstance(data, Mapping) else data
-            other = other_version(found, [SCHEMA])
-            msg = f'this is no plan: "schema" is not "{SCHEMA}"' if other is None else f"this plan {other}"
+            newer = newer_version(found, [SCHEMA])
+            msg = f'this is no plan: "schema" is not "{SCHEMA}"' if newer is None else f"this plan {newer}"
             self.add(("schema",), msg, _AGAIN, found)
             return None
         given: dict[str, Any] = {key: data[key] for key in _OPTIONAL if data.get(key) is not None}

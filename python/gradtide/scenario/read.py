@@ -13,7 +13,6 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from gradtide import units
-from gradtide.deprecated import Deprecated
 from gradtide.errors import MAX_FAULTS, Fault, ScenarioError, hinted, nearest
 from gradtide.known import lacking
 from gradtide.scenario.keys import ScenarioFile
@@ -73,41 +72,6 @@ def plain(data: Any, source: Source, loc: Loc = ()) -> Any:
             raise ScenarioError([source.fault("GT014", loc, "the number is too large", "write a number below 2^64")])
         return number
     return data
-
-
-RENAMED: dict[tuple[str, ...], Deprecated] = {}
-"""Deprecated keys by path, with `*` for any name. The new key is in the same table; `Deprecated` has old and new name
-without the path."""
-
-
-def renamed(raw: dict[str, Any], source: Source) -> list[Deprecated]:
-    """Rename deprecated keys of `raw` in place; return the renamings.
-
-    Raises:
-        ScenarioError: if a table has both.
-    """
-    found = []
-    for (*path, old), one in RENAMED.items():
-        for loc, table in _tables(raw, path):
-            if old not in table:
-                continue
-            if one.new in table:
-                msg = f"`{old}` is now `{one.new}`, and both are given"
-                raise ScenarioError([source.fault("GT012", (*loc, old), msg, f"delete `{old}`", table[old])])
-            table[one.new] = table.pop(old)
-            found.append(one)
-    return found
-
-
-def _tables(raw: Any, path: list[str], loc: Loc = ()) -> Iterator[tuple[Loc, dict[str, Any]]]:
-    """Yield every table that matches a path, with its location."""
-    if not isinstance(raw, dict):
-        return
-    if not path:
-        yield loc, raw
-    for key in raw if path[:1] == ["*"] else path[:1]:
-        if key in raw:
-            yield from _tables(raw[key], path[1:], (*loc, key))
 
 
 def read_keys(raw: dict[str, Any], source: Source) -> tuple[ScenarioFile, Faults, set[Loc]]:

@@ -34,7 +34,7 @@ from gradtide.scenario.keys.job import OF_ROOFLINE, Adaptive, Collective, JobTab
 from gradtide.scenario.keys.table import Table
 from gradtide.scenario.keys.traffic import TrafficTable
 from gradtide.scenario.origins import Origin
-from gradtide.scenario.read import plain, read_keys, renamed
+from gradtide.scenario.read import plain, read_keys
 from gradtide.scenario.source import Loc, Source, shown_from
 from gradtide.scenario.tables import scaled
 
@@ -90,7 +90,6 @@ def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved
         hint = 'the least is [job.train] with model = "resnet50" and workers = 8'
         raise ScenarioError([source.fault("GT005", (), "the scenario is empty", hint, None)])
     try:
-        old_names = renamed(raw, source)
         cluster_name, unknown = clusters.expand(raw, source)
         file, faults, bad = read_keys(raw, source)
         faults += unknown
@@ -102,9 +101,7 @@ def resolve(data: Mapping[str, Any], source: Source, base_dir: Path) -> Resolved
         found = sorted(error.faults, key=lambda f: (f.file != source.name, f.file, f.line or 0))
         raise ScenarioError(shown_from(found, source, base_dir)) from None
     assert result is not None  # without faults every job was resolved
-    for one in old_names:
-        one.warn()
-    return replace(result, warnings=(*map(str, dict.fromkeys(old_names)), *source.notes, *result.warnings))
+    return replace(result, warnings=(*source.notes, *result.warnings))
 
 
 def _resolve(ctx: Context) -> Resolved | None:

@@ -39,7 +39,7 @@ from gradtide.scenario.source import (
     pointed,
     read_text,
 )
-from gradtide.schemas import other_version
+from gradtide.schemas import newer_version
 from gradtide.units import PPM
 
 if TYPE_CHECKING:
@@ -377,7 +377,7 @@ def read_model_file(text: str, name: str, source: Source, loc: Loc, asked: Asked
     if not isinstance(data, dict) or data.get("schema") != MODEL_SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else data
         where: Loc = ("schema",) if isinstance(data, dict) and "schema" in data else ()
-        msg = f"{name} {other_version(found, [MODEL_SCHEMA]) or 'is not a model file'}"
+        msg = f"{name} {newer_version(found, [MODEL_SCHEMA]) or 'is not a model file'}"
         raise ScenarioError([file.fault("GT032", where, msg, 'it starts { "schema": "gradtide.model/1", …', found)])
     faults = Faults()
     label: Any = data.get("name")

@@ -6,7 +6,6 @@ from typing import Any
 from gradtide import units
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import refuse
-from gradtide.studies.upgrade import is_folder, upgrade
 
 VERSION = "0.0.4"
 """Default version of the Chakra schema for written traces."""
@@ -30,10 +29,9 @@ def convert(
 
     Args:
         source: file of any format that `gradtide convert --formats` lists; traces also as folder or pattern; or a
-            scenario with a parallel job, or the folder of its run; or a folder of results of an earlier version.
-        target: file to write; without it nothing is written. For a folder of an earlier version: the folder to write in
-            this version's format. `NAME.et` for a scenario: the Chakra traces of all ranks, `NAME.0.et` and so on, and
-            their process groups in `NAME.groups.json`, as ASTRA-sim reads them.
+            scenario with a parallel job, or the folder of its run.
+        target: file to write; without it nothing is written. `NAME.et` for a scenario: the Chakra traces of all ranks,
+            `NAME.0.et` and so on, and their process groups in `NAME.groups.json`, as ASTRA-sim reads them.
         from_format: format of `source`. Default: detected from its content.
         to_format: format of `target`. Default: by its suffix.
         packet: unit of the values of a cdf-ns2 file, as in `1460B`.
@@ -51,8 +49,6 @@ def convert(
     Raises:
         ScenarioError: with every fault of the file, each at its line and field.
         TraceError: if a trace is wrong, or `target` cannot be written.
-        FolderError: if the folder `target` cannot be written.
-        RunFolderError: if the folder `source` is damaged.
         ValueError: if the conversion is not supported, or an argument is missing or has no effect.
     """
     from gradtide import formats, traces
@@ -64,14 +60,6 @@ def convert(
     of_trace = {"--rank": rank, "--cut": cut or None, "--version": version, "--step": step}
     if version is not None and version not in traces.CHAKRA_VERSIONS:
         raise ValueError(f"no version {version!r} is written; there are {', '.join(traces.CHAKRA_VERSIONS)}")
-    if is_folder(source) and (target is None or target.suffix != ".et"):
-        refuse("a folder of results is no file of another tool", of_files)
-        refuse("a folder of results is no trace", of_trace)
-        if target is None:
-            raise ValueError(
-                f"{source} is a folder of results: name OUT, for the same folder as this version writes it"
-            )
-        return upgrade(Path(source), target)
     scenario = _scenario_of(source)
     if scenario is not None:
         refuse("a scenario is written as Chakra", {**of_files, "--cut": cut or None, "--step": step})

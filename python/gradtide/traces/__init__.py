@@ -12,7 +12,7 @@ from gradtide.errors import TraceError, cannot_write
 from gradtide.files import write_whole
 from gradtide.results import Table
 from gradtide.scenario.opdag import MAX_DAG_BYTES, OpDag, op_dag
-from gradtide.schemas import other_version
+from gradtide.schemas import newer_version
 from gradtide.traces import files, nsight
 from gradtide.traces.archives import Source
 from gradtide.traces.gaps import Gap, found_gaps
@@ -430,9 +430,9 @@ def read(path: str | Source | Sequence[str | Source]) -> Trace:
     head = files.start(names[0])
     schema = re.search(rb"gradtide\.trace/\d{1,9}", head[:200]) if len(names) == 1 else None
     if schema is not None:
-        other = other_version(schema[0].decode(), [DAG_SCHEMA])
-        if other is not None:
-            raise TraceError(f"{names[0]} {other}; update gradtide, or make it again")
+        newer = newer_version(schema[0].decode(), [DAG_SCHEMA])
+        if newer is not None:
+            raise TraceError(f"{names[0]} {newer}; update gradtide, or make it again")
         with files.told(names[0], "dag"):
             return Trace(_core.Trace.from_dag(files.text(names[0], MAX_DAG_BYTES)), "dag")
     found = recognise.seen(head)

@@ -154,9 +154,6 @@ def _figures(path: Path, summary: Row) -> list[dict[str, Any]]:
     """Return the four tiles at the top: a change, with the values before and after."""
     tiles = []
     for name, key, kind, unit in TILES:
-        if key not in summary and key == "switch_drops":
-            # Folders of earlier versions have only the sum of drops at switches and senders.
-            name, key = "Packets dropped", "drops"
         adds = not key.startswith("classes.")
         write = "{:.0f}".format if key.endswith("drops") else pieces.ms
         pair = _pair(path, summary, key, write, adds=adds)

@@ -16,14 +16,11 @@ FIGURES = (
     "iteration_same_ms",
     "iteration_low_ms",
     *(f"{size}_saves_percent" for size in fct.CLASSES),
-)
-LATER_FIGURES = (
     "compute_ms",
     "small_saves_from_percent",
     "small_saves_to_percent",
     *(f"{size}_flows" for size in fct.CLASSES),
 )
-"""Figures that are missing in maps of earlier versions."""
 
 MAPS = (
     ("iteration", "What the job pays", "Change of its iteration time", maps.price),
@@ -73,7 +70,7 @@ def _cell(path: Path, row: object, index: int, run_dir: Path) -> maps.Cell:
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,99}", name) is None:
         raise RunFolderError(f"{path}: key `cells`: `{pieces.clip(name)}` is not a folder below it")
     is_linked = (run_dir / "cells" / name / "report.html").is_file()
-    return maps.Cell.of(path, row, f"cells.{index}", name, FIGURES, LATER_FIGURES, linked=is_linked)
+    return maps.Cell.of(path, row, f"cells.{index}", name, FIGURES, linked=is_linked)
 
 
 def _command(

@@ -34,14 +34,12 @@ class Cell:
         at: str,
         name: str,
         figures: Iterable[str],
-        later: Iterable[str] = (),
         *,
         linked: bool = False,
     ) -> "Cell":
-        """Read a cell from the row `at` of a summary; `later` figures may be missing in earlier versions."""
+        """Read a cell from the row `at` of a summary."""
         job_load, traffic_load = (finite(path, row, key) or 0.0 for key in ("job_load", "traffic_load"))
         found = {key: finite(path, row, key) for key in figures}
-        found |= {key: finite(path, row, key) if key in row else None for key in later}
         return cls(at, name, job_load, traffic_load, colour_of(path, row), found, linked)
 
     @property

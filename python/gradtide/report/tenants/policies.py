@@ -45,7 +45,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     mapped = []
     for index, row in enumerate(rows):
         if row.get("job_load") is not None:
-            at = maps.Cell.of(path, row, f"policies.{index}", pieces.clip(row["cell"]), MAPPED, ENDS)
+            at = maps.Cell.of(path, row, f"policies.{index}", pieces.clip(row["cell"]), (*MAPPED, *ENDS))
             mapped.append((entry(path, row, "policy", str), at))
     several = f"{len(head.seeds)} seeds" if len(head.seeds) > 1 else "1 seed"
     label = "What a policy costs the job, against what it saves small flows"

@@ -1,0 +1,74 @@
+"""Tables of inputs with a fault each, as tests/data/errors has them.
+
+    == unknown key
+    @job
+    [cluster.link]
+    rate_gpbs = 10
+    ^^^^^^^^^ GT012 cluster.link.rate_gpbs: `rate`, with
+
+A case is a title, an input, and below the offending line what the fault must say: carets under the offending
+characters, code, path, and a part of the hint. A fault without a line, or in the scenario that names the file, is last:
+
+    - GT010 job: [job.train]
+    - s.toml:3 GT038 job.a.model: convert
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "data" / "errors"
+
+JOB = '[job.train]\nmodel = { kind = "thesis", layers = 4, size = "1MB", time = "9ms" }\nworkers = 2'
+PACKET = "[run]\nengine = 'packet'\nduration = '4s'"
+BASES = {"@job": JOB, "@packet": PACKET}
+"""What a line of an input stands for."""
+
+_FAULT = re.compile(r"(?:- (?:s\.toml:(\d+) )?|( *)(\^+) )(GT\d{3})(?: (.*?))?: ?(.*)")
+
+
+@dataclass(frozen=True)
+class Case:
+    """An input and its fault.
+
+    Attributes:
+        title: what is wrong.
+        text: the input, without a line break at its end.
+        code: code of the fault.
+        loc: path of the offending key.
+        hint: part of the hint.
+        line: line of the offending characters, from 1; None if the fault has none.
+        column: the first of them, from 1; None for a fault of another file, or without a line.
+        width: how many they are.
+    """
+
+    title: str
+    text: str
+    code: str
+    loc: str
+    hint: str
+    line: int | None
+    column: int | None
+    width: int | None
+
+    def __str__(self) -> str:
+        return self.title
+
+
+def cases(name: str) -> list[Case]:
+    """Return the cases of tests/data/errors/NAME.txt."""
+    _, *found = re.split(r"^== ", (FOLDER / f"{name}.txt").read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return [_case(*one.rstrip("\n").split("\n")) for one in found]
+
+
+def _case(title: str, *lines: str) -> Case:
+    text: list[str] = []
+    for shown in lines:
+        fault = _FAULT.fullmatch(shown)
+        if fault is None:
+            text += BASES.get(shown, shown).split("\n")
+            continue
+        elsewhere, indent, carets, code, loc, hint = fault.groups()
+        line = len(text) if carets else int(elsewhere) if elsewhere else None
+        place = (line, len(indent) + 1, len(carets)) if carets else (line, None, None)
+    return Case(title, "\n".join(text), code, loc or "", hint, *place)
