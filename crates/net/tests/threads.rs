@@ -1,6 +1,7 @@
 //! Packets on several threads: what anybody can see is what it is on one.
 
-use gradtide_net::packet::tcp::{CongestionAlgorithm, Follow};
+use gradtide_net::packet::tcp::Follow;
+use gradtide_net::packet::tcp::congestion::{CongestionAlgorithm, dctcp};
 use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, QueueConfig};
 use gradtide_net::route::Policy;
 use gradtide_net::topology::Graph;
@@ -103,7 +104,7 @@ impl Case {
         };
         if marking != Marking::None {
             config.tcp.ecn = true;
-            config.tcp.algorithm = CongestionAlgorithm::Dctcp { gain_ppm: 62_500 };
+            config.tcp.algorithm = CongestionAlgorithm::Dctcp(dctcp::Parameters::default());
         }
         let queue = QueueConfig { discipline, marking, capacity: Capacity::Packets(packets) };
         (config.host_queue, config.switch_queue) = (queue.clone(), queue);

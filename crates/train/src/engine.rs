@@ -10,10 +10,10 @@ use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
 use crate::spec::{
-    CapacitySpec, ClusterSpec, CongestionSpec, DisciplineSpec, EngineSpec, FollowSpec, JobSpec, MarkAtSpec, MarkSpec,
-    QueueSpec, RecoverySpec, RoutingSpec, RunSpec, Spec, TimersSpec, TopologySpec,
+    CapacitySpec, ClusterSpec, DisciplineSpec, EngineSpec, FollowSpec, JobSpec, MarkAtSpec, MarkSpec, QueueSpec,
+    RoutingSpec, RunSpec, Spec, TimersSpec, TopologySpec,
 };
-use gradtide_net::packet::tcp::{CongestionAlgorithm, Follow, Recovery, TcpConfig};
+use gradtide_net::packet::tcp::{Follow, TcpConfig};
 use gradtide_net::packet::{Capacity, Discipline, MarkAt, Marking, PcnConfig, QueueConfig, SharedBuffer};
 use gradtide_net::route::Policy;
 use gradtide_net::trace::{Counters, PortCounters};
@@ -420,26 +420,14 @@ pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<Pack
         segment_bytes: narrow(transport.segment_bytes, "segment")?,
         initial_window_segments: narrow(transport.initial_window_segments, "initial window")?,
         window: Bytes(transport.window_bytes),
-        algorithm: match transport.congestion {
-            CongestionSpec::Newreno => CongestionAlgorithm::NewReno,
-            CongestionSpec::Cubic { hystart, byte_counting } => CongestionAlgorithm::Cubic { hystart, byte_counting },
-            CongestionSpec::Dctcp { gain_ppm } => CongestionAlgorithm::Dctcp { gain_ppm },
-            CongestionSpec::Ideal => CongestionAlgorithm::Ideal,
-        },
+        algorithm: transport.congestion,
         ecn: transport.ecn,
         follow: match spec.run.follow {
             FollowSpec::Standards => Follow::Standards,
             FollowSpec::Ns3 => Follow::Ns3,
         },
-        recovery: match transport.recovery {
-            RecoverySpec::Sack => Recovery::Pipe,
-            RecoverySpec::Ns330 => Recovery::Ns330,
-        },
-        stamp_tick: match transport.congestion {
-            // It compares round trips, which Linux measures in microseconds whatever the tick of timestamps.
-            CongestionSpec::Cubic { hystart: true, .. } => Time::from_ps(1_000_000),
-            _ => base.stamp_tick,
-        },
+        recovery: transport.recovery,
+        stamp_tick: transport.congestion.stamp_tick().unwrap_or(base.stamp_tick),
         ..base
     };
     let queue = queue_config(&cluster.queue, u32::from(tcp.header_bytes) + u32::from(tcp.segment_bytes))?;
