@@ -1,6 +1,6 @@
 //! The qdisc alone: what to enqueue, mark, drop, and send next. It knows no TCP and no time.
 
-use super::wire::{Wire, flag};
+use crate::packet::wire::{Wire, flag};
 use crate::seed::Stream;
 use std::collections::VecDeque;
 
