@@ -62,6 +62,8 @@ endif
 
 check: .venv/.dev .venv/.built
 	cargo fmt --check
+# cargo fmt does not find modules that a macro declares.
+	rustfmt --edition 2024 --check crates/net/src/packet/tcp/congestion/*.rs
 	cargo clippy --workspace --all-targets -- -D warnings
 	ruff check
 	ruff format --check

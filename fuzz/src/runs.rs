@@ -1,13 +1,13 @@
 //! Runs: a resolved scenario that was mutated is refused, or runs to its end on each engine: bytes are conserved, time
 //! goes forward, and the parts of an iteration sum to it.
 
+use gradtide_net::packet::tcp::CongestionAlgorithm;
 use gradtide_net::{Bytes, Link};
 use gradtide_table::{Column, Table};
 use gradtide_train::collective::plan::CollectivePlan;
 use gradtide_train::result::RunResult;
 use gradtide_train::spec::{
-    AlgorithmSpec, CableSpec, CongestionSpec, EngineSpec, GraphOpSpec, GraphSpec, JobSpec, LayerSpec, ProbeSpec, Spec,
-    TopologySpec,
+    AlgorithmSpec, CableSpec, EngineSpec, GraphOpSpec, GraphSpec, JobSpec, LayerSpec, ProbeSpec, Spec, TopologySpec,
 };
 use gradtide_train::{RunError, collective_counts, job, messages, planned, routed, step_graph, transfer_times};
 use gradtide_watch::watched;
@@ -177,7 +177,7 @@ fn is_small(spec: &Spec) -> bool {
 fn segment_bytes(spec: &Spec) -> u32 {
     let transport = &spec.cluster.transport;
     match transport.congestion {
-        CongestionSpec::Ideal => transport.segment_bytes,
+        CongestionAlgorithm::Ideal(_) => transport.segment_bytes,
         // A window of less than a segment is sent as such.
         _ => transport.segment_bytes.min(u32::try_from(transport.window_bytes).unwrap_or(u32::MAX)),
     }

@@ -9,6 +9,8 @@ import re
 from functools import cache
 from typing import NamedTuple
 
+from gradtide.transports import PARAMETERS
+
 MAX_NAME = 100
 """Characters of a name that is looked for."""
 
@@ -39,7 +41,7 @@ _CONFIGURATIONS = "docs/own-model.md"
 _PARALLEL = "docs/models/parallel.md"
 _ORDERED = "docs/models/orders.md"
 
-_TRANSPORTS = "transports are newreno, cubic, dctcp and ideal"
+_TRANSPORTS = f"transports are {', '.join([*PARAMETERS][:-1])} and {[*PARAMETERS][-1]}"
 _QUEUES = "queues drop, mark (ecn, red) or announce (pcn), and nothing pauses a link"
 _DISCIPLINES = "queue disciplines are pfifo_fast, fifo, strict, drr, ecn, red and pcn"
 _ROUTES = "a flow keeps its route, chosen by ecmp, dmodk or spread"

@@ -2,7 +2,7 @@
 //! holds for every network.
 #![allow(missing_docs)]
 
-use gradtide_net::packet::tcp::CongestionAlgorithm;
+use gradtide_net::packet::tcp::congestion::{CongestionAlgorithm, ideal};
 use gradtide_net::packet::{Capacity, Discipline, Marking, QueueConfig};
 use gradtide_net::route::{Hashes, Policy, Routes};
 use gradtide_net::{
@@ -657,7 +657,7 @@ proptest! {
         let mut config = PacketConfig::basic_sim(&Star { host_count: 2 * senders, link });
         (config.host_queue, config.switch_queue, config.routing) = (queue.clone(), queue, Policy::DModK);
         config.tcp.segment_bytes = SEGMENT as u16;
-        config.tcp.algorithm = CongestionAlgorithm::Ideal;
+        config.tcp.algorithm = CongestionAlgorithm::Ideal(ideal::Parameters {});
         config.tcp.window = Bytes(SEGMENT * 1_000);
         let mut packets = PacketEngine::new(&graph, config).unwrap();
         // Open connections.

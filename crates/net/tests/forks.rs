@@ -1,7 +1,7 @@
 //! A copy of a network goes its own way, and with the same flows the same way.
 #![allow(missing_docs)]
 
-use gradtide_net::packet::tcp::CongestionAlgorithm;
+use gradtide_net::packet::tcp::congestion::{CongestionAlgorithm, cubic, dctcp, newreno};
 use gradtide_net::packet::{Capacity, SharedBuffer};
 use gradtide_net::route::Policy;
 use gradtide_net::topology::Link;
@@ -30,9 +30,9 @@ fn engine(kind: usize) -> Box<dyn Network> {
     let mut config = PacketConfig::basic_sim(&star());
     config.switch_queue.capacity = Capacity::Packets(20);
     config.tcp.algorithm = match kind {
-        1 => CongestionAlgorithm::NewReno,
-        2 => CongestionAlgorithm::Cubic { hystart: true, byte_counting: true },
-        _ => CongestionAlgorithm::Dctcp { gain_ppm: 62_500 },
+        1 => CongestionAlgorithm::NewReno(newreno::Parameters {}),
+        2 => CongestionAlgorithm::Cubic(cubic::Parameters { hystart: true, byte_counting: true }),
+        _ => CongestionAlgorithm::Dctcp(dctcp::Parameters::default()),
     };
     if kind == 3 {
         config.switch_buffer = Some(SharedBuffer { capacity: Capacity::Packets(60), alpha_ppm: 1_000_000 });

@@ -3,7 +3,8 @@
 
 mod study;
 
-use gradtide_net::packet::tcp::{CongestionAlgorithm, Follow, Recovery};
+use gradtide_net::packet::tcp::congestion::{CongestionAlgorithm, ideal, newreno};
+use gradtide_net::packet::tcp::{Follow, Recovery};
 use gradtide_net::packet::{Capacity, QueueConfig};
 use gradtide_net::{
     Band, Bytes, Connection, FatTree, Flow, HostId, Link, Network, PacketConfig, PacketEngine, PortId, Rate, Seed,
@@ -221,7 +222,9 @@ fn resending_on_partial_acknowledgements_repeats_what_is_under_way() {
 fn a_card_drops_nothing_that_it_has_not_sent_and_connections_share_it_alike() {
     let bytes = 10_000_000;
     let segments = bytes / SEGMENT;
-    for algorithm in [CongestionAlgorithm::NewReno, CongestionAlgorithm::Ideal] {
+    for algorithm in
+        [CongestionAlgorithm::NewReno(newreno::Parameters {}), CongestionAlgorithm::Ideal(ideal::Parameters {})]
+    {
         let run = |starts_ns: &[u64]| {
             let mut engine = engine_with(3, |config| {
                 config.tcp.follow = Follow::Standards;
@@ -418,7 +421,7 @@ proptest! {
         let mut config = PacketConfig::basic_sim(&Star { host_count: 2, link: near });
         config.tcp.follow = Follow::Standards;
         config.tcp.segment_bytes = segment;
-        config.tcp.algorithm = CongestionAlgorithm::Ideal;
+        config.tcp.algorithm = CongestionAlgorithm::Ideal(ideal::Parameters {});
         let queue = QueueConfig::fifo(Capacity::Packets(100_000));
         (config.host_queue, config.switch_queue) = (queue.clone(), queue);
         let mut engine = PacketEngine::new(&graph, config).unwrap();

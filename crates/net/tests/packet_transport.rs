@@ -5,7 +5,7 @@
 
 mod study;
 
-use gradtide_net::packet::tcp::CongestionAlgorithm;
+use gradtide_net::packet::tcp::congestion::{CongestionAlgorithm, cubic, dctcp, ideal, newreno};
 use gradtide_net::packet::{Capacity, MarkAt, Marking, QueueConfig};
 use gradtide_net::topology::{Directed, Graph, Link, NodeId};
 use gradtide_net::{Bytes, Connection, Flow, Network, PacketConfig, PacketEngine, PortId, Rate, Time};
@@ -18,8 +18,11 @@ const ACK: u64 = 54;
 const GIGABIT: u64 = 1_000_000_000;
 /// Of a packet at 1 Gbit/s.
 const S_NS: u64 = 11_472;
-const DCTCP: CongestionAlgorithm = CongestionAlgorithm::Dctcp { gain_ppm: 62_500 };
-const CUBIC: CongestionAlgorithm = CongestionAlgorithm::Cubic { hystart: false, byte_counting: false };
+const NEWRENO: CongestionAlgorithm = CongestionAlgorithm::NewReno(newreno::Parameters {});
+const IDEAL: CongestionAlgorithm = CongestionAlgorithm::Ideal(ideal::Parameters {});
+const DCTCP: CongestionAlgorithm = CongestionAlgorithm::Dctcp(dctcp::Parameters { gain_ppm: 62_500 });
+const CUBIC: CongestionAlgorithm =
+    CongestionAlgorithm::Cubic(cubic::Parameters { hystart: false, byte_counting: false });
 
 /// A stream that never closes, so that nothing but its data and their acknowledgements is on the links.
 fn stream(src: u32, dst: u32, bytes: u64, stream: u32) -> Flow {
@@ -138,8 +141,11 @@ fn hystart_ends_slow_start_with_the_link_full_and_half_a_round_trip_of_queue() {
     // microseconds, and for the last acknowledgement's own; what is added later is an unhurt stage of CUBIC.
     for round in [48_u64, 100, 330, 1_000] {
         let run = |hystart| {
-            let mut configuration =
-                config(CongestionAlgorithm::Cubic { hystart, byte_counting: false }, false, fifo(round as u32 * 4));
+            let mut configuration = config(
+                CongestionAlgorithm::Cubic(cubic::Parameters { hystart, byte_counting: false }),
+                false,
+                fifo(round as u32 * 4),
+            );
             configuration.tcp.stamp_tick = Time::from_ps(1_000_000);
             let mut engine = endless(&dumbbell(1, GIGABIT, round * S_NS), configuration);
             let mut done = Vec::new();
@@ -207,7 +213,7 @@ fn slow_start_doubles_per_round_trip() {
     let round_ns = 1_000 * S_NS;
     for rounds in 1..=5_u32 {
         let graph = dumbbell(1, GIGABIT, round_ns);
-        let mut engine = PacketEngine::new(&graph, config(CongestionAlgorithm::NewReno, false, fifo(1_000))).unwrap();
+        let mut engine = PacketEngine::new(&graph, config(NEWRENO, false, fifo(1_000))).unwrap();
         let segments = 10 * ((1 << rounds) - 1);
         engine.start(stream(0, 1, segments * SEGMENT, 0));
         let mut done = Vec::new();
@@ -230,7 +236,7 @@ fn renos_window_saws_between_a_half_and_the_whole() {
     // always busy. Of the flight that is halved, the lost segment and three SACKed ones may be missing (-2), and
     // windows are whole segments (1).
     let (buffer, round) = (60.0, 40);
-    let saw = saw(CongestionAlgorithm::NewReno, false, fifo(60), 1, round, (1_000, 3_000));
+    let saw = saw(NEWRENO, false, fifo(60), 1, round, (1_000, 3_000));
     let top = saw.held + buffer + 1.0;
     let low = top / 2.0 - saw.held - 1.0;
     assert!(saw.seen.busy > 0.99999, "busy {}", saw.seen.busy);
@@ -248,7 +254,7 @@ fn reno_without_a_buffer_uses_three_quarters() {
     // Nothing can wait: the window saws between W/2 and W = D + 4 (two in the queue, one in the device, one that is
     // dropped), round trips all take the same time, and a window above D fills the link. Detection and recovery add up
     // to two round trips, at any rate between a half and the whole, to the W/2 or more of the climb.
-    let saw = saw(CongestionAlgorithm::NewReno, false, fifo(2), 1, 100, (1_000, 3_000));
+    let saw = saw(NEWRENO, false, fifo(2), 1, 100, (1_000, 3_000));
     let top = saw.held + 4.0;
     let windows: Vec<f64> = (0..=(top / 2.0) as u32).map(|step| top / 2.0 + f64::from(step)).collect();
     let climb = windows.iter().map(|window| (window / saw.held).min(1.0)).sum::<f64>() / windows.len() as f64;
@@ -261,7 +267,7 @@ fn reno_without_a_buffer_uses_three_quarters() {
 fn marks_in_place_of_losses_keep_the_link_busy_and_drop_nothing() {
     // K marked as B dropped: the window is halved when the mark is heard of, a round trip later, by when each of n
     // windows has grown by one more. n <= 8 windows halve to more than D while K > D.
-    for (algorithm, floor) in [(CongestionAlgorithm::NewReno, 0.5), (CUBIC, 0.7)] {
+    for (algorithm, floor) in [(NEWRENO, 0.5), (CUBIC, 0.7)] {
         for count in [1, 2, 8] {
             let saw = saw(algorithm, true, marking(60), count, 40, (1_000, 2_000));
             assert_eq!((saw.drops, saw.retransmits), (0, 0));
@@ -277,7 +283,7 @@ fn marks_in_place_of_losses_keep_the_link_busy_and_drop_nothing() {
 #[test]
 fn a_mark_is_answered_once_per_window() {
     // Were it answered twice, W/4 and not W/2 would be left: the queue would run empty, and the period would be longer.
-    let saw = saw(CongestionAlgorithm::NewReno, true, marking(60), 1, 40, (1_000, 3_000));
+    let saw = saw(NEWRENO, true, marking(60), 1, 40, (1_000, 3_000));
     let top = saw.held + 61.0;
     let (least, most) = (acks_between(top / 2.0, top), acks_between(top / 2.0 - 3.0, top + 2.0) + 2.0 * top);
     let period = saw.seen.period_ns() / S_NS as f64;
@@ -329,8 +335,8 @@ fn dctcp_needs_a_threshold_of_a_seventh_of_the_round_trip() {
 #[test]
 fn dctcp_keeps_a_shorter_queue_than_reno_with_the_same_marks() {
     for count in [1, 2, 8] {
-        let [dctcp, reno] = [DCTCP, CongestionAlgorithm::NewReno]
-            .map(|algorithm| saw(algorithm, true, marking(20), count, 40, (1_000, 2_000)));
+        let [dctcp, reno] =
+            [DCTCP, NEWRENO].map(|algorithm| saw(algorithm, true, marking(20), count, 40, (1_000, 2_000)));
         let swing = |saw: &Saw| saw.seen.queue_max - saw.seen.queue_min;
         // Reno falls by half of D + K + 1, 31, or to an empty queue; DCTCP by A, 5.5 for one flow and 15.6 for eight.
         assert!(swing(&dctcp) < swing(&reno) && dctcp.seen.busy > reno.seen.busy, "{count} flows");
@@ -410,7 +416,7 @@ fn the_ideal_transport_is_at_line_rate_to_the_nanosecond() {
     // A window above D: after the handshake n packets leave back to back, whatever n is, and cross the bottleneck so.
     let round_ns = 40 * S_NS;
     for segments in [1, 10, 100, 1_000] {
-        let mut configuration = config(CongestionAlgorithm::Ideal, false, fifo(1_000));
+        let mut configuration = config(IDEAL, false, fifo(1_000));
         configuration.tcp.window = Bytes(80 * SEGMENT);
         configuration.tcp.delayed_ack_segments = 2;
         let mut engine = PacketEngine::new(&dumbbell(1, GIGABIT, round_ns), configuration).unwrap();
@@ -430,7 +436,7 @@ fn incast_of_ideal_flows_takes_their_bytes_to_the_nanosecond() {
     let round_ns = 40 * S_NS;
     for count in [2_u32, 4, 8] {
         let segments = 500;
-        let mut configuration = config(CongestionAlgorithm::Ideal, false, fifo(1_000));
+        let mut configuration = config(IDEAL, false, fifo(1_000));
         configuration.tcp.window = Bytes(80 * SEGMENT);
         let mut engine = PacketEngine::new(&dumbbell(count, GIGABIT, round_ns), configuration).unwrap();
         for src in 0..count {
@@ -455,7 +461,7 @@ fn incast_of_ideal_flows_takes_their_bytes_to_the_nanosecond() {
 
 #[test]
 fn the_ideal_transport_repairs_what_a_small_queue_drops() {
-    let mut configuration = config(CongestionAlgorithm::Ideal, false, fifo(20));
+    let mut configuration = config(IDEAL, false, fifo(20));
     configuration.tcp.window = Bytes(80 * SEGMENT);
     let mut engine = PacketEngine::new(&dumbbell(4, GIGABIT, 40 * S_NS), configuration).unwrap();
     for src in 0..4 {
@@ -512,7 +518,7 @@ fn fixed_windows_in_a_parking_lot_share_by_round_trip() {
     // so do the windows: 1 in W.
     let round_ns = 80 * S_NS;
     let window = 120.0;
-    let mut configuration = config(CongestionAlgorithm::Ideal, false, fifo(1_000));
+    let mut configuration = config(IDEAL, false, fifo(1_000));
     configuration.tcp.window = Bytes(120 * SEGMENT);
     let shares = parking_lot_shares(configuration, round_ns, (500, 1_500));
     let held = held(round_ns);
@@ -535,8 +541,7 @@ fn a_long_flow_in_a_parking_lot_gets_less_than_its_cross_flows() {
     // together, it is the same. Its round trip is longer by one queue, K and what n windows add. Windows grow by a
     // segment a round trip, so rates are as (RTT_cross / RTT_long)^2 / 2 at least, and below 1.
     let (round_ns, threshold) = (80 * S_NS, 80_u32);
-    let reno =
-        |ecn, queue| parking_lot_shares(config(CongestionAlgorithm::NewReno, ecn, queue), round_ns, (1_000, 4_000));
+    let reno = |ecn, queue| parking_lot_shares(config(NEWRENO, ecn, queue), round_ns, (1_000, 4_000));
     let shares = reno(true, marking(threshold));
     let (held, queue) = (held(round_ns), f64::from(threshold) + 2.0);
     let least = ((held + queue) / (held + 2.0 * queue)).powi(2) / 2.0;
@@ -557,7 +562,7 @@ fn equal_flows_share_equally_in_the_long_run() {
     // converge to equal shares; a cut leaves one up to half of its window apart, so over many periods the means agree
     // to a few per cent.
     for (algorithm, ecn, queue) in
-        [(CongestionAlgorithm::NewReno, true, marking(60)), (CUBIC, true, marking(60)), (DCTCP, true, marking(20))]
+        [(NEWRENO, true, marking(60)), (CUBIC, true, marking(60)), (DCTCP, true, marking(20))]
     {
         let round_ns = 40 * S_NS;
         let mut engine = endless(&dumbbell(2, GIGABIT, round_ns), config(algorithm, ecn, queue));
@@ -576,7 +581,7 @@ fn equal_flows_share_equally_in_the_long_run() {
 #[test]
 fn a_mark_on_a_flows_last_acknowledgement_is_survived() {
     // A threshold of nothing marks every segment; the acknowledgement of a FIN lies one beyond the last byte.
-    for algorithm in [CongestionAlgorithm::NewReno, CUBIC, DCTCP] {
+    for algorithm in [NEWRENO, CUBIC, DCTCP] {
         for segments in [1, 2, 3, 40] {
             let mut engine =
                 PacketEngine::new(&dumbbell(1, GIGABIT, 40 * S_NS), config(algorithm, true, marking(0))).unwrap();
@@ -595,7 +600,7 @@ proptest! {
         flows in prop::collection::vec((0_u64..2_000_000, 0_u32..5, 1_u32..5, 0_u64..400_000), 1..25),
         packets in 1_u32..60,
         threshold in 0_u32..40,
-        algorithm in prop::sample::select(vec![CongestionAlgorithm::NewReno, CUBIC, DCTCP, CongestionAlgorithm::Ideal]),
+        algorithm in prop::sample::select(CongestionAlgorithm::registered()).prop_map(|one| one.algorithm),
         ecn in prop::bool::ANY,
     ) {
         let list: Vec<Arrival> = flows

@@ -6,7 +6,8 @@ mod traces;
 mod watch;
 
 use convert::PyTable;
-use gradtide_net::{Bytes, Link, PacketEngine, Rate, Time};
+use gradtide_net::packet::tcp::CongestionAlgorithm;
+use gradtide_net::{Bytes, Link, Rate, Time};
 use gradtide_train::SpecError;
 use gradtide_train::collective::plan::Counts;
 use gradtide_train::divided::Load;
@@ -133,6 +134,12 @@ fn collective_counts(algorithm_json: &str, ranks: u32) -> PyResult<(u64, u64, u6
     Ok((steps, messages, sent, most))
 }
 
+/// The congestion controls of the packet engine, in JSON: each with the defaults of its parameters.
+#[pyfunction]
+fn congestion_controls() -> PyResult<String> {
+    serde_json::to_string(&CongestionAlgorithm::registered()).map_err(|error| errors::from_json(&error))
+}
+
 /// Size of an iteration of a parallel job with every rank simulated: compute ops and transfers, messages, and bytes
 /// that cross network cards.
 #[pyfunction]
@@ -257,6 +264,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(traces::execution_trace, module)?)?;
     module.add_function(wrap_pyfunction!(traces::kineto, module)?)?;
     module.add_function(wrap_pyfunction!(collective_counts, module)?)?;
+    module.add_function(wrap_pyfunction!(congestion_controls, module)?)?;
     module.add_function(wrap_pyfunction!(link_names, module)?)?;
     module.add_function(wrap_pyfunction!(messages, module)?)?;
     module.add_function(wrap_pyfunction!(network_shape, module)?)?;

@@ -10,9 +10,9 @@ use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
 use crate::spec::{
-    CongestionSpec, EngineSpec, JobSpec, QueueSpec, RecoverySpec, RunSpec, Spec, TimersSpec, TopologySpec,
+    EngineSpec, JobSpec, QueueSpec, RunSpec, Spec, TimersSpec, TopologySpec,
 };
-use gradtide_net::packet::tcp::{CongestionAlgorithm, Follow, Recovery, TcpConfig};
+use gradtide_net::packet::tcp::{Follow, TcpConfig};
 use gradtide_net::packet::{Discipline, Marking, QueueConfig};
 use gradtide_net::trace::{Counters, PortCounters};
 use gradtide_net::{
@@ -402,23 +402,11 @@ pub fn packet_config(spec: &Spec, fabric: &Fabric, graph: &Graph) -> Result<Pack
         segment_bytes: narrow(transport.segment_bytes, "segment")?,
         initial_window_segments: narrow(transport.initial_window_segments, "initial window")?,
         window: Bytes(transport.window_bytes),
-        algorithm: match transport.congestion {
-            CongestionSpec::Newreno => CongestionAlgorithm::NewReno,
-            CongestionSpec::Cubic { hystart, byte_counting } => CongestionAlgorithm::Cubic { hystart, byte_counting },
-            CongestionSpec::Dctcp { gain_ppm } => CongestionAlgorithm::Dctcp { gain_ppm },
-            CongestionSpec::Ideal => CongestionAlgorithm::Ideal,
-        },
+        algorithm: transport.congestion,
         ecn: transport.ecn,
         follow: spec.run.follow,
-        recovery: match transport.recovery {
-            RecoverySpec::Sack => Recovery::Pipe,
-            RecoverySpec::Ns330 => Recovery::Ns330,
-        },
-        stamp_tick: match transport.congestion {
-            // It compares round trips, which Linux measures in microseconds whatever the tick of timestamps.
-            CongestionSpec::Cubic { hystart: true, .. } => Time::from_ps(1_000_000),
-            _ => base.stamp_tick,
-        },
+        recovery: transport.recovery,
+        stamp_tick: transport.congestion.stamp_tick().unwrap_or(base.stamp_tick),
         ..base
     };
     check_queue(&cluster.queue)?;

@@ -15,7 +15,7 @@ pub use parallel::{
 pub use step::{RecordedSpec, StepClassSpec, StepGroupSpec, StepSpec, StepTransferSpec};
 
 use gradtide_net::hosts::Host;
-use gradtide_net::packet::tcp::TcpConfig;
+use gradtide_net::packet::tcp::{CongestionAlgorithm, Recovery, TcpConfig};
 use gradtide_net::packet::{Capacity, Discipline, Follow, Marking, PcnConfig, QueueConfig, SharedBuffer};
 use gradtide_net::route::Policy;
 use gradtide_net::{Link, Rate, Ratio, Time};
@@ -617,7 +617,7 @@ impl Default for QueueSpec {
 #[serde(default, deny_unknown_fields)]
 pub struct TransportSpec {
     /// Congestion control.
-    pub congestion: CongestionSpec,
+    pub congestion: CongestionAlgorithm,
     /// Whether connections negotiate ECN.
     pub ecn: bool,
     /// Payload of a full segment.
@@ -627,7 +627,7 @@ pub struct TransportSpec {
     /// Send and receive buffers; the window of the ideal transport.
     pub window_bytes: u64,
     /// What fast recovery sends.
-    pub recovery: RecoverySpec,
+    pub recovery: Recovery,
     /// Where its timers come from.
     pub timers: TimersSpec,
 }
@@ -637,12 +637,12 @@ impl Default for TransportSpec {
     fn default() -> Self {
         let tcp = TcpConfig::over(1, Rate::MAX, Time::ZERO);
         Self {
-            congestion: CongestionSpec::Newreno,
+            congestion: tcp.algorithm,
             ecn: tcp.ecn,
             segment_bytes: tcp.segment_bytes.into(),
             initial_window_segments: tcp.initial_window_segments.into(),
             window_bytes: tcp.window.0,
-            recovery: RecoverySpec::Sack,
+            recovery: tcp.recovery,
             timers: TimersSpec::Derived,
         }
     }
@@ -656,39 +656,6 @@ pub enum TimersSpec {
     Derived,
     /// 200 ms, 40 ms and 1 s.
     Linux,
-}
-
-/// What fast recovery sends.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-pub enum RecoverySpec {
-    /// RFC 6675: each lost segment once.
-    Sack,
-    /// As ns-3.30.1 did: repeated segments that are under way already.
-    #[serde(rename = "ns3.30")]
-    Ns330,
-}
-
-/// Congestion control.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum CongestionSpec {
-    /// RFC 5681, 6582.
-    Newreno,
-    /// RFC 9438.
-    Cubic {
-        /// Whether slow start ends by HyStart.
-        hystart: bool,
-        /// Whether slow start grows by what is acknowledged.
-        byte_counting: bool,
-    },
-    /// RFC 8257.
-    Dctcp {
-        /// Weight g of a new observation of marks, in millionths.
-        gain_ppm: u32,
-    },
-    /// Line rate with a window.
-    Ideal,
 }
 
 /// Hosts and links.

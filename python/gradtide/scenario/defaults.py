@@ -8,6 +8,7 @@ from gradtide.scenario.fabric import Reach
 from gradtide.scenario.keys import ScenarioFile
 from gradtide.scenario.keys.cluster import Cluster, Node, Queue, Transport
 from gradtide.scenario.keys.job import AdaptiveTable, JobTable, Schedule, ThesisModel
+from gradtide.transports import ECN, PARAMETERS
 from gradtide.units import PPM
 
 GROUPED = ("butterfly_layered", "hierarchical")
@@ -37,9 +38,6 @@ HEADER_BYTES = 54
 
 SOCKET_BYTES = 32 * 1024 * 1024
 """Send and receive buffer (Gao 2020, chapter 5)."""
-
-DCTCP_GAIN_PPM = 62_500
-"""RFC 8257, 4.2: g = 1/16."""
 
 RED_MAX_PROBABILITY_PPM, RED_WEIGHT_PPM = 100_000, 2_000
 """Floyd & Jacobson (1993), section 6, recommend the weight; the probability is that of Floyd's later advice (1997)."""
@@ -160,7 +158,7 @@ def with_ecn(keys: Transport) -> Transport:
     """Return a transport whose kind is its congestion control alone, and which says whether it reacts to marks."""
     congestion, plus, _ = keys.kind.partition("+ecn")
     return keys.with_values(
-        kind=congestion, ecn=bool(plus) or (congestion == "dctcp" if keys.ecn is None else keys.ecn)
+        kind=congestion, ecn=bool(plus) or (ECN[congestion] == "scalable" if keys.ecn is None else keys.ecn)
     )
 
 
@@ -171,12 +169,10 @@ def transport_of(cluster: Cluster, reach: Callable[[], Reach]) -> Transport:
     window_bytes = keys.window_bytes
     if window_bytes is None:
         window_bytes = _two_routes_bytes(cluster, reach()) if congestion == "ideal" else SOCKET_BYTES
-    return keys.with_values(
-        gain_ppm=(keys.gain_ppm or DCTCP_GAIN_PPM) if congestion == "dctcp" else None,
-        hystart=bool(keys.hystart) if congestion == "cubic" else None,
-        byte_counting=bool(keys.byte_counting) if congestion == "cubic" else None,
-        window_bytes=window_bytes,
-    )
+    defaults = PARAMETERS[congestion].items()
+    given = {name: getattr(keys, name) for name, _ in defaults}
+    parameters = {name: default if given[name] is None else given[name] for name, default in defaults}
+    return keys.with_values(**parameters, window_bytes=window_bytes)
 
 
 def queue_of(file: ScenarioFile, reach: Callable[[], Reach]) -> Queue:

@@ -40,6 +40,9 @@ RUN: dict[str, Only | None] = {
     "start_jitter_ps": Only("start_jitter", (0,), 'start_jitter = "0us"'),
     **dict.fromkeys(("accuracy_ppm", "seed", "duration_ps", "timeline_iterations", "all_ranks", "probe"), ANY),
 }
+TCP = {"newreno": "TcpNewReno", "cubic": "TcpCubic", "dctcp": "TcpDctcp"}
+"""ns-3's class for each congestion control that it shares with gradtide."""
+
 CLUSTER: dict[str, Only | None] = {
     **dict.fromkeys(("topology", "link", "host_latency_ps", "routing"), ANY),
     "node": Only("node", (None,), "workers that are hosts"),
@@ -143,8 +146,8 @@ def _joint(resolved: Resolved, spec: Mapping[str, Any]) -> Iterator[tuple[Loc, s
             yield ("cluster", "queue", "kind"), "this marking", 'kind = "ecn", which marks what arrives'
         elif not transport["ecn"]:
             yield ("cluster", "transport", "ecn"), "a queue that marks, without ECN,", "ecn = true"
-    if congestion["kind"] == "ideal":
-        yield ("cluster", "transport", "kind"), 'kind = "ideal"', '"newreno", "cubic" or "dctcp"'
+    if congestion["kind"] not in TCP:
+        yield ("cluster", "transport", "kind"), f'kind = "{congestion["kind"]}"', '"newreno", "cubic" or "dctcp"'
     for name in ("hystart", "byte_counting"):
         if congestion.get(name):
             yield ("cluster", "transport", name), f"this `{name}`", f"{name} = false"

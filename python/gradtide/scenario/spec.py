@@ -17,6 +17,7 @@ from gradtide.scenario.ranks import all_simulated
 from gradtide.scenario.resolve import Resolved
 from gradtide.scenario.servers import ARBITRARY_PPM, graph_spec
 from gradtide.traffic import BackgroundFlows
+from gradtide.transports import PARAMETERS
 from gradtide.units import Buffer
 
 
@@ -86,12 +87,8 @@ def _probe_spec(probe: Probe | None) -> dict[str, Any] | None:
 
 
 def _transport_spec(transport: Transport) -> dict[str, Any]:
-    congestion: dict[str, Any] = {"kind": transport.kind}
-    if transport.kind == "dctcp":
-        congestion["gain_ppm"] = transport.gain_ppm
-    if transport.kind == "cubic":
-        congestion |= {"hystart": transport.hystart, "byte_counting": transport.byte_counting}
-    return {"congestion": congestion, **transport.core()}
+    parameters = {name: getattr(transport, name) for name in PARAMETERS[transport.kind]}
+    return {"congestion": {"kind": transport.kind, **parameters}, **transport.core()}
 
 
 def job_spec(job: Job, fabric: Fabric) -> dict[str, Any]:

@@ -5,7 +5,11 @@
 //! changes, nothing is touched of each of them. A class that changes its group takes what it has left to another scale.
 
 use super::due::{Due, NEVER};
-use super::{NOBODY, NONE};
+
+/// Index that stands for nothing.
+const NONE: u32 = u32::MAX;
+/// Target and slot of a class without flows.
+pub(super) const NOBODY: (u128, u32) = (u128::MAX, NONE);
 
 /// The classes of one solver, in groups.
 #[derive(Clone, Debug)]

@@ -22,42 +22,39 @@
 //! What does not live here: packets and their headers, queues, losses, windows. Links have the rate of payload.
 
 mod bound;
+mod connections;
 mod due;
 mod group;
+mod shares;
+mod work;
 
-use crate::index::{self, Index};
 use crate::maxmin::{CAPACITY_LIMIT, ClassId, LinkId, MaxMin, PARTS};
 use crate::route::{Hashes, Policy, RouteError, Routes};
 use crate::topology::{Graph, PortId};
 use crate::trace::{Counters, PortCounters};
 use crate::units::{Bytes, Rate, Time};
-use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network, Seed, StreamKey};
+use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
 use bound::{Bound, EXACT_BELOW, Leaving, Pace};
-use due::{Due, NEVER};
+use connections::{Connections, FlowState, NO_FLOW, Stage};
+use due::NEVER;
 use gradtide_watch::look;
-use group::Groups;
+use shares::Shares;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
-use std::ops::{AddAssign, Mul, Sub};
+use work::{FS_PER_PS, WORK_PER_BYTE, clock, joined, split, work};
+pub use work::{Lane, Load};
 
 /// The fluid engine.
 #[derive(Clone, Debug)]
 pub struct Fluid {
-    routes: Routes,
-    hashes: Hashes,
     links: Vec<FluidLink>,
     now_fs: u128,
     /// By band, made when the band is first used.
     bands: Vec<Option<Box<Shares>>>,
     flows: Vec<FlowState>,
     free_flows: Vec<u32>,
-    connections: Vec<ConnectionState>,
-    /// Links that connections cross: see [`ConnectionState::path`].
-    paths: Vec<LinkId>,
-    free_connections: Vec<u32>,
-    /// By source, the connections that are a stream's.
-    streams: Vec<Index>,
+    connections: Connections,
     /// Messages that enter, by when.
     timers: BTreeMap<u128, Vec<u32>>,
     /// What has completed and has not been told.
@@ -67,97 +64,6 @@ pub struct Fluid {
     event_count: u64,
     pace: Pace,
     scratch: Scratch,
-}
-
-/// A way between two hosts that its flows have for themselves.
-#[derive(Clone, Debug)]
-pub struct Lane {
-    rate: u64,
-    delay_ps: u64,
-    ports: Vec<PortId>,
-}
-
-/// What has crossed a link.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
-    bytes: Bytes,
-    /// That of the exact shares, which is time at a rate.
-    work: u128,
-}
-
-impl Load {
-    /// Whole bytes.
-    pub fn bytes(self) -> Bytes {
-        self.bytes
-    }
-
-    /// Of so many messages of `bytes / parts`, which are counted as `counted` in all.
-    pub fn of_messages(count: u64, bytes: Bytes, parts: u32, counted: Bytes) -> Self {
-        Self { bytes: counted, work: work(bytes, parts) * u128::from(count) }
-    }
-
-    /// Of a message, when so much of its work is done.
-    fn of(done: u128, work: u128, counted: Bytes) -> Self {
-        let bytes = if done < work { counted.min(Bytes((done / WORK_PER_BYTE) as u64)) } else { counted };
-        Self { bytes, work: done.min(work) }
-    }
-}
-
-impl AddAssign for Load {
-    fn add_assign(&mut self, other: Self) {
-        self.bytes += other.bytes;
-        self.work += other.work;
-    }
-}
-
-impl Sub for Load {
-    type Output = Self;
-    fn sub(self, earlier: Self) -> Self {
-        Self { bytes: self.bytes - earlier.bytes, work: self.work - earlier.work }
-    }
-}
-
-impl Mul<u64> for Load {
-    type Output = Self;
-    fn mul(self, count: u64) -> Self {
-        Self { bytes: self.bytes * count, work: self.work * u128::from(count) }
-    }
-}
-
-impl Lane {
-    /// How long `bytes / parts` bytes take to leave, in fs, rounded up as in the engine.
-    ///
-    /// # Panics
-    /// If there are 2^54 bytes or more.
-    pub fn sending_fs(&self, bytes: Bytes, parts: u32) -> u128 {
-        work(bytes, parts).div_ceil(u128::from(self.rate))
-    }
-
-    /// How long they are on the way after that, in fs.
-    pub fn delay_fs(&self) -> u128 {
-        u128::from(self.delay_ps) * FS_PER_PS
-    }
-
-    /// What has crossed a link of `bytes / parts` bytes, counted as `counted`, so many fs after they entered.
-    pub fn load_after(&self, bytes: Bytes, parts: u32, counted: Bytes, fs: u128) -> Load {
-        let work = work(bytes, parts);
-        Load::of(if fs < self.sending_fs(bytes, parts) { u128::from(self.rate) * fs } else { work }, work, counted)
-    }
-
-    /// What is crossed.
-    pub fn ports(&self) -> &[PortId] {
-        &self.ports
-    }
-
-    /// What the engine's clock shows at an instant in fs.
-    pub fn clock(instant_fs: u128) -> Time {
-        clock(instant_fs)
-    }
-
-    /// The fs that an instant of the clock stands for.
-    pub fn fs(instant: Time) -> u128 {
-        joined(instant, 0)
-    }
 }
 
 /// Why there is no such engine.
@@ -184,76 +90,12 @@ struct FluidLink {
     received: Load,
 }
 
-/// Of one band.
-#[derive(Clone, Debug)]
-struct Shares {
-    solver: MaxMin,
-    /// Classes by the links at which they are held.
-    groups: Groups,
-    /// By class, the same as its `first` of its other messages; for no more classes than ever had some.
-    later: Vec<BinaryHeap<Reverse<(u128, u32)>>>,
-    /// When the next message of each group is received.
-    due: Due,
-}
-
-#[derive(Clone, Debug)]
-struct FlowState {
-    id: FlowId,
-    /// When it was started, and from when it has the first place on its connection: what the clock shows, and the fs
-    /// since. Apart, for they are shorter so.
-    began: Time,
-    began_fs: u16,
-    hold: Time,
-    /// Of one message.
-    work: u128,
-    counted: Bytes,
-    rounds_left: u32,
-    connection: u32,
-    /// The next one on the connection; [`NONE`] if there is none.
-    next: u32,
-    band: Band,
-    stage: Stage,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// Another is before it on its connection, or it has been received.
-    Waiting,
-    /// Has the first place on its connection, and its message has not entered yet.
-    Beginning,
-    Moving(ClassId),
-    /// Ends soon, and is no longer in a class.
-    Leaving,
-}
-
-/// Flows between two hosts that follow one another. Kept small, as there may be one for every two hosts.
-#[derive(Clone, Debug)]
-struct ConnectionState {
-    dst: u32,
-    stream: u32,
-    /// The flow that has the first place, and the last in the row; [`NONE`] without flows.
-    first: u32,
-    last: u32,
-    /// Where in `paths` its links begin, and how many there are.
-    path: u32,
-    hop_count: u16,
-    own: bool,
-    /// See [`StreamKey`].
-    band: u8,
-}
-
 /// Kept for its memory alone.
 #[derive(Clone, Debug, Default)]
 struct Scratch {
     groups: Vec<u32>,
     due: Vec<u32>,
 }
-
-const NONE: u32 = u32::MAX;
-const NOBODY: (u128, u32) = (u128::MAX, NONE);
-const FS_PER_PS: u128 = 1_000;
-/// In 2^-20 bit/s times 1 fs.
-const WORK_PER_BYTE: u128 = 8 * PARTS as u128 * 1_000_000_000_000_000;
 
 impl Fluid {
     /// An idle network at time zero. `seed` chooses the hashes of [`Policy::Ecmp`].
@@ -271,17 +113,12 @@ impl Fluid {
             }
         });
         Ok(Self {
-            routes,
-            hashes: Hashes::new(seed),
             links: links.collect::<Result<_, _>>()?,
             now_fs: 0,
             bands: (0..Band::COUNT).map(|_| None).collect(),
             flows: Vec::new(),
             free_flows: Vec::new(),
-            connections: Vec::new(),
-            paths: Vec::new(),
-            free_connections: Vec::new(),
-            streams: vec![Index::default(); graph.host_count as usize],
+            connections: Connections::new(routes, Hashes::new(seed), graph.host_count),
             timers: BTreeMap::new(),
             completed: Vec::new(),
             started_count: 0,
@@ -345,7 +182,7 @@ impl Fluid {
         }
         for &Reverse(leaving) in &self.pace.leaving {
             let FlowState { work, counted, connection, .. } = self.flows[leaving.slot as usize];
-            if self.path(connection).contains(&LinkId(port.0)) {
+            if self.connections.path(connection).contains(&LinkId(port.0)) {
                 load += Load::of(work.saturating_sub(leaving.left(self.now_fs)), work, counted);
             }
         }
@@ -370,8 +207,7 @@ impl Fluid {
     pub fn lanes(&self, stream: u32, pairs: impl Iterator<Item = (HostId, HostId)>) -> Option<Vec<Lane>> {
         let mut left: Vec<u64> = self.links.iter().map(|link| link.rate.bps() * PARTS).collect();
         let lanes = pairs.map(|(src, dst)| {
-            let hash = self.hashes.of_stream(src.0, dst.0, StreamKey { stream, band: 0 });
-            let ports = self.routes.path(src.0, dst.0, hash);
+            let ports = self.connections.path_of_stream(stream, src, dst);
             let of = |port: &PortId| &self.links[port.0 as usize];
             let rate = ports.iter().map(|port| of(port).rate.bps() * PARTS).min()?;
             for port in &ports {
@@ -417,62 +253,20 @@ impl Fluid {
         rates
     }
 
-    fn connection(&mut self, flow: &Flow) -> u32 {
-        let own = flow.connection == Connection::Own;
-        let (src, dst, StreamKey { stream, band }) = (flow.src.0, flow.dst.0, flow.stream_key());
-        let hash = index::hash([dst, stream ^ u32::from(band) << 24]);
-        let connections = &self.connections;
-        let is_it = |index: u32| {
-            let known = &connections[index as usize];
-            (known.dst, known.stream, known.band) == (dst, stream, band)
-        };
-        if let Some(known) = (!own).then(|| self.streams[flow.src.0 as usize].find(hash, is_it)).flatten() {
-            return known;
-        }
-        let index = self.free_connections.pop().unwrap_or(self.connections.len() as u32);
-        let begin = self.paths.len();
-        self.routes.each_hop(src, dst, self.hashes.open(flow), |port| {
-            self.paths.push(LinkId(port.0));
-        });
-        let hop_count = u16::try_from(self.paths.len() - begin).expect("a path has fewer than 2^16 links");
-        let mut path = begin as u32;
-        if let Some(last) = self.connections.get(index as usize).filter(|last| hop_count <= last.hop_count) {
-            // What the last connection of this number had is large enough.
-            self.paths.copy_within(begin.., last.path as usize);
-            self.paths.truncate(begin);
-            path = last.path;
-        }
-        let new = ConnectionState { dst, stream, first: NONE, last: NONE, path, hop_count, own, band };
-        if index as usize == self.connections.len() {
-            self.connections.push(new);
-        } else {
-            self.connections[index as usize] = new;
-        }
-        if !own {
-            self.streams[flow.src.0 as usize].insert(hash, index);
-        }
-        index
-    }
-
-    /// The links that a connection crosses.
-    fn path(&self, connection: u32) -> &[LinkId] {
-        let ConnectionState { path, hop_count, .. } = self.connections[connection as usize];
-        &self.paths[path as usize..][..usize::from(hop_count)]
-    }
-
-    /// How long what is sent on a connection is on the way, but for the sending.
+    /// Propagation delay of a connection's path.
     fn delay_fs(&self, connection: u32) -> u128 {
-        let path = self.path(connection);
-        u128::from(path.iter().map(|link| self.links[link.0 as usize].delay_ps).sum::<u64>()) * FS_PER_PS
+        let path = self.connections.path(connection).iter();
+        u128::from(path.map(|link| self.links[link.0 as usize].delay_ps).sum::<u64>()) * FS_PER_PS
     }
 
     /// Lets the flows of a connection pass, the first of which has just got its place, until one takes time.
     fn serve(&mut self, connection: u32) {
         loop {
-            let ConnectionState { first, own, .. } = self.connections[connection as usize];
-            if first == NONE {
+            let row = &self.connections.rows[connection as usize];
+            let (first, own) = (row.first, row.own);
+            if first == NO_FLOW {
                 if own {
-                    self.free_connections.push(connection);
+                    self.connections.close(connection);
                 }
                 return;
             }
@@ -500,7 +294,7 @@ impl Fluid {
         self.event_count += 1;
         let flow = &self.flows[slot as usize];
         let work = flow.work;
-        if work == 0 || self.connections[flow.connection as usize].hop_count == 0 {
+        if work == 0 || self.connections.path(flow.connection).is_empty() {
             return self.receive(slot);
         }
         let FlowState { began, began_fs, hold, connection, band, .. } = *flow;
@@ -514,8 +308,7 @@ impl Fluid {
     /// All of a message has crossed the links of its path.
     fn arrive(&mut self, slot: u32) {
         let FlowState { work, counted, connection, .. } = self.flows[slot as usize];
-        let ConnectionState { path, hop_count, .. } = self.connections[connection as usize];
-        for link in &self.paths[path as usize..][..usize::from(hop_count)] {
+        for link in self.connections.path(connection) {
             self.links[link.0 as usize].received += Load { bytes: counted, work };
         }
         if self.receive(slot) {
@@ -534,10 +327,10 @@ impl Fluid {
             self.timers.entry(enters_fs).or_default().push(slot);
             return false;
         }
-        let connection = &mut self.connections[flow.connection as usize];
+        let connection = &mut self.connections.rows[flow.connection as usize];
         connection.first = flow.next;
-        if flow.next == NONE {
-            connection.last = NONE;
+        if flow.next == NO_FLOW {
+            connection.last = NO_FLOW;
         }
         let FlowState { id, began, .. } = *flow;
         let stream = connection.stream;
@@ -552,14 +345,13 @@ impl Fluid {
     /// Puts a flow with so much work left on the links of its path.
     fn join(&mut self, slot: u32, work: u128) {
         let flow = &mut self.flows[slot as usize];
-        let ConnectionState { path: begin, hop_count, own, .. } = self.connections[flow.connection as usize];
         let mut is_new = false;
         let shares = self.bands[usize::from(flow.band.index())].get_or_insert_with(|| {
             let capacities: Vec<u64> = self.links.iter().map(|link| link.rate.bps()).collect();
             is_new = true;
             Box::new(Shares::new(MaxMin::new(&capacities), capacities.len()))
         });
-        let path = &self.paths[begin as usize..][..usize::from(hop_count)];
+        let (path, own) = (self.connections.path(flow.connection), self.connections.rows[flow.connection as usize].own);
         // A stream has one flow at a time on a connection, and seldom as much as another stream between the same hosts.
         let id = if own { shares.solver.add(path) } else { shares.solver.add_apart(path) };
         flow.stage = Stage::Moving(id);
@@ -689,78 +481,6 @@ impl Fluid {
     }
 }
 
-impl Shares {
-    fn new(solver: MaxMin, link_count: usize) -> Self {
-        Self { solver, groups: Groups::new(link_count), later: Vec::new(), due: Due::default() }
-    }
-
-    /// A flow of `work` comes to a class; it is planned for when rates are known.
-    fn join(&mut self, id: ClassId, now_fs: u128, (work, slot): (u128, u32)) {
-        self.groups.open(id.0);
-        let target =
-            self.groups.work_at(id.0, now_fs).checked_add(work).expect("work stays below 2^128: see `Fluid::start`");
-        let (new, known) = ((target, slot), self.groups.first(id.0));
-        let later = new.max(known);
-        if new < known {
-            self.groups.set_first(id.0, new);
-        }
-        if later != NOBODY {
-            let index = id.0 as usize;
-            if index >= self.later.len() {
-                self.later.resize_with(index + 1, BinaryHeap::new);
-            }
-            self.later[index].push(Reverse(later));
-        }
-    }
-
-    /// Removes the first flow of a class.
-    fn remove(&mut self, id: ClassId) {
-        let is_empty = !self.solver.remove(id);
-        let next = if is_empty { None } else { self.later[id.0 as usize].pop() };
-        match next {
-            Some(Reverse(next)) => self.groups.set_first(id.0, next),
-            None => self.groups.close(id.0),
-        }
-    }
-
-    /// Takes a flow out of a class; tells the work that it has left.
-    fn part(&mut self, id: ClassId, slot: u32, now_fs: u128) -> u128 {
-        let done = self.groups.work_at(id.0, now_fs);
-        let (mut target, first) = self.groups.first(id.0);
-        if first == slot {
-            self.remove(id);
-        } else {
-            self.solver.remove(id);
-            self.later[id.0 as usize].retain(|&Reverse((of_flow, flow))| {
-                target = if flow == slot { of_flow } else { target };
-                flow != slot
-            });
-        }
-        target.saturating_sub(done)
-    }
-}
-
-/// Of a message of `bytes / parts`.
-fn work(bytes: Bytes, parts: u32) -> u128 {
-    let work = u128::from(bytes.0).checked_mul(WORK_PER_BYTE).expect("a message is below 2^54 bytes");
-    work / u128::from(parts)
-}
-
-/// What the clock shows: it is never ahead.
-fn clock(instant_fs: u128) -> Time {
-    Time::from_ps((instant_fs / FS_PER_PS) as u64)
-}
-
-/// An instant in the space of a flow: what the clock shows, and how many fs after that it is.
-fn split(instant_fs: u128) -> (Time, u16) {
-    let shown = clock(instant_fs);
-    (shown, (instant_fs - joined(shown, 0)) as u16)
-}
-
-fn joined(shown: Time, after_fs: u16) -> u128 {
-    u128::from(shown.ps()) * FS_PER_PS + u128::from(after_fs)
-}
-
 impl Network for Fluid {
     /// Rounded down to a picosecond.
     fn now(&self) -> Time {
@@ -772,7 +492,7 @@ impl Network for Fluid {
     fn start(&mut self, flow: Flow) -> FlowId {
         let id = FlowId(self.started_count);
         self.started_count += 1;
-        let connection = self.connection(&flow);
+        let connection = self.connections.open(&flow);
         let (began, began_fs) = split(self.now_fs);
         let state = FlowState {
             id,
@@ -783,7 +503,7 @@ impl Network for Fluid {
             counted: flow.counted,
             rounds_left: flow.rounds,
             connection,
-            next: NONE,
+            next: NO_FLOW,
             band: flow.band,
             stage: Stage::Waiting,
         };
@@ -793,9 +513,9 @@ impl Network for Fluid {
         } else {
             self.flows[slot as usize] = state;
         }
-        let row = &mut self.connections[connection as usize];
+        let row = &mut self.connections.rows[connection as usize];
         let last = std::mem::replace(&mut row.last, slot);
-        if row.first == NONE {
+        if row.first == NO_FLOW {
             row.first = slot;
             self.serve(connection);
         } else {
@@ -836,7 +556,7 @@ impl Network for Fluid {
         let of = |slot: u32, work: u128| {
             let FlowState { id, connection, .. } = self.flows[slot as usize];
             let bytes = Bytes(work.div_ceil(WORK_PER_BYTE) as u64);
-            self.connections[connection as usize].own.then_some((id, bytes))
+            self.connections.rows[connection as usize].own.then_some((id, bytes))
         };
         let classes = self.flows.iter().filter_map(|flow| match flow.stage {
             Stage::Moving(class) => Some((flow.band, class.0)),
@@ -856,13 +576,13 @@ impl Network for Fluid {
     }
 
     fn set_band(&mut self, stream: u32, band: Band) {
-        for connection in 0..self.connections.len() {
-            let row = &self.connections[connection];
+        for connection in 0..self.connections.rows.len() {
+            let row = &self.connections.rows[connection];
             let mut slot = row.first;
             if (row.stream, row.band) != (stream, 0) {
                 continue;
             }
-            while slot != NONE {
+            while slot != NO_FLOW {
                 let flow = &mut self.flows[slot as usize];
                 let before = std::mem::replace(&mut flow.band, band);
                 let next = flow.next;

@@ -26,9 +26,11 @@ from gradtide.scenario.fabric import (
     star,
     wired,
 )
-from gradtide.scenario.keys.cluster import Cluster, Node, Queue, Topology
+from gradtide.scenario.keys.cluster import Cluster, Node, Queue, Topology, Transport
+from gradtide.scenario.keys.table import fields
 from gradtide.scenario.read import example
 from gradtide.scenario.source import Failure, Loc, read_text
+from gradtide.transports import ECN, PARAMETERS
 
 MAX_FLUID_BPS = 2**44 - 1
 """Fastest link of the fluid engine, which counts rates in 2^-20 bit/s and 64 bits (crates/net/src/maxmin.rs)."""
@@ -358,14 +360,15 @@ def check_transport(ctx: Context, cluster: Cluster) -> None:
         ctx.add("GT014", (*loc, "segment"), msg, f'write at most "{MAX_SEGMENT_BYTES}B"', keys.segment_bytes)
     else:
         holds_a_segment(ctx, keys.window_bytes, keys.segment_bytes, (*loc, "window"))
-    if keys.gain_ppm is not None and kind != "dctcp":
-        ctx.no_effect((*loc, "gain"), f'with kind = "{keys.kind}"', 'it is for kind = "dctcp"')
-    for key in ("hystart", "byte_counting"):
-        if keys.value(key) is not None and kind != "cubic":
-            ctx.no_effect((*loc, key), f'with kind = "{keys.kind}"', 'it is for kind = "cubic"')
-    if keys.ecn and kind == "ideal":
-        ctx.no_effect((*loc, "ecn"), 'with kind = "ideal"', "leave it out: the ideal transport does not react to marks")
-    elif keys.ecn is False and (plus or kind == "dctcp"):
+    for key, field in fields(Transport).items():
+        kinds = [other for other, parameters in PARAMETERS.items() if field in parameters]
+        if kinds and kind not in kinds and keys.value(key) is not None:
+            instead = " or ".join(f'kind = "{other}"' for other in kinds)
+            ctx.no_effect((*loc, key), f'with kind = "{keys.kind}"', f"it is for {instead}")
+    if keys.ecn and ECN[kind] == "ignored":
+        hint = f"leave it out: the {kind} transport does not react to marks"
+        ctx.no_effect((*loc, "ecn"), f'with kind = "{kind}"', hint)
+    elif keys.ecn is False and (plus or ECN[kind] == "scalable"):
         msg = f'`ecn = false` contradicts kind = "{keys.kind}"'
         ctx.add("GT016", (*loc, "ecn"), msg, f'leave it out, or write kind = "{kind if plus else "newreno"}"')
     elif with_ecn(keys).ecn and not marks(queue) and ctx.is_packet:

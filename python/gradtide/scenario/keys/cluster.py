@@ -19,6 +19,7 @@ from gradtide.scenario.keys.types import (
     Share,
     Time,
 )
+from gradtide.transports import MEANING, TransportKind
 
 
 class Link(Table):
@@ -151,9 +152,7 @@ class SwitchBuffer(Table):
 class Transport(Table):
     """Transport protocol of every flow. Only the packet engine uses it."""
 
-    kind: Literal["newreno", "cubic", "dctcp", "ideal", "newreno+ecn", "cubic+ecn"] = key(default="newreno", core=False)
-    """Congestion control. newreno: RFC 5681, 6582 and 6675. cubic: RFC 9438. dctcp: RFC 8257. ideal: a window that
-    never changes. "newreno+ecn" and "cubic+ecn" are short for `ecn = true`."""
+    kind: TransportKind = key(default="newreno", core=False, description=MEANING)
     ecn: bool | None = key(default=None, examples=[True])
     """Whether queues may mark segments instead of dropping them (RFC 3168). It needs a queue that marks. Default: true
     with kind = "dctcp", else false."""

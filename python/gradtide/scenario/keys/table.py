@@ -47,7 +47,7 @@ def key(
         examples: values for the schema and for hints; the default alone if none are given.
         core: whether the core's spec has the field as it is; what it has in another form is a hook of `spec`.
         short: name of the key in `Scenario.replace`, where it is not the one that its table gives; empty for none.
-        bounds: `ge` and `le`.
+        bounds: `ge` and `le`; `description` where the text below the key is generated.
     """
     examples = [default] if examples is None else examples
     return Field(default=default, examples=examples, json_schema_extra=Notes(core=core, short=short), **bounds)
@@ -110,11 +110,11 @@ class Table(BaseModel):
 
     def value(self, key: str) -> Any:
         """Return the value of a key of the file."""
-        return getattr(self, _fields(type(self))[key])
+        return getattr(self, fields(type(self))[key])
 
     def is_given(self, key: str) -> bool:
         """Return whether the file has a key."""
-        return _fields(type(self))[key] in self.model_fields_set
+        return fields(type(self))[key] in self.model_fields_set
 
     def core(self) -> dict[str, Any]:
         """Return the fields that the core has as they are, under their names."""
@@ -140,7 +140,7 @@ class Table(BaseModel):
 
 
 @cache
-def _fields(table: type[Table]) -> dict[str, str]:
+def fields(table: type[Table]) -> dict[str, str]:
     """Return the field that holds each key of the file."""
     return {_key_of(name, info): name for name, info in table.model_fields.items()}
 

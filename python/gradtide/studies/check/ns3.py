@@ -23,7 +23,7 @@ from typing import Any
 from gradtide import _core, files
 from gradtide.errors import GradtideError, SimulationError
 from gradtide.scenario import Scenario
-from gradtide.scenario.foreign import NS
+from gradtide.scenario.foreign import NS, TCP
 from gradtide.watch import current
 
 TESTED = "3.37"
@@ -31,7 +31,6 @@ TESTED = "3.37"
 LIBRARIES = ("internet", "point-to-point", "traffic-control", "network", "core")
 TOS = (0x10, 0x00, 0x08)
 """ToS value of each band, by pfifo_fast's priomap. With a single band ToS is 0: any other value would disable ECN."""
-TCP = {"newreno": "TcpNewReno", "cubic": "TcpCubic", "dctcp": "TcpDctcp"}
 LOOK_EVERY_S = 0.1
 
 

@@ -37,14 +37,16 @@ pub enum Follow {
 }
 
 /// How much is sent during fast recovery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 pub enum Recovery {
     /// RFC 6675: the window is ssthresh at once, and the pipe is kept as full as that (ns-3's «classic» recovery).
+    #[serde(rename = "sack")]
     Pipe,
     /// The same with three habits of ns-3.30.1 that ns-3.37 has lost: every partial acknowledgement sends the first
     /// outstanding segment again, even if it is under way again (RFC 6582, 3.2 (3), without regard to SACK), so that a
     /// lost segment crosses the network twice or more; an acknowledgement with SACK blocks is a duplicate whether they
     /// say anything new or not; and the window grows in disorder, but not by the acknowledgement that ends recovery.
+    #[serde(rename = "ns3.30")]
     Ns330,
 }
 
@@ -69,7 +71,7 @@ pub struct TcpConfig {
     pub initial_rtt: Time,
     /// Timeout of the first SYN; doubled for each further one.
     pub connect_timeout: Time,
-    /// Send and receive buffers; the window of [`CongestionAlgorithm::Ideal`].
+    /// Send and receive buffers; the window of [`congestion::ideal`].
     pub window: Bytes,
     /// Resolution of timestamps: round-trip times shorter than it are seen as 1 us (ns-3: 1 ms).
     pub stamp_tick: Time,
@@ -120,7 +122,7 @@ impl TcpConfig {
             write_delay: Time::from_ps(1_000),
             own_reverse_band: ReverseBand::Fixed(Band::new(1).expect("1 is a band")),
             stream_reverse_band: ReverseBand::OfData,
-            algorithm: CongestionAlgorithm::NewReno,
+            algorithm: CongestionAlgorithm::NewReno(congestion::newreno::Parameters {}),
             ecn: false,
             follow: Follow::Ns3,
             recovery: Recovery::Pipe,

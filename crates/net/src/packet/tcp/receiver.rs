@@ -1,9 +1,10 @@
 //! The receiving end: acknowledgements, and the close that answers the sender's.
 
+use super::TcpConfig;
+use super::congestion::Ecn;
 use super::rtt::Rtt;
 use super::sack::Reassembly;
 use super::sender::NEVER;
-use super::{CongestionAlgorithm, TcpConfig};
 use crate::packet::wire::{SackPool, Wire, flag};
 
 /// Times that the final FIN is repeated without an answer (ns-3: data retries).
@@ -272,7 +273,7 @@ impl Receiver {
     /// What the ECN field of a data packet changes in the acknowledgements to come.
     fn on_codepoint(&mut self, config: &TcpConfig, packet: &Wire, pool: &mut SackPool, out: &mut Vec<Wire>) {
         let ece = if packet.flags & flag::CE == 0 { 0 } else { flag::ECE };
-        if !matches!(config.algorithm, CongestionAlgorithm::Dctcp { .. }) {
+        if config.algorithm.ecn() != Ecn::Scalable {
             // RFC 3168, 6.1.3: ECE until CWR, and again if that packet is marked itself.
             let kept = if packet.flags & flag::CWR == 0 { self.ecn & flag::ECE } else { 0 };
             self.ecn = flag::ECT | kept | ece;
@@ -333,10 +334,12 @@ impl Receiver {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::packet::tcp::congestion::{CongestionAlgorithm, dctcp, newreno};
     use crate::packet::tcp::sender::Sender;
     use crate::units::{Rate, Time};
 
     const SEGMENT: u16 = 1380;
+    const NEWRENO: CongestionAlgorithm = CongestionAlgorithm::NewReno(newreno::Parameters {});
 
     fn config(algorithm: CongestionAlgorithm, ecn: bool) -> TcpConfig {
         let rate = Rate::from_bps(10_000_000_000).expect("not zero");
@@ -382,14 +385,14 @@ mod tests {
 
     #[test]
     fn without_ecn_nothing_is_capable() {
-        let config = config(CongestionAlgorithm::NewReno, false);
+        let config = config(NEWRENO, false);
         let (_, _, _, packets) = pair(&config);
         assert!(packets.len() == 10 && packets.iter().all(|packet| packet.flags == 0));
     }
 
     #[test]
     fn a_mark_is_echoed_until_it_is_answered() {
-        let config = config(CongestionAlgorithm::NewReno, true);
+        let config = config(NEWRENO, true);
         let (mut sender, mut receiver, mut pool, packets) = pair(&config);
         assert!(packets.iter().all(|packet| packet.flags == flag::ECT));
         // The first is acknowledged at once, then every second.
@@ -417,7 +420,7 @@ mod tests {
 
     #[test]
     fn dctcp_acknowledges_marked_and_unmarked_apart() {
-        let config = config(CongestionAlgorithm::Dctcp { gain_ppm: 62_500 }, true);
+        let config = config(CongestionAlgorithm::Dctcp(dctcp::Parameters::default()), true);
         let (_, mut receiver, mut pool, packets) = pair(&config);
         // Segments 4, 5 and 7 of 1 to 10 are marked. 1 at once; 2 and 3 together; 4, the first marked, at once; 5 waits
         // until 6 ends the run: 5 is acknowledged as marked, 6 at once as not; the same for 7 and 8; then 9 and 10.
@@ -428,7 +431,7 @@ mod tests {
 
     #[test]
     fn a_fin_out_of_sequence_does_not_complete_a_handshake() {
-        let config = config(CongestionAlgorithm::NewReno, false);
+        let config = config(NEWRENO, false);
         let (mut receiver, mut pool, mut back) =
             (Receiver::new(&config, template(flag::REVERSE)), SackPool::default(), Vec::new());
         receiver.on_syn(&config, 1, &template(flag::SYN), &mut back);
@@ -444,7 +447,7 @@ mod tests {
 
     #[test]
     fn a_closed_receiver_is_silent_unless_every_fin_was_lost() {
-        let config = config(CongestionAlgorithm::NewReno, false);
+        let config = config(NEWRENO, false);
         let (_, mut receiver, mut pool, packets) = pair(&config);
         let (mut out, last) = (Vec::new(), packets.len() - 1);
         for (index, packet) in packets.iter().enumerate() {
@@ -469,7 +472,7 @@ mod tests {
 
     #[test]
     fn what_is_sent_again_is_not_capable() {
-        let config = config(CongestionAlgorithm::NewReno, true);
+        let config = config(NEWRENO, true);
         let (mut sender, _, _, packets) = pair(&config);
         let mut out = Vec::new();
         sender.on_timeout(&config, 1_000_000_000_000, false, &mut out);

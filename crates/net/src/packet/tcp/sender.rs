@@ -6,8 +6,7 @@
 //! Differs from the RFCs where ns-3.37 does: see [`super::sack::Scoreboard`], [`Recovery`], and the comments that begin
 //! with «ns-3». Where [`Follow`] is asked, only under [`Follow::Ns3`].
 
-use super::congestion::hystart::Heard;
-use super::congestion::{Ack, Congestion, CongestionAlgorithm};
+use super::congestion::{Ack, Congestion, CongestionWindow, Echo, Ecn};
 use super::rtt::Rtt;
 use super::sack::Scoreboard;
 use super::{Follow, Recovery, TcpConfig};
@@ -95,7 +94,7 @@ pub(crate) struct Sender {
 impl Sender {
     /// A sender that has at most `window` bytes under way.
     pub fn new(config: &TcpConfig, window: Bytes, template: Wire) -> Self {
-        let congestion = Congestion::new(config);
+        let congestion = Congestion::new(&config.algorithm, config.window.0);
         Self {
             state: SenderState::SynSent,
             phase: CongestionState::Open,
@@ -105,7 +104,7 @@ impl Sender {
             written: 0,
             closing: false,
             fin_sent: false,
-            cwnd: congestion.restart(config.initial_window_bytes()),
+            cwnd: congestion.start_window(config.initial_window_bytes()),
             ssthresh: u64::MAX,
             dup_acks: 0,
             recover: 0,
@@ -116,10 +115,10 @@ impl Sender {
             board: Scoreboard::default(),
             congestion,
             window_bytes: window.0,
-            first_window_bytes: if config.algorithm == CongestionAlgorithm::Ideal {
-                window.0
-            } else {
+            first_window_bytes: if config.algorithm.keeps_to_syn_window() {
                 window.0.min(u64::from(u16::MAX))
+            } else {
+                window.0
             },
             room_bytes: u64::MAX,
             ecn: false,
@@ -188,7 +187,7 @@ impl Sender {
             if config.follow == Follow::Ns3 {
                 // ns-3: every SYN-ACK sets the window, also one that is sent again because the handshake's last packet was
                 // lost.
-                self.cwnd = self.congestion.restart(config.initial_window_bytes());
+                self.cwnd = self.congestion.start_window(config.initial_window_bytes());
                 self.ssthresh = u64::MAX;
             }
             return false;
@@ -261,7 +260,7 @@ impl Sender {
         }
         self.process(config, now_ps, before, duplicate, out);
         self.pump(config, now_ps, out);
-        self.congestion.on_sent(self.cwnd, self.flight, u64::from(config.segment_bytes));
+        self.congestion.on_sent(&self.congestion_window(config), self.flight);
         if self.fin_sent && ack.flags & flag::FIN != 0 && acknowledged == end {
             self.state = SenderState::Closed;
             self.deadline_ps = NEVER;
@@ -295,7 +294,7 @@ impl Sender {
             return;
         }
         if self.una < self.recover && self.phase == CongestionState::Loss {
-            self.grow(segment, segments, now_ps);
+            self.grow(config, segments, now_ps);
             self.restart_timer(config, now_ps);
             return;
         }
@@ -321,30 +320,33 @@ impl Sender {
             self.recover_active = false;
         }
         if self.phase == CongestionState::Open || early {
-            self.grow(segment, segments, now_ps);
+            self.grow(config, segments, now_ps);
             self.restart_timer(config, now_ps);
         }
     }
 
-    fn grow(&mut self, segment: u64, segments: u64, now_ps: u64) {
+    #[inline]
+    fn congestion_window(&self, config: &TcpConfig) -> CongestionWindow {
+        let segment_bytes = u64::from(config.segment_bytes);
+        CongestionWindow { cwnd: self.cwnd, ssthresh: self.ssthresh, segment_bytes }
+    }
+
+    fn grow(&mut self, config: &TcpConfig, segments: u64, now_ps: u64) {
         if self.echoed {
             // RFC 3168, 6.1.2: an acknowledgement with ECE does not grow the window.
             return;
         }
-        if self.cwnd < self.ssthresh && segments > 0 {
-            let (rtt_ns, window) = (self.rtt.latest_ns(), self.cwnd / segment);
-            if self.congestion.ends_slow_start(Heard { now_ps, rtt_ns, una: self.una, high: self.high, window }) {
-                self.ssthresh = self.cwnd;
-            }
-        }
-        let ack = Ack { now_ps, srtt_ns: self.rtt.srtt_ns(), segments };
-        self.cwnd = self.congestion.grow(self.cwnd, self.ssthresh, segment, ack);
+        let (rtt_ns, srtt_ns) = (self.rtt.latest_ns(), self.rtt.srtt_ns());
+        let ack = Ack { now_ps, rtt_ns, srtt_ns, una: self.una, high: self.high, segments };
+        let mut window = self.congestion_window(config);
+        self.congestion.on_ack(&mut window, &ack);
+        (self.cwnd, self.ssthresh) = (window.cwnd, window.ssthresh);
     }
 
     /// RFC 3168, 6.1.2: what an acknowledgement of `bytes` says of marks. The window answers once per window of data.
     fn on_echo(&mut self, config: &TcpConfig, bytes: u64, ece: bool) {
         self.echoed = ece;
-        self.congestion.on_echo(self.una, self.high, bytes, ece);
+        self.congestion.on_echo(&Echo { una: self.una, high: self.high, bytes, is_marked: ece });
         // In recovery and after a timeout the window has been reduced already.
         if !ece || self.una <= self.cwr_end || !matches!(self.phase, CongestionState::Open | CongestionState::Disorder)
         {
@@ -352,8 +354,8 @@ impl Sender {
         }
         // A FIN is acknowledged one beyond the last byte.
         let outstanding = (self.high + bytes).saturating_sub(self.una);
-        let segment = u64::from(config.segment_bytes);
-        if let Some(ssthresh) = self.congestion.on_mark(self.cwnd, outstanding.min(self.cwnd), segment) {
+        let window = self.congestion_window(config);
+        if let Some(ssthresh) = self.congestion.on_mark(&window, outstanding.min(self.cwnd)) {
             self.ssthresh = ssthresh;
             self.cwnd = ssthresh;
             self.on_reduced();
@@ -399,14 +401,13 @@ impl Sender {
 
     /// ssthresh after a timeout.
     fn ssthresh_after_timeout(&mut self, config: &TcpConfig) -> u64 {
-        let segment = u64::from(config.segment_bytes);
         // RFC 5681, 3.1: it stays when the timer expires again for the same segment.
         let again = self.phase == CongestionState::Loss && self.board.head_retransmitted();
         if again && config.follow == Follow::Standards {
             return self.ssthresh;
         }
         let flight_size = self.flight_size(config);
-        let ssthresh = self.congestion.on_timeout(self.cwnd, flight_size, segment);
+        let ssthresh = self.congestion.on_timeout(&self.congestion_window(config), flight_size);
         // Recovery has reduced it already for the same losses; (4) is an upper bound.
         let is_reduced = self.phase == CongestionState::Recovery && config.follow == Follow::Standards;
         if is_reduced { ssthresh.min(self.ssthresh) } else { ssthresh }
@@ -423,9 +424,8 @@ impl Sender {
         self.phase = CongestionState::Recovery;
         self.flight = self.board.flight_bytes();
         let outstanding = self.high - self.una;
-        if self.una >= self.cwr_end || self.congestion.answers_loss_after_mark() {
-            let segment = u64::from(config.segment_bytes);
-            self.ssthresh = self.congestion.on_loss(self.cwnd, flight_size, outstanding, segment);
+        if self.una >= self.cwr_end || config.algorithm.ecn() == Ecn::Scalable {
+            self.ssthresh = self.congestion.on_loss(&self.congestion_window(config), flight_size, outstanding);
             self.on_reduced();
         }
         self.cwnd = self.ssthresh;
@@ -493,7 +493,7 @@ impl Sender {
         self.rto_ps = (2 * self.rto_ps).min(RTO_MAX_PS);
         self.sample_from = self.high;
         self.phase = CongestionState::Loss;
-        self.cwnd = self.congestion.restart(u64::from(config.segment_bytes));
+        self.cwnd = self.congestion.start_window(u64::from(config.segment_bytes));
         self.on_reduced();
         self.pump(config, now_ps, out);
     }
@@ -612,11 +612,13 @@ impl Sender {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CongestionAlgorithm, Follow};
+    use super::super::Follow;
+    use super::super::congestion::{CongestionAlgorithm, cubic, dctcp, newreno};
     use super::*;
     use crate::units::{Rate, Time};
 
     const SEGMENT: u64 = 1380;
+    const NEWRENO: CongestionAlgorithm = CongestionAlgorithm::NewReno(newreno::Parameters {});
 
     fn config(follow: Follow, algorithm: CongestionAlgorithm) -> TcpConfig {
         let base = TcpConfig::basic_sim(2, Rate::from_bps(10_000_000_000).unwrap(), Time::from_ps(10_000_000));
@@ -647,13 +649,11 @@ mod tests {
     /// 50 of 69 segments are lost: RFC 6675's pipe is what is left of 19, FlightSize all 69 (RFC 5681, (4); 9438, 4.6).
     #[test]
     fn ssthresh_is_a_share_of_flight_size_however_many_are_lost() {
-        let cubic = CongestionAlgorithm::Cubic { hystart: false, byte_counting: false };
-        let dctcp = CongestionAlgorithm::Dctcp { gain_ppm: 62_500 };
-        for (algorithm, ssthresh) in [
-            (CongestionAlgorithm::NewReno, 69 * SEGMENT / 2),
-            (dctcp, 69 * SEGMENT / 2),
-            (cubic, 69 * SEGMENT * 7 / 10),
-        ] {
+        let cubic = CongestionAlgorithm::Cubic(cubic::Parameters::default());
+        let dctcp = CongestionAlgorithm::Dctcp(dctcp::Parameters::default());
+        for (algorithm, ssthresh) in
+            [(NEWRENO, 69 * SEGMENT / 2), (dctcp, 69 * SEGMENT / 2), (cubic, 69 * SEGMENT * 7 / 10)]
+        {
             let config = config(Follow::Standards, algorithm);
             let mut lost = sender(&config);
             for end in 51..=53 {
@@ -670,7 +670,7 @@ mod tests {
                 assert_eq!((silent.phase, silent.ssthresh), (CongestionState::Loss, ssthresh), "{algorithm:?}");
             }
         }
-        let config = config(Follow::Ns3, CongestionAlgorithm::NewReno);
+        let config = config(Follow::Ns3, NEWRENO);
         let mut lost = sender(&config);
         for end in 51..=53 {
             ack(&mut lost, &config, 0, (50, end));
@@ -686,7 +686,7 @@ mod tests {
         for (follow, phase) in
             [(Follow::Standards, CongestionState::Recovery), (Follow::Ns3, CongestionState::Disorder)]
         {
-            let config = config(follow, CongestionAlgorithm::NewReno);
+            let config = config(follow, NEWRENO);
             let mut sender = sender(&config);
             ack(&mut sender, &config, 20, (21, 22));
             // Those of a time when the first ten had arrived.

@@ -4,11 +4,15 @@
 //! W_cubic(t) = C (t - K)^3 + W_max        K = cbrt((W_max - cwnd_epoch) / C)
 //! ```
 //!
-//! Slow start is that of [`super::newreno`]; where that is wanted it counts bytes (RFC 3465), and ends by [`HyStart`]
-//! (RFC 9438, 4.10, recommends another, HyStart++). Left out: the undoing of reductions that prove spurious (4.9).
+//! Slow start is that of [`super::newreno`], or counts bytes (RFC 3465); [`HyStart`] can end it (RFC 9438, 4.10,
+//! recommends HyStart++). Left out: the undoing of reductions that prove spurious (4.9).
 
-use super::ack::Ack;
-use super::hystart::HyStart;
+mod hystart;
+
+use super::control::{Ack, CongestionControl, CongestionWindow};
+use crate::units::Time;
+use hystart::HyStart;
+use serde::{Deserialize, Serialize};
 
 /// RFC 9438, 5: segments per second cubed.
 const C: f64 = 0.4;
@@ -17,55 +21,108 @@ const BETA: f64 = 0.7;
 /// RFC 9438, 4.3: with it, Reno with BETA has Reno's own average window.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
+/// Parameters of CUBIC.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Parameters {
+    /// Whether HyStart ends slow start.
+    pub hystart: bool,
+    /// Whether slow start grows by all segments that an acknowledgement covers (RFC 3465 without its limit L, as in
+    /// Linux) and not by one.
+    pub byte_counting: bool,
+}
+
 /// A connection's state.
 #[derive(Clone, Debug)]
 pub(crate) struct Cubic {
     w_max: f64,
     /// The window before the last reduction.
     cwnd_prior: f64,
-    /// What Reno's window would be now (4.3).
+    /// Reno's window at this time (4.3).
     w_est: f64,
     k_s: f64,
-    /// Growth that does not make a byte yet.
-    odd_bytes: f64,
-    /// Length of the present stage of congestion avoidance; without one, the next acknowledgement begins it.
+    /// Growth of less than a byte, carried over.
+    residue_bytes: f64,
+    /// Time in the present stage of congestion avoidance; without one, the next acknowledgement begins it.
     stage_ps: Option<u64>,
     last_ps: u64,
     /// The next stage climbs back to `w_max`: a reduction came before it, and no timeout.
     climbs: bool,
-    /// The window was full when the last acknowledgement had been answered.
+    /// The window was full after the last acknowledgement.
     full: bool,
-    pub hystart: Option<Box<HyStart>>,
+    hystart: Option<Box<HyStart>>,
     /// Most segments by which one acknowledgement grows slow start.
     slow_start_limit: u64,
 }
 
-impl Default for Cubic {
-    fn default() -> Self {
+impl CongestionControl for Cubic {
+    type Parameters = Parameters;
+    const SUMMARY: &'static str = "RFC 9438";
+    const WINDOW: &'static str = "`C (t - K)³ + W_max`, with `C = 0.4`, `K = ∛((W_max - cwnd) / C)`; at least Reno's \
+                                  average; 0.7 after a loss or mark, fast convergence";
+
+    fn new(parameters: &Parameters, _: u64) -> Self {
         Self {
             w_max: 0.0,
             cwnd_prior: 0.0,
             w_est: 0.0,
             k_s: 0.0,
-            odd_bytes: 0.0,
+            residue_bytes: 0.0,
             stage_ps: None,
             last_ps: 0,
             climbs: false,
             full: true,
-            hystart: None,
-            slow_start_limit: 1,
+            hystart: parameters.hystart.then(Box::default),
+            slow_start_limit: if parameters.byte_counting { u64::MAX } else { 1 },
         }
+    }
+
+    /// HyStart compares round trips, which Linux measures in microseconds whatever the tick of timestamps.
+    fn stamp_tick(parameters: &Parameters) -> Option<Time> {
+        parameters.hystart.then_some(Time::from_ps(1_000_000))
+    }
+
+    #[inline(never)]
+    fn on_ack(&mut self, window: &mut CongestionWindow, ack: &Ack) {
+        let segments = window.cwnd / window.segment_bytes;
+        if window.cwnd < window.ssthresh
+            && ack.segments > 0
+            && self.hystart.as_mut().is_some_and(|hystart| hystart.ends_slow_start(ack, segments))
+        {
+            window.ssthresh = window.cwnd;
+        }
+        window.cwnd = self.grown(window, ack);
+    }
+
+    /// Only a full window limits the sender.
+    #[inline]
+    fn on_sent(&mut self, window: &CongestionWindow, flight_bytes: u64) {
+        self.full = flight_bytes + window.segment_bytes > window.cwnd;
+    }
+
+    fn on_loss(&mut self, window: &CongestionWindow, _: u64, outstanding_bytes: u64) -> u64 {
+        self.reduce(window, outstanding_bytes)
+    }
+
+    /// 4.8.
+    fn on_timeout(&mut self, window: &CongestionWindow, flight_size: u64) -> u64 {
+        self.climbs = false;
+        // Its round trips are those of a network that has changed.
+        if let Some(hystart) = &mut self.hystart {
+            **hystart = HyStart::default();
+        }
+        self.shrink(window, flight_size)
+    }
+
+    fn on_mark(&mut self, window: &CongestionWindow, outstanding_bytes: u64) -> Option<u64> {
+        Some(self.reduce(window, outstanding_bytes))
     }
 }
 
 impl Cubic {
-    pub fn new(hystart: bool, byte_counting: bool) -> Self {
-        let slow_start_limit = if byte_counting { u64::MAX } else { 1 };
-        Self { hystart: hystart.then(Box::default), slow_start_limit, ..Self::default() }
-    }
-
-    #[inline(never)]
-    pub fn grow(&mut self, cwnd: u64, ssthresh: u64, segment_bytes: u64, ack: Ack) -> u64 {
+    /// The window after an acknowledgement.
+    fn grown(&mut self, window: &CongestionWindow, ack: &Ack) -> u64 {
+        let CongestionWindow { cwnd, ssthresh, segment_bytes } = *window;
         let since_ps = ack.now_ps - self.last_ps;
         self.last_ps = ack.now_ps;
         if !self.full || ack.segments == 0 {
@@ -77,7 +134,7 @@ impl Cubic {
             self.stage_ps = None;
             return cwnd + segment_bytes * ack.segments.min(self.slow_start_limit);
         }
-        let window = (cwnd as f64 + self.odd_bytes) / segment_bytes as f64;
+        let window = (cwnd as f64 + self.residue_bytes) / segment_bytes as f64;
         let stage_ps = match self.stage_ps {
             Some(stage_ps) => stage_ps + since_ps,
             None => {
@@ -100,7 +157,7 @@ impl Cubic {
         };
         let bytes = grown * segment_bytes as f64;
         let whole = bytes as u64;
-        self.odd_bytes = bytes - whole as f64;
+        self.residue_bytes = bytes - whole as f64;
         whole
     }
 
@@ -120,35 +177,19 @@ impl Cubic {
         C * d * d * d + self.w_max
     }
 
-    /// Whether the window is full, so that it is what limits the sender.
-    #[inline]
-    pub fn on_sent(&mut self, full: bool) {
-        self.full = full;
-    }
-
     /// 4.6 and 4.7: ssthresh after a loss or a mark.
-    pub fn reduce(&mut self, cwnd: u64, outstanding_bytes: u64, segment_bytes: u64) -> u64 {
-        let window = cwnd as f64 / segment_bytes as f64;
-        self.w_max = if window < self.w_max { window * (1.0 + BETA) / 2.0 } else { window };
+    fn reduce(&mut self, window: &CongestionWindow, outstanding_bytes: u64) -> u64 {
+        let segments = window.cwnd as f64 / window.segment_bytes as f64;
+        self.w_max = if segments < self.w_max { segments * (1.0 + BETA) / 2.0 } else { segments };
         self.climbs = true;
-        self.shrink(window, cwnd.min(outstanding_bytes), segment_bytes)
+        self.shrink(window, window.cwnd.min(outstanding_bytes))
     }
 
-    /// 4.8: ssthresh after a timeout.
-    pub fn on_timeout(&mut self, cwnd: u64, flight_bytes: u64, segment_bytes: u64) -> u64 {
-        self.climbs = false;
-        // What it has seen of round trips is of another time.
-        if let Some(hystart) = &mut self.hystart {
-            **hystart = HyStart::default();
-        }
-        self.shrink(cwnd as f64 / segment_bytes as f64, flight_bytes, segment_bytes)
-    }
-
-    fn shrink(&mut self, window: f64, flight_bytes: u64, segment_bytes: u64) -> u64 {
-        self.cwnd_prior = window;
+    fn shrink(&mut self, window: &CongestionWindow, flight_bytes: u64) -> u64 {
+        self.cwnd_prior = window.cwnd as f64 / window.segment_bytes as f64;
         self.stage_ps = None;
-        self.odd_bytes = 0.0;
-        (flight_bytes * 7 / 10).max(2 * segment_bytes)
+        self.residue_bytes = 0.0;
+        (flight_bytes * 7 / 10).max(2 * window.segment_bytes)
     }
 }
 
@@ -170,14 +211,35 @@ mod tests {
 
     const SEGMENT: u64 = 1000;
 
+    fn cubic() -> Cubic {
+        Cubic::new(&Parameters::default(), 0)
+    }
+
+    fn window(cwnd: u64, ssthresh: u64) -> CongestionWindow {
+        CongestionWindow { cwnd, ssthresh, segment_bytes: SEGMENT }
+    }
+
+    fn acknowledged(now_ps: u64, rtt_ns: u64, segments: u64) -> Ack {
+        Ack { now_ps, rtt_ns, srtt_ns: rtt_ns, una: 0, high: 0, segments }
+    }
+
+    fn grow(cubic: &mut Cubic, cwnd: u64, ssthresh: u64, ack: Ack) -> u64 {
+        let mut window = window(cwnd, ssthresh);
+        cubic.on_ack(&mut window, &ack);
+        window.cwnd
+    }
+
+    fn reduce(cubic: &mut Cubic, cwnd: u64) -> u64 {
+        cubic.on_loss(&window(cwnd, u64::MAX), cwnd, cwnd)
+    }
+
     /// One round trip of acknowledgements, one per two segments, evenly spread.
     fn round(cubic: &mut Cubic, mut cwnd: u64, now_ps: &mut u64, rtt_ps: u64) -> u64 {
         let ack_count = (cwnd / SEGMENT / 2).max(1);
         let begun_ps = *now_ps;
         for index in 1..=ack_count {
             *now_ps = begun_ps + rtt_ps * index / ack_count;
-            let ack = Ack { now_ps: *now_ps, srtt_ns: rtt_ps / 1000, segments: 2 };
-            cwnd = cubic.grow(cwnd, SEGMENT, SEGMENT, ack);
+            cwnd = grow(cubic, cwnd, SEGMENT, acknowledged(*now_ps, rtt_ps / 1000, 2));
         }
         cwnd
     }
@@ -198,8 +260,8 @@ mod tests {
         // 0.53 a round trip. The window aims one round trip ahead and gets there a round trip later: it lags by what
         // the aim moves within a round trip, at most C ((t+r-K)^3 - (t-K)^3) <= 3 C K^2 r = 9.9 segments at the start.
         let rtt_ps = 100_000_000_000;
-        let mut cubic = Cubic::default();
-        let mut cwnd = cubic.reduce(1_000_000, 1_000_000, SEGMENT);
+        let mut cubic = cubic();
+        let mut cwnd = reduce(&mut cubic, 1_000_000);
         assert_eq!(cwnd, 700_000);
         let (mut now_ps, mut first_ps) = (7_000_000_000_000, None);
         let k_s = cube_root(300.0 / 0.4);
@@ -220,12 +282,12 @@ mod tests {
 
     #[test]
     fn a_window_below_the_last_summit_lowers_the_next() {
-        let mut cubic = Cubic::default();
-        cubic.reduce(100_000, 100_000, SEGMENT);
+        let mut cubic = cubic();
+        reduce(&mut cubic, 100_000);
         assert_eq!(cubic.w_max, 100.0);
-        cubic.reduce(80_000, 80_000, SEGMENT);
+        reduce(&mut cubic, 80_000);
         assert!((cubic.w_max - 80.0 * 0.85).abs() < 1e-9, "fast convergence (4.7)");
-        cubic.reduce(80_000, 80_000, SEGMENT);
+        reduce(&mut cubic, 80_000);
         assert_eq!(cubic.w_max, 80.0);
     }
 
@@ -233,8 +295,8 @@ mod tests {
     fn over_short_round_trips_it_is_as_fast_as_reno() {
         // RTT 100 us: t stays so small that W_cubic hardly moves; W_est adds ALPHA = 9/17 a round trip up to the
         // window before the reduction, then 1. Between 70 and 100 segments that takes 30 / (9/17) = 57 rounds.
-        let mut cubic = Cubic::default();
-        let mut cwnd = cubic.reduce(100_000, 100_000, SEGMENT);
+        let mut cubic = cubic();
+        let mut cwnd = reduce(&mut cubic, 100_000);
         let mut now_ps = 1_000_000_000;
         let mut rounds = 0;
         while cwnd < 100_000 {
@@ -254,33 +316,33 @@ mod tests {
     #[test]
     fn after_a_timeout_the_first_stage_is_convex() {
         // K = 0 and W_max the window with which the stage begins (4.8).
-        let mut cubic = Cubic::default();
-        assert_eq!(cubic.on_timeout(1_000_000, 500_000, SEGMENT), 350_000);
-        assert_eq!(cubic.grow(1000, 350_000, SEGMENT, Ack { now_ps: 1, srtt_ns: 1, segments: 1 }), 2000);
-        cubic.grow(350_000, 350_000, SEGMENT, Ack { now_ps: 2, srtt_ns: 1, segments: 1 });
+        let mut cubic = cubic();
+        assert_eq!(cubic.on_timeout(&window(1_000_000, u64::MAX), 500_000), 350_000);
+        assert_eq!(grow(&mut cubic, 1000, 350_000, acknowledged(1, 1, 1)), 2000);
+        grow(&mut cubic, 350_000, 350_000, acknowledged(2, 1, 1));
         assert_eq!((cubic.k_s, cubic.w_max), (0.0, 350.0));
     }
 
     #[test]
     fn slow_start_grows_by_one_segment_or_by_all_that_are_acknowledged() {
         for (byte_counting, grown) in [(false, 11_000), (true, 13_000)] {
-            let ack = Ack { now_ps: 1, srtt_ns: 1, segments: 3 };
-            assert_eq!(Cubic::new(false, byte_counting).grow(10_000, u64::MAX, SEGMENT, ack), grown);
+            let mut cubic = Cubic::new(&Parameters { hystart: false, byte_counting }, 0);
+            assert_eq!(grow(&mut cubic, 10_000, u64::MAX, acknowledged(1, 1, 3)), grown);
         }
     }
 
     #[test]
     fn a_window_that_is_not_full_does_not_grow_and_stops_the_clock() {
-        let mut cubic = Cubic::default();
-        let mut cwnd = cubic.reduce(1_000_000, 1_000_000, SEGMENT);
+        let mut cubic = cubic();
+        let mut cwnd = reduce(&mut cubic, 1_000_000);
         let mut now_ps = 0;
         cwnd = round(&mut cubic, cwnd, &mut now_ps, 100_000_000_000);
         let stage_ps = cubic.stage_ps;
-        cubic.on_sent(false);
+        cubic.full = false;
         // The acknowledgement after an hour's silence.
         now_ps += 3_600_000_000_000_000;
-        assert_eq!(cubic.grow(cwnd, SEGMENT, SEGMENT, Ack { now_ps, srtt_ns: 100_000_000, segments: 2 }), cwnd);
-        cubic.on_sent(true);
+        assert_eq!(grow(&mut cubic, cwnd, SEGMENT, acknowledged(now_ps, 100_000_000, 2)), cwnd);
+        cubic.full = true;
         assert_eq!(cubic.stage_ps, stage_ps);
     }
 }

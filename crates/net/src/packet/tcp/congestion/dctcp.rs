@@ -1,5 +1,22 @@
-//! DCTCP: RFC 8257. What differs from Reno is the answer to marks, in proportion to how many there are; growth and the
-//! answer to losses are Reno's.
+//! DCTCP: RFC 8257. It reacts to the share of bytes that are marked; growth and the reaction to losses are NewReno's.
+
+use super::control::{Ack, CongestionControl, CongestionWindow, Echo, Ecn};
+use super::newreno;
+use serde::{Deserialize, Serialize};
+
+/// Parameters of DCTCP.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Parameters {
+    /// Weight g of a new observation, in parts per million (RFC 8257, 4.2: 1/16).
+    pub gain_ppm: u32,
+}
+
+impl Default for Parameters {
+    fn default() -> Self {
+        Self { gain_ppm: 62_500 }
+    }
+}
 
 /// A connection's state, with the names of RFC 8257, 3.3.
 #[derive(Clone, Debug)]
@@ -13,31 +30,52 @@ pub(crate) struct Dctcp {
     bytes_marked: u64,
 }
 
-impl Dctcp {
-    pub fn new(gain_ppm: u32) -> Self {
+impl CongestionControl for Dctcp {
+    type Parameters = Parameters;
+    const SUMMARY: &'static str = "RFC 8257";
+    const WINDOW: &'static str = "Reno's growth; after marks `cwnd · (1 - alpha / 2)`, `alpha` the average share of \
+                                  marked bytes, weight `gain` = 1/16 per window, 1 at first; after a loss Reno's half";
+    const ECN: Ecn = Ecn::Scalable;
+
+    fn new(parameters: &Parameters, _: u64) -> Self {
         // 4.2: alpha begins at 1, so that the first mark halves.
-        Self { alpha: 1.0, gain: f64::from(gain_ppm) * 1e-6, window_end: 0, bytes_acked: 0, bytes_marked: 0 }
+        let gain = f64::from(parameters.gain_ppm) * 1e-6;
+        Self { alpha: 1.0, gain, window_end: 0, bytes_acked: 0, bytes_marked: 0 }
     }
 
-    /// 3.3, steps 1 to 8: counts `bytes` newly acknowledged up to `una`.
-    pub fn observe(&mut self, una: u64, high: u64, bytes: u64, ece: bool) {
-        self.bytes_acked += bytes;
-        if ece {
-            self.bytes_marked += bytes;
+    #[inline]
+    fn on_ack(&mut self, window: &mut CongestionWindow, ack: &Ack) {
+        newreno::grow(window, ack.segments);
+    }
+
+    /// 3.3, steps 1 to 8.
+    fn on_echo(&mut self, echo: &Echo) {
+        self.bytes_acked += echo.bytes;
+        if echo.is_marked {
+            self.bytes_marked += echo.bytes;
         }
-        if una <= self.window_end {
+        if echo.una <= self.window_end {
             return;
         }
         let marked = self.bytes_marked as f64 / self.bytes_acked.max(1) as f64;
         self.alpha = self.alpha * (1.0 - self.gain) + self.gain * marked;
-        self.window_end = high;
+        self.window_end = echo.high;
         self.bytes_acked = 0;
         self.bytes_marked = 0;
     }
 
-    /// 3.3, step 9: the window after the first mark of a window, at least two segments.
-    pub fn reduce(&self, cwnd: u64, segment_bytes: u64) -> u64 {
-        ((cwnd as f64 * (1.0 - self.alpha / 2.0)) as u64).max(2 * segment_bytes)
+    /// 3.4: as any TCP.
+    fn on_loss(&mut self, window: &CongestionWindow, flight_size: u64, _: u64) -> u64 {
+        newreno::ssthresh(window, flight_size)
+    }
+
+    fn on_timeout(&mut self, window: &CongestionWindow, flight_size: u64) -> u64 {
+        newreno::ssthresh(window, flight_size)
+    }
+
+    /// 3.3, step 9; at least two segments.
+    fn on_mark(&mut self, window: &CongestionWindow, _: u64) -> Option<u64> {
+        Some(((window.cwnd as f64 * (1.0 - self.alpha / 2.0)) as u64).max(2 * window.segment_bytes))
     }
 }
 
@@ -45,10 +83,20 @@ impl Dctcp {
 mod tests {
     use super::*;
 
+    impl Dctcp {
+        fn observe(&mut self, una: u64, high: u64, bytes: u64, is_marked: bool) {
+            self.on_echo(&Echo { una, high, bytes, is_marked });
+        }
+
+        fn reduced(&mut self, cwnd: u64) -> u64 {
+            self.on_mark(&CongestionWindow { cwnd, ssthresh: u64::MAX, segment_bytes: 1_000 }, cwnd).unwrap()
+        }
+    }
+
     #[test]
     fn alpha_moves_by_the_gain_once_per_window() {
-        let mut dctcp = Dctcp::new(62_500);
-        assert_eq!(dctcp.reduce(100_000, 1_000), 50_000);
+        let mut dctcp = Dctcp::new(&Parameters::default(), 0);
+        assert_eq!(dctcp.reduced(100_000), 50_000);
         // The first acknowledgement ends the window that began at 0: nothing was marked in it.
         dctcp.observe(1_000, 10_000, 1_000, false);
         assert_eq!(dctcp.alpha, 15.0 / 16.0);
@@ -62,11 +110,11 @@ mod tests {
 
     #[test]
     fn without_marks_alpha_fades_and_the_window_hardly_shrinks() {
-        let mut dctcp = Dctcp::new(62_500);
+        let mut dctcp = Dctcp::new(&Parameters::default(), 0);
         for window in 1..=200 {
             dctcp.observe(window * 1_000, window * 1_000, 1_000, false);
         }
-        assert!(dctcp.alpha < 1e-5 && dctcp.reduce(100_000, 1_000) == 99_999);
-        assert_eq!(dctcp.reduce(2_000, 1_000), 2_000);
+        assert!(dctcp.alpha < 1e-5 && dctcp.reduced(100_000) == 99_999);
+        assert_eq!(dctcp.reduced(2_000), 2_000);
     }
 }

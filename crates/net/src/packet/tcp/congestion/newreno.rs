@@ -1,43 +1,91 @@
-//! NewReno: RFC 5681 (slow start, congestion avoidance), with ns-3.37's reading of it.
+//! NewReno: RFC 5681 (slow start, congestion avoidance), as ns-3.37 reads it.
 
-/// The window after an acknowledgement of `segments` new segments.
+use super::control::{Ack, CongestionControl, CongestionWindow};
+use serde::{Deserialize, Serialize};
+
+/// It has none.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Parameters {}
+
+/// It has no state beyond the window.
+#[derive(Clone, Debug)]
+pub(crate) struct NewReno;
+
+impl CongestionControl for NewReno {
+    type Parameters = Parameters;
+    const SUMMARY: &'static str = "RFC 5681, 6582 and 6675";
+    const WINDOW: &'static str = "+1 segment per acknowledgement in slow start, +1 a round trip beyond (half of it with \
+                                  delayed acknowledgements, as in ns-3); half of \
+                                  [FlightSize](#standards-and-simulators) after a loss";
+
+    fn new(_: &Parameters, _: u64) -> Self {
+        Self
+    }
+
+    #[inline]
+    fn on_ack(&mut self, window: &mut CongestionWindow, ack: &Ack) {
+        grow(window, ack.segments);
+    }
+
+    fn on_loss(&mut self, window: &CongestionWindow, flight_size: u64, _: u64) -> u64 {
+        ssthresh(window, flight_size)
+    }
+
+    fn on_timeout(&mut self, window: &CongestionWindow, flight_size: u64) -> u64 {
+        ssthresh(window, flight_size)
+    }
+
+    fn on_mark(&mut self, window: &CongestionWindow, outstanding_bytes: u64) -> Option<u64> {
+        Some(ssthresh(window, outstanding_bytes))
+    }
+}
+
+/// Grows the window by an acknowledgement of `segments` new segments.
 ///
 /// Differs from RFC 3465: an acknowledgement of two segments grows slow start by one, as in RFC 5681 (3.1) with
 /// N >= SMSS; what slow start has not used of it then counts for congestion avoidance.
 #[inline]
-pub fn grow(mut cwnd: u64, ssthresh: u64, segment_bytes: u64, mut segments: u64) -> u64 {
-    if cwnd < ssthresh && segments > 0 {
-        cwnd += segment_bytes;
+pub(super) fn grow(window: &mut CongestionWindow, mut segments: u64) {
+    let CongestionWindow { cwnd, ssthresh, segment_bytes } = window;
+    if *cwnd < *ssthresh && segments > 0 {
+        *cwnd += *segment_bytes;
         segments -= 1;
     }
-    if cwnd >= ssthresh && segments > 0 {
+    if *cwnd >= *ssthresh && segments > 0 {
         // RFC 5681, equation (3).
-        cwnd += (segment_bytes * segment_bytes / cwnd).max(1);
+        *cwnd += (*segment_bytes * *segment_bytes / *cwnd).max(1);
     }
-    cwnd
 }
 
 /// RFC 5681, equation (4).
-pub fn ssthresh(flight_bytes: u64, segment_bytes: u64) -> u64 {
-    (flight_bytes / 2).max(2 * segment_bytes)
+pub(super) fn ssthresh(window: &CongestionWindow, flight_size: u64) -> u64 {
+    (flight_size / 2).max(2 * window.segment_bytes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn grown(cwnd: u64, ssthresh: u64, segments: u64) -> u64 {
+        let mut window = CongestionWindow { cwnd, ssthresh, segment_bytes: 1_000 };
+        grow(&mut window, segments);
+        window.cwnd
+    }
+
     #[test]
     fn slow_start_by_one_segment_then_one_per_window() {
-        assert_eq!(grow(10_000, u64::MAX, 1_000, 2), 11_000);
-        assert_eq!(grow(10_000, 10_000, 1_000, 2), 10_100);
+        assert_eq!(grown(10_000, u64::MAX, 2), 11_000);
+        assert_eq!(grown(10_000, 10_000, 2), 10_100);
         // Slow start ends inside: one segment, and the rest avoids congestion.
-        assert_eq!(grow(9_500, 10_000, 1_000, 2), 10_500 + 95);
-        assert_eq!(grow(10_000, u64::MAX, 1_000, 0), 10_000);
+        assert_eq!(grown(9_500, 10_000, 2), 10_500 + 95);
+        assert_eq!(grown(10_000, u64::MAX, 0), 10_000);
     }
 
     #[test]
     fn half_the_flight_but_two_segments() {
-        assert_eq!(ssthresh(20_000, 1_000), 10_000);
-        assert_eq!(ssthresh(3_000, 1_000), 2_000);
+        let window = CongestionWindow { cwnd: 20_000, ssthresh: u64::MAX, segment_bytes: 1_000 };
+        assert_eq!(ssthresh(&window, 20_000), 10_000);
+        assert_eq!(ssthresh(&window, 3_000), 2_000);
     }
 }

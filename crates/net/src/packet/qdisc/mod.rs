@@ -1,11 +1,18 @@
-//! The qdisc alone: what to enqueue, mark, drop, and send next. It knows no TCP and no time.
+//! The queue discipline of a port: what to enqueue, mark, drop and send next. No TCP and no time.
+//!
+//! Bands, capacity and thresholds are here; disciplines with a state of their own have a file each.
 
-use super::wire::{Wire, flag};
+mod drr;
+mod red;
+
+use crate::packet::wire::{Wire, flag};
 use crate::seed::Stream;
+use drr::Drr;
+use red::Red;
 use serde::Deserialize;
 use std::collections::VecDeque;
 
-/// How many packets wait at most.
+/// Most packets that can wait.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Capacity {
@@ -25,7 +32,7 @@ impl Capacity {
     }
 }
 
-/// Who is sent next.
+/// Order in which packets are sent.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Discipline {
@@ -52,7 +59,7 @@ pub enum Discipline {
 pub enum MarkAt {
     /// When the packet arrives (DCTCP).
     Enqueue,
-    /// When it leaves (ECN* and its tutorials: news half a queue younger).
+    /// When it leaves (ECN*): the mark is younger by the time in the queue.
     Dequeue,
 }
 
@@ -68,13 +75,10 @@ pub enum Marking {
     Threshold {
         /// Queue length, the packet itself not counted.
         packets: u32,
-        /// When to look.
+        /// When the queue length is compared.
         at: MarkAt,
     },
     /// Random early detection (Floyd & Jacobson 1993), on the queue's average length in packets.
-    ///
-    /// Differs from them: the average moves when a packet arrives and not while the queue is idle, because a qdisc
-    /// knows no time.
     Red {
         /// Average queue below which nothing happens.
         min_packets: u32,
@@ -82,15 +86,15 @@ pub enum Marking {
         max_packets: u32,
         /// Probability at `max_packets`, in parts per million.
         max_probability_ppm: u32,
-        /// By how much of the difference the average moves per arrival (w_q), in parts per million.
+        /// Share of the difference by which the average moves per arrival (w_q), in parts per million.
         weight_ppm: u32,
-        /// A packet that is hit is marked CE if it is ECN-capable, and else dropped; without, it is always dropped.
+        /// Whether a packet that is hit is marked CE instead of dropped if it is ECN-capable.
         ecn: bool,
     },
 }
 
 impl Marking {
-    /// Queue length from which packets are marked, if that is what decides.
+    /// Queue length from which packets are marked, with [`Marking::Threshold`].
     pub fn threshold(&self) -> Option<u32> {
         match self {
             Self::Threshold { packets, .. } => Some(*packets),
@@ -102,11 +106,11 @@ impl Marking {
 /// A qdisc as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// Who is next.
+    /// Order of sending.
     pub discipline: Discipline,
-    /// How many wait.
+    /// Most that can wait.
     pub capacity: Capacity,
-    /// Who is marked.
+    /// Active queue management.
     pub marking: Marking,
 }
 
@@ -122,20 +126,14 @@ impl QueueConfig {
     }
 }
 
-/// What became of a packet.
+/// Outcome for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Queued,
     Dropped,
 }
 
-#[derive(Clone, Debug)]
-enum BandOrder {
-    Strict,
-    Drr { quanta: Vec<u32>, deficits: Vec<u32>, turn: usize, fresh: bool },
-}
-
-/// A qdisc at work: a cache line less what a port needs of it, the bands that most qdiscs have, and the rest elsewhere.
+/// A qdisc at work. A cache line with all that a port reads, then the bands that most qdiscs have; the rest is elsewhere.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Qdisc {
@@ -148,7 +146,7 @@ pub(crate) struct Qdisc {
     /// Bit b: band b holds something.
     waiting: u8,
     band_count: u8,
-    /// Packets are looked at when they come or go.
+    /// Arrivals or departures are marked.
     is_marking: bool,
     /// Bands take turns.
     is_by_turn: bool,
@@ -159,11 +157,12 @@ pub(crate) struct Qdisc {
 /// Bands that lie in the qdisc itself: those of pfifo_fast.
 const NEAR_BANDS: usize = 3;
 
-/// What only some qdiscs use, and counters of rare events.
+/// State that only some qdiscs use, and counters of rare events.
 #[derive(Clone, Debug)]
 struct Rest {
     marking: Marking,
-    order: BandOrder,
+    /// With [`Discipline::Drr`] only.
+    drr: Option<Drr>,
     /// With [`Marking::Red`] only.
     red: Option<Box<Red>>,
     bands: Vec<VecDeque<Wire>>,
@@ -173,29 +172,18 @@ struct Rest {
     keeps_all: bool,
 }
 
-/// What random early detection remembers.
-#[derive(Clone, Debug)]
-struct Red {
-    /// Average queue in 2^-16 packets.
-    average: u64,
-    /// Packets since the last mark.
-    since_mark: u64,
-    coin: Stream,
-}
-
 impl Qdisc {
     /// An empty qdisc. `packet_bytes` is a full packet on the wire; `coin` makes RED's random numbers.
     pub fn new(config: &QueueConfig, packet_bytes: u16, coin: impl FnOnce() -> Stream) -> Self {
-        let (band_count, order) = match &config.discipline {
-            Discipline::Fifo => (1, BandOrder::Strict),
-            Discipline::PfifoFast => (3, BandOrder::Strict),
-            Discipline::Strict { bands } => (usize::from(*bands).clamp(1, 8), BandOrder::Strict),
-            Discipline::Drr { weights } => {
-                let quanta: Vec<_> =
-                    weights.iter().map(|&weight| u32::from(weight) * u32::from(packet_bytes)).collect();
-                let deficits = vec![0; quanta.len()];
-                (quanta.len(), BandOrder::Drr { quanta, deficits, turn: 0, fresh: true })
-            }
+        let band_count = match &config.discipline {
+            Discipline::Fifo => 1,
+            Discipline::PfifoFast => 3,
+            Discipline::Strict { bands } => usize::from(*bands).clamp(1, 8),
+            Discipline::Drr { weights } => weights.len(),
+        };
+        let drr = match &config.discipline {
+            Discipline::Drr { weights } => Some(Drr::new(weights, packet_bytes)),
+            _ => None,
         };
         let (capacity_packets, capacity_bytes) = config.capacity.limits();
         Self {
@@ -209,13 +197,12 @@ impl Qdisc {
             // At most 8.
             band_count: band_count as u8,
             is_marking: config.marking != Marking::None,
-            is_by_turn: matches!(order, BandOrder::Drr { .. }),
+            is_by_turn: drr.is_some(),
             bands: Default::default(),
             rest: Box::new(Rest {
-                order,
+                drr,
                 marking: config.marking,
-                red: matches!(config.marking, Marking::Red { .. })
-                    .then(|| Box::new(Red { average: 0, since_mark: 0, coin: coin() })),
+                red: matches!(config.marking, Marking::Red { .. }).then(|| Box::new(Red::new(coin()))),
                 bands: (NEAR_BANDS..band_count).map(|_| VecDeque::new()).collect(),
                 marks: 0,
                 drops: 0,
@@ -224,7 +211,7 @@ impl Qdisc {
         }
     }
 
-    /// Drops nothing, neither where it is full nor to say that it fills.
+    /// Drops nothing from now on, neither at the tail nor by RED.
     pub fn keep_all(&mut self) {
         self.set_capacity(Capacity::Packets(u32::MAX));
         self.rest.keeps_all = true;
@@ -270,31 +257,31 @@ impl Qdisc {
         self.count < self.capacity_packets && self.bytes + u64::from(wire_bytes) <= self.capacity_bytes
     }
 
-    /// Sets how many wait at most from now on; what waits already stays.
+    /// Sets the capacity from now on; packets that wait already stay.
     pub fn set_capacity(&mut self, capacity: Capacity) {
         (self.capacity_packets, self.capacity_bytes) = capacity.limits();
     }
 
-    /// Sets the queue length from which packets are marked; what is marked already stays so.
+    /// Sets the queue length from which packets are marked from now on.
     pub fn set_threshold(&mut self, threshold: u32) {
         if let Marking::Threshold { packets, .. } = &mut self.rest.marking {
             *packets = threshold;
         }
     }
 
-    /// Looks at a packet that finds the port idle or the device free; it never waits here.
+    /// Marks or drops a packet that finds the port idle or the device free, and so never waits here.
     #[inline]
     pub fn pass(&mut self, packet: &mut Wire) -> Verdict {
         if self.is_marking { self.mark_on_arrival(packet) } else { Verdict::Queued }
     }
 
-    /// Reads what [`Qdisc::dequeue`] will.
+    /// Reads the memory that [`Qdisc::dequeue`] will read.
     #[inline]
     pub fn peek(&self) -> u64 {
         self.bands[0].front().map_or(0, |packet| u64::from(packet.connection))
     }
 
-    /// Takes the packet in, or refuses it.
+    /// Queues the packet, or drops it.
     #[inline]
     pub fn enqueue(&mut self, mut packet: Wire) -> Verdict {
         if !self.has_room(packet.wire_bytes) {
@@ -315,7 +302,7 @@ impl Qdisc {
         Verdict::Queued
     }
 
-    /// Gives out the next packet. There must be one.
+    /// Returns the next packet. There must be one.
     #[inline]
     pub fn dequeue(&mut self) -> Wire {
         let band = if self.is_by_turn { self.next_by_turn() } else { self.waiting.trailing_zeros() as usize };
@@ -335,28 +322,13 @@ impl Qdisc {
     }
 
     fn next_by_turn(&mut self) -> usize {
-        let Rest { order: BandOrder::Drr { quanta, deficits, turn, fresh }, bands, .. } = &mut *self.rest else {
-            unreachable!("`new` noted that bands take turns")
-        };
-        loop {
-            let band = if *turn < NEAR_BANDS { &self.bands[*turn] } else { &bands[*turn - NEAR_BANDS] };
-            let Some(head) = band.front() else {
-                deficits[*turn] = 0;
-                *turn = (*turn + 1) % quanta.len();
-                *fresh = true;
-                continue;
-            };
-            if *fresh {
-                deficits[*turn] += quanta[*turn];
-                *fresh = false;
-            }
-            if u32::from(head.wire_bytes) <= deficits[*turn] {
-                deficits[*turn] -= u32::from(head.wire_bytes);
-                return *turn;
-            }
-            *turn = (*turn + 1) % quanta.len();
-            *fresh = true;
-        }
+        let Self { bands: near, rest, .. } = self;
+        let Rest { drr, bands, .. } = &mut **rest;
+        let drr = drr.as_mut().expect("`new` noted that bands take turns");
+        drr.next(|band| {
+            let band = if band < NEAR_BANDS { &near[band] } else { &bands[band - NEAR_BANDS] };
+            band.front().map(|head| u32::from(head.wire_bytes))
+        })
     }
 
     #[inline(never)]
@@ -399,33 +371,6 @@ impl Rest {
             self.marks += 1;
         }
         capable
-    }
-}
-
-impl Red {
-    fn on_arrival(&mut self, waiting: u32, weight_ppm: u32) {
-        // 2^32 packets in 2^-16 times a million need 68 bits.
-        let (target, weight) = (u128::from(waiting) << 16, u128::from(weight_ppm));
-        let average = u128::from(self.average) * (1_000_000 - weight) + target * weight;
-        self.average = (average / 1_000_000) as u64;
-    }
-
-    fn hits(&mut self, min_packets: u32, max_packets: u32, max_probability_ppm: u32) -> bool {
-        let (min, max) = (u64::from(min_packets) << 16, u64::from(max_packets) << 16);
-        if self.average < min {
-            self.since_mark = 0;
-            return false;
-        }
-        if self.average >= max {
-            self.since_mark = 0;
-            return true;
-        }
-        // Floyd & Jacobson, sec. 7: p_b grows linearly, and p_a = p_b / (1 - count p_b) makes the gaps uniform.
-        let base_ppm = u64::from(max_probability_ppm) * (self.average - min) / (max - min);
-        let left = 1_000_000_u64.saturating_sub(self.since_mark * base_ppm);
-        let hit = left == 0 || self.coin.below(left) < base_ppm;
-        self.since_mark = if hit { 0 } else { self.since_mark + 1 };
-        hit
     }
 }
 
@@ -558,25 +503,5 @@ mod tests {
             }
             assert_eq!(qdisc.enqueue(Wire { flags, ..packet(1, 0, 100) }), verdict);
         }
-    }
-
-    #[test]
-    fn the_average_of_red_follows_a_step_by_its_weight() {
-        // After n arrivals at a queue of q the average is q (1 - (1 - w)^n); 2^-16 of a packet is cut off each time,
-        // which adds up to at most 2^-16 / w.
-        let Marking::Red { min_packets, max_packets, max_probability_ppm, ecn, .. } = RED else { panic!() };
-        let marking = Marking::Red { min_packets, max_packets, max_probability_ppm, weight_ppm: 2_000, ecn };
-        let mut qdisc = qdisc(&QueueConfig { marking, ..QueueConfig::fifo(Capacity::Packets(99)) }, 1);
-        for _ in 0..4 {
-            qdisc.enqueue(packet(0, 0, 100));
-        }
-        qdisc.rest.red.as_mut().unwrap().average = 0;
-        let mut expected = 0.0;
-        for _ in 0..1_000 {
-            qdisc.pass(&mut packet(0, 0, 100));
-            expected += (4.0 - expected) * 0.002;
-        }
-        let average = qdisc.rest.red.unwrap().average as f64 / 65_536.0;
-        assert!((expected - 1.0 / 65_536.0 / 0.002..=expected).contains(&average), "{average} against {expected}");
     }
 }

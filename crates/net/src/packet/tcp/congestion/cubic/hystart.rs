@@ -7,33 +7,22 @@
 //!             16 ms
 //! ```
 //!
-//! Where round trips are under a millisecond, only the train is ever found. Differs from HyStart++ (RFC 9406), which
-//! has no trains and tests its exits by five rounds of slower growth: this is what hosts run. Left out: Linux's
+//! Where round trips are under a millisecond, only trains end slow start. Differs from HyStart++ (RFC 9406), which
+//! has no trains and confirms an exit by five rounds of slower growth: hosts run this one. Left out: Linux's
 //! allowance for segments that the network card splits.
 
-/// Segments of the window below which nothing is looked for.
+use crate::packet::tcp::congestion::control::Ack;
+
+/// Least window in segments that it ends.
 const WINDOW_LOW: u64 = 16;
-/// Acknowledgements further apart are no train.
+/// Greatest interval between two acknowledgements of a train.
 const APART_PS: u64 = 2_000_000_000;
-/// From the next one on, the least round trip of a round is compared.
+/// Samples of a round before its least round trip is compared.
 const SAMPLES: u32 = 8;
 /// An eighth of the least round trip counts as a delay, within these bounds.
 const DELAY_NS: std::ops::RangeInclusive<u64> = 4_000_000..=16_000_000;
 
-/// An acknowledgement of new data in slow start.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Heard {
-    pub now_ps: u64,
-    /// The latest round trip.
-    pub rtt_ns: u64,
-    /// First byte not acknowledged, and first byte never sent.
-    pub una: u64,
-    pub high: u64,
-    /// The window, in segments.
-    pub window: u64,
-}
-
-/// What one connection has seen.
+/// Round trips and trains of one connection.
 #[derive(Clone, Debug)]
 pub(crate) struct HyStart {
     /// Least round trip of all.
@@ -55,8 +44,8 @@ impl Default for HyStart {
 }
 
 impl HyStart {
-    /// Whether slow start is over with this acknowledgement.
-    pub fn is_over(&mut self, ack: Heard) -> bool {
+    /// Whether an acknowledgement of new data ends slow start at a window of `window` segments.
+    pub fn ends_slow_start(&mut self, ack: &Ack, window: u64) -> bool {
         self.least_ns = self.least_ns.min(ack.rtt_ns);
         if ack.una > self.round_end {
             let least_ns = self.least_ns;
@@ -77,7 +66,7 @@ impl HyStart {
         self.round_ns = self.round_ns.min(ack.rtt_ns);
         let is_sampled = self.samples == SAMPLES;
         self.samples += u32::from(!is_sampled);
-        if ack.window < WINDOW_LOW {
+        if window < WINDOW_LOW {
             return false;
         }
         let fills = in_train && (ack.now_ps - self.round_at_ps) / 1_000 > self.least_ns / 2;
@@ -92,15 +81,19 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// One round: `count` acknowledgements of two segments, `apart_ns` from each other, with one round trip. Says at
-    /// which of them slow start is over.
+    fn acknowledged(now_ps: u64, rtt_ns: u64, una: u64, high: u64) -> Ack {
+        Ack { now_ps, rtt_ns, srtt_ns: rtt_ns, una, high, segments: 2 }
+    }
+
+    /// One round: `count` acknowledgements of two segments, `apart_ns` from each other, with one round trip. Returns
+    /// which of them ends slow start.
     fn round(hystart: &mut HyStart, at_ns: u64, una: &mut u64, count: u64, apart_ns: u64, rtt_ns: u64) -> Option<u64> {
         let high = *una + 2 * count;
         (0..count).find(|index| {
             *una += 2;
             let now_ps = (at_ns + index * apart_ns) * 1_000;
             // The window grows by one for each.
-            hystart.is_over(Heard { now_ps, rtt_ns, una: *una, high, window: 2 * count + index })
+            hystart.ends_slow_start(&acknowledged(now_ps, rtt_ns, *una, high), 2 * count + index)
         })
     }
 
@@ -133,14 +126,17 @@ mod tests {
         for falls_to_ms in [10, 5] {
             let (mut hystart, mut una) = (HyStart::default(), 0);
             assert_eq!(round(&mut hystart, 0, &mut una, 16, 1_000, 10 * MS), None);
-            let heard = |rtt_ns, index| Heard { now_ps: MS * 1_000_000 + index, rtt_ns, una: 33, high: 96, window: 32 };
-            let found: Vec<bool> = (0..8).map(|index| hystart.is_over(heard(20 * MS, index))).collect();
-            assert!(!found.contains(&true) && !hystart.is_over(heard(falls_to_ms * MS, 8)), "{falls_to_ms} ms");
+            let ack = |rtt_ns, index| acknowledged(MS * 1_000_000 + index, rtt_ns, 33, 96);
+            let found: Vec<bool> = (0..8).map(|index| hystart.ends_slow_start(&ack(20 * MS, index), 32)).collect();
+            assert!(
+                !found.contains(&true) && !hystart.ends_slow_start(&ack(falls_to_ms * MS, 8), 32),
+                "{falls_to_ms} ms"
+            );
         }
     }
 
     #[test]
-    fn nothing_is_looked_for_below_16_segments() {
+    fn it_ends_no_window_below_16_segments() {
         let (mut hystart, mut una) = (HyStart::default(), 0);
         // Seven acknowledgements of a window that reaches 14 + 6 with the last: 16 with the third.
         assert_eq!(round(&mut hystart, 0, &mut una, 7, 1_900_000, 3 * MS), Some(2));

@@ -1,0 +1,133 @@
+//! Connections of the fluid engine: which flows follow one another, and which links they cross.
+
+use crate::index::{self, Index};
+use crate::maxmin::{ClassId, LinkId};
+use crate::route::{Hashes, Routes};
+use crate::topology::PortId;
+use crate::units::{Bytes, Time};
+use crate::{Band, Connection, Flow, FlowId, HostId, StreamKey};
+
+/// Index that stands for no flow.
+pub(super) const NO_FLOW: u32 = u32::MAX;
+
+/// A flow that has been started and has not completed.
+#[derive(Clone, Debug)]
+pub(super) struct FlowState {
+    pub id: FlowId,
+    /// When it was started, and from when it has the first place on its connection: what the clock shows, and the fs
+    /// since. Apart, for they are shorter so.
+    pub began: Time,
+    pub began_fs: u16,
+    pub hold: Time,
+    /// Of one message.
+    pub work: u128,
+    pub counted: Bytes,
+    pub rounds_left: u32,
+    pub connection: u32,
+    /// The next one on the connection; [`NO_FLOW`] if there is none.
+    pub next: u32,
+    pub band: Band,
+    pub stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Another is before it on its connection, or it has been received.
+    Waiting,
+    /// Has the first place on its connection, and its message has not entered yet.
+    Beginning,
+    Moving(ClassId),
+    /// Ends soon, and is no longer in a class.
+    Leaving,
+}
+
+/// The connections that there are, with their paths.
+#[derive(Clone, Debug)]
+pub(super) struct Connections {
+    routes: Routes,
+    hashes: Hashes,
+    pub rows: Vec<ConnectionState>,
+    /// Links that connections cross: see [`ConnectionState::path`].
+    links: Vec<LinkId>,
+    free: Vec<u32>,
+    /// By source, the connections that are a stream's.
+    streams: Vec<Index>,
+}
+
+/// Flows between two hosts that follow one another. Kept small, as there may be one for every two hosts.
+#[derive(Clone, Debug)]
+pub(super) struct ConnectionState {
+    dst: u32,
+    pub stream: u32,
+    /// The flow that has the first place, and the last in the row; [`NO_FLOW`] without flows.
+    pub first: u32,
+    pub last: u32,
+    /// Where in `paths` its links begin, and how many there are.
+    path: u32,
+    pub hop_count: u16,
+    pub own: bool,
+    /// See [`StreamKey`].
+    pub band: u8,
+}
+
+impl Connections {
+    pub fn new(routes: Routes, hashes: Hashes, host_count: u32) -> Self {
+        let streams = vec![Index::default(); host_count as usize];
+        Self { routes, hashes, rows: Vec::new(), links: Vec::new(), free: Vec::new(), streams }
+    }
+
+    /// The connection of a flow, opened if there is none.
+    pub fn open(&mut self, flow: &Flow) -> u32 {
+        let own = flow.connection == Connection::Own;
+        let (src, dst, StreamKey { stream, band }) = (flow.src.0, flow.dst.0, flow.stream_key());
+        let hash = index::hash([dst, stream ^ u32::from(band) << 24]);
+        let connections = &self.rows;
+        let is_it = |index: u32| {
+            let known = &connections[index as usize];
+            (known.dst, known.stream, known.band) == (dst, stream, band)
+        };
+        if let Some(known) = (!own).then(|| self.streams[flow.src.0 as usize].find(hash, is_it)).flatten() {
+            return known;
+        }
+        let index = self.free.pop().unwrap_or(self.rows.len() as u32);
+        let begin = self.links.len();
+        self.routes.each_hop(src, dst, self.hashes.open(flow), |port| {
+            self.links.push(LinkId(port.0));
+        });
+        let hop_count = u16::try_from(self.links.len() - begin).expect("a path has fewer than 2^16 links");
+        let mut path = begin as u32;
+        if let Some(last) = self.rows.get(index as usize).filter(|last| hop_count <= last.hop_count) {
+            // What the last connection of this number had is large enough.
+            self.links.copy_within(begin.., last.path as usize);
+            self.links.truncate(begin);
+            path = last.path;
+        }
+        let new = ConnectionState { dst, stream, first: NO_FLOW, last: NO_FLOW, path, hop_count, own, band };
+        if index as usize == self.rows.len() {
+            self.rows.push(new);
+        } else {
+            self.rows[index as usize] = new;
+        }
+        if !own {
+            self.streams[flow.src.0 as usize].insert(hash, index);
+        }
+        index
+    }
+
+    /// The links that a connection crosses.
+    pub fn path(&self, connection: u32) -> &[LinkId] {
+        let ConnectionState { path, hop_count, .. } = self.rows[connection as usize];
+        &self.links[path as usize..][..usize::from(hop_count)]
+    }
+
+    /// Closes a connection without flows.
+    pub fn close(&mut self, connection: u32) {
+        self.free.push(connection);
+    }
+
+    /// The path of a stream's flows in one band.
+    pub fn path_of_stream(&self, stream: u32, src: HostId, dst: HostId) -> Vec<PortId> {
+        let hash = self.hashes.of_stream(src.0, dst.0, StreamKey { stream, band: 0 });
+        self.routes.path(src.0, dst.0, hash)
+    }
+}

@@ -1,0 +1,70 @@
+//! The flows of one band: their max-min fair rates, and which of their messages is received next.
+
+use super::due::Due;
+use super::group::{Groups, NOBODY};
+use crate::maxmin::{ClassId, MaxMin};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Classes of a band's flows.
+#[derive(Clone, Debug)]
+pub(super) struct Shares {
+    pub solver: MaxMin,
+    /// Classes by the links at which they are held.
+    pub groups: Groups,
+    /// By class, the same as its `first` of its other messages; for no more classes than ever had some.
+    pub later: Vec<BinaryHeap<Reverse<(u128, u32)>>>,
+    /// When the next message of each group is received.
+    pub due: Due,
+}
+
+impl Shares {
+    pub fn new(solver: MaxMin, link_count: usize) -> Self {
+        Self { solver, groups: Groups::new(link_count), later: Vec::new(), due: Due::default() }
+    }
+
+    /// A flow of `work` comes to a class; it is planned for when rates are known.
+    pub fn join(&mut self, id: ClassId, now_fs: u128, (work, slot): (u128, u32)) {
+        self.groups.open(id.0);
+        let target =
+            self.groups.work_at(id.0, now_fs).checked_add(work).expect("work stays below 2^128: see `Fluid::start`");
+        let (new, known) = ((target, slot), self.groups.first(id.0));
+        let later = new.max(known);
+        if new < known {
+            self.groups.set_first(id.0, new);
+        }
+        if later != NOBODY {
+            let index = id.0 as usize;
+            if index >= self.later.len() {
+                self.later.resize_with(index + 1, BinaryHeap::new);
+            }
+            self.later[index].push(Reverse(later));
+        }
+    }
+
+    /// Removes the first flow of a class.
+    pub fn remove(&mut self, id: ClassId) {
+        let is_empty = !self.solver.remove(id);
+        let next = if is_empty { None } else { self.later[id.0 as usize].pop() };
+        match next {
+            Some(Reverse(next)) => self.groups.set_first(id.0, next),
+            None => self.groups.close(id.0),
+        }
+    }
+
+    /// Takes a flow out of a class; tells the work that it has left.
+    pub fn part(&mut self, id: ClassId, slot: u32, now_fs: u128) -> u128 {
+        let done = self.groups.work_at(id.0, now_fs);
+        let (mut target, first) = self.groups.first(id.0);
+        if first == slot {
+            self.remove(id);
+        } else {
+            self.solver.remove(id);
+            self.later[id.0 as usize].retain(|&Reverse((of_flow, flow))| {
+                target = if flow == slot { of_flow } else { target };
+                flow != slot
+            });
+        }
+        target.saturating_sub(done)
+    }
+}

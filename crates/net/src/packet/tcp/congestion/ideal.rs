@@ -1,0 +1,46 @@
+//! A window that never changes, whatever is lost or marked, to compare with theory.
+
+use super::control::{Ack, CongestionControl, CongestionWindow, Ecn};
+use serde::{Deserialize, Serialize};
+
+/// It has none: its window is the size of the buffers.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Parameters {}
+
+/// The window.
+#[derive(Clone, Debug)]
+pub(crate) struct Ideal {
+    window_bytes: u64,
+}
+
+impl CongestionControl for Ideal {
+    type Parameters = Parameters;
+    const SUMMARY: &'static str = "a window that never changes";
+    const WINDOW: &'static str = "`window`, from the first segment to the last; losses are repaired";
+    const ECN: Ecn = Ecn::Ignored;
+    const KEEPS_TO_SYN_WINDOW: bool = false;
+
+    fn new(_: &Parameters, buffer_bytes: u64) -> Self {
+        Self { window_bytes: buffer_bytes }
+    }
+
+    fn start_window(&self, _: u64) -> u64 {
+        self.window_bytes
+    }
+
+    #[inline]
+    fn on_ack(&mut self, _: &mut CongestionWindow, _: &Ack) {}
+
+    fn on_loss(&mut self, _: &CongestionWindow, _: u64, _: u64) -> u64 {
+        self.window_bytes
+    }
+
+    fn on_timeout(&mut self, _: &CongestionWindow, _: u64) -> u64 {
+        self.window_bytes
+    }
+
+    fn on_mark(&mut self, _: &CongestionWindow, _: u64) -> Option<u64> {
+        None
+    }
+}

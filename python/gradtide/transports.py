@@ -1,0 +1,35 @@
+"""Congestion controls of the packet engine. Made by tools/generate.py from crates/net/src/packet/tcp/congestion."""
+
+from typing import Literal
+
+TransportKind = Literal[
+    "newreno",
+    "cubic",
+    "dctcp",
+    "ideal",
+    "newreno+ecn",
+    "cubic+ecn",
+]
+"""Values of `cluster.transport.kind`."""
+
+MEANING = (
+    "Congestion control. newreno: RFC 5681, 6582 and 6675. cubic: RFC 9438. dctcp: RFC 8257. ideal: a window that "
+    'never changes. "newreno+ecn" and "cubic+ecn" are short for `ecn = true`.'
+)
+"""What `cluster.transport.kind` is."""
+
+PARAMETERS: dict[str, dict[str, bool | int]] = {
+    "newreno": {},
+    "cubic": {"hystart": False, "byte_counting": False},
+    "dctcp": {"gain_ppm": 62500},
+    "ideal": {},
+}
+"""Parameters of each congestion control, with their defaults."""
+
+ECN: dict[str, Literal["ignored", "classic", "scalable"]] = {
+    "newreno": "classic",
+    "cubic": "classic",
+    "dctcp": "scalable",
+    "ideal": "ignored",
+}
+"""How each reacts to marks: not at all; as RFC 3168 says, if `ecn` is true; as RFC 8257 says, always."""
