@@ -14,7 +14,7 @@ use crate::model::{ComputeSteps, iteration_dag};
 use crate::pace::{self, Pace};
 use crate::planned::{Planned, asks_costs};
 use crate::program::{self, ProgramError};
-use crate::servers::{ServerJob, ServersError};
+use crate::ps::{PsError, PsJob};
 use crate::spec::{
     AdaptiveSpec, AlgorithmSpec, DeadlineSpec, FusionSpec, InsideSpec, JobSpec, LayerSpec, OracleSpec, OrderSpec,
     PlannedBucketSpec, ServerSpec,
@@ -50,7 +50,7 @@ pub struct Job {
     pub paces: Option<Vec<Pace>>,
     /// Parameter servers, if the job has any. Then `dag` is the iteration of a single worker, whose ops run as they
     /// become ready, and there are no communicators.
-    pub served: Option<Box<ServerJob>>,
+    pub served: Option<Box<PsJob>>,
 }
 
 /// One of the two passes of an iteration.
@@ -142,7 +142,7 @@ pub enum JobError {
     OrderOfServers,
     /// Invalid parameter servers.
     #[error(transparent)]
-    Servers(#[from] ServersError),
+    Servers(#[from] PsError),
     /// Ops that have no sequential order.
     #[error(transparent)]
     Program(#[from] ProgramError),
@@ -269,7 +269,7 @@ impl Job {
     /// [`JobError::Servers`].
     pub fn with_servers(spec: &JobSpec, seed: Seed, manner: Manner, paths: &Paths) -> Result<Self, JobError> {
         let opens = manner.messages == AggregationForm::EachHost { opens: true };
-        let plan = ServerJob::new(spec, seed, paths, opens)?;
+        let plan = PsJob::new(spec, seed, paths, opens)?;
         Ok(Self {
             name: spec.name.clone(),
             dag: Arc::new(plan.graph.step()),

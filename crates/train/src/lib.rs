@@ -20,12 +20,12 @@ pub mod pace;
 pub mod planned;
 pub mod probe;
 pub mod program;
+pub mod ps;
 pub mod recall;
 pub mod result;
 pub mod routed;
 pub mod run;
 pub mod schedule;
-pub mod servers;
 pub mod spec;
 pub mod traffic;
 pub mod workload;
@@ -158,7 +158,7 @@ pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
     let fabric = Fabric::new(&spec.cluster)?;
     check_hosts(job, fabric.place_count())?;
     if job.servers.is_some() {
-        let plan = servers::ServerJob::new(job, Seed(spec.run.seed), &fabric.paths(), false);
+        let plan = ps::PsJob::new(job, Seed(spec.run.seed), &fabric.paths(), false);
         return Ok(plan.map_err(|error| refused(error.into()))?.expected_times());
     }
     if job.hosts.len() == 1 {

@@ -4,8 +4,8 @@
 use super::{Asynchrony, Column, IterationRow, JobSummary, Table, WorkerAsynchrony, WorkerRow, signed, spread};
 use crate::dag::OpKind;
 use crate::job::Job;
+use crate::ps::{PsJob, ServedRecord, Staleness, WorkerRecord};
 use crate::run::{IterationRecord, JobRecord, OperationRecord, TransferRecord};
-use crate::servers::{ServedRecord, ServerJob, Staleness, WorkerRecord};
 use crate::spec::JobSpec;
 use gradtide_net::Time;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// A job with parameter servers and its record.
 pub struct Served<'a> {
     spec: &'a JobSpec,
-    plan: &'a ServerJob,
+    plan: &'a PsJob,
     record: &'a JobRecord,
     trace: &'a ServedRecord,
     name: Arc<str>,
@@ -73,7 +73,7 @@ impl<'a> Served<'a> {
         let factor = |records: &Vec<WorkerRecord>| mean_ps(records, |record| record.compute) / in_model;
         let factors: Vec<f64> = self.trace.workers.iter().map(factor).collect();
         let bound = self.plan.lower_bound_ps(&factors);
-        if self.plan.is_in_step() { bound } else { bound.min(time_ps) }
+        if self.plan.is_synchronous() { bound } else { bound.min(time_ps) }
     }
 
     /// Figures of workers that are not in step.

@@ -2,7 +2,7 @@
 //! order in which they start.
 
 use super::queue::Ended;
-use crate::servers::ServerJob;
+use crate::ps::PsJob;
 use gradtide_net::{Completion, FlowId, Network, Time};
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub struct Channels {
 
 impl Channels {
     /// Idle connections of a job.
-    pub fn new(plan: &ServerJob) -> Self {
+    pub fn new(plan: &PsJob) -> Self {
         let free_at = vec![vec![[Time::ZERO; 2]; plan.servers.len()]; plan.workers.len()];
         Self { ready: Vec::new(), under_way: BTreeMap::new(), free_at }
     }
@@ -36,7 +36,7 @@ impl Channels {
     }
 
     /// Starts all ready transfers; calls `begun` with the worker of each.
-    pub fn send(&mut self, plan: &ServerJob, stream: u32, network: &mut dyn Network, mut begun: impl FnMut(u32)) {
+    pub fn send(&mut self, plan: &PsJob, stream: u32, network: &mut dyn Network, mut begun: impl FnMut(u32)) {
         for sent in self.ready.drain(..) {
             let (parameter, is_push) = plan.carried(sent.transfer);
             let (server, bytes) = (plan.server_of[parameter as usize], plan.graph.parameters[parameter as usize].bytes);
@@ -47,7 +47,7 @@ impl Channels {
     }
 
     /// Handles the end of a transfer: its worker, and when the connection began to carry it.
-    pub fn on_completion(&mut self, now: Time, completion: Completion, plan: &ServerJob) -> (u32, Ended) {
+    pub fn on_completion(&mut self, now: Time, completion: Completion, plan: &PsJob) -> (u32, Ended) {
         let Sent { worker, iteration, transfer } =
             self.under_way.remove(&completion.flow).expect("the transfer is under way");
         let (parameter, is_push) = plan.carried(transfer);

@@ -1,7 +1,7 @@
 //! Records of a run: iterations, transfers and ops of each job.
 
 use crate::dag::OpKind;
-use crate::servers::ServedRecord;
+use crate::ps::ServedRecord;
 use gradtide_net::Time;
 use serde::Serialize;
 

@@ -1,5 +1,5 @@
 //! Parameter servers during a run: the order of pulls, when gradients are applied, which worker may begin its next
-//! iteration (the bound on its lead, see `servers::clocks`), and the record of every worker. The executor runs ops and
+//! iteration (the bound on its lead, see `ps::clocks`), and the record of every worker. The executor runs ops and
 //! connects them with transfers.
 //!
 //! In step (synchronous), a server applies the sum of all workers' gradients of a parameter; otherwise each gradient
@@ -9,8 +9,8 @@ use super::Together;
 use super::channels::Channels;
 use super::record::Records;
 use crate::dag::OpId;
-use crate::servers::clocks::Clocks;
-use crate::servers::{ServedRecord, ServerJob, Staleness, WorkerRecord, share};
+use crate::ps::clocks::Clocks;
+use crate::ps::{PsJob, ServedRecord, Staleness, WorkerRecord, share};
 use gradtide_net::{Network, Time};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -18,7 +18,7 @@ use std::collections::{BinaryHeap, VecDeque};
 /// State of a job's parameter servers and their workers.
 pub struct Served {
     /// The job.
-    pub plan: Box<ServerJob>,
+    pub plan: Box<PsJob>,
     /// Connections for pulls and pushes.
     pub channels: Channels,
     clocks: Clocks,
@@ -98,7 +98,7 @@ impl Version {
 
 impl Served {
     /// Idle servers.
-    pub fn new(plan: Box<ServerJob>, together: Together) -> Self {
+    pub fn new(plan: Box<PsJob>, together: Together) -> Self {
         let worker = |_| ServedWorker {
             began: Time::ZERO,
             iteration: 0,
@@ -113,7 +113,7 @@ impl Served {
             record: WorkerRecord::default(),
         };
         let (worker_count, pull_count) = (plan.workers.len(), plan.graph.parameters.len());
-        let versions = if plan.is_in_step() { 0 } else { pull_count };
+        let versions = if plan.is_synchronous() { 0 } else { pull_count };
         Self {
             channels: Channels::new(&plan),
             clocks: Clocks::new(worker_count, plan.bound),
@@ -145,7 +145,7 @@ impl Served {
         worker.left_count = ops + pulls + pushes;
         worker.applied_at = Time::ZERO;
         worker.record = WorkerRecord { start: now, ..WorkerRecord::default() };
-        if !self.plan.is_in_step() {
+        if !self.plan.is_synchronous() {
             worker.record.staleness.iterations = self.clocks.lead(worker.iteration);
             worker.pulled.clear();
             worker.pulled.extend(self.versions.iter_mut().map(|version| version.at(now)));
@@ -223,7 +223,7 @@ impl Served {
         let free_at = &mut self.server_free_at[server];
         *free_at = (*free_at).max(now) + self.plan.adding_time(parameter);
         let update = self.plan.graph.parameters[parameter as usize].update;
-        if self.plan.is_in_step() {
+        if self.plan.is_synchronous() {
             let missing = &mut self.missing_pushes[parameter as usize];
             *missing -= 1;
             if *missing == 0 {
@@ -252,7 +252,7 @@ impl Served {
         if worker.left_count > 0 {
             return;
         }
-        if !self.plan.is_in_step() {
+        if !self.plan.is_synchronous() {
             self.applied.push(Reverse((worker.applied_at, index)));
             return;
         }
@@ -358,8 +358,9 @@ impl Served {
     }
 
     /// The record of the workers, limited to `limit` iterations of the job, and the job.
-    pub fn into_record(mut self, limit: Option<u32>) -> (ServedRecord, Box<ServerJob>) {
-        let shared = (!self.plan.is_in_step()).then(|| share::iterations(&self.records, self.together.since, limit));
+    pub fn into_record(mut self, limit: Option<u32>) -> (ServedRecord, Box<PsJob>) {
+        let shared =
+            (!self.plan.is_synchronous()).then(|| share::iterations(&self.records, self.together.since, limit));
         let first: Vec<u32> = self.workers.iter().map(|worker| worker.first).collect();
         for (index, records) in self.records.iter_mut().enumerate() {
             if let Some(enough) = &self.enough {

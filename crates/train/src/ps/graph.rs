@@ -1,6 +1,6 @@
 //! The op graph of one worker's iteration: the parameters it pulls, and its ops with their dependencies.
 
-use super::ServersError;
+use super::PsError;
 use crate::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
 use crate::opdag::{Kind, Op, OpDag};
 use crate::spec::{GraphOpSpec, GraphSpec, LayerSpec, TaskSpec};
@@ -17,7 +17,7 @@ pub type WorkerNode = u32;
 #[derive(Clone, Debug)]
 pub struct WorkerGraph {
     /// Parameters, which the worker pulls.
-    pub parameters: Vec<ServedParameter>,
+    pub parameters: Vec<PsParameter>,
     /// Ops, which the worker computes.
     pub ops: Vec<WorkerOp>,
     /// Edges from every node to the ops that depend on it.
@@ -33,7 +33,7 @@ pub struct WorkerGraph {
 
 /// A parameter of the model.
 #[derive(Clone, Debug)]
-pub struct ServedParameter {
+pub struct PsParameter {
     /// Name shown to users.
     pub name: Arc<str>,
     /// Size of one pull or push.
@@ -69,8 +69,8 @@ impl WorkerGraph {
     /// The iteration that a graph describes.
     ///
     /// # Errors
-    /// [`ServersError`] if the graph is invalid.
-    pub fn new(spec: &GraphSpec, task: TaskSpec) -> Result<Self, ServersError> {
+    /// [`PsError`] if the graph is invalid.
+    pub fn new(spec: &GraphSpec, task: TaskSpec) -> Result<Self, PsError> {
         Self::of(spec, task, None)
     }
 
@@ -78,11 +78,11 @@ impl WorkerGraph {
     /// the next layer, which completes its gradient.
     ///
     /// # Errors
-    /// [`ServersError`] if there are no layers, or nothing is received.
-    pub fn chain(layers: &[LayerSpec], task: TaskSpec) -> Result<Self, ServersError> {
+    /// [`PsError`] if there are no layers, or nothing is received.
+    pub fn chain(layers: &[LayerSpec], task: TaskSpec) -> Result<Self, PsError> {
         let count = layers.len() as u32;
         if count == 0 {
-            return Err(ServersError::NoTime);
+            return Err(PsError::NoTime);
         }
         let op = |name: &str, inputs, receives_bytes, time_ps, updates| GraphOpSpec {
             id: 0,
@@ -124,7 +124,7 @@ impl WorkerGraph {
     }
 
     /// For a layered model, `chain` holds the layers and the layer of every op.
-    fn of(spec: &GraphSpec, task: TaskSpec, chain: Option<(&[LayerSpec], &[u32])>) -> Result<Self, ServersError> {
+    fn of(spec: &GraphSpec, task: TaskSpec, chain: Option<(&[LayerSpec], &[u32])>) -> Result<Self, PsError> {
         let layer_of = chain.map(|(_, layer_of)| layer_of);
         check(spec)?;
         let mut roots = vec![spec.target];
@@ -164,7 +164,7 @@ impl WorkerGraph {
         let all_recvs: Vec<u32> = (0..spec.ops.len() as u32).filter(is_recv).collect();
         let of_recv = |&index: &u32| {
             let op = &spec.ops[index as usize];
-            ServedParameter {
+            PsParameter {
                 name: op.name.as_str().into(),
                 bytes: Bytes(op.receives_bytes.unwrap_or(0)),
                 update: Time::from_ps(op.time_ps),
@@ -175,7 +175,7 @@ impl WorkerGraph {
                 },
             }
         };
-        let mut parameters: Vec<ServedParameter> = recvs.iter().map(of_recv).collect();
+        let mut parameters: Vec<PsParameter> = recvs.iter().map(of_recv).collect();
         let worker_ops: Vec<WorkerOp> = ops.iter().enumerate().map(of_op).collect();
         for &parameter in worker_ops.iter().flat_map(|op| &op.updates) {
             parameters[parameter as usize].is_trained = true;
@@ -265,10 +265,10 @@ impl WorkerGraph {
     }
 }
 
-fn check(spec: &GraphSpec) -> Result<(), ServersError> {
+fn check(spec: &GraphSpec) -> Result<(), PsError> {
     let known = |&op: &u32| match spec.ops.get(op as usize) {
         Some(op) => Ok(op),
-        None => Err(ServersError::NoSuchOp(op)),
+        None => Err(PsError::NoSuchOp(op)),
     };
     known(&spec.target)?;
     spec.inference_target.as_ref().map(known).transpose()?;
@@ -278,15 +278,15 @@ fn check(spec: &GraphSpec) -> Result<(), ServersError> {
             known(input)?;
         }
         if op.receives_bytes == Some(0) {
-            return Err(ServersError::NoBytes(op.id));
+            return Err(PsError::NoBytes(op.id));
         }
         if op.receives_bytes.is_some() && !op.updates.is_empty() {
-            return Err(ServersError::Updates(op.id));
+            return Err(PsError::Updates(op.id));
         }
         for recv in &op.updates {
             let twice = std::mem::replace(&mut is_updated[known(recv).map(|_| *recv as usize)?], true);
             if twice || spec.ops[*recv as usize].receives_bytes.is_none() {
-                return Err(ServersError::Updates(op.id));
+                return Err(PsError::Updates(op.id));
             }
         }
     }

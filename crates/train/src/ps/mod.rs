@@ -7,7 +7,7 @@
 //!
 //! Synchronous workers (called "in step") begin an iteration when the previous one has ended on all of them: with the
 //! last update, or, in inference, with the last forward pass. Otherwise a worker begins when the servers have applied
-//! its own gradients, each on arrival, and the slowest worker is within the staleness bound ([`ServerJob::bound`]). A
+//! its own gradients, each on arrival, and the slowest worker is within the staleness bound ([`PsJob::bound`]). A
 //! worker has one compute resource, which is work-conserving and runs the ready op that is first in topological order.
 //! Between a worker and a server there is one channel in each direction, the network's connection, which carries one
 //! transfer at a time. Pulls go out in the worker's order: a server holds a pull back until its counter of pulls sent
@@ -24,8 +24,8 @@ mod shard;
 pub mod share;
 mod wires;
 
-pub use graph::{ServedParameter, WorkerGraph, WorkerOp};
-pub use plan::ServerJob;
+pub use graph::{PsParameter, WorkerGraph, WorkerOp};
+pub use plan::PsJob;
 pub use shard::shards;
 
 use crate::opdag::OpDagError;
@@ -97,7 +97,7 @@ pub struct Staleness {
 
 /// An invalid parameter-server job. `gradtide.scenario` refuses all of these first, with a file and a line.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum ServersError {
+pub enum PsError {
     /// The target, an input or an updated parameter does not exist.
     #[error("op {0} does not exist")]
     NoSuchOp(u32),
