@@ -13,7 +13,7 @@ use crate::collective::plan::Action;
 use crate::communicator::DataParallel;
 use crate::dag::OpKind;
 use crate::engine::{LinkUsage, Usage};
-use crate::job::Job;
+use crate::job::CollectiveJob;
 use crate::probe::{Carried, Samples};
 use crate::run::{Done, IterationRecord, JobRecord, OperationRecord, TransferRecord, Unmeasured};
 use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, OrderSpec, Spec, TrafficSpec};
@@ -25,7 +25,7 @@ use gradtide_net::{Bytes, Time};
 use gradtide_table::{Column, Table};
 use gradtide_watch::look_now;
 use serde::Serialize;
-use served::Served;
+use served::PsResult;
 use std::sync::Arc;
 
 /// All results of a run.
@@ -181,17 +181,23 @@ impl RunResult {
         usage: Usage,
     ) -> Self {
         let (mut parts, mut served, mut divided, mut summaries) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for (spec, Done { job, record }) in spec.jobs.iter().zip(&done) {
-            if let Some(job) = Divided::new(spec, job, record) {
-                summaries.push(job.summary());
-                divided.push(job);
-            } else if let Some(job) = Served::new(spec, job, record) {
-                summaries.push(job.summary());
-                served.push(job);
-            } else {
-                let part = Part::new(spec, job, record).expect("what is not divided aggregates gradients");
-                summaries.push(part.summary());
-                parts.push(part);
+        for (spec, done) in spec.jobs.iter().zip(&done) {
+            match done {
+                Done::Ps(job, record) => {
+                    let job = PsResult::new(spec, job, record);
+                    summaries.push(job.summary());
+                    served.push(job);
+                }
+                Done::Collective(job, record) => {
+                    if let Some(job) = Divided::new(spec, job, record) {
+                        summaries.push(job.summary());
+                        divided.push(job);
+                    } else {
+                        let part = Part::new(spec, job, record).expect("what is not divided aggregates gradients");
+                        summaries.push(part.summary());
+                        parts.push(part);
+                    }
+                }
             }
         }
         let samples = usage.samples.unwrap_or_default();
@@ -214,7 +220,7 @@ impl RunResult {
             cwnd: cwnd(&samples),
             summary: Summary {
                 jobs: summaries,
-                event_count: usage.event_count + done.iter().map(|done| done.record.event_count).sum::<u64>(),
+                event_count: usage.event_count + done.iter().map(Done::event_count).sum::<u64>(),
                 packet_hops: usage.packet_hops,
                 timeouts: usage.timeouts,
                 drops: used.iter().filter(|link| !link.is_of_host()).map(|link| link.drops).sum(),
@@ -267,7 +273,7 @@ impl<'a> Part<'a> {
         self.spec.ops.is_none() && self.spec.layers[layer as usize].is_host
     }
 
-    fn new(spec: &'a JobSpec, job: &'a Job, trace: &'a JobRecord) -> Option<Self> {
+    fn new(spec: &'a JobSpec, job: &'a CollectiveJob, trace: &'a JobRecord) -> Option<Self> {
         let gradients = job.gradients()?;
         Some(Self {
             spec,

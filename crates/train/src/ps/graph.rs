@@ -1,7 +1,7 @@
 //! The op graph of one worker's iteration: the parameters it pulls, and its ops with their dependencies.
 
 use super::PsError;
-use crate::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
+use crate::dag::{Edge, Edges};
 use crate::opdag::{Kind, Op, OpDag};
 use crate::spec::{GraphOpSpec, GraphSpec, LayerSpec, TaskSpec};
 use gradtide_net::{Bytes, Time};
@@ -59,9 +59,11 @@ pub struct WorkerOp {
     pub is_param_only: bool,
     /// Parameters whose gradients are complete when it ends.
     pub updates: Vec<u32>,
+    /// Index of its first push among all pushes of the iteration.
+    pub first_push: u32,
     /// Index of its layer; its index in the graph if there are no layers.
     pub index: u32,
-    /// Whether it runs on the host: see [`DagOp::is_host`].
+    /// Whether it runs on the host: see [`DagOp::is_host`](crate::dag::DagOp::is_host).
     pub is_host: bool,
 }
 
@@ -157,6 +159,7 @@ impl WorkerGraph {
                 is_forward: forward.as_ref().map_or(place < first_gradient, |forward| forward[index as usize]),
                 is_param_only: op.param_only,
                 updates,
+                first_push: 0,
                 index: layer_of.map_or(index, |layers| layers[index as usize]),
                 is_host: chain.is_some_and(|(layers, of)| layers[of[index as usize] as usize].is_host),
             }
@@ -176,7 +179,12 @@ impl WorkerGraph {
             }
         };
         let mut parameters: Vec<PsParameter> = recvs.iter().map(of_recv).collect();
-        let worker_ops: Vec<WorkerOp> = ops.iter().enumerate().map(of_op).collect();
+        let mut worker_ops: Vec<WorkerOp> = ops.iter().enumerate().map(of_op).collect();
+        let mut push_count = 0;
+        for op in &mut worker_ops {
+            op.first_push = push_count;
+            push_count += op.updates.len() as u32;
+        }
         for &parameter in worker_ops.iter().flat_map(|op| &op.updates) {
             parameters[parameter as usize].is_trained = true;
         }
@@ -207,39 +215,6 @@ impl WorkerGraph {
         let node_count = recvs.len() + ops.len();
         let readers = Edges::new(node_count, &edges);
         Ok(Self { parameters, ops: worker_ops, readers, uses: Edges::new(ops.len(), &uses), dag, recvs })
-    }
-
-    /// The iteration as a DAG: ops, then pulls by parameter, then pushes in the order of [`pushes`](Self::pushes).
-    pub fn step(&self) -> Dag {
-        let (count, pulls) = (self.ops.len() as OpId, self.parameters.len() as u32);
-        let mut within: Vec<Edge> = Vec::new();
-        for parameter in 0..pulls {
-            within.extend(self.readers.from(parameter).iter().map(|&op| (count + parameter, op)));
-        }
-        let mut sizes: Vec<Bytes> = self.parameters.iter().map(|parameter| parameter.bytes).collect();
-        for (op, it) in (0..).zip(&self.ops) {
-            within.extend(self.readers.from(pulls + op).iter().map(|&reader| (op, reader)));
-            for &parameter in &it.updates {
-                within.push((op, count + sizes.len() as OpId));
-                sizes.push(self.parameters[parameter as usize].bytes);
-            }
-        }
-        let computes = (0..).zip(&self.ops).map(|(op, it)| DagOp {
-            kind: OpKind::Compute(op),
-            cost: it.cost,
-            is_host: it.is_host,
-        });
-        let sends = (0..sizes.len() as u32).map(|transfer| DagOp::new(OpKind::Transfer(transfer), Time::ZERO));
-        let op_count = self.ops.len() + sizes.len();
-        Dag {
-            ops: computes.chain(sends).collect(),
-            programs: vec![Program { ops: 0..count, forward: 0, backward: count }],
-            compute_count: count,
-            layer_count: 0,
-            transfers: sizes.into_iter().map(|bytes| Transfer { first_layer: 0, bytes, communicator: 0 }).collect(),
-            within: Edges::new(op_count, &within),
-            across: Edges::new(op_count, &[]),
-        }
     }
 
     /// Parameters whose gradients are pushed, in the order of the ops that complete them.

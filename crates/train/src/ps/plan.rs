@@ -8,14 +8,22 @@ use crate::opdag::OpDag;
 use crate::order::needs::{Needs, Recv};
 use crate::order::tac::Ties;
 use crate::order::{self, OrderMethod};
-use crate::pace::{self, ONE_PPM};
+use crate::pace::{self, ONE_PPM, Pace};
 use crate::spec::{JobSpec, OrderSpec, ServerSpec, TaskSpec};
 use gradtide_net::path::Paths;
 use gradtide_net::seed::Stream;
 use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Network, Rate, Seed, Time};
 
-/// A planned job.
+/// A parameter-server job that is ready to run.
 pub struct PsJob {
+    /// Key of the job in the scenario.
+    pub name: String,
+    /// When the first iteration begins.
+    pub start: Time,
+    /// Number of measured iterations; `None` if only the duration limits the run.
+    pub iteration_limit: Option<u32>,
+    /// Compute jitter of each worker; `None` if all are identical.
+    pub paces: Option<Vec<Pace>>,
     /// Op graph of a worker's iteration.
     pub graph: WorkerGraph,
     /// Host of each worker.
@@ -151,6 +159,10 @@ impl PsJob {
             (0..workers.len()).map(|worker| seed.stream(&format!("{what}/{}/{worker}", spec.name))).collect()
         };
         Ok(Self {
+            name: spec.name.clone(),
+            start: Time::from_ps(spec.start_ps),
+            iteration_limit: spec.iterations,
+            paces: Pace::of_workers(&spec.compute, workers.len() as u32, &spec.name, seed),
             pulls: Pulls {
                 order,
                 orders: streams("pulls"),
@@ -252,6 +264,11 @@ impl PsJob {
             pushed += if parameter.is_trained { u128::from(parameter.bytes.0) } else { 0 };
         }
         loads.into_iter().max().unwrap_or(0).max(pushed)
+    }
+
+    /// Number of transfers of a worker's iteration: pulls, then pushes.
+    pub fn transfer_count(&self) -> usize {
+        self.graph.parameters.len() + self.pushes.len()
     }
 
     /// The parameter of a transfer of a worker's iteration, and whether the transfer is a push.

@@ -5,7 +5,7 @@ use super::critical::{Causes, Span};
 use super::{Column, IterationRow, JobSummary, Table, signed, spread, spread_of};
 use crate::collective::levels::levels;
 use crate::dag::{OpId, OpKind};
-use crate::job::Job;
+use crate::job::CollectiveJob;
 use crate::run::{IterationRecord, JobRecord, OperationRecord, TransferRecord};
 use crate::spec::JobSpec;
 use crate::workload::{Axis, Group, GroupTransfer, RankClass, Step};
@@ -81,7 +81,7 @@ pub struct Divided<'a> {
 
 impl<'a> Divided<'a> {
     /// `None` if the job is not a parallel job.
-    pub fn new(spec: &'a JobSpec, job: &'a Job, trace: &'a JobRecord) -> Option<Self> {
+    pub fn new(spec: &'a JobSpec, job: &'a CollectiveJob, trace: &'a JobRecord) -> Option<Self> {
         let step = job.step.as_ref()?;
         let mut spans = vec![Span::default(); step.dag.ops.len()];
         for operation in trace.operations.iter().filter(|operation| operation.iteration == 0) {

@@ -1,19 +1,12 @@
 //! The phases of a job: it waits for its start, opens its connections, and is executed.
 
-use super::executor::Executor;
-use super::{Done, IterationError, Limits, STARVED_AFTER, Together};
-use crate::job::Job;
+use super::execution::{Done, Executor, TooShort};
+use super::{IterationError, STARVED_AFTER};
 use crate::traffic::BackgroundFlows;
 use gradtide_net::{Completion, Network, Time};
 
-/// The duration of the run ended before the first measured iteration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooShort;
-
 /// A job and its phase.
 pub struct JobRunner<'a> {
-    name: String,
-    start: Time,
     duration: Option<Time>,
     phase: Phase,
     /// Whether it has completed its iterations. It may continue as load for other jobs.
@@ -21,7 +14,7 @@ pub struct JobRunner<'a> {
     /// Number of its completed flows.
     ended_count: u64,
     last_progress: (u64, u32),
-    executor: Executor<'a>,
+    executor: Box<dyn Executor<'a> + 'a>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,23 +30,19 @@ enum Phase {
 }
 
 impl<'a> JobRunner<'a> {
-    /// A job that has not begun; flows of its communicator i carry the stream `stream + i`.
-    pub fn new(job: &'a mut Job, stream: u32, limits: Limits, together: Together) -> Self {
-        let (name, start) = (job.name.clone(), job.start);
-        let executor = Executor::new(job, stream, limits, together);
-        let (duration, phase) = (limits.duration, Phase::Waiting);
-        Self { name, start, duration, phase, has_enough: false, ended_count: 0, last_progress: (0, 0), executor }
+    /// A job that has not begun, in a run that stops after `duration`.
+    pub fn new(executor: Box<dyn Executor<'a> + 'a>, duration: Option<Time>) -> Self {
+        Self { duration, phase: Phase::Waiting, has_enough: false, ended_count: 0, last_progress: (0, 0), executor }
     }
 
     /// The record of the job.
     pub fn into_done(self) -> Done<'a> {
-        let is_cut_off = !self.has_enough;
-        self.executor.into_done(is_cut_off)
+        self.executor.into_done()
     }
 
     /// Key of the job in the scenario.
     pub fn name(&self) -> &str {
-        &self.name
+        self.executor.name()
     }
 
     /// Whether it is done.
@@ -93,7 +82,7 @@ impl<'a> JobRunner<'a> {
     #[inline]
     pub fn wakes_at(&self) -> Option<Time> {
         match self.phase {
-            Phase::Waiting => Some(self.start),
+            Phase::Waiting => Some(self.executor.start()),
             Phase::Opening(_) | Phase::Finished => None,
             Phase::UnderWay => self.executor.wakes_at(),
         }
@@ -106,7 +95,7 @@ impl<'a> JobRunner<'a> {
         network: &mut dyn Network,
         background: &[BackgroundFlows<'_>],
     ) -> Result<(), IterationError> {
-        if self.phase == Phase::Waiting && now >= self.start {
+        if self.phase == Phase::Waiting && now >= self.executor.start() {
             self.phase = Phase::Opening(self.executor.open(network));
         }
         if self.phase == Phase::Opening(0) {
@@ -125,7 +114,7 @@ impl<'a> JobRunner<'a> {
 
     #[cold]
     fn too_short(&self) -> IterationError {
-        IterationError::TooShort { job: self.name.clone() }
+        IterationError::TooShort { job: self.name().to_owned() }
     }
 
     /// Handles the end of a flow of the job.
