@@ -23,6 +23,7 @@ mod executor;
 pub mod graph;
 mod plan;
 mod record;
+pub mod result;
 mod server;
 mod shard;
 pub mod share;

@@ -1,9 +1,50 @@
-//! The phases of a job: it waits for its start, opens its connections, and is executed.
+//! The phases of a job: it waits for its start, opens its connections, and is executed; why a run may end without a
+//! result.
 
 use super::execution::{Done, Executor, TooShort};
-use super::{IterationError, STARVED_AFTER};
 use crate::traffic::BackgroundFlows;
 use gradtide_net::{Completion, Network, Time};
+use thiserror::Error;
+
+/// Why a run ends without a result.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum IterationError {
+    /// No event is left, yet a job is not done.
+    #[error("stalled at {at} us: job `{job}` waits for {waiting_ops} ops that nothing can finish")]
+    Stalled {
+        /// Present time.
+        at: Time,
+        /// Key of the job in the scenario.
+        job: String,
+        /// Number of ops that wait.
+        waiting_ops: usize,
+    },
+    /// The duration of the run ended before the first measured iteration.
+    #[error("job `{job}` completes no measured iteration within the run's duration; make it longer")]
+    TooShort {
+        /// Key of the job in the scenario.
+        job: String,
+    },
+    /// Other jobs continue for a job that makes no progress beside them.
+    #[error(
+        "job `{job}` gets nothing done while job `{beside}` runs {STARVED_AFTER} iterations: what it sends is never served; \
+         give it a higher priority, or the run a duration"
+    )]
+    Starved {
+        /// Key of the job in the scenario.
+        job: String,
+        /// A job that has completed its iterations and continues for others.
+        beside: String,
+    },
+    /// The observer asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// A job counts as starved if none of its ops and messages completes while another job, done with its own iterations,
+/// runs this many extra ones. Any message that gets bandwidth completes sooner, unless it takes ten thousand times as
+/// long as an iteration of the other job.
+const STARVED_AFTER: u32 = 10_000;
 
 /// A job and its phase.
 pub struct JobRunner<'a> {

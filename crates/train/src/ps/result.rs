@@ -1,12 +1,14 @@
 //! Tables and figures of jobs with parameter servers, in the columns of all other jobs. A bucket stands for a parameter
 //! here.
 
-use super::{Asynchrony, Column, IterationRow, JobSummary, Table, WorkerAsynchrony, WorkerRow, signed, spread};
+use super::{PsJob, PsRecord, Staleness, WorkerRecord};
 use crate::dag::OpKind;
-use crate::ps::{PsJob, PsRecord, Staleness, WorkerRecord};
+use crate::result::rows::{IterationRow, WorkerRow, margin, signed, slack, spread};
+use crate::result::summary::{Asynchrony, JobSummary, WorkerAsynchrony};
 use crate::run::{IterationRecord, OperationRecord, TransferRecord};
 use crate::spec::JobSpec;
 use gradtide_net::Time;
+use gradtide_table::{Column, Table};
 use std::sync::Arc;
 
 /// A job with parameter servers and its record.
@@ -146,14 +148,6 @@ fn barrier(record: &WorkerRecord) -> Time {
 
 fn mean_ps(records: &[WorkerRecord], of: fn(&WorkerRecord) -> Time) -> f64 {
     records.iter().map(|record| of(record).ps()).map(u128::from).sum::<u128>() as f64 / records.len() as f64
-}
-
-fn slack(transfer: &TransferRecord) -> i64 {
-    signed(transfer.needed) - signed(transfer.ready)
-}
-
-fn margin(transfer: &TransferRecord) -> i64 {
-    signed(transfer.needed) - signed(transfer.end)
 }
 
 /// The iteration of a worker in the form of other jobs.
