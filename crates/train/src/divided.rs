@@ -14,7 +14,7 @@ use crate::collective::messages::MessageSize;
 use crate::communicator::{AggregationForm, Carries, Communicator, GroupCollectives, GroupRanks};
 use crate::dag::Program;
 use crate::engine::RECORD_LIMIT;
-use crate::job::{Job, JobError, Manner, Pass};
+use crate::job::{CollectiveJob, JobError, Manner, Pass};
 use crate::pace::{self, Pace};
 use crate::schedule::{Fifo, FirstNeed, Scheduler};
 use crate::spec::{ClusterSpec, ComputeSpec, EngineSpec, JobSpec, OrderSpec, RunSpec, Spec};
@@ -36,7 +36,7 @@ fn is_per_rank(run: &RunSpec) -> bool {
 ///
 /// # Errors
 /// [`SpecError`] if the job is invalid, is not alone in the scenario, or could not be run to its end.
-pub fn on_classes(spec: &Spec) -> Result<Option<(Job, Arc<Classes>)>, SpecError> {
+pub fn on_classes(spec: &Spec) -> Result<Option<(CollectiveJob, Arc<Classes>)>, SpecError> {
     let divided = spec.jobs.iter().find(|job| job.is_divided()).filter(|_| !is_per_rank(&spec.run));
     let Some(divided) = divided else { return Ok(None) };
     let name = || divided.name.clone();
@@ -58,7 +58,7 @@ pub fn on_classes(spec: &Spec) -> Result<Option<(Job, Arc<Classes>)>, SpecError>
 ///
 /// # Errors
 /// [`SpecError`] if the job is invalid, or could not be run to its end.
-pub fn on_ranks(spec: &Spec, job: &JobSpec, sizes: MessageSize, opens: bool) -> Result<Job, SpecError> {
+pub fn on_ranks(spec: &Spec, job: &JobSpec, sizes: MessageSize, opens: bool) -> Result<CollectiveJob, SpecError> {
     let refused = |error: JobError| SpecError::Job { name: job.name.clone(), error };
     let step = checked(job, &spec.cluster)?.spelled_out().map_err(|error| refused(error.into()))?;
     pace::check(&job.compute, job.hosts.len()).map_err(|why| refused(JobError::Pace(why)))?;
@@ -84,7 +84,7 @@ pub fn on_ranks(spec: &Spec, job: &JobSpec, sizes: MessageSize, opens: bool) -> 
     }
     let worker_count = job.hosts.len() as u32;
     let paces = Pace::of_workers(&job.compute, worker_count, &job.name, Seed(spec.run.seed));
-    Ok(Job { paces, ..ready })
+    Ok(CollectiveJob { paces, ..ready })
 }
 
 /// Size of an iteration of a parallel job in which each rank is simulated.
@@ -149,7 +149,7 @@ fn build_job(
     step: Step,
     network: &Arc<Classes>,
     ranks: impl Fn(&Group) -> Option<GroupRanks>,
-) -> Result<Job, SpecError> {
+) -> Result<CollectiveJob, SpecError> {
     let refused = |error| SpecError::Job { name: spec.name.clone(), error };
     let band = Band::new(spec.bands[0]).ok_or_else(|| refused(JobError::Band(spec.bands[0])))?;
     let is_gloo = spec.parallel.as_ref().is_some_and(|parallel| parallel.gloo);
@@ -169,7 +169,7 @@ fn build_job(
             ranks: ranks(group),
         }),
     };
-    Ok(Job {
+    Ok(CollectiveJob {
         name: spec.name.clone(),
         communicators: step.groups.iter().map(communicator).collect(),
         dag: step.dag.clone(),
@@ -186,7 +186,6 @@ fn build_job(
         },
         pace_range_ppm: pace::range_ppm(&spec.compute),
         paces: None,
-        served: None,
     })
 }
 

@@ -5,7 +5,7 @@ use crate::classes::{self, Classes};
 use crate::collective::messages::{Collective, MessageSize};
 use crate::communicator::AggregationForm;
 use crate::fabric::{self, Fabric};
-use crate::job::{Job, Manner, Pass};
+use crate::job::{CollectiveJob, Job, Manner, Pass};
 use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
@@ -171,12 +171,14 @@ impl Engine {
                     let delay = Time::from_ps(cable.delay.ps().saturating_mul(2));
                     let (way, host) = (Link { delay, ..cable }, fabric.ends.host.as_ref());
                     for (stream, job) in (0..).zip(jobs) {
-                        check_length(run, &way, host, job, stream)?;
+                        if let Job::Collective(job) = job {
+                            check_length(run, &way, host, job, stream)?;
+                        }
                     }
                 }
                 let fluid = fluid(spec, &fabric.graph)?;
                 match jobs {
-                    [job]
+                    [Job::Collective(job)]
                         if is_recalled(spec)
                             && let Some(gradients) = job.gradients() =>
                     {
@@ -453,7 +455,13 @@ fn longest(way: &Link, host: Option<&Host>, flow: &Flow) -> Option<Time> {
 
 /// No time in the run passes half of [`Time::MAX`], so that differences have a sign; what it records fits in memory, and
 /// what a link counts in 64 bits.
-fn check_length(run: &RunSpec, way: &Link, host: Option<&Host>, job: &Job, stream: u32) -> Result<(), SpecError> {
+fn check_length(
+    run: &RunSpec,
+    way: &Link,
+    host: Option<&Host>,
+    job: &CollectiveJob,
+    stream: u32,
+) -> Result<(), SpecError> {
     let too_long = || SpecError::TooLong { name: job.name.clone() };
     let mut sending: u128 = 0;
     let [communicator] = &job.communicators[..] else { return Ok(()) };

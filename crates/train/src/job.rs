@@ -1,5 +1,5 @@
-//! A job that is ready to run: its DAG, communicators or parameter servers, and how it runs on its engine. Built from a
-//! [`JobSpec`], which is checked once.
+//! A job that is ready to run: its DAG and communicators, or its parameter servers, and how it runs on its engine. Built
+//! from a [`JobSpec`], which is checked once.
 
 use crate::bands::priority::{Oracle, Rule};
 use crate::bucket::Bucket;
@@ -14,26 +14,51 @@ use crate::model::{ComputeSteps, iteration_dag};
 use crate::pace::{self, Pace};
 use crate::planned::{Planned, asks_costs};
 use crate::program::{self, ProgramError};
-use crate::servers::{ServerJob, ServersError};
+use crate::ps::{PsError, PsJob};
 use crate::spec::{
     AdaptiveSpec, AlgorithmSpec, DeadlineSpec, FusionSpec, InsideSpec, JobSpec, LayerSpec, OracleSpec, OrderSpec,
     PlannedBucketSpec, ServerSpec,
 };
 use crate::workload::{RanksError, Step, WorkloadError};
-use gradtide_net::path::Paths;
 use gradtide_net::{Announced, Band, Bytes, Rate, Seed, Time};
 use std::sync::Arc;
 use thiserror::Error;
 
 /// A job that is ready to run.
-pub struct Job {
+pub enum Job {
+    /// Its ranks communicate by collectives.
+    Collective(CollectiveJob),
+    /// Its workers pull parameters from servers and push gradients.
+    Ps(Box<PsJob>),
+}
+
+impl Job {
+    /// When the first iteration begins.
+    pub fn start(&self) -> Time {
+        match self {
+            Self::Collective(job) => job.start,
+            Self::Ps(job) => job.start,
+        }
+    }
+
+    /// Number of streams of its flows.
+    pub fn stream_count(&self) -> usize {
+        match self {
+            Self::Collective(job) => job.stream_count(),
+            Self::Ps(_) => 1,
+        }
+    }
+}
+
+/// A job whose ranks communicate by collectives, ready to run.
+pub struct CollectiveJob {
     /// Key of the job in the scenario.
     pub name: String,
     /// Graph of one iteration.
     pub dag: Arc<Dag>,
     /// The step of a parallel job, which describes the ops and transfers of `dag`.
     pub step: Option<Step>,
-    /// Owners of the send queues; empty with parameter servers.
+    /// Owners of the send queues.
     pub communicators: Vec<Communicator>,
     /// When the first iteration begins.
     pub start: Time,
@@ -48,9 +73,6 @@ pub struct Job {
     /// Compute jitter of each worker; `None` if all are identical, so that one stands for all, or if there are rank
     /// classes.
     pub paces: Option<Vec<Pace>>,
-    /// Parameter servers, if the job has any. Then `dag` is the iteration of a single worker, whose ops run as they
-    /// become ready, and there are no communicators.
-    pub served: Option<Box<ServerJob>>,
 }
 
 /// One of the two passes of an iteration.
@@ -142,7 +164,7 @@ pub enum JobError {
     OrderOfServers,
     /// Invalid parameter servers.
     #[error(transparent)]
-    Servers(#[from] ServersError),
+    Servers(#[from] PsError),
     /// Ops that have no sequential order.
     #[error(transparent)]
     Program(#[from] ProgramError),
@@ -179,7 +201,7 @@ pub enum JobError {
     TooManyBytes,
 }
 
-impl Job {
+impl CollectiveJob {
     /// Plans a data-parallel job. `alone` returns the time of a collective on an otherwise idle network; it is called
     /// only for schedules that plan.
     ///
@@ -259,29 +281,6 @@ impl Job {
             manner,
             pace_range_ppm: pace::range_ppm(&spec.compute),
             paces,
-            served: None,
-        })
-    }
-
-    /// Plans a job with parameter servers. `paths` are those of its network.
-    ///
-    /// # Errors
-    /// [`JobError::Servers`].
-    pub fn with_servers(spec: &JobSpec, seed: Seed, manner: Manner, paths: &Paths) -> Result<Self, JobError> {
-        let opens = manner.messages == AggregationForm::EachHost { opens: true };
-        let plan = ServerJob::new(spec, seed, paths, opens)?;
-        Ok(Self {
-            name: spec.name.clone(),
-            dag: Arc::new(plan.graph.step()),
-            step: None,
-            communicators: Vec::new(),
-            start: Time::from_ps(spec.start_ps),
-            iteration_limit: spec.iterations,
-            overlap_slowdown_ppm: pace::ONE_PPM,
-            manner: Manner { measured_from: Pass::Backward, ..manner },
-            pace_range_ppm: pace::range_ppm(&spec.compute),
-            paces: Pace::of_workers(&spec.compute, plan.workers.len() as u32, &spec.name, seed),
-            served: Some(Box::new(plan)),
         })
     }
 

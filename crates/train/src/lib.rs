@@ -20,27 +20,30 @@ pub mod pace;
 pub mod planned;
 pub mod probe;
 pub mod program;
+pub mod ps;
 pub mod recall;
 pub mod result;
 pub mod routed;
 pub mod run;
 pub mod schedule;
-pub mod servers;
+
 pub mod spec;
 pub mod traffic;
 pub mod workload;
 
 use collective::messages::{Collective, Depth};
 use collective::plan::Counts;
+use communicator::AggregationForm;
 use engine::{Engine, Idle};
 use fabric::Fabric;
 use gradtide_net::fluid::FluidError;
 use gradtide_net::route::RouteError;
 use gradtide_net::{Announced, Band, Bytes, Ends, FabricError, Seed, Time};
 use gradtide_table::Table;
-use job::{Job, JobError};
+use job::{CollectiveJob, Job, JobError};
+use ps::{PsExecutor, PsJob};
 use result::RunResult;
-use run::Limits;
+use run::{CollectiveExecutor, Executor, Limits, RunContext};
 use spec::{AlgorithmSpec, EngineSpec, Spec, TrafficSpec};
 use thiserror::Error;
 use traffic::BackgroundFlows;
@@ -53,10 +56,27 @@ use workload::Step;
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
     let Ready { mut jobs, mut background, mut engine, ends } = ready(spec)?;
     let mut network = engine.network(&ends);
-    let done = run::run(&mut jobs, &mut background, network.as_mut(), limits(spec), observe)?;
+    let limits = limits(spec);
+    let done = run::run(executors(&mut jobs, limits), &mut background, network.as_mut(), limits, observe)?;
     let end = network.now();
     drop(network);
     Ok(RunResult::new(spec, done, background, end, engine.usage()))
+}
+
+/// The executors of all jobs of a run. Streams are numbered from 0, job by job.
+fn executors<'a>(jobs: &'a mut [Job], limits: Limits) -> Vec<Box<dyn Executor<'a> + 'a>> {
+    let last_start = jobs.iter().map(Job::start).max().unwrap_or(Time::ZERO);
+    let context = RunContext { limits, last_start, is_shared: jobs.len() > 1 };
+    let mut stream = 0;
+    let executor = |job: &'a mut Job| -> Box<dyn Executor<'a> + 'a> {
+        let first = stream;
+        stream += job.stream_count() as u32;
+        match job {
+            Job::Collective(job) => Box::new(CollectiveExecutor::new(job, first, context)),
+            Job::Ps(job) => Box::new(PsExecutor::new(job, first, context)),
+        }
+    };
+    jobs.iter_mut().map(executor).collect()
 }
 
 /// Jobs on an idle network.
@@ -71,7 +91,7 @@ fn ready(spec: &Spec) -> Result<Ready<'_>, SpecError> {
     if let Some((job, classes)) = divided::on_classes(spec)? {
         let names = job.step.as_ref().map(Step::class_names).unwrap_or_default();
         let engine = Engine::of_classes(&spec.run, &classes, &names)?;
-        return Ok(Ready { jobs: vec![job], background: Vec::new(), engine, ends: Ends::default() });
+        return Ok(Ready { jobs: vec![Job::Collective(job)], background: Vec::new(), engine, ends: Ends::default() });
     }
     let fabric = Fabric::new(&spec.cluster)?;
     let (jobs, background) = plan(spec, &fabric)?;
@@ -135,7 +155,7 @@ pub fn transfer_times(spec: &Spec, job: usize) -> Result<Vec<Time>, SpecError> {
     let fabric = Fabric::new(&spec.cluster)?;
     check_hosts(job, fabric.place_count())?;
     if job.servers.is_some() {
-        let plan = servers::ServerJob::new(job, Seed(spec.run.seed), &fabric.paths(), false);
+        let plan = PsJob::new(job, Seed(spec.run.seed), &fabric.paths(), false);
         return Ok(plan.map_err(|error| refused(error.into()))?.expected_times());
     }
     if job.hosts.len() == 1 {
@@ -156,7 +176,7 @@ pub fn planned(spec: &Spec, job: usize) -> Result<Vec<(Vec<u32>, Time)>, SpecErr
     let fabric = Fabric::new(&spec.cluster)?;
     let (mut jobs, _) = plan(spec, &fabric)?;
     match jobs.get_mut(job) {
-        Some(job) if job.served.is_none() => Ok(job.sends()),
+        Some(Job::Collective(job)) => Ok(job.sends()),
         _ => Err(SpecError::NoSuchJob),
     }
 }
@@ -310,11 +330,15 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Vec<Background
         let mut alone = |collective: &Collective, bytes| idle.time(stream, collective, bytes);
         if job.is_divided() {
             let opens = spec.run.engine == EngineSpec::Packet;
-            return divided::on_ranks(spec, job, manner.sizes, opens);
+            return divided::on_ranks(spec, job, manner.sizes, opens).map(Job::Collective);
         }
         let planned = match &job.servers {
-            None => Job::plan(job, seed, manner, &mut alone),
-            Some(_) => Job::with_servers(job, seed, manner, &fabric.paths()),
+            None => CollectiveJob::plan(job, seed, manner, &mut alone).map(Job::Collective),
+            Some(_) => {
+                let opens = manner.messages == AggregationForm::EachHost { opens: true };
+                let planned = PsJob::new(job, seed, &fabric.paths(), opens);
+                planned.map(|job| Job::Ps(Box::new(job))).map_err(JobError::from)
+            }
         };
         planned.map_err(|error| SpecError::Job { name: name(), error })
     };

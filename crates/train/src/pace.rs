@@ -9,8 +9,8 @@
 //! differs between them. Whole numbers only, so that all platforms draw the same.
 
 use crate::spec::{ComputeSpec, StragglerSpec};
-use gradtide_net::Seed;
 use gradtide_net::seed::Stream;
+use gradtide_net::{Seed, Time};
 
 /// A factor of one.
 pub const ONE_PPM: u64 = 1_000_000;
@@ -95,6 +95,40 @@ impl Straggler {
         let drawn = self.which.below(u64::from(self.worker_count)) as u32;
         let is_meant = self.spec.worker.unwrap_or(drawn) == self.worker;
         if is_slow && is_meant { self.spec.factor_ppm } else { ONE_PPM }
+    }
+}
+
+/// Compute jitter of one worker in its present iteration.
+#[derive(Debug)]
+pub struct Jitter {
+    /// `None` if all workers are identical.
+    pace: Option<Pace>,
+    factor_ppm: u64,
+}
+
+impl Jitter {
+    /// Of `count` workers, in their first iteration.
+    pub fn of_workers(paces: Option<Vec<Pace>>, count: usize) -> Vec<Self> {
+        let paces: Vec<Option<Pace>> =
+            paces.map_or_else(|| (0..count).map(|_| None).collect(), |paces| paces.into_iter().map(Some).collect());
+        let first = |mut pace: Option<Pace>| {
+            let factor_ppm = pace.as_mut().map_or(ONE_PPM, Pace::next_ppm);
+            Self { pace, factor_ppm }
+        };
+        paces.into_iter().map(first).collect()
+    }
+
+    /// Draws the factor of the next iteration.
+    pub fn begin_iteration(&mut self) {
+        if let Some(pace) = &mut self.pace {
+            self.factor_ppm = pace.next_ppm();
+        }
+    }
+
+    /// The duration of an op that takes `cost` in the model.
+    #[inline]
+    pub fn stretched(&self, cost: Time) -> Time {
+        if self.factor_ppm == ONE_PPM { cost } else { Time::from_ps(stretched(cost.ps(), self.factor_ppm)) }
     }
 }
 

@@ -4,8 +4,8 @@ use crate::caramel::compute::{self, ComputeError, Parameter};
 use crate::dag::OpKind;
 use crate::model::{ComputeStep, ComputeSteps};
 use crate::opdag::{Kind, Op, OpDag};
-use crate::servers::ServersError;
-use crate::servers::graph::WorkerGraph;
+use crate::ps::PsError;
+use crate::ps::graph::WorkerGraph;
 use crate::spec::{ComputeOrderSpec, LayerSpec, OpsSpec, TaskSpec};
 use gradtide_net::Seed;
 use thiserror::Error;
@@ -15,7 +15,7 @@ use thiserror::Error;
 pub enum ProgramError {
     /// The graph is invalid.
     #[error(transparent)]
-    Graph(#[from] ServersError),
+    Graph(#[from] PsError),
     /// Its ops have no sequential order.
     #[error(transparent)]
     Compute(#[from] ComputeError),

@@ -10,8 +10,8 @@ use gradtide_train::collective::messages::MessageSize;
 use gradtide_train::collective::nodes::Links;
 use gradtide_train::communicator::{AggregationForm, Carries, Communicator, GroupCollectives};
 use gradtide_train::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
-use gradtide_train::job::{Job, Manner, Pass};
-use gradtide_train::run::{self, JobRecord, Limits};
+use gradtide_train::job::{CollectiveJob, Manner, Pass};
+use gradtide_train::run::{self, CollectiveExecutor, Done, JobRecord, Limits, RunContext};
 use gradtide_train::schedule::Fifo;
 use gradtide_train::workload::{GroupTransfer, Label, Phase, Subject};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ struct Graph<'a> {
     slowdown_ppm: u64,
 }
 
-fn job(graph: &Graph<'_>, classes: &Arc<Classes>) -> Job {
+fn job(graph: &Graph<'_>, classes: &Arc<Classes>) -> CollectiveJob {
     let mut programs: Vec<Program> = Vec::new();
     let mut ops = Vec::new();
     for &costs in graph.programs {
@@ -76,7 +76,7 @@ fn job(graph: &Graph<'_>, classes: &Arc<Classes>) -> Job {
             ranks: None,
         }),
     };
-    Job {
+    CollectiveJob {
         name: "train".into(),
         dag: Arc::new(dag),
         step: None,
@@ -92,7 +92,6 @@ fn job(graph: &Graph<'_>, classes: &Arc<Classes>) -> Job {
         },
         pace_range_ppm: (1_000_000, 1_000_000),
         paces: None,
-        served: None,
     }
 }
 
@@ -102,16 +101,18 @@ fn run(graph: &Graph<'_>) -> JobRecord {
     let cluster = serde_json::from_value(cluster).unwrap();
     let classes = Arc::new(Classes::new(&cluster, graph.programs.len() as u32).unwrap());
     let mut network = classes.fluid(Seed(0)).unwrap();
-    let mut jobs = [job(graph, &classes)];
+    let mut job = job(graph, &classes);
     let limits = Limits { duration: None, timeline_iterations: 2 };
-    let done = run::run(&mut jobs, &mut [], &mut network, limits, &mut |_| true).unwrap();
-    done.into_iter().next().expect("one job").record
+    let executor = Box::new(CollectiveExecutor::new(&mut job, 0, RunContext::alone(limits)));
+    let mut done = run::run(vec![executor], &mut [], &mut network, limits, &mut |_| true).unwrap();
+    let Some(Done::Collective(_, record)) = done.pop() else { panic!("one job") };
+    record
 }
 
 /// Ready, start, end and need of the transfers of an iteration, in ps.
 fn transfers(record: &JobRecord, iteration: u32) -> Vec<[u64; 4]> {
     let times = |it: &run::TransferRecord| [it.ready, it.start, it.end, it.needed].map(Time::ps);
-    record.transfers[0].blocks(iteration, 1).flatten().map(times).collect()
+    record.transfers.blocks(iteration, 1).flatten().map(times).collect()
 }
 
 /// Start, time, compute, exposed and straggler of an iteration of a class, in ps.

@@ -9,7 +9,7 @@ use gradtide_net::{Seed, Time};
 use gradtide_train::caramel::timeline;
 use gradtide_train::engine::{self, Idle};
 use gradtide_train::fabric::Fabric;
-use gradtide_train::job::Job;
+use gradtide_train::job::CollectiveJob;
 use gradtide_train::result::RunResult;
 use gradtide_train::spec::{FusionSpec, Spec};
 use proptest::prelude::*;
@@ -136,12 +136,12 @@ fn run(spec: &Spec) -> RunResult {
     gradtide_train::run(spec, &mut |_| true).unwrap()
 }
 
-fn plan(spec: &Spec) -> (Job, Idle) {
+fn plan(spec: &Spec) -> (CollectiveJob, Idle) {
     let fabric = Fabric::new(&spec.cluster).unwrap();
     let mut asking = spec.clone();
     asking.jobs[0].schedule.fusion = FusionSpec::Adaptive;
     let mut idle = Idle::new(&asking, &fabric).unwrap();
-    let job = Job::plan(
+    let job = CollectiveJob::plan(
         &spec.jobs[0],
         Seed(spec.run.seed),
         engine::manner(spec, &spec.jobs[0]).unwrap(),
@@ -256,7 +256,7 @@ proptest! {
         let (random, caramel) = (of("random"), of("caramel"));
         prop_assert_eq!(random.gradients().unwrap().without_barrier.len(), workers as usize);
         prop_assert_eq!(caramel.gradients().unwrap().without_barrier.len(), 1);
-        let first = |job: &Job| job.gradients().unwrap().boundaries.windows.iter().map(|window| window.update).min();
+        let first = |job: &CollectiveJob| job.gradients().unwrap().boundaries.windows.iter().map(|window| window.update).min();
         prop_assert!(first(&caramel) <= first(&random));
         for program in &random.gradients().unwrap().without_barrier {
             prop_assert_eq!(program.compute, random.gradients().unwrap().boundaries.compute);

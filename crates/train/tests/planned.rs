@@ -9,7 +9,7 @@ use gradtide_table::Table;
 use gradtide_train::caramel::timeline;
 use gradtide_train::engine::{self, Idle};
 use gradtide_train::fabric::Fabric;
-use gradtide_train::job::Job;
+use gradtide_train::job::CollectiveJob;
 use gradtide_train::opdag::{Kind, Op, OpDag};
 use gradtide_train::order::tac::Ties;
 use gradtide_train::order::{self, OrderMethod, OrderRequest};
@@ -88,17 +88,19 @@ fn run(spec: &Spec) -> RunResult {
 }
 
 /// What a run does, and what one channel does with the same job, in which every message takes what it takes by itself.
-fn both(spec: &Spec) -> (RunResult, Job, timeline::Timeline) {
+fn both(spec: &Spec) -> (RunResult, CollectiveJob, timeline::Timeline) {
     let fabric = Fabric::new(&spec.cluster).unwrap();
     // Asked for messages whether the schedule asks or not.
     let mut asking = spec.clone();
     asking.jobs[0].schedule.fusion = gradtide_train::spec::FusionSpec::Adaptive;
     let mut idle = Idle::new(&asking, &fabric).unwrap();
-    let mut job =
-        Job::plan(&spec.jobs[0], Seed(1), engine::manner(spec, &spec.jobs[0]).unwrap(), &mut |collective, bytes| {
-            idle.time(0, collective, bytes)
-        })
-        .unwrap();
+    let mut job = CollectiveJob::plan(
+        &spec.jobs[0],
+        Seed(1),
+        engine::manner(spec, &spec.jobs[0]).unwrap(),
+        &mut |collective, bytes| idle.time(0, collective, bytes),
+    )
+    .unwrap();
     let collective = job.gradients().unwrap().collective.clone();
     let plan = job.on_one_channel(&mut |bytes| idle.time(0, &collective, bytes));
     let timeline = timeline::run(&job.gradients().unwrap().boundaries, &plan);

@@ -11,7 +11,7 @@ use gradtide_train::collective::levels::{CollectiveKind, Span};
 use gradtide_train::collective::nodes::Carriage;
 use gradtide_train::dag::OpKind;
 use gradtide_train::divided;
-use gradtide_train::run::Limits;
+use gradtide_train::run::{CollectiveExecutor, Done, Limits, RunContext};
 use gradtide_train::schedule::{FirstNeed, Scheduler};
 use gradtide_train::spec::Spec;
 use gradtide_train::spec::{
@@ -415,10 +415,12 @@ proptest! {
         };
         let expected = reference::run(&step, 2, &time);
         let limits = Limits { duration: None, timeline_iterations: 2 };
-        let mut jobs = [job];
-        let done = gradtide_train::run::run(&mut jobs, &mut [], &mut Free::default(), limits, &mut |_| true).unwrap();
+        let (mut job, mut network) = (job, Free::default());
+        let executor = Box::new(CollectiveExecutor::new(&mut job, 0, RunContext::alone(limits)));
+        let done = gradtide_train::run::run(vec![executor], &mut [], &mut network, limits, &mut |_| true).unwrap();
+        let [Done::Collective(_, record)] = &done[..] else { panic!("one job") };
         let mut count = 0;
-        for op in &done[0].record.operations {
+        for op in &record.operations {
             let index = match op.kind {
                 OpKind::Compute(index) => index as usize,
                 OpKind::Transfer(index) => step.dag.transfer_op(index) as usize,

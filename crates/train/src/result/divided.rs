@@ -2,67 +2,19 @@
 //! stands for a transfer here, and a worker for a rank class.
 
 use super::critical::{Causes, Span};
-use super::{Column, IterationRow, JobSummary, Table, signed, spread, spread_of};
+use super::rows::{IterationRow, signed, spread, spread_of};
+use super::summary::{ClassSummary, GroupSummary, JobSummary, StepSummary};
 use crate::collective::levels::levels;
 use crate::dag::{OpId, OpKind};
-use crate::job::Job;
+use crate::job::CollectiveJob;
 use crate::run::{IterationRecord, JobRecord, OperationRecord, TransferRecord};
 use crate::spec::JobSpec;
 use crate::workload::{Axis, Group, GroupTransfer, RankClass, Step};
 use gradtide_net::Time;
+use gradtide_table::{Column, Table};
 use gradtide_watch::look_now;
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// Figures of a step; times in picoseconds.
-#[derive(Debug, Serialize)]
-pub struct StepSummary {
-    /// One entry per rank class.
-    pub classes: Vec<ClassSummary>,
-    /// Process groups, one entry per axis, in the order of the mesh.
-    pub groups: Vec<GroupSummary>,
-    /// Time for which the compute of an average rank stalls because other ranks are not ready: the bubble of a
-    /// pipeline.
-    pub others_ps: f64,
-    /// Composition of the first iteration's critical path: time in each part of the step, in transfers of each axis,
-    /// and between them.
-    pub critical_ps: Vec<(String, u64)>,
-}
-
-/// Means over the iterations of one rank of a class.
-#[derive(Debug, Serialize)]
-pub struct ClassSummary {
-    /// Ranks of the class.
-    pub ranks: u32,
-    /// Compute time.
-    pub compute_ps: f64,
-    /// Time for which the device is idle for the host.
-    pub host_ps: f64,
-    /// Time for which compute stalls.
-    pub exposed_ps: f64,
-}
-
-/// Figures of the groups of an axis in an iteration. Bytes and times are those of an average rank of the job.
-#[derive(Debug, Serialize)]
-pub struct GroupSummary {
-    /// Name of the axis.
-    pub name: String,
-    /// Ranks of one group.
-    pub ranks: u32,
-    /// Ranks of one group on the same node.
-    pub per_node: u32,
-    /// Transfers per rank, summed over the stages.
-    pub transfer_count: u64,
-    /// Bytes that a rank sends.
-    pub bytes_per_rank: f64,
-    /// Time during which transfers are in progress.
-    pub busy_ps: f64,
-    /// Time for which compute stalls, with one of these transfers as the last cause.
-    pub exposed_ps: f64,
-    /// needed - ready: minimum, median, maximum, over transfers with a compute op that needs them.
-    pub slack_ps: Option<[f64; 3]>,
-}
 
 /// A parallel job and its record.
 pub struct Divided<'a> {
@@ -81,7 +33,7 @@ pub struct Divided<'a> {
 
 impl<'a> Divided<'a> {
     /// `None` if the job is not a parallel job.
-    pub fn new(spec: &'a JobSpec, job: &'a Job, trace: &'a JobRecord) -> Option<Self> {
+    pub fn new(spec: &'a JobSpec, job: &'a CollectiveJob, trace: &'a JobRecord) -> Option<Self> {
         let step = job.step.as_ref()?;
         let mut spans = vec![Span::default(); step.dag.ops.len()];
         for operation in trace.operations.iter().filter(|operation| operation.iteration == 0) {

@@ -1,8 +1,10 @@
 //! The event loop that joins compute with a network.
 //!
-//! Every worker has one compute stream, which executes its ops in program order, or, with parameter servers, as soon as
-//! they are ready. If all workers of a job are identical, a single one is simulated; the workers of an op graph may
-//! have different programs.
+//! A job is an [`Executor`]: [`CollectiveExecutor`], or [`ps`](crate::ps) with parameter servers. The rest of this page
+//! is about the first.
+//!
+//! Every worker has one compute stream, which executes its ops in program order. If all workers of a job are identical,
+//! a single one is simulated; the workers of an op graph may have different programs.
 //!
 //! Every communicator of a job has one send queue, with at most `credit` chunks on the network at a time (default:
 //! one). Whenever a chunk has completed on all workers, the queue picks the most urgent ready bucket. A bucket is ready
@@ -26,112 +28,42 @@
 //! those that begin after the last job has started. A job that has completed its iterations continues until all others
 //! have theirs. The iterations before and after are run and counted, but not measured.
 
-mod channels;
+mod execution;
 mod executor;
 mod queue;
 mod record;
 mod runner;
-mod served;
 mod streams;
 mod waits;
 
-use crate::job::Job;
 use crate::traffic::{self, BackgroundFlows};
+pub use execution::{Done, Executor, Limits, RunContext, TooShort};
+pub use executor::CollectiveExecutor;
 use gradtide_net::{Completion, Network, Time};
 pub use record::{IterationRecord, JobRecord, OperationRecord, Records, TransferRecord, Unmeasured};
+pub use runner::IterationError;
 use runner::JobRunner;
-use thiserror::Error;
-
-/// When the run stops, and how much of it is recorded.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Simulated time at which the run ends, even with ops and transfers in progress.
-    pub duration: Option<Time>,
-    /// Number of measured iterations whose ops are recorded individually.
-    pub timeline_iterations: u32,
-}
-
-/// Which iterations of a job are measured, given the other jobs of the run.
-#[derive(Clone, Copy, Debug)]
-pub struct Together {
-    /// Start of the last job: iterations that begin earlier are not measured.
-    since: Time,
-    /// Whether the run has other jobs, for which this one continues after its own iterations.
-    is_shared: bool,
-}
-
-impl Together {
-    fn of(jobs: &[Job]) -> Self {
-        let since = jobs.iter().map(|job| job.start).max().unwrap_or(Time::ZERO);
-        Self { since, is_shared: jobs.len() > 1 }
-    }
-}
-
-/// Why a run ends without a result.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum IterationError {
-    /// No event is left, yet a job is not done.
-    #[error("stalled at {at} us: job `{job}` waits for {waiting_ops} ops that nothing can finish")]
-    Stalled {
-        /// Present time.
-        at: Time,
-        /// Key of the job in the scenario.
-        job: String,
-        /// Number of ops that wait.
-        waiting_ops: usize,
-    },
-    /// The duration of the run ended before the first measured iteration.
-    #[error("job `{job}` completes no measured iteration within the run's duration; make it longer")]
-    TooShort {
-        /// Key of the job in the scenario.
-        job: String,
-    },
-    /// Other jobs continue for a job that makes no progress beside them.
-    #[error(
-        "job `{job}` gets nothing done while job `{beside}` runs {STARVED_AFTER} iterations: what it sends is never served; \
-         give it a higher priority, or the run a duration"
-    )]
-    Starved {
-        /// Key of the job in the scenario.
-        job: String,
-        /// A job that has completed its iterations and continues for others.
-        beside: String,
-    },
-    /// The observer asked to stop.
-    #[error("interrupted")]
-    Interrupted,
-}
-
-/// A job counts as starved if none of its ops and messages completes while another job, done with its own iterations,
-/// runs this many extra ones. Any message that gets bandwidth completes sooner, unless it takes ten thousand times as
-/// long as an iteration of the other job.
-const STARVED_AFTER: u32 = 10_000;
 
 /// Rounds of the loop between two calls of the observer if the engine does not pause by itself: about 5 ms.
 const OBSERVE_EVERY: u64 = 1 << 16;
 
-/// Runs all jobs and background flows to their ends. Each communicator of a job has a stream; streams are numbered from
-/// 0, job by job ([`traffic::stream`] numbers those of background flows). `observe` is called periodically with the
-/// completed share of the run, and stops the run by returning `false`.
+/// Runs all jobs and background flows to their ends. Streams of jobs are numbered from 0, job by job
+/// ([`traffic::stream`] numbers those of background flows). `observe` is called periodically with the completed share of
+/// the run, and stops the run by returning `false`.
 ///
 /// # Errors
 /// See [`IterationError`].
 pub fn run<'a>(
-    jobs: &'a mut [Job],
+    jobs: Vec<Box<dyn Executor<'a> + 'a>>,
     background: &mut [BackgroundFlows<'_>],
     network: &mut dyn Network,
     limits: Limits,
     observe: &mut dyn FnMut(f64) -> bool,
 ) -> Result<Vec<Done<'a>>, IterationError> {
     // Index of the job that owns each stream.
-    let mut owners: Vec<usize> = Vec::new();
-    let together = Together::of(jobs);
-    let runner = |(index, job): (usize, &'a mut Job)| {
-        let stream = owners.len() as u32;
-        owners.extend(std::iter::repeat_n(index, job.stream_count()));
-        JobRunner::new(job, stream, limits, together)
-    };
-    let mut runners: Vec<JobRunner<'a>> = jobs.iter_mut().enumerate().map(runner).collect();
+    let owners: Vec<usize> =
+        (jobs.iter().enumerate()).flat_map(|(index, job)| std::iter::repeat_n(index, job.stream_count())).collect();
+    let mut runners: Vec<JobRunner<'a>> = jobs.into_iter().map(|job| JobRunner::new(job, limits.duration)).collect();
     let mut done: Vec<Completion> = Vec::new();
     for round in 1_u64.. {
         let now = network.now();
@@ -150,7 +82,7 @@ pub fn run<'a>(
         if is_over || is_finished {
             break;
         }
-        check_served(&mut runners)?;
+        check_starved(&mut runners)?;
         let until = (runners.iter().filter_map(JobRunner::wakes_at))
             .chain(background.iter().filter_map(BackgroundFlows::wakes_at))
             .chain(limits.duration)
@@ -183,14 +115,14 @@ pub fn run<'a>(
     }
     let names: Vec<String> = runners.iter().map(|runner| runner.name().to_owned()).collect();
     let done: Vec<Done<'a>> = runners.into_iter().map(JobRunner::into_done).collect();
-    match done.iter().position(|done| done.record.iteration_count() == 0) {
+    match done.iter().position(|done| done.iteration_count() == 0) {
         Some(job) => Err(IterationError::TooShort { job: names[job].clone() }),
         None => Ok(done),
     }
 }
 
 /// Stops the run if a job waits for the network alone and receives nothing while the others continue for it.
-fn check_served(runners: &mut [JobRunner<'_>]) -> Result<(), IterationError> {
+fn check_starved(runners: &mut [JobRunner<'_>]) -> Result<(), IterationError> {
     let extra = runners.iter().map(JobRunner::extra_count).max().unwrap_or(0);
     if extra == 0 {
         return Ok(());
@@ -209,12 +141,4 @@ fn progress(runners: &[JobRunner<'_>], background: &[BackgroundFlows<'_>], now: 
     let of_flows = background.iter().map(BackgroundFlows::progress).fold(1.0, f64::min);
     let of_duration = duration.map_or(0.0, |duration| now.ps() as f64 / duration.ps() as f64);
     of_flows.max(of_duration).min(1.0)
-}
-
-/// A job and its record.
-pub struct Done<'a> {
-    /// The job.
-    pub job: &'a Job,
-    /// Measurements of its run.
-    pub record: JobRecord,
 }

@@ -1,7 +1,6 @@
 //! Records of a run: iterations, transfers and ops of each job.
 
 use crate::dag::OpKind;
-use crate::servers::ServedRecord;
 use gradtide_net::Time;
 use serde::Serialize;
 
@@ -25,25 +24,18 @@ pub struct JobRecord {
     pub warmup_count: u32,
     /// Iterations that are not measured because of other jobs.
     pub unmeasured: Unmeasured,
-    /// Transfers of all iterations, warm-up iterations first; with parameter servers, one entry per worker.
-    pub transfers: Vec<Records>,
+    /// Transfers of all iterations, warm-up iterations first.
+    pub transfers: Records,
     /// Ops of the first measured iterations, in order of their ends.
     pub operations: Vec<OperationRecord>,
     /// Number of compute ops and chunks that ended.
     pub event_count: u64,
-    /// With parameter servers: iterations of the workers, in place of `workers`.
-    pub served: Option<ServedRecord>,
 }
 
 impl JobRecord {
-    /// Number of complete iterations.
-    pub fn iteration_count(&self) -> usize {
-        self.served.as_ref().map_or_else(|| self.iterations().len(), |served| served.iterations().len())
-    }
-
     /// Transfers of measured iterations, one slice per iteration.
     pub fn blocks(&self) -> impl Iterator<Item = &[TransferRecord]> {
-        self.transfers[0].blocks(self.warmup_count, self.iterations().len())
+        self.transfers.blocks(self.warmup_count, self.iterations().len())
     }
 
     /// The worker with the longest total compute time, which the others wait for; the first of equals.
@@ -149,6 +141,12 @@ impl Records {
     #[inline]
     pub fn of(&mut self, iteration: u32, transfer: u32) -> &mut TransferRecord {
         &mut self.all[iteration as usize * self.per_iteration + transfer as usize]
+    }
+
+    /// The records of an iteration, to be changed.
+    pub fn of_iteration(&mut self, iteration: u32) -> &mut [TransferRecord] {
+        let first = iteration as usize * self.per_iteration;
+        &mut self.all[first..first + self.per_iteration]
     }
 
     /// Records of `count` iterations from `first` on, one slice per iteration.

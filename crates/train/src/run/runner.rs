@@ -1,19 +1,53 @@
-//! The phases of a job: it waits for its start, opens its connections, and is executed.
+//! The phases of a job: it waits for its start, opens its connections, and is executed; why a run may end without a
+//! result.
 
-use super::executor::Executor;
-use super::{Done, IterationError, Limits, STARVED_AFTER, Together};
-use crate::job::Job;
+use super::execution::{Done, Executor, TooShort};
 use crate::traffic::BackgroundFlows;
 use gradtide_net::{Completion, Network, Time};
+use thiserror::Error;
 
-/// The duration of the run ended before the first measured iteration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TooShort;
+/// Why a run ends without a result.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum IterationError {
+    /// No event is left, yet a job is not done.
+    #[error("stalled at {at} us: job `{job}` waits for {waiting_ops} ops that nothing can finish")]
+    Stalled {
+        /// Present time.
+        at: Time,
+        /// Key of the job in the scenario.
+        job: String,
+        /// Number of ops that wait.
+        waiting_ops: usize,
+    },
+    /// The duration of the run ended before the first measured iteration.
+    #[error("job `{job}` completes no measured iteration within the run's duration; make it longer")]
+    TooShort {
+        /// Key of the job in the scenario.
+        job: String,
+    },
+    /// Other jobs continue for a job that makes no progress beside them.
+    #[error(
+        "job `{job}` gets nothing done while job `{beside}` runs {STARVED_AFTER} iterations: what it sends is never served; \
+         give it a higher priority, or the run a duration"
+    )]
+    Starved {
+        /// Key of the job in the scenario.
+        job: String,
+        /// A job that has completed its iterations and continues for others.
+        beside: String,
+    },
+    /// The observer asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// A job counts as starved if none of its ops and messages completes while another job, done with its own iterations,
+/// runs this many extra ones. Any message that gets bandwidth completes sooner, unless it takes ten thousand times as
+/// long as an iteration of the other job.
+const STARVED_AFTER: u32 = 10_000;
 
 /// A job and its phase.
 pub struct JobRunner<'a> {
-    name: String,
-    start: Time,
     duration: Option<Time>,
     phase: Phase,
     /// Whether it has completed its iterations. It may continue as load for other jobs.
@@ -21,7 +55,7 @@ pub struct JobRunner<'a> {
     /// Number of its completed flows.
     ended_count: u64,
     last_progress: (u64, u32),
-    executor: Executor<'a>,
+    executor: Box<dyn Executor<'a> + 'a>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,23 +71,19 @@ enum Phase {
 }
 
 impl<'a> JobRunner<'a> {
-    /// A job that has not begun; flows of its communicator i carry the stream `stream + i`.
-    pub fn new(job: &'a mut Job, stream: u32, limits: Limits, together: Together) -> Self {
-        let (name, start) = (job.name.clone(), job.start);
-        let executor = Executor::new(job, stream, limits, together);
-        let (duration, phase) = (limits.duration, Phase::Waiting);
-        Self { name, start, duration, phase, has_enough: false, ended_count: 0, last_progress: (0, 0), executor }
+    /// A job that has not begun, in a run that stops after `duration`.
+    pub fn new(executor: Box<dyn Executor<'a> + 'a>, duration: Option<Time>) -> Self {
+        Self { duration, phase: Phase::Waiting, has_enough: false, ended_count: 0, last_progress: (0, 0), executor }
     }
 
     /// The record of the job.
     pub fn into_done(self) -> Done<'a> {
-        let is_cut_off = !self.has_enough;
-        self.executor.into_done(is_cut_off)
+        self.executor.into_done()
     }
 
     /// Key of the job in the scenario.
     pub fn name(&self) -> &str {
-        &self.name
+        self.executor.name()
     }
 
     /// Whether it is done.
@@ -93,7 +123,7 @@ impl<'a> JobRunner<'a> {
     #[inline]
     pub fn wakes_at(&self) -> Option<Time> {
         match self.phase {
-            Phase::Waiting => Some(self.start),
+            Phase::Waiting => Some(self.executor.start()),
             Phase::Opening(_) | Phase::Finished => None,
             Phase::UnderWay => self.executor.wakes_at(),
         }
@@ -106,7 +136,7 @@ impl<'a> JobRunner<'a> {
         network: &mut dyn Network,
         background: &[BackgroundFlows<'_>],
     ) -> Result<(), IterationError> {
-        if self.phase == Phase::Waiting && now >= self.start {
+        if self.phase == Phase::Waiting && now >= self.executor.start() {
             self.phase = Phase::Opening(self.executor.open(network));
         }
         if self.phase == Phase::Opening(0) {
@@ -125,7 +155,7 @@ impl<'a> JobRunner<'a> {
 
     #[cold]
     fn too_short(&self) -> IterationError {
-        IterationError::TooShort { job: self.name.clone() }
+        IterationError::TooShort { job: self.name().to_owned() }
     }
 
     /// Handles the end of a flow of the job.

@@ -1,32 +1,26 @@
-//! Compute streams: one per rank class, or per worker. A stream executes one op at a time, in the order of its program
-//! or, with parameter servers (`as_ready`), as ops become ready.
+//! Compute streams: one per rank class, or per worker. A stream executes one op at a time, in the order of its program.
 //!
-//! Two effects stretch ops: compute jitter ([`Pace`], a factor for each worker and iteration), and the slowdown of
+//! Two effects stretch ops: compute jitter ([`Jitter`], a factor for each worker and iteration), and the slowdown of
 //! compute that overlaps with transfers.
 
 use super::record::IterationRecord;
 use super::waits::slot;
 use crate::dag::{Dag, DagOp, OpId, Program};
-use crate::job::{Job, Pass};
-use crate::pace::{ONE_PPM, Pace, stretched};
+use crate::job::{CollectiveJob, Pass};
+use crate::pace::{Jitter, ONE_PPM};
 use gradtide_net::Time;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// One compute stream.
 pub struct Worker {
-    /// Compute jitter; `None` if all workers are identical.
-    pace: Option<Pace>,
-    /// Jitter factor of the present iteration, in millionths.
-    factor_ppm: u64,
+    jitter: Jitter,
     /// Present iteration.
     pub iteration: u32,
     /// `iteration % SLOTS`.
     pub slot: usize,
     /// Ops of an iteration, in order.
     pub program: Program,
-    /// With `as_ready`, ops that can run; the first in program order is on top.
-    ready: BinaryHeap<Reverse<OpId>>,
     /// The op at which an iteration is measured to begin.
     pub first_op: OpId,
     /// The running op, or the next one.
@@ -69,17 +63,15 @@ pub struct Running {
 }
 
 impl Worker {
-    fn new(mut pace: Option<Pace>, program: Program, measured_from: Pass, reached_at: Time) -> Self {
+    fn new(jitter: Jitter, program: Program, measured_from: Pass, reached_at: Time) -> Self {
         let (first_op, next_op) = match measured_from {
             Pass::Forward => (program.forward, program.ops.start),
             Pass::Backward => (program.backward, program.backward),
         };
         Self {
             program,
-            ready: BinaryHeap::new(),
             first_op,
-            factor_ppm: pace.as_mut().map_or(ONE_PPM, Pace::next_ppm),
-            pace,
+            jitter,
             iteration: 0,
             slot: 0,
             next_op,
@@ -95,18 +87,12 @@ impl Worker {
         }
     }
 
-    fn jittered_cost(&self, cost: Time) -> Time {
-        if self.factor_ppm == ONE_PPM { cost } else { Time::from_ps(stretched(cost.ps(), self.factor_ppm)) }
-    }
-
     /// Resets the worker to the start of its program, for the next iteration.
     pub fn begin_next(&mut self) {
         self.next_op = self.program.ops.start;
         self.iteration += 1;
         self.slot = slot(self.iteration);
-        if let Some(pace) = &mut self.pace {
-            self.factor_ppm = pace.next_ppm();
-        }
+        self.jitter.begin_iteration();
     }
 }
 
@@ -125,21 +111,17 @@ pub struct Streams {
     offsets: Vec<Time>,
     /// Time of a unit of compute that overlaps with a transfer, in millionths.
     slowdown_ppm: u64,
-    /// Whether ops run as they become ready instead of in program order.
-    as_ready: bool,
 }
 
 impl Streams {
     /// Streams of a job, before their first op.
-    pub fn new(job: &mut Job) -> Self {
+    pub fn new(job: &mut CollectiveJob) -> Self {
         let dag = &job.dag;
-        let as_ready = job.served.is_some();
-        let count = job.served.as_ref().map_or(dag.programs.len(), |served| served.workers.len());
-        let paces = job.paces.take().map_or_else(|| without_jitter(count), with_jitter);
-        let worker_count = paces.len();
+        let jitters = Jitter::of_workers(job.paces.take(), dag.programs.len());
+        let worker_count = jitters.len();
         debug_assert!(dag.programs.len() == 1 || dag.programs.len() == worker_count, "a program for each worker");
         let program = |worker: usize| dag.programs[if dag.programs.len() > 1 { worker } else { 0 }].clone();
-        let worker = |(index, pace)| Worker::new(pace, program(index), job.manner.measured_from, job.start);
+        let worker = |(index, jitter)| Worker::new(jitter, program(index), job.manner.measured_from, job.start);
         let mut offsets = Vec::with_capacity(dag.compute_count as usize);
         for program in &dag.programs {
             let mut now = Time::ZERO;
@@ -149,14 +131,13 @@ impl Streams {
             }
         }
         Self {
-            workers: paces.into_iter().enumerate().map(worker).collect(),
+            workers: jitters.into_iter().enumerate().map(worker).collect(),
             ends: BinaryHeap::new(),
-            waiting: (0..worker_count as u32).filter(|_| !as_ready).collect(),
+            waiting: (0..worker_count as u32).collect(),
             woken: Vec::new(),
-            has_news: !as_ready,
+            has_news: true,
             offsets,
             slowdown_ppm: job.overlap_slowdown_ppm,
-            as_ready,
         }
     }
 
@@ -169,13 +150,9 @@ impl Streams {
         }
     }
 
-    /// A worker that may be able to act now. With `as_ready`, no worker begins an op before all ops that end now have
-    /// ended.
+    /// A worker that may be able to act now.
     #[inline]
     pub fn next_worker(&mut self, now: Time) -> Option<u32> {
-        if self.as_ready {
-            return self.next_ended(now).or_else(|| self.next_idle());
-        }
         if self.woken.is_empty() && self.has_news {
             self.has_news = false;
             std::mem::swap(&mut self.waiting, &mut self.woken);
@@ -190,32 +167,6 @@ impl Streams {
         Some(worker)
     }
 
-    fn next_idle(&mut self) -> Option<u32> {
-        while let Some(worker) = self.woken.pop() {
-            if self.workers[worker as usize].running.is_none() {
-                return Some(worker);
-            }
-        }
-        None
-    }
-
-    /// With `as_ready`: adds an op that can run.
-    pub fn on_ready(&mut self, index: u32, op: OpId) {
-        self.workers[index as usize].ready.push(Reverse(op));
-        self.woken.push(index);
-    }
-
-    /// With `as_ready`: begins the first ready op of an idle worker, if it has one.
-    pub fn begin_ready(&mut self, index: u32, dag: &Dag, now: Time) {
-        let worker = &mut self.workers[index as usize];
-        let Some(Reverse(op)) = worker.ready.pop() else { return };
-        worker.next_op = op;
-        self.begin(index, &dag.ops[op as usize], now);
-        if let Some(Running { end, .. }) = self.workers[index as usize].running {
-            self.await_end(index, end);
-        }
-    }
-
     /// Registers a worker whose next op has to wait.
     pub fn wait(&mut self, index: u32) {
         self.waiting.push(index);
@@ -225,7 +176,7 @@ impl Streams {
     #[inline]
     pub fn begin(&mut self, index: u32, &DagOp { cost, is_host, .. }: &DagOp, now: Time) {
         let worker = &mut self.workers[index as usize];
-        let (cost, is_slow) = (worker.jittered_cost(cost), worker.slowed_by > 0 && !is_host);
+        let (cost, is_slow) = (worker.jitter.stretched(cost), worker.slowed_by > 0 && !is_host);
         let end = now + beside_transfers(cost, is_slow, self.slowdown_ppm);
         worker.running = Some(Running { started: now, end, cost, left: cost, since: now, is_slow, is_host });
     }
@@ -241,9 +192,6 @@ impl Streams {
             return OpEnd::GoesOn;
         }
         self.workers[index as usize].running = None;
-        if self.as_ready {
-            self.woken.push(index);
-        }
         OpEnd::Ended { started, cost }
     }
 
@@ -310,7 +258,7 @@ impl Streams {
             }
             let running = worker.running.as_ref().filter(|_| worker.iteration == iteration)?;
             let ends = begins + dag.ops[worker.next_op as usize].cost;
-            let after = worker.jittered_cost(ends.saturating_since(gate));
+            let after = worker.jitter.stretched(ends.saturating_since(gate));
             (gate <= ends).then(|| {
                 let until = running.left.saturating_since(after);
                 running.since + beside_transfers(until, running.is_slow, self.slowdown_ppm)
@@ -345,14 +293,6 @@ pub enum OpEnd {
         /// Duration without the slowdown by transfers.
         cost: Time,
     },
-}
-
-fn without_jitter(count: usize) -> Vec<Option<Pace>> {
-    (0..count).map(|_| None).collect()
-}
-
-fn with_jitter(paces: Vec<Pace>) -> Vec<Option<Pace>> {
-    paces.into_iter().map(Some).collect()
 }
 
 /// Duration of work, with or without overlapping transfers.

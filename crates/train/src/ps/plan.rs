@@ -2,20 +2,28 @@
 
 use super::channels::{self, Channels};
 use super::wires::Wires;
-use super::{ServersError, WorkerGraph, shards};
+use super::{PsError, WorkerGraph, shards};
 use crate::collective::plan::{distributed_servers, packed_servers};
 use crate::opdag::OpDag;
 use crate::order::needs::{Needs, Recv};
 use crate::order::tac::Ties;
 use crate::order::{self, OrderMethod};
-use crate::pace::{self, ONE_PPM};
+use crate::pace::{self, ONE_PPM, Pace};
 use crate::spec::{JobSpec, OrderSpec, ServerSpec, TaskSpec};
 use gradtide_net::path::Paths;
 use gradtide_net::seed::Stream;
 use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Network, Rate, Seed, Time};
 
-/// A planned job.
-pub struct ServerJob {
+/// A parameter-server job that is ready to run.
+pub struct PsJob {
+    /// Key of the job in the scenario.
+    pub name: String,
+    /// When the first iteration begins.
+    pub start: Time,
+    /// Number of measured iterations; `None` if only the duration limits the run.
+    pub iteration_limit: Option<u32>,
+    /// Compute jitter of each worker; `None` if all are identical.
+    pub paces: Option<Vec<Pace>>,
     /// Op graph of a worker's iteration.
     pub graph: WorkerGraph,
     /// Host of each worker.
@@ -100,17 +108,17 @@ fn disordered(mut order: Vec<u32>, server_of: &[u32], disorder_ppm: u64, stream:
     order
 }
 
-impl ServerJob {
+impl PsJob {
     /// Plans a job on a network with these paths.
     ///
     /// # Errors
-    /// See [`ServersError`].
-    pub fn new(spec: &JobSpec, seed: Seed, paths: &Paths, opens: bool) -> Result<Self, ServersError> {
-        let servers = spec.servers.as_ref().ok_or(ServersError::NoMeaning("there are servers"))?;
+    /// See [`PsError`].
+    pub fn new(spec: &JobSpec, seed: Seed, paths: &Paths, opens: bool) -> Result<Self, PsError> {
+        let servers = spec.servers.as_ref().ok_or(PsError::NoMeaning("there are servers"))?;
         check(spec, opens)?;
         let host_count = spec.hosts.len();
         if servers.count == 0 || servers.count as usize >= host_count {
-            return Err(ServersError::Count { servers: servers.count, hosts: host_count });
+            return Err(PsError::Count { servers: servers.count, hosts: host_count });
         }
         let ranks: Vec<u32> = match servers.placement {
             ServerSpec::Packed => packed_servers(servers.count),
@@ -122,11 +130,11 @@ impl ServerJob {
             None => WorkerGraph::chain(&spec.layers, servers.task)?,
         };
         if graph.compute_time() == Time::ZERO {
-            return Err(ServersError::NoTime);
+            return Err(PsError::NoTime);
         }
         let (workers, ranks): (Vec<u32>, Vec<u32>) =
             (0..host_count as u32).partition(|rank| ranks.binary_search(rank).is_err());
-        pace::check(&spec.compute, workers.len()).map_err(ServersError::NoMeaning)?;
+        pace::check(&spec.compute, workers.len()).map_err(PsError::NoMeaning)?;
         let hosts_of = |ranks: Vec<u32>| -> Vec<u32> { ranks.iter().map(|&rank| spec.hosts[rank as usize]).collect() };
         let (workers, server_hosts) = (hosts_of(workers), hosts_of(ranks));
         let sizes: Vec<Bytes> = graph.parameters.iter().map(|parameter| parameter.bytes).collect();
@@ -134,7 +142,7 @@ impl ServerJob {
 
         let total: u128 = sizes.iter().map(|size| u128::from(size.0)).sum();
         if total > u128::from(u64::MAX) {
-            return Err(ServersError::TooManyBytes);
+            return Err(PsError::TooManyBytes);
         }
         let wires = Wires::new(&graph, &workers, &server_hosts, &server_of, paths);
         // TicTac's time oracle (section 5) measures with all workers pulling: a pull takes its share, by bytes, of the
@@ -151,6 +159,10 @@ impl ServerJob {
             (0..workers.len()).map(|worker| seed.stream(&format!("{what}/{}/{worker}", spec.name))).collect()
         };
         Ok(Self {
+            name: spec.name.clone(),
+            start: Time::from_ps(spec.start_ps),
+            iteration_limit: spec.iterations,
+            paces: Pace::of_workers(&spec.compute, workers.len() as u32, &spec.name, seed),
             pulls: Pulls {
                 order,
                 orders: streams("pulls"),
@@ -159,7 +171,7 @@ impl ServerJob {
             },
             is_training: servers.task == TaskSpec::Train,
             hold: Time::from_ps(spec.schedule.overhead_ps),
-            band: Band::new(spec.bands[0]).ok_or(ServersError::Band(spec.bands[0]))?,
+            band: Band::new(spec.bands[0]).ok_or(PsError::Band(spec.bands[0]))?,
             adding: spec.collective.reduction_rate,
             opens,
             pushes: graph.pushes(),
@@ -193,11 +205,11 @@ impl ServerJob {
             self.isolated_ps(worker, factor).max(self.wires.of_worker(worker).ps() as f64)
         };
         let own = factors.iter().enumerate().map(own);
-        let workers = match self.is_in_step() {
+        let workers = match self.is_synchronous() {
             true => own.fold(0.0, f64::max),
             false => factors.len() as f64 / own.map(|time| 1.0 / time).sum::<f64>(),
         };
-        workers.max(self.wires.together(self.is_in_step()).ps() as f64)
+        workers.max(self.wires.together(self.is_synchronous()).ps() as f64)
     }
 
     /// Lower bound of one worker's iteration on an idle network, in ps: the critical path, or all compute.
@@ -231,7 +243,7 @@ impl ServerJob {
     }
 
     /// Whether workers are synchronous: one update per parameter and iteration, with the sum of all workers' gradients.
-    pub fn is_in_step(&self) -> bool {
+    pub fn is_synchronous(&self) -> bool {
         self.bound == Some(0)
     }
 
@@ -252,6 +264,11 @@ impl ServerJob {
             pushed += if parameter.is_trained { u128::from(parameter.bytes.0) } else { 0 };
         }
         loads.into_iter().max().unwrap_or(0).max(pushed)
+    }
+
+    /// Number of transfers of a worker's iteration: pulls, then pushes.
+    pub fn transfer_count(&self) -> usize {
+        self.graph.parameters.len() + self.pushes.len()
     }
 
     /// The parameter of a transfer of a worker's iteration, and whether the transfer is a push.
@@ -294,13 +311,13 @@ fn pull_order(
     times: &[Time],
     channels: &Channels<'_>,
     seed: Seed,
-) -> Result<PullOrder, ServersError> {
+) -> Result<PullOrder, PsError> {
     let scheduler = match &spec.schedule.order {
         OrderSpec::Random => return Ok(PullOrder::Random),
         &OrderSpec::Arbitrary { disorder_ppm } => return Ok(PullOrder::Arbitrary { disorder_ppm }),
-        OrderSpec::Fifo => return Err(ServersError::NoMeaning("all pulls are ready at once: there is no first in")),
+        OrderSpec::Fifo => return Err(PsError::NoMeaning("all pulls are ready at once: there is no first in")),
         OrderSpec::Priority { queues: Some(_) } => {
-            return Err(ServersError::NoMeaning("every parameter has a queue of its own"));
+            return Err(PsError::NoMeaning("every parameter has a queue of its own"));
         }
         OrderSpec::Priority { queues: None } => {
             return Ok(PullOrder::Fixed((0..graph.parameters.len() as u32).collect()));
@@ -309,14 +326,14 @@ fn pull_order(
             // One rank per layer, or per parameter if there are no layers.
             let most = graph.parameters.iter().map(|parameter| parameter.layer as usize + 1).max().unwrap_or(0);
             if ranks.len() < most {
-                return Err(ServersError::Ranks { ranks: ranks.len(), parameters: most });
+                return Err(PsError::Ranks { ranks: ranks.len(), parameters: most });
             }
             let mut order: Vec<u32> = (0..graph.parameters.len() as u32).collect();
             order.sort_by_key(|&parameter| ranks[graph.parameters[parameter as usize].layer as usize]);
             return Ok(PullOrder::Fixed(order));
         }
         OrderSpec::Caramel | OrderSpec::Edf | OrderSpec::Planned { .. } => {
-            return Err(ServersError::NoMeaning("it is an order of all-reduce"));
+            return Err(PsError::NoMeaning("it is an order of all-reduce"));
         }
         OrderSpec::Tic => OrderMethod::Tic,
         OrderSpec::Tac => OrderMethod::Tac,
@@ -340,7 +357,7 @@ fn pull_order(
     Ok(PullOrder::Fixed(sequence.into_iter().map(parameter_of).collect()))
 }
 
-fn check(spec: &JobSpec, opens: bool) -> Result<(), ServersError> {
+fn check(spec: &JobSpec, opens: bool) -> Result<(), PsError> {
     let refused = [
         (opens && spec.schedule.overhead_ps != 0, "a TCP connection is not held before a transfer"),
         (spec.compute.overlap_slowdown_ppm != ONE_PPM, "compute is not slowed by transfers"),
@@ -352,8 +369,8 @@ fn check(spec: &JobSpec, opens: bool) -> Result<(), ServersError> {
         (spec.bands.len() != 1, "all transfers travel in one band"),
     ];
     match refused.into_iter().find(|&(is_wrong, _)| is_wrong) {
-        Some((_, why)) => Err(ServersError::NoMeaning(why)),
-        None if spec.servers.as_ref().is_some_and(|servers| servers.disorder_ppm > ONE_PPM) => Err(ServersError::Share),
+        Some((_, why)) => Err(PsError::NoMeaning(why)),
+        None if spec.servers.as_ref().is_some_and(|servers| servers.disorder_ppm > ONE_PPM) => Err(PsError::Share),
         None => Ok(()),
     }
 }

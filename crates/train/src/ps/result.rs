@@ -1,21 +1,21 @@
 //! Tables and figures of jobs with parameter servers, in the columns of all other jobs. A bucket stands for a parameter
 //! here.
 
-use super::{Asynchrony, Column, IterationRow, JobSummary, Table, WorkerAsynchrony, WorkerRow, signed, spread};
+use super::{PsJob, PsRecord, Staleness, WorkerRecord};
 use crate::dag::OpKind;
-use crate::job::Job;
-use crate::run::{IterationRecord, JobRecord, OperationRecord, TransferRecord};
-use crate::servers::{ServedRecord, ServerJob, Staleness, WorkerRecord};
+use crate::result::rows::{IterationRow, WorkerRow, margin, signed, slack, spread};
+use crate::result::summary::{Asynchrony, JobSummary, WorkerAsynchrony};
+use crate::run::{IterationRecord, OperationRecord, TransferRecord};
 use crate::spec::JobSpec;
 use gradtide_net::Time;
+use gradtide_table::{Column, Table};
 use std::sync::Arc;
 
 /// A job with parameter servers and its record.
-pub struct Served<'a> {
+pub struct PsResult<'a> {
     spec: &'a JobSpec,
-    plan: &'a ServerJob,
-    record: &'a JobRecord,
-    trace: &'a ServedRecord,
+    plan: &'a PsJob,
+    record: &'a PsRecord,
     name: Arc<str>,
 }
 
@@ -29,20 +29,20 @@ struct Carried<'a> {
     record: &'a TransferRecord,
 }
 
-impl<'a> Served<'a> {
-    /// `None` if the job has no parameter servers.
-    pub fn new(spec: &'a JobSpec, job: &'a Job, record: &'a JobRecord) -> Option<Self> {
-        let (plan, trace) = (job.served.as_deref()?, record.served.as_ref()?);
-        Some(Self { spec, plan, record, trace, name: spec.name.as_str().into() })
+impl<'a> PsResult<'a> {
+    /// A job of a scenario, and its record.
+    pub fn new(spec: &'a JobSpec, plan: &'a PsJob, record: &'a PsRecord) -> Self {
+        Self { spec, plan, record, name: spec.name.as_str().into() }
     }
 
     fn iterations(&self) -> &[WorkerRecord] {
-        self.trace.iterations()
+        self.record.iterations()
     }
 
     /// Transfers of complete iterations: by iteration and worker, pulls by parameter, then pushes as they became ready.
     fn carried(&self) -> impl Iterator<Item = Carried<'a>> {
-        let (plan, record, workers, first) = (self.plan, self.record, &self.trace.workers, &self.trace.first);
+        let (plan, record) = (self.plan, self.record);
+        let (workers, first) = (&record.workers, &record.first);
         let most = workers.iter().map(Vec::len).max().unwrap_or(0) as u32;
         let complete = move |iteration: u32| {
             (0..)
@@ -71,14 +71,14 @@ impl<'a> Served<'a> {
     fn lower_bound_ps(&self, time_ps: f64) -> f64 {
         let in_model = self.plan.graph.compute_time().ps() as f64;
         let factor = |records: &Vec<WorkerRecord>| mean_ps(records, |record| record.compute) / in_model;
-        let factors: Vec<f64> = self.trace.workers.iter().map(factor).collect();
+        let factors: Vec<f64> = self.record.workers.iter().map(factor).collect();
         let bound = self.plan.lower_bound_ps(&factors);
-        if self.plan.is_in_step() { bound } else { bound.min(time_ps) }
+        if self.plan.is_synchronous() { bound } else { bound.min(time_ps) }
     }
 
     /// Figures of workers that are not in step.
     fn asynchrony(&self) -> Option<Asynchrony> {
-        self.trace.shared.as_ref()?;
+        self.record.shared.as_ref()?;
         let pushed = self.plan.pushes.len();
         let of_worker = |records: &Vec<WorkerRecord>| {
             let staleness = || records.iter().map(|record| record.staleness);
@@ -98,7 +98,7 @@ impl<'a> Served<'a> {
                 staleness_updates: updates,
             }
         };
-        Some(Asynchrony { bound: self.plan.bound, workers: self.trace.workers.iter().map(of_worker).collect() })
+        Some(Asynchrony { bound: self.plan.bound, workers: self.record.workers.iter().map(of_worker).collect() })
     }
 
     /// Figures of the job: those of its slowest worker, or of all workers if they are not in step. Slack and margin
@@ -106,7 +106,7 @@ impl<'a> Served<'a> {
     pub fn summary(&self) -> JobSummary {
         let records = self.iterations();
         let mean = |of| mean_ps(records, of);
-        let all = self.trace.workers.iter().flatten();
+        let all = self.record.workers.iter().flatten();
         let share = |record: &WorkerRecord| record.waited.ps() as f64 / record.time.ps() as f64;
         let pulls = || self.carried().filter(|transfer| !transfer.is_push);
         let graph = &self.plan.graph;
@@ -124,7 +124,7 @@ impl<'a> Served<'a> {
             barrier_ps: mean(barrier),
             slowdown_ps: 0.0,
             straggler_percent: 100.0 * all.map(share).fold(0.0, f64::max),
-            slowest_worker: (self.plan.workers.len() > 1).then(|| self.trace.slowest() as u64),
+            slowest_worker: (self.plan.workers.len() > 1).then(|| self.record.slowest() as u64),
             slack_ps: spread(pulls().map(|pull| slack(pull.record)).collect()),
             margin_ps: spread(pulls().map(|pull| margin(pull.record)).collect()),
             lower_bound_ps: self.lower_bound_ps(mean(|record| record.time)),
@@ -150,14 +150,6 @@ fn mean_ps(records: &[WorkerRecord], of: fn(&WorkerRecord) -> Time) -> f64 {
     records.iter().map(|record| of(record).ps()).map(u128::from).sum::<u128>() as f64 / records.len() as f64
 }
 
-fn slack(transfer: &TransferRecord) -> i64 {
-    signed(transfer.needed) - signed(transfer.ready)
-}
-
-fn margin(transfer: &TransferRecord) -> i64 {
-    signed(transfer.needed) - signed(transfer.end)
-}
-
 /// The iteration of a worker in the form of other jobs.
 fn record(record: &WorkerRecord) -> IterationRecord {
     IterationRecord {
@@ -173,7 +165,7 @@ fn record(record: &WorkerRecord) -> IterationRecord {
 }
 
 /// One row per iteration of the job.
-pub fn iterations<'a>(jobs: &'a [Served<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
+pub fn iterations<'a>(jobs: &'a [PsResult<'_>]) -> impl Iterator<Item = IterationRow> + 'a {
     jobs.iter().flat_map(|job| {
         let rows = job.iterations().iter().enumerate();
         rows.map(|(index, row)| (job.name.clone(), index as u64, record(row), row.comm))
@@ -181,17 +173,17 @@ pub fn iterations<'a>(jobs: &'a [Served<'_>]) -> impl Iterator<Item = IterationR
 }
 
 /// One row per iteration and worker.
-pub fn workers<'a>(jobs: &'a [Served<'_>]) -> impl Iterator<Item = WorkerRow> + 'a {
+pub fn workers<'a>(jobs: &'a [PsResult<'_>]) -> impl Iterator<Item = WorkerRow> + 'a {
     jobs.iter().flat_map(|job| {
-        let most = job.trace.workers.iter().map(Vec::len).max().unwrap_or(0);
+        let most = job.record.workers.iter().map(Vec::len).max().unwrap_or(0);
         let pushed = job.plan.pushes.len();
         (0..most).flat_map(move |iteration| {
-            let workers = job.trace.workers.iter().zip(&job.plan.workers).enumerate();
+            let workers = job.record.workers.iter().zip(&job.plan.workers).enumerate();
             workers.filter_map(move |(worker, (records, &host))| {
                 let numbers = [iteration as u64, worker as u64, host.into()];
                 let row = records.get(iteration)?;
                 let updates = (pushed > 0).then(|| row.staleness.updates as f64 / pushed as f64);
-                let staleness = job.trace.shared.is_some().then_some((row.staleness.iterations, updates));
+                let staleness = job.record.shared.is_some().then_some((row.staleness.iterations, updates));
                 Some((job.name.clone(), numbers, record(row), staleness))
             })
         })
@@ -199,11 +191,11 @@ pub fn workers<'a>(jobs: &'a [Served<'_>]) -> impl Iterator<Item = WorkerRow> + 
 }
 
 /// One row per pull and push.
-pub fn transfers(jobs: &[Served<'_>]) -> Table {
-    let all: Vec<(&Served<'_>, Carried<'_>)> =
+pub fn transfers(jobs: &[PsResult<'_>]) -> Table {
+    let all: Vec<(&PsResult<'_>, Carried<'_>)> =
         jobs.iter().flat_map(|job| job.carried().map(move |transfer| (job, transfer))).collect();
     let rows = || all.iter();
-    let counts = |of: fn(&Served<'_>, &Carried<'_>) -> u64| {
+    let counts = |of: fn(&PsResult<'_>, &Carried<'_>) -> u64| {
         Column::Count(rows().map(|(job, transfer)| of(job, transfer)).collect())
     };
     let times =
@@ -249,17 +241,17 @@ pub fn transfers(jobs: &[Served<'_>]) -> Table {
 }
 
 /// One row per op and transfer of the first iterations.
-pub fn operations(jobs: &[Served<'_>]) -> Table {
+pub fn operations(jobs: &[PsResult<'_>]) -> Table {
     let rows = || jobs.iter().flat_map(|job| job.record.operations.iter().map(move |operation| (job, operation)));
     let labels = ["compute", "network", "host", "forward", "backward", "pull", "push"].map(Arc::<str>::from);
     let [compute, network, host, forward, backward, pull, push] = &labels;
     // An op of the graph, or a parameter and whether its gradient is pushed.
-    let what = |job: &Served<'_>, operation: &OperationRecord| match operation.kind {
+    let what = |job: &PsResult<'_>, operation: &OperationRecord| match operation.kind {
         OpKind::Transfer(transfer) => Err(job.plan.carried(transfer)),
         OpKind::Compute(op) => Ok(op as usize),
         _ => Ok(0),
     };
-    let text = |of: &dyn Fn(&Served<'_>, &OperationRecord) -> Arc<str>| {
+    let text = |of: &dyn Fn(&PsResult<'_>, &OperationRecord) -> Arc<str>| {
         Column::Text(rows().map(|(job, operation)| of(job, operation)).collect())
     };
     let times =

@@ -1,7 +1,7 @@
 //! The op graph of one worker's iteration: the parameters it pulls, and its ops with their dependencies.
 
-use super::ServersError;
-use crate::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
+use super::PsError;
+use crate::dag::{Edge, Edges};
 use crate::opdag::{Kind, Op, OpDag};
 use crate::spec::{GraphOpSpec, GraphSpec, LayerSpec, TaskSpec};
 use gradtide_net::{Bytes, Time};
@@ -17,7 +17,7 @@ pub type WorkerNode = u32;
 #[derive(Clone, Debug)]
 pub struct WorkerGraph {
     /// Parameters, which the worker pulls.
-    pub parameters: Vec<ServedParameter>,
+    pub parameters: Vec<PsParameter>,
     /// Ops, which the worker computes.
     pub ops: Vec<WorkerOp>,
     /// Edges from every node to the ops that depend on it.
@@ -33,7 +33,7 @@ pub struct WorkerGraph {
 
 /// A parameter of the model.
 #[derive(Clone, Debug)]
-pub struct ServedParameter {
+pub struct PsParameter {
     /// Name shown to users.
     pub name: Arc<str>,
     /// Size of one pull or push.
@@ -59,9 +59,11 @@ pub struct WorkerOp {
     pub is_param_only: bool,
     /// Parameters whose gradients are complete when it ends.
     pub updates: Vec<u32>,
+    /// Index of its first push among all pushes of the iteration.
+    pub first_push: u32,
     /// Index of its layer; its index in the graph if there are no layers.
     pub index: u32,
-    /// Whether it runs on the host: see [`DagOp::is_host`].
+    /// Whether it runs on the host: see [`DagOp::is_host`](crate::dag::DagOp::is_host).
     pub is_host: bool,
 }
 
@@ -69,8 +71,8 @@ impl WorkerGraph {
     /// The iteration that a graph describes.
     ///
     /// # Errors
-    /// [`ServersError`] if the graph is invalid.
-    pub fn new(spec: &GraphSpec, task: TaskSpec) -> Result<Self, ServersError> {
+    /// [`PsError`] if the graph is invalid.
+    pub fn new(spec: &GraphSpec, task: TaskSpec) -> Result<Self, PsError> {
         Self::of(spec, task, None)
     }
 
@@ -78,11 +80,11 @@ impl WorkerGraph {
     /// the next layer, which completes its gradient.
     ///
     /// # Errors
-    /// [`ServersError`] if there are no layers, or nothing is received.
-    pub fn chain(layers: &[LayerSpec], task: TaskSpec) -> Result<Self, ServersError> {
+    /// [`PsError`] if there are no layers, or nothing is received.
+    pub fn chain(layers: &[LayerSpec], task: TaskSpec) -> Result<Self, PsError> {
         let count = layers.len() as u32;
         if count == 0 {
-            return Err(ServersError::NoTime);
+            return Err(PsError::NoTime);
         }
         let op = |name: &str, inputs, receives_bytes, time_ps, updates| GraphOpSpec {
             id: 0,
@@ -124,7 +126,7 @@ impl WorkerGraph {
     }
 
     /// For a layered model, `chain` holds the layers and the layer of every op.
-    fn of(spec: &GraphSpec, task: TaskSpec, chain: Option<(&[LayerSpec], &[u32])>) -> Result<Self, ServersError> {
+    fn of(spec: &GraphSpec, task: TaskSpec, chain: Option<(&[LayerSpec], &[u32])>) -> Result<Self, PsError> {
         let layer_of = chain.map(|(_, layer_of)| layer_of);
         check(spec)?;
         let mut roots = vec![spec.target];
@@ -157,6 +159,7 @@ impl WorkerGraph {
                 is_forward: forward.as_ref().map_or(place < first_gradient, |forward| forward[index as usize]),
                 is_param_only: op.param_only,
                 updates,
+                first_push: 0,
                 index: layer_of.map_or(index, |layers| layers[index as usize]),
                 is_host: chain.is_some_and(|(layers, of)| layers[of[index as usize] as usize].is_host),
             }
@@ -164,7 +167,7 @@ impl WorkerGraph {
         let all_recvs: Vec<u32> = (0..spec.ops.len() as u32).filter(is_recv).collect();
         let of_recv = |&index: &u32| {
             let op = &spec.ops[index as usize];
-            ServedParameter {
+            PsParameter {
                 name: op.name.as_str().into(),
                 bytes: Bytes(op.receives_bytes.unwrap_or(0)),
                 update: Time::from_ps(op.time_ps),
@@ -175,8 +178,13 @@ impl WorkerGraph {
                 },
             }
         };
-        let mut parameters: Vec<ServedParameter> = recvs.iter().map(of_recv).collect();
-        let worker_ops: Vec<WorkerOp> = ops.iter().enumerate().map(of_op).collect();
+        let mut parameters: Vec<PsParameter> = recvs.iter().map(of_recv).collect();
+        let mut worker_ops: Vec<WorkerOp> = ops.iter().enumerate().map(of_op).collect();
+        let mut push_count = 0;
+        for op in &mut worker_ops {
+            op.first_push = push_count;
+            push_count += op.updates.len() as u32;
+        }
         for &parameter in worker_ops.iter().flat_map(|op| &op.updates) {
             parameters[parameter as usize].is_trained = true;
         }
@@ -209,39 +217,6 @@ impl WorkerGraph {
         Ok(Self { parameters, ops: worker_ops, readers, uses: Edges::new(ops.len(), &uses), dag, recvs })
     }
 
-    /// The iteration as a DAG: ops, then pulls by parameter, then pushes in the order of [`pushes`](Self::pushes).
-    pub fn step(&self) -> Dag {
-        let (count, pulls) = (self.ops.len() as OpId, self.parameters.len() as u32);
-        let mut within: Vec<Edge> = Vec::new();
-        for parameter in 0..pulls {
-            within.extend(self.readers.from(parameter).iter().map(|&op| (count + parameter, op)));
-        }
-        let mut sizes: Vec<Bytes> = self.parameters.iter().map(|parameter| parameter.bytes).collect();
-        for (op, it) in (0..).zip(&self.ops) {
-            within.extend(self.readers.from(pulls + op).iter().map(|&reader| (op, reader)));
-            for &parameter in &it.updates {
-                within.push((op, count + sizes.len() as OpId));
-                sizes.push(self.parameters[parameter as usize].bytes);
-            }
-        }
-        let computes = (0..).zip(&self.ops).map(|(op, it)| DagOp {
-            kind: OpKind::Compute(op),
-            cost: it.cost,
-            is_host: it.is_host,
-        });
-        let sends = (0..sizes.len() as u32).map(|transfer| DagOp::new(OpKind::Transfer(transfer), Time::ZERO));
-        let op_count = self.ops.len() + sizes.len();
-        Dag {
-            ops: computes.chain(sends).collect(),
-            programs: vec![Program { ops: 0..count, forward: 0, backward: count }],
-            compute_count: count,
-            layer_count: 0,
-            transfers: sizes.into_iter().map(|bytes| Transfer { first_layer: 0, bytes, communicator: 0 }).collect(),
-            within: Edges::new(op_count, &within),
-            across: Edges::new(op_count, &[]),
-        }
-    }
-
     /// Parameters whose gradients are pushed, in the order of the ops that complete them.
     pub fn pushes(&self) -> Vec<u32> {
         self.ops.iter().flat_map(|op| &op.updates).copied().collect()
@@ -265,10 +240,10 @@ impl WorkerGraph {
     }
 }
 
-fn check(spec: &GraphSpec) -> Result<(), ServersError> {
+fn check(spec: &GraphSpec) -> Result<(), PsError> {
     let known = |&op: &u32| match spec.ops.get(op as usize) {
         Some(op) => Ok(op),
-        None => Err(ServersError::NoSuchOp(op)),
+        None => Err(PsError::NoSuchOp(op)),
     };
     known(&spec.target)?;
     spec.inference_target.as_ref().map(known).transpose()?;
@@ -278,15 +253,15 @@ fn check(spec: &GraphSpec) -> Result<(), ServersError> {
             known(input)?;
         }
         if op.receives_bytes == Some(0) {
-            return Err(ServersError::NoBytes(op.id));
+            return Err(PsError::NoBytes(op.id));
         }
         if op.receives_bytes.is_some() && !op.updates.is_empty() {
-            return Err(ServersError::Updates(op.id));
+            return Err(PsError::Updates(op.id));
         }
         for recv in &op.updates {
             let twice = std::mem::replace(&mut is_updated[known(recv).map(|_| *recv as usize)?], true);
             if twice || spec.ops[*recv as usize].receives_bytes.is_none() {
-                return Err(ServersError::Updates(op.id));
+                return Err(PsError::Updates(op.id));
             }
         }
     }

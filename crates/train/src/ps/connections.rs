@@ -1,0 +1,59 @@
+//! Connections between workers and parameter servers. Nothing is queued here: a connection carries its transfers in the
+//! order in which they start.
+
+use super::PsJob;
+use gradtide_net::{Completion, FlowId, Network, Time};
+use std::collections::BTreeMap;
+
+/// A pull or push of a worker's present iteration.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// The worker.
+    pub worker: u32,
+    /// The transfer.
+    pub transfer: u32,
+}
+
+/// All connections of a job.
+pub struct Connections {
+    /// Transfers that are ready and not started.
+    ready: Vec<Sent>,
+    under_way: BTreeMap<FlowId, Sent>,
+    /// By worker and server: when the last transfer to the worker, and from it, ended.
+    free_at: Vec<Vec<[Time; 2]>>,
+}
+
+impl Connections {
+    /// Idle connections of a job.
+    pub fn new(job: &PsJob) -> Self {
+        let free_at = vec![vec![[Time::ZERO; 2]; job.servers.len()]; job.workers.len()];
+        Self { ready: Vec::new(), under_way: BTreeMap::new(), free_at }
+    }
+
+    /// Queues a transfer that has become ready.
+    pub fn on_ready(&mut self, worker: u32, transfer: u32) {
+        self.ready.push(Sent { worker, transfer });
+    }
+
+    /// Starts all ready transfers; calls `begun` with the worker of each.
+    pub fn send(&mut self, job: &PsJob, stream: u32, network: &mut dyn Network, mut begun: impl FnMut(u32)) {
+        for sent in self.ready.drain(..) {
+            let (parameter, is_push) = job.carried(sent.transfer);
+            let (server, bytes) = (job.server_of[parameter as usize], job.graph.parameters[parameter as usize].bytes);
+            let flow = job.flow(sent.worker as usize, server as usize, is_push, bytes, stream);
+            self.under_way.insert(network.start(flow), sent);
+            begun(sent.worker);
+        }
+    }
+
+    /// Handles the end of a transfer: which one, and when the connection began to carry it.
+    pub fn on_completion(&mut self, now: Time, completion: Completion, job: &PsJob) -> (Sent, Time) {
+        let sent = self.under_way.remove(&completion.flow).expect("the transfer is under way");
+        let (parameter, is_push) = job.carried(sent.transfer);
+        let server = job.server_of[parameter as usize] as usize;
+        let free_at = &mut self.free_at[sent.worker as usize][server][usize::from(is_push)];
+        let began = completion.began.max(*free_at);
+        *free_at = now;
+        (sent, began)
+    }
+}

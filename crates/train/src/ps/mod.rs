@@ -1,0 +1,88 @@
+//! Parameter-server training, op by op, as in TicTac (2019), over any network engine.
+//!
+//! ```text
+//! worker:  pull every parameter ─► run each op when its inputs are ready ─► push each gradient when it is ready
+//! server:                   update a parameter when the gradients of all workers have arrived
+//! ```
+//!
+//! Synchronous workers begin an iteration when the previous one has ended on all of them: with the
+//! last update, or, in inference, with the last forward pass. Otherwise a worker begins when the servers have applied
+//! its own gradients, each on arrival, and the slowest worker is within the staleness bound ([`PsJob::bound`]). A
+//! worker has one compute resource, which is work-conserving and runs the ready op that is first in topological order.
+//! Between a worker and a server there is one channel in each direction, the network's connection, which carries one
+//! transfer at a time. Pulls go out in the worker's order: a server holds a pull back until its counter of pulls sent
+//! to this worker has reached the pull's rank (TicTac section 5.1). Pushes go out when they are ready.
+//!
+//! This module contains neither the network, nor collectives, nor the tables of results (docs/models/servers.md,
+//! docs/decisions/17-op-dags-and-servers.md).
+
+mod channels;
+pub mod clocks;
+mod connections;
+mod executor;
+pub mod graph;
+mod plan;
+mod record;
+pub mod result;
+mod server;
+mod shard;
+pub mod share;
+mod wires;
+mod worker;
+
+pub use executor::PsExecutor;
+pub use graph::{PsParameter, WorkerGraph, WorkerOp};
+pub use plan::PsJob;
+pub use record::{PsRecord, Staleness, WorkerRecord};
+pub use shard::shards;
+
+use crate::opdag::OpDagError;
+use thiserror::Error;
+
+/// An invalid parameter-server job. `gradtide.scenario` refuses all of these first, with a file and a line.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum PsError {
+    /// The target, an input or an updated parameter does not exist.
+    #[error("op {0} does not exist")]
+    NoSuchOp(u32),
+    /// A parameter has no bytes.
+    #[error("the op with id {0} receives no bytes")]
+    NoBytes(u64),
+    /// An op updates something that is not a parameter or that another op updates too, or is itself a receive op.
+    #[error("the op with id {0} cannot update what it says")]
+    Updates(u64),
+    /// The ops have no topological order.
+    #[error(transparent)]
+    WorkerGraph(#[from] OpDagError),
+    /// No servers, or no workers.
+    #[error("{servers} servers of {hosts} hosts")]
+    Count {
+        /// Servers.
+        servers: u32,
+        /// Servers and workers.
+        hosts: usize,
+    },
+    /// A setting that has no meaning here or is not supported.
+    #[error("with servers op by op, {0}")]
+    NoMeaning(&'static str),
+    /// The order does not cover every parameter.
+    #[error("the order ranks {ranks} of {parameters} parameters")]
+    Ranks {
+        /// Ranks given.
+        ranks: usize,
+        /// Parameters of the model.
+        parameters: usize,
+    },
+    /// A share above 1,000,000 millionths.
+    #[error("a share is at most one")]
+    Share,
+    /// The network has no such band.
+    #[error("band {0} is not among the network's bands")]
+    Band(u8),
+    /// More than 2^64 bytes.
+    #[error("the parameters are larger than 2^64 bytes")]
+    TooManyBytes,
+    /// Nothing takes any time, so iterations would repeat for ever at one instant.
+    #[error("nothing takes any time")]
+    NoTime,
+}

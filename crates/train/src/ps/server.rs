@@ -1,0 +1,83 @@
+//! The servers during a run: when they add and apply the gradients that workers push.
+//!
+//! A server handles gradients in order of arrival. With synchronous workers it applies the sum of all workers'
+//! gradients of a parameter, otherwise each gradient alone.
+
+use super::PsJob;
+use gradtide_net::Time;
+use std::collections::VecDeque;
+
+/// The servers of a job.
+pub struct Servers {
+    /// When each server has added and applied all gradients received so far.
+    free_at: Vec<Time>,
+    parameters: Vec<Parameter>,
+}
+
+/// Gradients of one parameter.
+struct Parameter {
+    /// With synchronous workers: gradients of the iteration that have not arrived.
+    missing_count: u32,
+    /// Otherwise: gradients that have arrived, and those of them that are applied.
+    arrived_count: u64,
+    applied_count: u64,
+    /// When the others will be applied.
+    pending: VecDeque<Time>,
+}
+
+/// A gradient that its server applies alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Applied {
+    /// When it is applied.
+    pub at: Time,
+    /// Gradients of its parameter that were pushed before it.
+    pub before: u64,
+}
+
+impl Servers {
+    /// Idle servers.
+    pub fn new(job: &PsJob) -> Self {
+        let missing_count = job.workers.len() as u32;
+        let parameter = |_| Parameter { missing_count, arrived_count: 0, applied_count: 0, pending: VecDeque::new() };
+        Self {
+            free_at: vec![Time::ZERO; job.servers.len()],
+            parameters: (0..job.graph.parameters.len()).map(parameter).collect(),
+        }
+    }
+
+    /// Adds a gradient that has arrived; returns when it is applied, unless it waits for those of other workers.
+    pub fn on_pushed(&mut self, parameter: u32, now: Time, job: &PsJob) -> Option<Applied> {
+        let free_at = &mut self.free_at[job.server_of[parameter as usize] as usize];
+        *free_at = (*free_at).max(now) + job.adding_time(parameter);
+        let update = job.graph.parameters[parameter as usize].update;
+        let gradients = &mut self.parameters[parameter as usize];
+        if job.is_synchronous() {
+            gradients.missing_count -= 1;
+            if gradients.missing_count == 0 {
+                *free_at += update;
+                gradients.missing_count = job.workers.len() as u32;
+            }
+            return None;
+        }
+        *free_at += update;
+        gradients.arrived_count += 1;
+        gradients.pending.push_back(*free_at);
+        Some(Applied { at: *free_at, before: gradients.arrived_count - 1 })
+    }
+
+    /// When all gradients that have arrived are applied.
+    pub fn idle_at(&self) -> Time {
+        self.free_at.iter().copied().max().unwrap_or(Time::ZERO)
+    }
+
+    /// By parameter, the number of gradients applied by `now`, for asynchronous workers.
+    pub fn applied_counts(&mut self, now: Time) -> impl Iterator<Item = u64> {
+        self.parameters.iter_mut().map(move |gradients| {
+            while gradients.pending.front().is_some_and(|&at| at <= now) {
+                gradients.pending.pop_front();
+                gradients.applied_count += 1;
+            }
+            gradients.applied_count
+        })
+    }
+}

@@ -1,0 +1,127 @@
+//! Figures of the summary, one entry per job of any kind.
+
+use crate::run::Unmeasured;
+use serde::Serialize;
+
+/// Figures of a job; times in picoseconds, means over the measured iterations.
+#[derive(Debug, Serialize)]
+pub struct JobSummary {
+    /// Key of the job in the scenario.
+    pub name: String,
+    /// Measured iterations.
+    pub iteration_count: u64,
+    /// Iterations that are not measured because not all jobs ran.
+    pub unmeasured: Unmeasured,
+    /// Number of workers that compute: parameter servers do not count, wherever they are.
+    pub worker_count: u64,
+    /// Buckets.
+    pub bucket_count: u64,
+    /// T: duration of every iteration.
+    pub iteration_time_ps: Vec<u64>,
+    /// C: compute time of one iteration of the slowest worker, without stalls.
+    pub compute_ps: f64,
+    /// Time for which the device is idle for the host, in a recorded step.
+    pub host_ps: f64,
+    /// N: time for which the transfers of one iteration occupy the network.
+    pub comm_ps: f64,
+    /// Stall for gradients that the next op needs; a part of T.
+    pub exposed_ps: f64,
+    /// Stall that is due to the barrier alone; a part of T.
+    pub barrier_ps: f64,
+    /// Compute time added by overlap with transfers; a part of T.
+    pub slowdown_ps: f64,
+    /// Largest share of an iteration for which a worker waits for the compute of others, in per cent (TicTac section
+    /// 6).
+    pub straggler_percent: f64,
+    /// The worker with the longest total compute time, to which the waterfall belongs; absent if all are alike.
+    pub slowest_worker: Option<u64>,
+    /// needed - ready: minimum, median, maximum over all buckets of all measured iterations; absent if none is sent.
+    pub slack_ps: Option<[f64; 3]>,
+    /// needed - end, likewise.
+    pub margin_ps: Option<[f64; 3]>,
+    /// Lower bound on the iteration time for any order of these messages, each with its mean duration, with or without
+    /// a barrier: the largest of compute, all messages, and the time between an update and a read of it.
+    pub lower_bound_ps: f64,
+    /// Bytes of the model.
+    pub parameter_bytes: u64,
+    /// Bytes that the busiest sender sends in one iteration.
+    pub bytes_per_worker: f64,
+    /// Present only for parameter servers whose workers are not in step.
+    pub asynchrony: Option<Asynchrony>,
+    /// Present only for parallel jobs.
+    pub step: Option<StepSummary>,
+}
+
+/// Figures of workers that are not in step (asynchronous, or stale synchronous with a bound).
+#[derive(Debug, Serialize)]
+pub struct Asynchrony {
+    /// Iterations by which a worker may be ahead of the slowest; absent without a bound.
+    pub bound: Option<u32>,
+    /// One entry per worker.
+    pub workers: Vec<WorkerAsynchrony>,
+}
+
+/// Means over all complete iterations of one worker; times in picoseconds.
+#[derive(Debug, Serialize)]
+pub struct WorkerAsynchrony {
+    /// Number of these iterations.
+    pub iteration_count: u64,
+    /// From the start of an iteration to the start of the next.
+    pub time_ps: f64,
+    /// Part of `time_ps` spent in waiting for slower workers.
+    pub bound_wait_ps: f64,
+    /// Iterations by which the slowest worker was behind when this one began to pull: mean and maximum.
+    pub staleness_iterations: (f64, u64),
+    /// Gradients of other workers applied to a parameter between this worker's pull and its own gradient: mean and
+    /// maximum; absent if the job pushes none.
+    pub staleness_updates: Option<(f64, u64)>,
+}
+
+/// Figures of a parallel job's step; times in picoseconds.
+#[derive(Debug, Serialize)]
+pub struct StepSummary {
+    /// One entry per rank class.
+    pub classes: Vec<ClassSummary>,
+    /// Process groups, one entry per axis, in the order of the mesh.
+    pub groups: Vec<GroupSummary>,
+    /// Time for which the compute of an average rank stalls because other ranks are not ready: the bubble of a
+    /// pipeline.
+    pub others_ps: f64,
+    /// Composition of the first iteration's critical path: time in each part of the step, in transfers of each axis,
+    /// and between them.
+    pub critical_ps: Vec<(String, u64)>,
+}
+
+/// Means over the iterations of one rank of a class.
+#[derive(Debug, Serialize)]
+pub struct ClassSummary {
+    /// Ranks of the class.
+    pub ranks: u32,
+    /// Compute time.
+    pub compute_ps: f64,
+    /// Time for which the device is idle for the host.
+    pub host_ps: f64,
+    /// Time for which compute stalls.
+    pub exposed_ps: f64,
+}
+
+/// Figures of the groups of an axis in an iteration. Bytes and times are those of an average rank of the job.
+#[derive(Debug, Serialize)]
+pub struct GroupSummary {
+    /// Name of the axis.
+    pub name: String,
+    /// Ranks of one group.
+    pub ranks: u32,
+    /// Ranks of one group on the same node.
+    pub per_node: u32,
+    /// Transfers per rank, summed over the stages.
+    pub transfer_count: u64,
+    /// Bytes that a rank sends.
+    pub bytes_per_rank: f64,
+    /// Time during which transfers are in progress.
+    pub busy_ps: f64,
+    /// Time for which compute stalls, with one of these transfers as the last cause.
+    pub exposed_ps: f64,
+    /// needed - ready: minimum, median, maximum, over transfers with a compute op that needs them.
+    pub slack_ps: Option<[f64; 3]>,
+}

@@ -1,0 +1,122 @@
+//! A job in execution, as the event loop drives it.
+
+use super::record::JobRecord;
+use crate::job::CollectiveJob;
+use crate::ps::{PsJob, PsRecord};
+use crate::traffic::BackgroundFlows;
+use gradtide_net::{Completion, Network, Time};
+
+/// When the run stops, and how much of it is recorded.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Simulated time at which the run ends, even with ops and transfers in progress.
+    pub duration: Option<Time>,
+    /// Number of measured iterations whose ops are recorded individually.
+    pub timeline_iterations: u32,
+}
+
+/// What an executor knows of the run around its job.
+#[derive(Clone, Copy, Debug)]
+pub struct RunContext {
+    /// When the run stops.
+    pub limits: Limits,
+    /// Start of the last job: iterations that begin earlier are not measured.
+    pub last_start: Time,
+    /// Whether the run has other jobs, for which this one continues after its own iterations.
+    pub is_shared: bool,
+}
+
+impl RunContext {
+    /// Of the only job of a run.
+    pub fn alone(limits: Limits) -> Self {
+        Self { limits, last_start: Time::ZERO, is_shared: false }
+    }
+
+    /// Whether the duration of the run has passed.
+    pub fn is_over(&self, now: Time) -> bool {
+        self.limits.duration.is_some_and(|duration| now >= duration)
+    }
+}
+
+/// The duration of the run ended before the first measured iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooShort;
+
+/// Executes one job. The loop calls [`open`](Self::open) once the job's start has come, [`begin`](Self::begin) when all
+/// its connections are open, and then, at every instant, [`on_completion`](Self::on_completion) for each flow of the job
+/// and [`settle`](Self::settle).
+pub trait Executor<'a> {
+    /// Key of the job in the scenario.
+    fn name(&self) -> &str;
+
+    /// When the job starts.
+    fn start(&self) -> Time;
+
+    /// Number of streams of its flows.
+    fn stream_count(&self) -> usize;
+
+    /// Opens the persistent connections of the job; returns their number.
+    fn open(&mut self, network: &mut dyn Network) -> usize;
+
+    /// Begins the first iteration.
+    ///
+    /// # Errors
+    /// [`TooShort`].
+    fn begin(&mut self, now: Time) -> Result<(), TooShort>;
+
+    /// Handles the end of a flow of the job.
+    fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network);
+
+    /// Handles all events at `now` outside the network, then sends; returns whether needed iterations remain. An oracle
+    /// reads `background`.
+    ///
+    /// # Errors
+    /// [`TooShort`].
+    fn settle(
+        &mut self,
+        now: Time,
+        network: &mut dyn Network,
+        background: &[BackgroundFlows<'_>],
+    ) -> Result<bool, TooShort>;
+
+    /// Time of the next event outside the network.
+    fn wakes_at(&self) -> Option<Time>;
+
+    /// Iterations run beyond its own, while other jobs need it as load.
+    fn extra_count(&self) -> u32;
+
+    /// Number of ops and transfers that wait.
+    fn waiting_ops(&self) -> usize;
+
+    /// Completed share of the iterations, if their number is limited.
+    fn progress(&self) -> Option<f64>;
+
+    /// The job and its record.
+    fn into_done(self: Box<Self>) -> Done<'a>;
+}
+
+/// A job and its record.
+pub enum Done<'a> {
+    /// A job whose ranks communicate by collectives.
+    Collective(&'a CollectiveJob, JobRecord),
+    /// A parameter-server job.
+    Ps(&'a PsJob, PsRecord),
+}
+
+impl Done<'_> {
+    /// Number of complete measured iterations.
+    pub fn iteration_count(&self) -> usize {
+        match self {
+            Self::Collective(_, record) => record.iterations().len(),
+            Self::Ps(_, record) => record.iterations().len(),
+        }
+    }
+
+    /// Number of ops and chunks that ended.
+    pub fn event_count(&self) -> u64 {
+        match self {
+            Self::Collective(_, record) => record.event_count,
+            Self::Ps(_, record) => record.event_count,
+        }
+    }
+}
