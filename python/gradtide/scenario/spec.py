@@ -15,7 +15,7 @@ from gradtide.scenario.keys.cluster import Queue, Transport
 from gradtide.scenario.keys.job import Schedule
 from gradtide.scenario.ranks import all_simulated
 from gradtide.scenario.resolve import Resolved
-from gradtide.scenario.servers import ARBITRARY_PPM, graph_spec
+from gradtide.scenario.resolve.servers import ARBITRARY_PPM, graph_spec
 from gradtide.traffic import BackgroundFlows
 from gradtide.units import Buffer
 

@@ -14,7 +14,7 @@ from gradtide.answer.again import again
 from gradtide.answer.uncertainty import ORDERS
 from gradtide.errors import SchedulerError, hinted
 from gradtide.scenario.opdag import OpDag, load_ranks, op_dag
-from gradtide.scenario.servers import ARBITRARY_PPM
+from gradtide.scenario.resolve.servers import ARBITRARY_PPM
 from gradtide.studies.graph import find_dag
 
 SCHEDULERS = ("layer", "tic", "tac", "tac_folded", "random", "arbitrary", "optimal")

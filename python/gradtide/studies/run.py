@@ -21,7 +21,7 @@ from gradtide.files import write_whole
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Job, Scenario
 from gradtide.scenario.defaults import PLANNED
-from gradtide.scenario.servers import ARBITRARY_PPM
+from gradtide.scenario.resolve.servers import ARBITRARY_PPM
 from gradtide.scenario.times import ops_csv
 from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.folder import RESOLVED, whole_folder, write_json, write_text, write_versions

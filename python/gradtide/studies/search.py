@@ -18,7 +18,7 @@ from typing import Any
 
 from gradtide import _core
 from gradtide.scenario import Job
-from gradtide.scenario.check.network import MAX_FLUID_BPS
+from gradtide.scenario.resolve.network import MAX_FLUID_BPS
 from gradtide.scenario.gates import Gate, Gates
 from gradtide.studies.channels import Channel
 from gradtide.studies.network import as_one_channel

@@ -13,11 +13,11 @@ from gradtide.errors import ScenarioError, did_you_mean
 from gradtide.parallel.costs import Accelerator, Costs, Kernel, Precision, Recompute, Training, slowest_of
 from gradtide.parallel.mesh import AXES, Mesh
 from gradtide.parallel.spec import Layout, describe, micro_batches
-from gradtide.scenario.check.context import Context
 from gradtide.scenario.device import HINT
 from gradtide.scenario.job import Division, RecordedStep
 from gradtide.scenario.keys.job import OF_ROOFLINE, Collective, Compute, JobTable, Schedule
 from gradtide.scenario.keys.parallel import OF_MESH, Parallel
+from gradtide.scenario.resolve.context import Context
 from gradtide.scenario.source import Loc
 from gradtide.scenario.tables import LayerTable
 from gradtide.scenario.times import read_times
