@@ -330,7 +330,7 @@ class RunResult:
         if not len(self.queues):
             raise ValueError('no queue was sampled: write run.engine = "packet" and run.probe = { every = "100us" }')
         columns = self.queues.to_numpy()
-        segment_bytes = self.scenario.spec()["cluster"]["transport"]["segment_bytes"]
+        segment_bytes = self.scenario.segment_bytes
         rows = []
         for link in dict.fromkeys(columns["link"].tolist()):
             crossed = (columns["link"] == link) & (columns["long_flows"] > 0)
@@ -546,7 +546,7 @@ def _of_mesh(division: "Division", mean_ms: float) -> dict[str, Any]:
     described = division.described
     peak = division.accelerator.peaks[division.training.precision]
     return {
-        "mesh": dict(described.spec["mesh"]),
+        "mesh": division.costs.mesh.sizes,
         "ranks": described.ranks,
         "device": division.accelerator.name,
         "precision": division.training.precision,
@@ -555,7 +555,7 @@ def _of_mesh(division: "Division", mean_ms: float) -> dict[str, Any]:
         "seq": division.training.seq,
         "times": None if division.own is None else division.own.source,
         "stated_efficiency": division.accelerator.stated_efficiency(division.training.precision),
-        "micro_batches": described.spec["micro_batches"],
+        "micro_batches": division.layout.micro_batches,
         "global_batch": division.global_batch,
         "tokens": described.tokens,
         "tokens_per_s_per_gpu": described.tokens_per_s(mean_ms / 1e3),

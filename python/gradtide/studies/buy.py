@@ -235,7 +235,7 @@ def _in_threes(results: Sequence[T]) -> list[tuple[T, T, T]]:
 
 
 def _delay_ps(scenario: Scenario) -> int:
-    return int(scenario.spec()["cluster"]["link"]["delay_ps"])
+    return scenario.link_delay_ps
 
 
 def _other_delay_ps(scenario: Scenario) -> int:

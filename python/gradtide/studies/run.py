@@ -1,10 +1,9 @@
 """`gradtide run`: how long does one iteration take, and what does it wait for?"""
 
-import json
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import product
@@ -20,8 +19,9 @@ from gradtide.estimate import WHAT_IF_ITERATIONS, Limits, within_limits
 from gradtide.files import write_whole
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Job, Scenario
+from gradtide.scenario.core import queries
+from gradtide.scenario.core.edited import run_at
 from gradtide.scenario.defaults import PLANNED
-from gradtide.scenario.resolve.servers import ARBITRARY_PPM
 from gradtide.scenario.times import ops_csv
 from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.folder import RESOLVED, whole_folder, write_json, write_text, write_versions
@@ -155,31 +155,13 @@ def simulate(scenario: Scenario, progress: Callable[[float], object] | None, thr
     # measured with the whole process.
     cpu_time = time.thread_time if threads == 1 else time.process_time
     wall, cpu = time.perf_counter(), cpu_time()
-    output = _core.run(_core_input(scenario), progress, threads)
+    output = queries.run(scenario, progress, threads)
     cost = {
         "cpu_s": cpu_time() - cpu,
         "wall_s": time.perf_counter() - wall,
         "peak_rss_mb": most_resident_bytes() / 1024**2,
     }
     return RunResult(scenario, output, cost)
-
-
-def _core_input(scenario: Scenario) -> str:
-    """Return the core's input as JSON; flows are encoded in pieces, because one long call would block Ctrl-C."""
-    spec = scenario.spec()
-    tables = []
-    for table in spec.pop("traffic"):
-        name = json.dumps(table.pop("name"))
-        scalars = {key: value for key, value in table.items() if not isinstance(value, list)}
-        columns = [f'"{column}":[{",".join(_pieces(table[column]))}]' for column in table if column not in scalars]
-        columns += [f'"{key}":{json.dumps(value)}' for key, value in scalars.items()]
-        tables.append(f'{{"name":{name},{",".join(columns)}}}')
-    return f'{json.dumps(spec)[:-1]},"traffic":[{",".join(tables)}]}}'
-
-
-def _pieces(values: Sequence[int], length: int = 100_000) -> Iterator[str]:
-    for start in range(0, len(values), length):
-        yield json.dumps(values[start : start + length])[1:-1]
 
 
 def part_of(progress: Callable[[float], object] | None, low: float, high: float) -> Callable[[float], object] | None:
@@ -387,7 +369,7 @@ def write_core(result: RunResult, folder: Path) -> None:
             write_text(folder / f"{name}.csv", table.to_csv())
     for job in result.scenario.jobs:
         if job.division is not None:
-            text = ops_csv(job.division.described.spec, job.division.own)
+            text = ops_csv(job.division.described, job.division.own)
             write_text(folder / "ops.csv", text)
     write_summary({**result.summary, **result.answer.to_dict(), **BESIDE}, folder)
     write_versions(folder)
@@ -492,8 +474,7 @@ def bandwidth(scenario: Scenario) -> Table:
             is_star = scenario.fabric.kind == "star"
             # The rate of links between switches follows, unless the scenario states it.
             at_rate[rate_bps] = scenario if is_star else altered(scenario, link_rate=units.format_rate(rate_bps))
-        spec = what_if(at_rate[rate_bps].spec(), rate_bps, order, barrier)
-        for job in json.loads(_core.run(json.dumps(spec)).summary_json)["jobs"]:
+        for job in run_at(at_rate[rate_bps], rate_bps, order, barrier=barrier, most_iterations=WHAT_IF_ITERATIONS):
             times_us = [ps / 1e6 for ps in job["iteration_time_ps"]]
             mean_us = sum(times_us) / len(times_us)
             waits_us = (job["exposed_ps"] / 1e6, job["barrier_ps"] / 1e6)
@@ -525,24 +506,6 @@ def what_if_rates(own_bps: int) -> list[int]:
     around = {rate_bps for rate_bps in (own_bps // 2, own_bps, 2 * own_bps, 4 * own_bps) if rate_bps <= fastest_bps}
     known = {rate_bps for rate_bps in WHAT_IF_RATES_BPS if rate_bps * SLOWEST_WHAT_IF >= own_bps}
     return sorted((around | known) - {0})
-
-
-def what_if(spec: dict[str, Any], rate_bps: int, order: str, barrier: bool) -> dict[str, Any]:
-    """Change rate, order and barrier in a core input; few iterations, because without random draws they repeat."""
-    spec["cluster"]["link"]["rate_bps"] = rate_bps
-    spec["run"].update(duration_ps=None, timeline_iterations=0)
-    for job in spec["jobs"]:
-        own = job["schedule"]["order"]
-        # The order of a plan counts as a user-defined order.
-        if own["kind"] != order and (own["kind"], order) != ("planned", "file"):
-            more: dict[str, dict[str, Any]] = {
-                "priority": {"queues": None},
-                "arbitrary": {"disorder_ppm": ARBITRARY_PPM},
-            }
-            job["schedule"]["order"] = {"kind": order, **more.get(order, {})}
-        job["schedule"]["barrier"] = barrier
-        job["iterations"] = min(job["iterations"] or WHAT_IF_ITERATIONS, WHAT_IF_ITERATIONS)
-    return spec
 
 
 def sample() -> Scenario:

@@ -142,7 +142,7 @@ def plan(
     asked = base
     if asked.engine == "packet":
         base = on_fluid(asked)
-    if base.spec()["jobs"][0].get("servers") is not None:
+    if base.jobs[0].is_pulled:
         raise ValueError("plan takes a job that exchanges gradients in buckets, not op by op with parameter servers")
     if base.jobs[0].graph is not None:
         raise ValueError("plan takes a model of layers, not a graph of ops")

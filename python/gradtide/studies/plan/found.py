@@ -293,9 +293,7 @@ def fill(
     )
     steps = paces(settings.noise, base.jobs[0].workers)
     plain = found.baselines["ddp"][0].on(base)
-    space = Space(
-        found.layers, found.channels, modes, settings.overhead_ps, settings.smallest_bytes, plain.spec(), steps
-    )
+    space = Space(found.layers, found.channels, modes, settings.overhead_ps, settings.smallest_bytes, plain, steps)
     found.search = Search(space)
     explore(found.search, budget, part(0.2, 0.5))
     finalists = {choice: plan_of(found, choice).on(base) for choice in _finalists(found.search)}
