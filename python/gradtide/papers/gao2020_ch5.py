@@ -36,8 +36,8 @@ from gradtide.papers.harness import (
     table,
     value,
 )
-from gradtide.results import RunResult
 from gradtide.scenario import Scenario
+from gradtide.studies.result import RunResult
 from gradtide.studies.tenants.cases import BANDS, variant
 from gradtide.studies.tenants.comparison import colour
 

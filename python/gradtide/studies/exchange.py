@@ -7,11 +7,12 @@ from typing import Any
 from gradtide import units
 from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.errors import ScenarioError
-from gradtide.results import RunResult, Table
+from gradtide.results import Table
 from gradtide.scenario import Scenario
 from gradtide.scenario.core.queries import Queries
 from gradtide.studies.asked import as_scenario, refuse_divided
 from gradtide.studies.network import altered, run_of_network
+from gradtide.studies.result import RunResult
 
 COLLECTIVES = ("ring", "tree", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
 

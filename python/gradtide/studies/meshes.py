@@ -11,11 +11,13 @@ from gradtide.answer.memory import feasibility
 from gradtide.answer.uncertainty import Uncertainty, uncertainty_of
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
-from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import with_lists
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import head, run_all, run_name, total_cost, write_study
+from gradtide.studies.result import RunResult
+from gradtide.studies.rows import StudyRows
+from gradtide.studies.run import head, run_all, total_cost
+from gradtide.studies.run_folder import run_name, write_study
 from gradtide.studies.trained import Cluster, trained
 
 

@@ -8,13 +8,15 @@ import numpy as np
 
 from gradtide import report
 from gradtide.estimate import Limits, foresee, within_limits
-from gradtide.results import RunResult, Table
+from gradtide.results import Table
 from gradtide.scenario import BackgroundFlows, Scenario
 from gradtide.studies.check import ns3 as simulator
 from gradtide.studies.check.ns3 import NS3MissingError
 from gradtide.studies.folder import whole_folder, write_text, write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import head, part_of, run_all, write_core, write_summary
+from gradtide.studies.result import RunResult
+from gradtide.studies.run import head, part_of, run_all
+from gradtide.studies.run_folder import write_core, write_summary
 from gradtide.studies.trained import Cluster, trained
 
 SIMULATORS = ("ns3",)

@@ -7,13 +7,13 @@ from typing import Any
 from gradtide.errors import Unfinished
 from gradtide.intervals import mean_interval
 from gradtide.measured import saving_errors
-from gradtide.results import RunResult
 from gradtide.runtime import LEVELS, Runtime
 from gradtide.scenario import Scenario
 from gradtide.scenario.plan import Plan, PlannedBucket
 from gradtide.studies.channels import Channel, fit, own_collective, tried
 from gradtide.studies.network import altered
 from gradtide.studies.plan.confirm import confirmed
+from gradtide.studies.result import RunResult
 from gradtide.studies.run import run_all
 from gradtide.studies.search import (
     DDP_CAP,

@@ -18,7 +18,7 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import foresee
 from gradtide.measured import Errors, pairs, saving_errors, time_errors
 from gradtide.parallel.bound import Least, Position, least
-from gradtide.results import RunResult, Table
+from gradtide.results import Table
 from gradtide.runtime import RUNTIMES
 from gradtide.scenario import Scenario
 from gradtide.scenario.job import Division
@@ -27,7 +27,9 @@ from gradtide.studies.folder import write_text, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.plan import confirm
 from gradtide.studies.plan.result import LEAVE, WORTH_IT, Planned
-from gradtide.studies.run import head, run_all, total_cost, write_runs, write_summary
+from gradtide.studies.result import RunResult
+from gradtide.studies.run import head, run_all, total_cost
+from gradtide.studies.run_folder import write_runs, write_summary
 
 UNITS = (1, 2, 4)
 """Blocks per unit that are tried: larger units have fewer fixed costs, but are gathered and reduced later."""
