@@ -12,8 +12,8 @@ from gradtide import Scenario, buy, collectives, compare, from_kineto, run, swee
 from gradtide.papers import PARTS, site, verdicts
 from gradtide.studies.check import compared
 from gradtide.studies.check.ns3 import Measured
-from gradtide.studies.run import summary as described
-from gradtide.studies.run import write_core, write_run, write_summary
+from gradtide.studies.run_folder import summary as described
+from gradtide.studies.run_folder import write_core, write_run, write_summary
 from gradtide.studies.tenants.bands import tenants
 from gradtide.studies.tenants.boundary import boundary
 from gradtide.studies.tenants.lp import plan_bands

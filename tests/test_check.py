@@ -14,7 +14,7 @@ import textwrap
 import pytest
 
 from gradtide import Scenario, ScenarioError, SimulationError, _core, check
-from gradtide.scenario import foreign
+from gradtide.scenario.core import ns3 as foreign
 from gradtide.studies.check import NS3MissingError, figures, ns3
 
 FLOWS = """
@@ -171,7 +171,7 @@ def test_the_ways_are_those_that_the_core_counts_bytes_on(tmp_path):
 
 def test_the_case_that_is_written(tmp_path):
     scenario = Scenario.from_toml(FLOWS + JOB)
-    settings = ns3.write_case(scenario.spec(), tmp_path)
+    settings = ns3.write_case(scenario, tmp_path)
     tables = {file.stem: list(csv.DictReader(file.read_text().splitlines())) for file in tmp_path.glob("*.csv")}
     assert len(tables["links"]) == 2 * (4 + 4)
     for there, back in zip(tables["links"][::2], tables["links"][1::2], strict=True):

@@ -1,4 +1,4 @@
-"""Files of the Rust crates do not import one another in circles, beyond those that are known."""
+"""Files of the Rust crates and of the Python package do not import one another in circles, beyond known ones."""
 
 import importlib.util
 from pathlib import Path
@@ -24,6 +24,31 @@ def found_in(source: Path) -> set[tuple[str, ...]]:
 
 def test_network_engines_have_no_new_circle() -> None:
     assert found_in(ROOT / "crates/net/src") == KNOWN
+
+
+def test_the_python_package_has_no_circle_even_through_imports_inside_functions() -> None:
+    package = circles.Package(ROOT / "python/gradtide")
+    assert len(package.files) > 200
+    assert circles.circles(package.imports()) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"a.py": "from p import b", "b.py": "def f():\n    from p.a import x"}, {("a.py", "b.py")}),
+        ({"a.py": "from .b import x", "b.py": "import p.a"}, {("a.py", "b.py")}),
+        ({"a.py": "from p import x", "__init__.py": '_NAMES = {"a": "x"}'}, {("__init__.py", "a.py")}),
+        ({"a/__init__.py": "from p.a import c", "a/c.py": "from p.a import d"}, {("a/__init__.py", "a/c.py")}),
+        ({"a.py": "from p import b", "b.py": "if TYPE_CHECKING:\n    from p.a import x"}, set()),
+    ],
+)  # fmt: skip
+def test_a_circle_in_python_is_found(tmp_path: Path, files: dict[str, str], expected: set[tuple[str, ...]]) -> None:
+    source = tmp_path / "p"
+    for name, text in files.items():
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        (source / name).write_text(text, encoding="utf-8")
+    found = circles.circles(circles.Package(source).imports())
+    assert {tuple(path.relative_to(source).as_posix() for path in circle) for circle in found} == expected
 
 
 @pytest.mark.parametrize(

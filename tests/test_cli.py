@@ -14,7 +14,7 @@ import pytest
 import gradtide as gt
 from gradtide import Scenario
 from gradtide.cli.progress import Bar
-from gradtide.studies.run import summary
+from gradtide.studies.run_folder import summary
 from run_folders import tiny_tenants
 
 GRADTIDE = [sys.executable, "-m", "gradtide"]

@@ -12,10 +12,10 @@ from gradtide.layers import Layer
 from gradtide.papers import site
 from gradtide.scenario import json_schema
 from gradtide.studies.network import altered, card_count
-from gradtide.studies.run import has_what_ifs
 from gradtide.studies.tenants.bands import tenants
 from gradtide.studies.tenants.boundary import boundary
 from gradtide.studies.tenants.policies import policies
+from gradtide.studies.what_ifs import has_what_ifs
 
 LAYERS = [{"name": f"l{i}", "forward": "1ms", "backward": "2ms", "parameters": "1MB"} for i in range(3)]
 CLUSTERS = presets.cluster_names()

@@ -84,7 +84,7 @@ def test_a_file_computes_on_the_device_of_the_cluster_as_a_preset_does(cluster, 
     assert device.startswith(job.device.name)
     if parallel is not None:
         (named,) = trained("llama3-8b", **keys).jobs
-        assert job.division.described.spec == named.division.described.spec
+        assert job.division.described == named.division.described
         assert job.division.accelerator.name == device.rpartition("-")[0]
     else:
         inline = {"cluster": presets.cluster(f"{cluster}/2")["cluster"]}

@@ -17,7 +17,8 @@ import gradtide as gt
 from gradtide import Scenario, _core, estimate, traces, watch
 from gradtide.errors import LimitReached, ScenarioError, SimulationError
 from gradtide.estimate import Limits
-from gradtide.studies.run import run_all, what_if_count
+from gradtide.studies.run import run_all
+from gradtide.studies.what_ifs import what_if_count
 from specs import dag, spec
 
 GRADTIDE = [sys.executable, "-m", "gradtide"]

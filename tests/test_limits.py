@@ -19,9 +19,9 @@ import gradtide as gt
 from gradtide import Scenario, estimate
 from gradtide.errors import Interrupted, LimitReached, ScenarioError
 from gradtide.estimate import Limits
-from gradtide.results import RunResult
 from gradtide.studies.compare import compare
 from gradtide.studies.keep import Kept
+from gradtide.studies.result import RunResult
 from gradtide.studies.run import run_all, run_seen, sample
 from gradtide.studies.store import key_of
 from gradtide.studies.tenants.bands import tenants

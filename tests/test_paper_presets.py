@@ -78,7 +78,7 @@ def test_run_and_compare_say_of_chapter_4_what_reproduce_says() -> None:
     for schedule in ("FIFO with barrier", "priority without barrier"):
         ours = [row["iteration_time_us"] / 1e3 for row in study.rows if row["schedule"] == schedule]
         assert [f"{one:.1f}" for one in ours] == times[schedule]
-    from gradtide.studies.run import summary as whole
+    from gradtide.studies.run_folder import summary as whole
 
     # At the rate that is asked about, the run has the saving of the figure.
     headline = whole(gt.run("paper/gao2020-ch4", link_rate="1Gbps"))["headline"]

@@ -15,6 +15,7 @@ from gradtide.parallel import memory
 from gradtide.parallel.costs import ADAM_BYTES, Accelerator, Costs, NoPeakError, Training, slowest_of
 from gradtide.parallel.mesh import AXES, Mesh, MeshError, split
 from gradtide.parallel.spec import Layout, describe, micro_batches, model_flops, units
+from gradtide.scenario.core.job import parallel as core_parallel
 from specs import core_fields, spec
 
 HIDDEN, LAYERS, HEADS, SEQ, VOCABULARY = 1024, 8, 16, 512, 50304
@@ -301,7 +302,8 @@ def test_a_job_that_does_not_fit_says_so():
 
 
 def test_the_core_gets_exactly_what_it_reads_of_a_parallel_job():
-    described = describe(costs(MIXTRAL, mesh="tp=2,fsdp=8,ep=4,pp=2"), Layout(micro_batches=2)).spec
+    found, layout = costs(MIXTRAL, mesh="tp=2,fsdp=8,ep=4,pp=2"), Layout(micro_batches=2)
+    described = core_parallel(found, layout, describe(found, layout))
     whole = spec([])
     whole["jobs"][0]["parallel"] = described
     for place in (
@@ -313,13 +315,14 @@ def test_the_core_gets_exactly_what_it_reads_of_a_parallel_job():
         ("blocks", 0),
     ):
         assert set(reduce(getitem, place, described)) == core_fields(whole, "jobs", 0, "parallel", *place), place
+    prefetches = core_parallel(found, Layout(backward_prefetch=2), describe(found, Layout(backward_prefetch=2)))
+    assert (prefetches["forward_prefetch"], prefetches["backward_prefetch"]) == (1, 2)
 
 
 def test_units_are_blocks_in_line_of_one_stage():
-    spec = describe(costs(LLAMA, mesh="fsdp=8"), Layout(unit=3, backward_prefetch=2)).spec
-    assert sum(spec["units"]) == len(LLAMA.blocks) + 2
-    assert spec["units"][:3] == [1, 3, 3]
-    assert (spec["forward_prefetch"], spec["backward_prefetch"]) == (1, 2)
+    found = describe(costs(LLAMA, mesh="fsdp=8"), Layout(unit=3))
+    assert sum(found.unit_blocks) == len(LLAMA.blocks) + 2
+    assert found.unit_blocks[:3] == [1, 3, 3]
     # Stages of 3 and 4 blocks, with the embedding before and the head behind.
     assert units([3, 4], 2) == [1, 2, 1, 2, 2, 1]
 
@@ -340,16 +343,16 @@ def test_ranks_together_have_every_parameter(seed):
     model = draw.choice([GPT, LLAMA, MIXTRAL])
     tp, ep, pp = draw.choice([1, 2, 8]), draw.choice([1, 2, 8]), draw.choice([1, 2, 4])
     mesh = Mesh(tp=tp, fsdp=8, ep=ep if model is MIXTRAL else None, pp=pp)
-    spec = describe(Costs(model, H100, mesh, Training(SEQ)), Layout(micro_batches=pp)).spec
-    assert sum(spec["stages"]) == len(spec["blocks"]) == len(model.blocks) + 2
-    assert len(spec["stages"]) == len(spec["optimizer_ps"]) == pp
-    kinds = [spec["kinds"][block["kind"]] for block in spec["blocks"]]
-    whole = tp * sum(kind["parameter_bytes"] + mesh.experts * kind["expert_parameter_bytes"] for kind in kinds)
+    found = describe(Costs(model, H100, mesh, Training(SEQ)), Layout(micro_batches=pp))
+    assert sum(found.stages) == len(found.blocks) == len(model.blocks) + 2
+    assert len(found.stages) == len(found.optimizer_ps) == pp
+    kinds = [found.kinds[kind] for _, kind in found.blocks]
+    whole = tp * sum(kind.parameter_bytes + mesh.experts * kind.expert_parameter_bytes for kind in kinds)
     # Norms, biases of rows and routers are on every rank of a tensor group; a tied table is on two stages.
     alone = sum(module.parameters for module in model.modules() if not module.split)
     tied = model.vocabulary * model.hidden if model.tied and pp > 1 else 0
     assert whole == 2 * (model.parameters + (tp - 1) * alone + tied)
-    assert (spec["tied_embedding_bytes"] > 0) == (tied > 0)
+    assert (found.tied_embedding_bytes > 0) == (tied > 0)
 
 
 def test_useful_flops_are_megatrons():
@@ -392,7 +395,7 @@ def test_a_layout_that_cannot_be_names_its_key(mesh, layout, training, field, sa
 )
 def test_stages_have_the_blocks_that_they_are_given(mesh, stages, blocks):
     """The first stage of the core has the embedding besides, the last one the head."""
-    found = describe(costs(GPT, mesh=mesh), Layout(stages=stages)).spec["stages"]
+    found = describe(costs(GPT, mesh=mesh), Layout(stages=stages)).stages
     assert found == [blocks[0] + 1, *blocks[1:-1], blocks[-1] + 1]
 
 
@@ -457,13 +460,12 @@ def test_any_model_on_any_mesh_is_described_or_refused_with_a_field(seed):
         assert refused.field in {*AXES, "sequence"}
         assert refused.hint
         return
-    kinds = found.spec["kinds"]
-    ops = [op for kind in kinds for op in kind["ops"]]
-    whole = [value for op in ops for key, value in op.items() if key.endswith(("_ps", "bytes"))]
-    whole += [value for kind in kinds for key, value in kind.items() if key.endswith("bytes")]
-    whole += [*found.spec["optimizer_ps"], *found.spec["stages"]]
+    ops = [op for kind in found.kinds for op in kind.ops]
+    whole = [value for op in ops for key, value in op._asdict().items() if key.endswith(("_ps", "bytes"))]
+    whole += [value for kind in found.kinds for key, value in kind._asdict().items() if key.endswith("bytes")]
+    whole += [*found.optimizer_ps, *found.stages]
     assert all(type(value) is int and value >= 0 for value in whole)
-    assert all(op["forward_ps"] > 0 and op["backward_ps"] > 0 for op in ops)
+    assert all(op.forward_ps > 0 and op.backward_ps > 0 for op in ops)
     assert all(part >= 0 for part in dataclasses.astuple(found.memory))
     assert found.memory.total > 0
     # More recomputation never keeps more, and never takes less time.
@@ -471,7 +473,7 @@ def test_any_model_on_any_mesh_is_described_or_refused_with_a_field(seed):
         describe(Costs(model, known, mesh, dataclasses.replace(training, recompute=what)), layout)
         for what in ("none", "selective", "full")
     ]
-    again = [sum(op["recompute_ps"] for kind in one.spec["kinds"] for op in kind["ops"]) for one in times]
+    again = [sum(op.recompute_ps for kind in one.kinds for op in kind.ops) for one in times]
     assert again == sorted(again)
 
 
@@ -501,11 +503,11 @@ def test_parts_that_have_come_are_added_up_by_memory():
 def test_products_that_are_sent_beside_are_within_their_op():
     for model in (GPT, LLAMA):
         described = describe(costs(model, H100, "tp=8", recompute="full"), Layout(async_tp=True))
-        for kind in described.spec["kinds"]:
-            for op in kind["ops"]:
-                for beside, whole in zip(op["beside"], (op["forward_ps"], op["backward_ps"]), strict=True):
-                    assert 0 <= beside["join_ps"] + beside["sum_ps"] <= whole
-    assert describe(costs(LLAMA, H100, "tp=8"), Layout()).spec["kinds"][1]["ops"][0]["beside"][0]["join_ps"] == 0
+        for kind in described.kinds:
+            for op in kind.ops:
+                for beside, whole in zip(op.beside, (op.forward_ps, op.backward_ps), strict=True):
+                    assert 0 <= beside.join_ps + beside.sum_ps <= whole
+    assert describe(costs(LLAMA, H100, "tp=8"), Layout()).kinds[1].ops[0].beside[0].join_ps == 0
 
 
 def test_the_busiest_rank_of_experts_has_more_to_do():

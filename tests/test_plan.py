@@ -303,7 +303,7 @@ def test_no_score_is_below_its_bound_and_with_the_barrier_they_are_equal(
     base = Scenario.from_dict(job([(f, b, m) for f, b, m in rows]))
     layers = search.Layers(base.jobs[0])
     channel = Channel({"kind": "ring"}, 1, fixed_us * 1e6, 8000.0, 8000.0 * base.jobs[0].parameter_bytes)
-    found = search.Search(search.Space(layers, [channel], search.MODES, 10**9, MIB, base.spec()))
+    found = search.Search(search.Space(layers, [channel], search.MODES, 10**9, MIB, base))
     search.explore(found, 50)
     for choice, score in found.scores.items():
         slack_ps = 2 * found.space.messages(choice) + 2

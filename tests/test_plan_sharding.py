@@ -70,17 +70,17 @@ def executed(tried):
 
     Times of compute are those of the specification, and those of transfers what each took in the run.
     """
-    spec, rows, setting = tried.division.described.spec, tried.result.transfers.to_dicts(), tried.setting
+    described, rows, setting = tried.division.described, tried.result.transfers.to_dicts(), tried.setting
     took = {(one["collective"], one["first_layer"]): (one["end_us"] - one["start_us"]) / 1e3 for one in rows}
-    ends = list(itertools.accumulate(spec["units"]))
-    units = [range(end - count, end) for end, count in zip(ends, spec["units"], strict=True)]
+    ends = list(itertools.accumulate(described.unit_blocks))
+    units = [range(end - count, end) for end, count in zip(ends, described.unit_blocks, strict=True)]
 
     def computes(unit, *keys):
-        kinds = [spec["kinds"][spec["blocks"][block]["kind"]] for block in unit]
-        return sum(op[key] for kind in kinds for op in kind["ops"] for key in keys) / 1e9
+        blocks = [described.blocks[block] for block in unit]
+        return sum(getattr(op, key) for op in described.ops_of(blocks) for key in keys) / 1e9
 
     now = channel = 0.0
-    for _ in range(spec["micro_batches"]):
+    for _ in range(tried.division.layout.micro_batches):
         now = channel = max(now, channel)
         there, arrived, reduced = set(), {}, []
         for is_forward, depth in ((True, setting.forward), (False, setting.backward)):
@@ -99,7 +99,7 @@ def executed(tried):
             if is_forward and setting.zero == 3:
                 there = {units[-1]}
     norm = sum(one["end_us"] - one["start_us"] for one in rows if one["group"] == "norm") / 1e3
-    return max(now, channel) + norm + spec["optimizer_ps"][0] / 1e9
+    return max(now, channel) + norm + described.optimizer_ps[0] / 1e9
 
 
 CASES = {
@@ -143,8 +143,8 @@ def test_a_deeper_prefetch_pays_where_a_block_computes_for_less_than_the_head_is
     """With one ahead the head is gathered beside the last block, with d ahead beside the last d."""
     _, every = every_setting(monkeypatch, scenario(seq=8192, model=LARGE_HEAD))
     time_ms = {one.setting: one.time_ms for one in every}
-    spec = every[0].division.described.spec
-    block_ms = sum(op["forward_ps"] for op in spec["kinds"][1]["ops"]) / 1e9
+    described = every[0].division.described
+    block_ms = sum(op.forward_ps for op in described.kinds[1].ops) / 1e9
     for depth in (2, 3):
         saved = time_ms[Setting(3, 1, depth - 1)] - time_ms[Setting(3, 1, depth)]
         # The head is gathered for longer than three blocks compute, and it begins a block earlier.

@@ -8,7 +8,7 @@ import pytest
 
 import gradtide as gt
 from gradtide.studies.convert import convert
-from gradtide.traces import EXACT
+from gradtide.traces.recording import EXACT
 
 TRACES = Path(__file__).parent / "data" / "traces"
 RECORDED = ["fsdp", "tp", "pp"]

@@ -640,11 +640,12 @@ def test_every_signal_that_stops_a_command_ends_it_as_ctrl_c_does(
 ) -> None:
     # The command sends the signal to itself when it runs, so that nothing depends on how fast the machine is.
     script = (
-        "import os, sys, time; from gradtide import __main__ as cli; from gradtide.studies import run\n"
+        "import os, sys, time; from gradtide import __main__ as cli\n"
+        "from gradtide.scenario.core import queries\n"
         "def stopped(*arguments):\n"
         f"    os.kill(os.getpid(), {int(number)})\n"
         "    time.sleep(60)\n"
-        "run._core_input = stopped\n"
+        "queries.core_input = stopped\n"
         f"sys.argv = ['gradtide', {command!r}, {CH4!r}, '-o', 'out']\n"
         "cli.main()\n"
     )
@@ -660,8 +661,8 @@ def test_every_signal_that_stops_a_command_ends_it_as_ctrl_c_does(
 def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
     script = (
         "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); from gradtide import __main__ as cli\n"
-        "from gradtide.studies import run; core = run._core_input\n"
-        "run._core_input = lambda scenario: (os.kill(os.getpid(), signal.SIGHUP), core(scenario))[1]\n"
+        "from gradtide.scenario.core import queries; core = queries.core_input\n"
+        "queries.core_input = lambda scenario: (os.kill(os.getpid(), signal.SIGHUP), core(scenario))[1]\n"
         f"sys.argv = ['gradtide', 'run', {CH4!r}, '-q']\n"
         "cli.main()\n"
     )

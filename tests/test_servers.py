@@ -7,7 +7,7 @@ import pytest
 
 import gradtide as gt
 from gradtide import _core
-from gradtide.scenario.servers import ARBITRARY_PPM
+from gradtide.scenario.core.job import ARBITRARY_PPM
 from gradtide.studies.compare import PULL_SCHEDULES, compare
 
 BRANCHES = 12

@@ -14,7 +14,7 @@ import pytest
 import gradtide as gt
 from gradtide import inputs, traces
 from gradtide.traces import archives
-from gradtide.traces.model import read_model
+from gradtide.traces.reading import read_model
 
 RANKS = 3
 

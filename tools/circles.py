@@ -1,11 +1,14 @@
-"""Lists the circles of files in the Rust crates: files that import one another, directly or through others.
+"""Lists the circles of files in the Rust crates and the Python package: files that import one another, also indirectly.
 
-    python tools/circles.py [FOLDER…]  of the crates, or of the files in these folders; exits 1 if there is a circle
+    python tools/circles.py [FOLDER…]  of all, or of the files in these folders; exits 1 if there is a circle
 
-An import is a `use` of what another file of the same crate defines. A name that a module only re-exports counts as
-imported from the file that defines it, `mod` and `pub use` do not count, and neither do tests.
+In Rust an import is a `use` of what another file of the same crate defines. A name that a module only re-exports counts
+as imported from the file that defines it, `mod` and `pub use` do not count, and neither do tests. In Python an import
+inside a function counts like any other one, and one for type checkers alone does not. A module of a package counts as
+imported from its own file, a name of the package from `__init__.py`; the lazy names of `gradtide` itself count, too.
 """
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -84,6 +87,52 @@ class Crate:
         return found
 
 
+class Package:
+    """The files of a Python package by module, and what each imports."""
+
+    def __init__(self, source: Path) -> None:
+        """Read every file under the folder of a package."""
+        self.root = source.name
+        self.files: dict[str, Path] = {}
+        self.compiled = {f"{self.root}.{path.stem}" for path in source.glob("*.pyi")}
+        for path in sorted(source.rglob("*.py")):
+            parts = (self.root, *path.relative_to(source).with_suffix("").parts)
+            self.files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+
+    def imports(self) -> dict[Path, set[Path]]:
+        """Return the files that each file imports."""
+        found: dict[Path, set[Path]] = {}
+        for module, path in self.files.items():
+            tree = ast.parse(path.read_text(encoding="utf-8"))
+            package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+            names = [*self._imported(tree, package), *self._lazy(tree, module)]
+            found[path] = {self.files[one] for one in names if one in self.files} - {path}
+        return found
+
+    def _imported(self, node: ast.AST, package: str) -> Iterator[str]:
+        """Yield the modules that a tree imports, outside of `if TYPE_CHECKING`."""
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            for child in node.orelse:
+                yield from self._imported(child, package)
+            return
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+            base = ".".join([*parents, *([node.module] if node.module else [])])
+            for alias in node.names:
+                name = f"{base}.{alias.name}"
+                yield name if name in self.files or name in self.compiled else base
+        for child in ast.iter_child_nodes(node):
+            yield from self._imported(child, package)
+
+    def _lazy(self, tree: ast.Module, module: str) -> Iterator[str]:
+        """Yield the modules of `_NAMES`, which the root imports when a name is first used."""
+        for node in tree.body if module == self.root else ():
+            if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "_NAMES":
+                yield from (f"{self.root}.{name}" for name in ast.literal_eval(node.value))
+
+
 def circles(imports: dict[Path, set[Path]]) -> list[list[Path]]:
     """Return the sets of files each of which reaches every other, the largest first."""
     reach = {path: set(others) for path, others in imports.items()}
@@ -99,11 +148,12 @@ def circles(imports: dict[Path, set[Path]]) -> list[list[Path]]:
 
 
 def main() -> int:
-    """List the circles of the crates, or of the folders that are named."""
+    """List the circles of the crates and the package, or of the folders that are named."""
     within = [Path(folder).resolve() for folder in sys.argv[1:]]
     is_found = False
-    for source in sorted(ROOT.glob("crates/*/src")):
-        imports = Crate(source).imports()
+    sources = [Crate(source) for source in sorted(ROOT.glob("crates/*/src"))]
+    for one in (*sources, Package(ROOT / "python/gradtide")):
+        imports = one.imports()
         if within:
             imports = {
                 path: others for path, others in imports.items() if any(path.is_relative_to(one) for one in within)

@@ -21,8 +21,9 @@ import typer  # noqa: E402
 import gradtide  # noqa: E402
 from gradtide import cli  # noqa: E402
 from gradtide.cli import ends  # noqa: E402
-from gradtide.results import StudyRows  # noqa: E402
-from gradtide.studies.run import run, summary  # noqa: E402
+from gradtide.studies.rows import StudyRows  # noqa: E402
+from gradtide.studies.run import run  # noqa: E402
+from gradtide.studies.run_folder import summary  # noqa: E402
 
 
 def main() -> None:

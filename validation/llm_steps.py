@@ -49,6 +49,7 @@ from gradtide.architecture import Architecture  # noqa: E402
 from gradtide.parallel.costs import Beside, Costs, Training, slowest_of  # noqa: E402
 from gradtide.parallel.mesh import Mesh  # noqa: E402
 from gradtide.parallel.spec import Layout, describe  # noqa: E402
+from gradtide.scenario.core.job import parallel  # noqa: E402
 from gradtide.studies.run import _core_input  # noqa: E402
 
 TABLES = ROOT / "validation" / "llm"
@@ -501,7 +502,7 @@ def simulated(step: Step, costs: Costs) -> float:
     first served; a network card sends both at once.
     """
     given = core_input(step.network, step.layout.gpus_per_node, step.gpus)
-    spec = describe(costs, step.layout).spec
+    spec = parallel(costs, step.layout, describe(costs, step.layout))
     (job,) = given["jobs"]
     output = _core.run(json.dumps({**given, "jobs": [{**job, "layers": job["layers"][:1], "parallel": spec}]}))
     (time_ps,) = json.loads(output.summary_json)["jobs"][0]["iteration_time_ps"]

@@ -76,7 +76,7 @@ fn told(outcome: &Result<RunResult, RunError>) -> Result<String, &RunError> {
 }
 
 /// Whether it is what Python may hand down: what `spec` says of its fields holds, and no run could pass the end of the
-/// simulated clock (`check_limits` of `gradtide.scenario.check.run`).
+/// simulated clock (`check_limits` of `gradtide.scenario.resolve.run`).
 fn keeps_its_word(spec: &Spec) -> bool {
     let Spec { cluster, traffic, jobs, run } = spec;
     let host = cluster.host.iter();

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gradtide.lp import StartAndBand, start_and_band
     from gradtide.papers import Reproduction, reproduce
     from gradtide.profiling import ModelProfile, op_dag, profile
-    from gradtide.results import RunResult, Series, Table
+    from gradtide.results import Series, Table
     from gradtide.scenario import Scenario
     from gradtide.scenario import json_schema as schema
     from gradtide.scenario.fabric import from_networkx
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from gradtide.studies.graph import preset_graph
     from gradtide.studies.order import OrderResult, order
     from gradtide.studies.plan import PlanResult, plan
+    from gradtide.studies.result import RunResult
     from gradtide.studies.run import preset, run
     from gradtide.studies.store import listed as sweep_list
     from gradtide.studies.sweep import SweepResult, sweep
@@ -73,7 +74,7 @@ _NAMES = {
     "lp": "StartAndBand start_and_band",
     "papers": "Reproduction reproduce",
     "profiling": "ModelProfile op_dag profile",
-    "results": "RunResult Series Table",
+    "results": "Series Table",
     "scenario": "Scenario schema=json_schema",
     "scenario.fabric": "from_networkx",
     "scenario.opdag": "Op OpDag",
@@ -91,6 +92,7 @@ _NAMES = {
     "studies.order": "OrderResult order",
     "studies.plan": "PlanResult plan",
     "studies.run": "preset run",
+    "studies.result": "RunResult",
     "studies.store": "sweep_list=listed",
     "studies.sweep": "SweepResult sweep sweep_merge=merge",
     "studies.tenants.bands": "TenantsResult tenants",

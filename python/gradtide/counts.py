@@ -1,9 +1,8 @@
-"""Collectives: names, which of them are all-reduces, and counts of steps, messages and bytes from the core.
+"""Collectives: names, and which of them are all-reduces.
 
 docs/models/collectives.md has the table and its sources; tests compare the counts with the core's transfers.
 """
 
-import json
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, get_args
@@ -54,22 +53,3 @@ class Counts:
     messages: int
     sent: Fraction
     most: Fraction
-
-
-def count(kind: str, ranks: int, group: int = 1, inside: str = "ring", servers: int = 1) -> Counts:
-    """Count the messages of a collective, one of `KINDS`, among N ranks: none for a single rank.
-
-    The last group of butterfly_layered and hierarchical may be smaller than `group`. `inside` is the algorithm within a
-    group of hierarchical: reduce, ring or sharded. The `servers` of ps are among the ranks.
-    """
-    from gradtide import _core  # imported lazily: it would dominate the time to report a faulty scenario
-
-    algorithm: dict[str, str | int] = {"kind": kind}
-    if kind == "ps":
-        algorithm = {"kind": "parameter_server", "servers": servers, "placement": "packed"}
-    elif kind == "butterfly_layered":
-        algorithm["group"] = group
-    elif kind == "hierarchical":
-        algorithm |= {"group": group, "inside": inside}
-    steps, messages, sent, most = _core.collective_counts(json.dumps(algorithm), ranks)
-    return Counts(steps, messages, Fraction(sent), Fraction(*most))

@@ -20,8 +20,8 @@ from typing import Any
 from kept import Figures, KeptRuns
 
 from gradtide.papers import gao2020_ch5 as ch5
-from gradtide.results import RunResult
 from gradtide.scenario import Scenario
+from gradtide.studies.result import RunResult
 from gradtide.studies.tenants.cases import variant
 from gradtide.studies.tenants.comparison import colour
 

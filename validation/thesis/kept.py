@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from gradtide.results import RunResult
 from gradtide.scenario import Scenario
+from gradtide.studies.result import RunResult
 from gradtide.studies.run import run_all
 
 Key = tuple[Any, ...]

@@ -20,8 +20,8 @@ from kept import Figures, KeptRuns
 
 from gradtide.intervals import mean_interval
 from gradtide.papers import gao2020_ch5 as ch5
-from gradtide.results import RunResult
 from gradtide.scenario import Scenario
+from gradtide.studies.result import RunResult
 from gradtide.studies.tenants.cases import variant
 
 CELLS_FILE = Path(__file__).with_name("straggler-cells.csv")

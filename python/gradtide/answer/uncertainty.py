@@ -126,9 +126,9 @@ def step_kind(scenario: "Scenario", job: "Job") -> Kind:
     """Return the kind of a step of a language model that is divided over ranks."""
     division = job.division
     assert division is not None
-    mesh, layout = division.described.spec["mesh"], division.layout
+    mesh, layout = division.costs.mesh.sizes, division.layout
     axes = (("pipeline", "pp"), ("tensor", "tp"), ("context", "cp"))
-    experts = any(kind["expert_parameter_bytes"] for kind in division.described.spec["kinds"])
+    experts = any(kind.expert_parameter_bytes for kind in division.described.kinds)
     stated = division.accelerator.stated_efficiency(division.training.precision)
     return {
         "what": "step",

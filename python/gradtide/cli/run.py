@@ -44,14 +44,16 @@ def run(
         return
     check_target(common.output)
     from gradtide.studies import run as study
+    from gradtide.studies.run_folder import summary as summary_of
+    from gradtide.studies.what_ifs import what_if_count
 
     refuse_unknown(common.checks, lambda: figures_of_job(study.run(study.sample()).job))
     with progress_bar("simulating", common.quiet) as progress:
         [result] = study.run_all(
-            [loaded], progress=progress, limits=common.limits, what_ifs=study.what_if_count(loaded)
+            [loaded], progress=progress, limits=common.limits, what_ifs=what_if_count(loaded)
         )
         study.add_slowdowns(result, common.limits)
-        summary = study.summary(result)
+        summary = summary_of(result)
         if common.output is not None:
             if progress is not None:
                 progress.stage("writing the report")
@@ -90,7 +92,7 @@ def figures_of_job(job: dict[str, Any]) -> dict[str, Any]:
 
 def _foresee(loaded: "Scenario") -> None:
     from gradtide.estimate import foresee
-    from gradtide.studies.run import what_if_count
+    from gradtide.studies.what_ifs import what_if_count
 
     if loaded.jobs:
         foresee(lambda: [(loaded, 1)], what_ifs=what_if_count(loaded))

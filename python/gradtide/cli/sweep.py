@@ -65,7 +65,7 @@ def sweep(
     """Run a scenario over the values of any of its keys; finished runs are never run again."""
     from gradtide.studies.sweep import Study
     from gradtide.studies.sweep import sweep as run_study
-    from gradtide.studies.sweep.executors import check
+    from gradtide.studies.sweep.choice import check
 
     part = _shard(shard)
     if shard is not None and store is None:

@@ -25,8 +25,8 @@ from gradtide.papers.harness import (
     table,
     value,
 )
-from gradtide.results import RunResult
 from gradtide.scenario import Scenario
+from gradtide.studies.result import RunResult
 
 PAPER = published(__name__)
 NOTES = PAPER["notes"]

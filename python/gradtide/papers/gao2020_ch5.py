@@ -36,8 +36,8 @@ from gradtide.papers.harness import (
     table,
     value,
 )
-from gradtide.results import RunResult
 from gradtide.scenario import Scenario
+from gradtide.studies.result import RunResult
 from gradtide.studies.tenants.cases import BANDS, variant
 from gradtide.studies.tenants.comparison import colour
 
@@ -394,15 +394,14 @@ def _job_table(study: Study) -> list[Drawn]:
 
 
 def _network_table(study: Study) -> list[Drawn]:
-    base, cluster = study.base, study.base.spec()["cluster"]
-    delay_ns = cluster["link"]["delay_ps"] // 1000
-    kind = cluster["queue"]["discipline"]["kind"]
+    base = study.base
+    delay_ns = base.link_delay_ps // 1000
     rows = [
         ("simulated time", "12 s", f"{base.duration_ps / 1e12:g} s" if base.duration_ps else "–"),
         ("hosts", "8, one switch", f"{base.jobs[0].workers}, one switch"),
         ("link", "10 Gbit/s, 10000 ns", f"{base.link_rate_bps / 1e9:g} Gbit/s, {delay_ns} ns"),
         ("device queue", "1 packet", "1 packet"),
-        ("queue", "pfifo_fast, 1000 packets", f"{kind}, {base.queue_packets} packets"),
+        ("queue", "pfifo_fast, 1000 packets", f"{base.queue}, {base.queue_packets} packets"),
         ("priority queues", "1 printed; 3 bands by its section 5.3", "3 bands"),
         ("TCP", "of ns-3.30.1, not printed", f"newreno, recovery = {THESIS_RECOVERY}"),
     ]

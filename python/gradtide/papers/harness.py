@@ -23,12 +23,13 @@ from typing import Any, Generic, Literal, TypeVar
 from gradtide import _core, report
 from gradtide.answer.build import build
 from gradtide.estimate import Limits
-from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.scenario.source import parse_toml
 from gradtide.studies.folder import whole_folder, write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_seen, total_cost, write_runs, write_summary
+from gradtide.studies.result import RunResult
+from gradtide.studies.run import run_seen, total_cost
+from gradtide.studies.run_folder import write_runs, write_summary
 
 S = TypeVar("S")
 C = TypeVar("C", bound=Hashable)

@@ -18,7 +18,8 @@ from gradtide.estimate import Limits, NothingRun, foresee, within_limits
 from gradtide.papers.harness import Part, Progress, Reproduction, commands, counted, tally
 from gradtide.studies.folder import whole_folder, write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import part_of, total_cost, write_summary
+from gradtide.studies.run import part_of, total_cost
+from gradtide.studies.run_folder import write_summary
 
 
 class Site:

@@ -40,9 +40,9 @@ from gradtide.papers.harness import (
     value,
 )
 from gradtide.presets import graphs
-from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.order import order
+from gradtide.studies.result import RunResult
 
 PAPER = published(__name__)
 NOTES = PAPER["notes"]

@@ -30,9 +30,9 @@ from gradtide.papers.harness import (
     published,
     table,
 )
-from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.exchange import alone, exchange_s, exchanged_by
+from gradtide.studies.result import RunResult
 
 PAPER = published(__name__)
 GRADIENT_BYTES = Scenario.load(PAPER["preset"]).jobs[0].parameter_bytes

@@ -62,6 +62,11 @@ class Mesh:
         return self.cp * self.fsdp * self.dp
 
     @property
+    def sizes(self) -> dict[str, int]:
+        """Ranks along each axis by its name; `ep` is 1 if experts are not spread."""
+        return {**{axis: getattr(self, axis) for axis in ("tp", "cp", "fsdp", "dp", "pp")}, "ep": self.experts}
+
+    @property
     def experts(self) -> int:
         """Ranks over which experts are spread; 1 if they are not."""
         return self.ep or 1

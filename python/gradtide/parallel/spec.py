@@ -1,15 +1,13 @@
-"""Input of the core for a parallel job, and the memory of its ranks.
+"""A parallel job in numbers: bytes and times of its blocks, blocks of its stages, and the memory of its ranks.
 
-    described = describe(Costs(model, accelerator, mesh, training), layout)
-    described.spec["stages"], described.memory.total
-
-The keys of `spec` are those of `ParallelSpec` in crates/train.
+described = describe(Costs(model, accelerator, mesh, training), layout)
+described.stages, described.memory.total
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, takewhile
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 from gradtide.architecture import Block, FieldError, Module
 from gradtide.parallel import memory
@@ -20,8 +18,6 @@ from gradtide.parallel.times import OwnTimes, named_blocks, op_names
 Pipeline = Literal["1f1b", "gpipe", "interleaved"]
 Context = Literal["ring", "all-gather"]
 PICOSECONDS = 10**12
-NORM_BYTES = 4
-"""The sum of squares of all gradients, in fp32."""
 GRADIENT_BYTES = {"bf16": 4, "float8": 4, "fp16": 2, "fp32": 4}
 """Bytes of a gradient element in reductions, by precision: fp32, except in fp16 training."""
 GATHERED_BYTES = {"bf16": 2, "float8": 1, "fp16": 2, "fp32": 4}
@@ -65,12 +61,49 @@ class Layout:
     stages: Sequence[int] | None = None
 
 
+class BesidePs(NamedTuple):
+    """`Beside` in picoseconds."""
+
+    join_ps: int
+    sum_ps: int
+    add_ps: int
+
+
+class Op(NamedTuple):
+    """`OpTimes` in picoseconds; `beside` are 0 unless tensor groups send in parts."""
+
+    name: str
+    role: str
+    forward_ps: int
+    backward_ps: int
+    recompute_ps: int
+    recompute_communicates: bool
+    exchanged_bytes: int
+    beside: tuple[BesidePs, BesidePs]
+
+
+class Kind(NamedTuple):
+    """Blocks with equal parameters and ops; bytes are those of a rank before sharding."""
+
+    parameter_bytes: int
+    gradient_bytes: int
+    expert_parameter_bytes: int
+    expert_gradient_bytes: int
+    ops: tuple[Op, ...]
+
+
 @dataclass(frozen=True)
 class Described:
-    """A divided job in numbers.
+    """A parallel job in numbers.
 
     Attributes:
-        spec: the keys of `ParallelSpec`.
+        kinds: kinds of blocks.
+        blocks: name of each block and index of its kind; the first is the embedding, the last the head.
+        unit_blocks: blocks of each unit.
+        stages: blocks of each virtual stage.
+        optimizer_ps: time of the optimizer on a rank of each stage.
+        activation_bytes: of the activations between two blocks.
+        tied_embedding_bytes: gradient of an embedding that the last of several stages shares; else 0.
         memory: of the rank that has most.
         model_flops: of an iteration, of all ranks: what the model needs, nothing of it recomputed.
         tokens: of an iteration.
@@ -79,12 +112,23 @@ class Described:
             of the embedding, both are of the model itself: the first unit, "".
     """
 
-    spec: dict[str, Any]
+    kinds: tuple[Kind, ...]
+    blocks: tuple[tuple[str, int], ...]
+    unit_blocks: list[int]
+    stages: list[int]
+    optimizer_ps: list[int]
+    activation_bytes: int
+    tied_embedding_bytes: int
     memory: memory.Memory
     model_flops: int
     tokens: int
     ranks: int
     units: tuple[tuple[str, ...], ...]
+
+    def ops_of(self, blocks: Iterable[tuple[str, int]]) -> Iterator[Op]:
+        """Yield the ops of blocks."""
+        for _, kind in blocks:
+            yield from self.kinds[kind].ops
 
     def utilisation(self, iteration_s: float, peak_flops: float) -> float:
         """Return the model FLOPs utilisation (Chowdhery et al. 2022, appendix B): useful FLOP/s against the peak's."""
@@ -119,7 +163,7 @@ def model_flops(costs: Costs, sequences: int) -> int:
 
 
 def describe(costs: Costs, layout: Layout, own: OwnTimes | None = None) -> Described:
-    """Return what the core must know of a job, and what its fullest rank has in memory.
+    """Return a job in numbers.
 
     Args:
         costs: the ops of the model.
@@ -132,7 +176,7 @@ def describe(costs: Costs, layout: Layout, own: OwnTimes | None = None) -> Descr
     model, mesh, training = costs.model, costs.mesh, costs.training
     _check(costs, layout)
     counts = _stages(costs, layout)
-    kinds: list[dict[str, Any]] = []
+    kinds: list[Kind] = []
     found: dict[object, int] = {}
 
     def kind(key: object, modules: Sequence[Module], ops: tuple[OpTimes, ...]) -> int:
@@ -142,72 +186,45 @@ def describe(costs: Costs, layout: Layout, own: OwnTimes | None = None) -> Descr
             is_block = not isinstance(key, str)
             gathered = GATHERED_BYTES[training.precision] if is_block else training.element_bytes
             reduced = GRADIENT_BYTES[training.precision]
-            kinds.append(
-                {
-                    "parameter_bytes": dense * gathered,
-                    "gradient_bytes": dense * reduced,
-                    "expert_parameter_bytes": experts * gathered,
-                    "expert_gradient_bytes": experts * reduced,
-                    "ops": [_op(op, is_async=layout.async_tp) for op in ops],
-                }
-            )
+            sizes = (dense * gathered, dense * reduced, experts * gathered, experts * reduced)
+            kinds.append(Kind(*sizes, tuple(_op(op, is_async=layout.async_tp) for op in ops)))
         return found[key, ops]
 
     timed = [(name, ops if own is None else own.of_block(name, ops)) for name, ops in named_blocks(costs)]
     modules = [model.before, *(block.modules for block in model.blocks), _after(costs)]
     keys = ["embed", *map(kind_of, model.blocks), "head"]
-    blocks = [
-        {"name": name, "kind": kind(key, of_block, ops)}
-        for (name, ops), key, of_block in zip(timed, keys, modules, strict=True)
-    ]
+    blocks = tuple(
+        (name, kind(key, of_block, ops)) for (name, ops), key, of_block in zip(timed, keys, modules, strict=True)
+    )
     stages = list(counts)
     stages[0] += 1
     stages[-1] += 1
     of_units = units(counts, layout.unit)
-    sharding = ("none", "zero1", "zero2", "zero3")[layout.zero if mesh.cp * mesh.fsdp > 1 else 0]
-    names = {"1f1b": "one_f_one_b", "gpipe": "gpipe", "interleaved": "interleaved"}
-    pipeline: dict[str, Any] = {"kind": names[layout.pipeline]}
-    if layout.pipeline == "interleaved":
-        pipeline["chunks"] = layout.chunks
     owned = [_owned(stage, counts, costs) for stage in range(mesh.pp)]
-    shards = mesh.cp * mesh.fsdp if sharding != "none" else 1
-    tied = model.before[0] if model.tied and mesh.pp > 1 else None
-    spec = {
-        "mesh": {**{axis: getattr(mesh, axis) for axis in ("tp", "cp", "fsdp", "dp", "pp")}, "ep": mesh.experts},
-        "gpus_per_node": layout.gpus_per_node,
-        "sharding": sharding,
-        "micro_batches": layout.micro_batches,
-        "pipeline": pipeline,
-        "sequence_parallel": training.sequence_parallel and mesh.tp > 1,
-        "async_tp": layout.async_tp,
-        "scatter_gather": layout.scatter_gather,
-        "context": layout.context.replace("-", "_"),
-        "forward_prefetch": layout.prefetch,
-        "backward_prefetch": layout.backward_prefetch,
-        "overlap_gradients": layout.overlap_gradients,
-        "gloo": layout.gloo,
-        "kinds": kinds,
-        "blocks": blocks,
-        "units": of_units,
-        "stages": stages,
-        "optimizer_ps": [
-            _ps(costs.optimizer(-(-dense // shards) + -(-experts // max(1, shards // mesh.experts))))
+    shards = mesh.cp * mesh.fsdp if layout.zero else 1
+    if own is not None and own.has_updates:
+        optimizer_ps = _updates(own, timed, stages, mesh.pp)
+    else:
+        of_ranks = (
+            costs.optimizer(-(-dense // shards) + -(-experts // max(1, shards // mesh.experts)))
             for dense, experts in owned
-        ]
-        if own is None or not own.has_updates
-        else _updates(own, timed, stages, mesh.pp),
-        "activation_bytes": costs.tokens * model.hidden * training.element_bytes,
-        "norm_bytes": NORM_BYTES,
-        "tied_embedding_bytes": memory.of_rank([tied], costs)[0] * GRADIENT_BYTES[training.precision] if tied else 0,
-    }
+        )
+        optimizer_ps = [_ps(seconds) for seconds in of_ranks]
+    tied = model.before[0] if model.tied and mesh.pp > 1 else None
     sequences = layout.micro_batches * training.micro_batch * mesh.data
     return Described(
-        spec,
-        _fullest(costs, layout, counts),
-        model_flops(costs, sequences),
-        sequences * training.seq,
-        mesh.ranks,
-        _unit_names(costs, of_units),
+        kinds=tuple(kinds),
+        blocks=blocks,
+        unit_blocks=of_units,
+        stages=stages,
+        optimizer_ps=optimizer_ps,
+        activation_bytes=costs.tokens * model.hidden * training.element_bytes,
+        tied_embedding_bytes=memory.of_rank([tied], costs)[0] * GRADIENT_BYTES[training.precision] if tied else 0,
+        memory=_fullest(costs, layout, counts),
+        model_flops=model_flops(costs, sequences),
+        tokens=sequences * training.seq,
+        ranks=mesh.ranks,
+        units=_unit_names(costs, of_units),
     )
 
 
@@ -368,29 +385,26 @@ def _memory(stage: int, counts: Sequence[int], costs: Costs, layout: Layout) -> 
     return memory.Memory(*parts, own, logits, costs.accelerator.memory_bytes)
 
 
-def _op(op: OpTimes, *, is_async: bool) -> dict[str, Any]:
+def _op(op: OpTimes, *, is_async: bool) -> Op:
     again = op.recompute if op.recompute_communicates else op.forward
-    none = Beside()
-    return {
-        "name": op.name,
-        "role": op.role,
-        "forward_ps": _ps(op.forward),
-        "backward_ps": _ps(op.backward),
-        "recompute_ps": _ps(op.recompute),
-        "recompute_communicates": op.recompute_communicates,
-        "exchanged_bytes": op.exchanged_bytes,
-        "beside": [
-            _beside(one if is_async else none, _ps(most))
-            for one, most in zip(op.beside, (min(op.forward, again), op.backward), strict=True)
-        ],
-    }
+    forward, backward = op.beside if is_async else (Beside(), Beside())
+    return Op(
+        op.name,
+        op.role,
+        _ps(op.forward),
+        _ps(op.backward),
+        _ps(op.recompute),
+        op.recompute_communicates,
+        op.exchanged_bytes,
+        (_beside(forward, _ps(min(op.forward, again))), _beside(backward, _ps(op.backward))),
+    )
 
 
-def _beside(beside: Beside, most_ps: int) -> dict[str, int]:
+def _beside(beside: Beside, most_ps: int) -> BesidePs:
     """Return the times in whole picoseconds, capped so that rounding does not exceed the op's time."""
     join_ps = min(_ps(beside.join), most_ps)
     sum_ps = min(_ps(beside.sum), most_ps - join_ps)
-    return {"join_ps": join_ps, "sum_ps": sum_ps, "add_ps": _ps(beside.add)}
+    return BesidePs(join_ps, sum_ps, _ps(beside.add))
 
 
 def _updates(

@@ -12,9 +12,17 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
+from gradtide.presets import graphs
+from gradtide.presets.data import document as document
+from gradtide.presets.data import folder as folder
+from gradtide.presets.data import stems
+from gradtide.presets.devices import Device as Device
+from gradtide.presets.devices import NoEfficiencyError as NoEfficiencyError
+from gradtide.presets.devices import device as device
+from gradtide.presets.devices import device_names as device_names
+from gradtide.presets.devices import devices
 
+if TYPE_CHECKING:
     from gradtide.parallel.costs import Accelerator
 
 SCHEMA = "gradtide.model/1"
@@ -91,72 +99,6 @@ class ModelPreset:
         }
 
 
-@dataclass(frozen=True)
-class Device:
-    """A compute device: peak FLOP/s, memory bandwidth, and the fraction of each that training achieves.
-
-    Attributes:
-        name: name in a scenario, case-insensitive.
-        title: full name.
-        precision: number format of its multiplications.
-        peak_flops: FLOP/s of that precision, dense (vendor).
-        memory_bytes_per_s: memory bandwidth (vendor).
-        element_bytes: bytes of one parameter or activation in memory.
-        compute_efficiency: fraction of `peak_flops` in a measurement of training on this device; None without a
-            measurement: the scenario must then state `compute.efficiency`.
-        memory_efficiency: fraction of `memory_bytes_per_s` (assumed).
-        winograd_gain: factor by which Winograd reduces the multiplications of a 3x3 convolution of stride 1.
-        source: source of peak and bandwidth.
-        efficiency: kind of the compute efficiency: calibrated, utilisation or unknown.
-        basis: the measurement behind it, or a statement that there is none.
-        kind: gpu or cpu, as in `gradtide.runtime`.
-        memory_bytes: usable memory of the largest variant; None if the accelerator of the same name states it.
-    """
-
-    name: str
-    title: str
-    precision: str
-    peak_flops: float
-    memory_bytes_per_s: float
-    element_bytes: int
-    compute_efficiency: float | None
-    memory_efficiency: float
-    winograd_gain: float
-    source: str
-    efficiency: str
-    basis: str
-    kind: str = "gpu"
-    memory_bytes: int | None = None
-
-    @property
-    def reached_flops(self) -> float:
-        """FLOP/s that training achieves; NoEfficiencyError without a measurement of the device."""
-        if self.compute_efficiency is None:
-            raise NoEfficiencyError(
-                f"{self.name} has no known efficiency: {self.basis}; state the share of its "
-                f"{self.peak_flops / 1e12:g} TFLOP/s that your training reaches"
-            )
-        return self.peak_flops * self.compute_efficiency
-
-    def described(self) -> dict[str, Any]:
-        """Return its row in a table of presets."""
-        return {
-            "kind": "device",
-            "name": self.name,
-            "title": self.title,
-            "precision": self.precision,
-            "peak_tflop_per_s": self.peak_flops / 1e12,
-            "memory_gb_per_s": self.memory_bytes_per_s / 1e9,
-            "compute_efficiency": self.compute_efficiency,
-            "memory_efficiency": self.memory_efficiency,
-            "source": f"{self.source}; {self.efficiency}: {self.basis}",
-        }
-
-
-class NoEfficiencyError(ValueError):
-    """The efficiency of a device in training has not been measured, and the scenario states none."""
-
-
 def model_names() -> list[str]:
     """Return the names of the built-in models, sorted."""
     return stems("models", ".json")
@@ -165,11 +107,6 @@ def model_names() -> list[str]:
 def language_names() -> list[str]:
     """Return the names of the built-in language models, sorted."""
     return stems("language", ".json")
-
-
-def device_names() -> list[str]:
-    """Return the names of the built-in devices: GPUs, oldest first, then CPUs."""
-    return list(_devices())
 
 
 def cluster_names() -> list[str]:
@@ -280,22 +217,6 @@ def configuration(name: str) -> dict[str, Any]:
     return dict(_language(name)["configuration"])
 
 
-def device(name: str) -> Device:
-    """Return a built-in device, case-insensitive.
-
-    Raises:
-        KeyError: if the name is unknown.
-
-    Example:
-        >>> device("v100").peak_flops
-        15700000000000.0
-    """
-    for known, found in _devices().items():
-        if known.casefold() == name.casefold():
-            return found
-    raise KeyError(f"unknown device {name!r}; built in are {', '.join(device_names())}")
-
-
 def accelerator_names() -> list[str]:
     """Return the names of the accelerators for parallel jobs."""
     return list(document("devices.toml")["accelerator"])
@@ -332,7 +253,7 @@ def memory_bytes(name: str) -> int | None:
     try:
         return accelerator(name).memory_bytes
     except KeyError:
-        found = {known.casefold(): one for known, one in _devices().items()}.get(name.casefold())
+        found = {known.casefold(): one for known, one in devices().items()}.get(name.casefold())
         return None if found is None else found.memory_bytes
 
 
@@ -355,13 +276,11 @@ def list_presets(kind: str | None = None) -> list[dict[str, Any]]:
     """
     if kind is not None and kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-    from gradtide.presets import graphs
-
     described: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "model": lambda: [found.described() for found in map(model, model_names())],
         "language": lambda: [_described_language(name) for name in language_names()],
         "graph": lambda: [graphs.graph(name).described() for name in graphs.graph_names()],
-        "device": lambda: [machine.described() for machine in _devices().values()],
+        "device": lambda: [machine.described() for machine in devices().values()],
         "accelerator": lambda: [accelerator(name).described() for name in accelerator_names()],
         "cluster": lambda: [_described_cluster(name) for name in cluster_names()],
         "flow": lambda: [_described_flow(name) for name in flow_names()],
@@ -417,38 +336,6 @@ def _described_paper(name: str) -> dict[str, Any]:
     comments = (line for line in file.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
     title = next(comments, file.name).lstrip("# ").rstrip()
     return {"kind": "paper", "name": name, "title": title, "source": file.name}
-
-
-def folder(name: str) -> "Traversable":
-    """Return a folder of the presets, such as models."""
-    from importlib.resources import files
-
-    return files(__name__).joinpath(name)
-
-
-def stems(name: str, suffix: str) -> list[str]:
-    """Return the names of a folder's files of one kind, sorted."""
-    files = folder(name).iterdir()
-    return sorted(entry.name.removesuffix(suffix) for entry in files if entry.name.endswith(suffix))
-
-
-@cache
-def document(file: str) -> dict[str, Any]:
-    """Return a TOML file of the presets, such as devices.toml."""
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-
-    return tomllib.loads(folder(file).read_text(encoding="utf-8"))
-
-
-@cache
-def _devices() -> dict[str, Device]:
-    unknown = {"compute_efficiency": None}
-    return {
-        name: Device(name=name, **(unknown | fields)) for name, fields in document("devices.toml")["device"].items()
-    }
 
 
 class _Command(ModuleType):

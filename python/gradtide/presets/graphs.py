@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from gradtide.presets import Device, device, folder, stems
+from gradtide.presets.data import folder, stems
+from gradtide.presets.devices import Device, device
 from gradtide.roofline import op_seconds
 
 SCHEMA = "gradtide.graph/1"

@@ -6,7 +6,6 @@ defaults that depend on other keys, `resolve` joins these steps, and `write` ser
 """
 
 import hashlib
-import json
 import math
 import os
 from collections import Counter
@@ -19,12 +18,14 @@ from typing import Any
 from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.layers import Layer
 from gradtide.recognise import expecting
-from gradtide.scenario import chance, clusters, foreign, read, support
+from gradtide.scenario import chance, clusters, read, support
 from gradtide.scenario import resolve as _resolve
+from gradtide.scenario.core import ns3
+from gradtide.scenario.core.input import spec
 from gradtide.scenario.fabric import Cable, Fabric, Group, Nodes, Reach, Tree, Wiring
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import ScenarioFile, json_schema, short_names
-from gradtide.scenario.keys.cluster import Node
+from gradtide.scenario.keys.cluster import Cluster, Node
 from gradtide.scenario.opdag import OpDag
 from gradtide.scenario.origins import Origin
 from gradtide.scenario.ranks import all_simulated
@@ -39,8 +40,6 @@ from gradtide.scenario.source import (
     read_text,
     scalar,
 )
-from gradtide.scenario.spec import cluster_spec, job_spec
-from gradtide.scenario.spec import spec as core_spec
 from gradtide.scenario.tables import graph_table, layers_table
 from gradtide.scenario.write import toml, toml_value
 from gradtide.traffic import BackgroundFlows
@@ -295,13 +294,9 @@ class Scenario:
 
         The three numbers count ops and transfers, messages, and bytes through network cards.
         """
-        from gradtide import _core
+        from gradtide.scenario.core import queries  # it loads the core, which a faulty scenario does not need
 
-        if not all_simulated(self._resolved):
-            return {}
-        divided = [(job.name, job_spec(job, self._resolved.fabric)) for job in self.jobs if job.is_divided]
-        cluster = json.dumps(cluster_spec(self._resolved))
-        return {name: _core.ranks_load(json.dumps(spec), cluster) for name, spec in divided}
+        return queries.ranks_load(self) if all_simulated(self._resolved) else {}
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -341,6 +336,11 @@ class Scenario:
     def node(self) -> Node | None:
         """GPUs per machine and their scale-up network; None if every host has one worker."""
         return self._resolved.file.cluster.node
+
+    @property
+    def cluster(self) -> Cluster:
+        """Keys of the cluster, with every default."""
+        return self._resolved.file.cluster
 
     @property
     def fabric(self) -> Fabric:
@@ -532,18 +532,22 @@ class Scenario:
         Raises:
             ScenarioError: with a fault for each unsupported feature.
         """
-        faults = foreign.faults(self._resolved, self._source, self.spec())
+        self.check_built()
+        faults = ns3.faults(self._resolved, self._source, self.traffic)
         if faults:
             raise ScenarioError(sorted(faults, key=lambda f: f.line or 0))
 
-    def spec(self) -> dict[str, Any]:
+    def spec(self, *, with_traffic: bool = True) -> dict[str, Any]:
         """Return the core's input: integers with units in the names of their keys.
+
+        Args:
+            with_traffic: whether it has the background flows, which are drawn for it.
 
         Raises:
             ScenarioError: if a feature is not supported yet.
         """
         self.check_built()
-        return core_spec(self._resolved, self.traffic)
+        return spec(self._resolved, self.traffic if with_traffic else ())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Scenario) and self._identity == other._identity

@@ -5,7 +5,6 @@ cable by cable, are validated here, so that errors name the line of the file.
 """
 
 import csv
-import json
 import math
 import re
 from collections import Counter
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError
+from gradtide.scenario.core import network as core
 from gradtide.scenario.keys.types import parse_name, positive_rate
 
 MAX_CABLES = 1_000_000_000
@@ -108,9 +108,7 @@ class Tree:
     @classmethod
     def counted(cls, kind: str, keys: Mapping[str, Any], link: tuple[int, int], trunk: tuple[int, int]) -> "Tree":
         """Return a network with these links of hosts and between switches."""
-        from gradtide import _core
-
-        return cls(kind, keys, link, trunk, *_core.network_shape(json.dumps(_tree_spec(kind, keys, trunk)), *link))
+        return cls(kind, keys, link, trunk, *core.shape(core.tree(kind, keys, trunk), link))
 
     def reach(self, groups: Iterable[Group]) -> Reach:
         """Return what messages within groups of hosts cross at worst; without any, all that the network has."""
@@ -163,11 +161,11 @@ class Tree:
 
     def link_names(self) -> list[str]:
         """Return what links are called, each once."""
-        return _link_names(self.spec(), self.host_link)
+        return core.link_names(self.topology(), self.host_link)
 
-    def spec(self) -> dict[str, Any]:
-        """Return the core's `TopologySpec`."""
-        return _tree_spec(self.kind, self.keys, self.fabric_link)
+    def topology(self) -> dict[str, Any]:
+        """Return the topology of the core's input."""
+        return core.tree(self.kind, self.keys, self.fabric_link)
 
     @property
     def end_count(self) -> int:
@@ -176,26 +174,13 @@ class Tree:
 
     def written(self) -> dict[str, Any]:
         """Return the keys of `cluster.topology`."""
-        spec = self.spec()
+        table = {"kind": self.kind, **self.keys}
         if self.kind == "leaf_spine":
             rate_bps, delay_ps = self.fabric_link
-            spec["fabric_link"] = {"rate": units.format_rate(rate_bps), "delay": units.format_time(delay_ps)}
+            table["fabric_link"] = {"rate": units.format_rate(rate_bps), "delay": units.format_time(delay_ps)}
         elif self.kind != "star":
-            spec["bisection"] = str(Fraction(*spec["bisection"]))
-        return spec
-
-
-def _tree_spec(kind: str, keys: Mapping[str, Any], trunk: tuple[int, int]) -> dict[str, Any]:
-    if kind != "leaf_spine":
-        return {"kind": kind, **keys}
-    rate_bps, delay_ps = trunk
-    return {"kind": kind, **keys, "fabric_link": {"rate_bps": rate_bps, "delay_ps": delay_ps}}
-
-
-def _link_names(spec: Mapping[str, Any], link: tuple[int, int], node: Mapping[str, Any] | None = None) -> list[str]:
-    from gradtide import _core
-
-    return _core.link_names(json.dumps(spec), *link, None if node is None else json.dumps(node))
+            table["bisection"] = str(Fraction(*table["bisection"]))
+        return table
 
 
 def star(host_count: int, link: tuple[int, int]) -> Tree:
@@ -415,18 +400,18 @@ class Wiring:
 
     def link_names(self) -> list[str]:
         """Return what links are called."""
-        return _link_names(self.spec(), self.cables[0][2:])
+        return core.link_names(self.topology(), self.cables[0][2:])
 
-    def spec(self) -> dict[str, Any]:
-        """Return the core's `TopologySpec`."""
+    def topology(self) -> dict[str, Any]:
+        """Return the topology of the core's input."""
         number = {name: self.host_count + index for index, name in enumerate(self.switches)}
 
         def node(name: str) -> int:
             host = host_number(name)
             return number[name] if host is None else host
 
-        cables = [{"a": node(c.a), "b": node(c.b), "rate_bps": c.rate_bps, "delay_ps": c.delay_ps} for c in self.cables]
-        return {"kind": "custom", "hosts": self.host_count, "switches": list(self.switches), "cables": cables}
+        cables = ((node(cable.a), node(cable.b), cable[2:]) for cable in self.cables)
+        return core.custom(self.host_count, self.switches, cables)
 
     def written(self) -> dict[str, Any]:
         """Return the keys of `cluster.topology`."""
@@ -544,14 +529,12 @@ class Nodes:
 
     def link_names(self) -> list[str]:
         """Return what links are called, each once."""
-        link = dict(zip(("rate_bps", "delay_ps"), self.scale_up, strict=True))
-        node = {"gpus": self.gpus, "nics": self.nics, "scale_up": {**link, "efficiency_ppm": units.PPM}}
         any_link = self.cards.cables[0][2:] if isinstance(self.cards, Wiring) else self.cards.host_link
-        return _link_names(self.spec(), any_link, node)
+        return core.link_names(self.topology(), any_link, core.node(self.gpus, self.nics, self.scale_up))
 
-    def spec(self) -> dict[str, Any]:
-        """Return the core's `TopologySpec`, of the network between nodes."""
-        return self.cards.spec()
+    def topology(self) -> dict[str, Any]:
+        """Return the topology of the core's input: the network between nodes."""
+        return self.cards.topology()
 
     def written(self) -> dict[str, Any]:
         """Return the keys of `cluster.topology`."""

@@ -5,7 +5,9 @@ forward pass calls the layer. Both are offsets in the compute time of an iterati
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+
+from gradtide.layers import Layer
 
 Gate = tuple[str, str]
 """Pass, `backward` or `forward`, and layer."""
@@ -26,21 +28,21 @@ class Gates:
         called_ps: when each layer is called in the forward pass, and reads its parameters.
     """
 
-    def __init__(self, layers: Sequence[Mapping[str, int | str]]) -> None:
-        self._names = [str(row["name"]) for row in layers]
+    def __init__(self, layers: Sequence[Layer]) -> None:
+        self._names = [row.name for row in layers]
         self.called_ps: list[int] = []
         now = 0
         for row in layers:
             self.called_ps.append(now)
-            now += int(row["update_ps"]) + int(row["forward_ps"])
+            now += row.update_ps + row.forward_ps
         self.ready_ps = [0] * len(layers)
         for index in reversed(range(len(layers))):
-            now += int(layers[index]["backward_ps"])
+            now += layers[index].backward_ps
             self.ready_ps[index] = now
         self.compute_ps = now
         self._places = {name: index for index, name in enumerate(self._names)}
         # Only layers with parameters: names of other layers need not be modules.
-        owners = [index for index, row in enumerate(layers) if row["parameter_bytes"]]
+        owners = [index for index, row in enumerate(layers) if row.parameter_bytes]
         backward = [(self.ready_ps[index], "backward", index) for index in reversed(owners)]
         self._events = backward + [(now + self.called_ps[index], "forward", index) for index in owners]
 

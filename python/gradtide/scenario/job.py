@@ -3,12 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from gradtide import counts
+from gradtide.counts import Counts
 from gradtide.layers import Layer
 from gradtide.parallel.costs import Accelerator, Costs, Training
 from gradtide.parallel.fit import Fit, fit, would_fit
 from gradtide.parallel.spec import Described, Layout
 from gradtide.parallel.times import OwnTimes
+from gradtide.scenario.core import job as core
 from gradtide.scenario.device import JobDevice
 from gradtide.scenario.keys.job import AdaptiveTable, Collective, Compute, OpTimes, Schedule
 from gradtide.scenario.keys.parallel import Parallel
@@ -25,7 +26,7 @@ class Division:
         device: what ranks compute on, and who says so.
         costs: what they compute, and on which accelerator.
         layout: how they work together.
-        described: what the core must know, and the memory of a rank.
+        described: all of it in numbers, and the memory of a rank.
         own: times of ops that the user gives; None where the accelerator decides.
         times: the same as a resolved scenario has them.
     """
@@ -81,27 +82,21 @@ class Division:
     @property
     def compute_ps(self) -> int:
         """Compute time of an iteration of the rank that computes longest."""
-        spec = self.described.spec
-        kinds: list[int] = [
-            sum(op["forward_ps"] + op["backward_ps"] + op["recompute_ps"] for op in kind["ops"])
-            for kind in spec["kinds"]
-        ]
-        stages: list[int] = [0] * spec["mesh"]["pp"]
+        described = self.described
+        kinds = [sum(op.forward_ps + op.backward_ps + op.recompute_ps for op in kind.ops) for kind in described.kinds]
+        stages = [0] * self.costs.mesh.pp
         first = 0
-        for index, count in enumerate(spec["stages"]):
-            own = spec["blocks"][first : first + count]
-            stages[index % len(stages)] += sum(kinds[block["kind"]] for block in own)
+        for index, count in enumerate(described.stages):
+            stages[index % len(stages)] += sum(kinds[kind] for _, kind in described.blocks[first : first + count])
             first += count
-        micro = int(spec["micro_batches"])
-        updates: list[int] = spec["optimizer_ps"]
-        return max(micro * stage + update for stage, update in zip(stages, updates, strict=True))
+        micro = self.layout.micro_batches
+        return max(micro * stage + update for stage, update in zip(stages, described.optimizer_ps, strict=True))
 
     @property
     def op_count(self) -> int:
         """Compute ops and transfers of an iteration, of all stages, about."""
-        spec = self.described.spec
-        ops = sum(len(spec["kinds"][block["kind"]]["ops"]) for block in spec["blocks"])
-        return 8 * ops * int(spec["micro_batches"])
+        ops = sum(1 for _ in self.described.ops_of(self.described.blocks))
+        return 8 * ops * self.layout.micro_batches
 
 
 @dataclass(frozen=True)
@@ -109,13 +104,13 @@ class RecordedStep:
     """A recorded step that a job repeats.
 
     Attributes:
-        spec: the keys of `RecordedSpec`.
+        recorded: the step as the core reads it.
         ranks: how many it has.
         op_count: compute ops and transfers of all of them.
         compute_ps: compute time of the rank that computes longest.
     """
 
-    spec: dict[str, Any]
+    recorded: dict[str, Any]
     ranks: int
     op_count: int
     compute_ps: int
@@ -261,7 +256,8 @@ class Job:
         return sum(r.parameter_bytes for r in self.layers)
 
     @property
-    def counts(self) -> counts.Counts:
+    def counts(self) -> Counts:
         """What one exchange takes."""
         keys = self.collective
-        return counts.count(keys.kind, len(self.hosts), self.group or 1, keys.inside or "", self.servers or 1)
+        group = None if keys.group is None else self.group or 1
+        return core.counts(core.algorithm(keys.kind, group, keys.inside, self.servers), len(self.hosts))

@@ -84,21 +84,6 @@ class OpDag:
             stack += new
         return needed
 
-    def spec(self) -> dict[str, Any]:
-        """Return the DAG in the core's format, ids replaced by indices."""
-        place = {op.id: index for index, op in enumerate(self.ops)}
-        ops = [
-            {
-                "id": op.id,
-                "kind": op.kind,
-                "inputs": [place[other] for other in op.inputs],
-                "time_ticks": op.time,
-                "param_only": op.param_only,
-            }
-            for op in self.ops
-        ]
-        return {"ops": ops, "target": place[self.target]}
-
 
 def load_op_dag(path: str | Path) -> OpDag:
     """Return the op DAG of a JSON file.

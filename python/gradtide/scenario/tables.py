@@ -194,7 +194,7 @@ def _is_trace(value: str, path: Path) -> bool:
 
 def _trace(value: str, base_dir: Path, fail: Failure, asked: Asked) -> LayerTable:
     from gradtide.traces.model import TraceStep
-    from gradtide.traces.model import read_model as read_trace
+    from gradtide.traces.reading import read_model as read_trace
 
     try:
         model = read_trace(base_dir / value)
@@ -214,7 +214,7 @@ def _trace(value: str, base_dir: Path, fail: Failure, asked: Asked) -> LayerTabl
 def rank_count(model: Any, base_dir: Path) -> int | None:
     """Return the number of ranks of a recorded step; None for other models and unreadable files."""
     from gradtide.traces.model import TraceStep
-    from gradtide.traces.model import read_model as read_trace
+    from gradtide.traces.reading import read_model as read_trace
 
     if isinstance(model, str):
         try:

@@ -9,6 +9,7 @@ from typing import Any
 from gradtide import units
 from gradtide.errors import Fault, ScenarioError
 from gradtide.parallel.costs import Costs
+from gradtide.parallel.spec import Described
 from gradtide.parallel.times import OwnTime, OwnTimes, op_names
 from gradtide.recognise import expecting
 from gradtide.scenario.csvfile import MAX_FAULTS_OF_A_FILE, CsvFile
@@ -108,25 +109,24 @@ class _TimesFile(CsvFile):
         return rows, lines
 
 
-def ops_csv(spec: dict[str, Any], own: OwnTimes | None) -> str:
+def ops_csv(described: Described, own: OwnTimes | None) -> str:
     """Return the times of every op of a run as CSV for `compute.times`.
 
     Args:
-        spec: keys of `ParallelSpec`.
+        described: the job in numbers.
         own: user-supplied times; without them the optimizer's time per op is unknown.
     """
-    kinds = spec["kinds"]
-    has_recompute = any(op["recompute_ps"] for kind in kinds for op in kind["ops"])
+    has_recompute = any(op.recompute_ps for kind in described.kinds for op in kind.ops)
     has_updates = own is not None and own.has_updates
     columns = _COLUMNS[:3] + (("recompute_us",) if has_recompute else ()) + (("update_us",) if has_updates else ())
     lines = [",".join(columns)]
-    for block in spec["blocks"]:
-        ops = kinds[block["kind"]]["ops"]
-        names = op_names(block["name"], [op["name"] for op in ops])
+    for block, kind in described.blocks:
+        ops = described.kinds[kind].ops
+        names = op_names(block, [op.name for op in ops])
         updates = own.updates(names) if own is not None else []
         for index, (name, op) in enumerate(zip(names, ops, strict=True)):
-            times = [op["forward_ps"], op["backward_ps"]]
-            times += [op["recompute_ps"]] if has_recompute else []
+            times = [op.forward_ps, op.backward_ps]
+            times += [op.recompute_ps] if has_recompute else []
             times += [round(updates[index] * units.PS_PER_SECOND)] if has_updates else []
             lines.append(",".join([name, *map(_us, times)]))
     return "\n".join(lines) + "\n"

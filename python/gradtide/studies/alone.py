@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gradtide import units
-from gradtide.results import Flow, RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.network import run_of_network
+from gradtide.studies.result import Flow, RunResult
 
 RunAll = Callable[[Sequence[Scenario]], Sequence[RunResult]]
 

@@ -12,7 +12,7 @@ from gradtide.answer.build import build
 from gradtide.errors import Unfinished, hinted
 from gradtide.estimate import Limits, within_limits
 from gradtide.fabrics import KINDS, Fabric, NoFabricError, crossbars_of_table_1, fit, sold_ports
-from gradtide.results import RunResult, StudyRows, Table, numbers
+from gradtide.results import Table, numbers
 from gradtide.scenario import Scenario
 from gradtide.scenario.prices import Prices, read_prices
 from gradtide.studies.asked import with_lists
@@ -29,7 +29,10 @@ from gradtide.studies.exchange import (
 from gradtide.studies.folder import write_text
 from gradtide.studies.keep import Kept
 from gradtide.studies.network import cards_per_node
-from gradtide.studies.run import head, run_all, run_name, total_cost, write_core, write_study
+from gradtide.studies.result import RunResult
+from gradtide.studies.rows import StudyRows
+from gradtide.studies.run import head, run_all, total_cost
+from gradtide.studies.run_folder import run_name, write_core, write_study
 from gradtide.studies.trained import Cluster, trained
 
 FABRICS = ("clos2", "clos3", "leaf_spine", "star")
@@ -235,7 +238,7 @@ def _in_threes(results: Sequence[T]) -> list[tuple[T, T, T]]:
 
 
 def _delay_ps(scenario: Scenario) -> int:
-    return int(scenario.spec()["cluster"]["link"]["delay_ps"])
+    return scenario.link_delay_ps
 
 
 def _other_delay_ps(scenario: Scenario) -> int:

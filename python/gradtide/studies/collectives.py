@@ -18,7 +18,6 @@ from gradtide.answer.runtimes import runs_on
 from gradtide.counts import NOT_SUMMED
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
-from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import with_lists
 from gradtide.studies.exchange import (
@@ -35,7 +34,10 @@ from gradtide.studies.exchange import (
 from gradtide.studies.folder import RESOLVED, write_text
 from gradtide.studies.keep import Kept
 from gradtide.studies.network import cards_per_node, on_one_switch
-from gradtide.studies.run import head, run_all, total_cost, write_study
+from gradtide.studies.result import RunResult
+from gradtide.studies.rows import StudyRows
+from gradtide.studies.run import head, run_all, total_cost
+from gradtide.studies.run_folder import write_study
 from gradtide.studies.trained import Cluster, trained
 
 SIZES = (*(step * 10**power for power in range(3, 9) for step in (1, 3)), 10**9)

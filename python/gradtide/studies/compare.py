@@ -13,13 +13,15 @@ from gradtide.answer.memory import feasibility
 from gradtide.answer.runtimes import runs_on
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
-from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import refuse_divided, with_lists
 from gradtide.studies.folder import write_text, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.network import altered
-from gradtide.studies.run import head, run_all, run_name, total_cost, write_runs, write_summary
+from gradtide.studies.result import RunResult
+from gradtide.studies.rows import StudyRows
+from gradtide.studies.run import head, run_all, total_cost
+from gradtide.studies.run_folder import run_name, write_runs, write_summary
 from gradtide.studies.schedules import Contender, Schedule, contender
 from gradtide.studies.trained import Cluster, trained, without_scale
 

@@ -4,7 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import units
+from gradtide.errors import TraceError
 from gradtide.scenario import Scenario
+from gradtide.scenario.core.queries import step_graph
 from gradtide.studies.asked import refuse
 
 VERSION = "0.0.4"
@@ -65,7 +67,10 @@ def convert(
         refuse("a scenario is written as Chakra", {**of_files, "--cut": cut or None, "--step": step})
         if target is None or target.suffix != ".et":
             raise ValueError(f"{source} is a scenario: name OUT as in step.et, for the Chakra traces of its ranks")
-        saved = astra.save(Scenario.load(scenario), target, rank, version or VERSION)
+        graph = step_graph(Scenario.load(scenario))
+        if graph is None:
+            raise TraceError("no job divides a model over ranks, so there is no step to write; give it `parallel`")
+        saved = astra.StepFiles(graph).save(target, rank, version or VERSION)
         return {
             "schema": "gradtide.convert/1",
             "format": "scenario",

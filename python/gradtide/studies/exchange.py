@@ -1,17 +1,18 @@
 """Times one collective on an otherwise idle network, without compute."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gradtide import _core, units
+from gradtide import units
 from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.errors import ScenarioError
-from gradtide.results import RunResult, Table
+from gradtide.results import Table
 from gradtide.scenario import Scenario
+from gradtide.scenario.core.queries import Queries
 from gradtide.studies.asked import as_scenario, refuse_divided
 from gradtide.studies.network import altered, run_of_network
+from gradtide.studies.result import RunResult
 
 COLLECTIVES = ("ring", "tree", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
 
@@ -194,8 +195,7 @@ def messages(scenario: "Scenario | str | Path | dict[str, Any]", size: int | str
         raise ValueError(f"the scenario has several jobs; name one: {', '.join(names)}")
     if job is not None and job not in names:
         raise ValueError(f"the scenario has no job {job!r}; it has {', '.join(names)}")
-    spec = {**base.spec(), "traffic": []}
-    return Table(_core.messages(json.dumps(spec), 0 if job is None else names.index(job), parse_size(size)))
+    return Table(Queries(base).messages(0 if job is None else names.index(job), parse_size(size)))
 
 
 def parse_size(size: int | str, name: str = "size") -> int:

@@ -17,6 +17,9 @@ from gradtide.system import most_name_bytes
 RESOLVED = "scenario.resolved.toml"
 """The resolved scenario of a folder; running it gives the same figures."""
 
+MEASURED_COSTS = ("cpu_s", "wall_s", "peak_rss_mb")
+"""Costs of a run that differ from one run of a scenario to the next."""
+
 SHOWN = 5
 """Largest number of files that an error lists."""
 

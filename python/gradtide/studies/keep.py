@@ -16,9 +16,9 @@ from pathlib import Path
 
 from gradtide import _core, files
 from gradtide.errors import Unfinished
-from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.folder import FolderError, as_folder_error, refuse_foreign, write_json, write_versions
+from gradtide.studies.result import RunResult
 from gradtide.studies.store import Store, StoreError, code_digest, key_of
 
 RUNS = "finished"

@@ -11,11 +11,13 @@ from gradtide.answer.memory import feasibility
 from gradtide.answer.uncertainty import Uncertainty, uncertainty_of
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
-from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import with_lists
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import head, run_all, run_name, total_cost, write_study
+from gradtide.studies.result import RunResult
+from gradtide.studies.rows import StudyRows
+from gradtide.studies.run import head, run_all, total_cost
+from gradtide.studies.run_folder import run_name, write_study
 from gradtide.studies.trained import Cluster, trained
 
 
@@ -146,7 +148,7 @@ def variants(make: Callable[[dict[str, Any]], Scenario], parallel: Sequence[Mapp
         found[name] = make(dict(table))
     divisions = [job.division for one in found.values() for job in one.jobs if job.division is not None]
     own = next((one.own for one in divisions if one.own is not None), None)
-    if own is not None and len({_parts(one.described.spec["mesh"]) for one in divisions}) > 1:
+    if own is not None and len({_parts(one.costs.mesh.sizes) for one in divisions}) > 1:
         raise ValueError(
             f"times: {own.source} has the times of one rank, and with another tp, cp or ep a rank computes other "
             "parts; compare meshes that differ in fsdp, dp and pp, or leave `times` out"

@@ -80,9 +80,3 @@ def cards_per_node(scenario: Scenario) -> tuple[int, int]:
 def on_one_switch(base: Scenario) -> Scenario:
     """Return the scenario on a single switch: the same hosts and nodes, without shared links."""
     return altered(base, topology={"kind": "star", "hosts": card_count(base)})
-
-
-def as_one_channel(spec: dict[str, Any]) -> None:
-    """Reduce the network in a core's input to one link between two hosts, without latencies beyond the fitted ones."""
-    spec["cluster"].update(topology={"kind": "star", "hosts": 2}, node=None, host_latency_ps=0, host=None)
-    spec["run"].update(engine="fluid", accuracy_ppm=None, duration_ps=None, timeline_iterations=0, probe=None)

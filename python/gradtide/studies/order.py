@@ -1,6 +1,5 @@
 """`gradtide order`: the order in which a worker receives its parameters, its makespan, and its gap to the optimum."""
 
-import json
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,13 +7,12 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol
 
-from gradtide import _core
 from gradtide.answer import Answer, Candidate, Premise, ranked
 from gradtide.answer.again import again
 from gradtide.answer.uncertainty import ORDERS
 from gradtide.errors import SchedulerError, hinted
+from gradtide.scenario.core import job as core
 from gradtide.scenario.opdag import OpDag, load_ranks, op_dag
-from gradtide.scenario.servers import ARBITRARY_PPM
 from gradtide.studies.graph import find_dag
 
 SCHEDULERS = ("layer", "tic", "tac", "tac_folded", "random", "arbitrary", "optimal")
@@ -170,11 +168,7 @@ def order(
     else:
         assert not isinstance(scheduler, Path)  # paths are order files, handled above
         name, ranks = type(scheduler).__name__, ranks_of(scheduler, dag)
-    by: Any = name if ranks is None else {"given": [ranks.get(op.id, 0) for op in dag.ops]}
-    if by == "arbitrary":
-        by = {"arbitrary": ARBITRARY_PPM}
-    spec = {"dag": dag.spec(), "scheduler": by, "ties": ties, "seed": seed}
-    ordered = json.loads(_core.order(json.dumps(spec)))
+    ordered = core.order(dag, name, ranks, ties, seed)
     ids = [dag.ops[place].id for place in ordered["order"]]
     return OrderResult(
         scheduler=name,

@@ -1,44 +1,23 @@
 """`gradtide run`: how long does one iteration take, and what does it wait for?"""
 
-import json
-import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import replace
-from itertools import product
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
-from gradtide import _core, estimate, report, units, words
-from gradtide.answer import Again
-from gradtide.answer.runtimes import runs_on
+from gradtide import _core, estimate, words
 from gradtide.errors import Interrupted, LimitReached, SimulationError
-from gradtide.estimate import WHAT_IF_ITERATIONS, Limits, within_limits
-from gradtide.files import write_whole
-from gradtide.results import RunResult, Table
-from gradtide.scenario import Job, Scenario
-from gradtide.scenario.defaults import PLANNED
-from gradtide.scenario.servers import ARBITRARY_PPM
-from gradtide.scenario.times import ops_csv
+from gradtide.estimate import Limits, within_limits
+from gradtide.scenario import Scenario
+from gradtide.scenario.core import queries
 from gradtide.studies.alone import alone_ps, flows_of
-from gradtide.studies.folder import RESOLVED, whole_folder, write_json, write_text, write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.network import altered, has_rate_of_links
-from gradtide.studies.store import MEASURED_COSTS
+from gradtide.studies.result import RunResult
 from gradtide.studies.trained import Cluster, trained
 from gradtide.system import most_resident_bytes
 from gradtide.watch import Part, current, watching
-
-# Link rates of the what-if runs, from which the report derives the rate beyond which the network does not matter:
-# common link rates from a tenth of the run's own rate on, and half, twice and four times the run's rate.
-WHAT_IF_RATES_BPS = tuple(int(gbps * 1e9) for gbps in (0.1, 0.2, 0.5, 1, 2, 5, 10, 25, 50, 100, 200, 400, 800))
-SLOWEST_WHAT_IF = 10
-
-BESIDE = {"again": vars(Again(scenario=RESOLVED))}
-"""How to repeat a run from its folder: the resolved scenario gives the same bytes."""
 
 # Polling interval of active runs, and how long an interruption waits for them.
 LOOK_EVERY_S = 0.1
@@ -134,31 +113,13 @@ def simulate(scenario: Scenario, progress: Callable[[float], object] | None) -> 
     """Run a scenario that has passed every check."""
     # The CPU time of this thread, because other runs may be concurrent.
     wall, cpu = time.perf_counter(), time.thread_time()
-    output = _core.run(_core_input(scenario), progress)
+    output = queries.run(scenario, progress)
     cost = {
         "cpu_s": time.thread_time() - cpu,
         "wall_s": time.perf_counter() - wall,
         "peak_rss_mb": most_resident_bytes() / 1024**2,
     }
     return RunResult(scenario, output, cost)
-
-
-def _core_input(scenario: Scenario) -> str:
-    """Return the core's input as JSON; flows are encoded in pieces, because one long call would block Ctrl-C."""
-    spec = scenario.spec()
-    tables = []
-    for table in spec.pop("traffic"):
-        name = json.dumps(table.pop("name"))
-        scalars = {key: value for key, value in table.items() if not isinstance(value, list)}
-        columns = [f'"{column}":[{",".join(_pieces(table[column]))}]' for column in table if column not in scalars]
-        columns += [f'"{key}":{json.dumps(value)}' for key, value in scalars.items()]
-        tables.append(f'{{"name":{name},{",".join(columns)}}}')
-    return f'{json.dumps(spec)[:-1]},"traffic":[{",".join(tables)}]}}'
-
-
-def _pieces(values: Sequence[int], length: int = 100_000) -> Iterator[str]:
-    for start in range(0, len(values), length):
-        yield json.dumps(values[start : start + length])[1:-1]
 
 
 def part_of(progress: Callable[[float], object] | None, low: float, high: float) -> Callable[[float], object] | None:
@@ -323,202 +284,6 @@ def total_cost(summaries: Iterable[dict[str, Any]]) -> dict[str, Any]:
         **{key: sum(cost[key] for cost in costs) for key in ("events", "packet_hops", "cpu_s", "wall_s")},
         "peak_rss_mb": max((cost["peak_rss_mb"] for cost in costs), default=0.0),
     }
-
-
-def save(result: RunResult, path: Path) -> Path:
-    """Write a run folder with its report and timeline."""
-    with whole_folder(path) as folder:
-        write_run(result, folder)
-        report.write_timeline(folder)
-        report.write_report(folder)
-    return path
-
-
-def write_part(result: RunResult, path: Path, name: str) -> Path:
-    """Write one file of the run folder to `path`."""
-    with TemporaryDirectory(prefix="gradtide-") as parent:
-        return write_whole(path, (save(result, Path(parent) / "run") / name).read_bytes())
-
-
-def write_run(result: RunResult, folder: Path) -> None:
-    """Write the run's results and those of the what-if runs into the existing `folder`."""
-    write_core(result, folder)
-    if has_what_ifs(result.scenario):
-        write_text(folder / "bandwidth.csv", result.bandwidth.to_csv())
-    write_summary({**summary(result), **BESIDE}, folder)
-
-
-def write_core(result: RunResult, folder: Path) -> None:
-    """Write the run's own results into the existing `folder`."""
-    write_text(folder / RESOLVED, result.scenario.to_toml())
-    optional = {
-        "workers": any(job.is_uneven or not job.is_in_step for job in result.scenario.jobs),
-        "flows": bool(result.scenario.traffic),
-        "queues": len(result.queues) > 0,
-        "cwnd": len(result.cwnd) > 0,
-    }
-    for name in ("iterations", "workers", "transfers", "operations", "links", "flows", "queues", "cwnd"):
-        table: Table = getattr(result, name)
-        if optional.get(name, True):
-            write_text(folder / f"{name}.csv", table.to_csv())
-    for job in result.scenario.jobs:
-        if job.division is not None:
-            text = ops_csv(job.division.described.spec, job.division.own)
-            write_text(folder / "ops.csv", text)
-    write_summary({**result.summary, **result.answer.to_dict(), **BESIDE}, folder)
-    write_versions(folder)
-
-
-def run_name(parts: Iterable[str]) -> str:
-    """Return the name of a run's folder in a study, in lower case, from the parts that identify the run."""
-    return re.sub(r"[^a-z0-9.]+", "-", "-".join(parts).lower()).strip("-.")
-
-
-def write_runs(results: Mapping[str, RunResult], folder: Path) -> None:
-    """Write the results of each run of a study into `folder`/runs, under its name."""
-    for name, result in results.items():
-        (folder / "runs" / name).mkdir(parents=True)
-        write_core(result, folder / "runs" / name)
-
-
-def write_study(study: Any, folder: Path, name: str = "rows.csv", runs: Mapping[str, RunResult] | None = None) -> None:
-    """Write into `folder` the rows of a study under `name`, its summary, its report, and runs by their names."""
-    write_runs(runs or {}, folder)
-    write_text(folder / name, study.table.to_csv())
-    write_summary(study.summary, folder)
-    write_versions(folder)
-    report.write_report(folder)
-
-
-def write_summary(summary: dict[str, Any], folder: Path) -> None:
-    """Write `summary.json` without measured costs, so that equal runs give equal folders."""
-    cost = {**summary["cost"], **dict.fromkeys(MEASURED_COSTS)}
-    write_json(folder / "summary.json", {**summary, "cost": cost})
-
-
-def summary(result: RunResult) -> dict[str, Any]:
-    """Return the result's summary with its answer; the headline also says what other schedules would do."""
-    headline = " ".join([result.summary["headline"], *_what_if_sentences(result)])
-    return {**result.summary, **replace(result.answer, headline=headline).to_dict()}
-
-
-def _what_if_sentences(result: RunResult) -> list[str]:
-    if not has_what_ifs(result.scenario):
-        return []
-    rows = result.bandwidth.to_dicts()
-    sentences = []
-    for job in result.scenario.jobs:
-        times: dict[tuple[str, bool], dict[int, float]] = {}
-        for row in rows:
-            if row["job"] == job.name:
-                times.setdefault((row["order"], row["barrier"]), {})[row["rate_bps"]] = row["iteration_time_us"]
-        if not times:
-            continue
-        sentence = _saving(times, result.scenario.link_rate_bps, job)
-        several = len(result.scenario.jobs) > 1
-        sentences.append(f"Job {job.name}: {words.uncapitalised(sentence)}" if several else sentence)
-    return sentences
-
-
-def _saving(times_us: dict[tuple[str, bool], dict[int, float]], own_bps: int, job: Job) -> str:
-    """Return the sentence about the best schedule at the job's own rate among those its device supports.
-
-    Times are by order and barrier, then by link rate.
-    """
-    default = ("fifo", True)
-    baseline = times_us.pop(default)
-    carried = {one: runs_on(*one, job.collective.kind, job.device.name) for one in times_us}
-    can = {one: at for one, at in times_us.items() if carried[one][0] is not None}
-    best = min(can or times_us, key=lambda one: (can or times_us)[one][own_bps])
-    points = [(float(rate), baseline[rate], times_us[best][rate]) for rate in baseline]
-    names = words.schedule(*default), words.schedule(*best)
-    by, why_not = carried[best]
-    if 1 - times_us[best][own_bps] / baseline[own_bps] < words.SAME:
-        return f"At {words.rate(own_bps)}, no other order of transfers would save time over {names[0]}."
-    if by is None:
-        return f"{words.saving_at(points, own_bps, *names)} Nothing is known to carry that out: {why_not}."
-    return f"{words.saving_at(points, own_bps, *names)} {by} does that."
-
-
-def has_what_ifs(scenario: Scenario) -> bool:
-    """Return whether what-if runs at other rates follow a run: only for a job alone on the fluid engine.
-
-    There all rates together take a fraction of a second, since each exchange size is simulated once; orders that are
-    planned for each rate take seconds. On the packet engine, or with other flows, what-if runs would take longer than
-    the run itself.
-    """
-    if any(job.is_divided for job in scenario.jobs):
-        return False
-    if scenario.engine != "fluid" or not has_rate_of_links(scenario):
-        return False
-    is_alone = len(scenario.jobs) == 1 and not scenario.traffic
-    return is_alone and scenario.jobs[0].schedule.order not in PLANNED
-
-
-def bandwidth(scenario: Scenario) -> Table:
-    """Run the jobs at other link rates, under FIFO and priority (or their own order), with and without the barrier.
-
-    The table is empty if no job sends anything, or if one has parameter servers with pull = "start", to which these
-    schedules do not apply.
-    """
-    rows: list[tuple[str, int, str, bool, float, float, float]] = []
-    at_rate: dict[int, Scenario] = {}
-    for rate_bps, order, barrier in _what_ifs(scenario):
-        if rate_bps not in at_rate:
-            is_star = scenario.fabric.kind == "star"
-            # The rate of links between switches follows, unless the scenario states it.
-            at_rate[rate_bps] = scenario if is_star else altered(scenario, link_rate=units.format_rate(rate_bps))
-        spec = what_if(at_rate[rate_bps].spec(), rate_bps, order, barrier)
-        for job in json.loads(_core.run(json.dumps(spec)).summary_json)["jobs"]:
-            times_us = [ps / 1e6 for ps in job["iteration_time_ps"]]
-            mean_us = sum(times_us) / len(times_us)
-            waits_us = (job["exposed_ps"] / 1e6, job["barrier_ps"] / 1e6)
-            rows.append((job["name"], rate_bps, order, barrier, mean_us, *waits_us))
-    names = ("job", "rate_bps", "order", "barrier", "iteration_time_us", "exposed_us", "barrier_us")
-    return Table.of({name: [row[index] for row in rows] for index, name in enumerate(names)})
-
-
-def _what_ifs(scenario: Scenario) -> list[tuple[int, str, bool]]:
-    """Return the rates, orders and barriers of `bandwidth`."""
-    own = [job.schedule.order for job in scenario.jobs if job.schedule.order not in ("fifo", "priority")]
-    orders = dict.fromkeys(("fifo", *own))
-    orders = orders if len(orders) > 1 else dict.fromkeys(("fifo", "priority"))
-    rates_bps = what_if_rates(scenario.link_rate_bps)
-    senders = [job.name for job in scenario.jobs if job.workers > 1 and job.parameter_bytes]
-    if any(job.is_pulled for job in scenario.jobs):
-        senders = []
-    return list(product(rates_bps if senders else (), orders, (True, False)))
-
-
-def what_if_count(scenario: Scenario) -> int:
-    """Return how many runs at other rates follow the run of a scenario on the command line."""
-    return len(_what_ifs(scenario)) if has_what_ifs(scenario) else 0
-
-
-def what_if_rates(own_bps: int) -> list[int]:
-    """Return the link rates of the what-if runs: from below the run's own rate up to the fastest available links."""
-    fastest_bps = max(WHAT_IF_RATES_BPS[-1], own_bps)
-    around = {rate_bps for rate_bps in (own_bps // 2, own_bps, 2 * own_bps, 4 * own_bps) if rate_bps <= fastest_bps}
-    known = {rate_bps for rate_bps in WHAT_IF_RATES_BPS if rate_bps * SLOWEST_WHAT_IF >= own_bps}
-    return sorted((around | known) - {0})
-
-
-def what_if(spec: dict[str, Any], rate_bps: int, order: str, barrier: bool) -> dict[str, Any]:
-    """Change rate, order and barrier in a core input; few iterations, because without random draws they repeat."""
-    spec["cluster"]["link"]["rate_bps"] = rate_bps
-    spec["run"].update(duration_ps=None, timeline_iterations=0)
-    for job in spec["jobs"]:
-        own = job["schedule"]["order"]
-        # The order of a plan counts as a user-defined order.
-        if own["kind"] != order and (own["kind"], order) != ("planned", "file"):
-            more: dict[str, dict[str, Any]] = {
-                "priority": {"queues": None},
-                "arbitrary": {"disorder_ppm": ARBITRARY_PPM},
-            }
-            job["schedule"]["order"] = {"kind": order, **more.get(order, {})}
-        job["schedule"]["barrier"] = barrier
-        job["iterations"] = min(job["iterations"] or WHAT_IF_ITERATIONS, WHAT_IF_ITERATIONS)
-    return spec
 
 
 def sample() -> Scenario:

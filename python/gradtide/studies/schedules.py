@@ -1,13 +1,13 @@
 """Parses the schedules of a comparison: texts, names of systems, order files and user-defined schedulers."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gradtide import _core, words
+from gradtide import words
 from gradtide.scenario import Job, Scenario
+from gradtide.scenario.core.queries import Queries
 from gradtide.scenario.opdag import Op, OpDag, load_ranks
 from gradtide.studies.order import OrderScheduler, ranks_of
 
@@ -138,10 +138,10 @@ def _ordered(scenario: Scenario, scheduler: OrderScheduler | Path) -> Scenario:
     if isinstance(scheduler, Path) and scheduler.suffix != ".json":
         return scenario.replace(order="file", order_file=str(scheduler.resolve()), ranking=None, queues=None)
     plain = scenario.replace(order=None, order_file=None, ranking=None, queues=None)
-    spec = json.dumps({**plain.spec(), "traffic": []})
+    queries = Queries(plain)
     rankings: dict[str, Any] = {}
     for index, job in enumerate(plain.jobs):
-        dag = _dag_of(job, _core.transfer_times(spec, index))
+        dag = _dag_of(job, queries.transfer_times(index))
         ranks = load_ranks(scheduler, dag) if isinstance(scheduler, Path) else ranks_of(scheduler, dag)
         places = {op.id: place for place, op in enumerate(op for op in dag.ops if op.kind == "recv")}
         rows = [row.name for row in job.layers if row.parameter_bytes]

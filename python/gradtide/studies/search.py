@@ -8,20 +8,17 @@ bound exceeds the best score. Local search over bucket boundaries, chunk and cha
 coarse grid. Budgets count runs, not seconds, so equal scenarios give equal plans on any machine.
 """
 
-import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, islice, pairwise
-from typing import Any
 
-from gradtide import _core
-from gradtide.scenario import Job
-from gradtide.scenario.check.network import MAX_FLUID_BPS
+from gradtide.scenario import Job, Scenario
+from gradtide.scenario.core.edited import OneChannel, Schedule, layers_json
 from gradtide.scenario.gates import Gate, Gates
+from gradtide.scenario.resolve.network import MAX_FLUID_BPS
 from gradtide.studies.channels import Channel
-from gradtide.studies.network import as_one_channel
 from gradtide.watch import look
 
 MIB = 1 << 20
@@ -185,7 +182,7 @@ class Space:
         channels: fitted collectives; the scenario's own comes first.
         overhead_ps: overhead per message at the levels priority and crossiter, in addition to the scenario's.
         smallest_bytes: smallest bucket and chunk, unless the whole gradient is smaller.
-        spec: the scenario as input of the core.
+        scenario: has the one job, with its times and its other keys.
         paces: compute jitter as factors on compute times. A choice's score is the mean over them, so that a choice
             that is good only without stragglers does not win.
     """
@@ -195,7 +192,7 @@ class Space:
     modes: Sequence[Mode]
     overhead_ps: int
     smallest_bytes: int
-    spec: dict[str, Any]
+    scenario: Scenario
     paces: Sequence[float] = (1.0,)
 
     @property
@@ -268,27 +265,16 @@ class Search:
     pruned: int = 0
 
     def __post_init__(self) -> None:
-        spec = json.loads(json.dumps({**self.space.spec, "traffic": []}))
-        (job,) = spec["jobs"]
+        (job,) = self.space.scenario.jobs
         times = ("forward_ps", "backward_ps", "update_ps")
         paced = [
-            [{**row, **{key: round(pace * row[key]) for key in times}} for row in job["layers"]]
+            [row._replace(**{key: round(pace * getattr(row, key)) for key in times}) for row in job.layers]
             for pace in self.space.paces
         ]
-        self._layers = [json.dumps(rows) for rows in paced]
-        self._gates = [Gates(rows) for rows in paced]
-        self._plain = json.dumps(job["layers"]), Gates(job["layers"])
+        self._paced = [(layers_json(layers), Gates(layers)) for layers in paced]
+        self._plain = layers_json(job.layers), Gates(job.layers)
         self._packed: dict[Choice, list[tuple[int, Gate | None]]] = {}
-        job.update(
-            layers="@",
-            hosts=[0, 1],
-            iterations=ITERATIONS,
-            schedule={**job["schedule"], "credit": 1},
-            collective={**job["collective"], "algorithm": {"kind": "ring"}, "depth": 1, "reduction_rate_bps": None},
-            compute={**job["compute"], "noise_ppm": 0, "straggler": None},
-        )
-        as_one_channel(spec)
-        self._spec = spec
+        self._core = OneChannel(self.space.scenario, ITERATIONS)
 
     def packed(self, choice: Choice) -> list[tuple[int, Gate | None]]:
         """Return the buckets of a choice in Caramel's order, each with its release event (gate).
@@ -297,55 +283,44 @@ class Search:
         does not send it too early, because it also waits for the buckets before it in the order.
         """
         if choice not in self._packed:
-            rows, gates = self._plain
+            layers, gates = self._plain
             number_of = {}
             for number, (first, last) in enumerate(self.space.layers.stretches(choice.cuts)):
                 number_of.update(dict.fromkeys(self.space.layers.places[first:last], number))
-            sent = _core.planned(self._input(choice, {"kind": "caramel"}).replace('"@"', rows, 1), 0)
+            sent = self._core.planned(self._schedule(choice, "caramel"), layers)
             self._packed[choice] = [
                 (number_of[members[0]], gates.before(offset_ps, members)) for members, offset_ps in sent
             ]
         return self._packed[choice]
 
-    def _order(self, choice: Choice, gates: Gates) -> dict[str, Any]:
-        """Return the order of a choice as input of the core, for layers with these release events."""
-        order = choice.mode.order
-        if order != "caramel":
-            return {"kind": order, **({"queues": None} if order == "priority" else {})}
-        layers, buckets = self.space.layers, []
-        stretches = layers.stretches(choice.cuts)
-        for number, gate in self.packed(choice):
-            members = layers.places[slice(*stretches[number])]
-            buckets.append({"layers": members, "gate_ps": gates.opens_ps(gate)})
-        return {"kind": "planned", "buckets": buckets}
+    def _buckets(self, choice: Choice, gates: Gates) -> list[tuple[list[int], int]]:
+        """Return layers and release time of each bucket in Caramel's order, for layers with these release events."""
+        places = self.space.layers.places
+        stretches = self.space.layers.stretches(choice.cuts)
+        return [(places[slice(*stretches[number])], gates.opens_ps(gate)) for number, gate in self.packed(choice)]
 
-    def _input(self, choice: Choice, order: dict[str, Any]) -> str:
-        """Return the core's input for two hosts whose ring is as fast as the channel: 2 · (d/2) at the rate 1/b."""
-        (job,) = self._spec["jobs"]
+    def _schedule(self, choice: Choice, order: str) -> Schedule:
+        """Return a choice as schedule of the core, on a link that is as fast as its channel."""
         channel = self.space.channels[choice.channel]
-        schedule = {
-            **job["schedule"],
-            "order": order,
-            "fusion": {"kind": "buckets", "layer_counts": self.space.layers.layer_counts(choice.cuts)},
-            "chunk_bytes": choice.chunk_bytes,
-            "barrier": choice.mode.barrier,
-        }
-        rate_bps = max(1, min(round(8e12 / max(channel.ps_per_byte, 1e-6)), MAX_FLUID_BPS))
-        overhead_ps = round(self.space.fixed_ps(choice))
-        cluster = {**self._spec["cluster"], "link": {"rate_bps": rate_bps, "delay_ps": 0, "efficiency_ppm": 1_000_000}}
-        one = {**job, "schedule": {**schedule, "overhead_ps": overhead_ps}}
-        return json.dumps({**self._spec, "jobs": [one], "cluster": cluster})
+        return Schedule(
+            order,
+            self.space.layers.layer_counts(choice.cuts),
+            choice.chunk_bytes,
+            choice.mode.barrier,
+            overhead_ps=round(self.space.fixed_ps(choice)),
+            rate_bps=max(1, min(round(8e12 / max(channel.ps_per_byte, 1e-6)), MAX_FLUID_BPS)),
+        )
 
     def score(self, choices: Iterable[Choice]) -> None:
         """Run the choices that have no score yet."""
         new = [choice for choice in dict.fromkeys(choices) if choice not in self.scores]
         for choice in new:
             look()
+            is_packed = choice.mode.order == "caramel"
+            schedule = self._schedule(choice, "planned" if is_packed else choice.mode.order)
             times: list[int] = []
-            for layers, gates in zip(self._layers, self._gates, strict=True):
-                text = self._input(choice, self._order(choice, gates))
-                output = _core.run(text.replace('"@"', layers, 1))
-                times += json.loads(output.summary_json)["jobs"][0]["iteration_time_ps"]
+            for layers, gates in self._paced:
+                times += self._core.times_ps(schedule, layers, self._buckets(choice, gates) if is_packed else ())
             self.scores[choice] = float(sum(times) / len(times))
 
     def key(self, choice: Choice) -> tuple[float, int, int, tuple[int, ...], int]:

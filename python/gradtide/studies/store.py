@@ -20,11 +20,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from gradtide import _core, fct, results
 from gradtide.errors import GradtideError, Unfinished
-from gradtide.results import RunResult
 from gradtide.scenario import Scenario
+from gradtide.studies import result
+from gradtide.studies.folder import MEASURED_COSTS
+from gradtide.studies.result import RunResult
 from gradtide.system import lock_byte, unlock_byte
-
-MEASURED_COSTS = ("cpu_s", "wall_s", "peak_rss_mb")
 
 Found = TypeVar("Found")
 
@@ -367,6 +367,6 @@ def key_of(scenario: Scenario) -> bytes:
 def code_digest() -> bytes:
     """Return a digest of the code: during development the version does not identify it."""
     digest = hashlib.sha256()
-    for module in (_core, results, fct):
+    for module in (_core, results, result, fct):
         digest.update(hashlib.sha256(Path(str(module.__file__)).read_bytes()).digest())
     return digest.digest()

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from gradtide import _core, report, units, words
 from gradtide.errors import ScenarioError, TraceError
 from gradtide.files import write_whole
-from gradtide.results import StudyRows
 from gradtide.runtime import where
 from gradtide.scenario import Scenario
-from gradtide.scenario.check.network import MAX_FLUID_BPS
+from gradtide.scenario.resolve.network import MAX_FLUID_BPS
 from gradtide.scenario.tables import layers_table
 from gradtide.studies.channels import line
 from gradtide.studies.folder import write_json, write_text, write_versions
+from gradtide.studies.rows import StudyRows
 from gradtide.studies.run import run_all
 
 if TYPE_CHECKING:

@@ -16,40 +16,16 @@ import json
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradtide import _core
 from gradtide.errors import TraceError, cannot_write
 from gradtide.files import write_whole
 from gradtide.traces.files import GROUPS
 
-if TYPE_CHECKING:
-    from gradtide.scenario import Scenario
-
 PS_PER_NS = 1000
 MAX_NODES = 50_000_000
 """Largest number of nodes in all files together; a node takes about 100 bytes."""
-
-
-def save(scenario: "Scenario", path: Path, rank: int | None = None, version: str = "0.0.4") -> list[Path]:
-    """Write the step of a job as Chakra traces.
-
-    Args:
-        scenario: has a single job, which trains a model in parallel (`parallel`).
-        path: `NAME.et`, for `NAME.0.et` and so on, and `NAME.groups.json`.
-        rank: write only this rank, as `NAME.et`.
-        version: Chakra schema version of the files.
-
-    Returns:
-        The files that were written.
-
-    Raises:
-        TraceError: if there is no such job or rank, the files would be too large, or cannot be written.
-    """
-    text = _core.step_graph(json.dumps(scenario.spec()))
-    if text is None:
-        raise TraceError("no job divides a model over ranks, so there is no step to write; give it `parallel`")
-    return StepFiles(json.loads(text)).save(path, rank, version)
 
 
 class StepFiles:
@@ -59,7 +35,7 @@ class StepFiles:
     one kind by their size and stride.
 
     Args:
-        document: graph in the form that `_core.step_graph` and `Trace.graph` return.
+        document: graph in the form that `step_graph` of the core and `Trace.graph` return.
     """
 
     def __init__(self, document: dict[str, Any]) -> None:
@@ -76,7 +52,19 @@ class StepFiles:
             self._waits.setdefault(after, []).append(before)
 
     def save(self, path: Path, rank: int | None = None, version: str = "0.0.4") -> list[Path]:
-        """Write the files; see the function `save`."""
+        """Write the step as Chakra traces.
+
+        Args:
+            path: `NAME.et`, for `NAME.0.et` and so on, and `NAME.groups.json`.
+            rank: write only this rank, as `NAME.et`.
+            version: Chakra schema version of the files.
+
+        Returns:
+            The files that were written.
+
+        Raises:
+            TraceError: if there is no such rank, the files would be too large, or cannot be written.
+        """
         if rank is None and self.node_count > MAX_NODES:
             raise TraceError(f"{self.ranks:,} ranks have {self.node_count:,} nodes; write one with --rank")
         if rank is not None and rank >= self.ranks:

@@ -25,7 +25,7 @@ from gradtide.errors import TraceError
 from gradtide.traces.spans import Span, joined
 
 if TYPE_CHECKING:
-    from gradtide.traces import Trace
+    from gradtide.traces.recording import Recording
 
 PS_PER_NS = 1000
 KINDS = {
@@ -47,7 +47,7 @@ ALL = "all"
 """Name of a group that is unnamed in the trace."""
 
 
-def step_graph(trace: "Trace", number: int) -> dict[str, Any]:
+def step_graph(trace: "Recording", number: int) -> dict[str, Any]:
     """Return a step of a trace as a document in the form of `_core.step_graph`.
 
     Raises:
@@ -165,7 +165,7 @@ def _refuse_messages(document: dict[str, Any], rank: int) -> None:
         )
 
 
-def _refuse_missing(trace: "Trace", ranks: Sequence[int], number: int, *, stands_for_all: bool) -> None:
+def _refuse_missing(trace: "Recording", ranks: Sequence[int], number: int, *, stands_for_all: bool) -> None:
     missing = trace.summary()["missing_ranks"]
     if missing and not stands_for_all:
         raise TraceError(
@@ -179,7 +179,7 @@ def _refuse_missing(trace: "Trace", ranks: Sequence[int], number: int, *, stands
         raise TraceError(f"ranks are {', '.join(map(str, ranks[:5]))}; a graph counts them from 0")
 
 
-def _moved_rows(trace: "Trace", rank: int) -> list[dict[str, Any]]:
+def _moved_rows(trace: "Recording", rank: int) -> list[dict[str, Any]]:
     """Return the transfers of a rank with the members of their groups, which a file lists only once per group."""
     rows = [row for row in json.loads(trace._core.to_dag(rank, False))["ops"] if row.get("comm") is not None]
     listed = {row["comm"]["group"]: tuple(row["comm"]["ranks"]) for row in rows if row["comm"]["ranks"]}

@@ -11,24 +11,16 @@ keeps its length. In a layered model nothing waits for a transfer until the last
 an earlier transfer is host time as well.
 """
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import pairwise, zip_longest
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gradtide import units
 from gradtide.errors import TraceError
 from gradtide.layers import Layer
-from gradtide.traces import archives, files
-from gradtide.traces.archives import Source
 from gradtide.traces.spans import Covered
-
-if TYPE_CHECKING:
-    from gradtide.traces import Trace
 
 PS_PER_NS = 1000
 UNSAID_FORWARD = 3
@@ -318,41 +310,3 @@ def _shared(total: int, weights: Sequence[int]) -> list[int]:
     for i in by_rest[: total - sum(shares)]:
         shares[i] += 1
     return shares
-
-
-def read_model(path: str | Path) -> TraceModel | TraceStep:
-    """Read a trace of any format as a model, or, if its step sends more than gradients, as a graph of all ranks.
-
-    Results are cached until a file changes.
-
-    Raises:
-        TraceError: if there is no such file, it is not a trace, or its step cannot become a model.
-    """
-    names = files.named(path, files.ANY)
-    try:
-        stamps = tuple(archives.stamp(name) for name in names)
-    except OSError as error:
-        raise TraceError(f"{path} cannot be read: {error.strerror}") from error
-    return _read_once(tuple(names), stamps, _name(Path(path)))
-
-
-@lru_cache(maxsize=8)
-def _read_once(names: tuple[Source, ...], stamps: tuple[Any, ...], name: str) -> TraceModel | TraceStep:
-    from gradtide.traces import read
-
-    trace: Trace = read(names)
-    try:
-        return trace.to_model(name=name)
-    except NoGradientsError as error:
-        try:
-            return trace.to_step(name=name)
-        except TraceError as why:
-            raise TraceError(f"{error}, and as a graph of its ranks: {why}") from None
-
-
-def _name(path: Path) -> str:
-    """Return the name of a trace's model: the file's name without suffixes, or the folder's if there are several."""
-    if re.search(r"[*?\[]", path.name):
-        path = path.parent
-    name = re.sub(r"(\.pt)?(\.trace)?(\.json|\.tar)?(\.gz|\.et|\.tgz|\.zip|\.sqlite)?$", "", path.name)
-    return name.strip("._- ") or "trace"

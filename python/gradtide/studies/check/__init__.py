@@ -1,6 +1,6 @@
 """`gradtide check`: compares a scenario with another simulator, flow by flow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +8,15 @@ import numpy as np
 
 from gradtide import report
 from gradtide.estimate import Limits, foresee, within_limits
-from gradtide.results import RunResult, Table
-from gradtide.scenario import Scenario
+from gradtide.results import Table
+from gradtide.scenario import BackgroundFlows, Scenario
 from gradtide.studies.check import ns3 as simulator
 from gradtide.studies.check.ns3 import NS3MissingError
 from gradtide.studies.folder import whole_folder, write_text, write_versions
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import head, part_of, run_all, write_core, write_summary
+from gradtide.studies.result import RunResult
+from gradtide.studies.run import head, part_of, run_all
+from gradtide.studies.run_folder import write_core, write_summary
 from gradtide.studies.trained import Cluster, trained
 
 SIMULATORS = ("ns3",)
@@ -108,8 +110,7 @@ def check(
 
 def compared(scenario: Scenario, run: RunResult, measured: simulator.Measured) -> CheckResult:
     """Return the comparison of a run with ns-3's measurements."""
-    spec = scenario.spec()
-    flows = _flows(spec, run, measured)
+    flows = _flows(scenario.traffic, run, measured)
     ours_us, theirs_us = flows["fct_us"], flows["other_fct_us"]
     pairs = [
         (index, float(time_us), measured.iterations[index][1] / 1e3)
@@ -119,7 +120,7 @@ def compared(scenario: Scenario, run: RunResult, measured: simulator.Measured) -
     iterations = Table.of(
         {name: [pair[at] for pair in pairs] for at, name in enumerate(("iteration", "time_us", "other_time_us"))}
     )
-    rounding_ns = simulator.rounding_ns(spec)
+    rounding_ns = simulator.rounding_ns(scenario.jobs)
     habits = ", ".join(f"{key} = {value}" for key, value in simulator.HABITS.items())
     notes = [f"gradtide has ns-3's habits here, whatever the scenario says: {habits}."]
     if rounding_ns:
@@ -157,15 +158,14 @@ def compared(scenario: Scenario, run: RunResult, measured: simulator.Measured) -
     return CheckResult(summary, run, flows, iterations)
 
 
-def _flows(spec: dict[str, Any], run: RunResult, measured: simulator.Measured) -> Table:
-    traffic = spec["traffic"]
+def _flows(traffic: Sequence[BackgroundFlows], run: RunResult, measured: simulator.Measured) -> Table:
     order = simulator.order_of_flows(traffic)
     found = {(row["traffic"], row["flow"]): row["fct_us"] for row in run.flows.to_dicts()}
     rows: dict[str, list[Any]] = {
-        "traffic": [traffic[tenant]["name"] for tenant, _ in order],
+        "traffic": [traffic[tenant].name for tenant, _ in order],
         "flow": [place for _, place in order],
-        "start_us": [traffic[tenant]["start_ps"][place] / 1e6 for tenant, place in order],
-        **{key: [traffic[tenant][key][place] for tenant, place in order] for key in ("src", "dst", "bytes")},
+        "start_us": [traffic[tenant].start_ps[place] / 1e6 for tenant, place in order],
+        **{key: [getattr(traffic[tenant], key)[place] for tenant, place in order] for key in ("src", "dst", "bytes")},
     }
     rows["fct_us"] = [found.get(key) for key in zip(rows["traffic"], rows["flow"], strict=True)]
     rows["other_fct_us"] = [row["fct_close_ns"] / 1e3 if row["fct_close_ns"] >= 0 else None for row in measured.flows]

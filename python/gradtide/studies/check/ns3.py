@@ -20,10 +20,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from gradtide import _core, files
+from gradtide import files
 from gradtide.errors import GradtideError, SimulationError
-from gradtide.scenario import Scenario
-from gradtide.scenario.foreign import NS, TCP
+from gradtide.scenario import BackgroundFlows, Job, Scenario
+from gradtide.scenario.core import queries
+from gradtide.scenario.core.ns3 import NS, TCP
+from gradtide.scenario.defaults import DCTCP_GAIN_PPM
+from gradtide.units import PPM
 from gradtide.watch import current
 
 TESTED = "3.37"
@@ -147,10 +150,9 @@ def measure(
     Raises:
         SimulationError: if ns-3 ends with an error.
     """
-    spec = scenario.spec()
     with TemporaryDirectory(prefix="gradtide-") as name:
         folder = Path(name)
-        settings = write_case(spec, folder)
+        settings = write_case(scenario, folder)
         settings |= {"stop_ns": stop_ps // NS, "report_ns": max(1, stop_ps // 2 // NS) if progress else 0}
         command = [str(program), f"--in={folder}", f"--out={folder}"]
         failed = _finish([*command, *(f"--{key}={value}" for key, value in settings.items())], folder, progress)
@@ -208,66 +210,65 @@ def _rows(file: Path) -> Iterable[dict[str, str]]:
         yield from csv.DictReader(stream)
 
 
-def order_of_flows(traffic: Sequence[Mapping[str, Any]]) -> list[tuple[int, int]]:
-    """Return tenant and index of every flow of the core's input, in order of start."""
+def order_of_flows(traffic: Sequence[BackgroundFlows]) -> list[tuple[int, int]]:
+    """Return tenant and index of every flow, in order of start."""
     flows = [
         (start_ps, tenant, place)
         for tenant, table in enumerate(traffic)
-        for place, start_ps in enumerate(table["start_ps"])
+        for place, start_ps in enumerate(table.start_ps)
     ]
     return [(tenant, place) for _, tenant, place in sorted(flows)]
 
 
-def write_case(spec: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Write the program's input tables, and return its settings; `spec` is the core's input for the scenario."""
-    text = json.dumps(spec)
-    routed = json.loads(_core.routed(text))
+def write_case(scenario: Scenario, folder: Path) -> dict[str, Any]:
+    """Write the program's input tables for a scenario, and return its settings."""
+    routed = queries.routed(scenario)
     places = _write_links(routed["links"], folder)
 
     def way(ports: Iterable[int]) -> str:
         return " ".join(str(places[port]) for port in ports)
 
-    queue, transport = spec["cluster"]["queue"], spec["cluster"]["transport"]
-    has_bands = queue["discipline"]["kind"] == "pfifo_fast"
+    queue, transport = scenario.cluster.queue, scenario.cluster.transport
+    has_bands = queue.kind == "pfifo_fast"
 
     def tos(band: int) -> int:
         return TOS[band] if has_bands else 0
 
     lines = []
-    for tenant, place in order_of_flows(spec["traffic"]):
-        flows, ways = spec["traffic"][tenant], routed["flows"][tenant][place]
-        start_ns = flows["start_ps"][place] // NS
-        ends = (flows["src"][place], flows["dst"][place], flows["bytes"][place], tos(flows["band"][place]))
+    for tenant, place in order_of_flows(scenario.traffic):
+        flows, ways = scenario.traffic[tenant], routed["flows"][tenant][place]
+        start_ns = flows.start_ps[place] // NS
+        ends = (flows.src[place], flows.dst[place], flows.bytes[place], tos(flows.band[place]))
         lines.append([start_ns, *ends, way(ways["there"]), way(ways["back"])])
     _write(folder / "flows.csv", ("start_ns", "src", "dst", "bytes", "tos", "there", "back"), lines)
-    congestion = transport["congestion"]
     settings = {
         "hosts": routed["hosts"],
-        "duration_ns": (spec["run"]["duration_ps"] or 0) // NS,
-        "tcp": TCP[congestion["kind"]],
-        "ecn": int(transport["ecn"]),
-        "dctcp_gain": congestion.get("gain_ppm", 62_500) / 1e6,
-        "segment_bytes": transport["segment_bytes"],
-        "initial_window": transport["initial_window_segments"],
-        "window_bytes": transport["window_bytes"],
+        "duration_ns": (scenario.duration_ps or 0) // NS,
+        "tcp": TCP[transport.kind],
+        "ecn": int(bool(transport.ecn)),
+        "dctcp_gain": (transport.gain_ppm or DCTCP_GAIN_PPM) / PPM,
+        "segment_bytes": transport.segment_bytes,
+        "initial_window": transport.initial_window_segments,
+        "window_bytes": transport.window_bytes,
         **{name.removesuffix("_ps") + "_ns": time_ps // NS for name, time_ps in routed["timers"].items()},
-        "queue": "ecn" if queue["mark"] else queue["discipline"]["kind"],
-        "buffer_packets": queue["capacity"]["packets"],
-        "mark_packets": queue["mark"]["packets"] if queue["mark"] else 0,
+        "queue": queue.kind if queue.threshold_packets is None else "ecn",
+        "buffer_packets": queue.capacity.size,
+        "mark_packets": queue.threshold_packets or 0,
     }
-    for number, job in enumerate(spec["jobs"]):
+    asked = queries.Queries(scenario)
+    for number, job in enumerate(scenario.jobs):
         settings |= {
-            "job_tos": tos(job["bands"][0]),
-            "barrier": int(job["schedule"]["barrier"]),
-            "by_priority": int(job["schedule"]["order"]["kind"] == "priority"),
-            "iterations": job["iterations"] or 0,
+            "job_tos": tos(job.bands[0]),
+            "barrier": int(job.schedule.barrier),
+            "by_priority": int(job.schedule.order == "priority"),
+            "iterations": job.iterations or 0,
         }
         ring = [
             (host, way(one["there"]), way(one["back"]))
-            for host, one in zip(job["hosts"], routed["rings"][number], strict=True)
+            for host, one in zip(job.hosts, routed["rings"][number], strict=True)
         ]
         _write(folder / "ring.csv", ("host", "there", "back"), ring)
-        _write_job(job, number, text, folder)
+        _write_job(job, number, asked, folder)
     return settings
 
 
@@ -289,18 +290,18 @@ def _write_links(links: Sequence[Mapping[str, Any]], folder: Path) -> dict[int, 
     return places
 
 
-def _write_job(job: Mapping[str, Any], number: int, spec: str, folder: Path) -> None:
-    layers, ranks = job["layers"], len(job["hosts"])
+def _write_job(job: Job, number: int, asked: queries.Queries, folder: Path) -> None:
+    layers = job.layers
     bucket_of: dict[int, int] = {}
     parts: list[tuple[int, ...]] = []
-    sent = [members for members, _ in _core.planned(spec, number)] if ranks > 1 else []
+    sent = [members for members, _ in asked.planned(number)] if len(job.hosts) > 1 else []
     for bucket, members in enumerate(sent):
         bucket_of |= dict.fromkeys(members, bucket)
-        table = _core.messages(spec, number, sum(layers[member]["parameter_bytes"] for member in members))
+        table = asked.messages(number, sum(layers[member].parameter_bytes for member in members))
         columns = [list(table.column(name)) for name in ("step", "from_rank", "bytes")]
         parts += [(bucket, *map(int, row)) for row in zip(*columns, strict=True)]
     _write(folder / "parts.csv", ("bucket", "step", "rank", "bytes"), parts)
-    rows = [(_ns(one["forward_ps"]), _ns(one["backward_ps"]), bucket_of.get(at, -1)) for at, one in enumerate(layers)]
+    rows = [(_ns(one.forward_ps), _ns(one.backward_ps), bucket_of.get(at, -1)) for at, one in enumerate(layers)]
     _write(folder / "layers.csv", ("forward_ns", "backward_ns", "bucket"), rows)
 
 
@@ -308,9 +309,9 @@ def _ns(time_ps: int) -> int:
     return math.floor(time_ps / NS + 0.5)
 
 
-def rounding_ns(spec: Mapping[str, Any]) -> int:
+def rounding_ns(jobs: Sequence[Job]) -> int:
     """Return a bound on the error of an iteration time from rounding layer times to whole nanoseconds, in ns."""
-    times = [layer[key] for job in spec["jobs"] for layer in job["layers"] for key in ("forward_ps", "backward_ps")]
+    times = [time_ps for job in jobs for layer in job.layers for time_ps in (layer.forward_ps, layer.backward_ps)]
     rounded_ps: int = sum(abs(_ns(time_ps) * NS - time_ps) for time_ps in times)
     return -(-rounded_ps // NS)
 

@@ -13,7 +13,7 @@ from gradtide import presets, units
 from gradtide.answer import runtimes
 from gradtide.errors import Interrupted, Unfinished
 from gradtide.estimate import Limits, foresee, within_limits
-from gradtide.results import RunResult, numbers
+from gradtide.results import numbers
 from gradtide.runtime import LEVELS, RUNTIMES, Runtime
 from gradtide.scenario import Scenario
 from gradtide.scenario.device import is_known
@@ -26,6 +26,7 @@ from gradtide.studies.plan.confirm import on_fluid
 from gradtide.studies.plan.found import Found, Settings, check, ddp, fill, modes_of, most_work
 from gradtide.studies.plan.result import PlanResult, caps, check_target
 from gradtide.studies.plan.sharding import ShardingResult, plan_sharding
+from gradtide.studies.result import RunResult
 from gradtide.studies.run import part_of, run_all
 from gradtide.studies.search import MODES, Layers
 from gradtide.studies.trained import trained
@@ -142,7 +143,7 @@ def plan(
     asked = base
     if asked.engine == "packet":
         base = on_fluid(asked)
-    if base.spec()["jobs"][0].get("servers") is not None:
+    if base.jobs[0].is_pulled:
         raise ValueError("plan takes a job that exchanges gradients in buckets, not op by op with parameter servers")
     if base.jobs[0].graph is not None:
         raise ValueError("plan takes a model of layers, not a graph of ops")

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from gradtide.answer import Premise
 from gradtide.errors import LimitReached, ScenarioError, SimulationError
-from gradtide.results import RunResult
 from gradtide.scenario import Scenario
 from gradtide.studies.network import altered
+from gradtide.studies.result import RunResult
 from gradtide.studies.run import run_all
 
 Name = TypeVar("Name")

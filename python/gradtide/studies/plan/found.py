@@ -7,13 +7,13 @@ from typing import Any
 from gradtide.errors import Unfinished
 from gradtide.intervals import mean_interval
 from gradtide.measured import saving_errors
-from gradtide.results import RunResult
 from gradtide.runtime import LEVELS, Runtime
 from gradtide.scenario import Scenario
 from gradtide.scenario.plan import Plan, PlannedBucket
 from gradtide.studies.channels import Channel, fit, own_collective, tried
 from gradtide.studies.network import altered
 from gradtide.studies.plan.confirm import confirmed
+from gradtide.studies.result import RunResult
 from gradtide.studies.run import run_all
 from gradtide.studies.search import (
     DDP_CAP,
@@ -293,9 +293,7 @@ def fill(
     )
     steps = paces(settings.noise, base.jobs[0].workers)
     plain = found.baselines["ddp"][0].on(base)
-    space = Space(
-        found.layers, found.channels, modes, settings.overhead_ps, settings.smallest_bytes, plain.spec(), steps
-    )
+    space = Space(found.layers, found.channels, modes, settings.overhead_ps, settings.smallest_bytes, plain, steps)
     found.search = Search(space)
     explore(found.search, budget, part(0.2, 0.5))
     finalists = {choice: plan_of(found, choice).on(base) for choice in _finalists(found.search)}

@@ -12,13 +12,15 @@ from gradtide.answer.build import build
 from gradtide.answer.memory import feasibility
 from gradtide.errors import ScenarioError
 from gradtide.measured import Errors, saving_errors, time_errors
-from gradtide.results import StudyRows, Table
+from gradtide.results import Table
 from gradtide.runtime import LEVELS
 from gradtide.scenario.plan import Plan, read_plan
 from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, write_text, write_versions
 from gradtide.studies.plan import confirm
 from gradtide.studies.plan.found import Found, Gain, mean_ms, plan_of
-from gradtide.studies.run import head, total_cost, write_runs, write_summary
+from gradtide.studies.rows import StudyRows
+from gradtide.studies.run import head, total_cost
+from gradtide.studies.run_folder import write_runs, write_summary
 from gradtide.studies.search import MIB, Choice
 
 WORTH_IT, LEAVE = "worth it", "leave alone"

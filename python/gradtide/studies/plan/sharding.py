@@ -18,7 +18,7 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import foresee
 from gradtide.measured import Errors, pairs, saving_errors, time_errors
 from gradtide.parallel.bound import Least, Position, least
-from gradtide.results import RunResult, Table
+from gradtide.results import Table
 from gradtide.runtime import RUNTIMES
 from gradtide.scenario import Scenario
 from gradtide.scenario.job import Division
@@ -27,7 +27,9 @@ from gradtide.studies.folder import write_text, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.plan import confirm
 from gradtide.studies.plan.result import LEAVE, WORTH_IT, Planned
-from gradtide.studies.run import head, run_all, total_cost, write_runs, write_summary
+from gradtide.studies.result import RunResult
+from gradtide.studies.run import head, run_all, total_cost
+from gradtide.studies.run_folder import write_runs, write_summary
 
 UNITS = (1, 2, 4)
 """Blocks per unit that are tried: larger units have fewer fixed costs, but are gathered and reduced later."""
@@ -88,7 +90,7 @@ DEFAULT = Setting()
 
 def settings(division: Division) -> list[Setting]:
     """Return the search space, torch's default first. With ZeRO-2 there is no prefetch in the backward pass."""
-    blocks = len(division.described.spec["blocks"]) - 2
+    blocks = len(division.described.blocks) - 2
     units = [unit for unit in UNITS if unit == 1 or 2 * unit <= blocks]
     freed = [Setting(3, *one) for one in product(units, DEPTHS, DEPTHS)]
     return freed + [Setting(2, *one) for one in product(units, DEPTHS)]
@@ -206,7 +208,7 @@ def _take(runs: Sequence[Tried], results: Sequence[RunResult | None]) -> None:
 
 
 def _refuse(division: Division) -> None:
-    mesh, layout = division.described.spec["mesh"], division.layout
+    mesh, layout = division.costs.mesh.sizes, division.layout
     for axis, what in (("pp", "a pipeline"), ("ep", "experts that are spread over ranks")):
         if mesh[axis] > 1:
             raise ValueError(f"plan is not built yet for {what}, and `parallel` has {axis} = {mesh[axis]}; write 1")
@@ -411,11 +413,11 @@ def bound(ran: Sequence[Tried]) -> Least:
     found = []
     for one in {(one.setting.zero, one.setting.unit): one for one in ran}.values():
         assert one.result is not None
-        spec, rows = one.division.described.spec, one.result.transfers.to_dicts()
+        rows = one.result.transfers.to_dicts()
         step = least(_positions(one))
-        once = spec["optimizer_ps"][0] / 1e9
+        once = one.division.described.optimizer_ps[0] / 1e9
         once += sum(_took_ms(row, one) for row in rows if row["group"] == "norm")
-        found.append(Least(spec["micro_batches"] * step.time + once, step.why))
+        found.append(Least(one.division.layout.micro_batches * step.time + once, step.why))
     return min(found)
 
 
@@ -430,7 +432,7 @@ def _took_ms(row: Mapping[str, Any], one: Tried) -> float:
 def _positions(one: Tried) -> list[Position]:
     """Return the units in the order of the forward and the backward pass, times in milliseconds."""
     assert one.result is not None
-    spec, rows = one.division.described.spec, one.result.transfers.to_dicts()
+    described, rows = one.division.described, one.result.transfers.to_dicts()
     # Transfers of other groups may have slowed these down; their durations are then no lower bound.
     is_alone = {row["group"] for row in rows} <= {"fsdp", "norm"}
     took: dict[tuple[str, int], float] = {}
@@ -438,17 +440,17 @@ def _positions(one: Tried) -> list[Position]:
         if row["group"] == "fsdp":
             took.setdefault((row["collective"], row["first_layer"]), _took_ms(row, one))
     first, units = 0, []
-    for count in spec["units"]:
-        units.append((first, spec["blocks"][first : first + count]))
+    for count in described.unit_blocks:
+        units.append((first, described.blocks[first : first + count]))
         first += count
 
-    def compute(blocks: Sequence[Mapping[str, Any]], *keys: str) -> float:
-        times: list[int] = [op[key] for block in blocks for op in spec["kinds"][block["kind"]]["ops"] for key in keys]
+    def compute(blocks: Sequence[tuple[str, int]], *keys: str) -> float:
+        times: list[int] = [getattr(op, key) for op in described.ops_of(blocks) for key in keys]
         return sum(times) / 1e9
 
     forward = [
         Position(
-            blocks[0]["name"],
+            blocks[0][0],
             took.get(("all_gather", place), 0.0) if is_alone or place == 0 else 0.0,
             compute(blocks, "forward_ps"),
             0.0,
@@ -458,7 +460,7 @@ def _positions(one: Tried) -> list[Position]:
     is_freed = one.setting.zero == 3
     backward = [
         Position(
-            f"{blocks[0]['name']} backward",
+            f"{blocks[0][0]} backward",
             took.get(("all_gather", place), 0.0) if is_freed and is_alone and place != units[-1][0] else 0.0,
             compute(blocks, "backward_ps", "recompute_ps"),
             took.get(("reduce_scatter", place), 0.0) if is_alone else 0.0,

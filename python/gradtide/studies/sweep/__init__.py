@@ -25,15 +25,17 @@ from gradtide.answer import Answer, Feasibility, Premise
 from gradtide.answer.build import build
 from gradtide.errors import ExecutorError, Fault, LimitReached, ScenarioError, TraceError
 from gradtide.estimate import Limits, Total, within_limits
-from gradtide.results import StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import with_lists
-from gradtide.studies.folder import write_text, write_versions
-from gradtide.studies.run import GRACE_S, LOOK_EVERY_S, part_of, write_summary
-from gradtide.studies.store import MEASURED_COSTS, About, Store, key_of
+from gradtide.studies.folder import MEASURED_COSTS, write_text, write_versions
+from gradtide.studies.rows import StudyRows
+from gradtide.studies.run import GRACE_S, LOOK_EVERY_S, part_of
+from gradtide.studies.run_folder import write_summary
+from gradtide.studies.store import About, Store, key_of
 from gradtide.studies.sweep import figures, ranking, settings, table
 from gradtide.studies.sweep.analysis import analysed, by_run, over_seeds
-from gradtide.studies.sweep.executors import Documents, Executor, WorkerLost, opened
+from gradtide.studies.sweep.choice import opened
+from gradtide.studies.sweep.executors import Documents, Executor, WorkerLost
 from gradtide.studies.sweep.ranking import Point, State
 from gradtide.studies.sweep.study import SEED, Study
 from gradtide.watch import current

@@ -12,11 +12,14 @@ from gradtide import fct
 from gradtide.answer.build import build
 from gradtide.errors import SimulationError, Unfinished
 from gradtide.estimate import Limits, foresee, within_limits
-from gradtide.results import PS_PER_MS, Flow, RunResult, StudyRows
+from gradtide.results import PS_PER_MS
 from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.asked import with_lists
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import part_of, run_all, run_named, total_cost, write_study
+from gradtide.studies.result import Flow, RunResult
+from gradtide.studies.rows import StudyRows
+from gradtide.studies.run import part_of, run_all, run_named, total_cost
+from gradtide.studies.run_folder import write_study
 from gradtide.studies.tenants.cases import BANDS, NO_JOB, Case, checked, head, known_seeds, moved_jobs, probed, variant
 from gradtide.studies.tenants.comparison import FIGURES, Comparison, hinted, sentence, verdict
 from gradtide.studies.trained import Cluster, trained

@@ -9,11 +9,14 @@ from typing import Any
 from gradtide.answer.build import build
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
-from gradtide.results import PS_PER_MS, RunResult, StudyRows
+from gradtide.results import PS_PER_MS
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import with_lists
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_named, total_cost, write_study
+from gradtide.studies.result import RunResult
+from gradtide.studies.rows import StudyRows
+from gradtide.studies.run import run_named, total_cost
+from gradtide.studies.run_folder import write_study
 from gradtide.studies.tenants.bands import TenantsResult
 from gradtide.studies.tenants.cases import (
     BANDS,

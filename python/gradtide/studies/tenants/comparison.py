@@ -13,8 +13,8 @@ import numpy as np
 
 from gradtide import fct
 from gradtide.intervals import mean_interval
-from gradtide.results import Flow, RunResult
 from gradtide.scenario import Scenario
+from gradtide.studies.result import Flow, RunResult
 from gradtide.studies.tenants.cases import LOW, NO_JOB, SAME, Case, Cell
 
 Pair = dict[str, Any]

@@ -18,12 +18,15 @@ from gradtide import lp, words
 from gradtide.answer.build import build
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, foresee, within_limits
-from gradtide.results import PS_PER_MS, RunResult, StudyRows
+from gradtide.results import PS_PER_MS
 from gradtide.scenario import Job, Scenario
 from gradtide.studies.asked import with_lists
 from gradtide.studies.channels import line
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import part_of, run_all, total_cost, write_study
+from gradtide.studies.result import RunResult
+from gradtide.studies.rows import StudyRows
+from gradtide.studies.run import part_of, run_all, total_cost
+from gradtide.studies.run_folder import write_study
 from gradtide.studies.tenants.cases import Case, check_one_job, checked, head
 from gradtide.studies.tenants.comparison import Comparison, hinted, sentence
 from gradtide.studies.trained import Cluster, trained

@@ -11,11 +11,12 @@ from gradtide import fct
 from gradtide.answer import Candidate
 from gradtide.answer.build import build
 from gradtide.estimate import Limits, within_limits
-from gradtide.results import StudyRows
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import with_lists
 from gradtide.studies.keep import Kept
-from gradtide.studies.run import run_named, total_cost, write_study
+from gradtide.studies.rows import StudyRows
+from gradtide.studies.run import run_named, total_cost
+from gradtide.studies.run_folder import write_study
 from gradtide.studies.tenants.boundary import points_of
 from gradtide.studies.tenants.cases import SAME, Case, Cell, checked, head, moved_jobs, prioritised, variant
 from gradtide.studies.tenants.comparison import Comparison, Effect, averaged, hinted, sentence

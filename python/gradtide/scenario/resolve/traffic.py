@@ -1,12 +1,12 @@
 """Checks of background traffic: the source of each tenant's flows."""
 
 from gradtide.errors import ScenarioError
-from gradtide.scenario.check import job, network
-from gradtide.scenario.check.context import Context
 from gradtide.scenario.defaults import bands_of
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.keys.traffic import TrafficTable
 from gradtide.scenario.origins import Origin, Tenant, nodes_of
+from gradtide.scenario.resolve import job, network
+from gradtide.scenario.resolve.context import Context
 from gradtide.scenario.source import Failure, Loc
 from gradtide.traffic import MAX_FLOWS, too_many
 

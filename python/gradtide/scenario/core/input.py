@@ -3,9 +3,11 @@
 Keys with the same form in the core come from `Table.core`; each key with another form has a function here.
 """
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from gradtide.scenario.core.job import ARBITRARY_PPM, algorithm, graph, parallel
 from gradtide.scenario.defaults import DEFAULT_TOLERANCE_PPM, WITH_DEADLINES, announced_packets
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.gates import Gates, parse_gate
@@ -15,7 +17,6 @@ from gradtide.scenario.keys.cluster import Queue, Transport
 from gradtide.scenario.keys.job import Schedule
 from gradtide.scenario.ranks import all_simulated
 from gradtide.scenario.resolve import Resolved
-from gradtide.scenario.servers import ARBITRARY_PPM, graph_spec
 from gradtide.traffic import BackgroundFlows
 from gradtide.transports import PARAMETERS
 from gradtide.units import Buffer
@@ -32,12 +33,28 @@ def spec(resolved: Resolved, traffic: Sequence[BackgroundFlows]) -> dict[str, An
     }
 
 
+def as_json(spec: dict[str, Any]) -> str:
+    """Return the core's input as text; flows are encoded in pieces, because one long call would block Ctrl-C."""
+    tables = []
+    for table in spec["traffic"]:
+        rest = {name: value for name, value in table.items() if not isinstance(value, list)}
+        columns = [f'"{name}":[{",".join(_pieces(table[name]))}]' for name in table if name not in rest]
+        tables.append(f"{{{','.join(columns)},{json.dumps(rest)[1:]}")
+    rest = {name: value for name, value in spec.items() if name != "traffic"}
+    return f'{json.dumps(rest)[:-1]},"traffic":[{",".join(tables)}]}}'
+
+
+def _pieces(values: Sequence[int], length: int = 100_000) -> Iterator[str]:
+    for start in range(0, len(values), length):
+        yield json.dumps(values[start : start + length])[1:-1]
+
+
 def cluster_spec(resolved: Resolved) -> dict[str, Any]:
     """Return the cluster of the core's input."""
     cluster = resolved.file.cluster
     buffer = cluster.switch_buffer
     return {
-        "topology": resolved.fabric.spec(),
+        "topology": resolved.fabric.topology(),
         **cluster.core(),
         "queue": _queue_spec(cluster.queue),
         "switch_buffer": None if buffer is None else {"capacity": _capacity(buffer.capacity), **buffer.core()},
@@ -93,8 +110,8 @@ def _transport_spec(transport: Transport) -> dict[str, Any]:
 
 def job_spec(job: Job, fabric: Fabric) -> dict[str, Any]:
     """Return a job of the core's input."""
-    depth = job.schedule.depth
-    graph = None if job.is_pulled else job.graph
+    depth, division = job.schedule.depth, job.division
+    ops = None if job.is_pulled else job.graph
     return {
         "name": job.name,
         "layers": [layer._asdict() for layer in job.layers],
@@ -110,11 +127,11 @@ def job_spec(job: Job, fabric: Fabric) -> dict[str, Any]:
         "start_ps": job.start_ps,
         "compute": job.compute.core(),
         "servers": _servers_spec(job),
-        "ops": None if graph is None else {"order": job.compute.order, "graph": graph_spec(graph)},
+        "ops": None if ops is None else {"order": job.compute.order, "graph": graph(ops)},
         "announced_packets": job.announced_packets,
         "adaptive": _adaptive_spec(job, fabric),
-        "parallel": None if job.division is None else job.division.described.spec,
-        "recorded": None if job.step is None else job.step.spec,
+        "parallel": None if division is None else parallel(division.costs, division.layout, division.described),
+        "recorded": None if job.step is None else job.step.recorded,
     }
 
 
@@ -134,7 +151,7 @@ def _order_spec(job: Job) -> dict[str, Any]:
 
 def _gated(job: Job) -> list[dict[str, Any]]:
     """Return the buckets that have gates (release times), in send order."""
-    gates = Gates([layer._asdict() for layer in job.layers])
+    gates = Gates(job.layers)
     ranks, first, found = job.ranks or (), 0, []
     for count, gate in zip(job.schedule.buckets or (), job.schedule.gates or (), strict=True):
         members = [place for place in range(first, first + count) if job.layers[place].parameter_bytes]
@@ -182,7 +199,7 @@ def _servers_spec(job: Job) -> dict[str, Any] | None:
         "task": job.task,
         "sync": _sync_spec(job.collective.bound),
         "disorder_ppm": job.schedule.disorder_ppm,
-        "graph": None if job.graph is None else graph_spec(job.graph),
+        "graph": None if job.graph is None else graph(job.graph),
     }
 
 
@@ -207,11 +224,6 @@ def _fusion_spec(schedule: Schedule) -> dict[str, Any]:
 
 def _algorithm_spec(job: Job) -> dict[str, Any]:
     keys = job.collective
-    if keys.ps is not None:
-        return {"kind": "parameter_server", "servers": max(1, job.servers), "placement": keys.ps.placement}
-    table: dict[str, Any] = {"kind": keys.kind}
-    if keys.group is not None:
-        table["group"] = job.group or 1
-    if keys.inside is not None:
-        table["inside"] = keys.inside
-    return table
+    group = None if keys.group is None else job.group or 1
+    placement = None if keys.ps is None else keys.ps.placement
+    return algorithm(keys.kind, group, keys.inside, job.servers, placement)

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide.errors import Fault, ScenarioError
-from gradtide.scenario import check, clusters
-from gradtide.scenario import servers as op_by_op
-from gradtide.scenario.check.context import MAX_WORKERS, Context
+from gradtide.scenario import clusters
 from gradtide.scenario.defaults import (
     GROUPED,
     announced_packets,
@@ -35,6 +33,10 @@ from gradtide.scenario.keys.table import Table
 from gradtide.scenario.keys.traffic import TrafficTable
 from gradtide.scenario.origins import Origin
 from gradtide.scenario.read import plain, read_keys
+from gradtide.scenario.resolve import job as jobs_of
+from gradtide.scenario.resolve import memory, network, parallel, run, traffic
+from gradtide.scenario.resolve import servers as op_by_op
+from gradtide.scenario.resolve.context import MAX_WORKERS, Context
 from gradtide.scenario.source import Loc, Source, shown_from
 from gradtide.scenario.tables import scaled
 
@@ -111,32 +113,32 @@ def _resolve(ctx: Context) -> Resolved | None:
             if not _JOB_NAME.fullmatch(name):
                 hint = "letters, digits, - and _, at most 64"
                 ctx.add("GT018", (kind, name), f'"{name[:80]}" cannot be a name', hint, name, at_key=True)
-    nodes = check.traffic.nodes(ctx)
+    nodes = traffic.nodes(ctx)
     if not file.job and ctx.ok("job"):
         _without_jobs(ctx, nodes)
-    check.network.device(ctx, file.cluster.device)
-    fabric = check.network.shape(ctx, file.cluster.topology)
-    check.run.length(ctx)
-    hosts = check.job.hosts(ctx, fabric)
+    network.device(ctx, file.cluster.device)
+    fabric = network.shape(ctx, file.cluster.topology)
+    run.length(ctx)
+    hosts = jobs_of.hosts(ctx, fabric)
     is_placed = len(hosts) == len(file.job) and bool(hosts or nodes)
     if fabric is None and ctx.is_open_star and is_placed and ctx.ok("cluster", "topology"):
         places = max([1, nodes or 0, *(max(h) + 1 for h in hosts.values())])
         if places > MAX_WORKERS:
             ctx.too_many(("cluster", "topology", "hosts"), places, MAX_WORKERS, "hosts")
         else:
-            fabric = check.network.open_star(file.cluster, places)
-    check.network.check_queue(ctx, file.cluster.queue)
-    check.network.check_transport(ctx, file.cluster)
-    check.run.probe(ctx, fabric)
-    origins = check.traffic.origins(ctx, fabric)
+            fabric = network.open_star(file.cluster, places)
+    network.check_queue(ctx, file.cluster.queue)
+    network.check_transport(ctx, file.cluster)
+    run.probe(ctx, fabric)
+    origins = traffic.origins(ctx, fabric)
     jobs = [_job(ctx, name, job, hosts.get(name), fabric) for name, job in file.job.items()]
     if ctx.faults or fabric is None:
         return None
     resolved = tuple(job for job in jobs if job is not None)
-    check.run.check_limits(ctx, resolved, fabric)
+    run.check_limits(ctx, resolved, fabric)
     complete = _completed(ctx, resolved, cache(lambda: fabric.reach(_groups(resolved, origins, fabric))))
     warnings = dict.fromkeys(warning for table in ctx.tables.values() for warning in table.left_out)
-    warnings |= dict.fromkeys(check.memory.warnings(ctx, resolved))
+    warnings |= dict.fromkeys(memory.warnings(ctx, resolved))
     warnings |= dict.fromkeys(warning for origin in origins for warning in origin.warnings)
     return Resolved(
         complete,
@@ -162,23 +164,23 @@ def _without_jobs(ctx: Context, nodes: int | None) -> None:
 
 def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, fabric: Fabric | None) -> Job | None:
     loc: Loc = ("job", name)
-    table = check.job.read_table(ctx, name, job, loc, len(hosts) if hosts else job.workers or 1)
-    division = check.parallel.division(ctx, name, job, loc, table)
-    step = check.parallel.recorded(ctx, job, loc, table)
-    if job.iterations is not None and job.iterations > check.run.MAX_ITERATIONS:
-        ctx.too_many((*loc, "iterations"), job.iterations, check.run.MAX_ITERATIONS, "iterations")
+    table = jobs_of.read_table(ctx, name, job, loc, len(hosts) if hosts else job.workers or 1)
+    division = parallel.division(ctx, name, job, loc, table)
+    step = parallel.recorded(ctx, job, loc, table)
+    if job.iterations is not None and job.iterations > run.MAX_ITERATIONS:
+        ctx.too_many((*loc, "iterations"), job.iterations, run.MAX_ITERATIONS, "iterations")
     collective = job.collective
-    group, servers = check.job.check_collective(ctx, name, collective, (*loc, "collective"), hosts, fabric)
+    group, servers = jobs_of.check_collective(ctx, name, collective, (*loc, "collective"), hosts, fabric)
     kind = collective.algorithm
-    task = check.job.servers(ctx, name, job, loc, table)
+    task = jobs_of.servers(ctx, name, job, loc, table)
     bucketed = table is not None and table.bucketed
     fusion, barrier, depth = (0, True, 1) if task else schedule_of(job.schedule, bucketed=bucketed)
-    check.job.buckets(ctx, name, job.schedule, loc, table)
-    ranks = check.job.ranks(ctx, name, job.schedule, loc, table)
-    bands = check.job.bands(ctx, job.priority, (*loc, "priority"), table)
-    adaptive = check.job.adaptive(ctx, job.priority, (*loc, "priority"), hosts, fabric)
-    check.network.announce(ctx, job.announce, loc)
-    check.job.straggler(ctx, job, loc, None if hosts is None else len(hosts) - servers)
+    jobs_of.buckets(ctx, name, job.schedule, loc, table)
+    ranks = jobs_of.ranks(ctx, name, job.schedule, loc, table)
+    bands = jobs_of.bands(ctx, job.priority, (*loc, "priority"), table)
+    adaptive = jobs_of.adaptive(ctx, job.priority, (*loc, "priority"), hosts, fabric)
+    network.announce(ctx, job.announce, loc)
+    jobs_of.straggler(ctx, job, loc, None if hosts is None else len(hosts) - servers)
     if table is None or hosts is None or ctx.faults:
         return None
     scale_to, layers, graph = job.compute.scale_to_ps, table.layers, table.graph
@@ -202,7 +204,7 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
         iterations=iterations,
         placement=job.placement if isinstance(job.placement, str) else "packed",
         task=task or ("exchange" if job.task == "exchange" else None),
-        compute=check.parallel.completed(job.compute, division)
+        compute=parallel.completed(job.compute, division)
         if division is not None
         else job.compute.with_values(
             device=None if table.is_timed and table.device.origin != "stated" else table.device.name,
@@ -240,7 +242,7 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
         division=division,
         step=step,
         device=table.device if division is None else division.device,
-        stated=check.job.stated(job),
+        stated=jobs_of.stated(job),
     )
 
 
@@ -263,8 +265,8 @@ def _completed(ctx: Context, jobs: tuple[Job, ...], reach: Callable[[], Reach]) 
     node = None if cluster.node is None else cluster.node.with_values(nics=nics_of(cluster.node))
     queue, transport = queue_of(ctx.file, reach), transport_of(cluster, reach)
     cluster = cluster.with_values(node=node, queue=queue, transport=transport)
-    run = ctx.file.run.with_values(start_jitter_ps=start_jitter_of(ctx.file, reach))
-    return ctx.file.with_values(job=tables, cluster=cluster, run=run)
+    keys = ctx.file.run.with_values(start_jitter_ps=start_jitter_of(ctx.file, reach))
+    return ctx.file.with_values(job=tables, cluster=cluster, run=keys)
 
 
 def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabric: Fabric) -> dict[str, Any]:
@@ -299,7 +301,7 @@ def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabr
         table["collective"] = _in_order_of(Collective, collective)
         table["schedule"] = _in_order_of(Schedule, schedule)
         if job.parallel is not None or ctx.tables[name].step is not None:
-            data["job"][name] = _in_order_of(JobTable, check.parallel.without_effect(table))
+            data["job"][name] = _in_order_of(JobTable, parallel.without_effect(table))
     for origin in origins:
         table = {k: v for k, v in data["traffic"][origin.name].items() if k not in origin.replaced}
         data["traffic"][origin.name] = _in_order_of(TrafficTable, table | origin.written)

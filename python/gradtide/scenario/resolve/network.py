@@ -5,7 +5,6 @@ from fractions import Fraction
 from gradtide import units
 from gradtide.errors import ScenarioError
 from gradtide.recognise import expecting
-from gradtide.scenario.check.context import MAX_WORKERS, Context
 from gradtide.scenario.defaults import HEADER_BYTES, MAX_BANDS, announced_packets, link_of, marks, nics_of, with_ecn
 from gradtide.scenario.device import is_known, unknown_device
 from gradtide.scenario.fabric import (
@@ -29,6 +28,7 @@ from gradtide.scenario.fabric import (
 from gradtide.scenario.keys.cluster import Cluster, Node, Queue, Topology, Transport
 from gradtide.scenario.keys.table import fields
 from gradtide.scenario.read import example
+from gradtide.scenario.resolve.context import MAX_WORKERS, Context
 from gradtide.scenario.source import Failure, Loc, read_text
 from gradtide.transports import ECN, PARAMETERS
 

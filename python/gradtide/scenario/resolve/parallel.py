@@ -3,7 +3,6 @@
 `Division` is the result: the model's costs and layout per rank.
 """
 
-import json
 from collections.abc import Container
 from dataclasses import replace
 from typing import Any, get_args
@@ -13,11 +12,12 @@ from gradtide.errors import ScenarioError, did_you_mean
 from gradtide.parallel.costs import Accelerator, Costs, Kernel, Precision, Recompute, Training, slowest_of
 from gradtide.parallel.mesh import AXES, Mesh
 from gradtide.parallel.spec import Layout, describe, micro_batches
-from gradtide.scenario.check.context import Context
+from gradtide.scenario.core import job as core
 from gradtide.scenario.device import HINT
 from gradtide.scenario.job import Division, RecordedStep
 from gradtide.scenario.keys.job import OF_ROOFLINE, Collective, Compute, JobTable, Schedule
 from gradtide.scenario.keys.parallel import OF_MESH, Parallel
+from gradtide.scenario.resolve.context import Context
 from gradtide.scenario.source import Loc
 from gradtide.scenario.tables import LayerTable
 from gradtide.scenario.times import read_times
@@ -70,12 +70,10 @@ def recorded(ctx: Context, job: JobTable, loc: Loc, table: LayerTable | None) ->
     _without_effect(ctx, job, loc, OF_ROOFLINE)
     if job.parallel is not None:
         return None  # refused by `division`
-    from gradtide import _core
-
     node = ctx.file.cluster.node
-    spec = {"gpus_per_node": 1 if node is None else node.gpus, "step": table.step}
+    spec = core.recorded(table.step, 1 if node is None else node.gpus)
     try:
-        ranks, op_count, compute_ps = _core.recorded_size(json.dumps(spec))
+        ranks, op_count, compute_ps = core.recorded_size(spec)
     except ValueError as error:
         ctx.add("GT055", (*loc, "model"), str(error), "name a trace, or write what `trace.graph()` returns")
         return None

@@ -10,10 +10,6 @@ from gradtide import units
 from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.errors import ScenarioError, did_you_mean
 from gradtide.recognise import other_format
-from gradtide.scenario import servers as op_by_op
-from gradtide.scenario.check import memory
-from gradtide.scenario.check.context import MAX_WORKERS, Context
-from gradtide.scenario.check.network import holds_a_segment, open_star
 from gradtide.scenario.defaults import (
     GROUPED,
     PLANNED,
@@ -41,6 +37,10 @@ from gradtide.scenario.keys.job import (
     Schedule,
 )
 from gradtide.scenario.keys.parallel import OF_MESH
+from gradtide.scenario.resolve import memory
+from gradtide.scenario.resolve import servers as op_by_op
+from gradtide.scenario.resolve.context import MAX_WORKERS, Context
+from gradtide.scenario.resolve.network import holds_a_segment, open_star
 from gradtide.scenario.source import Failure, Loc, read_text
 from gradtide.scenario.tables import Asked, LayerTable, rank_count, read_model, read_ranking, with_times
 

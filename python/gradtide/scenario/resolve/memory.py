@@ -8,9 +8,9 @@ from gradtide.parallel.costs import Accelerator, Costs, Precision, Training
 from gradtide.parallel.memory import MASTER_BYTES, MOMENTS_BYTES
 from gradtide.parallel.mesh import Mesh
 from gradtide.parallel.spec import Layout, fullest
-from gradtide.scenario.check.context import Context
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys.job import JobTable
+from gradtide.scenario.resolve.context import Context
 from gradtide.scenario.source import Loc
 from gradtide.scenario.tables import LayerTable
 

@@ -3,13 +3,15 @@
 A field that is missing in these tables is a bug: no setting may silently be left out of a comparison.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gradtide.errors import Fault
+from gradtide.scenario.core.input import spec as core_input
 from gradtide.scenario.fabric import Tree, Wiring
 from gradtide.scenario.resolve import Resolved
 from gradtide.scenario.source import Loc, Source
+from gradtide.traffic import BackgroundFlows
 
 NS = 1000
 """Picoseconds per nanosecond, the resolution of ns-3."""
@@ -96,11 +98,9 @@ TRAFFIC: dict[str, Only | None] = {
 }
 
 
-def faults(resolved: Resolved, source: Source, spec: Mapping[str, Any]) -> list[Fault]:
-    """Return a fault for each thing of a scenario that the program for ns-3 does not have.
-
-    `spec` is the core's input for the scenario.
-    """
+def faults(resolved: Resolved, source: Source, traffic: Sequence[BackgroundFlows]) -> list[Fault]:
+    """Return a fault for each thing of a scenario that the program for ns-3 does not have."""
+    spec = core_input(resolved, traffic)
     found: list[Fault] = []
 
     def add(loc: Loc, what: str, instead: str) -> None:

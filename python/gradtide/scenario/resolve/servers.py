@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from gradtide import units
 from gradtide.layers import Layer
@@ -12,10 +11,6 @@ from gradtide.scenario.source import Loc
 
 ORDERS = ("random", "arbitrary", "priority", "tic", "tac", "tac_folded", "optimal", "file")
 """Orders of pulls; layer order is named priority, as for gradients."""
-
-ARBITRARY_PPM = 32_000
-"""Fraction of transfers that an arbitrary order swaps with a later one. Calibration: 1000 orders of VGG-16's 32
-parameters then contain 495 distinct ones on average; TicTac (2019), section 2.2, observed 493 in TensorFlow."""
 
 WORKERS_PER_SERVER = 4
 """TicTac (2019), section 6.1: one server for 4 workers."""
@@ -153,24 +148,3 @@ def scaled(dag: OpDag, total: int) -> OpDag:
     """Return the graph with the times of its computation rescaled to sum to `total`, largest remainder first."""
     times = iter(units.rescaled([op.time for op in dag.ops if op.kind == "comp"], total))
     return replace(dag, ops=tuple(replace(op, time=next(times)) if op.kind == "comp" else op for op in dag.ops))
-
-
-def graph_spec(dag: OpDag) -> dict[str, Any]:
-    """Return a graph with times in picoseconds in the core's format, ids replaced by indices."""
-    place = {op.id: index for index, op in enumerate(dag.ops)}
-    return {
-        "ops": [
-            {
-                "id": op.id,
-                "name": op.name or f"op{op.id}",
-                "inputs": [place[other] for other in op.inputs],
-                "receives_bytes": op.bytes if op.kind == "recv" else None,
-                "time_ps": op.time if op.kind == "comp" else 0,
-                "param_only": op.param_only,
-                "updates": [place[other] for other in op.updates],
-            }
-            for op in dag.ops
-        ],
-        "target": place[dag.target],
-        "inference_target": None if dag.inference_target is None else place[dag.inference_target],
-    }

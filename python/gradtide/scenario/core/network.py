@@ -1,0 +1,60 @@
+"""The network in the core's input, and what the core derives from it: counts of a topology and the names of its links.
+
+`_core` is imported by the functions that call it: loading it would dominate the time to report a faulty scenario.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gradtide.units import PPM
+
+Link = tuple[int, int]
+"""Rate in bits per second and delay in picoseconds."""
+
+
+class Shape(NamedTuple):
+    """Counts of a star, leaf-spine or Clos network, in the order in which the core returns them."""
+
+    host_count: int
+    switch_count: int
+    cable_count: int
+    ports: int
+    hops: int
+    hosts_per_edge: int
+    shared: int
+
+
+def tree(kind: str, keys: Mapping[str, Any], trunk: Link) -> dict[str, Any]:
+    """Return a star, leaf-spine or Clos network with these keys and links between switches."""
+    return {"kind": kind, **keys, **({"fabric_link": link(trunk)} if kind == "leaf_spine" else {})}
+
+
+def custom(host_count: int, switches: Sequence[str], cables: Iterable[tuple[int, int, Link]]) -> dict[str, Any]:
+    """Return a network of cables between two nodes each: hosts by number, then switches."""
+    listed = [{"a": a, "b": b, **link(of_cable)} for a, b, of_cable in cables]
+    return {"kind": "custom", "hosts": host_count, "switches": list(switches), "cables": listed}
+
+
+def link(rate_and_delay: Link) -> dict[str, int]:
+    """Return a link."""
+    return dict(zip(("rate_bps", "delay_ps"), rate_and_delay, strict=True))
+
+
+def node(gpus: int, nics: int, scale_up: Link) -> dict[str, Any]:
+    """Return the node of a cluster for `link_names`, to which the efficiency of its links does not matter."""
+    return {"gpus": gpus, "nics": nics, "scale_up": {**link(scale_up), "efficiency_ppm": PPM}}
+
+
+def shape(topology: Mapping[str, Any], host_link: Link) -> Shape:
+    """Return the counts of a topology."""
+    from gradtide import _core
+
+    return Shape(*_core.network_shape(json.dumps(topology), *host_link))
+
+
+def link_names(topology: Mapping[str, Any], host_link: Link, of_node: Mapping[str, Any] | None = None) -> list[str]:
+    """Return what links are called, each once."""
+    from gradtide import _core
+
+    return _core.link_names(json.dumps(topology), *host_link, None if of_node is None else json.dumps(of_node))

@@ -1,0 +1,65 @@
+"""Calls of the core with a scenario: its run, and what its jobs send, without a run."""
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gradtide import _core
+from gradtide.scenario.core.input import as_json, cluster_spec, job_spec
+
+if TYPE_CHECKING:
+    from gradtide.scenario import Scenario
+
+
+def core_input(scenario: "Scenario") -> str:
+    """Return the core's input for a scenario.
+
+    Raises:
+        ScenarioError: if a feature is not supported yet.
+    """
+    return as_json(scenario.spec())
+
+
+def run(scenario: "Scenario", progress: Callable[[float], object] | None = None) -> _core.RunOutput:
+    """Run a scenario; `progress` is called now and then with the fraction that is done."""
+    return _core.run(core_input(scenario), progress)
+
+
+def routed(scenario: "Scenario") -> dict[str, Any]:
+    """Return the network for another simulator: its links, TCP's timers, the routes of flows and of rings."""
+    found: dict[str, Any] = json.loads(_core.routed(core_input(scenario)))
+    return found
+
+
+def step_graph(scenario: "Scenario") -> dict[str, Any] | None:
+    """Return the graph of a parallel job's step; None if no job is parallel."""
+    text = _core.step_graph(Queries(scenario).text)
+    found: dict[str, Any] | None = None if text is None else json.loads(text)
+    return found
+
+
+def ranks_load(scenario: "Scenario") -> dict[str, tuple[int, int, int]]:
+    """Return ops and transfers, messages, and bytes through network cards of an iteration of each parallel job."""
+    resolved = scenario._resolved
+    cluster = json.dumps(cluster_spec(resolved))
+    jobs = ((job.name, job_spec(job, resolved.fabric)) for job in resolved.jobs if job.is_divided)
+    return {name: _core.ranks_load(json.dumps(spec), cluster) for name, spec in jobs}
+
+
+class Queries:
+    """What the core knows about the jobs of a scenario without a run; background flows are neither drawn nor used."""
+
+    def __init__(self, scenario: "Scenario") -> None:
+        self.text = json.dumps(scenario.spec(with_traffic=False))
+
+    def planned(self, job: int) -> list[tuple[list[int], int]]:
+        """Return the layers of each bucket in send order, and the offset of compute time at which it is released."""
+        return _core.planned(self.text, job)
+
+    def messages(self, job: int, size: int) -> _core.Table:
+        """Return the messages of an exchange of `size` bytes."""
+        return _core.messages(self.text, job, size)
+
+    def transfer_times(self, job: int) -> list[int]:
+        """Return the time of a transfer of each layer alone, or of each parameter with pulls, in picoseconds."""
+        return _core.transfer_times(self.text, job)

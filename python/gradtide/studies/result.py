@@ -1,0 +1,439 @@
+"""What a run gives back: its tables and figures, its answer, and its folder."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gradtide import _core, fct, units, words
+from gradtide.answer import Answer, Candidate, Premise
+from gradtide.answer.build import build
+from gradtide.answer.memory import feasibility
+from gradtide.answer.runtimes import runs_on
+from gradtide.results import PS_PER_MS, PS_PER_S, Series, Table
+from gradtide.scenario import Job, Scenario
+from gradtide.scenario.job import Division
+from gradtide.studies import run_folder, what_ifs
+
+Flow = tuple[str, int, int, int]
+"""A background flow: tenant, sender, receiver, bytes."""
+
+
+class RunResult:
+    """A finished run.
+
+    Attributes:
+        scenario: the scenario of the run.
+        output: output of the core, from which all other attributes are derived.
+        summary: the figures of `summary.json`, including the measured cost.
+        iterations: one row per measured iteration of each job, with the times of its slowest worker.
+        workers: one row per worker and measured iteration of each job whose workers differ or are asynchronous.
+        transfers: one row per bucket of each measured iteration.
+        operations: one row per operation of the first measured iterations.
+        links: one row per link.
+        flows: one row per background flow that started.
+        queues: one row per link and sample with `run.probe`; otherwise empty.
+        cwnd: one row per connection and sample with `run.probe.cwnd`; otherwise empty.
+    """
+
+    def __init__(self, scenario: Scenario, output: _core.RunOutput, cost: dict[str, Any]) -> None:
+        self.scenario = scenario
+        self.output = output
+        self.iterations = Table(output.iterations)
+        self.workers = Table(output.workers)
+        self.transfers = Table(output.transfers)
+        self.operations = Table(output.operations)
+        self.links = Table(output.links)
+        self.flows = Table(output.flows)
+        self.queues = Table(output.queues)
+        self.cwnd = Table(output.cwnd)
+        self.summary = _summary(scenario, json.loads(output.summary_json), cost)
+        self.summary["traffic"] = self.flow_classes()
+        self.summary["headline"] = words.run_headline(self.summary)
+
+    def flow_classes(
+        self,
+        classes: fct.Classes = fct.DEFAULT,
+        alone_ps: Mapping[Flow, int] | None = None,
+        *,
+        between_ps: tuple[int, int | None] = (0, None),
+    ) -> dict[str, dict[str, dict[str, Any]]]:
+        """Return the completion times of background flows by tenant and size class.
+
+        Args:
+            classes: limits of small and large flows.
+            alone_ps: completion time of each flow on an idle network, in picoseconds; adds slowdowns.
+            between_ps: only flows that start in this half-open interval count; an end of None is no limit.
+        """
+        if not self.scenario.traffic:
+            return {}
+        names = np.asarray(self.flows["traffic"])
+        columns = (self.flows["start_us"], self.flows["bytes"], self.flows["fct_us"])
+        start_ps, size_bytes, fct_ps = np.rint(columns[0] * 1e6).astype(np.uint64), columns[1], columns[2] * 1e6
+        delivered = self.flows["delivered_bytes"], self.flows["mean_rate_bps"]
+        own_ps = None
+        if alone_ps is not None:
+            own_ps = np.array([alone_ps.get(flow, math.nan) for flow in self._flow_keys()], dtype=np.float64)
+        return {
+            tenant.name: fct.class_summary(
+                start_ps[mine],
+                size_bytes[mine],
+                fct_ps[mine],
+                max(self.scenario.warmup_ps, between_ps[0]),
+                self.scenario.cooldown_ps,
+                until_ps=between_ps[1],
+                classes=classes,
+                alone_ps=None if own_ps is None else own_ps[mine],
+                delivered=(delivered[0][mine], delivered[1][mine]),
+            )
+            for tenant in self.scenario.traffic
+            for mine in [names == tenant.name]
+        }
+
+    @property
+    def jobs_ran_ps(self) -> tuple[int, int | None]:
+        """When the last job started, and when all had completed their iterations; None if the run ended before."""
+        jobs = self.scenario.jobs
+        since_ps = max((job.start_ps for job in jobs), default=0)
+        if not jobs or any(job.iterations != self.summary["jobs"][job.name]["iterations"] for job in jobs):
+            return since_ps, None
+        return since_ps, round(1e6 * float((self.iterations["start_us"] + self.iterations["time_us"]).max()))
+
+    def distinct_flows(self) -> set[Flow]:
+        """Return the completed flows without duplicates in tenant, sender, receiver and bytes."""
+        ended = ~np.isnan(self.flows["fct_us"])
+        return {flow for flow, has_ended in zip(self._flow_keys(), ended.tolist(), strict=True) if has_ended}
+
+    def _flow_keys(self) -> list[Flow]:
+        return list(zip(*(self.flows[name].tolist() for name in ("traffic", "src", "dst", "bytes")), strict=True))
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """Figures of the first job."""
+        first: dict[str, Any] = next(iter(self.summary["jobs"].values()))
+        return first
+
+    @property
+    def iteration_time(self) -> float:
+        """Mean iteration time of the first job, seconds."""
+        return float(self.job["iteration_time_ms"]["mean"]) / 1e3
+
+    @cached_property
+    def bandwidth(self) -> Table:
+        """The same jobs at other link rates, each order with and without the barrier; run on first use."""
+        return what_ifs.bandwidth(self.scenario)
+
+    @property
+    def slack(self) -> Series:
+        """Network slack of every bucket of every measured iteration, seconds: needed - ready (thesis section 3.1)."""
+        return Series("slack_s", self.transfers["slack_us"] / 1e6)
+
+    @property
+    def margin(self) -> Series:
+        """Slack that remains when the bucket has arrived, seconds; negative if compute waited."""
+        return Series("margin_s", self.transfers["margin_us"] / 1e6)
+
+    def save(self, path: str | Path) -> Path:
+        """Write the run folder `path` atomically, by rename.
+
+        Raises:
+            FolderError: if `path` exists and is not a folder of results.
+        """
+        return run_folder.save(self, Path(path))
+
+    def thresholds(self, k: float = 0.25) -> list[dict[str, Any]]:
+        """Return the marking threshold for each link, RTT · C / (N · MTU), from measurements.
+
+        A link with a queue is full, so the packets in flight of its N long flows, less the queued ones, are the
+        bandwidth-delay product without queues, RTT · C. A flow is long if it has at least as much left to send as in
+        flight; all queued packets are taken to be of long flows, and to queue on one link of their route. Values are
+        medians over samples with a queue of at least half its mean length; links at which long flows queue in less than
+        a tenth of the samples are omitted.
+
+        Args:
+            k: fraction of the threshold that a burst announces, above 0 and at most 1.
+
+        Returns:
+            One dict per link: `link`, `long_flows` (N), `round_trip_packets` (RTT · C / MTU, without queues),
+            `queue_packets`, `policy_packets` (RTT · C / (N · MTU)), `threshold_packets` (the next multiple of 5 above
+            it) and `announced_packets` (k of that: a multiple of 5, from 5 to 75).
+
+        Raises:
+            ValueError: if no queue was sampled (no `run.probe`, or no queues), or k is out of range.
+
+        Source:
+            Kang et al. (2021), equations 1 and 2, after Wu et al. (2012), *Tuning ECN for Data Center Networks*.
+        """
+        if not 0 < k <= 1:
+            raise ValueError(f"k is {k}: above 0 and at most 1")
+        if not len(self.queues):
+            raise ValueError('no queue was sampled: write run.engine = "packet" and run.probe = { every = "100us" }')
+        columns = self.queues.to_numpy()
+        segment_bytes = self.scenario.segment_bytes
+        rows = []
+        for link in dict.fromkeys(columns["link"].tolist()):
+            crossed = (columns["link"] == link) & (columns["long_flows"] > 0)
+            waits = crossed & (columns["queue_packets"] > 1)
+            if waits.sum() <= crossed.sum() / 10:
+                continue
+            full = waits & (columns["queue_packets"] >= columns["queue_packets"][waits].mean() / 2)
+            flows, queue = float(np.median(columns["long_flows"][full])), columns["queue_packets"][full]
+            held = max(0.0, float(np.median(columns["long_flight_bytes"][full] / segment_bytes - queue)))
+            threshold = 5 * (int(held / flows // 5) + 1)
+            rows.append(
+                {
+                    "link": link,
+                    "long_flows": flows,
+                    "round_trip_packets": held,
+                    "queue_packets": float(np.median(queue)),
+                    "policy_packets": held / flows,
+                    "threshold_packets": threshold,
+                    "announced_packets": min(75, max(5, 5 * round(k * threshold / 5))),
+                }
+            )
+        return rows
+
+    def report(self, path: str | Path) -> Path:
+        """Write the report, one HTML file that needs no network."""
+        return run_folder.write_part(self, Path(path), "report.html")
+
+    def timeline(self, path: str | Path) -> Path:
+        """Write the timeline for Perfetto (ui.perfetto.dev)."""
+        return run_folder.write_part(self, Path(path), "timeline.pftrace")
+
+    @cached_property
+    def answer(self) -> Answer:
+        """The question answered, with what the answer rests on."""
+        more = _premises_of_losses(self.summary["links"]["timeouts"])
+        return build("run", self.summary["headline"], self.scenario, _candidates(self), more=more)
+
+    def __repr__(self) -> str:
+        return f"<gradtide.RunResult {self.summary['headline']}>"
+
+    def _repr_html_(self) -> str:
+        return words.html_table(*words.run_rows(self.summary)) + words.answer_html(self.answer.to_dict())
+
+
+def _candidates(result: RunResult) -> list[Candidate]:
+    """Return the jobs of a run as candidates: feasibility, and the runtime that supports each."""
+    found = []
+    for job in result.scenario.jobs:
+        facts = result.summary["jobs"][job.name]
+        by, why = None, ""
+        if not job.is_divided and not job.is_pulled and job.workers > 1:
+            by, why = runs_on(job.schedule.order, job.schedule.barrier, job.collective.kind, job.device.name)
+        time_ms = facts["iteration_time_ms"]["mean"]
+        found.append(Candidate(job.name, time_ms, feasibility(facts), by, why, group=job.name))
+    return found
+
+
+def _premises_of_losses(timeouts: int | None) -> list[Premise]:
+    """Return a premise for a run with retransmission timeouts, some of which RACK-TLP would avoid on most hosts."""
+    if not timeouts:
+        return []
+    count = "1 timeout" if timeouts == 1 else f"{timeouts:,} timeouts"
+    return [Premise("loss recovery", f"without RACK-TLP ({count})", False)]
+
+
+def _summary(scenario: Scenario, core: dict[str, Any], cost: dict[str, Any]) -> dict[str, Any]:
+    known = {job.name: job for job in scenario.jobs}
+    jobs = {job["name"]: _job_summary(job, known[job["name"]]) for job in core["jobs"]}
+    if len(jobs) > 1:
+        for job in core["jobs"]:
+            jobs[job["name"]]["unmeasured_iterations"] = job["unmeasured"]
+    summary = {
+        "schema": "gradtide.run/1",
+        "version": _core.__version__,
+        "engine": scenario.engine,
+        "seed": scenario.seed,
+        "scenario_sha256": scenario.sha256,
+        "headline": "",
+        "jobs": jobs,
+        "traffic": {},
+        "links": {
+            "max_utilisation": core["max_link_utilisation"],
+            "drops": core["drops"] + core["host_drops"],
+            "switch_drops": core["drops"],
+            "host_drops": core["host_drops"],
+            "ce_marks": core["ce_marks"],
+            # None on the fluid engine, which has neither packet queues nor timeouts.
+            "max_queue_packets": core["max_queue_packets"],
+            "timeouts": core["timeouts"],
+        },
+        "simulated_ms": core["end_ps"] / PS_PER_MS,
+        "cost": {"events": core["event_count"], "packet_hops": core["packet_hops"], **cost},
+    }
+    if scenario.accuracy_ppm is not None:
+        summary["accuracy"] = units.format_accuracy(scenario.accuracy_ppm)
+    if core["probe_every_ps"] is not None:
+        # The actual interval: in a long run a probe reduces its sampling rate.
+        summary["probe_every_ms"] = core["probe_every_ps"] / PS_PER_MS
+    if scenario.warnings:
+        summary["warnings"] = list(scenario.warnings)
+    return summary
+
+
+def _job_summary(core: dict[str, Any], job: Job) -> dict[str, Any]:
+    times_ms = np.array(core["iteration_time_ps"]) / PS_PER_MS
+    mean_ms = float(times_ms.mean())
+    compute_ms, comm_ms = core["compute_ps"] / PS_PER_MS, core["comm_ps"] / PS_PER_MS
+    host_ms = core["host_ps"] / PS_PER_MS
+    # A transfer can be hidden by compute or by host time.
+    busy_ms = compute_ms + host_ms
+    shorter = min(busy_ms, comm_ms)
+    sent = core["bytes_per_worker"]
+    # Compute time of a single worker, which never waits. For a graph of ops it is reported by the core.
+    alone_ms = busy_ms if job.graph is not None else job.compute_ps / PS_PER_MS
+    asynchrony = None if core["asynchrony"] is None else _asynchrony(core["asynchrony"])
+    # Asynchronous workers have individual rates: use the mean time of as many iterations as workers.
+    each_ms = mean_ms if asynchrony is None else 1e3 * core["worker_count"] / asynchrony["iterations_per_s"]
+    return {
+        "model": job.model,
+        **({} if job.task is None else {"task": job.task}),
+        "workers": core["worker_count"],
+        **({"servers": job.servers} if job.servers else {}),
+        "iterations": core["iteration_count"],
+        "iteration_time_ms": {
+            "mean": mean_ms,
+            "p50": float(np.median(times_ms)),
+            "p95": float(np.percentile(times_ms, 95)),
+            "min": float(times_ms.min()),
+            "max": float(times_ms.max()),
+            "all": times_ms.tolist(),
+        },
+        "compute_ms": compute_ms,
+        **({"host_ms": host_ms} if host_ms else {}),
+        "comm_ms": comm_ms,
+        "rho": comm_ms / compute_ms if compute_ms else None,
+        "alpha": (busy_ms + comm_ms - mean_ms) / shorter if shorter else None,
+        "utilisation": compute_ms / mean_ms,
+        "alone_ms": alone_ms,
+        "speed_up": core["worker_count"] * alone_ms / each_ms,
+        "scaling_efficiency": alone_ms / each_ms,
+        "samples_per_s": None
+        if job.compute.batch is None
+        else 1e3 * core["worker_count"] * job.compute.batch / each_ms,
+        **({} if job.compute.batch is None else {"device": job.device.name, "batch": job.compute.batch}),
+        "computed_on": job.device.described,
+        "lower_bound_ms": core["lower_bound_ps"] / PS_PER_MS,
+        "straggler_percent": core["straggler_percent"],
+        **({} if core["slowest_worker"] is None else {"slowest_worker": core["slowest_worker"]}),
+        "slack_ms": _spread_ms(core["slack_ps"]),
+        "margin_ms": _spread_ms(core["margin_ps"]),
+        "waterfall_ms": {
+            "compute": compute_ms,
+            **({"host": host_ms} if host_ms else {}),
+            "slowdown": core["slowdown_ps"] / PS_PER_MS,
+            "exposed": core["exposed_ps"] / PS_PER_MS,
+            "barrier": core["barrier_ps"] / PS_PER_MS,
+        },
+        "buckets": core["bucket_count"],
+        "parameter_bytes": core["parameter_bytes"],
+        "bytes_per_worker": int(sent) if float(sent).is_integer() else sent,
+        **({} if asynchrony is None else {"asynchrony": asynchrony}),
+        **({"parallel": _divided(core["step"], job, mean_ms)} if job.is_divided else {}),
+    }
+
+
+def _divided(core: dict[str, Any], job: Job, mean_ms: float) -> dict[str, Any]:
+    """Return the figures of a parallel job; None for figures that a recorded step lacks."""
+    groups = {
+        group["name"]: {
+            "ranks": group["ranks"],
+            "ranks_per_node": group["per_node"],
+            "transfers": group["transfer_count"],
+            "bytes_per_rank": group["bytes_per_rank"],
+            "busy_ms": group["busy_ps"] / PS_PER_MS,
+            "exposed_ms": group["exposed_ps"] / PS_PER_MS,
+            "slack_ms": _spread_ms(group["slack_ps"]),
+        }
+        for group in core["groups"]
+    }
+    ranks = len(job.hosts)
+    told = {"mesh": None, "ranks": ranks} if job.division is None else _of_mesh(job.division, mean_ms)
+    return {
+        **told,
+        "groups": groups,
+        "waits_for_stages_ms": core["others_ps"] / PS_PER_MS,
+        "critical_path_ms": {name: time_ps / PS_PER_MS for name, time_ps in core["critical_ps"]},
+        "classes": [
+            {
+                "ranks": one["ranks"],
+                "compute_ms": one["compute_ps"] / PS_PER_MS,
+                **({"host_ms": one["host_ps"] / PS_PER_MS} if one["host_ps"] else {}),
+                "waits_ms": one["exposed_ps"] / PS_PER_MS,
+            }
+            for one in core["classes"]
+        ],
+    }
+
+
+def _of_mesh(division: Division, mean_ms: float) -> dict[str, Any]:
+    """Return the figures of a mesh, without times of compute and transfers."""
+    described = division.described
+    peak = division.accelerator.peaks[division.training.precision]
+    return {
+        "mesh": division.costs.mesh.sizes,
+        "ranks": described.ranks,
+        "device": division.accelerator.name,
+        "precision": division.training.precision,
+        "micro_batch": division.training.micro_batch,
+        "recompute": division.training.recompute,
+        "seq": division.training.seq,
+        "times": None if division.own is None else division.own.source,
+        "stated_efficiency": division.accelerator.stated_efficiency(division.training.precision),
+        "micro_batches": division.layout.micro_batches,
+        "global_batch": division.global_batch,
+        "tokens": described.tokens,
+        "tokens_per_s_per_gpu": described.tokens_per_s(mean_ms / 1e3),
+        "mfu": described.utilisation(mean_ms / 1e3, peak),
+        "memory": {**asdict(described.memory), "total": described.memory.total, **division.feasibility},
+    }
+
+
+def _asynchrony(core: dict[str, Any]) -> dict[str, Any]:
+    """Return the figures of asynchronous workers: totals, and by worker number."""
+    workers = {
+        str(number): {
+            "iterations": worker["iteration_count"],
+            "iterations_per_s": PS_PER_S / worker["time_ps"],
+            "iteration_time_ms": worker["time_ps"] / PS_PER_MS,
+            "bound_wait_ms": worker["bound_wait_ps"] / PS_PER_MS,
+            "staleness_iterations": _mean_and_max(worker["staleness_iterations"]),
+            "staleness_updates": _mean_and_max(worker["staleness_updates"]),
+        }
+        for number, worker in enumerate(core["workers"])
+    }
+    counts = [worker["iteration_count"] for worker in core["workers"]]
+
+    def all_of(name: str) -> dict[str, Any] | None:
+        parts = [worker[name] for worker in core["workers"]]
+        if parts[0] is None:
+            return None
+        mean = sum(count * mean for count, (mean, _) in zip(counts, parts, strict=True)) / sum(counts)
+        return _mean_and_max((mean, max(most for _, most in parts)))
+
+    return {
+        "bound": core["bound"],
+        "iterations_per_s": sum(worker["iterations_per_s"] for worker in workers.values()),
+        "bound_wait_percent": 100
+        * sum(count * worker["bound_wait_ps"] for count, worker in zip(counts, core["workers"], strict=True))
+        / sum(count * worker["time_ps"] for count, worker in zip(counts, core["workers"], strict=True)),
+        "staleness_iterations": all_of("staleness_iterations"),
+        "staleness_updates": all_of("staleness_updates"),
+        "workers": workers,
+    }
+
+
+def _mean_and_max(figures: Sequence[float] | None) -> dict[str, float] | None:
+    return None if figures is None else {"mean": figures[0], "max": figures[1]}
+
+
+def _spread_ms(spread_ps: list[float] | None) -> dict[str, float | None]:
+    low, middle, high = (value / PS_PER_MS for value in spread_ps) if spread_ps else (None, None, None)
+    return {"min": low, "p50": middle, "max": high}
