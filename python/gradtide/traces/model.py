@@ -26,11 +26,11 @@ from gradtide.layers import Layer
 from gradtide.traces import archives, files
 from gradtide.traces.archives import Source
 from gradtide.traces.spans import Covered
+from gradtide.units import PS_PER_NS
 
 if TYPE_CHECKING:
     from gradtide.traces import Trace
 
-PS_PER_NS = 1000
 UNSAID_FORWARD = 3
 """If the passes cannot be distinguished, compute time / 3 is forward: backward takes twice as long, as in the synthetic
 model of Gao (2020), section 4.2."""
