@@ -19,7 +19,7 @@ NEWRENO = {
 """The transport of a scenario that names none."""
 
 
-def spec(
+def spec(  # a table  # noqa: PLR0913 - the fields of a spec
     layers,
     *,
     workers=2,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from gradtide import _core, estimate, report, units, words
 from gradtide.answer import Again
@@ -214,6 +214,17 @@ def run_all(
     return run_seen(scenarios, lambda _index, result: result, jobs, progress, keep, limits, what_ifs, threads)
 
 
+class Execution(NamedTuple):
+    """How runs are executed: the arguments of `run_all` after the scenarios."""
+
+    jobs: int = 1
+    progress: Callable[[float], object] | None = None
+    keep: Kept | None = None
+    limits: Limits | None = None
+    what_ifs: int = 0
+    threads: int = 1
+
+
 def run_seen(scenarios: Sequence[Scenario], seen: Callable[[int, RunResult], Seen], *how: Any) -> list[Seen]:
     """Run every scenario as `run_all` does, and reduce each result by `seen` as soon as it ends.
 
@@ -222,10 +233,9 @@ def run_seen(scenarios: Sequence[Scenario], seen: Callable[[int, RunResult], See
     Args:
         scenarios: the scenarios to run.
         seen: maps index and result of a run to the value that is kept; called in several threads.
-        how: jobs, progress, keep, limits, what_ifs and threads, as in `run_all`; exceptions carry the values of `seen`
-            as results.
+        how: the fields of `Execution`; exceptions carry the values of `seen` as results.
     """
-    ended = _run_each(scenarios, seen, *how, goes_on=False)
+    ended = _run_each(scenarios, seen, Execution(*how), goes_on=False)
     return [result for result in ended if not isinstance(result, SimulationError)]
 
 
@@ -237,7 +247,7 @@ def run_named(scenarios: Mapping[Name, Scenario], *how: Any) -> tuple[dict[Name,
 
     Args:
         scenarios: the scenarios to run, by name.
-        how: jobs, progress, keep and limits, as in `run_all`.
+        how: the fields of `Execution`.
 
     Returns:
         The finished runs, and the reasons of the failed ones.
@@ -251,7 +261,7 @@ def run_named(scenarios: Mapping[Name, Scenario], *how: Any) -> tuple[dict[Name,
     def whole(_index: int, result: RunResult) -> RunResult:
         return result
 
-    ended = dict(zip(scenarios, _run_each(list(scenarios.values()), whole, *how, goes_on=True), strict=True))
+    ended = dict(zip(scenarios, _run_each(list(scenarios.values()), whole, Execution(*how), goes_on=True), strict=True))
     errors = {name: one for name, one in ended.items() if isinstance(one, SimulationError)}
     if len(errors) == len(ended):
         raise next(iter(errors.values()))
@@ -260,18 +270,10 @@ def run_named(scenarios: Mapping[Name, Scenario], *how: Any) -> tuple[dict[Name,
 
 
 def _run_each(
-    scenarios: Sequence[Scenario],
-    seen: Callable[[int, RunResult], Seen],
-    jobs: int = 1,
-    progress: Callable[[float], object] | None = None,
-    keep: Kept | None = None,
-    limits: Limits | None = None,
-    what_ifs: int = 0,
-    threads: int = 1,
-    *,
-    goes_on: bool,
+    scenarios: Sequence[Scenario], seen: Callable[[int, RunResult], Seen], how: Execution, *, goes_on: bool
 ) -> "list[Seen | SimulationError]":
     """Run every scenario as `run_seen` does; with `goes_on`, a failed run yields its error instead of raising."""
+    jobs, progress, keep, limits, what_ifs, threads = how
     for scenario in scenarios:
         scenario.check_built()
 
