@@ -24,7 +24,7 @@ NEWRENO = {
 COLUMNS = ("start_ps", "src", "dst", "bytes", "band")
 
 
-def spec(
+def spec(  # a table  # noqa: PLR0913 - the fields of a spec
     layers,
     *,
     workers=2,

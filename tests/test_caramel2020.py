@@ -95,7 +95,7 @@ def test_a_change_of_every_run_is_what_a_cause_is_tested_by() -> None:
     """Without stages all collectives send equally many bytes over the links alone: 100 MB takes all as long."""
     make = PARTS["caramel"].make
     free = dict.fromkeys(("host_copy", "host_serialise", "host_receive"))
-    made = make(1, None, "14", change=lambda _case, whole: whole.replace(**free))
+    made = paper.STATEMENTS.changed(lambda _case, whole: whole.replace(**free)).make(1, None, "14")
     (large,) = (series for series in made.summary["series"] if series["title"] == paper.LARGE)
     times = np.array([one["values"] for one in large["lines"]])
     assert np.ptp(times, axis=0) / times.mean(axis=0) == pytest.approx(0, abs=0.01)

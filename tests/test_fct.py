@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from gradtide.fct import class_summary, counted
+from gradtide.fct import Window, class_summary
 
 MS = 10**9
 
@@ -52,12 +52,12 @@ def test_a_class_without_flows_has_no_figures():
 )
 def test_the_window_is_from_warm_up_to_the_last_start_less_cool_down(warmup, cooldown, expected):
     starts = np.array([30, 0, 10, 40, 20], dtype=np.uint64)
-    assert sorted(starts[counted(starts, warmup, cooldown)]) == expected
+    assert sorted(starts[Window(warmup, cooldown).counted(starts)]) == expected
 
 
 def test_starts_near_the_end_of_the_clock_count():
-    assert counted([2**64 - 1, 2**64 - 2], 2**64 - 2, 0).tolist() == [True, True]
-    assert counted([2**64 - 1, 2**64 - 3], 0, 1).tolist() == [False, True]
+    assert Window(2**64 - 2, 0).counted([2**64 - 1, 2**64 - 2]).tolist() == [True, True]
+    assert Window(0, 1).counted([2**64 - 1, 2**64 - 3]).tolist() == [False, True]
 
 
 def test_columns_of_different_length_are_refused():

@@ -1,5 +1,6 @@
 """Announced bursts: what a scenario says of them, and `gradtide reproduce pcn` on runs that are short."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +169,7 @@ def whole() -> Reproduction:
         patch.setattr(paper, "REPEATED", paper.REPEATED[:4])
         patch.setattr(paper, "VARIANTS", paper.VARIANTS[:2])
         patch.setattr(paper, "FIXED", paper.FIXED[:2])
-        return paper.PART.make(2, None, shown=paper.figures(), base=base)
+        return replace(paper.STATEMENTS, figures=paper.figures(), base=base).make(2, None)
 
 
 def test_every_figure_is_there(whole: Reproduction, tmp_path: Path) -> None:

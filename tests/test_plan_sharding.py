@@ -12,8 +12,8 @@ from gradtide.measured import SHARDED, pairs, saving_errors
 from gradtide.parallel.bound import Position, least
 from gradtide.scenario import Scenario
 from gradtide.scenario.plan import read_plan
-from gradtide.studies.plan import sharding
-from gradtide.studies.plan.sharding import DEFAULT, Setting
+from gradtide.studies.plan import sharding_result
+from gradtide.studies.plan.fsdp import DEFAULT, Setting
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "validation" / "testbed"))
@@ -115,13 +115,13 @@ CASES = {
 def every_setting(monkeypatch, base, **how):
     """Return a plan, and all that was tried for it."""
     seen = []
-    original = sharding.ShardingResult.__init__
+    original = sharding_result.ShardingResult.__init__
 
     def kept(self, every, *rest):
         seen.extend(every)
         original(self, every, *rest)
 
-    monkeypatch.setattr(sharding.ShardingResult, "__init__", kept)
+    monkeypatch.setattr(sharding_result.ShardingResult, "__init__", kept)
     return gt.plan(base, **how), seen
 
 

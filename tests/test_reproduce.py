@@ -42,7 +42,7 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scenario]:
 
 @pytest.fixture(scope="module")
 def whole(short: Scenario) -> Reproduction:
-    return ch5.PART.make(2, None, base=short)
+    return replace(ch5.STATEMENTS, base=short).make(2, None)
 
 
 def test_every_figure_of_the_chapter_is_there(whole: Reproduction, tmp_path: Path) -> None:
@@ -92,12 +92,12 @@ def test_a_figure_runs_what_it_needs_alone(short: Scenario, monkeypatch: pytest.
         return run(scenarios, *rest)
 
     monkeypatch.setattr(harness, "run_seen", run_seen)
-    single = ch5.PART.make(1, None, "5.11", base=short)
+    single = replace(ch5.STATEMENTS, base=short).make(1, None, "5.11")
     assert asked == [len(ch5.BANDS) * len(ch5.SEEDS)]
     assert [item["figure"] for item in single.summary["figures"]] == ["5.11"]
     assert {item["figure"] for item in single.summary["series"]} == {"5.11"}
     assert single.summary["part"] == "ch5/5.11"
-    assert ch5.PART.make(1, None, "Table 5.4", base=short).summary["tables"][0]["figure"] == "Table 5.4"
+    assert replace(ch5.STATEMENTS, base=short).make(1, None, "Table 5.4").summary["tables"][0]["figure"] == "Table 5.4"
 
 
 def test_changes_are_those_that_the_thesis_prints(whole: Reproduction) -> None:
@@ -271,7 +271,7 @@ def test_a_quick_site_says_what_it_leaves_out_and_what_that_found(tmp_path: Path
 
 
 def test_a_part_leaves_its_slow_figures_out(short: Scenario) -> None:
-    made = ch5.PART.make(2, None, base=short, quick=True).summary
+    made = replace(ch5.STATEMENTS, base=short).make(2, None, quick=True).summary
     figures = [item["figure"] for item in made["figures"]]
     assert sorted([*figures, *made["left_out"]]) == sorted(ch5.FIGURES)
     assert {"5.19", "ns-3", "5.20, 5.21"} <= set(made["left_out"])

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from gradtide import Scenario, run
-from gradtide.results import PS_PER_MS
 from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.run import run_all
 from gradtide.studies.tenants.bands import TenantsResult, figures, tenants
@@ -16,6 +15,7 @@ from gradtide.studies.tenants.boundary import BoundaryResult, boundary
 from gradtide.studies.tenants.boundary import figures as figures_of_cell
 from gradtide.studies.tenants.cases import SAME, Case, Cell, variant
 from gradtide.studies.tenants.comparison import Effect, averaged, colour, sentence, verdict
+from gradtide.units import PS_PER_MS
 from run_folders import TINY_LOADS, listed_flows, tiny_tenants
 
 

@@ -43,7 +43,7 @@ def tiny() -> Reproduction:
         repeated = {task: replace(case, iterations=40) for task, case in paper.REPEATED.items()}
         patch.setattr(paper, "REPEATED", repeated)
         patch.setattr(paper, "ORDERS", [replace(case, iterations=40) for case in paper.ORDERS])
-        return paper.PART.make(2, None, shown=paper.figures())
+        return replace(paper.STATEMENTS, figures=paper.figures()).make(2, None)
 
 
 def test_every_figure_is_there_with_a_verdict(tiny: Reproduction, tmp_path: Path) -> None:

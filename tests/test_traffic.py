@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gradtide import presets, traffic
 from gradtide.errors import ScenarioError
-from gradtide.fct import class_summary
+from gradtide.fct import Window, class_summary
 from gradtide.scenario import Scenario
 from test_layers import read_tables
 
@@ -57,7 +57,7 @@ def test_the_flows_of_the_thesis_are_drawn_byte_for_byte(rate, seed):
 
 def test_the_window_holds_the_flows_of_table_5_5():
     (web,) = STUDY.traffic
-    summary = class_summary(web.start_ps, web.bytes, [None] * len(web), STUDY.warmup_ps, STUDY.cooldown_ps)
+    summary = class_summary(web.start_ps, web.bytes, [None] * len(web), Window(STUDY.warmup_ps, STUDY.cooldown_ps))
     assert [summary[name]["started"] for name in ("small", "medium", "large")] == [820, 609, 38]
 
 

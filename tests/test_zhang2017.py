@@ -1,5 +1,6 @@
 """`gradtide reproduce zhang2017`: its statements on networks so small that a test can run them."""
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def whole() -> Reproduction:
         patch.setattr(paper, "CLOS2_2048", paper.TWO_LAYERS[0])
         patch.setattr(paper, "CLOS3_1024", paper.STARRED)
         patch.setattr(paper, "SIMGRID", {key: value for key, value in paper.SIMGRID.items() if key[0].nodes == 128})
-        return paper.PART.make(2, None, shown=paper.figures())
+        return replace(paper.STATEMENTS, figures=paper.figures()).make(2, None)
 
 
 def test_every_figure_is_there_with_a_verdict(whole: Reproduction, tmp_path: Path) -> None:

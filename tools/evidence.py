@@ -51,7 +51,7 @@ cooldown = "50ms"
 """A small job beside background flows, written into the folder as `beside.toml`."""
 
 
-def cases(beside: str) -> dict[str, list[str]]:
+def cases(beside: str) -> dict[str, list[str]]:  # a table
     """Return the arguments of every case by its name; each writes one folder.
 
     Args:

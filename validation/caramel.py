@@ -15,7 +15,7 @@ from itertools import product
 
 from pages import PAGES, put
 
-from gradtide import papers, run
+from gradtide import run
 from gradtide.papers import caramel2020 as caramel
 from gradtide.papers.harness import Check
 from gradtide.scenario import Scenario
@@ -93,8 +93,8 @@ def root(rising: Callable[[float], float], wanted: float, low: float, high: floa
 
 def checks_of(setting: Setting, stage_gbps: float, message_us: float) -> list[Check]:
     """Return the predicted statements of the paper in a setting."""
-    part, _ = papers.named("caramel")
-    checks = part.make(2, None, change=setting.made(stage_gbps, message_us)).summary["checks"]
+    changed = caramel.STATEMENTS.changed(setting.made(stage_gbps, message_us))
+    checks = changed.make(2, None).summary["checks"]
     return [one for one in checks if one["verdict"] in ("agrees", "differs")]
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gradtide import papers
 from gradtide.papers import caramel2020 as caramel
+from gradtide.papers import gao2020_ch5 as gao
 from gradtide.papers import pcn
 from gradtide.papers import tictac2019 as tictac
 from gradtide.scenario import Scenario
@@ -92,14 +92,18 @@ CHANGES: dict[str, list[Change]] = {
 }  # fmt: skip
 
 
+STATEMENTS: dict[str, Any] = {
+    "caramel": caramel.STATEMENTS, "tictac": tictac.STATEMENTS, "gao2020/ch5": gao.STATEMENTS, "pcn": pcn.STATEMENTS
+}  # fmt: skip
+
+
 def show(paper: str, jobs: int = 2) -> None:
     """Print the statements of a paper that its changes move."""
-    part, _ = papers.named(paper)
     found: dict[str, list[dict[str, str]]] = {}
     for one in CHANGES[paper]:
         if one.figure not in found:
-            found[one.figure] = part.make(jobs, None, one.figure).summary["checks"]
-        after = part.make(jobs, None, one.figure, change=one.made).summary["checks"]
+            found[one.figure] = STATEMENTS[paper].make(jobs, None, one.figure).summary["checks"]
+        after = STATEMENTS[paper].changed(one.made).make(jobs, None, one.figure).summary["checks"]
         for old, new in zip(found[one.figure], after, strict=True):
             if old["ours"] != new["ours"] and old["verdict"] != "shown":
                 cells = [one.figure, old["quantity"], old["published"], old["ours"], one.words, new["ours"]]

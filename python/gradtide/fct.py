@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gradtide import units
+from gradtide.units import PS_PER_MS
 
 SMALL_BYTES = 100_000
 """Largest small flow by default; Gao (2020), section 5.3."""
@@ -22,7 +23,6 @@ LARGE_BYTES = 10_000_000
 CLASSES = ("small", "medium", "large", "all")
 TIMES = ("mean_fct_ms", "p50_fct_ms", "p90_fct_ms", "p99_fct_ms")
 SLOWDOWNS = ("mean_slowdown", "p99_slowdown")
-_PS_PER_MS = 1e9
 
 Column = Sequence[int] | npt.NDArray[np.uint64]
 
@@ -63,30 +63,42 @@ class Classes:
 DEFAULT = Classes()
 
 
-def counted(start_ps: Column, warmup_ps: int, cooldown_ps: int, until_ps: int | None = None) -> npt.NDArray[np.bool_]:
-    """Return which flows count: those that start at or after `warmup_ps` and before the last start less `cooldown_ps`.
+@dataclass(frozen=True)
+class Window:
+    """Which flows count, by their start.
 
-    With both 0 every flow counts, the last one included; with `until_ps` those that start before it.
+    Attributes:
+        warmup_ps: flows that start before this do not count.
+        cooldown_ps: flows that start within this before the last start, or at it, do not count; 0 counts them all.
+        until_ps: flows that start at this or later do not count; None for no limit.
     """
-    starts = np.asarray(start_ps, dtype=np.uint64)
-    is_counted: npt.NDArray[np.bool_] = starts >= np.uint64(warmup_ps)
-    if cooldown_ps and starts.size:
-        # Compared as Python integers: a cool-down may be longer than the whole run, and there is no sign in uint64.
-        end_ps = int(starts.max()) - cooldown_ps
-        is_counted = is_counted & (starts < np.uint64(max(end_ps, 0)))
-    if until_ps is not None:
-        is_counted = is_counted & (starts < np.uint64(until_ps))
-    return is_counted
+
+    warmup_ps: int = 0
+    cooldown_ps: int = 0
+    until_ps: int | None = None
+
+    def counted(self, start_ps: Column) -> npt.NDArray[np.bool_]:
+        """Return which flows count, shape (flows,)."""
+        starts = np.asarray(start_ps, dtype=np.uint64)
+        is_counted: npt.NDArray[np.bool_] = starts >= np.uint64(self.warmup_ps)
+        if self.cooldown_ps and starts.size:
+            # Compared as Python integers: a cool-down may be longer than the whole run, and there is no sign in uint64.
+            end_ps = int(starts.max()) - self.cooldown_ps
+            is_counted = is_counted & (starts < np.uint64(max(end_ps, 0)))
+        if self.until_ps is not None:
+            is_counted = is_counted & (starts < np.uint64(self.until_ps))
+        return is_counted
+
+
+WHOLE_RUN = Window()
 
 
 def class_summary(
     start_ps: Column,
     size_bytes: Column,
     fct_ps: "Sequence[int | None] | npt.NDArray[np.float64]",
-    warmup_ps: int = 0,
-    cooldown_ps: int = 0,
+    window: Window = WHOLE_RUN,
     *,
-    until_ps: int | None = None,
     classes: Classes = DEFAULT,
     alone_ps: "Sequence[int | None] | npt.NDArray[np.float64] | None" = None,
     delivered: "tuple[Column, npt.NDArray[np.float64]] | None" = None,
@@ -97,9 +109,7 @@ def class_summary(
         start_ps: when each flow starts.
         size_bytes: payload of each flow.
         fct_ps: completion time of each flow; `None` or NaN for one that had not ended when the run did.
-        warmup_ps: flows that start before this do not count.
-        cooldown_ps: flows that start within this before the last start, or at it, do not count; 0 counts them all.
-        until_ps: flows that start at this or later do not count. Default: they do.
+        window: which flows count. Default: all.
         classes: which flows are small and which are large. Default: up to 100 kB, and from 10 MB on.
         alone_ps: the least completion time that an idle network allows each flow.
         delivered: payload of each flow that its receiver has, and its mean rate in bit/s, NaN where no time passed.
@@ -120,13 +130,13 @@ def class_summary(
         2.0
     """
     sizes = np.asarray(size_bytes, dtype=np.uint64)
-    times_ms = np.asarray(fct_ps, dtype=np.float64) / _PS_PER_MS
+    times_ms = np.asarray(fct_ps, dtype=np.float64) / PS_PER_MS
     if not len(start_ps) == sizes.size == times_ms.size:
         raise ValueError(f"columns of {len(start_ps)}, {sizes.size} and {times_ms.size} flows")
     slowdowns = None
     if alone_ps is not None:
-        slowdowns = times_ms / (np.asarray(alone_ps, dtype=np.float64) / _PS_PER_MS)
-    is_counted = counted(start_ps, warmup_ps, cooldown_ps, until_ps)
+        slowdowns = times_ms / (np.asarray(alone_ps, dtype=np.float64) / PS_PER_MS)
+    is_counted = window.counted(start_ps)
 
     def of(member: npt.NDArray[np.bool_]) -> dict[str, Any]:
         mine = is_counted & member

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from typing import Any
 
 from gradtide.intervals import student_t
 
@@ -55,6 +56,10 @@ class Errors:
     def range_percent(self) -> tuple[float, float]:
         """The lowest and the highest error that was measured, measured over predicted less one."""
         return 100 * math.expm1(min(self.logs)), 100 * math.expm1(max(self.logs))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the errors as plan.json has them."""
+        return {"count": len(self.logs), "setups": self.setups, "percent": list(self.range_percent)}
 
     def around(self, predicted: float) -> tuple[float, float]:
         """Return the ends of the 95 % interval of what will be measured, for a predicted time or ratio of times."""

@@ -18,8 +18,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from typing import NamedTuple
 
 from gradtide.errors import Fault, ScenarioError
+from gradtide.units import PS_PER_NS
 
 MAX_FLOWS = 1_000_000_000
 """Flows of one run. `gradtide.estimate` refuses a run before it needs too much memory or time."""
@@ -44,7 +46,6 @@ _THESIS_SEED = 123456789876
 """The thesis adds this to the number of a run to seed it; the published flows depend on it."""
 
 _NS_PER_S = 1e9
-_PS_PER_NS = 1000
 
 _U64_MAX = 2**64 - 1
 _HEADER = "start_ns,src,dst,bytes[,band]"
@@ -120,17 +121,27 @@ def too_many(count: int, fail: Callable[[str, str, str], Fault]) -> Fault:
     return fail("GT050", msg, f"a run has at most {MAX_FLOWS:,}; lower the rate or the duration")
 
 
-def fault_at(
-    code: str, field: str, msg: str, hint: str, value: object, file: str, number: int, line: str, index: int = -1
-) -> Fault:
-    """Make a fault at a line of a file, and at the comma-separated cell `index` of it if that is not negative."""
-    start, stop = 0, len(line)
-    if index >= 0:
-        cells = line.split(",")
-        cell = cells[index]
-        start = sum(len(c) + 1 for c in cells[:index]) + len(cell) - len(cell.lstrip())
-        stop = start + len(cell.strip())
-    return Fault(code, field, msg, value, hint, file, number, line, start, max(1, stop - start))
+class Line(NamedTuple):
+    """A line of a file of flows or sizes, for faults.
+
+    Attributes:
+        file: name of the file.
+        number: of the line, from 1.
+        text: the line.
+    """
+
+    file: str
+    number: int
+    text: str
+
+    def fault(self, code: str, field: str, msg: str, hint: str, value: object = None, cell: int = -1) -> Fault:
+        """Make a fault at this line, and at its comma-separated cell number `cell` if that is not negative."""
+        start, stop = 0, len(self.text)
+        if cell >= 0:
+            cells = self.text.split(",")
+            start = sum(len(c) + 1 for c in cells[:cell]) + len(cells[cell]) - len(cells[cell].lstrip())
+            stop = start + len(cells[cell].strip())
+        return Fault(code, field, msg, value, hint, self.file, self.number, self.text, start, max(1, stop - start))
 
 
 NO_BYTES = ("all flows have 0 bytes", "let a size of at least 1 byte have a larger share than the one before")
@@ -196,7 +207,7 @@ def read_points(text: str, name: str) -> list[Point]:
         number, line, cells = rows.pop(0)
         if [cell.lower() for cell in cells] != ["bytes", "cdf"]:
             msg = "the first line is neither a point nor the header"
-            raise ScenarioError([fault_at("GT061", "", msg, "write the header bytes,cdf", None, name, number, line)])
+            raise ScenarioError([Line(name, number, line).fault("GT061", "", msg, "write the header bytes,cdf")])
     if not rows:
         hint = "write lines of bytes and percent, as in 4000 15"
         raise ScenarioError([Fault("GT061", "", f"{name} has no points", None, hint, name)])
@@ -217,35 +228,35 @@ def checked_points(rows: Sequence[tuple[int, str, Sequence[str]]], name: str) ->
             msg, hint = f"the line has {len(cells)} fields", "write bytes and percent, as in 4000 15"
             if len(cells) == 3:
                 hint += "; three columns are ns-2's: gradtide convert reads them"
-            faults.append(fault_at("GT061", "", msg, hint, None, name, number, line))
+            faults.append(Line(name, number, line).fault("GT061", "", msg, hint))
             continue
         size, share = cells
         before = len(faults)
         if not (size.isascii() and size.isdigit()) or len(size) > 16 or int(size) > MAX_FLOW_BYTES:
             msg, hint = f'"{size[:40]}" is not a number of bytes', f"write a whole number up to {MAX_FLOW_BYTES:,}"
-            faults.append(fault_at("GT061", "bytes", msg, hint, size, name, number, line))
+            faults.append(Line(name, number, line).fault("GT061", "bytes", msg, hint, size))
         if not _SHARE.fullmatch(share):
             msg, hint = f'"{share[:40]}" is not a share', "write percent up to 100, or a share up to 1"
-            faults.append(fault_at("GT061", "cdf", msg, hint, share, name, number, line))
+            faults.append(Line(name, number, line).fault("GT061", "cdf", msg, hint, share))
         if len(faults) == before:
             points.append((int(size), Fraction(share), number, line))
     if not faults:
         for (size_a, share_a, _, _), (size_b, share_b, number, line) in itertools.pairwise(points):
             if size_b < size_a and len(faults) < MAX_FAULTS_OF_A_FILE:
                 msg, hint = f"{size_b} bytes follow {size_a}", "sort the lines by size"
-                faults.append(fault_at("GT061", "bytes", msg, hint, size_b, name, number, line))
+                faults.append(Line(name, number, line).fault("GT061", "bytes", msg, hint, size_b))
             if share_b < share_a and len(faults) < MAX_FAULTS_OF_A_FILE:
                 hint = "each line holds the share of flows of at most that size"
-                faults.append(fault_at("GT061", "cdf", "the shares fall", hint, float(share_b), name, number, line))
+                faults.append(Line(name, number, line).fault("GT061", "cdf", "the shares fall", hint, float(share_b)))
     if faults:
         raise ScenarioError(faults)
     top, number, line = points[-1][1:]
     if top not in (1, 100):
         msg, hint = f"the last share is {float(top):g}", "it is 100 (percent) or 1: all flows are of at most that size"
-        raise ScenarioError([fault_at("GT061", "cdf", msg, hint, float(top), name, number, line)])
+        raise ScenarioError([Line(name, number, line).fault("GT061", "cdf", msg, hint, float(top))])
     exact = [(size, share / top) for size, share, _, _ in points]
     if Sizes.of(exact).mean_bytes == 0:
-        raise ScenarioError([fault_at("GT061", "bytes", *NO_BYTES, 0, name, number, line)])
+        raise ScenarioError([Line(name, number, line).fault("GT061", "bytes", *NO_BYTES, 0)])
     return exact
 
 
@@ -317,7 +328,7 @@ class Poisson:
         """
         period_ps = self.on_ps + self.off_ps
         rate = float(self.flows_per_s * period_ps / self.on_ps) if self.on_ps else float(self.flows_per_s)
-        until_ns, on_ns, period_ns = self.until_ps / _PS_PER_NS, self.on_ps / _PS_PER_NS, period_ps / _PS_PER_NS
+        until_ns, on_ns, period_ns = self.until_ps / PS_PER_NS, self.on_ps / PS_PER_NS, period_ps / PS_PER_NS
         starts, busy_ns = array("Q"), 0.0
         while True:
             busy_ns += -math.log(1.0 - generator.random()) / rate * _NS_PER_S
@@ -327,7 +338,7 @@ class Poisson:
                 at_ns = bursts * period_ns + rest_ns
             if at_ns >= until_ns:
                 return starts
-            starts.append(round(at_ns) * _PS_PER_NS)
+            starts.append(round(at_ns) * PS_PER_NS)
 
 
 def root_seed(run_seed: int, name: str, *, is_first: bool) -> int:
@@ -470,7 +481,7 @@ def read_flows(
         raise ScenarioError([too_many(len(lines), lambda code, msg, hint: Fault(code, "", msg, None, hint, file))])
     starts_ps, sources, sinks, sizes, bands = (array(kind) for kind in "QIIQB")
     for _, start_ns, src, dst, size_bytes, own_band in flow_rows(lines, file, host_count, band_count):
-        starts_ps.append(start_ns * _PS_PER_NS)
+        starts_ps.append(start_ns * PS_PER_NS)
         sources.append(src)
         sinks.append(dst)
         sizes.append(size_bytes)
@@ -504,7 +515,7 @@ def flow_rows(lines: Iterable[str], file: str, host_count: int, band_count: int)
         cells = line.split(",")
         if len(cells) != len(columns):
             msg = f"the line has {len(cells)} fields, the header {len(columns)}"
-            faults.append(fault_at("GT063", "", msg, f"write {','.join(columns)}", None, file, number, line))
+            faults.append(Line(file, number, line).fault("GT063", "", msg, f"write {','.join(columns)}"))
         else:
             row: dict[str, int] = {}
             for column, cell in zip(columns, cells, strict=True):
@@ -513,7 +524,7 @@ def flow_rows(lines: Iterable[str], file: str, host_count: int, band_count: int)
                     value, problem = parse(column, cell.strip())
                     if problem is not None:
                         at = column_of[column]
-                        faults.append(fault_at("GT063", column, *problem, cell.strip(), file, number, line, at))
+                        faults.append(Line(file, number, line).fault("GT063", column, *problem, cell.strip(), at))
                         continue
                     if column in seen:
                         seen[column][cell] = value
@@ -522,7 +533,7 @@ def flow_rows(lines: Iterable[str], file: str, host_count: int, band_count: int)
                 if row["src"] == row["dst"]:
                     at = column_of["dst"]
                     msg, hint = f"the flow goes from h{row['src']} to itself", "name another host"
-                    faults.append(fault_at("GT063", "dst", msg, hint, cells[at].strip(), file, number, line, at))
+                    faults.append(Line(file, number, line).fault("GT063", "dst", msg, hint, cells[at].strip(), at))
                 yield number, row["start_ns"], row["src"], row["dst"], row["bytes"], row.get("band")
         if len(faults) >= MAX_FAULTS_OF_A_FILE:
             break
@@ -543,7 +554,7 @@ def _flow_header(line: str, file: str, number: int) -> list[str]:
 
     def fault(index: int, msg: str, hint: str = f"write {_HEADER}") -> None:
         field = columns[index] if index >= 0 else ""
-        faults.append(fault_at("GT062", field, msg, hint, field or None, file, number, line, index))
+        faults.append(Line(file, number, line).fault("GT062", field, msg, hint, field or None, index))
 
     if not set(columns) & set(_COLUMNS):
         fault(-1, "the first line is not the header")
@@ -566,7 +577,7 @@ def _flow_header(line: str, file: str, number: int) -> list[str]:
 
 
 def _field_parser(host_count: int, band_count: int) -> "Callable[[str, str], tuple[int, tuple[str, str] | None]]":
-    limits = {"start_ns": (0, _U64_MAX // _PS_PER_NS), "bytes": (1, MAX_FLOW_BYTES), "band": (0, band_count - 1)}
+    limits = {"start_ns": (0, _U64_MAX // PS_PER_NS), "bytes": (1, MAX_FLOW_BYTES), "band": (0, band_count - 1)}
 
     def parse(column: str, cell: str) -> tuple[int, tuple[str, str] | None]:
         if column in ("src", "dst"):

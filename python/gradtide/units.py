@@ -17,6 +17,8 @@ MAX_ACCURACY_PPM = PPM // 10
 """Shares and factors are held in millionths."""
 
 PS_PER_SECOND = 1_000_000_000_000
+PS_PER_US, PS_PER_NS = 10**6, 1000
+PS_PER_MS = 1e9
 U64_MAX = 2**64 - 1
 """Largest value of the core's integers; as a time it is 213 days."""
 

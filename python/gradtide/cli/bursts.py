@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 PORT_TEXT = "UDP and TCP port of the receiver. Default: 7474."
 
 
-def bursts(
+def bursts(  # noqa: PLR0913 - the options of the command
     host: Annotated[str, typer.Argument(metavar="HOST", help="A host that runs gradtide bursts receive.")],
     bytes_: str | None = option("SIZE", "Payload of a burst, as in 400kB.", None, "--bytes"),
     count: int | None = option("N", "Send N bursts. Default: 1.", min=1),

@@ -6,10 +6,10 @@ from typing import Any
 
 from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Training, option, split
 from gradtide.cli.printing import cell, print_answer, print_table, say
-from gradtide.cli.study import conduct
+from gradtide.cli.study import Checked, conduct
 
 
-def buy(
+def buy(  # noqa: PLR0913 - the options of the command
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,
@@ -50,10 +50,12 @@ def buy(
             **how,
         ),
         show=lambda result: _print_offers(result.summary),
-        example=lambda: study.figures(
-            study.buy({"job": sample().to_dict()["job"]}, fabrics=["star"], collectives=["ring"]).rows[0]
+        checked=Checked(
+            lambda result: {row["candidate"]: study.figures(row) for row in result.knees},
+            lambda: study.figures(
+                study.buy({"job": sample().to_dict()["job"]}, fabrics=["star"], collectives=["ring"]).rows[0]
+            ),
         ),
-        figures=lambda result: {row["candidate"]: study.figures(row) for row in result.knees},
     )
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Training, Without, option
 from gradtide.cli.printing import cell, print_table, say
-from gradtide.cli.study import conduct
+from gradtide.cli.study import Checked, conduct
 
 
 def check(
@@ -28,8 +28,10 @@ def check(
         common,
         make=lambda how: study.check(loaded, against, ns3=ns3, **how),
         show=lambda result: _print_check(result.summary),
-        example=lambda: study.figures({"flows": none, "iterations": none}),
-        figures=lambda result: {"check": study.figures(result.summary)},
+        checked=Checked(
+            lambda result: {"check": study.figures(result.summary)},
+            lambda: study.figures({"flows": none, "iterations": none}),
+        ),
         usage_errors=(ValueError, study.NS3MissingError),
     )
 

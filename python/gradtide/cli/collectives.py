@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Training, option, split
 from gradtide.cli.printing import cell, print_answer, print_table, say
-from gradtide.cli.study import conduct
+from gradtide.cli.study import Checked, conduct
 
 if TYPE_CHECKING:
     from gradtide.studies.collectives import CollectivesResult
@@ -39,8 +39,10 @@ def collectives(
             **how,
         ),
         show=_print_collectives,
-        example=lambda: dict.fromkeys(("exchange_us", *(f"{term}_us" for term in study.TERMS))),
-        figures=lambda result: {f"{row['collective']}, {words.size(row['bytes'])}": row for row in result.rows},
+        checked=Checked(
+            lambda result: {f"{row['collective']}, {words.size(row['bytes'])}": row for row in result.rows},
+            lambda: dict.fromkeys(("exchange_us", *(f"{term}_us" for term in study.TERMS))),
+        ),
     )
 
 

@@ -17,14 +17,14 @@ from gradtide.cli.options import (
     split,
 )
 from gradtide.cli.printing import print_answer, print_table, say, signed_percent
-from gradtide.cli.study import conduct
+from gradtide.cli.study import Checked, conduct
 
 if TYPE_CHECKING:
     from gradtide.studies.compare import CompareResult, Variant
     from gradtide.studies.meshes import MeshesResult
 
 
-def compare(
+def compare(  # noqa: PLR0913 - the options of the command
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,
@@ -93,7 +93,7 @@ def _compare_meshes(
         common,
         make=lambda how: study.run_meshes(scenarios, **how),
         show=_print_meshes,
-        figures=lambda result: {row["run"]: row for row in result.rows},
+        checked=Checked(lambda result: {row["run"]: row for row in result.rows}),
         usage_errors=(),
     )
 
@@ -127,8 +127,10 @@ def run_comparison(variants: "Sequence[Variant]", common: Common) -> None:
         common,
         make=lambda how: study.run_variants(variants, **how),
         show=_print_comparison,
-        example=lambda: study.compare(sample(), schedules=["fifo"]).summary["rows"][0],
-        figures=lambda result: {row["run"]: row for row in result.summary["rows"]},
+        checked=Checked(
+            lambda result: {row["run"]: row for row in result.summary["rows"]},
+            lambda: study.compare(sample(), schedules=["fifo"]).summary["rows"][0],
+        ),
         usage_errors=(),
     )
 

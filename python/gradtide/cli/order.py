@@ -9,7 +9,7 @@ from gradtide.cli.options import JsonOption, Limited, MaxInputOption, option
 from gradtide.cli.printing import print_answer, print_json, print_table, say
 
 
-def order(
+def order(  # noqa: PLR0913 - the options of the command
     dag: Annotated[
         str, typer.Argument(metavar="DAG", help="Op DAG (.json: ops and target), or a built-in one (presets graph).")
     ],

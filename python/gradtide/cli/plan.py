@@ -1,20 +1,21 @@
 """`gradtide plan`."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gradtide.cli.ends import as_usage_error
 from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, Training, option, split
 from gradtide.cli.printing import print_answer, print_table, put, say, talk, talk_of_files
-from gradtide.cli.study import conduct
+from gradtide.cli.study import Checked, conduct
 from gradtide.errors import GradtideError
 
 if TYPE_CHECKING:
     from gradtide.studies.plan import PlanResult, ShardingResult
 
 
-def plan(
+def plan(  # noqa: PLR0913 - the options of the command
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,
@@ -66,28 +67,12 @@ def plan(
         keys = {**training.keys, "device": study.computing(device)}
         base = changes.of(study.trained(scenario, cluster, workers, **keys))
 
-    def show(result: "PlanResult | ShardingResult") -> None:
-        if isinstance(result, study.PlanResult):
-            _print_plan(result)
-        else:
-            _print_sharding(result)
-
     def example() -> dict[str, float | None]:
         if base.jobs and base.jobs[0].division is not None:
             return study.figures(study.plan(base))
         return study.figures(study.plan({"job": sample().to_dict()["job"]}))
 
-    def check_output(path: Path | None) -> None:
-        with as_usage_error(GradtideError, option="--output"):
-            study.check_target(path)
-
-    def name_files(path: Path) -> None:
-        is_alone = path.suffix == ".json"
-        who = f"gradtide run {scenario} --plan" if base.jobs[0].division is None else "gradtide.torch.wrap"
-        talk("", f"plan      {path if is_alone else path / 'plan.json'}   ({who} takes it)")
-        if not is_alone:
-            talk_of_files(path)
-
+    taker = f"gradtide run {scenario} --plan" if base.jobs[0].division is None else "gradtide.torch.wrap"
     conduct(
         "plans",
         replace(common, output=output),
@@ -105,12 +90,25 @@ def plan(
             seeds=seeds,
             **how,
         ),
-        show=show,
-        example=example,
-        figures=lambda result: {result.plan.level: study.figures(result)},
-        check_output=check_output,
-        name_files=name_files,
+        show=lambda result: _print_plan(result) if isinstance(result, study.PlanResult) else _print_sharding(result),
+        checked=Checked(lambda result: {result.plan.level: study.figures(result)}, example),
+        check_output=_check_output,
+        name_files=partial(_name_files, taker),
     )
+
+
+def _check_output(path: Path | None) -> None:
+    from gradtide.studies.plan import check_target
+
+    with as_usage_error(GradtideError, option="--output"):
+        check_target(path)
+
+
+def _name_files(taker: str, path: Path) -> None:
+    is_alone = path.suffix == ".json"
+    talk("", f"plan      {path if is_alone else path / 'plan.json'}   ({taker} takes it)")
+    if not is_alone:
+        talk_of_files(path)
 
 
 def _print_plan(result: "PlanResult") -> None:

@@ -1,7 +1,7 @@
 """`gradtide profile`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +16,7 @@ RUNS = 20
 NETWORK_RUNS = 50
 
 
-def profile(
+def profile(  # noqa: PLR0913 - the options of the command
     target: Annotated[
         str | None,
         typer.Argument(metavar="MODULE:FACTORY", help="As in torchvision.models:resnet50 or model.py:make."),
@@ -59,17 +59,18 @@ def profile(
     from gradtide import profiling as room
     from gradtide.studies.asked import refuse
 
-    with as_usage_error(room.ProfileError):
-        if network:
-            given = {
-                "MODULE:FACTORY": target, "--input": input_, "--device": device, "--dag": dag, "--rate": rate,
-                "--python-path": python_path, "--optimizer": optimizer,
-            }  # fmt: skip
-            with as_usage_error(ValueError):
-                refuse("--network measures no module", given)
+    if network:
+        given = {
+            "MODULE:FACTORY": target, "--input": input_, "--device": device, "--dag": dag, "--rate": rate,
+            "--python-path": python_path, "--optimizer": optimizer,
+        }  # fmt: skip
+        with as_usage_error(ValueError):
+            refuse("--network measures no module", given)
+        with as_usage_error(room.ProfileError):
             room.require_torch()
             _measure_network(output, runs or NETWORK_RUNS, as_json=as_json, quiet=quiet)
-            return
+        return
+    with as_usage_error(room.ProfileError):
         if target is None:
             fail_usage("MODULE:FACTORY is missing: what to profile, as in torchvision.models:resnet50; or --network")
         room.require_torch()
@@ -85,14 +86,10 @@ def profile(
         say = (lambda text: None) if quiet else talk
         model = room.build(target, on_meta=not is_measured, path=python_path, say=say)
         args, kwargs = room.make_inputs(specs, room.best_device(model) if is_measured else "meta")
-        name = target.rpartition(":")[2]
+        how: dict[str, Any] = {"kwargs": kwargs, "device": device, "runs": runs or RUNS}
         stepped = None if optimizer is None else room.make_optimizer(optimizer, model)
-        result = room.profile(
-            model, *args, kwargs=kwargs, device=device, name=name, runs=runs or RUNS, optimizer=stepped
-        )
-        graph = None
-        if dag is not None:
-            graph = room.op_dag(model, *args, kwargs=kwargs, device=device, rate=rate or "10Gbps", runs=runs or RUNS)
+        result = room.profile(model, *args, name=target.rpartition(":")[2], optimizer=stepped, **how)
+        graph = None if dag is None else room.op_dag(model, *args, rate=rate or "10Gbps", **how)
     if output is not None:
         with writing(output):
             result.save(output)
@@ -103,8 +100,11 @@ def profile(
         print_json(result.to_dict())
         return
     _print_profile(result)
-    if quiet:
-        return
+    if not quiet:
+        _name_files(output, dag, graph)
+
+
+def _name_files(output: Path | None, dag: Path | None, graph: dict[str, Any] | None) -> None:
     if output is not None:
         talk("", f'model file  {output}   (in a scenario: model = "{output}")')
     if graph is not None:

@@ -49,9 +49,7 @@ def run(
 
     refuse_unknown(common.checks, lambda: figures_of_job(study.run(study.sample()).job))
     with progress_bar("simulating", common.quiet) as progress:
-        [result] = study.run_all(
-            [loaded], progress=progress, limits=common.limits, what_ifs=what_if_count(loaded)
-        )
+        [result] = study.run_all([loaded], progress=progress, limits=common.limits, what_ifs=what_if_count(loaded))
         study.add_slowdowns(result, common.limits)
         summary = summary_of(result)
         if common.output is not None:

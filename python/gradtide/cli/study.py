@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gradtide import signals
 from gradtide.cli.checks import apply_checks, refuse_unknown
@@ -21,14 +21,25 @@ if TYPE_CHECKING:
 Result = TypeVar("Result", bound=Any)
 
 
+class Checked(NamedTuple):
+    """What `--fail-if` checks.
+
+    Attributes:
+        figures: the figures of a result, by the name of what they belong to.
+        example: figures of a small result, which tell the names that `--fail-if` can use; None if any name can be.
+    """
+
+    figures: Callable[[Any], dict[str, dict[str, Any]]]
+    example: Callable[[], dict[str, Any]] | None = None
+
+
 def conduct(
     what: str,
     common: Common,
     *,
     make: Callable[[dict[str, Any]], Result],
     show: Callable[[Result], None],
-    example: Callable[[], dict[str, Any]] | None = None,
-    figures: Callable[[Result], dict[str, dict[str, Any]]] | None = None,
+    checked: Checked | None = None,
     check_output: Callable[[Path | None], None] = check_target,
     name_files: Callable[[Path], None] = talk_of_files,
     usage_errors: tuple[type[Exception], ...] = (ValueError,),
@@ -40,8 +51,7 @@ def conduct(
         common: what the command line says about output, checks and limits.
         make: runs the study with these arguments: jobs, progress, keep and limits.
         show: prints the result for people.
-        example: figures of a small result, which tell the names that `--fail-if` can use.
-        figures: the figures that `--fail-if` checks, by the name of what they belong to.
+        checked: what `--fail-if` checks; None if the command has no such option.
         check_output: refuses an output that must not or cannot be written.
         name_files: says on stderr which files were written.
         usage_errors: exceptions of the study that mean a wrong command line.
@@ -52,8 +62,8 @@ def conduct(
             show_estimate(lambda: make(how), common)
         return
     check_output(common.output)
-    if example is not None:
-        refuse_unknown(common.checks, example)
+    if checked is not None and checked.example is not None:
+        refuse_unknown(common.checks, checked.example)
 
     def print_result(result: Result) -> None:
         if common.as_json:
@@ -75,8 +85,8 @@ def conduct(
         talk_of_cost(result.summary["cost"])
     for name, why in result.summary.get("failed", {}).items():
         talk(f"warning: run {name} cannot go on, and what depends on it is unknown: {why}")
-    if figures is not None:
-        apply_checks(common.checks, figures(result))
+    if checked is not None:
+        apply_checks(common.checks, checked.figures(result))
 
 
 @contextmanager

@@ -39,7 +39,7 @@ MAX_ROWS = 100
 """Points with a rank, and without one, that the terminal shows."""
 
 
-def sweep(
+def sweep(  # noqa: PLR0913 - the options of the command
     study: StudyArgument,
     *,
     cluster: ClusterOption = None,

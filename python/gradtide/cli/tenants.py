@@ -5,7 +5,7 @@ from typing import Any
 
 from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, SeedsOption, Training, option
 from gradtide.cli.printing import cell, print_answer, print_table, say, signed_percent
-from gradtide.cli.study import conduct, seeds_of
+from gradtide.cli.study import Checked, conduct, seeds_of
 
 SHOWN = {"mean_fct_ms": "mean, ms", "p99_fct_ms": "p99, ms", "mean_slowdown": "slowdown"}
 """Figures of a class in the table; the others are in the report, in rows.csv and in the JSON."""
@@ -35,8 +35,10 @@ def tenants(
         common,
         make=lambda how: study.tenants(loaded, seeds=own_seeds, job=job, classes=classes, **how),
         show=lambda result: _print_tenants(result.summary),
-        example=lambda: study.figures(study.tenants(sample()).summary),
-        figures=lambda result: {"tenants": study.figures(result.summary)},
+        checked=Checked(
+            lambda result: {"tenants": study.figures(result.summary)},
+            lambda: study.figures(study.tenants(sample()).summary),
+        ),
     )
 
 

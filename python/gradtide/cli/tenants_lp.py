@@ -5,7 +5,7 @@ from typing import Any
 from gradtide.cli.ends import as_usage_error
 from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, SeedsOption, Training, option
 from gradtide.cli.printing import cell, print_answer, print_table, say, signed_percent
-from gradtide.cli.study import conduct, seeds_of
+from gradtide.cli.study import Checked, conduct, seeds_of
 
 
 def tenants_lp(
@@ -34,8 +34,10 @@ def tenants_lp(
         common,
         make=lambda how: study.plan_bands(loaded, seeds=own_seeds, quantile=quantile, give=share, **how),
         show=lambda result: _print_lp(result.summary),
-        example=lambda: study.figures(study.plan_bands(sample()).summary),
-        figures=lambda result: {"lp": study.figures(result.summary)},
+        checked=Checked(
+            lambda result: {"lp": study.figures(result.summary)},
+            lambda: study.figures(study.plan_bands(sample()).summary),
+        ),
         usage_errors=(ValueError, SolverMissingError),
     )
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any
 from gradtide.cli.ends import fail_usage
 from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, SeedsOption, Training, option, split
 from gradtide.cli.printing import print_answer, print_table, say, signed_percent
-from gradtide.cli.study import conduct, seeds_of
+from gradtide.cli.study import Checked, conduct, seeds_of
 from gradtide.cli.tenants_policies import compare_policies
 
 if TYPE_CHECKING:
     from gradtide.studies.tenants.boundary import BoundaryResult
 
 
-def tenants_map(
+def tenants_map(  # noqa: PLR0913 - the options of the command
     scenario: ModelArgument,
     *,
     cluster: ClusterOption = None,
@@ -43,8 +43,10 @@ def tenants_map(
         common,
         make=lambda how: study.boundary(loaded, job_loads=rows, traffic_loads=columns, seeds=own_seeds, **how),
         show=lambda result: _print_map(result, rows, columns),
-        example=lambda: study.figures(study.BoundaryResult({Cell(0.5, 0.5): tenants(sample())}).rows[0]),
-        figures=lambda result: {row["cell"]: study.figures(row) for row in result.rows},
+        checked=Checked(
+            lambda result: {row["cell"]: study.figures(row) for row in result.rows},
+            lambda: study.figures(study.BoundaryResult({Cell(0.5, 0.5): tenants(sample())}).rows[0]),
+        ),
     )
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from gradtide.cli.options import Changes, ClusterOption, Common, ModelArgument, SeedsOption, Training, option
 from gradtide.cli.printing import cell, print_answer, print_table, say, signed_percent
-from gradtide.cli.study import conduct, seeds_of
+from gradtide.cli.study import Checked, conduct, seeds_of
 
 if TYPE_CHECKING:
     from gradtide.scenario import Scenario
@@ -52,8 +52,10 @@ def compare_policies(
         common,
         make=lambda how: study.policies(scenario, names, loads=loads, seeds=seeds, **how),
         show=_print_policies,
-        example=lambda: study.figures(study.PoliciesResult([tenants(sample()).comparison]).rows[0]),
-        figures=lambda result: {f"{row['cell']}-{row['policy']}".strip("-"): study.figures(row) for row in result.rows},
+        checked=Checked(
+            lambda result: {f"{row['cell']}-{row['policy']}".strip("-"): study.figures(row) for row in result.rows},
+            lambda: study.figures(study.PoliciesResult([tenants(sample()).comparison]).rows[0]),
+        ),
     )
 
 

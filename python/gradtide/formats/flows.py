@@ -14,12 +14,10 @@ from gradtide.errors import Fault, ScenarioError, cannot_write
 from gradtide.files import whole
 from gradtide.formats.text import Complaints, Options, count, decimal, lines_of
 from gradtide.traffic import BackgroundFlows
-from gradtide.units import U64_MAX, round_half_up
+from gradtide.units import PS_PER_NS, PS_PER_US, U64_MAX, round_half_up
 
-PS_PER_NS = 1000
 PS_PER_S = 10**12
 NS_PER_S = 10**9
-PS_PER_US = 10**6
 MAX_NODE = 10**9 - 1
 MAX_PORT = 2**16 - 1
 HTSIM_WORDS = ("id", "msg", "start", "size", "prio", "trigger", "send_done_trigger", "recv_done_trigger")

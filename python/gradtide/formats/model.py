@@ -14,9 +14,7 @@ from gradtide.layers import Layer
 from gradtide.scenario.keys.job import Compute
 from gradtide.scenario.source import Source
 from gradtide.scenario.tables import MODEL_SCHEMA, Asked, read_layers_csv, read_model_file
-from gradtide.units import format_decimal
-
-PS_PER_US = 10**6
+from gradtide.units import PS_PER_US, format_decimal
 
 
 def convert(source: Path, form: str, target: Path | None, into: str, options: Options) -> dict[str, Any]:

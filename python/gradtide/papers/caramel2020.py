@@ -23,6 +23,7 @@ from gradtide.papers.harness import (
     Drawn,
     Figure,
     Said,
+    Statements,
     above,
     below,
     changed,
@@ -30,7 +31,6 @@ from gradtide.papers.harness import (
     judged,
     least,
     line,
-    of_statements,
     published,
     table,
     value,
@@ -349,4 +349,7 @@ FIGURES: dict[str, Figure[Study, Case]] = {
     "14": Figure(_sent(KINDS, ["adaptive"], [SMALL, LARGE], CROWDS), _collective_claims, series=_over_workers),
 }
 
-PART = of_statements(PAPER, FIGURES, scenario=scenario, study=Study, seen=lambda _case, result: result.job, seconds=7)
+STATEMENTS = Statements(
+    paper=PAPER, figures=FIGURES, scenario=scenario, study=Study, seen=lambda _case, result: result.job
+)
+PART = STATEMENTS.part(seconds=7)

@@ -16,11 +16,11 @@ from gradtide.papers.harness import (
     Drawn,
     Figure,
     Said,
+    Statements,
     changed,
     chart,
     judged,
     line,
-    of_statements,
     published,
     table,
     value,
@@ -213,4 +213,5 @@ FIGURES: dict[str, Figure[Study, Case]] = {
     "3.7": Figure(claims=_cumulated_claims, series=_cumulated_series),
 }
 
-PART = of_statements(PAPER, FIGURES, scenario=scenario, study=Study, seconds=1)
+STATEMENTS = Statements(paper=PAPER, figures=FIGURES, scenario=scenario, study=Study)
+PART = STATEMENTS.part(seconds=1)

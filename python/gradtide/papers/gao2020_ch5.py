@@ -3,7 +3,7 @@
 The thesis ran on ns-3.30.1, whose fast recovery repeats segments that are under way already; so do these runs
 (`cluster.transport.recovery`). Why, and what the default gives: docs/validation/thesis-ch5.md.
 
-Long, because a quarter of it is what 5 tables and 19 figures print, and all figures share one grid of runs.
+The module is longer than 600 lines because 5 tables and 19 figures share one grid of runs.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,6 +23,7 @@ from gradtide.papers.harness import (
     Drawn,
     Figure,
     Said,
+    Statements,
     changed,
     chart,
     exactly,
@@ -30,7 +31,6 @@ from gradtide.papers.harness import (
     least,
     line,
     near,
-    of_statements,
     published,
     statements_hold,
     table,
@@ -637,14 +637,13 @@ def _study(base: Scenario, results: Mapping[Case, Seen]) -> Study:
     return Study(base, *by_recovery.values())
 
 
-PART = of_statements(
-    PAPER,
-    FIGURES,
+STATEMENTS = Statements(
+    paper=PAPER,
+    figures=FIGURES,
     scenario=scenario,
     study=_study,
     seen=Seen,
     headline=_headline,
     seeds=SEEDS,
-    seconds=300,
-    quick_seconds=30,
 )
+PART = STATEMENTS.part(seconds=300, quick_seconds=30)

@@ -15,7 +15,7 @@ One rule for all papers decides what agrees:
 import math
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -279,34 +279,44 @@ def counted(counts: Mapping[str, int]) -> str:
     return f"{counts['agree']} of {counts['statements']} statements agree{''.join(parts)}."
 
 
-def of_statements(
-    paper: Mapping[str, Any],
-    figures: Mapping[str, Figure[S, C]],
-    *,
-    scenario: Callable[[Scenario, C], Scenario],
-    study: Callable[[Scenario, dict[C, Any]], S],
-    headline: Callable[[Sequence[Check], S, str | None], str] = statements_hold,
-    seen: Callable[[C, RunResult], Any] = lambda _case, result: result,
-    seeds: Sequence[int] = (),
-    seconds: float = 1.0,
-    quick_seconds: float = 1.0,
-) -> Part:
-    """Return a part that compares what a paper says of its figures with runs.
+@dataclass(frozen=True, kw_only=True)
+class Statements(Generic[S, C]):
+    """A part that compares what a paper says of its figures with runs.
 
-    Args:
-        paper: what it published; `title` is listed, `preset` is the scenario that all runs start from.
+    Attributes:
+        paper: what it published; `title` is listed, `preset` names a scenario.
         figures: what is shown.
         scenario: from the paper's preset to the scenario of a case.
-        study: what figures are made from, of the preset and what has been seen of each case.
+        study: what figures are made from, of the preset and what `seen` returned for each case.
         headline: the result in a sentence, of the checks that claims become.
         seen: what is kept of a run.
         seeds: of the runs, where a figure is of several.
-        seconds: as of a `Part`.
-        quick_seconds: as of a `Part`.
+        base: the scenario that all runs start from. Default: the preset.
     """
-    slow = [name for name, one in figures.items() if one.is_slow]
+
+    paper: Mapping[str, Any]
+    figures: Mapping[str, Figure[S, C]]
+    scenario: Callable[[Scenario, C], Scenario]
+    study: Callable[[Scenario, dict[C, Any]], S]
+    headline: Callable[[Sequence[Check], S, str | None], str] = statements_hold
+    seen: Callable[[C, RunResult], Any] = lambda _case, result: result
+    seeds: Sequence[int] = ()
+    base: Scenario | None = None
+
+    def part(self, *, seconds: float = 1.0, quick_seconds: float = 1.0) -> Part:
+        """Return the part, which takes about so long, with and without its slow figures."""
+        return Part(self.paper["title"], self.make, self.figures, seconds, self._slow, quick_seconds)
+
+    def changed(self, change: Callable[[C, Scenario], Scenario]) -> "Statements[S, C]":
+        """Return the same statements with a change to the scenario of each case, which tests the cause of a result."""
+        return replace(self, scenario=lambda base, case: change(case, self.scenario(base, case)))
+
+    @property
+    def _slow(self) -> list[str]:
+        return [name for name, one in self.figures.items() if one.is_slow]
 
     def make(
+        self,
         jobs: int,
         progress: Progress,
         figure: str | None = None,
@@ -314,59 +324,54 @@ def of_statements(
         limits: Limits | None = None,
         *,
         quick: bool = False,
-        shown: Mapping[str, Figure[S, C]] | None = None,
-        base: Scenario | None = None,
-        change: Callable[[C, Scenario], Scenario] = lambda _case, whole: whole,
     ) -> Reproduction:
-        left_out = slow if quick and figure is None else []
-        wanted = figures if figure is None else {figure: figures[figure]}
-        shown = shown or {name: one for name, one in wanted.items() if name not in left_out}
-        base = base or Scenario.load(paper["preset"])
+        """Run what the figures need, or one of them; the arguments are those of `Part.make`."""
+        left_out = self._slow if quick and figure is None else []
+        wanted = self.figures if figure is None else {figure: self.figures[figure]}
+        shown = {name: one for name, one in wanted.items() if name not in left_out}
+        base = self.base or Scenario.load(self.paper["preset"])
         cases = list(dict.fromkeys(case for one in shown.values() for case in one.cases))
 
-        def look(index: int, result: RunResult) -> tuple[Any, dict[str, Any]]:
-            return seen(cases[index], result), {"cost": result.summary["cost"]}
+        def reduced(index: int, result: RunResult) -> tuple[Any, dict[str, Any]]:
+            return self.seen(cases[index], result), {"cost": result.summary["cost"]}
 
-        scenarios = [change(case, scenario(base, case)) for case in cases]
-        looks = run_seen(scenarios, look, jobs, progress, keep, limits)
-        kept = {case: what for case, (what, _) in zip(cases, looks, strict=True)}
-        done = study(base, kept)
+        scenarios = [self.scenario(base, case) for case in cases]
+        results = run_seen(scenarios, reduced, jobs, progress, keep, limits)
+        done = self.study(base, {case: kept for case, (kept, _) in zip(cases, results, strict=True)})
         checks = [check(name, *claim) for name, one in shown.items() for claim in one.claims(done)]
-
-        def drawn(kind: str) -> list[Drawn]:
-            return [{"figure": name, **item} for name, one in shown.items() for item in getattr(one, kind)(done)]
-
-        bars = drawn("bars")
-        name, _, part = paper["name"].partition("/")
+        answer = build("reproduce", self.headline(checks, done, figure), scenarios).to_dict()
+        drawn = {
+            kind: [{"figure": name, **item} for name, one in shown.items() for item in getattr(one, kind)(done)]
+            for kind in ("maps", "tables", "series", "bars", "progress")
+        }
+        name, _, part = self.paper["name"].partition("/")
         summary = {
             "schema": "gradtide.reproduce/1",
             "version": _core.__version__,
             "engine": base.engine,
-            **({"seed": list(seeds)} if seeds else {}),
+            **({"seed": list(self.seeds)} if self.seeds else {}),
             "paper": name,
             "part": "/".join(filter(None, (part, figure and spelt(figure)))),
-            "title": paper["subject"],
-            **build("reproduce", headline(checks, done, figure), scenarios).to_dict(),
+            "title": self.paper["subject"],
+            **answer,
             "figures": [
                 {"figure": of, "title": text["title"], "says": text.get("says", "")}
                 for of in shown
-                for text in [paper["figures"][of]]
+                for text in [self.paper["figures"][of]]
             ],
-            "commands": commands(paper["name"], shown),
+            "commands": commands(self.paper["name"], shown),
             **({"left_out": left_out} if left_out else {}),
             "rule": RULE,
             "checks": checks,
-            "maps": drawn("maps"),
-            "tables": drawn("tables"),
-            "series": drawn("series"),
-            **({"bars": bars} if bars else {}),
+            "maps": drawn["maps"],
+            "tables": drawn["tables"],
+            "series": drawn["series"],
+            **({"bars": drawn["bars"]} if drawn["bars"] else {}),
             "timelines": [],
-            "progress": drawn("progress"),
-            "cost": total_cost(cost for _, cost in looks),
+            "progress": drawn["progress"],
+            "cost": total_cost(cost for _, cost in results),
         }
         return Reproduction(summary, {name: run for one in shown.values() for name, run in one.runs(done).items()})
-
-    return Part(paper["title"], make, figures, seconds, slow, quick_seconds)
 
 
 def check(figure: str, quantity: str, published: str, ours: str, agrees: Verdict, note: str = "") -> Check:

@@ -25,10 +25,10 @@ from gradtide.papers.harness import (
     Claim,
     Drawn,
     Figure,
+    Statements,
     chart,
     judged,
     line,
-    of_statements,
     published,
     statements_hold,
     table,
@@ -534,13 +534,12 @@ def figures() -> dict[str, Figure[Study, Case]]:
 
 FIGURES = figures()
 
-PART = of_statements(
-    PAPER,
-    FIGURES,
+STATEMENTS = Statements(
+    paper=PAPER,
+    figures=FIGURES,
     scenario=scenario,
     study=lambda _base, seen: Study(seen),
     headline=_headline,
     seen=Seen,
-    seconds=72,
-    quick_seconds=10,
 )
+PART = STATEMENTS.part(seconds=72, quick_seconds=10)

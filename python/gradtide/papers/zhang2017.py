@@ -20,13 +20,13 @@ from gradtide.papers.harness import (
     Drawn,
     Figure,
     Said,
+    Statements,
     above,
     below,
     changed,
     chart,
     judged,
     line,
-    of_statements,
     published,
     table,
 )
@@ -428,6 +428,7 @@ def figures() -> dict[str, Figure[Study, Case]]:
 
 FIGURES = figures()
 
-PART = of_statements(
-    PAPER, FIGURES, scenario=scenario, study=lambda _base, results: Study(results), seen=Seen, seconds=12
+STATEMENTS = Statements(
+    paper=PAPER, figures=FIGURES, scenario=scenario, study=lambda _base, results: Study(results), seen=Seen
 )
+PART = STATEMENTS.part(seconds=12)

@@ -34,15 +34,12 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     crossings = [float(entry(path, span, "from_bytes", (int, float))) for span in entry(path, summary, "winners", list)]
     chart = pieces.chart(
         "Exchange time over size",
-        x=[size / 1e6 for size in sizes],
+        x=pieces.Axis([size / 1e6 for size in sizes], "gradient, MB", "at", "MB"),
         lines=[
             pieces.line(i, words.collective(name), [times_ms.get((name, size)) for size in sizes])
             for i, name in enumerate(names[:12])
         ],
-        xlabel="gradient, MB",
         ylabel="exchange time, ms",
-        xname="at",
-        xunit="MB",
         xlog=len(sizes) > 1,
         ylog=True,
         marks=_marks(crossings[1:12]),

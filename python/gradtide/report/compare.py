@@ -226,10 +226,9 @@ def _time_chart(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] | None
         return None
     return pieces.chart(
         "Iteration time over link rate",
-        x=[rate / 1e9 for rate in rates],
         lines=_lines({s: [found.get((s, rate)) for rate in rates] for s in schedules}),
         ylabel="iteration time, ms",
-        **pieces.OVER_RATE,
+        **pieces.over_rates(rates),
         marks=[{"y": rows[0]["compute_us"] / 1e3, "label": "compute alone"}],
         cap=caps.rows,
     )
@@ -255,10 +254,9 @@ def _rate_charts(
         first, *lines = _lines({s: row for s, row in values.items() if any(v is not None for v in row)})
         chart = pieces.chart(
             f"What schedules save over {schedules[0]}, {title(keys[0], False)}",
-            x=[key[-1] / 1e9 for key in keys],
             lines=lines or [first],
             ylabel="saves, %",
-            **pieces.OVER_RATE,
+            **pieces.over_rates(key[-1] for key in keys),
             marks=[{"y": 0.0, "label": first["name"]}],
             cap=caps.rows,
         )

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from markupsafe import Markup
 
@@ -32,8 +32,20 @@ STYLES: tuple[tuple[str, float, tuple[int, ...]], ...] = (
     ("s7", 2.0, (1, 4)),
 )
 
-# Axis settings of charts over link rate.
-OVER_RATE: dict[str, Any] = {"xlabel": "link rate, Gbit/s", "xname": "at", "xunit": "Gbit/s", "xlog": True}
+
+class Axis(NamedTuple):
+    """The horizontal axis of a chart: its values, its label, and what the value under the pointer is called."""
+
+    values: Sequence[float]
+    label: str
+    name: str
+    unit: str = ""
+
+
+def over_rates(rates_bps: Iterable[float]) -> dict[str, Any]:
+    """Return the axis of a chart over link rates, as arguments of `chart`."""
+    return {"x": Axis([rate / 1e9 for rate in rates_bps], "link rate, Gbit/s", "at", "Gbit/s"), "xlog": True}
+
 
 PROBE_STEPS = 160
 """Largest number of steps of a chart of samples; samples in the same step are aggregated."""
@@ -155,12 +167,9 @@ def line(index: int, name: str, values: Sequence[float | None], **style: Any) ->
 def chart(
     label: str,
     *,
-    x: Sequence[float],
+    x: Axis,
     lines: Sequence[dict[str, Any]],
-    xlabel: str,
     ylabel: str,
-    xname: str,
-    xunit: str = "",
     unit: str = "ms",
     caption: str = "",
     legend: Sequence[dict[str, str]] = (),
@@ -172,7 +181,7 @@ def chart(
     known += [m["y"] for m in more.get("marks", ()) if "y" in m]
     low, high = (min(known), max(known)) if known else (0.0, 1.0)
     pad = (high - low) * 0.07 or abs(high) * 0.05 or 1.0
-    first, last = min(x), max(x)
+    first, last = min(x.values), max(x.values)
     yrange = [low - 1.6 * pad, high + pad]
     if more.get("ylog"):
         yrange = [low / 1.6, high * 1.6]
@@ -184,22 +193,22 @@ def chart(
         margin = 0 if more.get("stepped") and last > first else (last - first) * 0.03 or 0.5
         xrange = [first - margin, last + margin]
     spec = {
-        "x": list(x),
+        "x": list(x.values),
         "lines": list(lines),
-        "xlabel": xlabel,
+        "xlabel": x.label,
         "ylabel": ylabel,
-        "xname": xname,
-        "xunit": xunit,
+        "xname": x.name,
+        "xunit": x.unit,
         "unit": unit,
         "xrange": xrange,
         "yrange": yrange,
         **more,
     }
-    columns = ["#" + xlabel, *("#" + line["name"] for line in lines)]
+    columns = ["#" + x.label, *("#" + line["name"] for line in lines)]
     values = [line["values"] for line in lines]
     rows = [
         [figure(at), *("–" if of[i] is None else figure(of[i]) for of in values)]
-        for i, at in enumerate(x[:-1] if more.get("stepped") else x)
+        for i, at in enumerate(x.values[:-1] if more.get("stepped") else x.values)
     ]
     return {
         "label": label,
@@ -371,12 +380,9 @@ def probed(runs: Mapping[str, Sequence[Row]], tokens: Sequence[str], caps: Caps)
         x = [0.0, *(step[-1]["time_us"] / 1e3 for step in steps[name])]
         made = chart(
             f"{title} over time{', ' + name if name else ''}",
-            x=x,
+            x=Axis(x, "time, ms", "from", "ms"),
             lines=[line(0, title, [*values, values[-1]], token=token, width=1.2, fill=token)],
-            xlabel="time, ms",
             ylabel=ylabel,
-            xname="from",
-            xunit="ms",
             unit=unit,
             stepped=True,
             xrange=[0, until],

@@ -33,37 +33,12 @@ def _objects(path: Path, summary: Row, key: str) -> list[Mapping[str, Any]]:
 def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str, Any]]:
     """Return the template and its context for the report of a reproduction."""
     path = run_dir / "summary.json"
-
     checks = [_check(path, check) for check in _objects(path, summary, "checks")]
     agree, scored = (sum(check["verdict"] in of for check in checks) for of in (("agrees",), SCORED))
-    figures_named = bool(summary.get("figures"))
-    charts = []
-    series = _objects(path, summary, "series")
-    # Figures are small multiples of about six charts.
-    limit = caps.charts * (6 if figures_named else 1)
-    for item in series[:limit]:
-        chart = series_chart(path, item, caps)
-        charts.append(
-            {**chart, "title": _figure_title(item), "of": _word(item, "figure"), "short": _word(item, "title")}
-        )
-        if figures_named:
-            charts[-1]["hint"] = ""
-    items = _objects(path, summary, "timelines")
+    series, items = _objects(path, summary, "series"), _objects(path, summary, "timelines")
+    charts = _charts(path, series, caps, by_figure=bool(summary.get("figures")))
     timelines = _timelines(run_dir, path, items[: caps.timelines], caps)
-    tables = []
-    for item in _objects(path, summary, "tables"):
-        columns = [str(c) for c in entry(path, item, "columns", list)]
-        rows = entry(path, item, "rows", list)
-        if any(not isinstance(row, list) or len(row) != len(columns) for row in rows):
-            raise RunFolderError(
-                f"{path}: key `tables`: a row of `{_word(item, 'title')}` has not {len(columns)} cells"
-            )
-        numbers = [all(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
-        heads = [("#" if n else "") + c for n, c in zip(numbers, columns, strict=True)]
-        texts = [list(map(pieces.plain, row)) for row in rows]
-        made = pieces.table(_word(item, "title"), heads, texts, cap=caps.rows, where="summary.json")
-        made["note"] = " ".join(filter(None, (_word(item, "note"), made["note"])))
-        tables.append({**made, "of": _word(item, "figure")})
+    tables = [_table(path, item, caps) for item in _objects(path, summary, "tables")]
     kept = tables[: max(caps.charts, 2)]
     panels = [_progress(run_dir, path, item, caps) for item in _objects(path, summary, "progress")[: caps.timelines]]
     drawn = {
@@ -75,19 +50,6 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     }
     made_by = _objects(path, summary, "commands")
     commands = {_word(item, "figure"): pieces.clip(entry(path, item, "command", str), 120) for item in made_by}
-    left_out = [pieces.clip(one, 40) for one in summary.get("left_out", ())]
-    figures = [
-        {
-            "title": f"{'' if name[:1].isalpha() else 'Fig. '}{name}: {_word(item, 'title')}",
-            "says": _word(item, "says"),
-            "badge": _badge([check["verdict"] for check in checks if check["figure"] == name]),
-            "command": commands.get(name, ""),
-            "checks": [{**check, "figure": ""} for check in checks if check["figure"] == name],
-            **{kind: [one for one in some if one["of"] == name] for kind, some in drawn.items()},
-        }
-        for item in _objects(path, summary, "figures")
-        for name in [_word(item, "figure")]
-    ]
     lists: dict[str, tuple[Sequence[Any], ...]] = {
         "charts": (charts, series),
         "timelines": (timelines, items),
@@ -104,9 +66,9 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "checks": checks[: caps.rows],
         "cut": f"The first {caps.rows} are shown; all are in summary.json." if len(checks) > caps.rows else "",
         "rule": pieces.clip(summary.get("rule", ""), 600),
-        "figures": figures,
+        "figures": [_figure(item, checks, drawn, commands) for item in _objects(path, summary, "figures")],
         "commands": commands,
-        "left_out": ", ".join(left_out),
+        "left_out": ", ".join(pieces.clip(one, 40) for one in summary.get("left_out", ())),
         "has_index": summary.get("has_index") is True,
         "dashed": any(line.get("who") == "published" for item in series for line in item.get("lines", ())),
         "shades": shades(),
@@ -116,6 +78,48 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "tables": kept,
         "dropped": f"Not shown: {', '.join(left)}." if left else "",
     }
+
+
+def _figure(
+    item: Mapping[str, Any],
+    checks: Sequence[Mapping[str, str]],
+    drawn: Mapping[str, Sequence[Mapping[str, Any]]],
+    commands: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return a figure with its verdict, its checks and its drawings."""
+    name = _word(item, "figure")
+    own = [check for check in checks if check["figure"] == name]
+    return {
+        "title": f"{'' if name[:1].isalpha() else 'Fig. '}{name}: {_word(item, 'title')}",
+        "says": _word(item, "says"),
+        "badge": _badge([check["verdict"] for check in own]),
+        "command": commands.get(name, ""),
+        "checks": [{**check, "figure": ""} for check in own],
+        **{kind: [one for one in some if one["of"] == name] for kind, some in drawn.items()},
+    }
+
+
+def _charts(
+    path: Path, series: Sequence[Mapping[str, Any]], caps: pieces.Caps, *, by_figure: bool
+) -> list[dict[str, Any]]:
+    """Return the charts of the series; figures are small multiples of about six, without a hint."""
+    made = []
+    for item in series[: caps.charts * (6 if by_figure else 1)]:
+        names = {"title": _figure_title(item), "of": _word(item, "figure"), "short": _word(item, "title")}
+        made.append({**series_chart(path, item, caps), **names, **({"hint": ""} if by_figure else {})})
+    return made
+
+
+def _table(path: Path, item: Mapping[str, Any], caps: pieces.Caps) -> dict[str, Any]:
+    columns, rows = [str(c) for c in entry(path, item, "columns", list)], entry(path, item, "rows", list)
+    if any(not isinstance(row, list) or len(row) != len(columns) for row in rows):
+        raise RunFolderError(f"{path}: key `tables`: a row of `{_word(item, 'title')}` has not {len(columns)} cells")
+    numbers = [all(isinstance(row[i], (int, float)) for row in rows) for i in range(len(columns))]
+    heads = [("#" if n else "") + c for n, c in zip(numbers, columns, strict=True)]
+    texts = [list(map(pieces.plain, row)) for row in rows]
+    made = pieces.table(_word(item, "title"), heads, texts, cap=caps.rows, where="summary.json")
+    note = " ".join(filter(None, (_word(item, "note"), made["note"])))
+    return {**made, "note": note, "of": _word(item, "figure")}
 
 
 def _word(item: Mapping[str, Any], key: str) -> str:
@@ -277,11 +281,9 @@ def series_chart(path: Path, item: Mapping[str, Any], caps: pieces.Caps) -> dict
         line["values"] = line["values"][::step]
     return pieces.chart(
         _figure_title(item),
-        x=values[::step],
+        x=pieces.Axis(values[::step], pieces.clip(entry(path, item, "x.label", str)), "at"),
         lines=drawn,
-        xlabel=pieces.clip(entry(path, item, "x.label", str)),
         ylabel=pieces.clip(entry(path, item, "y.label", str)),
-        xname="at",
         unit="",
         caption=pieces.clip(item.get("note", ""), 400) + note,
         xlog=min(values) > 0 and max(values) / min(values) >= 8,

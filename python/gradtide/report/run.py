@@ -237,11 +237,9 @@ def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
     )
     return pieces.chart(
         "Slack and margin against layer index",
-        x=[*(step[0][0] for step in steps), steps[-1][-1][1] + 1],
+        x=pieces.Axis([*(step[0][0] for step in steps), steps[-1][-1][1] + 1], "layer index, input side = 0", "layer"),
         lines=lines,
-        xlabel="layer index, input side = 0",
         ylabel="ms",
-        xname="layer",
         stepped=True,
         band=[1, 2],
         marks=[{"y": 0, "label": "below 0: compute waits", "token": "exposed-text"}],
@@ -266,14 +264,13 @@ def _bandwidth_chart(
         dots.append({"x": rate / 1e9, "y": mean})
     return pieces.chart(
         "Iteration time over link rate",
-        x=[r / 1e9 for r in rates],
         lines=[
             pieces.line(i, pieces.schedule(*kind), [found.get((*kind, r)) for r in rates])
             for i, kind in enumerate(kinds)
         ],
         ylabel="iteration time, ms",
         # Logarithmic, since all lines converge to the compute time at fast links.
-        **pieces.OVER_RATE,
+        **pieces.over_rates(rates),
         ylog=True,
         marks=marks,
         dots=dots,
@@ -291,11 +288,9 @@ def _iteration_chart(rows: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
     name = "iteration time" if len(bins[0]) == 1 else f"iteration time, means of {len(bins[0])}"
     return pieces.chart(
         "Iteration time of every iteration",
-        x=[some[0]["iteration"] for some in bins],
+        x=pieces.Axis([some[0]["iteration"] for some in bins], "iteration", "iteration"),
         lines=[pieces.line(0, name, means, width=2)],
-        xlabel="iteration",
         ylabel="ms",
-        xname="iteration",
         xwhole=True,
         cap=caps.rows,
     )

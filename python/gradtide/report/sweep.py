@@ -133,12 +133,9 @@ def _panel(panel: Row, figure: str, caps: pieces.Caps) -> dict[str, Any]:
     xlabel = pieces.clip(panel["key"], 60) + (f", {unit}" if unit else "")
     drawn = pieces.chart(
         f"{figure} over {panel['key']}{': ' + panel['title'] if panel['title'] else ''}",
-        x=x,
+        x=pieces.Axis(x, xlabel, "at", unit),
         lines=[pieces.line(index, one["name"], one["values"]) for index, one in enumerate(panel["lines"])],
-        xlabel=xlabel,
         ylabel=_short(figure),
-        xname="at",
-        xunit=unit,
         unit="",
         cap=caps.rows,
         xlog=x[-1] > 5 * x[0] > 0,

@@ -162,7 +162,7 @@ class BuyResult(StudyRows):
 
 @with_lists
 @within_limits
-def buy(
+def buy(  # noqa: PLR0913 - the options of the command
     scenario: Any,
     *,
     cluster: Cluster = None,

@@ -167,7 +167,7 @@ class CompareResult(StudyRows):
 
 @with_lists
 @within_limits
-def compare(
+def compare(  # noqa: PLR0913 - the options of the command
     scenario: Any,
     *,
     cluster: Cluster = None,

@@ -13,7 +13,7 @@ VERSION = "0.0.4"
 """Default version of the Chakra schema for written traces."""
 
 
-def convert(
+def convert(  # noqa: PLR0913 - the options of the command
     source: str | Path,
     target: str | Path | None = None,
     *,

@@ -2,23 +2,22 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gradtide import _core, fct, units, words
+from gradtide import _core, fct, words
 from gradtide.answer import Answer, Candidate, Premise
 from gradtide.answer.build import build
 from gradtide.answer.memory import feasibility
 from gradtide.answer.runtimes import runs_on
-from gradtide.results import PS_PER_MS, PS_PER_S, Series, Table
-from gradtide.scenario import Job, Scenario
-from gradtide.scenario.job import Division
+from gradtide.results import Series, Table
+from gradtide.scenario import Scenario
 from gradtide.studies import run_folder, what_ifs
+from gradtide.summary import run_summary
 
 Flow = tuple[str, int, int, int]
 """A background flow: tenant, sender, receiver, bytes."""
@@ -52,7 +51,7 @@ class RunResult:
         self.flows = Table(output.flows)
         self.queues = Table(output.queues)
         self.cwnd = Table(output.cwnd)
-        self.summary = _summary(scenario, json.loads(output.summary_json), cost)
+        self.summary = run_summary(scenario, json.loads(output.summary_json), cost)
         self.summary["traffic"] = self.flow_classes()
         self.summary["headline"] = words.run_headline(self.summary)
 
@@ -79,14 +78,13 @@ class RunResult:
         own_ps = None
         if alone_ps is not None:
             own_ps = np.array([alone_ps.get(flow, math.nan) for flow in self._flow_keys()], dtype=np.float64)
+        window = fct.Window(max(self.scenario.warmup_ps, between_ps[0]), self.scenario.cooldown_ps, between_ps[1])
         return {
             tenant.name: fct.class_summary(
                 start_ps[mine],
                 size_bytes[mine],
                 fct_ps[mine],
-                max(self.scenario.warmup_ps, between_ps[0]),
-                self.scenario.cooldown_ps,
-                until_ps=between_ps[1],
+                window,
                 classes=classes,
                 alone_ps=None if own_ps is None else own_ps[mine],
                 delivered=(delivered[0][mine], delivered[1][mine]),
@@ -238,202 +236,3 @@ def _premises_of_losses(timeouts: int | None) -> list[Premise]:
         return []
     count = "1 timeout" if timeouts == 1 else f"{timeouts:,} timeouts"
     return [Premise("loss recovery", f"without RACK-TLP ({count})", False)]
-
-
-def _summary(scenario: Scenario, core: dict[str, Any], cost: dict[str, Any]) -> dict[str, Any]:
-    known = {job.name: job for job in scenario.jobs}
-    jobs = {job["name"]: _job_summary(job, known[job["name"]]) for job in core["jobs"]}
-    if len(jobs) > 1:
-        for job in core["jobs"]:
-            jobs[job["name"]]["unmeasured_iterations"] = job["unmeasured"]
-    summary = {
-        "schema": "gradtide.run/1",
-        "version": _core.__version__,
-        "engine": scenario.engine,
-        "seed": scenario.seed,
-        "scenario_sha256": scenario.sha256,
-        "headline": "",
-        "jobs": jobs,
-        "traffic": {},
-        "links": {
-            "max_utilisation": core["max_link_utilisation"],
-            "drops": core["drops"] + core["host_drops"],
-            "switch_drops": core["drops"],
-            "host_drops": core["host_drops"],
-            "ce_marks": core["ce_marks"],
-            # None on the fluid engine, which has neither packet queues nor timeouts.
-            "max_queue_packets": core["max_queue_packets"],
-            "timeouts": core["timeouts"],
-        },
-        "simulated_ms": core["end_ps"] / PS_PER_MS,
-        "cost": {"events": core["event_count"], "packet_hops": core["packet_hops"], **cost},
-    }
-    if scenario.accuracy_ppm is not None:
-        summary["accuracy"] = units.format_accuracy(scenario.accuracy_ppm)
-    if core["probe_every_ps"] is not None:
-        # The actual interval: in a long run a probe reduces its sampling rate.
-        summary["probe_every_ms"] = core["probe_every_ps"] / PS_PER_MS
-    if scenario.warnings:
-        summary["warnings"] = list(scenario.warnings)
-    return summary
-
-
-def _job_summary(core: dict[str, Any], job: Job) -> dict[str, Any]:
-    times_ms = np.array(core["iteration_time_ps"]) / PS_PER_MS
-    mean_ms = float(times_ms.mean())
-    compute_ms, comm_ms = core["compute_ps"] / PS_PER_MS, core["comm_ps"] / PS_PER_MS
-    host_ms = core["host_ps"] / PS_PER_MS
-    # A transfer can be hidden by compute or by host time.
-    busy_ms = compute_ms + host_ms
-    shorter = min(busy_ms, comm_ms)
-    sent = core["bytes_per_worker"]
-    # Compute time of a single worker, which never waits. For a graph of ops it is reported by the core.
-    alone_ms = busy_ms if job.graph is not None else job.compute_ps / PS_PER_MS
-    asynchrony = None if core["asynchrony"] is None else _asynchrony(core["asynchrony"])
-    # Asynchronous workers have individual rates: use the mean time of as many iterations as workers.
-    each_ms = mean_ms if asynchrony is None else 1e3 * core["worker_count"] / asynchrony["iterations_per_s"]
-    return {
-        "model": job.model,
-        **({} if job.task is None else {"task": job.task}),
-        "workers": core["worker_count"],
-        **({"servers": job.servers} if job.servers else {}),
-        "iterations": core["iteration_count"],
-        "iteration_time_ms": {
-            "mean": mean_ms,
-            "p50": float(np.median(times_ms)),
-            "p95": float(np.percentile(times_ms, 95)),
-            "min": float(times_ms.min()),
-            "max": float(times_ms.max()),
-            "all": times_ms.tolist(),
-        },
-        "compute_ms": compute_ms,
-        **({"host_ms": host_ms} if host_ms else {}),
-        "comm_ms": comm_ms,
-        "rho": comm_ms / compute_ms if compute_ms else None,
-        "alpha": (busy_ms + comm_ms - mean_ms) / shorter if shorter else None,
-        "utilisation": compute_ms / mean_ms,
-        "alone_ms": alone_ms,
-        "speed_up": core["worker_count"] * alone_ms / each_ms,
-        "scaling_efficiency": alone_ms / each_ms,
-        "samples_per_s": None
-        if job.compute.batch is None
-        else 1e3 * core["worker_count"] * job.compute.batch / each_ms,
-        **({} if job.compute.batch is None else {"device": job.device.name, "batch": job.compute.batch}),
-        "computed_on": job.device.described,
-        "lower_bound_ms": core["lower_bound_ps"] / PS_PER_MS,
-        "straggler_percent": core["straggler_percent"],
-        **({} if core["slowest_worker"] is None else {"slowest_worker": core["slowest_worker"]}),
-        "slack_ms": _spread_ms(core["slack_ps"]),
-        "margin_ms": _spread_ms(core["margin_ps"]),
-        "waterfall_ms": {
-            "compute": compute_ms,
-            **({"host": host_ms} if host_ms else {}),
-            "slowdown": core["slowdown_ps"] / PS_PER_MS,
-            "exposed": core["exposed_ps"] / PS_PER_MS,
-            "barrier": core["barrier_ps"] / PS_PER_MS,
-        },
-        "buckets": core["bucket_count"],
-        "parameter_bytes": core["parameter_bytes"],
-        "bytes_per_worker": int(sent) if float(sent).is_integer() else sent,
-        **({} if asynchrony is None else {"asynchrony": asynchrony}),
-        **({"parallel": _divided(core["step"], job, mean_ms)} if job.is_divided else {}),
-    }
-
-
-def _divided(core: dict[str, Any], job: Job, mean_ms: float) -> dict[str, Any]:
-    """Return the figures of a parallel job; None for figures that a recorded step lacks."""
-    groups = {
-        group["name"]: {
-            "ranks": group["ranks"],
-            "ranks_per_node": group["per_node"],
-            "transfers": group["transfer_count"],
-            "bytes_per_rank": group["bytes_per_rank"],
-            "busy_ms": group["busy_ps"] / PS_PER_MS,
-            "exposed_ms": group["exposed_ps"] / PS_PER_MS,
-            "slack_ms": _spread_ms(group["slack_ps"]),
-        }
-        for group in core["groups"]
-    }
-    ranks = len(job.hosts)
-    told = {"mesh": None, "ranks": ranks} if job.division is None else _of_mesh(job.division, mean_ms)
-    return {
-        **told,
-        "groups": groups,
-        "waits_for_stages_ms": core["others_ps"] / PS_PER_MS,
-        "critical_path_ms": {name: time_ps / PS_PER_MS for name, time_ps in core["critical_ps"]},
-        "classes": [
-            {
-                "ranks": one["ranks"],
-                "compute_ms": one["compute_ps"] / PS_PER_MS,
-                **({"host_ms": one["host_ps"] / PS_PER_MS} if one["host_ps"] else {}),
-                "waits_ms": one["exposed_ps"] / PS_PER_MS,
-            }
-            for one in core["classes"]
-        ],
-    }
-
-
-def _of_mesh(division: Division, mean_ms: float) -> dict[str, Any]:
-    """Return the figures of a mesh, without times of compute and transfers."""
-    described = division.described
-    peak = division.accelerator.peaks[division.training.precision]
-    return {
-        "mesh": division.costs.mesh.sizes,
-        "ranks": described.ranks,
-        "device": division.accelerator.name,
-        "precision": division.training.precision,
-        "micro_batch": division.training.micro_batch,
-        "recompute": division.training.recompute,
-        "seq": division.training.seq,
-        "times": None if division.own is None else division.own.source,
-        "stated_efficiency": division.accelerator.stated_efficiency(division.training.precision),
-        "micro_batches": division.layout.micro_batches,
-        "global_batch": division.global_batch,
-        "tokens": described.tokens,
-        "tokens_per_s_per_gpu": described.tokens_per_s(mean_ms / 1e3),
-        "mfu": described.utilisation(mean_ms / 1e3, peak),
-        "memory": {**asdict(described.memory), "total": described.memory.total, **division.feasibility},
-    }
-
-
-def _asynchrony(core: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of asynchronous workers: totals, and by worker number."""
-    workers = {
-        str(number): {
-            "iterations": worker["iteration_count"],
-            "iterations_per_s": PS_PER_S / worker["time_ps"],
-            "iteration_time_ms": worker["time_ps"] / PS_PER_MS,
-            "bound_wait_ms": worker["bound_wait_ps"] / PS_PER_MS,
-            "staleness_iterations": _mean_and_max(worker["staleness_iterations"]),
-            "staleness_updates": _mean_and_max(worker["staleness_updates"]),
-        }
-        for number, worker in enumerate(core["workers"])
-    }
-    counts = [worker["iteration_count"] for worker in core["workers"]]
-
-    def all_of(name: str) -> dict[str, Any] | None:
-        parts = [worker[name] for worker in core["workers"]]
-        if parts[0] is None:
-            return None
-        mean = sum(count * mean for count, (mean, _) in zip(counts, parts, strict=True)) / sum(counts)
-        return _mean_and_max((mean, max(most for _, most in parts)))
-
-    return {
-        "bound": core["bound"],
-        "iterations_per_s": sum(worker["iterations_per_s"] for worker in workers.values()),
-        "bound_wait_percent": 100
-        * sum(count * worker["bound_wait_ps"] for count, worker in zip(counts, core["workers"], strict=True))
-        / sum(count * worker["time_ps"] for count, worker in zip(counts, core["workers"], strict=True)),
-        "staleness_iterations": all_of("staleness_iterations"),
-        "staleness_updates": all_of("staleness_updates"),
-        "workers": workers,
-    }
-
-
-def _mean_and_max(figures: Sequence[float] | None) -> dict[str, float] | None:
-    return None if figures is None else {"mean": figures[0], "max": figures[1]}
-
-
-def _spread_ms(spread_ps: list[float] | None) -> dict[str, float | None]:
-    low, middle, high = (value / PS_PER_MS for value in spread_ps) if spread_ps else (None, None, None)
-    return {"min": low, "p50": middle, "max": high}

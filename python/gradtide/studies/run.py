@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from gradtide import _core, estimate, words
 from gradtide.errors import Interrupted, LimitReached, SimulationError
@@ -152,6 +152,16 @@ def run_all(
     return run_seen(scenarios, lambda _index, result: result, jobs, progress, keep, limits, what_ifs)
 
 
+class Execution(NamedTuple):
+    """How runs are executed: the arguments of `run_all` after the scenarios."""
+
+    jobs: int = 1
+    progress: Callable[[float], object] | None = None
+    keep: Kept | None = None
+    limits: Limits | None = None
+    what_ifs: int = 0
+
+
 def run_seen(scenarios: Sequence[Scenario], seen: Callable[[int, RunResult], Seen], *how: Any) -> list[Seen]:
     """Run every scenario as `run_all` does, and reduce each result by `seen` as soon as it ends.
 
@@ -160,10 +170,9 @@ def run_seen(scenarios: Sequence[Scenario], seen: Callable[[int, RunResult], See
     Args:
         scenarios: the scenarios to run.
         seen: maps index and result of a run to the value that is kept; called in several threads.
-        how: jobs, progress, keep, limits and what_ifs, as in `run_all`; exceptions carry the values of `seen` as
-            results.
+        how: the fields of `Execution`; exceptions carry the values of `seen` as results.
     """
-    ended = _run_each(scenarios, seen, *how, goes_on=False)
+    ended = _run_each(scenarios, seen, Execution(*how), goes_on=False)
     return [result for result in ended if not isinstance(result, SimulationError)]
 
 
@@ -175,7 +184,7 @@ def run_named(scenarios: Mapping[Name, Scenario], *how: Any) -> tuple[dict[Name,
 
     Args:
         scenarios: the scenarios to run, by name.
-        how: jobs, progress, keep and limits, as in `run_all`.
+        how: the fields of `Execution`.
 
     Returns:
         The finished runs, and the reasons of the failed ones.
@@ -189,7 +198,7 @@ def run_named(scenarios: Mapping[Name, Scenario], *how: Any) -> tuple[dict[Name,
     def whole(_index: int, result: RunResult) -> RunResult:
         return result
 
-    ended = dict(zip(scenarios, _run_each(list(scenarios.values()), whole, *how, goes_on=True), strict=True))
+    ended = dict(zip(scenarios, _run_each(list(scenarios.values()), whole, Execution(*how), goes_on=True), strict=True))
     errors = {name: one for name, one in ended.items() if isinstance(one, SimulationError)}
     if len(errors) == len(ended):
         raise next(iter(errors.values()))
@@ -198,17 +207,10 @@ def run_named(scenarios: Mapping[Name, Scenario], *how: Any) -> tuple[dict[Name,
 
 
 def _run_each(
-    scenarios: Sequence[Scenario],
-    seen: Callable[[int, RunResult], Seen],
-    jobs: int = 1,
-    progress: Callable[[float], object] | None = None,
-    keep: Kept | None = None,
-    limits: Limits | None = None,
-    what_ifs: int = 0,
-    *,
-    goes_on: bool,
+    scenarios: Sequence[Scenario], seen: Callable[[int, RunResult], Seen], how: Execution, *, goes_on: bool
 ) -> "list[Seen | SimulationError]":
     """Run every scenario as `run_seen` does; with `goes_on`, a failed run yields its error instead of raising."""
+    jobs, progress, keep, limits, what_ifs = how
     for scenario in scenarios:
         scenario.check_built()
 

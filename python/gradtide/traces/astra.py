@@ -22,8 +22,8 @@ from gradtide import _core
 from gradtide.errors import TraceError, cannot_write
 from gradtide.files import write_whole
 from gradtide.traces.files import GROUPS
+from gradtide.units import PS_PER_NS
 
-PS_PER_NS = 1000
 MAX_NODES = 50_000_000
 """Largest number of nodes in all files together; a node takes about 100 bytes."""
 

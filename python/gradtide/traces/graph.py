@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 from gradtide.errors import TraceError
 from gradtide.traces.spans import Span, joined
+from gradtide.units import PS_PER_NS
 
 if TYPE_CHECKING:
     from gradtide.traces.recording import Recording
 
-PS_PER_NS = 1000
 KINDS = {
     "all_reduce": "all_reduce",
     "all_gather": "all_gather",

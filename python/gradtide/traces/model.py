@@ -21,8 +21,8 @@ from gradtide import units
 from gradtide.errors import TraceError
 from gradtide.layers import Layer
 from gradtide.traces.spans import Covered
+from gradtide.units import PS_PER_NS
 
-PS_PER_NS = 1000
 UNSAID_FORWARD = 3
 """If the passes cannot be distinguished, compute time / 3 is forward: backward takes twice as long, as in the synthetic
 model of Gao (2020), section 4.2."""

@@ -114,11 +114,12 @@ def _paired(path: Path, summary: Row, seed: int, same: Sequence[Row], low: Seque
     )
     has_end = "until_ms" in entry(path, summary, "counted", dict)
     until_ps = round(1e9 * entry(path, summary, "counted.until_ms", (int, float))) if has_end else None
+    window = fct.Window(warmup_ps, cooldown_ps, until_ps)
     other = {(row["traffic"], row["flow"]): row["fct_us"] for row in low}
     found = []
     for tenant in dict.fromkeys(row["traffic"] for row in same):
         rows = [row for row in same if row["traffic"] == tenant]
-        is_counted = fct.counted([round(1e6 * row["start_us"]) for row in rows], warmup_ps, cooldown_ps, until_ps)
+        is_counted = window.counted([round(1e6 * row["start_us"]) for row in rows])
         found += [
             Pair(seed, row, row["fct_us"], other.get((tenant, row["flow"])))
             for row, counts in zip(rows, is_counted, strict=True)
@@ -216,12 +217,9 @@ def _cdfs(pairs: Sequence[Pair], classes: fct.Classes, caps: pieces.Caps) -> lis
             caption += f"; not completed: {missing['same']} in the same band, {missing['low']} in the lower"
         drawn = pieces.chart(
             f"Completion times, {title}",
-            x=x,
+            x=pieces.Axis(x, "completion time, ms", "within", "ms"),
             lines=_lines({band: [100 * bisect_right(times[band], at) / len(own) for at in x] for band in BANDS}),
-            xlabel="completion time, ms",
             ylabel="flows completed, %",
-            xname="within",
-            xunit="ms",
             unit="%",
             xlog=True,
             yrange=[0, 104],
@@ -265,11 +263,9 @@ def _iterations(tables: Tables, seeds: Sequence[int], caps: pieces.Caps) -> dict
         notes.append(f"Every point is the mean of {step} iterations.")
     return pieces.chart(
         "Time of every iteration of the job",
-        x=list(starts),
+        x=pieces.Axis(list(starts), "iteration", "iteration"),
         lines=lines,
-        xlabel="iteration",
         ylabel="iteration time, ms",
-        xname="iteration",
         xwhole=True,
         marks=[{"y": first[0]["compute_us"] / 1e3, "label": "compute alone"}] if first else [],
         caption=" ".join(notes),

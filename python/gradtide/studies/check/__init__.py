@@ -18,9 +18,9 @@ from gradtide.studies.result import RunResult
 from gradtide.studies.run import head, part_of, run_all
 from gradtide.studies.run_folder import write_core, write_summary
 from gradtide.studies.trained import Cluster, trained
+from gradtide.units import PS_PER_MS
 
 SIMULATORS = ("ns3",)
-PS_PER_MS = 1e9
 HALF_NS = 0.5
 """Times that differ by less than this, in nanoseconds, round to the same nanosecond and count as equal."""
 SHARE_OF_OURS = 0.02

@@ -25,7 +25,7 @@ from gradtide.errors import GradtideError, SimulationError
 from gradtide.scenario import BackgroundFlows, Job, Scenario
 from gradtide.scenario.core import queries
 from gradtide.scenario.core.ns3 import NS, TCP
-from gradtide.scenario.defaults import DCTCP_GAIN_PPM
+from gradtide.transports import PARAMETERS
 from gradtide.units import PPM
 from gradtide.watch import current
 
@@ -246,7 +246,7 @@ def write_case(scenario: Scenario, folder: Path) -> dict[str, Any]:
         "duration_ns": (scenario.duration_ps or 0) // NS,
         "tcp": TCP[transport.kind],
         "ecn": int(bool(transport.ecn)),
-        "dctcp_gain": (transport.gain_ppm or DCTCP_GAIN_PPM) / PPM,
+        "dctcp_gain": (transport.gain_ppm or PARAMETERS["dctcp"]["gain_ppm"]) / PPM,
         "segment_bytes": transport.segment_bytes,
         "initial_window": transport.initial_window_segments,
         "window_bytes": transport.window_bytes,

@@ -7,7 +7,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gradtide import presets, units
 from gradtide.answer import runtimes
@@ -25,7 +25,8 @@ from gradtide.studies.keep import Kept
 from gradtide.studies.plan.confirm import on_fluid
 from gradtide.studies.plan.found import Found, Settings, check, ddp, fill, modes_of, most_work
 from gradtide.studies.plan.result import PlanResult, caps, check_target
-from gradtide.studies.plan.sharding import ShardingResult, plan_sharding
+from gradtide.studies.plan.sharding import plan_sharding
+from gradtide.studies.plan.sharding_result import ShardingResult
 from gradtide.studies.result import RunResult
 from gradtide.studies.run import part_of, run_all
 from gradtide.studies.search import MODES, Layers
@@ -50,7 +51,7 @@ SEARCHED = "what a search runs depends on what it has found, and is mostly of la
 
 @with_lists
 @within_limits
-def plan(
+def plan(  # noqa: PLR0913 - the options of the command
     scenario: Any,
     *,
     cluster: "Scenario | str | Path | Mapping[str, Any] | None" = None,
@@ -122,11 +123,10 @@ def plan(
     """
     base = trained(scenario, cluster, workers, **{**keys, "device": computing(device)})
     how: dict[str, Any] = {"jobs": jobs, "keep": keep, "limits": limits}
+    options = Options(level, schedule, overhead, smallest, noise, seeds)
     if len(base.jobs) == 1 and base.jobs[0].division is not None:
-        _refuse_ddp(
-            device=None if computing(device) else device, level=level, schedule=schedule, collectives=collectives,
-            overhead=overhead, smallest=smallest, baseline=baseline, noise=noise, seeds=seeds, budget=budget,
-        )  # fmt: skip
+        of_ddp = {"device": None if computing(device) else device, **options._asdict()}
+        _refuse_ddp({**of_ddp, "collectives": collectives, "baseline": baseline, "budget": budget})
         if base.jobs[0].is_uneven:
             raise ValueError(
                 f"plan of FSDP takes ranks that are alike; leave compute.noise and compute.straggler out of "
@@ -137,7 +137,7 @@ def plan(
     known = runtime_of(base, scenario, device)
     if known is not None:
         _refuse_collective(base, known)
-    settings = _settings(base, known, level, schedule, overhead, worth, smallest, noise, seeds)
+    settings = _settings(base, known, options, worth)
     if base.jobs[0].workers < 2:
         raise ValueError("a single worker exchanges nothing, so there is nothing to plan")
     asked = base
@@ -152,12 +152,7 @@ def plan(
 
     part = partial(part_of, progress)
     layers = Layers(base.jobs[0])
-    plans = {"ddp": ddp(base, layers)}
-    has_own_schedule = base.set({f"job.{base.jobs[0].name}.schedule": {}}) != base
-    if baseline == "scenario" or has_own_schedule:
-        own = base.jobs[0].schedule
-        # A plan without buckets keeps the scenario's schedule.
-        plans["scenario"] = Plan("none", (), own.order, own.barrier, own.chunk_bytes, collective=own_collective(base))
+    plans = _baselines(base, layers, is_named=baseline == "scenario")
     chosen = baseline or next(reversed(plans))
     budget = BUDGET if budget is None else budget
     foresee(lambda: most_work(base, asked, list(plans.values()), settings, collectives, budget), SEARCHED)
@@ -176,6 +171,16 @@ def plan(
             stop.tell(PlanResult(found))
         raise stop from None
     return PlanResult(found)
+
+
+def _baselines(base: Scenario, layers: Layers, *, is_named: bool) -> dict[str, Plan]:
+    """Return the baselines: DDP's buckets, and the scenario's schedule if it is named or not the default."""
+    plans = {"ddp": ddp(base, layers)}
+    if is_named or base.set({f"job.{base.jobs[0].name}.schedule": {}}) != base:
+        own = base.jobs[0].schedule
+        # A plan without buckets keeps the scenario's schedule.
+        plans["scenario"] = Plan("none", (), own.order, own.barrier, own.chunk_bytes, collective=own_collective(base))
+    return plans
 
 
 def computing(device: str | None) -> str | None:
@@ -211,17 +216,19 @@ def figures(result: PlanResult | ShardingResult) -> dict[str, float | None]:
     return numbers(next(row for row in result.rows if row["chosen"]))
 
 
-def _settings(
-    base: Scenario,
-    known: Runtime | None,
-    level: str | None,
-    schedule: str | None,
-    overhead: str | None,
-    worth: float,
-    smallest: int | str | None,
-    noise: float | None,
-    seeds: int | None,
-) -> Settings:
+class Options(NamedTuple):
+    """Arguments of `plan` that become settings of a search; None for those that were not given."""
+
+    level: str | None
+    schedule: str | None
+    overhead: str | None
+    smallest: int | str | None
+    noise: float | None
+    seeds: int | None
+
+
+def _settings(base: Scenario, known: Runtime | None, options: Options, worth: float) -> Settings:
+    level, schedule, overhead, smallest, noise, seeds = options
     runtime = RUNTIMES["unknown"] if known is None else known
     level = runtime.levels[-1] if level is None else level
     if level not in LEVELS[1:]:
@@ -273,7 +280,7 @@ def _share(worth: float) -> float:
     return worth / 100
 
 
-def _refuse_ddp(**given: Any) -> None:
+def _refuse_ddp(given: Mapping[str, Any]) -> None:
     """Refuse parameters of DDP for a model that FSDP shards."""
     name = next((name for name, value in given.items() if value is not None), None)
     if name is not None:

@@ -4,14 +4,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gradtide import _core, report, words
 from gradtide.answer import Candidate
 from gradtide.answer.build import build
 from gradtide.answer.memory import feasibility
 from gradtide.errors import ScenarioError
-from gradtide.measured import Errors, saving_errors, time_errors
+from gradtide.measured import saving_errors, time_errors
 from gradtide.results import Table
 from gradtide.runtime import LEVELS
 from gradtide.scenario.plan import Plan, read_plan
@@ -170,46 +170,29 @@ def _baseline_row(found: Found, name: str) -> dict[str, Any]:
     rows = result.transfers.to_dicts()
     once = [row for row in rows if row["iteration"] == rows[0]["iteration"]]
     gain = Gain(0.0) if name == found.baseline else Gain.predicted(1 - mean_ms(result) / found.baseline_ms)
-    return _line(
-        found,
-        plan,
-        name=name,
-        sizes=[row["bytes"] for row in once],
-        messages=sum(row["chunks"] for row in once),
-        overhead_ps=0,
-        time_ms=mean_ms(result),
-        engine=str(result.summary["engine"]),
-        gain=gain,
-    )
+    messages = _Messages([row["bytes"] for row in once], sum(row["chunks"] for row in once), overhead_ps=0)
+    return _line(found, plan, name, messages, mean_ms(result), gain, engine=str(result.summary["engine"]))
 
 
 def _row(found: Found, choice: Choice) -> dict[str, Any]:
     assert found.search is not None
     space, run = found.search.space, found.run_of(choice)
-    return _line(
-        found,
-        plan_of(found, choice),
-        name=choice.mode.level,
-        sizes=space.layers.sizes_of(choice.cuts),
-        messages=space.messages(choice),
-        overhead_ps=space.extra_ps(choice),
-        time_ms=found.time_ms(choice),
-        engine="search" if run is None else str(run.summary["engine"]),
-        gain=found.gain(choice),
-    )
+    messages = _Messages(space.layers.sizes_of(choice.cuts), space.messages(choice), space.extra_ps(choice))
+    engine = "search" if run is None else str(run.summary["engine"])
+    name, time_ms = choice.mode.level, found.time_ms(choice)
+    return _line(found, plan_of(found, choice), name, messages, time_ms, found.gain(choice), engine=engine)
+
+
+class _Messages(NamedTuple):
+    """The messages of an iteration: bytes of each bucket, their number, and what a scheduler adds to them."""
+
+    sizes: Sequence[int]
+    total: int
+    overhead_ps: int
 
 
 def _line(
-    found: Found,
-    plan: Plan,
-    *,
-    name: str,
-    sizes: Sequence[int],
-    messages: int,
-    overhead_ps: int,
-    time_ms: float,
-    engine: str,
-    gain: Gain,
+    found: Found, plan: Plan, name: str, messages: _Messages, time_ms: float, gain: Gain, *, engine: str
 ) -> dict[str, Any]:
     shares = {"saves": gain.mean, "saves_low": gain.low, "saves_high": gain.high}
     shares |= dict(zip(("jitter_low", "jitter_high"), gain.jitter or (None, None), strict=True))
@@ -220,11 +203,11 @@ def _line(
         "barrier": plan.barrier,
         "collective": str(dict(plan.collective)["kind"]),
         "depth": plan.depth,
-        "buckets": len(sizes),
-        "largest_bytes": max(sizes),
+        "buckets": len(messages.sizes),
+        "largest_bytes": max(messages.sizes),
         "chunk_bytes": plan.chunk_bytes or 0,
-        "messages": messages,
-        "overhead_us": overhead_ps / 1e6,
+        "messages": messages.total,
+        "overhead_us": messages.overhead_ps / 1e6,
         "iteration_ms": time_ms,
         **{f"{key}_percent": None if share is None else 100 * share for key, share in shares.items()},
         "above_bound_percent": None if found.bound_ms is None else 100 * (time_ms / found.bound_ms - 1),
@@ -272,9 +255,6 @@ def _predicted(found: Found, row: Mapping[str, Any]) -> dict[str, Any]:
         low, high = row[f"{name}_low_percent"], row[f"{name}_high_percent"]
         return None if low is None else [low, high]
 
-    def errors(of: Errors) -> dict[str, Any]:
-        return {"count": len(of.logs), "setups": of.setups, "percent": list(of.range_percent)}
-
     return {
         "engine": row["engine"],
         "baseline": found.baseline,
@@ -283,7 +263,7 @@ def _predicted(found: Found, row: Mapping[str, Any]) -> dict[str, Any]:
         "gain_percent": row["saves_percent"],
         "gain_interval_percent": interval("saves"),
         "verdict": WORTH_IT if _pays(row, 100 * found.settings.worth) else LEAVE,
-        "measured_errors": {"savings": errors(saving_errors()), "iteration_times": errors(time_errors())},
+        "measured_errors": {"savings": saving_errors().to_dict(), "iteration_times": time_errors().to_dict()},
         "jitter_interval_percent": interval("jitter"),
         "lower_bound_ms": found.bound_ms,
         "overhead_us": row["overhead_us"],

@@ -479,7 +479,7 @@ def _have(states: Mapping[int, int]) -> str:
 
 @with_lists
 @within_limits
-def sweep(
+def sweep(  # noqa: PLR0913 - the options of the command
     study: str | Path | Mapping[str, Any] | Study,
     *,
     cluster: Any = None,

@@ -12,7 +12,6 @@ from gradtide import fct
 from gradtide.answer.build import build
 from gradtide.errors import SimulationError, Unfinished
 from gradtide.estimate import Limits, foresee, within_limits
-from gradtide.results import PS_PER_MS
 from gradtide.studies.alone import alone_ps, flows_of
 from gradtide.studies.asked import with_lists
 from gradtide.studies.keep import Kept
@@ -23,6 +22,7 @@ from gradtide.studies.run_folder import write_study
 from gradtide.studies.tenants.cases import BANDS, NO_JOB, Case, checked, head, known_seeds, moved_jobs, probed, variant
 from gradtide.studies.tenants.comparison import FIGURES, Comparison, hinted, sentence, verdict
 from gradtide.studies.trained import Cluster, trained
+from gradtide.units import PS_PER_MS
 
 
 class TenantsResult(StudyRows):
@@ -73,7 +73,7 @@ class TenantsResult(StudyRows):
 
 @with_lists
 @within_limits
-def tenants(
+def tenants(  # noqa: PLR0913 - the options of the command
     scenario: Any,
     *,
     cluster: Cluster = None,

@@ -9,7 +9,6 @@ from typing import Any
 from gradtide.answer.build import build
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
-from gradtide.results import PS_PER_MS
 from gradtide.scenario import Scenario
 from gradtide.studies.asked import with_lists
 from gradtide.studies.keep import Kept
@@ -31,6 +30,7 @@ from gradtide.studies.tenants.cases import (
 )
 from gradtide.studies.tenants.comparison import FREE_PERCENT, Comparison, hinted
 from gradtide.studies.trained import Cluster, trained
+from gradtide.units import PS_PER_MS
 
 # Table 5.4 of Gao (2020): loads of the hosts' links by the job and by the flows.
 JOB_LOADS = (0.0625, 0.125, 0.25, 0.5)
@@ -73,7 +73,7 @@ class BoundaryResult(StudyRows):
 
 @with_lists
 @within_limits
-def boundary(
+def boundary(  # noqa: PLR0913 - the options of the command
     scenario: Any,
     *,
     cluster: Cluster = None,

@@ -18,7 +18,6 @@ from gradtide import lp, words
 from gradtide.answer.build import build
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, foresee, within_limits
-from gradtide.results import PS_PER_MS
 from gradtide.scenario import Job, Scenario
 from gradtide.studies.asked import with_lists
 from gradtide.studies.channels import line
@@ -30,6 +29,7 @@ from gradtide.studies.run_folder import write_study
 from gradtide.studies.tenants.cases import Case, check_one_job, checked, head
 from gradtide.studies.tenants.comparison import Comparison, hinted, sentence
 from gradtide.studies.trained import Cluster, trained
+from gradtide.units import PS_PER_MS
 
 ORDERS = ("fifo", "priority", "tic", "tac", "file")
 """Orders that are the same in every iteration."""
@@ -159,7 +159,7 @@ class LpResult(StudyRows):
 
 @with_lists
 @within_limits
-def plan_bands(
+def plan_bands(  # noqa: PLR0913 - the options of the command
     scenario: Any,
     *,
     cluster: Cluster = None,

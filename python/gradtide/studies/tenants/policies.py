@@ -70,7 +70,7 @@ class PoliciesResult(StudyRows):
 
 @with_lists
 @within_limits
-def policies(
+def policies(  # noqa: PLR0913 - the options of the command
     scenario: Any,
     names: Sequence[str] | None = None,
     *,

@@ -1,0 +1,49 @@
+"""What sender and receiver of announced bursts agree on: packets, ports and addresses.
+
+Packets on the wire:
+
+    START, ACK          UDP between the two ports of the burst's TCP connection, 64 bytes on Ethernet; type in the type
+                        of service (fig. 7), number of the burst in the payload
+    burst               TCP; its first eight bytes are its size
+    confirmation        one byte of TCP in the other direction
+"""
+
+import socket
+import struct
+from typing import Any
+
+from gradtide.errors import SimulationError
+
+PORT, MAX_PORT = 7474, 65_535
+
+START, ACK = 1 << 7, 1 << 6
+"""Flags in a control packet's type of service: announcement of a burst, and its answer (fig. 7)."""
+MARK = b"PCN1"
+NUMBER = struct.Struct("!4sI10x")
+"""Payload of a control packet: eighteen bytes, for the minimum Ethernet frame of 64 bytes."""
+SIZE = struct.Struct("!Q")
+ARRIVED = b"\x06"
+CHUNK_BYTES = 1 << 20
+
+
+class BurstError(SimulationError):
+    """A burst could not be sent or received."""
+
+
+def addresses(host: str, port: int, flags: int = 0) -> list[tuple[int, tuple[Any, ...]]]:
+    """Return family and address of each resolved address of a host; an empty name is this host."""
+    if not 0 <= port <= MAX_PORT:  # otherwise the system would silently use another port
+        raise ValueError(f"port: {port} is no port; ports end at {MAX_PORT}")
+    try:
+        found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=flags)
+    except (OSError, UnicodeError) as error:
+        raise BurstError(f"{host or 'this host'} port {port} is no address: {error}") from None
+    return [(family, address) for family, _, _, _, address in found]
+
+
+def set_service(udp: socket.socket, service: int) -> None:
+    """Set the type of service (IPv6: traffic class) of a socket's packets."""
+    if udp.family == socket.AF_INET6:
+        udp.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, service)
+    else:
+        udp.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, service)

@@ -1,0 +1,215 @@
+"""Settings of FSDP: which there are, their runs, the best of them, and a lower bound of the iteration time of all."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from itertools import product
+from typing import Any
+
+from gradtide.parallel.bound import Least, Position, least
+from gradtide.scenario import Scenario
+from gradtide.scenario.job import Division
+from gradtide.scenario.plan import PlannedSharding
+from gradtide.studies.result import RunResult
+
+UNITS = (1, 2, 4)
+"""Blocks per unit that are tried: larger units have fewer fixed costs, but are gathered and reduced later."""
+DEPTHS = (1, 2, 3)
+"""Prefetch depths that are tried, in units. A GPU cannot run without prefetch (0)."""
+ALIKE = 0.01
+"""Relative difference up to which iteration times count as equal; the setting nearest to torch's default then wins."""
+
+
+@dataclass(frozen=True, order=True)
+class Setting:
+    """Arguments of `fully_shard`.
+
+    Attributes:
+        zero: 3 frees each unit after its forward pass, 2 keeps it until backward.
+        unit: blocks per unit.
+        forward: prefetch depth of the forward pass, in units.
+        backward: prefetch depth of the backward pass, in units.
+    """
+
+    zero: int = 3
+    unit: int = 1
+    forward: int = 1
+    backward: int = 1
+
+    @property
+    def changes(self) -> int:
+        """Number of settings that differ from torch's default."""
+        return sum(mine != torchs for mine, torchs in zip(astuple(self), astuple(DEFAULT), strict=True))
+
+    @property
+    def keys(self) -> dict[str, int]:
+        """Keys of the table `parallel`."""
+        return {
+            "zero": self.zero,
+            "unit": self.unit,
+            "prefetch": self.forward,
+            "backward_prefetch": self.backward,
+        }
+
+    def planned(self, division: Division) -> PlannedSharding:
+        """Return the setting as part of a plan for a parallel model."""
+        units = division.described.units
+        most = len(units) - 1
+        reshards = self.zero == 3
+        # With tied embeddings the shared parameters are in the root unit, which is not resharded.
+        keeps = reshards and units[0] != ("",)
+        return PlannedSharding(units, min(self.forward, most), min(self.backward, most), reshards, keeps)
+
+
+DEFAULT = Setting()
+"""PyTorch's default, with one block per unit."""
+
+
+def settings(division: Division) -> list[Setting]:
+    """Return the search space, torch's default first. With ZeRO-2 there is no prefetch in the backward pass."""
+    blocks = len(division.described.blocks) - 2
+    units = [unit for unit in UNITS if unit == 1 or 2 * unit <= blocks]
+    freed = [Setting(3, *one) for one in product(units, DEPTHS, DEPTHS)]
+    return freed + [Setting(2, *one) for one in product(units, DEPTHS)]
+
+
+@dataclass
+class Tried:
+    """A setting with its runs.
+
+    Attributes:
+        setting: the setting.
+        scenario: the job with this setting.
+        result: its run; None if it does not fit in memory or has not run yet.
+        checked: its run on the user's engine, if the search used another one; None if it was not a finalist.
+    """
+
+    setting: Setting
+    scenario: Scenario
+    result: RunResult | None = None
+    checked: RunResult | None = None
+
+    @property
+    def division(self) -> Division:
+        """Division of the model over the ranks."""
+        found = self.scenario.jobs[0].division
+        assert found is not None
+        return found
+
+    @property
+    def memory_bytes(self) -> int:
+        """Largest memory of a rank."""
+        return self.division.described.memory.total
+
+    @property
+    def fits(self) -> bool:
+        """Whether the setting fits in the memory of each rank."""
+        return self.division.fit.verdict != "does not fit"
+
+    @property
+    def time_ms(self) -> float:
+        """Iteration time by which settings are compared."""
+        assert self.result is not None
+        return run_ms(self.result)
+
+    def run_beside(self, default: "Tried") -> RunResult | None:
+        """Return the run to show beside that of `default`, on the same engine."""
+        return self.result if self.checked is None or default.checked is None else self.checked
+
+    @property
+    def shown_ms(self) -> float:
+        """Iteration time to show: on the user's engine, if it ran there."""
+        run = self.run_beside(self)
+        assert run is not None
+        return run_ms(run)
+
+
+def run_ms(result: RunResult) -> float:
+    """Return the mean iteration time of a run."""
+    time_ms: float = result.job["iteration_time_ms"]["mean"]
+    return time_ms
+
+
+def best_of(every: Sequence[Tried]) -> Tried:
+    """Return the best setting that fits in memory and was run, or else torch's default, the first."""
+    return _best([one for one in every if one.result is not None and one.fits]) or every[0]
+
+
+def _best(some: Sequence[Tried]) -> Tried | None:
+    """Return the setting with fewest changes from the default among those about as fast as the fastest."""
+    if not some:
+        return None
+    limit = (1 + ALIKE) * min(one.time_ms for one in some)
+    return min(
+        (one for one in some if one.time_ms <= limit),
+        key=lambda one: (one.setting.changes, sort_key(one)),
+    )
+
+
+def sort_key(one: Tried) -> tuple[float, int, Setting]:
+    """Return the sort key of settings: time, memory, then the number of changes from the default."""
+    return round(one.time_ms, 6), one.memory_bytes, one.setting
+
+
+def bound(ran: Sequence[Tried]) -> Least:
+    """Return a lower bound of the iteration time of all settings, in milliseconds: the minimum over units and ZeRO.
+
+    Transfers count with their simulated durations, if no other transfers can have slowed them down.
+    """
+    found = []
+    for one in {(one.setting.zero, one.setting.unit): one for one in ran}.values():
+        assert one.result is not None
+        rows = one.result.transfers.to_dicts()
+        step = least(_positions(one))
+        once = one.division.described.optimizer_ps[0] / 1e9
+        once += sum(_took_ms(row, one) for row in rows if row["group"] == "norm")
+        found.append(Least(one.division.layout.micro_batches * step.time + once, step.why))
+    return min(found)
+
+
+def _took_ms(row: Mapping[str, Any], one: Tried) -> float:
+    """Return the time for which a transfer occupies its queue: launch overhead and transfer time."""
+    assert one.result is not None
+    launch_ps: int = one.result.scenario.jobs[0].schedule.overhead_ps
+    moving_us: float = row["end_us"] - row["start_us"]
+    return launch_ps / 1e9 + moving_us / 1e3
+
+
+def _positions(one: Tried) -> list[Position]:
+    """Return the units in the order of the forward and the backward pass, times in milliseconds."""
+    assert one.result is not None
+    described, rows = one.division.described, one.result.transfers.to_dicts()
+    # Transfers of other groups may have slowed these down; their durations are then no lower bound.
+    is_alone = {row["group"] for row in rows} <= {"fsdp", "norm"}
+    took: dict[tuple[str, int], float] = {}
+    for row in rows:
+        if row["group"] == "fsdp":
+            took.setdefault((row["collective"], row["first_layer"]), _took_ms(row, one))
+    first, units = 0, []
+    for count in described.unit_blocks:
+        units.append((first, described.blocks[first : first + count]))
+        first += count
+
+    def compute(blocks: Sequence[tuple[str, int]], *keys: str) -> float:
+        times: list[int] = [getattr(op, key) for op in described.ops_of(blocks) for key in keys]
+        return sum(times) / 1e9
+
+    forward = [
+        Position(
+            blocks[0][0],
+            took.get(("all_gather", place), 0.0) if is_alone or place == 0 else 0.0,
+            compute(blocks, "forward_ps"),
+            0.0,
+        )
+        for place, blocks in units
+    ]
+    is_freed = one.setting.zero == 3
+    backward = [
+        Position(
+            f"{blocks[0][0]} backward",
+            took.get(("all_gather", place), 0.0) if is_freed and is_alone and place != units[-1][0] else 0.0,
+            compute(blocks, "backward_ps", "recompute_ps"),
+            took.get(("reduce_scatter", place), 0.0) if is_alone else 0.0,
+        )
+        for place, blocks in reversed(units)
+    ]
+    return forward + backward

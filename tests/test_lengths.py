@@ -1,0 +1,89 @@
+"""No file and no Python function is longer than the project allows, beyond those that are known."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+_SPEC = importlib.util.spec_from_file_location("lengths", ROOT / "tools/lengths.py")
+assert _SPEC is not None
+assert _SPEC.loader is not None
+lengths = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(lengths)
+
+# These are to go; a new one is a fault.
+KNOWN = {
+    "crates/net/src/fluid/mod.rs",
+    "crates/net/src/maxmin.rs",
+    "crates/net/src/packet/calendar.rs",
+    "crates/net/src/packet/ends.rs",
+    "crates/net/src/packet/host.rs",
+    "crates/net/src/packet/mod.rs",
+    "crates/net/src/packet/tcp/sender.rs",
+    "crates/net/src/packet/threads.rs",
+    "crates/net/tests/fluid.rs",
+    "crates/net/tests/packet_transport.rs",
+    "crates/trace/src/execution_trace.rs",
+    "crates/trace/src/kineto.rs",
+    "crates/trace/tests/execution_trace.rs",
+    "crates/train/src/bands/priority.rs",
+    "crates/train/src/collective/plan.rs",
+    "crates/train/src/result.rs",
+    "crates/train/src/run/executor.rs",
+    "crates/train/src/spec.rs",
+    "crates/train/tests/caramel.rs",
+    "crates/train/tests/workload.rs",
+    "python/gradtide/estimate.py: estimate",
+    "python/gradtide/parallel/spec.py: describe",
+    "python/gradtide/scenario/__init__.py",
+    "python/gradtide/scenario/fabric.py",
+    "python/gradtide/scenario/keys/job.py",
+    "python/gradtide/scenario/resolve.py: _job",
+    "tests/reference.py: simulate",
+    "tests/test_bad_inputs.py",
+    "tests/test_cli.py",
+    "tests/test_clusters.py",
+    "tests/test_ends.py",
+    "tests/test_formats.py",
+    "tests/test_plan.py",
+    "tests/test_profiling_torch.py",
+    "tests/test_report.py",
+    "tests/test_save.py",
+    "tests/test_scenario.py",
+    "tests/test_scenario.py: test_the_core_gets_exactly_what_it_reads",
+    "tests/test_scenario_errors.py",
+    "tests/test_sweep.py",
+    "tests/test_torch_wrap.py",
+    "tests/test_traces.py",
+    "validation/llm_steps.py",
+}
+
+
+def test_nothing_new_is_too_long() -> None:
+    assert {name for name, _ in lengths.found()} - KNOWN == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('"""Header."""\n' + "x = 1\n" * 600, True),
+        ('"""Header.\n\nIt is longer than 600\nlines because it is a table.\n"""\n' + "x = 1\n" * 600, False),
+        ("x = 1\n" * 600, False),
+    ],
+)
+def test_a_long_file_says_why(text: str, expected: bool) -> None:
+    assert lengths.is_too_long(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("def f():\n" + "    x = 1\n" * 80, [("f", 81)]),
+        ("def f():  # a table\n" + "    x = 1\n" * 80, []),
+        ('def f():\n    """One.\n\n    Two.\n    """\n' + "    x = 1\n" * 79, []),
+        ("class C:\n    async def f(self):\n" + "        x = 1\n" * 81, [("f", 82)]),
+    ],
+)
+def test_a_long_function_is_found(text: str, expected: list[tuple[str, int]]) -> None:
+    assert list(lengths.long_functions(text)) == expected
