@@ -1,4 +1,4 @@
-//! The qdisc alone: what to enqueue, mark, drop, and send next. It knows no TCP and no time.
+//! Queue disciplines: which packets to enqueue, mark, drop, and send next. Independent of TCP and of time.
 
 use super::wire::{Wire, flag};
 use crate::seed::Stream;
@@ -23,7 +23,7 @@ impl Capacity {
     }
 }
 
-/// Who is sent next.
+/// Which packet is sent next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Discipline {
     /// First come first served.
@@ -60,13 +60,13 @@ pub enum Marking {
     Threshold {
         /// Queue length, the packet itself not counted.
         packets: u32,
-        /// When to look.
+        /// When the queue length is compared.
         at: MarkAt,
     },
     /// Random early detection (Floyd & Jacobson 1993), on the queue's average length in packets.
     ///
-    /// Differs from them: the average moves when a packet arrives and not while the queue is idle, because a qdisc
-    /// knows no time.
+    /// Differs from them: the average moves when a packet arrives and not while the queue is idle, because a qdisc has
+    /// no clock.
     Red {
         /// Average queue below which nothing happens.
         min_packets: u32,
@@ -94,11 +94,11 @@ impl Marking {
 /// A qdisc as configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueConfig {
-    /// Who is next.
+    /// Which packet is next.
     pub discipline: Discipline,
     /// How many wait.
     pub capacity: Capacity,
-    /// Who is marked.
+    /// Which packets are marked.
     pub marking: Marking,
 }
 
@@ -114,7 +114,7 @@ impl QueueConfig {
     }
 }
 
-/// What became of a packet.
+/// Result of enqueuing a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Queued,
@@ -140,18 +140,18 @@ pub(crate) struct Qdisc {
     /// Bit b: band b holds something.
     waiting: u8,
     band_count: u8,
-    /// Packets are looked at when they come or go.
+    /// `rest.marking` is not `None`.
     is_marking: bool,
-    /// Bands take turns.
+    /// Deficit round robin.
     is_by_turn: bool,
     bands: [VecDeque<Wire>; NEAR_BANDS],
     rest: Box<Rest>,
 }
 
-/// Bands that lie in the qdisc itself: those of pfifo_fast.
+/// Bands stored in the qdisc itself: those of pfifo_fast.
 const NEAR_BANDS: usize = 3;
 
-/// What only some qdiscs use, and counters of rare events.
+/// State that few qdiscs use, and counters of rare events.
 #[derive(Clone, Debug)]
 struct Rest {
     marking: Marking,
@@ -165,7 +165,7 @@ struct Rest {
     keeps_all: bool,
 }
 
-/// What random early detection remembers.
+/// State of random early detection.
 #[derive(Clone, Debug)]
 struct Red {
     /// Average queue in 2^-16 packets.
@@ -215,7 +215,7 @@ impl Qdisc {
         }
     }
 
-    /// Drops nothing, neither where it is full nor to say that it fills.
+    /// Disables all drops, including those of random early detection.
     pub fn keep_all(&mut self) {
         self.set_capacity(Capacity::Packets(u32::MAX));
         self.rest.keeps_all = true;
@@ -261,31 +261,31 @@ impl Qdisc {
         self.count < self.capacity_packets && self.bytes + u64::from(wire_bytes) <= self.capacity_bytes
     }
 
-    /// Sets how many wait at most from now on; what waits already stays.
+    /// Sets the capacity for later packets; packets in the queue stay.
     pub fn set_capacity(&mut self, capacity: Capacity) {
         (self.capacity_packets, self.capacity_bytes) = capacity.limits();
     }
 
-    /// Sets the queue length from which packets are marked; what is marked already stays so.
+    /// Sets the queue length from which packets are marked; marked packets stay marked.
     pub fn set_threshold(&mut self, threshold: u32) {
         if let Marking::Threshold { packets, .. } = &mut self.rest.marking {
             *packets = threshold;
         }
     }
 
-    /// Looks at a packet that finds the port idle or the device free; it never waits here.
+    /// Marks or drops a packet that bypasses the queue because the port or the device is free.
     #[inline]
     pub fn pass(&mut self, packet: &mut Wire) -> Verdict {
         if self.is_marking { self.mark_on_arrival(packet) } else { Verdict::Queued }
     }
 
-    /// Reads what [`Qdisc::dequeue`] will.
+    /// Reads the memory that [`Qdisc::dequeue`] will read.
     #[inline]
     pub fn peek(&self) -> u64 {
         self.bands[0].front().map_or(0, |packet| u64::from(packet.connection))
     }
 
-    /// Takes the packet in, or refuses it.
+    /// Enqueues or drops the packet.
     #[inline]
     pub fn enqueue(&mut self, mut packet: Wire) -> Verdict {
         if !self.has_room(packet.wire_bytes) {
@@ -306,7 +306,7 @@ impl Qdisc {
         Verdict::Queued
     }
 
-    /// Gives out the next packet. There must be one.
+    /// Removes the next packet. There must be one.
     #[inline]
     pub fn dequeue(&mut self) -> Wire {
         let band = if self.is_by_turn { self.next_by_turn() } else { self.waiting.trailing_zeros() as usize };
