@@ -1,31 +1,30 @@
 //! The buffer that the ports of one switch share.
 //!
-//! A shared-memory switch keeps one pool for all its ports, and no fixed part of it for any. So that a busy port cannot
-//! take it all, each queue may grow to a threshold that moves with what is free (Choudhury & Hahne, «Dynamic queue
+//! A shared-memory switch keeps one pool for all its ports, with no fixed share for any. So that a busy port cannot
+//! take all of it, each queue may grow to a threshold that depends on the free space (Choudhury & Hahne, «Dynamic queue
 //! length thresholds for shared-memory packet switches», 1998, eq. 1): `T = alpha (B - Q)` with the pool's size `B` and
 //! all its queues together `Q`. Queues that stand at the threshold share evenly: n of them hold `alpha B / (1 + n
 //! alpha)` each, and `B / (1 + n alpha)` stays free for a port that was idle.
 //!
-//! Ports work out their departures late ([`Port::catch_up`]), so what the pool knows of a port that it has not asked
-//! for a while is too much, never too little. A packet that is admitted by that knowledge is admitted by the truth as
-//! well; only before a refusal are the other ports with packets waiting brought up to date. The pool is that of what
-//! waits in qdiscs; the packet in a device and the one on the wire are beside it, as everywhere in this engine.
+//! Ports compute their departures lazily ([`Port::catch_up`]), so the last known occupancy of a port may be too high,
+//! never too low. A packet that fits by the known occupancy fits; only before a drop are the other ports with packets
+//! waiting brought up to date. The pool holds the packets in qdiscs, not those in devices or in transmission.
 
 use super::calendar::Calendar;
-use super::order::Moment;
+use super::event_key::EventTime;
 use super::port::Port;
 use super::qdisc::{Capacity, Verdict};
 use super::wire::Wire;
 use crate::topology::{Graph, PortId};
 use serde::Deserialize;
 
-/// A switch's buffer as configured; every switch has one of its own.
+/// Configuration of the buffer that each switch has.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct SharedBuffer {
-    /// What all queues of the switch hold together, in packets or in bytes.
+    /// Limit of all queues of the switch together, in packets or in bytes.
     pub capacity: Capacity,
-    /// A queue holds at most this many millionths of what is free.
+    /// Limit of a queue, in millionths of the free space.
     pub alpha_ppm: u32,
 }
 
@@ -35,16 +34,16 @@ pub(crate) struct SharedBuffers {
     config: SharedBuffer,
     /// Which pool a port draws from; `u32::MAX` for hosts' ports.
     pool_of: Vec<u32>,
-    /// How much each port takes of its pool, as far as known.
+    /// Last known occupancy of each port.
     taken: Vec<u64>,
-    /// Whether a port is among those of its pool that may hold packets.
+    /// Whether a port is in `waiting` of its pool.
     is_waiting: Vec<bool>,
     pools: Vec<Pool>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Pool {
-    /// All queues together, as far as known.
+    /// Last known occupancy of all queues.
     used: u64,
     /// Ports that may hold packets, each once.
     waiting: Vec<u32>,
@@ -69,7 +68,7 @@ impl SharedBuffers {
         &mut self,
         ports: &mut [Port],
         id: PortId,
-        at: Moment,
+        at: EventTime,
         packet: Wire,
         calendar: &mut Calendar,
     ) -> Verdict {
@@ -77,15 +76,15 @@ impl SharedBuffers {
         if pool >= self.pools.len() {
             return ports[index].send(at, packet, calendar);
         }
-        ports[index].catch_up(at.now_ps, at.planned_ps, calendar);
-        self.learn(pool, index, &ports[index]);
+        ports[index].catch_up(at.now_ps, at.scheduled_ps, calendar);
+        self.refresh(pool, index, &ports[index]);
         ports[index].set_capacity(self.limit(pool, index));
         if !ports[index].has_room(packet.wire_bytes) {
-            self.learn_all(pool, ports, at, calendar);
+            self.refresh_all(pool, ports, at, calendar);
             ports[index].set_capacity(self.limit(pool, index));
         }
         let verdict = ports[index].send(at, packet, calendar);
-        self.learn(pool, index, &ports[index]);
+        self.refresh(pool, index, &ports[index]);
         if self.taken[index] > 0 && !self.is_waiting[index] {
             self.is_waiting[index] = true;
             self.pools[pool].waiting.push(id.0);
@@ -117,7 +116,7 @@ impl SharedBuffers {
         }
     }
 
-    /// To what the queue of a port may grow now.
+    /// Present limit of the queue of a port.
     fn limit(&self, pool: usize, port: usize) -> Capacity {
         let free = self.size() - self.pools[pool].used;
         // 2^64 bytes times 2^32 millionths stay below 2^128.
@@ -130,19 +129,19 @@ impl SharedBuffers {
         }
     }
 
-    fn learn(&mut self, pool: usize, index: usize, port: &Port) {
+    fn refresh(&mut self, pool: usize, index: usize, port: &Port) {
         let taken = self.taken_by(port);
         self.pools[pool].used = self.pools[pool].used - self.taken[index] + taken;
         self.taken[index] = taken;
     }
 
     /// Brings all ports that may hold packets up to date.
-    fn learn_all(&mut self, pool: usize, ports: &mut [Port], at: Moment, calendar: &mut Calendar) {
+    fn refresh_all(&mut self, pool: usize, ports: &mut [Port], at: EventTime, calendar: &mut Calendar) {
         let mut waiting = std::mem::take(&mut self.pools[pool].waiting);
         waiting.retain(|&id| {
             let index = id as usize;
-            ports[index].catch_up(at.now_ps, at.planned_ps, calendar);
-            self.learn(pool, index, &ports[index]);
+            ports[index].catch_up(at.now_ps, at.scheduled_ps, calendar);
+            self.refresh(pool, index, &ports[index]);
             self.is_waiting[index] = self.taken[index] > 0;
             self.is_waiting[index]
         });
@@ -180,8 +179,8 @@ mod tests {
         (ports, SharedBuffers::new(&graph, config), calendar)
     }
 
-    fn at(now_ps: u64) -> Moment {
-        Moment { now_ps, planned_ps: now_ps.saturating_sub(1), label: 0 }
+    fn at(now_ps: u64) -> EventTime {
+        EventTime { now_ps, scheduled_ps: now_ps.saturating_sub(1), sequence: 0 }
     }
 
     #[test]
@@ -233,7 +232,7 @@ mod tests {
             for (pause_ps, port, band, wire_bytes) in arrivals {
                 // Half of the arrivals come together with the one before.
                 now_ps += pause_ps.saturating_sub(SENDING_PS);
-                known.learn_all(0, &mut eager, at(now_ps), &mut calendar);
+                known.refresh_all(0, &mut eager, at(now_ps), &mut calendar);
                 let packet = wire(band, wire_bytes);
                 let verdict = known.send(&mut eager, PortId(port), at(now_ps), packet, &mut calendar);
                 prop_assert_eq!(buffers.send(&mut lazy, PortId(port), at(now_ps), packet, &mut later), verdict);

@@ -1,21 +1,21 @@
-//! Engine 2: packets, queues and TCP.
+//! The packet engine: packets, queues and TCP.
 //!
-//! Hosts and switches joined by links, each fed by an egress port (qdisc, device, serialisation, propagation);
-//! on the hosts TCP as [`tcp`] says. Every byte on the wire is counted, every packet moves alone.
+//! Hosts and switches are joined by links, each fed by an egress port (qdisc, device, serialisation, propagation);
+//! hosts run [`tcp`]. Every packet is simulated individually, and every byte on the wire is counted.
 //!
 //! ```text
 //! write -> sender -> [qdisc -> device -> link] -> switch -> [qdisc -> device -> link] -> receiver
 //!              ^------------------------- acknowledgements ------------------------------'
 //! ```
 //!
-//! Why it is fast stands in docs/decisions/13-packet-engine.md. What it leaves out: the time that a switch and a host's
-//! stack need, errors on links, PFC.
+//! docs/decisions/13-packet-engine.md explains why it is fast. Not modelled: processing time of switches and of hosts'
+//! stacks, bit errors, PFC.
 
 mod buffer;
 mod calendar;
-mod ends;
+mod endpoints;
+mod event_key;
 mod host;
-mod order;
 mod pcn;
 mod port;
 mod qdisc;
@@ -35,9 +35,9 @@ use crate::trace::{Counters, PortCounters, PortState, Window};
 use crate::units::{Bytes, Time};
 use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
 use buffer::SharedBuffers;
-use calendar::{Calendar, Driven};
-use host::{Due, Hosts};
-use order::Moment;
+use calendar::{Calendar, CalendarPort};
+use event_key::EventTime;
+use host::{HostEvent, Hosts};
 use port::Port;
 use qdisc::{Qdisc, Verdict};
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ use std::sync::Arc;
 use timing::Serialization;
 use wire::{Wire, flag};
 
-/// Everything about the network beside its graph.
+/// Configuration of the network except for its graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketConfig {
     /// Transport on every host.
@@ -54,16 +54,16 @@ pub struct PacketConfig {
     pub host_queue: QueueConfig,
     /// Qdisc of the switches' ports.
     pub switch_queue: QueueConfig,
-    /// Buffer that the ports of a switch share, in place of the capacity of `switch_queue`.
+    /// Buffer shared by the ports of a switch; replaces the capacity of `switch_queue`.
     pub switch_buffer: Option<SharedBuffer>,
-    /// Whether switches heed announcements of bursts; their queues then mark by threshold ([`Marking::Threshold`]).
+    /// Whether switches react to announced bursts; their queues then mark by threshold ([`Marking::Threshold`]).
     pub pcn: Option<PcnConfig>,
     /// Choice among equal routes.
     pub routing: Policy,
-    /// Root of what is random: the hashes of [`Policy::Ecmp`], and for each port the coin of [`Marking::Red`].
+    /// Root of the random streams: hashes of [`Policy::Ecmp`], and drops and marks of [`Marking::Red`] at each port.
     pub seed: Seed,
-    /// Names of the first links, by which random streams are called, so that neither an idle host nor another order of
-    /// links changes them. Other links are called by their ends.
+    /// Names of the first links. They name random streams, so that neither an idle host nor another order of links
+    /// changes these. Other links are named by their nodes.
     pub link_names: Vec<Arc<str>>,
 }
 
@@ -83,25 +83,24 @@ impl PacketConfig {
     }
 }
 
-/// Names that do not depend on what else there is.
+/// Names of links that do not depend on the other links.
 struct LinkNames<'a> {
     graph: &'a Graph,
     given: &'a [Arc<str>],
-    /// How many have had a name.
+    /// Number of links with each name.
     counts: BTreeMap<String, u32>,
 }
 
 impl LinkNames<'_> {
-    /// Of the link of that index; call it for one after the other. Parallel cables between two nodes are told apart by
-    /// their number.
+    /// Name of link `index`, to be called in order. Parallel cables between two nodes are numbered.
     fn next(&mut self, index: usize) -> String {
         let node = |node: NodeId| match self.graph.switch(node) {
             Some(switch) => format!("switch{switch}"),
             None => format!("h{}", node.0),
         };
         let directed = &self.graph.links[index];
-        let ends = || format!("{}-{}", node(directed.from), node(directed.to));
-        let name = self.given.get(index).map_or_else(ends, |name| name.to_string());
+        let by_nodes = || format!("{}-{}", node(directed.from), node(directed.to));
+        let name = self.given.get(index).map_or_else(by_nodes, |name| name.to_string());
         let count = self.counts.entry(name.clone()).or_default();
         *count += 1;
         if *count == 1 { name } else { format!("{name}/{count}") }
@@ -114,29 +113,29 @@ pub struct PacketEngine {
     config: PacketConfig,
     now: Time,
     host_count: u32,
-    /// Where each link ends.
+    /// Node at the far end of each link.
     link_ends: Vec<NodeId>,
     routes: Routes,
     ports: Vec<Port>,
     calendar: Calendar,
-    /// A port sees nothing but its own packets: no `buffers` and no `pcn`.
-    is_plain: bool,
-    /// Ports of hosts are [cards](Port::into_card).
-    has_cards: bool,
+    /// Neither `buffers` nor `pcn`: the state of a port depends on its own packets only.
+    ports_are_independent: bool,
+    /// Hosts' ports are [NICs](Port::into_nic) that stop their senders.
+    has_nic_backpressure: bool,
     buffers: Option<Box<SharedBuffers>>,
     pcn: Option<Box<pcn::Switches>>,
     hosts: Hosts,
-    scheduled: EventQueue<(FlowId, Flow)>,
-    /// The earliest event that is no arrival, and whether it comes after the arrivals of its instant.
-    other_ps: u64,
-    other_late: bool,
-    /// Of the event under way: see [`order::Order`].
-    planned_ps: u64,
-    label: u32,
+    flow_starts: EventQueue<(FlowId, Flow)>,
+    /// Time of the next event other than an arrival, and whether it comes after the arrivals of that time.
+    host_event_ps: u64,
+    host_event_is_follow_up: bool,
+    /// When the current event was scheduled, and its sequence number: see [`EventTime`].
+    scheduled_ps: u64,
+    sequence: u32,
     started_count: u64,
     out: Vec<Wire>,
     counters: Counters,
-    /// Events between two pauses, and how many there will have been at the next one.
+    /// Number of events between pauses, and at the next pause.
     pause_every: u64,
     pause_at: u64,
     injected: Volume,
@@ -145,7 +144,7 @@ pub struct PacketEngine {
     completed_count: u64,
 }
 
-/// Packets and their bytes on the wire, counted once from end to end; bytes in debug builds only.
+/// Packets and their bytes on the wire; bytes in debug builds only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Volume {
     packets: u64,
@@ -172,7 +171,7 @@ impl PacketEngine {
         let packet_bytes = config.tcp.header_bytes + config.tcp.segment_bytes;
         let bytes_max = packet_bytes.max(config.tcp.syn_bytes).max(128);
         let mut tables: Vec<(u64, Serialization)> = Vec::new();
-        let card_bytes = match config.host_queue.capacity {
+        let nic_limit_bytes = match config.host_queue.capacity {
             Capacity::Packets(packets) => u64::from(packets) * u64::from(bytes_max),
             Capacity::Bytes(bytes) => bytes,
         };
@@ -188,19 +187,19 @@ impl PacketEngine {
                     table
                 }
             };
-            let of_host = directed.from.0 < graph.host_count;
-            let queue = if of_host { &config.host_queue } else { &config.switch_queue };
+            let is_nic = directed.from.0 < graph.host_count;
+            let queue = if is_nic { &config.host_queue } else { &config.switch_queue };
             let name = names.next(index);
             let qdisc = Qdisc::new(queue, packet_bytes, || config.seed.stream(&format!("red/{name}")));
             let port = Port::new(index as u32, directed.link.delay, table, qdisc);
-            // ns-3's cards drop what finds them full.
-            if of_host && config.tcp.follow == Follow::Standards { port.into_card(card_bytes) } else { port }
+            // In ns-3, full NICs drop packets.
+            if is_nic && config.tcp.follow == Follow::Standards { port.into_nic(nic_limit_bytes) } else { port }
         });
         let ports: Vec<Port> = ports.collect();
         let switches = config.pcn.zip(config.switch_queue.marking.threshold());
         let pcn = switches.map(|(pcn, initial)| Box::new(pcn::Switches::new(graph, pcn, initial)));
         let latency_ps = ports.iter().map(|port| port.timing().latency_ps()).min().unwrap_or(0);
-        let is_plain = config.switch_buffer.is_none() && pcn.is_none();
+        let ports_are_independent = config.switch_buffer.is_none() && pcn.is_none();
         let calendar = Calendar::new(&ports);
         Ok(Self {
             now: Time::ZERO,
@@ -209,16 +208,16 @@ impl PacketEngine {
             routes,
             ports,
             calendar,
-            is_plain,
-            has_cards: config.tcp.follow == Follow::Standards,
+            ports_are_independent,
+            has_nic_backpressure: config.tcp.follow == Follow::Standards,
             pcn,
             buffers: config.switch_buffer.map(|buffer| Box::new(SharedBuffers::new(graph, buffer))),
             hosts: Hosts::new(latency_ps, Hashes::new(config.seed)),
-            scheduled: EventQueue::default(),
-            other_ps: u64::MAX,
-            other_late: false,
-            planned_ps: 0,
-            label: 0,
+            flow_starts: EventQueue::default(),
+            host_event_ps: u64::MAX,
+            host_event_is_follow_up: false,
+            scheduled_ps: 0,
+            sequence: 0,
             started_count: 0,
             out: Vec::new(),
             counters: Counters::default(),
@@ -232,21 +231,20 @@ impl PacketEngine {
         })
     }
 
-    /// Starts `flow` at `at`, which is not in the past. A replay of thousands of flows needs no [`Network::advance`]
-    /// per arrival.
+    /// Starts `flow` at `at`, now or later. So a replay of many flows needs no [`Network::advance`] per flow.
     ///
     /// # Panics
     /// If `at` lies before [`Network::now`].
     pub fn schedule(&mut self, at: Time, flow: Flow) -> FlowId {
         assert!(at >= self.now, "time never goes back");
         let id = self.next_id();
-        self.scheduled.push(at, (id, flow));
-        self.refresh_other();
+        self.flow_starts.push(at, (id, flow));
+        self.refresh_host_event();
         id
     }
 
-    /// From now on, lets [`Network::advance`] come back now and then, between two instants and before its time, with
-    /// nothing complete: after every `events` events. So a caller can look up during long work; results do not change.
+    /// Has [`Network::advance`] return early after every `events` events, between two instants and with nothing
+    /// complete, so that a caller can check for cancellation. Results do not change.
     pub fn pause_every(&mut self, events: u64) {
         self.pause_every = events;
         self.pause_at = self.counters.events.saturating_add(events);
@@ -273,7 +271,7 @@ impl PacketEngine {
         port.counters(now_ps)
     }
 
-    /// What can be seen of `port` now, as of before this instant's events. Looking changes nothing that follows.
+    /// State of `port` before the events of this instant. Has no effect on the simulation.
     pub fn port_state(&mut self, port: PortId) -> PortState {
         let now_ps = self.now.ps();
         let state = self.ports[port.0 as usize].state(now_ps, &mut self.calendar);
@@ -282,12 +280,12 @@ impl PacketEngine {
         PortState { long_flows, long_flight: Bytes(flight), ..state }
     }
 
-    /// Whether a packet that leaves its host by `first` comes through `port`.
+    /// Whether the path of a packet that leaves its host by port `first` contains `port`.
     fn crosses(&self, port: PortId, first: PortId, packet: &Wire) -> bool {
         self.path(first, packet).any(|at| at == port)
     }
 
-    /// The ports through which a packet comes that leaves its host by `first`.
+    /// Ports on the path of a packet that leaves its host by port `first`.
     fn path(&self, first: PortId, packet: &Wire) -> impl Iterator<Item = PortId> {
         std::iter::successors(Some(first), move |at| {
             let node = self.link_ends[at.0 as usize];
@@ -295,7 +293,7 @@ impl PacketEngine {
         })
     }
 
-    /// The port through which switch `node` sends `packet`. All packets of one direction of a connection take one path.
+    /// Egress port of switch `node` for `packet`. All packets of one direction of a connection take the same path.
     #[inline]
     fn port_of(&self, node: NodeId, packet: &Wire) -> PortId {
         let flow = || self.hosts.connections.source_and_hash(packet);
@@ -308,23 +306,23 @@ impl PacketEngine {
         self.pcn.as_ref().map(|switches| switches.threshold(port, self.now.ps())).or(initial)
     }
 
-    /// Flows under way on connections of their own, in no order that means anything, with their senders' windows.
+    /// Flows in progress on connections for one flow, in no particular order, with their senders' windows.
     pub fn flow_windows(&self) -> impl Iterator<Item = (FlowId, Window)> {
         self.hosts.flow_windows()
     }
 
-    /// Connections of `stream`, by sending and receiving host, with their senders' windows.
+    /// Sending host, receiving host and sender's window of each connection of `stream`.
     pub fn stream_windows(&self, stream: u32) -> impl Iterator<Item = (HostId, HostId, Window)> {
         self.hosts.stream_windows(stream)
     }
 
-    /// Whether nothing will happen any more unless a flow is started.
+    /// Whether no event is pending.
     pub fn is_idle(&self) -> bool {
-        self.calendar.next_ps().min(self.other_ps) == u64::MAX
+        self.calendar.next_ps().min(self.host_event_ps) == u64::MAX
     }
 
-    /// Whether every packet ever sent (in debug builds, every byte) has arrived, been dropped, or is still in a port or
-    /// on a link.
+    /// Whether every packet sent (in debug builds, every byte) has been delivered or dropped, or is in a port or on a
+    /// link.
     pub fn conserves_packets(&self) -> bool {
         let held = self.ports.iter().map(Port::held).chain([self.calendar.held()]);
         let (packets, bytes) = held.fold((0, 0), |(packets, bytes), held| (packets + held.0, bytes + held.1));
@@ -333,7 +331,7 @@ impl PacketEngine {
             && self.injected.bytes == self.delivered.bytes + self.dropped.bytes + bytes
     }
 
-    /// What must hold between events; checked in debug builds.
+    /// Invariants between events; checked in debug builds.
     fn check(&self) {
         assert!(self.conserves_packets(), "bytes in = bytes delivered + dropped + held");
         let fits = self.buffers.as_ref().is_none_or(|buffers| buffers.holds(&self.ports));
@@ -348,7 +346,7 @@ impl PacketEngine {
         id
     }
 
-    fn begin(&mut self, id: FlowId, flow: &Flow) {
+    fn start_flow(&mut self, id: FlowId, flow: &Flow) {
         assert!(flow.src != flow.dst, "a flow from a host to itself crosses no network");
         assert!(flow.rounds == 1 && flow.parts == 1, "the packet engine moves messages, not whole collectives");
         let ports = (self.routes.first(flow.src.0), self.routes.first(flow.dst.0));
@@ -357,38 +355,30 @@ impl PacketEngine {
         let port = self.hosts.start(&self.config.tcp, self.now, id, flow, announced, ports, &mut out);
         self.out = out;
         self.flush(port);
-        self.refresh_other();
+        self.refresh_host_event();
     }
 
     #[inline]
-    fn refresh_other(&mut self) {
-        let (timer_ps, late_ps) = self.hosts.next_at_ps();
-        let flow_ps = self.scheduled.next_at().map_or(u64::MAX, Time::ps);
+    fn refresh_host_event(&mut self) {
+        let (timer_ps, follow_up_ps) = self.hosts.next_at_ps();
+        let flow_ps = self.flow_starts.next_at().map_or(u64::MAX, Time::ps);
         let early_ps = timer_ps.min(flow_ps);
-        self.other_ps = early_ps.min(late_ps);
-        self.other_late = late_ps < early_ps;
+        self.host_event_ps = early_ps.min(follow_up_ps);
+        self.host_event_is_follow_up = follow_up_ps < early_ps;
     }
 
-    /// Time goes on. What the caller does at an instant to which it came before all events was planned before them.
+    /// Sets the time. What the caller does at an instant before its events counts as scheduled earlier than these.
     #[inline]
-    fn come_to(&mut self, now_ps: u64) {
+    fn advance_clock(&mut self, now_ps: u64) {
         debug_assert!(now_ps >= self.now.ps(), "time never goes back");
         if now_ps != self.now.ps() {
             self.now = Time::from_ps(now_ps);
-            self.label = 0;
-            self.planned_ps = 0;
+            self.sequence = 0;
+            self.scheduled_ps = 0;
         }
     }
 
-    /// An event takes place at `now_ps`.
-    #[inline]
-    fn begin_event(&mut self, now_ps: u64) {
-        self.come_to(now_ps);
-        self.label += 1;
-        self.counters.events += 1;
-    }
-
-    /// Sends what a host has put out.
+    /// Sends the packets in `out` through a host's port.
     #[inline]
     fn flush(&mut self, port: PortId) {
         if self.out.is_empty() {
@@ -397,8 +387,8 @@ impl PacketEngine {
         let mut out = std::mem::take(&mut self.out);
         for packet in out.drain(..) {
             self.injected.add(&packet);
-            if self.has_cards {
-                self.calendar.enter_card(&packet);
+            if self.has_nic_backpressure {
+                self.calendar.enter_nic(&packet);
             }
             self.send(port, packet);
         }
@@ -407,11 +397,11 @@ impl PacketEngine {
 
     #[inline(always)]
     fn send(&mut self, id: PortId, packet: Wire) {
-        let at = Moment { now_ps: self.now.ps(), planned_ps: self.planned_ps, label: self.label };
-        let verdict = if self.is_plain {
+        let at = EventTime { now_ps: self.now.ps(), scheduled_ps: self.scheduled_ps, sequence: self.sequence };
+        let verdict = if self.ports_are_independent {
             self.ports[id.0 as usize].send(at, packet, &mut self.calendar)
         } else {
-            self.send_among_others(id, at, packet)
+            self.send_dependent(id, at, packet)
         };
         if verdict == Verdict::Dropped {
             self.dropped.add(&packet);
@@ -419,9 +409,9 @@ impl PacketEngine {
         }
     }
 
-    /// A packet comes to a port that other ports or announced bursts matter to.
+    /// [`send`](Self::send) where ports share buffers or react to announced bursts.
     #[inline(never)]
-    fn send_among_others(&mut self, id: PortId, at: Moment, packet: Wire) -> Verdict {
+    fn send_dependent(&mut self, id: PortId, at: EventTime, packet: Wire) -> Verdict {
         let Self { ports, calendar, .. } = self;
         if let Some(switches) = &mut self.pcn {
             switches.on_packet(ports, id, at, &packet, calendar);
@@ -432,30 +422,21 @@ impl PacketEngine {
         }
     }
 
-    /// When the next event is, and whether it is no arrival.
+    /// Time of the next event, and whether it is other than an arrival.
     #[inline(always)]
     fn next_event(&self) -> (u64, bool) {
         let link_ps = self.calendar.next_ps();
-        let is_other = self.other_ps < link_ps || (self.other_ps == link_ps && !self.other_late);
-        (link_ps.min(self.other_ps), is_other)
+        let is_host_event =
+            self.host_event_ps < link_ps || (self.host_event_ps == link_ps && !self.host_event_is_follow_up);
+        (link_ps.min(self.host_event_ps), is_host_event)
     }
 
     #[inline(always)]
-    fn take_event(&mut self, now_ps: u64, is_other: bool) {
-        self.begin_event(now_ps);
-        if is_other {
-            self.other();
-        } else {
-            self.arrive();
-        }
-    }
-
-    #[inline(always)]
-    fn arrive(&mut self) {
-        let (begun_ps, link, packet) = self.calendar.pop();
+    fn handle_arrival(&mut self) {
+        let (start_ps, link, packet) = self.calendar.pop();
         let packet = *packet;
         let node = self.link_ends[link as usize];
-        self.planned_ps = begun_ps;
+        self.scheduled_ps = start_ps;
         self.counters.packet_hops += 1;
         self.counters.hop_bytes += u64::from(packet.wire_bytes);
         if node.0 >= self.host_count {
@@ -463,55 +444,55 @@ impl PacketEngine {
             self.send(port, packet);
             return;
         }
-        debug_assert_eq!(node.0, packet.dst, "routes lead to the host that a packet is for");
+        debug_assert_eq!(node.0, packet.dst, "routes lead to the destination");
         self.delivered.add(&packet);
-        let room_bytes = if !self.has_cards || packet.flags & flag::REVERSE == 0 {
+        let room_bytes = if !self.has_nic_backpressure || packet.flags & flag::REVERSE == 0 {
             u64::MAX
         } else {
-            let card = &mut self.ports[self.routes.first(packet.dst).0 as usize];
-            card.room_bytes((self.now.ps(), begun_ps), packet.connection, &mut self.calendar)
+            let nic = &mut self.ports[self.routes.first(packet.dst).0 as usize];
+            nic.room_bytes((self.now.ps(), start_ps), packet.connection, &mut self.calendar)
         };
         let mut out = std::mem::take(&mut self.out);
-        let cause = || self.calendar.cause();
-        let port = self.hosts.deliver(&self.config.tcp, self.now, &packet, room_bytes, &mut out, cause);
+        let parent = || self.calendar.parent_key();
+        let port = self.hosts.deliver(&self.config.tcp, self.now, &packet, room_bytes, &mut out, parent);
         self.out = out;
         if let Some(port) = port {
             self.flush(port);
         }
-        if !packet.is_plain() || self.hosts.has_planned() {
-            self.refresh_other();
+        if !packet.is_data_or_ack() || self.hosts.take_changed() {
+            self.refresh_host_event();
         }
     }
 
-    fn other(&mut self) {
-        self.planned_ps = 0;
-        if let Some((_, (id, flow))) = self.scheduled.pop_until(self.now) {
-            self.begin(id, &flow);
+    fn handle_host_event(&mut self) {
+        self.scheduled_ps = 0;
+        if let Some((_, (id, flow))) = self.flow_starts.pop_until(self.now) {
+            self.start_flow(id, &flow);
             return;
         }
-        let due = self.hosts.pop(self.now);
-        self.planned_ps = due.map_or(0, Due::planned_ps);
-        let sender = due.and_then(|due| self.hosts.sender_of(due));
-        let room_bytes = sender.map_or(u64::MAX, |(connection, card)| {
-            let at_ps = (self.now.ps(), self.planned_ps);
-            self.ports[card.0 as usize].room_bytes(at_ps, connection, &mut self.calendar)
+        let event = self.hosts.pop(self.now);
+        self.scheduled_ps = event.map_or(0, HostEvent::scheduled_ps);
+        let sender = event.and_then(|event| self.hosts.sender_of(event));
+        let room_bytes = sender.map_or(u64::MAX, |(connection, nic)| {
+            let at_ps = (self.now.ps(), self.scheduled_ps);
+            self.ports[nic.0 as usize].room_bytes(at_ps, connection, &mut self.calendar)
         });
         let mut out = std::mem::take(&mut self.out);
-        let port = due.and_then(|due| self.hosts.on_due(&self.config.tcp, self.now, due, room_bytes, &mut out));
+        let port = event.and_then(|event| self.hosts.on_event(&self.config.tcp, self.now, event, room_bytes, &mut out));
         self.out = out;
         match port {
             Some(port) => self.flush(port),
-            // Deadlines move on: how often one is looked at in vain is nobody's business.
+            // Timer checks without effect are an implementation detail and not counted.
             None => self.counters.events -= 1,
         }
-        self.refresh_other();
+        self.refresh_host_event();
     }
 
-    /// Up to `until`, or to the instant of a completion, or to a pause, if one is due: then it is true.
-    fn go_on(&mut self, until: Time) -> bool {
+    /// Runs to `until` or to the end of an instant with a completion; returns `true` for a pause before that.
+    fn run_until(&mut self, until: Time) -> bool {
         let mut end_ps = if self.hosts.done.is_empty() { until.ps() } else { self.now.ps() + 1 };
         loop {
-            let (next_ps, is_other) = self.next_event();
+            let (next_ps, is_host_event) = self.next_event();
             if next_ps >= end_ps {
                 return false;
             }
@@ -519,12 +500,19 @@ impl PacketEngine {
                 self.pause_at = self.counters.events.saturating_add(self.pause_every);
                 return true;
             }
-            if !is_other && self.calendar.day_is_over() {
-                self.hosts.hear_losses(next_ps);
-                self.calendar.begin_day(&mut self.ports);
+            if !is_host_event && self.calendar.bucket_is_done() {
+                self.hosts.apply_losses(next_ps);
+                self.calendar.begin_bucket(&mut self.ports);
                 continue;
             }
-            self.take_event(next_ps, is_other);
+            self.advance_clock(next_ps);
+            self.sequence += 1;
+            self.counters.events += 1;
+            if is_host_event {
+                self.handle_host_event();
+            } else {
+                self.handle_arrival();
+            }
             if !self.hosts.done.is_empty() {
                 end_ps = self.now.ps() + 1;
             }
@@ -539,16 +527,16 @@ impl Network for PacketEngine {
 
     fn start(&mut self, flow: Flow) -> FlowId {
         let id = self.next_id();
-        self.begin(id, &flow);
+        self.start_flow(id, &flow);
         id
     }
 
-    /// What happens at `until` itself comes with the next call, after what the caller starts there: that was due before
-    /// any packet knew that it would arrive then.
+    /// Events at `until` itself are left to the next call: flows that the caller starts at that time come first,
+    /// because they were scheduled before any packet that arrives then.
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
-        let paused = self.go_on(until);
+        let paused = self.run_until(until);
         if self.hosts.done.is_empty() && !paused {
-            self.come_to(until.ps());
+            self.advance_clock(until.ps());
         }
         self.completed_count += self.hosts.done.len() as u64;
         done.append(&mut self.hosts.done);
@@ -557,7 +545,7 @@ impl Network for PacketEngine {
         }
     }
 
-    /// What has arrived out of order counts as not received.
+    /// Data that has arrived out of order does not count as received.
     fn remaining(&self) -> Vec<(FlowId, Bytes)> {
         self.hosts.remaining().collect()
     }
@@ -566,7 +554,7 @@ impl Network for PacketEngine {
         self.hosts.set_band(&self.config.tcp, stream, band.index());
     }
 
-    /// Without pauses: nobody looks up during what may be.
+    /// The copy does not pause.
     fn fork(&self) -> Option<Box<dyn Network>> {
         Some(Box::new(Self { pause_every: u64::MAX, pause_at: u64::MAX, ..self.clone() }))
     }

@@ -10,10 +10,10 @@
 //! counter cannot fall below zero. Of several thresholds the least is in force. An announcement whose burst never comes
 //! (the connection's packets were lost, its host died) expires.
 //!
-//! Like a P4 switch, a port looks at its registers when a packet comes through and at no other time.
+//! As in a P4 switch, a port reads its registers only when a packet passes.
 
 use super::calendar::Calendar;
-use super::order::Moment;
+use super::event_key::EventTime;
 use super::port::Port;
 use super::wire::{Wire, flag};
 use crate::Announced;
@@ -21,14 +21,14 @@ use crate::topology::{Directed, Graph, PortId};
 use crate::units::Time;
 use serde::Deserialize;
 
-/// PCN as configured: switches heed announcements, and their queues mark by threshold.
+/// Configuration of PCN: switches react to announcements, and their queues mark by threshold.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct PcnConfig {
-    /// A port forgets an announcement that is this old.
+    /// Age at which an announcement expires at a port.
     #[serde(rename = "expire_ps")]
     pub expire: Time,
-    /// A sender whose announcement has not been answered for so long begins all the same.
+    /// Time after which a sender starts a burst without an answer to its announcement.
     #[serde(rename = "timeout_ps")]
     pub timeout: Time,
 }
@@ -62,7 +62,7 @@ impl Tos {
     }
 }
 
-/// A PCN-START of the connection that `template` is of. `number` tells its answer from that of an earlier one.
+/// A PCN-START of the connection of `template`. `number` identifies its answer.
 pub(crate) fn start(template: Wire, announced: Announced, number: u64) -> Wire {
     let number = number << 8 | u64::from(Tos::start(announced).0);
     Wire { flags: flag::PCN, wire_bytes: CONTROL_BYTES, ..template }.numbered(number)
@@ -75,12 +75,12 @@ pub(crate) fn answer(packet: &Wire, dst: u32) -> Wire {
     Wire { dst, flags: flag::PCN | flag::REVERSE, ..*packet }.numbered(number)
 }
 
-/// Which announcement `packet`, a control packet, is about.
+/// Number of the announcement in `packet`, a control packet.
 pub(crate) fn number(packet: &Wire) -> u64 {
     packet.number() >> 8
 }
 
-/// A burst that a port knows of and that has not come yet.
+/// An announced burst that has not reached the port.
 #[derive(Clone, Copy, Debug)]
 struct Burst {
     connection: u32,
@@ -122,7 +122,7 @@ impl Bursts {
         true
     }
 
-    /// Queue length from which the port marks at `now_ps`; `initial` is that without bursts.
+    /// Queue length from which the port marks at `now_ps`; `initial` without bursts.
     pub fn threshold(&self, now_ps: u64, initial: u32) -> u32 {
         let active = self.0.iter().filter(|burst| burst.until_ps > now_ps);
         active.map(|burst| burst.threshold).fold(initial, u32::min)
@@ -145,14 +145,14 @@ impl Switches {
         Self { expire_ps: config.expire.ps(), initial, ports: graph.links.iter().map(of).collect() }
     }
 
-    /// `packet` is about to be sent through `port`.
+    /// Handles `packet` before port `id` sends it.
     #[inline]
-    pub fn on_packet(&mut self, ports: &mut [Port], id: PortId, at: Moment, packet: &Wire, calendar: &mut Calendar) {
+    pub fn on_packet(&mut self, ports: &mut [Port], id: PortId, at: EventTime, packet: &Wire, calendar: &mut Calendar) {
         let Some(bursts) = &mut self.ports[id.0 as usize] else { return };
         if bursts.on_packet(at.now_ps, packet, self.expire_ps) {
             let port = &mut ports[id.0 as usize];
-            // What left before left under the old threshold.
-            port.catch_up(at.now_ps, at.planned_ps, calendar);
+            // Earlier departures used the old threshold.
+            port.catch_up(at.now_ps, at.scheduled_ps, calendar);
             port.set_threshold(bursts.threshold(at.now_ps, self.initial));
         }
     }
@@ -166,7 +166,7 @@ impl Switches {
 
 #[cfg(test)]
 mod tests {
-    use super::super::order::Cause;
+    use super::super::event_key::ParentKey;
     use super::*;
     use crate::event::EventQueue;
     use crate::packet::host::Hosts;
@@ -325,24 +325,24 @@ mod tests {
         fn run(&mut self, until: Time) -> usize {
             let mut out = Vec::new();
             loop {
-                let (timer_ps, late_ps) = self.hosts.next_at_ps();
-                let timer = Time::from_ps(timer_ps.min(late_ps));
+                let (timer_ps, follow_up_ps) = self.hosts.next_at_ps();
+                let timer = Time::from_ps(timer_ps.min(follow_up_ps));
                 let packet = self.under_way.next_at().unwrap_or(Time::MAX);
                 if packet.min(timer) > until || packet.min(timer) == Time::MAX {
                     break;
                 }
                 self.now = packet.min(timer);
-                self.hosts.hear_losses(self.now.ps());
+                self.hosts.apply_losses(self.now.ps());
                 if packet > timer {
                     if let Some(due) = self.hosts.pop(self.now) {
-                        self.hosts.on_due(&self.config, self.now, due, u64::MAX, &mut out);
+                        self.hosts.on_event(&self.config, self.now, due, u64::MAX, &mut out);
                     }
                 } else if let Some((_, (hop, packet))) = self.under_way.pop_until(self.now) {
                     if hop < self.switches.len() {
                         self.pass(hop, packet);
                     } else if packet.connection != u32::MAX {
-                        let cause = || Cause::Other(u64::MAX);
-                        self.hosts.deliver(&self.config, self.now, &packet, u64::MAX, &mut out, cause);
+                        let parent = || ParentKey::Local(u64::MAX);
+                        self.hosts.deliver(&self.config, self.now, &packet, u64::MAX, &mut out, parent);
                     }
                 }
                 self.put(&mut out);

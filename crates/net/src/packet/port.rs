@@ -1,56 +1,54 @@
 //! An egress port and its link: qdisc, device queue of one packet, serialisation, propagation.
 //!
-//! A port has no event of its own. Between two arrivals at a port nothing can change what it does, so its departures
-//! are worked out when they are next needed ([`Port::catch_up`]): when a packet arrives, and when a day of the
-//! [`Calendar`] begins. The only event per packet and hop is its arrival at the far end.
+//! A port has no events of its own. Nothing but an arrival can change what it does, so its departures are computed when
+//! they are next needed ([`Port::catch_up`]): at an arrival, and when a bucket of the [`Calendar`] begins. The only
+//! event per packet and hop is the arrival at the far end.
 //!
-//! Events at one instant take place in the order in which they were planned, as in any event-driven simulator; a
-//! saturated network is full of such ties, and its losses depend on them. A port therefore remembers when the event
-//! behind each departure was planned ([`Order`](super::order::Order)).
+//! A port keeps what determines the order of its packets among simultaneous ones: see [`event_key`](super::event_key).
 //!
-//! The device holds one packet beside the one being sent, as a network card does (and ns-3's with a drop-tail queue
-//! of one packet under a qdisc): a packet of a high band waits for up to two of a low band.
+//! The device holds one packet besides the one in transmission, as a NIC does (in ns-3: a drop-tail queue of one packet
+//! under a qdisc). So a packet of a high band waits for up to two packets of a lower band.
 
-use super::calendar::{Calendar, Driven};
-use super::order::{Moment, Run};
+use super::calendar::{Calendar, CalendarPort};
+use super::event_key::{EventTime, Train};
 use super::qdisc::{Capacity, Qdisc, Verdict};
 use super::timing::{Serialization, Timing};
 use super::wire::Wire;
 use crate::trace::{PortCounters, PortState};
 use crate::units::Time;
 
-/// A port. Fields in the order of use: with thousands of ports, fetching their cache lines is what takes the time.
+/// A port. Fields are in the order of use: with thousands of ports, most time is spent on fetching their cache lines.
 #[derive(Clone, Debug)]
 #[repr(C, align(128))]
 pub(crate) struct Port {
     busy_until_ps: u64,
-    /// When the packet being sent was taken from the device queue, which is when its transmission began: the qdisc gives
-    /// the next one out *after* that instant, or once a packet has been offered to it, so that the first to come at the
-    /// end of a transmission sees it as it was.
+    /// When the packet in transmission left the device queue, which is the start of its transmission. The qdisc hands
+    /// out the next packet *after* that instant, or once a packet has been offered to it: the first arrival at the end
+    /// of a transmission finds the queue unchanged.
     taken_at_ps: u64,
-    /// Its place among all ports.
+    /// Its index.
     link: u32,
-    /// A packet is being sent, until `busy_until_ps`.
+    /// A packet is in transmission, until `busy_until_ps`.
     busy: bool,
-    /// It found the port idle: there is room in the device at once.
+    /// That packet found the port idle, so the device has room at once.
     fresh: bool,
-    /// Another is in `device`.
+    /// `device` holds a packet.
     loaded: bool,
-    /// It is in the calendar to be driven.
-    driven: bool,
+    /// The calendar will advance it.
+    in_calendar: bool,
     qdisc: Qdisc,
     timing: Timing,
-    /// How long it has been idle since time zero, up to the last time that it began to send without a pause.
+    /// Idle time before the current busy period.
     idle_ps: u64,
-    /// [`Run::sending_ps`] of the present run.
-    run_sending_ps: u64,
+    /// `sending_ps` of the current [`Train`].
+    train_sending_ps: u64,
     device: Wire,
     packets: u64,
     bytes: u64,
-    /// Place of the run that the packet being sent belongs to.
-    run: u32,
-    /// What each connection may have in it, as a [card](Port::into_card); 0 if it is none.
-    card_bytes: u64,
+    /// Index of the train of the packet in transmission.
+    train: u32,
+    /// Most bytes of a connection in a [NIC](Port::into_nic); 0 for other ports.
+    nic_limit_bytes: u64,
 }
 
 impl Port {
@@ -61,57 +59,57 @@ impl Port {
             timing: Timing { delay_ps: delay.ps(), serialization },
             busy: false,
             fresh: false,
-            driven: false,
+            in_calendar: false,
             busy_until_ps: 0,
             taken_at_ps: 0,
-            run_sending_ps: 0,
-            run: 0,
+            train_sending_ps: 0,
+            train: 0,
             loaded: false,
             device: Wire::NOTHING,
             qdisc,
             packets: 0,
             bytes: 0,
             idle_ps: 0,
-            card_bytes: 0,
+            nic_limit_bytes: 0,
         }
     }
 
-    /// The network card of a host, which drops nothing: a connection that has `bytes` or more in it waits until its next
-    /// acknowledgement. Whoever sends has the packet [counted](Calendar::enter_card) first.
+    /// The port as a host's NIC, which drops nothing: a connection with at least `bytes` in it waits until its next
+    /// acknowledgement. The sender [counts](Calendar::enter_nic) each packet first.
     ///
     /// Linux does the same (TCP small queues, Dumazet 2012), but wakes the sender when a transmission ends.
-    pub fn into_card(mut self, bytes: u64) -> Self {
+    pub fn into_nic(mut self, bytes: u64) -> Self {
         self.qdisc.keep_all();
-        self.card_bytes = bytes.max(1);
+        self.nic_limit_bytes = bytes.max(1);
         self
     }
 
-    /// What a sender may hand over now, if it is a card: the last packet may be longer than that.
+    /// Bytes that a connection may still enqueue in a NIC; its last packet may exceed them.
     #[inline]
-    pub fn room_bytes(&mut self, (now_ps, planned_ps): (u64, u64), connection: u32, calendar: &mut Calendar) -> u64 {
-        if self.card_bytes == 0 {
+    pub fn room_bytes(&mut self, (now_ps, scheduled_ps): (u64, u64), connection: u32, calendar: &mut Calendar) -> u64 {
+        if self.nic_limit_bytes == 0 {
             return u64::MAX;
         }
-        self.catch_up(now_ps, planned_ps, calendar);
-        self.card_bytes.saturating_sub(calendar.in_card(connection))
+        self.catch_up(now_ps, scheduled_ps, calendar);
+        self.nic_limit_bytes.saturating_sub(calendar.nic_bytes(connection))
     }
 
     /// Sends a packet, or queues it, or drops it.
     #[inline]
-    pub fn send(&mut self, at: Moment, mut packet: Wire, calendar: &mut Calendar) -> Verdict {
-        self.catch_up(at.now_ps, at.planned_ps, calendar);
+    pub fn send(&mut self, at: EventTime, mut packet: Wire, calendar: &mut Calendar) -> Verdict {
+        self.catch_up(at.now_ps, at.scheduled_ps, calendar);
         if !self.busy {
             if self.qdisc.pass(&mut packet) == Verdict::Dropped {
                 return Verdict::Dropped;
             }
             self.fresh = true;
-            self.run_sending_ps = 0;
+            self.train_sending_ps = 0;
             self.idle_ps += at.now_ps - self.busy_until_ps;
-            self.run = calendar.begin_run(Run::idle(at.now_ps, at.planned_ps, at.label));
-            self.begin(at.now_ps, packet, calendar);
+            self.train = calendar.begin_train(Train::idle(at.now_ps, at.scheduled_ps, at.sequence));
+            self.transmit(at.now_ps, packet, calendar);
             return Verdict::Queued;
         }
-        self.be_driven(calendar);
+        self.enter_calendar(calendar);
         if self.loaded {
             return self.qdisc.enqueue(packet);
         }
@@ -125,8 +123,8 @@ impl Port {
         Verdict::Queued
     }
 
-    /// The device is empty since this instant. The packet sees the qdisc as it was, and what comes after it finds the
-    /// device taken.
+    /// Enqueues a packet at the instant at which the device has become empty: the packet finds the qdisc unchanged, and
+    /// later packets find the device occupied.
     #[cold]
     fn enqueue_at_departure(&mut self, packet: Wire) -> Verdict {
         let verdict = self.qdisc.enqueue(packet);
@@ -137,20 +135,20 @@ impl Port {
         verdict
     }
 
-    /// Asks to be driven, because packets wait.
+    /// Has the calendar advance the port, because packets wait.
     #[inline]
-    fn be_driven(&mut self, calendar: &mut Calendar) {
-        if !self.driven {
-            self.driven = true;
-            calendar.drive(self.busy_until_ps, self.link);
+    fn enter_calendar(&mut self, calendar: &mut Calendar) {
+        if !self.in_calendar {
+            self.in_calendar = true;
+            calendar.schedule_port(self.busy_until_ps, self.link);
         }
     }
 
-    /// Works out everything that happened before an event of `now_ps` that was planned at `planned_ps`.
+    /// Computes all departures before an event at `now_ps` that was scheduled at `scheduled_ps`.
     #[inline]
-    pub fn catch_up(&mut self, now_ps: u64, planned_ps: u64, calendar: &mut Calendar) {
+    pub fn catch_up(&mut self, now_ps: u64, scheduled_ps: u64, calendar: &mut Calendar) {
         while self.busy
-            && (self.busy_until_ps < now_ps || (self.busy_until_ps == now_ps && self.taken_at_ps < planned_ps))
+            && (self.busy_until_ps < now_ps || (self.busy_until_ps == now_ps && self.taken_at_ps < scheduled_ps))
         {
             let next = if self.loaded {
                 self.loaded = false;
@@ -161,8 +159,8 @@ impl Port {
             } else {
                 self.qdisc.dequeue()
             };
-            self.follow(calendar);
-            self.begin(self.busy_until_ps, next, calendar);
+            self.extend_train(calendar);
+            self.transmit(self.busy_until_ps, next, calendar);
         }
         if !self.loaded && self.taken_at_ps < now_ps && !self.qdisc.is_empty() {
             let packet = self.qdisc.dequeue();
@@ -176,34 +174,34 @@ impl Port {
         self.device = packet;
     }
 
-    /// A transmission begins when the present one ends.
+    /// A transmission starts when the current one ends: in the same train if that takes as long as the one before.
     #[inline]
-    fn follow(&mut self, calendar: &mut Calendar) {
+    fn extend_train(&mut self, calendar: &mut Calendar) {
         self.fresh = false;
-        let begun_ps = self.taken_at_ps;
-        let sending_ps = self.busy_until_ps - begun_ps;
-        if sending_ps != self.run_sending_ps {
-            let followed = calendar.run(self.run).followed(begun_ps, sending_ps);
-            self.run = calendar.begin_run(followed);
-            self.run_sending_ps = sending_ps;
+        let start_ps = self.taken_at_ps;
+        let sending_ps = self.busy_until_ps - start_ps;
+        if sending_ps != self.train_sending_ps {
+            let followed = calendar.train(self.train).followed(start_ps, sending_ps);
+            self.train = calendar.begin_train(followed);
+            self.train_sending_ps = sending_ps;
         }
     }
 
     #[inline]
-    fn begin(&mut self, begun_ps: u64, packet: Wire, calendar: &mut Calendar) {
+    fn transmit(&mut self, start_ps: u64, packet: Wire, calendar: &mut Calendar) {
         let sending_ps = calendar.sending_ps(self.link, packet.wire_bytes);
-        if self.card_bytes > 0 {
-            calendar.leave_card(&packet);
+        if self.nic_limit_bytes > 0 {
+            calendar.leave_nic(&packet);
         }
         self.busy = true;
-        self.taken_at_ps = begun_ps;
-        self.busy_until_ps = begun_ps + sending_ps;
+        self.taken_at_ps = start_ps;
+        self.busy_until_ps = start_ps + sending_ps;
         self.packets += 1;
         self.bytes += u64::from(packet.wire_bytes);
-        calendar.push(self.busy_until_ps, self.link, self.run, packet);
+        calendar.push(self.busy_until_ps, self.link, self.train, packet);
     }
 
-    /// What has passed by `now_ps`, that of the last [`Port::catch_up`].
+    /// Totals up to `now_ps`, the time of the last [`Port::catch_up`].
     pub fn counters(&self, now_ps: u64) -> PortCounters {
         let (queue_packets_max, queue_bytes_max) = self.qdisc.longest();
         PortCounters {
@@ -217,39 +215,39 @@ impl Port {
         }
     }
 
-    /// Packets that it has marked.
+    /// Number of marked packets.
     pub fn marks(&self) -> u64 {
         self.qdisc.marks()
     }
 
-    /// How long it has sent by `now_ps`: of a packet that is being sent, what is over.
+    /// Time spent on transmissions up to `now_ps`, including part of the current one.
     fn busy_by(&self, now_ps: u64) -> Time {
         let unsent_ps = if self.busy { self.busy_until_ps.saturating_sub(now_ps) } else { 0 };
         Time::from_ps(self.busy_until_ps - self.idle_ps - unsent_ps)
     }
 
-    /// Packets and bytes that wait in the qdisc, as of the last [`Port::catch_up`].
+    /// Packets and bytes in the qdisc as of the last [`Port::catch_up`].
     pub fn waiting(&self) -> (u32, u64) {
         (self.qdisc.packets(), self.qdisc.bytes())
     }
 
-    /// Whether the qdisc would take a packet of that length.
+    /// Whether the qdisc has room for a packet of `wire_bytes`.
     pub fn has_room(&self, wire_bytes: u16) -> bool {
         self.qdisc.has_room(wire_bytes)
     }
 
-    /// Packets that arrive from now on find a qdisc of this capacity.
+    /// Sets the capacity of the qdisc for later packets.
     pub fn set_capacity(&mut self, capacity: Capacity) {
         self.qdisc.set_capacity(capacity);
     }
 
-    /// Packets that come from now on are marked from this queue length on.
+    /// Sets the queue length from which later packets are marked.
     pub fn set_threshold(&mut self, packets: u32) {
         self.qdisc.set_threshold(packets);
     }
 
-    /// What an observer sees at `now_ps`, before whatever else happens at that instant. Nothing that follows can tell
-    /// whether somebody looked: every event of the instant or after it begins by working out as much.
+    /// State at `now_ps`, before the events of that instant. Has no effect on the simulation: later events catch up to
+    /// this time anyway.
     pub fn state(&mut self, now_ps: u64, calendar: &mut Calendar) -> PortState {
         self.catch_up(now_ps, 0, calendar);
         PortState {
@@ -262,7 +260,7 @@ impl Port {
         }
     }
 
-    /// Packets and bytes that are in the port, the packet being sent not among them: that is in the calendar.
+    /// Packets and bytes in the port, except for the packet in transmission, which is in the calendar.
     pub fn held(&self) -> (u64, u64) {
         let (packets, bytes) = self.waiting();
         let loaded = if self.loaded { (1, u64::from(self.device.wire_bytes)) } else { (0, 0) };
@@ -270,13 +268,13 @@ impl Port {
     }
 }
 
-impl Driven for Port {
+impl CalendarPort for Port {
     fn timing(&self) -> &Timing {
         &self.timing
     }
 
-    fn run_mut(&mut self) -> &mut u32 {
-        &mut self.run
+    fn train_mut(&mut self) -> &mut u32 {
+        &mut self.train
     }
 
     #[inline]
@@ -284,11 +282,11 @@ impl Driven for Port {
         self.qdisc.peek() ^ self.packets ^ u64::from(self.device.connection)
     }
 
-    fn drive(&mut self, now_ps: u64, calendar: &mut Calendar) {
-        self.driven = false;
+    fn advance(&mut self, now_ps: u64, calendar: &mut Calendar) {
+        self.in_calendar = false;
         self.catch_up(now_ps, 0, calendar);
         if self.loaded || !self.qdisc.is_empty() {
-            self.be_driven(calendar);
+            self.enter_calendar(calendar);
         }
     }
 }
@@ -299,6 +297,6 @@ mod tests {
 
     #[test]
     fn a_saturated_port_needs_three_of_its_four_cache_lines() {
-        assert_eq!((size_of::<Port>(), std::mem::offset_of!(Port, run_sending_ps)), (256, 192));
+        assert_eq!((size_of::<Port>(), std::mem::offset_of!(Port, train_sending_ps)), (256, 192));
     }
 }

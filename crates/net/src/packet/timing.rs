@@ -1,19 +1,19 @@
-//! How long a packet takes over a link: serialisation and propagation.
+//! Latency of a link: serialisation and propagation.
 
 use super::tcp::Follow;
 use crate::units::{Bytes, Rate};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-/// Time on the wire by number of bytes, shared by all ports of one rate.
+/// Serialization times by number of bytes, shared by all ports of one rate.
 #[derive(Clone, Debug)]
 pub(crate) struct Serialization(Arc<Vec<u64>>);
 
 impl Serialization {
-    /// For packets of `bytes` on the wire.
+    /// A table for packets of `bytes` on the wire.
     pub fn new(rate: Rate, follow: Follow, bytes: RangeInclusive<u16>) -> Self {
         let span = |count: u16| {
-            // No packet is shorter than the shortest. 1 bit/s and 2^16 bytes are 5.2e17 ps: far from overflow.
+            // Lesser numbers stand for the least. 1 bit/s and 2^16 bytes are 5.2e17 ps: far from overflow.
             let count = Bytes(u64::from(count.max(*bytes.start())));
             match follow {
                 // No link carries more than its rate; less by under a picosecond per packet, and exactly it at Ethernet
@@ -27,7 +27,7 @@ impl Serialization {
         Self(Arc::new((0..=*bytes.end()).map(span).collect()))
     }
 
-    /// Whether `other` is this very table.
+    /// Whether both are the same table.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -37,18 +37,18 @@ impl Serialization {
         &self.0
     }
 
-    /// No packet takes less.
+    /// Shortest time.
     fn least(&self) -> u64 {
         self.0[0]
     }
 
-    /// No packet takes more.
+    /// Longest time.
     fn most(&self) -> u64 {
         self.0[self.0.len() - 1]
     }
 }
 
-/// A link's propagation, and time on the wire.
+/// Propagation delay and serialization times of a link.
 #[derive(Clone, Debug)]
 pub(crate) struct Timing {
     pub delay_ps: u64,
@@ -56,18 +56,18 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
-    /// The least time from the event that sends a packet to its arrival at the far end.
+    /// Least time from the event that sends a packet to its arrival at the far end.
     pub fn latency_ps(&self) -> u64 {
         self.delay_ps + self.serialization.least()
     }
 
-    /// The most.
-    pub fn reach_ps(&self) -> u64 {
+    /// Upper bound of the time from then to the arrival, for the packet in the device.
+    pub fn latency_max_ps(&self) -> u64 {
         self.delay_ps.saturating_add(2 * self.serialization.most())
     }
 
-    /// Time on the wire of the longest packet.
-    pub fn segment_ps(&self) -> u64 {
+    /// Serialization time of the longest packet.
+    pub fn serialization_max_ps(&self) -> u64 {
         self.serialization.most()
     }
 }

@@ -1,23 +1,23 @@
-//! A packet, as small as it can be: it is copied once or twice per hop.
+//! The representation of a packet. It is small because it is copied once or twice per hop.
 
-/// What moves over a link: 24 bytes, by value. What is in parts has methods; its fields are public for `..packet`.
+/// A packet: 24 bytes, by value. Values in several fields have methods; the fields are public for `..packet`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wire {
     /// Slot of the connection.
     pub connection: u32,
-    /// Host that it is for.
+    /// Destination host.
     pub dst: u32,
     pub number_low: u32,
-    /// See [`Wire::stamp`]; with SACK blocks, their place in the [`SackPool`], which has the timestamp, too.
+    /// See [`Wire::stamp`]; with SACK blocks, their index in the [`SackPool`], which also has the timestamp.
     pub stamp: u32,
     pub number_high: u16,
-    /// Which user of the slot, so that a late packet of a closed connection is told apart.
+    /// Generation of the slot, which identifies late packets of a closed connection.
     pub generation: u16,
     /// Bytes on the wire, headers and framing included.
     pub wire_bytes: u16,
     /// See [`flag`].
     pub flags: u8,
-    /// Band of every qdisc on the way, [`Wire::HAS_PAYLOAD`] and [`Wire::HAS_SACK`].
+    /// Band in every qdisc on the path, [`Wire::HAS_PAYLOAD`] and [`Wire::HAS_SACK`].
     pub band: u8,
 }
 
@@ -25,10 +25,10 @@ impl Wire {
     const BAND: u8 = 7;
     const HAS_PAYLOAD: u8 = 1 << 7;
     const HAS_SACK: u8 = 1 << 6;
-    /// Bits of a number: like TCP's 32, they are enough to tell one that is near.
+    /// Bits of a number: like TCP's 32, enough to identify one nearby.
     const NUMBER_BITS: u32 = 48;
 
-    /// What an empty place holds.
+    /// Placeholder in empty fields.
     pub const NOTHING: Self = Self {
         connection: 0,
         dst: 0,
@@ -94,29 +94,29 @@ impl Wire {
         self.band & Self::HAS_PAYLOAD != 0
     }
 
-    /// How much, with headers of so many bytes.
+    /// Bytes of payload, given the length of the headers.
     #[inline]
     pub fn payload_bytes(&self, header_bytes: u16) -> u16 {
         if self.has_payload() { self.wire_bytes - header_bytes } else { 0 }
     }
 
-    /// The same, of headers alone, with so much data.
+    /// The packet, which has headers alone, with this payload.
     #[inline]
     pub fn carrying(self, payload_bytes: u16) -> Self {
         let has_payload = if payload_bytes > 0 { Self::HAS_PAYLOAD } else { 0 };
         Self { wire_bytes: self.wire_bytes + payload_bytes, band: self.band | has_payload, ..self }
     }
 
-    /// Whether it is data or acknowledges data, and neither opens nor closes a connection. The handshake and the close
-    /// end with a packet that carries nothing.
+    /// Whether it is data or acknowledges data, and neither opens nor closes a connection. Handshake and close end with
+    /// a packet without payload.
     #[inline]
-    pub fn is_plain(&self) -> bool {
+    pub fn is_data_or_ack(&self) -> bool {
         self.flags & (flag::SYN | flag::FIN | flag::PCN) == 0 && (self.flags & flag::REVERSE != 0 || self.has_payload())
     }
 
-    /// Whether its connection is to hear of its loss: it is a receiver's FIN.
+    /// Whether it is the FIN of a receiver, of whose loss the connection is informed.
     #[inline]
-    pub fn matters_when_lost(&self) -> bool {
+    pub fn is_receiver_fin(&self) -> bool {
         let fin = flag::REVERSE | flag::FIN;
         self.flags & fin == fin
     }
@@ -148,7 +148,7 @@ pub(crate) type Block = (u64, u64);
 /// The SACK blocks of a packet, and how many there are.
 pub(crate) type Blocks = ([Block; SACK_BLOCKS], usize);
 
-/// SACK blocks and timestamps of packets under way. With the timestamp option there is room for three (RFC 2018).
+/// SACK blocks and timestamps of packets in flight. With the timestamp option there is room for three (RFC 2018).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SackPool {
     entries: Vec<Entry>,
@@ -199,7 +199,7 @@ impl SackPool {
         (blocks, usize::from(count))
     }
 
-    /// The packet is gone.
+    /// Frees the blocks of a packet that was dropped.
     #[inline]
     pub fn forget(&mut self, mut packet: Wire) {
         self.detach(&mut packet);

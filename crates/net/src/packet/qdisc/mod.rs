@@ -148,13 +148,13 @@ pub(crate) struct Qdisc {
     band_count: u8,
     /// Arrivals or departures are marked.
     is_marking: bool,
-    /// Bands take turns.
+    /// Deficit round robin.
     is_by_turn: bool,
     bands: [VecDeque<Wire>; NEAR_BANDS],
     rest: Box<Rest>,
 }
 
-/// Bands that lie in the qdisc itself: those of pfifo_fast.
+/// Bands stored in the qdisc itself: those of pfifo_fast.
 const NEAR_BANDS: usize = 3;
 
 /// State that only some qdiscs use, and counters of rare events.

@@ -2,7 +2,7 @@
 //!
 //! RFC 5681 (congestion control), 6298 (timeout), 6582 and 6675 (recovery with SACK), 7323 (timestamps and window
 //! scaling), 2018 (SACK), 3168 (ECN), handshake and close of 9293; CUBIC (9438) and DCTCP (8257) in place of NewReno.
-//! Neither end reads a clock or knows a queue: time is an argument, packets to send are appended to a list.
+//! Endpoints read no clock and access no queue: time is an argument, and packets to send are appended to a list.
 
 pub mod congestion;
 pub(crate) mod receiver;
@@ -25,7 +25,7 @@ pub enum ReverseBand {
     OfData,
 }
 
-/// Whom the packet engine follows where simulators and standards differ. Other simulators can join.
+/// What the packet engine follows where simulators and standards differ.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Follow {
@@ -92,12 +92,13 @@ pub struct TcpConfig {
 }
 
 impl TcpConfig {
-    /// Gao (2020), chapter 5, for a network of `host_count` hosts on links of `rate` and `delay`: docs/models/packet.md.
+    /// Gao (2020), chapter 5, for a network of `host_count` hosts on links of `rate` and `delay`:
+    /// docs/models/packet.md.
     pub fn basic_sim(host_count: u32, rate: Rate, delay: Time) -> Self {
         Self::over(host_count.saturating_mul(2).min(20), rate, delay)
     }
 
-    /// The same with timers for so many hops there and back.
+    /// The same with timers for round trips of `hop_count` hops.
     ///
     /// Everything that waits is derived from w, a deliberately high estimate of the worst round trip: each hop with 100
     /// times three packets of 1502 bytes and a propagation delay.

@@ -17,8 +17,8 @@ enum ReceiverState {
     Established,
     /// FIN received and answered; the sender's last acknowledgement is awaited.
     LastAck,
-    /// The last acknowledgement is here, or the FIN has been repeated for the last time.
-    Gone,
+    /// The last acknowledgement has arrived, or the FIN was repeated for the last time.
+    Finished,
 }
 
 /// One connection's receiving end. Fields in the order of use: data in order needs the first 40 bytes alone.
@@ -31,7 +31,7 @@ pub(crate) struct Receiver {
     acknowledged: u64,
     /// When the SYN-ACK is repeated, the delayed acknowledgement sent, or the final FIN repeated.
     pub deadline_ps: u64,
-    /// Where the FIN is; [`u64::MAX`] before it is here.
+    /// Stream offset of the FIN; [`u64::MAX`] before it has arrived.
     fin: u64,
     /// Timestamp to echo (RFC 7323, TS.Recent).
     pub echo: u32,
@@ -49,10 +49,10 @@ pub(crate) struct Receiver {
     /// FINs that have been sent, and not lost.
     fins_alive: u32,
     fin_repeats: u8,
-    /// Timestamp of the SYN-ACK that the sender received first: that of the first one until the sender knows better.
+    /// Timestamp of the SYN-ACK that the sender received first; of the first one sent until then.
     pub syn_ack_stamp: u32,
     syn_ack_count: u32,
-    /// When the FIN is repeated: six times after an estimate of the round trip, and by the retransmission timer.
+    /// When the FIN is repeated: six times an estimated round trip apart, and by the retransmission timer.
     fin_repeat_ps: u64,
     fin_rto_ps: u64,
     rtt: Rtt,
@@ -89,14 +89,14 @@ impl Receiver {
         self.next.min(self.fin)
     }
 
-    /// Whether it needs its slot only to answer a sender that has not closed.
-    pub fn is_gone(&self) -> bool {
-        self.state == ReceiverState::Gone
+    /// Whether it has finished; it keeps its slot to answer a sender that has not closed.
+    pub fn is_finished(&self) -> bool {
+        self.state == ReceiverState::Finished
     }
 
-    /// Whether it has given up, and its sender will never hear of it.
-    pub fn is_unheard(&self) -> bool {
-        self.is_gone() && self.fins_alive == 0
+    /// Whether it has finished and the network has lost all its FINs, so that the sender cannot learn of it.
+    pub fn aborted_silently(&self) -> bool {
+        self.is_finished() && self.fins_alive == 0
     }
 
     /// The network has lost a FIN.
@@ -126,7 +126,7 @@ impl Receiver {
                 return true;
             }
             ReceiverState::SynReceived => out.push(self.syn_ack(config, now_ps)),
-            ReceiverState::Established | ReceiverState::LastAck | ReceiverState::Gone => {}
+            ReceiverState::Established | ReceiverState::LastAck | ReceiverState::Finished => {}
         }
         false
     }
@@ -176,7 +176,7 @@ impl Receiver {
         }
         if !packet.has_payload() && !has_fin {
             if self.state == ReceiverState::LastAck && packet.number_near(self.next) >= self.next {
-                self.state = ReceiverState::Gone;
+                self.state = ReceiverState::Finished;
                 self.deadline_ps = NEVER;
             }
             return;
@@ -188,8 +188,8 @@ impl Receiver {
             ReceiverState::LastAck => self.acknowledge(config, pool, out, self.template.flags),
             // ns-3 forgets the connection now and ignores what comes. Differs from it: if every FIN has been lost, what
             // a timeout sends again is answered, or the sender would never end.
-            ReceiverState::Gone if self.fins_alive > 0 => {}
-            ReceiverState::Gone => self.acknowledge(config, pool, out, self.template.flags | flag::FIN),
+            ReceiverState::Finished if self.fins_alive > 0 => {}
+            ReceiverState::Finished => self.acknowledge(config, pool, out, self.template.flags | flag::FIN),
         }
     }
 
@@ -261,7 +261,7 @@ impl Receiver {
         }
     }
 
-    /// From one repetition of the FIN to the next.
+    /// Time between repetitions of the FIN.
     fn fin_wait_ps(&self) -> u64 {
         self.rtt.timeout_ns(1) * 1_000
     }
@@ -270,7 +270,7 @@ impl Receiver {
         self.fin_wait_ps().max(config.min_rto.ps())
     }
 
-    /// What the ECN field of a data packet changes in the acknowledgements to come.
+    /// Effect of the ECN field of a data packet on later acknowledgements.
     fn on_codepoint(&mut self, config: &TcpConfig, packet: &Wire, pool: &mut SackPool, out: &mut Vec<Wire>) {
         let ece = if packet.flags & flag::CE == 0 { 0 } else { flag::ECE };
         if config.algorithm.ecn() != Ecn::Scalable {
@@ -303,7 +303,7 @@ impl Receiver {
         out.push(pool.attach(packet, blocks));
     }
 
-    /// The deadline has come.
+    /// Handles an expired deadline.
     pub fn on_timeout(&mut self, config: &TcpConfig, now_ps: u64, pool: &mut SackPool, out: &mut Vec<Wire>) {
         self.deadline_ps = NEVER;
         match self.state {
@@ -313,7 +313,7 @@ impl Receiver {
                 self.arm_syn_ack(config, now_ps);
             }
             ReceiverState::Established => self.acknowledge(config, pool, out, self.template.flags),
-            ReceiverState::Gone => {}
+            ReceiverState::Finished => {}
             ReceiverState::LastAck => {
                 if self.fin_repeat_ps > now_ps {
                     self.fin_rto_ps = now_ps + self.rto_ps(config);
@@ -321,7 +321,7 @@ impl Receiver {
                     self.fin_repeats += 1;
                     self.fin_repeat_ps = now_ps + self.fin_wait_ps();
                 } else {
-                    self.state = ReceiverState::Gone;
+                    self.state = ReceiverState::Finished;
                     return;
                 }
                 self.acknowledge(config, pool, out, self.template.flags | flag::FIN);
@@ -460,7 +460,7 @@ mod tests {
             out.iter().map(|packet| packet.flags & flag::FIN).collect::<Vec<u8>>()
         };
         assert_eq!(again(&mut receiver, &mut pool), [0]);
-        while !receiver.is_gone() {
+        while !receiver.is_finished() {
             receiver.on_timeout(&config, receiver.deadline_ps, &mut pool, &mut out);
         }
         let fin_count = out.iter().filter(|packet| packet.flags & flag::FIN != 0).count();

@@ -1,5 +1,5 @@
-//! What the sender knows of its outstanding segments (RFC 6675's scoreboard), and what the receiver holds out of
-//! order (RFC 2018).
+//! The sender's scoreboard of outstanding segments (RFC 6675) and the receiver's reassembly of data out of order
+//! (RFC 2018).
 
 use super::Follow;
 use crate::packet::wire::Block;
@@ -93,8 +93,8 @@ impl Scoreboard {
         self.hole_hint = self.front;
     }
 
-    /// Takes note of SACK blocks; returns the bytes that they newly report. With ns-3.37, a segment that was sent again stays
-    /// in [`Scoreboard::flight_bytes`] when it is SACKed, until it is acknowledged cumulatively.
+    /// Takes note of SACK blocks; returns the bytes that they newly report. With ns-3.37, a segment that was sent again
+    /// stays in [`Scoreboard::flight_bytes`] when it is SACKed, until it is acknowledged cumulatively.
     pub fn sack(&mut self, blocks: &[Block], follow: Follow) -> u64 {
         let before = self.sacked_bytes;
         let mut seen = self.seen;

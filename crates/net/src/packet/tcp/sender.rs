@@ -55,7 +55,7 @@ pub(crate) struct Sender {
     /// When the retransmission timer expires.
     pub deadline_ps: u64,
     rto_ps: u64,
-    /// Most bytes under way.
+    /// Most bytes in flight.
     window_bytes: u64,
     /// The same until the first acknowledgement of data: the window in a SYN is not scaled (RFC 7323, 2.2).
     first_window_bytes: u64,
@@ -76,13 +76,13 @@ pub(crate) struct Sender {
     ecn: bool,
     /// Of new segments: ECT, and CWR on the first after a reduction (RFC 3168, 6.1.2).
     fresh_flags: u8,
-    /// The acknowledgement under way carries ECE.
+    /// The current acknowledgement carries ECE.
     echoed: bool,
     congestion: Congestion,
     /// Every packet starts as a copy of it.
     pub template: Wire,
     board: Scoreboard,
-    /// Bytes on the wire that its card takes before the next event of its; set by whoever calls it.
+    /// Bytes on the wire for which its NIC has room; set by the caller before each event.
     pub room_bytes: u64,
     /// Marks of segments below it have been answered.
     cwr_end: u64,
@@ -92,7 +92,7 @@ pub(crate) struct Sender {
 }
 
 impl Sender {
-    /// A sender that has at most `window` bytes under way.
+    /// A sender with at most `window` bytes in flight.
     pub fn new(config: &TcpConfig, window: Bytes, template: Wire) -> Self {
         let congestion = Congestion::new(&config.algorithm, config.window.0);
         Self {
@@ -150,7 +150,7 @@ impl Sender {
         self.written
     }
 
-    /// What an observer sees of the window.
+    /// The window as a probe reports it.
     pub fn window(&self) -> Window {
         let ssthresh = (self.ssthresh != u64::MAX).then_some(Bytes(self.ssthresh));
         Window { cwnd: Bytes(self.cwnd), ssthresh, flight: Bytes(self.high.saturating_sub(self.una)) }
@@ -181,12 +181,12 @@ impl Sender {
         out.push(syn.stamped(config.stamp(now_ps)));
     }
 
-    /// A SYN-ACK is here. Whether it is the first.
+    /// Handles a SYN-ACK; returns whether it is the first.
     pub fn on_syn_ack(&mut self, config: &TcpConfig, now_ps: u64, ack: &Wire, out: &mut Vec<Wire>) -> bool {
         if self.state != SenderState::SynSent {
             if config.follow == Follow::Ns3 {
-                // ns-3: every SYN-ACK sets the window, also one that is sent again because the handshake's last packet was
-                // lost.
+                // ns-3: every SYN-ACK sets the window, also one that is sent again because the handshake's last packet
+                // was lost.
                 self.cwnd = self.congestion.start_window(config.initial_window_bytes());
                 self.ssthresh = u64::MAX;
             }
@@ -221,7 +221,7 @@ impl Sender {
         (self.rtt.timeout_ns(1) * 1_000).max(config.min_rto.ps())
     }
 
-    /// An acknowledgement, with its SACK blocks. Whether that closes it.
+    /// Handles an acknowledgement with its SACK blocks; returns whether it closes the connection.
     pub fn on_ack(
         &mut self,
         config: &TcpConfig,
@@ -362,8 +362,7 @@ impl Sender {
         }
     }
 
-    /// The window has been reduced, for whatever reason: the receiver is told, and marks of what is under way now
-    /// reduce it no further.
+    /// After any reduction of the window: signals it to the receiver, and ignores marks of data in flight.
     fn on_reduced(&mut self) {
         if self.ecn {
             self.fresh_flags |= flag::CWR;
@@ -387,9 +386,9 @@ impl Sender {
         }
     }
 
-    /// FlightSize of RFC 5681, (4): all that is not acknowledged, but for what limited transmit has sent (RFC 6675, (4.2)),
-    /// which is what lies beyond the window while nothing is known to be lost. ns-3 takes RFC 6675's pipe instead, from
-    /// which what is SACKed or lost is missing.
+    /// FlightSize of RFC 5681, (4): all that is not acknowledged, but for what limited transmit has sent (RFC 6675,
+    /// (4.2)), which is what lies beyond the window while nothing is known to be lost. ns-3 takes RFC 6675's pipe
+    /// instead, from which what is SACKed or lost is missing.
     fn flight_size(&self, config: &TcpConfig) -> u64 {
         let outstanding = self.high - self.una;
         match (config.follow, self.phase) {
@@ -465,8 +464,8 @@ impl Sender {
         self.deadline_ps = now_ps + self.rto_ps;
     }
 
-    /// The retransmission timer has expired. `unheard`: the receiver has given up, and every FIN of its was lost.
-    pub fn on_timeout(&mut self, config: &TcpConfig, now_ps: u64, unheard: bool, out: &mut Vec<Wire>) {
+    /// Handles an expired retransmission timer. `peer_aborted`: the receiver has finished, and all its FINs were lost.
+    pub fn on_timeout(&mut self, config: &TcpConfig, now_ps: u64, peer_aborted: bool, out: &mut Vec<Wire>) {
         self.deadline_ps = NEVER;
         match self.state {
             SenderState::Closed => return,
@@ -478,7 +477,7 @@ impl Sender {
                 self.rto_ps = (2 * self.rto_ps).min(RTO_MAX_PS);
                 self.start_timer(now_ps);
                 // ns-3 waits for ever once its FIN has been acknowledged.
-                if unheard || self.una == self.high {
+                if peer_aborted || self.una == self.high {
                     self.send_fin(config, now_ps, out);
                 }
             }
@@ -546,13 +545,13 @@ impl Sender {
         }
     }
 
-    /// New bytes that its own window lets it send.
+    /// New bytes that the window permits.
     #[inline]
     fn unused_window(&self) -> u64 {
         self.offered_window().saturating_sub(self.high - self.una)
     }
 
-    /// Most bytes that the receiver and the own buffer have room for.
+    /// Window of the receiver and of the send buffer.
     #[inline]
     fn offered_window(&self) -> u64 {
         if self.una == 0 { self.first_window_bytes } else { self.window_bytes }

@@ -1,0 +1,178 @@
+//! Event keys: the order of events at one instant.
+//!
+//! As in any event-driven simulator, simultaneous events take place in the order in which they were scheduled. Results
+//! depend on that order: a saturated network has many ties, and they decide which packets are lost.
+
+use std::cmp::Reverse;
+
+/// The event that takes place now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventTime {
+    pub now_ps: u64,
+    /// When it was scheduled: of two simultaneous events, the one scheduled first takes place first.
+    pub scheduled_ps: u64,
+    /// Sequence number among the events at `now_ps`.
+    pub sequence: u32,
+}
+
+/// Orders simultaneous arrivals by the start of their transmissions, then by the time at which the events that started
+/// these were scheduled, and so on. Back-to-back transmissions of equal length on several ports keep their relative
+/// order, so the comparison ends with how each port began them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct EventKey {
+    /// Start of the transmission.
+    start_ps: u64,
+    /// When the event that started it was scheduled. The end of a transmission is scheduled at its start.
+    scheduled_ps: u64,
+    /// As in [`Train`].
+    since_ps: i64,
+    train_scheduled_ps: u64,
+    busy_period: BusyPeriod,
+}
+
+/// The event that ended a port's idle time. Later times come first, simultaneous events in their order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct BusyPeriod {
+    at_ps: Reverse<u64>,
+    sequence: u32,
+}
+
+impl EventKey {
+    /// Key of a transmission of `train` that started at `start_ps`.
+    #[inline]
+    pub fn new(start_ps: u64, train: Train) -> Self {
+        let Train { since_ps, scheduled_ps: train_scheduled_ps, busy_period, .. } = train;
+        Self { start_ps, scheduled_ps: train.scheduled_ps(start_ps), since_ps, train_scheduled_ps, busy_period }
+    }
+}
+
+/// A packet train: back-to-back transmissions of equal length on a port. It determines the key of each of its arrivals
+/// and is stored apart from them, because many share one and only ties need it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Train {
+    /// Time from the start of each transmission to that of the next; 0 if the port was idle before the train.
+    sending_ps: u64,
+    /// Start of the transmission before the train. Negative, so that the latest comes first, if the first transmission
+    /// of the train was scheduled before those of other ports at the same time; positive if after.
+    since_ps: i64,
+    /// When the start of the first transmission was scheduled.
+    scheduled_ps: u64,
+    busy_period: BusyPeriod,
+}
+
+impl Train {
+    /// The train that ends a port's idle time at `start_ps`.
+    #[inline]
+    pub fn idle(start_ps: u64, scheduled_ps: u64, sequence: u32) -> Self {
+        let busy_period = BusyPeriod { at_ps: Reverse(start_ps), sequence };
+        Self { sending_ps: 0, since_ps: -(start_ps as i64), scheduled_ps, busy_period }
+    }
+
+    /// The train of a transmission after one of this train that started at `start_ps` and took `sending_ps`.
+    #[inline]
+    pub fn followed(self, start_ps: u64, sending_ps: u64) -> Self {
+        let scheduled_ps = self.scheduled_ps(start_ps);
+        let ahead = scheduled_ps + sending_ps < start_ps;
+        let since_ps = if ahead { -(start_ps as i64) } else { start_ps as i64 };
+        Self { sending_ps, since_ps, scheduled_ps, busy_period: self.busy_period }
+    }
+
+    /// When the start of a transmission at `start_ps` was scheduled.
+    #[inline]
+    fn scheduled_ps(&self, start_ps: u64) -> u64 {
+        if self.sending_ps == 0 { self.scheduled_ps } else { start_ps - self.sending_ps }
+    }
+}
+
+/// Checks whether the timer of an endpoint has expired; its deadline may have moved. Simultaneous checks are ordered by
+/// connection, so that checks without effect cannot change the order of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TimerCheck {
+    pub at_ps: u64,
+    pub connection: u32,
+    pub end: End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum End {
+    Sender,
+    Receiver,
+}
+
+/// An event scheduled less than a link latency ahead: it comes after the arrivals of its time, which were scheduled
+/// earlier. Simultaneous follow-ups take place in the order in which they were scheduled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FollowUp {
+    pub at_ps: u64,
+    pub scheduled_ps: u64,
+    /// Length of the chain of follow-ups since `parent`. Of two scheduled at the same time, the shorter chain comes
+    /// first, as arrivals come before follow-ups.
+    pub depth: u8,
+    pub parent: ParentKey,
+    pub connection: u32,
+    pub generation: u16,
+    pub kind: FollowUpKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum FollowUpKind {
+    /// The receiver repeats its FIN or aborts.
+    Fin,
+    /// A SYN is answered.
+    Accept,
+    /// The sender sends what the application has written.
+    Pump,
+}
+
+/// The event that scheduled a follow-up, ordered among simultaneous ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum ParentKey {
+    /// Neither an arrival nor a follow-up; with a sequence number.
+    Local(u64),
+    /// An arrival, and its link.
+    Arrival(EventKey, u32),
+}
+
+impl FollowUp {
+    pub fn new(
+        (at_ps, scheduled_ps): (u64, u64),
+        parent: ParentKey,
+        kind: FollowUpKind,
+        (connection, generation): (u32, u16),
+    ) -> Self {
+        Self { at_ps, scheduled_ps, depth: 0, parent, connection, generation, kind }
+    }
+
+    /// The endpoint that handles it.
+    pub fn end(&self) -> End {
+        if self.kind == FollowUpKind::Pump { End::Sender } else { End::Receiver }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn follow_ups_take_place_in_the_order_in_which_they_were_scheduled() {
+        // A FIN is repeated every 3 us.
+        let follow_up = |scheduled_ps, depth, parent| FollowUp {
+            depth,
+            ..FollowUp::new((scheduled_ps + 3, scheduled_ps), parent, FollowUpKind::Fin, (0, 0))
+        };
+        let arrival = |start_ps, link| ParentKey::Arrival(EventKey::new(start_ps, Train::default()), link);
+        let in_order = [
+            follow_up(6, 0, ParentKey::Local(8)),
+            follow_up(6, 0, ParentKey::Local(9)),
+            // Arrivals at 6 come after local events and before follow-ups: of the FIN that arrived at 3, or earlier.
+            follow_up(6, 0, arrival(1, 7)),
+            follow_up(6, 0, arrival(2, 3)),
+            follow_up(6, 0, arrival(2, 4)),
+            follow_up(6, 1, arrival(0, 1)),
+            follow_up(6, 2, arrival(0, 1)),
+            follow_up(7, 0, ParentKey::Local(1)),
+        ];
+        assert!(in_order.is_sorted());
+        assert!(in_order.windows(2).all(|pair| pair[0] != pair[1]));
+    }
+}
