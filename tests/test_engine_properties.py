@@ -298,7 +298,7 @@ def test_a_progress_callback_that_raises_ends_the_run_and_passes_through():
             lambda drawn: drawn["jobs"][0]["schedule"].update(fusion={"kind": "buckets", "layer_counts": [1]}),
             "hold 1 layers of 2",
         ),
-        (lambda drawn: drawn["cluster"]["link"].update(rate_bps=0), "one bit per second"),
+        (lambda drawn: drawn["cluster"]["link"].update(efficiency_ppm=0), "one bit per second"),
         (lambda drawn: drawn["cluster"]["link"].update(rate_bps=1), "106 days"),
         (lambda drawn: drawn["jobs"][0].update(iterations=2**32 - 1), "record|days"),
         (lambda drawn: drawn["jobs"][0].update(start_ps=2**63), "106 days"),
@@ -320,10 +320,18 @@ def test_the_core_refuses_what_means_nothing(change, message):
         run(drawn)
 
 
-def test_the_core_refuses_an_unknown_field():
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda drawn: drawn["run"].update(sed=1), "unknown field `sed`"),
+        (lambda drawn: drawn["cluster"]["link"].update(rate_bps=0), "a rate is above 0"),
+        (lambda drawn: drawn["cluster"]["link"].update(rate_bps=-1), "-1"),
+    ],
+)
+def test_the_core_refuses_what_no_field_can_have(change, message):
     drawn = spec([(1, 1, 1)])
-    drawn["run"]["sed"] = 1
-    with pytest.raises(ValueError, match="sed"):
+    change(drawn)
+    with pytest.raises(ValueError, match=message):
         run(drawn)
 
 

@@ -2,7 +2,7 @@
 //! goes forward, and the parts of an iteration sum to it.
 
 use gradtide_net::packet::tcp::CongestionAlgorithm;
-use gradtide_net::{Bytes, Link};
+use gradtide_net::{Bytes, Link, Time};
 use gradtide_table::{Column, Table};
 use gradtide_train::collective::plan::CollectivePlan;
 use gradtide_train::result::RunResult;
@@ -59,7 +59,8 @@ fn check(spec: &Spec) {
 fn looked_at(spec: &Spec) -> Spec {
     let mut spec = spec.clone();
     if spec.run.engine == EngineSpec::Packet && spec.run.probe.is_none() {
-        spec.run.probe = Some(ProbeSpec { every_ps: 1_000_000_000_000, links: Some(Vec::new()), cwnd: Vec::new() });
+        spec.run.probe =
+            Some(ProbeSpec { every: Time::from_ps(1_000_000_000_000), links: Some(Vec::new()), cwnd: Vec::new() });
     }
     spec
 }
@@ -104,12 +105,12 @@ fn keeps_its_word(spec: &Spec) -> bool {
         && (1..=10_000).contains(&cluster.transport.initial_window_segments)
         && cluster.transport.segment_bytes > 0
         && run.timeline_iterations <= 1000
-        && run.probe.as_ref().is_none_or(|probe| probe.every_ps >= 1_000_000)
-        && run.duration_ps.is_none_or(|duration| (1..=LATEST_PS).contains(&duration))
+        && run.probe.as_ref().is_none_or(|probe| probe.every.ps() >= 1_000_000)
+        && run.duration.is_none_or(|duration| (1..=LATEST_PS).contains(&duration.ps()))
         && traffic.iter().all(|flows| {
-            flows.start_ps.iter().all(|&start| start <= LATEST_PS)
-                && flows.setup_ps <= LONGEST_PS
-                && flows.idle_ps.is_none_or(|idle| idle <= LONGEST_PS)
+            flows.start.iter().all(|start| start.ps() <= LATEST_PS)
+                && flows.setup.ps() <= LONGEST_PS
+                && flows.idle.is_none_or(|idle| idle.ps() <= LONGEST_PS)
         })
         && jobs.iter().all(keeps_its_word_as_job)
 }
@@ -134,8 +135,8 @@ fn keeps_its_word_as_job(job: &JobSpec) -> bool {
         && !job.layers.is_empty()
         && job.layers.iter().map(|layer| u128::from(layer.parameter_bytes)).sum::<u128>() <= MOST_BYTES
         && hosts.len() == job.hosts.len()
-        && job.start_ps <= LATEST_PS
-        && [job.schedule.overhead_ps, job.schedule.sync_ps].into_iter().all(is_short)
+        && job.start.ps() <= LATEST_PS
+        && [job.schedule.overhead, job.schedule.sync].map(Time::ps).into_iter().all(is_short)
         && job.layers.iter().flat_map(layer_times).all(is_short)
         && is_ratio(job.compute.overlap_slowdown_ppm)
         && job.compute.noise_ppm <= 1_000_000
@@ -159,8 +160,9 @@ fn is_small(spec: &Spec) -> bool {
         }
     };
     let workers = hosts.saturating_mul(spec.cluster.node.map_or(1, |node| node.gpus).into());
-    let flows: usize = spec.traffic.iter().map(|traffic| traffic.start_ps.len()).sum();
-    let flow_bytes: u128 = spec.traffic.iter().flat_map(|traffic| &traffic.bytes).map(|&bytes| u128::from(bytes)).sum();
+    let flows: usize = spec.traffic.iter().map(|traffic| traffic.start.len()).sum();
+    let flow_bytes: u128 =
+        spec.traffic.iter().flat_map(|traffic| &traffic.bytes).map(|bytes| u128::from(bytes.0)).sum();
     let packets = |bytes: u128| bytes / u128::from(segment_bytes(spec).max(1));
     let work = |job: &JobSpec| {
         let (messages, bytes) = exchanged(job);
@@ -212,7 +214,7 @@ fn exchanged(job: &JobSpec) -> (u128, u128) {
         + graph.map_or(0, |graph| of_graph(&graph.ops));
     let ranks = job.hosts.len() as u32;
     let chunks = (job.layers.len() + graph.map_or(0, |graph| graph.ops.len())) as u128
-        + job.schedule.chunk_bytes.map_or(0, |chunk| bytes / u128::from(chunk.max(1)));
+        + job.schedule.chunk.map_or(0, |chunk| bytes / u128::from(chunk.0.max(1)));
     if job.servers.is_some() {
         return (chunks * 2 * u128::from(ranks), bytes.saturating_mul(2 * u128::from(ranks)));
     }
@@ -350,7 +352,7 @@ fn check_bytes(spec: &Spec, result: &RunResult) {
 
 /// As `sent_bytes` of `tests/specs.py`: the least and the most bytes that hosts must have sent.
 fn sent_bytes(spec: &Spec, result: &RunResult) -> (u128, u128) {
-    let is_cut = spec.run.duration_ps.is_some_and(|duration| result.summary.end_ps >= duration);
+    let is_cut = spec.run.duration.is_some_and(|duration| result.summary.end_ps >= duration.ps());
     let mut of_iteration: BTreeMap<&str, u128> = BTreeMap::new();
     if result.transfers.row_count() > 0 {
         let names = texts(&result.transfers, "job");
@@ -378,7 +380,7 @@ fn sent_bytes(spec: &Spec, result: &RunResult) -> (u128, u128) {
         count += u128::from(spec.run.engine != EngineSpec::Packet || job.ops.is_some());
         // Flows over nodes and of trees have whole bytes in each of their rounds, of which there are at most 2 n.
         let ranks = job.hosts.len() as u128;
-        let chunks = job.schedule.chunk_bytes.map_or(0, |chunk| sent / u128::from(chunk.max(1)));
+        let chunks = job.schedule.chunk.map_or(0, |chunk| sent / u128::from(chunk.0.max(1)));
         let rounded = match is_tree || spec.cluster.node.is_some() {
             true => (chunks + job.layers.len() as u128) * 2 * ranks * (2 * ranks + 1) * (count + cut),
             false => 0,

@@ -41,7 +41,7 @@ pub fn on_classes(spec: &Spec) -> Result<Option<(CollectiveJob, Arc<Classes>)>, 
     let Some(divided) = divided else { return Ok(None) };
     let name = || divided.name.clone();
     let ([job], []) = (&spec.jobs[..], &spec.traffic[..]) else { return Err(SpecError::NotAlone { name: name() }) };
-    if job.iterations.is_none() && spec.run.duration_ps.is_none() {
+    if job.iterations.is_none() && spec.run.duration.is_none() {
         return Err(SpecError::Endless { name: name() });
     }
     if has_jitter(&job.compute) {
@@ -159,13 +159,13 @@ fn build_job(
         classes: group.classes.clone(),
         scheduler: scheduler(&spec.schedule.order),
         credit,
-        sync: Time::from_ps(spec.schedule.sync_ps),
+        sync: spec.schedule.sync,
         carries: Carries::Group(GroupCollectives {
             network: network.clone(),
             span: group.span,
             transfers: step.transfers.clone(),
             band,
-            hold: Time::from_ps(spec.schedule.overhead_ps),
+            hold: spec.schedule.overhead,
             ranks: ranks(group),
         }),
     };
@@ -174,7 +174,7 @@ fn build_job(
         communicators: step.groups.iter().map(communicator).collect(),
         dag: step.dag.clone(),
         step: Some(step),
-        start: Time::from_ps(spec.start_ps),
+        start: spec.start,
         iteration_limit: spec.iterations,
         overlap_slowdown_ppm: spec.compute.overlap_slowdown_ppm,
         // A step ends when no op or transfer of it is in progress: the next one begins with an idle network.
@@ -220,7 +220,7 @@ fn check_keys(job: &JobSpec) -> Result<(), JobError> {
         ("a graph of ops", job.ops.is_some()),
         ("adaptive bands", job.adaptive.is_some()),
         ("announced bursts", job.announced_packets.is_some()),
-        ("chunks", job.schedule.chunk_bytes.is_some()),
+        ("chunks", job.schedule.chunk.is_some()),
         ("several chunks at a time", job.schedule.credit != 1),
         ("an order of layers", !matches!(job.schedule.order, OrderSpec::Fifo | OrderSpec::Tic | OrderSpec::Tac)),
     ] {
@@ -258,7 +258,7 @@ fn check_hosts(job: &JobSpec, cluster: &ClusterSpec, step: &Step) -> Result<(), 
 /// Checks that records and byte counts fit, and, for rank classes, that no time exceeds half of [`Time::MAX`].
 fn check_length(spec: &Spec, job: &JobSpec, step: &Step, classes: Option<&Classes>) -> Result<(), SpecError> {
     let name = || job.name.clone();
-    let each = u128::from(job.schedule.overhead_ps) + u128::from(job.schedule.sync_ps);
+    let each = u128::from(job.schedule.overhead.ps()) + u128::from(job.schedule.sync.ps());
     let (mut sending, mut bytes) = (Some(0_u128), 0_u128);
     each_op(step, |op| {
         let time =
@@ -278,7 +278,8 @@ fn check_length(spec: &Spec, job: &JobSpec, step: &Step, classes: Option<&Classe
     // Upper bound: all ops and transfers one after the other.
     let longest = sending.ok_or_else(|| SpecError::TooLong { name: name() })? + slowed.div_ceil(pace::ONE_PPM.into());
     let shortest = computing().max().unwrap_or(0).max(1);
-    let (start, duration) = (u128::from(job.start_ps), spec.run.duration_ps.map(u128::from));
+    let ps = |time: Time| u128::from(time.ps());
+    let (start, duration) = (ps(job.start), spec.run.duration.map(ps));
     let by_duration = duration.map_or(u128::MAX, |duration| duration.div_ceil(shortest) + 1);
     let iterations = job.iterations.map_or(u128::MAX, u128::from).min(by_duration).saturating_add(1);
     let end = iterations.saturating_mul(longest).saturating_add(start);

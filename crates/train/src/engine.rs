@@ -476,7 +476,7 @@ fn check_length(
     let slowest = (compute * u128::from(largest_ppm)).div_ceil(1_000_000);
     let iteration = slowest * u128::from(job.overlap_slowdown_ppm).div_ceil(1_000_000) + sending;
     let start = u128::from(job.start.ps());
-    let duration = run.duration_ps.map(u128::from);
+    let duration = run.duration.map(|duration| u128::from(duration.ps()));
     // Every iteration takes at least the compute time; the warm-up and the last pass come on top.
     let least = compute * u128::from(least_ppm) / 1_000_000;
     let iterations = job

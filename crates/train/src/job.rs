@@ -261,7 +261,7 @@ impl CollectiveJob {
             buckets,
             opening_band: bands[0],
             has_several_bands: bands.iter().any(|&band| band != bands[0]),
-            hold: Time::from_ps(spec.schedule.overhead_ps),
+            hold: spec.schedule.overhead,
         };
         Ok(Self {
             dag: Arc::new(dag),
@@ -271,11 +271,11 @@ impl CollectiveJob {
                 classes: Vec::new(),
                 scheduler: planned.scheduler,
                 credit: spec.schedule.credit as usize,
-                sync: Time::from_ps(spec.schedule.sync_ps),
+                sync: spec.schedule.sync,
                 carries: Carries::Gradients(Box::new(gradients)),
             }],
             name: spec.name.clone(),
-            start: Time::from_ps(spec.start_ps),
+            start: spec.start,
             iteration_limit: spec.iterations,
             overlap_slowdown_ppm: spec.compute.overlap_slowdown_ppm,
             manner,
@@ -385,18 +385,18 @@ pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, manner: Manner) 
 /// # Errors
 /// [`JobError::EmptyChunk`], [`JobError::Plan`], [`JobError::Cost`] and [`JobError::TooLong`].
 pub fn costs(spec: &JobSpec, manner: Manner, alone: Alone<'_>) -> Result<Costs, JobError> {
-    if spec.schedule.chunk_bytes == Some(0) {
+    if spec.schedule.chunk == Some(Bytes(0)) {
         return Err(JobError::EmptyChunk);
     }
     let plain = collective(spec, Bytes(0), Depth::Fixed(1), manner)?;
-    let hold = Time::from_ps(spec.schedule.overhead_ps);
+    let hold = spec.schedule.overhead;
     let mut time =
         |depth, bytes| alone(&plain.with_depth(Depth::Fixed(depth)), bytes).checked_add(hold).unwrap_or(Time::MAX);
     let depth = if plain.has_depth() { spec.collective.depth } else { Some(1) };
     let costs = Costs::measure(depth, &mut time)?;
     // In the smallest possible chunks, and far below the limit of 64 bits.
     let bytes: u64 = spec.layers.iter().map(|layer| layer.parameter_bytes).sum();
-    let chunks = bytes / spec.schedule.chunk_bytes.unwrap_or(LEAST_CHUNK.0);
+    let chunks = bytes / spec.schedule.chunk.unwrap_or(LEAST_CHUNK).0;
     if costs.most_ps(spec.layers.len() as u64 + chunks, Bytes(bytes)) > MOST_SENDING_PS {
         return Err(JobError::TooLong);
     }
@@ -472,7 +472,7 @@ fn check(spec: &JobSpec) -> Result<(), JobError> {
     if spec.hosts.is_empty() {
         return Err(JobError::NoWorkers);
     }
-    if spec.schedule.chunk_bytes == Some(0) {
+    if spec.schedule.chunk == Some(Bytes(0)) {
         return Err(JobError::EmptyChunk);
     }
     if spec.schedule.credit == 0 {

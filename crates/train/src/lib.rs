@@ -323,7 +323,7 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Vec<Background
     let plan_job = |(stream, job): (u32, &spec::JobSpec)| {
         let name = || job.name.clone();
         check_hosts(job, host_count)?;
-        if job.iterations.is_none() && spec.run.duration_ps.is_none() {
+        if job.iterations.is_none() && spec.run.duration.is_none() {
             return Err(SpecError::Endless { name: name() });
         }
         let (seed, manner) = (Seed(spec.run.seed), engine::manner(spec, job)?);
@@ -346,7 +346,7 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Vec<Background
     if let (Some(seer), true) = (spec.jobs.iter().find(|job| job.has_oracle()), spec.jobs.len() > 1) {
         return Err(SpecError::OracleOfSeveral { name: seer.name.clone() });
     }
-    let jitter = spec.run.start_jitter_ps.map_or(Time::ZERO, Time::from_ps);
+    let jitter = spec.run.start_jitter.unwrap_or_default();
     let card = |place| fabric.ends.nodes.map_or(place, |nodes| nodes.card(place));
     let background = (spec.traffic.iter().enumerate())
         .map(|(index, traffic)| {
@@ -374,7 +374,7 @@ fn check_hosts(job: &spec::JobSpec, host_count: u32) -> Result<(), SpecError> {
 
 fn check_flows(traffic: &TrafficSpec, host_count: u32) -> Result<(), SpecError> {
     let wrong = |index, what| Err(SpecError::Flow { name: traffic.name.clone(), index, what });
-    let count = traffic.start_ps.len();
+    let count = traffic.start.len();
     let columns = [traffic.src.len(), traffic.dst.len(), traffic.bytes.len(), traffic.band.len()];
     if let Some(&shorter) = columns.iter().find(|&&length| length != count) {
         return wrong(shorter.min(count), "columns differ in length");
@@ -392,7 +392,7 @@ fn check_flows(traffic: &TrafficSpec, host_count: u32) -> Result<(), SpecError> 
         if traffic.announced_packets.is_some_and(|packets| Announced::new(packets).is_none()) {
             return wrong(index, "no packet can announce such a threshold");
         }
-        if index > 0 && traffic.start_ps[index] < traffic.start_ps[index - 1] {
+        if index > 0 && traffic.start[index] < traffic.start[index - 1] {
             return wrong(index, "it starts before the one in front of it");
         }
     }
@@ -403,5 +403,5 @@ fn limits(spec: &Spec) -> Limits {
     let run = &spec.run;
     // What a step waited for is told by its ops, whether or not they are asked for.
     let least = u32::from(spec.jobs.iter().any(spec::JobSpec::is_divided));
-    Limits { duration: run.duration_ps.map(Time::from_ps), timeline_iterations: run.timeline_iterations.max(least) }
+    Limits { duration: run.duration, timeline_iterations: run.timeline_iterations.max(least) }
 }

@@ -39,7 +39,7 @@ pub fn asks_costs(spec: &JobSpec) -> bool {
     let schedule = &spec.schedule;
     let of_order = match schedule.order {
         OrderSpec::Caramel | OrderSpec::Optimal => true,
-        OrderSpec::Edf => schedule.chunk_bytes.is_none(),
+        OrderSpec::Edf => schedule.chunk.is_none(),
         _ => false,
     };
     let of_fusion = matches!(schedule.fusion, FusionSpec::Ready { .. } | FusionSpec::Adaptive);
@@ -149,16 +149,15 @@ impl Iteration<'_> {
                 let sizes: Vec<Bytes> = order.iter().map(|parameter| window(parameter).bytes).collect();
                 let of =
                     |bucket: Bucket| -> Vec<u32> { bucket.layers.iter().map(|&place| order[place as usize]).collect() };
-                fuse(&sizes, Bytes(*bytes)).into_iter().map(|bucket| at_once(self.bucket(&of(bucket)))).collect()
+                fuse(&sizes, *bytes).into_iter().map(|bucket| at_once(self.bucket(&of(bucket)))).collect()
             }
-            FusionSpec::Cap { bytes } => fuse(&self.sizes, Bytes(*bytes)).into_iter().map(at_once).collect(),
+            FusionSpec::Cap { bytes } => fuse(&self.sizes, *bytes).into_iter().map(at_once).collect(),
             FusionSpec::Buckets { layer_counts } => group(&self.sizes, layer_counts).into_iter().map(at_once).collect(),
-            &FusionSpec::Reach { first_bytes, bytes } => {
-                self.of_plan(&transfers::ddp(&self.boundaries, Bytes(first_bytes), Bytes(bytes), &|_| Time::ZERO))
+            &FusionSpec::Reach { first, bytes } => {
+                self.of_plan(&transfers::ddp(&self.boundaries, first, bytes, &|_| Time::ZERO))
             }
-            &FusionSpec::Ready { bytes, cycle_ps } => {
-                let cycle = Time::from_ps(cycle_ps);
-                self.of_plan(&transfers::horovod(&self.boundaries, Bytes(bytes), cycle, &self.time()))
+            &FusionSpec::Ready { bytes, cycle } => {
+                self.of_plan(&transfers::horovod(&self.boundaries, bytes, cycle, &self.time()))
             }
             FusionSpec::Adaptive => {
                 let groups = batch(&self.boundaries, self.costs().threshold, &self.time());
@@ -200,7 +199,7 @@ impl Iteration<'_> {
             gates: sends.iter().map(|sent| sent.gate).collect(),
             buckets,
             scheduler,
-            chunk: self.spec.schedule.chunk_bytes.map(Bytes),
+            chunk: self.spec.schedule.chunk,
         }
     }
 
@@ -238,7 +237,7 @@ impl Iteration<'_> {
 
     fn packed(&self) -> Planned {
         let plan = pack(&self.boundaries, &self.groups(), &self.time()).plan;
-        self.as_planned(&plan, self.spec.schedule.chunk_bytes.map(Bytes))
+        self.as_planned(&plan, self.spec.schedule.chunk)
     }
 
     /// Buckets in the order of a list. A bucket is released at the latest when compute waits for it.
@@ -248,7 +247,7 @@ impl Iteration<'_> {
             let parameters: Vec<u32> = it.layers.iter().map(parameter_of).collect();
             let bucket = self.bucket(&parameters);
             let window = self.boundaries.group(parameters).window;
-            let gate = Time::from_ps(it.gate_ps).min(self.boundaries.compute + window.read);
+            let gate = it.gate.min(self.boundaries.compute + window.read);
             (window.update, GatedBucket { bucket, gate })
         };
         let mut ranked: Vec<((Time, GatedBucket), u32)> = buckets.iter().map(listed).zip(0..).collect();
@@ -259,7 +258,7 @@ impl Iteration<'_> {
     }
 
     fn by_deadline(&self) -> Planned {
-        let chunk = self.spec.schedule.chunk_bytes.map_or_else(|| self.costs().chunk(), Bytes);
+        let chunk = self.spec.schedule.chunk.unwrap_or_else(|| self.costs().chunk());
         let any_time = |_| Time::ZERO;
         let plan = transfers::earliest_deadline_first(&self.boundaries, &self.groups(), chunk, 1, &any_time);
         self.as_planned(&plan, Some(chunk))
@@ -277,7 +276,7 @@ impl Iteration<'_> {
             }
         };
         let time = self.time();
-        let given = self.spec.schedule.chunk_bytes.map(Bytes);
+        let given = self.spec.schedule.chunk;
         for groups in self.groupings() {
             let chunk = self.costs().chunk().0;
             let chunks = match given {

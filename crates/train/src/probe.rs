@@ -79,7 +79,7 @@ impl Probe {
             let own = streams.iter().filter(|(_, name)| **name == of.tenant);
             own.map(|&(stream, name)| Source { tenant: name.as_str().into(), stream, flow: of.flow })
         });
-        let every = Time::from_ps(spec.every_ps.max(1));
+        let every = spec.every.max(Time::from_ps(1));
         let names = links.iter().map(|(_, name)| name.clone()).collect();
         Self {
             sources: sources.collect(),

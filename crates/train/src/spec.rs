@@ -18,7 +18,7 @@ use gradtide_net::hosts::Host;
 use gradtide_net::packet::tcp::{CongestionAlgorithm, Recovery, TcpConfig};
 use gradtide_net::packet::{Capacity, Discipline, Follow, Marking, PcnConfig, QueueConfig, SharedBuffer};
 use gradtide_net::route::Policy;
-use gradtide_net::{Link, Rate, Ratio, Time};
+use gradtide_net::{Bytes, Link, Rate, Ratio, Time};
 use serde::Deserialize;
 use std::num::NonZeroU32;
 
@@ -63,8 +63,8 @@ pub struct JobSpec {
     #[serde(default = "first_band")]
     pub bands: Vec<u8>,
     /// Simulated time at which the job starts.
-    #[serde(default)]
-    pub start_ps: u64,
+    #[serde(default, rename = "start_ps")]
+    pub start: Time,
     /// How long workers compute.
     #[serde(default)]
     pub compute: ComputeSpec,
@@ -453,22 +453,25 @@ pub struct ScheduleSpec {
     pub fusion: FusionSpec,
     /// Largest part that is sent without looking at the queue again; `None` sends a bucket whole, but where the order
     /// has chunks of its own.
-    pub chunk_bytes: Option<u64>,
+    #[serde(rename = "chunk_bytes")]
+    pub chunk: Option<Bytes>,
     /// Chunks that are on the network at one time; not 0.
     pub credit: u32,
     /// Whether the next forward pass waits for all transfers.
     pub barrier: bool,
     /// Time for which every transfer holds the transmission queue before its first byte (0 in the thesis).
-    pub overhead_ps: u64,
+    #[serde(rename = "overhead_ps")]
+    pub overhead: Time,
     /// Time from the end of a transfer on all workers to the earliest start of the next (0 in the thesis).
-    pub sync_ps: u64,
+    #[serde(rename = "sync_ps")]
+    pub sync: Time,
 }
 
 /// Each layer by itself as it becomes ready, one at a time; the next iteration waits for nothing that it does not use.
 impl Default for ScheduleSpec {
     fn default() -> Self {
-        let (order, fusion) = (OrderSpec::Fifo, FusionSpec::Cap { bytes: 0 });
-        Self { order, fusion, chunk_bytes: None, credit: 1, barrier: false, overhead_ps: 0, sync_ps: 0 }
+        let (order, fusion) = (OrderSpec::Fifo, FusionSpec::Cap { bytes: Bytes(0) });
+        Self { order, fusion, chunk: None, credit: 1, barrier: false, overhead: Time::ZERO, sync: Time::ZERO }
     }
 }
 
@@ -479,7 +482,7 @@ pub enum FusionSpec {
     /// Layers from the output side, as long as they fit.
     Cap {
         /// Most bytes of a bucket; 0 leaves every layer alone.
-        bytes: u64,
+        bytes: Bytes,
     },
     /// The user's own buckets.
     Buckets {
@@ -489,16 +492,18 @@ pub enum FusionSpec {
     /// Layers from the output side; the one that reaches the cap closes the bucket, as in PyTorch DDP.
     Reach {
         /// Cap of the first bucket.
-        first_bytes: u64,
+        #[serde(rename = "first_bytes")]
+        first: Bytes,
         /// Cap of the others.
-        bytes: u64,
+        bytes: Bytes,
     },
     /// What is expected to have been computed by the end of a cycle, as in Horovod.
     Ready {
         /// Most bytes of a bucket, or one layer.
-        bytes: u64,
+        bytes: Bytes,
         /// Length of a cycle; with 0 it ends when there is something to send and the network is free.
-        cycle_ps: u64,
+        #[serde(rename = "cycle_ps")]
+        cycle: Time,
     },
     /// As the order and the cost of a message ask for: small layers together that are computed while the network is
     /// busy (Caramel, section 4.2).
@@ -558,8 +563,8 @@ pub struct PlannedBucketSpec {
     /// Layers that have parameters.
     pub layers: Vec<u32>,
     /// From which offset of compute time on it may be sent; beyond that of an iteration, in the next.
-    #[serde(default)]
-    pub gate_ps: u64,
+    #[serde(default, rename = "gate_ps")]
+    pub gate: Time,
 }
 
 /// Background flows of one tenant, drawn or read in Python; columns of one length, in order of start.
@@ -569,24 +574,26 @@ pub struct TrafficSpec {
     /// Key of the tenant in the scenario (`traffic.<name>`).
     pub name: String,
     /// When each flow starts.
-    pub start_ps: Vec<u64>,
+    #[serde(rename = "start_ps")]
+    pub start: Vec<Time>,
     /// Sending host.
     pub src: Vec<u32>,
     /// Receiving host, another one.
     pub dst: Vec<u32>,
     /// Payload.
-    pub bytes: Vec<u64>,
+    pub bytes: Vec<Bytes>,
     /// Band on the network.
     pub band: Vec<u8>,
     /// Time from a flow's completion to the start of the next one of its sending host, which does not start before;
     /// `None` starts every flow at its time.
-    pub idle_ps: Option<u64>,
+    #[serde(rename = "idle_ps")]
+    pub idle: Option<Time>,
     /// Whether that is the completion of the last flow under way, for all of them: the hosts wait for one another.
     #[serde(default)]
     pub together: bool,
     /// Time from when a flow may open its connection to its first byte.
-    #[serde(default)]
-    pub setup_ps: u64,
+    #[serde(default, rename = "setup_ps")]
+    pub setup: Time,
     /// As of [`JobSpec`].
     pub announced_packets: Option<u32>,
 }
@@ -798,11 +805,13 @@ pub struct RunSpec {
     /// Whose clock and transport the packet engine has; read by it only.
     pub follow: Follow,
     /// Background flows on the packet engine start up to so much later than they could, each by a draw of its own.
-    pub start_jitter_ps: Option<u64>,
+    #[serde(rename = "start_jitter_ps")]
+    pub start_jitter: Option<Time>,
     /// Whether each rank of a divided job is simulated, and not one of each class. The packet engine always does so.
     pub all_ranks: bool,
     /// Simulated time after which no further iteration is begun.
-    pub duration_ps: Option<u64>,
+    #[serde(rename = "duration_ps")]
+    pub duration: Option<Time>,
     /// Measured iterations of each job whose operations are recorded one by one.
     pub timeline_iterations: u32,
     /// What is sampled over time; `None` samples nothing. Read by the packet engine only.
@@ -814,7 +823,8 @@ pub struct RunSpec {
 #[serde(deny_unknown_fields)]
 pub struct ProbeSpec {
     /// Time from one sample to the next; not 0.
-    pub every_ps: u64,
+    #[serde(rename = "every_ps")]
+    pub every: Time,
     /// Links whose queues are sampled, by name; `None` samples all.
     pub links: Option<Vec<String>>,
     /// Connections whose windows are sampled.

@@ -24,7 +24,7 @@ pub struct BackgroundFlows<'a> {
     stream: u32,
     turns: Turns,
     /// By flow, what its jitter adds; empty if there is none.
-    late_ps: Vec<u64>,
+    late: Vec<Time>,
     /// By flow, its number among those of its host's card.
     of_source: Vec<u32>,
     under_way: BTreeMap<FlowId, usize>,
@@ -51,8 +51,8 @@ enum Turns {
     },
 }
 
-fn late_by(late_ps: &[u64], index: usize) -> Time {
-    Time::from_ps(late_ps.get(index).copied().unwrap_or(0))
+fn late_by(late: &[Time], index: usize) -> Time {
+    late.get(index).copied().unwrap_or_default()
 }
 
 /// What became of a flow.
@@ -72,10 +72,11 @@ impl<'a> BackgroundFlows<'a> {
     /// The flows of a tenant, which will carry `stream` and leave their hosts by `card`. Each starts up to `jitter` later than
     /// it could, by a draw of its own; when it started includes that.
     pub fn new(spec: &'a TrafficSpec, stream: u32, card: impl Fn(HostId) -> HostId, seed: Seed, jitter: Time) -> Self {
-        let count = spec.start_ps.len();
+        let count = spec.start.len();
         let has_jitter = jitter > Time::ZERO;
-        let draw = |index| seed.stream(&format!("start jitter/{}/{index}", spec.name)).below(jitter.ps());
-        let late_ps: Vec<u64> = if has_jitter { (0..count).map(draw).collect() } else { Vec::new() };
+        let jitter_of = |index| seed.stream(&format!("start jitter/{}/{index}", spec.name));
+        let draw = |index| Time::from_ps(jitter_of(index).below(jitter.ps()));
+        let late: Vec<Time> = if has_jitter { (0..count).map(draw).collect() } else { Vec::new() };
         let mut counts = BTreeMap::new();
         let number = |&src: &u32| {
             let count: &mut u32 = counts.entry(card(HostId(src))).or_default();
@@ -83,28 +84,27 @@ impl<'a> BackgroundFlows<'a> {
             *count
         };
         let of_source = spec.src.iter().map(number).collect();
-        let turns = match spec.idle_ps {
+        let turns = match spec.idle {
             None if has_jitter => {
-                let starts =
-                    spec.start_ps.iter().zip(&late_ps).map(|(start_ps, late_ps)| start_ps.saturating_add(*late_ps));
-                let mut starts: Vec<_> = starts.map(Time::from_ps).zip(0..).collect();
+                let starts = spec.start.iter().zip(&late).map(|(start, late)| start.saturating_add(*late));
+                let mut starts: Vec<_> = starts.zip(0..).collect();
                 starts.sort_unstable();
                 Turns::ByTime(0, Some(starts))
             }
             None => Turns::ByTime(0, None),
-            Some(idle_ps) => {
+            Some(idle) => {
                 let (mut next, mut due, mut last) = (vec![count; count], BTreeSet::new(), BTreeMap::new());
                 for (index, &src) in spec.src.iter().enumerate() {
                     match last.insert(src, index) {
                         Some(before) => next[before] = index,
-                        None => _ = due.insert((Time::from_ps(spec.start_ps[index]) + late_by(&late_ps, index), index)),
+                        None => _ = due.insert((spec.start[index] + late_by(&late, index), index)),
                     }
                 }
-                Turns::ByHost { due, idle: Time::from_ps(idle_ps), next, together: spec.together, ready: Vec::new() }
+                Turns::ByHost { due, idle, next, together: spec.together, ready: Vec::new() }
             }
         };
         let (under_way, outcomes) = (BTreeMap::new(), vec![Outcome::default(); count]);
-        Self { spec, stream, turns, late_ps, of_source, under_way, outcomes, completed_count: 0 }
+        Self { spec, stream, turns, late, of_source, under_way, outcomes, completed_count: 0 }
     }
 
     /// The stream of its flows.
@@ -115,7 +115,7 @@ impl<'a> BackgroundFlows<'a> {
     /// When its next flow starts, as far as known.
     pub fn wakes_at(&self) -> Option<Time> {
         match &self.turns {
-            Turns::ByTime(count, None) => self.spec.start_ps.get(*count).map(|&ps| Time::from_ps(ps)),
+            Turns::ByTime(count, None) => self.spec.start.get(*count).copied(),
             Turns::ByTime(count, Some(starts)) => starts.get(*count).map(|&(at, _)| at),
             Turns::ByHost { due, .. } => due.first().map(|&(at, _)| at),
         }
@@ -145,13 +145,13 @@ impl<'a> BackgroundFlows<'a> {
             };
             let (src, dst) = (HostId(self.spec.src[index]), HostId(self.spec.dst[index]));
             let flow = Flow {
-                hold: Time::from_ps(self.spec.setup_ps),
+                hold: self.spec.setup,
                 band: Band::new(self.spec.band[index]).expect("bands are checked when the run is planned"),
                 stream: self.stream,
                 announced: self.spec.announced_packets.and_then(Announced::new),
                 // A run has fewer than 2^32 flows.
                 listed: Some(Listed { number: index as u32, of_source: self.of_source[index] }),
-                ..Flow::alone(src, dst, Bytes(self.spec.bytes[index]))
+                ..Flow::alone(src, dst, self.spec.bytes[index])
             };
             let id = network.start(flow);
             self.under_way.insert(id, index);
@@ -166,13 +166,13 @@ impl<'a> BackgroundFlows<'a> {
         let outcome = &mut self.outcomes[index];
         let start = outcome.start.expect("it is under way");
         (outcome.fct, outcome.received) = (Some(now - start), Some(completion.received - start));
-        outcome.delivered = Bytes(self.spec.bytes[index]);
+        outcome.delivered = self.spec.bytes[index];
         if let Turns::ByHost { due, idle, next, together, ready } = &mut self.turns {
             ready.push(next[index]);
             if !*together || self.under_way.is_empty() {
-                let starts = &self.spec.start_ps;
-                let known = ready.drain(..).filter_map(|next| Some((Time::from_ps(*starts.get(next)?), next)));
-                due.extend(known.map(|(start, next)| (start.max(now + *idle) + late_by(&self.late_ps, next), next)));
+                let starts = &self.spec.start;
+                let known = ready.drain(..).filter_map(|next| Some((*starts.get(next)?, next)));
+                due.extend(known.map(|(start, next)| (start.max(now + *idle) + late_by(&self.late, next), next)));
             }
         }
     }
@@ -181,14 +181,14 @@ impl<'a> BackgroundFlows<'a> {
     pub fn on_end(&mut self, remaining: &BTreeMap<FlowId, Bytes>) {
         for (id, &index) in &self.under_way {
             let bytes = self.spec.bytes[index];
-            self.outcomes[index].delivered = Bytes(remaining.get(id).map_or(0, |left| bytes.saturating_sub(left.0)));
+            self.outcomes[index].delivered = Bytes(remaining.get(id).map_or(0, |left| bytes.0.saturating_sub(left.0)));
         }
     }
 
     /// How long, in picoseconds, its flows of at most `largest` bytes have been in the network between two times, all
     /// together.
     pub fn flow_time_ps(&self, from: Time, to: Time, largest: Bytes) -> u128 {
-        let small = self.outcomes.iter().zip(&self.spec.bytes).filter(|&(_, &bytes)| bytes <= largest.0);
+        let small = self.outcomes.iter().zip(&self.spec.bytes).filter(|&(_, &bytes)| bytes <= largest);
         let time = |(outcome, _): (&Outcome, _)| {
             let start = outcome.start?;
             let end = outcome.fct.map_or(to, |fct| to.min(start + fct));

@@ -135,7 +135,7 @@ fn a_sum_beside_another_flow_takes_twice_as_long() {
         "name": "other", "start_ps": [0], "src": [0], "dst": [1], "bytes": [1_u64 << 40], "band": [0]
     });
     beside.traffic.push(serde_json::from_value(flow).unwrap());
-    beside.run.duration_ps = Some(1 << 33);
+    beside.run.duration = Some(Time::from_ps(1 << 33));
     // In two sums, the second round of the slow link has waited for no delay of 8 ps.
     for (both, one) in run(&beside).into_iter().zip(run(&alone)) {
         assert_eq!(both - one, (GRADIENTS + PART) * PS_PER_BYTE - 2 * 8);

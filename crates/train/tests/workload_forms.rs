@@ -515,7 +515,7 @@ fn a_divided_job_that_its_cluster_cannot_have_is_refused() {
     assert!(refused(&|spec| spec.jobs[0].bands = vec![200]).contains("band 200"));
     assert!(refused(&|spec| spec.jobs[0].compute.noise_ppm = 1).contains("workers that differ"));
     assert!(refused(&|spec| spec.jobs[0].compute.overlap_slowdown_ppm = 0).contains("below 1000000 ppm"));
-    assert!(refused(&|spec| spec.jobs[0].schedule.chunk_bytes = Some(1)).contains("chunks"));
-    assert!(refused(&|spec| spec.jobs[0].schedule.overhead_ps = u64::MAX).contains("past 106 days"));
+    assert!(refused(&|spec| spec.jobs[0].schedule.chunk = Some(Bytes(1))).contains("chunks"));
+    assert!(refused(&|spec| spec.jobs[0].schedule.overhead = Time::MAX).contains("past 106 days"));
     assert!(refused(&|spec| spec.jobs[0].iterations = Some(u32::MAX)).contains("would record"));
 }

@@ -160,7 +160,7 @@ impl PsJob {
         };
         Ok(Self {
             name: spec.name.clone(),
-            start: Time::from_ps(spec.start_ps),
+            start: spec.start,
             iteration_limit: spec.iterations,
             paces: Pace::of_workers(&spec.compute, workers.len() as u32, &spec.name, seed),
             pulls: Pulls {
@@ -170,7 +170,7 @@ impl PsJob {
                 disorders: streams("disorder"),
             },
             is_training: servers.task == TaskSpec::Train,
-            hold: Time::from_ps(spec.schedule.overhead_ps),
+            hold: spec.schedule.overhead,
             band: Band::new(spec.bands[0]).ok_or(PsError::Band(spec.bands[0]))?,
             adding: spec.collective.reduction_rate,
             opens,
@@ -359,11 +359,11 @@ fn pull_order(
 
 fn check(spec: &JobSpec, opens: bool) -> Result<(), PsError> {
     let refused = [
-        (opens && spec.schedule.overhead_ps != 0, "a TCP connection is not held before a transfer"),
+        (opens && spec.schedule.overhead > Time::ZERO, "a TCP connection is not held before a transfer"),
         (spec.compute.overlap_slowdown_ppm != ONE_PPM, "compute is not slowed by transfers"),
-        (spec.schedule.sync_ps != 0, "no transfer waits for others to be through"),
+        (spec.schedule.sync > Time::ZERO, "no transfer waits for others to be through"),
         (spec.schedule.credit != 1, "a connection carries one transfer after the other"),
-        (spec.schedule.chunk_bytes.is_some(), "parameters are sent whole"),
+        (spec.schedule.chunk.is_some(), "parameters are sent whole"),
         (spec.collective.depth != Some(1), "parameters are sent whole"),
         (spec.collective.drops_remainder(), "parameters are sent whole"),
         (spec.bands.len() != 1, "all transfers travel in one band"),

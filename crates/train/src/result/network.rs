@@ -38,7 +38,7 @@ pub fn flows(spec: &Spec, background: Vec<BackgroundFlows<'_>>, end: Time) -> Ta
         ("start_us", Column::Time(rows().map(|(.., outcome)| signed(outcome.start.unwrap_or_default())).collect())),
         ("src", counts(|traffic, index| traffic.src[index].into())),
         ("dst", counts(|traffic, index| traffic.dst[index].into())),
-        ("bytes", counts(|traffic, index| traffic.bytes[index])),
+        ("bytes", counts(|traffic, index| traffic.bytes[index].0)),
         ("band", counts(|traffic, index| traffic.band[index].into())),
         ("fct_us", times(|outcome| outcome.fct)),
         ("received_us", times(|outcome| outcome.received)),
