@@ -45,6 +45,7 @@ endif
 
 check: .venv/.dev .venv/.built
 	cargo fmt --check
+	rustfmt --check --edition 2024 crates/train/src/collective/algorithms/*.rs  # declared by a macro, unseen by cargo
 	cargo clippy --workspace --all-targets -- -D warnings
 	ruff check
 	ruff format --check

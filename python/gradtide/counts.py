@@ -1,4 +1,4 @@
-"""Collectives: names, which of them are all-reduces, and counts of steps, messages and bytes from the core.
+"""Collectives: which of them are all-reduces, and counts of steps, messages and bytes from the core.
 
 docs/models/collectives.md has the table and its sources; tests compare the counts with the core's transfers.
 """
@@ -6,37 +6,22 @@ docs/models/collectives.md has the table and its sources; tests compare the coun
 import json
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, get_args
 
-CollectiveKind = Literal[
-    "ring",
-    "single_ring",
-    "halving_doubling",
-    "shuffle",
-    "tree",
-    "binary_tree",
-    "butterfly",
-    "butterfly_layered",
-    "hierarchical",
-    "ps",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "broadcast",
-    "point_to_point",
-]
-"""Names of the algorithms, the values of `collective.kind`."""
+from gradtide.algorithms import ALGORITHMS, CollectiveKind
 
-KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
+KINDS: tuple[CollectiveKind, ...] = tuple(ALGORITHMS)
 
-NOT_SUMMED: dict[str, str] = {
+_NO_SUM = {
     "all_gather": "it adds nothing up: each rank gets the parts of all others",
     "reduce_scatter": "each rank gets the sum of one part only",
     "all_to_all": "it adds nothing up: each rank gets a part of each other rank's bytes",
     "broadcast": "it adds nothing up: every rank gets the bytes of the first one",
-    "point_to_point": "it adds nothing up: the second rank gets the bytes of the first one",
+    "send": "it adds nothing up: the second rank gets the bytes of the first one",
 }
-"""Collectives that are no all-reduce, each with the reason: a rank does not end up with the sum of all gradients."""
+"""Operations that are no all-reduce, each with the reason: a rank does not end up with the sum of all gradients."""
+
+NOT_SUMMED: dict[str, str] = {kind: _NO_SUM[one.operation] for kind, one in ALGORITHMS.items() if not one.sums}
+"""Collectives that are no all-reduce, each with the reason."""
 
 ALL_REDUCES: tuple[str, ...] = tuple(kind for kind in KINDS if kind not in NOT_SUMMED)
 """Collectives after which every rank has the sum over all ranks, as data-parallel training needs for gradients."""
@@ -56,7 +41,7 @@ class Counts:
     most: Fraction
 
 
-def count(kind: str, ranks: int, group: int = 1, inside: str = "ring", servers: int = 1) -> Counts:
+def count(kind: CollectiveKind, ranks: int, group: int = 1, inside: str = "ring", servers: int = 1) -> Counts:
     """Count the messages of a collective, one of `KINDS`, among N ranks: none for a single rank.
 
     The last group of butterfly_layered and hierarchical may be smaller than `group`. `inside` is the algorithm within a
@@ -64,12 +49,13 @@ def count(kind: str, ranks: int, group: int = 1, inside: str = "ring", servers: 
     """
     from gradtide import _core  # imported lazily: it would dominate the time to report a faulty scenario
 
+    parameters: dict[str, dict[str, str | int]] = {
+        "group": {"group": group},
+        "inside": {"inside": inside},
+        "ps": {"servers": servers, "placement": "packed"},
+    }
     algorithm: dict[str, str | int] = {"kind": kind}
-    if kind == "ps":
-        algorithm = {"kind": "parameter_server", "servers": servers, "placement": "packed"}
-    elif kind == "butterfly_layered":
-        algorithm["group"] = group
-    elif kind == "hierarchical":
-        algorithm |= {"group": group, "inside": inside}
+    for key in ALGORITHMS[kind].keys:
+        algorithm |= parameters[key]
     steps, messages, sent, most = _core.collective_counts(json.dumps(algorithm), ranks)
     return Counts(steps, messages, Fraction(sent), Fraction(*most))

@@ -31,7 +31,6 @@ pub mod traffic;
 pub mod workload;
 
 use collective::messages::{Collective, Depth};
-use collective::plan::Counts;
 use engine::{Engine, Idle};
 use fabric::Fabric;
 use gradtide_net::fluid::FluidError;
@@ -41,7 +40,7 @@ use gradtide_table::Table;
 use job::{Job, JobError};
 use result::RunResult;
 use run::Limits;
-use spec::{AlgorithmSpec, EngineSpec, Spec, TrafficSpec};
+use spec::{EngineSpec, Spec, TrafficSpec};
 use std::sync::Arc;
 use thiserror::Error;
 use traffic::BackgroundFlows;
@@ -139,11 +138,6 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
     let collective = job::collective(job, bytes, depth, manner).map_err(|error| refused(error.into()))?;
     let bytes = if job.collective.drops_remainder() { communicator::divisible(bytes, job.hosts.len()) } else { bytes };
     Ok(result::messages(&collective, bytes))
-}
-
-/// What one exchange of a collective among `ranks` takes, without a network.
-pub fn collective_counts(algorithm: AlgorithmSpec, ranks: u32) -> Counts {
-    job::algorithm(algorithm, ranks).counts(ranks)
 }
 
 /// What a transfer of each layer of job `job` takes, or of each parameter of its graph, as its schedulers expect: a

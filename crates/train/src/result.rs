@@ -9,14 +9,14 @@ use crate::bucket::Bucket;
 use crate::caramel::transfers::PlannedTransfer;
 use crate::caramel::{Boundaries, timeline};
 use crate::collective::messages::Collective;
-use crate::collective::plan::Action;
+use crate::collective::pattern::Action;
 use crate::communicator::DataParallel;
 use crate::dag::OpKind;
 use crate::engine::{LinkUsage, Usage};
 use crate::job::Job;
 use crate::probe::{Carried, Samples};
 use crate::run::{Done, IterationRecord, JobRecord, OperationRecord, TransferRecord, Unmeasured};
-use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, OrderSpec, Spec, TrafficSpec};
+use crate::spec::{ComputeOrderSpec, JobSpec, OrderSpec, Spec, TrafficSpec};
 use crate::traffic::{BackgroundFlows, Outcome};
 use divided::Divided;
 pub use divided::StepSummary;
@@ -361,7 +361,7 @@ impl<'a> Part<'a> {
             name: self.spec.name.clone(),
             iteration_count: records.len() as u64,
             unmeasured: self.trace.unmeasured,
-            worker_count: self.spec.hosts.len() as u64 - servers(self.spec),
+            worker_count: self.spec.worker_count() as u64,
             bucket_count: self.gradients.buckets.len() as u64,
             iteration_time_ps: records.iter().map(|record| record.time.ps()).collect(),
             // Exact if all times are equal.
@@ -383,15 +383,6 @@ impl<'a> Part<'a> {
             asynchrony: None,
             step: None,
         }
-    }
-}
-
-/// Number of hosts of the job that are parameter servers and compute nothing.
-fn servers(spec: &JobSpec) -> u64 {
-    match spec.collective.algorithm {
-        _ if spec.hosts.len() == 1 => 0,
-        AlgorithmSpec::ParameterServer { servers, .. } => servers.into(),
-        _ => 0,
     }
 }
 

@@ -27,7 +27,7 @@ fn chain(layers: &[(u64, u64, u64)], workers: u64, servers: u64, sync: Value) ->
     json!({
         "jobs": [{
             "name": "train", "layers": layers, "hosts": Vec::from_iter(0..workers + servers), "iterations": 6,
-            "collective": {"algorithm": {"kind": "parameter_server", "servers": servers, "placement": "separate"},
+            "collective": {"algorithm": {"kind": "ps", "servers": servers, "placement": "separate"},
                            "remainder": "sent", "depth": 1, "reduction_rate_bps": null},
             "schedule": {"order": {"kind": "priority", "queues": null}, "fusion": {"kind": "cap", "bytes": 0}, "credit": 1,
                          "chunk_bytes": null, "barrier": true, "overhead_ps": 0, "sync_ps": 0},

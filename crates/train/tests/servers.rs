@@ -70,7 +70,7 @@ fn spec(rows: &[Row], change: impl FnOnce(&mut Value)) -> Value {
     let mut spec = json!({
         "jobs": [{
             "name": "train", "layers": [], "hosts": [0, 1], "iterations": 2,
-            "collective": {"algorithm": {"kind": "parameter_server", "servers": 1, "placement": "separate"},
+            "collective": {"algorithm": {"kind": "ps", "servers": 1, "placement": "separate"},
                            "remainder": "sent", "depth": 1, "reduction_rate_bps": null},
             "schedule": {"order": {"kind": "priority", "queues": null}, "fusion": {"kind": "cap", "bytes": 0}, "credit": 1,
                          "chunk_bytes": null, "barrier": true, "overhead_ps": 0, "sync_ps": 0},

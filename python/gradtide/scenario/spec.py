@@ -210,9 +210,9 @@ def _fusion_spec(schedule: Schedule) -> dict[str, Any]:
 
 def _algorithm_spec(job: Job) -> dict[str, Any]:
     keys = job.collective
+    table: dict[str, Any] = {"kind": keys.algorithm}
     if keys.ps is not None:
-        return {"kind": "parameter_server", "servers": max(1, job.servers), "placement": keys.ps.placement}
-    table: dict[str, Any] = {"kind": keys.kind}
+        table |= {"servers": max(1, job.servers), "placement": keys.ps.placement}
     if keys.group is not None:
         table["group"] = job.group or 1
     if keys.inside is not None:
