@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gradtide.codes import CODES, explain
+from gradtide.counts import NOT_SUMMED
 from gradtide.errors import Fault, GradtideError, ScenarioError
 from gradtide.scenario import Scenario, support
 from gradtide.scenario.support import COMBINATIONS, ENGINES, FEATURES, Support
@@ -523,7 +524,7 @@ CASES: list[tuple[str, str, str, str, int | None, str]] = [
             4,
             'task = "exchange"',
         )
-        for kind in ("all_gather", "reduce_scatter", "all_to_all", "broadcast", "point_to_point")
+        for kind in NOT_SUMMED
     ),
     (
         "disorder of a ring",

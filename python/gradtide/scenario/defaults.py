@@ -10,9 +10,6 @@ from gradtide.scenario.keys.cluster import Cluster, Node, Queue, Transport
 from gradtide.scenario.keys.job import AdaptiveTable, JobTable, Schedule, ThesisModel
 from gradtide.units import PPM
 
-GROUPED = ("butterfly_layered", "hierarchical")
-"""Collectives that have groups of ranks."""
-
 PLANNED = ("caramel", "edf", "optimal")
 """Orders with a planner, which also determines buckets and barrier."""
 
