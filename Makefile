@@ -62,8 +62,8 @@ endif
 
 check: .venv/.dev .venv/.built
 	cargo fmt --check
-# cargo fmt does not find modules that a macro declares.
-	rustfmt --edition 2024 --check crates/net/src/packet/tcp/congestion/*.rs
+	# Modules that a macro declares, which cargo fmt does not find.
+	rustfmt --edition 2024 --check crates/net/src/packet/tcp/congestion/*.rs crates/train/src/collective/algorithms/*.rs
 	cargo clippy --workspace --all-targets -- -D warnings
 	ruff check
 	ruff format --check

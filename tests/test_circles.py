@@ -12,6 +12,7 @@ assert _SPEC.loader is not None
 circles = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(circles)
 
+
 def found_in(source: Path) -> set[tuple[str, ...]]:
     """Return the circles under the folder `src` of a crate, each file by its path from there."""
     found = circles.circles(circles.Crate(source).imports())

@@ -8,7 +8,6 @@ scenario. `UPDATE_GOLDEN=1` writes what the commands print now into the pages.
 
 import contextlib
 import doctest
-import importlib.util
 import io
 import os
 import re
@@ -180,15 +179,6 @@ def test_a_page_that_shows_something_else_is_found(tmp_path):
     if not os.environ.get("UPDATE_GOLDEN"):
         with pytest.raises(AssertionError, match="page"):
             try_pycon(">>> 1 + 1\n3\n", {}, "page", tmp_path)
-
-
-@pytest.mark.made
-def test_the_interface_page_says_what_the_code_does():
-    spec = importlib.util.spec_from_file_location("make_interface", ROOT / "tools/make_interface.py")
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-    text = tool.PAGE.read_text(encoding="utf-8")
-    assert tool.page(text) == text, "python tools/make_interface.py makes another page"
 
 
 def test_every_page_of_the_site_is_in_its_navigation():

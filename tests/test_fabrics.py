@@ -13,6 +13,7 @@ import pytest
 
 import gradtide as gt
 from gradtide import counts as collectives
+from gradtide.algorithms import ALGORITHMS, CollectiveKind
 from gradtide.answer.premises import premises_of
 from gradtide.errors import ScenarioError
 from gradtide.estimate import estimate
@@ -160,14 +161,14 @@ def test_a_job_that_is_alone_is_simulated_as_beside_another(kind: str) -> None:
 
 @pytest.mark.parametrize("ranks", [2, 3, 6, 8])
 @pytest.mark.parametrize("kind", collectives.KINDS)
-def test_the_core_sends_what_is_counted(kind: str, ranks: int) -> None:
+def test_the_core_sends_what_is_counted(kind: CollectiveKind, ranks: int) -> None:
     collective: dict[str, object] = {"kind": kind}
-    group = 2 if kind in ("butterfly_layered", "hierarchical") else 1
+    group = 2 if "group" in ALGORITHMS[kind].keys else 1
     if group > 1:
         collective["group"] = group
     servers = max(1, ranks // 8)
-    for inside in ("reduce", "ring", "sharded") if kind == "hierarchical" else ("ring",):
-        if kind == "hierarchical":
+    for inside in ("reduce", "ring", "sharded") if "inside" in ALGORITHMS[kind].keys else ("ring",):
+        if "inside" in ALGORITHMS[kind].keys:
             if inside == "sharded" and ranks % group:
                 continue
             collective["inside"] = inside
@@ -202,24 +203,24 @@ def carried_out(kind: str, ranks: int, size: int, **keys: object) -> tuple[np.nd
     return begin, buffers, servers
 
 
-ALL_REDUCES = ("ring", "halving_doubling", "shuffle", "tree", "butterfly", "butterfly_layered", "hierarchical", "ps")
-
-
 @pytest.mark.parametrize("ranks", range(1, 18))
-@pytest.mark.parametrize("kind", [*ALL_REDUCES, "all_gather", "reduce_scatter", "broadcast"])
-def test_every_rank_ends_with_what_is_promised(kind: str, ranks: int) -> None:
+@pytest.mark.parametrize(
+    "kind", [kind for kind, one in ALGORITHMS.items() if one.operation not in ("all_to_all", "send")]
+)
+def test_every_rank_ends_with_what_is_promised(kind: CollectiveKind, ranks: int) -> None:
     """The whole sum, or the part that the collective promises, also of a size that does not divide evenly."""
     size = 5 * ranks + 3
-    keys: dict[str, object] = {"group": min(3, ranks)} if kind in ("butterfly_layered", "hierarchical") else {}
+    algorithm = ALGORITHMS[kind]
+    keys: dict[str, object] = {"group": min(3, ranks)} if "group" in algorithm.keys else {}
     begin, end, servers = carried_out(kind, ranks, size, **keys)
     total = begin.sum(axis=0)
     cuts = [size // ranks * index + min(index, size % ranks) for index in range(ranks + 1)]
     own = [slice(*pair) for pair in pairwise(cuts)]
-    if kind in ALL_REDUCES:
+    if algorithm.sums:
         assert all((end[rank] == total).all() for rank in range(ranks) if rank not in servers)
-    elif kind == "broadcast":
+    elif algorithm.operation == "broadcast":
         assert (end == begin[0]).all()
-    elif kind == "all_gather":
+    elif algorithm.operation == "all_gather":
         assert (end == np.concatenate([begin[rank, own[rank]] for rank in range(ranks)])).all()
     else:
         assert all((end[rank, own[rank]] == total[own[rank]]).all() for rank in range(ranks))

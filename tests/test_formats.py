@@ -501,15 +501,6 @@ def test_every_format_is_recognised_by_its_content(tmp_path):
             formats.recognised(tmp_path / "a.dat")
 
 
-@pytest.mark.made
-def test_the_page_has_the_table_of_the_code(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    import make_formats
-
-    text = make_formats.PAGE.read_text(encoding="utf-8")
-    assert make_formats.page(text) == text, "run: python tools/make_formats.py"
-
-
 def test_formats_convert_only_into_those_that_hold_the_same(tmp_path):
     with pytest.raises(ValueError, match="hpcc-flow holds flows, cdf sizes"):
         convert(DATA / "flow.txt", tmp_path / "a.csv", "cdf")

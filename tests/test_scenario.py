@@ -813,18 +813,6 @@ def test_examples_of_the_schema_are_valid() -> None:
             Scenario.from_toml(f"[job.a]\n{MODEL}\nworkers = 2").set({f"job.a.schedule.{key}": value})
 
 
-@pytest.mark.made
-@pytest.mark.parametrize("page", ["scenario.md", "errors.md", "engines.md"])
-def test_the_reference_is_made_from_the_code(page: str) -> None:
-    sys.path.insert(0, str(ROOT / "tools"))
-    try:
-        import reference_scenario
-    finally:
-        sys.path.pop(0)
-    committed = (ROOT / "docs" / "reference" / page).read_text(encoding="utf-8")
-    assert committed == reference_scenario.pages()[page], "run: python tools/reference_scenario.py"
-
-
 def test_importing_the_parser_brings_nothing_heavy() -> None:
     code = (
         "import sys, gradtide.scenario; "

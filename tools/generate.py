@@ -1,4 +1,4 @@
-"""Writes what follows from the registrations of the core: names for Python, tables for docs.
+"""Writes every generated file: names and tables of what the core registers, and the pages of docs/reference.
 
     python tools/generate.py          writes every target
     python tools/generate.py --check  names the targets that differ, and exits 1 if one does
@@ -9,17 +9,66 @@ Build the core first. A test runs the check.
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "python"))
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tools")]
 
 from gradtide import _core  # noqa: E402
 
 CONTROLS: list[dict[str, Any]] = json.loads(_core.congestion_controls())
+ABOUT: dict[str, dict[str, Any]] = {name: json.loads(text) for name, text in _core.collective_algorithms()}
+
+_HEAD = '''\
+"""The collective algorithms: names and properties. Made by tools/generate.py from the core; edit that."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+CollectiveKind = Literal[
+{names}
+]
+"""Names of the algorithms, the values of `collective.kind`."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Properties of an algorithm.
+
+    Attributes:
+        title: its name in a sentence.
+        operation: what ranks end up with, as in `all_reduce`.
+        keys: keys of `job.NAME.collective` that belong to it.
+        is_ring: whether it is one ring all-reduce.
+        uses_all_cards: whether it uses all network cards of nodes with several ranks.
+        needs_even_nodes: whether every node must have the same number of ranks.
+    """
+
+    title: str
+    operation: str
+    keys: tuple[str, ...] = ()
+    is_ring: bool = False
+    uses_all_cards: bool = False
+    needs_even_nodes: bool = False
+
+    @property
+    def sums(self) -> bool:
+        """Whether every rank ends up with the sum over all ranks, as data-parallel training needs for gradients."""
+        return self.operation == "all_reduce"
+
+    @property
+    def reduces(self) -> bool:
+        """Whether ranks add what they receive to their own."""
+        return self.operation in ("all_reduce", "reduce_scatter")
+
+
+ALGORITHMS: dict[CollectiveKind, Algorithm] = {
+{entries}
+}
+'''
 
 
 def transports(_: str) -> str:
@@ -62,11 +111,53 @@ def packet_page(page: str) -> str:
     return _made(page, "congestion controls", ["| kind | what it is | window |", "|---|---|---|", *rows])
 
 
+def algorithms(_: str) -> str:
+    """Return the module with the names and properties of all algorithms."""
+    names = "\n".join(f'    "{name}",' for name in ABOUT)
+    return _HEAD.replace("{names}", names).replace("{entries}", "\n".join(map(_entry, ABOUT, ABOUT.values())))
+
+
+def _entry(name: str, one: dict[str, Any]) -> str:
+    keys = ", ".join(f'"{key}"' for key in one["keys"])
+    given = [f'"{one["title"]}"', f'"{one["operation"]}"']
+    given += [f"keys=({keys}{',' if len(one['keys']) == 1 else ''})"] if keys else []
+    given += [f"{flag}=True" for flag in ("is_ring", "uses_all_cards", "needs_even_nodes") if one[flag]]
+    return f'    "{name}": Algorithm({", ".join(given)}),'
+
+
+def collectives_page(page: str) -> str:
+    """Return the page with the table of algorithms made again."""
+    lines = ["| algorithm | does | steps | bytes that a rank sends | source |", "|---|---|---|---|---|"]
+    for name, one in ABOUT.items():
+        for row in one["rows"]:
+            form = f", `{row['form']}`" if row["form"] else ""
+            cells = (f"`{name}`{form}", row["does"], row["steps"], row["bytes"], row["source"])
+            lines.append("|" + "".join(f" {cell} |" if cell else " |" for cell in cells))
+    return _made(page, "algorithms", lines)
+
+
 TARGETS = {
-    "docs/models/packet.md": packet_page,
+    "python/gradtide/algorithms.py": algorithms,
     "python/gradtide/transports.py": transports,
+    "docs/models/collectives.md": collectives_page,
+    "docs/models/packet.md": packet_page,
 }
 """What makes each file, of which it receives the text."""
+
+
+def made() -> Iterator[tuple[Path, str]]:
+    """Yield every made file and its text; the pages read the package, so its own files come first."""
+    for name, make in TARGETS.items():
+        path = ROOT / name
+        yield path, make(path.read_text(encoding="utf-8") if path.exists() else "")
+    import make_formats
+    import make_interface
+    import reference_scenario
+
+    for tool in (make_formats, make_interface):
+        yield tool.PAGE, tool.page(tool.PAGE.read_text(encoding="utf-8"))
+    for name, page in reference_scenario.pages().items():
+        yield ROOT / "docs/reference" / name, page
 
 
 def _lines(parts: Iterable[str]) -> str:
@@ -91,15 +182,16 @@ def _made(page: str, part: str, lines: list[str]) -> str:
 
 def main() -> int:
     """Write or check."""
-    found = {ROOT / name: make for name, make in TARGETS.items()}
-    texts = {path: path.read_text(encoding="utf-8") if path.exists() else "" for path in found}
-    differing = {path: made for path, make in found.items() if (made := make(texts[path])) != texts[path]}
-    if sys.argv[1:] == ["--check"]:
-        print("\n".join(f"{path.relative_to(ROOT)}: run python tools/generate.py" for path in differing))
-        return 1 if differing else 0
-    for path, made in differing.items():
-        path.write_text(made, encoding="utf-8")
-    return 0
+    is_check = sys.argv[1:] == ["--check"]
+    differing = 0
+    for path, text in made():
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            differing += 1
+            if is_check:
+                print(f"{path.relative_to(ROOT)}: run python tools/generate.py")
+            else:
+                path.write_text(text, encoding="utf-8")
+    return int(is_check and differing > 0)
 
 
 if __name__ == "__main__":

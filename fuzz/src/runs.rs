@@ -4,12 +4,11 @@
 use gradtide_net::packet::tcp::CongestionAlgorithm;
 use gradtide_net::{Bytes, Link, Time};
 use gradtide_table::{Column, Table};
-use gradtide_train::collective::plan::CollectivePlan;
 use gradtide_train::result::RunResult;
 use gradtide_train::spec::{
-    AlgorithmSpec, CableSpec, EngineSpec, GraphOpSpec, GraphSpec, JobSpec, LayerSpec, ProbeSpec, Spec, TopologySpec,
+    CableSpec, EngineSpec, GraphOpSpec, GraphSpec, JobSpec, LayerSpec, ProbeSpec, Spec, TopologySpec,
 };
-use gradtide_train::{RunError, collective_counts, job, messages, planned, routed, step_graph, transfer_times};
+use gradtide_train::{RunError, messages, planned, routed, step_graph, transfer_times};
 use gradtide_watch::watched;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -218,11 +217,10 @@ fn exchanged(job: &JobSpec) -> (u128, u128) {
     if job.servers.is_some() {
         return (chunks * 2 * u128::from(ranks), bytes.saturating_mul(2 * u128::from(ranks)));
     }
-    let algorithm = job::algorithm(job.collective.algorithm, ranks);
-    if CollectivePlan::new(&algorithm, ranks, Bytes(1), 1).is_err() {
+    if job.collective.algorithm.plan(ranks, Bytes(1), 1).is_err() {
         return (0, 0);
     }
-    let counts = collective_counts(job.collective.algorithm, ranks);
+    let counts = job.collective.algorithm.counts(ranks);
     let depth = u128::from(job.collective.depth.unwrap_or(64));
     (chunks.saturating_mul(depth).saturating_mul(counts.messages.into()), bytes.saturating_mul(counts.sent.into()))
 }
@@ -374,8 +372,8 @@ fn sent_bytes(spec: &Spec, result: &RunResult) -> (u128, u128) {
             most += sent * (count + cut);
             continue;
         }
-        let times = u128::from(collective_counts(job.collective.algorithm, job.hosts.len() as u32).sent);
-        let is_tree = job.collective.algorithm == AlgorithmSpec::Tree;
+        let times = u128::from(job.collective.algorithm.counts(job.hosts.len() as u32).sent);
+        let is_tree = job.collective.algorithm.name() == "tree";
         // One iteration is run before the first that is measured, unless those begin with the backward pass.
         count += u128::from(spec.run.engine != EngineSpec::Packet || job.ops.is_some());
         // Flows over nodes and of trees have whole bytes in each of their rounds, of which there are at most 2 n.

@@ -1,41 +1,26 @@
-"""Collectives: names, and which of them are all-reduces.
+"""Collectives: which of them are all-reduces.
 
 docs/models/collectives.md has the table and its sources; tests compare the counts with the core's transfers.
 """
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal, get_args
 
-CollectiveKind = Literal[
-    "ring",
-    "single_ring",
-    "halving_doubling",
-    "shuffle",
-    "tree",
-    "binary_tree",
-    "butterfly",
-    "butterfly_layered",
-    "hierarchical",
-    "ps",
-    "all_gather",
-    "reduce_scatter",
-    "all_to_all",
-    "broadcast",
-    "point_to_point",
-]
-"""Names of the algorithms, the values of `collective.kind`."""
+from gradtide.algorithms import ALGORITHMS, CollectiveKind
 
-KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
+KINDS: tuple[CollectiveKind, ...] = tuple(ALGORITHMS)
 
-NOT_SUMMED: dict[str, str] = {
+_NO_SUM = {
     "all_gather": "it adds nothing up: each rank gets the parts of all others",
     "reduce_scatter": "each rank gets the sum of one part only",
     "all_to_all": "it adds nothing up: each rank gets a part of each other rank's bytes",
     "broadcast": "it adds nothing up: every rank gets the bytes of the first one",
-    "point_to_point": "it adds nothing up: the second rank gets the bytes of the first one",
+    "send": "it adds nothing up: the second rank gets the bytes of the first one",
 }
-"""Collectives that are no all-reduce, each with the reason: a rank does not end up with the sum of all gradients."""
+"""Operations that are no all-reduce, each with the reason: a rank does not end up with the sum of all gradients."""
+
+NOT_SUMMED: dict[str, str] = {kind: _NO_SUM[one.operation] for kind, one in ALGORITHMS.items() if not one.sums}
+"""Collectives that are no all-reduce, each with the reason."""
 
 ALL_REDUCES: tuple[str, ...] = tuple(kind for kind in KINDS if kind not in NOT_SUMMED)
 """Collectives after which every rank has the sum over all ranks, as data-parallel training needs for gradients."""

@@ -14,6 +14,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from gradtide import system, traffic, units
+from gradtide.algorithms import ALGORITHMS
 from gradtide.errors import Fault, ScenarioError
 from gradtide.watch import BASE_BYTES, Watch, current, watching
 
@@ -204,7 +205,7 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
         if not is_packet:
             messages += sent
             # Ring neighbours mostly use disjoint routes; messages are then not simulated individually.
-            is_ring = is_alone and job.collective.kind in ("ring", "single_ring") and depth == 1 and not of_flows
+            is_ring = is_alone and ALGORITHMS[job.collective.kind].is_ring and depth == 1 and not of_flows
             # On a single switch all ranks are in lock step, and the end has a closed form.
             in_lock_step = is_ring and fabric.kind == "star" and fabric.switch_count == 1
             is_known = is_computed or is_ring

@@ -8,6 +8,8 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from gradtide.algorithms import ALGORITHMS
+
 # Two schedules whose iteration times differ by less than this share are called the same.
 SAME = 0.005
 
@@ -560,17 +562,6 @@ _FABRICS = {
     "leaf_spine": "leaf-spine",
     "star": "one switch",
 }
-_COLLECTIVES = {
-    "single_ring": "single ring",
-    "binary_tree": "binary tree",
-    "halving_doubling": "halving-doubling",
-    "butterfly": "flat butterfly",
-    "butterfly_layered": "layered butterfly",
-    "ps": "parameter servers",
-    "all_gather": "all-gather",
-    "reduce_scatter": "reduce-scatter",
-    "all_to_all": "all-to-all",
-}
 
 
 def fabric(kind: str, bisection: str = "") -> str:
@@ -582,7 +573,8 @@ def fabric(kind: str, bisection: str = "") -> str:
 def collective(text: str) -> str:
     """Name a collective from `KIND[+KEY=VALUE]`, as in `parameter servers, distributed`."""
     kind, *extras = text.split("+")
-    return ", ".join([_COLLECTIVES.get(kind, kind), *(extra.replace("=", " ") for extra in extras)])
+    title = ALGORITHMS[kind].title if kind in ALGORITHMS else kind
+    return ", ".join([title, *(extra.replace("=", " ") for extra in extras)])
 
 
 _LEVELS = {"none": "left alone", "buckets": "DDP's buckets", "priority": "order", "crossiter": "order, no barrier"}

@@ -9,7 +9,8 @@ use convert::PyTable;
 use gradtide_net::packet::tcp::CongestionAlgorithm;
 use gradtide_net::{Bytes, Link, Rate, Time};
 use gradtide_train::SpecError;
-use gradtide_train::collective::plan::Counts;
+use gradtide_train::collective::algorithms::Algorithm;
+use gradtide_train::collective::counts::Counts;
 use gradtide_train::divided::Load;
 use gradtide_train::fabric::{self, Shape};
 use gradtide_train::opdag::OpDagError;
@@ -129,8 +130,8 @@ fn messages(py: Python<'_>, spec_json: &str, job: usize, bytes: u64) -> PyResult
 /// denominator; bytes in units of S.
 #[pyfunction]
 fn collective_counts(algorithm_json: &str, ranks: u32) -> PyResult<(u64, u64, u64, (u64, u64))> {
-    let algorithm = serde_json::from_str(algorithm_json).map_err(|error| errors::from_json(&error))?;
-    let Counts { steps, messages, sent, most } = gradtide_train::collective_counts(algorithm, ranks);
+    let algorithm: Algorithm = serde_json::from_str(algorithm_json).map_err(|error| errors::from_json(&error))?;
+    let Counts { steps, messages, sent, most } = algorithm.counts(ranks);
     Ok((steps, messages, sent, most))
 }
 
@@ -138,6 +139,13 @@ fn collective_counts(algorithm_json: &str, ranks: u32) -> PyResult<(u64, u64, u6
 #[pyfunction]
 fn congestion_controls() -> PyResult<String> {
     serde_json::to_string(&CongestionAlgorithm::registered()).map_err(|error| errors::from_json(&error))
+}
+
+/// The collective algorithms by name, as JSON: what docs and scenarios say of them. Read by `tools/generate.py` alone.
+#[pyfunction]
+fn collective_algorithms() -> PyResult<Vec<(&'static str, String)>> {
+    let about = |one: Algorithm| serde_json::to_string(&one.description()).map(|about| (one.name(), about));
+    Algorithm::all().map(about).collect::<Result<_, _>>().map_err(|error| errors::from_json(&error))
 }
 
 /// Size of an iteration of a parallel job with every rank simulated: compute ops and transfers, messages, and bytes
@@ -263,6 +271,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(traces::chakra, module)?)?;
     module.add_function(wrap_pyfunction!(traces::execution_trace, module)?)?;
     module.add_function(wrap_pyfunction!(traces::kineto, module)?)?;
+    module.add_function(wrap_pyfunction!(collective_algorithms, module)?)?;
     module.add_function(wrap_pyfunction!(collective_counts, module)?)?;
     module.add_function(wrap_pyfunction!(congestion_controls, module)?)?;
     module.add_function(wrap_pyfunction!(link_names, module)?)?;

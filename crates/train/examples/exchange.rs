@@ -9,8 +9,9 @@ mod cost;
 use cost::{cpu_seconds, peak_megabytes};
 use gradtide_net::route::Policy;
 use gradtide_net::{Bytes, FatTree, Fluid, Graph, Link, Rate, Ratio, Seed, Star, Time};
+use gradtide_train::collective::algorithms::ps::Placement;
+use gradtide_train::collective::algorithms::{Algorithm, AllToAll, Butterfly, ButterflyLayered, ParameterServer, Ring};
 use gradtide_train::collective::exchange;
-use gradtide_train::collective::plan::{Algorithm, CollectivePlan, distributed_servers, packed_servers};
 use std::time::Instant;
 
 fn link(gigabytes_per_s: f64, delay_ns: u64) -> Link {
@@ -24,24 +25,23 @@ fn case(name: &str) -> Option<(Graph, Algorithm)> {
     let clos2 = |denominator| FatTree::clos2(64, ratio(denominator), fast).expect("a network").graph();
     let clos3 = |denominator| FatTree::clos3(16, ratio(denominator), fast).expect("a network").graph();
     let star = |host_count| Star { host_count, link: slow }.graph();
-    let packed = |servers| Algorithm::ParameterServer { servers: packed_servers(servers) };
-    let spread = |ranks, servers| Algorithm::ParameterServer { servers: distributed_servers(ranks, servers) };
+    let servers = |servers, placement| ParameterServer { servers, placement }.into();
     Some(match name {
-        "ps_packed_1024" => (clos3(2), packed(128)),
-        "ps_dist_1024" => (clos3(2), spread(1024, 128)),
-        "ps_packed_2048" => (clos2(2), packed(256)),
-        "ps_dist_2048" => (clos2(1), spread(2048, 256)),
-        "a2a_512" => (star(512), Algorithm::AllToAll),
-        "ring_2048" => (star(2048), Algorithm::Ring),
-        "ring_2048_clos2" => (clos2(1), Algorithm::Ring),
-        "butterfly_2048" => (clos2(2), Algorithm::Butterfly),
+        "ps_packed_1024" => (clos3(2), servers(128, Placement::Packed)),
+        "ps_dist_1024" => (clos3(2), servers(128, Placement::Distributed)),
+        "ps_packed_2048" => (clos2(2), servers(256, Placement::Packed)),
+        "ps_dist_2048" => (clos2(1), servers(256, Placement::Distributed)),
+        "a2a_512" => (star(512), AllToAll.into()),
+        "ring_2048" => (star(2048), Ring.into()),
+        "ring_2048_clos2" => (clos2(1), Ring.into()),
+        "butterfly_2048" => (clos2(2), Butterfly.into()),
         "layered_16384" => {
             let fabric = FatTree::leaf_spine(256, 64, 64, fast, fast).expect("a network");
-            (fabric.graph(), Algorithm::ButterflyLayered { group: 64 })
+            (fabric.graph(), ButterflyLayered { group: 64 }.into())
         }
         "layered_16000_clos3" => {
             let fabric = FatTree::clos3(40, ratio(2), fast).expect("a network");
-            (fabric.graph(), Algorithm::ButterflyLayered { group: 20 })
+            (fabric.graph(), ButterflyLayered { group: 20 }.into())
         }
         _ => return None,
     })
@@ -71,7 +71,7 @@ fn main() {
         let before = cpu_seconds(start);
         let ranks = graph.host_count;
         let hosts: Vec<u32> = (0..ranks).collect();
-        let plan = CollectivePlan::new(&algorithm, ranks, Bytes(100_000_000), 1).expect("a plan");
+        let plan = algorithm.plan(ranks, Bytes(100_000_000), 1).expect("a plan");
         let network = Fluid::new(&graph, Policy::DModK, Seed(0)).expect("a network");
         let exchange = exchange::run(&plan, &hosts, network);
         println!(

@@ -5,8 +5,9 @@
 
 use gradtide_net::route::Policy;
 use gradtide_net::{Bytes, FatTree, Flow, Fluid, HostId, Link, Network, Rate, Ratio, Seed, Star, Time};
+use gradtide_train::collective::algorithms::ps::Placement;
+use gradtide_train::collective::algorithms::{Algorithm, AllToAll, Butterfly, ButterflyLayered, ParameterServer, Ring};
 use gradtide_train::collective::exchange;
-use gradtide_train::collective::plan::{Algorithm, CollectivePlan, distributed_servers, packed_servers};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
@@ -35,7 +36,7 @@ fn main() {
         "" => {
             let bytes = Bytes(options.number("bytes", 1e8) as u64);
             let algorithm = algorithm(options.text("collective", ""), hosts, group);
-            let plan = CollectivePlan::new(&algorithm, hosts, bytes, 1).expect("a plan");
+            let plan = algorithm.plan(hosts, bytes, 1).expect("a plan");
             let found = exchange::run(&plan, &(0..hosts).collect::<Vec<_>>(), network);
             (found.message_count, found.duration)
         }
@@ -69,13 +70,14 @@ fn fabric(options: &Options, half: u32, link: Link) -> (FatTree, u32) {
 }
 
 fn algorithm(name: &str, hosts: u32, group: u32) -> Algorithm {
+    let servers = |placement| ParameterServer { servers: hosts / 8, placement }.into();
     match name {
-        "ring" => Algorithm::Ring,
-        "all-to-all" => Algorithm::AllToAll,
-        "butterfly" => Algorithm::Butterfly,
-        "butterfly-layered" => Algorithm::ButterflyLayered { group },
-        "ps-packed" => Algorithm::ParameterServer { servers: packed_servers(hosts / 8) },
-        "ps-distributed" => Algorithm::ParameterServer { servers: distributed_servers(hosts, hosts / 8) },
+        "ring" => Ring.into(),
+        "all-to-all" => AllToAll.into(),
+        "butterfly" => Butterfly.into(),
+        "butterfly-layered" => ButterflyLayered { group }.into(),
+        "ps-packed" => servers(Placement::Packed),
+        "ps-distributed" => servers(Placement::Distributed),
         other => panic!("no such collective: {other}"),
     }
 }

@@ -21,6 +21,7 @@
 
 use crate::SpecError;
 use crate::collective::Aggregation;
+use crate::collective::algorithms::Algorithm;
 use crate::collective::levels::{CollectiveKind, Span};
 use crate::collective::nodes::{Carriage, Links};
 use crate::fabric;
@@ -121,7 +122,8 @@ impl Classes {
     /// Time of a collective on an idle network; `None` beyond [`Time::MAX`], or if its messages exceed every engine's
     /// limits.
     pub fn time(&self, op: &GroupOp<'_>) -> Option<Time> {
-        self.links.time(self.links.way(op.kind, op.span, op.bytes), op.bytes)
+        let (_, levels) = Algorithm::fastest(op.kind, op.span, op.bytes, &self.links);
+        self.links.time(&levels, op.bytes)
     }
 
     /// Starts a collective; `None` if it sends nothing.
@@ -136,8 +138,8 @@ impl Classes {
 
     /// The flows of a collective, which all start with it.
     pub fn flows(&self, op: &GroupOp<'_>, carriage: Carriage) -> Vec<Flow> {
-        let way = self.links.way(op.kind, op.span, op.bytes);
-        let before = self.links.before_leaving(way);
+        let (_, levels) = Algorithm::fastest(op.kind, op.span, op.bytes, &self.links);
+        let before = self.links.before_leaving(&levels);
         let both = |from: u32, to: u32| {
             let flows = |(from, to), load, before| {
                 let (src, dst) = (HostId(from), HostId(self.endpoint_count() + to));
@@ -146,8 +148,8 @@ impl Classes {
                 let flows = self.links.flows_of(load, before, op.bytes, carriage);
                 flows.map(move |flow| Flow { src, dst, connection, ..flow })
             };
-            let inside = flows((2 * from, 2 * to), way.levels.scale_up, Time::ZERO);
-            inside.chain(flows((2 * from + 1, 2 * to + 1), way.levels.nic, before))
+            let inside = flows((2 * from, 2 * to), levels.scale_up, Time::ZERO);
+            inside.chain(flows((2 * from + 1, 2 * to + 1), levels.nic, before))
         };
         match (op.kind, op.classes) {
             (CollectiveKind::Send, &[from, to]) => both(from, to).collect(),

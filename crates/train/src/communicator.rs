@@ -6,9 +6,10 @@ use crate::bucket::Bucket;
 use crate::caramel::Boundaries;
 use crate::classes::{Classes, GroupOp};
 use crate::collective::Aggregation;
-use crate::collective::group::{GroupHosts, GroupMessages};
-use crate::collective::levels::Span;
-use crate::collective::messages::{Bands, Collective, MessageSize};
+use crate::collective::algorithms::Algorithm;
+use crate::collective::group::GroupHosts;
+use crate::collective::levels::{Levels, Span};
+use crate::collective::messages::{Bands, Collective, MessageSize, Messages};
 use crate::collective::nodes::{Carriage, Pace};
 use crate::dag::Dag;
 use crate::schedule::Scheduler;
@@ -184,11 +185,10 @@ impl GroupCollectives {
         GroupOp { kind, bytes, span: self.span, classes }
     }
 
-    /// A transfer as its ranks take it.
-    pub fn messages(&self, transfer: u32) -> GroupMessages {
+    /// The algorithm of a transfer, and what a rank sends at each level.
+    pub fn algorithm(&self, transfer: u32) -> (Algorithm, Levels) {
         let op = self.op(transfer, &[]);
-        let is_tree = self.network.links().is_tree(op.kind, op.span, op.bytes);
-        GroupMessages { kind: op.kind, bytes: op.bytes, is_tree, depth: 1 }
+        Algorithm::fastest(op.kind, op.span, op.bytes, self.network.links())
     }
 
     fn begin(&self, classes: &[u32], transfer: u32, stream: u32, network: &mut dyn Network) -> Aggregation {
@@ -198,16 +198,15 @@ impl GroupCollectives {
             return begun.expect("a group has at least two ranks");
         };
         let op = self.op(transfer, classes);
-        let links = self.network.links();
-        let way = links.way(op.kind, op.span, op.bytes);
+        let (algorithm, levels) = self.algorithm(transfer);
         // Where messages are even shares, nothing tells the rounds of a collective apart, and a flow has them all.
-        if *sizes == MessageSize::Even && way.is_of_flows(op.kind, op.span) {
+        if *sizes == MessageSize::Even && algorithm.is_of_flows(op.span) {
             let carriage = Carriage { band: self.band, stream };
-            let flows = links.flows(way, &hosts.nodes, op.bytes, Pace::PLAIN, carriage);
+            let flows = self.network.links().flows(&levels, &hosts.nodes, op.bytes, Pace::PLAIN, carriage);
             return Aggregation::Several(flows.into_iter().map(|flow| network.start(flow)).collect());
         }
-        let messages = hosts.begin(self.messages(transfer), *sizes, (self.band, stream), network);
-        Aggregation::Messages(Box::new(messages))
+        let plans = algorithm.group_plans(hosts, op.bytes, 1).expect("checked when the run is planned");
+        Aggregation::Messages(Box::new(Messages::along(plans, *sizes, (self.band, stream), network)))
     }
 
     fn open(&self, stream: u32, network: &mut dyn Network) -> usize {

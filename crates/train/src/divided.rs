@@ -8,8 +8,8 @@
 
 use crate::SpecError;
 use crate::classes::{self, Classes, GroupOp};
-use crate::collective::group::{GroupHosts, GroupMessages};
-use crate::collective::levels::levels;
+use crate::collective::algorithms::Algorithm;
+use crate::collective::group::GroupHosts;
 use crate::collective::messages::MessageSize;
 use crate::communicator::{AggregationForm, Carries, Communicator, GroupCollectives, GroupRanks};
 use crate::dag::Program;
@@ -74,11 +74,11 @@ pub fn on_ranks(spec: &Spec, job: &JobSpec, sizes: MessageSize, opens: bool) -> 
     let mut seen = BTreeSet::new();
     for (index, transfer) in ready.dag.transfers.iter().enumerate() {
         let Carries::Group(group) = &mut ready.communicators[transfer.communicator as usize].carries else { continue };
-        let messages = group.messages(index as u32);
+        let ((algorithm, _), bytes) = (group.algorithm(index as u32), group.transfers[index].bytes);
         if let Some(ranks) = &mut group.ranks {
-            ranks.hosts.check(messages).map_err(|error| refused(error.into()))?;
-            if opens && seen.insert((transfer.communicator, messages.kind, messages.is_tree)) {
-                ranks.opens.extend(ranks.hosts.pairs(messages));
+            let plans = algorithm.group_plans(&ranks.hosts, bytes, 1).map_err(|error| refused(error.into()))?;
+            if opens && seen.insert((transfer.communicator, algorithm.name())) {
+                ranks.opens.extend(plans.pairs());
             }
         }
     }
@@ -111,12 +111,12 @@ impl Load {
         let mut load = Self { ops: computes.sum(), ..Self::default() };
         each_op(&step, |op| {
             let members: u64 = op.classes.iter().map(|&class| u64::from(step.classes[class as usize].ranks)).sum();
-            let (ranks, is_tree) = (u64::from(op.span.ranks()), links.is_tree(op.kind, op.span, op.bytes));
-            let groups = members / ranks;
-            let messages = GroupMessages { kind: op.kind, bytes: op.bytes, is_tree, depth: 1 }.count(op.span);
+            let groups = members / u64::from(op.span.ranks());
+            let (algorithm, _) = Algorithm::fastest(op.kind, op.span, op.bytes, &links);
+            let messages = algorithm.group_messages(op.span, op.bytes, 1);
             load.ops += groups;
             load.messages = load.messages.saturating_add(groups.saturating_mul(messages));
-            let sent = levels(op.kind, op.span).nic.bytes(op.bytes).0;
+            let sent = Algorithm::of_group(op.kind, op.span).1.nic.bytes(op.bytes).0;
             load.bytes = load.bytes.saturating_add(members.saturating_mul(sent));
         });
         Ok(load)

@@ -9,9 +9,7 @@ use crate::job::{CollectiveJob, Job, Manner, Pass};
 use crate::planned::asks_costs;
 use crate::probe::{Probe, Samples};
 use crate::recall::Recall;
-use crate::spec::{
-    EngineSpec, JobSpec, QueueSpec, RunSpec, Spec, TimersSpec, TopologySpec,
-};
+use crate::spec::{EngineSpec, JobSpec, QueueSpec, RunSpec, Spec, TimersSpec, TopologySpec};
 use gradtide_net::packet::tcp::{Follow, TcpConfig};
 use gradtide_net::packet::{Discipline, Marking, QueueConfig};
 use gradtide_net::trace::{Counters, PortCounters};

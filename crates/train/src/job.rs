@@ -7,7 +7,7 @@ use crate::caramel::cost::{CostError, Costs, LEAST_CHUNK};
 use crate::caramel::transfers;
 use crate::collective::messages::{Collective, Depth, MessageSize};
 use crate::collective::nodes::Links;
-use crate::collective::plan::{self, Algorithm, Inside, PlanError};
+use crate::collective::plan::PlanError;
 use crate::communicator::{self, AggregationForm, Carries, Communicator, DataParallel};
 use crate::dag::Dag;
 use crate::model::{ComputeSteps, iteration_dag};
@@ -16,8 +16,7 @@ use crate::planned::{Planned, asks_costs};
 use crate::program::{self, ProgramError};
 use crate::ps::{PsError, PsJob};
 use crate::spec::{
-    AdaptiveSpec, AlgorithmSpec, DeadlineSpec, FusionSpec, InsideSpec, JobSpec, LayerSpec, OracleSpec, OrderSpec,
-    PlannedBucketSpec, ServerSpec,
+    AdaptiveSpec, DeadlineSpec, FusionSpec, JobSpec, LayerSpec, OracleSpec, OrderSpec, PlannedBucketSpec,
 };
 use crate::workload::{RanksError, Step, WorkloadError};
 use gradtide_net::{Announced, Band, Bytes, Rate, Seed, Time};
@@ -371,13 +370,9 @@ const MOST_SENDING_PS: f64 = 8.64e16;
 /// # Errors
 /// [`PlanError`] if the algorithm does not support the number of ranks.
 pub fn collective(spec: &JobSpec, largest: Bytes, depth: Depth, manner: Manner) -> Result<Collective, PlanError> {
-    let algorithm = algorithm(spec.collective.algorithm, spec.hosts.len() as u32);
-    let collective =
-        Collective::new(algorithm, spec.hosts.clone(), largest, depth, spec.collective.reduction_rate, manner.sizes)?;
-    match spec.collective.algorithm {
-        AlgorithmSpec::SingleRing => Ok(collective),
-        _ => collective.over_nodes(&manner.links),
-    }
+    let algorithm = spec.collective.algorithm;
+    let adding = spec.collective.reduction_rate;
+    Collective::new(algorithm, spec.hosts.clone(), largest, depth, adding, manner.sizes)?.over_nodes(&manner.links)
 }
 
 /// The cost of a job's messages, including the time for which each occupies the queue before its first byte.
@@ -401,44 +396,6 @@ pub fn costs(spec: &JobSpec, manner: Manner, alone: Alone<'_>) -> Result<Costs, 
         return Err(JobError::TooLong);
     }
     Ok(costs)
-}
-
-/// The algorithm of a collective of `ranks` ranks.
-pub fn algorithm(spec: AlgorithmSpec, ranks: u32) -> Algorithm {
-    match spec {
-        // A single rank sends nothing, whatever the algorithm.
-        _ if ranks == 1 => Algorithm::Ring,
-        AlgorithmSpec::Ring | AlgorithmSpec::SingleRing => Algorithm::Ring,
-        AlgorithmSpec::HalvingDoubling => Algorithm::HalvingDoubling,
-        AlgorithmSpec::Shuffle => Algorithm::Shuffle,
-        AlgorithmSpec::Tree => Algorithm::Tree,
-        AlgorithmSpec::BinaryTree => Algorithm::BinaryTree,
-        AlgorithmSpec::Butterfly => Algorithm::Butterfly,
-        AlgorithmSpec::ButterflyLayered { group } => Algorithm::ButterflyLayered { group },
-        AlgorithmSpec::Hierarchical { group, inside } => {
-            let inside = match inside {
-                InsideSpec::Reduce => Inside::Reduce,
-                InsideSpec::Ring => Inside::Ring,
-                InsideSpec::Sharded => Inside::Sharded,
-            };
-            Algorithm::Hierarchical { group, inside }
-        }
-        AlgorithmSpec::ParameterServer { servers, placement } => {
-            // `ranks + 1` servers are refused like any larger number, and do not fill the memory first.
-            let servers = servers.min(ranks.saturating_add(1));
-            let servers = match placement {
-                ServerSpec::Packed => plan::packed_servers(servers),
-                ServerSpec::Distributed => plan::distributed_servers(ranks, servers),
-                ServerSpec::Separate => (ranks.saturating_sub(servers)..ranks).collect(),
-            };
-            Algorithm::ParameterServer { servers }
-        }
-        AlgorithmSpec::AllGather => Algorithm::AllGather,
-        AlgorithmSpec::ReduceScatter => Algorithm::ReduceScatter,
-        AlgorithmSpec::AllToAll => Algorithm::AllToAll,
-        AlgorithmSpec::Broadcast => Algorithm::Broadcast,
-        AlgorithmSpec::PointToPoint => Algorithm::PointToPoint,
-    }
 }
 
 /// The band of each part of a bucket, with the part's first byte. Layers are laid out from the lowest to the highest.
@@ -481,7 +438,7 @@ fn check(spec: &JobSpec) -> Result<(), JobError> {
     if spec.schedule.credit > 1 && spec.bands.iter().any(|&band| band != spec.bands[0]) {
         return Err(JobError::CreditOfBands);
     }
-    let is_one_ring = matches!(spec.collective.algorithm, AlgorithmSpec::Ring | AlgorithmSpec::SingleRing)
+    let is_one_ring = spec.collective.algorithm.is_ring()
         && spec.collective.depth == Some(1)
         && spec.schedule.credit == 1
         && spec.ops.is_none();

@@ -32,7 +32,6 @@ pub mod traffic;
 pub mod workload;
 
 use collective::messages::{Collective, Depth};
-use collective::plan::Counts;
 use communicator::AggregationForm;
 use engine::{Engine, Idle};
 use fabric::Fabric;
@@ -44,7 +43,7 @@ use job::{CollectiveJob, Job, JobError};
 use ps::{PsExecutor, PsJob};
 use result::RunResult;
 use run::{CollectiveExecutor, Executor, Limits, RunContext};
-use spec::{AlgorithmSpec, EngineSpec, Spec, TrafficSpec};
+use spec::{EngineSpec, Spec, TrafficSpec};
 use thiserror::Error;
 use traffic::BackgroundFlows;
 use workload::Step;
@@ -136,11 +135,6 @@ pub fn messages(spec: &Spec, job: usize, bytes: Bytes) -> Result<Table, SpecErro
     let collective = job::collective(job, bytes, depth, manner).map_err(|error| refused(error.into()))?;
     let bytes = if job.collective.drops_remainder() { communicator::divisible(bytes, job.hosts.len()) } else { bytes };
     Ok(result::messages(&collective, bytes))
-}
-
-/// What one exchange of a collective among `ranks` takes, without a network.
-pub fn collective_counts(algorithm: AlgorithmSpec, ranks: u32) -> Counts {
-    job::algorithm(algorithm, ranks).counts(ranks)
 }
 
 /// What a transfer of each layer of job `job` takes, or of each parameter of its graph, as its schedulers expect: a

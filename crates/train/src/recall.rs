@@ -3,9 +3,9 @@
 //! The job's flow stands for all messages of a collective. The first one of a size is carried out on the fluid engine,
 //! which is idle between exchanges; of all that follow the answer is remembered.
 
+use crate::collective::algorithms::ring;
 use crate::collective::exchange;
 use crate::collective::messages::Collective;
-use crate::collective::ring;
 use gradtide_net::fluid::{Lane, Load};
 use gradtide_net::{Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Network, Time};
 use gradtide_watch::look;

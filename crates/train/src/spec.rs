@@ -14,6 +14,8 @@ pub use parallel::{
 };
 pub use step::{RecordedSpec, StepClassSpec, StepGroupSpec, StepSpec, StepTransferSpec};
 
+use crate::collective::algorithms::ps::Placement;
+use crate::collective::algorithms::{Algorithm, Ring};
 use gradtide_net::hosts::Host;
 use gradtide_net::packet::tcp::{CongestionAlgorithm, Recovery, TcpConfig};
 use gradtide_net::packet::{Capacity, Discipline, Follow, Marking, PcnConfig, QueueConfig, SharedBuffer};
@@ -93,6 +95,11 @@ impl JobSpec {
     /// Whether it trains a model that is divided over ranks.
     pub fn is_divided(&self) -> bool {
         self.parallel.is_some() || self.recorded.is_some()
+    }
+
+    /// Number of hosts that compute, which parameter servers do not.
+    pub fn worker_count(&self) -> usize {
+        self.hosts.len() - self.collective.algorithm.servers(self.hosts.len() as u32).len()
     }
 
     /// Whether its bands are chosen by who knows what is to come.
@@ -184,7 +191,7 @@ pub struct ServersSpec {
     /// How many of the hosts are servers; the others are workers.
     pub count: u32,
     /// Which.
-    pub placement: ServerSpec,
+    pub placement: Placement,
     /// Which parameter is on which server.
     pub shards: ShardSpec,
     /// What an iteration is.
@@ -334,7 +341,7 @@ pub struct LayerSpec {
 #[serde(default, deny_unknown_fields)]
 pub struct CollectiveSpec {
     /// What is sent to whom.
-    pub algorithm: AlgorithmSpec,
+    pub algorithm: Algorithm,
     /// What a chunk leaves when it is divided by the ranks.
     pub remainder: RemainderSpec,
     /// Parts into which a chunk is cut, each of which goes through the algorithm by itself; not 0. `None` adapts it to
@@ -348,8 +355,8 @@ pub struct CollectiveSpec {
 /// A ring of whole chunks, whose reductions take no time.
 impl Default for CollectiveSpec {
     fn default() -> Self {
-        let (algorithm, remainder) = (AlgorithmSpec::Ring, RemainderSpec::Sent);
-        Self { algorithm, remainder, depth: Some(1), reduction_rate: None }
+        let algorithm = Algorithm::from(Ring);
+        Self { algorithm, remainder: RemainderSpec::Sent, depth: Some(1), reduction_rate: None }
     }
 }
 
@@ -368,79 +375,6 @@ pub enum RemainderSpec {
     Sent,
     /// It is not sent, as in the thesis's simulator.
     Dropped,
-}
-
-/// Collective algorithm; [`crate::collective::plan::Algorithm`] says what each does.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
-pub enum AlgorithmSpec {
-    /// Ring all-reduce (thesis eq. 4.1); over nodes, rings over all of their cards.
-    Ring,
-    /// One ring wherever its ranks are, which leaves a node by one card.
-    SingleRing,
-    /// All-reduce by halving and doubling.
-    HalvingDoubling,
-    /// All-reduce in two steps of all to all.
-    Shuffle,
-    /// All-reduce along two binary trees, part by part.
-    Tree,
-    /// All-reduce of whole buffers along one binary tree.
-    BinaryTree,
-    /// All-reduce by recursive doubling.
-    Butterfly,
-    /// Binomial trees in groups, butterfly between them.
-    ButterflyLayered {
-        /// Ranks of a group.
-        group: u32,
-    },
-    /// All-reduce within groups and between them.
-    Hierarchical {
-        /// Ranks of a group.
-        group: u32,
-        /// What happens within a group.
-        inside: InsideSpec,
-    },
-    /// Parameter servers, which are some of the ranks.
-    ParameterServer {
-        /// How many.
-        servers: u32,
-        /// Which.
-        placement: ServerSpec,
-    },
-    /// Ring all-gather.
-    AllGather,
-    /// Ring reduce-scatter.
-    ReduceScatter,
-    /// All at once.
-    AllToAll,
-    /// Along a binomial tree.
-    Broadcast,
-    /// From rank 0 to rank 1.
-    PointToPoint,
-}
-
-/// What a hierarchical all-reduce does within a group.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-pub enum InsideSpec {
-    /// Binomial reduce.
-    Reduce,
-    /// Ring all-reduce.
-    Ring,
-    /// Ring reduce-scatter; all ranks take part between groups.
-    Sharded,
-}
-
-/// Which ranks are parameter servers.
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
-#[serde(rename_all = "snake_case")]
-pub enum ServerSpec {
-    /// The first ones.
-    Packed,
-    /// One in each of as many equal stretches.
-    Distributed,
-    /// The last ones.
-    Separate,
 }
 
 /// How gradients are grouped and in what order the groups are sent.

@@ -27,7 +27,7 @@ fn chain(layers: &[(u64, u64, u64)], workers: u64, servers: u64, sync: Value) ->
     json!({
         "jobs": [{
             "name": "train", "layers": layers, "hosts": Vec::from_iter(0..workers + servers), "iterations": 6,
-            "collective": {"algorithm": {"kind": "parameter_server", "servers": servers, "placement": "separate"}},
+            "collective": {"algorithm": {"kind": "ps", "servers": servers, "placement": "separate"}},
             "schedule": {"order": {"kind": "priority"}, "barrier": true},
             "servers": {"count": servers, "placement": "separate", "shards": "bytes", "disorder_ppm": 0, "sync": sync,
                         "task": "train"}

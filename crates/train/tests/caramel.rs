@@ -10,10 +10,10 @@ use gradtide_train::caramel::pack::pack;
 use gradtide_train::caramel::timeline::{self, Timeline, lower_bound};
 use gradtide_train::caramel::transfers::{self, PlannedTransfer, TransferPlan};
 use gradtide_train::caramel::{Boundaries, Boundary, ParameterGroup};
+use gradtide_train::collective::algorithm::CollectiveAlgorithm;
+use gradtide_train::collective::algorithms::Ring;
 use gradtide_train::collective::exchange;
 use gradtide_train::collective::messages::Depth;
-use gradtide_train::collective::plan;
-use gradtide_train::collective::plan::Algorithm;
 use gradtide_train::opdag::{Kind, Op, OpDag, OpDagError};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -284,7 +284,7 @@ fn the_cost_of_a_ring_is_its_closed_form() {
     let fluid = || Fluid::new(&graph, Policy::DModK, Seed(0)).unwrap();
     let hosts: Vec<u32> = (0..8).collect();
     let time = |bytes| {
-        let plan = plan::CollectivePlan::new(&Algorithm::Ring, 8, bytes, 1).unwrap();
+        let plan = Ring.plan(8, bytes, 1).unwrap();
         (bytes, exchange::run(&plan, &hosts, fluid()).duration)
     };
     let cost = Cost::fit(&BENCHMARK_SIZES.map(time)).unwrap();

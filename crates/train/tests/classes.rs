@@ -6,10 +6,11 @@ use gradtide_net::route::Policy;
 use gradtide_net::{Band, Bytes, Fluid, Host, Network, Seed, Time};
 use gradtide_train::SpecError;
 use gradtide_train::classes::{Classes, GroupOp};
+use gradtide_train::collective::algorithms::hierarchical::{Hierarchical, Inside};
+use gradtide_train::collective::algorithms::{self, Algorithm, PointToPoint, Ring};
 use gradtide_train::collective::levels::{CollectiveKind, Span};
 use gradtide_train::collective::messages::{Collective, Depth, MessageSize};
 use gradtide_train::collective::nodes::Carriage;
-use gradtide_train::collective::plan::{Algorithm, Inside};
 use gradtide_train::fabric::Fabric;
 use gradtide_train::spec::ClusterSpec;
 use serde_json::{Value, json};
@@ -205,7 +206,7 @@ fn nodes_that_cannot_be_are_refused() {
 
 /// All ranks of groups on the graph of the cluster: when the last message of each collective has arrived. `groups`
 /// has the GPUs of each, in the order of their ranks.
-fn spelled_out(cluster: &ClusterSpec, algorithm: &Algorithm, groups: &[Vec<u32>], bytes: u64) -> Time {
+fn spelled_out(cluster: &ClusterSpec, algorithm: Algorithm, groups: &[Vec<u32>], bytes: u64) -> Time {
     let fabric = Fabric::new(cluster).unwrap();
     let mut fluid = Fluid::new(&fabric.graph, Policy::Ecmp, Seed(0)).unwrap();
     let mut network = fabric.ends.around(&mut fluid);
@@ -213,7 +214,7 @@ fn spelled_out(cluster: &ClusterSpec, algorithm: &Algorithm, groups: &[Vec<u32>]
     let mut under_way: Vec<_> = (0..)
         .zip(groups)
         .map(|(stream, group)| {
-            let (algorithm, depth) = (algorithm.clone(), Depth::Fixed(1));
+            let depth = Depth::Fixed(1);
             Collective::new(algorithm, group.clone(), Bytes(bytes), depth, None, MessageSize::Even).unwrap().begin(
                 Bytes(bytes),
                 band,
@@ -250,16 +251,16 @@ fn classes_take_the_time_of_all_their_ranks_on_a_star() {
     let bytes = 64_000_000;
     let everyone = vec![(0..64).collect::<Vec<u32>>()];
     let cases = [
-        (Algorithm::Ring, AllReduce, within(8), 8, 8),
-        (Algorithm::AllGather, AllGather, within(8), 8, 8),
-        (Algorithm::ReduceScatter, ReduceScatter, within(8), 8, 8),
-        (Algorithm::AllToAll, AllToAll, within(8), 8, 8),
-        (Algorithm::AllGather, AllGather, across(8), 8, 1),
-        (Algorithm::ReduceScatter, ReduceScatter, across(8), 8, 1),
-        (Algorithm::AllToAll, AllToAll, across(8), 8, 1),
-        (Algorithm::AllToAll, AllToAll, everyone, 64, 8),
-        (Algorithm::PointToPoint, Send, (0..4).map(|i| vec![2 * i, 2 * i + 1]).collect(), 2, 2),
-        (Algorithm::PointToPoint, Send, (0..8).map(|i| vec![i, 8 + i]).collect(), 2, 1),
+        (Algorithm::from(Ring), AllReduce, within(8), 8, 8),
+        (algorithms::AllGather.into(), AllGather, within(8), 8, 8),
+        (algorithms::ReduceScatter.into(), ReduceScatter, within(8), 8, 8),
+        (algorithms::AllToAll.into(), AllToAll, within(8), 8, 8),
+        (algorithms::AllGather.into(), AllGather, across(8), 8, 1),
+        (algorithms::ReduceScatter.into(), ReduceScatter, across(8), 8, 1),
+        (algorithms::AllToAll.into(), AllToAll, across(8), 8, 1),
+        (algorithms::AllToAll.into(), AllToAll, everyone, 64, 8),
+        (PointToPoint.into(), Send, (0..4).map(|i| vec![2 * i, 2 * i + 1]).collect(), 2, 2),
+        (PointToPoint.into(), Send, (0..8).map(|i| vec![i, 8 + i]).collect(), 2, 1),
     ];
     for nics in [8, 4] {
         let cluster = eight_nodes(nics);
@@ -269,7 +270,7 @@ fn classes_take_the_time_of_all_their_ranks_on_a_star() {
                 &classes,
                 &[op(*kind, *ranks, *per_node, bytes, &[0, 1][..1 + usize::from(*kind == Send)])],
             );
-            let expected = spelled_out(&cluster, algorithm, groups, bytes).ps() as f64;
+            let expected = spelled_out(&cluster, *algorithm, groups, bytes).ps() as f64;
             assert_near(of_classes[0], expected, &format!("{kind:?} of {ranks}, {per_node} on a node of {nics} cards"));
         }
     }
@@ -278,7 +279,7 @@ fn classes_take_the_time_of_all_their_ranks_on_a_star() {
 #[test]
 fn a_hierarchical_all_reduce_is_four_collectives_of_classes() {
     let bytes = 64_000_000;
-    let sharded = Algorithm::Hierarchical { group: 8, inside: Inside::Sharded };
+    let sharded = Hierarchical { group: 8, inside: Inside::Sharded }.into();
     // The tree between nodes, which has fewer rounds, is not what is spelled out.
     let rings = [
         op(ReduceScatter, 8, 8, bytes, &[0]),
@@ -290,7 +291,7 @@ fn a_hierarchical_all_reduce_is_four_collectives_of_classes() {
         // Cho et al. (2019): 2 · 7 messages of S/8 within nodes, 2 · 7 of S/64 between them.
         let expected = 14.0 * (8e6 + 2e6) + 14.0 * (10e6 * 8.0 / f64::from(nics) + 20e6);
         let cluster = eight_nodes(nics);
-        assert_near(spelled_out(&cluster, &sharded, &[(0..64).collect()], bytes), expected, "all ranks");
+        assert_near(spelled_out(&cluster, sharded, &[(0..64).collect()], bytes), expected, "all ranks");
         let classes = Classes::new(&cluster, 1).unwrap();
         let time: u64 = rings.iter().map(|ring| classes.time(ring).unwrap().ps()).sum();
         assert_near(Time::from_ps(time), expected, "classes");
@@ -305,7 +306,7 @@ fn turned_rings() -> Vec<Vec<u32>> {
 #[test]
 fn a_ring_over_nodes_is_a_ring_for_each_card() {
     let (mut cluster, bytes) = (eight_nodes(8), 64_000_000);
-    let rings = |cluster: &ClusterSpec| spelled_out(cluster, &Algorithm::AllGather, &turned_rings(), bytes / 8);
+    let rings = |cluster: &ClusterSpec| spelled_out(cluster, algorithms::AllGather.into(), &turned_rings(), bytes / 8);
     let op = op(AllGather, 64, 8, bytes, &[0]);
     let sending = 64e6 * 63.0 / 64.0 / 0.8;
     // With delays: messages follow one another through cards, so all but the last delay may pass while others are sent.

@@ -4,9 +4,15 @@
 
 use gradtide_net::route::{Policy, Routes};
 use gradtide_net::{Bytes, FatTree, Fluid, Graph, Link, Rate, Ratio, Seed, Star, Time};
+use gradtide_train::collective::algorithms::ps::Placement;
+use gradtide_train::collective::algorithms::{
+    Algorithm, AllGather, AllToAll, Broadcast, Butterfly, ButterflyLayered, HalvingDoubling, ParameterServer,
+    PointToPoint, ReduceScatter, Ring, Shuffle,
+};
 use gradtide_train::collective::exchange::{self, Exchange};
-use gradtide_train::collective::plan::{Algorithm, CollectivePlan, Inside, distributed_servers, packed_servers};
+use gradtide_train::collective::plan::CollectivePlan;
 use proptest::prelude::*;
+use proptest::sample::Index;
 
 const MB: u64 = 1_000_000;
 
@@ -18,8 +24,12 @@ fn star(hosts: u32) -> Graph {
     Star { host_count: hosts, link: link(1_250 * MB, 1_000) }.graph()
 }
 
-fn plan(algorithm: &Algorithm, ranks: u32, bytes: u64) -> CollectivePlan {
-    CollectivePlan::new(algorithm, ranks, Bytes(bytes), 1).unwrap()
+fn servers(servers: u32, placement: Placement) -> Algorithm {
+    ParameterServer { servers, placement }.into()
+}
+
+fn plan(algorithm: impl Into<Algorithm>, ranks: u32, bytes: u64) -> CollectivePlan {
+    algorithm.into().plan(ranks, Bytes(bytes), 1).unwrap()
 }
 
 fn packed(ranks: u32) -> Vec<u32> {
@@ -52,15 +62,15 @@ fn answer(row: &serde_json::Value) -> Exchange {
     // The ring and the all-to-all there send floor(S/N) bytes a part.
     let whole = 100 * MB / u64::from(ranks) * u64::from(ranks);
     let (algorithm, bytes) = match row["alg"].as_str().unwrap() {
-        "ps_packed" => (Algorithm::ParameterServer { servers: packed_servers(ranks / 8) }, 100 * MB),
-        "ps_dist" => (Algorithm::ParameterServer { servers: distributed_servers(ranks, ranks / 8) }, 100 * MB),
-        "bf_flat" => (Algorithm::Butterfly, 100 * MB),
-        "bf_layered" => (Algorithm::ButterflyLayered { group }, 100 * MB),
-        "ring" => (Algorithm::Ring, whole),
-        "a2a" => (Algorithm::AllToAll, whole),
+        "ps_packed" => (servers(ranks / 8, Placement::Packed), 100 * MB),
+        "ps_dist" => (servers(ranks / 8, Placement::Distributed), 100 * MB),
+        "bf_flat" => (Butterfly.into(), 100 * MB),
+        "bf_layered" => (ButterflyLayered { group }.into(), 100 * MB),
+        "ring" => (Ring.into(), whole),
+        "a2a" => (AllToAll.into(), whole),
         other => panic!("SimGrid ran a {other}"),
     };
-    exchange::run(&plan(&algorithm, ranks, bytes), &packed(ranks), fluid(&graph))
+    exchange::run(&plan(algorithm, ranks, bytes), &packed(ranks), fluid(&graph))
 }
 
 #[test]
@@ -102,8 +112,8 @@ proptest! {
     ) {
         let graph = network(fabric, Link { rate: Rate::from_bps(bps).unwrap(), delay: Time::from_ps(delay_ps) });
         let hosts: Vec<u32> = (0..ranks).map(|rank| rank * stride % 32).collect();
-        let algorithm = [Algorithm::Ring, Algorithm::AllGather, Algorithm::ReduceScatter][algorithm].clone();
-        let plan = plan(&algorithm, ranks, bytes);
+        let algorithm: Algorithm = [Ring.into(), AllGather.into(), ReduceScatter.into()][algorithm];
+        let plan = plan(algorithm, ranks, bytes);
         let messages = exchange::message_by_message(&plan, &hosts, fluid(&graph), Time::MAX);
         let until = Time::from_ps(messages.duration.ps() * cut_percent / 100);
         prop_assert_eq!(exchange::run(&plan, &hosts, fluid(&graph)), messages);
@@ -117,9 +127,10 @@ proptest! {
     /// Parts of a buffer are whole bytes, and links count these, though they take the time of even shares.
     #[test]
     fn links_count_the_whole_bytes_of_the_messages_that_cross_them(
-        ranks in 2..17_u32, bytes in 0..1_000_u64, fabric in 0..3_u32, algorithm in prop::sample::select(algorithms())
+        ranks in 2..17_u32, bytes in 0..1_000_u64, fabric in 0..3_u32, pick: Index
     ) {
-        let (graph, plan) = (network(fabric, link(1_250 * MB, 1_000)), plan(&algorithm, ranks, bytes));
+        let algorithm = *pick.get(&Algorithm::samples(ranks));
+        let (graph, plan) = (network(fabric, link(1_250 * MB, 1_000)), plan(algorithm, ranks, bytes));
         let routes = Routes::shortest(&graph).unwrap().by(Policy::DModK);
         let mut expected = vec![Bytes(0); graph.links.len()];
         for (step, rank) in (0..plan.step_count()).flat_map(|step| (0..ranks).map(move |rank| (step, rank))) {
@@ -131,28 +142,6 @@ proptest! {
         let exchange = exchange::run(&plan, &packed(ranks), fluid(&graph));
         prop_assert_eq!(exchange.loads.iter().map(|load| load.bytes()).collect::<Vec<_>>(), expected);
     }
-}
-
-fn algorithms() -> Vec<Algorithm> {
-    let hierarchical = |inside| Algorithm::Hierarchical { group: 1, inside };
-    vec![
-        Algorithm::Ring,
-        Algorithm::HalvingDoubling,
-        Algorithm::Shuffle,
-        Algorithm::BinaryTree,
-        Algorithm::Butterfly,
-        Algorithm::ButterflyLayered { group: 3 },
-        Algorithm::Hierarchical { group: 3, inside: Inside::Ring },
-        Algorithm::Hierarchical { group: 2, inside: Inside::Chain },
-        hierarchical(Inside::Reduce),
-        hierarchical(Inside::Sharded),
-        Algorithm::ParameterServer { servers: packed_servers(1) },
-        Algorithm::AllGather,
-        Algorithm::ReduceScatter,
-        Algorithm::AllToAll,
-        Algorithm::Broadcast,
-        Algorithm::PointToPoint,
-    ]
 }
 
 /// 32 hosts.
@@ -177,19 +166,19 @@ fn on_a_star_collectives_take_their_closed_forms() {
         // Algorithm, messages one upon another, and shares of S/N that the busiest link carries
         // (docs/models/collectives.md).
         let cases = [
-            (Algorithm::Ring, 2 * (n - 1), 2 * (n - 1)),
-            (Algorithm::HalvingDoubling, 2 * levels, 2 * (n - 1)),
-            (Algorithm::Shuffle, 2, 2 * (n - 1)),
-            (Algorithm::Butterfly, levels, n * levels),
-            (Algorithm::AllToAll, 1, n - 1),
-            (Algorithm::AllGather, n - 1, n - 1),
-            (Algorithm::Broadcast, levels, n * levels),
-            (Algorithm::PointToPoint, 1, n),
-            (Algorithm::ParameterServer { servers: packed_servers(1) }, 2, 2 * n * (n - 1)),
+            (Algorithm::from(Ring), 2 * (n - 1), 2 * (n - 1)),
+            (HalvingDoubling.into(), 2 * levels, 2 * (n - 1)),
+            (Shuffle.into(), 2, 2 * (n - 1)),
+            (Butterfly.into(), levels, n * levels),
+            (AllToAll.into(), 1, n - 1),
+            (AllGather.into(), n - 1, n - 1),
+            (Broadcast.into(), levels, n * levels),
+            (PointToPoint.into(), 1, n),
+            (servers(1, Placement::Packed), 2, 2 * n * (n - 1)),
         ];
         for (algorithm, steps, shares) in cases {
             for bytes in [0, 1_000_000, 12_345_677] {
-                let ours = exchange::run(&plan(&algorithm, ranks, bytes), &packed(ranks), fluid(&star(ranks)));
+                let ours = exchange::run(&plan(algorithm, ranks, bytes), &packed(ranks), fluid(&star(ranks)));
                 let late_ps = ours.duration.ps() as f64 - closed_form(n, bytes, steps, shares);
                 // A picosecond of the clock; a femtosecond for each message one upon another, and of each share what is
                 // rounded down, 1e-14 of a second at most.
@@ -201,10 +190,10 @@ fn on_a_star_collectives_take_their_closed_forms() {
 
 #[test]
 fn links_carry_what_ranks_send() {
-    let exchange = exchange::run(&plan(&Algorithm::Ring, 8, 8_000), &packed(8), fluid(&star(8)));
+    let exchange = exchange::run(&plan(Ring, 8, 8_000), &packed(8), fluid(&star(8)));
     assert_eq!(exchange.message_count, 8 * 14);
     assert_eq!(exchange.loads.iter().map(|load| load.bytes()).collect::<Vec<_>>(), vec![Bytes(14_000); 16]);
     let graph = FatTree::clos2(8, Ratio::new(1, 4).unwrap(), link(1_000 * MB, 100)).unwrap().graph();
-    let alone = exchange::run(&plan(&Algorithm::Ring, 1, 8_000), &[0], fluid(&graph));
+    let alone = exchange::run(&plan(Ring, 1, 8_000), &[0], fluid(&graph));
     assert_eq!((alone.duration, alone.message_count), (Time::ZERO, 0));
 }

@@ -2,12 +2,19 @@
 
 mod executed;
 
-use executed::{all_reduces, check, execute, messages, others, part, plan, servers, value};
+use executed::{Case, cases, check, execute, messages, part, plan, value};
 use gradtide_net::{Band, Bytes, Completion, Flow, FlowId, Network, Rate, Time};
-use gradtide_train::collective::messages::{Collective, Depth, MessageSize};
-use gradtide_train::collective::plan::{
-    Algorithm, CollectivePlan, Inside, PlanError, distributed_servers, packed_servers,
+use gradtide_train::collective::algorithm::CollectiveAlgorithm;
+use gradtide_train::collective::algorithms::hierarchical::{Hierarchical, Inside};
+use gradtide_train::collective::algorithms::ps::{ParameterServer, Placement};
+use gradtide_train::collective::algorithms::{
+    Algorithm, AllGather, AllToAll, BinaryTree, Broadcast, Butterfly, ButterflyLayered, HalvingDoubling, PointToPoint,
+    ReduceScatter, Ring, Shuffle, Tree, tree,
 };
+use gradtide_train::collective::group::GroupHosts;
+use gradtide_train::collective::levels::CollectiveKind;
+use gradtide_train::collective::messages::{Collective, Depth, MessageSize};
+use gradtide_train::collective::plan::{CollectivePlan, PlanError};
 use gradtide_train::collective::progress::Progress;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -49,12 +56,12 @@ fn drawer(seed: u64) -> impl FnMut(usize) -> usize {
 #[test]
 fn every_collective_does_what_it_promises_on_1_to_17_ranks() {
     for ranks in 1..=17 {
-        for algorithm in all_reduces(ranks).iter().chain(&others(ranks)) {
-            for bytes in [0, 1, 5, 16, 37] {
+        for bytes in [0, 1, 5, 16, 37] {
+            for case in cases(ranks, bytes) {
                 // First come, first served; last come, first served; any order.
-                check(algorithm, ranks, bytes, &mut |_| 0);
-                check(algorithm, ranks, bytes, &mut |count| count - 1);
-                check(algorithm, ranks, bytes, &mut drawer(bytes));
+                check(&case, &mut |_| 0);
+                check(&case, &mut |count| count - 1);
+                check(&case, &mut drawer(bytes));
             }
         }
     }
@@ -63,14 +70,13 @@ fn every_collective_does_what_it_promises_on_1_to_17_ranks() {
 proptest! {
     #[test]
     fn no_order_of_arrivals_changes_a_result(ranks in 1..=17_u32, bytes in 0..80_u64, seed: u64, pick: Index) {
-        let all: Vec<Algorithm> = all_reduces(ranks).into_iter().chain(others(ranks)).collect();
-        check(pick.get(&all), ranks, bytes, &mut drawer(seed));
+        check(pick.get(&cases(ranks, bytes)), &mut drawer(seed));
     }
 
     #[test]
     fn what_is_sent_is_what_is_awaited(ranks in 1..=70_u32, pick: Index) {
-        let all: Vec<Algorithm> = all_reduces(ranks).into_iter().chain(others(ranks)).collect();
-        let plan = plan(pick.get(&all), ranks, 100);
+        let all = cases(ranks, 100);
+        let plan = &pick.get(&all).plan;
         for step in 0..plan.step_count() {
             let mut received = vec![0; ranks as usize];
             for rank in 0..ranks {
@@ -83,14 +89,14 @@ proptest! {
 
     #[test]
     fn chunks_send_what_the_whole_sends(ranks in 2..=17_u32, bytes in 0..500_u64, depth in 1..9_u32, pick: Index) {
-        let all: Vec<Algorithm> = all_reduces(ranks).into_iter().chain(others(ranks)).collect();
-        let whole = plan(pick.get(&all), ranks, bytes);
+        let all = cases(ranks, bytes);
+        let whole = &pick.get(&all).plan;
         let chunks: Vec<CollectivePlan> = whole.chunks(depth).collect();
         let sum = |of: &dyn Fn(&CollectivePlan) -> u64| chunks.iter().map(of).sum::<u64>();
         let total = |plan: &CollectivePlan| traffic(plan).0.iter().sum::<u64>();
         // What a message of its own carries whole is cut without loss. Of parts that one rank keeps, which rank has the
         // longer ones turns with the chunks: at most one byte per message more or less.
-        prop_assert!(sum(&total).abs_diff(total(&whole)) <= sum(&|plan| messages(plan).len() as u64));
+        prop_assert!(sum(&total).abs_diff(total(whole)) <= sum(&|plan| messages(plan).len() as u64));
         for chunk in &chunks {
             prop_assert_eq!(chunk.step_count(), whole.step_count());
         }
@@ -107,17 +113,15 @@ proptest! {
 #[test]
 fn a_pipelined_all_reduce_sums_every_chunk() {
     for (ranks, depth) in [(5, 3), (8, 4), (6, 7)] {
-        for algorithm in all_reduces(ranks) {
-            if matches!(algorithm, Algorithm::ParameterServer { .. }) {
-                continue;
-            }
+        let sums = |case: &Case| case.operation == CollectiveKind::AllReduce && case.servers.is_empty();
+        for Case { name, plan, .. } in cases(ranks, 41).into_iter().filter(sums) {
             let mut buffers: Vec<Vec<u64>> =
                 (0..ranks).map(|rank| (0..41).map(|place| value(rank, place)).collect()).collect();
             let expected: Vec<u64> = (0..41).map(|place| (0..ranks).map(|rank| value(rank, place)).sum()).collect();
-            for chunk in plan(&algorithm, ranks, 41).chunks(depth) {
+            for chunk in plan.chunks(depth) {
                 buffers = execute(&chunk, buffers, &mut drawer(u64::from(depth)));
             }
-            assert!(buffers.iter().all(|buffer| *buffer == expected), "{algorithm:?} {ranks} {depth}");
+            assert!(buffers.iter().all(|buffer| *buffer == expected), "{name} {depth}");
         }
     }
 }
@@ -130,40 +134,41 @@ fn critical_paths_are_the_textbooks() {
         let fold = if ranks.is_power_of_two() { 0 } else { 2 };
         let one = u32::from(ranks > 1);
         let mut expected = vec![
-            (Algorithm::Ring, 2 * (ranks - 1)),
-            (Algorithm::HalvingDoubling, 2 * floor + fold),
-            (Algorithm::Shuffle, 2 * one),
-            (Algorithm::BinaryTree, 2 * floor),
-            (Algorithm::Butterfly, floor + fold),
-            (Algorithm::AllGather, ranks - 1),
-            (Algorithm::ReduceScatter, ranks - 1),
-            (Algorithm::AllToAll, one),
-            (Algorithm::Broadcast, ceil),
+            (Algorithm::from(Ring), 2 * (ranks - 1)),
+            (HalvingDoubling.into(), 2 * floor + fold),
+            (Shuffle.into(), 2 * one),
+            (BinaryTree.into(), 2 * floor),
+            (Butterfly.into(), floor + fold),
+            (AllGather.into(), ranks - 1),
+            (ReduceScatter.into(), ranks - 1),
+            (AllToAll.into(), one),
+            (Broadcast.into(), ceil),
         ];
         if ranks > 1 {
-            expected.push((Algorithm::PointToPoint, 1));
-            expected.push((Algorithm::ParameterServer { servers: vec![0] }, 2));
+            expected.push((PointToPoint.into(), 1));
+            expected.push((ParameterServer { servers: 1, placement: Placement::Packed }.into(), 2));
         }
         for group in (1..=ranks).filter(|&group| ranks.is_multiple_of(group)) {
             let inside = group.next_power_of_two().ilog2();
             let heads = ranks / group;
             let heads_fold = if heads.is_power_of_two() { 0 } else { 2 };
-            expected.push((Algorithm::ButterflyLayered { group }, 2 * inside + heads.ilog2() + heads_fold));
-            let hierarchical = |inside| Algorithm::Hierarchical { group, inside };
+            expected.push((ButterflyLayered { group }.into(), 2 * inside + heads.ilog2() + heads_fold));
+            let hierarchical = |inside| Algorithm::from(Hierarchical { group, inside });
             expected.push((hierarchical(Inside::Reduce), 2 * inside + 2 * (heads - 1)));
             expected.push((hierarchical(Inside::Ring), 2 * (group - 1) + 2 * (heads - 1) + inside));
             expected.push((hierarchical(Inside::Sharded), 2 * (group - 1) + 2 * (heads - 1)));
-            expected.push((hierarchical(Inside::Chain), 2 * (group - 1) + 2 * heads.ilog2()));
+            let chained = CollectivePlan::new(tree::chained_tree(group), ranks, Bytes(1000), 1).unwrap();
+            assert_eq!(critical_path(&chained), 2 * (group - 1) + 2 * heads.ilog2());
         }
         for (algorithm, steps) in expected {
-            let plan = plan(&algorithm, ranks, 1000);
+            let plan = plan(algorithm, ranks, 1000);
             assert_eq!(plan.step_count(), steps, "{algorithm:?} {ranks}");
             // A path through fold, all log2 p exchanges and unfold flips every bit of the place: both its ends are
             // among the first N - p places only if N - p > p/2. Otherwise the longest has no fold or no unfold.
             let (members, group) = match algorithm {
-                Algorithm::Butterfly => (ranks, 1),
-                Algorithm::ButterflyLayered { group } => (ranks / group, group),
-                Algorithm::Hierarchical { group, inside: Inside::Reduce } => (1, group),
+                Algorithm::Butterfly(_) => (ranks, 1),
+                Algorithm::ButterflyLayered(ButterflyLayered { group }) => (ranks / group, group),
+                Algorithm::Hierarchical(Hierarchical { group, inside: Inside::Reduce }) => (1, group),
                 _ => (1, 1),
             };
             let p = 1 << members.ilog2();
@@ -182,33 +187,34 @@ fn bytes_of_each_rank_are_the_textbooks() {
         let rank_of = |shifted: u32| shifted % ranks;
         let own = |rank: u32| part(bytes, ranks, rank_of(rank));
         let each = |of: &dyn Fn(u32) -> u64| (0..ranks).map(of).collect::<Vec<u64>>();
-        let sent_and_received = |algorithm: &Algorithm| traffic(&plan(algorithm, ranks, bytes));
+        let sent_and_received =
+            |algorithm: &dyn CollectiveAlgorithm| traffic(&algorithm.plan(ranks, Bytes(bytes), 1).unwrap());
         let log2 = u64::from(ranks.ilog2());
 
         // All but one part in each half: rank i keeps the sum of part i+1 and gets that of part i last, so it never
         // sends i+1 to be summed nor i+2 to be gathered (Patarasuk & Yuan: 2 S (N-1)/N).
-        let (sent, received) = sent_and_received(&Algorithm::Ring);
+        let (sent, received) = sent_and_received(&Ring);
         assert_eq!(sent, each(&|i| 2 * bytes - own(i + 1) - own(i + 2)));
         assert_eq!(received, each(&|i| 2 * bytes - own(i) - own(i + 1)));
 
         // The direct one and the halves of the ring: each has all parts but one.
-        let (sent, received) = sent_and_received(&Algorithm::Shuffle);
+        let (sent, received) = sent_and_received(&Shuffle);
         let n = u64::from(ranks);
         assert_eq!(sent, each(&|i| bytes - own(i) + (n - 1) * own(i)));
         assert_eq!(received, each(&|i| (n - 1) * own(i) + bytes - own(i)));
-        let (sent, received) = sent_and_received(&Algorithm::AllGather);
+        let (sent, received) = sent_and_received(&AllGather);
         assert_eq!((sent, received), (each(&|i| bytes - own(i + 1)), each(&|i| bytes - own(i))));
-        let (sent, received) = sent_and_received(&Algorithm::ReduceScatter);
+        let (sent, received) = sent_and_received(&ReduceScatter);
         assert_eq!((sent, received), (each(&|i| bytes - own(i)), each(&|i| bytes - own(i + ranks - 1))));
-        let (sent, received) = sent_and_received(&Algorithm::AllToAll);
+        let (sent, received) = sent_and_received(&AllToAll);
         assert_eq!((sent, received), (each(&|i| bytes - own(i)), each(&|i| (n - 1) * own(i))));
 
         // A tree carries S over each of its N-1 edges, once up and once down.
-        let (sent, received) = sent_and_received(&Algorithm::BinaryTree);
+        let (sent, received) = sent_and_received(&BinaryTree);
         let children = |i: u32| u64::from(2 * i + 1 < ranks) + u64::from(2 * i + 2 < ranks);
         assert_eq!(sent, each(&|i| bytes * (children(i) + u64::from(i > 0))));
         assert_eq!(received, sent);
-        let (sent, received) = sent_and_received(&Algorithm::Broadcast);
+        let (sent, received) = sent_and_received(&Broadcast);
         let below = |i: u32| (0..i.trailing_zeros().min(31)).filter(|bit| i + (1 << bit) < ranks).count() as u64;
         assert_eq!(sent, each(&|i| bytes * below(i)));
         assert_eq!(sent[0], bytes * u64::from(ranks.next_power_of_two().ilog2()));
@@ -218,7 +224,7 @@ fn bytes_of_each_rank_are_the_textbooks() {
         let folded = 2 * (ranks - (1 << ranks.ilog2()));
         let is_out = |i: u32| i < folded && i.is_multiple_of(2);
         let with_fold = |i: u32, inner: u64| if is_out(i) { bytes } else { inner + bytes * u64::from(i < folded) };
-        let (sent, received) = sent_and_received(&Algorithm::Butterfly);
+        let (sent, received) = sent_and_received(&Butterfly);
         assert_eq!(sent, each(&|i| with_fold(i, log2 * bytes)));
         assert_eq!(received, sent);
 
@@ -227,7 +233,7 @@ fn bytes_of_each_rank_are_the_textbooks() {
         // but that at the end; what goes the other way is what its peer of each step keeps, (p-1)/p S in all where p
         // divides S.
         let p = 1_u32 << ranks.ilog2();
-        let (sent, received) = sent_and_received(&Algorithm::HalvingDoubling);
+        let (sent, received) = sent_and_received(&HalvingDoubling);
         for i in (0..ranks).filter(|&i| !is_out(i)) {
             let place = if i < folded { i / 2 } else { i - folded / 2 };
             let j = (0..p.ilog2()).fold(0, |reverse, bit| 2 * reverse + (place >> bit & 1));
@@ -251,15 +257,16 @@ fn bytes_of_each_rank_are_the_textbooks() {
 
         if ranks > 1 {
             // Each worker sends S and receives S; server j of s has a part for each worker, both ways.
-            let list = distributed_servers(ranks, servers(ranks));
-            let (sent, received) = sent_and_received(&Algorithm::ParameterServer { servers: list.clone() });
+            let servers = ParameterServer { servers: (ranks / 4).max(1), placement: Placement::Distributed };
+            let list = servers.servers(ranks);
+            let (sent, received) = sent_and_received(&servers);
             let workers = n - list.len() as u64;
             let expected = each(&|i| {
                 let server = list.iter().position(|&server| server == i);
                 server.map_or(bytes, |j| workers * part(bytes, list.len() as u32, j as u32))
             });
             assert_eq!((sent, received), (expected.clone(), expected));
-            let (sent, received) = sent_and_received(&Algorithm::PointToPoint);
+            let (sent, received) = sent_and_received(&PointToPoint);
             assert_eq!((sent[0], received[1]), (bytes, bytes));
             assert_eq!((sent.iter().sum::<u64>(), received.iter().sum::<u64>()), (bytes, bytes));
         }
@@ -276,16 +283,16 @@ fn ring_bytes(bytes: u64, n: u32, i: u32) -> [u64; 2] {
 fn bytes_of_each_rank_in_groups_are_the_sums_of_their_phases() {
     for (ranks, group) in (1..=17_u32).flat_map(|ranks| (1..=ranks).map(move |group| (ranks, group))) {
         for bytes in [1, 16, 37, 1009] {
-            let traffic_of = |algorithm: &Algorithm| {
-                let (sent, received) = traffic(&plan(algorithm, ranks, bytes));
+            let traffic_of = |algorithm: &dyn CollectiveAlgorithm| {
+                let (sent, received) = traffic(&algorithm.plan(ranks, Bytes(bytes), 1).unwrap());
                 sent.into_iter().zip(received).map(|(sent, received)| [sent, received]).collect::<Vec<_>>()
             };
-            let hierarchical = |inside| traffic_of(&Algorithm::Hierarchical { group, inside });
-            let layered = traffic_of(&Algorithm::ButterflyLayered { group });
+            let hierarchical = |inside| traffic_of(&Hierarchical { group, inside });
+            let layered = traffic_of(&ButterflyLayered { group });
             let (by_reduce, by_ring) = (hierarchical(Inside::Reduce), hierarchical(Inside::Ring));
             let sharded = ranks.is_multiple_of(group).then(|| hierarchical(Inside::Sharded));
             let heads = ranks.div_ceil(group);
-            let among_heads = traffic(&plan(&Algorithm::Butterfly, heads, bytes)).0;
+            let among_heads = traffic(&plan(Butterfly, heads, bytes)).0;
             for rank in 0..ranks {
                 let (head, i) = (rank / group, rank % group);
                 let size = group.min(ranks - head * group);
@@ -322,7 +329,7 @@ fn bytes_of_each_rank_in_groups_are_the_sums_of_their_phases() {
 #[test]
 fn the_largest_messages_of_halving_go_to_the_nearest_ranks() {
     // Vector halving with distance doubling, and the way back: S/2 to the rank 1 away, S/4 to the rank 2 away, ...
-    let of_rank_0: Vec<(u32, u64)> = (messages(&plan(&Algorithm::HalvingDoubling, 8, 800)).iter())
+    let of_rank_0: Vec<(u32, u64)> = (messages(&plan(HalvingDoubling, 8, 800)).iter())
         .filter(|message| message.from == 0)
         .map(|message| (message.to, message.bytes.0))
         .collect();
@@ -334,19 +341,21 @@ fn layers_send_whole_gradients_within_and_between_groups() {
     for (ranks, group) in [(16_u32, 4_u32), (12, 4), (15, 3), (14, 4), (17, 5), (128, 8)] {
         let bytes = 1001;
         let groups = u64::from(ranks.div_ceil(group));
-        let total = |algorithm: &Algorithm| traffic(&plan(algorithm, ranks, bytes)).0.iter().sum::<u64>();
+        let total = |algorithm: &dyn CollectiveAlgorithm| {
+            { traffic(&algorithm.plan(ranks, Bytes(bytes), 1).unwrap()) }.0.iter().sum::<u64>()
+        };
         let inside = 2 * (u64::from(ranks) - groups) * bytes;
         let p = 1 << groups.ilog2();
         let butterfly = (p * u64::from(groups.ilog2()) + 2 * (groups - p)) * bytes;
-        assert_eq!(total(&Algorithm::ButterflyLayered { group }), inside + butterfly);
+        assert_eq!(total(&ButterflyLayered { group }), inside + butterfly);
         let ring = 2 * (groups - 1) * bytes;
-        assert_eq!(total(&Algorithm::Hierarchical { group, inside: Inside::Reduce }), inside + ring);
+        assert_eq!(total(&Hierarchical { group, inside: Inside::Reduce }), inside + ring);
         // A ring of n sends 2(n-1) S in all; over the groups that is 2(N - groups) S, as much as reduce and broadcast.
         let rings = inside + ring + inside / 2;
-        assert_eq!(total(&Algorithm::Hierarchical { group, inside: Inside::Ring }), rings);
+        assert_eq!(total(&Hierarchical { group, inside: Inside::Ring }), rings);
         if ranks.is_multiple_of(group) {
             // Within: all but one part of a group's ring, twice. Between: rings of shards that sum to S.
-            assert_eq!(total(&Algorithm::Hierarchical { group, inside: Inside::Sharded }), inside + ring);
+            assert_eq!(total(&Hierarchical { group, inside: Inside::Sharded }), inside + ring);
         }
     }
 }
@@ -354,7 +363,7 @@ fn layers_send_whole_gradients_within_and_between_groups() {
 #[test]
 fn parts_differ_by_at_most_one_element_and_no_byte_is_lost() {
     for (bytes, element) in [(1003, 4), (1004, 4), (17, 8), (3, 4), (0, 4), (1000, 1)] {
-        let plan = CollectivePlan::new(&Algorithm::ReduceScatter, 7, Bytes(bytes), element).unwrap();
+        let plan = ReduceScatter.plan(7, Bytes(bytes), element).unwrap();
         let mut sizes = vec![0; 7];
         // In the first step rank i sends part i-1.
         (0..7).for_each(|rank| plan.sends(0, rank, &mut |message| sizes[rank as usize] = message.bytes.0));
@@ -388,8 +397,9 @@ impl Network for InOrder {
     }
 }
 
-fn collective(algorithm: Algorithm, hosts: &[u32], depth: u32, adding: Option<Rate>) -> Collective {
-    Collective::new(algorithm, hosts.to_vec(), Bytes(1 << 40), Depth::Fixed(depth), adding, MessageSize::Whole).unwrap()
+fn collective(algorithm: impl Into<Algorithm>, hosts: &[u32], depth: u32, adding: Option<Rate>) -> Collective {
+    Collective::new(algorithm.into(), hosts.to_vec(), Bytes(1 << 40), Depth::Fixed(depth), adding, MessageSize::Whole)
+        .unwrap()
 }
 
 fn arrival(flow: usize) -> Completion {
@@ -404,7 +414,7 @@ fn a_ring_sends_the_parts_of_the_thesis() {
     for (ranks, bytes) in [(2, 7), (3, 10), (8, 5_333_328), (8, 2_222_221), (17, 5)] {
         let hosts: Vec<u32> = (0..ranks).collect();
         let mut network = InOrder::default();
-        let mut ring = collective(Algorithm::Ring, &hosts, 1, None).begin(Bytes(bytes), band, 0, &mut network);
+        let mut ring = collective(Ring, &hosts, 1, None).begin(Bytes(bytes), band, 0, &mut network);
         let n = i64::from(ranks);
         let mut expected: Vec<(u32, u32, Bytes)> = Vec::new();
         for step in 0..2 * (n - 1) {
@@ -431,7 +441,7 @@ fn what_is_reduced_takes_its_time_one_message_after_another() {
     // Two servers of six ranks: each receives 4 halves of 1000 B. At 8 kbit/s a half takes half a second.
     let band = Band::new(0).unwrap();
     let hosts: Vec<u32> = (0..6).collect();
-    let servers = Algorithm::ParameterServer { servers: vec![0, 1] };
+    let servers = ParameterServer { servers: 2, placement: Placement::Packed };
     let mut network = InOrder::default();
     let rate = Rate::from_bps(8_000);
     let mut messages = collective(servers, &hosts, 1, rate).begin(Bytes(1000), band, 0, &mut network);
@@ -453,7 +463,7 @@ fn chunks_are_under_way_side_by_side() {
     let band = Band::new(0).unwrap();
     let hosts: Vec<u32> = (10..14).collect();
     let mut network = InOrder::default();
-    let mut messages = collective(Algorithm::Ring, &hosts, 3, None).begin(Bytes(1000), band, 0, &mut network);
+    let mut messages = collective(Ring, &hosts, 3, None).begin(Bytes(1000), band, 0, &mut network);
     assert_eq!(network.flows.len(), 12, "the first step of every chunk");
     assert_eq!((network.flows[3].src.0, network.flows[3].dst.0), (13, 10), "ranks are on their hosts");
     let mut next = 0;
@@ -465,19 +475,33 @@ fn chunks_are_under_way_side_by_side() {
 }
 
 #[test]
-fn the_busiest_rank_sends_what_the_table_says() {
+fn closed_forms_count_what_is_sent() {
     // Bytes that divide evenly by all parts and parts of parts.
+    let bytes = 12_252_240 * 17 * 16;
     for ranks in 2..=17_u32 {
-        let algorithms = all_reduces(ranks).into_iter().chain(others(ranks));
-        for algorithm in algorithms {
-            let bytes = 12_252_240 * 17 * 16;
-            let Ok(plan) = CollectivePlan::new(&algorithm, ranks, Bytes(bytes), 1) else { continue };
-            let most = traffic(&plan).0.into_iter().max().unwrap() as f64;
+        let group = GroupHosts { nodes: (0..ranks).map(|rank| vec![rank]).collect(), is_link: true };
+        for algorithm in Algorithm::samples(ranks) {
+            let counts = algorithm.counts(ranks);
+            let plans = algorithm.group_plans(&group, Bytes(16), 1).unwrap().plans;
+            let message_count = plans.iter().map(|plan| messages(plan).len() as u64).sum::<u64>();
+            assert_eq!(message_count, counts.messages, "{algorithm:?} of {ranks}");
+            assert_eq!(u64::from(plans[0].step_count()), counts.steps, "{algorithm:?} of {ranks}");
+
             let told = algorithm.sent_by_busiest(ranks, bytes.into());
+            let exact = counts.most.0 as f64 / counts.most.1 as f64 * bytes as f64;
+            assert!((told - exact).abs() <= 1e-12 * exact, "{algorithm:?} of {ranks}: {told} for {exact}");
+            if algorithm == Algorithm::Tree(Tree) {
+                // Counts every rank like the busiest of both trees.
+                continue;
+            }
+            let sent = traffic(&plan(algorithm, ranks, bytes)).0;
+            assert_eq!(sent.iter().sum::<u64>(), counts.sent * bytes, "{algorithm:?} of {ranks}");
+            let most = sent.into_iter().max().unwrap() as f64;
             assert!(told >= most * (1.0 - 1e-9), "{algorithm:?} of {ranks}: {told} for {most}");
             // Exactly that for powers of two; else the busiest of the table's ranks may be one that is not there.
             let group = match algorithm {
-                Algorithm::ButterflyLayered { group } | Algorithm::Hierarchical { group, .. } => group,
+                Algorithm::ButterflyLayered(ButterflyLayered { group })
+                | Algorithm::Hierarchical(Hierarchical { group, .. }) => group,
                 _ => 1,
             };
             if ranks.is_power_of_two() && group.is_power_of_two() {
@@ -489,17 +513,17 @@ fn the_busiest_rank_sends_what_the_table_says() {
 
 #[test]
 fn large_plans_come_to_their_end() {
-    let servers = distributed_servers(1024, 128);
+    let servers = ParameterServer { servers: 128, placement: Placement::Distributed };
     for (algorithm, ranks, message_count) in [
         // Each rank but the 512 heads sends up and is sent to; a head sends in each of log2 512 steps.
-        (Algorithm::ButterflyLayered { group: 32 }, 16_384, 2 * (16_384 - 512) + 512 * 9),
-        (Algorithm::ParameterServer { servers }, 1024, 2 * 128 * (1024 - 128)),
-        (Algorithm::Ring, 512, 2 * 511 * 512),
-        (Algorithm::AllToAll, 512, 511 * 512),
+        (Algorithm::from(ButterflyLayered { group: 32 }), 16_384, 2 * (16_384 - 512) + 512 * 9),
+        (servers.into(), 1024, 2 * 128 * (1024 - 128)),
+        (Ring.into(), 512, 2 * 511 * 512),
+        (AllToAll.into(), 512, 511 * 512),
     ] {
         let mut under_way = std::collections::VecDeque::new();
         let mut arrived_count = 0;
-        let plan = plan(&algorithm, ranks, 100_000_000);
+        let plan = plan(algorithm, ranks, 100_000_000);
         let mut progress = Progress::begin(plan, &mut |message| under_way.push_back(message));
         while let Some(message) = under_way.pop_front() {
             arrived_count += 1;
@@ -512,30 +536,27 @@ fn large_plans_come_to_their_end() {
 
 #[test]
 fn servers_are_packed_or_distributed() {
-    assert_eq!(packed_servers(3), [0, 1, 2]);
+    assert_eq!(Placement::Packed.ranks(3, 5), [0, 1, 2]);
+    assert_eq!(Placement::Separate.ranks(3, 5), [2, 3, 4]);
     // Zhang et al., fig. 3: one in each sub-cluster of 8, at the next place each time.
-    assert_eq!(distributed_servers(128, 16)[..10], [0, 9, 18, 27, 36, 45, 54, 63, 64, 73]);
-    assert_eq!(distributed_servers(7, 3), [0, 3, 6]);
-    assert_eq!(distributed_servers(2, 3), [] as [u32; 0]);
+    assert_eq!(Placement::Distributed.ranks(16, 128)[..10], [0, 9, 18, 27, 36, 45, 54, 63, 64, 73]);
+    assert_eq!(Placement::Distributed.ranks(3, 7), [0, 3, 6]);
 }
 
 #[test]
 fn numbers_that_do_not_suit_are_refused_by_name() {
-    let refused = |algorithm: Algorithm, ranks| CollectivePlan::new(&algorithm, ranks, Bytes(10), 1).unwrap_err();
-    assert_eq!(refused(Algorithm::Ring, 0), PlanError::TooFewRanks { ranks: 0, least: 1 });
-    assert_eq!(refused(Algorithm::PointToPoint, 1), PlanError::TooFewRanks { ranks: 1, least: 2 });
-    assert_eq!(refused(Algorithm::Ring, u32::MAX), PlanError::TooManyRanks(u32::MAX));
-    assert_eq!(refused(Algorithm::ButterflyLayered { group: 0 }, 4), PlanError::EmptyGroup);
-    let sharded = Algorithm::Hierarchical { group: 4, inside: Inside::Sharded };
-    assert_eq!(refused(sharded, 6), PlanError::UnevenGroups { ranks: 6, group: 4 });
-    let servers = |servers: &[u32]| Algorithm::ParameterServer { servers: servers.to_vec() };
-    assert_eq!(refused(servers(&[]), 4), PlanError::NoServers);
-    assert_eq!(refused(servers(&[4]), 4), PlanError::NoSuchServer { server: 4, ranks: 4 });
-    assert_eq!(refused(servers(&[2, 1, 2]), 4), PlanError::RepeatedServer(2));
-    assert_eq!(refused(servers(&[0, 1]), 2), PlanError::NoWorkers(2));
-    assert_eq!(CollectivePlan::new(&Algorithm::Ring, 2, Bytes(10), 0).unwrap_err(), PlanError::EmptyElement);
-    assert_eq!(
-        CollectivePlan::new(&Algorithm::Ring, 2, Bytes(1 << 62), 1).unwrap_err(),
-        PlanError::TooManyBytes(1 << 62)
-    );
+    let refused = |algorithm: &dyn CollectiveAlgorithm, ranks| algorithm.plan(ranks, Bytes(10), 1).unwrap_err();
+    assert_eq!(refused(&Ring, 0), PlanError::NoRanks);
+    assert_eq!(refused(&Ring, u32::MAX), PlanError::TooManyRanks(u32::MAX));
+    assert_eq!(refused(&ButterflyLayered { group: 0 }, 4), PlanError::EmptyGroup);
+    let sharded = Hierarchical { group: 4, inside: Inside::Sharded };
+    assert_eq!(refused(&sharded, 6), PlanError::UnevenGroups { ranks: 6, group: 4 });
+    for placement in [Placement::Packed, Placement::Distributed, Placement::Separate] {
+        let servers = |servers| ParameterServer { servers, placement };
+        assert_eq!(refused(&servers(0), 4), PlanError::NoServers);
+        assert_eq!(refused(&servers(2), 2), PlanError::NoWorkers(2));
+        assert_eq!(refused(&servers(u32::MAX), 2), PlanError::NoWorkers(2));
+    }
+    assert_eq!(Ring.plan(2, Bytes(10), 0).unwrap_err(), PlanError::EmptyElement);
+    assert_eq!(Ring.plan(2, Bytes(1 << 62), 1).unwrap_err(), PlanError::TooManyBytes(1 << 62));
 }

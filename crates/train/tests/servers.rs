@@ -70,7 +70,7 @@ fn spec(rows: &[Row], change: impl FnOnce(&mut Value)) -> Value {
     let mut spec = json!({
         "jobs": [{
             "name": "train", "layers": [], "hosts": [0, 1], "iterations": 2,
-            "collective": {"algorithm": {"kind": "parameter_server", "servers": 1, "placement": "separate"}},
+            "collective": {"algorithm": {"kind": "ps", "servers": 1, "placement": "separate"}},
             "schedule": {"order": {"kind": "priority"}, "barrier": true},
             "servers": {"count": 1, "placement": "separate", "shards": "bytes", "disorder_ppm": 0,
                         "sync": {"kind": "sync"}, "task": if is_trained { "train" } else { "inference" },

@@ -4,8 +4,9 @@
 
 use gradtide_net::route::Policy;
 use gradtide_net::{Bytes, FatTree, Flow, Fluid, Graph, HostId, Link, Network, Rate, Ratio, Seed, Star, Time};
+use gradtide_train::collective::algorithms::ps::Placement;
+use gradtide_train::collective::algorithms::{Algorithm, AllToAll, Butterfly, ButterflyLayered, ParameterServer, Ring};
 use gradtide_train::collective::exchange;
-use gradtide_train::collective::plan::{Algorithm, CollectivePlan, distributed_servers, packed_servers};
 use std::collections::BTreeMap;
 
 /// Messages or flows that a build for debugging does not simulate.
@@ -62,16 +63,17 @@ impl Row {
     /// gradtide's duration, in s.
     fn ours(&self) -> f64 {
         let hosts = self.graph.host_count;
-        let algorithm = match self.collective.as_str() {
-            "ring" => Algorithm::Ring,
-            "all-to-all" => Algorithm::AllToAll,
-            "butterfly" => Algorithm::Butterfly,
-            "butterfly-layered" => Algorithm::ButterflyLayered { group: self.group },
-            "ps-packed" => Algorithm::ParameterServer { servers: packed_servers(hosts / 8) },
-            "ps-distributed" => Algorithm::ParameterServer { servers: distributed_servers(hosts, hosts / 8) },
+        let servers = |placement| ParameterServer { servers: hosts / 8, placement }.into();
+        let algorithm: Algorithm = match self.collective.as_str() {
+            "ring" => Ring.into(),
+            "all-to-all" => AllToAll.into(),
+            "butterfly" => Butterfly.into(),
+            "butterfly-layered" => ButterflyLayered { group: self.group }.into(),
+            "ps-packed" => servers(Placement::Packed),
+            "ps-distributed" => servers(Placement::Distributed),
             other => panic!("SimGrid ran a {other}"),
         };
-        let plan = CollectivePlan::new(&algorithm, hosts, Bytes(self.bytes), 1).unwrap();
+        let plan = algorithm.plan(hosts, Bytes(self.bytes), 1).unwrap();
         let network = Fluid::new(&self.graph, Policy::DModK, Seed(0)).unwrap();
         let found = exchange::run(&plan, &(0..hosts).collect::<Vec<_>>(), network);
         assert_eq!(found.message_count as usize, self.messages, "{self}");

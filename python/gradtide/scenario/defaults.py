@@ -11,9 +11,6 @@ from gradtide.scenario.keys.job import AdaptiveTable, JobTable, Schedule, Thesis
 from gradtide.transports import ECN, PARAMETERS
 from gradtide.units import PPM
 
-GROUPED = ("butterfly_layered", "hierarchical")
-"""Collectives that have groups of ranks."""
-
 PLANNED = ("caramel", "edf", "optimal")
 """Orders with a planner, which also determines buckets and barrier."""
 

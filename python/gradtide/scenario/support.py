@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
+from gradtide.algorithms import ALGORITHMS
 from gradtide.errors import Fault
 from gradtide.scenario.defaults import transport_of
 from gradtide.scenario.job import Job
@@ -203,8 +204,9 @@ def _asked_by_job(job: Job, loc: Loc, *, is_alone: bool, on_nodes: bool) -> Iter
     if job.adaptive is None:
         return
     policy = f'policy = "{job.adaptive.policy}"'
-    rings = ("single_ring",) if on_nodes else ("ring", "single_ring")
-    is_ring = collective.kind in rings and schedule.depth == 1 and schedule.credit == 1
+    algorithm = ALGORITHMS[collective.kind]
+    is_one = algorithm.is_ring and not (on_nodes and algorithm.uses_all_cards)
+    is_ring = is_one and schedule.depth == 1 and schedule.credit == 1
     if not is_ring or job.is_pulled or job.graph is not None:
         yield "adaptive job", (*loc, "priority"), policy
     if job.is_foreseen and not is_alone:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import units
+from gradtide.algorithms import ALGORITHMS
 from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.errors import ScenarioError
 from gradtide.results import Table
@@ -103,7 +104,8 @@ def _collective_of(base: Scenario, keys: dict[str, Any]) -> dict[str, Any]:
     (table,) = base.given["job"].values()
     given = table.get("collective", {})
     own_kind = base.jobs[0].collective.algorithm
-    adds = keys["kind"] not in NOT_SUMMED or keys["kind"] == "reduce_scatter"
+    algorithm = ALGORITHMS.get(keys["kind"])
+    adds = algorithm is None or algorithm.reduces
     kept = {key: given[key] for key in ("reduction_rate", "remainder") if key in given and adds}
     if keys["kind"] != own_kind:
         return {**kept, **keys}

@@ -28,10 +28,12 @@
 //! What does not live here: rates, delays, and which of ring and tree is faster.
 
 use gradtide_net::Bytes;
+use serde::Serialize;
 use thiserror::Error;
 
 /// The operation of a collective.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum CollectiveKind {
     /// Every rank gets the sum of all buffers.
     AllReduce,
@@ -138,7 +140,8 @@ pub struct PortLoad {
 impl PortLoad {
     const NONE: Self = Self { sent: 0, of: 1, rounds: 0, is_direct: false };
 
-    fn new(sent: u64, of: u64, rounds: u32) -> Self {
+    /// `sent / of` of S in rounds that depend on one another.
+    pub fn new(sent: u64, of: u64, rounds: u32) -> Self {
         if rounds == 0 || sent == 0 { Self::NONE } else { Self { sent, of, rounds, is_direct: false } }
     }
 
@@ -183,59 +186,62 @@ pub struct Levels {
     pub scale_up: PortLoad,
     /// Out of its share of the node's network cards.
     pub nic: PortLoad,
+    /// Load within its node of a rank that is no ring's exit, which exists where other nodes have fewer ranks.
+    pub passing: PortLoad,
+    /// Whether a message crosses both levels, so that traffic between nodes waits for the rounds within a node.
+    pub crosses_both: bool,
+    /// Whether parts follow one another along the algorithm, so that chunks change nothing.
+    pub is_pipelined: bool,
+    /// Rounds with a reduction, over both levels.
+    pub reductions: u32,
 }
 
-/// Load of a collective in rings; all-to-all and send go to their destinations directly.
-pub fn levels(kind: CollectiveKind, span: Span) -> Levels {
-    let (ranks, per_node, nodes) = (u64::from(span.ranks), u64::from(span.per_node), span.nodes());
-    let direct =
-        |inside, outside, of| Levels { scale_up: PortLoad::direct(inside, of), nic: PortLoad::direct(outside, of) };
-    let ring = |sent: u64, of: u64, turns: u32| {
-        let scale_up = PortLoad::new(sent * (per_node - 1), of * per_node, turns * (span.ranks - nodes));
-        let nic = PortLoad::new(sent, of * per_node, turns * (nodes - 1));
-        Levels { scale_up: if nodes == 1 { PortLoad::new(sent, of, turns * (span.ranks - 1)) } else { scale_up }, nic }
-    };
-    match kind {
-        CollectiveKind::AllReduce => ring(2 * (ranks - 1), ranks, 2),
-        CollectiveKind::AllGather | CollectiveKind::ReduceScatter => ring(ranks - 1, ranks, 1),
-        CollectiveKind::Broadcast => ring(1, 1, 1),
-        CollectiveKind::AllToAll => direct(per_node - 1, ranks - per_node, ranks),
-        CollectiveKind::Send if span.ranks == 1 => direct(0, 0, 1),
-        CollectiveKind::Send => direct(u64::from(nodes == 1), u64::from(nodes > 1), 1),
+impl Levels {
+    /// Rings, one for each card that all nodes have: `sent / of` of S out of each rank, in `turns` turns around the
+    /// ring.
+    pub fn rings(span: Span, (sent, of): (u64, u64), turns: u32, reductions: u32) -> Self {
+        let (per_node, nodes) = (u64::from(span.per_node), span.nodes);
+        let inside = turns * (span.ranks - nodes);
+        Self {
+            scale_up: match nodes {
+                1 => PortLoad::new(sent, of, turns * (span.ranks - 1)),
+                _ => PortLoad::new(sent * (per_node - 1), of * per_node, inside),
+            },
+            nic: PortLoad::new(sent, of * per_node, turns * (nodes - 1)),
+            passing: PortLoad::new(sent, of, inside),
+            crosses_both: true,
+            is_pipelined: false,
+            reductions,
+        }
     }
-}
 
-/// Load within its node of a rank that is no ring's exit, which exists where other nodes have fewer ranks.
-pub fn passing(kind: CollectiveKind, span: Span) -> PortLoad {
-    let (ranks, hops) = (u64::from(span.ranks), span.ranks - span.nodes);
-    match kind {
-        CollectiveKind::AllReduce => PortLoad::new(2 * (ranks - 1), ranks, 2 * hops),
-        CollectiveKind::AllGather | CollectiveKind::ReduceScatter => PortLoad::new(ranks - 1, ranks, hops),
-        CollectiveKind::Broadcast => PortLoad::new(1, 1, hops),
-        CollectiveKind::AllToAll | CollectiveKind::Send => PortLoad::NONE,
-    }
-}
-
-/// Load of an all-reduce over several nodes along two binary trees of nodes, each with half of the bytes. `None` for
-/// other collectives and on one node.
-pub fn tree(kind: CollectiveKind, span: Span) -> Option<Levels> {
-    (kind == CollectiveKind::AllReduce && span.nodes > 1).then(|| trees(span))
-}
-
-/// Load along trees on any number of nodes; on one node, along the chain within it.
-pub fn trees(span: Span) -> Levels {
-    let (per_node, nodes) = (u64::from(span.per_node), span.nodes);
-    Levels {
-        scale_up: PortLoad::new(2 * (per_node - 1), per_node, 2 * (span.per_node - 1)),
-        nic: PortLoad::new(if nodes == 2 { 1 } else { 2 }, per_node, 2 * nodes.ilog2()),
+    /// One part of `of` to each of `inside` ranks of the node and `outside` others, concurrently.
+    pub fn direct(inside: u64, outside: u64, of: u64) -> Self {
+        Self {
+            scale_up: PortLoad::direct(inside, of),
+            nic: PortLoad::direct(outside, of),
+            passing: PortLoad::NONE,
+            crosses_both: false,
+            is_pipelined: false,
+            reductions: 0,
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collective::plan::{Algorithm, CollectivePlan};
+    use crate::collective::algorithm::CollectiveAlgorithm;
+    use crate::collective::algorithms::{self, Algorithm, Ring, Tree};
     use CollectiveKind::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter, Send};
+
+    fn levels(kind: CollectiveKind, span: Span) -> Levels {
+        Algorithm::of_group(kind, span).1
+    }
+
+    fn tree(span: Span) -> Levels {
+        Tree.levels(span).unwrap()
+    }
 
     const KINDS: [CollectiveKind; 6] = [AllReduce, AllGather, ReduceScatter, AllToAll, Broadcast, Send];
 
@@ -250,7 +256,7 @@ mod tests {
 
     /// Bytes that a rank sends and steps of a plan in which all ranks send the same.
     fn of_plan(algorithm: &Algorithm, ranks: u32, bytes: u64) -> (u64, u32) {
-        let plan = CollectivePlan::new(algorithm, ranks, Bytes(bytes), 1).unwrap();
+        let plan = algorithm.plan(ranks, Bytes(bytes), 1).unwrap();
         let mut sent = 0;
         for step in 0..plan.step_count() {
             plan.sends(step, 0, &mut |message| sent += message.bytes.0);
@@ -263,10 +269,10 @@ mod tests {
         for ranks in [2, 3, 7, 8, 64] {
             let bytes = 5 * 64 * 63 * u64::from(ranks);
             let plans = [
-                (AllReduce, Algorithm::Ring),
-                (AllGather, Algorithm::AllGather),
-                (ReduceScatter, Algorithm::ReduceScatter),
-                (AllToAll, Algorithm::AllToAll),
+                (AllReduce, Algorithm::from(Ring)),
+                (AllGather, algorithms::AllGather.into()),
+                (ReduceScatter, algorithms::ReduceScatter.into()),
+                (AllToAll, algorithms::AllToAll.into()),
             ];
             for (kind, algorithm) in plans {
                 let expected = of_plan(&algorithm, ranks, bytes);
@@ -317,11 +323,11 @@ mod tests {
 
     #[test]
     fn trees_have_fewer_rounds_and_at_most_two_buffers_out_of_a_node() {
-        assert_eq!(costs(tree(AllReduce, span(64, 8)).unwrap(), 800), [(1_400, 14), (200, 6)]);
-        assert_eq!(costs(tree(AllReduce, span(16, 8)).unwrap(), 800), [(1_400, 14), (100, 2)]);
-        assert_eq!(costs(tree(AllReduce, span(5, 1)).unwrap(), 800), [(0, 0), (1_600, 4)]);
-        assert!(tree(AllReduce, span(8, 8)).is_none());
-        assert!(tree(AllGather, span(64, 8)).is_none());
+        assert_eq!(costs(tree(span(64, 8)), 800), [(1_400, 14), (200, 6)]);
+        assert_eq!(costs(tree(span(16, 8)), 800), [(1_400, 14), (100, 2)]);
+        assert_eq!(costs(tree(span(5, 1)), 800), [(0, 0), (1_600, 4)]);
+        // On one node a tree is a chain there and back, which costs what a ring costs.
+        assert_eq!(costs(tree(span(8, 8)), 800), costs(levels(AllReduce, span(8, 8)), 800));
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! A collective simulated message by message. A message is sent once the messages it depends on have arrived.
 
 use super::Aggregation;
-use super::group::{GroupHosts, GroupMessages, Ways};
-use super::levels::CollectiveKind;
-use super::nodes::{Carriage, Links, Pace, Way};
-use super::plan::{Action, Algorithm, CollectivePlan, Message, Passage, PlanError};
+use super::algorithms::{Algorithm, ring};
+use super::group::{GroupHosts, GroupPlans};
+use super::levels::Levels;
+use super::nodes::{Carriage, Links, Pace};
+use super::pattern::Action;
+use super::plan::{CollectivePlan, Message, Passage, PlanError};
 use super::progress::Progress;
-use super::ring;
 use gradtide_net::{Announced, Band, Bytes, Completion, Connection, Flow, FlowId, HostId, Network, Rate, Time};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -28,8 +29,6 @@ pub struct Collective {
 #[derive(Clone, Debug)]
 struct OverNodes {
     ranks: GroupHosts,
-    kind: CollectiveKind,
-    is_tree: bool,
     links: Links,
 }
 
@@ -168,37 +167,29 @@ impl Collective {
         adding: Option<Rate>,
         size: MessageSize,
     ) -> Result<Self, PlanError> {
-        CollectivePlan::new(&algorithm, hosts.len() as u32, largest, ELEMENT_BYTES)?;
+        algorithm.plan(hosts.len() as u32, largest, ELEMENT_BYTES)?;
         Ok(Self { algorithm, hosts, depth, adding, size, announced: None, over: None })
     }
 
-    /// Places the collective on nodes with these links: rings over several nodes use all their cards. Trees apply to
-    /// any number of nodes.
+    /// Places the collective on nodes with these links, if its algorithm uses all their cards.
     ///
     /// # Errors
-    /// [`PlanError`] for trees over nodes with different numbers of ranks.
+    /// [`PlanError`] if the algorithm does not support the ranks of the nodes.
     pub fn over_nodes(self, links: &Links) -> Result<Self, PlanError> {
-        let kind = match self.algorithm {
-            Algorithm::Ring | Algorithm::Tree => CollectiveKind::AllReduce,
-            Algorithm::AllGather => CollectiveKind::AllGather,
-            Algorithm::ReduceScatter => CollectiveKind::ReduceScatter,
-            _ => return Ok(self),
-        };
-        let mut nodes: Vec<(u32, Vec<u32>)> = Vec::new();
+        let (mut nodes, mut places): (Vec<Vec<u32>>, _) = (Vec::new(), BTreeMap::new());
         for &host in &self.hosts {
-            let node = host / links.gpus;
-            match nodes.iter_mut().find(|(other, _)| *other == node) {
-                Some((_, hosts)) => hosts.push(host),
-                None => nodes.push((node, vec![host])),
+            let place = *places.entry(host / links.gpus).or_insert(nodes.len());
+            if place == nodes.len() {
+                nodes.push(Vec::new());
             }
+            nodes[place].push(host);
         }
-        let ranks = GroupHosts { nodes: nodes.into_iter().map(|(_, hosts)| hosts).collect(), is_link: false };
-        let is_tree = self.algorithm == Algorithm::Tree;
-        if self.hosts.len() < 2 || (!is_tree && ranks.span().is_on_one_level()) {
+        let ranks = GroupHosts { nodes, is_link: false };
+        if self.hosts.len() < 2 || !self.algorithm.is_over_nodes(ranks.span()) {
             return Ok(self);
         }
-        ranks.check(GroupMessages { kind, bytes: Bytes(0), is_tree, depth: 1 })?;
-        Ok(Self { over: Some(OverNodes { ranks, kind, is_tree, links: *links }), ..self })
+        self.algorithm.group_plans(&ranks, Bytes(0), 1)?;
+        Ok(Self { over: Some(OverNodes { ranks, links: *links }), ..self })
     }
 
     /// Announces every message as a burst.
@@ -211,21 +202,20 @@ impl Collective {
     /// # Panics
     /// If `bytes` exceeds `largest` of [`new`](Self::new).
     pub fn plan(&self, bytes: Bytes) -> CollectivePlan {
-        let ranks = self.hosts.len() as u32;
-        CollectivePlan::new(&self.algorithm, ranks, bytes, ELEMENT_BYTES).expect("a smaller plan than that of `new`")
+        let plan = self.algorithm.plan(self.hosts.len() as u32, bytes, ELEMENT_BYTES);
+        plan.expect("a smaller plan than that of `new`")
     }
 
-    /// The concurrent plans for `bytes`, one per chunk, with the hosts of their ranks; see [`Ways`].
+    /// The concurrent plans for `bytes`, one per chunk, with the hosts of their ranks.
     ///
     /// # Panics
     /// As [`plan`](Self::plan).
-    fn ways(&self, bytes: Bytes) -> Ways {
+    fn plans(&self, bytes: Bytes) -> GroupPlans {
         let depth = self.depth.of(bytes);
         match &self.over {
-            None => (self.plan(bytes).chunks(depth).collect(), vec![self.hosts.clone()]),
-            Some(OverNodes { ranks, kind, is_tree, .. }) => {
-                let op = GroupMessages { kind: *kind, bytes, is_tree: *is_tree, depth };
-                ranks.ways(op).expect("a smaller plan than that of `new`")
+            None => GroupPlans { plans: self.plan(bytes).chunks(depth).collect(), hosts: vec![self.hosts.clone()] },
+            Some(OverNodes { ranks, .. }) => {
+                self.algorithm.group_plans(ranks, bytes, depth).expect("a smaller plan than that of `new`")
             }
         }
     }
@@ -235,10 +225,10 @@ impl Collective {
     /// # Panics
     /// As [`plan`](Self::plan).
     pub fn each_message(&self, bytes: Bytes, visit: &mut dyn FnMut(u64, Message)) {
-        let (plans, hosts) = self.ways(bytes);
+        let plans = self.plans(bytes);
         let places: BTreeMap<u32, u32> = self.hosts.iter().copied().zip(0..).collect();
         let mut start = 0;
-        for (chunk, (plan, hosts)) in (0..).zip(plans.iter().zip(hosts.iter().cycle())) {
+        for (chunk, (plan, hosts)) in (0..).zip(plans.iter()) {
             for (step, rank) in (0..plan.step_count()).flat_map(|step| (0..plan.ranks()).map(move |rank| (step, rank)))
             {
                 plan.sends(step, rank, &mut |sent| match &self.over {
@@ -263,9 +253,9 @@ impl Collective {
         self.depth
     }
 
-    /// Whether the depth has an effect; trees are cut into parts of their own.
+    /// Whether the depth has an effect, which it has not if the algorithm cuts its buffer into parts of its own.
     pub fn has_depth(&self) -> bool {
-        self.over.as_ref().is_none_or(|over| !over.is_tree)
+        self.levels().is_none_or(|levels| !levels.is_pipelined)
     }
 
     /// Dependent messages that a rank of a ring all-reduce receives in sequence.
@@ -295,11 +285,8 @@ impl Collective {
 
     /// Hosts of ranks that compute, which excludes parameter servers.
     pub fn worker_hosts(&self) -> impl Iterator<Item = u32> {
-        let servers = match &self.algorithm {
-            Algorithm::ParameterServer { servers } => &servers[..],
-            _ => &[],
-        };
-        (0..).zip(&self.hosts).filter(|(rank, _)| !servers.contains(rank)).map(|(_, &host)| host)
+        let servers = self.algorithm.servers(self.hosts.len() as u32);
+        (0..).zip(&self.hosts).filter(move |(rank, _)| !servers.contains(rank)).map(|(_, &host)| host)
     }
 
     /// Bytes that the busiest rank sends for a buffer of `bytes`.
@@ -336,7 +323,12 @@ impl Collective {
         let over = self.over.as_ref().filter(|_| self.size == MessageSize::Even)?;
         let pace = Pace { depth: self.depth.of(bytes), adding: self.adding };
         let carriage = Carriage { band, stream };
-        Some(over.links.flows(over.way(), &over.ranks.nodes, bytes, pace, carriage))
+        Some(over.links.flows(&self.levels()?, &over.ranks.nodes, bytes, pace, carriage))
+    }
+
+    /// What a rank sends at each level, if it uses all cards of its nodes.
+    fn levels(&self) -> Option<Levels> {
+        self.over.as_ref().and_then(|over| self.algorithm.levels(over.ranks.span()))
     }
 
     fn messages(&self, bytes: Bytes, bands: Bands, stream: u32, network: &mut dyn Network) -> Messages {
@@ -346,7 +338,7 @@ impl Collective {
             waiting: BinaryHeap::new(),
             arrived_count: 0,
         });
-        let (plans, hosts) = self.ways(bytes);
+        let GroupPlans { plans, hosts } = self.plans(bytes);
         Messages { adding, ..Messages::begin(plans, self.addressing(hosts, bands, stream), network) }
     }
 
@@ -355,19 +347,10 @@ impl Collective {
     }
 }
 
-impl OverNodes {
-    fn way(&self) -> Way {
-        let span = self.ranks.span();
-        if self.is_tree { Way::tree(span) } else { Way::ring(self.kind, span) }
-    }
-}
-
 impl Messages {
-    /// Starts all messages of `plans` without a dependency. Plan i uses host list i mod their number. All ranks send in
-    /// one band, and reductions take no time.
+    /// Starts all messages of `plans` without a dependency. All ranks send in one band, and reductions take no time.
     pub fn along(
-        plans: Vec<CollectivePlan>,
-        hosts: Vec<Vec<u32>>,
+        GroupPlans { plans, hosts }: GroupPlans,
         size: MessageSize,
         (band, stream): (Band, u32),
         network: &mut dyn Network,

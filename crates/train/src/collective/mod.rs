@@ -1,14 +1,16 @@
 //! Collectives: turns a transfer into flows or messages on the network.
 
+pub mod algorithm;
+pub mod algorithms;
+pub mod counts;
 pub mod exchange;
 pub mod group;
 pub mod levels;
 pub mod messages;
 pub mod nodes;
-mod pattern;
+pub mod pattern;
 pub mod plan;
 pub mod progress;
-pub mod ring;
 
 use gradtide_net::{Completion, Flow, FlowId, Network, Time};
 

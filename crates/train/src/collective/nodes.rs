@@ -20,7 +20,7 @@
 //!
 //! Trees are pipelined already: chunks change nothing, and ranks reduce one part while the next one arrives.
 
-use super::levels::{self, CollectiveKind, Levels, PortLoad, Span};
+use super::levels::{Levels, PortLoad, Span};
 use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Link, Rate, Time};
 
 /// The links of a rank.
@@ -43,18 +43,6 @@ pub struct Carriage {
     pub stream: u32,
 }
 
-/// The algorithm of a collective, ring or tree, as loads of both levels.
-#[derive(Clone, Copy, Debug)]
-pub struct Way {
-    pub(crate) levels: Levels,
-    /// Load within the node of a rank that no ring leaves the node from; see [`levels::passing`].
-    passing: PortLoad,
-    crosses_both: bool,
-    is_tree: bool,
-    /// Rounds with a reduction, over both levels.
-    adding: u32,
-}
-
 /// How a buffer is pipelined and reduced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
@@ -72,54 +60,9 @@ impl Pace {
 /// Upper bound of the fluid engine's message size, exclusive.
 const MESSAGE_LIMIT: Bytes = Bytes(1 << 54);
 
-impl Way {
-    /// Rings; all-to-all and send go to their destinations directly.
-    pub fn ring(kind: CollectiveKind, span: Span) -> Self {
-        let adding = match kind {
-            CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => span.ranks() - 1,
-            _ => 0,
-        };
-        Self {
-            levels: levels::levels(kind, span),
-            passing: levels::passing(kind, span),
-            crosses_both: !matches!(kind, CollectiveKind::AllToAll | CollectiveKind::Send),
-            is_tree: false,
-            adding,
-        }
-    }
-
-    /// Whether flows model the collective even where every rank is simulated. In a ring on one level, a send and an
-    /// all-to-all, every message is simulated.
-    pub fn is_of_flows(&self, kind: CollectiveKind, span: Span) -> bool {
-        self.crosses_both && (self.is_tree || kind == CollectiveKind::Broadcast || !span.is_on_one_level())
-    }
-
-    /// An all-reduce along trees.
-    pub fn tree(span: Span) -> Self {
-        Self::along(levels::trees(span))
-    }
-
-    fn along(levels: Levels) -> Self {
-        Self { levels, passing: levels.scale_up, crosses_both: true, is_tree: true, adding: 1 }
-    }
-}
-
 impl Links {
-    /// Ring or tree, whichever is faster on an idle network, as NCCL chooses.
-    pub fn way(&self, kind: CollectiveKind, span: Span, bytes: Bytes) -> Way {
-        let time = |way| self.time(way, bytes).unwrap_or(Time::MAX);
-        let ring = Way::ring(kind, span);
-        let tree = levels::tree(kind, span).map(Way::along);
-        tree.filter(|&tree| time(tree) < time(ring)).unwrap_or(ring)
-    }
-
-    /// Whether trees are faster than rings on an idle network.
-    pub fn is_tree(&self, kind: CollectiveKind, span: Span, bytes: Bytes) -> bool {
-        self.way(kind, span, bytes).is_tree
-    }
-
     /// Duration on an idle network; `None` if it exceeds [`Time::MAX`] or a message is too large for the engine.
-    pub fn time(&self, way: Way, bytes: Bytes) -> Option<Time> {
+    pub fn time(&self, levels: &Levels, bytes: Bytes) -> Option<Time> {
         let at = |link: &Link, load: PortLoad, before: Time| {
             let (message, parts) = load.message(bytes);
             let (rounds, count) = (load.rounds(), load.rounds() * load.peers());
@@ -129,13 +72,13 @@ impl Links {
             let delays = link.delay.ps().checked_mul(rounds.into())?;
             link.rate.serialize(message, count, parts)?.checked_add(before)?.checked_add(Time::from_ps(delays))
         };
-        let inside = at(&self.scale_up, way.levels.scale_up, Time::ZERO)?;
-        Some(inside.max(at(&self.nic, way.levels.nic, self.before_leaving(way))?))
+        let inside = at(&self.scale_up, levels.scale_up, Time::ZERO)?;
+        Some(inside.max(at(&self.nic, levels.nic, self.before_leaving(levels))?))
     }
 
     /// How long the flow out of the node waits for the rounds within it.
-    pub fn before_leaving(&self, way: Way) -> Time {
-        let rounds = if way.crosses_both { way.levels.scale_up.rounds() } else { 0 };
+    pub fn before_leaving(&self, levels: &Levels) -> Time {
+        let rounds = if levels.crosses_both { levels.scale_up.rounds() } else { 0 };
         Time::from_ps(self.scale_up.delay.ps().saturating_mul(rounds.into()))
     }
 
@@ -172,17 +115,24 @@ impl Links {
     }
 
     /// The flows of all ranks; `nodes` lists the ranks of each node in order.
-    pub fn flows(&self, way: Way, nodes: &[Vec<u32>], bytes: Bytes, pace: Pace, carriage: Carriage) -> Vec<Flow> {
+    pub fn flows(
+        &self,
+        levels: &Levels,
+        nodes: &[Vec<u32>],
+        bytes: Bytes,
+        pace: Pace,
+        carriage: Carriage,
+    ) -> Vec<Flow> {
         let Some(span) = Span::of_nodes(nodes.iter().map(Vec::len)) else { return Vec::new() };
         let rings = span.per_node() as usize;
-        let adds = self.reduction_time(way, bytes, pace);
+        let adds = self.reduction_time(levels, bytes, pace);
         // The exposed delay if chunks hide some of it; `None` leaves the delay to the path.
-        let exposed = |link: &Link, load: PortLoad| self.exposed_delay(way, link, load, bytes, pace);
-        let (inside, passing) = (exposed(&self.scale_up, way.levels.scale_up), exposed(&self.scale_up, way.passing));
-        let outside = exposed(&self.nic, way.levels.nic);
+        let exposed = |link: &Link, load: PortLoad| self.exposed_delay(levels, link, load, bytes, pace);
+        let (inside, passing) = (exposed(&self.scale_up, levels.scale_up), exposed(&self.scale_up, levels.passing));
+        let outside = exposed(&self.nic, levels.nic);
         let before = match inside {
-            Some(left) if way.crosses_both => Time::from_ps(left.ps().saturating_add(self.scale_up.delay.ps())),
-            _ => self.before_leaving(way),
+            Some(left) if levels.crosses_both => Time::from_ps(left.ps().saturating_add(self.scale_up.delay.ps())),
+            _ => self.before_leaving(levels),
         };
         let flow = |src: u32, dst: u32, load, before: Time, waits: Option<Time>| {
             let hold = [before, adds, waits.unwrap_or_default()].into_iter().map(|time| time.ps());
@@ -197,9 +147,9 @@ impl Links {
             let next = &nodes[(index + 1) % nodes.len()];
             let of_rank = move |(place, &rank): (usize, &u32)| {
                 let beside = node[(place + 1) % node.len()];
-                let (load, waits) = if place < rings { (way.levels.scale_up, inside) } else { (way.passing, passing) };
+                let (load, waits) = if place < rings { (levels.scale_up, inside) } else { (levels.passing, passing) };
                 let within = flow(rank, beside, load, Time::ZERO, waits);
-                let leaving = (place < rings).then(|| flow(rank, next[place], way.levels.nic, before, outside));
+                let leaving = (place < rings).then(|| flow(rank, next[place], levels.nic, before, outside));
                 [within, leaving.flatten()]
             };
             node.iter().enumerate().flat_map(of_rank).flatten().collect::<Vec<_>>()
@@ -208,8 +158,8 @@ impl Links {
     }
 
     /// Exposed delay of all rounds but the last; `None` if no other chunks hide any of it.
-    fn exposed_delay(&self, way: Way, link: &Link, load: PortLoad, bytes: Bytes, pace: Pace) -> Option<Time> {
-        if pace.depth == 1 || way.is_tree || load.rounds() == 0 {
+    fn exposed_delay(&self, levels: &Levels, link: &Link, load: PortLoad, bytes: Bytes, pace: Pace) -> Option<Time> {
+        if pace.depth == 1 || levels.is_pipelined || load.rounds() == 0 {
             return None;
         }
         let sending = u128::from(serialization(link.rate, load.bytes(bytes)).ps()) * u128::from(pace.depth - 1)
@@ -219,21 +169,21 @@ impl Links {
     }
 
     /// How much longer all rounds take because of reductions.
-    fn reduction_time(&self, way: Way, bytes: Bytes, pace: Pace) -> Time {
-        let Some(rate) = pace.adding.filter(|_| way.adding > 0) else { return Time::ZERO };
-        let both = [(&self.scale_up, way.levels.scale_up), (&self.nic, way.levels.nic)];
+    fn reduction_time(&self, levels: &Levels, bytes: Bytes, pace: Pace) -> Time {
+        let Some(rate) = pace.adding.filter(|_| levels.reductions > 0) else { return Time::ZERO };
+        let both = [(&self.scale_up, levels.scale_up), (&self.nic, levels.nic)];
         let sending =
             both.map(|(link, load)| u128::from(serialization(link.rate, load.bytes(bytes)).ps())).into_iter().max();
         let (sending, all) = (sending.unwrap_or(0), u128::from(serialization(rate, bytes).ps()));
-        if way.is_tree {
+        if levels.is_pipelined {
             return picoseconds(all.saturating_sub(sending));
         }
         let rounds = u128::from(both.iter().map(|(_, load)| load.rounds()).sum::<u32>().max(1));
         let delays = both.map(|(link, load)| u128::from(link.delay.ps()) * u128::from(load.rounds()));
         let (sending, delay) = (sending / rounds, delays.iter().sum::<u128>() / rounds);
-        let (adding, depth) = (all / u128::from(way.adding + 1), u128::from(pace.depth));
+        let (adding, depth) = (all / u128::from(levels.reductions + 1), u128::from(pace.depth));
         let round = |adding| sending.max(adding).max((sending + adding) / depth + delay);
-        picoseconds((round(adding) - round(0)) * u128::from(way.adding))
+        picoseconds((round(adding) - round(0)) * u128::from(levels.reductions))
     }
 }
 

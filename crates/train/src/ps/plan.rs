@@ -3,13 +3,12 @@
 use super::channels::{self, Channels};
 use super::wires::Wires;
 use super::{PsError, WorkerGraph, shards};
-use crate::collective::plan::{distributed_servers, packed_servers};
 use crate::opdag::OpDag;
 use crate::order::needs::{Needs, Recv};
 use crate::order::tac::Ties;
 use crate::order::{self, OrderMethod};
 use crate::pace::{self, ONE_PPM, Pace};
-use crate::spec::{JobSpec, OrderSpec, ServerSpec, TaskSpec};
+use crate::spec::{JobSpec, OrderSpec, TaskSpec};
 use gradtide_net::path::Paths;
 use gradtide_net::seed::Stream;
 use gradtide_net::{Band, Bytes, Connection, Flow, HostId, Network, Rate, Seed, Time};
@@ -120,11 +119,7 @@ impl PsJob {
         if servers.count == 0 || servers.count as usize >= host_count {
             return Err(PsError::Count { servers: servers.count, hosts: host_count });
         }
-        let ranks: Vec<u32> = match servers.placement {
-            ServerSpec::Packed => packed_servers(servers.count),
-            ServerSpec::Distributed => distributed_servers(host_count as u32, servers.count),
-            ServerSpec::Separate => (host_count as u32 - servers.count..host_count as u32).collect(),
-        };
+        let ranks = servers.placement.ranks(servers.count, host_count as u32);
         let graph = match &servers.graph {
             Some(graph) => WorkerGraph::new(graph, servers.task)?,
             None => WorkerGraph::chain(&spec.layers, servers.task)?,

@@ -4,7 +4,7 @@
 use super::critical::{Causes, Span};
 use super::rows::{IterationRow, signed, spread, spread_of};
 use super::summary::{ClassSummary, GroupSummary, JobSummary, StepSummary};
-use crate::collective::levels::levels;
+use crate::collective::algorithms::Algorithm;
 use crate::dag::{OpId, OpKind};
 use crate::job::CollectiveJob;
 use crate::run::{IterationRecord, JobRecord, OperationRecord, TransferRecord};
@@ -176,7 +176,7 @@ impl<'a> Divided<'a> {
             });
             let senders = if group.axis.is_link() { 1 } else { group.classes.len() };
             let share = senders as f64 / classes;
-            let loads = levels(transfer.kind, group.span);
+            let (_, loads) = Algorithm::of_group(transfer.kind, group.span);
             let sent = [loads.scale_up, loads.nic].map(|load| load.bytes(transfer.bytes).0 as f64);
             summary.transfer_count += u64::from(self.step.is_first_of_its_kind(group));
             summary.bytes_per_rank += share * sent.iter().sum::<f64>();

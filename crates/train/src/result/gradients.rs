@@ -9,7 +9,7 @@ use crate::communicator::DataParallel;
 use crate::dag::OpKind;
 use crate::job::CollectiveJob;
 use crate::run::{IterationRecord, JobRecord, OperationRecord, TransferRecord};
-use crate::spec::{AlgorithmSpec, ComputeOrderSpec, JobSpec, OrderSpec};
+use crate::spec::{ComputeOrderSpec, JobSpec, OrderSpec};
 use gradtide_net::{Bytes, Time};
 use gradtide_table::{Column, Table};
 use gradtide_watch::look_now;
@@ -131,7 +131,7 @@ impl<'a> DataParallelResult<'a> {
             name: self.spec.name.clone(),
             iteration_count: records.len() as u64,
             unmeasured: self.trace.unmeasured,
-            worker_count: self.spec.hosts.len() as u64 - servers(self.spec),
+            worker_count: self.spec.worker_count() as u64,
             bucket_count: self.gradients.buckets.len() as u64,
             iteration_time_ps: records.iter().map(|record| record.time.ps()).collect(),
             // Exact if all times are equal.
@@ -153,15 +153,6 @@ impl<'a> DataParallelResult<'a> {
             asynchrony: None,
             step: None,
         }
-    }
-}
-
-/// Number of hosts of the job that are parameter servers and compute nothing.
-fn servers(spec: &JobSpec) -> u64 {
-    match spec.collective.algorithm {
-        _ if spec.hosts.len() == 1 => 0,
-        AlgorithmSpec::ParameterServer { servers, .. } => servers.into(),
-        _ => 0,
     }
 }
 

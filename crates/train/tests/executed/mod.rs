@@ -4,13 +4,44 @@
 #![allow(dead_code)]
 
 use gradtide_net::Bytes;
-use gradtide_train::collective::plan::{
-    Action, Algorithm, CollectivePlan, Inside, Message, distributed_servers, packed_servers,
-};
+use gradtide_train::collective::algorithms::{Algorithm, tree};
+use gradtide_train::collective::levels::CollectiveKind;
+use gradtide_train::collective::pattern::Action;
+use gradtide_train::collective::plan::{CollectivePlan, Message};
 use gradtide_train::collective::progress::Progress;
 
-pub fn plan(algorithm: &Algorithm, ranks: u32, bytes: u64) -> CollectivePlan {
-    CollectivePlan::new(algorithm, ranks, Bytes(bytes), 1).expect("the numbers suit the algorithm")
+/// A plan, and what it promises.
+#[derive(Clone, Debug)]
+pub struct Case {
+    pub name: String,
+    /// `None` if the plan is a part of a collective.
+    pub algorithm: Option<Algorithm>,
+    pub plan: CollectivePlan,
+    pub operation: CollectiveKind,
+    pub servers: Vec<u32>,
+}
+
+/// Every algorithm with every combination of parameters that suits the ranks, and the trees of nodes.
+pub fn cases(ranks: u32, bytes: u64) -> Vec<Case> {
+    let of_algorithm = |algorithm: Algorithm| Case {
+        name: format!("{algorithm:?} of {ranks}, {bytes} bytes"),
+        algorithm: Some(algorithm),
+        plan: plan(algorithm, ranks, bytes),
+        operation: algorithm.about().operation,
+        servers: algorithm.servers(ranks),
+    };
+    let of_nodes = |per_node| Case {
+        name: format!("tree over nodes of {per_node} of {ranks}, {bytes} bytes"),
+        algorithm: None,
+        plan: CollectivePlan::new(tree::chained_tree(per_node), ranks, Bytes(bytes), 1).expect("a plan"),
+        operation: CollectiveKind::AllReduce,
+        servers: Vec::new(),
+    };
+    Algorithm::samples(ranks).into_iter().map(of_algorithm).chain((1..=ranks.min(6)).map(of_nodes)).collect()
+}
+
+pub fn plan(algorithm: impl Into<Algorithm>, ranks: u32, bytes: u64) -> CollectivePlan {
+    algorithm.into().plan(ranks, Bytes(bytes), 1).expect("the numbers suit the algorithm")
 }
 
 /// All messages, each rank's of each step.
@@ -20,42 +51,6 @@ pub fn messages(plan: &CollectivePlan) -> Vec<Message> {
         for rank in 0..plan.ranks() {
             plan.sends(step, rank, &mut |message| all.push(message));
         }
-    }
-    all
-}
-
-pub fn servers(ranks: u32) -> u32 {
-    (ranks / 4).max(1)
-}
-
-pub fn all_reduces(ranks: u32) -> Vec<Algorithm> {
-    let mut all = vec![
-        Algorithm::Ring,
-        Algorithm::HalvingDoubling,
-        Algorithm::Shuffle,
-        Algorithm::BinaryTree,
-        Algorithm::Butterfly,
-    ];
-    for group in 1..=ranks.min(6) {
-        all.push(Algorithm::ButterflyLayered { group });
-        all.push(Algorithm::Hierarchical { group, inside: Inside::Reduce });
-        all.push(Algorithm::Hierarchical { group, inside: Inside::Ring });
-        all.push(Algorithm::Hierarchical { group, inside: Inside::Chain });
-        if ranks.is_multiple_of(group) {
-            all.push(Algorithm::Hierarchical { group, inside: Inside::Sharded });
-        }
-    }
-    if ranks > 1 {
-        all.push(Algorithm::ParameterServer { servers: packed_servers(servers(ranks)) });
-        all.push(Algorithm::ParameterServer { servers: distributed_servers(ranks, servers(ranks)) });
-    }
-    all
-}
-
-pub fn others(ranks: u32) -> Vec<Algorithm> {
-    let mut all = vec![Algorithm::AllGather, Algorithm::ReduceScatter, Algorithm::AllToAll, Algorithm::Broadcast];
-    if ranks > 1 {
-        all.push(Algorithm::PointToPoint);
     }
     all
 }
@@ -128,61 +123,55 @@ pub fn value(rank: u32, place: usize) -> u64 {
 const NOTHING: u64 = 1 << 60;
 
 /// Executes a plan, and compares what every rank ends with to what the collective promises.
-pub fn check(algorithm: &Algorithm, ranks: u32, bytes: u64, draw: &mut dyn FnMut(usize) -> usize) {
-    let plan = plan(algorithm, ranks, bytes);
+pub fn check(case: &Case, draw: &mut dyn FnMut(usize) -> usize) {
+    let Case { name, plan, servers, .. } = case;
+    let (ranks, bytes) = (plan.ranks(), plan.bytes().0);
     let size = bytes as usize;
+    let is_worker = |rank: u32| !servers.contains(&rank);
     let whole = |rank: u32| (0..size).map(move |place| value(rank, place)).collect::<Vec<u64>>();
     let own_part = |rank: u32| start(bytes, ranks, rank)..start(bytes, ranks, rank + 1);
-    let sum = |of: &dyn Fn(u32) -> bool, place| (0..ranks).filter(|&r| of(r)).map(|r| value(r, place)).sum::<u64>();
+    let sum = |place| (0..ranks).filter(|&rank| is_worker(rank)).map(|rank| value(rank, place)).sum::<u64>();
     let each = |of: &dyn Fn(u32) -> Vec<u64>| (0..ranks).map(of).collect::<Vec<_>>();
-    match algorithm {
-        Algorithm::AllGather => {
+    match case.operation {
+        CollectiveKind::AllReduce => {
+            let end = execute(plan, each(&|rank| if is_worker(rank) { whole(rank) } else { vec![0; size] }), draw);
+            let expected: Vec<u64> = (0..size).map(sum).collect();
+            for worker in (0..ranks).filter(|&rank| is_worker(rank)) {
+                assert_eq!(end[worker as usize], expected, "{name}");
+            }
+        }
+        CollectiveKind::AllGather => {
             let begin = each(&|rank| {
                 let mut buffer = vec![NOTHING; size];
                 own_part(rank).for_each(|place| buffer[place] = value(rank, place));
                 buffer
             });
             let all: Vec<u64> = (0..ranks).flat_map(|rank| begin[rank as usize][own_part(rank)].to_vec()).collect();
-            assert_eq!(execute(&plan, begin, draw), each(&|_| all.clone()));
+            assert_eq!(execute(plan, begin, draw), each(&|_| all.clone()), "{name}");
         }
-        Algorithm::ReduceScatter => {
-            let end = execute(&plan, each(&whole), draw);
-            for rank in 0..ranks {
-                for place in own_part(rank) {
-                    assert_eq!(end[rank as usize][place], sum(&|_| true, place), "{algorithm:?} {ranks} {bytes}");
-                }
+        CollectiveKind::ReduceScatter => {
+            let end = execute(plan, each(&whole), draw);
+            for (rank, place) in (0..ranks).flat_map(|rank| own_part(rank).map(move |place| (rank, place))) {
+                assert_eq!(end[rank as usize][place], sum(place), "{name}");
             }
         }
-        Algorithm::AllToAll => {
+        CollectiveKind::AllToAll => {
             let begin = each(&|rank| {
                 let mut buffer = vec![NOTHING; size * ranks as usize];
                 buffer[rank as usize * size..][..size].copy_from_slice(&whole(rank));
                 buffer
             });
-            let end = execute(&plan, begin, draw);
+            let end = execute(plan, begin, draw);
             for (rank, origin) in (0..ranks).flat_map(|rank| (0..ranks).map(move |origin| (rank, origin))) {
                 for place in own_part(rank) {
-                    assert_eq!(end[rank as usize][origin as usize * size + place], value(origin, place));
+                    assert_eq!(end[rank as usize][origin as usize * size + place], value(origin, place), "{name}");
                 }
             }
         }
-        Algorithm::Broadcast | Algorithm::PointToPoint => {
-            let end = execute(&plan, each(&|rank| if rank == 0 { whole(0) } else { vec![NOTHING; size] }), draw);
-            let reached = if *algorithm == Algorithm::Broadcast { ranks } else { 2 };
-            assert!(end[..reached as usize].iter().all(|buffer| *buffer == whole(0)), "{algorithm:?} {ranks} {bytes}");
-        }
-        Algorithm::ParameterServer { servers } => {
-            let is_worker = |rank: u32| !servers.contains(&rank);
-            let end = execute(&plan, each(&|rank| if is_worker(rank) { whole(rank) } else { vec![0; size] }), draw);
-            let expected: Vec<u64> = (0..size).map(|place| sum(&is_worker, place)).collect();
-            for worker in (0..ranks).filter(|&rank| is_worker(rank)) {
-                assert_eq!(end[worker as usize], expected, "{algorithm:?} {ranks} {bytes}");
-            }
-        }
-        _ => {
-            let expected: Vec<u64> = (0..size).map(|place| sum(&|_| true, place)).collect();
-            let end = execute(&plan, each(&whole), draw);
-            assert!(end.iter().all(|buffer| *buffer == expected), "{algorithm:?} {ranks} {bytes}: {end:?}");
+        CollectiveKind::Broadcast | CollectiveKind::Send => {
+            let end = execute(plan, each(&|rank| if rank == 0 { whole(0) } else { vec![NOTHING; size] }), draw);
+            let reached = if case.operation == CollectiveKind::Send { ranks.min(2) } else { ranks };
+            assert!(end[..reached as usize].iter().all(|buffer| *buffer == whole(0)), "{name}");
         }
     }
 }

@@ -226,4 +226,4 @@ def _algorithm_spec(job: Job) -> dict[str, Any]:
     keys = job.collective
     group = None if keys.group is None else job.group or 1
     placement = None if keys.ps is None else keys.ps.placement
-    return algorithm(keys.kind, group, keys.inside, job.servers, placement)
+    return algorithm(keys.algorithm, group, keys.inside, job.servers, placement)

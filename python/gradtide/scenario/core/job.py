@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
+from gradtide.algorithms import ALGORITHMS, CollectiveKind
 from gradtide.counts import Counts
 from gradtide.parallel.costs import Costs
 from gradtide.parallel.spec import Described, Layout, Op
@@ -23,13 +24,20 @@ NORM_BYTES = 4
 
 
 def algorithm(
-    kind: str, group: int | None = None, inside: str | None = None, servers: int = 0, placement: str | None = None
+    kind: CollectiveKind,
+    group: int | None = None,
+    inside: str | None = None,
+    servers: int = 0,
+    placement: str | None = None,
 ) -> dict[str, Any]:
     """Return the algorithm of a collective; the core has a default for what is None."""
-    if kind == "ps":
-        return {"kind": "parameter_server", "servers": max(1, servers), "placement": placement or "packed"}
-    given = {"group": group, "inside": inside}
-    return {"kind": kind, **{name: value for name, value in given.items() if value is not None}}
+    given: dict[str, dict[str, Any]] = {
+        "group": {"group": group},
+        "inside": {"inside": inside},
+        "ps": {"servers": max(1, servers), "placement": placement or "packed"},
+    }
+    own = {name: value for key in ALGORITHMS[kind].keys for name, value in given[key].items() if value is not None}
+    return {"kind": kind, **own}
 
 
 def counts(of_algorithm: Mapping[str, Any], ranks: int) -> Counts:

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from gradtide import units
+from gradtide.algorithms import CollectiveKind
 from gradtide.architecture import FAMILY
-from gradtide.counts import CollectiveKind
 from gradtide.scenario.keys.parallel import Parallel
 from gradtide.scenario.keys.table import Table, key
 from gradtide.scenario.keys.types import (
@@ -439,7 +439,7 @@ class Collective(Table):
     one byte longer. dropped: it is not sent, as in the simulator of Gao (2020), chapter 5."""
 
     @property
-    def algorithm(self) -> str:
+    def algorithm(self) -> CollectiveKind:
         """The kind; giving parameter servers names it."""
         return "ps" if self.ps is not None else self.kind
 

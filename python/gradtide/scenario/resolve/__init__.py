@@ -12,10 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from gradtide.algorithms import ALGORITHMS
 from gradtide.errors import Fault, ScenarioError
 from gradtide.scenario import clusters
 from gradtide.scenario.defaults import (
-    GROUPED,
     announced_packets,
     is_remade,
     nics_of,
@@ -214,8 +214,8 @@ def _job(ctx: Context, name: str, job: JobTable, hosts: tuple[int, ...] | None, 
         ),
         collective=collective.with_values(
             kind=kind,
-            group=group if kind in GROUPED else None,
-            inside=(collective.inside or "ring") if kind == "hierarchical" else None,
+            group=group if "group" in ALGORITHMS[kind].keys else None,
+            inside=(collective.inside or "ring") if "inside" in ALGORITHMS[kind].keys else None,
             ps=ps.with_values(
                 servers=servers,
                 placement=op_by_op.placement_of(ps),
@@ -280,7 +280,7 @@ def _written(ctx: Context, file: ScenarioFile, origins: tuple[Origin, ...], fabr
             # The resolved model contains its times.
             for key in OF_ROOFLINE if given.compute.is_given("device") else (*OF_ROOFLINE, "device"):
                 table["compute"].pop(key, None)
-        if job.collective.kind in GROUPED:
+        if "group" in ALGORITHMS[job.collective.kind].keys:
             # "leaf" is kept as a name: on another network its groups have another size.
             collective["group"] = given.collective.group or "leaf"
         if job.collective.is_pulled:

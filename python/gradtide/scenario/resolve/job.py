@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from gradtide import units
+from gradtide.algorithms import ALGORITHMS
 from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.errors import ScenarioError, did_you_mean
 from gradtide.recognise import other_format
 from gradtide.scenario.defaults import (
-    GROUPED,
     PLANNED,
     SETTINGS,
     adaptive_of,
@@ -281,28 +281,28 @@ def check_collective(
     kind = keys.algorithm
     if keys.ps is not None and keys.is_given("kind") and keys.kind != "ps":
         ctx.add("GT016", (*loc, "ps"), f'`ps` contradicts kind = "{keys.kind}"', "leave one of the two out")
-    for key, kinds in (("group", GROUPED), ("inside", ("hierarchical",))):
-        if keys.value(key) is not None and kind not in kinds:
-            words = " and ".join(f'"{k}"' for k in kinds)
+    algorithm = ALGORITHMS[kind]
+    for key in ("group", "inside"):
+        if keys.value(key) is not None and key not in algorithm.keys:
+            words = " and ".join(f'"{k}"' for k, one in ALGORITHMS.items() if key in one.keys)
             ctx.no_effect((*loc, key), f'with kind = "{kind}"', f"it is for {words}")
-    is_sum = kind not in NOT_SUMMED
-    if not is_sum and ctx.file.job[name].task != "exchange":
+    if not algorithm.sums and ctx.file.job[name].task != "exchange":
         msg = f"{kind} does not sum gradients: {NOT_SUMMED[kind]}"
         hint = f'write {", ".join(ALL_REDUCES)}; if these bytes are not gradients, write task = "exchange"'
         ctx.add("GT049", (*loc, "kind"), msg, hint, kind)
-    if keys.reduction_rate_bps is not None and kind in NOT_SUMMED and kind != "reduce_scatter":
+    if keys.reduction_rate_bps is not None and not algorithm.reduces:
         ctx.no_effect((*loc, "reduction_rate"), f'with kind = "{kind}"', "this collective does not add; leave it out")
     ranks = 0 if hosts is None else len(hosts)
     if ranks < 2 and not (hosts and keys.is_pulled):
         return 0, 0
     group = servers = 0
-    if kind in GROUPED:
+    if "group" in algorithm.keys:
         group = _group(ctx, keys, loc, ranks, fabric)
         if keys.inside == "sharded" and group and ranks % group:
             msg = f'{ranks} ranks cannot be divided into groups of {group}, as inside = "sharded" needs'
             near = max(g for g in range(1, group + 1) if ranks % g == 0)
             ctx.add("GT048", (*loc, "group"), msg, f"write group = {near}, or another number of workers", group)
-    if kind == "tree" and hosts is not None and ctx.file.cluster.node is not None:
+    if algorithm.needs_even_nodes and hosts is not None and ctx.file.cluster.node is not None:
         gpus = ctx.file.cluster.node.gpus
         on_nodes = Counter(host // gpus for host in hosts)
         if len(set(on_nodes.values())) > 1:
@@ -310,7 +310,7 @@ def check_collective(
             msg = f"trees have a chain of one length in each node, and the job's ranks are {counts}"
             hint = 'put as many workers on each node, or write kind = "ring"'
             ctx.add("GT048", (*loc, "kind"), msg, hint, kind)
-    if kind == "ps":
+    if "ps" in algorithm.keys:
         servers = op_by_op.beside(ctx.file.job[name]) or op_by_op.count_of(keys.ps or Ps(), ranks)
         if servers >= ranks:
             which = "the only host" if ranks == 1 else f"all {ranks} ranks"

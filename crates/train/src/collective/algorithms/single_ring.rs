@@ -1,0 +1,40 @@
+//! One ring all-reduce wherever its ranks are, which leaves each node by one card.
+
+use super::ring::{self, Ring};
+use crate::collective::algorithm::{About, CollectiveAlgorithm, Row};
+use crate::collective::counts::Counts;
+use crate::collective::levels::CollectiveKind;
+use crate::collective::plan::{Phase, PlanError};
+use serde::Deserialize;
+
+/// The algorithm.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+pub struct SingleRing;
+
+const ABOUT: About = About {
+    title: "single ring",
+    operation: CollectiveKind::AllReduce,
+    keys: &[],
+    needs_even_nodes: false,
+    rows: &[Row {
+        form: "",
+        does: "all-reduce",
+        steps: "2(N-1)",
+        bytes: "2 S (N-1)/N",
+        source: "Patarasuk & Yuan (2009)",
+    }],
+};
+
+impl CollectiveAlgorithm for SingleRing {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn phases(&self, _ranks: u32) -> Result<Vec<Phase>, PlanError> {
+        Ok(ring::both_halves().into())
+    }
+
+    fn closed_form(&self, ranks: u32) -> Counts {
+        Ring.closed_form(ranks)
+    }
+}

@@ -1,0 +1,143 @@
+//! All-reduce along two binary trees, each with half of the bytes, pipelined in parts, with a chain within each node.
+//!
+//! # Source
+//! Sanders, Speck & Träff (2009), two binary trees, whose inner nodes send three halves and whose leaves send one; within
+//! a node a chain, as in NCCL since 2.4 (Jeaugey 2019). Parts: NCCL's buffer of 4 MiB (`NCCL_BUFFSIZE`) has 8 slots.
+
+use super::binary_tree::{BinaryTree, TreeBroadcast, TreeReduce};
+use crate::collective::algorithm::{About, CollectiveAlgorithm, Row};
+use crate::collective::counts::Counts;
+use crate::collective::group::{GroupHosts, GroupPlans};
+use crate::collective::levels::{CollectiveKind, Levels, PortLoad, Span};
+use crate::collective::pattern::{Action, BufferShare, Pattern, Send};
+use crate::collective::plan::{Phase, PlanError, Subgroups};
+use gradtide_net::Bytes;
+use serde::Deserialize;
+
+/// The algorithm. Its plan on one level is one of the trees.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
+pub struct Tree;
+
+const ABOUT: About = About {
+    title: "tree",
+    operation: CollectiveKind::AllReduce,
+    keys: &[],
+    needs_even_nodes: true,
+    rows: &[Row {
+        form: "",
+        does: "all-reduce",
+        steps: "2 floor(log2 N)",
+        bytes: "2 S; of two ranks S",
+        source: "Sanders et al. (2009), two binary trees, each with half of the bytes, as a pipeline; NCCL",
+    }],
+};
+
+/// Size of a pipelined part, in bytes.
+const PART: u64 = 4 << 20 >> 3;
+/// Most parts of one tree.
+const MOST_PARTS: u64 = 64;
+
+/// Whole buffer from i to i-1, the last rank first.
+#[derive(Debug)]
+struct ChainReduce;
+
+/// Whole buffer from i to i+1, the first rank first.
+#[derive(Debug)]
+struct ChainBroadcast;
+
+impl CollectiveAlgorithm for Tree {
+    fn about(&self) -> &'static About {
+        &ABOUT
+    }
+
+    fn phases(&self, ranks: u32) -> Result<Vec<Phase>, PlanError> {
+        BinaryTree.phases(ranks)
+    }
+
+    /// Both trees. Every rank counts like the busiest, as the flow model does.
+    fn closed_form(&self, ranks: u32) -> Counts {
+        let n = u64::from(ranks);
+        let most = (n - 1).min(2);
+        Counts { steps: 2 * u64::from(ranks.ilog2()), messages: 4 * (n - 1), sent: n * most, most: (most, 1) }
+    }
+
+    fn levels(&self, span: Span) -> Option<Levels> {
+        let (per_node, nodes) = (u64::from(span.per_node()), span.nodes());
+        let scale_up = PortLoad::new(2 * (per_node - 1), per_node, 2 * (span.per_node() - 1));
+        Some(Levels {
+            scale_up,
+            nic: PortLoad::new(if nodes == 2 { 1 } else { 2 }, per_node, 2 * nodes.ilog2()),
+            passing: scale_up,
+            crosses_both: true,
+            is_pipelined: true,
+            reductions: 1,
+        })
+    }
+
+    fn is_over_nodes(&self, _span: Span) -> bool {
+        true
+    }
+
+    fn concurrency(&self, span: Span, bytes: Bytes, _depth: u32) -> (u64, u64) {
+        let trees = if span.nodes() == 1 { 2 } else { u64::from(span.per_node()).max(2) };
+        (trees, (bytes.0 / trees / PART).clamp(1, MOST_PARTS))
+    }
+
+    fn group_plans(&self, group: &GroupHosts, bytes: Bytes, depth: u32) -> Result<GroupPlans, PlanError> {
+        let span = group.span();
+        if !span.is_even() {
+            return Err(PlanError::UnevenNodes { ranks: span.ranks(), nodes: span.nodes() });
+        }
+        // Each tree has a different rank as head of its chains, and every other one the nodes in reverse.
+        let turned = |tree: u64| (tree as usize, tree % 2 == 1);
+        group.plans(&chained_tree(span.per_node()), bytes, self.concurrency(span, bytes, depth), turned)
+    }
+
+    fn group_messages(&self, span: Span, bytes: Bytes, depth: u32) -> u64 {
+        let (trees, parts) = self.concurrency(span, bytes, depth);
+        trees * parts * 2 * u64::from(span.ranks() - 1)
+    }
+}
+
+/// Chain to the head of each `group` of consecutive ranks; one binary tree of the heads, up and down; back along the
+/// chain.
+pub fn chained_tree(group: u32) -> Vec<Phase> {
+    vec![
+        Phase::new(ChainReduce, Subgroups::Inside { group }),
+        Phase::new(TreeReduce, Subgroups::Heads { group }),
+        Phase::new(TreeBroadcast, Subgroups::Heads { group }),
+        Phase::new(ChainBroadcast, Subgroups::Inside { group }),
+    ]
+}
+
+impl Pattern for ChainReduce {
+    fn step_count(&self, n: u32) -> u32 {
+        n - 1
+    }
+
+    fn sends(&self, step: u32, i: u32, n: u32, send: Send<'_>) {
+        if i > 0 && step == n - 1 - i {
+            send(i - 1, BufferShare::WHOLE, Action::Reduce);
+        }
+    }
+
+    fn receive_count(&self, step: u32, i: u32, n: u32) -> u32 {
+        u32::from(step + i + 2 == n)
+    }
+}
+
+impl Pattern for ChainBroadcast {
+    fn step_count(&self, n: u32) -> u32 {
+        n - 1
+    }
+
+    fn sends(&self, step: u32, i: u32, _n: u32, send: Send<'_>) {
+        if i == step {
+            send(i + 1, BufferShare::WHOLE, Action::Copy);
+        }
+    }
+
+    fn receive_count(&self, step: u32, i: u32, _n: u32) -> u32 {
+        u32::from(i == step + 1)
+    }
+}

@@ -1,0 +1,73 @@
+"""The collective algorithms: names and properties. Made by tools/generate.py from the core; edit that."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+CollectiveKind = Literal[
+    "ring",
+    "single_ring",
+    "halving_doubling",
+    "shuffle",
+    "tree",
+    "binary_tree",
+    "butterfly",
+    "butterfly_layered",
+    "hierarchical",
+    "ps",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "point_to_point",
+]
+"""Names of the algorithms, the values of `collective.kind`."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Properties of an algorithm.
+
+    Attributes:
+        title: its name in a sentence.
+        operation: what ranks end up with, as in `all_reduce`.
+        keys: keys of `job.NAME.collective` that belong to it.
+        is_ring: whether it is one ring all-reduce.
+        uses_all_cards: whether it uses all network cards of nodes with several ranks.
+        needs_even_nodes: whether every node must have the same number of ranks.
+    """
+
+    title: str
+    operation: str
+    keys: tuple[str, ...] = ()
+    is_ring: bool = False
+    uses_all_cards: bool = False
+    needs_even_nodes: bool = False
+
+    @property
+    def sums(self) -> bool:
+        """Whether every rank ends up with the sum over all ranks, as data-parallel training needs for gradients."""
+        return self.operation == "all_reduce"
+
+    @property
+    def reduces(self) -> bool:
+        """Whether ranks add what they receive to their own."""
+        return self.operation in ("all_reduce", "reduce_scatter")
+
+
+ALGORITHMS: dict[CollectiveKind, Algorithm] = {
+    "ring": Algorithm("ring", "all_reduce", is_ring=True, uses_all_cards=True),
+    "single_ring": Algorithm("single ring", "all_reduce", is_ring=True),
+    "halving_doubling": Algorithm("halving-doubling", "all_reduce"),
+    "shuffle": Algorithm("shuffle", "all_reduce"),
+    "tree": Algorithm("tree", "all_reduce", uses_all_cards=True, needs_even_nodes=True),
+    "binary_tree": Algorithm("binary tree", "all_reduce"),
+    "butterfly": Algorithm("flat butterfly", "all_reduce"),
+    "butterfly_layered": Algorithm("layered butterfly", "all_reduce", keys=("group",)),
+    "hierarchical": Algorithm("hierarchical", "all_reduce", keys=("group", "inside")),
+    "ps": Algorithm("parameter servers", "all_reduce", keys=("ps",)),
+    "all_gather": Algorithm("all-gather", "all_gather", uses_all_cards=True),
+    "reduce_scatter": Algorithm("reduce-scatter", "reduce_scatter", uses_all_cards=True),
+    "all_to_all": Algorithm("all-to-all", "all_to_all"),
+    "broadcast": Algorithm("broadcast", "broadcast"),
+    "point_to_point": Algorithm("point_to_point", "send"),
+}
