@@ -34,7 +34,7 @@ NOT_TEXT = [
 ]
 """Cases that no file of tests/data/errors can show."""
 
-TABLES = sorted(path.stem for path in FOLDER.glob("*.txt") if not path.stem.startswith("in_"))
+TABLES = sorted(path.stem for path in FOLDER.glob("*.txt"))
 CASES = [case for name in TABLES for case in cases(name)]
 CASES += [Case(title, text, code, loc, hint, line, None, None) for title, text, code, loc, line, hint in NOT_TEXT]
 
@@ -57,7 +57,7 @@ def test_a_fault_names_code_path_line_and_fix(case: Case) -> None:
     json.dumps(caught.value.errors)
 
 
-IN_FILES = [case for kind in ("models", "orders", "flow_lists", "cdfs") for case in cases(f"in_{kind}")]
+IN_FILES = [case for kind in ("models", "orders", "flow_lists", "cdfs") for case in cases(f"files/{kind}")]
 NOT_UTF8 = [
     ("not UTF-8, m.csv", "layer,é\n".encode("latin-1"), "GT003", 3, "job.a.model", "UTF-8"),
     ("NUL, m.csv", b"a\0,1,2,3\n", "GT003", 3, "job.a.model", "binary"),
