@@ -27,6 +27,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from gradtide.errors import Fault
+
 FOLDER = Path(__file__).parent / "data" / "errors"
 
 JOB = '[job.train]\nmodel = { kind = "thesis", layers = 4, size = "1MB", time = "9ms" }\nworkers = 2'
@@ -64,6 +66,12 @@ class Case:
 
     def __str__(self) -> str:
         return self.title
+
+    def is_of(self, fault: Fault) -> bool:
+        """Whether a fault is as the table says."""
+        place = (fault.line, fault.to_dict()["column"], fault.width)
+        is_there = place[0] == self.line if self.width is None else place == (self.line, self.column, self.width)
+        return is_there and (fault.code, fault.loc) == (self.code, self.loc) and self.hint in fault.hint
 
 
 def cases(name: str) -> list[Case]:
