@@ -146,39 +146,6 @@ def test_what_is_not_built_yet_is_refused_by_name(gradtide):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["run", "paper/gao2020-ch4", "--set", "x"], "KEY=VALUE"),
-        (["run", "paper/gao2020-ch4", "--fail-if", "time"], "FIGURE"),
-        (["run", "paper/gao2020-ch4", "--fail-if", "tme>1"], "iteration_time_ms"),
-        (["run", "paper/gao2020-ch9"], "paper/gao2020-ch4"),
-        (["run"], "SCENARIO"),
-        (["run", "paper/gao2020-ch4", "--sed", "1"], "--sed"),
-        (["compare", "paper/gao2020-ch4", "--schedule", "fifo+x"], "priority+chunk=1MB"),
-        (["compare", "paper/gao2020-ch4", "--schedule", "fifo", "--schedule", "fifo"], "twice"),
-        (["compare", "paper/gao2020-ch4", "--schedule", "fito"], '"fifo"'),
-        (["compare", "paper/gao2020-ch4", "--schedule", "fito"], "--> --schedule"),
-        (["compare", "paper/gao2020-ch4", "--rate", "10"], "--> --rate"),
-        (["compare", "paper/gao2020-ch4", "--workers", "a"], "whole numbers"),
-        (["compare", "paper/gao2020-ch4", "--workers", ","], "empty"),
-        (["plan", "resnet50", "--workers", "999999999"], "--> --workers"),
-        (["plan", "paper/gao2020-ch4", "--workers", "999999999"], "--> --workers"),
-        (["compare", "paper/gao2020-ch4", "--rate", "10"], "unit"),
-        (["presets", "modell"], "model, language, graph, device, accelerator, cluster, flow, paper"),
-        (["explain", "GT999"], "GT999"),
-        (["reproduce", "gao2020/ch9"], "gao2020/ch4"),
-        (["report", "nowhere"], "nowhere"),
-        (["frobnicate"], "frobnicate"),
-    ],
-)
-def test_a_command_line_that_means_nothing_says_what_would(gradtide, arguments, message):
-    code, _, err = gradtide(*arguments)
-    assert code == 2
-    assert message in err
-    assert "Traceback" not in err
-
-
-@pytest.mark.parametrize(
     ("device", "says"),
     [
         ("V100", "no other order of transfers would save time"),
@@ -227,22 +194,6 @@ def test_a_run_says_that_it_replaces_an_earlier_folder_and_leaves_what_is_not_ou
 
 
 NO_EFFECT = [
-    ("tenants s.toml --job-loads 0.1", "No such option: --job-loads"),
-    ("tenants policies s.toml --traffic-loads 0.1", "No such option: --traffic-loads"),
-    ("run paper/gao2020-ch4 -j 2", "No such option: -j"),
-    ("run paper/gao2020-ch4 --estimate -o out", "-o needs a run, and --estimate runs nothing"),
-    ("run paper/gao2020-ch4 --estimate --fail-if rho>1", "--fail-if needs a run"),
-    ("run paper/gao2020-ch4 --quiet --verbose", "--quiet and --verbose exclude each other"),
-    ("compare paper/gao2020-ch4 --rate 1Gbps,,2Gbps", "--rate '1Gbps,,2Gbps': a part of the list is empty"),
-    ("compare paper/gao2020-ch4 --workers 2,", "--workers '2,': a part of the list is empty"),
-    ("buy alexnet --rates ,", "--rates ',': a part of the list is empty"),
-    (
-        "run paper/gao2020-ch4 --set cluster.link.rate=1Gbps --set cluster.link.rate=2Gbps",
-        "--set cluster.link.rate=1Gbps and --set cluster.link.rate=2Gbps give cluster.link.rate two values",
-    ),
-    ("run paper/gao2020-ch4 --set run.seed=1 --seed 2", "--set run.seed=1 and --seed 2 give run.seed two values"),
-    ("order tictac_alexnet_v2 --scheduler tic --ties upstream", "--ties changes nothing of the scheduler tic"),
-    ("order tictac_alexnet_v2 --scheduler tac --seed 1", "--seed changes nothing of the scheduler tac"),
     ("convert TRACE --version 1.0.0", "--version would do nothing"),
     ("convert TRACE out.json --version 1.0.0", "--version would do nothing"),
     ("convert TRACE out.et --cut", "--cut would do nothing"),

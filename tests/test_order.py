@@ -1,7 +1,5 @@
 """Orders of op DAGs: TicTac's released code, its references, the command, and every fault of a file."""
 
-# ruff: noqa: E501 (rows of a table)
-
 import functools
 import json
 import math
@@ -16,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gradtide as gt
+from error_tables import Case, cases
 from gradtide.errors import SchedulerError
 from gradtide.scenario.opdag import load_op_dag, op_dag
 from gradtide.studies.order import ranks_of
@@ -330,48 +329,17 @@ def test_words_that_mean_nothing(scheduler, ties, seed):
 
 # Faults of files
 
-RECV = '{"id": 0, "kind": "recv", "inputs": [], "time": 5},'
-HEAD = '{ "ops": [\n'
-FAULTS = [
-    ("cut off", HEAD + RECV, "GT001", "", 2),
-    ("not a number", HEAD + '{"id": 0, "kind": "recv", "inputs": [], "time": NaN}], "target": 0}', "GT001", "", None),
-    ("nothing", " \n", "GT005", "", None),
-    ("no ops", '{"target": 0}', "GT010", "ops", None),
-    ("empty", '{"ops": [],\n"target": 0}', "GT014", "ops", 1),
-    ("no target", HEAD + RECV[:-1] + "]}", "GT010", "target", None),
-    ("no time", HEAD + RECV + '\n{"id": 1, "kind": "comp", "inputs": [0]}], "target": 1}', "GT010", "ops[1].time", 3),
-    ("a list", "[1, 2]", "GT011", "", None),
-    ("op is a number", HEAD + "4], \n" + '"target": 1}', "GT011", "ops[0]", 2),
-    ("text", HEAD + RECV + '\n{"id": "a", "kind": "comp", "inputs": [0], "time": 1}], "target": 1}', "GT011", "ops[1].id", 3),
-    ("part of a tick", HEAD + RECV + '\n{"id": 1, "kind": "comp", "inputs": [0], "time": 1.5}], "target": 1}', "GT011", "ops[1].time", 3),
-    ("kind", HEAD + RECV + '\n{"id": 1, "kind": "send", "inputs": [0], "time": 1}], "target": 1}', "GT013", "ops[1].kind", 3),
-    ("negative", HEAD + RECV + '\n{"id": 1, "kind": "comp", "inputs": [0], "time": -1}], "target": 1}', "GT014", "ops[1].time", 3),
-    ("infinite", HEAD + RECV + '\n{"id": 1, "kind": "comp", "inputs": [0], "time": 1e999}], "target": 1}', "GT014", "ops[1].time", 3),
-    ("too long", HEAD + RECV + '\n{"id": 1, "kind": "comp", "inputs": [0], "time": 4611686018427387904}], "target": 1}', "GT014", "ops", 1),
-    ("twice", HEAD + RECV + '\n{"id": 0, "kind": "comp", "inputs": [0], "time": 1}], "target": 0}', "GT070", "ops[1].id", 3),
-    ("recv waits", HEAD + RECV + '\n{"id": 1, "kind": "recv", "inputs": [0], "time": 1}], "target": 1}', "GT070", "ops[1].inputs", 3),
-    ("no such input", HEAD + RECV + '\n{"id": 1, "kind": "comp", "inputs": [0,\n7], "time": 1}], "target": 1}', "GT071", "ops[1].inputs[1]", 4),
-    ("no such target", HEAD + RECV[:-1] + '],\n"target": 4}', "GT071", "target", 3),
-    ("cycle", HEAD + RECV + '\n{"id": 1, "name": "a", "kind": "comp", "inputs": [0, 2], "time": 1},\n{"id": 2, "kind": "comp", "inputs": [1], "time": 1}], "target": 2}', "GT072", "ops[1].inputs", 3),
-    ("itself", HEAD + '{"id": 1, "kind": "comp", "inputs": [1], "time": 1}], "target": 1}', "GT072", "ops[0].inputs", 2),
-    ("updates no transfer", HEAD + RECV + '{"id": 1, "kind": "comp", "inputs": [0], "updates": [1], "time": 1}], "target": 1}', "GT071", "ops[1].updates[0]", None),
-    ("updates nothing", HEAD + RECV + '{"id": 1, "kind": "comp", "inputs": [0], "updates": 0, "time": 1}], "target": 1}', "GT011", "ops[1].updates", None),
-    ("bytes below 0", '{"ops": [{"id": 0, "kind": "recv", "inputs": [], "bytes": -1, "time": 1}], "target": 0}', "GT014", "ops[0].bytes", 1),
-    ("no such forward", HEAD + RECV + '{"id": 1, "kind": "comp", "inputs": [0], "time": 1}], "target": 1,\n"inference_target": 5}', "GT071", "inference_target", 3),
-    ("nothing received", HEAD + '{"id": 1, "kind": "comp", "inputs": [], "time": 1}],\n"target": 1}', "GT014", "target", 3),
-]  # fmt: skip
 
-
-@pytest.mark.parametrize(("text", "code", "loc", "line"), [row[1:] for row in FAULTS], ids=[row[0] for row in FAULTS])
-def test_faults_of_a_dag(tmp_path, text, code, loc, line):
+@pytest.mark.parametrize("case", cases("files/op_dags"), ids=str)
+def test_faults_of_a_dag(tmp_path, case: Case):
     path = tmp_path / "dag.json"
-    path.write_text(text)
+    path.write_text(case.text)
     with pytest.raises(gt.ScenarioError) as caught:
         load_op_dag(path)
-    (fault,) = caught.value.errors
-    assert (fault["code"], fault["loc"], fault["file"]) == (code, loc, str(path))
-    assert line is None or fault["line"] == line, fault["line"]
-    assert fault["hint"]
+    (fault,) = caught.value.faults
+    assert case.is_of(fault), str(caught.value)
+    assert fault.file == str(path)
+    assert fault.hint
 
 
 def test_a_cycle_is_named():

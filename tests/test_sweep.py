@@ -18,6 +18,7 @@ import pyarrow.parquet
 import pytest
 
 import gradtide as gt
+from error_tables import Case, cases
 from gradtide.errors import ScenarioError
 from gradtide.studies import run as runs
 from gradtide.studies.store import Store, StoreError, key_of
@@ -139,83 +140,17 @@ def test_a_sample_stays_within_its_bounds_and_a_longer_one_begins_with_it(place:
     assert [longer.values(run) for run in range(16)] == values
 
 
-WRONG = {
-    "unknown table": ('[sweep]\nscenario = "base.toml"\n[grid]\n', "GT012", 3, "a study has one table"),
-    "no sweep": ("# nothing\n", "GT010", None, "write [sweep]"),
-    "unknown key": ('[sweep]\nscenario = "base.toml"\nseed = 5\n', "GT012", 3, "did you mean `seeds`?"),
-    "no scenario": ("[sweep]\nseeds = 5\n", "GT010", 1, 'write scenario = "base.toml"'),
-    "a number as scenario": ("[sweep]\nscenario = 5\n", "GT011", 2, 'write scenario = "base.toml"'),
-    "no such scenario": ('[sweep]\nscenario = "bse.toml"\n', "GT002", 2, "did you mean"),
-    "no such preset": ('[sweep]\nscenario = "paper/gao"\n', "GT006", 2, "paper/gao2020"),
-    "no seeds": ('[sweep]\nscenario = "base.toml"\nseeds = 0\n', "GT014", 3, "`seeds` is at least 1"),
-    "half a seed": ('[sweep]\nscenario = "base.toml"\nseeds = 0.5\n', "GT011", 3, "write seeds = 5"),
-    "an empty list": (GRID + '"job.train.workers" = []\n', "GT100", 6, "write at least one"),
-    "no list": (GRID + '"job.train.workers" = 4\n', "GT011", 6, "its values in a list"),
-    "no quotes": (GRID + "job.train.workers = [4]\n", "GT011", 6, "write the key in quotes"),
-    "unequal lists": (GRID + ZIP.replace("[2, 4]", "[2, 4, 8]"), "GT101", 8, "one value each"),
-    "a key in two tables": (GRID + ZIP + '"cluster.link.rate" = ["1Gbps", "2Gbps"]\n', "GT103", 9, "delete one"),
-    "seeds twice": (GRID + '"run.seed" = [1, 2]\n', "GT103", 6, "delete one"),
-    "no points": (GRID + '[sweep.sample]\n"job.train.workers" = { min = 2, max = 4 }\n', "GT010", 6, "points = 64"),
-    "no bounds": (GRID + '[sweep.sample]\npoints = 2\n"job.train.workers" = { min = 2 }\n', "GT102", 8, "write { min"),
-    "bounds of two kinds": (
-        GRID + '[sweep.sample]\npoints = 2\n"cluster.link.delay" = { min = "1us", max = "1GB" }\n',
-        "GT102",
-        8,
-        "write { min",
-    ),
-    "bounds upside down": (
-        GRID + '[sweep.sample]\npoints = 2\n"job.train.workers" = { min = 4, max = 2 }\n',
-        "GT102",
-        8,
-        "write { min",
-    ),
-    "a logarithm of 0": (
-        GRID + '[sweep.sample]\npoints = 2\n"cluster.link.delay" = { min = "0us", max = "1s", log = true }\n',
-        "GT102",
-        8,
-        "raise `min`",
-    ),
-    "nothing sampled": (GRID + "[sweep.sample]\npoints = 2\n", "GT100", 6, "write"),
-    "an unknown path": (GRID + '"job.tran.workers" = [2]\n', "GT017", 6, "job.train"),
-    "an unknown field": (GRID + '"job.train.worker" = [2]\n', "GT012", 6, "did you mean `workers`"),
-    "nothing but wrong values": (GRID + '"cluster.link.delay" = ["1", "10"]\n', "GT020", 6, ""),
-    "a wrong value in a sample": (
-        GRID + '[sweep.sample]\npoints = 2\n"job.train.workers" = { min = "1us", max = "2us" }\n',
-        "GT011",
-        8,
-        "",
-    ),
-    "a figure that is no text": ('[sweep]\nscenario = "base.toml"\nfigure = 1\n', "GT011", 3, "write figure ="),
-    "a figure that no run has": (
-        '[sweep]\nscenario = "base.toml"\nfigure = "jobs.train.iteration_time_ms.men"\n',
-        "GT105",
-        3,
-        "did you mean `jobs.train.iteration_time_ms.mean`",
-    ),
-    "a text that is weighed": (GRID.replace("seeds", 'against = "state"\nseeds'), "GT105", 3, ""),
-    "too many runs": (
-        GRID + '[sweep.sample]\npoints = 1000000\n"cluster.link.delay" = { min = "1us", max = "2us" }\n',
-        "GT104",
-        1,
-        "at most 1,000,000",
-    ),
-}
-
-
-@pytest.mark.parametrize(("text", "code", "line", "hint"), WRONG.values(), ids=WRONG)
-def test_a_wrong_study_names_its_line_and_the_fix(
-    gradtide: Any, place: Path, text: str, code: str, line: int | None, hint: str
-) -> None:
-    Path("s.toml").write_text(text)
+@pytest.mark.parametrize("case", cases("files/studies"), ids=str)
+def test_a_wrong_study_names_its_line_and_the_fix(gradtide: Any, place: Path, case: Case) -> None:
+    Path("s.toml").write_text(case.text)
     with pytest.raises(ScenarioError) as caught:
         _ = gt.sweep("s.toml").summary
-    first = caught.value.errors[0]
-    assert (first["code"], first["file"], first["line"]) == (code, "s.toml", line)
-    assert hint in first["hint"]
+    assert case.is_of(caught.value.faults[0]), str(caught.value)
+    assert caught.value.faults[0].file == "s.toml"
     exit_code, out, err = gradtide("sweep", "s.toml", "-o", "out")
     assert exit_code == 2
     assert out == ""
-    assert f"error[{code}]" in err
+    assert f"error[{case.code}]" in err
     assert not Path("out").exists()
 
 

@@ -65,12 +65,12 @@ _COLUMNS: dict[str, str] = {
     "margin_us:float? ~high_percent:float? ~direction:str ~worker:int? ~group:str",
     "operations.csv": "job:str iteration:int resource:str kind:str index:int chunk:int? name:str "
     "start_us:float end_us:float ~worker:int? ~band:int? ~class:int? ~group:str ~critical:int? ~exposed_us:float?",
-    "links.csv": "link:str rate_bps:int bytes:int busy_us:float utilisation:float ~drops:int? ~ce_marks:int? "
-    "~max_queue_packets:int?",
+    "links.csv": "link:str rate_bps:int bytes:int busy_us:float utilisation:float drops:int ce_marks:int "
+    "max_queue_packets:int?",
     "flows.csv": "traffic:str flow:int start_us:float src:int dst:int bytes:int band:int fct_us:float? "
     "received_us:float? delivered_bytes:int mean_rate_bps:float?",
     "queues.csv": "time_us:float link:str queue_packets:int queue_bytes:int utilisation:float drops:int ce_marks:int "
-    "~long_flows:int? ~long_flight_bytes:int?",
+    "long_flows:int? long_flight_bytes:int?",
     "bandwidth.csv": "job:str rate_bps:int order:str barrier:bool iteration_time_us:float exposed_us:float "
     "barrier_us:float",
     "waterfall.csv": "transfer:int collective:str group:str ranks:int bytes:int? ready_us:float start_us:float "

@@ -44,7 +44,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     several = jobs.items() if len(jobs) > 1 else ()
     overview = pieces.listing("Jobs", columns, several, cap=caps.rows, where="summary.json")
     first = views[0]["what"] if len(views) == 1 else f"{len(jobs)} jobs" if jobs else "background flows without a job"
-    traffic = objects(path, summary, "traffic") if "traffic" in summary else {}
+    traffic = objects(path, summary, "traffic")
     dropped = f"{len(views)} of {len(jobs)} jobs are drawn; the table above has them all."
     return "run.html.j2", {
         "title": f"gradtide run: {', '.join(pieces.clip(name, 30) for name in list(jobs or traffic)[:3])}",
