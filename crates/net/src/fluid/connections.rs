@@ -115,6 +115,7 @@ impl Connections {
     }
 
     /// The links that a connection crosses.
+    #[inline]
     pub fn path(&self, connection: u32) -> &[LinkId] {
         let ConnectionState { path, hop_count, .. } = self.rows[connection as usize];
         &self.links[path as usize..][..usize::from(hop_count)]

@@ -12,22 +12,26 @@ pub(super) const FS_PER_PS: u128 = 1_000;
 pub(super) const WORK_PER_BYTE: u128 = 8 * PARTS as u128 * 1_000_000_000_000_000;
 
 /// Of a message of `bytes / parts`.
+#[inline]
 pub(super) fn work(bytes: Bytes, parts: u32) -> u128 {
     let work = u128::from(bytes.0).checked_mul(WORK_PER_BYTE).expect("a message is below 2^54 bytes");
     work / u128::from(parts)
 }
 
 /// What the clock shows: it is never ahead.
+#[inline]
 pub(super) fn clock(instant_fs: u128) -> Time {
     Time::from_ps((instant_fs / FS_PER_PS) as u64)
 }
 
 /// An instant in the space of a flow: what the clock shows, and how many fs after that it is.
+#[inline]
 pub(super) fn split(instant_fs: u128) -> (Time, u16) {
     let shown = clock(instant_fs);
     (shown, (instant_fs - joined(shown, 0)) as u16)
 }
 
+#[inline]
 pub(super) fn joined(shown: Time, after_fs: u16) -> u128 {
     u128::from(shown.ps()) * FS_PER_PS + u128::from(after_fs)
 }

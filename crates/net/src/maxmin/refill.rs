@@ -15,39 +15,10 @@
 //! of [`MaxMin::solve`] corrects them: one in 100,000 refills of a leaf-spine network has one. On paths of two links
 //! there is none.
 
-use super::{HEAD, LinkId, MaxMin, NO_LINK, UNBOUNDED, mark, record_size};
+use super::state::{Filling, HEAD, LinkId, MaxMin, NO_LINK, RefillScratch, Stage, UNBOUNDED, mark, record_size};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
-
-/// A link that fills: 16 bytes, as all of them are looked at in no order.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Filling {
-    left: u64,
-    rising: u32,
-    stage: Stage,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Rising,
-    /// It is next.
-    Next,
-    /// It has a level.
-    Full,
-}
-
-impl Filling {
-    fn level(self) -> u64 {
-        self.left.checked_div(self.rising.into()).unwrap_or(UNBOUNDED)
-    }
-
-    /// So many flows stop elsewhere.
-    fn stop(&mut self, rate: u64, count: u32) {
-        self.left -= rate * u64::from(count);
-        self.rising -= count;
-    }
-}
 
 impl MaxMin {
     /// Gives each link the level that it should have, or marks it.
@@ -155,16 +126,4 @@ impl MaxMin {
         }
         self.refill_scratch = scratch;
     }
-}
-
-/// Kept between solves for their memory alone.
-#[derive(Clone, Debug, Default)]
-pub(super) struct RefillScratch {
-    fillings: Vec<Filling>,
-    /// Levels before.
-    before: Vec<u64>,
-    /// Links that are next.
-    next: Vec<u32>,
-    /// Their strays.
-    strays: Vec<u32>,
 }
