@@ -1,28 +1,28 @@
-//! What hosts add to a transfer: stages before and behind the network interface, and a fixed time for each message.
+//! Costs of hosts: stages before and behind the network interface, and a fixed time for each message.
 //!
 //! ```text
 //! copy ─► serialise ─► message ─► network ─► receive
 //! ```
 //!
-//! Every host has one server for each of these but the network. A server takes what comes to it one after another, in
-//! that order and whatever the bands. A part of a collective leaves the first two as a whole: all messages of the part
-//! that a host starts at one instant ([`Flow::part`]). Then it sends them one after another. So a transfer of one part is
-//! at one stage only, and its parts are at several at one time: k stages of the rate r carry one part at r/k, and d parts
-//! at r d/(d + k - 1).
+//! Every host has one server for each of these but the network. A server is first come first served, whatever the
+//! bands. A part of a collective, all messages of the part that a host starts at one instant ([`Flow::part`]), leaves
+//! the first two stages as a whole; then its messages are sent one after another. So a transfer of one part is at one
+//! stage at a time, and several parts form a pipeline: k stages of the rate r carry one part at r/k, and d parts at r
+//! d/(d + k - 1).
 //!
-//! Any engine is below: [`Hosts`] starts a flow there when the last stage of its sender has done with it, and reports
-//! it as complete when the last stage of its receiver has. Flows on connections of their own pass by. Not here: what a
-//! host computes with what it has received.
+//! [`Hosts`] wraps any engine. It starts a flow there when the flow has left the last stage of its sender, and reports
+//! it as complete when it has left the last stage of its receiver. Flows on connections of their own skip the stages.
+//! Not here: computation on received data.
 
 use crate::event::EventQueue;
 use crate::units::{Bytes, Rate, Time};
 use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network};
 use std::collections::BTreeMap;
 
-/// What every host adds to a transfer.
+/// Costs of every host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// Time for each message that it sends: o of LogP (Culler et al. 1993).
+    /// Time per sent message: o of LogP (Culler et al. 1993).
     pub message: Time,
     /// Rates of the stages before its network interface, in series.
     pub sending: Vec<Rate>,
@@ -31,14 +31,14 @@ pub struct Host {
 }
 
 impl Host {
-    /// What it adds to a flow that waits for no other, or `None` beyond [`Time::MAX`].
+    /// Time that it adds to a flow that waits for no other, or `None` beyond [`Time::MAX`].
     pub fn time(&self, flow: &Flow) -> Option<Time> {
         let message = std::iter::once(self.message_time(flow));
         let stages = stage_times(&self.sending, flow).chain(stage_times(&self.receiving, flow));
         message.chain(stages).try_fold(Time::ZERO, |sum, time| sum.checked_add(time?))
     }
 
-    /// What several flows together take in each stage of their sender.
+    /// Time of several flows together in each stage of their sender.
     fn times_together(&self, flows: &[Given]) -> Vec<Option<Time>> {
         let mut sums = vec![Some(Time::ZERO); self.sending.len()];
         for (_, flow) in flows {
@@ -59,31 +59,31 @@ fn stage_times(rates: &[Rate], flow: &Flow) -> impl Iterator<Item = Option<Time>
     rates.iter().map(move |rate| rate.serialize(bytes, rounds, parts))
 }
 
-/// A network between hosts that take their time.
+/// A network between hosts with costs.
 pub struct Hosts<'a> {
     network: Box<dyn Network + 'a>,
     host: Host,
     state: State,
 }
 
-/// A flow that its sender has been given.
+/// A flow that has been started.
 type Given = (FlowId, Flow);
 
-/// What hosts are at.
+/// Flows in the hosts and on the network.
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// By host: when each of its stages has done with all that it has been given.
+    /// By host: when each of its stages becomes idle.
     sending: Vec<Vec<Time>>,
     messages: Vec<Vec<Time>>,
     receiving: Vec<Vec<Time>>,
     started_count: u64,
-    /// Flows that have been started since time last went on.
+    /// Flows that have been started since time last advanced.
     given: Vec<Given>,
-    /// Flows that senders are not done with, by when they will be.
+    /// Flows in stages of their senders, by when they leave.
     waiting: BTreeMap<(Time, FlowId), Flow>,
-    /// Flows on the network, by their numbers there.
+    /// Flows on the network, by their ids there.
     under_way: BTreeMap<FlowId, (FlowId, Flow)>,
-    /// Flows that receivers are not done with.
+    /// Flows in stages of their receivers.
     arrived: EventQueue<Completion>,
 }
 
@@ -93,8 +93,8 @@ impl<'a> Hosts<'a> {
         Self { network: Box::new(network), host, state: State::default() }
     }
 
-    /// Gives senders what has been started at this instant.
-    fn take_up(&mut self) {
+    /// Puts the flows that have been started at this instant into the stages of their senders.
+    fn enter_stages(&mut self) {
         let now = self.network.now();
         for flows in together(std::mem::take(&mut self.state.given)) {
             let times = self.host.times_together(&flows);
@@ -117,7 +117,7 @@ impl<'a> Hosts<'a> {
         self.state.under_way.insert(there, (id, flow));
     }
 
-    /// Takes a flow from the network.
+    /// Puts a flow from the network into the stages of its receiver.
     fn receive(&mut self, completion: Completion, done: &mut Vec<Completion>) {
         let now = self.network.now();
         let (id, flow) = self.state.under_way.remove(&completion.flow).expect("the flow is on the network");
@@ -135,8 +135,8 @@ impl<'a> Hosts<'a> {
     }
 }
 
-/// Flows in the order in which they were started, those together that go through the stages of their sender as one. The
-/// messages of a part go to different hosts, so another transfer begins when the first of these comes again.
+/// Flows in order of their starts, grouped by part. The messages of a part have different destinations, so another
+/// transfer begins when the first destination occurs again.
 fn together(given: Vec<Given>) -> Vec<Vec<Given>> {
     let mut groups: Vec<Vec<Given>> = Vec::new();
     let mut open: BTreeMap<(HostId, u32), usize> = BTreeMap::new();
@@ -157,7 +157,7 @@ fn together(given: Vec<Given>) -> Vec<Vec<Given>> {
     groups
 }
 
-/// Sends what comes to a host at `now` through its stages; when it leaves the last.
+/// Passes work that arrives at `now` through a host's stages; returns when it leaves the last.
 fn pass(hosts: &mut Vec<Vec<Time>>, host: HostId, now: Time, times: impl Iterator<Item = Option<Time>>) -> Time {
     let index = host.0 as usize;
     if hosts.len() <= index {
@@ -190,7 +190,7 @@ impl Network for Hosts<'_> {
     }
 
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
-        self.take_up();
+        self.enter_stages();
         let (before, mut arrived) = (done.len(), Vec::new());
         loop {
             let leaves_at = self.state.waiting.first_key_value().map(|(&(at, _), _)| at);

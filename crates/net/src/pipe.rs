@@ -7,9 +7,9 @@
 //! ```
 //!
 //! and completes when it leaves it. A ring all-reduce of S bytes on N hosts is `rounds = 2(N-1)`, `parts = N`: the
-//! thesis's eq. 4.1 plus one propagation delay per ring step, as its author's program has it; `delay` is that of the
-//! whole way from host to host. Bands are strict, first come first served inside a band, and a flow that has begun is
-//! not interrupted. What this leaves out: the switch, the receiving side, and flows that share a link with others.
+//! thesis's eq. 4.1 plus one propagation delay per ring step, as in its author's program; `delay` is that of the whole
+//! path. Bands are strict, first come first served inside a band, without pre-emption. Not modelled: the switch, the
+//! receiving side, and flows that share a link with others.
 
 use crate::event::EventQueue;
 use crate::topology::Link;
@@ -17,7 +17,7 @@ use crate::units::Time;
 use crate::{Band, Bytes, Completion, Flow, FlowId, Network};
 use std::collections::BTreeMap;
 
-/// One pipe per host. A thing of its own and no queue of a real switch.
+/// One transmission queue per host. No queue of a real switch corresponds to it.
 #[derive(Debug)]
 pub struct Pipe {
     now: Time,
@@ -95,7 +95,7 @@ impl Network for Pipe {
         }
     }
 
-    /// A flow holds its pipe as a whole: nothing of it has arrived before all of it has.
+    /// A flow arrives as a whole.
     fn remaining(&self) -> Vec<(FlowId, Bytes)> {
         Vec::new()
     }

@@ -10,14 +10,14 @@
 //!
 //! Numbers are whole [parts](PARTS) of a unit of capacity, and a level is rounded down to one. Sums of whole numbers do
 //! not depend on their order, and links that fill at one level stop their flows together. So the shares are a function
-//! of the flows alone, to the last bit: neither the order of links nor the history of changes is seen in them, and no
-//! link is ever above its capacity.
+//! of the flows alone, to the last bit, independent of the order of links and of the history of changes, and no link is
+//! ever above its capacity.
 //!
-//! Five things make it fast. Flows with the same links are one *class* with a count. Any number of changes
-//! is one solve, at the next read. A class is *held* at one link whose level is its rate, and when a level moves, all that
-//! the link holds moves with it. A solve moves levels, lowest first, from the links that gained or lost a flow to
-//! those that see a rate change, and no further; it [tells](MaxMin::take_turned) which levels those are. And where most
-//! levels move, it fills all links from scratch. What does not live here: time, bytes, routes.
+//! Five things make it fast. Flows with the same links are one *class* with a count. Any number of changes is one
+//! solve, at the next read. A class has one *bottleneck*, a link whose level is its rate; when that level moves, the
+//! rates of all classes of the bottleneck move with it. A solve moves levels, lowest first, from the links that gained
+//! or lost a flow to those where a rate changes, and no further; it [reports](MaxMin::take_changed_levels) these
+//! levels. Where most levels move, it fills all links from scratch. What does not live here: time, bytes, routes.
 
 mod classes;
 mod refill;
@@ -26,8 +26,8 @@ mod state;
 
 use crate::index::Index;
 use classes::hash_of;
+use state::{Bottlenecked, LinkState, UNBOUNDED, mark, record_size};
 pub use state::{CAPACITY_LIMIT, ClassId, LinkId, MaxMin, PARTS};
-use state::{Held, LinkState, UNBOUNDED, mark, record_size};
 
 impl MaxMin {
     /// Links of these capacities and no flow.
@@ -41,32 +41,32 @@ impl MaxMin {
             LinkState {
                 capacity: capacity * PARTS,
                 moves_at: UNBOUNDED,
-                asked: UNBOUNDED,
+                target: UNBOUNDED,
                 used: 0,
                 flows: 0,
-                fastest_guest: 0,
-                gone: 0,
+                fastest_elsewhere: 0,
+                dead: 0,
                 stale: false,
-                turned: false,
+                changed: false,
             }
         };
         Self {
             links: capacities.iter().map(link).collect(),
             levels: vec![UNBOUNDED; capacities.len()],
-            held: vec![Held::default(); capacities.len()],
+            bottlenecked: vec![Bottlenecked::default(); capacities.len()],
             members: vec![Vec::new(); capacities.len()],
-            known: vec![Index::default(); capacities.len()],
+            shared_classes: vec![Index::default(); capacities.len()],
             refill_from: u64::MAX,
             ..Self::default()
         }
     }
 
-    /// Adds a flow that crosses `links`, in any order, and tells its class. Flows have it in common if the first one of
-    /// their links is the same, too.
+    /// Adds a flow that crosses `links`, in any order, and returns its class. Flows with the same links share a class
+    /// if their first link is the same, too.
     ///
     /// # Panics
-    /// If there is no link, one that stands there twice, or one that does not exist; or there are 2^16 links, or 2^32
-    /// flows of one class.
+    /// If there is no link, a link appears twice or does not exist; or there are 2^16 links, or 2^32 flows of one
+    /// class.
     pub fn add(&mut self, links: &[LinkId]) -> ClassId {
         let mut path = std::mem::take(&mut self.scratch.path);
         path.clear();
@@ -76,15 +76,15 @@ impl MaxMin {
         let is_once = rest.windows(2).all(|two| two[0] < two[1]) && !rest.contains(first);
         assert!(is_once, "a flow crosses a link once");
         let hash = hash_of(&path);
-        let is_it = |class: u32| self.hops_of(class).iter().eq(path.iter().map(|link| &link.0));
-        let class = match self.known[path[0].0 as usize].find(hash, is_it) {
+        let has_path = |class: u32| self.hops_of(class).iter().eq(path.iter().map(|link| &link.0));
+        let class = match self.shared_classes[path[0].0 as usize].find(hash, has_path) {
             Some(class) => {
                 self.count(class, true);
                 class
             }
             None => {
                 let class = self.open(&path, true);
-                self.known[path[0].0 as usize].insert(hash, class);
+                self.shared_classes[path[0].0 as usize].insert(hash, class);
                 class
             }
         };
@@ -92,13 +92,13 @@ impl MaxMin {
         ClassId(class)
     }
 
-    /// As [`add`](Self::add), in a class of its own: for flows of which no two cross the same links at once, so that
-    /// looking for another would be in vain. Rates are the same either way.
+    /// As [`add`](Self::add), in a class of its own, without a search: for flows of which no two cross the same links
+    /// at once. Rates are the same either way.
     ///
     /// # Panics
-    /// If there is no link, or one that does not exist; or there are 2^16 links. That each is there once is the
-    /// caller's word.
-    pub fn add_apart(&mut self, links: &[LinkId]) -> ClassId {
+    /// If there is no link, or one that does not exist; or there are 2^16 links. The caller guarantees that no link
+    /// appears twice.
+    pub fn add_unshared(&mut self, links: &[LinkId]) -> ClassId {
         debug_assert!(
             (1..links.len()).all(|place| !links[..place].contains(&links[place])),
             "a flow crosses a link once"
@@ -106,7 +106,7 @@ impl MaxMin {
         ClassId(self.open(links, false))
     }
 
-    /// Removes a flow of a class; tells whether others are left.
+    /// Removes a flow of a class; returns whether the class has others.
     ///
     /// # Panics
     /// If there is none.
@@ -125,7 +125,7 @@ impl MaxMin {
     /// Rate of each flow of a class in [`PARTS`]. Solves first if flows were added or removed.
     ///
     /// # Panics
-    /// If there never was such a class.
+    /// If the class does not exist.
     pub fn rate(&mut self, class: ClassId) -> u64 {
         self.solve();
         self.rate_of(class.0)
@@ -135,36 +135,36 @@ impl MaxMin {
     pub fn rates(&mut self) -> impl Iterator<Item = (ClassId, u64)> {
         self.solve();
         let live = self.classes.iter().enumerate().filter(|(_, class)| class.count > 0);
-        live.map(|(id, class)| (ClassId(id as u32), self.levels[class.holder as usize]))
+        live.map(|(id, class)| (ClassId(id as u32), self.levels[class.bottleneck as usize]))
     }
 
-    /// Solves, and gives `each` the links whose level has changed since the last call, each once, with the rate of those
-    /// that are held there and how many classes they are.
-    pub fn take_turned(&mut self, mut each: impl FnMut(LinkId, u64, usize)) {
+    /// Solves, and passes `each` link whose level has changed since the last call, once, with its level and the number
+    /// of classes whose bottleneck it is.
+    pub fn take_changed_levels(&mut self, mut each: impl FnMut(LinkId, u64, usize)) {
         self.solve();
-        for link in self.turned.drain(..) {
-            self.links[link.0 as usize].turned = false;
+        for link in self.changed.drain(..) {
+            self.links[link.0 as usize].changed = false;
             let level = self.levels[link.0 as usize];
             if level != UNBOUNDED {
-                each(link, level, self.held[link.0 as usize].records.len() / record_size(self.stride));
+                each(link, level, self.bottlenecked[link.0 as usize].records.len() / record_size(self.stride));
             }
         }
     }
 
-    /// Solves, and gives `each` the classes that are new since the last call or have another bottleneck, each once, with
-    /// the link at which it is held now.
-    pub fn take_moved(&mut self, mut each: impl FnMut(ClassId, LinkId)) {
+    /// Solves, and passes `each` class that is new since the last call or has another bottleneck, once, with its
+    /// bottleneck.
+    pub fn take_moved_classes(&mut self, mut each: impl FnMut(ClassId, LinkId)) {
         self.solve();
         for id in self.moved.drain(..) {
             let class = &mut self.classes[id.0 as usize];
             class.moved = false;
             if class.count > 0 {
-                each(id, LinkId(class.holder));
+                each(id, LinkId(class.bottleneck));
             }
         }
     }
 
-    /// Gives a link another capacity, in [`PARTS`].
+    /// Sets the capacity of a link, in [`PARTS`].
     pub fn set_capacity(&mut self, link: LinkId, parts: u64) {
         let state = &mut self.links[link.0 as usize];
         if state.capacity != parts {
@@ -179,13 +179,13 @@ impl MaxMin {
         u64::try_from(self.links[link.0 as usize].used).expect("no link is above its capacity")
     }
 
-    /// The next [`take_touched`](Self::take_touched) gives all links.
+    /// The next [`take_touched`](Self::take_touched) passes all links.
     pub fn touch_all(&mut self) {
         self.touched = None;
     }
 
-    /// Solves, and gives `each` the links on which the sum of rates may be another than at the last call, some of them
-    /// more than once; at the first call all.
+    /// Solves, and passes `each` link on which the sum of rates may have changed since the last call, some of them more
+    /// than once; at the first call all.
     pub fn take_touched(&mut self, mut each: impl FnMut(LinkId)) {
         self.solve();
         match &mut self.touched {
@@ -197,12 +197,12 @@ impl MaxMin {
         }
     }
 
-    /// Lets the next solve start from scratch, whatever that costs. Rates are the same.
+    /// Makes the next solve start from scratch, at any cost. Rates are the same.
     pub fn start_over(&mut self) {
         self.refill_from = 0;
     }
 
-    /// How often flows were added or removed and then read.
+    /// Number of solves.
     pub fn solve_count(&self) -> u64 {
         self.solve_count
     }

@@ -1,4 +1,4 @@
-//! The state of the solver: links, what they hold, and classes of flows.
+//! The state of the solver: links, the classes of flows on them, and their bottlenecks.
 
 use crate::index::Index;
 use std::cmp::Reverse;
@@ -16,8 +16,8 @@ pub const CAPACITY_LIMIT: u64 = u64::MAX / PARTS;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub u32);
 
-/// Flows with the same links that name the same link first, or one flow added [apart](MaxMin::add_apart); they have
-/// one rate. The number of a class whose last flow was removed is used again.
+/// Flows with the same links and the same first link, or one flow added [unshared](MaxMin::add_unshared); they have one
+/// rate. The number of a class whose last flow was removed is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClassId(pub u32);
 
@@ -30,36 +30,36 @@ pub(super) const NO_LINK: u32 = u32::MAX;
 #[derive(Clone, Debug, Default)]
 pub struct MaxMin {
     pub(super) links: Vec<LinkState>,
-    /// By link: rate at which flows are held there; [`UNBOUNDED`] if the link is not full. Apart from the rest because
-    /// this is read most.
+    /// By link: rate of the flows whose bottleneck it is; [`UNBOUNDED`] if the link is not full. Not in [`LinkState`]
+    /// because it is read most.
     pub(super) levels: Vec<u64>,
-    pub(super) held: Vec<Held>,
-    /// By link, the classes that cross it, and some that had their last flow removed: see [`Self::sweep`].
+    pub(super) bottlenecked: Vec<Bottlenecked>,
+    /// By link, the classes that cross it, and some without flows: see [`Self::sweep`].
     pub(super) members: Vec<Vec<u32>>,
     pub(super) classes: Vec<Class>,
     /// Most links of a path so far.
     pub(super) stride: usize,
     pub(super) free: Vec<u32>,
-    /// Classes that have had their last flow removed, and that links may still have among their members.
-    pub(super) gone: Vec<u32>,
-    /// By link, the classes of which it is the first and that others may join: small tables, so that what is used
-    /// together is near, if flows begin with the link of their source.
-    pub(super) known: Vec<Index>,
+    /// Classes without flows that links may still have among their members.
+    pub(super) dead: Vec<u32>,
+    /// By link, the shared classes of which it is the first: small tables, local in memory if flows begin with the link
+    /// of their source.
+    pub(super) shared_classes: Vec<Index>,
     /// Links that have become stale, each once.
     pub(super) stale: Vec<u32>,
     /// Links whose level has changed.
-    pub(super) turned: Vec<LinkId>,
-    /// Classes that are new, or held at another link than before.
+    pub(super) changed: Vec<LinkId>,
+    /// Classes that are new or have another bottleneck than before.
     pub(super) moved: Vec<ClassId>,
-    /// Links whose used capacity has changed, if somebody wants to know.
+    /// Links whose used capacity has changed; `None` until they are first read.
     pub(super) touched: Option<Vec<LinkId>>,
     pub(super) scratch: Scratch,
     pub(super) refill_scratch: RefillScratch,
-    /// Flows that there are.
+    /// Flows of all classes.
     pub(super) flow_count: u64,
-    /// Classes that the solve under way has looked at.
-    pub(super) seen: u64,
-    /// With so many stale links a solve starts from scratch at once: the last one that had to had so many.
+    /// Classes that the current solve has visited.
+    pub(super) visited: u64,
+    /// Number of stale links from which a solve starts from scratch at once: that of the last solve that had to.
     pub(super) refill_from: u64,
     pub(super) solve_count: u64,
 }
@@ -67,35 +67,35 @@ pub struct MaxMin {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LinkState {
     pub(super) capacity: u64,
-    /// Where it stands among the links that are to move; [`UNBOUNDED`] if it does not.
+    /// Its key in the heap of links to move; [`UNBOUNDED`] if it is not there.
     pub(super) moves_at: u64,
-    /// Level that the other links ask for, unless it is stale.
-    pub(super) asked: u64,
-    /// Sum of the rates of its flows, above the capacity while a solve goes on.
+    /// Level that follows from those of the other links, unless it is stale.
+    pub(super) target: u64,
+    /// Sum of the rates of its flows; above the capacity only during a solve.
     pub(super) used: u128,
     pub(super) flows: u64,
-    /// No flow that is held elsewhere is faster.
-    pub(super) fastest_guest: u64,
+    /// Upper bound of the rates of its flows with another bottleneck.
+    pub(super) fastest_elsewhere: u64,
     /// Members without flows.
-    pub(super) gone: u32,
-    /// Whether something that its level depends on has changed since that was last computed.
+    pub(super) dead: u32,
+    /// Whether its level has to be computed again.
     pub(super) stale: bool,
-    /// Whether it stands among the turned ones.
-    pub(super) turned: bool,
+    /// Whether it is among the links whose level has changed.
+    pub(super) changed: bool,
 }
 
-/// Classes that have the level of a link for their rate, because it is the least of their links'. If several are, the
-/// class is held at one of these.
+/// Classes whose bottleneck is a link: its level is the least on their path. If several links have that level, one of
+/// them is the bottleneck.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Held {
-    /// Of each its number, its count, and `stride` links of which it uses the first few; sorted but for the first where
-    /// others may join. One after the other, because when a link moves all that it holds are read.
+pub(super) struct Bottlenecked {
+    /// One record per class: its number, its count, and `stride` links of which it uses the first few, sorted but for
+    /// the first in a shared class. Contiguous, because a link that moves reads all of them.
     pub(super) records: Vec<u32>,
     pub(super) flows: u64,
 }
 
-impl Held {
-    /// Removes the record that begins at `place`; tells whose record begins there now.
+impl Bottlenecked {
+    /// Removes the record that begins at `place`; returns the class whose record begins there now.
     #[inline]
     pub fn remove(&mut self, place: usize, size: usize) -> Option<u32> {
         let last = self.records.len() - size;
@@ -111,89 +111,90 @@ impl Held {
 }
 
 impl LinkState {
-    /// A flow of this rate comes.
+    /// Adds a flow of this rate.
     #[inline]
     pub fn enter(&mut self, rate: u128) {
         self.used += rate;
         self.flows += 1;
     }
 
-    /// A flow of this rate goes.
+    /// Removes a flow of this rate.
     #[inline]
     pub fn leave(&mut self, rate: u128) {
         self.used -= rate;
         self.flows -= 1;
     }
 
-    /// Rounding leaves less than a part for each flow of a full link.
+    /// Whether it has more room than rounding leaves on a full link: less than a part for each flow.
     #[inline]
     pub fn surely_not_full(&self) -> bool {
         self.used + u128::from(self.flows) <= u128::from(self.capacity)
     }
 
-    /// Its level if it holds these flows that it has at `level`, and no others: they share what the others leave.
+    /// Its level if it stays the bottleneck of the `bottlenecked` flows that are at `level`, and of no others: they
+    /// share what the others leave.
     #[inline]
-    pub fn level_of_held(&self, level: u64, held: u64) -> u64 {
+    pub fn level_of_bottlenecked(&self, level: u64, bottlenecked: u64) -> u64 {
         let capacity = u128::from(self.capacity);
-        if held == 0 || level == UNBOUNDED {
+        if bottlenecked == 0 || level == UNBOUNDED {
             0
         } else if self.used <= capacity {
-            level + (capacity - self.used) as u64 / held
+            level + (capacity - self.used) as u64 / bottlenecked
         } else {
             let excess = u64::try_from(self.used - capacity);
-            excess.map_or(0, |excess| level.saturating_sub(excess.div_ceil(held)))
+            excess.map_or(0, |excess| level.saturating_sub(excess.div_ceil(bottlenecked)))
         }
     }
 
-    /// Where it moves at the earliest, if it holds so many flows at `level`.
+    /// Lower bound of the level at which it moves, if it is the bottleneck of `bottlenecked` flows at `level`.
     #[inline]
-    pub fn earliest_move(&self, level: u64, held: u64) -> u64 {
+    pub fn earliest_move(&self, level: u64, bottlenecked: u64) -> u64 {
         if self.surely_not_full() {
             // It rises from where it is.
             return level;
         }
-        // If it falls and holds others from then on, all together give up less.
-        level.min(self.level_of_held(level, held)).max(self.capacity / self.flows)
+        // If it falls and becomes the bottleneck of others, all together give up less.
+        level.min(self.level_of_bottlenecked(level, bottlenecked)).max(self.capacity / self.flows)
     }
 }
 
-/// So many flows of one rate.
+/// Flows of one rate.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     pub(super) rate: u64,
     pub(super) count: u64,
 }
 
-/// What is known of a class beside its record, in a quarter of a cache line.
+/// A class without its record, in a quarter of a cache line.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Class {
-    /// The link at which it is held: its level is the least of all on the path, and the rate of the class.
-    pub(super) holder: u32,
-    /// Where its record begins there.
+    /// The link whose level is the least on the path, and the rate of the class.
+    pub(super) bottleneck: u32,
+    /// Where its record there begins.
     pub(super) place: u32,
     /// Flows.
     pub(super) count: u32,
     pub(super) hop_count: u16,
-    /// Whether it stands among the moved ones.
+    /// Whether it is among the moved classes.
     pub(super) moved: bool,
-    /// Whether others may join.
+    /// Whether other flows can join it.
     pub(super) shared: bool,
 }
 
-/// Kept between solves for their memory alone.
+/// Buffers of a solve, kept for their memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Scratch {
     pub(super) path: Vec<LinkId>,
-    /// Links that are to move, by the lower of their two levels, or less if they have not been looked at.
+    /// Links to move, by the lower of their old and new level, or by a lower bound of it.
     pub(super) moves: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Those that move now, and where to.
+    /// Links that move now, with their new levels.
     pub(super) movers: Vec<(u32, u64)>,
-    /// Those that are held elsewhere from now on.
+    /// Classes that get another bottleneck.
     pub(super) regrouped: Vec<u32>,
     pub(super) rising: Vec<Share>,
 }
 
-/// A link that fills: 16 bytes, as all of them are looked at in no order.
+/// A link of a refill: 16 bytes, because they are accessed at random.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filling {
     pub(super) left: u64,
@@ -204,7 +205,7 @@ pub(super) struct Filling {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     Rising,
-    /// It is next.
+    /// It fills now.
     Next,
     /// It has a level.
     Full,
@@ -216,7 +217,7 @@ impl Filling {
         self.left.checked_div(self.rising.into()).unwrap_or(UNBOUNDED)
     }
 
-    /// So many flows stop elsewhere.
+    /// `count` of its flows stop at `rate` elsewhere.
     #[inline]
     pub fn stop(&mut self, rate: u64, count: u32) {
         self.left -= rate * u64::from(count);
@@ -224,19 +225,19 @@ impl Filling {
     }
 }
 
-/// Kept between solves for their memory alone.
+/// Buffers of a refill, kept for their memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RefillScratch {
     pub(super) fillings: Vec<Filling>,
     /// Levels before.
     pub(super) before: Vec<u64>,
-    /// Links that are next.
+    /// Links that fill now.
     pub(super) next: Vec<u32>,
-    /// Their strays.
-    pub(super) strays: Vec<u32>,
+    /// Their misplaced classes.
+    pub(super) misplaced: Vec<u32>,
 }
 
-/// Numbers before the links of a record: see [`Held`].
+/// Words before the links of a record: see [`Bottlenecked`].
 pub(super) const HEAD: usize = 2;
 
 #[inline]
@@ -244,7 +245,7 @@ pub(super) fn record_size(stride: usize) -> usize {
     HEAD + stride
 }
 
-/// Marks a link to be examined, unless that could change nothing.
+/// Marks a link whose level may change.
 #[inline]
 pub(super) fn mark(
     state: &mut LinkState,
