@@ -238,7 +238,7 @@ impl Network for Hosts<'_> {
 mod tests {
     use super::*;
     use crate::Link;
-    use crate::pipe::Pipe;
+    use crate::host_queues::HostQueues;
 
     const MICROSECOND: u64 = 1_000_000;
 
@@ -246,10 +246,10 @@ mod tests {
         Rate::from_bps(bps).unwrap()
     }
 
-    /// A pipe of 1 byte per nanosecond and a microsecond of delay.
-    fn pipe(hosts: usize) -> Pipe {
+    /// Queues of 1 byte per nanosecond and a microsecond of delay.
+    fn queues(hosts: usize) -> HostQueues {
         let link = Link { rate: rate(8_000_000_000), delay: Time::from_ps(MICROSECOND) };
-        Pipe::new(std::iter::repeat_n(link, hosts))
+        HostQueues::new(std::iter::repeat_n(link, hosts))
     }
 
     fn flow(src: u32, dst: u32, bytes: u64) -> Flow {
@@ -275,12 +275,12 @@ mod tests {
         // 1000 bytes: 2 us in each of two stages at the sender, 1 us on the wire and 1 us of delay, 4 us behind it.
         let host =
             Host { message: Time::ZERO, sending: vec![rate(4_000_000_000); 2], receiving: vec![rate(2_000_000_000)] };
-        let mut one = Hosts::new(host.clone(), pipe(2));
+        let mut one = Hosts::new(host.clone(), queues(2));
         one.start(flow(0, 1, 1000));
         assert_eq!(run_out(&mut one), [(0, 2 + 2 + 2 + 4)]);
         assert_eq!(host.time(&flow(0, 1, 1000)), Some(Time::from_ps(8 * MICROSECOND)));
         // Of three, each later one is held up by the slowest stage alone.
-        let mut three = Hosts::new(host, pipe(2));
+        let mut three = Hosts::new(host, queues(2));
         for _ in 0..3 {
             three.start(flow(0, 1, 1000));
         }
@@ -289,15 +289,15 @@ mod tests {
 
     #[test]
     fn messages_of_one_part_leave_their_stages_together() {
-        // 2 us in a stage and 2 us on each pipe, of which a host has one: the parts of one host follow one another.
-        let mut network = Hosts::new(Host { sending: vec![rate(4_000_000_000)], ..Host::default() }, pipe(3));
+        // 2 us in a stage and 2 us in the queue of its host: the parts of one host follow one another.
+        let mut network = Hosts::new(Host { sending: vec![rate(4_000_000_000)], ..Host::default() }, queues(3));
         let of = |part, dst| Flow { part: Some(part), ..flow(0, dst, 1000) };
         for flow in [of(0, 1), of(0, 2), of(1, 1), of(1, 2), of(1, 1)] {
             network.start(flow);
         }
         assert_eq!(run_out(&mut network), [(0, 6), (1, 8), (2, 10), (3, 12), (4, 14)]);
         // One by one they leave it at 2 us and 4 us.
-        let mut network = Hosts::new(Host { sending: vec![rate(4_000_000_000)], ..Host::default() }, pipe(3));
+        let mut network = Hosts::new(Host { sending: vec![rate(4_000_000_000)], ..Host::default() }, queues(3));
         network.start(flow(0, 1, 1000));
         network.start(flow(0, 2, 1000));
         assert_eq!(run_out(&mut network), [(0, 4), (1, 6)]);
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn messages_cost_their_sender_one_after_the_other_and_hosts_do_not_meet() {
         let host = Host { message: Time::from_ps(5 * MICROSECOND), ..Host::default() };
-        let mut network = Hosts::new(host, pipe(3));
+        let mut network = Hosts::new(host, queues(3));
         network.start(flow(0, 2, 1000));
         network.start(flow(0, 2, 1000));
         network.start(flow(1, 2, 1000));
@@ -315,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_receiver_takes_what_comes_from_two_senders_one_after_the_other() {
-        let mut network = Hosts::new(Host { receiving: vec![rate(2_000_000_000)], ..Host::default() }, pipe(3));
+        let mut network = Hosts::new(Host { receiving: vec![rate(2_000_000_000)], ..Host::default() }, queues(3));
         network.start(flow(0, 2, 1000));
         network.start(flow(1, 2, 1000));
         assert_eq!(run_out(&mut network), [(0, 6), (1, 10)]);
@@ -323,16 +323,16 @@ mod tests {
 
     #[test]
     fn a_connection_of_its_own_passes_by() {
-        let mut network = Hosts::new(Host { message: Time::from_ps(MICROSECOND), ..Host::default() }, pipe(2));
+        let mut network = Hosts::new(Host { message: Time::from_ps(MICROSECOND), ..Host::default() }, queues(2));
         network.start(Flow { connection: Connection::Own, ..flow(0, 1, 1000) });
         assert_eq!(run_out(&mut network), [(0, 2)]);
     }
 
     #[test]
     fn what_waits_at_a_host_changes_its_band_with_its_stream() {
-        let mut network = Hosts::new(Host { message: Time::from_ps(MICROSECOND), ..Host::default() }, pipe(3));
+        let mut network = Hosts::new(Host { message: Time::from_ps(MICROSECOND), ..Host::default() }, queues(3));
         let band = |index| Band::new(index).unwrap();
-        // 0 takes the pipe at 1 us; 1 and 2 wait for it from 2 us and 3 us on.
+        // 0 takes the queue at 1 us; 1 and 2 wait for it from 2 us and 3 us on.
         network.start(flow(0, 2, 4000));
         network.start(Flow { band: band(1), stream: 1, ..flow(0, 2, 1000) });
         network.start(Flow { band: band(1), stream: 2, ..flow(0, 2, 1000) });
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn hosts_stop_where_they_are_told_to() {
-        let mut network = Hosts::new(Host { message: Time::from_ps(3 * MICROSECOND), ..Host::default() }, pipe(2));
+        let mut network = Hosts::new(Host { message: Time::from_ps(3 * MICROSECOND), ..Host::default() }, queues(2));
         network.start(flow(0, 1, 1000));
         let mut done = Vec::new();
         for at in [1, 3, 4, 5] {

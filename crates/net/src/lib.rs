@@ -7,14 +7,14 @@
 
 pub mod event;
 pub mod fluid;
+#[cfg(test)]
+mod host_queues;
 pub mod hosts;
 mod index;
 pub mod maxmin;
 pub mod nodes;
 pub mod packet;
 pub mod path;
-#[cfg(test)]
-mod pipe;
 pub mod route;
 pub mod scale_up;
 pub mod seed;

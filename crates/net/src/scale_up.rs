@@ -128,20 +128,20 @@ impl<F: BorrowMut<Fluid>, N: Network> Network for ScaleUp<F, N> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipe::Pipe;
+    use crate::host_queues::HostQueues;
     use crate::route::Policy;
     use crate::topology::Directed;
     use crate::{Connection, Graph, Link, NodeId, Rate, Seed};
 
     /// 1 byte per nanosecond on two cards, after a delay of 1 us; 8 on two ports, after 0.1 us each way.
-    fn network() -> ScaleUp<Fluid, Pipe> {
+    fn network() -> ScaleUp<Fluid, HostQueues> {
         let link = |bps, delay_ps| Link { rate: Rate::from_bps(bps).unwrap(), delay: Time::from_ps(delay_ps) };
         let (card, port) = (link(8_000_000_000, 1_000_000), link(64_000_000_000, 100_000));
         let both =
             |host| [(host, 2), (2, host)].map(|(from, to)| Directed { from: NodeId(from), to: NodeId(to), link: port });
         let links = (0..2).flat_map(both).collect();
         let graph = Graph { host_count: 2, switch_count: 1, links, has_parts: true };
-        ScaleUp::new(2, Pipe::new([card; 2]), Fluid::new(&graph, Policy::Ecmp, Seed(0)).unwrap())
+        ScaleUp::new(2, HostQueues::new([card; 2]), Fluid::new(&graph, Policy::Ecmp, Seed(0)).unwrap())
     }
 
     fn flow(src: u32, dst: u32, bytes: u64) -> Flow {
@@ -175,7 +175,7 @@ mod tests {
     fn no_flow_begins_before_it_is_started() {
         let mut network = network();
         // Ports end between two picoseconds: a third of a byte takes 41 and 2/3 ps.
-        let start = |network: &mut ScaleUp<Fluid, Pipe>, bytes| {
+        let start = |network: &mut ScaleUp<Fluid, HostQueues>, bytes| {
             let id = network.start(Flow { parts: 3, ..flow(2, 3, bytes) });
             (id, network.now())
         };
