@@ -37,7 +37,7 @@ pub fn maxmin(data: &[u8]) {
             Step::Add(bits, apart) => {
                 let path: Vec<LinkId> = (0..LINKS as u32).filter(|link| bits >> link & 1 == 1).map(LinkId).collect();
                 if !path.is_empty() {
-                    let class = if apart { solver.add_apart(&path) } else { solver.add(&path) };
+                    let class = if apart { solver.add_unshared(&path) } else { solver.add(&path) };
                     present.push((class, path));
                 }
             }

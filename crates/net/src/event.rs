@@ -46,7 +46,7 @@ struct Entry<E> {
 }
 
 impl<E> Ord for Entry<E> {
-    /// Reversed: `BinaryHeap` gives its greatest entry first.
+    /// Reversed: `BinaryHeap` is a max-heap.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.sequence).cmp(&(self.at, self.sequence))
     }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_times_come_out_in_the_order_they_went_in() {
+    fn events_of_one_time_are_first_in_first_out() {
         let mut queue = EventQueue::default();
         for (at, name) in [(5, 'c'), (1, 'a'), (5, 'd'), (1, 'b')] {
             queue.push(Time::from_ps(at), name);

@@ -1,18 +1,18 @@
-//! What hosts add to a transfer: stages before and behind the network interface, and a fixed time for each message.
+//! Costs of hosts: stages before and behind the network interface, and a fixed time for each message.
 //!
 //! ```text
 //! copy ─► serialise ─► message ─► network ─► receive
 //! ```
 //!
-//! Every host has one server for each of these but the network. A server takes what comes to it one after another, in
-//! that order and whatever the bands. A part of a collective leaves the first two as a whole: all messages of the part
-//! that a host starts at one instant ([`Flow::part`]). Then it sends them one after another. So a transfer of one part is
-//! at one stage only, and its parts are at several at one time: k stages of the rate r carry one part at r/k, and d parts
-//! at r d/(d + k - 1).
+//! Every host has one server for each of these but the network. A server is first come first served, whatever the
+//! bands. A part of a collective, all messages of the part that a host starts at one instant ([`Flow::part`]), leaves
+//! the first two stages as a whole; then its messages are sent one after another. So a transfer of one part is at one
+//! stage at a time, and several parts form a pipeline: k stages of the rate r carry one part at r/k, and d parts at r
+//! d/(d + k - 1).
 //!
-//! Any engine is below: [`Hosts`] starts a flow there when the last stage of its sender has done with it, and reports
-//! it as complete when the last stage of its receiver has. Flows on connections of their own pass by. Not here: what a
-//! host computes with what it has received.
+//! [`Hosts`] wraps any engine. It starts a flow there when the flow has left the last stage of its sender, and reports
+//! it as complete when it has left the last stage of its receiver. Flows on connections of their own skip the stages.
+//! Not here: computation on received data.
 
 use crate::event::EventQueue;
 use crate::units::{Bytes, Rate, Time};
@@ -20,11 +20,11 @@ use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// What every host adds to a transfer.
+/// Costs of every host.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
 #[serde(default, deny_unknown_fields)]
 pub struct Host {
-    /// Time for each message that it sends: o of LogP (Culler et al. 1993).
+    /// Time per sent message: o of LogP (Culler et al. 1993).
     #[serde(rename = "message_ps")]
     pub message: Time,
     /// Stages in series.
@@ -59,14 +59,14 @@ impl Stages {
 }
 
 impl Host {
-    /// What it adds to a flow that waits for no other, or `None` beyond [`Time::MAX`].
+    /// Time that it adds to a flow that waits for no other, or `None` beyond [`Time::MAX`].
     pub fn time(&self, flow: &Flow) -> Option<Time> {
         let message = std::iter::once(self.message_time(flow));
         let stages = stage_times(self.stages.sending().chain(self.stages.receiving()), flow);
         message.chain(stages).try_fold(Time::ZERO, |sum, time| sum.checked_add(time?))
     }
 
-    /// What several flows together take in each stage of their sender.
+    /// Time of several flows together in each stage of their sender.
     fn times_together(&self, flows: &[Given]) -> Vec<Option<Time>> {
         let mut sums = vec![Some(Time::ZERO); self.stages.sending().count()];
         for (_, flow) in flows {
@@ -87,31 +87,31 @@ fn stage_times(rates: impl Iterator<Item = Rate>, flow: &Flow) -> impl Iterator<
     rates.map(move |rate| rate.serialize(bytes, rounds, parts))
 }
 
-/// A network between hosts that take their time.
+/// A network between hosts with costs.
 pub struct Hosts<'a> {
     network: Box<dyn Network + 'a>,
     host: Host,
     state: State,
 }
 
-/// A flow that its sender has been given.
+/// A flow that has been started.
 type Given = (FlowId, Flow);
 
-/// What hosts are at.
+/// Flows in the hosts and on the network.
 #[derive(Clone, Debug, Default)]
 struct State {
-    /// By host: when each of its stages has done with all that it has been given.
+    /// By host: when each of its stages becomes idle.
     sending: Vec<Vec<Time>>,
     messages: Vec<Vec<Time>>,
     receiving: Vec<Vec<Time>>,
     started_count: u64,
-    /// Flows that have been started since time last went on.
+    /// Flows that have been started since time last advanced.
     given: Vec<Given>,
-    /// Flows that senders are not done with, by when they will be.
+    /// Flows in stages of their senders, by when they leave.
     waiting: BTreeMap<(Time, FlowId), Flow>,
-    /// Flows on the network, by their numbers there.
+    /// Flows on the network, by their ids there.
     under_way: BTreeMap<FlowId, (FlowId, Flow)>,
-    /// Flows that receivers are not done with.
+    /// Flows in stages of their receivers.
     arrived: EventQueue<Completion>,
 }
 
@@ -121,8 +121,8 @@ impl<'a> Hosts<'a> {
         Self { network: Box::new(network), host, state: State::default() }
     }
 
-    /// Gives senders what has been started at this instant.
-    fn take_up(&mut self) {
+    /// Puts the flows that have been started at this instant into the stages of their senders.
+    fn enter_stages(&mut self) {
         let now = self.network.now();
         for flows in together(std::mem::take(&mut self.state.given)) {
             let times = self.host.times_together(&flows);
@@ -145,7 +145,7 @@ impl<'a> Hosts<'a> {
         self.state.under_way.insert(there, (id, flow));
     }
 
-    /// Takes a flow from the network.
+    /// Puts a flow from the network into the stages of its receiver.
     fn receive(&mut self, completion: Completion, done: &mut Vec<Completion>) {
         let now = self.network.now();
         let (id, flow) = self.state.under_way.remove(&completion.flow).expect("the flow is on the network");
@@ -163,8 +163,8 @@ impl<'a> Hosts<'a> {
     }
 }
 
-/// Flows in the order in which they were started, those together that go through the stages of their sender as one. The
-/// messages of a part go to different hosts, so another transfer begins when the first of these comes again.
+/// Flows in order of their starts, grouped by part. The messages of a part have different destinations, so another
+/// transfer begins when the first destination occurs again.
 fn together(given: Vec<Given>) -> Vec<Vec<Given>> {
     let mut groups: Vec<Vec<Given>> = Vec::new();
     let mut open: BTreeMap<(HostId, u32), usize> = BTreeMap::new();
@@ -185,7 +185,7 @@ fn together(given: Vec<Given>) -> Vec<Vec<Given>> {
     groups
 }
 
-/// Sends what comes to a host at `now` through its stages; when it leaves the last.
+/// Passes work that arrives at `now` through a host's stages; returns when it leaves the last.
 fn pass(hosts: &mut Vec<Vec<Time>>, host: HostId, now: Time, times: impl Iterator<Item = Option<Time>>) -> Time {
     let index = host.0 as usize;
     if hosts.len() <= index {
@@ -218,7 +218,7 @@ impl Network for Hosts<'_> {
     }
 
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>) {
-        self.take_up();
+        self.enter_stages();
         let (before, mut arrived) = (done.len(), Vec::new());
         loop {
             let leaves_at = self.state.waiting.first_key_value().map(|(&(at, _), _)| at);
@@ -266,7 +266,7 @@ impl Network for Hosts<'_> {
 mod tests {
     use super::*;
     use crate::Link;
-    use crate::pipe::Pipe;
+    use crate::host_queues::HostQueues;
 
     const MICROSECOND: u64 = 1_000_000;
 
@@ -274,10 +274,10 @@ mod tests {
         Rate::from_bps(bps).unwrap()
     }
 
-    /// A pipe of 1 byte per nanosecond and a microsecond of delay.
-    fn pipe(hosts: usize) -> Pipe {
+    /// Queues of 1 byte per nanosecond and a microsecond of delay.
+    fn queues(hosts: usize) -> HostQueues {
         let link = Link { rate: rate(8_000_000_000), delay: Time::from_ps(MICROSECOND) };
-        Pipe::new(std::iter::repeat_n(link, hosts))
+        HostQueues::new(std::iter::repeat_n(link, hosts))
     }
 
     fn flow(src: u32, dst: u32, bytes: u64) -> Flow {
@@ -304,12 +304,12 @@ mod tests {
         let fast = Some(rate(4_000_000_000));
         let stages = Stages { copy: fast, serialise: fast, receive: Some(rate(2_000_000_000)) };
         let host = Host { stages, ..Host::default() };
-        let mut one = Hosts::new(host, pipe(2));
+        let mut one = Hosts::new(host, queues(2));
         one.start(flow(0, 1, 1000));
         assert_eq!(run_out(&mut one), [(0, 2 + 2 + 2 + 4)]);
         assert_eq!(host.time(&flow(0, 1, 1000)), Some(Time::from_ps(8 * MICROSECOND)));
         // Of three, each later one is held up by the slowest stage alone.
-        let mut three = Hosts::new(host, pipe(2));
+        let mut three = Hosts::new(host, queues(2));
         for _ in 0..3 {
             three.start(flow(0, 1, 1000));
         }
@@ -318,17 +318,17 @@ mod tests {
 
     #[test]
     fn messages_of_one_part_leave_their_stages_together() {
-        // 2 us in a stage and 2 us on each pipe, of which a host has one: the parts of one host follow one another.
+        // 2 us in a stage and 2 us in the queue of its host: the parts of one host follow one another.
         let stages = Stages { copy: Some(rate(4_000_000_000)), ..Stages::default() };
         let host = Host { stages, ..Host::default() };
-        let mut network = Hosts::new(host, pipe(3));
+        let mut network = Hosts::new(host, queues(3));
         let of = |part, dst| Flow { part: Some(part), ..flow(0, dst, 1000) };
         for flow in [of(0, 1), of(0, 2), of(1, 1), of(1, 2), of(1, 1)] {
             network.start(flow);
         }
         assert_eq!(run_out(&mut network), [(0, 6), (1, 8), (2, 10), (3, 12), (4, 14)]);
         // One by one they leave it at 2 us and 4 us.
-        let mut network = Hosts::new(host, pipe(3));
+        let mut network = Hosts::new(host, queues(3));
         network.start(flow(0, 1, 1000));
         network.start(flow(0, 2, 1000));
         assert_eq!(run_out(&mut network), [(0, 4), (1, 6)]);
@@ -337,7 +337,7 @@ mod tests {
     #[test]
     fn messages_cost_their_sender_one_after_the_other_and_hosts_do_not_meet() {
         let host = Host { message: Time::from_ps(5 * MICROSECOND), ..Host::default() };
-        let mut network = Hosts::new(host, pipe(3));
+        let mut network = Hosts::new(host, queues(3));
         network.start(flow(0, 2, 1000));
         network.start(flow(0, 2, 1000));
         network.start(flow(1, 2, 1000));
@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn a_receiver_takes_what_comes_from_two_senders_one_after_the_other() {
         let stages = Stages { receive: Some(rate(2_000_000_000)), ..Stages::default() };
-        let mut network = Hosts::new(Host { stages, ..Host::default() }, pipe(3));
+        let mut network = Hosts::new(Host { stages, ..Host::default() }, queues(3));
         network.start(flow(0, 2, 1000));
         network.start(flow(1, 2, 1000));
         assert_eq!(run_out(&mut network), [(0, 6), (1, 10)]);
@@ -355,16 +355,16 @@ mod tests {
 
     #[test]
     fn a_connection_of_its_own_passes_by() {
-        let mut network = Hosts::new(Host { message: Time::from_ps(MICROSECOND), ..Host::default() }, pipe(2));
+        let mut network = Hosts::new(Host { message: Time::from_ps(MICROSECOND), ..Host::default() }, queues(2));
         network.start(Flow { connection: Connection::Own, ..flow(0, 1, 1000) });
         assert_eq!(run_out(&mut network), [(0, 2)]);
     }
 
     #[test]
     fn what_waits_at_a_host_changes_its_band_with_its_stream() {
-        let mut network = Hosts::new(Host { message: Time::from_ps(MICROSECOND), ..Host::default() }, pipe(3));
+        let mut network = Hosts::new(Host { message: Time::from_ps(MICROSECOND), ..Host::default() }, queues(3));
         let band = |index| Band::new(index).unwrap();
-        // 0 takes the pipe at 1 us; 1 and 2 wait for it from 2 us and 3 us on.
+        // 0 takes the queue at 1 us; 1 and 2 wait for it from 2 us and 3 us on.
         network.start(flow(0, 2, 4000));
         network.start(Flow { band: band(1), stream: 1, ..flow(0, 2, 1000) });
         network.start(Flow { band: band(1), stream: 2, ..flow(0, 2, 1000) });
@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn hosts_stop_where_they_are_told_to() {
-        let mut network = Hosts::new(Host { message: Time::from_ps(3 * MICROSECOND), ..Host::default() }, pipe(2));
+        let mut network = Hosts::new(Host { message: Time::from_ps(3 * MICROSECOND), ..Host::default() }, queues(2));
         network.start(flow(0, 1, 1000));
         let mut done = Vec::new();
         for at in [1, 3, 4, 5] {

@@ -1,10 +1,10 @@
-//! Maps what a caller can hash and compare to its number: open addressing with linear probing (Knuth 6.4, algorithms L
-//! and R). Nobody iterates over it, so no order depends on a hash, and no hash depends on the machine.
+//! A hash table from keys to numbers, whose keys the caller keeps: open addressing with linear probing (Knuth 6.4,
+//! algorithms L and R). It has no iteration, so no order depends on a hash, and no hash depends on the machine.
 
-/// Nothing here.
+/// An empty slot.
 const EMPTY: u64 = u64::MAX;
 
-/// Numbers of things that the caller keeps.
+/// Numbers of the caller's records.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     /// Hash and number, in the upper and the lower half.
@@ -34,9 +34,9 @@ impl Index {
         (place + 1) & (self.slots.len() - 1)
     }
 
-    /// The number of this hash for which `is_it` holds.
+    /// The number with this hash for which `is_match` holds.
     #[inline]
-    pub fn find(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+    pub fn find(&self, hash: u32, is_match: impl Fn(u32) -> bool) -> Option<u32> {
         if self.count == 0 {
             return None;
         }
@@ -46,14 +46,14 @@ impl Index {
             if slot == EMPTY {
                 return None;
             }
-            if (slot >> 32) as u32 == hash && is_it(slot as u32) {
+            if (slot >> 32) as u32 == hash && is_match(slot as u32) {
                 return Some(slot as u32);
             }
             place = self.next(place);
         }
     }
 
-    /// Adds a number that is not there, and is not the largest of all numbers.
+    /// Adds a number that is not there and is not [`u32::MAX`].
     #[inline]
     pub fn insert(&mut self, hash: u32, number: u32) {
         if 4 * (self.count + 1) > 3 * self.slots.len() {
@@ -82,7 +82,7 @@ impl Index {
         while self.slots[hole] != slot {
             hole = self.next(hole);
         }
-        // What stands behind the hole comes forward, unless it would be before its home.
+        // Shifts the entries behind the hole forward, unless that puts one before its home.
         let last = self.slots.len() - 1;
         let mut place = self.next(hole);
         while self.slots[place] != EMPTY {
@@ -105,7 +105,7 @@ mod tests {
 
     /// Hashes that collide, wrap round the end and leave holes, against a set.
     #[test]
-    fn what_is_in_is_found_and_what_is_out_is_not() {
+    fn inserted_numbers_are_found_and_removed_ones_are_not() {
         for spread in [1, 3, 7, 1 << 28] {
             let hash_of = |number: u32| (number / spread).wrapping_mul(15);
             let (mut index, mut set) = (Index::default(), BTreeSet::new());

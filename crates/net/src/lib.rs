@@ -1,20 +1,20 @@
 //! The network under a training job: links, queues and the engines that move flows over them.
 //!
-//! Nothing here knows a layer, a gradient or an iteration. No file, clock, thread or global is touched: time is
-//! simulated ([`Network::now`]), so thousands of runs can live in one process and every run gives the same bytes.
+//! Layers, gradients and iterations do not occur here. The crate uses no file, clock, thread or global: time is
+//! simulated ([`Network::now`]), so thousands of runs can share a process, and every run gives the same bytes.
 //!
-//! The crate above uses this one through [`Network`], and through nothing else.
+//! The crate above runs flows through [`Network`] alone.
 
 pub mod event;
 pub mod fluid;
+#[cfg(test)]
+mod host_queues;
 pub mod hosts;
 mod index;
 pub mod maxmin;
 pub mod nodes;
 pub mod packet;
 pub mod path;
-#[cfg(test)]
-mod pipe;
 pub mod route;
 pub mod scale_up;
 pub mod seed;
@@ -56,8 +56,8 @@ impl Band {
     }
 }
 
-/// Queue length, in packets, from which switches are to mark while a burst is on its way (Kang et al. 2021, fig. 7): a
-/// multiple of [`Announced::STEP`], since a packet has four bits for it.
+/// Queue length, in packets, from which switches mark while a burst is announced (Kang et al. 2021, fig. 7): a multiple
+/// of [`Announced::STEP`], because a packet has four bits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Announced(u8);
 
@@ -65,7 +65,7 @@ impl Announced {
     /// Packets per unit.
     pub const STEP: u32 = 5;
 
-    /// `packets`, or `None` unless a packet can say it: 0, 5, …, 75.
+    /// `packets`, or `None` if a packet cannot carry the number: 0, 5, …, 75.
     pub fn new(packets: u32) -> Option<Self> {
         let fifths = packets / Self::STEP;
         (packets.is_multiple_of(Self::STEP) && fifths < 16).then_some(Self(fifths as u8))
@@ -77,21 +77,21 @@ impl Announced {
     }
 }
 
-/// Where a flow is in the list of its stream's flows. What starts first may depend on the run, this does not.
+/// Place of a flow in the list of its stream's flows. The order of starts may depend on the run, the place does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Among all of them, from 0.
+    /// Its number among all flows of the list, from 0.
     pub number: u32,
-    /// Among those of its source, from 1.
+    /// Its number among those of its source, from 1.
     pub of_source: u32,
 }
 
 /// Bytes that move from one host to another.
 ///
-/// `rounds` and `parts` describe a lock-step collective as one of its hosts sees it: `rounds` messages of
-/// `bytes / parts` each, one after the other, every one followed by the propagation delay. A plain transfer has one
-/// of each. They are kept apart from `bytes` because `bytes / parts` need not be whole, and rounding every message
-/// would move an iteration by more than the nanosecond that the engines are compared at.
+/// `rounds` and `parts` describe a host's share of a lock-step collective: `rounds` messages of `bytes / parts` each,
+/// one after the other, every one followed by the propagation delay. A plain transfer has one of each. `bytes / parts`
+/// need not be whole: rounding every message would shift an iteration by more than the nanosecond to which the engines
+/// are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
     /// Sending host.
@@ -104,8 +104,8 @@ pub struct Flow {
     pub rounds: u32,
     /// Number that `bytes` is divided by for each message; not 0.
     pub parts: u32,
-    /// Whole bytes that counters count for each message: `bytes`, or of a buffer in `parts` the one that is sent. No
-    /// time depends on them.
+    /// Whole bytes that counters count for each message: `bytes`, or the part of a buffer in `parts`. No time depends
+    /// on them.
     pub counted: Bytes,
     /// Time for which the flow holds its queue before the first byte.
     pub hold: Time,
@@ -113,28 +113,28 @@ pub struct Flow {
     pub band: Band,
     /// Stream that the flow belongs to; returned in its [`Completion`].
     pub stream: u32,
-    /// What carries it.
+    /// Connection that carries it.
     pub connection: Connection,
     /// Part of a collective that it belongs to. Messages of one part that a host starts at one instant for different
-    /// hosts go through its stages as one: see [`hosts`].
+    /// hosts pass its stages together: see [`hosts`].
     pub part: Option<u32>,
-    /// As what burst its sender announces it to the switches first; it begins when the receiver has answered. Engines
-    /// whose switches heed no announcements start it at once.
+    /// The burst as which its sender announces it to the switches; it begins when the receiver has answered. Engines
+    /// without announcements start it at once.
     pub announced: Option<Announced>,
     /// Its place in a list, if its stream has one.
     pub listed: Option<Listed>,
 }
 
 impl Flow {
-    /// Time for which it occupies a link that carries nothing else: the hold, and its messages one after the other, each
-    /// followed by the delay. Rounded once, half up; `None` beyond [`Time::MAX`].
+    /// Time of the flow on an idle link: the hold, and its messages one after the other, each followed by the delay.
+    /// Rounded once, half up; `None` beyond [`Time::MAX`].
     pub fn time_alone(&self, link: &Link) -> Option<Time> {
         let sending = link.rate.serialize(self.bytes, self.rounds, self.parts)?;
         let propagation = link.delay.ps().checked_mul(u64::from(self.rounds))?;
         self.hold.checked_add(sending)?.checked_add(Time::from_ps(propagation))
     }
 
-    /// Bytes in one message, at once, in the first band and on a connection of their own.
+    /// A flow of one message, without hold, in the first band and on a connection of its own.
     pub const fn alone(src: HostId, dst: HostId, bytes: Bytes) -> Self {
         let (hold, band, connection) = (Time::ZERO, Band(0), Connection::Own);
         let (part, announced, listed) = (None, None, None);
@@ -155,7 +155,7 @@ impl Flow {
         }
     }
 
-    /// What tells connections between two hosts apart: the stream, and a number for each of its bands that has one.
+    /// Key of a connection between two hosts: the stream, and its band where each band has a connection.
     pub(crate) fn stream_key(&self) -> StreamKey {
         let band = match self.connection {
             Connection::StreamBand { .. } => 1 + self.band.index(),
@@ -172,16 +172,16 @@ pub(crate) struct StreamKey {
     pub band: u8,
 }
 
-/// What carries a flow, and with it when the flow is complete.
+/// The connection that carries a flow. It determines when the flow is complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Connection {
     /// The stream's connection from `src` to `dst`: opened by its first flow, never closed, and shared by all its
     /// flows, whose bytes follow one another. Complete when the *receiver* has the last byte.
     #[default]
     Stream,
-    /// The same, but one for each band of the stream, so that what is urgent does not follow what is not. At most
-    /// `window` bytes of it are under way, whatever congestion control allows; the first flow of each decides. Engines
-    /// without windows heed the band alone.
+    /// The same, but one for each band of the stream, so that urgent flows do not queue behind others. At most `window`
+    /// bytes are in flight, whatever congestion control allows; the first flow of each connection sets it. Engines
+    /// without windows use the band alone.
     StreamBand {
         /// Most bytes without an acknowledgement.
         window: Bytes,
@@ -203,7 +203,7 @@ pub struct Completion {
     pub received: Time,
 }
 
-/// What an engine can do. Control flows down, data flows up; an engine may process any number of its own events
+/// The interface of an engine. Control flows down, data flows up; an engine may process any number of its own events
 /// inside one [`Network::advance`].
 pub trait Network {
     /// Current simulated time.
@@ -215,22 +215,20 @@ pub trait Network {
     /// Runs to `until`, or to the first instant at which a flow completes, whichever is earlier, and appends every
     /// flow that completes at that instant to `done`. Flows started at one instant compete as if started together.
     ///
-    /// An engine may leave what happens at `until` itself to the next call, so that what the caller starts there comes
-    /// first; and it may be told to come back earlier now and then, with nothing complete: see
-    /// [`PacketEngine::pause_every`].
+    /// An engine may leave its events at `until` itself to the next call, so that flows which the caller starts there
+    /// come first; and it may return earlier, without a completion: see [`PacketEngine::pause_every`].
     fn advance(&mut self, until: Time, done: &mut Vec<Completion>);
 
-    /// How much payload of each flow under way on a connection of its own ([`Connection::Own`]) the receiver does not have
-    /// yet, in no order that means anything. A flow that is not in the list has delivered nothing.
+    /// Payload that the receiver still lacks, of each flow in flight on a connection of its own ([`Connection::Own`]),
+    /// in no particular order. A flow that is not in the list has delivered nothing.
     fn remaining(&self) -> Vec<(FlowId, Bytes)>;
 
-    /// What is still to be sent of `stream`, on connections of all its bands ([`Connection::Stream`]), goes in `band`
-    /// from now on. Packets that are on their way stay where they are. Engines that fix the band at the start of a flow
-    /// ignore it.
+    /// Sends the rest of `stream`, on its connections for all bands ([`Connection::Stream`]), in `band` from now on.
+    /// Packets in flight keep their band. Engines that fix the band at the start of a flow ignore it.
     fn set_band(&mut self, _stream: u32, _band: Band) {}
 
-    /// A copy that goes its own way from [`now`](Network::now) on: with the same flows it does the same to the last
-    /// picosecond, and what is done to one is not seen by the other. `None` if the engine cannot be copied.
+    /// An independent copy at [`now`](Network::now): with the same flows it behaves the same to the picosecond. `None`
+    /// if the engine cannot be copied.
     fn fork(&self) -> Option<Box<dyn Network>> {
         None
     }

@@ -7,8 +7,8 @@
 //! from GPU a to GPU b:   on one node between their ports, else between their cards
 //! ```
 //!
-//! Whoever calls sees GPUs as hosts. Two GPUs have a connection of their own for each stream, also where they share their
-//! cards with others: a stream of the caller is as many streams of the engine as there are pairs of GPUs behind two cards.
+//! To the caller, GPUs are hosts. Two GPUs have a connection of their own for each stream, even if they share their
+//! cards with others: a stream of the caller is one stream of the engine for each pair of GPUs behind two cards.
 //!
 //! What does not live here: the links of cards and ports, which are the engine's.
 
@@ -22,12 +22,12 @@ pub struct Nodes {
     count: u32,
 }
 
-/// GPUs that share a card at most, so that streams of all pairs of them can be counted.
+/// Most GPUs that share a card, so that streams of all their pairs can be numbered.
 const MOST_SHARING: u32 = 64;
 
 impl Nodes {
-    /// So many machines, each with `gpus` GPUs and `nics` cards; `None` if the cards are none, or not shared by equal
-    /// numbers of GPUs, at most 64, or there are 2^32 ends.
+    /// `count` machines, each with `gpus` GPUs and `nics` cards. `None` if there are no cards, if not every card has
+    /// the same number of GPUs, at most 64, or if there are 2^32 endpoints.
     pub fn new(count: u32, gpus: u32, nics: u32) -> Option<Self> {
         let shared_alike = nics > 0 && gpus > 0 && gpus.is_multiple_of(nics) && gpus / nics <= MOST_SHARING;
         gpus.checked_add(nics)?.checked_mul(count)?;
@@ -69,13 +69,13 @@ impl Nodes {
         (self.gpus / self.nics).pow(2)
     }
 
-    /// Which of these pairs two GPUs are.
+    /// Index of the pair of two GPUs.
     fn pair(&self, src: HostId, dst: HostId) -> u32 {
         let sharing = self.gpus / self.nics;
         src.0 % sharing * sharing + dst.0 % sharing
     }
 
-    /// The hosts between which a message from one GPU to another goes.
+    /// Source and destination host of a message between GPUs.
     pub fn ends(&self, src: HostId, dst: HostId) -> (HostId, HostId) {
         if self.node(src) == self.node(dst) {
             (self.port(src), self.port(dst))
@@ -85,7 +85,7 @@ impl Nodes {
     }
 }
 
-/// A network as GPUs see it.
+/// A network whose hosts are GPUs.
 struct Gpus<N> {
     nodes: Nodes,
     network: N,
@@ -129,17 +129,17 @@ impl<N: Network> Network for Gpus<N> {
     }
 }
 
-/// What is between those who send and an engine.
+/// Layers around an engine: nodes with several GPUs, and costs of hosts.
 #[derive(Clone, Debug, Default)]
 pub struct Ends {
     /// Machines, if hosts are not workers themselves.
     pub nodes: Option<Nodes>,
-    /// What hosts add to a message, if anything.
+    /// Costs of hosts, if any.
     pub host: Option<Host>,
 }
 
 impl Ends {
-    /// A network as those who send see it.
+    /// The network with these layers around it.
     pub fn around<'a>(&self, network: impl Network + 'a) -> Box<dyn Network + 'a> {
         match (self.nodes, self.host) {
             (None, None) => Box::new(network),

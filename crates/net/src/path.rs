@@ -1,31 +1,31 @@
-//! What a message passes at its two ends: stages of hosts, and links of hosts, or of the cards and ports of nodes.
+//! The ends of paths: stages of hosts, and the links of hosts, or of the cards and ports of nodes.
 //!
 //! What does not live here: links between switches, which routes choose ([`crate::route`]).
 
 use crate::hosts::Stages;
 use crate::{Ends, Graph, HostId, Link, Time};
 
-/// Something at an end of a path that carries messages in one direction, those of all who share it.
+/// A shared resource at an end of a path, in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Passage {
-    /// The stages of a place that sends.
+    /// The stages of a sender.
     Sending(HostId),
     /// The link out of a host of the graph.
     Out(HostId),
     /// The link into a host of the graph.
     In(HostId),
-    /// The stages of a place that receives.
+    /// The stages of a receiver.
     Receiving(HostId),
 }
 
 impl Passage {
-    /// Whether it is at the end of the sender.
+    /// Whether it belongs to the sender.
     pub fn is_sender(self) -> bool {
         matches!(self, Self::Sending(_) | Self::Out(_))
     }
 }
 
-/// The ends of all paths between the places of a network: hosts, or GPUs of nodes.
+/// The ends of all paths between the endpoints of a network: hosts, or GPUs of nodes.
 #[derive(Clone, Debug)]
 pub struct Paths {
     ends: Ends,
@@ -34,7 +34,7 @@ pub struct Paths {
 }
 
 impl Paths {
-    /// Of a network with `ends` around it.
+    /// The paths of a network with `ends` around it.
     ///
     /// # Panics
     /// If it has no link.
@@ -48,8 +48,8 @@ impl Paths {
         Self { ends: ends.clone(), links }
     }
 
-    /// What a message from one place to another passes, the sender's end first, and the rate and delay of each. Stages
-    /// are as fast as the slowest of them.
+    /// The ends of the path from one endpoint to another, the sender's first, with the rate and delay of each. Stages
+    /// are as fast as their slowest.
     pub fn passages(&self, from: HostId, to: HostId) -> impl Iterator<Item = (Passage, Link)> {
         let (src, dst) = self.ends.nodes.map_or((from, to), |nodes| nodes.ends(from, to));
         let host = self.ends.host.map_or_else(Stages::default, |host| host.stages);

@@ -1,4 +1,4 @@
-//! Which port leads to which host: shortest paths, and a policy that chooses among equal ones.
+//! Next-hop tables: shortest paths, and a policy that chooses among equal ones.
 
 use crate::topology::{Graph, NodeId, PortId};
 use crate::{Connection, Flow, Seed, StreamKey};
@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// How a switch chooses among ports of equal distance.
 ///
-/// On a [fat tree](crate::topology::FatTree) those are the links up, and the choices on the way up fix the path. A
-/// switch on tier t stands above M hosts, each of its children above m of them, and P is the product of the parent
+/// On a [fat tree](crate::topology::FatTree) these are the links up, and the choices on the way up determine the path.
+/// A switch on tier t stands above M hosts, each of its children above m of them, and P is the product of the parent
 /// counts of the tiers below it. In other graphs these numbers are what [`Routes::shortest`] makes of them, and all
 /// policies still choose shortest paths.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub enum Policy {
     Spread,
 }
 
-/// Of a switch: what [`Policy`] counts with.
+/// Numbers of a switch that [`Policy`] uses.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     /// P.
@@ -71,12 +71,12 @@ pub struct Routes {
     columns: Vec<Column>,
     groups: Vec<Vec<PortId>>,
     first: Vec<PortId>,
-    /// Where every link ends.
+    /// The node at the far end of each link.
     ends: Vec<NodeId>,
     /// `[switch]`.
     places: Vec<Place>,
     policy: Policy,
-    /// Groups by their ports, used while the tables are made.
+    /// Groups by their ports; used only to fill the tables.
     known: BTreeMap<Vec<PortId>, u32>,
 }
 
@@ -88,7 +88,7 @@ struct Column {
     last_hop: u32,
 }
 
-/// Used while the tables are made.
+/// A graph with the state of the searches that fill the tables.
 struct Graphed<'a> {
     graph: &'a Graph,
     /// Links to each host.
@@ -104,10 +104,9 @@ struct Graphed<'a> {
 
 /// The hash of every connection, which [`Policy::Ecmp`] chooses by.
 ///
-/// A switch hashes addresses and ports. Here source, destination, stream and band stand for them, and for a connection
-/// of its own its number among those of its source and stream: as listed, or as they are opened. So a flow has the same
-/// hash on every engine, whatever else is opened or closed in the meantime. The key of the hash is drawn from the run's
-/// seed.
+/// A switch hashes addresses and ports. Here source, destination, stream and band replace them, and for a flow's own
+/// connection its number among those of its source and stream: as listed, or in order of opening. So a flow has the
+/// same hash on every engine, independent of other connections. The key of the hash is drawn from the run's seed.
 #[derive(Clone, Debug)]
 pub struct Hashes {
     key: u64,
@@ -116,7 +115,7 @@ pub struct Hashes {
 }
 
 impl Hashes {
-    /// No connection has been opened yet.
+    /// The hashes before any connection is opened.
     pub fn new(seed: Seed) -> Self {
         Self { key: seed.stream("ecmp").word(), own_counts: BTreeMap::new() }
     }
@@ -143,7 +142,7 @@ impl Hashes {
     }
 }
 
-/// The hash of what a connection sends back, from that of what it sends.
+/// The hash of a connection's reverse direction.
 #[inline]
 pub fn reverse(hash: u32) -> u32 {
     (mix(u64::from(hash)) >> 32) as u32
@@ -160,10 +159,10 @@ fn mix(word: u64) -> u64 {
 
 const GROUP: u32 = 1 << 31;
 const UNREACHABLE: u32 = u32::MAX;
-/// The host's own entry is to be taken.
+/// The destination's own entry applies.
 const LAST_HOP: u32 = u32::MAX - 1;
 
-/// Why a graph has no routes.
+/// Why routes cannot be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RouteError {
     /// A host needs exactly one link out.
@@ -229,7 +228,7 @@ impl Routes {
         Ok(routes)
     }
 
-    /// The same paths with another choice among them.
+    /// The same paths with another policy.
     #[must_use]
     pub fn by(self, policy: Policy) -> Self {
         Self { policy, ..self }
@@ -254,7 +253,7 @@ impl Routes {
                     };
                     let links = if distance == 1 { &around.last[host as usize] } else { &around.out[switch as usize] };
                     around.ports.extend(links.iter().filter(closer));
-                    // A hash chooses by place: another order of links changes no path.
+                    // The policy chooses by place: the order of the graph's links must not matter.
                     around.ports.sort_by_key(|&port| graph.far(port));
                     self.entry(&around.ports)
                 }
@@ -283,8 +282,8 @@ impl Routes {
         self.first[host as usize]
     }
 
-    /// The port of `switch` (by its index among switches) that leads to host `dst`. Where there are several, `flow`
-    /// tells the source and the hash of what is sent.
+    /// The port of `switch` (by its index among switches) towards host `dst`. `flow` returns source and hash of the
+    /// flow; it is called only if there are several ports.
     #[inline]
     pub fn next(&self, switch: u32, dst: u32, flow: impl FnOnce() -> (u32, u32)) -> PortId {
         let Column { number, last_hop } = self.columns[dst as usize];
@@ -311,7 +310,7 @@ impl Routes {
         group[number as usize]
     }
 
-    /// The links from host `src` to host `dst`, in order, for what has this hash (spread over all 32 bits); none if
+    /// The links from host `src` to host `dst`, in order, for a flow with this hash (uniform over 32 bits); none if
     /// they are the same host.
     pub fn path(&self, src: u32, dst: u32, hash: u32) -> Vec<PortId> {
         let mut path = Vec::new();
@@ -319,7 +318,7 @@ impl Routes {
         path
     }
 
-    /// As [`Routes::path`], one by one.
+    /// As [`Routes::path`], without a list.
     #[inline]
     pub fn each_hop(&self, src: u32, dst: u32, hash: u32, mut each: impl FnMut(PortId)) {
         if src == dst {
@@ -364,7 +363,7 @@ impl<'a> Graphed<'a> {
         self.last[host as usize].iter().map(|&port| self.graph.switch(self.graph.near(port)))
     }
 
-    /// The switch that a host hangs on, if all links to the host come from it.
+    /// The switch of a host, if all links to the host come from it.
     fn switch_of(&self, host: u32) -> Option<u32> {
         let mut near = self.near(host);
         let first = near.next()??;

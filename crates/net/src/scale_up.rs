@@ -1,13 +1,14 @@
-//! Scale-up switches beside packets: messages between GPUs of one machine are fluids, all others go packet by packet.
+//! Scale-up switches beside the packet engine: messages between GPUs of one machine run on the fluid engine, all others
+//! packet by packet.
 //!
 //! ```text
 //! hosts before `first_port`:    network cards, on any engine
 //! hosts from `first_port` on:   ports of GPUs on the scale-up switches of their machines, on the fluid engine
 //! ```
 //!
-//! NVLink and its kind have credits for every hop in place of TCP, and lose nothing: max-min fair rates are nearer to
-//! them than any transport here is. The two engines share no link and go from event to event together. Neither is ahead
-//! of the other by more than the picosecond in which the fluid's next event lies.
+//! NVLink and its kind have credits per hop instead of TCP, and lose nothing: max-min fair rates model them better than
+//! any transport here. The two engines share no link and advance event by event; neither is ahead of the other by more
+//! than the picosecond of the fluid engine's next event.
 
 use crate::{Band, Bytes, Completion, Flow, FlowId, Fluid, HostId, Network, Time};
 use std::borrow::BorrowMut;
@@ -25,8 +26,8 @@ pub struct ScaleUp<F, N> {
     arrived: Vec<Completion>,
 }
 
-/// Flows of one engine, which numbers them as they start: what they are called outside, and when they were started.
-/// Rows of the first ones are dropped when they have ended.
+/// Flows of one engine, by their ids there: their ids outside, and when they were started. Rows are dropped from the
+/// front once their flows have completed.
 #[derive(Clone, Debug, Default)]
 struct Started {
     first: u64,
@@ -34,7 +35,7 @@ struct Started {
 }
 
 impl Started {
-    /// A completion as it is seen outside: the fluid's clock may be behind by less than a picosecond.
+    /// A completion with the id outside; the fluid engine's clock may be behind by less than a picosecond.
     fn take(&mut self, completion: Completion) -> Completion {
         let row = &mut self.rows[(completion.flow.0 - self.first) as usize];
         let (flow, at) = row.take().expect("a flow completes once");
@@ -45,7 +46,7 @@ impl Started {
         Completion { flow, began: completion.began.max(at), ..completion }
     }
 
-    /// What is left of a flow under way, by what the flow is called outside.
+    /// The bytes left of a flow, with its id outside.
     fn named(&self, (flow, bytes): (FlowId, Bytes)) -> Option<(FlowId, Bytes)> {
         let row = self.rows.get(flow.0.checked_sub(self.first)? as usize)?;
         row.map(|(outside, _)| (outside, bytes))
@@ -59,7 +60,7 @@ impl<F, N> ScaleUp<F, N> {
         Self { first_port, cards, ports, started_count: 0, of_cards, of_ports, arrived: Vec::new() }
     }
 
-    /// Reports completions of an engine as they are seen outside.
+    /// Reports completions of an engine with their ids outside.
     fn report(arrived: &mut Vec<Completion>, started: &mut Started, done: &mut Vec<Completion>) {
         done.extend(arrived.drain(..).map(|completion| started.take(completion)));
     }
@@ -98,7 +99,7 @@ impl<F: BorrowMut<Fluid>, N: Network> Network for ScaleUp<F, N> {
             Self::report(&mut self.arrived, &mut self.of_cards, done);
             ports.advance(now, &mut self.arrived);
             Self::report(&mut self.arrived, &mut self.of_ports, done);
-            // Cards may come back earlier than asked.
+            // The cards' engine may return early.
             if done.len() > before || now >= until || now < next {
                 return;
             }
@@ -127,20 +128,20 @@ impl<F: BorrowMut<Fluid>, N: Network> Network for ScaleUp<F, N> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipe::Pipe;
+    use crate::host_queues::HostQueues;
     use crate::route::Policy;
     use crate::topology::Directed;
     use crate::{Connection, Graph, Link, NodeId, Rate, Seed};
 
     /// 1 byte per nanosecond on two cards, after a delay of 1 us; 8 on two ports, after 0.1 us each way.
-    fn network() -> ScaleUp<Fluid, Pipe> {
+    fn network() -> ScaleUp<Fluid, HostQueues> {
         let link = |bps, delay_ps| Link { rate: Rate::from_bps(bps).unwrap(), delay: Time::from_ps(delay_ps) };
         let (card, port) = (link(8_000_000_000, 1_000_000), link(64_000_000_000, 100_000));
         let both =
             |host| [(host, 2), (2, host)].map(|(from, to)| Directed { from: NodeId(from), to: NodeId(to), link: port });
         let links = (0..2).flat_map(both).collect();
         let graph = Graph { host_count: 2, switch_count: 1, links, has_parts: true };
-        ScaleUp::new(2, Pipe::new([card; 2]), Fluid::new(&graph, Policy::Ecmp, Seed(0)).unwrap())
+        ScaleUp::new(2, HostQueues::new([card; 2]), Fluid::new(&graph, Policy::Ecmp, Seed(0)).unwrap())
     }
 
     fn flow(src: u32, dst: u32, bytes: u64) -> Flow {
@@ -174,7 +175,7 @@ mod tests {
     fn no_flow_begins_before_it_is_started() {
         let mut network = network();
         // Ports end between two picoseconds: a third of a byte takes 41 and 2/3 ps.
-        let start = |network: &mut ScaleUp<Fluid, Pipe>, bytes| {
+        let start = |network: &mut ScaleUp<Fluid, HostQueues>, bytes| {
             let id = network.start(Flow { parts: 3, ..flow(2, 3, bytes) });
             (id, network.now())
         };

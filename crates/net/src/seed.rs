@@ -18,7 +18,7 @@ pub struct Stream(Pcg64);
 impl Seed {
     /// The stream called `name`.
     pub fn stream(self, name: &str) -> Stream {
-        // FNV-1a, 64 bit: any fixed hash would do; names are few and chosen by us or by the user's keys.
+        // FNV-1a, 64 bit: any fixed hash would do; names are few, fixed here or by the keys of a scenario.
         let hash = name
             .bytes()
             .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
@@ -27,12 +27,12 @@ impl Seed {
 }
 
 impl Stream {
-    /// Any 64-bit number, each equally likely.
+    /// A uniform 64-bit number.
     pub fn word(&mut self) -> u64 {
         self.0.next_u64()
     }
 
-    /// A number below `bound`, each equally likely (Lemire 2019: multiply, and reject the biased remainder).
+    /// A uniform number below `bound` (Lemire 2019: multiply, and reject the biased remainder).
     ///
     /// # Panics
     /// If `bound` is 0.
@@ -47,7 +47,7 @@ impl Stream {
         }
     }
 
-    /// Puts `items` in a random order, each equally likely (Fisher-Yates).
+    /// Puts `items` in a uniformly random order (Fisher-Yates).
     pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other = self.below(last as u64 + 1) as usize;
@@ -55,13 +55,12 @@ impl Stream {
         }
     }
 
-    /// Lets each of `items`, with a probability of `share_ppm` in a million, swap places with one behind it, each
-    /// equally likely.
+    /// Swaps each of `items`, with a probability of `share_ppm` in a million, with a uniformly random one behind it.
     pub fn disorder<T>(&mut self, items: &mut [T], share_ppm: u64) {
         let count = items.len();
         for place in 0..count {
             let behind = count - place - 1;
-            // Drawn whether it is used or not: a larger share goes wrong where a smaller one did.
+            // Always drawn, so that a larger share swaps all that a smaller one does.
             let is_wrong = self.below(1_000_000) < share_ppm;
             let other = self.below(behind.max(1) as u64) as usize;
             if is_wrong && behind > 0 {

@@ -1,4 +1,4 @@
-//! What an observer may see. Engines write it and never read it.
+//! Counters and states for observers. Engines write them and never read them.
 
 use crate::units::{Bytes, Time};
 
@@ -11,7 +11,7 @@ pub struct Counters {
     pub hop_bytes: u64,
     /// Events: arrivals at a node, timers, application writes.
     pub events: u64,
-    /// Packets that a qdisc refused.
+    /// Packets that a qdisc dropped.
     pub drops: u64,
     /// Packets marked CE.
     pub marks: u64,
@@ -30,7 +30,7 @@ pub struct PortCounters {
     pub bytes: u64,
     /// Time for which the link was busy.
     pub busy: Time,
-    /// Packets refused by the qdisc.
+    /// Packets that the qdisc dropped.
     pub drops: u64,
     /// Packets marked CE.
     pub marks: u64,
@@ -40,7 +40,7 @@ pub struct PortCounters {
     pub queue_bytes_max: u64,
 }
 
-/// What can be seen of one egress port and its link at an instant. Totals are those up to it.
+/// State of one egress port and its link at an instant, and totals up to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortState {
     /// Packets that wait in the qdisc.
@@ -49,18 +49,18 @@ pub struct PortState {
     pub queue_bytes: u64,
     /// Time for which the link was busy.
     pub busy: Time,
-    /// Packets refused by the qdisc.
+    /// Packets that the qdisc dropped.
     pub drops: u64,
     /// Packets marked CE.
     pub marks: u64,
-    /// Long flows that cross the link: those whose sender has as much to send as it has under way, so that a mark can
-    /// still slow them.
+    /// Long flows that cross the link: those whose sender has at least as many bytes to send as in flight, so that a
+    /// mark can still slow them.
     pub long_flows: u32,
-    /// What those flows have under way, wherever it is.
+    /// Bytes in flight of those flows, on their whole paths.
     pub long_flight: Bytes,
 }
 
-/// What can be seen of a connection's sender.
+/// State of a connection's sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Congestion window.

@@ -1,5 +1,5 @@
-//! Quantities that cannot be mixed up: time, bytes and rates. Arithmetic only. In JSON they are whole numbers of the
-//! unit that the name of their field ends with; a ratio is a pair.
+//! Types of quantities: time, bytes, rates and ratios. Arithmetic only. In JSON they are whole numbers of the unit with
+//! which the name of their field ends; a ratio is a pair.
 
 use serde::Deserialize;
 use std::fmt;
@@ -14,7 +14,7 @@ pub struct Time(u64);
 impl Time {
     /// The start of the simulation, and the empty span.
     pub const ZERO: Self = Self(0);
-    /// Later than everything.
+    /// The latest time.
     pub const MAX: Self = Self(u64::MAX);
 
     /// `ps` picoseconds.
@@ -131,7 +131,7 @@ impl Rate {
 
     const BITS_PER_BYTE_PS_PER_S: u128 = 8 * 1_000_000_000_000;
 
-    /// `bps` bits per second, or `None` for 0, at which nothing would ever arrive.
+    /// `bps` bits per second, or `None` for 0.
     pub const fn from_bps(bps: u64) -> Option<Self> {
         if bps == 0 { None } else { Some(Self(bps)) }
     }
@@ -204,7 +204,7 @@ impl Ratio {
         self.denominator
     }
 
-    /// This part of `count`, or `None` if that is no whole number, or too large for one.
+    /// This part of `count`, or `None` if that is not a whole number of 32 bits.
     pub fn of(self, count: u32) -> Option<u32> {
         let parts = u128::from(count) * u128::from(self.numerator);
         let denominator = u128::from(self.denominator);

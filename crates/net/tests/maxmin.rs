@@ -108,7 +108,7 @@ fn play(solver: &mut MaxMin, steps: &[Step], mut look: impl FnMut(&mut MaxMin, &
         match step {
             Step::Add(path, apart) => {
                 let path = links(path);
-                let class = if *apart { solver.add_apart(&path) } else { solver.add(&path) };
+                let class = if *apart { solver.add_unshared(&path) } else { solver.add(&path) };
                 present.push((class, path));
             }
             Step::Remove(index) if !present.is_empty() => {
@@ -230,10 +230,10 @@ proptest! {
                 solver.start_over();
             }
             reads += 1;
-            solver.take_turned(|link, rate, _| {
+            solver.take_changed_levels(|link, rate, _| {
                 levels.insert(link, rate);
             });
-            solver.take_moved(|class, link| {
+            solver.take_moved_classes(|class, link| {
                 holders.insert(class, link);
             });
             let paths: Vec<&[LinkId]> = present.iter().map(|(_, path)| &path[..]).collect();

@@ -1,25 +1,25 @@
-//! When rates are solved, if finish times may be off by an accuracy.
+//! When rates are solved, if finish times may be off by a bound.
 //!
-//! A solve that takes in all messages that end within a while costs little more than one that takes in a single end.
-//! So the rates that follow from an end come up to `shift` too late or too early:
+//! A solve for all messages that end within an interval costs little more than one for a single end. So the rates that
+//! follow from an end may come up to `shift` too late or too early:
 //!
 //! ```text
 //! shift(t) = a / DIVISOR * (t - the latest instant at which a flow entered)
 //! ```
 //!
-//! An end is put off by `shift` at most. Then one solve takes in all that have ended, and [anticipates](Leaving) what
-//! will have ended within another `shift`. So ends come too late and too early by turns.
+//! The solve for an end is deferred by `shift` at most. It then counts all ends so far, and [anticipates](Leaving)
+//! those within another `shift`, so that ends are late and early in turn.
 //!
-//! Why this bounds times: let n equal flows share a link of capacity C. While i of them are left, each has C / i. An end
-//! that is late by `shift` costs each of them `shift * (C / i - C / (i + 1))`. The sum of that from n to i is below
+//! Why this bounds times: let n equal flows share a link of capacity C. While i of them are left, each has C / i. An
+//! end that is late by `shift` costs each of them `shift * (C / i - C / (i + 1))`. The sum of that from n to i is below
 //! `shift * C / i`, and takes `shift` at the rate C / i. So an end is off by `shift` in all, however many came before.
 //! Where a flow gets what others leave, its rate goes up and down; then each change counts by its size. [`DIVISOR`] is
 //! for those.
 //!
-//! Nothing bounds a flow that gets nothing while another band fills a link: what ends just before that in an exact run
-//! ends after it in another. So nothing is put off while flows of several bands are under way.
+//! There is no bound for a flow that is starved by another band: a flow that ends just before the starvation in an
+//! exact run may end after it here. So no solve is deferred while flows of several bands are in flight.
 //!
-//! What does not live here: rates. They are max-min fair for the flows that a solve takes in, to the last bit.
+//! What does not live here: rates. They are max-min fair for the flows that a solve counts, to the last bit.
 
 use super::due::NEVER;
 use crate::Band;
@@ -27,20 +27,20 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::num::NonZeroU32;
 
-/// How far off the times from start to end may be.
+/// Largest error of the times from start to end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bound {
     ppm: u32,
-    /// With so many flows or fewer, nothing is put off.
+    /// Number of flows up to which no solve is deferred.
     exact_below: u64,
 }
 
-/// Flows up to which nothing is put off. Solving at each of their ends looks at 16,384^2 / 2 rates at most, at 4 ns each:
-/// half a second.
+/// Number of flows up to which no solve is deferred. Solving at each of their ends visits 16,384^2 / 2 rates at most,
+/// at 4 ns each: half a second.
 pub(super) const EXACT_BELOW: u64 = 1 << 14;
 
-/// Calibrated: with 1, the largest error of 65,000 flows is up to 2.3 times the accuracy; with 2, up to 1.5 times. With 4
-/// and 5, one flow of a million was off by 1.05 and 1.04 times the accuracy. See the table in `docs/models/fluid.md`.
+/// Calibrated: with 1, the largest error of 65,000 flows is up to 2.3 times the accuracy; with 2, up to 1.5 times. With
+/// 4 and 5, one flow of a million was off by 1.05 and 1.04 times the accuracy. See the table in `docs/models/fluid.md`.
 const DIVISOR: u128 = 6;
 
 const MILLION: u128 = 1_000_000;
@@ -50,18 +50,18 @@ impl Bound {
         Self { ppm: ppm.get(), exact_below }
     }
 
-    /// Whether all that happens is solved at once, with so many flows under way.
+    /// Whether every change is solved at once, with this number of flows in flight.
     fn is_exact(self, flows: u64) -> bool {
         flows <= self.exact_below
     }
 
-    /// Whether so many ends at one instant are worth a solve, with so many flows under way. There are no more such
-    /// instants than solves of ends that are put off.
-    fn is_worth(self, ends: u64, flows: u64) -> bool {
+    /// Whether `ends` at one instant justify a solve at once, with this number of flows in flight. There are no more
+    /// such instants than deferred solves.
+    fn justifies_solve(self, ends: u64, flows: u64) -> bool {
         u128::from(ends) * MILLION >= u128::from(flows) * u128::from(self.ppm)
     }
 
-    /// How far off an end may be if every flow is at least so old.
+    /// Largest shift of an end if every flow is at least `age_fs` old.
     fn shift_fs(self, age_fs: u128) -> u128 {
         age_fs * u128::from(self.ppm) / (DIVISOR * MILLION)
     }
@@ -69,23 +69,23 @@ impl Bound {
 
 /// When rates are solved next.
 #[derive(Clone, Debug)]
-pub(super) struct Pace {
+pub(super) struct SolveTimer {
     bound: Option<Bound>,
     /// [`NEVER`] if nothing has changed since the last solve.
     pub solve_at_fs: u128,
-    /// Whether the next solve takes in what has happened, and nothing that will.
+    /// Whether the next solve anticipates nothing.
     is_exact: bool,
-    /// Messages that a solve counts, by band.
+    /// Number of messages that a solve counts, by band.
     flows: [u64; Band::COUNT],
-    /// The last instant at which messages ended, and how many did.
+    /// The last instant at which messages ended, and their number.
     ended: (u128, u64),
     /// When a flow entered last.
     entered_fs: u128,
-    /// Messages that end soon, and that rates do not know any more.
+    /// Messages that end soon and that a solve no longer counts.
     pub leaving: BinaryHeap<Reverse<Leaving>>,
 }
 
-impl Pace {
+impl SolveTimer {
     pub fn new(bound: Option<Bound>) -> Self {
         Self {
             bound,
@@ -98,7 +98,7 @@ impl Pace {
         }
     }
 
-    /// A message has entered; the first one of its flow, or another.
+    /// A message has entered; `is_first`: the first of its flow.
     pub fn enter(&mut self, now_fs: u128, band: Band, is_first: bool) {
         self.flows[usize::from(band.index())] += 1;
         if is_first {
@@ -107,8 +107,8 @@ impl Pace {
         self.solve_at_once(now_fs);
     }
 
-    /// A message that was counted is gone, though it has not ended.
-    pub fn part(&mut self, now_fs: u128, band: Band) {
+    /// A message that was counted leaves its band before its end.
+    pub fn leave_band(&mut self, now_fs: u128, band: Band) {
         self.flows[usize::from(band.index())] -= 1;
         self.solve_at_once(now_fs);
     }
@@ -120,14 +120,14 @@ impl Pace {
         let flows: u64 = self.flows.iter().sum();
         let has_several = self.flows.iter().any(|&of_band| of_band > 0 && of_band < flows);
         match self.bound {
-            Some(bound) if !(has_several || bound.is_exact(flows) || bound.is_worth(self.ended.1, flows)) => {
+            Some(bound) if !(has_several || bound.is_exact(flows) || bound.justifies_solve(self.ended.1, flows)) => {
                 self.solve_at_fs = self.solve_at_fs.min(now_fs + bound.shift_fs(now_fs - self.entered_fs));
             }
             _ => self.solve_at_once(now_fs),
         }
     }
 
-    /// Until when the solve that is due anticipates ends; `None` if it does not.
+    /// Until when the next solve anticipates ends; `None` if it does not.
     pub fn horizon_fs(&self, now_fs: u128) -> Option<u128> {
         let bound = self.bound.filter(|_| !self.is_exact)?;
         Some(now_fs + bound.shift_fs(now_fs - self.entered_fs))
@@ -139,7 +139,7 @@ impl Pace {
         self.leaving.push(Reverse(leaving));
     }
 
-    /// What has left by now, first things first.
+    /// The next message that has ended by now.
     pub fn take_left(&mut self, now_fs: u128) -> Option<u32> {
         self.leaving.peek().filter(|Reverse(first)| first.at_fs <= now_fs)?;
         self.leaving.pop().map(|Reverse(first)| first.slot)
@@ -155,7 +155,7 @@ impl Pace {
     }
 }
 
-/// A message that a solve has counted as gone. It keeps its rate until it is received.
+/// A message that the solves no longer count. It keeps its rate until it is received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Leaving {
     pub at_fs: u128,
@@ -164,7 +164,7 @@ pub(super) struct Leaving {
 }
 
 impl Leaving {
-    /// What it has still to do.
+    /// Work that it has left.
     pub fn left(self, now_fs: u128) -> u128 {
         u128::from(self.rate) * (self.at_fs - now_fs)
     }

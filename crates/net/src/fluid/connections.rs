@@ -14,17 +14,17 @@ pub(super) const NO_FLOW: u32 = u32::MAX;
 #[derive(Clone, Debug)]
 pub(super) struct FlowState {
     pub id: FlowId,
-    /// When it was started, and from when it has the first place on its connection: what the clock shows, and the fs
-    /// since. Apart, for they are shorter so.
+    /// When it was started, and then when it became the first of its connection: the clock's time, and the fs since.
+    /// Two fields take less memory than one of 128 bits.
     pub began: Time,
     pub began_fs: u16,
     pub hold: Time,
-    /// Of one message.
+    /// Work of one message.
     pub work: u128,
     pub counted: Bytes,
     pub rounds_left: u32,
     pub connection: u32,
-    /// The next one on the connection; [`NO_FLOW`] if there is none.
+    /// The next flow on the connection; [`NO_FLOW`] if there is none.
     pub next: u32,
     pub band: Band,
     pub stage: Stage,
@@ -32,16 +32,16 @@ pub(super) struct FlowState {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Another is before it on its connection, or it has been received.
+    /// Behind another flow on its connection, or received.
     Waiting,
-    /// Has the first place on its connection, and its message has not entered yet.
+    /// First on its connection; its message has not entered yet.
     Beginning,
     Moving(ClassId),
-    /// Ends soon, and is no longer in a class.
+    /// Ends soon: the solver no longer counts it.
     Leaving,
 }
 
-/// The connections that there are, with their paths.
+/// All open connections, with their paths.
 #[derive(Clone, Debug)]
 pub(super) struct Connections {
     routes: Routes,
@@ -54,15 +54,15 @@ pub(super) struct Connections {
     streams: Vec<Index>,
 }
 
-/// Flows between two hosts that follow one another. Kept small, as there may be one for every two hosts.
+/// A queue of flows between two hosts. Small, because there may be one for every pair of hosts.
 #[derive(Clone, Debug)]
 pub(super) struct ConnectionState {
     dst: u32,
     pub stream: u32,
-    /// The flow that has the first place, and the last in the row; [`NO_FLOW`] without flows.
+    /// The first and the last flow of the queue; [`NO_FLOW`] if it is empty.
     pub first: u32,
     pub last: u32,
-    /// Where in `paths` its links begin, and how many there are.
+    /// Where in [`Connections::links`] its links begin, and how many there are.
     path: u32,
     pub hop_count: u16,
     pub own: bool,
@@ -82,11 +82,11 @@ impl Connections {
         let (src, dst, StreamKey { stream, band }) = (flow.src.0, flow.dst.0, flow.stream_key());
         let hash = index::hash([dst, stream ^ u32::from(band) << 24]);
         let connections = &self.rows;
-        let is_it = |index: u32| {
+        let is_same = |index: u32| {
             let known = &connections[index as usize];
             (known.dst, known.stream, known.band) == (dst, stream, band)
         };
-        if let Some(known) = (!own).then(|| self.streams[flow.src.0 as usize].find(hash, is_it)).flatten() {
+        if let Some(known) = (!own).then(|| self.streams[flow.src.0 as usize].find(hash, is_same)).flatten() {
             return known;
         }
         let index = self.free.pop().unwrap_or(self.rows.len() as u32);
@@ -97,7 +97,7 @@ impl Connections {
         let hop_count = u16::try_from(self.links.len() - begin).expect("a path has fewer than 2^16 links");
         let mut path = begin as u32;
         if let Some(last) = self.rows.get(index as usize).filter(|last| hop_count <= last.hop_count) {
-            // What the last connection of this number had is large enough.
+            // The slice of the last connection with this index is large enough.
             self.links.copy_within(begin.., last.path as usize);
             self.links.truncate(begin);
             path = last.path;
@@ -115,6 +115,7 @@ impl Connections {
     }
 
     /// The links that a connection crosses.
+    #[inline]
     pub fn path(&self, connection: u32) -> &[LinkId] {
         let ConnectionState { path, hop_count, .. } = self.rows[connection as usize];
         &self.links[path as usize..][..usize::from(hop_count)]

@@ -1,11 +1,11 @@
-//! When each of some numbered things is due: a heap in which they can be moved.
+//! Times by number, earliest first: an indexed heap.
 
-/// A heap of four branches (Johnson 1975), each entry an instant with the number in its lowest 32 bits, so that what is
-/// due at one instant is in the order of numbers.
+/// A heap of four branches (Johnson 1975). An entry is a time with the number in its lowest 32 bits, so that equal
+/// times are in the order of numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Due {
     heap: Vec<u128>,
-    /// By number, where in the heap it stands.
+    /// By number, its place in the heap.
     places: Vec<u32>,
 }
 
@@ -13,17 +13,17 @@ const BRANCHES: usize = 4;
 /// Not in the heap.
 const NOWHERE: u32 = u32::MAX;
 
-/// Instants are below this.
+/// Times are below this.
 pub(super) const NEVER: u128 = u128::MAX >> 32;
 
 impl Due {
-    /// The earliest instant; [`NEVER`] if there is none.
+    /// The earliest time; [`NEVER`] if there is none.
     #[inline]
     pub fn first_at(&self) -> u128 {
         self.heap.first().map_or(NEVER, |entry| entry >> 32)
     }
 
-    /// From now on `number` is due at `at`.
+    /// Sets the time of `number`.
     #[inline]
     pub fn set(&mut self, number: u32, at: u128) {
         let entry = at << 32 | u128::from(number);
@@ -37,13 +37,13 @@ impl Due {
         } else {
             let before = std::mem::replace(&mut self.heap[place], entry);
             if entry > before {
-                return self.sink(place);
+                return self.sift_down(place);
             }
         }
-        self.rise(place);
+        self.sift_up(place);
     }
 
-    /// From now on `number` is not due.
+    /// Removes `number`.
     #[inline]
     pub fn remove(&mut self, number: u32) {
         let Some(&place) = self.places.get(number as usize) else { return };
@@ -54,24 +54,24 @@ impl Due {
         let last = self.heap.pop().expect("it is in the heap");
         if (place as usize) < self.heap.len() {
             let before = std::mem::replace(&mut self.heap[place as usize], last);
-            if last > before { self.sink(place as usize) } else { self.rise(place as usize) }
+            if last > before { self.sift_down(place as usize) } else { self.sift_up(place as usize) }
         }
     }
 
-    /// Moves what is due by `at` to `numbers`, in no order.
+    /// Moves all numbers with times up to `at` to `numbers`, in no order.
     pub fn take(&mut self, at: u128, numbers: &mut Vec<u32>) {
         let begin = numbers.len();
         let last = at << 32 | u128::from(u32::MAX);
         if self.first_at() <= at {
             numbers.push(0);
         }
-        // Places first. Below what is due later everything is due later.
-        let mut looked = begin;
-        while looked < numbers.len() {
-            let first = BRANCHES * numbers[looked] as usize + 1;
+        // Places first: below a later entry all are later.
+        let mut visited = begin;
+        while visited < numbers.len() {
+            let first = BRANCHES * numbers[visited] as usize + 1;
             let below = first.min(self.heap.len())..(first + BRANCHES).min(self.heap.len());
             numbers.extend(below.filter(|&place| self.heap[place] <= last).map(|place| place as u32));
-            looked += 1;
+            visited += 1;
         }
         numbers[begin..].iter_mut().for_each(|place| *place = self.heap[*place as usize] as u32);
         let count = numbers.len() - begin;
@@ -85,7 +85,7 @@ impl Due {
             self.places[self.heap[place] as u32 as usize] = place as u32;
         }
         for place in (0..self.heap.len().div_ceil(BRANCHES)).rev() {
-            self.sink(place);
+            self.sift_down(place);
         }
     }
 
@@ -94,7 +94,7 @@ impl Due {
         self.places[entry as u32 as usize] = place as u32;
     }
 
-    fn rise(&mut self, mut place: usize) {
+    fn sift_up(&mut self, mut place: usize) {
         let entry = self.heap[place];
         while place > 0 {
             let above = (place - 1) / BRANCHES;
@@ -107,7 +107,7 @@ impl Due {
         self.put(place, entry);
     }
 
-    fn sink(&mut self, mut place: usize) {
+    fn sift_down(&mut self, mut place: usize) {
         let entry = self.heap[place];
         loop {
             let first = BRANCHES * place + 1;
@@ -129,7 +129,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn it_is_a_map_that_knows_its_least() {
+    fn it_equals_a_map_and_its_minimum() {
         let (mut due, mut map) = (Due::default(), BTreeMap::new());
         let mut state = 1_u64;
         let mut draw = |below: u64| {

@@ -1,15 +1,15 @@
-//! Who is received next of the flows that have one rate: a scale of work for each group of classes, and the classes in
-//! the order of their targets on it.
+//! Which flow of those with one rate is received next: virtual work for each group of classes, and a heap of the
+//! classes by their targets.
 //!
-//! Classes that are [held](crate::maxmin) at one link have its level for their rate. They are a group: when the level
-//! changes, nothing is touched of each of them. A class that changes its group takes what it has left to another scale.
+//! Classes with the same [bottleneck](crate::maxmin) have one rate and are a group: a change of rate does not touch the
+//! classes. A class that changes its group converts its target to the work of the other group.
 
 use super::due::{Due, NEVER};
 
 /// Index that stands for nothing.
 const NONE: u32 = u32::MAX;
 /// Target and slot of a class without flows.
-pub(super) const NOBODY: (u128, u32) = (u128::MAX, NONE);
+pub(super) const NO_MESSAGE: (u128, u32) = (u128::MAX, NONE);
 
 /// The classes of one solver, in groups.
 #[derive(Clone, Debug)]
@@ -17,33 +17,31 @@ pub(super) struct Groups {
     /// By link.
     groups: Vec<Group>,
     classes: Vec<ClassState>,
-    /// Groups whose next message is received at another instant than was planned.
+    /// Groups whose next message has to be planned again.
     replan: Vec<u32>,
 }
 
-/// Classes that are held at one link.
+/// Classes with one bottleneck.
 #[derive(Clone, Debug, Default)]
 struct Group {
     rate: u64,
-    /// Work that a flow would have done, had it always been here, less what it would have done at this rate since the
-    /// instant 0; modulo 2^128.
+    /// Work of a flow that has always been in the group, less rate times now; modulo 2^128.
     ahead: u128,
-    /// A heap of four branches: classes by their target on this scale.
+    /// A heap of four branches: classes by their target.
     classes: Vec<u32>,
-    /// Whether it stands among those to be planned anew.
+    /// Whether it is in [`Groups::replan`].
     replan: bool,
 }
 
 /// Flows with the same links.
 #[derive(Clone, Debug)]
 struct ClassState {
-    /// Where the work of the class will be when the next message is received, and whose it is; [`NOBODY`] if there is
-    /// no flow.
+    /// Work of the class at which its next message is received, and the slot of its flow; [`NO_MESSAGE`] without flows.
     target: u128,
     slot: u32,
-    /// The link at which it is held; [`NONE`] as long as that is not known.
+    /// Its bottleneck; [`NONE`] before the first solve.
     group: u32,
-    /// Where it stands in the heap of its group; [`NONE`] if it does not.
+    /// Its place in the heap of its group; [`NONE`] if it is not there.
     place: u32,
     /// Work of its flows since the class was opened, less the work of its group; modulo 2^128.
     ahead: u128,
@@ -62,10 +60,10 @@ impl Groups {
         Self { groups: vec![Group::default(); link_count], classes: Vec::new(), replan: Vec::new() }
     }
 
-    /// A class has flows from now on, if it had none.
+    /// A class has flows from now on.
     pub fn open(&mut self, class: u32) {
         if class as usize >= self.classes.len() {
-            let (target, slot) = NOBODY;
+            let (target, slot) = NO_MESSAGE;
             let new = ClassState { target, slot, group: NONE, place: NONE, ahead: 0 };
             self.classes.resize(class as usize + 1, new);
         }
@@ -74,11 +72,11 @@ impl Groups {
     /// A class has no flow any more.
     pub fn close(&mut self, class: u32) {
         self.pull(class);
-        let (target, slot) = NOBODY;
+        let (target, slot) = NO_MESSAGE;
         self.classes[class as usize] = ClassState { target, slot, group: NONE, place: NONE, ahead: 0 };
     }
 
-    /// The next message of a class that is received: its target on the scale of [`Self::work_at`], and whose it is.
+    /// The next message of a class that is received: its target in [`Self::work_at`], and the slot of its flow.
     pub fn first(&self, class: u32) -> (u128, u32) {
         let ClassState { target, slot, .. } = self.classes[class as usize];
         (target, slot)
@@ -90,7 +88,7 @@ impl Groups {
         (slot != NONE && target <= self.work_at(class, until_fs)).then_some((target, slot))
     }
 
-    /// Another message is next.
+    /// Sets the next message of a class.
     pub fn set_first(&mut self, class: u32, (target, slot): (u128, u32)) {
         self.pull(class);
         let state = &mut self.classes[class as usize];
@@ -100,7 +98,7 @@ impl Groups {
         }
     }
 
-    /// Work that each flow of a class would have done, had it been there since the class was opened.
+    /// Work of a flow that has been in a class since that was opened.
     pub fn work_at(&self, class: u32, now_fs: u128) -> u128 {
         let ClassState { group, ahead, .. } = self.classes[class as usize];
         self.groups.get(group as usize).map_or(0, |group| group.work_at(now_fs)).wrapping_add(ahead)
@@ -111,16 +109,16 @@ impl Groups {
         self.groups[self.classes[class as usize].group as usize].rate
     }
 
-    /// Gives a group its rate from now on.
-    pub fn turn(&mut self, link: u32, rate: u64, now_fs: u128) {
+    /// Sets the rate of a group from now on.
+    pub fn set_rate(&mut self, link: u32, rate: u64, now_fs: u128) {
         let group = &mut self.groups[link as usize];
         group.ahead = group.work_at(now_fs).wrapping_sub(u128::from(rate).wrapping_mul(now_fs));
         group.rate = rate;
         self.replan(link);
     }
 
-    /// Puts a class into a group.
-    pub fn put(&mut self, class: u32, link: u32, now_fs: u128) {
+    /// Moves a class to a group.
+    pub fn move_to(&mut self, class: u32, link: u32, now_fs: u128) {
         let work = self.work_at(class, now_fs);
         self.pull(class);
         let state = &mut self.classes[class as usize];
@@ -149,7 +147,7 @@ impl Groups {
 
     /// Plans the groups in which something has changed.
     pub fn plan(&mut self, now_fs: u128, due: &mut Due) {
-        // Many have the same left at the same rate: a division of 128 bits for each would be felt.
+        // Many groups have the same work left at the same rate: saves a 128-bit division for each.
         let mut known = (0, 1, 0);
         for link in self.replan.drain(..) {
             let group = &mut self.groups[link as usize];
@@ -176,7 +174,7 @@ impl Groups {
         }
     }
 
-    /// Target of a class on the scale of its group.
+    /// Target of a class in the work of its group.
     fn key(&self, class: u32) -> u128 {
         let ClassState { target, ahead, .. } = self.classes[class as usize];
         target.wrapping_sub(ahead)
@@ -188,13 +186,13 @@ impl Groups {
         let heap = &mut self.groups[link as usize].classes;
         heap.push(class);
         let place = heap.len() - 1;
-        self.rise(link, place, class);
+        self.sift_up(link, place, class);
         if self.classes[class as usize].place == 0 {
             self.replan(link);
         }
     }
 
-    /// Takes a class out of the heap of its group, if it is there.
+    /// Removes a class from the heap of its group, if it is there.
     fn pull(&mut self, class: u32) {
         let ClassState { group: link, place, .. } = self.classes[class as usize];
         if place == NONE {
@@ -204,8 +202,8 @@ impl Groups {
         let heap = &mut self.groups[link as usize].classes;
         let last = heap.pop().expect("it is in the heap");
         if last != class {
-            let place = self.rise(link, place as usize, last);
-            self.sink(link, place, last);
+            let place = self.sift_up(link, place as usize, last);
+            self.sift_down(link, place, last);
         }
         if place == 0 {
             self.replan(link);
@@ -217,8 +215,8 @@ impl Groups {
         self.classes[class as usize].place = place as u32;
     }
 
-    /// Fills a place with a class, or one above it; tells which.
-    fn rise(&mut self, link: u32, mut place: usize, class: u32) -> usize {
+    /// Puts a class at a place or above it; returns the place.
+    fn sift_up(&mut self, link: u32, mut place: usize, class: u32) -> usize {
         let key = self.key(class);
         while place > 0 {
             let above = self.groups[link as usize].classes[(place - 1) / BRANCHES];
@@ -232,7 +230,7 @@ impl Groups {
         place
     }
 
-    fn sink(&mut self, link: u32, mut place: usize, class: u32) {
+    fn sift_down(&mut self, link: u32, mut place: usize, class: u32) {
         let key = self.key(class);
         loop {
             let heap = &self.groups[link as usize].classes;
@@ -254,7 +252,7 @@ impl Groups {
     }
 }
 
-/// On a scale of work modulo 2^128, of which less than half is in use at once.
+/// Order of work modulo 2^128, of which less than half is in use at once.
 fn is_before(one: u128, other: u128) -> bool {
     (one.wrapping_sub(other) as i128) < 0
 }
@@ -265,7 +263,7 @@ mod tests {
 
     /// What is planned, after any turns and moves, is what each class would have planned for itself.
     #[test]
-    fn groups_know_who_is_next() {
+    fn groups_plan_what_each_class_would_plan() {
         const LINKS: u64 = 5;
         const CLASSES: u64 = 60;
         let (mut groups, mut due) = (Groups::new(LINKS as usize), Due::default());
@@ -283,17 +281,17 @@ mod tests {
             match draw(4) {
                 0 => {
                     rates[link as usize] = draw(1 << 30) * draw(2);
-                    groups.turn(link, rates[link as usize], now_fs);
+                    groups.set_rate(link, rates[link as usize], now_fs);
                 }
                 1 if left[class as usize].is_none() => {
                     groups.open(class);
                     let work = 1 + u128::from(draw(1 << 30)) * u128::from(draw(1 << 30));
                     groups.set_first(class, (groups.work_at(class, now_fs) + work, class));
-                    groups.put(class, link, now_fs);
+                    groups.move_to(class, link, now_fs);
                     left[class as usize] = Some((work, link));
                 }
                 2 if left[class as usize].is_some() => {
-                    groups.put(class, link, now_fs);
+                    groups.move_to(class, link, now_fs);
                     left[class as usize].as_mut().unwrap().1 = link;
                 }
                 _ => {}

@@ -8,11 +8,11 @@
 //!
 //! So the first byte of a flow takes the delay, and shares are those that the receivers see: as in SimGrid's models.
 //! Rates change when a flow enters or is received, at once and everywhere; [within a bound](Fluid::within) they may
-//! change a little earlier or later. Flows of one stream from one host to another
-//! are one connection, on which one begins when the last byte of the one before has left, which is the delay before it
-//! is received. Bands are strict: a band has what the bands before it leave. A message of `bytes / parts` takes exactly
-//! the time of that, no whole number of bytes; links count its [whole bytes](Flow::counted) when it is received, and of
-//! one under way what has crossed, rounded down.
+//! change a little earlier or later. Flows of one stream from one host to another are one connection, on which one
+//! begins when the last byte of the one before has left, which is the delay before it is received. Bands are strict: a
+//! band shares the capacity that the bands before it leave. A message takes the time of exactly `bytes / parts`, which
+//! need not be whole; links count its [whole bytes](Flow::counted) when it is received, and for one in flight the bytes
+//! that have crossed, rounded down.
 //!
 //! Inside, time is counted in femtoseconds and work in 2^-20 bit/s times 1 fs, so that work is an exact integer
 //! function of rates and instants and nothing drifts. An instant at which a message is received is rounded up to a
@@ -34,7 +34,7 @@ use crate::topology::{Graph, PortId};
 use crate::trace::{Counters, PortCounters};
 use crate::units::{Bytes, Rate, Time};
 use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
-use bound::{Bound, EXACT_BELOW, Leaving, Pace};
+use bound::{Bound, EXACT_BELOW, Leaving, SolveTimer};
 use connections::{Connections, FlowState, NO_FLOW, Stage};
 use due::NEVER;
 use gradtide_watch::look;
@@ -50,23 +50,23 @@ pub use work::{Lane, Load};
 pub struct Fluid {
     links: Vec<FluidLink>,
     now_fs: u128,
-    /// By band, made when the band is first used.
+    /// By band, created when the band is first used.
     bands: Vec<Option<Box<Shares>>>,
     flows: Vec<FlowState>,
     free_flows: Vec<u32>,
     connections: Connections,
-    /// Messages that enter, by when.
+    /// Messages to enter, by time.
     timers: BTreeMap<u128, Vec<u32>>,
-    /// What has completed and has not been told.
+    /// Completions that have not been reported.
     completed: Vec<Completion>,
     started_count: u64,
     completed_count: u64,
     event_count: u64,
-    pace: Pace,
+    solve_timer: SolveTimer,
     scratch: Scratch,
 }
 
-/// Why there is no such engine.
+/// Why an engine cannot be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FluidError {
     /// The graph does not connect its hosts.
@@ -86,11 +86,11 @@ pub enum FluidError {
 struct FluidLink {
     rate: Rate,
     delay_ps: u64,
-    /// Of messages that have been received.
+    /// Load of the messages that have been received.
     received: Load,
 }
 
-/// Kept for its memory alone.
+/// Buffers, kept for their memory.
 #[derive(Clone, Debug, Default)]
 struct Scratch {
     groups: Vec<u32>,
@@ -124,13 +124,13 @@ impl Fluid {
             started_count: 0,
             completed_count: 0,
             event_count: 0,
-            pace: Pace::new(None),
+            solve_timer: SolveTimer::new(None),
             scratch: Scratch::default(),
         })
     }
 
-    /// The same network, through which nothing has been sent, with finish times that may be off by about so many
-    /// millionths of the time from start to end. With 16,384 flows at a time or fewer they are exact.
+    /// The same idle network with finish times that may be off by about `ppm` millionths of the time from start to end.
+    /// With 16,384 flows at a time or fewer they are exact.
     ///
     /// # Panics
     /// If something has been sent.
@@ -144,21 +144,21 @@ impl Fluid {
     /// If something has been sent.
     pub fn within_above(self, ppm: NonZeroU32, exact_below: u64) -> Self {
         assert_eq!(self.started_count, 0, "nothing has been sent");
-        Self { pace: Pace::new(Some(Bound::new(ppm, exact_below))), ..self }
+        Self { solve_timer: SolveTimer::new(Some(Bound::new(ppm, exact_below))), ..self }
     }
 
-    /// Totals so far. Events are messages that enter or are received, and changes of a rate; there are no packets.
+    /// Totals so far. Events are messages that enter or are received, and rate changes; there are no packets.
     pub fn counters(&self) -> Counters {
         Counters { events: self.event_count, ..Counters::default() }
     }
 
-    /// Totals of one port, with what has crossed of the messages under way: whole bytes, and the time that messages
-    /// take at the link's full rate.
+    /// Totals of one port, including the parts of messages in flight that have crossed: whole bytes, and the time that
+    /// these take at the link's full rate.
     pub fn port_counters(&self, port: PortId) -> PortCounters {
         self.counters_of(port, self.load(port))
     }
 
-    /// Totals of one port that so much has crossed.
+    /// Totals of one port after `load`.
     pub fn counters_of(&self, port: PortId, load: Load) -> PortCounters {
         let rate_parts = u128::from(self.links[port.0 as usize].rate.bps()) * u128::from(PARTS);
         // Rounded down like the clock: no link is busy for longer than the clock has run.
@@ -166,7 +166,7 @@ impl Fluid {
         PortCounters { bytes: load.bytes.0, busy: Time::from_ps(busy_ps as u64), ..PortCounters::default() }
     }
 
-    /// What has crossed the link of a port.
+    /// Load that has crossed the link of a port.
     pub fn load(&self, port: PortId) -> Load {
         let mut load = self.links[port.0 as usize].received;
         for shares in self.bands.iter().flatten() {
@@ -180,7 +180,7 @@ impl Fluid {
                 }
             }
         }
-        for &Reverse(leaving) in &self.pace.leaving {
+        for &Reverse(leaving) in &self.solve_timer.leaving {
             let FlowState { work, counted, connection, .. } = self.flows[leaving.slot as usize];
             if self.connections.path(connection).contains(&LinkId(port.0)) {
                 load += Load::of(work.saturating_sub(leaving.left(self.now_fs)), work, counted);
@@ -189,7 +189,7 @@ impl Fluid {
         load
     }
 
-    /// Links, and with them ports.
+    /// Number of links, and of ports.
     pub fn link_count(&self) -> u32 {
         self.links.len() as u32
     }
@@ -199,11 +199,11 @@ impl Fluid {
         self.started_count
     }
 
-    /// The paths of a stream's flows in one band between these distinct pairs of hosts, if each flow is as fast beside
-    /// all others as alone. `None` if one slows another, or has no path.
+    /// The paths of a stream's flows in one band between these distinct pairs of hosts, if no flow slows another.
+    /// `None` if one does, or has no path.
     ///
-    /// Then any subset of them is as fast, too: rates that all flows can have at once, a subset can have, and no
-    /// max-min fair share is higher.
+    /// Then any subset of the flows is as fast, too: rates that are feasible for all flows are feasible for a subset,
+    /// and no max-min fair share is higher.
     pub fn lanes(&self, stream: u32, pairs: impl Iterator<Item = (HostId, HostId)>) -> Option<Vec<Lane>> {
         let mut left: Vec<u64> = self.links.iter().map(|link| link.rate.bps() * PARTS).collect();
         let lanes = pairs.map(|(src, dst)| {
@@ -219,7 +219,7 @@ impl Fluid {
         lanes.collect()
     }
 
-    /// By when something happens next, rounded up; `None` if nothing will unless a flow is started.
+    /// Time of the next event, rounded up; `None` if there is none until a flow is started.
     pub fn next_event(&mut self) -> Option<Time> {
         if !self.completed.is_empty() {
             return Some(self.now());
@@ -229,7 +229,7 @@ impl Fluid {
         (next < NEVER).then(|| Time::from_ps(next.div_ceil(FS_PER_PS) as u64))
     }
 
-    /// Whether nothing is under way.
+    /// Whether all flows have completed.
     pub fn is_idle(&self) -> bool {
         self.completed_count == self.started_count
     }
@@ -244,7 +244,7 @@ impl Fluid {
             }
             _ => None,
         });
-        let leaving = self.pace.leaving.iter();
+        let leaving = self.solve_timer.leaving.iter();
         let leaving =
             leaving.map(|Reverse(leaving)| (self.flows[leaving.slot as usize].id, leaving.rate as f64 / PARTS as f64));
         let sending = sending.chain(leaving);
@@ -259,7 +259,7 @@ impl Fluid {
         u128::from(path.map(|link| self.links[link.0 as usize].delay_ps).sum::<u64>()) * FS_PER_PS
     }
 
-    /// Lets the flows of a connection pass, the first of which has just got its place, until one takes time.
+    /// Starts the first flow of a connection, and the next ones as long as those before take no time.
     fn serve(&mut self, connection: u32) {
         loop {
             let row = &self.connections.rows[connection as usize];
@@ -289,7 +289,7 @@ impl Fluid {
         }
     }
 
-    /// A message enters the links of its path; `true` if that was all of the flow, for want of bytes or of links.
+    /// A message enters the links of its path; `true` if that completes the flow, because it has no bytes or no links.
     fn enter(&mut self, slot: u32) -> bool {
         self.event_count += 1;
         let flow = &self.flows[slot as usize];
@@ -300,12 +300,12 @@ impl Fluid {
         let FlowState { began, began_fs, hold, connection, band, .. } = *flow;
         // Later messages of a flow enter later than the first.
         let first_fs = joined(began, began_fs) + joined(hold, 0) + self.delay_fs(connection);
-        self.pace.enter(self.now_fs, band, first_fs >= self.now_fs);
+        self.solve_timer.enter(self.now_fs, band, first_fs >= self.now_fs);
         self.join(slot, work);
         false
     }
 
-    /// All of a message has crossed the links of its path.
+    /// The last byte of a message has crossed its path.
     fn arrive(&mut self, slot: u32) {
         let FlowState { work, counted, connection, .. } = self.flows[slot as usize];
         for link in self.connections.path(connection) {
@@ -316,7 +316,7 @@ impl Fluid {
         }
     }
 
-    /// A message has been received; `true` if it was the flow's last one, which gives up its place.
+    /// A message has been received; `true` if it was the flow's last one.
     fn receive(&mut self, slot: u32) -> bool {
         self.event_count += 1;
         let flow = &mut self.flows[slot as usize];
@@ -342,7 +342,7 @@ impl Fluid {
         true
     }
 
-    /// Puts a flow with so much work left on the links of its path.
+    /// Puts a flow with `work` left on the links of its path.
     fn join(&mut self, slot: u32, work: u128) {
         let flow = &mut self.flows[slot as usize];
         let mut is_new = false;
@@ -352,8 +352,8 @@ impl Fluid {
             Box::new(Shares::new(MaxMin::new(&capacities), capacities.len()))
         });
         let (path, own) = (self.connections.path(flow.connection), self.connections.rows[flow.connection as usize].own);
-        // A stream has one flow at a time on a connection, and seldom as much as another stream between the same hosts.
-        let id = if own { shares.solver.add(path) } else { shares.solver.add_apart(path) };
+        // A stream has one flow at a time on a connection, and rarely shares its path with another stream.
+        let id = if own { shares.solver.add(path) } else { shares.solver.add_unshared(path) };
         flow.stage = Stage::Moving(id);
         shares.join(id, self.now_fs, (work, slot));
         if is_new {
@@ -361,16 +361,16 @@ impl Fluid {
         }
     }
 
-    /// Takes what a flow has left to another band.
+    /// Moves the rest of a flow to its new band.
     fn move_band(&mut self, slot: u32, class: ClassId, before: Band) {
         let shares = self.bands[usize::from(before.index())].as_mut().expect("the band is in use");
-        let left = shares.part(class, slot, self.now_fs);
-        self.pace.part(self.now_fs, before);
-        self.pace.enter(self.now_fs, self.flows[slot as usize].band, false);
+        let left = shares.detach(class, slot, self.now_fs);
+        self.solve_timer.leave_band(self.now_fs, before);
+        self.solve_timer.enter(self.now_fs, self.flows[slot as usize].band, false);
         self.join(slot, left);
     }
 
-    /// Takes the messages that end by `until_fs` at their present rates out of what is solved.
+    /// Removes the messages that end by `until_fs` at their present rates from the solvers.
     fn anticipate(&mut self, until_fs: u128) {
         let (mut groups, mut due) = (std::mem::take(&mut self.scratch.groups), std::mem::take(&mut self.scratch.due));
         for shares in self.bands.iter_mut().flatten() {
@@ -383,7 +383,7 @@ impl Fluid {
                 while let Some((target, slot)) = shares.groups.first_by(class, until_fs) {
                     let at_fs = self.now_fs + target.saturating_sub(done).div_ceil(rate.into());
                     let flow = &mut self.flows[slot as usize];
-                    self.pace.leave(Leaving { at_fs, slot, rate }, flow.band);
+                    self.solve_timer.leave(Leaving { at_fs, slot, rate }, flow.band);
                     flow.stage = Stage::Leaving;
                     shares.remove(ClassId(class));
                 }
@@ -392,30 +392,30 @@ impl Fluid {
         (self.scratch.groups, self.scratch.due) = (groups, due);
     }
 
-    /// Brings rates and the instants at which flows leave up to date.
+    /// Brings rates and finish times up to date.
     fn share(&mut self) {
-        if self.pace.solve_at_fs > self.now_fs {
+        if self.solve_timer.solve_at_fs > self.now_fs {
             self.bands.iter_mut().flatten().for_each(|shares| shares.groups.plan(self.now_fs, &mut shares.due));
             return;
         }
-        if let Some(until_fs) = self.pace.horizon_fs(self.now_fs) {
+        if let Some(until_fs) = self.solve_timer.horizon_fs(self.now_fs) {
             self.anticipate(until_fs);
         }
-        self.pace.solved();
+        self.solve_timer.solved();
         for band in 0..Band::COUNT {
             let (above, below) = self.bands.split_at_mut(band);
             let Some((Some(shares), below)) = below.split_first_mut() else { continue };
             let Shares { solver, groups, due, .. } = &mut **shares;
-            solver.take_turned(|link, rate, class_count| {
+            solver.take_changed_levels(|link, rate, class_count| {
                 self.event_count += class_count as u64;
-                groups.turn(link.0, rate, self.now_fs);
+                groups.set_rate(link.0, rate, self.now_fs);
             });
-            solver.take_moved(|id, link| {
+            solver.take_moved_classes(|id, link| {
                 self.event_count += 1;
-                groups.put(id.0, link.0, self.now_fs);
+                groups.move_to(id.0, link.0, self.now_fs);
             });
             groups.plan(self.now_fs, due);
-            // What this band and those before it use is not there for those behind.
+            // The bands behind share what this band and those before it leave.
             let Some(next) = below.iter_mut().flatten().next() else { continue };
             let mut before: Vec<&mut Box<Shares>> = above.iter_mut().flatten().collect();
             let (links, next) = (&self.links, &mut next.solver);
@@ -429,15 +429,15 @@ impl Fluid {
         }
     }
 
-    /// When something happens next.
+    /// Time of the next event.
     fn next_at(&self) -> u128 {
         let leaving = self.bands.iter().flatten().map(|shares| shares.due.first_at());
         let timer = self.timers.first_key_value().map_or(NEVER, |(&at, _)| at);
-        let left = self.pace.leaving.peek().map_or(NEVER, |Reverse(first)| first.at_fs);
-        leaving.fold(timer, u128::min).min(self.pace.solve_at_fs).min(left)
+        let left = self.solve_timer.leaving.peek().map_or(NEVER, |Reverse(first)| first.at_fs);
+        leaving.fold(timer, u128::min).min(self.solve_timer.solve_at_fs).min(left)
     }
 
-    /// All that happens at `now_fs`, but for what newly shared rates bring.
+    /// Processes the events of `now_fs`.
     fn step(&mut self) {
         let (mut groups, mut due) = (std::mem::take(&mut self.scratch.groups), std::mem::take(&mut self.scratch.due));
         for band in 0..Band::COUNT {
@@ -453,7 +453,7 @@ impl Fluid {
             }
         }
         (self.scratch.groups, self.scratch.due) = (groups, due);
-        while let Some(slot) = self.pace.take_left(self.now_fs) {
+        while let Some(slot) = self.solve_timer.take_left(self.now_fs) {
             self.arrive(slot);
         }
         while let Some(entry) = self.timers.first_entry() {
@@ -469,13 +469,13 @@ impl Fluid {
         }
     }
 
-    /// Lets those messages of a class arrive that have done their work.
+    /// Receives the messages of a class whose work is done.
     fn receive_due(&mut self, of_band: usize, id: ClassId) {
         loop {
             let shares = self.bands[of_band].as_mut().expect("the band is in use");
             let Some((_, slot)) = shares.groups.first_by(id.0, self.now_fs) else { return };
             shares.remove(id);
-            self.pace.end(self.now_fs, self.flows[slot as usize].band);
+            self.solve_timer.end(self.now_fs, self.flows[slot as usize].band);
             self.arrive(slot);
         }
     }
@@ -528,10 +528,10 @@ impl Network for Fluid {
         // The clock shows an instant up to 1 ps after it.
         let until_fs = (u128::from(until.ps()) * FS_PER_PS).max(self.now_fs);
         if done.is_empty() && self.completed.is_empty() {
-            // The memory of the last ones.
+            // Keeps the buffer of the last completions.
             std::mem::swap(done, &mut self.completed);
         }
-        // What takes no time is complete when it is started.
+        // A flow that takes no time completes when it is started.
         while self.completed.is_empty() {
             look();
             self.share();
@@ -552,7 +552,7 @@ impl Network for Fluid {
     }
 
     fn remaining(&self) -> Vec<(FlowId, Bytes)> {
-        // Of the message under way, rounded up to whole bytes; the flows asked for have one.
+        // Of the message in flight, rounded up to whole bytes; a flow on a connection of its own has one message.
         let of = |slot: u32, work: u128| {
             let FlowState { id, connection, .. } = self.flows[slot as usize];
             let bytes = Bytes(work.div_ceil(WORK_PER_BYTE) as u64);
@@ -570,7 +570,7 @@ impl Network for Fluid {
             let targets = later.map(|&Reverse(flow)| flow).chain([shares.groups.first(class)]);
             left.extend(targets.filter_map(|(target, slot)| of(slot, target.saturating_sub(done))));
         }
-        let leaving = self.pace.leaving.iter().map(|Reverse(leaving)| (leaving.slot, leaving.left(self.now_fs)));
+        let leaving = self.solve_timer.leaving.iter().map(|Reverse(leaving)| (leaving.slot, leaving.left(self.now_fs)));
         left.extend(leaving.filter_map(|(slot, work)| of(slot, work)));
         left
     }

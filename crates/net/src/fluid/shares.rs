@@ -1,7 +1,7 @@
 //! The flows of one band: their max-min fair rates, and which of their messages is received next.
 
 use super::due::Due;
-use super::group::{Groups, NOBODY};
+use super::group::{Groups, NO_MESSAGE};
 use crate::maxmin::{ClassId, MaxMin};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,9 +10,10 @@ use std::collections::BinaryHeap;
 #[derive(Clone, Debug)]
 pub(super) struct Shares {
     pub solver: MaxMin,
-    /// Classes by the links at which they are held.
+    /// Classes by their bottlenecks.
     pub groups: Groups,
-    /// By class, the same as its `first` of its other messages; for no more classes than ever had some.
+    /// By class, target and slot of its messages after the first; shorter than the number of classes if the last ones
+    /// never had a second message.
     pub later: Vec<BinaryHeap<Reverse<(u128, u32)>>>,
     /// When the next message of each group is received.
     pub due: Due,
@@ -23,7 +24,7 @@ impl Shares {
         Self { solver, groups: Groups::new(link_count), later: Vec::new(), due: Due::default() }
     }
 
-    /// A flow of `work` comes to a class; it is planned for when rates are known.
+    /// Adds a flow of `work` to a class; its end is planned once rates are solved.
     pub fn join(&mut self, id: ClassId, now_fs: u128, (work, slot): (u128, u32)) {
         self.groups.open(id.0);
         let target =
@@ -33,7 +34,7 @@ impl Shares {
         if new < known {
             self.groups.set_first(id.0, new);
         }
-        if later != NOBODY {
+        if later != NO_MESSAGE {
             let index = id.0 as usize;
             if index >= self.later.len() {
                 self.later.resize_with(index + 1, BinaryHeap::new);
@@ -52,8 +53,8 @@ impl Shares {
         }
     }
 
-    /// Takes a flow out of a class; tells the work that it has left.
-    pub fn part(&mut self, id: ClassId, slot: u32, now_fs: u128) -> u128 {
+    /// Removes a flow from a class; returns the work that it has left.
+    pub fn detach(&mut self, id: ClassId, slot: u32, now_fs: u128) -> u128 {
         let done = self.groups.work_at(id.0, now_fs);
         let (mut target, first) = self.groups.first(id.0);
         if first == slot {

@@ -12,27 +12,31 @@ pub(super) const FS_PER_PS: u128 = 1_000;
 pub(super) const WORK_PER_BYTE: u128 = 8 * PARTS as u128 * 1_000_000_000_000_000;
 
 /// Of a message of `bytes / parts`.
+#[inline]
 pub(super) fn work(bytes: Bytes, parts: u32) -> u128 {
     let work = u128::from(bytes.0).checked_mul(WORK_PER_BYTE).expect("a message is below 2^54 bytes");
     work / u128::from(parts)
 }
 
-/// What the clock shows: it is never ahead.
+/// The clock's time at an instant, rounded down.
+#[inline]
 pub(super) fn clock(instant_fs: u128) -> Time {
     Time::from_ps((instant_fs / FS_PER_PS) as u64)
 }
 
-/// An instant in the space of a flow: what the clock shows, and how many fs after that it is.
+/// An instant as the clock's time and the fs since.
+#[inline]
 pub(super) fn split(instant_fs: u128) -> (Time, u16) {
     let shown = clock(instant_fs);
     (shown, (instant_fs - joined(shown, 0)) as u16)
 }
 
+#[inline]
 pub(super) fn joined(shown: Time, after_fs: u16) -> u128 {
     u128::from(shown.ps()) * FS_PER_PS + u128::from(after_fs)
 }
 
-/// What has crossed a link.
+/// Traffic that has crossed a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {
     pub(super) bytes: Bytes,
@@ -46,12 +50,12 @@ impl Load {
         self.bytes
     }
 
-    /// Of so many messages of `bytes / parts`, which are counted as `counted` in all.
+    /// The load of `count` messages of `bytes / parts`, which are counted as `counted` in all.
     pub fn of_messages(count: u64, bytes: Bytes, parts: u32, counted: Bytes) -> Self {
         Self { bytes: counted, work: work(bytes, parts) * u128::from(count) }
     }
 
-    /// Of a message, when so much of its work is done.
+    /// The load of a message of which `done` work has crossed.
     pub(super) fn of(done: u128, work: u128, counted: Bytes) -> Self {
         let bytes = if done < work { counted.min(Bytes((done / WORK_PER_BYTE) as u64)) } else { counted };
         Self { bytes, work: done.min(work) }
@@ -79,7 +83,7 @@ impl Mul<u64> for Load {
     }
 }
 
-/// A way between two hosts that its flows have for themselves.
+/// A path between two hosts on which no other flow slows its own.
 #[derive(Clone, Debug)]
 pub struct Lane {
     pub(super) rate: u64,
@@ -88,7 +92,7 @@ pub struct Lane {
 }
 
 impl Lane {
-    /// How long `bytes / parts` bytes take to leave, in fs, rounded up as in the engine.
+    /// Serialisation time of `bytes / parts` bytes in fs, rounded up as in the engine.
     ///
     /// # Panics
     /// If there are 2^54 bytes or more.
@@ -96,28 +100,28 @@ impl Lane {
         work(bytes, parts).div_ceil(u128::from(self.rate))
     }
 
-    /// How long they are on the way after that, in fs.
+    /// Propagation delay in fs.
     pub fn delay_fs(&self) -> u128 {
         u128::from(self.delay_ps) * FS_PER_PS
     }
 
-    /// What has crossed a link of `bytes / parts` bytes, counted as `counted`, so many fs after they entered.
+    /// The load of a message of `bytes / parts` bytes, counted as `counted`, `fs` after it entered.
     pub fn load_after(&self, bytes: Bytes, parts: u32, counted: Bytes, fs: u128) -> Load {
         let work = work(bytes, parts);
         Load::of(if fs < self.sending_fs(bytes, parts) { u128::from(self.rate) * fs } else { work }, work, counted)
     }
 
-    /// What is crossed.
+    /// The links of the path.
     pub fn ports(&self) -> &[PortId] {
         &self.ports
     }
 
-    /// What the engine's clock shows at an instant in fs.
+    /// The engine's clock at an instant in fs.
     pub fn clock(instant_fs: u128) -> Time {
         clock(instant_fs)
     }
 
-    /// The fs that an instant of the clock stands for.
+    /// An instant of the clock in fs.
     pub fn fs(instant: Time) -> u128 {
         joined(instant, 0)
     }

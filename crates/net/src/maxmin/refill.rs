@@ -1,7 +1,8 @@
-//! Solving from scratch, where much has changed: links fill in the order of their levels, and each flow is seen once.
+//! Solving from scratch, where much has changed: links fill in the order of their levels, and each flow is visited
+//! once.
 //!
-//! Progressive filling as at the head of [`super`]. What makes it fast is that most flows stay at the link that held
-//! them, so that a link which fills finds nearly all flows that stop there in one row of memory.
+//! Progressive filling as at the head of [`super`]. It is fast because most flows keep their bottleneck, so that a link
+//! which fills finds nearly all flows that stop there in contiguous memory.
 //!
 //! ```text
 //! left(l)   = capacity(l) - what flows use that are known to stop below
@@ -9,51 +10,25 @@
 //! next      = the link of the least left(l) / rising(l)
 //! ```
 //!
-//! A *stray* is a flow that stops at another link than the one that held it before. It is found when the link that held
-//! it is next, and moved. Until then, the other links on its path count it among those that rise. So their
-//! `left / rising` is too low, and one of them may have filled at that. [`MaxMin::refill`] marks such links, and the rest
-//! of [`MaxMin::solve`] corrects them: one in 100,000 refills of a leaf-spine network has one. On paths of two links
-//! there is none.
+//! A class is *misplaced* if it stops at another link than its former bottleneck. It is found when the former
+//! bottleneck fills, and moved. Until then, the other links on its path count it among those that rise. So their `left
+//! / rising` is too low, and one of them may have filled at that. [`MaxMin::refill`] marks such links, and the rest of
+//! [`MaxMin::solve`] corrects them: one in 100,000 refills of a leaf-spine network has one. On paths of two links there
+//! is none.
 
-use super::{HEAD, LinkId, MaxMin, NO_LINK, UNBOUNDED, mark, record_size};
+use super::state::{Filling, HEAD, LinkId, MaxMin, NO_LINK, RefillScratch, Stage, UNBOUNDED, mark, record_size};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-/// A link that fills: 16 bytes, as all of them are looked at in no order.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Filling {
-    left: u64,
-    rising: u32,
-    stage: Stage,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Rising,
-    /// It is next.
-    Next,
-    /// It has a level.
-    Full,
-}
-
-impl Filling {
-    fn level(self) -> u64 {
-        self.left.checked_div(self.rising.into()).unwrap_or(UNBOUNDED)
-    }
-
-    /// So many flows stop elsewhere.
-    fn stop(&mut self, rate: u64, count: u32) {
-        self.left -= rate * u64::from(count);
-        self.rising -= count;
-    }
-}
+/// Links that rise, by a lower bound of their level.
+type Rising = BinaryHeap<Reverse<(u64, u32)>>;
 
 impl MaxMin {
     /// Gives each link the level that it should have, or marks it.
     pub(super) fn refill(&mut self) {
         let mut scratch = std::mem::take(&mut self.refill_scratch);
-        let RefillScratch { fillings, before, next, strays } = &mut scratch;
+        let RefillScratch { fillings, before, next, misplaced } = &mut scratch;
         fillings.clear();
         fillings.extend(self.links.iter().map(|link| {
             let rising = u32::try_from(link.flows).expect("there are fewer than 2^32 flows");
@@ -63,88 +38,89 @@ impl MaxMin {
         before.extend_from_slice(&self.levels);
         self.levels.fill(UNBOUNDED);
         let used = (0..).zip(&*fillings).filter(|(_, filling)| filling.rising > 0);
-        let mut heap: BinaryHeap<_> = used.map(|(link, filling)| Reverse((filling.level(), link))).collect();
-        let size = record_size(self.stride);
+        let mut heap: Rising = used.map(|(link, filling)| Reverse((filling.level(), link))).collect();
         let mut highest = 0;
         while let Some(&Reverse((lowest, _))) = heap.peek() {
             highest = lowest;
-            next.clear();
-            // Levels only rise as flows stop elsewhere. Those that fill together do not see one another.
-            while let Some(mut first) = heap.peek_mut() {
-                let Reverse((at, link)) = *first;
-                if at != lowest {
-                    break;
-                }
-                match fillings[link as usize].level() {
-                    level if level == at => next.push(link),
-                    UNBOUNDED => {}
-                    level => {
-                        *first = Reverse((level, link));
-                        continue;
-                    }
-                }
-                PeekMut::pop(first);
-            }
+            take_next(&mut heap, lowest, fillings, next);
             next.iter().for_each(|&link| fillings[link as usize].stage = Stage::Next);
-            for &link in &*next {
-                for record in self.held[link as usize].records.chunks_exact(size) {
-                    let mut is_stray = false;
-                    for &hop in record[HEAD..].iter().take_while(|&&hop| hop != NO_LINK) {
-                        let filling = &mut fillings[hop as usize];
-                        match filling.stage {
-                            Stage::Rising => filling.stop(lowest, record[1]),
-                            Stage::Next => {}
-                            Stage::Full => is_stray |= self.levels[hop as usize] < lowest,
-                        }
-                    }
-                    if is_stray {
-                        strays.push(record[0]);
-                    }
-                }
-            }
-            if strays.is_empty() {
+            self.stop(lowest, next, fillings, misplaced);
+            if misplaced.is_empty() {
                 for &link in &*next {
                     (self.levels[link as usize], fillings[link as usize].stage) = (lowest, Stage::Full);
                 }
                 continue;
             }
-            // As if they had not been next.
-            for &link in &*next {
-                for record in self.held[link as usize].records.chunks_exact(size) {
-                    for &hop in record[HEAD..].iter().take_while(|&&hop| hop != NO_LINK) {
-                        let filling = &mut fillings[hop as usize];
-                        if filling.stage == Stage::Rising {
-                            filling.left += lowest * u64::from(record[1]);
-                            filling.rising += record[1];
-                        }
-                    }
-                }
-            }
+            self.undo_stop(lowest, next, fillings);
             next.iter().for_each(|&link| fillings[link as usize].stage = Stage::Rising);
-            for class in strays.drain(..) {
-                let hops = self.hops_of(class);
-                let (rate, holder) =
-                    hops.iter().map(|&hop| (self.levels[hop as usize], hop)).min().expect("a flow has a link");
-                let count = self.classes[class as usize].count;
-                for &hop in hops {
-                    if self.levels[hop as usize] > rate {
-                        fillings[hop as usize].stop(rate, count);
-                    }
-                }
-                self.hold(class, holder);
-            }
+            misplaced.drain(..).for_each(|class| self.replace(class, fillings));
             let used = next.iter().filter(|&&link| fillings[link as usize].rising > 0);
             heap.extend(used.map(|&link| Reverse((fillings[link as usize].level(), link))));
         }
+        self.adopt(fillings, before, highest);
+        self.refill_scratch = scratch;
+    }
+
+    /// Stops the flows of the links that fill at `lowest`, and finds the misplaced classes among them.
+    fn stop(&self, lowest: u64, next: &[u32], fillings: &mut [Filling], misplaced: &mut Vec<u32>) {
+        for &link in next {
+            for record in self.bottlenecked[link as usize].records.chunks_exact(record_size(self.stride)) {
+                let mut is_misplaced = false;
+                for &hop in record[HEAD..].iter().take_while(|&&hop| hop != NO_LINK) {
+                    let filling = &mut fillings[hop as usize];
+                    match filling.stage {
+                        Stage::Rising => filling.stop(lowest, record[1]),
+                        Stage::Next => {}
+                        Stage::Full => is_misplaced |= self.levels[hop as usize] < lowest,
+                    }
+                }
+                if is_misplaced {
+                    misplaced.push(record[0]);
+                }
+            }
+        }
+    }
+
+    /// Takes [`Self::stop`] back.
+    fn undo_stop(&self, lowest: u64, next: &[u32], fillings: &mut [Filling]) {
+        for &link in next {
+            for record in self.bottlenecked[link as usize].records.chunks_exact(record_size(self.stride)) {
+                for &hop in record[HEAD..].iter().take_while(|&&hop| hop != NO_LINK) {
+                    let filling = &mut fillings[hop as usize];
+                    if filling.stage == Stage::Rising {
+                        filling.left += lowest * u64::from(record[1]);
+                        filling.rising += record[1];
+                    }
+                }
+            }
+        }
+    }
+
+    /// Moves a misplaced class to the link at which it stops.
+    fn replace(&mut self, class: u32, fillings: &mut [Filling]) {
+        let hops = self.hops_of(class);
+        let (rate, bottleneck) =
+            hops.iter().map(|&hop| (self.levels[hop as usize], hop)).min().expect("a flow has a link");
+        let count = self.classes[class as usize].count;
+        for &hop in hops {
+            if self.levels[hop as usize] > rate {
+                fillings[hop as usize].stop(rate, count);
+            }
+        }
+        self.set_bottleneck(class, bottleneck);
+    }
+
+    /// Brings the state of all links up to date, and marks those that filled too low.
+    fn adopt(&mut self, fillings: &[Filling], before: &[u64], highest: u64) {
         self.stale.clear();
-        for (link, filling) in (0..).zip(&*fillings) {
+        for (link, filling) in (0..).zip(fillings) {
             let (state, level) = (&mut self.links[link as usize], self.levels[link as usize]);
-            let of_held = if level == UNBOUNDED { 0 } else { u128::from(level) * u128::from(filling.rising) };
-            state.used = u128::from(state.capacity - filling.left) + of_held;
+            let of_bottlenecked = if level == UNBOUNDED { 0 } else { u128::from(level) * u128::from(filling.rising) };
+            state.used = u128::from(state.capacity - filling.left) + of_bottlenecked;
             (state.stale, state.moves_at) = (false, UNBOUNDED);
-            state.fastest_guest = level.min(highest);
-            if level != before[link as usize] && !std::mem::replace(&mut state.turned, true) {
-                self.turned.push(LinkId(link));
+            state.fastest_elsewhere = level.min(highest);
+            if level != before[link as usize] && !std::mem::replace(&mut state.changed, true) {
+                self.changed.push(LinkId(link));
             }
             if let Some(touched) = &mut self.touched {
                 touched.push(LinkId(link));
@@ -153,18 +129,26 @@ impl MaxMin {
                 mark(state, link, &self.levels, &mut self.stale, &mut self.touched);
             }
         }
-        self.refill_scratch = scratch;
     }
 }
 
-/// Kept between solves for their memory alone.
-#[derive(Clone, Debug, Default)]
-pub(super) struct RefillScratch {
-    fillings: Vec<Filling>,
-    /// Levels before.
-    before: Vec<u64>,
-    /// Links that are next.
-    next: Vec<u32>,
-    /// Their strays.
-    strays: Vec<u32>,
+/// Moves the links that fill at `lowest` to `next`. Levels only rise as flows stop elsewhere, and links that fill
+/// together do not affect one another.
+fn take_next(heap: &mut Rising, lowest: u64, fillings: &[Filling], next: &mut Vec<u32>) {
+    next.clear();
+    while let Some(mut first) = heap.peek_mut() {
+        let Reverse((at, link)) = *first;
+        if at != lowest {
+            break;
+        }
+        match fillings[link as usize].level() {
+            level if level == at => next.push(link),
+            UNBOUNDED => {}
+            level => {
+                *first = Reverse((level, link));
+                continue;
+            }
+        }
+        PeekMut::pop(first);
+    }
 }

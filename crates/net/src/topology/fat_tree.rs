@@ -1,4 +1,4 @@
-//! Stars, leaf-spine and Clos networks: trees whose inner nodes stand several times.
+//! Stars, leaf-spine and Clos networks as extended generalised fat trees.
 
 use super::{Directed, Graph, Link, NodeId, PortId, Star};
 use crate::units::Ratio;
@@ -22,14 +22,14 @@ pub struct FatTree {
 /// The links between two tiers.
 #[derive(Clone, Copy, Debug)]
 struct Tier {
-    /// Of a node at the upper end.
+    /// Children of a node at the upper end.
     children: u32,
-    /// Of a node at the lower end.
+    /// Parents of a node at the lower end.
     parents: u32,
     link: Link,
 }
 
-/// Why there is no such network.
+/// Why a network cannot be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FabricError {
     /// Half of the ports of a switch lead down.
@@ -53,7 +53,7 @@ pub enum FabricError {
         /// The ratio.
         bisection: Ratio,
     },
-    /// Nothing to connect, or nothing to connect it with.
+    /// A number of nodes is 0.
     #[error("a network has at least one host on every leaf, one leaf and one spine")]
     Empty,
     /// Indices are of 31 bits.
@@ -164,7 +164,7 @@ impl FatTree {
         self.tiers[0].children
     }
 
-    /// Hosts that one link can carry the traffic of: those below one child of the top.
+    /// Most hosts whose traffic can share a link: those below one child of the top.
     pub fn shared_by(&self) -> u32 {
         self.tiers[..self.tiers.len() - 1].iter().map(|tier| tier.children).product()
     }
@@ -193,7 +193,7 @@ impl FatTree {
         Graph { host_count: self.host_count(), switch_count: self.switch_count(), links, has_parts: false }
     }
 
-    /// What a user calls a node: `h3`; the switch of a star is `s`, others are `leaf2` and `spine1`, or `edge2`, `agg1`
+    /// Name of a node: `h3`; the switch of a star is `s`, others are `leaf2` and `spine1`, or `edge2`, `agg1`
     /// and `root0`.
     pub fn node_name(&self, node: NodeId) -> String {
         let (mut tier, mut index) = (0, node.0);
@@ -213,8 +213,8 @@ impl FatTree {
         format!("{kind}{index}")
     }
 
-    /// What a user calls the link that `port` of [`FatTree::graph`] feeds: a host's only link has its name, `h3`;
-    /// others are named from end to end, `leaf2-spine1`, `s-h3`.
+    /// Name of the link of `port` in [`FatTree::graph`]: a host's only link has the host's name, `h3`; others are named
+    /// from end to end, `leaf2-spine1`, `s-h3`.
     pub fn link_name(&self, graph: &Graph, port: PortId) -> String {
         let (from, to) = (graph.near(port), graph.far(port));
         if from.0 < graph.host_count {

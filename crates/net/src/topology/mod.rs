@@ -60,7 +60,7 @@ pub struct Graph {
     pub switch_count: u32,
     /// Links; the index of one is the [`PortId`] of its egress port.
     pub links: Vec<Directed>,
-    /// Whether it is several networks side by side, between whose hosts nothing is sent. Else each host reaches all.
+    /// Whether it is several networks without links and traffic between them. Else each host reaches all.
     pub has_parts: bool,
 }
 
@@ -75,7 +75,7 @@ impl Graph {
         self.links[port.0 as usize].to
     }
 
-    /// The index of a node among switches; none of a host.
+    /// The index of a node among switches; `None` for a host.
     pub fn switch(&self, node: NodeId) -> Option<u32> {
         node.0.checked_sub(self.host_count)
     }

@@ -33,7 +33,7 @@ from gradtide.scenario.source import Failure, Loc, read_text
 from gradtide.transports import ECN, PARAMETERS
 
 MAX_FLUID_BPS = 2**44 - 1
-"""Fastest link of the fluid engine, which counts rates in 2^-20 bit/s and 64 bits (crates/net/src/maxmin.rs)."""
+"""Fastest link of the fluid engine, which counts rates in 2^-20 bit/s and 64 bits (crates/net/src/maxmin)."""
 TOO_FAST = (
     f"the fluid engine counts at most {units.format_rate(MAX_FLUID_BPS // 10**11 * 10**11)}",
     "write a lower rate",

@@ -133,7 +133,7 @@ pub(crate) enum Verdict {
     Dropped,
 }
 
-/// A qdisc at work. A cache line with all that a port reads, then the bands that most qdiscs have; the rest is elsewhere.
+/// A qdisc at work: a cache line with all that a port reads, then the bands that most qdiscs have, and the rest boxed.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Qdisc {

@@ -61,8 +61,8 @@ impl HyStart {
         if in_train {
             self.train_ps = ack.now_ps;
         }
-        // Linux, since June 2020 ("tcp_cubic: fix spurious HYSTART_DELAY exit upon drop in min RTT"): every sample of the
-        // round counts, so that one which falls back to the least does not end slow start.
+        // Linux, since June 2020 ("tcp_cubic: fix spurious HYSTART_DELAY exit upon drop in min RTT"): every sample of a
+        // round counts, so that a fall back to the least does not end slow start.
         self.round_ns = self.round_ns.min(ack.rtt_ns);
         let is_sampled = self.samples == SAMPLES;
         self.samples += u32::from(!is_sampled);

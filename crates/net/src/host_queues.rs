@@ -7,9 +7,9 @@
 //! ```
 //!
 //! and completes when it leaves it. A ring all-reduce of S bytes on N hosts is `rounds = 2(N-1)`, `parts = N`: the
-//! thesis's eq. 4.1 plus one propagation delay per ring step, as its author's program has it; `delay` is that of the
-//! whole way from host to host. Bands are strict, first come first served inside a band, and a flow that has begun is
-//! not interrupted. What this leaves out: the switch, the receiving side, and flows that share a link with others.
+//! thesis's eq. 4.1 plus one propagation delay per ring step, as in its author's program; `delay` is that of the whole
+//! path. Bands are strict, first come first served inside a band, without pre-emption. Not modelled: the switch, the
+//! receiving side, and flows that share a link with others.
 
 use crate::event::EventQueue;
 use crate::topology::Link;
@@ -17,9 +17,9 @@ use crate::units::Time;
 use crate::{Band, Bytes, Completion, Flow, FlowId, Network};
 use std::collections::BTreeMap;
 
-/// One pipe per host. A thing of its own and no queue of a real switch.
+/// One transmission queue per host. No queue of a real switch corresponds to it.
 #[derive(Debug)]
-pub struct Pipe {
+pub struct HostQueues {
     now: Time,
     hosts: Vec<Host>,
     /// Hosts that were given a flow since the last [`Network::advance`].
@@ -42,8 +42,8 @@ struct Departure {
     completion: Completion,
 }
 
-impl Pipe {
-    /// Idle pipes at time zero: one for each host, by its link out.
+impl HostQueues {
+    /// Idle queues at time zero: one for each host, by its link out.
     pub fn new(links: impl IntoIterator<Item = Link>) -> Self {
         let hosts = links.into_iter().map(|link| Host { link, busy: false, waiting: BTreeMap::new() }).collect();
         Self { now: Time::ZERO, hosts, touched: Vec::new(), departures: EventQueue::default(), started_count: 0 }
@@ -70,7 +70,7 @@ impl Pipe {
     }
 }
 
-impl Network for Pipe {
+impl Network for HostQueues {
     fn now(&self) -> Time {
         self.now
     }
@@ -95,7 +95,7 @@ impl Network for Pipe {
         }
     }
 
-    /// A flow holds its pipe as a whole: nothing of it has arrived before all of it has.
+    /// A flow arrives as a whole.
     fn remaining(&self) -> Vec<(FlowId, Bytes)> {
         Vec::new()
     }
@@ -134,15 +134,15 @@ mod tests {
         }
     }
 
-    fn run_out(pipe: &mut Pipe) -> Vec<(u64, u64)> {
+    fn run_out(queues: &mut HostQueues) -> Vec<(u64, u64)> {
         let mut order = Vec::new();
         loop {
             let mut done = Vec::new();
-            pipe.advance(Time::MAX, &mut done);
+            queues.advance(Time::MAX, &mut done);
             if done.is_empty() {
                 return order;
             }
-            order.extend(done.iter().map(|completion| (completion.flow.0, pipe.now().ps() / 1000)));
+            order.extend(done.iter().map(|completion| (completion.flow.0, queues.now().ps() / 1000)));
         }
     }
 
@@ -150,14 +150,14 @@ mod tests {
     fn ring_of_eight_takes_fourteen_slices_and_delays() {
         // 2(N-1)·(S·8/(N·B) + d) = 14·(8000/8 ns + 1000 ns) = 28 us.
         let ring = Flow { rounds: 14, parts: 8, ..flow(0, 8_000, 0) };
-        let mut pipe = Pipe::new(links(8));
-        pipe.start(ring);
-        assert_eq!(run_out(&mut pipe), [(0, 28_000)]);
+        let mut queues = HostQueues::new(links(8));
+        queues.start(ring);
+        assert_eq!(run_out(&mut queues), [(0, 28_000)]);
     }
 
     proptest! {
         /// The ring message by message on the fluid engine: it rounds each message up to a femtosecond and the end down
-        /// to a picosecond, where the pipe rounds once, half up.
+        /// to a picosecond, where these queues round once, half up.
         #[test]
         fn a_ring_on_a_star_takes_what_its_closed_form_says(
             ranks in 2..=64_u32, bytes in 0..1_000_000_000_u64, bps in 1_000_000..800_000_000_000_u64,
@@ -166,9 +166,9 @@ mod tests {
             let link = Link { rate: Rate::from_bps(bps).unwrap(), delay: Time::from_ps(delay_ps) };
             let way = Link { delay: link.delay + link.delay, ..link };
             let (rounds, mut done) = (2 * (ranks - 1), Vec::new());
-            let mut pipe = Pipe::new(repeat_n(way, ranks as usize));
-            pipe.start(Flow { rounds, parts: ranks, ..flow(0, bytes, 0) });
-            pipe.advance(Time::MAX, &mut done);
+            let mut queues = HostQueues::new(repeat_n(way, ranks as usize));
+            queues.start(Flow { rounds, parts: ranks, ..flow(0, bytes, 0) });
+            queues.advance(Time::MAX, &mut done);
             let graph = Star { host_count: ranks, link }.graph();
             let mut fluid = Fluid::new(&graph, Policy::Ecmp, Seed(0)).unwrap();
             for _ in 0..rounds {
@@ -181,53 +181,53 @@ mod tests {
                     fluid.advance(Time::MAX, &mut done);
                 }
             }
-            prop_assert!(pipe.now().ps().abs_diff(fluid.now().ps()) <= 1, "{:?} and {:?}", pipe.now(), fluid.now());
+            prop_assert!(queues.now().ps().abs_diff(fluid.now().ps()) <= 1, "{:?} and {:?}", queues.now(), fluid.now());
         }
     }
 
     #[test]
     fn a_higher_band_goes_first_but_interrupts_nothing() {
-        let mut pipe = Pipe::new(links(2));
-        pipe.start(flow(0, 1000, 1));
-        pipe.advance(Time::from_ps(1), &mut Vec::new());
-        pipe.start(flow(0, 1000, 1));
-        pipe.start(flow(0, 1000, 0));
-        assert_eq!(run_out(&mut pipe), [(0, 2_000), (2, 4_000), (1, 6_000)]);
+        let mut queues = HostQueues::new(links(2));
+        queues.start(flow(0, 1000, 1));
+        queues.advance(Time::from_ps(1), &mut Vec::new());
+        queues.start(flow(0, 1000, 1));
+        queues.start(flow(0, 1000, 0));
+        assert_eq!(run_out(&mut queues), [(0, 2_000), (2, 4_000), (1, 6_000)]);
     }
 
     #[test]
     fn flows_started_at_one_instant_compete_by_band() {
-        let mut pipe = Pipe::new(links(2));
-        pipe.start(flow(0, 1000, 1));
-        pipe.start(flow(0, 1000, 0));
-        assert_eq!(run_out(&mut pipe), [(1, 2_000), (0, 4_000)]);
+        let mut queues = HostQueues::new(links(2));
+        queues.start(flow(0, 1000, 1));
+        queues.start(flow(0, 1000, 0));
+        assert_eq!(run_out(&mut queues), [(1, 2_000), (0, 4_000)]);
     }
 
     #[test]
-    fn pipes_of_two_hosts_do_not_meet() {
-        let mut pipe = Pipe::new(links(3));
-        pipe.start(flow(0, 1000, 0));
-        pipe.start(flow(1, 1000, 0));
-        assert_eq!(run_out(&mut pipe), [(0, 2_000), (1, 2_000)]);
+    fn queues_of_two_hosts_are_independent() {
+        let mut queues = HostQueues::new(links(3));
+        queues.start(flow(0, 1000, 0));
+        queues.start(flow(1, 1000, 0));
+        assert_eq!(run_out(&mut queues), [(0, 2_000), (1, 2_000)]);
     }
 
     #[test]
     fn every_host_has_its_own_link() {
         let fast = Link { rate: Rate::from_bps(80_000_000_000).unwrap(), delay: Time::from_ps(500_000) };
-        let mut pipe = Pipe::new(links(1).chain([fast]));
-        pipe.start(flow(0, 10_000, 0));
-        pipe.start(flow(1, 10_000, 0));
-        assert_eq!(run_out(&mut pipe), [(1, 1_500), (0, 11_000)]);
+        let mut queues = HostQueues::new(links(1).chain([fast]));
+        queues.start(flow(0, 10_000, 0));
+        queues.start(flow(1, 10_000, 0));
+        assert_eq!(run_out(&mut queues), [(1, 1_500), (0, 11_000)]);
     }
 
     #[test]
     fn advance_stops_at_until_and_at_completions() {
-        let mut pipe = Pipe::new(links(2));
+        let mut queues = HostQueues::new(links(2));
         let mut done = Vec::new();
-        pipe.advance(Time::from_ps(5), &mut done);
-        assert_eq!((pipe.now().ps(), done.len()), (5, 0));
-        pipe.start(flow(0, 1000, 0));
-        pipe.advance(Time::from_ps(2 * MICROSECOND + 5), &mut done);
-        assert_eq!((pipe.now().ps(), done.len()), (2 * MICROSECOND + 5, 1));
+        queues.advance(Time::from_ps(5), &mut done);
+        assert_eq!((queues.now().ps(), done.len()), (5, 0));
+        queues.start(flow(0, 1000, 0));
+        queues.advance(Time::from_ps(2 * MICROSECOND + 5), &mut done);
+        assert_eq!((queues.now().ps(), done.len()), (2 * MICROSECOND + 5, 1));
     }
 }

@@ -1,0 +1,247 @@
+//! The incremental solve: moves levels, lowest first, from the links that gained or lost a flow to those where a rate
+//! changes.
+
+use super::state::{Class, HEAD, LinkId, LinkState, MaxMin, NO_LINK, Scratch, Share, UNBOUNDED, mark, record_size};
+use gradtide_watch::look;
+use std::cmp::Reverse;
+
+/// A solve starts from scratch once it has visited flows/4 + REFILL_PER_LINK · links classes. Measured: with less for a
+/// link, `random 50000 star` of `examples/fluid.rs` takes up to twice the time; with as many classes as flows, `skewed
+/// 1024 within 1000` takes a tenth more.
+const REFILL_PER_LINK: u64 = 16;
+/// With at most this many stale links, as after the end of one flow, it visits 2 · flows classes first. Measured: a
+/// tenth of `skewed 256 star`.
+const FEW_STALE: u64 = 16;
+/// A solve that starts from scratch at once raises the number of stale links for the next one by this part, so that the
+/// incremental solve is tried again from time to time.
+const REFILL_LESS: u64 = 256;
+
+impl MaxMin {
+    /// Rate that a class would have without the link `except`.
+    fn rate_but(&self, class: u32, except: u32) -> u64 {
+        lowest(&self.levels, self.hops_of(class).iter().copied(), except).map_or(UNBOUNDED, |(level, _)| level)
+    }
+
+    /// Level of a link that follows from the levels of all others.
+    fn level(&mut self, link: u32, rising: &mut Vec<Share>) -> u64 {
+        let (state, current) = (self.links[link as usize], self.levels[link as usize]);
+        if current == UNBOUNDED {
+            if state.surely_not_full() {
+                return UNBOUNDED;
+            }
+            if state.used == u128::from(state.flows) * u128::from(UNBOUNDED) {
+                // None has a rate yet.
+                return state.capacity / state.flows;
+            }
+        }
+        let of_bottlenecked = state.level_of_bottlenecked(current, self.bottlenecked[link as usize].flows);
+        if of_bottlenecked > state.fastest_elsewhere.saturating_add(state.flows) {
+            // The others are slower by more than the rounding. If some of its own are slower elsewhere, this level is
+            // too low, and is computed again once these have another bottleneck.
+            return of_bottlenecked;
+        }
+        self.sweep(link);
+        if state.surely_not_full() {
+            // The level rises from where it is, for the flows that are faster elsewhere.
+            return self.fill(link, current, true, rising);
+        }
+        // If it becomes the bottleneck of others, too, all together give up less, but for the rounding.
+        let least = of_bottlenecked.saturating_sub(state.flows + 1).max(state.capacity / state.flows);
+        let level = self.fill(link, least, false, rising);
+        // At most the rounding above the level that it has.
+        if level <= current { level } else { self.fill(link, least, true, rising) }
+    }
+
+    /// Level at which flows that rise together from `level`, each up to its rate elsewhere, fill a link. Unless the
+    /// link `rises`, flows whose bottleneck it is are not slower elsewhere.
+    fn fill(&mut self, link: u32, mut level: u64, rises: bool, rising: &mut Vec<Share>) -> u64 {
+        let (mut left, mut count) = (self.links[link as usize].capacity, 0_u64);
+        let mut fastest_elsewhere = 0;
+        self.visited += self.members[link as usize].len() as u64;
+        rising.clear();
+        for &id in &self.members[link as usize] {
+            let class = &self.classes[id as usize];
+            let mut rate = self.levels[class.bottleneck as usize];
+            if class.bottleneck != link {
+                fastest_elsewhere = rate.max(fastest_elsewhere);
+            } else if rises {
+                rate = self.rate_but(id, link);
+            }
+            let share = Share { rate, count: class.count.into() };
+            if share.rate < level {
+                left -= share.rate * share.count;
+            } else {
+                count += share.count;
+                rising.push(share);
+            }
+        }
+        self.links[link as usize].fastest_elsewhere = fastest_elsewhere;
+        loop {
+            let next = left.checked_div(count).unwrap_or(UNBOUNDED);
+            if next == level || next == UNBOUNDED {
+                return next;
+            }
+            level = next;
+            rising.retain(|share| {
+                let stays = share.rate >= level;
+                if !stays {
+                    left -= share.rate * share.count;
+                    count -= share.count;
+                }
+                stays
+            });
+        }
+    }
+
+    /// Moves levels, lowest first, until each follows from the others. A level depends only on lower ones, so a link is
+    /// not computed before it can be the next to move.
+    ///
+    /// A link that falls because others rise keeps its place in this order. It is then computed once, after these, and
+    /// not for each. If it becomes the bottleneck of flows of a link between, that link moves once more.
+    pub(super) fn solve(&mut self) {
+        if self.stale.is_empty() {
+            return;
+        }
+        self.solve_count += 1;
+        self.visited = 0;
+        let stale = self.stale.len() as u64;
+        let flows = if stale <= FEW_STALE { 2 * self.flow_count } else { self.flow_count / 4 };
+        let mut visit_limit = flows + REFILL_PER_LINK * self.links.len() as u64;
+        if stale >= self.refill_from {
+            self.refill();
+            (self.refill_from, visit_limit) = (self.refill_from + self.refill_from / REFILL_LESS + 1, u64::MAX);
+        }
+        let Scratch { mut moves, mut movers, mut rising, mut regrouped, path } = std::mem::take(&mut self.scratch);
+        loop {
+            look();
+            if self.visited > visit_limit {
+                moves.clear();
+                self.refill();
+                (self.refill_from, visit_limit) = (stale, u64::MAX);
+            }
+            while let Some(link) = self.stale.pop() {
+                let (state, level) = (&mut self.links[link as usize], self.levels[link as usize]);
+                if state.moves_at <= level && level != UNBOUNDED {
+                    continue;
+                }
+                let moves_at = state.earliest_move(level, self.bottlenecked[link as usize].flows);
+                state.stale = moves_at != UNBOUNDED;
+                if std::mem::replace(&mut state.moves_at, moves_at) != moves_at && moves_at != UNBOUNDED {
+                    moves.push(Reverse((moves_at, link)));
+                }
+            }
+            let Some(&Reverse((lowest, _))) = moves.peek() else { break };
+            // All links that move at one level move together, so none of them depends on another.
+            while let Some(&Reverse((at, link))) = moves.peek() {
+                if at != lowest {
+                    break;
+                }
+                moves.pop();
+                if self.links[link as usize].moves_at != at {
+                    // An outdated entry.
+                    continue;
+                }
+                let level = self.levels[link as usize];
+                let LinkState { mut target, stale, .. } = self.links[link as usize];
+                if stale {
+                    target = self.level(link, &mut rising);
+                }
+                let state = &mut self.links[link as usize];
+                (state.target, state.stale, state.moves_at) = (target, false, UNBOUNDED);
+                if target != level && target.min(level) <= at {
+                    movers.push((link, target));
+                } else if target != level {
+                    // If it rises, levels of others may move before without marking it.
+                    state.stale = target > level;
+                    state.moves_at = target.min(level);
+                    moves.push(Reverse((state.moves_at, link)));
+                }
+            }
+            let is_alone = movers.len() == 1;
+            for (link, level) in movers.drain(..) {
+                self.move_level(link, level, is_alone, &mut regrouped);
+            }
+        }
+        self.scratch = Scratch { moves, movers, rising, regrouped, path };
+    }
+
+    /// Sets the level of a link and the rates of its flows, and marks the links that these cross.
+    fn move_level(&mut self, link: u32, level: u64, is_alone: bool, regrouped: &mut Vec<u32>) {
+        let before = std::mem::replace(&mut self.levels[link as usize], level);
+        let rises = level > before;
+        self.visited += (self.bottlenecked[link as usize].records.len() / record_size(self.stride)) as u64;
+        let Self { links, levels, bottlenecked, classes, stale, touched, .. } = self;
+        let state = &mut links[link as usize];
+        if !std::mem::replace(&mut state.changed, true) {
+            self.changed.push(LinkId(link));
+        }
+        if let Some(touched) = touched {
+            touched.push(LinkId(link));
+        }
+        if !rises && state.fastest_elsewhere > level {
+            regrouped.extend(self.members[link as usize].iter().copied().filter(|&class| {
+                let Class { bottleneck, count, .. } = classes[class as usize];
+                count > 0 && bottleneck != link && levels[bottleneck as usize] > level
+            }));
+        }
+        let bottlenecked = &bottlenecked[link as usize];
+        let more = u128::from(level).wrapping_sub(u128::from(before));
+        state.used = state.used.wrapping_add(more.wrapping_mul(u128::from(bottlenecked.flows)));
+        // Most of the time is spent here.
+        let (links, levels) = (&mut links[..], &levels[..]);
+        for record in bottlenecked.records.chunks_exact(record_size(self.stride)) {
+            let more = if record[1] == 1 { more } else { more.wrapping_mul(u128::from(record[1])) };
+            let mut elsewhere = UNBOUNDED;
+            for &other in &record[HEAD..] {
+                if other == NO_LINK {
+                    break;
+                }
+                if other != link {
+                    elsewhere = elsewhere.min(levels[other as usize]);
+                    let state = &mut links[other as usize];
+                    state.used = state.used.wrapping_add(more);
+                    state.fastest_elsewhere = state.fastest_elsewhere.max(level);
+                    if !state.stale {
+                        mark(state, other, levels, stale, touched);
+                    }
+                }
+            }
+            if rises && elsewhere < level {
+                regrouped.push(record[0]);
+            }
+        }
+        // A falling link is then at its level. A rising one can rise further if some flows got another bottleneck, and
+        // depends on levels of other links that may move now without changing a rate here.
+        if rises && !(is_alone && regrouped.is_empty()) {
+            mark(&mut self.links[link as usize], link, &self.levels, &mut self.stale, &mut self.touched);
+        }
+        for class in regrouped.drain(..) {
+            let elsewhere = || lowest(&self.levels, self.hops_of(class).iter().copied(), link);
+            let bottleneck = if rises { elsewhere().expect("a link is lower").1 } else { link };
+            self.move_class(class, bottleneck);
+        }
+    }
+
+    /// Gives a class another bottleneck, and marks the links where its rate changes.
+    fn move_class(&mut self, class: u32, bottleneck: u32) {
+        let before = u128::from(self.rate_of(class));
+        self.set_bottleneck(class, bottleneck);
+        let rate = self.levels[bottleneck as usize];
+        let Self { links, levels, bottlenecked, classes, stale, touched, .. } = self;
+        let Class { place, count, hop_count, .. } = classes[class as usize];
+        let more = u128::from(rate).wrapping_sub(before).wrapping_mul(u128::from(count));
+        for &link in &bottlenecked[bottleneck as usize].records[place as usize + HEAD..][..hop_count as usize] {
+            let state = &mut links[link as usize];
+            state.used = state.used.wrapping_add(more);
+            if link != bottleneck {
+                state.fastest_elsewhere = state.fastest_elsewhere.max(rate);
+                mark(state, link, levels, stale, touched);
+            }
+        }
+    }
+}
+
+/// The least level of some links except `except`, and the first link that has it.
+fn lowest(levels: &[u64], links: impl Iterator<Item = u32>, except: u32) -> Option<(u64, u32)> {
+    links.filter(|&link| link != except).map(|link| (levels[link as usize], link)).min_by_key(|&(level, _)| level)
+}
