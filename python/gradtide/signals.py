@@ -28,13 +28,13 @@ received: list[int] = []
 LIMIT = system.ALARM
 """Sent to the process itself when a limit is reached: the main thread hears it also where it waits for a file."""
 
-LOOK_EVERY_S = 0.1
+POLL_S = 0.1
 
-look: Callable[[], None] | None = None
+check: Callable[[], None] | None = None
 """Raises once, when what the command has taken is more than it may: asked ten times a second."""
 
 reached: Exception | None = None
-"""What `look` raised."""
+"""What `check` raised."""
 
 last_words: Callable[[int], None] | None = None
 """Called with the signal before a process that does not answer is ended."""
@@ -143,8 +143,8 @@ def _on_dropped(dropped: "sys.UnraisableHookArgs") -> None:
 def _is_at_limit() -> bool:
     global reached
     try:
-        if look is not None:
-            look()
+        if check is not None:
+            check()
     except Exception as error:
         reached = error
         system.alarm()
@@ -161,7 +161,7 @@ def _watch(arrival: Callable[[float], int | None], caught: list[int]) -> None:
     """Wait for a signal, of which the system tells at once, or a limit, and then for the process to end."""
     first = received[0] if received else 0
     while first not in caught:
-        number = arrival(LOOK_EVERY_S)
+        number = arrival(POLL_S)
         if number is not None:
             first = number
         elif _is_at_limit():

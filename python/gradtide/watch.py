@@ -1,11 +1,11 @@
-"""One deadline and one bound of memory for all that a command or a call does, and who looks at them while it works.
+"""One deadline and one bound of memory for all that a command or a call does, and where both are checked.
 
     with watching(limits):      begins; what is called inside and asks for limits of its own has these
         ...
-        look()                  raises `LimitReached`, or what else ends the work
+        check_cancelled()       raises `LimitReached`, or what else ends the work
 
-The core calls `look` every few milliseconds in all its long loops, in every thread. On the command line the thread of
-`gradtide.signals` looks, too, so that no part of a command, in whatever module, can go on for ever.
+The core calls `check_cancelled` every few milliseconds in all its long loops, in every thread. On the command line the
+thread of `gradtide.signals` checks, too, so that no part of a command, in whatever module, can go on for ever.
 
 Memory is what the process has (its resident set), less what it had when the work began. An allocator that counts would
 know what the core alone has taken; but Python's tables and texts count as much for the machine, which runs out of both.
@@ -53,7 +53,7 @@ class Watch:
         """Memory that the work has now."""
         return max(0, resident_bytes() - self.before_bytes) + BASE_BYTES
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Raise `LimitReached` if the work has taken more than it may; once, because what cleans up takes more."""
         elapsed_s, taken_bytes = self.elapsed_s, self.taken_bytes
         if elapsed_s > max(self.time_s, LEAST_S):
@@ -78,12 +78,12 @@ class Part:
     whole: "Watch | Part | None"
     over: threading.Event
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Raise `Abandoned` if the work is over, and what the whole of it raises."""
         if self.over.is_set():
             raise Abandoned
         if self.whole is not None:
-            self.whole.look()
+            self.whole.check()
 
 
 class Abandoned(Exception):  # noqa: N818 - it ends a thread, and no one sees it
@@ -94,20 +94,20 @@ _current: ContextVar["Watch | Part | None"] = ContextVar("watch", default=None)
 
 
 def current() -> "Watch | Part | None":
-    """Return whom `look` asks in this thread."""
+    """Return what `check_cancelled` checks in this thread."""
     return _current.get()
 
 
-def look() -> None:
+def check_cancelled() -> None:
     """Raise what ends the work of this thread, if it is to end; nothing is watched outside of `watching`."""
     watch = _current.get()
     if watch is not None:
-        watch.look()
+        watch.check()
 
 
 @contextmanager
 def watching(watch: "Watch | Part") -> Iterator[None]:
-    """Let `look` ask `watch` in this thread while the block runs."""
+    """Let `check_cancelled` check `watch` in this thread while the block runs."""
     token = _current.set(watch)
     try:
         yield

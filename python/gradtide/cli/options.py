@@ -372,12 +372,12 @@ def _within_limits(groups: Iterable[Any]) -> Iterator[None]:
         yield
         return
     watch = limits.watch()
-    signals.look = watch.look
+    signals.check = watch.check
     try:
         with watching(watch):
             yield
     finally:
-        signals.look = None
+        signals.check = None
 
 
 @contextmanager

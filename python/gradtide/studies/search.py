@@ -22,7 +22,7 @@ from gradtide.scenario.check.network import MAX_FLUID_BPS
 from gradtide.scenario.gates import Gate, Gates
 from gradtide.studies.channels import Channel
 from gradtide.studies.network import as_one_channel
-from gradtide.watch import look
+from gradtide.watch import check_cancelled
 
 MIB = 1 << 20
 
@@ -340,7 +340,7 @@ class Search:
         """Run the choices that have no score yet."""
         new = [choice for choice in dict.fromkeys(choices) if choice not in self.scores]
         for choice in new:
-            look()
+            check_cancelled()
             times: list[int] = []
             for layers, gates in zip(self._layers, self._gates, strict=True):
                 text = self._input(choice, self._order(choice, gates))

@@ -32,7 +32,7 @@ LIBRARIES = ("internet", "point-to-point", "traffic-control", "network", "core")
 TOS = (0x10, 0x00, 0x08)
 """ToS value of each band, by pfifo_fast's priomap. With a single band ToS is 0: any other value would disable ECN."""
 TCP = {"newreno": "TcpNewReno", "cubic": "TcpCubic", "dctcp": "TcpDctcp"}
-LOOK_EVERY_S = 0.1
+POLL_S = 0.1
 
 
 HABITS = {"run.follow": "ns3", "run.start_jitter": "0us", "cluster.transport.recovery": "sack"}
@@ -176,11 +176,11 @@ def _finish(command: Sequence[str], folder: Path, progress: Callable[[float], ob
         try:
             while True:
                 try:
-                    code = process.wait(LOOK_EVERY_S)
+                    code = process.wait(POLL_S)
                     break
                 except subprocess.TimeoutExpired:
                     if watch is not None:
-                        watch.look()
+                        watch.check()
                     share = _last_number(folder / "shares")
                     if progress is not None and share is not None:
                         progress(min(share, 1.0))

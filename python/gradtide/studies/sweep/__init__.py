@@ -27,9 +27,9 @@ from gradtide.errors import ExecutorError, Fault, LimitReached, ScenarioError, T
 from gradtide.estimate import Limits, Total, within_limits
 from gradtide.results import StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import with_lists
+from gradtide.studies.arguments import with_lists
 from gradtide.studies.folder import write_text, write_versions
-from gradtide.studies.run import GRACE_S, LOOK_EVERY_S, part_of, write_summary
+from gradtide.studies.run import GRACE_S, POLL_S, part_of, write_summary
 from gradtide.studies.store import MEASURED_COSTS, About, Store, key_of
 from gradtide.studies.sweep import figures, ranking, settings, table
 from gradtide.studies.sweep.analysis import analysed, by_run, over_seeds
@@ -668,7 +668,7 @@ class _Work:
         names, read = _Names(self._study), set[bytes]()
         for run in range(count):
             if watch is not None:
-                watch.look()
+                watch.check()
             if progress is not None and run % 64 == 0:
                 progress(run / count)
             try:
@@ -706,10 +706,10 @@ class _Work:
         try:
             while self._left or self._under_way:
                 are_elsewhere = self._begin(executor)
-                finished, _ = wait(self._under_way, timeout=LOOK_EVERY_S, return_when=FIRST_COMPLETED)
+                finished, _ = wait(self._under_way, timeout=POLL_S, return_when=FIRST_COMPLETED)
                 for future in finished:
                     self._end(self._under_way.pop(future), future)
-                watch.look()
+                watch.check()
                 if are_elsewhere and not self._under_way:
                     sleep(ELSEWHERE_S)
                 if progress is not None and finished:
