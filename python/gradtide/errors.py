@@ -120,8 +120,8 @@ class Unfinished(BaseException):
     results: Sequence[Any] = ()
     study: Any = None
 
-    def tell(self, study: Any) -> None:
-        """Hand on the result of a study of the finished runs, marked as what it is."""
+    def attach(self, study: Any) -> None:
+        """Attach the result of a study of the finished runs, marked as partial."""
         study.summary["complete"] = False
         finished = sum(result is not None for result in self.results)
         known = f"{self.how} with {finished} of {len(self.results)} runs finished; this is of those."

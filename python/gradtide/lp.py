@@ -97,9 +97,9 @@ class StartAndBand:
         late: int | float = 0
         needed: dict[int, int | float] = {}
         for at in sorted({bucket.needed for bucket in self.buckets}):
-            asked = [index for index, bucket in enumerate(self.buckets) if bucket.needed == at]
-            needed.update(dict.fromkeys(asked, at + late))
-            late = max(late, *(self.ends[index] - at for index in asked))
+            awaited = [index for index, bucket in enumerate(self.buckets) if bucket.needed == at]
+            needed.update(dict.fromkeys(awaited, at + late))
+            late = max(late, *(self.ends[index] - at for index in awaited))
         return [
             {
                 "bucket": self.buckets[index].name,

@@ -361,7 +361,7 @@ def other_format(head: bytes | str, file: str, what: str, *names: str) -> Fault 
     return Fault("GT007", "", f"{file} is {found.what}, not {what}", None, hint, file, number, line, 0, len(line))
 
 
-def told(head: bytes | str, file: str) -> str:
+def described(head: bytes | str, file: str) -> str:
     """Return what a file is and what to do with it as a clause; empty if that is not known."""
     found = seen(head)
     return "" if found is None else f"{found.what}; {found.use.format(file=file)}"

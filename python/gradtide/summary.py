@@ -132,9 +132,9 @@ def _divided(core: dict[str, Any], job: "Job", mean_ms: float) -> dict[str, Any]
         for group in core["groups"]
     }
     ranks = len(job.hosts)
-    told = {"mesh": None, "ranks": ranks} if job.division is None else _of_mesh(job.division, mean_ms)
+    mesh = {"mesh": None, "ranks": ranks} if job.division is None else _of_mesh(job.division, mean_ms)
     return {
-        **told,
+        **mesh,
         "groups": groups,
         "waits_for_stages_ms": core["others_ps"] / PS_PER_MS,
         "critical_path_ms": {name: time_ps / PS_PER_MS for name, time_ps in core["critical_ps"]},

@@ -245,21 +245,21 @@ def arrivals() -> Callable[[float], int | None]:
 
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
-        heard, told = ours.fileno(), theirs.detach()
+        reader, writer = ours.fileno(), theirs.detach()
 
         def read() -> bytes:
             return ours.recv(1)
     else:
-        heard, told = os.pipe()
-        os.set_blocking(told, False)
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
 
         def read() -> bytes:
-            return os.read(heard, 1)
+            return os.read(reader, 1)
 
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
     def wait(time_s: float) -> int | None:
-        return read()[0] if select.select([heard], [], [], time_s)[0] else None
+        return read()[0] if select.select([reader], [], [], time_s)[0] else None
 
     return wait
 
@@ -284,8 +284,8 @@ def choose_congestion_control(tcp: "socket.socket", name: str) -> None:
         raise OSError(error.errno, known) from None
 
 
-def hear_service(udp: "socket.socket") -> None:
-    """Let `receive_marked` tell the type of service, or IPv6's traffic class, of what arrives.
+def enable_service_type(udp: "socket.socket") -> None:
+    """Let `receive_marked` return the type of service, or IPv6's traffic class, of what arrives.
 
     Raises:
         OSError: on Windows, which does not tell it.
@@ -301,11 +301,11 @@ def hear_service(udp: "socket.socket") -> None:
 
 
 def receive_marked(udp: "socket.socket", most_bytes: int) -> "tuple[bytes, int, Any]":
-    """Receive a datagram after `hear_service`; return its bytes, its type of service and its sender."""
+    """Receive a datagram after `enable_service_type`; return its bytes, its type of service and its sender."""
     if sys.platform == "win32":
         raise OSError(errno.ENOSYS, "Windows does not tell the type of service of what arrives")
-    payload, told, _, sender = udp.recvmsg(most_bytes, 64)
-    return payload, next((data[0] for _, _, data in told if data), 0), sender
+    payload, ancillary, _, sender = udp.recvmsg(most_bytes, 64)
+    return payload, next((data[0] for _, _, data in ancillary if data), 0), sender
 
 
 # Processes

@@ -504,8 +504,8 @@ def _unfinished(figures: Mapping[str, Any]) -> str:
 
 def flows_headline(traffic: Mapping[str, Any]) -> str:
     """Say in a sentence per tenant how long its flows take, where there is no job: first where some have ended."""
-    told = sorted(traffic.items(), key=lambda one: one[1]["all"]["completed"] == 0)
-    return " ".join(_flows_sentence(name, classes["all"]) for name, classes in told)
+    ordered = sorted(traffic.items(), key=lambda one: one[1]["all"]["completed"] == 0)
+    return " ".join(_flows_sentence(name, classes["all"]) for name, classes in ordered)
 
 
 def announcing_sentence(tenants: Mapping[str, Mapping[str, float]]) -> str:

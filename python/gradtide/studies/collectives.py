@@ -20,7 +20,7 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import with_lists
+from gradtide.studies.arguments import with_lists
 from gradtide.studies.exchange import (
     COLLECTIVES,
     alone,
@@ -150,7 +150,7 @@ def collectives(  # noqa: PLR0913 - the options of the command
             name for name in collectives if all((name, s, star) in known for s in (LATENCY, *counts) for star in (0, 1))
         ]
         if whole:
-            stop.tell(CollectivesResult(base, _times(known, whole, counts), list(known.values())))
+            stop.attach(CollectivesResult(base, _times(known, whole, counts), list(known.values())))
         raise
     first = _with(base, collectives[0], engine)
     return CollectivesResult(first, _times(results, collectives, counts), list(results.values()))

@@ -15,7 +15,7 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import refuse_divided, with_lists
+from gradtide.studies.arguments import refuse_divided, with_lists
 from gradtide.studies.folder import write_text, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.network import altered
@@ -247,7 +247,7 @@ def run_variants(
         groups = {variant.group for variant, _ in finished if variant.schedule == first}
         known = [(variant, result) for variant, result in finished if result is not None and variant.group in groups]
         if known:
-            stop.tell(CompareResult([variant for variant, _ in known], [result for _, result in known]))
+            stop.attach(CompareResult([variant for variant, _ in known], [result for _, result in known]))
         raise
     return CompareResult(variants, results)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from gradtide import units
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import refuse
+from gradtide.studies.arguments import refuse
 from gradtide.studies.upgrade import is_folder, upgrade
 
 VERSION = "0.0.4"

@@ -10,7 +10,7 @@ from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.errors import ScenarioError
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import as_scenario, refuse_divided
+from gradtide.studies.arguments import as_scenario, refuse_divided
 from gradtide.studies.network import altered, run_of_network
 
 COLLECTIVES = ("ring", "tree", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")

@@ -13,7 +13,7 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import with_lists
+from gradtide.studies.arguments import with_lists
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import head, run_all, run_name, total_cost, write_study
 from gradtide.studies.trained import Cluster, trained
@@ -173,7 +173,7 @@ def run_meshes(
     except Unfinished as stop:
         known = {mesh: one for mesh, one in zip(scenarios, stop.results, strict=True) if one is not None}
         if known:
-            stop.tell(MeshesResult(known))
+            stop.attach(MeshesResult(known))
         raise
     return MeshesResult(dict(zip(scenarios, results, strict=True)))
 

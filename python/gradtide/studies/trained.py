@@ -13,7 +13,7 @@ from gradtide.scenario import Scenario, clusters
 from gradtide.scenario.opdag import OpDag, op_dag
 from gradtide.scenario.source import of_command_line, parse_json, parse_toml, read_text
 from gradtide.scenario.tables import rank_count
-from gradtide.studies.asked import as_scenario
+from gradtide.studies.arguments import as_scenario
 
 DEFAULT_WORKERS = 8
 """Number of workers if the cluster has no given number of hosts."""

@@ -84,13 +84,13 @@ class Found:
     """Intermediate state of a search; a result can be derived from the first run on.
 
     Attributes:
-        base: the scenario that is searched; `asked` is the user's scenario, which may have another engine.
+        base: the scenario that is searched; `requested` is the user's scenario, which may have another engine.
         checked: runs on the user's engine: of baselines by name, and of the best choices.
         why_not: reason why these runs are missing, if they are.
     """
 
     base: Scenario
-    asked: Scenario
+    requested: Scenario
     settings: Settings
     layers: Layers
     baseline: str
@@ -227,13 +227,18 @@ def plan_of(found: Found, choice: Choice) -> Plan:
 
 
 def most_work(
-    base: Scenario, asked: Scenario, plans: Sequence[Plan], settings: Settings, names: Sequence[str] | None, budget: int
+    base: Scenario,
+    requested: Scenario,
+    plans: Sequence[Plan],
+    settings: Settings,
+    names: Sequence[str] | None,
+    budget: int,
 ) -> list[tuple[Scenario, int]]:
     """Return an upper bound of the work of a plan, as (scenario, runs): the smallest messages on every channel.
 
     Args:
         base: the scenario that is searched.
-        asked: the user's scenario.
+        requested: the user's scenario.
         plans: the baselines.
         settings: the settings of the search.
         names: collectives that the user named.
@@ -258,8 +263,8 @@ def most_work(
     for table, depth in pairs:
         with_channel = {f"job.{job.name}.collective": table, f"job.{job.name}.schedule.depth": depth}
         found += [(cut.set(with_channel), 2 * len(modes)), (noisy.set(with_channel), 2 * len(modes) * repeats + rest)]
-    if asked.engine != base.engine:
-        found += [(plan.on(asked), 1 + len(LEVELS)) for plan in plans]
+    if requested.engine != base.engine:
+        found += [(plan.on(requested), 1 + len(LEVELS)) for plan in plans]
     return [(scenario, times) for scenario, times in found if times]
 
 
@@ -319,12 +324,12 @@ def fill(
 
 def check(found: Found, how: Mapping[str, Any]) -> None:
     """Run the baselines and the best of each level on the user's engine, if the search used another one."""
-    if found.asked.engine == found.base.engine:
+    if found.requested.engine == found.base.engine:
         return
     best = [choice for level in LEVELS if (choice := found.best(level)) is not None]
     plans: dict[Choice | str, Plan] = {name: plan for name, (plan, _) in found.baselines.items()}
     plans |= {choice: plan_of(found, choice) for choice in best}
-    found.checked, found.why_not = confirmed({one: plan.on(found.asked) for one, plan in plans.items()}, how)
+    found.checked, found.why_not = confirmed({one: plan.on(found.requested) for one, plan in plans.items()}, how)
     found.costs += [run.summary["cost"] for run in found.checked.values()]
 
 
@@ -342,12 +347,12 @@ def run_noisy(
     how: Mapping[str, Any],
 ) -> None:
     """Run scenarios with noise, all with the same seeds, so that runs are paired."""
-    asked = [
+    requested = [
         (choice, _noisy(found, one, found.base.seed + seed)) for choice, one in scenarios.items() for seed in seeds
     ]
-    results = run_all([one for _, one in asked], progress=progress, **how)
+    results = run_all([one for _, one in requested], progress=progress, **how)
     found.costs += [result.summary["cost"] for result in results]
-    for (choice, _), result in zip(asked, results, strict=True):
+    for (choice, _), result in zip(requested, results, strict=True):
         found.noisy_s.setdefault(choice, []).append(result.iteration_time)
 
 

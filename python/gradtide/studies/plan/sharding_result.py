@@ -39,7 +39,7 @@ class ShardingResult(Planned):
         own: the scenario's setting.
         worth: share of an iteration that a setting has to save.
         ordered: as the attribute.
-        asked: the engine that was asked about. Default: the one that searched.
+        requested: the engine of the scenario. Default: the one that searched.
         why_not: why nothing was run on it, where that is another one.
     """
 
@@ -49,13 +49,13 @@ class ShardingResult(Planned):
         own: Setting,
         worth: float,
         ordered: RunResult | None = None,
-        asked: str | None = None,
+        requested: str | None = None,
         why_not: str = "",
     ) -> None:
         default = every[0]
         assert default.result is not None
         self.baseline = default.checked or default.result
-        self._engines = default.scenario.engine, asked or default.scenario.engine, why_not
+        self._engines = default.scenario.engine, requested or default.scenario.engine, why_not
         self.ordered = ordered
         self._worth = worth
         self._default = default

@@ -14,7 +14,7 @@ from gradtide.errors import SimulationError, Unfinished
 from gradtide.estimate import Limits, foresee, within_limits
 from gradtide.results import Flow, RunResult, StudyRows
 from gradtide.studies.alone import alone_ps, flows_of
-from gradtide.studies.asked import with_lists
+from gradtide.studies.arguments import with_lists
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import part_of, run_all, run_named, total_cost, write_study
 from gradtide.studies.tenants.cases import BANDS, NO_JOB, Case, checked, head, known_seeds, moved_jobs, probed, variant
@@ -136,7 +136,7 @@ def tenants(  # noqa: PLR0913 - the options of the command
         if not finished:
             finished = {case: run for case, run in zip(cases, stop.results, strict=True) if run is not None}
         if known_seeds(finished, seeds, sides):
-            stop.tell(study(finished, {}))
+            stop.attach(study(finished, {}))
         raise
     return study(finished, dict(zip(seeds, times, strict=True)))
 

@@ -11,7 +11,7 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import with_lists
+from gradtide.studies.arguments import with_lists
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import run_named, total_cost, write_study
 from gradtide.studies.tenants.bands import TenantsResult
@@ -118,7 +118,7 @@ def boundary(  # noqa: PLR0913 - the options of the command
     except Unfinished as stop:
         known = _cells(points, seeds, {case: run for case, run in zip(cases, stop.results, strict=True) if run})
         if known:
-            stop.tell(BoundaryResult(known))
+            stop.attach(BoundaryResult(known))
         raise
     return BoundaryResult(_cells(points, seeds, finished, failed), failed)
 

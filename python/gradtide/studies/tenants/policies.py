@@ -13,7 +13,7 @@ from gradtide.answer.build import build
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import with_lists
+from gradtide.studies.arguments import with_lists
 from gradtide.studies.keep import Kept
 from gradtide.studies.run import run_named, total_cost, write_study
 from gradtide.studies.tenants.boundary import points_of
