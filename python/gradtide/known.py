@@ -191,7 +191,7 @@ _TABLE: dict[tuple[str, str, str], dict[str, str]] = {
     ("model", "encoders are bert_base and bert_large", _COMPUTE): {
         "encoders": "(distil|al|ro|de|modern|mobile|big|xlmro)berta?.* xlmroberta.* electra ernie.* xlnet megatronbert",
     },
-    # Presets have its layers; a configuration of it is no language model that is divided over ranks.
+    # Presets have its layers; a configuration of it is no parallel language model.
     ("family", _TIMES, _CONFIGURATIONS): {"BERT": "bert"},
     # Devices
     ("device", _TIMES, _COMPUTE): {

@@ -113,11 +113,11 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
         "parameter_bytes": core["parameter_bytes"],
         "bytes_per_worker": int(sent) if float(sent).is_integer() else sent,
         **({} if asynchrony is None else {"asynchrony": asynchrony}),
-        **({"parallel": _divided(core["step"], job, mean_ms)} if job.is_divided else {}),
+        **({"parallel": _parallel(core["step"], job, mean_ms)} if job.is_divided else {}),
     }
 
 
-def _divided(core: dict[str, Any], job: "Job", mean_ms: float) -> dict[str, Any]:
+def _parallel(core: dict[str, Any], job: "Job", mean_ms: float) -> dict[str, Any]:
     """Return the figures of a parallel job; None for figures that a recorded step lacks."""
     groups = {
         group["name"]: {

@@ -172,7 +172,7 @@ def _job_sentence(job: Mapping[str, Any], at: str) -> str:
     mean_ms = job["iteration_time_ms"]["mean"]
     waterfall = job["waterfall_ms"]
     if "parallel" in job:
-        return _divided_sentence(job)
+        return _parallel_sentence(job)
     wait_ms = waterfall["exposed"] + waterfall["barrier"]
     who = (
         f"{job['model']} on {workers(job['workers'], job.get('servers', 0))}{at}: {milliseconds(mean_ms)} per iteration"
@@ -195,7 +195,7 @@ def _awaited(job: Mapping[str, Any]) -> str:
     return {"inference": "parameters", "exchange": "the exchange"}.get(job.get("task", ""), "gradients")
 
 
-def _divided_sentence(job: Mapping[str, Any]) -> str:
+def _parallel_sentence(job: Mapping[str, Any]) -> str:
     facts, time_ms = job["parallel"], job["iteration_time_ms"]["mean"]
     sentence = (
         f"{job['model']} on {ranks(facts['ranks'])} ({mesh(facts['mesh'])}): {milliseconds(time_ms)} per iteration"
@@ -331,8 +331,8 @@ def _measured(job: Mapping[str, Any]) -> str:
     return f"{count} of {count + sum(job['unmeasured_iterations'].values())} iterations"
 
 
-def divided_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the table that a run of a divided model prints: one row per figure."""
+def parallel_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the table that a run of a parallel job prints: one row per figure."""
     facts, time_ms = job["parallel"], job["iteration_time_ms"]["mean"]
 
     def part(value_ms: float) -> str:
@@ -401,7 +401,7 @@ def computed_on(job: Mapping[str, Any]) -> str:
 
 
 def group_rows(job: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the process groups of a divided model."""
+    """Return header and rows of the process groups of a parallel job."""
     header = ["group", "ranks", "transfers", "rank sends", "busy", "exposed", "slack"]
     rows = []
     for name, figures in job["parallel"]["groups"].items():

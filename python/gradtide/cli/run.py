@@ -69,12 +69,12 @@ def run(
     else:
         from gradtide import words
 
-        divided = [(name, job) for name, job in summary["jobs"].items() if "parallel" in job]
-        for name, job in divided:
-            print_table(*words.divided_rows(name, job))
+        parallel = [(name, job) for name, job in summary["jobs"].items() if "parallel" in job]
+        for name, job in parallel:
+            print_table(*words.parallel_rows(name, job))
             say("")
             print_table(*words.group_rows(job))
-        if summary["jobs"] and not divided:
+        if summary["jobs"] and not parallel:
             print_table(*words.run_rows(summary))
         for index, (name, classes) in enumerate(summary["traffic"].items()):
             if summary["jobs"] or index:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import words
-from gradtide.report import divided, pieces, timeline
+from gradtide.report import parallel, pieces, timeline
 from gradtide.report.folder import Row, entry, grouped, number, objects, read_table, read_text
 from gradtide.report.timeline import milliseconds, size
 
@@ -29,7 +29,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     for index, name in enumerate(list(jobs)[: caps.jobs]):
         mine = {key: table.get(name, []) for key, table in tables.items()}
         if "parallel" in jobs[name]:
-            views.append(divided.job(path, name, jobs[name], mine["operations"], f"t{index}", caps))
+            views.append(parallel.job(path, name, jobs[name], mine["operations"], f"t{index}", caps))
         else:
             views.append(_job(path, name, jobs[name], mine, rate, f"t{index}", caps, measured))
     columns: pieces.Columns = {
@@ -158,7 +158,7 @@ def _job(
         f"{size(number(path, facts, 'parameter_bytes'))} of gradients in {words.buckets(buckets)}"
     )
     return {
-        "divided": False,
+        "is_parallel": False,
         "name": pieces.clip(name),
         "what": what,
         "figures": [

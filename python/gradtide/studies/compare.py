@@ -15,7 +15,7 @@ from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.results import RunResult, StudyRows
 from gradtide.scenario import Scenario
-from gradtide.studies.arguments import refuse_divided, with_lists
+from gradtide.studies.arguments import refuse_parallel, with_lists
 from gradtide.studies.folder import write_text, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.network import altered
@@ -306,7 +306,7 @@ def grid(base: Scenario, schedules: Sequence[Schedule] | None, axes: Axes) -> li
     if schedules is None:
         schedules = PULL_SCHEDULES if all(job.is_pulled for job in base.jobs) else DEFAULT_SCHEDULES
     refuse_empty("schedules", schedules)
-    refuse_divided(base, "a comparison of schedules")
+    refuse_parallel(base, "a comparison of schedules")
     axes.check(base)
     contenders = [contender(one) for one in schedules]
     variants = []

@@ -10,7 +10,7 @@ from gradtide.counts import ALL_REDUCES, NOT_SUMMED
 from gradtide.errors import ScenarioError
 from gradtide.results import RunResult, Table
 from gradtide.scenario import Scenario
-from gradtide.studies.arguments import as_scenario, refuse_divided
+from gradtide.studies.arguments import as_scenario, refuse_parallel
 from gradtide.studies.network import altered, run_of_network
 
 COLLECTIVES = ("ring", "tree", "halving_doubling", "butterfly", "butterfly_layered", "ps+packed", "ps+distributed")
@@ -139,7 +139,7 @@ def check_one_job(base: Scenario, what: str, *, trains: bool = False) -> None:
         raise ValueError(
             f"{what} takes one job, and {base.name} has {len(base.jobs)}: {', '.join(j.name for j in base.jobs)}"
         )
-    refuse_divided(base, what)
+    refuse_parallel(base, what)
     if base.to_dict().get("traffic"):
         raise ValueError(
             f"{what} takes a job without background flows; delete [traffic.{next(iter(base.to_dict()['traffic']))}]"

@@ -68,8 +68,8 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
         base = _without_model(as_scenario(dict(cluster) if isinstance(cluster, Mapping) else cluster))
     # A separate change, so that an error names the option.
     changes = {} if workers in (None, base.jobs[0].workers) else {"workers": workers}
-    is_divided = keys.get("parallel") is not None and is_cluster_alone and hosts is None
-    if is_divided or (workers is None and rank_count(model, Path()) is not None):
+    is_parallel = keys.get("parallel") is not None and is_cluster_alone and hosts is None
+    if is_parallel or (workers is None and rank_count(model, Path()) is not None):
         # The mesh or the recorded step determines the number.
         changes = {"workers": None}
     return base.replace(model=model, **changes, **_given(keys))
