@@ -180,7 +180,7 @@ def test_a_plan_is_worth_it_if_the_low_end_of_measured_errors_saves_enough():
     best = row(result, "best of all")
     errors = saving_errors(pairs(sharded=True))
     ratio = best["iteration_ms"] / row(result, "torch's default")["iteration_ms"]
-    assert best["saves_low_percent"] == pytest.approx(100 * (1 - errors.around(ratio)[1]))
+    assert best["saves_low_percent"] == pytest.approx(100 * (1 - errors.interval(ratio)[1]))
     assert best["saves_low_percent"] > 1
     assert best["chosen"]
     assert result.plan.predicted["verdict"] == "worth it"

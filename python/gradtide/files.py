@@ -308,7 +308,7 @@ def foreign(folder: Path, *known: str) -> dict[str, str]:
 
     Args:
         folder: a folder, or what is no folder of gradtide's.
-        known: entries that are not looked at.
+        known: entries that are skipped.
     """
     known = (*known, *(IN_FIXED if is_fixed(folder) else ()))
     listed = _list(folder) or {}

@@ -1,7 +1,7 @@
 """Opens every file that a user names: regular files only, and no more bytes of them than is allowed.
 
 A FIFO, a device or a socket is refused at once, because reading one may never end. What gzip unpacks to is counted
-while it is unpacked. Nothing here knows what a file means.
+while it is unpacked. The content of a file is not interpreted here.
 """
 
 import gzip
@@ -74,7 +74,7 @@ def open_file(path: Path) -> io.BufferedReader:
         InputError: if it is something else.
         OSError: if it cannot be opened.
     """
-    # Opening a device may itself do something, so it is looked at before; and again after, when it cannot be exchanged.
+    # Opening a device may have effects, so its type is checked before; and again after, when it cannot be exchanged.
     _regular(os.stat(path).st_mode)
     handle = os.open(path, os.O_RDONLY | _ANSWER_AT_ONCE)
     try:

@@ -17,7 +17,7 @@ from gradtide.system import STOPS
 
 NOTICE_S, ANSWER_S, TIDY_S = 0.8, 2.0, 10.0
 """After so long the process is ended: if Python has not seen the signal; if nothing but removes what is half-written
-has followed; if an interrupted study still writes what it knows. Another signal ends it at once. Time that other
+has followed; if an interrupted study still writes its partial result. Another signal ends it at once. Time that other
 processes had the processor does not count, up to `PATIENCE` times as long."""
 
 PATIENCE = 5
@@ -26,7 +26,7 @@ received: list[int] = []
 """The signals that came, in their order."""
 
 LIMIT = system.ALARM
-"""Sent to the process itself when a limit is reached: the main thread hears it also where it waits for a file."""
+"""Sent to the process itself when a limit is reached: the main thread receives it even while it waits for a file."""
 
 POLL_S = 0.1
 
@@ -158,7 +158,7 @@ def _limit_s() -> float:
 
 
 def _watch(arrival: Callable[[float], int | None], caught: list[int]) -> None:
-    """Wait for a signal, of which the system tells at once, or a limit, and then for the process to end."""
+    """Wait for a signal, which the system reports at once, or a limit, and then for the process to end."""
     first = received[0] if received else 0
     while first not in caught:
         number = arrival(POLL_S)

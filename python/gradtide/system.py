@@ -27,7 +27,7 @@ else:
 
 
 def resident_bytes() -> int:
-    """Return the memory that the process has; where Linux does not tell, the most that it has ever had."""
+    """Return the memory that the process has; on other systems than Linux, the most that it has ever had."""
     if sys.platform != "linux":
         import psutil
 
@@ -108,7 +108,7 @@ def _delete(path: "Path") -> None:
 def lock_byte(handle: int, offset: int) -> bool:
     """Lock a byte of an open file, which need not have it; return whether no other process has locked it.
 
-    Windows looks at 31 bits of `offset` alone, so that some offsets share a lock.
+    Windows uses 31 bits of `offset` only, so some offsets share a lock.
     """
     try:
         if sys.platform == "win32":
@@ -136,7 +136,7 @@ CANNOT_EXCHANGE = {errno.EBUSY, errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.E
 """What a system answers that cannot let two folders change places: a mount point, or a file system without it."""
 
 MOST_NAME_BYTES = 255
-"""Longest name of a file where the system does not tell: NTFS, in characters."""
+"""Longest name of a file where the system does not report it: NTFS, in characters."""
 
 
 def sync(path: "Path") -> None:
@@ -218,7 +218,7 @@ else:
 
 
 def alarm() -> None:
-    """Send `ALARM` to the main thread. On Windows a thread that waits for a file hears it when it has waited."""
+    """Send `ALARM` to the main thread. On Windows a thread that waits for a file receives it afterwards."""
     if sys.platform == "win32":
         import _thread
 
@@ -238,7 +238,7 @@ def alarm_after(time_s: float) -> None:
 
 
 def arrivals() -> Callable[[float], int | None]:
-    """Let the system tell of signals at once; return what waits so many seconds for one, and gives its number."""
+    """Wake up on signals; return a function that waits a number of seconds for one and returns its number."""
     if sys.platform == "win32":
         # `select` of Windows takes sockets alone. Elsewhere they would take some milliseconds to load, for nothing.
         import socket
@@ -288,7 +288,7 @@ def enable_service_type(udp: "socket.socket") -> None:
     """Let `receive_marked` return the type of service, or IPv6's traffic class, of what arrives.
 
     Raises:
-        OSError: on Windows, which does not tell it.
+        OSError: on Windows, which does not report it.
     """
     if sys.platform == "win32":
         raise OSError(errno.ENOSYS, "Windows does not tell the type of service of what arrives")

@@ -1,6 +1,6 @@
 """Results in words and small tables: the sentences of reports, the terminal and notebooks share them.
 
-The module is longer than 600 lines because a report may import no other module that knows how results are said.
+The module is longer than 600 lines because reports may import no other module with the wording of results.
 """
 
 import re
@@ -145,7 +145,7 @@ BOUND = "optimal"
 def settled(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows of a comparison that may be called fastest.
 
-    A mean below its bound owes transfers at the end, and `BOUND` is what no worker can know.
+    A mean below its bound has unfinished transfers at the end, and `BOUND` cannot be realised by a worker.
     """
     rows = list(rows)
     rows = [row for row in rows if row.get("order") != BOUND] or rows
@@ -161,7 +161,7 @@ def buckets(count: int) -> str:
 def run_headline(summary: Mapping[str, Any], link_rate_bps: float | None = None) -> str:
     """Say in a sentence how long an iteration of each job takes, and what it waits for."""
     at = "" if link_rate_bps is None else f" at {rate(link_rate_bps)}"
-    # Two jobs of one model are told apart by their names.
+    # Two jobs of one model are distinguished by their names.
     models = [job["model"] for job in summary["jobs"].values()]
     named = [f"{name}: " if models.count(job["model"]) > 1 else "" for name, job in summary["jobs"].items()]
     jobs = [name + _job_sentence(job, at) for name, job in zip(named, summary["jobs"].values(), strict=True)]

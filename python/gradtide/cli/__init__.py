@@ -133,7 +133,7 @@ class Root(TyperGroup):
         return list(self.commands)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write what each command is for; its options are not looked at."""
+        """Write what each command is for; its options are ignored."""
         self.commands = {name: TyperCommand(name, help=inspect.getdoc(command)) for name, command in COMMANDS.items()}
         super().format_commands(ctx, formatter)
 

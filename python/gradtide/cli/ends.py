@@ -65,7 +65,7 @@ def fail_usage(message: str) -> NoReturn:
 
 
 class Stopped(GradtideError):  # noqa: N818 - an end, and no error
-    """Ctrl-C, and the user has been told what is kept."""
+    """Ctrl-C, after the message about what is kept."""
 
 
 @contextmanager

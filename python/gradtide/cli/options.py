@@ -112,7 +112,7 @@ class Limited:
 
 @dataclass(frozen=True, kw_only=True)
 class Common(Limited):
-    """What a command that runs something is told about its output, its checks and its limits."""
+    """Output, checks and limits of a command that runs something."""
 
     output: OutputOption = None
     as_json: JsonOption = False

@@ -89,7 +89,7 @@ def run(
 
 
 def figures_of_job(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of a job that `--fail-if` knows."""
+    """Return the figures of a job that `--fail-if` can check."""
     figures = {name: value for name, value in job.items() if value is None or isinstance(value, (int, float))}
     figures["iteration_time_ms"] = job["iteration_time_ms"]["mean"]
     figures.update({f"{name}_ms": value for name, value in job["waterfall_ms"].items()})

@@ -26,7 +26,7 @@ class Checked(NamedTuple):
 
     Attributes:
         figures: the figures of a result, by the name of what they belong to.
-        example: figures of a small result, which tell the names that `--fail-if` can use; None if any name can be.
+        example: figures of a small result, for the names that `--fail-if` accepts; None if any name can be.
     """
 
     figures: Callable[[Any], dict[str, dict[str, Any]]]

@@ -2,7 +2,7 @@
 
 One rule for all. A table that is too wide first wraps its headers, then the texts in its cells. If that is not enough,
 columns that have one value in all rows are written once above it. If that is not enough either, it becomes several
-tables below one another, each with the columns that tell the rows apart; and if even one column is too wide for that,
+tables below one another, each with the columns that identify the rows; and if even one column is too wide for that,
 every row becomes a list of its cells.
 """
 
@@ -123,7 +123,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _keys(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return the first columns that tell the rows apart; none if they take more than two thirds of the width."""
+    """Return the first columns that identify the rows; none if they take more than two thirds of the width."""
     for count in range(1, len(columns)):
         keys = list(range(count))
         if len({tuple(row[:count]) for row in cells}) == len(cells):

@@ -205,7 +205,7 @@ def _rows(times_s: dict[str, dict[int, tuple[float, float]]]) -> list[dict[str, 
 
 
 def candidates(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of collectives that sum gradients, among which the best is looked for; all rows if none sums."""
+    """Return the rows of collectives that sum gradients, among which the best is chosen; all rows if none sums."""
     return [row for row in rows if _sums(row["collective"])] or list(rows)
 
 

@@ -264,7 +264,7 @@ class Axes:
     rates: Sequence[str] | None = None
 
     def points(self) -> list[dict[str, Any]]:
-        """Return what `Scenario.replace` is told at each point of the grid."""
+        """Return the arguments of `Scenario.replace` at each point of the grid."""
         values = (self.models, self.workers, self.servers, self.batches, self.tasks, self.rates)
         keys = ("model", "workers", "servers", "batch", "task", "link_rate")
         points = product(*(one or (None,) for one in values))

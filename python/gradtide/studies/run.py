@@ -524,9 +524,9 @@ def what_if_count(scenario: Scenario) -> int:
 def what_if_rates(own_bps: int) -> list[int]:
     """Return the link rates of the what-if runs: from below the run's own rate up to the fastest available links."""
     fastest_bps = max(WHAT_IF_RATES_BPS[-1], own_bps)
-    around = {rate_bps for rate_bps in (own_bps // 2, own_bps, 2 * own_bps, 4 * own_bps) if rate_bps <= fastest_bps}
+    multiples = {rate_bps for rate_bps in (own_bps // 2, own_bps, 2 * own_bps, 4 * own_bps) if rate_bps <= fastest_bps}
     known = {rate_bps for rate_bps in WHAT_IF_RATES_BPS if rate_bps * SLOWEST_WHAT_IF >= own_bps}
-    return sorted((around | known) - {0})
+    return sorted((multiples | known) - {0})
 
 
 def what_if(spec: dict[str, Any], rate_bps: int, order: str, barrier: bool) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class Verification:
         waited: of an iteration, in which training waited for gradients; `None` where DDP waits inside.
         rate: of the gradients while they were sent, bytes per second; `None` likewise, or if none were.
         predicted: the plan's; `None` if it has none.
-        reason: why the two are apart, or that they are not.
+        reason: why the two differ, or that they agree.
         missed: what the plan says and was not done; empty if all was.
     """
 

@@ -37,7 +37,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
     Attributes:
         module: the user's; its parameters are the ones trained.
         plan: what is applied.
-        level: how far: the plan's, or what `wrap` was told; `alone` if there is no other rank.
+        level: the plan's, or the argument of `wrap`; `alone` if there is no other rank.
     """
 
     def __init__(self, module: "torch.nn.Module", plan: Plan, level: str) -> None:

@@ -35,7 +35,7 @@ TCP = {"newreno": "TcpNewReno", "cubic": "TcpCubic", "dctcp": "TcpDctcp"}
 POLL_S = 0.1
 
 
-HABITS = {"run.follow": "ns3", "run.start_jitter": "0us", "cluster.transport.recovery": "sack"}
+FOLLOWED_KEYS = {"run.follow": "ns3", "run.start_jitter": "0us", "cluster.transport.recovery": "sack"}
 """Keys with which gradtide follows ns-3.37 where it deviates from the standards."""
 
 
@@ -64,8 +64,8 @@ class Measured:
 
 
 def followed(scenario: Scenario) -> Scenario:
-    """Return a scenario for the packet engine with the keys in `HABITS` overridden; others are unchanged."""
-    return scenario.set(HABITS) if scenario.engine == "packet" else scenario
+    """Return a scenario for the packet engine with the keys in `FOLLOWED_KEYS` overridden; others are unchanged."""
+    return scenario.set(FOLLOWED_KEYS) if scenario.engine == "packet" else scenario
 
 
 def find(home: Path | None) -> tuple[Path, Path, str]:

@@ -27,8 +27,8 @@ from gradtide.studies.search import (
     Search,
     Space,
     explore,
+    jitter_factors,
     most_of_grid,
-    paces,
 )
 
 TRIALS = 2
@@ -75,7 +75,7 @@ class Gain:
     @classmethod
     def predicted(cls, mean: float, jitter: tuple[float, float] | None = None) -> "Gain":
         """Return a gain with the prediction interval that follows from the errors of earlier predictions."""
-        low, high = saving_errors().around(1 - mean)
+        low, high = saving_errors().interval(1 - mean)
         return cls(mean, 1 - high, 1 - low, jitter)
 
 
@@ -192,7 +192,7 @@ def _buckets(layers: Layers, cuts: Sequence[int], order: str) -> tuple[PlannedBu
     """Return buckets by ready time, that is, from the output side."""
     rows, count = layers.job.layers, len(cuts) + 1
     buckets = []
-    for index, (first, last) in enumerate(reversed(layers.stretches(cuts))):
+    for index, (first, last) in enumerate(reversed(layers.spans(cuts))):
         names = [rows[layers.places[at]].name for at in range(last - 1, first - 1, -1)]
         size = layers.bytes_below[last] - layers.bytes_below[first]
         buckets.append(PlannedBucket(tuple(names), size, index if order == "fifo" else count - 1 - index))
@@ -259,7 +259,7 @@ def most_work(
     repeats = 0 if settings.noise == 0 and not base.drawn else TRIALS
     rest = (1 + len(LEVELS)) * settings.seeds if repeats else 0
     found = [*((plan.on(base), 1) for plan in plans), *((one, 1) for one in exchanges)]
-    found.append((one_channel, scored * len(paces(settings.noise, job.workers))))
+    found.append((one_channel, scored * len(jitter_factors(settings.noise, job.workers))))
     for table, depth in pairs:
         with_channel = {f"job.{job.name}.collective": table, f"job.{job.name}.schedule.depth": depth}
         found += [(cut.set(with_channel), 2 * len(modes)), (noisy.set(with_channel), 2 * len(modes) * repeats + rest)]
@@ -296,7 +296,7 @@ def fill(
         how["limits"],
         is_deep=_is_deep(settings),
     )
-    steps = paces(settings.noise, base.jobs[0].workers)
+    steps = jitter_factors(settings.noise, base.jobs[0].workers)
     plain = found.baselines["ddp"][0].on(base)
     space = Space(
         found.layers, found.channels, modes, settings.overhead_ps, settings.smallest_bytes, plain.spec(), steps

@@ -225,7 +225,7 @@ def _chosen(rows: Sequence[Mapping[str, Any]], worth: float) -> str:
         return "none"
     left = {str(row["level"]): 1 - row["saves_percent"] / 100 for row in paying}
     least = min(left.values()) + worth / 100
-    return next(level for level, one in left.items() if saving_errors().around(one)[0] <= least)
+    return next(level for level, one in left.items() if saving_errors().interval(one)[0] <= least)
 
 
 def _pays(row: Mapping[str, Any], worth: float) -> bool:

@@ -32,7 +32,7 @@ class ShardingResult(Planned):
         run: the run of the plan.
         rows: one dict for torch's default, for the best of each kind of change, and for the best of all.
         candidates: one dict for every setting; the columns of `settings.csv`.
-        ordered: the run of the best setting in TicTac's order, which torch cannot be told; None if it was not run.
+        ordered: the run of the best setting in TicTac's order, which torch does not support; None if it was not run.
 
     Args:
         every: what was tried, torch's default first.
@@ -234,7 +234,7 @@ def _line(name: str, one: Tried, default: Tried) -> dict[str, Any]:
     saves = None if result is None else 1 - time_ms / default_ms
     low = high = None
     if saves is not None and setting != DEFAULT:
-        low, high = (1 - end for end in reversed(_savings().around(1 - saves)))
+        low, high = (1 - end for end in reversed(_savings().interval(1 - saves)))
     groups = {} if result is None else result.job["parallel"]["groups"]
     return {
         "name": name,

@@ -504,7 +504,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
             depend on it.
         progress: called now and then with the share that is done.
         limits: memory and time that the study may take; on a cluster, memory is that of a run.
-        say: is told before the first run if some are refused.
+        say: called before the first run if some are refused.
 
     Returns:
         The study with a row per run; those of other shards are there if the store has them.

@@ -126,11 +126,11 @@ def tenants(  # noqa: PLR0913 - the options of the command
         finished, failed = run_named(cases, jobs, part_of(progress, 0, 0.8), keep, limits)
         if not known_seeds(finished, seeds):
             raise SimulationError(next(iter(failed.values())))
-        told = part_of(progress, 0.8, 1)
+        rest = part_of(progress, 0.8, 1)
         of_seed = {seed: [run for case, run in finished.items() if case.seed == seed] for seed in seeds}
         times = alone_ps(
             [(cases[Case(seed, NO_JOB)], flows_of(of_seed[seed])) for seed in seeds],
-            lambda scenarios: run_all(scenarios, jobs, told, keep, limits),
+            lambda scenarios: run_all(scenarios, jobs, rest, keep, limits),
         )
     except Unfinished as stop:
         if not finished:
