@@ -224,9 +224,9 @@ class RunResult:
         delivered = None
         if "delivered_bytes" in self.flows.columns:  # absent in stored runs of earlier versions
             delivered = self.flows["delivered_bytes"], self.flows["mean_rate_bps"]
-        own_ps = None
+        idle_ps = None
         if alone_ps is not None:
-            own_ps = np.array([alone_ps.get(flow, math.nan) for flow in self._flow_keys()], dtype=np.float64)
+            idle_ps = np.array([alone_ps.get(flow, math.nan) for flow in self._flow_keys()], dtype=np.float64)
         window = fct.Window(max(self.scenario.warmup_ps, between_ps[0]), self.scenario.cooldown_ps, between_ps[1])
         return {
             tenant.name: fct.class_summary(
@@ -235,7 +235,7 @@ class RunResult:
                 fct_ps[mine],
                 window,
                 classes=classes,
-                alone_ps=None if own_ps is None else own_ps[mine],
+                alone_ps=None if idle_ps is None else idle_ps[mine],
                 delivered=None if delivered is None else (delivered[0][mine], delivered[1][mine]),
             )
             for tenant in self.scenario.traffic

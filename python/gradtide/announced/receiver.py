@@ -90,7 +90,7 @@ class Receiver:
     def __init__(
         self, listen: str = "", port: int = PORT, together: int = 1, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._group = together
+        self._group_size = together
         self._clock = clock
         self._arrived: list[socket.socket] = []
         self._announced: dict[tuple[Any, ...], int] = {}
@@ -273,7 +273,7 @@ class Receiver:
             self._arrived.append(connection)
             left = [one for one in self._arrived if _has_left(one)]
             ready = [one for one in self._arrived if one not in left]
-            if len(ready) < self._group:
+            if len(ready) < self._group_size:
                 self._arrived, ready = ready, []
             else:
                 self._arrived = []

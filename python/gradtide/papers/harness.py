@@ -148,11 +148,6 @@ def near(ours: float, theirs: float, source: Literal["text", "plot"] = "text") -
     return value(theirs, "", source).agrees(ours)
 
 
-def at_least(ours: float, theirs: float) -> bool:
-    """Whether a value agrees with "at least" a published one of the text."""
-    return least(theirs, "").agrees(ours)
-
-
 class Reproduction:
     """Checks, tables, series and timelines of one part of a paper.
 

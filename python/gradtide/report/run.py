@@ -229,8 +229,8 @@ def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
     ):
         values = [min(sum(row[key] for row in slack[s]) / len(slack[s]) / 1e3 for s in step) for step in steps]
         lines.append(pieces.line(0, name, [*values, values[-1]], width=2.4, token=token))
-    together = len(steps[0])
-    note = f" Every step shows the least value of {together} adjacent buckets." if together > 1 else ""
+    per_step = len(steps[0])
+    note = f" Every step shows the least value of {per_step} adjacent buckets." if per_step > 1 else ""
     why = (
         "All pulls are ready when an iteration begins. Layers near the input are needed first, so they have the least "
         "slack."

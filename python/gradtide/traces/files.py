@@ -17,8 +17,6 @@ CHAKRA = (".et",)
 NSIGHT = (".sqlite",)
 ANY = CHAKRA + KINETO + NSIGHT
 """Suffixes of traces in a folder or an archive."""
-ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
-"""Suffixes of archives; detection is by content."""
 
 GROUPS = ".groups.json"
 """Suffix of the file beside Chakra traces that lists process groups; it is not a trace."""
