@@ -371,4 +371,4 @@ def test_an_efficiency_of_ones_own_is_told():
     assert facts(gt.run(fitted))["stated_efficiency"] is None
     result = gt.run(stated)
     assert facts(result)["stated_efficiency"] == 0.6
-    assert ["  efficiency", "60.0 % of the peak, as stated"] in words.divided_rows("train", result.job)[1]
+    assert ["  efficiency", "60.0 % of the peak, as stated"] in words.parallel_rows("train", result.job)[1]

@@ -343,7 +343,7 @@ def watches(monkeypatch):
         def __init__(self):
             made.append(self)
 
-        def look(self):
+        def check(self):
             raise LimitReached("time", 1.0, 2.0)
 
     monkeypatch.setattr(Limits, "watch", Reached)
@@ -580,11 +580,11 @@ import hashlib, time
 from gradtide import signals
 class Limit(Exception):
     pass
-def look():
+def check():
     raise Limit
 signals.catch()
 signals.answer()
-signals.look = look
+signals.check = check
 {body}
 """
 

@@ -41,7 +41,7 @@ def allowed(looks: int) -> Iterator[None]:
     class Counted:
         count = 0
 
-        def look(self) -> None:
+        def check(self) -> None:
             self.count += 1
             if self.count > looks:
                 raise LimitReached("time", 1.0, 2.0)
@@ -103,7 +103,7 @@ def test_ctrl_c_ends_long_work_of_the_core(work: Callable[[Path], None], tmp_pat
     class Impatient:
         count = 0
 
-        def look(self) -> None:
+        def check(self) -> None:
             self.count += 1
             if self.count == 1:
                 os.kill(os.getpid(), signal.SIGINT)

@@ -339,7 +339,7 @@ def test_a_study_at_a_limit_keeps_its_finished_runs_and_goes_on(
     kept = tmp_path / "out.incomplete"
 
     class ReachedAtThree:
-        def look(self) -> None:
+        def check(self) -> None:
             if runs_kept(kept) >= 3:
                 raise LimitReached("memory", 1e9, 2e9, 0.5)
 

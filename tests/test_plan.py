@@ -333,9 +333,9 @@ def test_ddps_buckets_hold_every_layer_once_and_close_when_they_are_full(mib: li
     base = Scenario.from_dict(job([(1, 1, size / MIB) for size in mib]))
     layers = search.Layers(base.jobs[0])
     cuts = layers.capped(cap, first)
-    stretches = list(reversed(layers.stretches(cuts)))
+    spans = list(reversed(layers.spans(cuts)))
     assert sum(layers.sizes_of(cuts)) == sum(mib)
-    for number, (low, high) in enumerate(stretches):
+    for number, (low, high) in enumerate(spans):
         limit = first if number == 0 else cap
         assert sum(mib[low + 1 : high]) < limit
         assert sum(mib[low:high]) >= limit or low == 0
@@ -364,16 +364,16 @@ def test_caps_in_the_advice_give_ddp_the_plans_buckets(sizes: list[int], data: s
         assert made == [one.layers for one in buckets]
 
 
-def test_paces_are_those_of_the_slowest_worker() -> None:
+def test_jitter_factors_are_those_of_the_slowest_worker() -> None:
     """Against 200,000 draws of the largest of N: its mean is known to a thousandth of the width."""
     draws = np.random.default_rng(1)
     for workers in (2, 8, 64):
         largest = 1 + np.sqrt(3) * 0.03 * draws.uniform(-1, 1, (200_000, workers)).max(axis=1)
-        first, low, high = search.paces(0.03, workers)
+        first, low, high = search.jitter_factors(0.03, workers)
         assert first == 1
         assert (low + high) / 2 == pytest.approx(largest.mean(), abs=2e-4)
         assert (high - low) / 2 == pytest.approx(largest.std(), abs=2e-4)
-    assert search.paces(0, 8) == (1.0,)
+    assert search.jitter_factors(0, 8) == (1.0,)
 
 
 # ── plan.json ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -694,7 +694,7 @@ def test_page_and_pairs_are_written_from_the_cases_of_the_testbed() -> None:
     assert f"for the {len(errors.logs)} savings" in text
     assert f"Its root mean square is {errors.half / student_t(len(errors.logs)):.3f}." in text
     assert f"within ±{errors.half:.3f}:" in text
-    low, high = errors.around(0.75)
+    low, high = errors.interval(0.75)
     assert f"predicted to save 25 % is expected to save {100 - 100 * high:.0f} to {100 - 100 * low:.0f} %" in text
 
 
@@ -731,7 +731,7 @@ def test_gains_are_predicted_within_three_points_and_what_is_advised_pays() -> N
 
 
 def row_that_saves(level: str, percent: float, jitter_low: float | None = None) -> dict[str, Any]:
-    low, _ = (100 - 100 * end for end in reversed(saving_errors().around(1 - percent / 100)))
+    low, _ = (100 - 100 * end for end in reversed(saving_errors().interval(1 - percent / 100)))
     return {"level": level, "saves_percent": percent, "saves_low_percent": low, "jitter_low_percent": jitter_low}
 
 

@@ -180,7 +180,7 @@ def test_a_plan_is_worth_it_if_the_low_end_of_measured_errors_saves_enough():
     best = row(result, "best of all")
     errors = saving_errors(pairs(sharded=True))
     ratio = best["iteration_ms"] / row(result, "torch's default")["iteration_ms"]
-    assert best["saves_low_percent"] == pytest.approx(100 * (1 - errors.around(ratio)[1]))
+    assert best["saves_low_percent"] == pytest.approx(100 * (1 - errors.interval(ratio)[1]))
     assert best["saves_low_percent"] > 1
     assert best["chosen"]
     assert result.plan.predicted["verdict"] == "worth it"
@@ -285,8 +285,8 @@ def test_ranks_that_differ_are_refused():
 
 def test_the_fluid_engine_searches_for_the_packet_engine_whose_runs_are_the_figures():
     base = scenario()
-    asked = base.set({"run.engine": "packet"})
-    packet, fluid = gt.plan(asked), gt.plan(base)
+    requested = base.set({"run.engine": "packet"})
+    packet, fluid = gt.plan(requested), gt.plan(base)
     assert [packet.summary[key] for key in ("engine", "searched_on", "confirmed_on")] == ["packet", "fluid", "packet"]
     assert [fluid.summary[key] for key in ("engine", "searched_on", "confirmed_on")] == ["fluid"] * 3
     assert {row["engine"] for row in packet.rows if row["iteration_ms"]} == {"packet"}

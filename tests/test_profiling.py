@@ -11,7 +11,7 @@ from gradtide import cli
 from gradtide.layers import Layer
 from gradtide.presets import LayerPreset
 from gradtide.profiling import target
-from gradtide.profiling.measure import _shares, together
+from gradtide.profiling.measure import _shares, timed_groups
 from gradtide.profiling.walk import Counted
 
 
@@ -102,7 +102,11 @@ def test_without_torch_one_line_says_what_to_install(monkeypatch, capsys):
 def test_layers_that_begin_in_one_call_stay_together():
     layers = [Counted(str(i), str(i), ("m", 0), call) for i, call in enumerate([0, 2, 2, 1, 5, 0])]
     # The fourth begins in a call older than the second's, so no mark lies between them; so does the last.
-    assert [[layer.name for layer in group] for group in together(layers)] == [["0"], ["1", "2", "3"], ["4", "5"]]
+    assert [[layer.name for layer in group] for group in timed_groups(layers)] == [
+        ["0"],
+        ["1", "2", "3"],
+        ["4", "5"],
+    ]
 
 
 @pytest.mark.parametrize(("weights", "shares"), [([1, 3], [2, 8]), ([0, 0, 0], [3, 3, 4]), ([0, 7], [0, 10])])

@@ -160,7 +160,7 @@ def test_one_figure_of_chapter_4_keeps_its_own_runs(tmp_path: Path) -> None:
 def test_one_rule_says_what_counts_and_what_agrees() -> None:
     assert [harness.near(ours, -1.0) for ours in (-1.09, -0.91, -1.11, 0.09)] == [True, True, False, False]
     assert [harness.near(ours, 3.0, "plot") for ours in (3.9, 4.1)] == [True, False]
-    assert [harness.at_least(ours, 1.0) for ours in (5.0, 0.91, 0.89)] == [True, True, False]
+    assert [harness.least(1.0, "").agrees(ours) for ours in (5.0, 0.91, 0.89)] == [True, True, False]
     rows = (True, False, harness.SHOWN, harness.FITTED)
     checks = [harness.check("1", "what", "1", "1", verdict, "why") for verdict in rows]
     assert [(one["verdict"], one["note"]) for one in checks] == [

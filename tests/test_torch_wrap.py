@@ -978,7 +978,7 @@ class LoneGuard(guard.Guard):
     def start(self):
         pass
 
-    def tell(self, kind, a, b=0):
+    def send(self, kind, a, b=0):
         self.told.append((a, b))
 
     def _ask(self):
@@ -1082,7 +1082,7 @@ def test_messages_reach_every_rank_in_their_order():
     ends, heard = connected(3)
     orders = [(control.SEND, key, key % 3) for key in range(500)]
     for order in orders:
-        ends[0].tell(*order)
+        ends[0].send(*order)
     assert comes_true(lambda: all(len(of_rank) == len(orders) for of_rank in heard[1:]))
     assert heard[1] == heard[2] == orders
     for end in ends:
@@ -1092,7 +1092,7 @@ def test_messages_reach_every_rank_in_their_order():
 
 def test_who_says_good_bye_has_left_and_who_does_not_is_lost():
     ends, heard = connected(3)
-    ends[1].tell(control.LEFT, 1, 7)
+    ends[1].send(control.LEFT, 1, 7)
     ends[1].close()
     assert comes_true(lambda: (control.LEFT, 1, 7) in heard[0] and (control.LEFT, 1, 7) in heard[2])
     ends[2]._peers[0].shutdown(2)  # as the kernel does for a process that has died

@@ -475,24 +475,28 @@ def _decoder(
     )
 
 
+def _attending(
+    hidden: int, core: Attention, *, bias: bool = False, out_bias: bool = False, norms: bool = False
+) -> Part:
+    """The same attention of grouped queries in every block."""
+    return lambda _index, name: (_grouped(name, hidden, core, bias=bias, out_bias=out_bias, norms=norms), core)
+
+
+def _feeding(hidden: int, inner: int, *, bias: bool = False) -> Callable[[int, str], list[Module]]:
+    """The same gated feed-forward network in every block."""
+    return lambda _index, name: _gated(name, hidden, inner, bias=bias)
+
+
 def _llama(fields: Fields) -> Architecture:
     hidden, inner, core = fields.count("hidden_size"), fields.count("intermediate_size"), _attention(fields)
     bias, mlp_bias = fields.flag("attention_bias"), fields.flag("mlp_bias")
-    return _decoder(
-        fields,
-        lambda index, name: (_grouped(name, hidden, core, bias=bias, out_bias=bias, norms=False), core),
-        lambda index, name: _gated(name, hidden, inner, bias=mlp_bias),
-    )
+    return _decoder(fields, _attending(hidden, core, bias=bias, out_bias=bias), _feeding(hidden, inner, bias=mlp_bias))
 
 
 def _mistral(fields: Fields) -> Architecture:
     hidden, inner = fields.count("hidden_size"), fields.count("intermediate_size")
     core = _attention(fields)._replace(window=fields.maybe("sliding_window"))
-    return _decoder(
-        fields,
-        lambda index, name: (_grouped(name, hidden, core, bias=False, out_bias=False, norms=False), core),
-        lambda index, name: _gated(name, hidden, inner),
-    )
+    return _decoder(fields, _attending(hidden, core), _feeding(hidden, inner))
 
 
 def _mixtral(fields: Fields) -> Architecture:
@@ -501,28 +505,20 @@ def _mixtral(fields: Fields) -> Architecture:
     experts, active = _routing(fields, "num_local_experts")
     return _decoder(
         fields,
-        lambda index, name: (_grouped(name, hidden, core, bias=False, out_bias=False, norms=False), core),
+        _attending(hidden, core),
         lambda index, name: _experts(name, hidden, inner, experts, active),
     )
 
 
 def _qwen2(fields: Fields) -> Architecture:
     hidden, inner, core = fields.count("hidden_size"), fields.count("intermediate_size"), _attention(fields)
-    return _decoder(
-        fields,
-        lambda index, name: (_grouped(name, hidden, core, bias=True, out_bias=False, norms=False), core),
-        lambda index, name: _gated(name, hidden, inner),
-    )
+    return _decoder(fields, _attending(hidden, core, bias=True), _feeding(hidden, inner))
 
 
 def _qwen3(fields: Fields) -> Architecture:
     hidden, inner, core = fields.count("hidden_size"), fields.count("intermediate_size"), _attention(fields)
     bias = fields.flag("attention_bias")
-    return _decoder(
-        fields,
-        lambda index, name: (_grouped(name, hidden, core, bias=bias, out_bias=bias, norms=True), core),
-        lambda index, name: _gated(name, hidden, inner),
-    )
+    return _decoder(fields, _attending(hidden, core, bias=bias, out_bias=bias, norms=True), _feeding(hidden, inner))
 
 
 def _qwen2_moe(fields: Fields) -> Architecture:
@@ -538,11 +534,7 @@ def _qwen2_moe(fields: Fields) -> Architecture:
         return [*found, *_gated(f"{name}.shared_expert", hidden, shared), gate]
 
     bias = fields.flag("qkv_bias", True)
-    return _decoder(
-        fields,
-        lambda index, name: (_grouped(name, hidden, core, bias=bias, out_bias=False, norms=False), core),
-        feed_forward,
-    )
+    return _decoder(fields, _attending(hidden, core, bias=bias), feed_forward)
 
 
 def _qwen3_moe(fields: Fields) -> Architecture:
@@ -553,11 +545,7 @@ def _qwen3_moe(fields: Fields) -> Architecture:
         found = sparse(index, name)
         return _gated(name, hidden, fields.count("intermediate_size")) if found is None else found
 
-    return _decoder(
-        fields,
-        lambda index, name: (_grouped(name, hidden, core, bias=bias, out_bias=bias, norms=True), core),
-        feed_forward,
-    )
+    return _decoder(fields, _attending(hidden, core, bias=bias, out_bias=bias, norms=True), feed_forward)
 
 
 def _sparse(fields: Fields) -> Callable[[int, str], list[Module] | None]:

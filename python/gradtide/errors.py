@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 MAX_SHOWN = 50
 """Faults that the text of a `ScenarioError` shows; `errors` has them all."""
 MAX_FAULTS = 200
-"""Faults of one input that are looked for."""
+"""Largest number of faults reported for one input."""
 WINDOW = 100
 """Characters of a line that a fault shows."""
 MAX_WORDS = 1000
@@ -26,7 +26,7 @@ MAX_WORDS = 1000
 MAX_ITEMS = 100
 """Values of a wrong table or list that `errors` shows."""
 MAX_GUESSED = 100
-"""Characters of a word for which a similar one is looked for."""
+"""Characters of a word for which a similar one is searched."""
 WRONG_NAMES = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP}
 """Errors of the system that say that the name of an output is wrong; all others say that it cannot be written now."""
 MAX_EDITS = 2
@@ -120,8 +120,8 @@ class Unfinished(BaseException):
     results: Sequence[Any] = ()
     study: Any = None
 
-    def tell(self, study: Any) -> None:
-        """Hand on the result of a study of the finished runs, marked as what it is."""
+    def attach(self, study: Any) -> None:
+        """Attach the result of a study of the finished runs, marked as partial."""
         study.summary["complete"] = False
         finished = sum(result is not None for result in self.results)
         known = f"{self.how} with {finished} of {len(self.results)} runs finished; this is of those."
@@ -309,7 +309,7 @@ def _cut(text: str) -> str:
 
 
 def _window(text: str, column: int, width: int) -> tuple[str, int, int]:
-    """Cut a long source line to the part around the offence."""
+    """Cut a long source line to the part with the fault."""
     width = max(1, width)
     if len(text) > WINDOW:
         start = max(0, min(column - WINDOW // 4, len(text) - WINDOW))

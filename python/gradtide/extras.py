@@ -1,4 +1,4 @@
-"""How a package that gradtide needs only on request is installed."""
+"""Commands that install optional packages."""
 
 import importlib.metadata
 import re
@@ -11,8 +11,8 @@ from pathlib import Path
 def how_to_install(package: str) -> str:
     """Return the command that installs an optional package, such as `pip install 'ray>=2.30'`.
 
-    It names the package, and no extra of gradtide: thus it is right for every copy, whether that came from the
-    repository, from a wheel or from an index.
+    It names the package instead of an extra of gradtide, which is correct however gradtide was installed: from the
+    repository, a wheel or an index.
     """
     wanted = next((one for one in _requirements() if re.split(r"[^\w-]", one)[0] == package), package)
     return f"{_pip()} install {shlex.quote(wanted)}"
@@ -28,7 +28,7 @@ def _requirements() -> list[str]:
 
 
 def _pip() -> str:
-    """Return the pip of this interpreter: in a shell that has not entered its environment, `pip` is another one."""
+    """Return the pip of this interpreter: outside of its virtual environment, `pip` belongs to another one."""
     found = shutil.which("pip")
     if found is not None and Path(found).parent == Path(sys.executable).parent:
         return "pip"

@@ -25,7 +25,7 @@ from gradtide.system import CANNOT_EXCHANGE, can_exchange, close, exchange, lock
 
 VERSIONS, SUMMARY = "versions.json", "summary.json"
 FOLDER_SCHEMA = "gradtide.folder/1"
-"""Schema of `versions.json`, which is that of the folder: its tables, their columns and units."""
+"""Schema of `versions.json` and of the folder: its tables, their columns and units."""
 LISTED = "files"
 """Key of `versions.json`: the SHA-256 of every other file of the folder; None for other `versions.json`, which have the
 time at which they were made."""
@@ -33,21 +33,21 @@ time at which they were made."""
 PARTIAL, READY, LOCK = ".partial", ".ready", ".lock"
 SUFFIXES = "partial|ready|lock"
 LONGER = len(".") + len(".01234567") + len(PARTIAL)
-"""Characters that the name of a file has more while it is written."""
+"""Characters that are added to the name of a file while it is written."""
 
 INCOMPLETE = "incomplete"
 NOT_OURS = "not gradtide's"
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 IN_FIXED = ("lost+found", INCOMPLETE)
-"""Entries that stay in a fixed folder: what a file system has in its root, and an unfinished study."""
+"""Entries that stay in a folder that cannot be renamed: those of a file system's root, and an unfinished study."""
 
 
 # Files
 
 
 def write_whole(path: Path, data: bytes) -> Path:
-    """Write a file, or replace it, so that it is never seen in part.
+    """Write or replace a file atomically.
 
     Raises:
         OSError: if it cannot be written; an older file stays.
@@ -59,9 +59,9 @@ def write_whole(path: Path, data: bytes) -> Path:
 
 @contextmanager
 def whole(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to write or replace; it is there when the block ends, and as before if that fails.
+    """Open a file to write or replace; it appears at the end of the block, and is unchanged if the block fails.
 
-    A link stays, and leads to the new file. What is no regular file, as a pipe, is written to as it is.
+    A link is kept and points to the new file. A file that is not regular, such as a pipe, is written to directly.
 
     Raises:
         OSError: if it cannot be written.
@@ -89,10 +89,10 @@ def whole(path: Path) -> Iterator[BinaryIO]:
 
 @contextmanager
 def whole_folder(path: Path, not_ours: Collection[str] = ()) -> Iterator[Path]:
-    """Give a hidden folder to write into; it is at `path` when the block ends, and all is as before if that fails.
+    """Give a hidden folder to write into; it is moved to `path` at the end of the block, unless the block fails.
 
-    What is at `path` is replaced: ask `foreign` before. A link stays, and leads to the new folder. Files that are
-    `not_ours` are not in its list.
+    An existing `path` is replaced: check it with `foreign` before. A link is kept and points to the new folder. Files
+    that are `not_ours` are not in its list.
 
     Raises:
         OSError: if it cannot be written.
@@ -127,7 +127,7 @@ def whole_folder(path: Path, not_ours: Collection[str] = ()) -> Iterator[Path]:
 def folder_inside(folder: Path, not_ours: Collection[str] = ()) -> Iterator[Path]:
     """Give a hidden folder inside `folder`; when the block ends, its entries replace the listed ones of `folder`.
 
-    From the rename to `.ready` on, what was written is whole, and what is left to do can be done again.
+    After the rename to `.ready` the new files are complete, and the remaining steps can be repeated.
     """
     with _partial(folder, ".", Path.mkdir) as part:
         yield part
@@ -145,7 +145,7 @@ def folder_inside(folder: Path, not_ours: Collection[str] = ()) -> Iterator[Path
 
 
 def _move_out(ready: Path) -> None:
-    """Move the entries of a complete folder into the one that it is in, `summary.json` last; can be done again."""
+    """Move the entries of a complete folder into its parent, `summary.json` last; can be repeated."""
     folder, old = ready.parent, ready / ".old"
     old.mkdir(exist_ok=True)
     if (ready / VERSIONS).exists():
@@ -166,9 +166,9 @@ def _move_aside(path: Path, folder: Path) -> None:
 
 
 def is_fixed(path: Path) -> bool:
-    """Return whether a folder has to stay where it is.
+    """Return whether a folder cannot be renamed.
 
-    It is a mount point, or nothing can be written beside it, or the system cannot let folders change places.
+    It is a mount point, or its parent is not writable, or the system cannot exchange folders.
     """
     return path.is_dir() and (
         os.path.ismount(path)
@@ -182,7 +182,7 @@ def is_fixed(path: Path) -> bool:
 
 
 def heal(path: Path) -> None:
-    """Delete what killed writers of `path` left beside it and in it; a complete folder goes where it belongs."""
+    """Delete the files of killed writers beside `path` and in it; complete a folder that was ready."""
     path = Path(os.path.realpath(path))
     own = "|".join(re.escape(name) for name in sorted({VERSIONS, *_tops(path)}))
     _end(path.parent, rf"\.{re.escape(path.name)}\.\w{{8}}")
@@ -190,7 +190,7 @@ def heal(path: Path) -> None:
 
 
 def _end(folder: Path, pattern: str) -> None:
-    """End what nobody works on any more, of what is so called but for its suffix."""
+    """Delete or complete abandoned entries with this name and any suffix."""
     try:
         names = os.listdir(folder)
     except OSError:
@@ -207,7 +207,7 @@ def _end(folder: Path, pattern: str) -> None:
 
 
 def _tidy(part: Path) -> None:
-    """Delete what a delete that failed has left in a folder that is written and not yet in place."""
+    """Delete the remains of a failed deletion in a folder that is not yet in place."""
     for place, _, names in os.walk(part):
         for name in names:
             if re.fullmatch(rf"\..*\.[0-9a-f]{{8}}\.({SUFFIXES})", name):
@@ -224,12 +224,12 @@ def _remove(path: Path) -> None:
 
 @contextmanager
 def _partial(folder: Path, prefix: str, make: Callable[[Path], object]) -> Iterator[Path]:
-    """Make something to write to, locked as long as the block lasts; what is left of it then is deleted."""
+    """Create an entry to write to, locked during the block; its remains are deleted at the end."""
     while True:
         part = folder / f"{prefix}{secrets.token_hex(4)}{PARTIAL}"
         _make_file(part.with_suffix(LOCK))
         with _lock(part.with_suffix(LOCK), wait=True) as is_mine:
-            # Between the two lines before, another process may have taken it for left behind.
+            # Between the two lines above, another process may have deleted it as abandoned.
             if is_mine:
                 try:
                     make(part)
@@ -245,9 +245,9 @@ def _make_file(path: Path) -> None:
 
 @contextmanager
 def _lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
-    """Lock a file as long as the block lasts, and delete it then; give whether that is possible.
+    """Lock a file during the block, and delete it at the end; yield whether that is possible.
 
-    Nothing is its own lock: Windows locks no folder, and renames nothing that is open.
+    The lock is a separate file, because Windows cannot lock folders, nor rename open files.
     """
     try:
         handle = os.open(path, os.O_RDWR | NO_LINK)
@@ -257,7 +257,7 @@ def _lock(path: Path, *, wait: bool = False) -> Iterator[bool]:
     is_mine = False
     try:
         with suppress(OSError):
-            # A file system without locks keeps nobody from writing; what is left there, nobody deletes.
+            # Without locks files can still be written; abandoned files are then not deleted.
             is_mine = (lock(handle, wait=wait) or wait) and os.fstat(handle).st_ino == os.stat(path).st_ino
         yield is_mine
     finally:
@@ -275,7 +275,7 @@ def _sync_all(folder: Path) -> None:
 
 
 def list_files(folder: Path, not_ours: Collection[str] = ()) -> None:
-    """Write into `versions.json` of a folder which files it holds; a folder without it stays without.
+    """Write the list of a folder's files into its `versions.json`, if it has one.
 
     Files that are `not_ours`, by their paths from the folder, are left out.
     """
@@ -292,7 +292,7 @@ def list_files(folder: Path, not_ours: Collection[str] = ()) -> None:
 
 
 def write_listed(path: Path, data: bytes) -> Path:
-    """Write or replace a file of a folder of results, or of a run in it; the list of the folder has it then."""
+    """Write or replace a file of a folder of results, or of a run in it, and add it to the folder's list."""
     write_whole(path, data)
     real = Path(os.path.realpath(path))
     for home in real.parents:
@@ -304,11 +304,11 @@ def write_listed(path: Path, data: bytes) -> Path:
 
 
 def foreign(folder: Path, *known: str) -> dict[str, str]:
-    """Return what would be lost with a folder, and why: what is not gradtide's, and what somebody changed since.
+    """Return the entries that would be lost with a folder, and why: files of others, and files that were changed since.
 
     Args:
-        folder: a folder, or what is no folder of gradtide's.
-        known: entries that are not looked at.
+        folder: any folder.
+        known: entries that are skipped.
     """
     known = (*known, *(IN_FIXED if is_fixed(folder) else ()))
     listed = _list(folder) or {}
@@ -335,7 +335,7 @@ def foreign(folder: Path, *known: str) -> dict[str, str]:
 
 
 def _tops(folder: Path) -> set[str]:
-    """Return the entries of a folder that its list has."""
+    """Return the entries of a folder that are in its list."""
     return {name.partition("/")[0] for name in _list(folder) or {}}
 
 
@@ -353,7 +353,7 @@ def _with_list(versions: Path, digests: dict[str, str | None]) -> bytes:
 
 
 def _digest(path: Path) -> str | None:
-    """Return the SHA-256 of a regular file; None for what is none, or cannot be read."""
+    """Return the SHA-256 of a regular file; None for other entries and unreadable files."""
     digest = hashlib.sha256()
     try:
         if not stat.S_ISREG(path.lstat().st_mode):

@@ -1,7 +1,7 @@
 """Opens every file that a user names: regular files only, and no more bytes of them than is allowed.
 
-A FIFO, a device or a socket is refused at once, because reading one may never end. What gzip unpacks to is counted
-while it is unpacked. Nothing here knows what a file means.
+A FIFO, a device or a socket is refused at once, because reading one may never end. The size of a gzip file is checked
+while it is unpacked. The content of a file is not interpreted here.
 """
 
 import gzip
@@ -18,13 +18,13 @@ from gradtide.errors import GradtideError
 from gradtide.units import UnitError, parse_bytes
 
 MAX_TEXT_BYTES = 10_000_000
-"""Most bytes of a scenario, and of any file that is read as a whole before its first line means anything."""
+"""Largest size of a scenario, and of other files that are read as a whole."""
 MAX_DATA_BYTES = 4_000_000_000
-"""Most bytes of a trace, a list or a table, after gzip has unpacked it."""
+"""Largest size of a trace, a list or a table after unpacking."""
 MAX_PACKING = 100
-"""Most bytes that a byte of a gzip file stands for. Traces of PyTorch's profiler shrink 10 to 30 times."""
+"""Largest ratio of unpacked to packed size of a gzip file. Traces of PyTorch's profiler shrink 10 to 30 times."""
 FREE_BYTES = 64_000_000
-"""A packed file may unpack to as many bytes, however small it is."""
+"""Unpacked size that is allowed regardless of the ratio."""
 
 CHUNK_BYTES = 1 << 20
 
@@ -47,7 +47,7 @@ class InputError(GradtideError):
 
 @contextmanager
 def allowing(most_bytes: int | None) -> Iterator[None]:
-    """Read files of up to `most_bytes`, packed or not, in place of the limits above; None leaves them."""
+    """Read files of up to `most_bytes`, packed or not, in place of the limits above; None keeps the limits."""
     token = _allowed.set(most_bytes if most_bytes is not None else _allowed.get())
     try:
         yield
@@ -74,7 +74,7 @@ def open_file(path: Path) -> io.BufferedReader:
         InputError: if it is something else.
         OSError: if it cannot be opened.
     """
-    # Opening a device may itself do something, so it is looked at before; and again after, when it cannot be exchanged.
+    # Opening a device may have effects, so its type is checked before; and again after, when it cannot be exchanged.
     _regular(os.stat(path).st_mode)
     handle = os.open(path, os.O_RDONLY | _ANSWER_AT_ONCE)
     try:

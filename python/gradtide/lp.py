@@ -19,19 +19,20 @@ from gradtide.errors import GradtideError, InternalError
 from gradtide.extras import how_to_install
 
 MOST_DECIDED = 16
-"""Buckets up to which an order that no bound proves is searched pair by pair."""
+"""Largest number of buckets for which the order is a decision of the programme, if the list orders are not proven
+optimal."""
 
 MOST_NODES = 2_000
-"""Of a branch and bound; counted, not timed, so that equal input gives equal output on any machine."""
+"""Nodes of a branch and bound; counted instead of timed, so that the output does not depend on the machine."""
 
 MOST_CUTS = 1_000
-"""Rows that say what no order can beat; in a chain of layers there is one per bucket."""
+"""Rows of the lower bound over all orders; in a chain of layers there is one per bucket."""
 
 SAME = 1e-7
-"""Times and shares that differ by less of the iteration, or of all bytes, are one: solvers count in floats."""
+"""Relative tolerance for times and shares to count as equal, since solvers use floats."""
 
 _MOST = 1e100
-"""Largest number that is taken: sums of more would leave what a float can be."""
+"""Largest accepted number: sums of larger ones could exceed the range of floats."""
 
 _SCALE = 1_000.0
 """Length of the iteration for the solver, whose tolerances are absolute."""
@@ -45,8 +46,8 @@ class SolverMissingError(GradtideError, ImportError):
 class TimedBucket:
     """A bucket, and how long it takes in each band, the highest first, alone on the network.
 
-    `ready` is when its last gradient has been computed. `needed`, not earlier, is when the next forward pass asks for
-    it, if nothing was late before.
+    `ready` is when its last gradient has been computed. `needed` is when the next forward pass needs it, if no earlier
+    bucket was late; not before `ready`.
     """
 
     name: str
@@ -97,9 +98,9 @@ class StartAndBand:
         late: int | float = 0
         needed: dict[int, int | float] = {}
         for at in sorted({bucket.needed for bucket in self.buckets}):
-            asked = [index for index, bucket in enumerate(self.buckets) if bucket.needed == at]
-            needed.update(dict.fromkeys(asked, at + late))
-            late = max(late, *(self.ends[index] - at for index in asked))
+            awaited = [index for index, bucket in enumerate(self.buckets) if bucket.needed == at]
+            needed.update(dict.fromkeys(awaited, at + late))
+            late = max(late, *(self.ends[index] - at for index in awaited))
         return [
             {
                 "bucket": self.buckets[index].name,
@@ -181,7 +182,7 @@ def evaluate(
 
 
 def by_rank(buckets: Sequence[TimedBucket], bands: Sequence[int], ranks: Sequence[Any]) -> tuple[int, ...]:
-    """Return the order of a queue that never rests: of the buckets that are ready, the one of the smallest rank."""
+    """Return the order of a work-conserving queue: the ready bucket with the smallest rank goes first."""
     times = [bucket.times[band] for bucket, band in zip(buckets, bands, strict=True)]
     order: list[int] = []
     left, now = set(range(len(buckets))), min(bucket.ready for bucket in buckets)
@@ -204,7 +205,7 @@ def shares(buckets: Sequence[TimedBucket], bands: Sequence[int]) -> tuple[float,
 
 
 def check_give(give: float) -> None:
-    """Raise ValueError for a share of the iteration time that is none."""
+    """Raise ValueError for an invalid share of the iteration time."""
     if not 0 <= give <= 1:
         raise ValueError(f"give is {give}; write a share from 0 to 1, as in 0.01")
 
@@ -476,7 +477,11 @@ class _Model:
 
 
 def _decided(problem: _Problem) -> StartAndBand:
-    """Choose order and bands: by lists that a bound proves, else pair by pair, else the best list with its distance."""
+    """Choose order and bands.
+
+    List orders are tried first. If no bound proves them optimal, the order becomes a decision of the programme; if
+    that fails, the result is the best list order with its gap.
+    """
     buckets, indices = problem.buckets, range(len(problem.buckets))
     tails = [-problem.tail(index) for index in indices]
     lists = [by_rank(buckets, [band] * len(buckets), tails) for band in range(problem.band_count)]

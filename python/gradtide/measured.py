@@ -61,7 +61,7 @@ class Errors:
         """Return the errors as plan.json has them."""
         return {"count": len(self.logs), "setups": self.setups, "percent": list(self.range_percent)}
 
-    def around(self, predicted: float) -> tuple[float, float]:
+    def interval(self, predicted: float) -> tuple[float, float]:
         """Return the ends of the 95 % interval of what will be measured, for a predicted time or ratio of times."""
         return predicted * math.exp(-self.half), predicted * math.exp(self.half)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gradtide.errors import Fault, ScenarioError
 
 HEAD_BYTES = 20_000
-"""Bytes of a file that are looked at."""
+"""Bytes of a file that are examined."""
 
 
 class Seen(NamedTuple):
@@ -226,11 +226,11 @@ _JSON = (
     ("astra-network", r'"(logical-dims|dimensions-count|topologies-per-dim)"\s*:'),
     ("order", r'\A\s*\{\s*"priority"\s*:\s*\{'),
     ("scenario", r'\A\s*\{\s*"(job|cluster|traffic|run)"\s*:\s*\{'),
-    # PyTorch's profiler writes an object, others of its events a list: its categories tell them.
+    # PyTorch's profiler writes an object, others of its events a list: recognised by its categories.
     ("kineto", r'\A\s*\[.*"cat"\s*:\s*"(cpu_op|user_annotation|Operator|[Kk]ernel|Ascend Hardware)"'),
     ("chrome-trace", r'\A\s*\[?\s*\{([^{}]|\{[^{}]*\})*"ph"\s*:\s*"'),
 )
-"""Keys that tell JSON documents apart."""
+"""Keys that identify kinds of JSON documents."""
 
 _XML = {
     "graphml": "graphml",
@@ -361,7 +361,7 @@ def other_format(head: bytes | str, file: str, what: str, *names: str) -> Fault 
     return Fault("GT007", "", f"{file} is {found.what}, not {what}", None, hint, file, number, line, 0, len(line))
 
 
-def told(head: bytes | str, file: str) -> str:
+def described(head: bytes | str, file: str) -> str:
     """Return what a file is and what to do with it as a clause; empty if that is not known."""
     found = seen(head)
     return "" if found is None else f"{found.what}; {found.use.format(file=file)}"

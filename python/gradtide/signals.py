@@ -1,8 +1,8 @@
-"""What ends a command before it is done: Ctrl-C, SIGTERM and SIGHUP from its first line on, and the limits it is given.
+"""Early ends of a command: Ctrl-C, SIGTERM and SIGHUP from its first line on, and its limits.
 
-A signal raises `KeyboardInterrupt` once, where the command can answer it; before, while modules are loaded, it is
-noted. A limit raises its own exception in the same way. Code that computes outside Python for longer than a second, and
-so cannot answer, is ended as it is. One thread sees to all of this.
+A signal raises `KeyboardInterrupt` once the command can handle it; until then, while modules are loaded, it is
+recorded. A limit raises its own exception in the same way. If code outside Python blocks for longer than a second, the
+process is terminated. A single thread supervises all of this.
 """
 
 import os
@@ -16,9 +16,9 @@ from gradtide import system
 from gradtide.system import STOPS
 
 NOTICE_S, ANSWER_S, TIDY_S = 0.8, 2.0, 10.0
-"""After so long the process is ended: if Python has not seen the signal; if nothing but removes what is half-written
-has followed; if an interrupted study still writes what it knows. Another signal ends it at once. Time that other
-processes had the processor does not count, up to `PATIENCE` times as long."""
+"""Timeouts after which the process is terminated: until Python handles the signal; for the removal of incomplete files;
+for an interrupted study to write its partial result. A second signal terminates it at once. Time that other processes
+had the processor does not count, up to `PATIENCE` times as long."""
 
 PATIENCE = 5
 
@@ -26,40 +26,40 @@ received: list[int] = []
 """The signals that came, in their order."""
 
 LIMIT = system.ALARM
-"""Sent to the process itself when a limit is reached: the main thread hears it also where it waits for a file."""
+"""Sent to the process itself when a limit is reached: the main thread receives it even while it waits for a file."""
 
-LOOK_EVERY_S = 0.1
+POLL_S = 0.1
 
-look: Callable[[], None] | None = None
-"""Raises once, when what the command has taken is more than it may: asked ten times a second."""
+check: Callable[[], None] | None = None
+"""Raises once when the command has exceeded its limits; called ten times a second."""
 
 reached: Exception | None = None
-"""What `look` raised."""
+"""What `check` raised."""
 
 last_words: Callable[[int], None] | None = None
-"""Called with the signal before a process that does not answer is ended."""
+"""Called with the signal before an unresponsive process is terminated."""
 
 EXIT_SIGNAL = 128
 """Exit code of a command that a signal ended, less the number of the signal: 130 for Ctrl-C, 143 for SIGTERM."""
 
 EXIT_CANNOT_GO_ON = 3
-"""Exit code of a command that a limit ended, or whatever else did not let it go on."""
+"""Exit code of a command that was ended by a limit or another error during its work."""
 
 RAISED_AGAIN_AFTER_S = 0.001
-"""Python drops an exception that is raised where nothing can catch it: in `__del__`, or in the callback of a weak
-reference, which modules that are being loaded have. What was dropped is raised again so much later."""
+"""Python drops an exception that is raised in `__del__` or in the callback of a weak reference, as during imports. A
+dropped exception is raised again after this time."""
 
 _raised: BaseException | None = None
-"""What was raised, for a signal or for a limit."""
+"""The exception of the first signal or limit."""
 
 _state = {"catches": False, "raises": False, "raised": False, "dropped": False, "settled": False, "tidies": False}
 
 
 def catch(noted: Sequence[int] = ()) -> None:
-    """Note signals from now on, except for those that are ignored, as under nohup; once is enough.
+    """Record signals from now on, except for ignored ones, as under nohup; further calls have no effect.
 
     Args:
-        noted: those that have come already.
+        noted: signals received before.
     """
     if _state["catches"]:
         return
@@ -74,30 +74,30 @@ def catch(noted: Sequence[int] = ()) -> None:
 
 
 def answer() -> None:
-    """Raise for the first signal, also if it came before now."""
+    """Raise for the first signal, even if it was received before this call."""
     _state["raises"] = True
     if received:
         _on_signal(received.pop(), None)
 
 
 def settle() -> None:
-    """Raise nothing any more: the command has ended, or is about to say how it does."""
+    """Raise no more exceptions: the command has ended, or is about to print its last message."""
     _state.update(raises=False, settled=True)
 
 
 def has_raised() -> bool:
-    """Return whether a signal has been raised; some libraries make another exception of a `KeyboardInterrupt`."""
+    """Return whether a signal has raised; some libraries convert a `KeyboardInterrupt` into another exception."""
     return _state["raised"]
 
 
 def again() -> None:
-    """Raise what a signal or a limit raised, if anything, where a library has made something else of it."""
+    """Raise the exception of a signal or limit again, if a library has converted it."""
     if _raised is not None and not _state["settled"]:
         raise _raised
 
 
 def leave(code: object) -> None:
-    """Let signals change nothing while Python itself ends; where runs may still be under way, do not wait for them."""
+    """Ignore signals while the interpreter exits; do not wait for runs that may still be active."""
     if isinstance(code, int) and (code == EXIT_CANNOT_GO_ON or code > EXIT_SIGNAL):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -107,12 +107,12 @@ def leave(code: object) -> None:
 
 
 def is_settled() -> bool:
-    """Return whether the command has ended, or is about to say how it does."""
+    """Return whether the command has ended, or is about to print its last message."""
     return _state["settled"]
 
 
 def tidy() -> None:
-    """Say that the signal is answered, and that what is known is being written."""
+    """Extend the timeout: the signal was handled, and the partial result is being written."""
     _state["tidies"] = True
 
 
@@ -132,7 +132,7 @@ def _on_signal(number: int, frame: object) -> None:
 
 
 def _on_dropped(dropped: "sys.UnraisableHookArgs") -> None:
-    """Raise again what a signal or a limit raised; print any other exception that was dropped, as Python does."""
+    """Raise the exception of a signal or limit again; print any other dropped exception, as Python does."""
     if _raised is None or dropped.exc_value is not _raised:
         sys.__unraisablehook__(dropped)
     elif not _state["settled"]:
@@ -143,8 +143,8 @@ def _on_dropped(dropped: "sys.UnraisableHookArgs") -> None:
 def _is_at_limit() -> bool:
     global reached
     try:
-        if look is not None:
-            look()
+        if check is not None:
+            check()
     except Exception as error:
         reached = error
         system.alarm()
@@ -158,10 +158,10 @@ def _limit_s() -> float:
 
 
 def _watch(arrival: Callable[[float], int | None], caught: list[int]) -> None:
-    """Wait for a signal, of which the system tells at once, or a limit, and then for the process to end."""
+    """Wait for a signal, which the system reports at once, or a limit, and then for the process to end."""
     first = received[0] if received else 0
     while first not in caught:
-        number = arrival(LOOK_EVERY_S)
+        number = arrival(POLL_S)
         if number is not None:
             first = number
         elif _is_at_limit():

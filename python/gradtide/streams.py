@@ -1,8 +1,8 @@
-"""Stdout and stderr of the command: a write that fails is recorded and never raised, so that the work goes on.
+"""Stdout and stderr of the command: a failed write is recorded and never raised, so the command continues.
 
-A full disk, a closed descriptor or a reader that has left would otherwise raise wherever a command happens to print:
-between two files of a folder, in the handler of another error, or when Python flushes its buffers at exit. What cannot
-be printed is discarded; `failures` says at the end that it was.
+Otherwise a full disk, a closed descriptor or a closed pipe would raise wherever a command happens to print: between two
+files of a folder, in the handler of another error, or when Python flushes its buffers at exit. Output that cannot be
+written is discarded; `failures` reports it at the end.
 """
 
 import errno
@@ -17,7 +17,7 @@ NAMES = ("stdin", "stdout", "stderr")
 
 
 class Failure(NamedTuple):
-    """A standard stream that did not take all that was printed.
+    """A standard stream to which some output could not be written.
 
     Attributes:
         name: stdout or stderr.
@@ -29,7 +29,7 @@ class Failure(NamedTuple):
 
     @property
     def reader_left(self) -> bool:
-        """Whether whoever read the stream wants no more of it, as `head -1`, which is no error."""
+        """Whether the reader has closed the pipe, as `head -1` does, which is no error."""
         return isinstance(self.error, (BrokenPipeError, ConnectionResetError))
 
 
@@ -47,7 +47,7 @@ class StandardStream(io.RawIOBase):
 
     @property
     def error(self) -> OSError | None:
-        """What the first failed write raised; None if nothing was lost."""
+        """The error of the first failed write; None if nothing was lost."""
         return self._error if self._is_used else None
 
     def writable(self) -> bool:
@@ -65,7 +65,7 @@ class StandardStream(io.RawIOBase):
         return self._raw.fileno()
 
     def write(self, data: Any, /) -> int:
-        """Write all of the data, or discard it."""
+        """Write all of the data; after a failure, discard it."""
         view = memoryview(data).cast("B")
         self._is_used = self._is_used or len(view) > 0
         left = view
@@ -73,7 +73,7 @@ class StandardStream(io.RawIOBase):
             try:
                 written = self._raw.write(left)
                 if written is None:
-                    # A pipe that does not block, as some programs hand one to their children, is full.
+                    # A non-blocking pipe, as some programs give to their children, is full.
                     select.select([], [self._raw.fileno()], [])
                     continue
                 left = left[written:]
@@ -86,14 +86,14 @@ _streams: dict[str, StandardStream] = {}
 
 
 def install() -> None:
-    """Replace `sys.stdout` and `sys.stderr`; to be called before anything else opens a file."""
+    """Replace `sys.stdout` and `sys.stderr`; call this before anything else opens a file."""
     _occupy()
     for name in NAMES[1:]:
         stream = getattr(sys, name)
         raw = None
         if stream is not None:
             if not isinstance(stream, io.TextIOWrapper):
-                # A program that calls the command line reads what is printed.
+                # A program that embeds the command line captures the output.
                 continue
             buffer = stream.buffer
             raw = getattr(buffer, "raw", buffer)
@@ -111,7 +111,7 @@ def install() -> None:
 
 
 def failures() -> list[Failure]:
-    """Write what is still buffered; return the streams that did not take everything."""
+    """Flush both streams; return those with lost output."""
     found = []
     for name, standard in _streams.items():
         getattr(sys, name).flush()
@@ -121,7 +121,7 @@ def failures() -> list[Failure]:
 
 
 def takes_more(name: str) -> bool:
-    """Write what is buffered of a stream; return whether it still takes what is printed."""
+    """Flush a stream; return whether it can still be written to."""
     getattr(sys, name).flush()
     return name not in _streams or _streams[name].error is None
 
@@ -129,7 +129,8 @@ def takes_more(name: str) -> bool:
 def _occupy() -> None:
     """Open the standard descriptors that are closed, so that no file of the command gets their numbers.
 
-    A library that prints would write into that file. As they are opened the wrong way round, a write fails.
+    Otherwise a library that prints would write into that file. They are opened in the wrong direction, so that a write
+    fails.
     """
     for number in range(len(NAMES)):
         try:

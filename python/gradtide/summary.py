@@ -113,11 +113,11 @@ def _job_summary(core: dict[str, Any], job: "Job") -> dict[str, Any]:
         "parameter_bytes": core["parameter_bytes"],
         "bytes_per_worker": int(sent) if float(sent).is_integer() else sent,
         **({} if asynchrony is None else {"asynchrony": asynchrony}),
-        **({"parallel": _divided(core["step"], job, mean_ms)} if job.is_divided else {}),
+        **({"parallel": _parallel(core["step"], job, mean_ms)} if job.is_divided else {}),
     }
 
 
-def _divided(core: dict[str, Any], job: "Job", mean_ms: float) -> dict[str, Any]:
+def _parallel(core: dict[str, Any], job: "Job", mean_ms: float) -> dict[str, Any]:
     """Return the figures of a parallel job; None for figures that a recorded step lacks."""
     groups = {
         group["name"]: {
@@ -132,9 +132,9 @@ def _divided(core: dict[str, Any], job: "Job", mean_ms: float) -> dict[str, Any]
         for group in core["groups"]
     }
     ranks = len(job.hosts)
-    told = {"mesh": None, "ranks": ranks} if job.division is None else _of_mesh(job.division, mean_ms)
+    mesh = {"mesh": None, "ranks": ranks} if job.division is None else _of_mesh(job.division, mean_ms)
     return {
-        **told,
+        **mesh,
         "groups": groups,
         "waits_for_stages_ms": core["others_ps"] / PS_PER_MS,
         "critical_path_ms": {name: time_ps / PS_PER_MS for name, time_ps in core["critical_ps"]},

@@ -27,7 +27,7 @@ else:
 
 
 def resident_bytes() -> int:
-    """Return the memory that the process has; where Linux does not tell, the most that it has ever had."""
+    """Return the memory that the process has; on other systems than Linux, the most that it has ever had."""
     if sys.platform != "linux":
         import psutil
 
@@ -108,7 +108,7 @@ def _delete(path: "Path") -> None:
 def lock_byte(handle: int, offset: int) -> bool:
     """Lock a byte of an open file, which need not have it; return whether no other process has locked it.
 
-    Windows looks at 31 bits of `offset` alone, so that some offsets share a lock.
+    Windows uses 31 bits of `offset` only, so some offsets share a lock.
     """
     try:
         if sys.platform == "win32":
@@ -136,7 +136,7 @@ CANNOT_EXCHANGE = {errno.EBUSY, errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.E
 """What a system answers that cannot let two folders change places: a mount point, or a file system without it."""
 
 MOST_NAME_BYTES = 255
-"""Longest name of a file where the system does not tell: NTFS, in characters."""
+"""Longest name of a file where the system does not report it: NTFS, in characters."""
 
 
 def sync(path: "Path") -> None:
@@ -218,7 +218,7 @@ else:
 
 
 def alarm() -> None:
-    """Send `ALARM` to the main thread. On Windows a thread that waits for a file hears it when it has waited."""
+    """Send `ALARM` to the main thread. On Windows a thread that waits for a file receives it afterwards."""
     if sys.platform == "win32":
         import _thread
 
@@ -238,28 +238,28 @@ def alarm_after(time_s: float) -> None:
 
 
 def arrivals() -> Callable[[float], int | None]:
-    """Let the system tell of signals at once; return what waits so many seconds for one, and gives its number."""
+    """Wake up on signals; return a function that waits a number of seconds for one and returns its number."""
     if sys.platform == "win32":
         # `select` of Windows takes sockets alone. Elsewhere they would take some milliseconds to load, for nothing.
         import socket
 
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
-        heard, told = ours.fileno(), theirs.detach()
+        reader, writer = ours.fileno(), theirs.detach()
 
         def read() -> bytes:
             return ours.recv(1)
     else:
-        heard, told = os.pipe()
-        os.set_blocking(told, False)
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
 
         def read() -> bytes:
-            return os.read(heard, 1)
+            return os.read(reader, 1)
 
-    signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
     def wait(time_s: float) -> int | None:
-        return read()[0] if select.select([heard], [], [], time_s)[0] else None
+        return read()[0] if select.select([reader], [], [], time_s)[0] else None
 
     return wait
 
@@ -284,11 +284,11 @@ def choose_congestion_control(tcp: "socket.socket", name: str) -> None:
         raise OSError(error.errno, known) from None
 
 
-def hear_service(udp: "socket.socket") -> None:
-    """Let `receive_marked` tell the type of service, or IPv6's traffic class, of what arrives.
+def enable_service_type(udp: "socket.socket") -> None:
+    """Let `receive_marked` return the type of service, or IPv6's traffic class, of what arrives.
 
     Raises:
-        OSError: on Windows, which does not tell it.
+        OSError: on Windows, which does not report it.
     """
     if sys.platform == "win32":
         raise OSError(errno.ENOSYS, "Windows does not tell the type of service of what arrives")
@@ -301,11 +301,11 @@ def hear_service(udp: "socket.socket") -> None:
 
 
 def receive_marked(udp: "socket.socket", most_bytes: int) -> "tuple[bytes, int, Any]":
-    """Receive a datagram after `hear_service`; return its bytes, its type of service and its sender."""
+    """Receive a datagram after `enable_service_type`; return its bytes, its type of service and its sender."""
     if sys.platform == "win32":
         raise OSError(errno.ENOSYS, "Windows does not tell the type of service of what arrives")
-    payload, told, _, sender = udp.recvmsg(most_bytes, 64)
-    return payload, next((data[0] for _, _, data in told if data), 0), sender
+    payload, ancillary, _, sender = udp.recvmsg(most_bytes, 64)
+    return payload, next((data[0] for _, _, data in ancillary if data), 0), sender
 
 
 # Processes

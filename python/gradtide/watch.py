@@ -1,14 +1,14 @@
-"""One deadline and one bound of memory for all that a command or a call does, and who looks at them while it works.
+"""Limits of time and memory for a whole command or call, and where they are checked.
 
-    with watching(limits):      begins; what is called inside and asks for limits of its own has these
+    with watching(limits):      starts the watch; nested calls with limits of their own use this one
         ...
-        look()                  raises `LimitReached`, or what else ends the work
+        check_cancelled()       raises `LimitReached` or `Abandoned`
 
-The core calls `look` every few milliseconds in all its long loops, in every thread. On the command line the thread of
-`gradtide.signals` looks, too, so that no part of a command, in whatever module, can go on for ever.
+The core calls `check_cancelled` every few milliseconds in all its long loops, in every thread. On the command line the
+thread of `gradtide.signals` checks, too, so that no part of a command can run for ever.
 
-Memory is what the process has (its resident set), less what it had when the work began. An allocator that counts would
-know what the core alone has taken; but Python's tables and texts count as much for the machine, which runs out of both.
+Memory is the resident set of the process, less its size at the start of the work. A counting allocator would measure
+the core alone, but Python's tables and texts use the same memory.
 """
 
 import threading
@@ -22,15 +22,15 @@ from gradtide.errors import LimitReached
 from gradtide.system import resident_bytes
 
 BASE_BYTES = 60_000_000
-"""Memory of the program itself, before it does anything."""
+"""Memory of the program itself before any work."""
 
 LEAST_BYTES, LEAST_S = 150_000_000, 1.0
-"""Memory and time below which nothing is ended: modules that are loaded take as much, and estimates refuse the rest."""
+"""Limits are at least this large: loading modules takes as much, and estimates refuse smaller limits."""
 
 
 @dataclass
 class Watch:
-    """What work may take, counted from when it began.
+    """The limits of some work, counted from its start.
 
     Attributes:
         memory_bytes: memory, with that of the program itself.
@@ -53,8 +53,8 @@ class Watch:
         """Memory that the work has now."""
         return max(0, resident_bytes() - self.before_bytes) + BASE_BYTES
 
-    def look(self) -> None:
-        """Raise `LimitReached` if the work has taken more than it may; once, because what cleans up takes more."""
+    def check(self) -> None:
+        """Raise `LimitReached` if the work has exceeded a limit; only once, because the clean-up takes more."""
         elapsed_s, taken_bytes = self.elapsed_s, self.taken_bytes
         if elapsed_s > max(self.time_s, LEAST_S):
             limit = LimitReached("time", self.time_s, elapsed_s)
@@ -68,46 +68,46 @@ class Watch:
 
 @dataclass(frozen=True)
 class Part:
-    """Work of a thread, which is over when all of it is.
+    """A thread's part of some work.
 
     Attributes:
-        whole: what all of it may take; None for no limit.
-        over: set when nobody waits for the thread any more.
+        whole: the limits of the whole work; None for no limit.
+        over: set when the result of the thread is no longer needed.
     """
 
     whole: "Watch | Part | None"
     over: threading.Event
 
-    def look(self) -> None:
-        """Raise `Abandoned` if the work is over, and what the whole of it raises."""
+    def check(self) -> None:
+        """Raise `Abandoned` if the result is no longer needed, and check the limits of the whole work."""
         if self.over.is_set():
             raise Abandoned
         if self.whole is not None:
-            self.whole.look()
+            self.whole.check()
 
 
-class Abandoned(Exception):  # noqa: N818 - it ends a thread, and no one sees it
-    """The work that a thread is part of is over."""
+class Abandoned(Exception):  # noqa: N818 - it ends a thread, and is not reported
+    """The result of a thread is no longer needed."""
 
 
 _current: ContextVar["Watch | Part | None"] = ContextVar("watch", default=None)
 
 
 def current() -> "Watch | Part | None":
-    """Return whom `look` asks in this thread."""
+    """Return what `check_cancelled` checks in this thread."""
     return _current.get()
 
 
-def look() -> None:
-    """Raise what ends the work of this thread, if it is to end; nothing is watched outside of `watching`."""
+def check_cancelled() -> None:
+    """Raise if the work of this thread is to end; without effect outside of `watching`."""
     watch = _current.get()
     if watch is not None:
-        watch.look()
+        watch.check()
 
 
 @contextmanager
 def watching(watch: "Watch | Part") -> Iterator[None]:
-    """Let `look` ask `watch` in this thread while the block runs."""
+    """Let `check_cancelled` check `watch` in this thread while the block runs."""
     token = _current.set(watch)
     try:
         yield

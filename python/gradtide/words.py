@@ -1,6 +1,6 @@
 """Results in words and small tables: the sentences of reports, the terminal and notebooks share them.
 
-The module is longer than 600 lines because a report may import no other module that knows how results are said.
+The module is longer than 600 lines because reports may import no other module with the wording of results.
 """
 
 import re
@@ -18,10 +18,10 @@ HOST_TIME = "device idle, host busy"
 
 
 def shown(text: str) -> str:
-    r"""Return a text as it may reach a terminal: every character takes part in one line, and none commands.
+    r"""Return a text that is safe for a terminal: on one line, without control sequences.
 
     Control characters, line breaks, marks that change the direction of writing, and halves of characters become one
-    visible character each: `␛` for an escape, `␊` for a line feed, a blank for a tab, `�` for what has no picture.
+    visible character each: `␛` for an escape, `␊` for a line feed, a blank for a tab, `�` for others.
 
     Example:
         >>> shown("a\x1b[2J\n\u202eb")
@@ -36,7 +36,7 @@ def _visible(letter: str) -> str:
     if letter == "\t" or unicodedata.category(letter) == "Zs":
         return " "
     if letter < " ":
-        # Unicode's pictures of control characters stand in their order.
+        # Unicode's pictures of control characters have the same order.
         return chr(0x2400 + ord(letter))
     return "␡" if letter == "\x7f" else "\ufffd"
 
@@ -54,7 +54,7 @@ SYMBOLS = {
 
 
 def legend(labels: Iterable[str]) -> str:
-    """Return what the symbols in the labels of a table mean, as in `U = C / T, the utilisation`; empty without any."""
+    """Return the legend of the symbols in the labels of a table, as in `U = C / T, the utilisation`."""
     used = _symbols(" ".join(labels))
     explained = used | _symbols(" ".join(SYMBOLS[symbol] for symbol in used))
     return "; ".join(f"{symbol} = {meaning}" for symbol, meaning in SYMBOLS.items() if symbol in explained)
@@ -88,7 +88,7 @@ def milliseconds(value_ms: float) -> str:
 
 
 def figure(name: str, value: float) -> str:
-    """Write a figure of a summary with its unit, which its path has.
+    """Write a figure of a summary with the unit that its path implies.
 
     Example:
         >>> figure("jobs.train.iteration_time_ms.mean", 8961.2), figure("jobs.train.mfu", 0.4)
@@ -128,7 +128,7 @@ def workers(count: int, servers: int = 0) -> str:
 
 
 def group(row: Mapping[str, Any], varied: Sequence[str]) -> str:
-    """Name what schedules compete on, as in `vgg16 on 8 workers and 2 servers, inference`.
+    """Name the workload on which schedules are compared, as in `vgg16 on 8 workers and 2 servers, inference`.
 
     Mini-batch, task and job are named if they are among the columns that differ within the comparison.
     """
@@ -141,13 +141,13 @@ def group(row: Mapping[str, Any], varied: Sequence[str]) -> str:
 
 
 BOUND = "optimal"
-"""The order that a search finds for this very run: a bound, and no advice."""
+"""The order that a search finds for one run: a bound, not a recommendation."""
 
 
 def settled(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of a comparison that may be called fastest.
+    """Return the rows of a comparison that can be the fastest.
 
-    A mean below its bound owes transfers at the end, and `BOUND` is what no worker can know.
+    A mean below its bound has unfinished transfers at the end, and `BOUND` cannot be realised by a worker.
     """
     rows = list(rows)
     rows = [row for row in rows if row.get("order") != BOUND] or rows
@@ -163,7 +163,7 @@ def buckets(count: int) -> str:
 def run_headline(summary: Mapping[str, Any], link_rate_bps: float | None = None) -> str:
     """Say in a sentence how long an iteration of each job takes, and what it waits for."""
     at = "" if link_rate_bps is None else f" at {rate(link_rate_bps)}"
-    # Two jobs of one model are told apart by their names.
+    # Two jobs of one model are distinguished by their names.
     models = [job["model"] for job in summary["jobs"].values()]
     named = [f"{name}: " if models.count(job["model"]) > 1 else "" for name, job in summary["jobs"].items()]
     jobs = [name + _job_sentence(job, at) for name, job in zip(named, summary["jobs"].values(), strict=True)]
@@ -174,7 +174,7 @@ def _job_sentence(job: Mapping[str, Any], at: str) -> str:
     mean_ms = job["iteration_time_ms"]["mean"]
     waterfall = job["waterfall_ms"]
     if "parallel" in job:
-        return _divided_sentence(job)
+        return _parallel_sentence(job)
     wait_ms = waterfall["exposed"] + waterfall["barrier"]
     who = (
         f"{job['model']} on {workers(job['workers'], job.get('servers', 0))}{at}: {milliseconds(mean_ms)} per iteration"
@@ -193,11 +193,11 @@ def _job_sentence(job: Mapping[str, Any], at: str) -> str:
 
 
 def _awaited(job: Mapping[str, Any]) -> str:
-    """Return what the compute of a job waits for: neither inference nor an exchange of other bytes has gradients."""
+    """Return what the compute of a job waits for; inference and exchanges of other data have no gradients."""
     return {"inference": "parameters", "exchange": "the exchange"}.get(job.get("task", ""), "gradients")
 
 
-def _divided_sentence(job: Mapping[str, Any]) -> str:
+def _parallel_sentence(job: Mapping[str, Any]) -> str:
     facts, time_ms = job["parallel"], job["iteration_time_ms"]["mean"]
     sentence = (
         f"{job['model']} on {ranks(facts['ranks'])} ({mesh(facts['mesh'])}): {milliseconds(time_ms)} per iteration"
@@ -215,7 +215,7 @@ def _divided_sentence(job: Mapping[str, Any]) -> str:
 
 
 def _fit(parts: Mapping[str, Any]) -> str:
-    """Say that a rank does not fit, or may not, and what would make it fit."""
+    """Return the sentence that a rank does not fit, or may not, and how it would."""
     sentence = f"It does not fit: a rank needs {memory(parts)}"
     if parts["feasibility"] == "too close to call":
         least, most = (size(count, 3) for count in parts["likely_bytes"])
@@ -232,7 +232,7 @@ def _keys(keys: Mapping[str, Any]) -> str:
 
 
 def saving_headline(points: Sequence[tuple[float, float, float]], baseline: str, best: str) -> str:
-    """Say where `best`, the best there is, beats `baseline`, and from which rate on it no longer matters.
+    """Return the sentence on the largest saving of `best` over `baseline`, and from which rate on there is none.
 
     A point is a link rate in bit/s, the baseline's time and the best time, in any one unit; there is at least one.
     """
@@ -250,7 +250,7 @@ def saving_headline(points: Sequence[tuple[float, float, float]], baseline: str,
 
 
 def saving_at(points: Sequence[tuple[float, float, float]], own_bps: float, baseline: str, best: str) -> str:
-    """Say what `best` would save over `baseline` at the rate that was asked about, and where that ends.
+    """Return the sentence on the saving of `best` over `baseline` at the scenario's rate, and where it ends.
 
     A point is a link rate in bit/s, the baseline's time and the best time, in any one unit; one is at `own_bps`.
     """
@@ -263,7 +263,7 @@ def saving_at(points: Sequence[tuple[float, float, float]], own_bps: float, base
 
 
 def _same_from(savings: Sequence[tuple[float, float]]) -> float | None:
-    """Return the rate from which on nothing is saved any more; None if something is at the fastest rate."""
+    """Return the rate from which on nothing is saved; None if something is saved at the fastest rate."""
     same_from = None
     for rate_bps, saving in reversed(savings):
         if saving >= SAME:
@@ -333,8 +333,8 @@ def _measured(job: Mapping[str, Any]) -> str:
     return f"{count} of {count + sum(job['unmeasured_iterations'].values())} iterations"
 
 
-def divided_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the table that a run of a divided model prints: one row per figure."""
+def parallel_rows(name: str, job: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the table that a run of a parallel job prints: one row per figure."""
     facts, time_ms = job["parallel"], job["iteration_time_ms"]["mean"]
 
     def part(value_ms: float) -> str:
@@ -383,7 +383,7 @@ _ORIGINS = {"file": "the model's file names it", "cluster": "the cluster's"}
 
 
 def computed_on(job: Mapping[str, Any]) -> str:
-    """Name the device of a job, what it computes at once, and who names the device if the job does not."""
+    """Name the device of a job, its batch, and the source of the device if it is not the job's."""
     device, facts = job["computed_on"], job.get("parallel", {})
     name = device["name"]
     if facts.get("mesh") is not None:
@@ -403,7 +403,7 @@ def computed_on(job: Mapping[str, Any]) -> str:
 
 
 def group_rows(job: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the process groups of a divided model."""
+    """Return header and rows of the process groups of a parallel job."""
     header = ["group", "ranks", "transfers", "rank sends", "busy", "exposed", "slack"]
     rows = []
     for name, figures in job["parallel"]["groups"].items():
@@ -420,12 +420,12 @@ def ranks(count: int) -> str:
 
 
 def simulated(mesh: Mapping[str, int] | None, count: int) -> str:
-    """Return what each of so many rank classes is: a stage of the pipeline, or a rank by itself."""
+    """Name the rank classes: stages of the pipeline, or individual ranks."""
     return "rank" if mesh is None or count > mesh["pp"] else "stage"
 
 
 def others(mesh: Mapping[str, int] | None) -> str:
-    """Return whom a rank waits for that is not ready to send: other stages of the pipeline, or other ranks."""
+    """Name the ranks whose readiness a rank waits for: other stages of the pipeline, or other ranks."""
     return "other ranks" if mesh is None or mesh["pp"] == 1 else "other stages"
 
 
@@ -437,7 +437,7 @@ def mesh(axes: Mapping[str, int] | None) -> str:
 
 
 SHORT_FIT = {"fits": "", "does not fit": ", too much", "too close to call": ", too close to call"}
-"""What a column of bytes says of each verdict on whether a rank fits."""
+"""Marks in a column of bytes for each verdict on whether a rank fits."""
 
 
 def memory(parts: Mapping[str, Any]) -> str:
@@ -505,9 +505,9 @@ def _unfinished(figures: Mapping[str, Any]) -> str:
 
 
 def flows_headline(traffic: Mapping[str, Any]) -> str:
-    """Say in a sentence per tenant how long its flows take, where there is no job: first where some have ended."""
-    told = sorted(traffic.items(), key=lambda one: one[1]["all"]["completed"] == 0)
-    return " ".join(_flows_sentence(name, classes["all"]) for name, classes in told)
+    """Return a sentence per tenant on its flows for a run without jobs; tenants with completed flows first."""
+    ordered = sorted(traffic.items(), key=lambda one: one[1]["all"]["completed"] == 0)
+    return " ".join(_flows_sentence(name, classes["all"]) for name, classes in ordered)
 
 
 def announcing_sentence(tenants: Mapping[str, Mapping[str, float]]) -> str:
@@ -582,7 +582,7 @@ _BASELINES = {"ddp": "DDP as it is", "scenario": "the scenario's own"}
 
 
 def level(name: str) -> str:
-    """Say what a plan asks of the runtime, as in `crossiter: order, no barrier`; or what it is compared with."""
+    """Name a level with the features that it needs, as in `crossiter: order, no barrier`; or a baseline."""
     return _BASELINES.get(name) or (f"{name}: {_LEVELS[name]}" if name in _LEVELS else name)
 
 
@@ -608,7 +608,7 @@ def bound(name: str) -> str:
 
 
 def size(count: float, digits: int = 4) -> str:
-    """Write bytes with so many significant digits, as in `100 MB`."""
+    """Write bytes with `digits` significant digits, as in `100 MB`."""
     rounded = float(f"{count:.{digits}g}")
     for unit, name in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if rounded >= unit:
@@ -617,22 +617,22 @@ def size(count: float, digits: int = 4) -> str:
 
 
 _IN_LINE = ("device", "device of the cluster", "cluster", "link rate", "engine")
-"""Premises that the short line names although they were stated."""
+"""Premises that the short line names even if the user stated them."""
 LONGEST_IN_LINE = 60
-"""Characters of a premise in the short line; a study that runs through many values has more."""
+"""Largest number of characters of a premise in the short line."""
 MOST_ASSUMED = 3
 """Assumed premises that the short line names; the others are counted."""
 
 
 def premises_line(premises: Sequence[Mapping[str, Any]], where: str = "--json lists them") -> str:
-    """Return what an answer rests on in one line: where it was computed, and the first of what nobody stated.
+    """Return the premises of an answer in one line: where it was computed, and the most important assumptions.
 
     Args:
         premises: as a summary has them, the most important first.
         where: the place that has all of them.
     """
     stated = [_premise(one) for one in premises if one["stated"] and one["name"] in _IN_LINE]
-    # `--set KEY=…` would be longer than what it changes.
+    # `--set KEY=…` would be longer than the change.
     assumed = [
         f"{_premise(one)} ({one['change']})" if one["change"] and " " not in one["change"] else _premise(one)
         for one in premises
@@ -646,7 +646,7 @@ def premises_line(premises: Sequence[Mapping[str, Any]], where: str = "--json li
 
 
 def _premise(one: Mapping[str, Any]) -> str:
-    """Name a premise: by its value alone where that says what it is."""
+    """Name a premise; by its value alone if that is clear."""
     if len(one["value"]) > LONGEST_IN_LINE:
         return f"{one['name']} varied"
     says_itself = one["name"] in ("device", "cluster", "collective", "schedule", "compute times")
@@ -688,7 +688,7 @@ def answer_html(summary: Mapping[str, Any]) -> str:
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], total: int | None = None) -> str:
     """Return a plain HTML table for notebooks; says how many rows are left out."""
-    from html import escape  # takes a millisecond that the command line need not wait for
+    from html import escape  # its import takes a millisecond, which the command line avoids
 
     head = "".join(f"<th>{escape(str(column))}</th>" for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)

@@ -25,5 +25,5 @@ pub fn watched<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyRe
 /// Cancellation poll: raises `KeyboardInterrupt` after Ctrl-C, and the exception of `gradtide.watch` at a limit.
 pub fn looked(py: Python<'_>) -> PyResult<()> {
     py.check_signals()?;
-    py.import("gradtide.watch")?.getattr("look")?.call0().map(drop)
+    py.import("gradtide.watch")?.getattr("check_cancelled")?.call0().map(drop)
 }

@@ -27,11 +27,11 @@ from gradtide.announced.wire import (
     addresses,
     set_service,
 )
-from gradtide.system import hear_service, receive_marked
+from gradtide.system import enable_service_type, receive_marked
 
 LARGEST_BYTES = 1 << 50
 """Largest valid size: the first bytes of other protocols, read as a size, are larger."""
-POLL_INTERVAL_S = 0.05
+POLL_S = 0.05
 """Interval at which a receiver checks its deadlines."""
 
 
@@ -90,7 +90,7 @@ class Receiver:
     def __init__(
         self, listen: str = "", port: int = PORT, together: int = 1, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._group = together
+        self._group_size = together
         self._clock = clock
         self._arrived: list[socket.socket] = []
         self._announced: dict[tuple[Any, ...], int] = {}
@@ -142,7 +142,7 @@ class Receiver:
                 if sender.size_bytes is None:
                     selector.register(sender.connection, selectors.EVENT_READ, sender)
             while not self._is_closed and (count is None or received < count):
-                for key, _ in selector.select(POLL_INTERVAL_S):
+                for key, _ in selector.select(POLL_S):
                     if key.data is not None:
                         self._read_size(selector, key.data)
                     elif key.fileobj in self._udp:
@@ -221,7 +221,7 @@ class Receiver:
             if family == socket.AF_INET6:
                 for one in (tcp, udp):
                     one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            hear_service(udp)
+            enable_service_type(udp)
             tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             tcp.bind((address[0], self.port, *address[2:]))
             self.port = tcp.getsockname()[1]
@@ -273,7 +273,7 @@ class Receiver:
             self._arrived.append(connection)
             left = [one for one in self._arrived if _has_left(one)]
             ready = [one for one in self._arrived if one not in left]
-            if len(ready) < self._group:
+            if len(ready) < self._group_size:
                 self._arrived, ready = ready, []
             else:
                 self._arrived = []

@@ -1,12 +1,12 @@
 """What every study ends in: one `Answer`, from which the terminal, `--json`, reports and notebooks print.
 
-    headline     the question that was asked, answered
+    headline     the answer to the question
     premises     what the answer rests on; what nobody stated has the option that changes it
     candidates   what was compared: does it fit, what carries it out, why is it refused; only what fits has a rank
     uncertainty  how far off answers of this kind were when they were compared with measurements
     again        the command, or the resolved scenario, that gives the same answer
 
-The types are here; `premises` reads a scenario, `uncertainty` knows what was compared, `again` the command line.
+The types are here; `premises` reads a scenario, `uncertainty` has what was compared, `again` the command line.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,7 +61,7 @@ class Candidate:
         name: what the study calls it.
         figure: what it is ranked by, in the study's own unit; None if it was not run.
         feasibility: whether it fits in memory.
-        runs_on: the runtime that carries it out on the device that was asked about; None if none is known.
+        runs_on: the runtime that carries it out on the device; None if none is known.
         why_not: why no runtime carries it out; empty if one does, or the question does not arise.
         refused: why it was not run, or could not go on; empty if it ran.
         is_bound: a limit that nobody can reach; it is no advice and has no rank.
@@ -114,7 +114,7 @@ class Again:
     """How to have the same answer again.
 
     Attributes:
-        command: the command line without what changes no result, such as `-o`; None if Python asked.
+        command: the command line without what changes no result, such as `-o`; None from Python.
         scenario: the resolved scenario, by its path in the folder of results; None if the folder has several.
     """
 

@@ -25,7 +25,7 @@ def build(
 
     Args:
         question: the study, as in `compare`.
-        headline: the question that was asked, answered.
+        headline: the answer to the question.
         scenarios: what was run, in the order of the study; at least one.
         candidates: what was compared; they are ranked here.
         most: whether the candidate with the largest figure is the best; otherwise the smallest is.

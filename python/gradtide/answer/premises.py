@@ -53,7 +53,7 @@ def _joined(some: Sequence[Premise], varied: Sequence[str]) -> Premise:
         text += f" and {len(values) - MOST_VALUES} more"
     if any(first.key == key or first.key.startswith(f"{key}.") for key in varied):
         return Premise(first.name, "varied", True, first.key)
-    # Values that a study runs through were asked for.
+    # Values that a study varies are no premises.
     stated = len(values) > 1 or all(one.stated for one in some)
     return Premise(first.name, text, stated, first.key, first.change)
 

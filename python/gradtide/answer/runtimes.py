@@ -1,4 +1,4 @@
-"""Which runtime carries out a schedule on the device that was asked about, by the table of `runtime.py`."""
+"""Which runtime carries out a schedule on a device, by the table of `runtime.py`."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ def runs_on(order: str, barrier: bool, collective: str, device: str | None, syst
         barrier: whether an iteration waits for all of them.
         collective: kind of the exchange.
         device: preset that the job computes on; None if it names none.
-        system: name that the schedule was asked for by, as in `horovod`.
+        system: system whose schedule it is, as in `horovod`.
     """
     if system in SYSTEMS:
         return SYSTEMS[system], ""

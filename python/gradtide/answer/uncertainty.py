@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gradtide.scenario import Job, Scenario
 
 Kind = dict[str, Any]
-"""The facts that tell kinds apart, by name: a row of compared.json without its figures."""
+"""The facts that distinguish kinds, by name: a row of compared.json without its figures."""
 
 MEASUREMENTS = "measurements"
 PRECISIONS = {"float8": "fp8"}
@@ -97,7 +97,7 @@ def uncertainty_of(scenario: "Scenario", question: str = "run") -> Uncertainty:
 
     Args:
         scenario: what is computed; of a study with variants, one of them.
-        question: the command that is asked: run, compare, plan, sweep, tenants, buy, collectives, order or reproduce.
+        question: the command: run, compare, plan, sweep, tenants, buy, collectives, order or reproduce.
             It decides which figure is the answer: an iteration time, completion times of flows, exchange times.
     """
     if question == "tenants":

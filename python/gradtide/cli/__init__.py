@@ -1,7 +1,7 @@
 """The command `gradtide`: reads options, calls a study and prints. Nothing but `__main__` imports it.
 
-Results go to stdout, messages and progress to stderr. Imports that cost time stand inside the commands, so that an
-answer to bad input does not wait for what it does not need.
+Results go to stdout, messages and progress to stderr. Slow imports are inside the commands, so that errors of the
+command line are reported at once.
 """
 
 import inspect
@@ -93,7 +93,7 @@ SUBCOMMANDS: dict[str, dict[str, Callable[..., None]]] = {
 
 
 class _Commands(Mapping[str, Any]):
-    """The commands as typer has them. Each is made when it is asked for, because reading its signature takes time."""
+    """The commands of typer, each created on first use, because reading its signature takes time."""
 
     def __getitem__(self, name: str) -> Any:
         return _made(name, COMMANDS[name])
@@ -132,7 +132,7 @@ class Root(TyperGroup):
         return list(self.commands)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write what each command is for; its options are not looked at."""
+        """Write a line for each command, without its options."""
         self.commands = {name: TyperCommand(name, help=inspect.getdoc(command)) for name, command in COMMANDS.items()}
         super().format_commands(ctx, formatter)
 
@@ -158,7 +158,7 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line and exit; every end has its exit code. Signals are as the caller has set them."""
+    """Run the command line and exit with the code of its result. Signal handlers are those of the caller."""
     signals.last_words = _last_words
     sys.exit(_printed(_main()))
 
@@ -171,7 +171,7 @@ def _main() -> int:
                 signals.answer()
                 code = _run()
             finally:
-                # What follows is short, and is not interrupted.
+                # The rest is short and not interrupted.
                 signals.settle()
         except BaseException as error:
             if isinstance(error, SystemExit):
@@ -187,11 +187,11 @@ def _main() -> int:
 
 
 def _printed(code: int) -> int:
-    """Return the exit code of a command that ends with `code`, once all that it printed is written or lost."""
+    """Flush the output and return the exit code of a command that ends with `code`."""
     lost = [failure for failure in streams.failures() if not failure.reader_left]
     for name, error in lost:
         talk(f"error: cannot print to {name}: {error.strerror}")
-    # An error keeps its code, which says more.
+    # An error keeps its more specific code.
     return EXIT_CANNOT_GO_ON if lost and code in (0, EXIT_CHECK_FAILED) else code
 
 
@@ -205,7 +205,7 @@ def _run() -> int:
 
 
 def _explained(error: BaseException) -> dict[str, Any]:
-    """Say on stderr how a command ended that gave no result, and return it as a document."""
+    """Print on stderr why a command has no result, and return that as a document."""
     if signals.has_raised() or isinstance(error, (Stopped, KeyboardInterrupt, typer.Abort)):
         number = signals.received[0] if signals.received else signal.SIGINT
         if not isinstance(error, Stopped):
@@ -216,7 +216,7 @@ def _explained(error: BaseException) -> dict[str, Any]:
         talk(*str(error).split("\n")) if hasattr(error, "errors") else talk(f"error: {error}")
         return document_of(error)
     if isinstance(error, OSError) and error.strerror:
-        # A full disk, a folder that is read-only: whichever file it is, the system says what is wrong with it.
+        # A full disk or a read-only folder: the system's message describes it.
         named = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, (str, bytes))]
         message = f"{' and '.join(named) or 'the system'}: {error.strerror}"
         talk(f"error: {message}")
@@ -225,7 +225,7 @@ def _explained(error: BaseException) -> dict[str, Any]:
         # Of click, which typer imports or contains.
         return _explained_usage(error)
     for part in traceback.format_exception(error):
-        # A place in the code is two lines or more; a message may be anything, and is one.
+        # A location in the code has two lines or more; a message is one line.
         talk(*(part.rstrip().split("\n") if part.startswith("  File ") else [part.rstrip("\n")]))
     talk("This is a bug of gradtide. Please report it with the lines above and the scenario.")
     return error_document("bug", "".join(traceback.format_exception_only(error)).strip())
@@ -250,13 +250,13 @@ def _explained_usage(error: Any) -> dict[str, Any]:
 
 
 def _last_words(number: int) -> None:
-    """Say how a command ends that does not answer a signal or a limit; what it may be blocked in is left alone."""
+    """Print the last message of an unresponsive command, without locks that it may hold."""
     limit = signals.reached if number == signals.LIMIT else None
     document = document_of(limit) if isinstance(limit, GradtideError) else stopped_document(number)
     why = "interrupted" if limit is None else str(limit)
-    told = f"{why}; what was not finished is deleted by the next command that writes to the same place\n"
+    text = f"{why}; what was not finished is deleted by the next command that writes to the same place\n"
     with suppress(OSError):
-        os.write(2, told.encode())
+        os.write(2, text.encode())
     if wants_json() and not signals.is_settled():
         with suppress(OSError):
             os.write(1, f"{json_text(document)}\n".encode())

@@ -48,7 +48,7 @@ def bursts(  # noqa: PLR0913 - the options of the command
     if "bytes" not in known:
         fail_usage("--bytes is missing: the payload of a burst, as in --bytes 400kB")
     with as_usage_error(ValueError):
-        result = announced.bursts(host, on_burst=None if quiet or as_json else _tell, **known)
+        result = announced.bursts(host, on_burst=None if quiet or as_json else _print_burst, **known)
     if output is not None:
         with writing(output):
             write_whole(output, result.table.to_csv().encode())
@@ -60,7 +60,7 @@ def bursts(  # noqa: PLR0913 - the options of the command
     say("", _words(result))
 
 
-def _tell(row: "Burst") -> None:
+def _print_burst(row: "Burst") -> None:
     talk(f"burst {row.burst}: {row.completion_ms:.1f} ms")
 
 

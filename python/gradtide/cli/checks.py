@@ -40,7 +40,7 @@ def parse_check(text: str) -> Check:
 
 
 def refuse_unknown(checks: Sequence[Check], example: Callable[[], dict[str, Any]]) -> None:
-    """Refuse a figure that no result has, before there is one: `example` gives the figures of a small one."""
+    """Refuse unknown figures before any run: `example` returns the figures of a small result."""
     if not checks:
         return
     known = sorted(name for name, value in example().items() if value is None or isinstance(value, (int, float)))

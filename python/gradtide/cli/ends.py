@@ -39,13 +39,13 @@ KINDS = {
     "terminated": (EXIT_TERMINATED, "SIGTERM, or SIGHUP with its own exit code"),
     "bug": (EXIT_BUG, "a bug of gradtide"),
 }
-"""Every kind of an error document, with its exit code and what it means."""
+"""Kinds of error documents, with exit code and meaning."""
 
 KEYS_OF_AN_ERROR = tuple(Fault("", "", "").to_dict())
 
 
 class UsageError(GradtideError):
-    """A command line that means nothing.
+    """An invalid command line.
 
     Attributes:
         option: the option that is wrong, if it is known.
@@ -64,13 +64,13 @@ def fail_usage(message: str) -> NoReturn:
     raise UsageError(message)
 
 
-class Stopped(GradtideError):  # noqa: N818 - an end, and no error
-    """Ctrl-C, and the user has been told what is kept."""
+class Stopped(GradtideError):  # noqa: N818 - it ends the command, and is no error
+    """Ctrl-C, after the message about what is kept."""
 
 
 @contextmanager
 def as_usage_error(*errors: type[Exception], option: str | None = None) -> Iterator[None]:
-    """Turn these exceptions into usage errors, of `option` if it is given; a `ScenarioError` stays as it is."""
+    """Convert these exceptions into usage errors, of `option` if given; a `ScenarioError` passes unchanged."""
     try:
         yield
     except (ScenarioError, UsageError):
@@ -81,7 +81,7 @@ def as_usage_error(*errors: type[Exception], option: str | None = None) -> Itera
 
 @contextmanager
 def writing(path: Path, option: str = "--output") -> Iterator[None]:
-    """Say of an error of the system which file cannot be written, and of a wrong name, which option gives it."""
+    """Convert system errors into errors that name the file, and for an invalid name the option."""
     try:
         yield
     except OSError as error:
@@ -94,7 +94,7 @@ def writing(path: Path, option: str = "--output") -> Iterator[None]:
 def error_document(
     kind: str, message: str, errors: Sequence[Mapping[str, Any]] = (), exit_code: int | None = None
 ) -> dict[str, Any]:
-    """Return what `--json` prints of a command that gave no result.
+    """Return the JSON document of a command without a result.
 
     Args:
         kind: of `KINDS`.
@@ -112,13 +112,13 @@ def error_document(
 
 
 def stopped_document(number: int) -> dict[str, Any]:
-    """Return what `--json` prints of a command that the signal `number` ended before it had a result."""
+    """Return the JSON document of a command that signal `number` ended before it had a result."""
     kind = "interrupted" if number == signal.SIGINT else "terminated"
     return error_document(kind, f"ended by {signal.Signals(number).name}", exit_code=signals.EXIT_SIGNAL + number)
 
 
 def document_of(error: GradtideError) -> dict[str, Any]:
-    """Return what `--json` prints of an error that gradtide raised on purpose."""
+    """Return the JSON document of an exception of gradtide."""
     faults = getattr(error, "errors", ())
     if faults:
         more = len(faults) - 1

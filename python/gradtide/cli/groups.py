@@ -1,4 +1,4 @@
-"""Commands as typer has them: with subcommands of their own, and none with an option of one value given twice."""
+"""Commands of typer with subcommands and without repeated options of one value."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ from typer.core import TyperCommand, TyperGroup
 
 from gradtide.cli.ends import UsageError
 
-# Of click, which typer imports or contains, depending on its version.
+# From click, which typer imports or contains, depending on its version.
 Command: Any = next(cls for cls in TyperGroup.__mro__ if cls.__name__ == "Command")
 
 
 class Once:
-    """Mixed into a command: refuses an option of one value that is given twice, of which typer takes the last.
+    """Mix-in of commands that refuses a repeated option of one value, of which typer would take the last.
 
     Options that collect values (`--set`), and flags, may be given several times.
     """
@@ -45,7 +45,7 @@ class CommandWithSubcommands(Once, TyperGroup):
     allow_interspersed_args = True
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Leave everything to the subcommand that the first argument names; else read the options of the command."""
+        """Pass the arguments to the subcommand named by the first one; otherwise read the options of the command."""
         if not args or args[0] not in self.commands:
             parsed: list[str] = Command.parse_args(self, ctx, args)
             return parsed
@@ -70,7 +70,7 @@ class CommandWithSubcommands(Once, TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters; a subcommand, whose usage begins with those of its parent, sees none.
 
-        To the shell, which completes what is typed, the first argument may be a subcommand.
+        For shell completion the first argument may be a subcommand.
         """
         if ctx.command is not self:
             return []

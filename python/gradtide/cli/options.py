@@ -1,7 +1,7 @@
-"""The options that several commands take: each is written once, in the group that it belongs to.
+"""Options of several commands: each is defined once, in its group.
 
-A command declares a parameter of type `Common` or `Changes`; `with_options` turns the parameter into the options of the
-group, so that the command line sees them all, and the command gets one value.
+A command declares a parameter of type `Common` or `Changes`; `with_options` replaces it by the options of the group on
+the command line, and passes the group as one value.
 """
 
 import dataclasses
@@ -112,7 +112,7 @@ class Limited:
 
 @dataclass(frozen=True, kw_only=True)
 class Common(Limited):
-    """What a command that runs something is told about its output, its checks and its limits."""
+    """Output, checks and limits of a command that runs something."""
 
     output: OutputOption = None
     as_json: JsonOption = False
@@ -136,7 +136,7 @@ class Common(Limited):
     ] = False
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be read, before anything is done."""
+        """Refuse invalid values before any work."""
         if self.quiet and self.verbose:
             fail_usage("--quiet and --verbose exclude each other; leave one out")
         if self.estimate:
@@ -155,7 +155,7 @@ class Common(Limited):
 
 
 def refuse_beside_estimate(options: Mapping[str, Any]) -> None:
-    """Refuse options that have a meaning for runs alone, beside `--estimate`."""
+    """Refuse options that only affect runs, beside `--estimate`."""
     for flag, given in options.items():
         if given:
             fail_usage(f"{flag} needs a run, and --estimate runs nothing; leave one of them out")
@@ -163,7 +163,7 @@ def refuse_beside_estimate(options: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Changes:
-    """What a command line changes in a scenario."""
+    """Changes of a scenario by the command line."""
 
     set_: Annotated[
         list[str] | None,
@@ -284,7 +284,7 @@ class Training:
 
     @property
     def keys(self) -> dict[str, Any]:
-        """What is given, by short name; the scenario may lie in another folder than this."""
+        """The given values by short name; paths are absolute, since the scenario may be in another folder."""
         times = None if self.times is None else str(self.times.absolute())
         return {**dataclasses.asdict(self), "parallel": mesh(self.parallel), "times": times}
 
@@ -293,7 +293,7 @@ NO_EFFECT = {
     "-o": 1, "--output": 1, "--json": 0, "-q": 0, "--quiet": 0, "-v": 0, "--verbose": 0, "--wide": 0, "-j": 1,
     "--jobs": 1, "--store": 1, "--max-memory": 1, "--max-time": 1, "--max-input": 1, "--fail-if": 1,
 }  # fmt: skip
-"""Options that change no result, with how many values each takes: an answer does not name them."""
+"""Options without effect on results, with their number of values: the command in an answer omits them."""
 
 
 def exact_command(arguments: Sequence[str]) -> str:
@@ -312,12 +312,12 @@ def exact_command(arguments: Sequence[str]) -> str:
             skip = 0 if equals else NO_EFFECT[name]
         else:
             kept.append(argument)
-    # A name that is no Unicode cannot stand in a file.
+    # A name that is not valid Unicode cannot be written to a file.
     return shown(shlex.join(["gradtide", *kept]))
 
 
 class Without:
-    """Marks a group of options in a command's signature: the command does not take these of its fields."""
+    """Marks a group of options in a command's signature: these fields are no options of the command."""
 
     def __init__(self, *fields: str) -> None:
         self.fields = fields
@@ -331,7 +331,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """
     options: dict[str, inspect.Parameter] = {}
     groups: dict[str, tuple[Any, list[str]]] = {}
-    # Not by get_type_hints: in Python 3.10 that hides what is annotated where the default is None.
+    # get_type_hints of Python 3.10 hides `Annotated` if the default is None.
     own = inspect.signature(command, eval_str=True).parameters
     for name, parameter in own.items():
         hint = parameter.annotation
@@ -366,23 +366,23 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def _within_limits(groups: Iterable[Any]) -> Iterator[None]:
-    """End the block once it has taken what `--max-memory` and `--max-time` allow, whatever part of it is under way."""
+    """Enforce `--max-memory` and `--max-time` during the block."""
     limits = next((group.limits for group in groups if isinstance(group, Limited)), None)
     if limits is None:
         yield
         return
     watch = limits.watch()
-    signals.look = watch.look
+    signals.check = watch.check
     try:
         with watching(watch):
             yield
     finally:
-        signals.look = None
+        signals.check = None
 
 
 @contextmanager
 def _naming_options(options: dict[str, str], known: dict[str, str]) -> Iterator[None]:
-    """Let errors name the option that the user typed, where the Python functions name a parameter.
+    """Let errors name the option on the command line instead of the parameter of the Python function.
 
     A list may be the plural in Python (`rates` for `--rate`), and so may an option whose values are set one by one
     (`collective` for `--collectives`).
@@ -421,7 +421,7 @@ def counts(option: str, text: str | None) -> list[int] | None:
 
 
 def check_target(output: Path | None) -> None:
-    """Refuse a folder that must not or cannot be written, before long work; say that an earlier one is replaced."""
+    """Refuse an output folder that must not or cannot be written; announce that an earlier one is replaced."""
     if output is None:
         return
     from gradtide.studies.folder import FolderError, refuse_foreign, refuse_unwritable, what_is_replaced
@@ -435,7 +435,7 @@ def check_target(output: Path | None) -> None:
 
 
 def save(result: Any, output: Path) -> None:
-    """Write the folder of a result; if somebody has put something into it meanwhile, write another one beside it."""
+    """Write the folder of a result; if other files have appeared in it meanwhile, write a folder beside it."""
     from gradtide.studies.folder import FolderError, ForeignError
 
     try:

@@ -15,7 +15,7 @@ from gradtide.words import answer_lines, legend, shown
 
 
 def talk(*lines: str) -> None:
-    """Print lines to stderr; whatever names stand in them, each of them stays one line."""
+    """Print lines to stderr; names with line breaks do not split a line."""
     print("\n".join(map(shown, lines)), file=sys.stderr)
 
 
@@ -26,7 +26,7 @@ class Document:
     content: dict[str, Any] | None = None
 
     def instead(self, failure: dict[str, Any]) -> None:
-        """Print a failure in place of a result; what is known of a study that is not complete stays."""
+        """Print a failure in place of a result; the partial result of a study is kept."""
         if self.content is None or self.content.get("complete", True):
             self.content = failure if wants_json() else None
 
@@ -41,7 +41,7 @@ _document = Document()
 
 @contextmanager
 def one_document() -> Iterator[Document]:
-    """Give the document of a command; with `--json` nothing else that the block prints goes to stdout."""
+    """Yield the document of a command; with `--json`, other output of the block goes to stderr."""
     _document.__dict__.clear()
     stdout = sys.stdout
     try:
@@ -59,7 +59,7 @@ def only_json(is_wanted: bool) -> bool:
 
 
 def wants_json() -> bool:
-    """Return whether `--json` is given; also if the command line cannot be read."""
+    """Return whether `--json` is given, even if the command line is invalid."""
     return _document.is_wanted or "--json" in sys.argv[1:]
 
 
@@ -90,7 +90,7 @@ def signed_percent(value: float | None) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table that is no wider than the terminal, and what the symbols in it mean."""
+    """Print a table within the width of the terminal, and the legend of its symbols."""
     texts = [[shown(str(cell)) for cell in row] for row in rows]
     above, blocks = layout([shown(column) for column in columns], texts, _width())
     if above:
@@ -105,12 +105,12 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 
 
 def say(*paragraphs: str) -> None:
-    """Print paragraphs with no line longer than the terminal is wide; each begins on a line of its own."""
+    """Print paragraphs, wrapped to the width of the terminal."""
     print("\n".join(wrap(shown(paragraph), _width()) for paragraph in paragraphs))
 
 
 def print_answer(summary: Mapping[str, Any]) -> None:
-    """Print the answer of a study below its tables: the headline, what it rests on, and how far to trust it."""
+    """Print the answer of a study below its tables: headline, premises and uncertainty."""
     say("", *answer_lines(summary))
 
 
@@ -120,13 +120,13 @@ def put(*lines: str) -> None:
 
 
 def put_at_once(*lines: str) -> bool:
-    """Print lines as wide as they are, at once; return whether anybody can still read what follows."""
+    """Print lines unwrapped and flush; return whether stdout can still be written to."""
     put(*lines)
     return takes_more("stdout")
 
 
 def widen(is_wide: bool) -> bool:
-    """Print whatever follows as wide as it is, as `--wide` asks, or as wide as the terminal."""
+    """Print everything that follows unwrapped, as `--wide` requests, or within the width of the terminal."""
     _layout["is_wide"] = is_wide
     return is_wide
 
@@ -137,7 +137,7 @@ _layout = {"is_wide": False}
 def _width() -> int | None:
     if _layout["is_wide"]:
         return None
-    # What is piped is 80 columns wide, unless COLUMNS says another width.
+    # Piped output is 80 columns wide, unless COLUMNS is set.
     is_known = sys.stdout.isatty() or os.environ.get("COLUMNS")
     return max(shutil.get_terminal_size((80, 24)).columns, 20) if is_known else 80
 

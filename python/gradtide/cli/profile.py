@@ -57,7 +57,7 @@ def profile(  # noqa: PLR0913 - the options of the command
     measures two hosts instead.
     """
     from gradtide import profiling as room
-    from gradtide.studies.asked import refuse
+    from gradtide.studies.arguments import refuse
 
     if network:
         given = {

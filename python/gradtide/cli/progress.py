@@ -1,4 +1,4 @@
-"""The progress of a command on stderr, if somebody looks: a bar with the time left, then what else is being done."""
+"""The progress of a command on stderr, on a terminal: a bar with the time left, then what else is being done."""
 
 import sys
 from collections.abc import Iterator
@@ -9,8 +9,8 @@ from typing import Any
 class Bar:
     """Shows which share of the runs is done; runs count by the time that they are likely to take.
 
-    It never shows 100 %: when all runs are finished it says what is done instead, without a share, because nobody knows
-    how long that takes.
+    It never shows 100 %: when all runs are finished it says what is done instead, without a share, because that has no
+    known duration.
     """
 
     def __init__(self, progress: Any, what: str) -> None:

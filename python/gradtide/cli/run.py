@@ -61,12 +61,12 @@ def run(
     else:
         from gradtide import words
 
-        divided = [(name, job) for name, job in summary["jobs"].items() if "parallel" in job]
-        for name, job in divided:
-            print_table(*words.divided_rows(name, job))
+        parallel = [(name, job) for name, job in summary["jobs"].items() if "parallel" in job]
+        for name, job in parallel:
+            print_table(*words.parallel_rows(name, job))
             say("")
             print_table(*words.group_rows(job))
-        if summary["jobs"] and not divided:
+        if summary["jobs"] and not parallel:
             print_table(*words.run_rows(summary))
         for index, (name, classes) in enumerate(summary["traffic"].items()):
             if summary["jobs"] or index:
@@ -81,7 +81,7 @@ def run(
 
 
 def figures_of_job(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the figures of a job that `--fail-if` knows."""
+    """Return the figures of a job that `--fail-if` can check."""
     figures = {name: value for name, value in job.items() if value is None or isinstance(value, (int, float))}
     figures["iteration_time_ms"] = job["iteration_time_ms"]["mean"]
     figures.update({f"{name}_ms": value for name, value in job["waterfall_ms"].items()})

@@ -1,4 +1,4 @@
-"""A study on the command line, from its checks and its progress to what is printed and kept of it."""
+"""Runs a study for a command: checks, progress, output, and the store of finished runs."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ class Checked(NamedTuple):
 
     Attributes:
         figures: the figures of a result, by the name of what they belong to.
-        example: figures of a small result, which tell the names that `--fail-if` can use; None if any name can be.
+        example: figures of a small result, for the names that `--fail-if` accepts; None if any name can be.
     """
 
     figures: Callable[[Any], dict[str, dict[str, Any]]]
@@ -91,7 +91,7 @@ def conduct(
 
 @contextmanager
 def closing_kept(common: Common) -> Iterator["Kept | None"]:
-    """Open the store of finished runs, if there is one: they take nothing more."""
+    """Open the store of finished runs, if there is one, since these are not run again."""
     keep = _keep(common) if common.store is not None and common.store.exists() else None
     try:
         yield keep
@@ -101,12 +101,12 @@ def closing_kept(common: Common) -> Iterator["Kept | None"]:
 
 
 def seeds_of(scenario: "Scenario", count: int) -> list[int]:
-    """Return the seeds of so many runs, from the scenario's on; one where they decide nothing."""
+    """Return `count` seeds, from the scenario's on; one if nothing is drawn at random."""
     return scenario.different(range(scenario.seed, scenario.seed + count))
 
 
 def show_estimate(study: Callable[[], object], common: Common) -> None:
-    """Print what a study would run, all of it together; nothing is run."""
+    """Print the estimated cost of all runs of a study, without running them."""
     from gradtide.estimate import COUNTED, work_of
     from gradtide.units import memory_words, time_words
 
@@ -127,7 +127,7 @@ def show_estimate(study: Callable[[], object], common: Common) -> None:
 
 @contextmanager
 def _under_way(what: str, common: Common, show: Callable[[Any], None]) -> Iterator[tuple[Bar | None, "Kept | None"]]:
-    """Give a study its progress and the place for its finished runs; when it is interrupted, show what is known."""
+    """Provide the progress bar and the store of a study; on interruption, show the partial result."""
     from gradtide.studies.folder import FolderError
 
     with as_usage_error(FolderError, option="--output"):
@@ -159,7 +159,7 @@ def _under_way(what: str, common: Common, show: Callable[[Any], None]) -> Iterat
 
 
 def _keep(common: Common) -> "Kept | None":
-    """Return where the finished runs of a study are."""
+    """Return the store of a study's finished runs."""
     from gradtide.studies.keep import Kept
     from gradtide.studies.store import Store
 
@@ -171,7 +171,7 @@ NOTHING_KEPT = {
     False: "no run is finished, and nothing is left behind",
     True: "finished runs are lost; with -o DIR or --store FILE they are kept, and the same command goes on from there",
 }
-"""What is true of an interrupted study without kept runs, by whether it has no folder to keep them beside."""
+"""Message for an interrupted study without stored runs, by whether it has no place to store them."""
 
 
 def _words_of_kept(keep: "Kept | None") -> str:

@@ -1,8 +1,8 @@
-"""Tables of text that fit a width: no number is ever cut or broken.
+"""Tables of text within a width; numbers are never cut or wrapped.
 
 One rule for all. A table that is too wide first wraps its headers, then the texts in its cells. If that is not enough,
 columns that have one value in all rows are written once above it. If that is not enough either, it becomes several
-tables below one another, each with the columns that tell the rows apart; and if even one column is too wide for that,
+tables below one another, each with the columns that identify the rows; and if even one column is too wide for that,
 every row becomes a list of its cells.
 """
 
@@ -24,14 +24,14 @@ _HOLD = "\u00a0"
 
 
 class Layout(NamedTuple):
-    """A table as lines: what all rows share, if it stands above, and parts that fit the width, each with its header."""
+    """A table as lines: columns with a common value above it, and parts within the width, each with its header."""
 
     above: str
     blocks: list[list[str]]
 
 
 def layout(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> Layout:
-    """Lay out a table for a width; None for any width."""
+    """Lay out a table for a width; None for unlimited width."""
     cells = [[str(cell) for cell in row] for row in rows]
     shown = list(range(len(columns)))
     if width is None:
@@ -99,7 +99,7 @@ def _is_numeric(cells: Sequence[Sequence[str]], index: int) -> bool:
 def _widths(
     columns: Sequence[str], cells: Sequence[Sequence[str]], shown: Sequence[int], width: int
 ) -> list[int] | None:
-    """Return how wide each shown column is made; None if they do not fit."""
+    """Return the width of each shown column; None if they do not fit."""
     natural, whole, least = [], [], []
     for index in shown:
         content = max((len(row[index]) for row in cells), default=0)
@@ -123,7 +123,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _keys(columns: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> list[int]:
-    """Return the first columns that tell the rows apart; none if they take more than two thirds of the width."""
+    """Return the first columns that identify the rows; none if they take more than two thirds of the width."""
     for count in range(1, len(columns)):
         keys = list(range(count))
         if len({tuple(row[:count]) for row in cells}) == len(cells):
@@ -141,7 +141,7 @@ def _grid(
     for number, row in enumerate([columns, *cells]):
         parts = [_lines(row[index], width) for index, width in zip(shown, widths, strict=True)]
         height = max(map(len, parts))
-        # A header ends right above its column, a text begins at its top.
+        # Headers are aligned with the bottom, texts with the top of their cells.
         padded = [
             [""] * (height - len(part)) + part if number == 0 else part + [""] * (height - len(part)) for part in parts
         ]

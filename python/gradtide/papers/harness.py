@@ -149,11 +149,6 @@ def near(ours: float, theirs: float, source: Literal["text", "plot"] = "text") -
     return value(theirs, "", source).agrees(ours)
 
 
-def at_least(ours: float, theirs: float) -> bool:
-    """Whether a value agrees with "at least" a published one of the text."""
-    return least(theirs, "").agrees(ours)
-
-
 class Reproduction:
     """Checks, tables, series and timelines of one part of a paper.
 
@@ -173,7 +168,7 @@ class Reproduction:
             for key in ("checks", "tables", "series", "timelines", "commands")
         }
         used = {item["run"].removeprefix("runs/") for item in kept["timelines"]}
-        part = f"{self.summary['part']}/{spelt(figure)}"
+        part = f"{self.summary['part']}/{command_name(figure)}"
         runs = {name: result for name, result in self.runs.items() if name in used}
         return Reproduction({**self.summary, "part": part, **kept}, runs)
 
@@ -221,14 +216,14 @@ class Part:
         return next((f for f in self.figures if plain(name) in (plain(f), *plain(f).split(", "))), None)
 
 
-def spelt(figure: str) -> str:
+def command_name(figure: str) -> str:
     """Return the name of a figure as a command line has it: "5.20, 5.21" is 5.20, and "Table 5.1" is table-5.1."""
     return figure.partition(", ")[0].lower().replace(" ", "-")
 
 
 def commands(part: str, figures: Iterable[str]) -> list[dict[str, str]]:
     """Return the command that makes each figure of a part alone."""
-    return [{"figure": one, "command": f"gradtide reproduce {part}/{spelt(one)}"} for one in figures]
+    return [{"figure": one, "command": f"gradtide reproduce {part}/{command_name(one)}"} for one in figures]
 
 
 def _nothing(_study: Any) -> tuple[()]:
@@ -351,7 +346,7 @@ class Statements(Generic[S, C]):
             "engine": base.engine,
             **({"seed": list(self.seeds)} if self.seeds else {}),
             "paper": name,
-            "part": "/".join(filter(None, (part, figure and spelt(figure)))),
+            "part": "/".join(filter(None, (part, figure and command_name(figure)))),
             "title": self.paper["subject"],
             **answer,
             "figures": [

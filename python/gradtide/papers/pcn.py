@@ -437,7 +437,7 @@ def _host_tables(study: Study) -> list[Drawn]:
 
 
 def _name(case: Case) -> str:
-    """Return what sets a case apart from `paper/pcn` beside its numbers."""
+    """Return how a case differs from `paper/pcn` beside its numbers."""
     rate = "" if case.host_bps == ON.host_bps else f", links of {case.host_bps / 1e6:g} Mbit/s"
     place = ", behind the other leaf" if case.across else ""
     return case.transport + rate + place + ("" if case.mark_at == ON.mark_at else f", marked at {case.mark_at}")

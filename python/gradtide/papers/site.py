@@ -109,10 +109,10 @@ def make(
     made: dict[str, Reproduction] = {}
     done_s, all_s = 0.0, sum(seconds.values())
     for name, part in wanted.items():
-        told = part_of(progress, done_s / all_s, (done_s + seconds[name]) / all_s)
+        share_of = part_of(progress, done_s / all_s, (done_s + seconds[name]) / all_s)
         how: dict[str, Any] = {"quick": True} if quick and part.slow else {}
         try:
-            made[name] = part.make(jobs, told, None, keep, limits, **how)
+            made[name] = part.make(jobs, share_of, None, keep, limits, **how)
         except NothingRun:
             continue  # its runs are counted, and those of the others follow
         except Unfinished as stop:
@@ -121,8 +121,8 @@ def make(
                 stop.study = Site(parts, made, known, is_quick=quick, ended=ended)
             raise
         done_s += seconds[name]
-        if told is not None:
-            told(1.0)
+        if share_of is not None:
+            share_of(1.0)
     foresee(list)
     return Site(parts, made, known, is_quick=quick)
 

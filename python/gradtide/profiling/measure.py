@@ -104,7 +104,7 @@ def measure(
     """
     marked: list[tuple[list[int], list[int]]] = []
     steps_ps = []
-    groups = together(layers)
+    groups = timed_groups(layers)
     begins = {group[0].call for group in groups}
     with _restored(model):
         try:
@@ -153,7 +153,7 @@ def measure_updates(
     return _shares(step_ps, [layer.gradient_bytes for layer in layers])
 
 
-def together(layers: Sequence[Counted]) -> list[list[Counted]]:
+def timed_groups(layers: Sequence[Counted]) -> list[list[Counted]]:
     """Group consecutive layers that marks cannot separate: each group begins in a later call than the previous one."""
     groups: list[list[Counted]] = []
     latest = -1

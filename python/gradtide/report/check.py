@@ -68,7 +68,7 @@ def _plot(flows: list[Row], other: str) -> dict[str, Any]:
         for row in reversed(flows)
     ]
     both = [(max(p.x, p.y),) * 2 for p in points] + [(min(p.x, p.y),) * 2 for p in points]
-    svg = scatter.draw(points, [], label=label, xlabel="gradtide, ms", ylabel=f"{other}, ms", around=both)
+    svg = scatter.draw(points, [], label=label, xlabel="gradtide, ms", ylabel=f"{other}, ms", including=both)
     return {"label": label, "svg": svg}
 
 

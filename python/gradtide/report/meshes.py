@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import words
-from gradtide.report import divided, pieces
+from gradtide.report import parallel, pieces
 from gradtide.report.compare import inside
 from gradtide.report.folder import Row, entry, number, read_json, read_table
 
@@ -56,5 +56,5 @@ def timeline(run_dir: Path, run: str, name: str, ident: str) -> dict[str, Any]:
     job = next(iter(entry(path, read_json(path), "jobs", dict).values()))
     count = len(entry(path, job, "parallel.classes", list))
     mesh = entry(path, job, "parallel.mesh", dict)
-    drawn = divided.timeline(read_table(path.parent, "operations.csv"), name, ident, count, mesh)
+    drawn = parallel.timeline(read_table(path.parent, "operations.csv"), name, ident, count, mesh)
     return {"title": f"{name}: {pieces.ms(number(path, job, 'iteration_time_ms.mean'))} ms", "lanes": drawn}

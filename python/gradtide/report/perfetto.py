@@ -128,11 +128,11 @@ def encode_timeline(run_dir: Path) -> bytes:
     out = bytearray()
     pid = flow = 0
     for job, facts in jobs.items():
-        is_divided = "parallel" in facts
+        is_parallel = "parallel" in facts
         workers = (
-            len(entry(path, facts, "parallel.classes", list)) if is_divided else entry(path, facts, "workers", int)
+            len(entry(path, facts, "parallel.classes", list)) if is_parallel else entry(path, facts, "workers", int)
         )
-        what = simulated(mesh_of(path, facts), workers) if is_divided else "worker"
+        what = simulated(mesh_of(path, facts), workers) if is_parallel else "worker"
         rows = sorted(operations.get(job, []), key=lambda row: (row["start_us"], row["end_us"]))
         for worker in range(min(workers, MAX_WORKERS)):
             pid += 1
@@ -140,11 +140,11 @@ def encode_timeline(run_dir: Path) -> bytes:
             # A TrackDescriptor (60): uuid 1, process 3 {pid 1, process_name 6}.
             out += _packet({60: {1: process, 3: {1: pid, 6: f"{job} {what} {worker}"}}})
             # A row without a worker applies to all workers.
-            mine = [row for row in rows if row["class" if is_divided else "worker"] in (None, worker)]
+            mine = [row for row in rows if row["class" if is_parallel else "worker"] in (None, worker)]
             streams = ["compute", *dict.fromkeys(row["group"] for row in mine if row["group"])]
             places = (
                 {x: [row for row in mine if (row["group"] or "compute") == x] for x in streams}
-                if is_divided
+                if is_parallel
                 else {x: [row for row in mine if row["resource"] == x] for x in ("compute", "network")}
             )
             arrows, flow = _arrows(transfers[job], mine, flow)

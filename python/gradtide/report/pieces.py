@@ -369,8 +369,8 @@ def probed(runs: Mapping[str, Sequence[Row]], tokens: Sequence[str], caps: Caps)
     own = {name: [row for row in rows if row["link"] == link] for name, rows in runs.items()}
     if not all(own.values()):
         return None
-    together = max(-(-len(rows) // min(PROBE_STEPS, 20 + caps.rows)) for rows in own.values())
-    steps = {name: [rows[i : i + together] for i in range(0, len(rows), together)] for name, rows in own.items()}
+    per_step = max(-(-len(rows) // min(PROBE_STEPS, 20 + caps.rows)) for rows in own.values())
+    steps = {name: [rows[i : i + per_step] for i in range(0, len(rows), per_step)] for name, rows in own.items()}
     longest = max(row["queue_packets"] for rows in own.values() for row in rows)
     until = max(rows[-1]["time_us"] for rows in own.values()) / 1e3
 
@@ -400,7 +400,7 @@ def probed(runs: Mapping[str, Sequence[Row]], tokens: Sequence[str], caps: Caps)
     first = next(iter(own.values()))
     every = first[1]["time_us"] - first[0]["time_us"] if len(first) > 1 else first[0]["time_us"]
     note = f"{link} is the switch port with the longest queue on average. A sample every {milliseconds(every)} ms"
-    note += f"; a step shows the longest queue and the mean use of {together} samples." if together > 1 else "."
+    note += f"; a step shows the longest queue and the mean use of {per_step} samples." if per_step > 1 else "."
     return {"charts": [*queues, *uses], "note": note, "link": link}
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from gradtide import words
-from gradtide.report import divided, pieces, timeline
+from gradtide.report import parallel, pieces, timeline
 from gradtide.report.folder import Row, entry, grouped, number, objects, read_table, read_text
 from gradtide.report.timeline import milliseconds, size
 
@@ -29,7 +29,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
     for index, name in enumerate(list(jobs)[: caps.jobs]):
         mine = {key: table.get(name, []) for key, table in tables.items()}
         if "parallel" in jobs[name]:
-            views.append(divided.job(path, name, jobs[name], mine["operations"], f"t{index}", caps))
+            views.append(parallel.job(path, name, jobs[name], mine["operations"], f"t{index}", caps))
         else:
             views.append(_job(path, name, jobs[name], mine, rate, f"t{index}", caps, measured))
     columns: pieces.Columns = {
@@ -155,7 +155,7 @@ def _job(
         f"{size(number(path, facts, 'parameter_bytes'))} of gradients in {words.buckets(buckets)}"
     )
     return {
-        "divided": False,
+        "is_parallel": False,
         "name": pieces.clip(name),
         "what": what,
         "figures": [
@@ -226,8 +226,8 @@ def slack_chart(transfers: Sequence[Row], caps: pieces.Caps) -> dict[str, Any] |
     ):
         values = [min(sum(row[key] for row in slack[s]) / len(slack[s]) / 1e3 for s in step) for step in steps]
         lines.append(pieces.line(0, name, [*values, values[-1]], width=2.4, token=token))
-    together = len(steps[0])
-    note = f" Every step shows the least value of {together} adjacent buckets." if together > 1 else ""
+    per_step = len(steps[0])
+    note = f" Every step shows the least value of {per_step} adjacent buckets." if per_step > 1 else ""
     why = (
         "All pulls are ready when an iteration begins. Layers near the input are needed first, so they have the least "
         "slack."

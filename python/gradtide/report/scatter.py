@@ -48,16 +48,16 @@ def draw(
     xlabel: str,
     ylabel: str,
     floor: tuple[float, str] | None = None,
-    around: Sequence[tuple[float, float]] = (),
+    including: Sequence[tuple[float, float]] = (),
 ) -> Markup:
     """Draw at least one point and the Pareto front as a staircase; readers can step through the points.
 
     `frontier` has the corners of the staircase, descending from left to right. `floor` is a lower bound of y with its
-    name. The axes include the points `around`, so that small differences do not fill the plot.
+    name. The axes include the points `including`, so that small differences do not fill the plot.
     """
-    x = _Axis.over([*(at for at, _ in around), *(p.x for p in points)], _LEFT, WIDTH - _RIGHT)
+    x = _Axis.over([*(at for at, _ in including), *(p.x for p in points)], _LEFT, WIDTH - _RIGHT)
     low = [] if floor is None or floor[0] <= 0 else [floor[0]]
-    y = _Axis.over([*low, *(at for _, at in around), *(p.y for p in points)], _HEIGHT - _BOTTOM, _TOP)
+    y = _Axis.over([*low, *(at for _, at in including), *(p.y for p in points)], _HEIGHT - _BOTTOM, _TOP)
     out = [
         f'<svg class="timeline scatter" viewBox="0 0 {WIDTH:g} {_HEIGHT:g}" role="img" aria-label="{escape(label)}">'
     ]

@@ -41,16 +41,16 @@ def flows_of(results: Sequence[RunResult]) -> set[Flow]:
     return {flow for result in results for flow in result.distinct_flows()}
 
 
-def alone_ps(asked: Sequence[tuple[Scenario, set[Flow]]], run: RunAll) -> list[dict[Flow, int]]:
+def alone_ps(runs_and_flows: Sequence[tuple[Scenario, set[Flow]]], run: RunAll) -> list[dict[Flow, int]]:
     """Return for each scenario the lower bounds of its flows' completion times, in picoseconds.
 
     A flow that does not complete in any of the runs is left out.
     """
-    known: list[dict[Flow, int]] = [{} for _ in asked]
-    left = [sorted(flows) for _, flows in asked]
+    known: list[dict[Flow, int]] = [{} for _ in runs_and_flows]
+    left = [sorted(flows) for _, flows in runs_and_flows]
     for pause in PAUSES:
         open_ = [index for index, flows in enumerate(left) if flows]
-        runs = [serial(asked[index][0], left[index], pause) for index in open_]
+        runs = [serial(runs_and_flows[index][0], left[index], pause) for index in open_]
         for index, (_, starts), result in zip(open_, runs, run([one for one, _ in runs]), strict=True):
             known[index].update(_ended(left[index], starts, result))
             left[index] = [flow for flow in left[index] if flow not in known[index]]

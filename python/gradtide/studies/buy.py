@@ -15,7 +15,7 @@ from gradtide.fabrics import KINDS, Fabric, NoFabricError, crossbars_of_table_1,
 from gradtide.results import Table, numbers
 from gradtide.scenario import Scenario
 from gradtide.scenario.prices import Prices, read_prices
-from gradtide.studies.asked import with_lists
+from gradtide.studies.arguments import with_lists
 from gradtide.studies.exchange import (
     COLLECTIVES,
     alone,
@@ -211,7 +211,7 @@ def buy(  # noqa: PLR0913 - the options of the command
         raise ValueError("buy takes a job that exchanges gradients in buckets, not op by op with parameter servers")
     gpus, _ = cards_per_node(base)
     nodes = -(-base.jobs[0].workers // gpus) if nodes is None else nodes
-    _check_network(base, nodes, *_asked_fabrics(fabrics, bisection))
+    _check_network(base, nodes, *_fabrics(fabrics, bisection))
     known = None if prices is None else read_prices(prices)
     names = offered(base, collectives)
     candidates, skipped = offers(base, nodes, fabrics, bisection, names, rates, known, engine)
@@ -225,7 +225,7 @@ def buy(  # noqa: PLR0913 - the options of the command
             if run is not None and exchange is not None and delayed is not None
         ]
         if done:
-            stop.tell(BuyResult(base, nodes, [one for one, _ in done], [three for _, three in done], skipped, known))
+            stop.attach(BuyResult(base, nodes, [one for one, _ in done], [three for _, three in done], skipped, known))
         raise
     return BuyResult(base, nodes, candidates, _in_threes(results), skipped, known)
 
@@ -299,11 +299,11 @@ def offers(
     engine: str = "fluid",
 ) -> tuple[list[Candidate], list[Skipped]]:
     """Return every candidate that can be built, and what cannot; arguments and errors are those of `buy`."""
-    kinds, ratios = _asked_fabrics(fabrics, bisection)
-    asked_bps = [] if rates is None else [units.parse_option("rates", units.parse_rate, text) for text in rates]
-    if 0 in asked_bps:
+    kinds, ratios = _fabrics(fabrics, bisection)
+    given_bps = [] if rates is None else [units.parse_option("rates", units.parse_rate, text) for text in rates]
+    if 0 in given_bps:
         raise ValueError("rates: nothing would ever arrive at a rate of 0")
-    rates_bps = [base.link_rate_bps] if rates is None else asked_bps
+    rates_bps = [base.link_rate_bps] if rates is None else given_bps
     check_once("fabrics", kinds)
     check_once("bisection", [str(ratio) for ratio in ratios])
     collectives = list(summing_collectives(collectives, "--collectives"))
@@ -324,8 +324,8 @@ def offers(
         skipped.append(Skipped(kind, str(ratio), rate_bps, why))
 
     # A star has full bisection only.
-    asked = [(kind, ratio) for kind in kinds for ratio in ([Fraction(1)] if kind == "star" else ratios)]
-    for kind, ratio in asked:
+    shapes = [(kind, ratio) for kind in kinds for ratio in ([Fraction(1)] if kind == "star" else ratios)]
+    for kind, ratio in shapes:
         try:
             fabric = fit(kind, ends, ratio, nics)
         except NoFabricError as error:
@@ -363,7 +363,7 @@ def offers(
     return candidates, skipped
 
 
-def _asked_fabrics(
+def _fabrics(
     fabrics: Sequence[str], bisection: "Sequence[str | int | float | Fraction]"
 ) -> tuple[list[str], list[Fraction]]:
     """Return the kinds of networks and the bisection ratios that are asked for."""

@@ -77,10 +77,10 @@ class Calibration:
         timings: what was measured.
         fixed_s: a, and the half width of its interval of 95 %.
         per_byte_s: x, the same.
-        message_s: m; `None` if the table cannot tell it from the delay of the network.
-        slowest_s: y; `None` if it cannot tell one stage from several.
+        message_s: m; `None` if the table cannot separate it from the delay of the network.
+        slowest_s: y; `None` if it cannot separate one stage from several.
         cluster: keys of a scenario.
-        notes: what the table cannot tell.
+        notes: what the table cannot determine.
     """
 
     timings: Timings
@@ -469,13 +469,13 @@ def _nccl_tests(lines: list[str], wrong: Any, collective: str | None, ranks: int
         hint = "paste its lines that begin with `#  Rank`, too, or give --ranks"
         wrong.add(None, None, "ranks", "the file does not say how many ranks were measured", hint)
     elif collective is None and "collective" not in said and ranks > 1:
-        around = {"all_reduce": 2 * (ranks - 1) / ranks, "reduce_scatter": (ranks - 1) / ranks}
+        factors = {"all_reduce": 2 * (ranks - 1) / ranks, "reduce_scatter": (ranks - 1) / ranks}
         if not (ratio and reduces):
             # An all_gather and an all_to_all have the same bandwidths, a send and a broadcast too.
             hint = "say which it is: --collective all_gather"
             wrong.add(None, None, "collective", "the file does not say which test it is of", hint)
         else:
-            said["collective"] = min(around, key=lambda name: abs(around[name] - ratio))
+            said["collective"] = min(factors, key=lambda name: abs(factors[name] - ratio))
     if said.get("collective") == "sendrecv":
         said["collective"] = "send"
     return said, rows

@@ -19,7 +19,7 @@ from gradtide.counts import NOT_SUMMED
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import with_lists
+from gradtide.studies.arguments import with_lists
 from gradtide.studies.exchange import (
     COLLECTIVES,
     alone,
@@ -152,7 +152,7 @@ def collectives(  # noqa: PLR0913 - the options of the command
             name for name in collectives if all((name, s, star) in known for s in (LATENCY, *counts) for star in (0, 1))
         ]
         if whole:
-            stop.tell(CollectivesResult(base, _times(known, whole, counts), list(known.values())))
+            stop.attach(CollectivesResult(base, _times(known, whole, counts), list(known.values())))
         raise
     first = _with(base, collectives[0], engine)
     return CollectivesResult(first, _times(results, collectives, counts), list(results.values()))
@@ -207,7 +207,7 @@ def _rows(times_s: dict[str, dict[int, tuple[float, float]]]) -> list[dict[str, 
 
 
 def candidates(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows of collectives that sum gradients, among which the best is looked for; all rows if none sums."""
+    """Return the rows of collectives that sum gradients, among which the best is chosen; all rows if none sums."""
     return [row for row in rows if _sums(row["collective"])] or list(rows)
 
 

@@ -14,7 +14,7 @@ from gradtide.answer.runtimes import runs_on
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import refuse_divided, with_lists
+from gradtide.studies.arguments import refuse_parallel, with_lists
 from gradtide.studies.folder import write_text, write_versions
 from gradtide.studies.keep import Kept
 from gradtide.studies.network import altered
@@ -249,7 +249,7 @@ def run_variants(
         groups = {variant.group for variant, _ in finished if variant.schedule == first}
         known = [(variant, result) for variant, result in finished if result is not None and variant.group in groups]
         if known:
-            stop.tell(CompareResult([variant for variant, _ in known], [result for _, result in known]))
+            stop.attach(CompareResult([variant for variant, _ in known], [result for _, result in known]))
         raise
     return CompareResult(variants, results)
 
@@ -266,7 +266,7 @@ class Axes:
     rates: Sequence[str] | None = None
 
     def points(self) -> list[dict[str, Any]]:
-        """Return what `Scenario.replace` is told at each point of the grid."""
+        """Return the arguments of `Scenario.replace` at each point of the grid."""
         values = (self.models, self.workers, self.servers, self.batches, self.tasks, self.rates)
         keys = ("model", "workers", "servers", "batch", "task", "link_rate")
         points = product(*(one or (None,) for one in values))
@@ -308,7 +308,7 @@ def grid(base: Scenario, schedules: Sequence[Schedule] | None, axes: Axes) -> li
     if schedules is None:
         schedules = PULL_SCHEDULES if all(job.is_pulled for job in base.jobs) else DEFAULT_SCHEDULES
     refuse_empty("schedules", schedules)
-    refuse_divided(base, "a comparison of schedules")
+    refuse_parallel(base, "a comparison of schedules")
     axes.check(base)
     contenders = [contender(one) for one in schedules]
     variants = []

@@ -7,7 +7,7 @@ from gradtide import units
 from gradtide.errors import TraceError
 from gradtide.scenario import Scenario
 from gradtide.scenario.core.queries import step_graph
-from gradtide.studies.asked import refuse
+from gradtide.studies.arguments import refuse
 
 VERSION = "0.0.4"
 """Default version of the Chakra schema for written traces."""

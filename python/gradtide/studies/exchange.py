@@ -11,7 +11,7 @@ from gradtide.errors import ScenarioError
 from gradtide.results import Table
 from gradtide.scenario import Scenario
 from gradtide.scenario.core.queries import Queries
-from gradtide.studies.asked import as_scenario, refuse_divided
+from gradtide.studies.arguments import as_scenario, refuse_parallel
 from gradtide.studies.network import altered, run_of_network
 from gradtide.studies.result import RunResult
 
@@ -142,7 +142,7 @@ def check_one_job(base: Scenario, what: str, *, trains: bool = False) -> None:
         raise ValueError(
             f"{what} takes one job, and {base.name} has {len(base.jobs)}: {', '.join(j.name for j in base.jobs)}"
         )
-    refuse_divided(base, what)
+    refuse_parallel(base, what)
     if base.to_dict().get("traffic"):
         raise ValueError(
             f"{what} takes a job without background flows; delete [traffic.{next(iter(base.to_dict()['traffic']))}]"

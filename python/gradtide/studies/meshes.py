@@ -12,7 +12,7 @@ from gradtide.answer.uncertainty import Uncertainty, uncertainty_of
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import with_lists
+from gradtide.studies.arguments import with_lists
 from gradtide.studies.keep import Kept
 from gradtide.studies.result import RunResult
 from gradtide.studies.rows import StudyRows
@@ -175,7 +175,7 @@ def run_meshes(
     except Unfinished as stop:
         known = {mesh: one for mesh, one in zip(scenarios, stop.results, strict=True) if one is not None}
         if known:
-            stop.tell(MeshesResult(known))
+            stop.attach(MeshesResult(known))
         raise
     return MeshesResult(dict(zip(scenarios, results, strict=True)))
 

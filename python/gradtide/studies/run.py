@@ -20,7 +20,7 @@ from gradtide.system import most_resident_bytes
 from gradtide.watch import Part, current, watching
 
 # Polling interval of active runs, and how long an interruption waits for them.
-LOOK_EVERY_S = 0.1
+POLL_S = 0.1
 GRACE_S = 0.3
 
 
@@ -246,14 +246,14 @@ def _run_each(
     try:
         under_way = {pool.submit(run_one, index): index for index in missing}
         while under_way:
-            finished, _ = wait(under_way, timeout=LOOK_EVERY_S, return_when=FIRST_COMPLETED)
+            finished, _ = wait(under_way, timeout=POLL_S, return_when=FIRST_COMPLETED)
             for future in finished:
                 error = future.exception()
                 if not goes_on or not isinstance(error, SimulationError) or isinstance(error, LimitReached):
                     error = None
                 results[under_way[future]] = error or future.result()
                 shares[under_way.pop(future)] = 1.0
-            watch.look()
+            watch.check()
             if progress is not None:
                 progress(done())
     except (KeyboardInterrupt, LimitReached) as end:

@@ -33,7 +33,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     "edf": {"order": "edf"},
     "optimal": {"order": "optimal"},
 }
-"""Schedules of whole systems, as keys of a scenario; `parse_schedule` knows them by name."""
+"""Schedules of whole systems, as keys of a scenario; `parse_schedule` accepts their names."""
 
 UNENFORCED = ("random", "arbitrary")
 """Orders of pulls without enforcement."""

@@ -19,7 +19,7 @@ from gradtide.scenario.core.edited import OneChannel, Schedule, layers_json
 from gradtide.scenario.gates import Gate, Gates
 from gradtide.scenario.resolve.network import MAX_FLUID_BPS
 from gradtide.studies.channels import Channel
-from gradtide.watch import look
+from gradtide.watch import check_cancelled
 
 MIB = 1 << 20
 
@@ -53,7 +53,7 @@ BETTER = 1e-4
 """Smallest relative improvement for which local search takes a step."""
 
 
-def paces(noise: float, workers: int) -> tuple[float, ...]:
+def jitter_factors(noise: float, workers: int) -> tuple[float, ...]:
     """Return factors on compute times that represent noise: 1, and the slowest worker's mean ± standard deviation.
 
     A worker's factor is uniform within 1 ± √3 · noise, as drawn by `compute.noise`. The maximum of N has the mean
@@ -116,7 +116,7 @@ class Layers:
         below = [0, *accumulate(total)]
         backward_below = [0, *accumulate(row.backward_ps for row in rows)]
         # Compute time from a layer's update, through the forward and the backward pass, to its next gradient.
-        self.around_ps = [below[-1] - below[place] for place in self.places]
+        self.cycle_ps = [below[-1] - below[place] for place in self.places]
         # Compute time from the barrier to a layer's gradient.
         self.ready_ps = [below[-1] - backward_below[place] for place in self.places]
 
@@ -125,7 +125,7 @@ class Layers:
         """Layers with parameters."""
         return len(self.places)
 
-    def stretches(self, cuts: Sequence[int]) -> list[tuple[int, int]]:
+    def spans(self, cuts: Sequence[int]) -> list[tuple[int, int]]:
         """Return the buckets as half-open ranges [first, last) of the layers with parameters, from the input side."""
         edges = [0, *cuts, self.count]
         return list(pairwise(edges))
@@ -137,7 +137,7 @@ class Layers:
 
     def sizes_of(self, cuts: Sequence[int]) -> list[int]:
         """Return the bytes of each bucket, from the input side."""
-        return [self.bytes_below[high] - self.bytes_below[low] for low, high in self.stretches(cuts)]
+        return [self.bytes_below[high] - self.bytes_below[low] for low, high in self.spans(cuts)]
 
     def capped(self, cap: int, first_cap: int | None = None) -> tuple[int, ...]:
         """Return the cuts of PyTorch DDP: from the output side, the layer that reaches the cap closes a bucket.
@@ -183,7 +183,7 @@ class Space:
         overhead_ps: overhead per message at the levels priority and crossiter, in addition to the scenario's.
         smallest_bytes: smallest bucket and chunk, unless the whole gradient is smaller.
         scenario: has the one job, with its times and its other keys.
-        paces: compute jitter as factors on compute times. A choice's score is the mean over them, so that a choice
+        jitter_factors: factors on compute times. A choice's score is the mean over them, so that a choice
             that is good only without stragglers does not win.
     """
 
@@ -193,7 +193,7 @@ class Space:
     overhead_ps: int
     smallest_bytes: int
     scenario: Scenario
-    paces: Sequence[float] = (1.0,)
+    jitter_factors: Sequence[float] = (1.0,)
 
     @property
     def smallest_chunk(self) -> int:
@@ -231,13 +231,13 @@ class Space:
         fixed, slope, chunk = self.fixed_ps(choice), self.channels[choice.channel].ps_per_byte, choice.chunk_bytes
         layers = self.layers
         best, behind = 0.0, 0.0
-        for first, last in layers.stretches(choice.cuts):
+        for first, last in layers.spans(choice.cuts):
             size = layers.bytes_below[last] - layers.bytes_below[first]
             takes = fixed * (1 if chunk is None else -(-size // chunk)) + slope * size
             behind += takes
             # All buckets in the sum `behind` become ready together with this one or later.
             best = max(
-                best, (layers.ready_ps[first] + behind) if choice.mode.barrier else layers.around_ps[first] + takes
+                best, (layers.ready_ps[first] + behind) if choice.mode.barrier else layers.cycle_ps[first] + takes
             )
         return max(best, behind, float(layers.compute_ps))
 
@@ -247,7 +247,7 @@ class Space:
         layers = self.layers
         whole_ps = min(channel.whole_ps for channel in self.channels)
         per_byte = whole_ps / layers.bytes_below[-1]
-        path = max(around + per_byte * size for around, size in zip(layers.around_ps, layers.sizes, strict=True))
+        path = max(cycle + per_byte * size for cycle, size in zip(layers.cycle_ps, layers.sizes, strict=True))
         return max(float(layers.compute_ps), whole_ps, path)
 
 
@@ -267,11 +267,11 @@ class Search:
     def __post_init__(self) -> None:
         (job,) = self.space.scenario.jobs
         times = ("forward_ps", "backward_ps", "update_ps")
-        paced = [
-            [row._replace(**{key: round(pace * getattr(row, key)) for key in times}) for row in job.layers]
-            for pace in self.space.paces
+        jittered = [
+            [row._replace(**{key: round(factor * getattr(row, key)) for key in times}) for row in job.layers]
+            for factor in self.space.jitter_factors
         ]
-        self._paced = [(layers_json(layers), Gates(layers)) for layers in paced]
+        self._jittered = [(layers_json(layers), Gates(layers)) for layers in jittered]
         self._plain = layers_json(job.layers), Gates(job.layers)
         self._packed: dict[Choice, list[tuple[int, Gate | None]]] = {}
         self._core = OneChannel(self.space.scenario, ITERATIONS)
@@ -279,13 +279,13 @@ class Search:
     def packed(self, choice: Choice) -> list[tuple[int, Gate | None]]:
         """Return the buckets of a choice in Caramel's order, each with its release event (gate).
 
-        A bucket is an index of `Layers.stretches`. The event is the last one before the bucket's planned start. This
+        A bucket is an index of `Layers.spans`. The event is the last one before the bucket's planned start. This
         does not send it too early, because it also waits for the buckets before it in the order.
         """
         if choice not in self._packed:
             layers, gates = self._plain
             number_of = {}
-            for number, (first, last) in enumerate(self.space.layers.stretches(choice.cuts)):
+            for number, (first, last) in enumerate(self.space.layers.spans(choice.cuts)):
                 number_of.update(dict.fromkeys(self.space.layers.places[first:last], number))
             sent = self._core.planned(self._schedule(choice, "caramel"), layers)
             self._packed[choice] = [
@@ -296,8 +296,8 @@ class Search:
     def _buckets(self, choice: Choice, gates: Gates) -> list[tuple[list[int], int]]:
         """Return layers and release time of each bucket in Caramel's order, for layers with these release events."""
         places = self.space.layers.places
-        stretches = self.space.layers.stretches(choice.cuts)
-        return [(places[slice(*stretches[number])], gates.opens_ps(gate)) for number, gate in self.packed(choice)]
+        spans = self.space.layers.spans(choice.cuts)
+        return [(places[slice(*spans[number])], gates.opens_ps(gate)) for number, gate in self.packed(choice)]
 
     def _schedule(self, choice: Choice, order: str) -> Schedule:
         """Return a choice as schedule of the core, on a link that is as fast as its channel."""
@@ -315,11 +315,11 @@ class Search:
         """Run the choices that have no score yet."""
         new = [choice for choice in dict.fromkeys(choices) if choice not in self.scores]
         for choice in new:
-            look()
+            check_cancelled()
             is_packed = choice.mode.order == "caramel"
             schedule = self._schedule(choice, "planned" if is_packed else choice.mode.order)
             times: list[int] = []
-            for layers, gates in self._paced:
+            for layers, gates in self._jittered:
                 times += self._core.times_ps(schedule, layers, self._buckets(choice, gates) if is_packed else ())
             self.scores[choice] = float(sum(times) / len(times))
 
@@ -435,7 +435,7 @@ def _neighbours(space: Space, choice: Choice) -> Iterator[Choice]:
     for index in range(len(cuts)):
         yield with_cuts([*cuts[:index], *cuts[index + 1 :]])
     # In a large bucket about eight layers are tried as new cuts.
-    for first, last in layers.stretches(cuts):
+    for first, last in layers.spans(cuts):
         step = max(1, (last - first) // 8)
         for cut in range(first + 1, last, step):
             yield with_cuts([*cuts, cut])

@@ -71,7 +71,7 @@ class Store:
     """
 
     def __init__(self, path: Path | None, say: Callable[[str], object] | None = None) -> None:
-        """Open the store at `path`, or make it; `say` is told of damaged runs."""
+        """Open the store at `path`, or make it; `say` is called for damaged runs."""
         self.path = path
         self._say = say
         self._lock = threading.RLock()

@@ -13,7 +13,7 @@ from gradtide.scenario import Scenario, clusters
 from gradtide.scenario.opdag import OpDag, op_dag
 from gradtide.scenario.source import of_command_line, parse_json, parse_toml, read_text
 from gradtide.scenario.tables import rank_count
-from gradtide.studies.asked import as_scenario
+from gradtide.studies.arguments import as_scenario
 
 DEFAULT_WORKERS = 8
 """Number of workers if the cluster has no given number of hosts."""
@@ -68,8 +68,8 @@ def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, 
         base = _without_model(as_scenario(dict(cluster) if isinstance(cluster, Mapping) else cluster))
     # A separate change, so that an error names the option.
     changes = {} if workers in (None, base.jobs[0].workers) else {"workers": workers}
-    is_divided = keys.get("parallel") is not None and is_cluster_alone and hosts is None
-    if is_divided or (workers is None and rank_count(model, Path()) is not None):
+    is_parallel = keys.get("parallel") is not None and is_cluster_alone and hosts is None
+    if is_parallel or (workers is None and rank_count(model, Path()) is not None):
         # The mesh or the recorded step determines the number.
         changes = {"workers": None}
     return base.replace(model=model, **changes, **_given(keys))

@@ -12,7 +12,7 @@ from gradtide.errors import TrainingError
 from gradtide.torch.sharded import Sharded, sharded_of
 from gradtide.torch.wrapped import Wrapped, is_compiled
 
-APART = 0.15
+TOLERANCE = 0.15
 """A cause is reported if measured and predicted times differ by more than this share, or by half of the gain."""
 
 
@@ -27,7 +27,7 @@ class Verification:
         waited: of an iteration, in which training waited for gradients; `None` where DDP waits inside.
         rate: of the gradients while they were sent, bytes per second; `None` likewise, or if none were.
         predicted: the plan's; `None` if it has none.
-        reason: why the two are apart, or that they are not.
+        reason: why the two differ, or that they agree.
         missed: what the plan says and was not done; empty if all was.
     """
 
@@ -190,12 +190,12 @@ def _reason(model: Wrapped | Sharded, result: Verification, flushes: float) -> s
     """Return the first cause in the measurement that explains the difference from the prediction."""
     if result.predicted is None:
         return "The plan predicts no iteration time: nothing to compare with."
-    apart = result.measured / result.predicted - 1
+    error = result.measured / result.predicted - 1
     before = model.plan.predicted.get("baseline_iteration_time_ms")
     saved = 1 - 1e3 * result.predicted / before if isinstance(before, (int, float)) and before > 0 else 0.0
-    if abs(apart) <= (min(APART, saved / 2) if saved > 0 else APART):
-        return f"Measured and predicted agree within {abs(apart):.1%}."
-    verdict = f"Measured is {abs(apart):.1%} {'above' if apart > 0 else 'below'} predicted."
+    if abs(error) <= (min(TOLERANCE, saved / 2) if saved > 0 else TOLERANCE):
+        return f"Measured and predicted agree within {abs(error):.1%}."
+    verdict = f"Measured is {abs(error):.1%} {'above' if error > 0 else 'below'} predicted."
     if model.level == "alone":
         return f"{verdict} There is no other rank, so nothing is exchanged."
     if model.plan.level != model.level:
@@ -217,7 +217,7 @@ def _reason(model: Wrapped | Sharded, result: Verification, flushes: float) -> s
                 f"{verdict} Without waiting, an iteration already takes {1e3 * computes:.4g} ms: computing is "
                 "slower here than planned with. Profile it here (gradtide profile --device measure) and plan again."
             )
-        if apart > 0 and result.rate is not None:
+        if error > 0 and result.rate is not None:
             return (
                 f"{verdict} Training waits {1e3 * result.waited:.4g} ms for gradients, which came at "
                 f"{8e-6 * result.rate:.4g} Mbit/s: the network gives less than the scenario says, or others use it too."

@@ -30,7 +30,7 @@ from gradtide.system import in_forked_children
 from gradtide.torch.sockets import meeting_address
 
 MESSAGE = struct.Struct("!BIQ")
-SEND, BEAT, ASK, LEFT, FAILED, LOST, HANGS = range(7)
+SEND, BEAT, QUERY, LEFT, FAILED, LOST, HANGS = range(7)
 """Kinds of message: start (transfer, piece) now; (rank) has reached (step); (rank) asks which rank is missing; (rank)
 has left after (step), regularly or by an error; (rank) has died; (rank) has made no progress for (milliseconds)."""
 RELAYED = (LEFT, FAILED, LOST, HANGS)
@@ -40,7 +40,7 @@ KEY_BYTES = 32
 CHALLENGE_BYTES = PROOF_BYTES = 32  # SHA-256
 HELLO = struct.Struct(f"!{CHALLENGE_BYTES}sI")
 LOW_DELAY = 0x10  # RFC 1349, section 4: the type of service that pfifo_fast puts in its first band
-GIVE_UP_MS = 20_000
+USER_TIMEOUT_MS = 20_000
 """Longest time for which sent data may stay unacknowledged (tcp(7), TCP_USER_TIMEOUT)."""
 CONNECT_S = 30.0
 """Time limit for all ranks to connect."""
@@ -55,8 +55,8 @@ _open: "weakref.WeakSet[Control]" = weakref.WeakSet()
 class Control:
     """This rank's end of the control connections.
 
-    `share`, called once on every rank, broadcasts a value of rank 0. In a separate thread, `heard` is called with each
-    received message (kind, a, b), and `tick` every `tick_s` seconds.
+    `share`, called once on every rank, broadcasts a value of rank 0. In a separate thread, `on_message` is called with
+    each received message (kind, a, b), and `tick` every `tick_s` seconds.
     """
 
     def __init__(
@@ -64,21 +64,21 @@ class Control:
         rank: int,
         size: int,
         share: Callable[[Any], Any],
-        heard: Callable[[int, int, int], None],
+        on_message: Callable[[int, int, int], None],
         tick: Callable[[], None] = lambda: None,
         tick_s: float = 1.0,
     ) -> None:
         self.rank = rank
-        self._heard, self._tick, self._tick_s = heard, tick, tick_s
+        self._on_message, self._tick, self._tick_s = on_message, tick, tick_s
         self._left: set[int] = set()
         self._closing = False
-        self._telling = threading.Lock()  # keeps messages of several threads from interleaving
+        self._sending = threading.Lock()  # keeps messages of several threads from interleaving
         self._peers = _accept(size, share) if rank == 0 else {0: _connect(rank, share)}
         for peer in self._peers.values():
             peer.settimeout(None)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if hasattr(socket, "TCP_USER_TIMEOUT"):
-                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, GIVE_UP_MS)
+                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, USER_TIMEOUT_MS)
             with contextlib.suppress(OSError):  # not available for IPv6, and not permitted everywhere
                 peer.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, LOW_DELAY)
         self._wake, self._woken = socket.socketpair()
@@ -89,10 +89,10 @@ class Control:
         """Begin to listen."""
         self._thread.start()
 
-    def tell(self, kind: int, a: int, b: int = 0) -> None:
+    def send(self, kind: int, a: int, b: int = 0) -> None:
         """Send a message to every rank that this one is connected to."""
         message = MESSAGE.pack(kind, a, b)
-        with self._telling:
+        with self._sending:
             for peer in self._peers.values():
                 with contextlib.suppress(OSError):  # the receiving thread detects closed connections
                     peer.sendall(message)
@@ -153,8 +153,8 @@ class Control:
         if kind in (LEFT, FAILED):
             self._left.add(a)
         if self.rank == 0 and kind in RELAYED:
-            self.tell(kind, a, b)
-        self._heard(kind, a, b)
+            self.send(kind, a, b)
+        self._on_message(kind, a, b)
 
 
 def _proof(key: bytes, rank: int, *challenges: bytes) -> bytes:

@@ -128,7 +128,7 @@ class CrossIteration:
         self._frozen = [parameter for parameter in module.parameters() if not parameter.requires_grad]
         self._deferral = Deferral(self._touched)
         self._updating = RLock()
-        self._was_asked = False  # whether weights were requested since the last step
+        self._is_counted = False  # whether weights were requested since the last step
         self._watched = False
         self._handles: list[Any] = []
 
@@ -158,7 +158,7 @@ class CrossIteration:
         self._deferral.close()
         vars(self).clear()  # a learning rate scheduler may keep a reference to the replaced step
 
-    def give_back(self) -> None:
+    def restore_gradients(self) -> None:
         """Store reduced gradients whose step was not called in `.grad`, as DDP does; all of them or none."""
         if any(len(bucket.arrived) < len(bucket.parameters) or bucket.due for bucket in self._buckets):
             return
@@ -201,14 +201,14 @@ class CrossIteration:
         """The tensors that are all-reduced in an iteration."""
         return [bucket.tensor for bucket in self._buckets]
 
-    def flush(self, *, is_asked: bool = False, by_all: bool = False) -> None:
+    def flush(self, *, by_user: bool = False, by_all: bool = False) -> None:
         """Wait for all gradients whose step was called, and update.
 
-        `is_asked`: on behalf of the user's code; `by_all`: on all ranks.
+        `by_user`: on behalf of the user's code; `by_all`: on all ranks.
         """
         for bucket in self._buckets:
-            if bucket.due and is_asked:
-                self._note_asked()
+            if bucket.due and by_user:
+                self._count_flush()
             self._update(bucket, by_all=by_all)
 
     def __deepcopy__(self, memo: Any) -> Any:
@@ -278,13 +278,13 @@ class CrossIteration:
         if any(parameter.requires_grad for parameter in self._frozen):
             raise TrainingError("a parameter that was frozen when wrap was called is trained now: wrap again")
         self._step.bind(self._buckets)
-        self._was_asked = False
+        self._is_counted = False
         for bucket in self._buckets:
             bucket.due, held = True, any(is_held(parameter) for parameter in bucket.parameters)
             for parameter in bucket.parameters:
                 self._deferral.put_off(parameter)
             if held:
-                self._note_asked()
+                self._count_flush()
                 self._update(bucket)
 
     def drop(self) -> None:
@@ -310,12 +310,12 @@ class CrossIteration:
         return bool(self._module.training and torch.is_grad_enabled())
 
     def _touched(self, parameter: "torch.nn.Parameter") -> None:
-        self._note_asked()
+        self._count_flush()
         self._update(self._bucket_of[id(parameter)])
 
-    def _note_asked(self) -> None:
-        self.flushes += not self._was_asked
-        self._was_asked = True
+    def _count_flush(self) -> None:
+        self.flushes += not self._is_counted
+        self._is_counted = True
 
     def _update(self, bucket: Bucket, *, by_all: bool = False) -> None:
         """Apply the step of a bucket, if it is due; `by_all`: presumably on all ranks."""
@@ -406,8 +406,8 @@ class _DeferredStep:
         own["zero_grad"] = types.MethodType(zero_grad, self._optimizer)
         flush = self._owner.flush
         self._handles = [
-            self._optimizer.register_state_dict_pre_hook(lambda *_: flush(is_asked=True)),
-            self._optimizer.register_load_state_dict_pre_hook(lambda *_: flush(is_asked=True)),
+            self._optimizer.register_state_dict_pre_hook(lambda *_: flush(by_user=True)),
+            self._optimizer.register_load_state_dict_pre_hook(lambda *_: flush(by_user=True)),
         ]
         self._is_on = True
 

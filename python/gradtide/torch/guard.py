@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from gradtide.errors import RankLostError, TrainingError
 from gradtide.torch import sockets
-from gradtide.torch.control import ASK, BEAT, FAILED, HANGS, LEFT, LOST, SEND, Control
+from gradtide.torch.control import BEAT, FAILED, HANGS, LEFT, LOST, QUERY, SEND, Control
 
 GRACE_S = 3.0
 """How long a failed collective waits for the report of the lost rank, and `close` for pending collectives."""
@@ -36,12 +36,12 @@ LEAST_BEAT_S, MOST_BEAT_S = 0.2, 1.0
 
 
 @dataclass
-class _Known:
+class _Peer:
     """State of a rank: steps made, time of the last step, and time of the last message, in seconds."""
 
     steps: int = 0
     stepped: float = field(default_factory=time.monotonic)
-    heard: float = field(default_factory=time.monotonic)
+    last_message: float = field(default_factory=time.monotonic)
 
 
 class Guard:
@@ -71,7 +71,7 @@ class Guard:
         self._own_under_way = self._under_way = 0
         self._lost_at = 0.0
         size, first = dist.get_world_size(group), dist.get_global_rank(group, 0)
-        self._known = {rank: _Known() for rank in range(size)}
+        self._peers = {rank: _Peer() for rank in range(size)}
         self._links = _links(group)
         self._own_links = [] if earlier is None else [pair for pair in self._links if pair not in earlier]
 
@@ -81,15 +81,15 @@ class Guard:
             return values[0]
 
         beat_s = min(max(self.timeout_s / BEATS_PER_TIMEOUT, LEAST_BEAT_S), MOST_BEAT_S)
-        self._control = Control(self._rank, size, share, self._heard, self._tick, beat_s)
+        self._control = Control(self._rank, size, share, self._on_message, self._tick, beat_s)
 
     def start(self) -> None:
         """Start receiving: from now on `on_send` and `on_left` are called."""
         self._control.start()
 
-    def tell(self, kind: int, a: int, b: int = 0) -> None:
+    def send(self, kind: int, a: int, b: int = 0) -> None:
         """Send a message to every rank that this one is connected to."""
-        self._control.tell(kind, a, b)
+        self._control.send(kind, a, b)
 
     def step(self) -> int:
         """Begin a step, which is an operation that all ranks perform equally often, and return its number."""
@@ -147,7 +147,7 @@ class Guard:
         """Record an error that may be the consequence of a lost rank, and request the identity of that rank."""
         self.fail(self.departed or TrainingError(consequence))
         if not isinstance(self.fault, RankLostError):
-            self._ask()
+            self._query_missing()
 
     def check(self) -> None:
         """Raise the first failure, if there is one; a lost rank takes precedence over errors that it caused."""
@@ -196,7 +196,7 @@ class Guard:
         because of an error.
         """
         self.fail(TrainingError("the model is unwrapped"))
-        self.tell(FAILED if failed else LEFT, self._rank, self._steps)
+        self.send(FAILED if failed else LEFT, self._rank, self._steps)
         for seconds in (CUT_S, GRACE_S):
             with self.changed:
                 self.changed.wait_for(lambda: not self._own_under_way and not self._under_way, seconds)
@@ -226,12 +226,12 @@ class Guard:
 
     # In the thread of the connections
 
-    def _heard(self, kind: int, a: int, b: int) -> None:
+    def _on_message(self, kind: int, a: int, b: int) -> None:
         if kind == SEND:
             self._on_send(a, b)
         elif kind == BEAT:
             self._note(a, b)
-        elif kind == ASK:
+        elif kind == QUERY:
             self._name_the_missing()
         elif kind in (LEFT, FAILED):
             how = "by an error" if kind == FAILED else "while others go on"
@@ -259,7 +259,7 @@ class Guard:
         now = time.monotonic()
         self._note(self._rank, self._steps)
         if self.fault is None:
-            self.tell(BEAT, self._rank, self._steps)
+            self.send(BEAT, self._rank, self._steps)
             with self.changed:
                 oldest = min((since for since, _ in self._awaited.values()), default=now)
             if now - oldest >= self.timeout_s:
@@ -268,35 +268,35 @@ class Guard:
             self._cut()
 
     def _note(self, rank: int, steps: int) -> None:
-        known, now = self._known[rank], time.monotonic()
-        if steps != known.steps:
-            known.steps, known.stepped = steps, now
-        known.heard = now
+        peer, now = self._peers[rank], time.monotonic()
+        if steps != peer.steps:
+            peer.steps, peer.stepped = steps, now
+        peer.last_message = now
 
-    def _ask(self) -> None:
+    def _query_missing(self) -> None:
         """Request the identity of the rank that others wait for."""
-        silent_s = time.monotonic() - self._known[0].heard
+        silent_s = time.monotonic() - self._peers[0].last_message
         if self._rank == 0:
             self._name_the_missing()
         elif silent_s >= self.timeout_s / 2:
-            self._heard(HANGS, 0, round(1e3 * silent_s))
+            self._on_message(HANGS, 0, round(1e3 * silent_s))
         else:
-            self.tell(ASK, self._rank)
+            self.send(QUERY, self._rank)
 
     def _name_the_missing(self) -> None:
         """On rank 0: identify the rank that has been silent for half the timeout, or else lags behind in steps."""
         now = time.monotonic()
         self._note(0, self._steps)
-        others = [rank for rank in self._known if rank != 0]
-        rank = min(others, key=lambda rank: self._known[rank].heard)
-        idle_s = now - self._known[rank].heard
+        others = [rank for rank in self._peers if rank != 0]
+        rank = min(others, key=lambda rank: self._peers[rank].last_message)
+        idle_s = now - self._peers[rank].last_message
         if idle_s < self.timeout_s / 2:
-            rank = min(self._known, key=lambda rank: self._known[rank].steps)
-            idle_s = now - self._known[rank].stepped
-            if idle_s < self.timeout_s / 2 or all(one.steps == self._known[rank].steps for one in self._known.values()):
+            rank = min(self._peers, key=lambda rank: self._peers[rank].steps)
+            idle_s = now - self._peers[rank].stepped
+            if idle_s < self.timeout_s / 2 or all(one.steps == self._peers[rank].steps for one in self._peers.values()):
                 return
-        self.tell(HANGS, rank, round(1e3 * idle_s))
-        self._heard(HANGS, rank, round(1e3 * idle_s))
+        self.send(HANGS, rank, round(1e3 * idle_s))
+        self._on_message(HANGS, rank, round(1e3 * idle_s))
 
 
 def timeout_of(group: Any) -> timedelta:

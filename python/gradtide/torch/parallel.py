@@ -57,7 +57,7 @@ class Hook:
         self.sizes: dict[int, int] = {}  # bytes of DDP's buckets, by their index, in the last backward pass
         self._group, self._guard, self._depth = ddp.process_group, guard, depth
         self._scale = 1.0 / dist.get_world_size(ddp.process_group)
-        ddp.register_comm_hook(self, _hand_over)
+        ddp.register_comm_hook(self, _submit_bucket)
         self._handle = optimizer.register_step_pre_hook(lambda *_: guard.check())
 
     def sum(self, bucket: Any, future: Any) -> None:
@@ -110,14 +110,14 @@ class PriorityHook(Hook):
         rank = min(self._ranks.get(id(parameter), self._least) for parameter in bucket.parameters())
         tensor = bucket.buffer()
 
-        def hand_over() -> None:
+        def complete() -> None:
             with self._streams.handing_over():
                 future.set_result(tensor)
 
-        self._sender.submit(bucket.index(), rank, tensor, [self._streams.ready()], hand_over)
+        self._sender.submit(bucket.index(), rank, tensor, [self._streams.ready()], complete)
 
 
 # DDP checks the annotations, and requires the name `bucket`.
-def _hand_over(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+def _submit_bucket(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     assert isinstance(state, Hook)
     return state._submit(bucket)

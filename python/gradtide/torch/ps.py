@@ -28,7 +28,7 @@ from gradtide.torch.crossiter import InFlight, share_state, updates_by_element
 from gradtide.torch.deferred import Deferral, can_defer, is_held
 from gradtide.torch.groups import several
 
-ASK, DONE, ORDER, PULL, PUSH = range(5)
+REQUEST, DONE, ORDER, PULL, PUSH = range(5)
 """Message tags: requested parameters; end of an iteration, with the optimizer's settings; order of the parameters that
 follow; parameters. Gradient i has the tag PUSH + i."""
 STEP, GOOD_BYE = 0.0, 1.0
@@ -58,7 +58,7 @@ class Counter:
         self._left = sorted(numbers, reverse=True)  # not yet released in this iteration; the next one is last
         self._waiting: set[int] = set()
 
-    def ask(self, number: int) -> Iterator[int]:
+    def request(self, number: int) -> Iterator[int]:
         """Add a request, and yield the numbers that are released by it."""
         self._waiting.add(number)
         while self._left and self._left[-1] in self._waiting:
@@ -70,7 +70,7 @@ class Servers(torch.nn.Module):  # type: ignore[misc]
 
     Attributes:
         module: the user's.
-        order: names of the parameters in the order in which they are handed over; empty if it is that of the requests.
+        order: names of the parameters in the order in which they are sent; empty if it is that of the requests.
         serves: whether this rank is a server: then call `serve`.
         pulls: what this worker has received.
     """
@@ -111,27 +111,27 @@ class Servers(torch.nn.Module):  # type: ignore[misc]
         try:
             goes_on = True
             while goes_on:
-                handed = []
+                deliveries = []
                 for worker in self._workers:
-                    asked = torch.empty(len(mine), dtype=torch.int64)
-                    dist.recv(asked, worker, group=self._group, tag=ASK)
-                    handed.append(threading.Thread(target=self._hand, args=(worker, asked.tolist())))
-                    handed[-1].start()
-                goes_on = self._update(mine, handed)
+                    requested = torch.empty(len(mine), dtype=torch.int64)
+                    dist.recv(requested, worker, group=self._group, tag=REQUEST)
+                    deliveries.append(threading.Thread(target=self._deliver, args=(worker, requested.tolist())))
+                    deliveries[-1].start()
+                goes_on = self._update(mine, deliveries)
         except RuntimeError as error:
             if isinstance(error, TrainingError):
                 raise
             raise TrainingError(f"server {self._rank} has lost a worker: {error}") from error
 
-    def _hand(self, worker: int, numbers: Sequence[int]) -> None:
+    def _deliver(self, worker: int, numbers: Sequence[int]) -> None:
         """Send a worker the requested parameters."""
         counter = Counter(numbers)
-        order = [number for one in numbers for number in counter.ask(one)] if self.order else numbers
+        order = [number for one in numbers for number in counter.request(one)] if self.order else numbers
         dist.send(torch.tensor(order, dtype=torch.int64), worker, group=self._group, tag=ORDER)
         for number in order:
             dist.send(self._trained[number].detach(), worker, group=self._group, tag=PULL)
 
-    def _update(self, mine: Sequence[int], handed: Sequence[threading.Thread]) -> bool:
+    def _update(self, mine: Sequence[int], deliveries: Sequence[threading.Thread]) -> bool:
         """Receive all gradients of an iteration and step the optimizer; return whether another iteration follows."""
         gradients = {
             (worker, number): torch.empty_like(self._trained[number], memory_format=torch.contiguous_format)
@@ -145,7 +145,7 @@ class Servers(torch.nn.Module):  # type: ignore[misc]
         done = [torch.tensor([STEP, *_settings(self._optimizer)], dtype=torch.float64) for _ in self._workers]
         for worker in self._workers:
             dist.recv(done[worker], worker, group=self._group, tag=DONE)
-        for thread in handed:  # parameters must not change while they are being sent
+        for thread in deliveries:  # parameters must not change while they are being sent
             thread.join()
         if any(float(one[0]) == GOOD_BYE for one in done):
             return False
@@ -193,7 +193,7 @@ class Worker(Servers):
 
         step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
         vars(self._optimizer)["step"] = types.MethodType(step, self._optimizer)
-        self._ask()
+        self._request()
 
     def _push(self, parameter: "torch.nn.Parameter") -> None:
         number = self._number[id(parameter)]
@@ -221,12 +221,12 @@ class Worker(Servers):
         for work, _ in self._pushes.values():
             work.wait()
         self._pushes.clear()
-        self._tell(STEP)
+        self._command(STEP)
         for number in range(len(self._trained)):  # including parameters that the forward pass did not use
             self._take(number)
-        self._ask()
+        self._request()
 
-    def _ask(self) -> None:
+    def _request(self) -> None:
         """Request the parameters from every server in a random order, and start receiving them."""
         for thread in self._receivers:
             thread.join()
@@ -238,13 +238,13 @@ class Worker(Servers):
         for server in sorted(set(self._owner)):
             numbers = self._owned_by(server)
             self._shuffle.shuffle(numbers)
-            dist.send(torch.tensor(numbers), server, group=self._group, tag=ASK)
+            dist.send(torch.tensor(numbers), server, group=self._group, tag=REQUEST)
             self._receivers.append(threading.Thread(target=self._receive, args=(server, len(numbers)), daemon=True))
             self._receivers[-1].start()
         for number in held:
             self._take(number)
 
-    def _tell(self, what: float) -> None:
+    def _command(self, what: float) -> None:
         message = torch.tensor([what, *_settings(self._optimizer)], dtype=torch.float64)
         for server in sorted(set(self._owner)):
             dist.send(message, server, group=self._group, tag=DONE)
@@ -283,7 +283,7 @@ class Worker(Servers):
         """Take the last weights, notify the servers, remove all hooks, and release all tensors but the module's."""
         for number in range(len(self._trained)):
             self._take(number)
-        self._tell(GOOD_BYE)
+        self._command(GOOD_BYE)
         for thread in self._receivers:
             thread.join()
         for handle in self._handles:

@@ -161,7 +161,7 @@ class Sender:
                         break
                     *_, key, piece = heapq.heappop(self._ready)
                     if not self.is_fixed:
-                        self.guard.tell(SEND, key, piece)
+                        self.guard.send(SEND, key, piece)
                 else:
                     if not self._announced or self._announced[0][0] not in self._open:
                         break

@@ -135,7 +135,7 @@ class Sharded:
         self.module.register_forward_hook(ours(self._on_output))
         self._aim(list(reversed(range(len(self._parts)))))
 
-    def heard(self, kind: str, unit: int) -> None:
+    def record(self, kind: str, unit: int) -> None:
         """Record an event."""
         if self._events is not None:
             self._events.append((kind, unit))
@@ -176,7 +176,7 @@ class Sharded:
 
     def _open(self) -> None:
         self._events = []
-        self._hears = True
+        self._is_recording = True
         self._went_back = False
         self._turns: list[Turn] = []
         self._left = [len(part) for part in self._parts]
@@ -190,10 +190,10 @@ class Sharded:
     def _on_start(self, unit: int) -> Callable[..., None]:
         def hook(module: Any, args: Any, kwargs: Any) -> None:
             # Ignore recomputation in the backward pass (activation checkpointing).
-            if not self._hears or (unit, True) in self._turns:
+            if not self._is_recording or (unit, True) in self._turns:
                 return
             self._turns.append((unit, True))
-            self.heard(FORWARD, unit)
+            self.record(FORWARD, unit)
             if not any(tensor.requires_grad for tensor in _tensors((args, kwargs))):
                 self._late.add(unit)
 
@@ -201,7 +201,7 @@ class Sharded:
 
     def _on_end(self, unit: int) -> Callable[..., None]:
         def hook(module: Any, args: Any, output: Any) -> None:
-            if not self._hears:
+            if not self._is_recording:
                 return
             self._left[unit] -= 1
             if self._left[unit] == 0:
@@ -212,7 +212,7 @@ class Sharded:
         return hook
 
     def _on_output(self, module: Any, args: Any, output: Any) -> None:
-        self._hears = False
+        self._is_recording = False
         tensors = [tensor for tensor in _tensors(output) if tensor.requires_grad]
         for tensor in tensors:
             tensor.register_hook(self._on_gradient)
@@ -251,7 +251,7 @@ class _Gather:
         return torch.empty(*size, dtype=dtype, device=device)
 
     def __call__(self, output_tensor: Any, input_tensor: Any, group: Any, async_op: bool = False) -> Any:
-        self._sharded.heard(GATHER, self._unit)
+        self._sharded.record(GATHER, self._unit)
         async_op = async_op or output_tensor.device.type == "cpu"
         return dist.all_gather_into_tensor(output_tensor, input_tensor, group=group, async_op=async_op)
 
@@ -262,7 +262,7 @@ class _Reduce(_Gather):
     def __call__(  # type: ignore[override]
         self, output_tensor: Any, input_tensor: Any, group: Any, op: Any, async_op: bool = False
     ) -> Any:
-        self._sharded.heard(REDUCE, self._unit)
+        self._sharded.record(REDUCE, self._unit)
         return dist.reduce_scatter_tensor(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
 
 

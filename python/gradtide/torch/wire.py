@@ -72,7 +72,7 @@ class WirePriority:
 
     @property
     def dscp(self) -> int:
-        """The six bits that switches look at (RFC 2474)."""
+        """The six bits by which switches classify packets (RFC 2474)."""
         return self.service >> 2
 
     @property
@@ -125,7 +125,7 @@ def wire_priority(
 
     Warns:
         UserWarning: if no connection to another rank is found, if a connection refuses the mark, or if Linux's ports
-            do not tell the DSCP from other traffic.
+            do not distinguish the DSCP from other traffic.
     """
     import torch.distributed as dist
 
@@ -161,15 +161,15 @@ def wire_priority(
 def nccl_options(priority: "str | int", environ: "Mapping[str, str] | None" = None) -> Any:
     """Return options for `init_process_group("nccl", pg_options=…)` or `new_group` that carry a traffic class on RDMA.
 
-    Where torch's NCCL knows `traffic_class`, it is set for that group alone and read back. NCCL then takes it for the
-    service level (InfiniBand) or the priority of the VLAN tag too, unless NCCL_IB_SL says another.
+    Where torch's NCCL supports `traffic_class`, it is set for that group alone and read back. NCCL takes it for the
+    service level (InfiniBand) and the priority of the VLAN tag, unless NCCL_IB_SL says another.
 
     Args:
         priority: as for `wire_priority`.
         environ: the environment; `os.environ` by default.
 
     Raises:
-        TrainingError: if torch has no NCCL, or one that knows no traffic class: then NCCL_IB_TC, set before the first
+        TrainingError: if torch has no NCCL, or one without traffic classes: then NCCL_IB_TC, set before the first
             group is made, is the way, for all groups of the process.
 
     Warns:

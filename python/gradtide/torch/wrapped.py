@@ -37,7 +37,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
     Attributes:
         module: the user's; its parameters are the ones trained.
         plan: what is applied.
-        level: how far: the plan's, or what `wrap` was told; `alone` if there is no other rank.
+        level: the plan's, or the argument of `wrap`; `alone` if there is no other rank.
     """
 
     def __init__(self, module: "torch.nn.Module", plan: Plan, level: str) -> None:
@@ -81,7 +81,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
             TrainingError: if training cannot go on.
         """
         if self._cross is not None:
-            self._cross.flush(is_asked=True, by_all=True)
+            self._cross.flush(by_user=True, by_all=True)
 
     @property
     def tally(self) -> Tally:
@@ -103,7 +103,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
     def train(self, mode: bool = True) -> "Wrapped":
         """Set the mode; weights are up to date before evaluation."""
         if not mode and self._cross is not None:
-            self._cross.flush(is_asked=True)
+            self._cross.flush(by_user=True)
         super().train(mode)
         return self
 
@@ -152,7 +152,7 @@ class Wrapped(torch.nn.Module):  # type: ignore[misc]
             if cross is not None and guard is not None and guard.fault is None and not failed:
                 cross.flush(by_all=True)
                 if not at_exit:
-                    cross.give_back()
+                    cross.restore_gradients()
         finally:
             for part in (cross, hook):
                 if part is not None:

@@ -133,7 +133,7 @@ def _kind(path: Path) -> "Callable[[Path], _Files] | None":
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _archive_faults() -> Iterator[None]:
     try:
         yield
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError, ValueError) as error:
@@ -186,7 +186,7 @@ class _Stream:
 
 def _of_tar(path: Path) -> _Files:
     stream = _Stream(inputs.chunks(path))
-    with _told(), tarfile.open(fileobj=cast(BinaryIO, stream), mode="r|", tarinfo=_Info) as archive:
+    with _archive_faults(), tarfile.open(fileobj=cast(BinaryIO, stream), mode="r|", tarinfo=_Info) as archive:
         for count in itertools.count(1):
             stream.left_bytes = MOST_HEADER_BYTES
             info = archive.next()
@@ -207,7 +207,7 @@ def _of_tar(path: Path) -> _Files:
 
 
 def _of_zip(path: Path) -> _Files:
-    with _told(), inputs.open_file(path) as file, zipfile.ZipFile(file) as archive:
+    with _archive_faults(), inputs.open_file(path) as file, zipfile.ZipFile(file) as archive:
         _check_count(len(archive.infolist()))
         for info in archive.infolist():
             if not info.is_dir():
@@ -219,10 +219,10 @@ def _of_zipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo, most_bytes: int)
         raise InputError("GT003", "cannot be unpacked: it is encrypted", "unpack it first")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise InputError("GT003", f"cannot be unpacked: its packing is method {info.compress_type}", "pack it by gzip")
-    with _told(), archive.open(info) as raw:
+    with _archive_faults(), archive.open(info) as raw:
         yield from _pieces(cast(io.BufferedReader, raw), info.file_size, info.compress_size, most_bytes)
 
 
 def _pieces(raw: io.BufferedReader, size_bytes: int, packed_bytes: int | None, most_bytes: int) -> Iterator[bytes]:
-    with _told():
+    with _archive_faults():
         yield from inputs.unpacked(raw, size_bytes, most_bytes, packed_bytes)

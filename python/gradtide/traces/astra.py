@@ -116,9 +116,9 @@ class StepFiles:
     def numbers(self) -> dict[tuple[int, tuple[int, ...]], int]:
         """Numbers of process groups, from 1, by kind and ranks; groups with sends only have no number."""
         found: dict[tuple[int, tuple[int, ...]], int] = {}
-        together = {one["group"] for one in self.transfers if one["kind"] != "send"}
+        collective_groups = {one["group"] for one in self.transfers if one["kind"] != "send"}
         for group, kind in enumerate(self.groups):
-            if group not in together:
+            if group not in collective_groups:
                 continue
             for one in kind["classes"]:
                 for rank in range(self._first_rank[one], self._first_rank[one + 1]):

@@ -17,8 +17,6 @@ CHAKRA = (".et",)
 NSIGHT = (".sqlite",)
 ANY = CHAKRA + KINETO + NSIGHT
 """Suffixes of traces in a folder or an archive."""
-ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
-"""Suffixes of archives; detection is by content."""
 
 GROUPS = ".groups.json"
 """Suffix of the file beside Chakra traces that lists process groups; it is not a trace."""
@@ -35,7 +33,7 @@ def named(path: str | Source | Sequence[str | Source], suffixes: tuple[str, ...]
     if not isinstance(path, (str, Path)):
         return [one for part in path for one in named(part, suffixes)] or _none("the list of files is empty")
     here = Path(path)
-    with told(here), suppress(FileNotFoundError, NotADirectoryError):  # a pattern, or nothing
+    with faults_of(here), suppress(FileNotFoundError, NotADirectoryError):  # a pattern, or nothing
         os.stat(here)
     if here.is_dir():
         return _traces(here.iterdir(), suffixes) or _none(f"{path} holds no file {_patterns(suffixes)}")
@@ -49,7 +47,7 @@ def _opened(path: Path, suffixes: tuple[str, ...]) -> list[Source]:
     """Return a file, or its members if it is an archive."""
     if path.name.endswith(suffixes):
         return [path]
-    with told(path):
+    with faults_of(path):
         members = archives.members(path)
     if members is None:
         return [path]
@@ -83,7 +81,7 @@ def pieces(sources: Sequence[Source]) -> Iterator[tuple[int, Iterator[bytes]]]:
         else:
             yield index, inputs.chunks(source)
     for archive, indices in of_archive.items():
-        with told(archive):
+        with faults_of(archive):
             for place, chunks in archives.read(archive, set(indices)):
                 yield indices[place], chunks
 
@@ -96,7 +94,7 @@ def are_exports(sources: Sequence[Source]) -> bool:
     """
     found = []
     for source in sources:
-        with told(source):
+        with faults_of(source):
             of_other = source.name.endswith(CHAKRA + KINETO)
             found.append(not of_other and archives.start(source, len(nsight.MAGIC)) == nsight.MAGIC)
     if any(found) and not all(found):
@@ -108,7 +106,7 @@ def are_exports(sources: Sequence[Source]) -> bool:
 
 def start(path: Source) -> bytes:
     """Return the first bytes of a file, decompressed: enough to detect its format."""
-    with told(path):
+    with faults_of(path):
         return archives.start(path, recognise.HEAD_BYTES)
 
 
@@ -118,7 +116,7 @@ def text(path: Source, most_bytes: int) -> str:
 
 
 @contextmanager
-def told(path: Source, form: str = "") -> Iterator[None]:
+def faults_of(path: Source, form: str = "") -> Iterator[None]:
     """Add to errors the file, the line of a text, and the actual format if the file is not of format `form`."""
     try:
         yield
@@ -139,7 +137,7 @@ def _other(path: Source, form: str) -> str:
     found = recognise.seen(head)
     if found is None or not found.is_sure or found.name in (form, "chrome-trace"):
         return ""
-    return f"it is no {_TITLES[form]}, but {recognise.told(head, str(path))}"
+    return f"it is no {_TITLES[form]}, but {recognise.described(head, str(path))}"
 
 
 _TITLES = {

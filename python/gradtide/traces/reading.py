@@ -45,7 +45,7 @@ def read(path: str | Path | Source | Sequence[str | Path | Source], make: type[T
         newer = newer_version(schema[0].decode(), [DAG_SCHEMA])
         if newer is not None:
             raise TraceError(f"{names[0]} {newer}; update gradtide, or make it again")
-        with files.told(names[0], "dag"):
+        with files.faults_of(names[0], "dag"):
             return make(_core.Trace.from_dag(files.text(names[0], MAX_DAG_BYTES)), "dag")
     found = recognise.seen(head)
     is_graph = found is not None and found.name == "pytorch-et"
@@ -68,7 +68,7 @@ def read_as(names: Sequence[Source], form: str, make: type[T]) -> T:
     parts: list[_core.Trace] = []
     numbers: dict[int, Source] = {}
     for name, otherwise, chunks in _exports(names) if form == "nsight" else _files(names, form):
-        with files.told(name, form):
+        with files.faults_of(name, form):
             part = _READERS[form][0](chunks)
         [(_, said, _, _)] = part.about
         number = otherwise if said is None else said
@@ -91,7 +91,7 @@ def _exports(names: Sequence[Source]) -> Iterator[tuple[Source, int, Iterator[by
     for name in names:
         if not isinstance(name, Path):
             raise TraceError(f"{name}: an export of Nsight Systems is not read in an archive; unpack it first")
-        with files.told(name):
+        with files.faults_of(name):
             found = nsight.processes(name)
         for one in found:
             rank = _rank_in_name(name, "nsight", count) if len(found) == 1 else count

@@ -44,7 +44,9 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
         "title": f"gradtide operating boundary: {head.model}",
         "what": f"{head.subject}, job load against background load, {head.several}",
         "reproduce": _command(scenario_of, on.rows, on.columns, seeds),
-        "maps": [maps.draw(on, cells, look, name=name, title=title, note=note) for name, title, note, look in MAPS],
+        "maps": [
+            maps.draw(on, cells, content, name=name, title=title, note=note) for name, title, note, content in MAPS
+        ],
         "cut": f"{on.cut}; all are in cells.csv." if on.cut else "",
         "missing": sum(not cell.linked for cell in cells),
         "count": len(cells),

@@ -58,7 +58,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Look:
+class Appearance:
     """Appearance of a map's cell: CSS class, number, word below it, and a sentence for the tooltip."""
 
     cls: str
@@ -68,7 +68,7 @@ class Look:
     mark: str = ""
 
 
-Sight = Callable[[Cell], tuple[str, Look]]
+Content = Callable[[Cell], tuple[str, Appearance]]
 """Returns the key of the figure that a map shows for a cell, and its appearance."""
 
 
@@ -100,10 +100,12 @@ def axes(cells: Sequence[Cell], caps: pieces.Caps) -> Axes:
     return Axes(rows, columns, rows[-side:], columns[:side])
 
 
-def draw(on: Axes, cells: Sequence[Cell], look: Sight, *, title: str, name: str = "", note: str = "") -> dict[str, Any]:
+def draw(
+    on: Axes, cells: Sequence[Cell], content: Content, *, title: str, name: str = "", note: str = ""
+) -> dict[str, Any]:
     """Return a map for the template; `name` is unique on the page."""
     rows = [
-        {"load": load(row), "cells": [_drawn(cells, row, column, look) for column in on.shown_columns]}
+        {"load": load(row), "cells": [_drawn(cells, row, column, content) for column in on.shown_columns]}
         for row in on.shown_rows
     ]
     columns = [load(column) for column in on.shown_columns]
@@ -141,42 +143,42 @@ def load(share: float) -> str:
     return f"{100 * share:.4g} %"
 
 
-def _drawn(cells: Sequence[Cell], job_load: float, traffic_load: float, look: Sight) -> dict[str, Any] | None:
+def _drawn(cells: Sequence[Cell], job_load: float, traffic_load: float, content: Content) -> dict[str, Any] | None:
     """Return a cell of a map for the template; None if the study has no such cell."""
     cell = next((c for c in cells if (c.job_load, c.traffic_load) == (job_load, traffic_load)), None)
     if cell is None:
         return None
-    figure, seen = look(cell)
-    label = f"{cell.where[:1].upper()}{cell.where[1:]}: {seen.words}"
-    return {**asdict(seen), "key": cell.key(figure), "href": cell.href, "label": label}
+    figure, appearance = content(cell)
+    label = f"{cell.where[:1].upper()}{cell.where[1:]}: {appearance.words}"
+    return {**asdict(appearance), "key": cell.key(figure), "href": cell.href, "label": label}
 
 
-def price(cell: Cell) -> tuple[str, Look]:
+def price(cell: Cell) -> tuple[str, Appearance]:
     """Show the cost to the job."""
     value = change(cell.figures["iteration_change_percent"])
     mark, _, words = VERDICTS[cell.colour]
     sentence = f"{cell.colour}, {words}" + ("" if value == "–" else f"; iteration time {value} %")
-    return "iteration_change_percent", Look(f"verdict {cell.colour}", value, cell.colour, sentence, mark)
+    return "iteration_change_percent", Appearance(f"verdict {cell.colour}", value, cell.colour, sentence, mark)
 
 
-def saves(size: str, figure: str) -> Sight:
+def saves(size: str, figure: str) -> Content:
     """Return the map content for the mean time saved by flows of a size class; `figure` is its key."""
 
-    def look(cell: Cell) -> tuple[str, Look]:
+    def content(cell: Cell) -> tuple[str, Appearance]:
         value = cell.figures[figure]
         text = saved(value)
         if value is None or text == "–":
-            return figure, Look("unknown", "–", "too few", f"too few {size} flows completed to say")
+            return figure, Appearance("unknown", "–", "too few", f"too few {size} flows completed to say")
         if text == "0.0":
-            return figure, Look("shade-0", text, "same", f"{size} flows finish at the same time")
+            return figure, Appearance("shade-0", text, "same", f"{size} flows finish at the same time")
         low, high = (cell.figures.get(figure.replace("_saves_", f"_saves_{end}_")) for end in ("from", "to"))
         if low is not None and high is not None and low < 0 < high:
             words = f"unclear: {size} flows finish {text} % sooner, 95 % interval {saved(low)} to {saved(high)} %"
-            return figure, Look("unknown", text, "unclear", words)
+            return figure, Appearance("unknown", text, "unclear", words)
         if value < 0:
             later = text.removeprefix("−")
-            return figure, Look("loss", text, "later", f"{size} flows take {later} % longer on average")
+            return figure, Appearance("loss", text, "later", f"{size} flows take {later} % longer on average")
         step = sum(float(text) >= bound for bound in SHADES) - 1
-        return figure, Look(f"shade-{step}", text, "sooner", f"{size} flows finish {text} % sooner on average")
+        return figure, Appearance(f"shade-{step}", text, "sooner", f"{size} flows finish {text} % sooner on average")
 
-    return look
+    return content

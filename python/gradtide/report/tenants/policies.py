@@ -62,7 +62,7 @@ def view(run_dir: Path, summary: Row, caps: pieces.Caps) -> tuple[str, dict[str,
             label=label,
             xlabel="small flows finish sooner on average, % (further right is better)",
             ylabel="iteration time longer, % (lower is better)",
-            around=[(0, -1), (0, 1)],
+            including=[(0, -1), (0, 1)],
         )
         if points
         else "",
@@ -76,10 +76,10 @@ def _maps(mapped: Sequence[tuple[str, maps.Cell]], names: Sequence[str], caps: p
     """Return two maps per policy: the cost to the job, coloured by the operating boundary, and the savings of flows."""
     cells = [cell for _, cell in mapped]
     on = maps.axes(cells, caps)
-    looks = (("the job pays", maps.price), ("small flows save", maps.saves("small", "small_mean_saves_percent")))
+    contents = (("the job pays", maps.price), ("small flows save", maps.saves("small", "small_mean_saves_percent")))
     drawn = []
     for policy in names if cells else ():
         own = [cell for name, cell in mapped if name == policy]
         shown = pieces.clip(policy, 40)
-        drawn += [maps.draw(on, own, look, title=f"{shown}: what {what}, %") for what, look in looks]
+        drawn += [maps.draw(on, own, content, title=f"{shown}: what {what}, %") for what, content in contents]
     return {"maps": drawn, "cut": f"{on.cut}; all are in policies.csv." if on.cut else "", **maps.legends(cells)}

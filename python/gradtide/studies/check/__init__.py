@@ -121,8 +121,8 @@ def compared(scenario: Scenario, run: RunResult, measured: simulator.Measured) -
         {name: [pair[at] for pair in pairs] for at, name in enumerate(("iteration", "time_us", "other_time_us"))}
     )
     rounding_ns = simulator.rounding_ns(scenario.jobs)
-    habits = ", ".join(f"{key} = {value}" for key, value in simulator.HABITS.items())
-    notes = [f"gradtide has ns-3's habits here, whatever the scenario says: {habits}."]
+    followed = ", ".join(f"{key} = {value}" for key, value in simulator.FOLLOWED_KEYS.items())
+    notes = [f"gradtide has ns-3's habits here, whatever the scenario says: {followed}."]
     if rounding_ns:
         notes.append(
             f"ns-3 counts nanoseconds, so the times of layers are rounded to them there: an iteration that differs by "

@@ -34,10 +34,10 @@ TESTED = "3.37"
 LIBRARIES = ("internet", "point-to-point", "traffic-control", "network", "core")
 TOS = (0x10, 0x00, 0x08)
 """ToS value of each band, by pfifo_fast's priomap. With a single band ToS is 0: any other value would disable ECN."""
-LOOK_EVERY_S = 0.1
+POLL_S = 0.1
 
 
-HABITS = {"run.follow": "ns3", "run.start_jitter": "0us", "cluster.transport.recovery": "sack"}
+FOLLOWED_KEYS = {"run.follow": "ns3", "run.start_jitter": "0us", "cluster.transport.recovery": "sack"}
 """Keys with which gradtide follows ns-3.37 where it deviates from the standards."""
 
 
@@ -66,8 +66,8 @@ class Measured:
 
 
 def followed(scenario: Scenario) -> Scenario:
-    """Return a scenario for the packet engine with the keys in `HABITS` overridden; others are unchanged."""
-    return scenario.set(HABITS) if scenario.engine == "packet" else scenario
+    """Return a scenario for the packet engine with the keys in `FOLLOWED_KEYS` overridden; others are unchanged."""
+    return scenario.set(FOLLOWED_KEYS) if scenario.engine == "packet" else scenario
 
 
 def find(home: Path | None) -> tuple[Path, Path, str]:
@@ -177,11 +177,11 @@ def _finish(command: Sequence[str], folder: Path, progress: Callable[[float], ob
         try:
             while True:
                 try:
-                    code = process.wait(LOOK_EVERY_S)
+                    code = process.wait(POLL_S)
                     break
                 except subprocess.TimeoutExpired:
                     if watch is not None:
-                        watch.look()
+                        watch.check()
                     share = _last_number(folder / "shares")
                     if progress is not None and share is not None:
                         progress(min(share, 1.0))

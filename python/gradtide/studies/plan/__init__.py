@@ -18,7 +18,7 @@ from gradtide.runtime import LEVELS, RUNTIMES, Runtime
 from gradtide.scenario import Scenario
 from gradtide.scenario.device import is_known
 from gradtide.scenario.plan import Plan
-from gradtide.studies.asked import with_lists
+from gradtide.studies.arguments import with_lists
 from gradtide.studies.channels import own_collective
 from gradtide.studies.exchange import check_one_job, parse_size
 from gradtide.studies.keep import Kept
@@ -140,9 +140,9 @@ def plan(  # noqa: PLR0913 - the options of the command
     settings = _settings(base, known, options, worth)
     if base.jobs[0].workers < 2:
         raise ValueError("a single worker exchanges nothing, so there is nothing to plan")
-    asked = base
-    if asked.engine == "packet":
-        base = on_fluid(asked)
+    requested = base
+    if requested.engine == "packet":
+        base = on_fluid(requested)
     if base.jobs[0].is_pulled:
         raise ValueError("plan takes a job that exchanges gradients in buckets, not op by op with parameter servers")
     if base.jobs[0].graph is not None:
@@ -155,11 +155,11 @@ def plan(  # noqa: PLR0913 - the options of the command
     plans = _baselines(base, layers, is_named=baseline == "scenario")
     chosen = baseline or next(reversed(plans))
     budget = BUDGET if budget is None else budget
-    foresee(lambda: most_work(base, asked, list(plans.values()), settings, collectives, budget), SEARCHED)
+    foresee(lambda: most_work(base, requested, list(plans.values()), settings, collectives, budget), SEARCHED)
     results = run_all([one.on(base) for one in plans.values()], progress=part(0, 0.05), **how)
     runs = {name: (one, result) for (name, one), result in zip(plans.items(), results, strict=True)}
     costs = [result.summary["cost"] for result in results]
-    found = Found(base, asked, settings, layers, chosen, runs, costs=costs)
+    found = Found(base, requested, settings, layers, chosen, runs, costs=costs)
     try:
         fill(found, collectives, budget, part, how)
         check(found, {**how, "progress": part(0.95, 1)})
@@ -168,7 +168,7 @@ def plan(  # noqa: PLR0913 - the options of the command
         stop = error if isinstance(error, Unfinished) else Interrupted([])
         stop.results = stop.results or [*finished, None]
         if found.search is not None:
-            stop.tell(PlanResult(found))
+            stop.attach(PlanResult(found))
         raise stop from None
     return PlanResult(found)
 

@@ -17,10 +17,10 @@ from gradtide.studies.run import run_all
 Name = TypeVar("Name")
 
 
-def on_fluid(asked: Scenario) -> Scenario:
+def on_fluid(requested: Scenario) -> Scenario:
     """Return a scenario on the fluid engine, without the keys of the packet engine: queues, transport, bands."""
     of_packets = ("queue", "switch_buffer", "transport", "probe", "follow", "start_jitter", "announce", "priority")
-    return altered(asked, engine="fluid", **dict.fromkeys(of_packets))
+    return altered(requested, engine="fluid", **dict.fromkeys(of_packets))
 
 
 def confirmed(scenarios: Mapping[Name, Scenario], how: Mapping[str, Any]) -> tuple[dict[Name, RunResult], str]:
@@ -43,24 +43,24 @@ def confirmed(scenarios: Mapping[Name, Scenario], how: Mapping[str, Any]) -> tup
         return {}, str(error)
 
 
-def engines(searched_on: str, asked: str, why_not: str) -> dict[str, Any]:
+def engines(searched_on: str, requested: str, why_not: str) -> dict[str, Any]:
     """Return the keys of a summary that name the engine of the search and the engine of the figures."""
-    found = {"searched_on": searched_on, "confirmed_on": searched_on if why_not else asked}
+    found = {"searched_on": searched_on, "confirmed_on": searched_on if why_not else requested}
     return {**found, "not_confirmed": why_not} if why_not else found
 
 
-def premises(searched_on: str, asked: str, why_not: str) -> list[Premise]:
+def premises(searched_on: str, requested: str, why_not: str) -> list[Premise]:
     """Return the premise that the search took place on another engine, if it did."""
-    if searched_on == asked:
+    if searched_on == requested:
         return []
-    figures = f"not confirmed on {asked}" if why_not else f"figures from {asked} runs"
+    figures = f"not confirmed on {requested}" if why_not else f"figures from {requested} runs"
     return [Premise("engine of the search", f"{searched_on} ({figures})", False)]
 
 
-def sentence(searched_on: str, asked: str, why_not: str) -> list[str]:
+def sentence(searched_on: str, requested: str, why_not: str) -> list[str]:
     """Return the sentence that names the engine of the search, if it is not the user's."""
-    if searched_on == asked:
+    if searched_on == requested:
         return []
     if why_not:
-        return [f"Searched and predicted on the {searched_on} engine, not on the {asked} engine: {why_not}."]
-    return [f"Searched on the {searched_on} engine. The iteration times are of runs on the {asked} engine."]
+        return [f"Searched and predicted on the {searched_on} engine, not on the {requested} engine: {why_not}."]
+    return [f"Searched on the {searched_on} engine. The iteration times are of runs on the {requested} engine."]

@@ -27,8 +27,8 @@ from gradtide.studies.search import (
     Search,
     Space,
     explore,
+    jitter_factors,
     most_of_grid,
-    paces,
 )
 
 TRIALS = 2
@@ -75,7 +75,7 @@ class Gain:
     @classmethod
     def predicted(cls, mean: float, jitter: tuple[float, float] | None = None) -> "Gain":
         """Return a gain with the prediction interval that follows from the errors of earlier predictions."""
-        low, high = saving_errors().around(1 - mean)
+        low, high = saving_errors().interval(1 - mean)
         return cls(mean, 1 - high, 1 - low, jitter)
 
 
@@ -84,13 +84,13 @@ class Found:
     """Intermediate state of a search; a result can be derived from the first run on.
 
     Attributes:
-        base: the scenario that is searched; `asked` is the user's scenario, which may have another engine.
+        base: the scenario that is searched; `requested` is the user's scenario, which may have another engine.
         checked: runs on the user's engine: of baselines by name, and of the best choices.
         why_not: reason why these runs are missing, if they are.
     """
 
     base: Scenario
-    asked: Scenario
+    requested: Scenario
     settings: Settings
     layers: Layers
     baseline: str
@@ -192,7 +192,7 @@ def _buckets(layers: Layers, cuts: Sequence[int], order: str) -> tuple[PlannedBu
     """Return buckets by ready time, that is, from the output side."""
     rows, count = layers.job.layers, len(cuts) + 1
     buckets = []
-    for index, (first, last) in enumerate(reversed(layers.stretches(cuts))):
+    for index, (first, last) in enumerate(reversed(layers.spans(cuts))):
         names = [rows[layers.places[at]].name for at in range(last - 1, first - 1, -1)]
         size = layers.bytes_below[last] - layers.bytes_below[first]
         buckets.append(PlannedBucket(tuple(names), size, index if order == "fifo" else count - 1 - index))
@@ -227,13 +227,18 @@ def plan_of(found: Found, choice: Choice) -> Plan:
 
 
 def most_work(
-    base: Scenario, asked: Scenario, plans: Sequence[Plan], settings: Settings, names: Sequence[str] | None, budget: int
+    base: Scenario,
+    requested: Scenario,
+    plans: Sequence[Plan],
+    settings: Settings,
+    names: Sequence[str] | None,
+    budget: int,
 ) -> list[tuple[Scenario, int]]:
     """Return an upper bound of the work of a plan, as (scenario, runs): the smallest messages on every channel.
 
     Args:
         base: the scenario that is searched.
-        asked: the user's scenario.
+        requested: the user's scenario.
         plans: the baselines.
         settings: the settings of the search.
         names: collectives that the user named.
@@ -254,12 +259,12 @@ def most_work(
     repeats = 0 if settings.noise == 0 and not base.drawn else TRIALS
     rest = (1 + len(LEVELS)) * settings.seeds if repeats else 0
     found = [*((plan.on(base), 1) for plan in plans), *((one, 1) for one in exchanges)]
-    found.append((one_channel, scored * len(paces(settings.noise, job.workers))))
+    found.append((one_channel, scored * len(jitter_factors(settings.noise, job.workers))))
     for table, depth in pairs:
         with_channel = {f"job.{job.name}.collective": table, f"job.{job.name}.schedule.depth": depth}
         found += [(cut.set(with_channel), 2 * len(modes)), (noisy.set(with_channel), 2 * len(modes) * repeats + rest)]
-    if asked.engine != base.engine:
-        found += [(plan.on(asked), 1 + len(LEVELS)) for plan in plans]
+    if requested.engine != base.engine:
+        found += [(plan.on(requested), 1 + len(LEVELS)) for plan in plans]
     return [(scenario, times) for scenario, times in found if times]
 
 
@@ -291,7 +296,7 @@ def fill(
         how["limits"],
         is_deep=_is_deep(settings),
     )
-    steps = paces(settings.noise, base.jobs[0].workers)
+    steps = jitter_factors(settings.noise, base.jobs[0].workers)
     plain = found.baselines["ddp"][0].on(base)
     space = Space(found.layers, found.channels, modes, settings.overhead_ps, settings.smallest_bytes, plain, steps)
     found.search = Search(space)
@@ -317,12 +322,12 @@ def fill(
 
 def check(found: Found, how: Mapping[str, Any]) -> None:
     """Run the baselines and the best of each level on the user's engine, if the search used another one."""
-    if found.asked.engine == found.base.engine:
+    if found.requested.engine == found.base.engine:
         return
     best = [choice for level in LEVELS if (choice := found.best(level)) is not None]
     plans: dict[Choice | str, Plan] = {name: plan for name, (plan, _) in found.baselines.items()}
     plans |= {choice: plan_of(found, choice) for choice in best}
-    found.checked, found.why_not = confirmed({one: plan.on(found.asked) for one, plan in plans.items()}, how)
+    found.checked, found.why_not = confirmed({one: plan.on(found.requested) for one, plan in plans.items()}, how)
     found.costs += [run.summary["cost"] for run in found.checked.values()]
 
 
@@ -340,12 +345,12 @@ def run_noisy(
     how: Mapping[str, Any],
 ) -> None:
     """Run scenarios with noise, all with the same seeds, so that runs are paired."""
-    asked = [
+    requested = [
         (choice, _noisy(found, one, found.base.seed + seed)) for choice, one in scenarios.items() for seed in seeds
     ]
-    results = run_all([one for _, one in asked], progress=progress, **how)
+    results = run_all([one for _, one in requested], progress=progress, **how)
     found.costs += [result.summary["cost"] for result in results]
-    for (choice, _), result in zip(asked, results, strict=True):
+    for (choice, _), result in zip(requested, results, strict=True):
         found.noisy_s.setdefault(choice, []).append(result.iteration_time)
 
 

@@ -77,13 +77,13 @@ class PlanResult(Planned):
         self.plan = replace(_completed(found, shown, row), level=chosen, advice=advice)
         by_name = {row["name"]: row for row in self.rows}
         self.plans = {level: _completed(found, plan_of(found, one), by_name[level]) for level, one in best.items()}
-        self.scenario = self.plan.on(found.asked)
+        self.scenario = self.plan.on(found.requested)
         job, settings = found.layers.job, found.settings
-        engines = found.base.engine, found.asked.engine, found.why_not
+        engines = found.base.engine, found.requested.engine, found.why_not
         self.summary: dict[str, Any] = {
             **head("planning", self.baseline.summary["engine"]),
             "seed": found.base.seed,
-            "scenario_sha256": found.asked.sha256,
+            "scenario_sha256": found.requested.sha256,
             **confirm.engines(*engines),
             "job": job.name,
             "model": job.model,
@@ -91,7 +91,7 @@ class PlanResult(Planned):
             **build(
                 "plan",
                 _headline(found, self.plan, self.rows),
-                found.asked,
+                found.requested,
                 _answers(found, self.rows),
                 more=confirm.premises(*engines),
             ).to_dict(),
@@ -227,7 +227,7 @@ def _chosen(rows: Sequence[Mapping[str, Any]], worth: float) -> str:
         return "none"
     left = {str(row["level"]): 1 - row["saves_percent"] / 100 for row in paying}
     least = min(left.values()) + worth / 100
-    return next(level for level, one in left.items() if saving_errors().around(one)[0] <= least)
+    return next(level for level, one in left.items() if saving_errors().interval(one)[0] <= least)
 
 
 def _pays(row: Mapping[str, Any], worth: float) -> bool:
@@ -243,7 +243,7 @@ def _completed(found: Found, plan: Plan, row: Mapping[str, Any]) -> Plan:
         plan,
         model=job.model,
         workers=job.workers,
-        scenario_sha256=found.asked.sha256,
+        scenario_sha256=found.requested.sha256,
         version=_core.__version__,
         runtime={"device": runtime.device, "backend": runtime.backend, "cannot_set": list(runtime.cannot)},
         predicted=_predicted(found, row),
@@ -382,7 +382,7 @@ def _advice(found: Found, chosen: str, best: Mapping[str, Choice], rows: Sequenc
             cost = words.number(row["overhead_us"] / 1e3)
             said.append(f"Each message is charged {cost} ms for the scheduler; --overhead sets this.")
     said += _limits(found)
-    said += confirm.sentence(found.base.engine, found.asked.engine, found.why_not)
+    said += confirm.sentence(found.base.engine, found.requested.engine, found.why_not)
     if row["saves_low_percent"] is not None:
         said.append(_basis())
     if found.noisy_s and row["jitter_low_percent"] is not None:

@@ -25,7 +25,7 @@ NOT_YET = "the study was interrupted"
 
 
 def plan_sharding(
-    asked: Scenario,
+    requested: Scenario,
     *,
     worth: float,
     jobs: int = 1,
@@ -38,11 +38,11 @@ def plan_sharding(
     Raises:
         ValueError: if `fully_shard` does not apply to the job.
     """
-    job = asked.jobs[0]
+    job = requested.jobs[0]
     division = job.division
     assert division is not None
     _refuse(division)
-    base = confirm.on_fluid(asked) if asked.engine == "packet" else asked
+    base = confirm.on_fluid(requested) if requested.engine == "packet" else requested
     home = f"job.{job.name}.parallel"
     written = base.to_dict()["job"][job.name]["parallel"]
 
@@ -55,18 +55,18 @@ def plan_sharding(
     runs = [one for one in every if one.fits or one.setting == DEFAULT]
     why_not = ""
     # The best setting is run again in another order; with a packet scenario the settings of the table are run as well.
-    later = [(base, 1), *([(asked, MOST_SHOWN)] if base is not asked else [])]
+    later = [(base, 1), *([(requested, MOST_SHOWN)] if base is not requested else [])]
     foresee(lambda: [*((one.scenario, 1) for one in runs), *later], "what is run last depends on what is best")
     try:
         results: Sequence[RunResult | None] = run_all([one.scenario for one in runs], jobs, progress, keep, limits)
         _take(runs, results)
         in_order = best_of(every).scenario.set({f"job.{job.name}.schedule.order": "tic"})
         ordered = run_all([in_order], 1, None, keep, limits)[0]
-        if base is not asked:
+        if base is not requested:
             how = {"jobs": jobs, "keep": keep, "limits": limits}
             best = best_of(every)
             shown = {one.setting: one for _, one in listed(every, own, best, every[0]) if one.result is not None}
-            planned = {setting: asked.set({home: {**written, **setting.keys}}) for setting in shown}
+            planned = {setting: requested.set({home: {**written, **setting.keys}}) for setting in shown}
             checked, why_not = confirm.confirmed(planned, how)
             for setting, result in checked.items():
                 shown[setting].checked = result
@@ -74,9 +74,9 @@ def plan_sharding(
         if len(stop.results) == len(runs):
             _take(runs, stop.results)
         if every[0].result is not None:
-            stop.tell(ShardingResult(every, own, worth, None, asked.engine, NOT_YET))
+            stop.attach(ShardingResult(every, own, worth, None, requested.engine, NOT_YET))
         raise
-    return ShardingResult(every, own, worth, ordered, asked.engine, why_not)
+    return ShardingResult(every, own, worth, ordered, requested.engine, why_not)
 
 
 def _take(runs: Sequence[Tried], results: Sequence[RunResult | None]) -> None:

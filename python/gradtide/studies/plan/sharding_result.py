@@ -34,14 +34,14 @@ class ShardingResult(Planned):
         run: the run of the plan.
         rows: one dict for torch's default, for the best of each kind of change, and for the best of all.
         candidates: one dict for every setting; the columns of `settings.csv`.
-        ordered: the run of the best setting in TicTac's order, which torch cannot be told; None if it was not run.
+        ordered: the run of the best setting in TicTac's order, which torch does not support; None if it was not run.
 
     Args:
         every: what was tried, torch's default first.
         own: the scenario's setting.
         worth: share of an iteration that a setting has to save.
         ordered: as the attribute.
-        asked: the engine that was asked about. Default: the one that searched.
+        requested: the engine of the scenario. Default: the one that searched.
         why_not: why nothing was run on it, where that is another one.
     """
 
@@ -51,13 +51,13 @@ class ShardingResult(Planned):
         own: Setting,
         worth: float,
         ordered: RunResult | None = None,
-        asked: str | None = None,
+        requested: str | None = None,
         why_not: str = "",
     ) -> None:
         default = every[0]
         assert default.result is not None
         self.baseline = default.checked or default.result
-        self._engines = default.scenario.engine, asked or default.scenario.engine, why_not
+        self._engines = default.scenario.engine, requested or default.scenario.engine, why_not
         self.ordered = ordered
         self._worth = worth
         self._default = default
@@ -236,7 +236,7 @@ def _line(name: str, one: Tried, default: Tried) -> dict[str, Any]:
     saves = None if result is None else 1 - time_ms / default_ms
     low = high = None
     if saves is not None and setting != DEFAULT:
-        low, high = (1 - end for end in reversed(_savings().around(1 - saves)))
+        low, high = (1 - end for end in reversed(_savings().interval(1 - saves)))
     groups = {} if result is None else result.job["parallel"]["groups"]
     return {
         "name": name,

@@ -26,10 +26,10 @@ from gradtide.answer.build import build
 from gradtide.errors import ExecutorError, Fault, LimitReached, ScenarioError, TraceError
 from gradtide.estimate import Limits, Total, within_limits
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import with_lists
+from gradtide.studies.arguments import with_lists
 from gradtide.studies.folder import MEASURED_COSTS, write_text, write_versions
 from gradtide.studies.rows import StudyRows
-from gradtide.studies.run import GRACE_S, LOOK_EVERY_S, part_of
+from gradtide.studies.run import GRACE_S, POLL_S, part_of
 from gradtide.studies.run_folder import write_summary
 from gradtide.studies.store import About, Store, key_of
 from gradtide.studies.sweep import figures, ranking, settings, table
@@ -506,7 +506,7 @@ def sweep(  # noqa: PLR0913 - the options of the command
             depend on it.
         progress: called now and then with the share that is done.
         limits: memory and time that the study may take; on a cluster, memory is that of a run.
-        say: is told before the first run if some are refused.
+        say: called before the first run if some are refused.
 
     Returns:
         The study with a row per run; those of other shards are there if the store has them.
@@ -670,7 +670,7 @@ class _Work:
         names, read = _Names(self._study), set[bytes]()
         for run in range(count):
             if watch is not None:
-                watch.look()
+                watch.check()
             if progress is not None and run % 64 == 0:
                 progress(run / count)
             try:
@@ -708,10 +708,10 @@ class _Work:
         try:
             while self._left or self._under_way:
                 are_elsewhere = self._begin(executor)
-                finished, _ = wait(self._under_way, timeout=LOOK_EVERY_S, return_when=FIRST_COMPLETED)
+                finished, _ = wait(self._under_way, timeout=POLL_S, return_when=FIRST_COMPLETED)
                 for future in finished:
                     self._end(self._under_way.pop(future), future)
-                watch.look()
+                watch.check()
                 if are_elsewhere and not self._under_way:
                     sleep(ELSEWHERE_S)
                 if progress is not None and finished:

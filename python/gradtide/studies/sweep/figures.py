@@ -87,7 +87,7 @@ def is_recorded(name: str, scenario: Scenario) -> bool:
 
 
 def _kinds(job: "Job") -> list[str]:
-    found = ["plain"] + ["divided"] * job.is_divided
+    found = ["plain"] + ["parallel"] * job.is_divided
     return found + ["async"] * (job.collective.bound != 0)
 
 
@@ -118,7 +118,7 @@ def _example(kind: str) -> dict[str, tuple[str, ...]]:
         scenario = Scenario.from_dict(
             {"job": {"train": {"model": {"layers": [_LAYER]}, "workers": 2, "iterations": 1, "collective": servers}}}
         ).replace(engine="fluid")
-    elif kind == "divided":
+    elif kind == "parallel":
         scenario = trained("llama3-8b", "h100-hgx/1", parallel={"tp": 8}, seq=128, global_batch=1)
     found: dict[str, list[str]] = {"jobs.train": [], "traffic.web": [], "": []}
     for name in of_summary(simulate(scenario, None).summary):

@@ -30,7 +30,7 @@ from gradtide.recognise import expecting
 from gradtide.scenario import Scenario, read
 from gradtide.scenario.keys import short_names
 from gradtide.scenario.source import Faults, Loc, Source, of_command_line, parse_json, parse_toml, read_text, scalar
-from gradtide.studies.asked import as_scenario
+from gradtide.studies.arguments import as_scenario
 from gradtide.studies.sweep import figures, settings, sobol
 from gradtide.studies.sweep.settings import quantity
 from gradtide.studies.trained import trained

@@ -13,7 +13,7 @@ from gradtide.answer.build import build
 from gradtide.errors import SimulationError, Unfinished
 from gradtide.estimate import Limits, foresee, within_limits
 from gradtide.studies.alone import alone_ps, flows_of
-from gradtide.studies.asked import with_lists
+from gradtide.studies.arguments import with_lists
 from gradtide.studies.keep import Kept
 from gradtide.studies.result import Flow, RunResult
 from gradtide.studies.rows import StudyRows
@@ -128,17 +128,17 @@ def tenants(  # noqa: PLR0913 - the options of the command
         finished, failed = run_named(cases, jobs, part_of(progress, 0, 0.8), keep, limits)
         if not known_seeds(finished, seeds):
             raise SimulationError(next(iter(failed.values())))
-        told = part_of(progress, 0.8, 1)
+        rest = part_of(progress, 0.8, 1)
         of_seed = {seed: [run for case, run in finished.items() if case.seed == seed] for seed in seeds}
         times = alone_ps(
             [(cases[Case(seed, NO_JOB)], flows_of(of_seed[seed])) for seed in seeds],
-            lambda scenarios: run_all(scenarios, jobs, told, keep, limits),
+            lambda scenarios: run_all(scenarios, jobs, rest, keep, limits),
         )
     except Unfinished as stop:
         if not finished:
             finished = {case: run for case, run in zip(cases, stop.results, strict=True) if run is not None}
         if known_seeds(finished, seeds, sides):
-            stop.tell(study(finished, {}))
+            stop.attach(study(finished, {}))
         raise
     return study(finished, dict(zip(seeds, times, strict=True)))
 

@@ -10,7 +10,7 @@ from gradtide.answer.build import build
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, within_limits
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import with_lists
+from gradtide.studies.arguments import with_lists
 from gradtide.studies.keep import Kept
 from gradtide.studies.result import RunResult
 from gradtide.studies.rows import StudyRows
@@ -120,7 +120,7 @@ def boundary(  # noqa: PLR0913 - the options of the command
     except Unfinished as stop:
         known = _cells(points, seeds, {case: run for case, run in zip(cases, stop.results, strict=True) if run})
         if known:
-            stop.tell(BoundaryResult(known))
+            stop.attach(BoundaryResult(known))
         raise
     return BoundaryResult(_cells(points, seeds, finished, failed), failed)
 

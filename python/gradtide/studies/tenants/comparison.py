@@ -204,11 +204,11 @@ class Comparison:
         if len(self.seeds) < 2:
             return False
 
-        def told(seed: int) -> Any:
+        def figures(seed: int) -> Any:
             runs = [self.run(seed, side) for side in (SAME, self.other)]
             return [None if run is None else (run.summary["traffic"], run.summary["jobs"]) for run in runs]
 
-        return all(told(seed) == told(self.seeds[0]) for seed in self.seeds)
+        return all(figures(seed) == figures(self.seeds[0]) for seed in self.seeds)
 
     def means(self, of: Reader) -> dict[str, float | None]:
         """Return the mean over the seeds for each side; None if a seed has no such figure."""

@@ -19,7 +19,7 @@ from gradtide.answer.build import build
 from gradtide.errors import Unfinished
 from gradtide.estimate import Limits, foresee, within_limits
 from gradtide.scenario import Job, Scenario
-from gradtide.studies.asked import with_lists
+from gradtide.studies.arguments import with_lists
 from gradtide.studies.channels import line
 from gradtide.studies.keep import Kept
 from gradtide.studies.result import RunResult
@@ -217,16 +217,16 @@ def plan_bands(  # noqa: PLR0913 - the options of the command
     problem = buckets_of(job, {band: [runs[seed, band] for seed in seeds] for band in bands}, quantile)
     found = lp.start_and_band(problem, job.compute_ps, give=give)
     policies = _policies(base, found, bands, runs[seeds[0], bands[0]])
-    asked = {(policy, seed): policies[policy].scenario.replace(seed=seed) for policy in policies for seed in seeds}
+    wanted = {(policy, seed): policies[policy].scenario.replace(seed=seed) for policy in policies for seed in seeds}
     known = {scenario: runs[place] for place, scenario in measured.items()}
-    missing = [one for one in dict.fromkeys(asked.values()) if one not in known]
+    missing = [one for one in dict.fromkeys(wanted.values()) if one not in known]
     try:
         second = run_all(missing, jobs, part_of(progress, 0.6, 1), keep, limits)
     except Unfinished as stop:
         stop.results = [*first, *stop.results]
         raise
     known.update(zip(missing, second, strict=True))
-    results = {Case(seed, policy): known[one] for (policy, seed), one in asked.items()}
+    results = {Case(seed, policy): known[one] for (policy, seed), one in wanted.items()}
     return LpResult(base, seeds, bands, quantile, found, list(policies.values()), results)
 
 

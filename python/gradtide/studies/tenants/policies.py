@@ -12,7 +12,7 @@ from gradtide.answer import Candidate
 from gradtide.answer.build import build
 from gradtide.estimate import Limits, within_limits
 from gradtide.scenario import Scenario
-from gradtide.studies.asked import with_lists
+from gradtide.studies.arguments import with_lists
 from gradtide.studies.keep import Kept
 from gradtide.studies.rows import StudyRows
 from gradtide.studies.run import run_named, total_cost

@@ -60,7 +60,7 @@ def refuse(why: str, options: Mapping[str, Any]) -> None:
         raise ValueError(f"{why}: {', '.join(given)} would do nothing; leave it out")
 
 
-def refuse_divided(base: Scenario, what: str) -> None:
+def refuse_parallel(base: Scenario, what: str) -> None:
     """Refuse a job whose model is divided over ranks, for a study that is of gradients alone."""
     job = next((job for job in base.jobs if job.is_divided), None)
     if job is not None:

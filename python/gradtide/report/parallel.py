@@ -27,7 +27,7 @@ def job(
     others = number(path, facts, "parallel.waits_for_stages_ms")
     every = pieces.flat(facts, key, key + ".")
     return {
-        "divided": True,
+        "is_parallel": True,
         **dict.fromkeys(("slack", "bandwidth", "iterations", "asynchrony")),
         "name": pieces.clip(name),
         "what": f"{pieces.clip(name, 40)}: {pieces.clip(model, 40)} on {words.ranks(ranks)}, {words.mesh(mesh)}",
