@@ -257,7 +257,7 @@ impl Network for Hosts<'_> {
     }
 
     fn fork(&self) -> Option<Box<dyn Network>> {
-        let (network, host, state) = (self.network.fork()?, self.host.clone(), self.state.clone());
+        let (network, host, state) = (self.network.fork()?, self.host, self.state.clone());
         Some(Box::new(Hosts { network, host, state }))
     }
 }
