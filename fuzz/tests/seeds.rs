@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Mutants of a seed.
-const MUTANTS: u64 = 2;
+const MUTANTS: u64 = 4;
 
 fn seeds(target: Target) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target.name);

@@ -2,7 +2,6 @@
 //!
 //! What does not live here: links between switches, which routes choose ([`crate::route`]).
 
-use crate::hosts::Stages;
 use crate::{Ends, Graph, HostId, Link, Time};
 
 /// A shared resource at an end of a path, in one direction.
@@ -52,7 +51,7 @@ impl Paths {
     /// are as fast as their slowest.
     pub fn passages(&self, from: HostId, to: HostId) -> impl Iterator<Item = (Passage, Link)> {
         let (src, dst) = self.ends.nodes.map_or((from, to), |nodes| nodes.ends(from, to));
-        let host = self.ends.host.map_or_else(Stages::default, |host| host.stages);
+        let host = self.ends.host.unwrap_or_default().stages;
         let as_link = |rate| Link { rate, delay: Time::ZERO };
         let link = |host: HostId| Some(self.links[host.0 as usize]);
         let all = [

@@ -27,7 +27,7 @@ pub enum OpKind {
 }
 
 /// A vertex.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DagOp {
     /// Kind of op.
     pub kind: OpKind,

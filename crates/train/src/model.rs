@@ -13,12 +13,8 @@ pub struct ComputeSteps(pub Vec<ComputeStep>);
 /// An op, the layers whose aggregated gradients it is the first to use, and the layers whose gradients it completes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ComputeStep {
-    /// Kind of op.
-    pub kind: OpKind,
-    /// Compute time.
-    pub cost: Time,
-    /// Whether it is host work: see [`DagOp::is_host`].
-    pub is_host: bool,
+    /// Its vertex.
+    pub op: DagOp,
     /// Layers that it is the first step to read.
     pub reads: Vec<u32>,
     /// Layers whose gradients it completes.
@@ -34,7 +30,8 @@ impl ComputeSteps {
     pub fn of_layers(layers: &[LayerSpec]) -> Self {
         let mut steps = Vec::with_capacity(3 * layers.len());
         let mut step = |layer: &LayerSpec, kind, cost_ps, reads, updates| {
-            steps.push(ComputeStep { kind, cost: Time::from_ps(cost_ps), is_host: layer.is_host, reads, updates });
+            let op = DagOp { kind, cost: Time::from_ps(cost_ps), is_host: layer.is_host };
+            steps.push(ComputeStep { op, reads, updates });
         };
         for (index, layer) in (0..).zip(layers) {
             step(layer, OpKind::Update(index), layer.update_ps, vec![index], vec![]);
@@ -52,9 +49,8 @@ impl ComputeSteps {
         let reads = self.0.iter().flat_map(|step| &step.reads).copied().collect();
         let unread = |step: &ComputeStep| ComputeStep { reads: Vec::new(), ..step.clone() };
         let (updates, others): (Vec<ComputeStep>, Vec<ComputeStep>) =
-            self.0.iter().map(unread).partition(|step| matches!(step.kind, OpKind::Update(_)));
-        let barrier =
-            ComputeStep { kind: OpKind::Barrier, cost: Time::ZERO, is_host: false, reads, updates: Vec::new() };
+            self.0.iter().map(unread).partition(|step| matches!(step.op.kind, OpKind::Update(_)));
+        let barrier = ComputeStep { op: DagOp::new(OpKind::Barrier, Time::ZERO), reads, updates: Vec::new() };
         Self([barrier].into_iter().chain(updates).chain(others).collect())
     }
 }
@@ -73,13 +69,13 @@ pub fn iteration_dag(programs: &[ComputeSteps], buckets: &[Bucket], layer_count:
         let first = ops.len() as u32;
         let mut touched = vec![[None; 2]; layer_count as usize];
         for (op, step) in (first..).zip(steps) {
-            ops.push(DagOp { kind: step.kind, cost: step.cost, is_host: step.is_host });
+            ops.push(step.op);
             step.updates.iter().for_each(|&layer| touched[layer as usize][0] = Some(op));
             step.reads.iter().for_each(|&layer| touched[layer as usize][1] = Some(op));
         }
         touches.push(touched);
-        let is_before = |step: &ComputeStep| matches!(step.kind, OpKind::Barrier | OpKind::Update(_));
-        let is_backward = |step: &ComputeStep| matches!(step.kind, OpKind::Backward(_)) || !step.updates.is_empty();
+        let is_before = |step: &ComputeStep| matches!(step.op.kind, OpKind::Barrier | OpKind::Update(_));
+        let is_backward = |step: &ComputeStep| matches!(step.op.kind, OpKind::Backward(_)) || !step.updates.is_empty();
         let forward = steps.iter().position(|step| !is_before(step)).unwrap_or(0) as u32;
         let last_read = steps.iter().rposition(|step| !step.reads.is_empty()).unwrap_or(0) as u32;
         let backward = steps.iter().position(is_backward).unwrap_or(0) as u32;
@@ -130,7 +126,7 @@ pub fn boundaries(programs: &[ComputeSteps], sizes: &[Bytes]) -> (Vec<Boundaries
         let mut now = Time::ZERO;
         for step in steps {
             step.reads.iter().for_each(|&layer| reads[layer as usize] = now);
-            now += step.cost;
+            now += step.op.cost;
             step.updates.iter().for_each(|&layer| updates[layer as usize] = now);
         }
         let window = |&layer: &u32| {

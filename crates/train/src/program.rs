@@ -1,7 +1,7 @@
 //! The sequential program of each worker of an op graph: as listed, random, or in Caramel's order.
 
 use crate::caramel::compute::{self, ComputeError, Parameter};
-use crate::dag::OpKind;
+use crate::dag::{DagOp, OpKind};
 use crate::model::{ComputeStep, ComputeSteps};
 use crate::opdag::{Kind, Op, OpDag};
 use crate::ps::PsError;
@@ -101,7 +101,7 @@ fn steps(graph: &WorkerGraph, dag: &OpDag, ops: &[u32]) -> ComputeSteps {
             inputs.filter(|&&input| (input as usize) < count && !std::mem::replace(&mut is_read[input as usize], true));
         let reads = first.filter(|&&input| graph.parameters[input as usize].is_trained).map(layer).collect();
         let kind = if op.is_forward { OpKind::Forward(op.index) } else { OpKind::Backward(op.index) };
-        ComputeStep { kind, cost: op.cost, is_host: false, reads, updates: op.updates.iter().map(layer).collect() }
+        ComputeStep { op: DagOp::new(kind, op.cost), reads, updates: op.updates.iter().map(layer).collect() }
     };
     ComputeSteps(ops.iter().map(step).collect())
 }

@@ -85,7 +85,6 @@ proptest! {
     }
 }
 
-const ONE: MeshSpec = MeshSpec { tp: 1, cp: 1, ep: 1, fsdp: 1, dp: 1, pp: 1 };
 /// Of a block: 600 and 1200 ns forward, twice that backward.
 const COMPUTE: u64 = 2 * 3 * 1_800_000;
 /// What data-parallel ranks sum of two blocks whose experts all ranks have.
@@ -100,7 +99,7 @@ fn summed(mesh: MeshSpec, engine: &str) -> Spec {
 
 #[test]
 fn all_wait_for_a_rank_that_computes_twice_as_long() {
-    let alike = on_all_ranks(&summed(MeshSpec { dp: 4, ..ONE }, "fluid"));
+    let alike = on_all_ranks(&summed(MeshSpec { dp: 4, ..MeshSpec::default() }, "fluid"));
     let mut uneven = alike.clone();
     uneven.jobs[0].compute.straggler =
         Some(StragglerSpec { worker: Some(2), factor_ppm: 2_000_000, probability_ppm: 1_000_000 });
@@ -113,7 +112,7 @@ fn all_wait_for_a_rank_that_computes_twice_as_long() {
 fn groups_that_share_a_link_get_half_of_it_each() {
     // Ranks 0 and 1 are on one leaf, 2 and 3 on the other: two sums go over one cable each way.
     let leaves = |rate_bps: u64| {
-        let mut spec = on_all_ranks(&summed(MeshSpec { tp: 2, dp: 2, ..ONE }, "fluid"));
+        let mut spec = on_all_ranks(&summed(MeshSpec { tp: 2, dp: 2, ..MeshSpec::default() }, "fluid"));
         let fabric_link = json!({"rate_bps": rate_bps, "delay_ps": 4});
         let topology =
             json!({"kind": "leaf_spine", "leaves": 2, "hosts_per_leaf": 2, "spines": 1, "fabric_link": fabric_link});
@@ -129,7 +128,7 @@ fn groups_that_share_a_link_get_half_of_it_each() {
 
 #[test]
 fn a_sum_beside_another_flow_takes_twice_as_long() {
-    let alone = on_all_ranks(&summed(MeshSpec { dp: 2, ..ONE }, "fluid"));
+    let alone = on_all_ranks(&summed(MeshSpec { dp: 2, ..MeshSpec::default() }, "fluid"));
     let mut beside = alone.clone();
     let flow = json!({
         "name": "other", "start_ps": [0], "src": [0], "dst": [1], "bytes": [1_u64 << 40], "band": [0]
@@ -144,7 +143,7 @@ fn a_sum_beside_another_flow_takes_twice_as_long() {
 
 #[test]
 fn jobs_on_other_hosts_change_nothing() {
-    let alone = on_all_ranks(&summed(MeshSpec { tp: 2, dp: 2, ..ONE }, "fluid"));
+    let alone = on_all_ranks(&summed(MeshSpec { tp: 2, dp: 2, ..MeshSpec::default() }, "fluid"));
     let mut both = alone.clone();
     both.cluster.topology = serde_json::from_value(json!({"kind": "star", "hosts": 8})).unwrap();
     let mut other = alone.jobs[0].clone();
@@ -155,7 +154,8 @@ fn jobs_on_other_hosts_change_nothing() {
 
 #[test]
 fn packets_add_headers_and_no_more() {
-    let [fluid, packet] = ["fluid", "packet"].map(|engine| run(&summed(MeshSpec { dp: 2, ..ONE }, engine)));
+    let [fluid, packet] =
+        ["fluid", "packet"].map(|engine| run(&summed(MeshSpec { dp: 2, ..MeshSpec::default() }, engine)));
     for (fluid, packet) in fluid.into_iter().zip(packet) {
         // 92 bytes for each 1380 on the wire, and half as many acknowledgements of 92 as segments the other way.
         let sent = (GRADIENTS + PART) * PS_PER_BYTE;
@@ -183,10 +183,10 @@ fn on_nodes(mesh: MeshSpec, engine: &str) -> Spec {
 #[test]
 fn on_nodes_ranks_take_what_their_classes_take() {
     for ranks in [16, 64] {
-        let mut sharded = on_nodes(MeshSpec { fsdp: ranks, ..ONE }, "fluid");
+        let mut sharded = on_nodes(MeshSpec { fsdp: ranks, ..MeshSpec::default() }, "fluid");
         let parallel = sharded.jobs[0].parallel.as_mut().unwrap();
         (parallel.sharding, parallel.norm_bytes) = (ShardingSpec::Zero2, 0);
-        for spec in [sharded, on_nodes(MeshSpec { dp: ranks, ..ONE }, "fluid")] {
+        for spec in [sharded, on_nodes(MeshSpec { dp: ranks, ..MeshSpec::default() }, "fluid")] {
             assert_eq!(run(&spec), run(&on_all_ranks(&spec)), "{ranks} ranks");
         }
     }

@@ -10,8 +10,6 @@ use parallel::{scenario, transformer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-const ONE: MeshSpec = MeshSpec { tp: 1, cp: 1, ep: 1, fsdp: 1, dp: 1, pp: 1 };
-
 /// Times of each iteration of the first job, and the figures of its groups by name.
 fn run(spec: &Spec) -> (Vec<u64>, Value) {
     let result = gradtide_train::run(spec, &mut |_| true).unwrap();
@@ -91,7 +89,7 @@ fn summed() -> StepSpec {
 }
 
 fn on_two(step: StepSpec) -> Spec {
-    let base = ParallelSpec { gpus_per_node: 1, ..transformer(MeshSpec { dp: 2, ..ONE }, 1, 1, 1) };
+    let base = ParallelSpec { gpus_per_node: 1, ..transformer(MeshSpec { dp: 2, ..MeshSpec::default() }, 1, 1, 1) };
     recorded(&scenario(base, "fluid"), step)
 }
 
