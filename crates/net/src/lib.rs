@@ -228,12 +228,13 @@ pub trait Network {
     /// from now on. Packets that are on their way stay where they are. Engines that fix the band at the start of a flow
     /// ignore it.
     fn set_band(&mut self, _stream: u32, _band: Band) {}
+}
 
+/// An engine that can be copied, for those who look ahead.
+pub trait ForkNetwork: Network {
     /// A copy that goes its own way from [`now`](Network::now) on: with the same flows it does the same to the last
-    /// picosecond, and what is done to one is not seen by the other. `None` if the engine cannot be copied.
-    fn fork(&self) -> Option<Box<dyn Network>> {
-        None
-    }
+    /// picosecond, and what is done to one is not seen by the other.
+    fn fork(&self) -> Box<dyn ForkNetwork>;
 }
 
 /// A reference, a box.
@@ -257,8 +258,10 @@ impl<P: DerefMut<Target: Network>> Network for P {
     fn set_band(&mut self, stream: u32, band: Band) {
         (**self).set_band(stream, band);
     }
+}
 
-    fn fork(&self) -> Option<Box<dyn Network>> {
+impl<P: DerefMut<Target: ForkNetwork>> ForkNetwork for P {
+    fn fork(&self) -> Box<dyn ForkNetwork> {
         (**self).fork()
     }
 }

@@ -186,6 +186,7 @@ fn build_job(
         },
         pace_range_ppm: pace::range_ppm(&spec.compute),
         paces: None,
+        adaptive: None,
     })
 }
 

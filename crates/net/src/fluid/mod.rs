@@ -31,7 +31,7 @@ use crate::route::{Hashes, Policy, RouteError, Routes};
 use crate::topology::{Graph, PortId};
 use crate::trace::{Counters, PortCounters};
 use crate::units::{Bytes, Rate, Time};
-use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network, Seed, StreamKey};
+use crate::{Band, Completion, Connection, Flow, FlowId, ForkNetwork, HostId, Network, Seed, StreamKey};
 use bound::{Bound, EXACT_BELOW, Leaving, Pace};
 use due::{Due, NEVER};
 use gradtide_watch::look;
@@ -873,8 +873,10 @@ impl Network for Fluid {
             }
         }
     }
+}
 
-    fn fork(&self) -> Option<Box<dyn Network>> {
-        Some(Box::new(self.clone()))
+impl ForkNetwork for Fluid {
+    fn fork(&self) -> Box<dyn ForkNetwork> {
+        Box::new(self.clone())
     }
 }

@@ -229,7 +229,7 @@ pub fn transfers(parts: &[DataParallelResult<'_>]) -> Table {
         ("slack_us", times(slack)),
         ("margin_us", times(margin)),
     ]);
-    if parts.iter().any(|part| part.gradients.changes_bands()) {
+    if parts.iter().any(|part| part.gradients.changes_bands) {
         let share = |record: &TransferRecord| {
             (record.messages > 0).then(|| 100.0 * f64::from(record.high) / f64::from(record.messages))
         };

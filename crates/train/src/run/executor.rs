@@ -6,14 +6,14 @@ use super::queue::{Around, Ended, SendQueue};
 use super::record::{IterationRecord, JobRecord, OperationRecord, Records, Unmeasured};
 use super::streams::{OpEnd, Streams};
 use super::waits::{Waits, slot};
+use crate::bands::BandPolicy;
 use crate::communicator::{self, Communicator};
 use crate::dag::{DagOp, OpKind};
 use crate::job::{CollectiveJob, Pass};
-use crate::traffic::BackgroundFlows;
 use gradtide_net::{Completion, Network, Time};
 
 /// A job in execution.
-pub struct CollectiveExecutor<'a> {
+pub struct CollectiveExecutor<'a, 'p> {
     job: &'a mut CollectiveJob,
     /// Stream of the first communicator; those of the other communicators follow.
     stream: u32,
@@ -22,7 +22,7 @@ pub struct CollectiveExecutor<'a> {
     waits: Waits,
     streams: Streams,
     /// One per communicator.
-    queues: Vec<SendQueue>,
+    queues: Vec<SendQueue<'p>>,
     ranks: Vec<u32>,
     /// Whether a scheduler draws a new order in every iteration.
     changes_ranks: bool,
@@ -36,9 +36,15 @@ pub struct CollectiveExecutor<'a> {
     trace: JobRecord,
 }
 
-impl<'a> CollectiveExecutor<'a> {
-    /// A job that has not begun; flows of its communicator i carry the stream `stream + i`.
-    pub fn new(job: &'a mut CollectiveJob, stream: u32, context: RunContext) -> Self {
+impl<'a, 'p> CollectiveExecutor<'a, 'p> {
+    /// A job that has not begun; flows of its communicator i carry the stream `stream + i`. `policy` chooses the bands of
+    /// the first communicator.
+    pub fn new(
+        job: &'a mut CollectiveJob,
+        stream: u32,
+        context: RunContext,
+        mut policy: Option<Box<dyn BandPolicy + 'p>>,
+    ) -> Self {
         let streams = Streams::new(job);
         let mut ranks = Vec::new();
         communicator::rank(&job.dag, &mut job.communicators, |_| true, &mut ranks);
@@ -51,7 +57,7 @@ impl<'a> CollectiveExecutor<'a> {
         transfers.grow(1);
         Self {
             waits: Waits::new(&job.dag, streams.workers.len()),
-            queues: job.communicators.iter().map(|communicator| SendQueue::new(communicator, &job.dag)).collect(),
+            queues: job.communicators.iter().map(|communicator| SendQueue::new(communicator, policy.take())).collect(),
             changes_ranks: job.communicators.iter().any(|communicator| !communicator.scheduler.is_fixed()),
             read_at_start: gradients.iter().map(at_start).collect(),
             stream,
@@ -300,7 +306,7 @@ impl<'a> CollectiveExecutor<'a> {
     }
 }
 
-impl<'a> Executor<'a> for CollectiveExecutor<'a> {
+impl<'a> Executor<'a> for CollectiveExecutor<'a, '_> {
     fn name(&self) -> &str {
         &self.job.name
     }
@@ -332,12 +338,7 @@ impl<'a> Executor<'a> for CollectiveExecutor<'a> {
         Ok(())
     }
 
-    fn settle(
-        &mut self,
-        now: Time,
-        network: &mut dyn Network,
-        background: &[BackgroundFlows<'_>],
-    ) -> Result<bool, TooShort> {
+    fn settle(&mut self, now: Time, network: &mut dyn Network) -> Result<bool, TooShort> {
         for queue in 0..self.queues.len() {
             while let Some(ended) = self.queues[queue].settle(now, network, &mut self.trace.transfers) {
                 self.on_chunk_ended(queue, ended, now);
@@ -346,7 +347,7 @@ impl<'a> Executor<'a> for CollectiveExecutor<'a> {
         while let Some(worker) = self.streams.next_worker(now) {
             while self.finish_op(worker, now) && self.start_op(worker, now)? {}
         }
-        self.send(now, network, background);
+        self.send(now, network);
         Ok(self.unfinished_count > 0)
     }
 
@@ -405,9 +406,9 @@ impl<'a> Executor<'a> for CollectiveExecutor<'a> {
     }
 }
 
-impl CollectiveExecutor<'_> {
+impl CollectiveExecutor<'_, '_> {
     /// Lets every queue send, and adapts the speed of compute beside transfers.
-    fn send(&mut self, now: Time, network: &mut dyn Network, background: &[BackgroundFlows<'_>]) {
+    fn send(&mut self, now: Time, network: &mut dyn Network) {
         for index in 0..self.queues.len() {
             let queue = &mut self.queues[index];
             if !queue.may_send() {
@@ -415,7 +416,7 @@ impl CollectiveExecutor<'_> {
             }
             let was_sending = queue.is_sending();
             let around = around(self.job, &self.streams, &self.ranks, (self.stream, index), now);
-            queue.send(&around, network, background, &mut self.trace.transfers);
+            queue.send(&around, network, &mut self.trace.transfers);
             if queue.is_sending() != was_sending && self.streams.can_be_slowed() {
                 self.streams.slow(&self.job.communicators[index].classes, true);
             }
