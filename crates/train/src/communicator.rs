@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A group of ranks, and how its transfers are sent: through one queue, one after the other or as many at once as its
-/// credit says.
+/// in-flight limit says.
 pub struct Communicator {
     /// What users call it.
     pub name: Arc<str>,
@@ -25,7 +25,7 @@ pub struct Communicator {
     /// Order of its queue.
     pub scheduler: Box<dyn Scheduler>,
     /// Chunks on the network at one time.
-    pub credit: usize,
+    pub in_flight_limit: usize,
     /// Time from the end of a chunk on all ranks to the earliest start of the next.
     pub sync: Time,
     /// What its transfers are.

@@ -271,7 +271,7 @@ impl CollectiveJob {
                 name: "".into(),
                 classes: Vec::new(),
                 scheduler: planned.scheduler,
-                credit: in_flight_limit.unwrap_or(spec.schedule.credit as usize),
+                in_flight_limit: in_flight_limit.unwrap_or(spec.schedule.credit as usize),
                 sync: Time::from_ps(spec.schedule.sync_ps),
                 carries: Carries::Gradients(Box::new(gradients)),
             }],
@@ -315,7 +315,7 @@ impl CollectiveJob {
     /// alone, its workers are identical, and its order is the same in all iterations.
     pub fn on_one_channel(&mut self, time: &mut dyn FnMut(Bytes) -> Time) -> transfers::TransferPlan {
         let ranks = self.next_ranks();
-        let credit = self.communicators[0].credit as u32;
+        let credit = self.communicators[0].in_flight_limit as u32;
         let mut plan = transfers::TransferPlan { transfers: Vec::new(), has_barrier: false, credit };
         let Some(gradients) = self.gradients() else { return plan };
         for (index, &rank) in (0..).zip(&ranks) {

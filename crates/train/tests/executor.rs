@@ -66,7 +66,7 @@ fn job(graph: &Graph<'_>, classes: &Arc<Classes>) -> CollectiveJob {
         name: "group".into(),
         classes: of.to_vec(),
         scheduler: Box::new(Fifo),
-        credit: 1,
+        in_flight_limit: 1,
         sync: Time::ZERO,
         carries: Carries::Group(GroupCollectives {
             network: classes.clone(),

@@ -106,7 +106,7 @@ impl<'a> PsExecutor<'a> {
         }
         let (order, sent) = self.job.pulls.next(index as usize, &self.job.server_of);
         for (priority, parameter) in (0..).zip(order) {
-            worker.transfers.of(worker.iteration, parameter).rank = priority;
+            worker.transfers.of(worker.iteration, parameter).priority = priority;
         }
         for parameter in sent {
             self.connections.on_ready(index, parameter);

@@ -6,14 +6,12 @@
 //! Every worker has one compute stream, which executes its ops in program order. If all workers of a job are identical,
 //! a single one is simulated; the workers of an op graph may have different programs.
 //!
-//! Every communicator of a job has one send queue, with at most `credit` chunks on the network at a time (default:
-//! one). Whenever a chunk has completed on all workers, the queue picks the most urgent ready bucket. A bucket is ready
-//! when all workers have computed it, and it arrives on all workers at once: the global syncer of the thesis, section
-//! 5.2.
+//! Every communicator of a job has one send queue, with a limit on the chunks in flight (default: one). Whenever a chunk
+//! has completed on all workers, the queue picks the most urgent ready bucket. A bucket is ready when all workers have
+//! computed it, and it arrives on all workers at once: the global syncer of the thesis, section 5.2.
 //!
-//! A schedule may give a bucket a release time (`gate`), as an offset of compute time: a ready bucket is sent once
-//! every worker has passed this offset. The offset does not advance while compute stalls, so a stall delays all later
-//! releases.
+//! A schedule may give a bucket a release time, as an offset of compute time: a ready bucket is sent once every worker
+//! has passed this offset. The offset does not advance while compute stalls, so a stall delays all later releases.
 //!
 //! At one instant the loop first handles everything that ends and every op of zero length. Only then does a queue pick,
 //! so that its choice at time t sees every bucket that became ready at or before t.

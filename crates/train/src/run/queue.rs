@@ -20,7 +20,8 @@ use std::collections::BinaryHeap;
 pub struct Ready {
     /// Transfers of an iteration precede all of the next one.
     pub iteration: u32,
-    rank: u32,
+    /// Send priority: the lowest goes first.
+    priority: u32,
     /// Sequence number in order of readiness.
     sequence: u64,
     /// Index of the transfer.
@@ -67,7 +68,7 @@ pub struct Ended {
 
 /// State of the job that a queue reads.
 #[derive(Clone, Copy)]
-pub struct Around<'a> {
+pub struct QueueContext<'a> {
     /// Communicator of the queue.
     pub communicator: &'a Communicator,
     /// Stream of its flows.
@@ -76,8 +77,8 @@ pub struct Around<'a> {
     pub dag: &'a Dag,
     /// Compute streams, for release times.
     pub streams: &'a Streams,
-    /// Send order of all transfers: the lowest rank goes first.
-    pub ranks: &'a [u32],
+    /// Send priority of all transfers: the lowest goes first.
+    pub priorities: &'a [u32],
     /// Present time.
     pub now: Time,
 }
@@ -120,7 +121,7 @@ impl<'p> SendQueue<'p> {
             sending: Vec::new(),
             picked_count: 0,
             unbegun_count: 0,
-            in_flight_limit: communicator.credit,
+            in_flight_limit: communicator.in_flight_limit,
             is_refused: false,
             counted_to: Time::ZERO,
             free_at: Time::ZERO,
@@ -158,22 +159,22 @@ impl<'p> SendQueue<'p> {
     }
 
     /// Queues a transfer that has become ready.
-    pub fn on_ready(&mut self, transfer: u32, iteration: u32, around: &Around<'_>) {
+    pub fn on_ready(&mut self, transfer: u32, iteration: u32, context: &QueueContext<'_>) {
         if let Some(policy) = &mut self.policy {
-            let mut gave_at = around.streams.workers.iter().map(|worker| worker.gave_at);
-            policy.on_ready(transfer, around.now, &mut gave_at);
+            let mut gave_at = context.streams.workers.iter().map(|worker| worker.gave_at);
+            policy.on_ready(transfer, context.now, &mut gave_at);
         }
         match self.release_times.get(transfer as usize) {
             Some(&(later, offset)) => {
                 self.held.push(Reverse(Held { release: (iteration + later, offset), iteration, transfer }));
             }
-            None => self.enqueue(transfer, iteration, around.ranks),
+            None => self.enqueue(transfer, iteration, context.priorities),
         }
     }
 
-    fn enqueue(&mut self, transfer: u32, iteration: u32, ranks: &[u32]) {
-        let (rank, sequence) = (ranks[transfer as usize], self.ready_count);
-        self.queue.push(Reverse(Ready { iteration, rank, sequence, transfer, chunk: 0 }));
+    fn enqueue(&mut self, transfer: u32, iteration: u32, priorities: &[u32]) {
+        let (priority, sequence) = (priorities[transfer as usize], self.ready_count);
+        self.queue.push(Reverse(Ready { iteration, priority, sequence, transfer, chunk: 0 }));
         self.ready_count += 1;
     }
 
@@ -246,18 +247,18 @@ impl<'p> SendQueue<'p> {
     }
 
     /// Queues released transfers, picks chunks, and starts their flows.
-    pub fn send(&mut self, around: &Around<'_>, network: &mut dyn Network, records: &mut Records) {
-        let (now, communicator) = (around.now, around.communicator);
-        while self.next_release(around.dag, around.streams).is_some_and(|at| at <= now)
+    pub fn send(&mut self, context: &QueueContext<'_>, network: &mut dyn Network, records: &mut Records) {
+        let (now, communicator) = (context.now, context.communicator);
+        while self.next_release(context.dag, context.streams).is_some_and(|at| at <= now)
             && let Some(Reverse(held)) = self.held.pop()
         {
-            self.enqueue(held.transfer, held.iteration, around.ranks);
+            self.enqueue(held.transfer, held.iteration, context.priorities);
         }
         while self.can_pick()
             && self.free_at <= now
             && let Some(&Reverse(ready)) = self.queue.peek()
         {
-            if !self.may_pick(ready, around, records) {
+            if !self.may_pick(ready, context, records) {
                 break;
             }
             self.queue.pop();
@@ -275,8 +276,8 @@ impl<'p> SendQueue<'p> {
             let Sending { ready: Ready { transfer, chunk, .. }, begins_at, .. } = self.sending[index];
             if self.sending[index].aggregation.is_none() && begins_at <= now {
                 self.count_busy(now, records);
-                let bands = self.bands(index, around, network, records);
-                let aggregation = communicator.begin(transfer, chunk, bands, around.stream, network);
+                let bands = self.bands(index, context, network, records);
+                let aggregation = communicator.begin(transfer, chunk, bands, context.stream, network);
                 self.sending[index].aggregation = Some(aggregation);
                 self.unbegun_count -= 1;
             }
@@ -284,9 +285,9 @@ impl<'p> SendQueue<'p> {
     }
 
     /// Whether the band policy lets the next chunk be picked.
-    fn may_pick(&mut self, ready: Ready, around: &Around<'_>, records: &Records) -> bool {
+    fn may_pick(&mut self, ready: Ready, context: &QueueContext<'_>, records: &Records) -> bool {
         let Some(policy) = &mut self.policy else { return true };
-        let view = view(ready, &self.sending, around, records);
+        let view = view(ready, &self.sending, context, records);
         match policy.on_pick(self.picked_count, &view) {
             Pick::Send => {}
             Pick::Wait => self.is_refused = true,
@@ -302,20 +303,20 @@ impl<'p> SendQueue<'p> {
     fn bands(
         &mut self,
         index: usize,
-        around: &Around<'_>,
+        context: &QueueContext<'_>,
         network: &mut dyn Network,
         records: &Records,
     ) -> Option<Bands> {
         let policy = self.policy.as_mut()?;
         let Sending { number, ready, .. } = self.sending[index];
         let start = |band, network: &mut dyn Network| {
-            network.set_band(around.stream, band);
+            network.set_band(context.stream, band);
             let bands = Some(Bands::Alike(band));
-            around.communicator.begin(ready.transfer, ready.chunk, bands, around.stream, network)
+            context.communicator.begin(ready.transfer, ready.chunk, bands, context.stream, network)
         };
-        let Begin { bands, ends } = policy.on_begin(number, &|| view(ready, &[], around, records), &start);
+        let Begin { bands, ends } = policy.on_begin(number, &|| view(ready, &[], context, records), &start);
         if let Bands::Alike(band) = bands {
-            network.set_band(around.stream, band);
+            network.set_band(context.stream, band);
         }
         self.sending[index].predicted_end = ends;
         Some(bands)
@@ -338,9 +339,9 @@ impl<'p> SendQueue<'p> {
 
 /// The policy's view of an iteration before a chunk is sent: bytes left of every bucket when this chunk and those in
 /// flight are counted as sent.
-fn view(ready: Ready, in_flight: &[Sending], around: &Around<'_>, records: &Records) -> View {
+fn view(ready: Ready, in_flight: &[Sending], context: &QueueContext<'_>, records: &Records) -> View {
     let Ready { iteration, transfer, chunk, .. } = ready;
-    let gradients = around.communicator.gradients().expect("bands change where gradients are aggregated");
+    let gradients = context.communicator.gradients().expect("bands change where gradients are aggregated");
     let mut buckets: Vec<u32> = in_flight.iter().map(|sending| sending.ready.transfer).collect();
     buckets.push(transfer);
     let left_of = |other: u32| {
@@ -349,13 +350,13 @@ fn view(ready: Ready, in_flight: &[Sending], around: &Around<'_>, records: &Reco
         (gone..gradients.chunk_count(other)).map(|chunk| gradients.chunk_bytes(other, chunk)).sum()
     };
     View {
-        now: around.now,
+        now: context.now,
         iteration,
         bytes: gradients.chunk_bytes(transfer, chunk),
-        positions: around.streams.positions(iteration, gradients.boundaries.compute, around.now),
+        positions: context.streams.positions(iteration, gradients.boundaries.compute, context.now),
         left: (0..gradients.buckets.len() as u32).map(left_of).collect(),
         buckets,
         in_flight: in_flight.iter().map(|sending| sending.number).collect(),
-        priorities: around.ranks.to_vec(),
+        priorities: context.priorities.to_vec(),
     }
 }

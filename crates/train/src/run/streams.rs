@@ -250,16 +250,16 @@ impl Streams {
 
     /// When the last worker passes a release time, if no worker has to wait before; `None` if a worker waits, or has
     /// not reached the op that contains it.
-    pub fn passes_at(&self, (iteration, gate): (u32, Time), dag: &Dag) -> Option<Time> {
+    pub fn passes_at(&self, (iteration, release): (u32, Time), dag: &Dag) -> Option<Time> {
         let passes_at = |worker: &Worker| {
             let begins = self.offsets[worker.next_op as usize];
-            if worker.iteration > iteration || (worker.iteration == iteration && gate <= begins) {
+            if worker.iteration > iteration || (worker.iteration == iteration && release <= begins) {
                 return Some(Time::ZERO);
             }
             let running = worker.running.as_ref().filter(|_| worker.iteration == iteration)?;
             let ends = begins + dag.ops[worker.next_op as usize].cost;
-            let after = worker.jitter.stretched(ends.saturating_since(gate));
-            (gate <= ends).then(|| {
+            let after = worker.jitter.stretched(ends.saturating_since(release));
+            (release <= ends).then(|| {
                 let until = running.left.saturating_since(after);
                 running.since + beside_transfers(until, running.is_slow, self.slowdown_ppm)
             })
