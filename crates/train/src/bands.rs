@@ -9,7 +9,7 @@ use gradtide_net::{Band, Bytes, Network, Time};
 
 /// Chooses and changes the bands of the chunks of a send queue, which numbers them.
 pub trait BandPolicy {
-    /// A transfer is ready. `gave_at` has the time at which each worker completed its last part of a transfer.
+    /// A transfer is ready. `last_output_at` has the time at which each worker completed its last part of a transfer.
     fn on_ready(&mut self, _transfer: u32, _now: Time, _gave_at: &mut dyn Iterator<Item = Time>) {}
 
     /// The queue could pick a chunk.

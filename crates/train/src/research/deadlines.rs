@@ -24,10 +24,10 @@ impl Deadlines {
 }
 
 impl BandPolicy for Deadlines {
-    fn on_ready(&mut self, transfer: u32, now: Time, gave_at: &mut dyn Iterator<Item = Time>) {
+    fn on_ready(&mut self, transfer: u32, now: Time, last_output_at: &mut dyn Iterator<Item = Time>) {
         if self.group.last_bucket == Some(transfer) {
             // A single worker that represents all waits for none.
-            self.workers.on_computed(gave_at.map(|gave_at| now - gave_at));
+            self.workers.on_computed(last_output_at.map(|last_output_at| now - last_output_at));
         }
     }
 

@@ -206,7 +206,7 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         }
         if self.waits.waiting_count(op) > 0 {
             // A band policy reads it when a transfer becomes ready.
-            self.streams.workers[index as usize].gave_at = now;
+            self.streams.workers[index as usize].last_output_at = now;
             self.release((op, slot), iteration, now);
         }
         if is_last {
@@ -221,7 +221,7 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         for place in 0..self.waits.waiting_count(op) {
             let (neighbour, is_ready) = self.waits.release(op, slot, place);
             match neighbour.index.checked_sub(self.job.dag.compute_count) {
-                None => self.streams.has_news = true,
+                None => self.streams.must_recheck = true,
                 Some(transfer) if is_ready => {
                     self.on_transfer_ready(transfer, iteration + u32::from(neighbour.is_of_other), now);
                 }
@@ -277,7 +277,7 @@ impl<'a, 'p> CollectiveExecutor<'a, 'p> {
         record.arrived_count += 1;
         if u64::from(record.arrived_count) == self.job.communicators[queue].chunk_count(transfer) {
             record.end = now;
-            self.streams.has_news = true;
+            self.streams.must_recheck = true;
             self.release((self.job.dag.transfer_op(transfer), slot(iteration)), iteration, now);
             self.waits.on_end(slot(iteration));
         }

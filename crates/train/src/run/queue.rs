@@ -161,8 +161,8 @@ impl<'p> SendQueue<'p> {
     /// Queues a transfer that has become ready.
     pub fn on_ready(&mut self, transfer: u32, iteration: u32, context: &QueueContext<'_>) {
         if let Some(policy) = &mut self.policy {
-            let mut gave_at = context.streams.workers.iter().map(|worker| worker.gave_at);
-            policy.on_ready(transfer, context.now, &mut gave_at);
+            let mut last_output_at = context.streams.workers.iter().map(|worker| worker.last_output_at);
+            policy.on_ready(transfer, context.now, &mut last_output_at);
         }
         match self.release_times.get(transfer as usize) {
             Some(&(later, offset)) => {
