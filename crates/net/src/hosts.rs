@@ -16,7 +16,7 @@
 
 use crate::event::EventQueue;
 use crate::units::{Bytes, Rate, Time};
-use crate::{Band, Completion, Connection, Flow, FlowId, HostId, Network};
+use crate::{Band, Completion, Connection, Flow, FlowId, ForkNetwork, HostId, Network};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -88,8 +88,8 @@ fn stage_times(rates: impl Iterator<Item = Rate>, flow: &Flow) -> impl Iterator<
 }
 
 /// A network between hosts with costs.
-pub struct Hosts<'a> {
-    network: Box<dyn Network + 'a>,
+pub struct Hosts<N> {
+    network: N,
     host: Host,
     state: State,
 }
@@ -115,10 +115,10 @@ struct State {
     arrived: EventQueue<Completion>,
 }
 
-impl<'a> Hosts<'a> {
+impl<N: Network> Hosts<N> {
     /// Idle hosts around an idle network.
-    pub fn new(host: Host, network: impl Network + 'a) -> Self {
-        Self { network: Box::new(network), host, state: State::default() }
+    pub fn new(host: Host, network: N) -> Self {
+        Self { network, host, state: State::default() }
     }
 
     /// Puts the flows that have been started at this instant into the stages of their senders.
@@ -202,7 +202,7 @@ fn pass(hosts: &mut Vec<Vec<Time>>, host: HostId, now: Time, times: impl Iterato
     })
 }
 
-impl Network for Hosts<'_> {
+impl<N: Network> Network for Hosts<N> {
     fn now(&self) -> Time {
         self.network.now()
     }
@@ -255,10 +255,11 @@ impl Network for Hosts<'_> {
             .for_each(|flow| flow.band = band);
         self.network.set_band(stream, band);
     }
+}
 
-    fn fork(&self) -> Option<Box<dyn Network>> {
-        let (network, host, state) = (self.network.fork()?, self.host, self.state.clone());
-        Some(Box::new(Hosts { network, host, state }))
+impl<N: ForkNetwork> ForkNetwork for Hosts<N> {
+    fn fork(&self) -> Box<dyn ForkNetwork> {
+        Box::new(Hosts { network: self.network.fork(), host: self.host, state: self.state.clone() })
     }
 }
 

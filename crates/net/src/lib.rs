@@ -226,12 +226,12 @@ pub trait Network {
     /// Sends the rest of `stream`, on its connections for all bands ([`Connection::Stream`]), in `band` from now on.
     /// Packets in flight keep their band. Engines that fix the band at the start of a flow ignore it.
     fn set_band(&mut self, _stream: u32, _band: Band) {}
+}
 
-    /// An independent copy at [`now`](Network::now): with the same flows it behaves the same to the picosecond. `None`
-    /// if the engine cannot be copied.
-    fn fork(&self) -> Option<Box<dyn Network>> {
-        None
-    }
+/// An engine that can be copied, for policies that look ahead.
+pub trait ForkNetwork: Network {
+    /// An independent copy at [`now`](Network::now): with the same flows it behaves the same to the picosecond.
+    fn fork(&self) -> Box<dyn ForkNetwork>;
 }
 
 /// A reference, a box.
@@ -255,8 +255,10 @@ impl<P: DerefMut<Target: Network>> Network for P {
     fn set_band(&mut self, stream: u32, band: Band) {
         (**self).set_band(stream, band);
     }
+}
 
-    fn fork(&self) -> Option<Box<dyn Network>> {
+impl<P: DerefMut<Target: ForkNetwork>> ForkNetwork for P {
+    fn fork(&self) -> Box<dyn ForkNetwork> {
         (**self).fork()
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! What does not live here: the links of cards and ports, which are the engine's.
 
-use crate::{Band, Bytes, Completion, Flow, FlowId, Host, HostId, Hosts, Network, Time};
+use crate::{Band, Bytes, Completion, Flow, FlowId, ForkNetwork, Host, HostId, Hosts, Network, Time};
 
 /// Where GPUs are among the hosts of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,10 +122,11 @@ impl<N: Network> Network for Gpus<N> {
         let pairs = self.nodes.pairs();
         (stream * pairs..(stream + 1) * pairs).for_each(|stream| self.network.set_band(stream, band));
     }
+}
 
-    fn fork(&self) -> Option<Box<dyn Network>> {
-        let network = self.network.fork()?;
-        Some(Box::new(Gpus { nodes: self.nodes, network }))
+impl<N: ForkNetwork> ForkNetwork for Gpus<N> {
+    fn fork(&self) -> Box<dyn ForkNetwork> {
+        Box::new(Gpus { nodes: self.nodes, network: self.network.fork() })
     }
 }
 
@@ -140,7 +141,7 @@ pub struct Ends {
 
 impl Ends {
     /// The network with these layers around it.
-    pub fn around<'a>(&self, network: impl Network + 'a) -> Box<dyn Network + 'a> {
+    pub fn around<'a>(&self, network: impl ForkNetwork + 'a) -> Box<dyn ForkNetwork + 'a> {
         match (self.nodes, self.host) {
             (None, None) => Box::new(network),
             (None, Some(host)) => Box::new(Hosts::new(host, network)),

@@ -10,7 +10,7 @@
 //! any transport here. The two engines share no link and advance event by event; neither is ahead of the other by more
 //! than the picosecond of the fluid engine's next event.
 
-use crate::{Band, Bytes, Completion, Flow, FlowId, Fluid, HostId, Network, Time};
+use crate::{Band, Bytes, Completion, Flow, FlowId, Fluid, ForkNetwork, HostId, Network, Time};
 use std::borrow::BorrowMut;
 use std::collections::VecDeque;
 
@@ -116,12 +116,14 @@ impl<F: BorrowMut<Fluid>, N: Network> Network for ScaleUp<F, N> {
         self.cards.set_band(stream, band);
         self.ports.borrow_mut().set_band(stream, band);
     }
+}
 
-    fn fork(&self) -> Option<Box<dyn Network>> {
-        let (cards, ports) = (self.cards.fork()?, self.ports.borrow().clone());
+impl<F: BorrowMut<Fluid>, N: ForkNetwork> ForkNetwork for ScaleUp<F, N> {
+    fn fork(&self) -> Box<dyn ForkNetwork> {
+        let (cards, ports) = (self.cards.fork(), self.ports.borrow().clone());
         let (of_cards, of_ports) = (self.of_cards.clone(), self.of_ports.clone());
         let (first_port, started_count) = (self.first_port, self.started_count);
-        Some(Box::new(ScaleUp { first_port, cards, ports, started_count, of_cards, of_ports, arrived: Vec::new() }))
+        Box::new(ScaleUp { first_port, cards, ports, started_count, of_cards, of_ports, arrived: Vec::new() })
     }
 }
 

@@ -6,8 +6,8 @@ use gradtide_net::packet::{Capacity, SharedBuffer};
 use gradtide_net::route::Policy;
 use gradtide_net::topology::Link;
 use gradtide_net::{
-    Band, Bytes, Completion, Connection, Flow, Fluid, HostId, Network, PacketConfig, PacketEngine, Rate, Seed, Star,
-    Time,
+    Band, Bytes, Completion, Connection, Flow, Fluid, ForkNetwork, HostId, Network, PacketConfig, PacketEngine, Rate,
+    Seed, Star, Time,
 };
 use proptest::prelude::*;
 
@@ -22,7 +22,7 @@ fn star() -> Star {
     Star { host_count: HOSTS, link }
 }
 
-fn engine(kind: usize) -> Box<dyn Network> {
+fn engine(kind: usize) -> Box<dyn ForkNetwork> {
     let graph = star().graph();
     if kind == 0 {
         return Box::new(Fluid::new(&graph, Policy::Ecmp, Seed(0)).unwrap());
@@ -87,7 +87,7 @@ proptest! {
 
         let mut network = engine(kind);
         let before = go(network.as_mut(), &starts, Time::ZERO, at, u64::MAX);
-        let [mut copy, mut other] = [(); 2].map(|()| network.fork().unwrap());
+        let [mut copy, mut other] = [(); 2].map(|()| network.fork());
         // Something else, or the same at another pace; neither is seen by the network.
         other.start(Flow::alone(HostId(0), HostId(1), Bytes(1_000_000)));
         other.set_band(0, Band::new(2).unwrap());

@@ -1,7 +1,5 @@
 //! Communicators: groups of ranks, each with a serial communication stream, and what their transfers are on a network.
 
-use crate::bands::priority::{Oracle, Rule};
-use crate::bands::{BandPolicy, Deadlines, Foreseeing, Group};
 use crate::bucket::Bucket;
 use crate::caramel::Boundaries;
 use crate::classes::{Classes, GroupOp};
@@ -19,7 +17,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A group of ranks, and how its transfers are sent: through one queue, one after the other or as many at once as its
-/// credit says.
+/// in-flight limit says.
 pub struct Communicator {
     /// What users call it.
     pub name: Arc<str>,
@@ -28,7 +26,7 @@ pub struct Communicator {
     /// Order of its queue.
     pub scheduler: Box<dyn Scheduler>,
     /// Chunks on the network at one time.
-    pub credit: usize,
+    pub in_flight_limit: usize,
     /// Time from the end of a chunk on all ranks to the earliest start of the next.
     pub sync: Time,
     /// What its transfers are.
@@ -85,16 +83,14 @@ pub struct DataParallel {
     pub collective: Collective,
     /// How that is put to the network.
     pub form: AggregationForm,
-    /// How workers change their bands; `None` if they keep to the job's.
-    pub rule: Option<Rule>,
-    /// Who chooses the bands in their place.
-    pub oracle: Option<Oracle>,
+    /// Whether a policy chooses the bands of chunks in the place of `bands`.
+    pub changes_bands: bool,
     pub(crate) drops_remainder: bool,
     pub(crate) chunk: Option<Bytes>,
     /// For each bucket, from which byte on which band holds; not empty, and the first from byte 0 on.
     pub(crate) bands: Vec<Vec<(Bytes, Band)>>,
-    /// Band in which connections are opened: that of the lowest layer.
-    pub(crate) opening_band: Band,
+    /// Bands in which connections are opened: that of the lowest layer, or those that a policy may choose.
+    pub(crate) opening_bands: Vec<Bands>,
     pub(crate) has_several_bands: bool,
     pub(crate) hold: Time,
 }
@@ -134,14 +130,6 @@ impl Communicator {
         match &self.carries {
             Carries::Gradients(gradients) => gradients.later_gates(),
             Carries::Group(_) => Vec::new(),
-        }
-    }
-
-    /// Who changes the bands of its chunks, if anybody does.
-    pub fn policy(&self, dag: &Dag) -> Option<Box<dyn BandPolicy>> {
-        match &self.carries {
-            Carries::Gradients(gradients) => gradients.policy(self.credit, last_transfer(dag)),
-            Carries::Group(_) => None,
         }
     }
 
@@ -244,11 +232,6 @@ impl DataParallel {
         self.has_several_bands
     }
 
-    /// Whether workers change the bands in which they send, or an oracle does.
-    pub fn changes_bands(&self) -> bool {
-        self.rule.is_some() || self.oracle.is_some()
-    }
-
     /// Bytes of `bytes` that the rank sends that sends most.
     pub fn sent_by_busiest(&self, bytes: u128) -> f64 {
         if self.buckets.is_empty() { 0.0 } else { self.collective.sent_by_busiest(bytes) }
@@ -282,19 +265,6 @@ impl DataParallel {
         self.gates.iter().zip(windows).map(gate).collect()
     }
 
-    fn policy(&self, credit: usize, last_bucket: Option<u32>) -> Option<Box<dyn BandPolicy>> {
-        if !matches!(self.form, AggregationForm::EachHost { .. }) {
-            return None;
-        }
-        let (rounds, count) = (self.collective.rounds(), self.collective.hosts().len());
-        let group = Group::new(self.boundaries.clone(), rounds, count, last_bucket);
-        match (self.rule, &self.oracle) {
-            (Some(rule), _) => Some(Box::new(Deadlines::new(rule, group, credit))),
-            (None, Some(oracle)) => Some(Box::new(Foreseeing::new(oracle.clone(), group))),
-            (None, None) => None,
-        }
-    }
-
     fn aggregate(
         &self,
         bucket: u32,
@@ -323,10 +293,8 @@ impl DataParallel {
     fn open(&self, stream: u32, network: &mut dyn Network) -> usize {
         match self.form {
             AggregationForm::EachHost { opens: true } if !self.buckets.is_empty() => {
-                let ranks = self.collective.hosts().len();
-                let each = |rule: Rule| [rule.high, rule.low].map(|band| rule.bands_of(ranks, |_| band)).to_vec();
-                let bands = self.rule.map_or_else(|| vec![Bands::Alike(self.opening_band)], each);
-                bands.into_iter().map(|bands| self.collective.open(bands, stream, network)).sum()
+                let open = |bands: &Bands| self.collective.open(bands.clone(), stream, network);
+                self.opening_bands.iter().map(open).sum()
             }
             _ => 0,
         }
@@ -334,7 +302,7 @@ impl DataParallel {
 }
 
 /// The transfer that the last op with a gradient completes.
-fn last_transfer(dag: &Dag) -> Option<u32> {
+pub fn last_transfer(dag: &Dag) -> Option<u32> {
     let targets = (0..dag.compute_count).rev().find_map(|op| dag.within.from(op).iter().max().copied());
     targets.map(|target| target - dag.compute_count)
 }

@@ -153,12 +153,12 @@ fn build_job(
     let refused = |error| SpecError::Job { name: spec.name.clone(), error };
     let band = Band::new(spec.bands[0]).ok_or_else(|| refused(JobError::Band(spec.bands[0])))?;
     let is_gloo = spec.parallel.as_ref().is_some_and(|parallel| parallel.gloo);
-    let credit = if is_gloo { GLOO_THREADS } else { 1 };
+    let in_flight_limit = if is_gloo { GLOO_THREADS } else { 1 };
     let communicator = |group: &Group| Communicator {
         name: step.name_of(group.axis).into(),
         classes: group.classes.clone(),
         scheduler: scheduler(&spec.schedule.order),
-        credit,
+        in_flight_limit,
         sync: spec.schedule.sync,
         carries: Carries::Group(GroupCollectives {
             network: network.clone(),
@@ -186,6 +186,7 @@ fn build_job(
         },
         pace_range_ppm: pace::range_ppm(&spec.compute),
         paces: None,
+        adaptive: None,
     })
 }
 

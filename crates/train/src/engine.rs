@@ -14,8 +14,8 @@ use gradtide_net::packet::tcp::{Follow, TcpConfig};
 use gradtide_net::packet::{Discipline, Marking, QueueConfig};
 use gradtide_net::trace::{Counters, PortCounters};
 use gradtide_net::{
-    Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, Graph, Host, HostId, Link, Network, PacketConfig, PacketEngine,
-    PortId, ScaleUp, Seed, Time,
+    Band, Bytes, Completion, Ends, Flow, FlowId, Fluid, ForkNetwork, Graph, Host, HostId, Link, Network, PacketConfig,
+    PacketEngine, PortId, ScaleUp, Seed, Time,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -214,9 +214,20 @@ impl Engine {
     /// Itself, as jobs see it from hosts that add `host` to a message.
     pub fn network(&mut self, ends: &Ends) -> Box<dyn Network + '_> {
         match self {
-            Self::Fluid(fluid, _) => ends.around(fluid.as_mut()),
             // Its exchanges go through the ends already.
             Self::Recall(recall, _) => Box::new(recall.as_mut()),
+            _ => self.forkable(ends),
+        }
+    }
+
+    /// The same, for those who copy it.
+    ///
+    /// # Panics
+    /// If it is for a job that is alone: that one has nothing to look ahead to.
+    pub fn forkable(&mut self, ends: &Ends) -> Box<dyn ForkNetwork + '_> {
+        match self {
+            Self::Recall(..) => unreachable!("nobody copies the network of a job that is alone"),
+            Self::Fluid(fluid, _) => ends.around(fluid.as_mut()),
             Self::Packet(watched, None, _) => ends.around(watched.as_mut()),
             Self::Packet(watched, Some(ports), _) => {
                 ends.around(ScaleUp::new(ports.first, watched.as_mut(), &mut ports.fluid))
@@ -346,9 +357,11 @@ impl Network for Watched {
     fn set_band(&mut self, stream: u32, band: Band) {
         self.engine.set_band(stream, band);
     }
+}
 
+impl ForkNetwork for Watched {
     /// Without the probe, which sees what is and not what may be.
-    fn fork(&self) -> Option<Box<dyn Network>> {
+    fn fork(&self) -> Box<dyn ForkNetwork> {
         self.engine.fork()
     }
 }

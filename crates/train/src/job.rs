@@ -1,11 +1,11 @@
 //! A job that is ready to run: its DAG and communicators, or its parameter servers, and how it runs on its engine. Built
 //! from a [`JobSpec`], which is checked once.
 
-use crate::bands::priority::{Oracle, Rule};
+use crate::bands::BandPolicy;
 use crate::bucket::Bucket;
 use crate::caramel::cost::{CostError, Costs, LEAST_CHUNK};
 use crate::caramel::transfers;
-use crate::collective::messages::{Collective, Depth, MessageSize};
+use crate::collective::messages::{Bands, Collective, Depth, MessageSize};
 use crate::collective::nodes::Links;
 use crate::collective::plan::PlanError;
 use crate::communicator::{self, AggregationForm, Carries, Communicator, DataParallel};
@@ -15,11 +15,10 @@ use crate::pace::{self, Pace};
 use crate::planned::{Planned, asks_costs};
 use crate::program::{self, ProgramError};
 use crate::ps::{PsError, PsJob};
-use crate::spec::{
-    AdaptiveSpec, DeadlineSpec, FusionSpec, JobSpec, LayerSpec, OracleSpec, OrderSpec, PlannedBucketSpec,
-};
+use crate::research::{Adaptive, PolicyError, World};
+use crate::spec::{FusionSpec, JobSpec, LayerSpec, OrderSpec, PlannedBucketSpec};
 use crate::workload::{RanksError, Step, WorkloadError};
-use gradtide_net::{Announced, Band, Bytes, Rate, Seed, Time};
+use gradtide_net::{Announced, Band, Bytes, Seed, Time};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -72,6 +71,8 @@ pub struct CollectiveJob {
     /// Compute jitter of each worker; `None` if all are identical, so that one stands for all, or if there are rank
     /// classes.
     pub paces: Option<Vec<Pace>>,
+    /// How workers change their bands, if they do and their messages are simulated.
+    pub adaptive: Option<Adaptive>,
 }
 
 /// One of the two passes of an iteration.
@@ -131,9 +132,9 @@ pub enum JobError {
     /// An in-flight limit of 0.
     #[error("at least one chunk is on the network at a time")]
     NoCredit,
-    /// A link rate of 0, for workers that change their bands.
-    #[error("a link carries nothing")]
-    Link,
+    /// An invalid policy.
+    #[error(transparent)]
+    Policy(#[from] PolicyError),
     /// Several chunks in flight, with more than one band: their connections have one band.
     #[error("with several chunks on the network at a time, all layers have one band")]
     CreditOfBands,
@@ -241,24 +242,23 @@ impl CollectiveJob {
         let measured_from = if spec.ops.is_some() { Pass::Forward } else { manner.measured_from };
         let manner = Manner { measured_from, ..manner };
         let bands = (spec.bands.iter()).map(|&index| band(index)).collect::<Result<Vec<Band>, JobError>>()?;
-        let (rule, oracle) = match spec.adaptive {
-            None => (None, None),
-            Some(AdaptiveSpec::Deadline(spec)) => (Some(rule(spec)?), None),
-            Some(AdaptiveSpec::Oracle(spec)) => (None, Some(oracle(spec)?)),
-        };
+        let adaptive = spec.adaptive.map(Adaptive::new).transpose()?;
+        let opening_bands = adaptive.as_ref().and_then(|adaptive| adaptive.opening_bands(collective.hosts().len()));
+        let is_simulated = matches!(manner.messages, AggregationForm::EachHost { .. });
+        let adaptive = adaptive.filter(|_| is_simulated);
+        let in_flight_limit = adaptive.as_ref().and_then(Adaptive::in_flight_limit);
         let gradients = DataParallel {
             gates: planned.gates,
             boundaries: planned.boundaries,
             without_barrier: planned.without_barrier,
             collective,
             form: manner.messages,
-            rule,
-            oracle,
+            changes_bands: spec.adaptive.is_some(),
             drops_remainder: spec.collective.drops_remainder(),
             chunk: planned.chunk,
             bands: buckets.iter().map(|bucket| bands_of(bucket, &sizes, &bands)).collect(),
             buckets,
-            opening_band: bands[0],
+            opening_bands: opening_bands.unwrap_or_else(|| vec![Bands::Alike(bands[0])]),
             has_several_bands: bands.iter().any(|&band| band != bands[0]),
             hold: spec.schedule.overhead,
         };
@@ -269,7 +269,7 @@ impl CollectiveJob {
                 name: "".into(),
                 classes: Vec::new(),
                 scheduler: planned.scheduler,
-                credit: spec.schedule.credit as usize,
+                in_flight_limit: in_flight_limit.unwrap_or(spec.schedule.credit as usize),
                 sync: spec.schedule.sync,
                 carries: Carries::Gradients(Box::new(gradients)),
             }],
@@ -280,12 +280,24 @@ impl CollectiveJob {
             manner,
             pace_range_ppm: pace::range_ppm(&spec.compute),
             paces,
+            adaptive,
         })
     }
 
     /// Number of streams of its flows.
     pub fn stream_count(&self) -> usize {
         self.communicators.len().max(1)
+    }
+
+    /// Whether an oracle chooses its bands.
+    pub fn has_oracle(&self) -> bool {
+        matches!(self.adaptive, Some(Adaptive::Oracle(_)))
+    }
+
+    /// The policy that chooses its bands, if it has one. An oracle looks ahead in `world`.
+    pub fn policy<'p, 'n: 'p, 's: 'p>(&self, world: Option<&World<'n, 's>>) -> Option<Box<dyn BandPolicy + 'p>> {
+        let (adaptive, gradients) = (self.adaptive.as_ref()?, self.gradients()?);
+        Some(adaptive.policy(gradients, communicator::last_transfer(&self.dag), world))
     }
 
     /// Its gradient transfers, if it is purely data parallel.
@@ -301,7 +313,7 @@ impl CollectiveJob {
     /// alone, its workers are identical, and its order is the same in all iterations.
     pub fn on_one_channel(&mut self, time: &mut dyn FnMut(Bytes) -> Time) -> transfers::TransferPlan {
         let ranks = self.next_ranks();
-        let credit = self.communicators[0].credit as u32;
+        let credit = self.communicators[0].in_flight_limit as u32;
         let mut plan = transfers::TransferPlan { transfers: Vec::new(), has_barrier: false, credit };
         let Some(gradients) = self.gradients() else { return plan };
         for (index, &rank) in (0..).zip(&ranks) {
@@ -335,28 +347,8 @@ impl CollectiveJob {
     }
 }
 
-fn oracle(OracleSpec { high, low, price_ppm, small_bytes }: OracleSpec) -> Result<Oracle, JobError> {
-    Ok(Oracle::new(price_ppm, [band(low)?, band(high)?], Bytes(small_bytes)))
-}
-
 fn band(index: u8) -> Result<Band, JobError> {
     Band::new(index).ok_or(JobError::Band(index))
-}
-
-fn rule(spec: DeadlineSpec) -> Result<Rule, JobError> {
-    Ok(Rule {
-        high: band(spec.high)?,
-        low: band(spec.low)?,
-        has_deadlines: spec.has_deadlines,
-        credit: spec.credit as usize,
-        window: Bytes(spec.window_bytes),
-        link: Rate::from_bps(spec.link_bps).ok_or(JobError::Link)?,
-        round_trip: Time::from_ps(spec.round_trip_ps),
-        tolerance_ppm: spec.tolerance_ppm,
-        margin_ppm: spec.margin_ppm,
-        exchange: spec.exchange,
-        counts_waits: spec.counts_waits,
-    })
 }
 
 /// Returns the time of a collective for a number of bytes on an otherwise idle network.

@@ -22,6 +22,7 @@ pub mod probe;
 pub mod program;
 pub mod ps;
 pub mod recall;
+pub mod research;
 pub mod result;
 pub mod routed;
 pub mod run;
@@ -37,15 +38,16 @@ use engine::{Engine, Idle};
 use fabric::Fabric;
 use gradtide_net::fluid::FluidError;
 use gradtide_net::route::RouteError;
-use gradtide_net::{Announced, Band, Bytes, Ends, FabricError, Seed, Time};
+use gradtide_net::{Announced, Band, Bytes, Ends, FabricError, Network, Seed, Time};
 use gradtide_table::Table;
 use job::{CollectiveJob, Job, JobError};
 use ps::{PsExecutor, PsJob};
+use research::World;
 use result::RunResult;
 use run::{CollectiveExecutor, Executor, Limits, RunContext};
 use spec::{EngineSpec, Spec, TrafficSpec};
 use thiserror::Error;
-use traffic::BackgroundFlows;
+use traffic::{Background, BackgroundFlows};
 use workload::Step;
 
 /// Runs one scenario. `observe` is told now and then what share of the run is done, and stops it by answering `false`.
@@ -53,25 +55,39 @@ use workload::Step;
 /// # Errors
 /// [`RunError::Spec`] before anything ran, [`RunError::Iteration`] if the run could not go on.
 pub fn run(spec: &Spec, observe: &mut dyn FnMut(f64) -> bool) -> Result<RunResult, RunError> {
-    let Ready { mut jobs, mut background, mut engine, ends } = ready(spec)?;
-    let mut network = engine.network(&ends);
+    let Ready { mut jobs, background, mut engine, ends } = ready(spec)?;
+    let has_oracle = jobs.iter().any(|job| matches!(job, Job::Collective(job) if job.has_oracle()));
+    let (mut network, world): (Box<dyn Network + '_>, _) = if has_oracle {
+        let world = World::new(engine.forkable(&ends), background.clone());
+        (Box::new(world.clone()), Some(world))
+    } else {
+        (engine.network(&ends), None)
+    };
     let limits = limits(spec);
-    let done = run::run(executors(&mut jobs, limits), &mut background, network.as_mut(), limits, observe)?;
+    let executors = executors(&mut jobs, limits, world.as_ref());
+    let done = run::run(executors, &background, network.as_mut(), limits, observe)?;
     let end = network.now();
-    drop(network);
+    drop((network, world));
     Ok(RunResult::new(spec, done, background, end, engine.usage()))
 }
 
 /// The executors of all jobs of a run. Streams are numbered from 0, job by job.
-fn executors<'a>(jobs: &'a mut [Job], limits: Limits) -> Vec<Box<dyn Executor<'a> + 'a>> {
+fn executors<'p, 'a: 'p, 'n: 'p, 's: 'p>(
+    jobs: &'a mut [Job],
+    limits: Limits,
+    world: Option<&World<'n, 's>>,
+) -> Vec<Box<dyn Executor<'a> + 'p>> {
     let last_start = jobs.iter().map(Job::start).max().unwrap_or(Time::ZERO);
     let context = RunContext { limits, last_start, is_shared: jobs.len() > 1 };
     let mut stream = 0;
-    let executor = |job: &'a mut Job| -> Box<dyn Executor<'a> + 'a> {
+    let executor = |job: &'a mut Job| -> Box<dyn Executor<'a> + 'p> {
         let first = stream;
         stream += job.stream_count() as u32;
         match job {
-            Job::Collective(job) => Box::new(CollectiveExecutor::new(job, first, context)),
+            Job::Collective(job) => {
+                let policy = job.policy(world);
+                Box::new(CollectiveExecutor::new(job, first, context, policy))
+            }
             Job::Ps(job) => Box::new(PsExecutor::new(job, first, context)),
         }
     };
@@ -81,7 +97,7 @@ fn executors<'a>(jobs: &'a mut [Job], limits: Limits) -> Vec<Box<dyn Executor<'a
 /// Jobs on an idle network.
 struct Ready<'a> {
     jobs: Vec<Job>,
-    background: Vec<BackgroundFlows<'a>>,
+    background: Background<'a>,
     engine: Engine,
     ends: Ends,
 }
@@ -90,7 +106,12 @@ fn ready(spec: &Spec) -> Result<Ready<'_>, SpecError> {
     if let Some((job, classes)) = divided::on_classes(spec)? {
         let names = job.step.as_ref().map(Step::class_names).unwrap_or_default();
         let engine = Engine::of_classes(&spec.run, &classes, &names)?;
-        return Ok(Ready { jobs: vec![Job::Collective(job)], background: Vec::new(), engine, ends: Ends::default() });
+        return Ok(Ready {
+            jobs: vec![Job::Collective(job)],
+            background: Background::default(),
+            engine,
+            ends: Ends::default(),
+        });
     }
     let fabric = Fabric::new(&spec.cluster)?;
     let (jobs, background) = plan(spec, &fabric)?;
@@ -308,7 +329,7 @@ pub enum SpecError {
     },
 }
 
-fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Vec<BackgroundFlows<'a>>), SpecError> {
+fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Background<'a>), SpecError> {
     if spec.jobs.is_empty() && spec.traffic.is_empty() {
         return Err(SpecError::Nothing);
     }
@@ -348,7 +369,7 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Vec<Background
             Ok(BackgroundFlows::new(traffic, traffic::stream(index), card, Seed(spec.run.seed), jitter))
         })
         .collect::<Result<_, SpecError>>()?;
-    Ok((jobs, background))
+    Ok((jobs, Background::new(background)))
 }
 
 /// Refuses a job on hosts that the network does not have, or with two workers on one.

@@ -15,7 +15,7 @@ use crate::engine::{LinkUsage, Usage};
 use crate::ps::result::{self as ps, PsResult};
 use crate::run::Done;
 use crate::spec::Spec;
-use crate::traffic::BackgroundFlows;
+use crate::traffic::Background;
 use divided::Divided;
 use gradients::DataParallelResult;
 use gradtide_net::{Bytes, Time};
@@ -96,13 +96,7 @@ pub struct Summary {
 
 impl RunResult {
     /// Collects the results of all jobs and background flows, and the counts of the engine.
-    pub fn new(
-        spec: &Spec,
-        done: Vec<Done<'_>>,
-        background: Vec<BackgroundFlows<'_>>,
-        end: Time,
-        usage: Usage,
-    ) -> Self {
+    pub fn new(spec: &Spec, done: Vec<Done<'_>>, background: Background<'_>, end: Time, usage: Usage) -> Self {
         let (mut gradients, mut ps_jobs, mut divided, mut summaries) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (spec, done) in spec.jobs.iter().zip(&done) {
             match done {

@@ -118,7 +118,7 @@ pub enum AdaptiveSpec {
     Oracle(OracleSpec),
 }
 
-/// A bound for what a policy can do: see [`Oracle`](crate::bands::priority::Oracle).
+/// A bound for what a policy can do: see [`research`](crate::research).
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OracleSpec {
@@ -132,7 +132,7 @@ pub struct OracleSpec {
     pub small_bytes: u64,
 }
 
-/// Priority that follows the remaining slack: see [`Rule`](crate::bands::priority::Rule).
+/// Priority that follows the remaining slack: see [`Rule`](crate::research::Rule).
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeadlineSpec {

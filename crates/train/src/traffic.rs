@@ -2,19 +2,81 @@
 
 use crate::spec::TrafficSpec;
 use gradtide_net::{Announced, Band, Bytes, Completion, Flow, FlowId, HostId, Listed, Network, Seed, Time};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// Streams below are those of jobs. A flow keeps its stream, and so its path, however many jobs there are.
 const FIRST_STREAM: u32 = 1 << 16;
 
+/// All background flows of a run, in the order of their tenants. Clones share them: an oracle looks at the flows that the
+/// loop drives.
+#[derive(Clone, Debug, Default)]
+pub struct Background<'a>(Rc<RefCell<Vec<BackgroundFlows<'a>>>>);
+
+impl<'a> Background<'a> {
+    /// The flows of all tenants.
+    pub fn new(tenants: Vec<BackgroundFlows<'a>>) -> Self {
+        Self(Rc::new(RefCell::new(tenants)))
+    }
+
+    /// Flows of the same state that are not shared.
+    pub fn copied(&self) -> Self {
+        Self::new(self.0.borrow().clone())
+    }
+
+    /// Starts every flow that is due.
+    pub fn settle(&self, now: Time, network: &mut dyn Network) {
+        self.0.borrow_mut().iter_mut().for_each(|flows| flows.settle(now, network));
+    }
+
+    /// Records that a flow is complete, if it is one of these; returns whether it is.
+    pub fn on_completion(&self, now: Time, completion: &Completion) -> bool {
+        let index = completion.stream.checked_sub(FIRST_STREAM);
+        if let Some(index) = index {
+            self.0.borrow_mut()[index as usize].on_completion(now, completion);
+        }
+        index.is_some()
+    }
+
+    /// When the next flow starts, as far as known.
+    pub fn wakes_at(&self) -> Option<Time> {
+        self.0.borrow().iter().filter_map(BackgroundFlows::wakes_at).min()
+    }
+
+    /// Whether all flows are complete.
+    pub fn is_finished(&self) -> bool {
+        self.0.borrow().iter().all(BackgroundFlows::is_finished)
+    }
+
+    /// Completed share of the flows: the minimum over tenants.
+    pub fn progress(&self) -> f64 {
+        self.0.borrow().iter().map(BackgroundFlows::progress).fold(1.0, f64::min)
+    }
+
+    /// Records what flows under way have delivered when the run ends.
+    pub fn on_end(&self, network: &dyn Network) {
+        if !self.is_finished() {
+            let remaining = network.remaining().into_iter().collect();
+            self.0.borrow_mut().iter_mut().for_each(|flows| flows.on_end(&remaining));
+        }
+    }
+
+    /// How long, in picoseconds, flows of at most `largest` bytes have been in the network between two times, all
+    /// together.
+    pub fn flow_time_ps(&self, from: Time, to: Time, largest: Bytes) -> u128 {
+        self.0.borrow().iter().map(|flows| flows.flow_time_ps(from, to, largest)).sum()
+    }
+
+    /// What became of the flows of each tenant.
+    pub fn into_outcomes(self) -> Vec<Vec<Outcome>> {
+        self.0.take().into_iter().map(|flows| flows.outcomes).collect()
+    }
+}
+
 /// The stream of the flows of the tenant with this index.
 pub fn stream(index: usize) -> u32 {
     FIRST_STREAM + index as u32
-}
-
-/// The index of the tenant whose flows carry this stream; `None` for the stream of a job.
-pub fn index(stream: u32) -> Option<usize> {
-    stream.checked_sub(FIRST_STREAM).map(|index| index as usize)
 }
 
 /// The background flows of one tenant, and how they ended.
@@ -107,13 +169,8 @@ impl<'a> BackgroundFlows<'a> {
         Self { spec, stream, turns, late, of_source, under_way, outcomes, completed_count: 0 }
     }
 
-    /// The stream of its flows.
-    pub fn stream(&self) -> u32 {
-        self.stream
-    }
-
     /// When its next flow starts, as far as known.
-    pub fn wakes_at(&self) -> Option<Time> {
+    fn wakes_at(&self) -> Option<Time> {
         match &self.turns {
             Turns::ByTime(count, None) => self.spec.start.get(*count).copied(),
             Turns::ByTime(count, Some(starts)) => starts.get(*count).map(|&(at, _)| at),
@@ -122,18 +179,18 @@ impl<'a> BackgroundFlows<'a> {
     }
 
     /// Whether all its flows are complete.
-    pub fn is_finished(&self) -> bool {
+    fn is_finished(&self) -> bool {
         self.wakes_at().is_none() && self.under_way.is_empty()
     }
 
     /// What share of its flows is complete.
-    pub fn progress(&self) -> f64 {
+    fn progress(&self) -> f64 {
         let count = self.outcomes.len();
         if count == 0 { 1.0 } else { self.completed_count as f64 / count as f64 }
     }
 
     /// Starts every flow that is due.
-    pub fn settle(&mut self, now: Time, network: &mut dyn Network) {
+    fn settle(&mut self, now: Time, network: &mut dyn Network) {
         while self.wakes_at().is_some_and(|at| at <= now) {
             let index = match &mut self.turns {
                 Turns::ByTime(count, starts) => {
@@ -160,7 +217,7 @@ impl<'a> BackgroundFlows<'a> {
     }
 
     /// Records that a flow is complete.
-    pub fn on_completion(&mut self, now: Time, completion: Completion) {
+    fn on_completion(&mut self, now: Time, completion: &Completion) {
         let index = self.under_way.remove(&completion.flow).expect("the flow is under way");
         self.completed_count += 1;
         let outcome = &mut self.outcomes[index];
@@ -178,7 +235,7 @@ impl<'a> BackgroundFlows<'a> {
     }
 
     /// Records what flows under way have delivered when the run ends, given what [remains](Network::remaining) of each.
-    pub fn on_end(&mut self, remaining: &BTreeMap<FlowId, Bytes>) {
+    fn on_end(&mut self, remaining: &BTreeMap<FlowId, Bytes>) {
         for (id, &index) in &self.under_way {
             let bytes = self.spec.bytes[index];
             self.outcomes[index].delivered = Bytes(remaining.get(id).map_or(0, |left| bytes.0.saturating_sub(left.0)));
@@ -187,7 +244,7 @@ impl<'a> BackgroundFlows<'a> {
 
     /// How long, in picoseconds, its flows of at most `largest` bytes have been in the network between two times, all
     /// together.
-    pub fn flow_time_ps(&self, from: Time, to: Time, largest: Bytes) -> u128 {
+    fn flow_time_ps(&self, from: Time, to: Time, largest: Bytes) -> u128 {
         let small = self.outcomes.iter().zip(&self.spec.bytes).filter(|&(_, &bytes)| bytes <= largest);
         let time = |(outcome, _): (&Outcome, _)| {
             let start = outcome.start?;
@@ -195,10 +252,5 @@ impl<'a> BackgroundFlows<'a> {
             Some(u128::from(end.saturating_since(start.max(from)).ps()))
         };
         small.filter_map(time).sum()
-    }
-
-    /// What became of its flows, in their order.
-    pub fn into_outcomes(self) -> Vec<Outcome> {
-        self.outcomes
     }
 }

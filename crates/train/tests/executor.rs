@@ -13,6 +13,7 @@ use gradtide_train::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transf
 use gradtide_train::job::{CollectiveJob, Manner, Pass};
 use gradtide_train::run::{self, CollectiveExecutor, Done, JobRecord, Limits, RunContext};
 use gradtide_train::schedule::Fifo;
+use gradtide_train::traffic::Background;
 use gradtide_train::workload::{GroupTransfer, Label, Phase, Subject};
 use std::sync::Arc;
 
@@ -65,7 +66,7 @@ fn job(graph: &Graph<'_>, classes: &Arc<Classes>) -> CollectiveJob {
         name: "group".into(),
         classes: of.to_vec(),
         scheduler: Box::new(Fifo),
-        credit: 1,
+        in_flight_limit: 1,
         sync: Time::ZERO,
         carries: Carries::Group(GroupCollectives {
             network: classes.clone(),
@@ -92,6 +93,7 @@ fn job(graph: &Graph<'_>, classes: &Arc<Classes>) -> CollectiveJob {
         },
         pace_range_ppm: (1_000_000, 1_000_000),
         paces: None,
+        adaptive: None,
     }
 }
 
@@ -103,8 +105,8 @@ fn run(graph: &Graph<'_>) -> JobRecord {
     let mut network = classes.fluid(Seed(0)).unwrap();
     let mut job = job(graph, &classes);
     let limits = Limits { duration: None, timeline_iterations: 2 };
-    let executor = Box::new(CollectiveExecutor::new(&mut job, 0, RunContext::alone(limits)));
-    let mut done = run::run(vec![executor], &mut [], &mut network, limits, &mut |_| true).unwrap();
+    let executor = Box::new(CollectiveExecutor::new(&mut job, 0, RunContext::alone(limits), None));
+    let mut done = run::run(vec![executor], &Background::default(), &mut network, limits, &mut |_| true).unwrap();
     let Some(Done::Collective(_, record)) = done.pop() else { panic!("one job") };
     record
 }

@@ -3,11 +3,13 @@
 
 use gradtide_net::Seed;
 use gradtide_train::opdag::{Kind, Op, OpDag, OpDagError};
+use gradtide_train::order::artefact::cpython_sort;
 use gradtide_train::order::makespan::Scorer;
 use gradtide_train::order::needs::{Needs, Recv};
-use gradtide_train::order::search::{Answer, Search};
+use gradtide_train::order::optimal::search::{Answer, Search};
+use gradtide_train::order::optimal::{self, exact};
 use gradtide_train::order::tac::{Ties, tac};
-use gradtide_train::order::{OrderMethod, OrderRequest, Ordered, exact, order, portfolio, timsort};
+use gradtide_train::order::{OrderMethod, OrderRequest, Ordered, order};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -124,13 +126,13 @@ proptest! {
     #[test]
     fn tac_is_the_papers_algorithm_under_ties(dag in dags(40, 3)) {
         let needs = Needs::new(&dag).unwrap();
-        prop_assert_eq!(tac(&needs, &needs.work_ticks, Ties::Id), naive_tac(&dag, &needs));
+        prop_assert_eq!(tac(&needs, &needs.work_ticks), naive_tac(&dag, &needs));
     }
 
     #[test]
     fn tac_is_the_papers_algorithm(dag in dags(40, 1000)) {
         let needs = Needs::new(&dag).unwrap();
-        prop_assert_eq!(tac(&needs, &needs.work_ticks, Ties::Id), naive_tac(&dag, &needs));
+        prop_assert_eq!(tac(&needs, &needs.work_ticks), naive_tac(&dag, &needs));
     }
 
     #[test]
@@ -141,8 +143,8 @@ proptest! {
         let makespan = Scorer::new(&needs).makespan(&order);
         prop_assert_eq!(makespan, simulated(&dag, &needs, &order, false));
         prop_assert_eq!(makespan, simulated(&dag, &needs, &order, true));
-        prop_assert!(makespan >= portfolio::bound(&needs));
-        prop_assert!(portfolio::bound(&needs) >= needs.lower_bound_ticks());
+        prop_assert!(makespan >= optimal::bound(&needs));
+        prop_assert!(optimal::bound(&needs) >= needs.lower_bound_ticks());
     }
 
     #[test]
@@ -205,7 +207,7 @@ proptest! {
         let mut order: Vec<Recv> = (0..needs.recv_count() as Recv).collect();
         let mut stream = Seed(1).stream("test");
         let worst = (0..1000).map(|_| { stream.shuffle(&mut order); scorer.makespan(&order) }).max().unwrap();
-        prop_assert!(scorer.makespan(&tac(&needs, &needs.work_ticks, Ties::Id)) <= worst);
+        prop_assert!(scorer.makespan(&tac(&needs, &needs.work_ticks)) <= worst);
     }
 
     #[test]
@@ -213,7 +215,7 @@ proptest! {
         let mut items: Vec<(u32, usize)> = values.into_iter().zip(0..).collect();
         let mut expected = items.clone();
         expected.sort_by_key(|item| item.0);
-        timsort::sort(&mut items, |a, b| a.0 < b.0);
+        cpython_sort::sort(&mut items, |a, b| a.0 < b.0);
         prop_assert_eq!(items, expected);
     }
 }
@@ -243,7 +245,7 @@ fn tac_is_the_papers_algorithm_on_larger_dags() {
         let dag = OpDag { ops, target: 600 };
         let needs = Needs::new(&dag).unwrap();
         assert!(needs.join_count() > 64 && needs.recv_count() > 100, "{} {}", needs.join_count(), needs.recv_count());
-        assert_eq!(tac(&needs, &needs.work_ticks, Ties::Id), naive_tac(&dag, &needs));
+        assert_eq!(tac(&needs, &needs.work_ticks), naive_tac(&dag, &needs));
     }
 }
 

@@ -17,6 +17,7 @@ use gradtide_train::spec::Spec;
 use gradtide_train::spec::{
     BlockKindSpec, BlockOpSpec, BlockSpec, MeshSpec, ParallelSpec, PipelineSpec, RoleSpec, ShardingSpec,
 };
+use gradtide_train::traffic::Background;
 use gradtide_train::workload::{Axis, Group, GroupTransfer, Step, WorkloadError};
 use parallel::{ACTIVATIONS, KEYS_AND_VALUES, TOKENS, op, scenario, transformer};
 use proptest::prelude::*;
@@ -418,8 +419,8 @@ proptest! {
         let expected = reference::run(&step, 2, &time);
         let limits = Limits { duration: None, timeline_iterations: 2 };
         let (mut job, mut network) = (job, Free::default());
-        let executor = Box::new(CollectiveExecutor::new(&mut job, 0, RunContext::alone(limits)));
-        let done = gradtide_train::run::run(vec![executor], &mut [], &mut network, limits, &mut |_| true).unwrap();
+        let executor = Box::new(CollectiveExecutor::new(&mut job, 0, RunContext::alone(limits), None));
+        let done = gradtide_train::run::run(vec![executor], &Background::default(), &mut network, limits, &mut |_| true).unwrap();
         let [Done::Collective(_, record)] = &done[..] else { panic!("one job") };
         let mut count = 0;
         for op in &record.operations {

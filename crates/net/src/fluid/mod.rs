@@ -33,7 +33,7 @@ use crate::route::{Hashes, Policy, RouteError, Routes};
 use crate::topology::{Graph, PortId};
 use crate::trace::{Counters, PortCounters};
 use crate::units::{Bytes, Rate, Time};
-use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
+use crate::{Band, Completion, Flow, FlowId, ForkNetwork, HostId, Network, Seed};
 use bound::{Bound, EXACT_BELOW, Leaving, SolveTimer};
 use connections::{Connections, FlowState, NO_FLOW, Stage};
 use due::NEVER;
@@ -593,8 +593,10 @@ impl Network for Fluid {
             }
         }
     }
+}
 
-    fn fork(&self) -> Option<Box<dyn Network>> {
-        Some(Box::new(self.clone()))
+impl ForkNetwork for Fluid {
+    fn fork(&self) -> Box<dyn ForkNetwork> {
+        Box::new(self.clone())
     }
 }

@@ -33,7 +33,7 @@ use crate::route::{Hashes, Policy, RouteError, Routes};
 use crate::topology::{Graph, NodeId, PortId, Star};
 use crate::trace::{Counters, PortCounters, PortState, Window};
 use crate::units::{Bytes, Time};
-use crate::{Band, Completion, Flow, FlowId, HostId, Network, Seed};
+use crate::{Band, Completion, Flow, FlowId, ForkNetwork, HostId, Network, Seed};
 use buffer::SharedBuffers;
 use calendar::{Calendar, CalendarPort};
 use event_key::EventTime;
@@ -553,9 +553,11 @@ impl Network for PacketEngine {
     fn set_band(&mut self, stream: u32, band: Band) {
         self.hosts.set_band(&self.config.tcp, stream, band.index());
     }
+}
 
+impl ForkNetwork for PacketEngine {
     /// The copy does not pause.
-    fn fork(&self) -> Option<Box<dyn Network>> {
-        Some(Box::new(Self { pause_every: u64::MAX, pause_at: u64::MAX, ..self.clone() }))
+    fn fork(&self) -> Box<dyn ForkNetwork> {
+        Box::new(Self { pause_every: u64::MAX, pause_at: u64::MAX, ..self.clone() })
     }
 }

@@ -403,6 +403,13 @@ impl Messages {
         }
     }
 
+    /// The same for all ranks.
+    pub fn set_all_bands(&mut self, band: Band) {
+        if let Bands::OfRank { bands, .. } = &mut self.outbox.addressing.bands {
+            bands.fill(band);
+        }
+    }
+
     /// End of the next reduction.
     pub fn wakes_at(&self) -> Option<Time> {
         self.adding.as_ref().and_then(Reducer::next_at)

@@ -2,14 +2,12 @@
 //!
 //! [`order`] is the whole module in one function: op DAG -> what an order decides -> order -> makespan and bound.
 
-pub mod exact;
+pub mod artefact;
 pub mod makespan;
 pub mod needs;
-pub mod portfolio;
-pub mod search;
+pub mod optimal;
 pub mod tac;
 pub mod tic;
-pub mod timsort;
 
 use crate::opdag::{OpDag, OpDagError};
 use gradtide_net::Seed;
@@ -79,7 +77,7 @@ pub fn order(spec: &OrderRequest) -> Result<Ordered, OpDagError> {
     let needs = Needs::new(&spec.dag)?;
     let Sequence { order, priority, proven_bound_ticks } = sequence(&needs, spec)?;
     let makespan_ticks = Scorer::new(&needs).makespan(&order);
-    let proven_bound_ticks = proven_bound_ticks.unwrap_or_else(|| portfolio::proven(&needs, makespan_ticks));
+    let proven_bound_ticks = proven_bound_ticks.unwrap_or_else(|| optimal::proven(&needs, makespan_ticks));
     Ok(Ordered {
         priority: match priority {
             Some(priority) => order.iter().map(|&recv| priority[recv as usize]).collect(),
@@ -110,11 +108,15 @@ pub struct Sequence {
 pub fn sequence(needs: &Needs, spec: &OrderRequest) -> Result<Sequence, OpDagError> {
     let mut proven_bound_ticks = None;
     let mut priority = None;
+    let by_tac = |work_ticks: &[u64]| match spec.ties {
+        Ties::Id => tac(needs, work_ticks),
+        Ties::Upstream => artefact::tac(needs, work_ticks),
+    };
     let order = match &spec.scheduler {
         OrderMethod::Layer => needs.listed.clone(),
         OrderMethod::Tic => by_priority(priority.insert(tic(needs))),
-        OrderMethod::Tac => tac(needs, &needs.work_ticks, spec.ties),
-        OrderMethod::TacFolded => tac(needs, &needs.folded_ticks, spec.ties),
+        OrderMethod::Tac => by_tac(&needs.work_ticks),
+        OrderMethod::TacFolded => by_tac(&needs.folded_ticks),
         OrderMethod::Random => {
             let mut order: Vec<Recv> = (0..needs.recv_count() as Recv).collect();
             Seed(spec.seed).stream("random order").shuffle(&mut order);
@@ -126,7 +128,7 @@ pub fn sequence(needs: &Needs, spec: &OrderRequest) -> Result<Sequence, OpDagErr
             order
         }
         OrderMethod::Optimal => {
-            let best = portfolio::best(needs, Seed(spec.seed));
+            let best = optimal::best(needs, Seed(spec.seed));
             proven_bound_ticks = Some(best.bound_ticks);
             best.order
         }

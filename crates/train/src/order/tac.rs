@@ -1,7 +1,6 @@
 //! Timing-aware communication scheduling.
 
 use super::needs::{BitLane, LANE, NeedNode, Needs, Recv, bits};
-use super::timsort;
 use gradtide_watch::look;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -20,34 +19,13 @@ pub enum Ties {
 /// The order of TAC (TicTac, Algorithm 3 with the comparator of Equation 2, as released).
 ///
 /// `work_ticks` is the compute time of each node: that of `needs`, or its folded one.
-pub fn tac(needs: &Needs, work_ticks: &[u64], ties: Ties) -> Vec<Recv> {
-    let mut state = Outstanding::new(needs, work_ticks);
-    let mut listed = needs.discovered.clone();
-    let mut order = Vec::with_capacity(needs.recv_count());
-    while order.len() + 1 < needs.recv_count() {
-        look();
-        let next = match ties {
-            Ties::Id => state.first_by_id(),
-            Ties::Upstream => {
-                let m_plus = state.m_plus();
-                let candidate = |recv: Recv| {
-                    look();
-                    state.candidate(recv, m_plus[recv as usize])
-                };
-                timsort::sort(&mut listed, |&a, &b| candidate(a).is_before(&candidate(b)));
-                listed.remove(0)
-            }
-        };
-        order.push(next);
-        state.finish(next);
-    }
-    order.extend(state.is_outstanding.iter().position(|&it| it).map(|recv| recv as Recv));
-    order
+pub fn tac(needs: &Needs, work_ticks: &[u64]) -> Vec<Recv> {
+    Outstanding::new(needs, work_ticks).order_by(needs.recv_count(), |state| state.first_by_id())
 }
 
 /// A transfer as the comparator sees it; op.P, op.M and op.M+ of TicTac's Algorithm 1.
 #[derive(Clone, Copy, Debug)]
-struct Candidate {
+pub struct Candidate {
     recv: Recv,
     p: u64,
     m: u64,
@@ -65,7 +43,8 @@ impl Candidate {
         other.p.min(self.m).cmp(&self.p.min(other.m))
     }
 
-    fn is_before(&self, other: &Self) -> bool {
+    /// Whether it goes first.
+    pub fn is_before(&self, other: &Self) -> bool {
         self.compare(other) == Ordering::Less
     }
 }
@@ -172,7 +151,7 @@ struct JoinBlock {
 /// A join is right below a transfer if one of its parents needs that transfer and no other; M+ is the least M of the
 /// joins right below. A finished transfer takes its time from M of every join that needed it: most often from all
 /// joins of a bucket, which is one subtraction.
-struct Outstanding<'a> {
+pub struct Outstanding<'a> {
     needs: &'a Needs,
     work_ticks: &'a [u64],
     children: Vec<Vec<u32>>,
@@ -198,7 +177,8 @@ struct Outstanding<'a> {
 }
 
 impl<'a> Outstanding<'a> {
-    fn new(needs: &'a Needs, work_ticks: &'a [u64]) -> Self {
+    /// All transfers.
+    pub fn new(needs: &'a Needs, work_ticks: &'a [u64]) -> Self {
         let (recv_count, join_count) = (needs.recv_count(), needs.join_count());
         let bucket = |first: usize| JoinBlock {
             shift_ticks: 0,
@@ -337,6 +317,19 @@ impl<'a> Outstanding<'a> {
         }
     }
 
+    /// The order in which `next` takes one transfer after the other; the last one is what is left.
+    pub fn order_by(mut self, recv_count: usize, mut next: impl FnMut(&mut Self) -> Recv) -> Vec<Recv> {
+        let mut order = Vec::with_capacity(recv_count);
+        while order.len() + 1 < recv_count {
+            look();
+            let recv = next(&mut self);
+            order.push(recv);
+            self.finish(recv);
+        }
+        order.extend(self.is_outstanding.iter().position(|&it| it).map(|recv| recv as Recv));
+        order
+    }
+
     /// What a scan by ascending id is left with that moves on to whatever compares as strictly smaller.
     ///
     /// The first by key, M+ and id is where it ends, if that comes before those with P = M, too.
@@ -411,7 +404,8 @@ impl<'a> Outstanding<'a> {
             .min()
     }
 
-    fn candidate(&self, recv: Recv, m_plus: u64) -> Candidate {
+    /// A transfer as the comparator sees it.
+    pub fn candidate(&self, recv: Recv, m_plus: u64) -> Candidate {
         Candidate { recv, p: self.p[recv as usize], m: self.needs.recv_ticks[recv as usize], m_plus }
     }
 
@@ -429,7 +423,7 @@ impl<'a> Outstanding<'a> {
     }
 
     /// M+ of every transfer.
-    fn m_plus(&self) -> Vec<u64> {
+    pub fn m_plus(&self) -> Vec<u64> {
         let mut m_plus = vec![u64::MAX; self.needs.recv_count()];
         for (index, bucket) in self.buckets.iter().enumerate() {
             for bit in bits(bucket.live) {

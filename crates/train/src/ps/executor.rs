@@ -9,7 +9,6 @@ use super::{PsJob, PsRecord, share};
 use crate::dag::OpKind;
 use crate::pace::Jitter;
 use crate::run::{Done, Executor, OperationRecord, RunContext, TooShort, Unmeasured};
-use crate::traffic::BackgroundFlows;
 use gradtide_net::{Completion, Network, Time};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -107,7 +106,7 @@ impl<'a> PsExecutor<'a> {
         }
         let (order, sent) = self.job.pulls.next(index as usize, &self.job.server_of);
         for (priority, parameter) in (0..).zip(order) {
-            worker.transfers.of(worker.iteration, parameter).rank = priority;
+            worker.transfers.of(worker.iteration, parameter).priority = priority;
         }
         for parameter in sent {
             self.connections.on_ready(index, parameter);
@@ -243,12 +242,7 @@ impl<'a> Executor<'a> for PsExecutor<'a> {
         Ok(())
     }
 
-    fn settle(
-        &mut self,
-        now: Time,
-        network: &mut dyn Network,
-        _background: &[BackgroundFlows<'_>],
-    ) -> Result<bool, TooShort> {
+    fn settle(&mut self, now: Time, network: &mut dyn Network) -> Result<bool, TooShort> {
         loop {
             self.run_ops(now);
             let Self { connections, job, workers, .. } = self;

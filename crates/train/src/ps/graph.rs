@@ -189,32 +189,19 @@ impl WorkerGraph {
             parameters[parameter as usize].is_trained = true;
         }
 
-        let (mut edges, mut uses): (Vec<Edge>, Vec<Edge>) = (Vec::new(), Vec::new());
-        let mut via_params: Vec<Vec<u32>> = vec![Vec::new(); ops.len()];
-        for (place, &index) in ops.iter().enumerate() {
-            let mut inputs: Vec<WorkerNode> =
-                spec.ops[index as usize].inputs.iter().filter_map(|&input| node_of[input as usize]).collect();
+        let inputs_of = |&index: &u32| {
+            let inputs = spec.ops[index as usize].inputs.iter();
+            let mut inputs: Vec<WorkerNode> = inputs.filter_map(|&input| node_of[input as usize]).collect();
             inputs.sort_unstable();
             inputs.dedup();
-            edges.extend(inputs.iter().map(|&input| (input, place as u32)));
-            let mut used: Vec<u32> = Vec::new();
-            for &input in &inputs {
-                match (input as usize).checked_sub(recvs.len()) {
-                    None => used.push(input),
-                    Some(before) => used.extend(&via_params[before]),
-                }
-            }
-            used.sort_unstable();
-            used.dedup();
-            if worker_ops[place].is_param_only {
-                via_params[place] = used;
-            } else {
-                uses.extend(used.into_iter().map(|parameter| (place as u32, parameter)));
-            }
-        }
-        let node_count = recvs.len() + ops.len();
-        let readers = Edges::new(node_count, &edges);
-        Ok(Self { parameters, ops: worker_ops, readers, uses: Edges::new(ops.len(), &uses), dag, recvs })
+            inputs
+        };
+        let inputs: Vec<Vec<WorkerNode>> = ops.iter().map(inputs_of).collect();
+        let edges: Vec<Edge> =
+            (0..).zip(&inputs).flat_map(|(op, inputs)| inputs.iter().map(move |&input| (input, op))).collect();
+        let readers = Edges::new(recvs.len() + ops.len(), &edges);
+        let uses = uses(&worker_ops, &inputs, recvs.len());
+        Ok(Self { parameters, ops: worker_ops, readers, uses, dag, recvs })
     }
 
     /// Parameters whose gradients are pushed, in the order of the ops that complete them.
@@ -238,6 +225,29 @@ impl WorkerGraph {
     pub fn parameter_of(&self, op: u32) -> u32 {
         self.recvs.binary_search(&op).expect("it is received") as u32
     }
+}
+
+/// Edges from every op to the parameters it reads: see [`WorkerGraph::uses`].
+fn uses(ops: &[WorkerOp], inputs: &[Vec<WorkerNode>], parameter_count: usize) -> Edges {
+    let mut uses: Vec<Edge> = Vec::new();
+    let mut via_params: Vec<Vec<u32>> = vec![Vec::new(); ops.len()];
+    for (op, inputs) in inputs.iter().enumerate() {
+        let mut used: Vec<u32> = Vec::new();
+        for &input in inputs {
+            match (input as usize).checked_sub(parameter_count) {
+                None => used.push(input),
+                Some(before) => used.extend(&via_params[before]),
+            }
+        }
+        used.sort_unstable();
+        used.dedup();
+        if ops[op].is_param_only {
+            via_params[op] = used;
+        } else {
+            uses.extend(used.into_iter().map(|parameter| (op as u32, parameter)));
+        }
+    }
+    Edges::new(ops.len(), &uses)
 }
 
 fn check(spec: &GraphSpec) -> Result<(), PsError> {

@@ -5,16 +5,17 @@
 //! server:                   update a parameter when the gradients of all workers have arrived
 //! ```
 //!
-//! Synchronous workers begin an iteration when the previous one has ended on all of them: with the
-//! last update, or, in inference, with the last forward pass. Otherwise a worker begins when the servers have applied
-//! its own gradients, each on arrival, and the slowest worker is within the staleness bound ([`PsJob::bound`]). A
-//! worker has one compute resource, which is work-conserving and runs the ready op that is first in topological order.
-//! Between a worker and a server there is one channel in each direction, the network's connection, which carries one
-//! transfer at a time. Pulls go out in the worker's order: a server holds a pull back until its counter of pulls sent
-//! to this worker has reached the pull's rank (TicTac section 5.1). Pushes go out when they are ready.
+//! Synchronous workers begin an iteration when the previous one has ended on all of them: with the last update, or, in
+//! inference, with the last forward pass. Otherwise a worker begins when the servers have applied its own gradients,
+//! each on arrival, and the slowest worker is within the staleness bound ([`PsJob::bound`]). A worker has one compute
+//! resource, which is work-conserving and runs the ready op that is first in topological order. Between a worker and a
+//! server there is one channel in each direction, the network's connection, which carries one transfer at a time. Pulls
+//! go out in the worker's order: a server holds a pull back until its counter of pulls sent to this worker has reached
+//! the pull's rank (TicTac section 5.1). Pushes go out when they are ready.
 //!
-//! This module contains neither the network, nor collectives, nor the tables of results (docs/models/servers.md,
-//! docs/decisions/17-op-dags-and-servers.md).
+//! A job is planned by `plan` (with `graph`, `shard`, `wires` and `channels`), executed by `executor` (with `worker`,
+//! `server`, `connections` and `clocks`) and shown by `result`. Neither the network nor collectives are here
+//! (docs/models/servers.md, docs/decisions/17-op-dags-and-servers.md).
 
 mod channels;
 pub mod clocks;

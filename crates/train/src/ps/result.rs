@@ -61,7 +61,7 @@ impl<'a> PsResult<'a> {
             };
             let pulls = plan.graph.parameters.len() as u32;
             let mut block: Vec<Carried<'a>> = (0..pulls + plan.pushes.len() as u32).map(of).collect();
-            block[pulls as usize..].sort_by_key(|push| push.record.rank);
+            block[pulls as usize..].sort_by_key(|push| push.record.priority);
             block
         })
     }
@@ -217,7 +217,7 @@ pub fn transfers(jobs: &[PsResult<'_>]) -> Table {
         ),
         ("bytes", counts(|job, transfer| job.plan.graph.parameters[transfer.parameter as usize].bytes.0)),
         ("chunks", counts(|_, _| 1)),
-        ("rank", counts(|_, transfer| transfer.record.rank.into())),
+        ("rank", counts(|_, transfer| transfer.record.priority.into())),
         ("ready_us", times(|transfer| signed(transfer.ready))),
         ("start_us", times(|transfer| signed(transfer.start))),
         ("end_us", times(|transfer| signed(transfer.end))),

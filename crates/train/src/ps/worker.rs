@@ -166,7 +166,7 @@ impl Worker {
     /// Records that a push is ready.
     pub fn on_push_ready(&mut self, transfer: u32, now: Time) {
         let record = self.transfers.of(self.iteration, transfer);
-        (record.ready, record.rank) = (now, self.push_count);
+        (record.ready, record.priority) = (now, self.push_count);
         self.push_count += 1;
     }
 

@@ -276,7 +276,7 @@ pub fn transfers(jobs: &[Divided<'_>]) -> Table {
         ("layer", texts(&|job, transfer| job.step.shown(transfer.label).to_string().into())),
         ("bytes", counts(&|_, _, transfer| transfer.bytes.0)),
         ("chunks", counts(&|_, _, _| 1)),
-        ("rank", counts(&|_, record, _| record.rank.into())),
+        ("rank", counts(&|_, record, _| record.priority.into())),
         ("ready_us", times(|record| signed(record.ready))),
         ("start_us", times(|record| signed(record.start))),
         ("end_us", times(|record| signed(record.end))),

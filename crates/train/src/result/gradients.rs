@@ -35,6 +35,32 @@ impl<'a> DataParallelResult<'a> {
         self.spec.ops.is_none() && self.spec.layers[layer as usize].is_host
     }
 
+    /// Kind of an op, as the table shows it.
+    fn kind(&self, kind: OpKind) -> &'static str {
+        match kind {
+            OpKind::Update(layer) | OpKind::Forward(layer) | OpKind::Backward(layer) if self.is_host(layer) => "host",
+            OpKind::Barrier => "barrier",
+            OpKind::Update(_) => "update",
+            OpKind::Forward(_) => "forward",
+            OpKind::Backward(_) => "backward",
+            OpKind::Compute(_) => "compute",
+            OpKind::Transfer(_) => "transfer",
+        }
+    }
+
+    /// Name of the layer or op; of a bucket, that of its first layer.
+    fn op_name(&self, kind: OpKind) -> String {
+        match kind {
+            OpKind::Barrier => String::new(),
+            OpKind::Compute(_) => unreachable!("ops of layers have kinds of their own"),
+            OpKind::Update(layer) | OpKind::Forward(layer) | OpKind::Backward(layer) => match &self.spec.ops {
+                Some(ops) => ops.graph.ops[layer as usize].name.clone(),
+                None => self.spec.layers[layer as usize].name.clone(),
+            },
+            OpKind::Transfer(bucket) => self.bucket_names[bucket as usize].to_string(),
+        }
+    }
+
     /// `None` if the job is parallel.
     pub fn new(spec: &'a JobSpec, job: &'a CollectiveJob, trace: &'a JobRecord) -> Option<Self> {
         let gradients = job.gradients()?;
@@ -212,7 +238,7 @@ pub fn transfers(parts: &[DataParallelResult<'_>]) -> Table {
         ("layer", texts(|part, bucket| part.bucket_names[bucket].clone())),
         ("bytes", counts(|part, _, bucket, _| part.bucket_bytes[bucket].0)),
         ("chunks", counts(|part, _, bucket, _| part.gradients.chunk_count(bucket as u32))),
-        ("rank", counts(|_, _, _, record| record.rank.into())),
+        ("rank", counts(|_, _, _, record| record.priority.into())),
         ("ready_us", times(|record| signed(record.ready))),
         ("start_us", times(|record| signed(record.start))),
         ("end_us", times(|record| signed(record.end))),
@@ -220,7 +246,7 @@ pub fn transfers(parts: &[DataParallelResult<'_>]) -> Table {
         ("slack_us", times(slack)),
         ("margin_us", times(margin)),
     ]);
-    if parts.iter().any(|part| part.gradients.changes_bands()) {
+    if parts.iter().any(|part| part.gradients.changes_bands) {
         let share = |record: &TransferRecord| {
             (record.messages > 0).then(|| 100.0 * f64::from(record.high) / f64::from(record.messages))
         };
@@ -228,6 +254,22 @@ pub fn transfers(parts: &[DataParallelResult<'_>]) -> Table {
         table.columns.push(("high_percent".into(), Column::Ratio(shares)));
     }
     table
+}
+
+fn resource(kind: OpKind) -> &'static str {
+    if matches!(kind, OpKind::Transfer(_)) { "network" } else { "compute" }
+}
+
+/// Index of the layer, op or bucket of an op.
+fn index(kind: OpKind) -> u32 {
+    match kind {
+        OpKind::Barrier => 0,
+        OpKind::Update(index)
+        | OpKind::Forward(index)
+        | OpKind::Backward(index)
+        | OpKind::Compute(index)
+        | OpKind::Transfer(index) => index,
+    }
 }
 
 /// One row per op of the first measured iterations.
@@ -249,45 +291,9 @@ pub fn operations(parts: &[DataParallelResult<'_>]) -> Table {
     let mut table = Table::new(vec![
         ("job", texts(|part, _| part.spec.name.clone())),
         ("iteration", Column::Signed(rows().map(|(_, operation)| Some(operation.iteration)).collect())),
-        (
-            "resource",
-            texts(|_, operation| match operation.kind {
-                OpKind::Transfer(_) => "network".into(),
-                _ => "compute".into(),
-            }),
-        ),
-        (
-            "kind",
-            texts(|part, operation| {
-                match operation.kind {
-                    OpKind::Update(layer) | OpKind::Forward(layer) | OpKind::Backward(layer) if part.is_host(layer) => {
-                        "host"
-                    }
-                    OpKind::Barrier => "barrier",
-                    OpKind::Update(_) => "update",
-                    OpKind::Forward(_) => "forward",
-                    OpKind::Backward(_) => "backward",
-                    OpKind::Compute(_) => "compute",
-                    OpKind::Transfer(_) => "transfer",
-                }
-                .into()
-            }),
-        ),
-        (
-            "index",
-            Column::Count(
-                rows()
-                    .map(|(_, operation)| match operation.kind {
-                        OpKind::Barrier => 0,
-                        OpKind::Update(index)
-                        | OpKind::Forward(index)
-                        | OpKind::Backward(index)
-                        | OpKind::Compute(index)
-                        | OpKind::Transfer(index) => index.into(),
-                    })
-                    .collect(),
-            ),
-        ),
+        ("resource", texts(|_, operation| resource(operation.kind).into())),
+        ("kind", texts(|part, operation| part.kind(operation.kind).into())),
+        ("index", Column::Count(rows().map(|(_, operation)| index(operation.kind).into()).collect())),
         (
             "chunk",
             Column::Signed(
@@ -298,21 +304,7 @@ pub fn operations(parts: &[DataParallelResult<'_>]) -> Table {
                     .collect(),
             ),
         ),
-        (
-            "name",
-            texts(|part, operation| match operation.kind {
-                OpKind::Barrier => String::new(),
-                OpKind::Compute(_) => unreachable!("ops of layers have kinds of their own"),
-                OpKind::Update(layer) | OpKind::Forward(layer) | OpKind::Backward(layer) => match &part.spec.ops {
-                    Some(ops) => ops.graph.ops[layer as usize].name.clone(),
-                    None => part.spec.layers[layer as usize].name.clone(),
-                },
-                OpKind::Transfer(bucket) => {
-                    let first_layer = part.gradients.buckets[bucket as usize].first_layer();
-                    part.spec.layers[first_layer as usize].name.clone()
-                }
-            }),
-        ),
+        ("name", texts(|part, operation| part.op_name(operation.kind))),
         ("start_us", Column::Time(rows().map(|(_, operation)| signed(operation.start)).collect())),
         ("end_us", Column::Time(rows().map(|(_, operation)| signed(operation.end)).collect())),
     ]);

@@ -3,7 +3,7 @@
 use super::rows::signed;
 use crate::probe::{Carried, Samples};
 use crate::spec::{Spec, TrafficSpec};
-use crate::traffic::{BackgroundFlows, Outcome};
+use crate::traffic::{Background, Outcome};
 use gradtide_net::Time;
 use gradtide_net::trace::{PortState, Window};
 use gradtide_table::{Column, Table};
@@ -16,8 +16,8 @@ fn mean_rate_bps(outcome: &Outcome, end: Time) -> Option<f64> {
 }
 
 /// One row per background flow that started.
-pub fn flows(spec: &Spec, background: Vec<BackgroundFlows<'_>>, end: Time) -> Table {
-    let outcomes: Vec<Vec<Outcome>> = background.into_iter().map(BackgroundFlows::into_outcomes).collect();
+pub fn flows(spec: &Spec, background: Background<'_>, end: Time) -> Table {
+    let outcomes = background.into_outcomes();
     let rows = || {
         (spec.traffic.iter().zip(&outcomes)).flat_map(|(traffic, outcomes)| {
             let started = outcomes.iter().enumerate().filter(|(_, outcome)| outcome.start.is_some());

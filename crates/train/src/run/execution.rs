@@ -3,7 +3,6 @@
 use super::record::JobRecord;
 use crate::job::CollectiveJob;
 use crate::ps::{PsJob, PsRecord};
-use crate::traffic::BackgroundFlows;
 use gradtide_net::{Completion, Network, Time};
 
 /// When the run stops, and how much of it is recorded.
@@ -67,17 +66,11 @@ pub trait Executor<'a> {
     /// Handles the end of a flow of the job.
     fn on_completion(&mut self, now: Time, completion: Completion, network: &mut dyn Network);
 
-    /// Handles all events at `now` outside the network, then sends; returns whether needed iterations remain. An oracle
-    /// reads `background`.
+    /// Handles all events at `now` outside the network, then sends; returns whether needed iterations remain.
     ///
     /// # Errors
     /// [`TooShort`].
-    fn settle(
-        &mut self,
-        now: Time,
-        network: &mut dyn Network,
-        background: &[BackgroundFlows<'_>],
-    ) -> Result<bool, TooShort>;
+    fn settle(&mut self, now: Time, network: &mut dyn Network) -> Result<bool, TooShort>;
 
     /// Time of the next event outside the network.
     fn wakes_at(&self) -> Option<Time>;

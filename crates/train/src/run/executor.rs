@@ -2,18 +2,18 @@
 //! network.
 
 use super::execution::{Done, Executor, RunContext, TooShort};
-use super::queue::{Around, Ended, SendQueue};
+use super::queue::{Ended, QueueContext, SendQueue};
 use super::record::{IterationRecord, JobRecord, OperationRecord, Records, Unmeasured};
 use super::streams::{OpEnd, Streams};
 use super::waits::{Waits, slot};
+use crate::bands::BandPolicy;
 use crate::communicator::{self, Communicator};
 use crate::dag::{DagOp, OpKind};
 use crate::job::{CollectiveJob, Pass};
-use crate::traffic::BackgroundFlows;
 use gradtide_net::{Completion, Network, Time};
 
 /// A job in execution.
-pub struct CollectiveExecutor<'a> {
+pub struct CollectiveExecutor<'a, 'p> {
     job: &'a mut CollectiveJob,
     /// Stream of the first communicator; those of the other communicators follow.
     stream: u32,
@@ -22,10 +22,11 @@ pub struct CollectiveExecutor<'a> {
     waits: Waits,
     streams: Streams,
     /// One per communicator.
-    queues: Vec<SendQueue>,
-    ranks: Vec<u32>,
+    queues: Vec<SendQueue<'p>>,
+    /// Send priority of each transfer: the lowest goes first.
+    priorities: Vec<u32>,
     /// Whether a scheduler draws a new order in every iteration.
-    changes_ranks: bool,
+    changes_priorities: bool,
     /// For each program, the transfers that it would need at its start without the barrier.
     read_at_start: Vec<Vec<u32>>,
     /// Iterations that at least one worker has begun.
@@ -36,12 +37,18 @@ pub struct CollectiveExecutor<'a> {
     trace: JobRecord,
 }
 
-impl<'a> CollectiveExecutor<'a> {
-    /// A job that has not begun; flows of its communicator i carry the stream `stream + i`.
-    pub fn new(job: &'a mut CollectiveJob, stream: u32, context: RunContext) -> Self {
+impl<'a, 'p> CollectiveExecutor<'a, 'p> {
+    /// A job that has not begun; flows of its communicator i carry the stream `stream + i`. `policy` chooses the bands of
+    /// the first communicator.
+    pub fn new(
+        job: &'a mut CollectiveJob,
+        stream: u32,
+        context: RunContext,
+        mut policy: Option<Box<dyn BandPolicy + 'p>>,
+    ) -> Self {
         let streams = Streams::new(job);
-        let mut ranks = Vec::new();
-        communicator::rank(&job.dag, &mut job.communicators, |_| true, &mut ranks);
+        let mut priorities = Vec::new();
+        communicator::rank(&job.dag, &mut job.communicators, |_| true, &mut priorities);
         let at_start = |windows: &crate::caramel::Boundaries| {
             let first = (0..).zip(&windows.windows).filter(|(_, window)| window.read == Time::ZERO);
             first.map(|(transfer, _)| transfer).collect()
@@ -51,8 +58,8 @@ impl<'a> CollectiveExecutor<'a> {
         transfers.grow(1);
         Self {
             waits: Waits::new(&job.dag, streams.workers.len()),
-            queues: job.communicators.iter().map(|communicator| SendQueue::new(communicator, &job.dag)).collect(),
-            changes_ranks: job.communicators.iter().any(|communicator| !communicator.scheduler.is_fixed()),
+            queues: job.communicators.iter().map(|communicator| SendQueue::new(communicator, policy.take())).collect(),
+            changes_priorities: job.communicators.iter().any(|communicator| !communicator.scheduler.is_fixed()),
             read_at_start: gradients.iter().map(at_start).collect(),
             stream,
             context,
@@ -60,7 +67,7 @@ impl<'a> CollectiveExecutor<'a> {
             last_iteration: None,
             unfinished_count: streams.workers.len(),
             streams,
-            ranks,
+            priorities,
             trace: JobRecord { warmup_count: own_warmup_count(job), transfers, ..JobRecord::default() },
             job,
         }
@@ -120,9 +127,9 @@ impl<'a> CollectiveExecutor<'a> {
     fn straggler_wait(&self, index: u32, now: Time) -> Time {
         let worker = &self.streams.workers[index as usize];
         let (mut ready, mut has_ended) = (Time::ZERO, false);
-        for near in self.waits.first_uses(worker.next_op) {
-            if let Some(iteration) = worker.iteration.checked_sub(u32::from(near.is_of_other)) {
-                let record = self.trace.transfers.get(iteration, near.index);
+        for neighbour in self.waits.first_uses(worker.next_op) {
+            if let Some(iteration) = worker.iteration.checked_sub(u32::from(neighbour.is_of_other)) {
+                let record = self.trace.transfers.get(iteration, neighbour.index);
                 ready = ready.max(record.ready);
                 has_ended |= record.end == now;
             }
@@ -199,7 +206,7 @@ impl<'a> CollectiveExecutor<'a> {
         }
         if self.waits.waiting_count(op) > 0 {
             // A band policy reads it when a transfer becomes ready.
-            self.streams.workers[index as usize].gave_at = now;
+            self.streams.workers[index as usize].last_output_at = now;
             self.release((op, slot), iteration, now);
         }
         if is_last {
@@ -212,11 +219,11 @@ impl<'a> CollectiveExecutor<'a> {
     /// Resolves the dependencies on a finished op, and queues the transfers that have become ready.
     fn release(&mut self, (op, slot): (u32, usize), iteration: u32, now: Time) {
         for place in 0..self.waits.waiting_count(op) {
-            let (near, is_ready) = self.waits.release(op, slot, place);
-            match near.index.checked_sub(self.job.dag.compute_count) {
-                None => self.streams.has_news = true,
+            let (neighbour, is_ready) = self.waits.release(op, slot, place);
+            match neighbour.index.checked_sub(self.job.dag.compute_count) {
+                None => self.streams.must_recheck = true,
                 Some(transfer) if is_ready => {
-                    self.on_transfer_ready(transfer, iteration + u32::from(near.is_of_other), now);
+                    self.on_transfer_ready(transfer, iteration + u32::from(neighbour.is_of_other), now);
                 }
                 Some(_) => {}
             }
@@ -229,9 +236,9 @@ impl<'a> CollectiveExecutor<'a> {
         worker.begin_next();
         let iteration = worker.iteration;
         self.trace.transfers.grow(iteration + 1);
-        if self.waits.on_program_end(slot) && self.changes_ranks {
+        if self.waits.on_program_end(slot) && self.changes_priorities {
             let changes = |scheduler: &dyn crate::schedule::Scheduler| !scheduler.is_fixed();
-            communicator::rank(&self.job.dag, &mut self.job.communicators, changes, &mut self.ranks);
+            communicator::rank(&self.job.dag, &mut self.job.communicators, changes, &mut self.priorities);
         }
         assert!(self.waits.can_begin(iteration), "no rank class is two iterations ahead of another");
     }
@@ -239,9 +246,9 @@ impl<'a> CollectiveExecutor<'a> {
     /// Records that a worker's compute has reached its next op, which may need transfers.
     fn on_reached(&mut self, index: u32, now: Time) {
         let worker = &self.streams.workers[index as usize];
-        for near in self.waits.first_uses(worker.next_op) {
-            if let Some(iteration) = worker.iteration.checked_sub(u32::from(near.is_of_other)) {
-                let record = self.trace.transfers.of(iteration, near.index);
+        for neighbour in self.waits.first_uses(worker.next_op) {
+            if let Some(iteration) = worker.iteration.checked_sub(u32::from(neighbour.is_of_other)) {
+                let record = self.trace.transfers.of(iteration, neighbour.index);
                 (record.needed, record.is_needed) = (now, true);
             }
         }
@@ -250,10 +257,10 @@ impl<'a> CollectiveExecutor<'a> {
     fn on_transfer_ready(&mut self, transfer: u32, iteration: u32, now: Time) {
         let record = self.trace.transfers.of(iteration, transfer);
         record.ready = now;
-        record.rank = self.ranks[transfer as usize];
+        record.priority = self.priorities[transfer as usize];
         let index = self.job.dag.transfers[transfer as usize].communicator as usize;
-        let around = around(self.job, &self.streams, &self.ranks, (self.stream, index), now);
-        self.queues[index].on_ready(transfer, iteration, &around);
+        let context = queue_context(self.job, &self.streams, &self.priorities, (self.stream, index), now);
+        self.queues[index].on_ready(transfer, iteration, &context);
     }
 
     fn on_chunk_ended(&mut self, queue: usize, ended: Ended, now: Time) {
@@ -270,7 +277,7 @@ impl<'a> CollectiveExecutor<'a> {
         record.arrived_count += 1;
         if u64::from(record.arrived_count) == self.job.communicators[queue].chunk_count(transfer) {
             record.end = now;
-            self.streams.has_news = true;
+            self.streams.must_recheck = true;
             self.release((self.job.dag.transfer_op(transfer), slot(iteration)), iteration, now);
             self.waits.on_end(slot(iteration));
         }
@@ -300,7 +307,7 @@ impl<'a> CollectiveExecutor<'a> {
     }
 }
 
-impl<'a> Executor<'a> for CollectiveExecutor<'a> {
+impl<'a> Executor<'a> for CollectiveExecutor<'a, '_> {
     fn name(&self) -> &str {
         &self.job.name
     }
@@ -332,12 +339,7 @@ impl<'a> Executor<'a> for CollectiveExecutor<'a> {
         Ok(())
     }
 
-    fn settle(
-        &mut self,
-        now: Time,
-        network: &mut dyn Network,
-        background: &[BackgroundFlows<'_>],
-    ) -> Result<bool, TooShort> {
+    fn settle(&mut self, now: Time, network: &mut dyn Network) -> Result<bool, TooShort> {
         for queue in 0..self.queues.len() {
             while let Some(ended) = self.queues[queue].settle(now, network, &mut self.trace.transfers) {
                 self.on_chunk_ended(queue, ended, now);
@@ -346,7 +348,7 @@ impl<'a> Executor<'a> for CollectiveExecutor<'a> {
         while let Some(worker) = self.streams.next_worker(now) {
             while self.finish_op(worker, now) && self.start_op(worker, now)? {}
         }
-        self.send(now, network, background);
+        self.send(now, network);
         Ok(self.unfinished_count > 0)
     }
 
@@ -405,17 +407,17 @@ impl<'a> Executor<'a> for CollectiveExecutor<'a> {
     }
 }
 
-impl CollectiveExecutor<'_> {
+impl CollectiveExecutor<'_, '_> {
     /// Lets every queue send, and adapts the speed of compute beside transfers.
-    fn send(&mut self, now: Time, network: &mut dyn Network, background: &[BackgroundFlows<'_>]) {
+    fn send(&mut self, now: Time, network: &mut dyn Network) {
         for index in 0..self.queues.len() {
             let queue = &mut self.queues[index];
             if !queue.may_send() {
                 continue;
             }
             let was_sending = queue.is_sending();
-            let around = around(self.job, &self.streams, &self.ranks, (self.stream, index), now);
-            queue.send(&around, network, background, &mut self.trace.transfers);
+            let context = queue_context(self.job, &self.streams, &self.priorities, (self.stream, index), now);
+            queue.send(&context, network, &mut self.trace.transfers);
             if queue.is_sending() != was_sending && self.streams.can_be_slowed() {
                 self.streams.slow(&self.job.communicators[index].classes, true);
             }
@@ -433,12 +435,19 @@ fn own_warmup_count(job: &CollectiveJob) -> u32 {
 
 /// The state that the queue of communicator `index` reads; `first` is the stream of the job's first communicator.
 #[inline]
-fn around<'b>(
+fn queue_context<'b>(
     job: &'b CollectiveJob,
     streams: &'b Streams,
-    ranks: &'b [u32],
+    priorities: &'b [u32],
     (first, index): (u32, usize),
     now: Time,
-) -> Around<'b> {
-    Around { communicator: &job.communicators[index], stream: first + index as u32, dag: &job.dag, streams, ranks, now }
+) -> QueueContext<'b> {
+    QueueContext {
+        communicator: &job.communicators[index],
+        stream: first + index as u32,
+        dag: &job.dag,
+        streams,
+        priorities,
+        now,
+    }
 }

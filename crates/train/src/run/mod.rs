@@ -6,14 +6,12 @@
 //! Every worker has one compute stream, which executes its ops in program order. If all workers of a job are identical,
 //! a single one is simulated; the workers of an op graph may have different programs.
 //!
-//! Every communicator of a job has one send queue, with at most `credit` chunks on the network at a time (default:
-//! one). Whenever a chunk has completed on all workers, the queue picks the most urgent ready bucket. A bucket is ready
-//! when all workers have computed it, and it arrives on all workers at once: the global syncer of the thesis, section
-//! 5.2.
+//! Every communicator of a job has one send queue, with a limit on the chunks in flight (default: one). Whenever a chunk
+//! has completed on all workers, the queue picks the most urgent ready bucket. A bucket is ready when all workers have
+//! computed it, and it arrives on all workers at once: the global syncer of the thesis, section 5.2.
 //!
-//! A schedule may give a bucket a release time (`gate`), as an offset of compute time: a ready bucket is sent once
-//! every worker has passed this offset. The offset does not advance while compute stalls, so a stall delays all later
-//! releases.
+//! A schedule may give a bucket a release time, as an offset of compute time: a ready bucket is sent once every worker
+//! has passed this offset. The offset does not advance while compute stalls, so a stall delays all later releases.
 //!
 //! At one instant the loop first handles everything that ends and every op of zero length. Only then does a queue pick,
 //! so that its choice at time t sees every bucket that became ready at or before t.
@@ -36,7 +34,7 @@ mod runner;
 mod streams;
 mod waits;
 
-use crate::traffic::{self, BackgroundFlows};
+use crate::traffic::Background;
 pub use execution::{Done, Executor, Limits, RunContext, TooShort};
 pub use executor::CollectiveExecutor;
 use gradtide_net::{Completion, Network, Time};
@@ -48,14 +46,14 @@ use runner::JobRunner;
 const OBSERVE_EVERY: u64 = 1 << 16;
 
 /// Runs all jobs and background flows to their ends. Streams of jobs are numbered from 0, job by job
-/// ([`traffic::stream`] numbers those of background flows). `observe` is called periodically with the completed share of
+/// ([`stream`](crate::traffic::stream) numbers those of background flows). `observe` is called periodically with the completed share of
 /// the run, and stops the run by returning `false`.
 ///
 /// # Errors
 /// See [`IterationError`].
-pub fn run<'a>(
-    jobs: Vec<Box<dyn Executor<'a> + 'a>>,
-    background: &mut [BackgroundFlows<'_>],
+pub fn run<'a, 'p>(
+    jobs: Vec<Box<dyn Executor<'a> + 'p>>,
+    background: &Background<'_>,
     network: &mut dyn Network,
     limits: Limits,
     observe: &mut dyn FnMut(f64) -> bool,
@@ -63,28 +61,26 @@ pub fn run<'a>(
     // Index of the job that owns each stream.
     let owners: Vec<usize> =
         (jobs.iter().enumerate()).flat_map(|(index, job)| std::iter::repeat_n(index, job.stream_count())).collect();
-    let mut runners: Vec<JobRunner<'a>> = jobs.into_iter().map(|job| JobRunner::new(job, limits.duration)).collect();
+    let mut runners: Vec<JobRunner<'a, 'p>> =
+        jobs.into_iter().map(|job| JobRunner::new(job, limits.duration)).collect();
     let mut done: Vec<Completion> = Vec::new();
     for round in 1_u64.. {
         let now = network.now();
         for runner in &mut runners {
-            runner.settle(now, network, background)?;
+            runner.settle(now, network)?;
         }
-        for flows in background.iter_mut() {
-            flows.settle(now, network);
-        }
+        background.settle(now, network);
         let is_over = limits.duration.is_some_and(|duration| now >= duration);
         if runners.iter().all(JobRunner::has_enough) {
             runners.iter_mut().for_each(JobRunner::stop);
         }
-        let is_finished =
-            runners.iter().all(JobRunner::is_finished) && background.iter().all(BackgroundFlows::is_finished);
+        let is_finished = runners.iter().all(JobRunner::is_finished) && background.is_finished();
         if is_over || is_finished {
             break;
         }
         check_starved(&mut runners)?;
         let until = (runners.iter().filter_map(JobRunner::wakes_at))
-            .chain(background.iter().filter_map(BackgroundFlows::wakes_at))
+            .chain(background.wakes_at())
             .chain(limits.duration)
             .min()
             .unwrap_or(Time::MAX);
@@ -98,9 +94,8 @@ pub fn run<'a>(
         }
         for completion in done.drain(..) {
             let now = network.now();
-            match traffic::index(completion.stream) {
-                Some(index) => background[index].on_completion(now, completion),
-                None => runners[owners[completion.stream as usize]].on_completion(now, completion, network),
+            if !background.on_completion(now, &completion) {
+                runners[owners[completion.stream as usize]].on_completion(now, completion, network);
             }
         }
         if (pauses || round.is_multiple_of(OBSERVE_EVERY))
@@ -109,10 +104,7 @@ pub fn run<'a>(
             return Err(IterationError::Interrupted);
         }
     }
-    if background.iter().any(|flows| !flows.is_finished()) {
-        let remaining = network.remaining().into_iter().collect();
-        background.iter_mut().for_each(|flows| flows.on_end(&remaining));
-    }
+    background.on_end(network);
     let names: Vec<String> = runners.iter().map(|runner| runner.name().to_owned()).collect();
     let done: Vec<Done<'a>> = runners.into_iter().map(JobRunner::into_done).collect();
     match done.iter().position(|done| done.iteration_count() == 0) {
@@ -122,7 +114,7 @@ pub fn run<'a>(
 }
 
 /// Stops the run if a job waits for the network alone and receives nothing while the others continue for it.
-fn check_starved(runners: &mut [JobRunner<'_>]) -> Result<(), IterationError> {
+fn check_starved(runners: &mut [JobRunner<'_, '_>]) -> Result<(), IterationError> {
     let extra = runners.iter().map(JobRunner::extra_count).max().unwrap_or(0);
     if extra == 0 {
         return Ok(());
@@ -134,11 +126,10 @@ fn check_starved(runners: &mut [JobRunner<'_>]) -> Result<(), IterationError> {
 }
 
 /// Completed share of the run: the minimum over its jobs; without a job, that of the flows or of the duration.
-fn progress(runners: &[JobRunner<'_>], background: &[BackgroundFlows<'_>], now: Time, duration: Option<Time>) -> f64 {
+fn progress(runners: &[JobRunner<'_, '_>], background: &Background<'_>, now: Time, duration: Option<Time>) -> f64 {
     if !runners.is_empty() {
         return runners.iter().map(|runner| runner.progress(now)).fold(1.0, f64::min);
     }
-    let of_flows = background.iter().map(BackgroundFlows::progress).fold(1.0, f64::min);
     let of_duration = duration.map_or(0.0, |duration| now.ps() as f64 / duration.ps() as f64);
-    of_flows.max(of_duration).min(1.0)
+    background.progress().max(of_duration).min(1.0)
 }

@@ -1,18 +1,17 @@
-//! The send queue of a communicator. It applies send order, chunking, the in-flight limit (`credit`) and release times.
+//! The send queue of a communicator. It applies send order, chunking, the in-flight limit and release times.
 //!
 //! A transfer whose release time (`release`: an iteration and an offset of compute time) has not passed is `held`. A
 //! [`BandPolicy`] may choose the traffic class (band) of each chunk, and change it while the chunk is sent.
 
 use super::record::Records;
 use super::streams::Streams;
-use crate::bands::priority::Chunk;
-use crate::bands::{BandPolicy, Beginning, UnderWay, View};
+use crate::bands::{Arrival, BandPolicy, Begin, NextMessage, Pick, View};
 use crate::collective::Aggregation;
 use crate::collective::messages::Bands;
+use crate::collective::plan::Passage;
 use crate::communicator::Communicator;
 use crate::dag::Dag;
-use crate::traffic::BackgroundFlows;
-use gradtide_net::{Bytes, Completion, FlowId, Network, Time};
+use gradtide_net::{Completion, FlowId, Network, Time};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -21,7 +20,8 @@ use std::collections::BinaryHeap;
 pub struct Ready {
     /// Transfers of an iteration precede all of the next one.
     pub iteration: u32,
-    rank: u32,
+    /// Send priority: the lowest goes first.
+    priority: u32,
     /// Sequence number in order of readiness.
     sequence: u64,
     /// Index of the transfer.
@@ -42,13 +42,13 @@ struct Held {
 /// A chunk that the queue has picked.
 #[derive(Debug)]
 struct Sending {
+    /// Its number among all picked chunks.
+    number: u64,
     ready: Ready,
     /// When its first flow starts.
     begins_at: Time,
     /// Its flows, once started.
     aggregation: Option<Aggregation>,
-    /// State of the band policy for this chunk.
-    policy_chunk: Option<Chunk>,
     /// End that the band policy has predicted, if it does so. It must be exact.
     predicted_end: Option<Time>,
 }
@@ -68,7 +68,7 @@ pub struct Ended {
 
 /// State of the job that a queue reads.
 #[derive(Clone, Copy)]
-pub struct Around<'a> {
+pub struct QueueContext<'a> {
     /// Communicator of the queue.
     pub communicator: &'a Communicator,
     /// Stream of its flows.
@@ -77,14 +77,14 @@ pub struct Around<'a> {
     pub dag: &'a Dag,
     /// Compute streams, for release times.
     pub streams: &'a Streams,
-    /// Send order of all transfers: the lowest rank goes first.
-    pub ranks: &'a [u32],
+    /// Send priority of all transfers: the lowest goes first.
+    pub priorities: &'a [u32],
     /// Present time.
     pub now: Time,
 }
 
 /// The queue of a communicator.
-pub struct SendQueue {
+pub struct SendQueue<'p> {
     queue: BinaryHeap<Reverse<Ready>>,
     ready_count: u64,
     /// Release time of each transfer: iterations after its own, and offset of compute time. Empty if the schedule has
@@ -94,9 +94,11 @@ pub struct SendQueue {
     held: BinaryHeap<Reverse<Held>>,
     /// Picked chunks, in this order.
     sending: Vec<Sending>,
+    /// Number of chunks picked so far.
+    picked_count: u64,
     /// Picked chunks of which no flow has started.
     unbegun_count: usize,
-    credit: usize,
+    in_flight_limit: usize,
     /// Whether the band policy has refused the next chunk until another one ends.
     is_refused: bool,
     /// Time up to which `TransferRecord::busy` has been counted.
@@ -105,21 +107,21 @@ pub struct SendQueue {
     free_at: Time,
     sync: Time,
     /// Chooses bands, if they vary.
-    policy: Option<Box<dyn BandPolicy>>,
+    policy: Option<Box<dyn BandPolicy + 'p>>,
 }
 
-impl SendQueue {
+impl<'p> SendQueue<'p> {
     /// An empty queue.
-    pub fn new(communicator: &Communicator, dag: &Dag) -> Self {
-        let policy = communicator.policy(dag);
+    pub fn new(communicator: &Communicator, policy: Option<Box<dyn BandPolicy + 'p>>) -> Self {
         Self {
             queue: BinaryHeap::new(),
             ready_count: 0,
             release_times: communicator.gates(),
             held: BinaryHeap::new(),
             sending: Vec::new(),
+            picked_count: 0,
             unbegun_count: 0,
-            credit: policy.as_ref().and_then(|policy| policy.credit()).unwrap_or(communicator.credit),
+            in_flight_limit: communicator.in_flight_limit,
             is_refused: false,
             counted_to: Time::ZERO,
             free_at: Time::ZERO,
@@ -157,22 +159,22 @@ impl SendQueue {
     }
 
     /// Queues a transfer that has become ready.
-    pub fn on_ready(&mut self, transfer: u32, iteration: u32, around: &Around<'_>) {
+    pub fn on_ready(&mut self, transfer: u32, iteration: u32, context: &QueueContext<'_>) {
         if let Some(policy) = &mut self.policy {
-            let mut gave_at = around.streams.workers.iter().map(|worker| worker.gave_at);
-            policy.on_ready(transfer, around.now, &mut gave_at);
+            let mut last_output_at = context.streams.workers.iter().map(|worker| worker.last_output_at);
+            policy.on_ready(transfer, context.now, &mut last_output_at);
         }
         match self.release_times.get(transfer as usize) {
             Some(&(later, offset)) => {
                 self.held.push(Reverse(Held { release: (iteration + later, offset), iteration, transfer }));
             }
-            None => self.enqueue(transfer, iteration, around.ranks),
+            None => self.enqueue(transfer, iteration, context.priorities),
         }
     }
 
-    fn enqueue(&mut self, transfer: u32, iteration: u32, ranks: &[u32]) {
-        let (rank, sequence) = (ranks[transfer as usize], self.ready_count);
-        self.queue.push(Reverse(Ready { iteration, rank, sequence, transfer, chunk: 0 }));
+    fn enqueue(&mut self, transfer: u32, iteration: u32, priorities: &[u32]) {
+        let (priority, sequence) = (priorities[transfer as usize], self.ready_count);
+        self.queue.push(Reverse(Ready { iteration, priority, sequence, transfer, chunk: 0 }));
         self.ready_count += 1;
     }
 
@@ -206,7 +208,7 @@ impl SendQueue {
         let has = |sending: &Sending| sending.aggregation.as_ref().is_some_and(|it| it.has(completion.flow));
         let index = if self.sending.len() == 1 { Some(0) } else { self.sending.iter().position(has) };
         let index = index.expect("the queue has a chunk under way");
-        if self.sending[index].policy_chunk.is_some() {
+        if self.policy.is_some() {
             self.on_message(index, completion.flow, now, records);
         }
         let aggregation = self.sending[index].aggregation.as_mut().expect("its flows have started");
@@ -215,17 +217,24 @@ impl SendQueue {
 
     /// Passes a message's arrival to the band policy; the receiver sends its next message.
     fn on_message(&mut self, index: usize, flow: FlowId, now: Time, records: &mut Records) {
-        let policy_index = self.sending[..index].iter().filter(|sending| sending.policy_chunk.is_some()).count();
-        let Sending { aggregation, ready, policy_chunk, .. } = &mut self.sending[index];
+        let in_flight = self.in_flight();
+        let Sending { number, aggregation, ready, .. } = &mut self.sending[index];
         let messages = aggregation.as_mut().and_then(Aggregation::messages);
-        let (Some(messages), Some(chunk)) = (messages, policy_chunk) else { return };
-        let passage = messages.passage(flow);
+        let (Some(messages), Some(policy)) = (messages, &mut self.policy) else { return };
+        let Passage { from, to, .. } = messages.passage(flow);
+        let arrival = Arrival { now, chunk: *number, from, to, in_flight: &in_flight };
+        let NextMessage { is_high, band } = policy.on_message(&arrival);
+        if let Some(band) = band {
+            messages.set_band(to, band);
+        }
         let record = records.of(ready.iteration, ready.transfer);
         record.messages += 1;
-        record.high += u32::from(chunk.is_high(passage.from as usize));
-        if let Some(policy) = &mut self.policy {
-            policy.on_message(now, passage.to, &mut under_way(&mut self.sending), policy_index);
-        }
+        record.high += u32::from(is_high);
+    }
+
+    /// Numbers of the chunks in flight.
+    fn in_flight(&self) -> Vec<u64> {
+        self.sending.iter().map(|sending| sending.number).collect()
     }
 
     fn on_aggregated(&mut self, index: usize, now: Time, records: &mut Records) -> Ended {
@@ -238,94 +247,85 @@ impl SendQueue {
     }
 
     /// Queues released transfers, picks chunks, and starts their flows.
-    pub fn send(
-        &mut self,
-        around: &Around<'_>,
-        network: &mut dyn Network,
-        background: &[BackgroundFlows<'_>],
-        records: &mut Records,
-    ) {
-        let (now, communicator) = (around.now, around.communicator);
-        while self.next_release(around.dag, around.streams).is_some_and(|at| at <= now)
+    pub fn send(&mut self, context: &QueueContext<'_>, network: &mut dyn Network, records: &mut Records) {
+        let (now, communicator) = (context.now, context.communicator);
+        while self.next_release(context.dag, context.streams).is_some_and(|at| at <= now)
             && let Some(Reverse(held)) = self.held.pop()
         {
-            self.enqueue(held.transfer, held.iteration, around.ranks);
+            self.enqueue(held.transfer, held.iteration, context.priorities);
         }
         while self.can_pick()
             && self.free_at <= now
             && let Some(&Reverse(ready)) = self.queue.peek()
         {
-            let Some(policy_chunk) = self.follow(ready, around, records) else { break };
+            if !self.may_pick(ready, context, records) {
+                break;
+            }
             self.queue.pop();
             let begins_at = now + communicator.delay_before_flows();
             if ready.chunk + 1 < communicator.chunk_count(ready.transfer) {
                 self.queue.push(Reverse(Ready { chunk: ready.chunk + 1, ..ready }));
             }
             self.unbegun_count += 1;
-            self.sending.push(Sending { ready, begins_at, aggregation: None, policy_chunk, predicted_end: None });
+            let number = self.picked_count;
+            self.picked_count += 1;
+            self.sending.push(Sending { number, ready, begins_at, aggregation: None, predicted_end: None });
         }
         let sending_count = if self.unbegun_count > 0 { self.sending.len() } else { 0 };
         for index in 0..sending_count {
             let Sending { ready: Ready { transfer, chunk, .. }, begins_at, .. } = self.sending[index];
             if self.sending[index].aggregation.is_none() && begins_at <= now {
                 self.count_busy(now, records);
-                let bands = self.bands(index, around, network, background, records);
-                let aggregation = communicator.begin(transfer, chunk, bands, around.stream, network);
+                let bands = self.bands(index, context, network, records);
+                let aggregation = communicator.begin(transfer, chunk, bands, context.stream, network);
                 self.sending[index].aggregation = Some(aggregation);
                 self.unbegun_count -= 1;
             }
         }
     }
 
-    /// Asks the band policy whether a chunk may be picked: `None` if it must wait, otherwise the policy's state for it,
-    /// if it keeps any.
-    fn follow(&mut self, ready: Ready, around: &Around<'_>, records: &Records) -> Option<Option<Chunk>> {
-        let Some(mut policy) = self.policy.take() else { return Some(None) };
-        let ahead = self.sending.iter().map(|sending| sending.ready.transfer);
-        let view = view(ready, ahead.collect(), around, records);
-        let picked = policy.on_pick(&view, &mut under_way(&mut self.sending));
-        self.policy = Some(policy);
-        self.is_refused = picked.is_err();
-        picked.ok()
+    /// Whether the band policy lets the next chunk be picked.
+    fn may_pick(&mut self, ready: Ready, context: &QueueContext<'_>, records: &Records) -> bool {
+        let Some(policy) = &mut self.policy else { return true };
+        let view = view(ready, &self.sending, context, records);
+        match policy.on_pick(self.picked_count, &view) {
+            Pick::Send => {}
+            Pick::Wait => self.is_refused = true,
+            Pick::Raise(band) => {
+                let aggregations = self.sending.iter_mut().filter_map(|sending| sending.aggregation.as_mut());
+                aggregations.filter_map(Aggregation::messages).for_each(|messages| messages.set_all_bands(band));
+            }
+        }
+        !self.is_refused
     }
 
     /// Bands in which a chunk begins; `None` for the job's.
     fn bands(
         &mut self,
         index: usize,
-        around: &Around<'_>,
+        context: &QueueContext<'_>,
         network: &mut dyn Network,
-        background: &[BackgroundFlows<'_>],
         records: &Records,
     ) -> Option<Bands> {
         let policy = self.policy.as_mut()?;
-        let Sending { ready, policy_chunk, .. } = &self.sending[index];
-        let begin = |band, network: &mut dyn Network| {
-            network.set_band(around.stream, band);
+        let Sending { number, ready, .. } = self.sending[index];
+        let start = |band, network: &mut dyn Network| {
+            network.set_band(context.stream, band);
             let bands = Some(Bands::Alike(band));
-            around.communicator.begin(ready.transfer, ready.chunk, bands, around.stream, network)
+            context.communicator.begin(ready.transfer, ready.chunk, bands, context.stream, network)
         };
-        let view = || {
-            let policy_chunk = self.sending.iter().filter_map(|sending| sending.policy_chunk.as_ref());
-            (view(*ready, Vec::new(), around, records), policy_chunk.collect())
-        };
-        let beginning = Beginning { chunk: policy_chunk.as_ref(), view: &view, begin: &begin, background };
-        let begun = policy.on_begin(beginning, network);
-        if let Bands::Alike(band) = begun.bands {
-            network.set_band(around.stream, band);
+        let Begin { bands, ends } = policy.on_begin(number, &|| view(ready, &[], context, records), &start);
+        if let Bands::Alike(band) = bands {
+            network.set_band(context.stream, band);
         }
-        let sending = &mut self.sending[index];
-        sending.predicted_end = begun.ends;
-        if begun.chunk.is_some() {
-            sending.policy_chunk = begun.chunk;
-        }
-        Some(begun.bands)
+        self.sending[index].predicted_end = ends;
+        Some(bands)
     }
 
     /// Whether the in-flight limit and the band policy admit another chunk.
     #[inline]
     fn can_pick(&self) -> bool {
-        self.sending.len() < self.credit && !self.is_refused
+        self.sending.len() < self.in_flight_limit && !self.is_refused
     }
 
     /// Counts the time since the last call as busy time of the first chunk in progress.
@@ -337,28 +337,26 @@ impl SendQueue {
     }
 }
 
-/// Chunks in progress that the band policy follows.
-fn under_way(sending: &mut [Sending]) -> Vec<UnderWay<'_>> {
-    fn known(Sending { policy_chunk, aggregation, .. }: &mut Sending) -> Option<UnderWay<'_>> {
-        let messages = aggregation.as_mut().and_then(Aggregation::messages);
-        Some(UnderWay { chunk: policy_chunk.as_mut()?, messages })
-    }
-    sending.iter_mut().filter_map(known).collect()
-}
-
-/// The policy's view of an iteration before a chunk is sent: bytes left of every bucket when this chunk and one chunk
-/// of each transfer in `ahead` are counted as sent.
-fn view<'a>(ready: Ready, ahead: Vec<u32>, around: &Around<'a>, records: &Records) -> View<'a> {
+/// The policy's view of an iteration before a chunk is sent: bytes left of every bucket when this chunk and those in
+/// flight are counted as sent.
+fn view(ready: Ready, in_flight: &[Sending], context: &QueueContext<'_>, records: &Records) -> View {
     let Ready { iteration, transfer, chunk, .. } = ready;
-    let gradients = around.communicator.gradients().expect("bands change where gradients are aggregated");
-    let under_way = [ahead, vec![transfer]].concat();
+    let gradients = context.communicator.gradients().expect("bands change where gradients are aggregated");
+    let mut buckets: Vec<u32> = in_flight.iter().map(|sending| sending.ready.transfer).collect();
+    buckets.push(transfer);
     let left_of = |other: u32| {
-        let begun = under_way.iter().filter(|&&begun| begun == other).count() as u64;
+        let begun = buckets.iter().filter(|&&begun| begun == other).count() as u64;
         let gone = u64::from(records.get(iteration, other).arrived_count) + begun;
         (gone..gradients.chunk_count(other)).map(|chunk| gradients.chunk_bytes(other, chunk)).sum()
     };
-    let left: Vec<Bytes> = (0..gradients.buckets.len() as u32).map(left_of).collect();
-    let positions = around.streams.positions(iteration, gradients.boundaries.compute, around.now);
-    let bytes = gradients.chunk_bytes(transfer, chunk);
-    View { now: around.now, iteration, bytes, positions, left, under_way, ranks: around.ranks }
+    View {
+        now: context.now,
+        iteration,
+        bytes: gradients.chunk_bytes(transfer, chunk),
+        positions: context.streams.positions(iteration, gradients.boundaries.compute, context.now),
+        left: (0..gradients.buckets.len() as u32).map(left_of).collect(),
+        buckets,
+        in_flight: in_flight.iter().map(|sending| sending.number).collect(),
+        priorities: context.priorities.to_vec(),
+    }
 }

@@ -100,8 +100,8 @@ pub struct TransferRecord {
     pub is_needed: bool,
     /// Time for which it occupied the network.
     pub busy: Time,
-    /// Position in the send order.
-    pub rank: u32,
+    /// Send priority, or place in the order of pulls or pushes.
+    pub priority: u32,
     /// Number of chunks that have arrived.
     pub arrived_count: u32,
     /// Number of messages, if workers change their bands.

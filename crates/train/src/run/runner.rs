@@ -2,7 +2,6 @@
 //! result.
 
 use super::execution::{Done, Executor, TooShort};
-use crate::traffic::BackgroundFlows;
 use gradtide_net::{Completion, Network, Time};
 use thiserror::Error;
 
@@ -47,7 +46,7 @@ pub enum IterationError {
 const STARVED_AFTER: u32 = 10_000;
 
 /// A job and its phase.
-pub struct JobRunner<'a> {
+pub struct JobRunner<'a, 'p> {
     duration: Option<Time>,
     phase: Phase,
     /// Whether it has completed its iterations. It may continue as load for other jobs.
@@ -55,7 +54,7 @@ pub struct JobRunner<'a> {
     /// Number of its completed flows.
     ended_count: u64,
     last_progress: (u64, u32),
-    executor: Box<dyn Executor<'a> + 'a>,
+    executor: Box<dyn Executor<'a> + 'p>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +69,9 @@ enum Phase {
     Finished,
 }
 
-impl<'a> JobRunner<'a> {
+impl<'a, 'p> JobRunner<'a, 'p> {
     /// A job that has not begun, in a run that stops after `duration`.
-    pub fn new(executor: Box<dyn Executor<'a> + 'a>, duration: Option<Time>) -> Self {
+    pub fn new(executor: Box<dyn Executor<'a> + 'p>, duration: Option<Time>) -> Self {
         Self { duration, phase: Phase::Waiting, has_enough: false, ended_count: 0, last_progress: (0, 0), executor }
     }
 
@@ -130,12 +129,7 @@ impl<'a> JobRunner<'a> {
     }
 
     /// Advances the phase, and handles all events at `now`.
-    pub fn settle(
-        &mut self,
-        now: Time,
-        network: &mut dyn Network,
-        background: &[BackgroundFlows<'_>],
-    ) -> Result<(), IterationError> {
+    pub fn settle(&mut self, now: Time, network: &mut dyn Network) -> Result<(), IterationError> {
         if self.phase == Phase::Waiting && now >= self.executor.start() {
             self.phase = Phase::Opening(self.executor.open(network));
         }
@@ -144,7 +138,7 @@ impl<'a> JobRunner<'a> {
             self.phase = Phase::UnderWay;
         }
         if self.phase == Phase::UnderWay {
-            match self.executor.settle(now, network, background) {
+            match self.executor.settle(now, network) {
                 Ok(true) => {}
                 Ok(false) => self.has_enough = true,
                 Err(TooShort) => return Err(self.too_short()),

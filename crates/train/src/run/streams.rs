@@ -32,7 +32,7 @@ pub struct Worker {
     /// Number of its communicators with a chunk in progress, if these slow down compute.
     pub slowed_by: u32,
     /// When it last ended an op that other ops or transfers depend on.
-    pub gave_at: Time,
+    pub last_output_at: Time,
     /// The iteration in progress, from one start of the measured pass to the next.
     pub current: IterationRecord,
     /// Completed iterations.
@@ -78,7 +78,7 @@ impl Worker {
             reached_at,
             running: None,
             slowed_by: 0,
-            gave_at: Time::ZERO,
+            last_output_at: Time::ZERO,
             current: IterationRecord::default(),
             measured: Vec::new(),
             is_last_pass: false,
@@ -106,7 +106,7 @@ pub struct Streams {
     waiting: Vec<u32>,
     woken: Vec<u32>,
     /// Whether an op or transfer has ended since `waiting` was last checked.
-    pub has_news: bool,
+    pub must_recheck: bool,
     /// Compute offset at which each compute op begins.
     offsets: Vec<Time>,
     /// Time of a unit of compute that overlaps with a transfer, in millionths.
@@ -135,7 +135,7 @@ impl Streams {
             ends: BinaryHeap::new(),
             waiting: (0..worker_count as u32).collect(),
             woken: Vec::new(),
-            has_news: true,
+            must_recheck: true,
             offsets,
             slowdown_ppm: job.overlap_slowdown_ppm,
         }
@@ -153,8 +153,8 @@ impl Streams {
     /// A worker that may be able to act now.
     #[inline]
     pub fn next_worker(&mut self, now: Time) -> Option<u32> {
-        if self.woken.is_empty() && self.has_news {
-            self.has_news = false;
+        if self.woken.is_empty() && self.must_recheck {
+            self.must_recheck = false;
             std::mem::swap(&mut self.waiting, &mut self.woken);
         }
         self.woken.pop().or_else(|| self.next_ended(now))
@@ -250,16 +250,16 @@ impl Streams {
 
     /// When the last worker passes a release time, if no worker has to wait before; `None` if a worker waits, or has
     /// not reached the op that contains it.
-    pub fn passes_at(&self, (iteration, gate): (u32, Time), dag: &Dag) -> Option<Time> {
+    pub fn passes_at(&self, (iteration, release): (u32, Time), dag: &Dag) -> Option<Time> {
         let passes_at = |worker: &Worker| {
             let begins = self.offsets[worker.next_op as usize];
-            if worker.iteration > iteration || (worker.iteration == iteration && gate <= begins) {
+            if worker.iteration > iteration || (worker.iteration == iteration && release <= begins) {
                 return Some(Time::ZERO);
             }
             let running = worker.running.as_ref().filter(|_| worker.iteration == iteration)?;
             let ends = begins + dag.ops[worker.next_op as usize].cost;
-            let after = worker.jitter.stretched(ends.saturating_since(gate));
-            (gate <= ends).then(|| {
+            let after = worker.jitter.stretched(ends.saturating_since(release));
+            (release <= ends).then(|| {
                 let until = running.left.saturating_since(after);
                 running.since + beside_transfers(until, running.is_slow, self.slowdown_ppm)
             })

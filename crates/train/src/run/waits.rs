@@ -20,7 +20,7 @@ const OTHER_ITERATION: u32 = 1 << 31;
 
 /// An op or a transfer that is connected with an op by an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Near {
+pub struct Neighbour {
     /// Index of the op, or of the transfer in [`Waits::first_uses`].
     pub index: u32,
     /// Whether it is in another iteration: the next one for [`Waits::release`], the previous one for
@@ -28,7 +28,7 @@ pub struct Near {
     pub is_of_other: bool,
 }
 
-impl Near {
+impl Neighbour {
     fn of(word: u32) -> Self {
         Self { index: word & !OTHER_ITERATION, is_of_other: word & OTHER_ITERATION != 0 }
     }
@@ -108,12 +108,12 @@ impl Waits {
     /// Resolves the dependency of a finished op's successor number `place`; returns the successor, and whether it is
     /// ready now.
     #[inline]
-    pub fn release(&mut self, op: OpId, slot: usize, place: usize) -> (Near, bool) {
-        let near = Near::of(self.after.from(op)[place]);
-        let slot = if near.is_of_other { (slot + 1) % SLOTS } else { slot };
-        let missing = &mut self.missing[slot][near.index as usize];
+    pub fn release(&mut self, op: OpId, slot: usize, place: usize) -> (Neighbour, bool) {
+        let neighbour = Neighbour::of(self.after.from(op)[place]);
+        let slot = if neighbour.is_of_other { (slot + 1) % SLOTS } else { slot };
+        let missing = &mut self.missing[slot][neighbour.index as usize];
         *missing -= 1;
-        (near, *missing == 0)
+        (neighbour, *missing == 0)
     }
 
     /// Counts a program or transfer that has ended. After the last one, the slot is reset for the iteration `SLOTS`
@@ -146,8 +146,8 @@ impl Waits {
 
     /// Transfers for which a compute op is the first user in its program, of its iteration or of the previous one.
     #[inline]
-    pub fn first_uses(&self, op: OpId) -> impl Iterator<Item = Near> {
-        self.first_uses.from(op).iter().map(|&word| Near::of(word))
+    pub fn first_uses(&self, op: OpId) -> impl Iterator<Item = Neighbour> {
+        self.first_uses.from(op).iter().map(|&word| Neighbour::of(word))
     }
 
     /// Number of ops with open dependencies.

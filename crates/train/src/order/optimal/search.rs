@@ -12,7 +12,7 @@
 //!
 //! What neither rule decides is tried, one transfer after another. Chains, and blocks of branches, seldom need that.
 
-use super::needs::{Needs, Recv, bits};
+use super::super::needs::{Needs, Recv, bits};
 use gradtide_watch::look;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

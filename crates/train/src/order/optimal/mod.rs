@@ -1,13 +1,15 @@
 //! The best order that is found, and what is proven about the best there is.
 
-use super::exact;
+pub mod exact;
+pub mod search;
+
 use super::makespan::Scorer;
 use super::needs::{Needs, Recv, bits};
-use super::search::{Answer, Search};
-use super::tac::{Ties, tac};
+use super::tac::tac;
 use super::{by_priority, tic::tic};
 use gradtide_net::Seed;
 use gradtide_watch::look;
+use search::{Answer, Search};
 
 /// Steps of the local search: joins and edges that scores look at. A second or so.
 const LOCAL_STEPS: u64 = 200_000_000;
@@ -42,8 +44,8 @@ pub fn best(needs: &Needs, seed: Seed) -> Best {
     let starts = [
         needs.listed.clone(),
         by_priority(&tic(needs)),
-        tac(needs, &needs.work_ticks, Ties::Id),
-        tac(needs, &needs.folded_ticks, Ties::Id),
+        tac(needs, &needs.work_ticks),
+        tac(needs, &needs.folded_ticks),
     ];
     let scored =
         starts.into_iter().chain(search.as_ref().map(Search::greedy)).map(|order| (scorer.makespan(&order), order));

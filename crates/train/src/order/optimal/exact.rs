@@ -1,6 +1,6 @@
 //! The best order of few transfers, by dynamic programming over their subsets.
 
-use super::needs::{Needs, Recv};
+use super::super::needs::{Needs, Recv};
 use gradtide_watch::look;
 
 /// Most transfers that are tried: their subsets take 24 MB.

@@ -1,0 +1,265 @@
+//! The forecast of the rest of an iteration, from one worker's point of view, and the deadlines that follow from it.
+//!
+//! A *pace* is the time per KiB of a chunk in one band; a [`WindowEvent`] is an event in the rest of the iteration: a
+//! bucket becomes ready, or compute needs it.
+
+use crate::bands::View;
+use crate::caramel::Boundaries;
+use gradtide_net::{Bytes, Time};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Picoseconds for 1024 bytes of a chunk.
+pub type PsPerKib = u64;
+
+pub fn takes(bytes: Bytes, pace: PsPerKib) -> Time {
+    let ps = u128::from(bytes.0).saturating_mul(u128::from(pace)) / 1024;
+    Time::from_ps(u64::try_from(ps).unwrap_or(u64::MAX))
+}
+
+/// The sum, saturated at the end of the clock.
+pub fn after(at: Time, time: Time) -> Time {
+    at.checked_add(time).unwrap_or(Time::MAX)
+}
+
+pub fn pace_from(time: Time, bytes: Bytes) -> PsPerKib {
+    (u128::from(time.ps()) * 1024 / u128::from(bytes.0.max(1))) as u64
+}
+
+pub fn longer(pace: PsPerKib, ppm: u64) -> PsPerKib {
+    let scaled = u128::from(pace) * (1_000_000 + u128::from(ppm)) / 1_000_000;
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+pub fn share(time: Time, ppm: u64) -> Time {
+    Time::from_ps((u128::from(time.ps()) * u128::from(ppm) / 1_000_000) as u64)
+}
+/// The workers of a job and the windows of their buckets.
+#[derive(Clone, Debug)]
+pub struct Group {
+    boundaries: Boundaries,
+    events: Vec<WindowEvent>,
+    /// Number of messages that each worker receives of a chunk.
+    pub rounds: u32,
+    /// Number of workers.
+    pub count: usize,
+    /// The last bucket to become ready in an iteration.
+    pub last_bucket: Option<u32>,
+}
+
+impl Group {
+    /// `count` workers, each of which receives a chunk in `rounds` messages; `last_bucket` is the last one of an
+    /// iteration to become ready.
+    pub fn new(boundaries: Boundaries, rounds: u32, count: usize, last_bucket: Option<u32>) -> Self {
+        Self { events: WindowEvent::all(&boundaries), boundaries, rounds, count, last_bucket }
+    }
+
+    /// The forecast of a worker for a chunk with `ahead` bytes in flight before it.
+    pub fn forecast<'a>(&'a self, view: &'a View, rank: usize, ahead: Bytes) -> Forecast<'a> {
+        Forecast {
+            boundaries: &self.boundaries,
+            events: &self.events,
+            priorities: &view.priorities,
+            now: view.now,
+            position: view.positions[if view.positions.len() > 1 { rank } else { 0 }],
+            left: &view.left,
+            buckets: &view.buckets,
+            ahead,
+        }
+    }
+}
+
+/// The forecast of the rest of an iteration, from one worker's point of view when a chunk begins.
+#[derive(Clone, Copy, Debug)]
+pub struct Forecast<'a> {
+    /// Window of each bucket: the offsets of compute between which it can be sent without a delay.
+    pub boundaries: &'a Boundaries,
+    /// Starts and ends of the windows, in order.
+    pub events: &'a [WindowEvent],
+    /// Send priority of each bucket: the lowest goes first.
+    pub priorities: &'a [u32],
+    /// Present time, and progress of compute since the start of the iteration.
+    pub now: Time,
+    /// See `now`.
+    pub position: Time,
+    /// Bytes of every bucket that have not arrived, except those of this chunk and of others in flight.
+    pub left: &'a [Bytes],
+    /// Buckets of the chunk that begins and of those in flight.
+    pub buckets: &'a [u32],
+    /// Bytes in flight that have not arrived.
+    pub ahead: Bytes,
+}
+
+/// The event that a bucket becomes ready, or that it is needed; at equal offsets needs come last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WindowEvent {
+    /// Offset of compute time.
+    pub at: Time,
+    /// Whether the bucket is needed, rather than ready.
+    pub is_need: bool,
+    /// Index of the bucket.
+    pub bucket: u32,
+}
+
+impl WindowEvent {
+    /// Events of all buckets in the order in which compute passes them; needs belong to the next iteration.
+    pub fn all(boundaries: &Boundaries) -> Vec<Self> {
+        let of_bucket = |(bucket, window): (u32, &crate::caramel::Boundary)| {
+            let need = Self { at: boundaries.compute + window.read, is_need: true, bucket };
+            [Self { at: window.update, is_need: false, bucket }, need]
+        };
+        let mut all: Vec<Self> = (0..).zip(&boundaries.windows).flat_map(of_bucket).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+impl Forecast<'_> {
+    /// The latest end of the chunk, and of those in flight, for which compute passes its last need by `goal`, if the
+    /// rest is sent at `pace`; the present time if this is impossible. Found by bisection over forward simulations
+    /// instead of a backward pass, because the order of later buckets depends on when the chunk ends.
+    pub fn deadline(&self, goal: Time, pace: PsPerKib) -> Time {
+        let (mut from, mut to) = (self.now.ps(), goal.ps().max(self.now.ps()));
+        if self.passes_at(self.now, pace) > goal {
+            return self.now;
+        }
+        // Precision of a microsecond: no chunk whose band is chosen is shorter.
+        while to - from > 1_000_000 {
+            let middle = from + (to - from) / 2;
+            if self.passes_at(Time::from_ps(middle), pace) <= goal { from = middle } else { to = middle }
+        }
+        Time::from_ps(from)
+    }
+
+    /// Mean time at which compute passes its last need, if chunks in flight end around `ends`: half of the time earlier
+    /// and half later, by `spread_ppm` millionths of the time until then. A chunk with slack on average may still be
+    /// late half of the time.
+    pub fn passes_about(&self, ends: Time, spread_ppm: u64, pace: PsPerKib) -> Time {
+        if spread_ppm == 0 {
+            return self.passes_at(ends, pace);
+        }
+        let spread = share(ends - self.now, spread_ppm.min(1_000_000)).ps();
+        let [early, late] = [ends.ps() - spread, ends.ps().saturating_add(spread)]
+            .map(|ends| self.passes_at(Time::from_ps(ends), pace).ps());
+        // The later end is not always worse: the next bucket depends on it.
+        Time::from_ps(u64::midpoint(early, late))
+    }
+
+    /// When compute passes its last need, if the chunk and those in flight end at `ends`.
+    pub fn passes_at(&self, ends: Time, pace: PsPerKib) -> Time {
+        let Self { left, buckets, .. } = *self;
+        let mut free_at = ends;
+        let mut queue: BinaryHeap<Reverse<(u32, u32)>> = BinaryHeap::new();
+        // When each bucket arrives; MAX if it is not sent yet.
+        let mut arrives: Vec<Time> = left.iter().map(|left| if left.0 > 0 { Time::MAX } else { Time::ZERO }).collect();
+        for &bucket in buckets.iter().filter(|&&bucket| left[bucket as usize].0 == 0) {
+            arrives[bucket as usize] = ends;
+        }
+        for (bucket, window) in (0..).zip(&self.boundaries.windows) {
+            if left[bucket as usize].0 > 0 && window.update <= self.position {
+                queue.push(Reverse((self.priorities[bucket as usize], bucket)));
+            }
+        }
+        let (mut now, mut position) = (self.now, self.position);
+        let send = |queue: &mut BinaryHeap<Reverse<(u32, u32)>>, free_at: &mut Time, arrives: &mut Vec<Time>| {
+            let Reverse((_, bucket)) = queue.pop()?;
+            *free_at = after(*free_at, takes(left[bucket as usize], pace));
+            arrives[bucket as usize] = *free_at;
+            Some(())
+        };
+        for &WindowEvent { at, is_need, bucket } in self.events {
+            if at < self.position || (!is_need && at == self.position) {
+                continue;
+            }
+            now = after(now, at - position);
+            position = at;
+            while free_at < now && send(&mut queue, &mut free_at, &mut arrives).is_some() {}
+            if !is_need {
+                if left[bucket as usize].0 > 0 {
+                    free_at = free_at.max(now);
+                    queue.push(Reverse((self.priorities[bucket as usize], bucket)));
+                }
+                continue;
+            }
+            while arrives[bucket as usize] == Time::MAX && send(&mut queue, &mut free_at, &mut arrives).is_some() {}
+            now = now.max(arrives[bucket as usize]);
+        }
+        now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::research::tests::{SLOW, boundaries, forecast, ms};
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_chunk_has_time_until_a_more_urgent_one_is_ready() {
+        // Bucket 0 is ready at 10 ms and needed at 60; bucket 1 is ready at 30 ms, when the iteration of 30 ms ends,
+        // needed at once, and takes 4 ms. Compute passes the last need 30 ms after the first: at 34 + 30 = 64 ms at
+        // best. The chunk of bucket 0 must not delay bucket 1, so it ends by 30 ms.
+        let boundaries = boundaries(30, &[(1024, 10, 30), (4096, 30, 0)]);
+        let events = WindowEvent::all(&boundaries);
+        let left = [Bytes(0), Bytes(4096)];
+        let forecast = forecast(&boundaries, &events, &left, &[1, 0], 10);
+        let best = forecast.passes_at(ms(11), SLOW);
+        assert_eq!(best, ms(64));
+        let deadline = forecast.deadline(best, SLOW);
+        assert!(ms(30) >= deadline && deadline >= ms(30) - Time::from_ps(1_000_000), "{deadline:?}");
+        // With a budget of 5 ms it may delay bucket 1 by 5 ms.
+        let deadline = forecast.deadline(best + ms(5), SLOW);
+        assert!(ms(35) >= deadline && deadline >= ms(35) - Time::from_ps(1_000_000), "{deadline:?}");
+    }
+
+    #[test]
+    fn without_anything_behind_it_a_chunk_has_its_slack() {
+        let boundaries = boundaries(30, &[(1024, 10, 20)]);
+        let events = WindowEvent::all(&boundaries);
+        let forecast = forecast(&boundaries, &events, &[Bytes(0)], &[0], 10);
+        let best = forecast.passes_at(ms(11), SLOW);
+        let deadline = forecast.deadline(best, SLOW);
+        assert!(ms(50) >= deadline && deadline >= ms(50) - Time::from_ps(1_000_000), "{deadline:?}");
+    }
+
+    /// The rest of a random iteration at a random time; priorities are a permutation.
+    fn remainders() -> impl Strategy<Value = (Boundaries, Vec<Bytes>, Vec<u32>, u64)> {
+        let window = (1_u64..5_000, 1_u64..40, 0_u64..40);
+        (proptest::collection::vec(window, 1..6), 1_u64..40).prop_flat_map(|(windows, at)| {
+            let priorities: Vec<u32> = (0..windows.len() as u32).collect();
+            Just(priorities).prop_shuffle().prop_map(move |priorities| {
+                let boundaries = boundaries(40, &windows);
+                let mut left: Vec<Bytes> = boundaries.windows.iter().map(|window| window.bytes).collect();
+                left[0] = Bytes(0);
+                (boundaries, left, priorities, at)
+            })
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn compute_never_gains_by_a_chunk_that_ends_later(
+            (boundaries, left, priorities, at) in remainders(), first in 0_u64..90, second in 0_u64..90,
+        ) {
+            let events = WindowEvent::all(&boundaries);
+            let forecast = forecast(&boundaries, &events, &left, &priorities, at);
+            let [early, late] = [first.min(second), first.max(second)].map(|end| forecast.passes_at(ms(at + end), SLOW));
+            // Not monotone: after a chunk that ends later, another order may be shorter by one bucket (Graham's
+            // anomalies), but the last need waits for all of them.
+            let most = left.iter().map(|left| takes(*left, SLOW)).max().unwrap_or(Time::ZERO);
+            prop_assert!(early <= late + most);
+        }
+
+        #[test]
+        fn a_deadline_can_be_met_and_is_not_before_now(
+            (boundaries, left, priorities, at) in remainders(), budget in 0_u64..20,
+        ) {
+            let events = WindowEvent::all(&boundaries);
+            let forecast = forecast(&boundaries, &events, &left, &priorities, at);
+            let goal = forecast.passes_at(ms(at), SLOW) + ms(budget);
+            let deadline = forecast.deadline(goal, SLOW);
+            prop_assert!(deadline >= ms(at));
+            prop_assert!(forecast.passes_at(deadline, SLOW) <= goal);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Band policies, which are research: none of the product's answers needs one. Only [`crate::job`] names them, where a job
+//! is planned, and the root of the crate, where an oracle is given its network.
+//!
+//! [`deadlines`] uses what workers measure themselves; [`oracle`] knows the future, for comparison. Send queues know
+//! [`BandPolicy`] alone.
+
+mod chunk;
+mod deadlines;
+mod forecast;
+mod measurements;
+mod oracle;
+#[cfg(test)]
+mod tests;
+mod workers;
+mod world;
+
+use crate::bands::BandPolicy;
+use crate::collective::messages::Bands;
+use crate::communicator::DataParallel;
+use crate::spec::{AdaptiveSpec, DeadlineSpec, OracleSpec};
+use deadlines::Deadlines;
+use forecast::Group;
+use gradtide_net::{Band, Bytes, Rate, Time};
+use oracle::Oracle;
+pub use oracle::Tradeoff;
+use thiserror::Error;
+pub use workers::Rule;
+pub use world::World;
+
+/// How the workers of a job change their bands.
+#[derive(Clone, Debug)]
+pub enum Adaptive {
+    /// By deadlines that they compute.
+    Deadlines(Rule),
+    /// As an oracle chooses.
+    Oracle(Tradeoff),
+}
+
+/// A policy that cannot be.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum PolicyError {
+    /// A band is outside the network's.
+    #[error("band {0} is not among the network's {count} bands", count = Band::COUNT)]
+    Band(u8),
+    /// A link rate of 0.
+    #[error("a link carries nothing")]
+    Link,
+}
+
+impl Adaptive {
+    /// The policy that a scenario asks for.
+    ///
+    /// # Errors
+    /// See [`PolicyError`].
+    pub fn new(spec: AdaptiveSpec) -> Result<Self, PolicyError> {
+        let band = |index: u8| Band::new(index).ok_or(PolicyError::Band(index));
+        Ok(match spec {
+            AdaptiveSpec::Deadline(DeadlineSpec {
+                high,
+                low,
+                has_deadlines,
+                credit,
+                window_bytes,
+                link_bps,
+                round_trip_ps,
+                tolerance_ppm,
+                margin_ppm,
+                exchange,
+                counts_waits,
+            }) => Self::Deadlines(Rule {
+                high: band(high)?,
+                low: band(low)?,
+                has_deadlines,
+                in_flight_limit: credit as usize,
+                window: Bytes(window_bytes),
+                link: Rate::from_bps(link_bps).ok_or(PolicyError::Link)?,
+                round_trip: Time::from_ps(round_trip_ps),
+                tolerance_ppm,
+                margin_ppm,
+                exchange,
+                counts_waits,
+            }),
+            AdaptiveSpec::Oracle(OracleSpec { high, low, price_ppm, small_bytes }) => {
+                Self::Oracle(Tradeoff::new(price_ppm, [band(low)?, band(high)?], Bytes(small_bytes)))
+            }
+        })
+    }
+
+    /// In-flight limit, if it differs from the schedule's.
+    pub fn in_flight_limit(&self) -> Option<usize> {
+        match self {
+            Self::Deadlines(rule) => Some(rule.in_flight_limit),
+            Self::Oracle(_) => None,
+        }
+    }
+
+    /// Bands of the connections that `ranks` ranks open, if they differ from the job's.
+    pub fn opening_bands(&self, ranks: usize) -> Option<Vec<Bands>> {
+        match self {
+            Self::Deadlines(rule) => Some([rule.high, rule.low].map(|band| rule.bands_of(ranks, |_| band)).into()),
+            Self::Oracle(_) => None,
+        }
+    }
+
+    /// The policy of a job that aggregates `gradients`; `last_bucket` is the last one of an iteration to become ready.
+    /// An oracle looks ahead in `world`.
+    ///
+    /// # Panics
+    /// If an oracle has no world.
+    pub fn policy<'p, 'n: 'p, 's: 'p>(
+        &self,
+        gradients: &DataParallel,
+        last_bucket: Option<u32>,
+        world: Option<&World<'n, 's>>,
+    ) -> Box<dyn BandPolicy + 'p> {
+        let (rounds, count) = (gradients.collective.rounds(), gradients.collective.hosts().len());
+        let group = Group::new(gradients.boundaries.clone(), rounds, count, last_bucket);
+        match self {
+            Self::Deadlines(rule) => Box::new(Deadlines::new(*rule, group)),
+            Self::Oracle(tradeoff) => {
+                Box::new(Oracle::new(tradeoff.clone(), group, world.expect("an oracle has a world").clone()))
+            }
+        }
+    }
+}
