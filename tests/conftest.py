@@ -1,6 +1,7 @@
 """What holds for all tests."""
 
 import contextlib
+import importlib.util
 import os
 import signal
 import subprocess
@@ -17,6 +18,10 @@ from gradtide import cli
 signal.signal(signal.SIGINT, signal.default_int_handler)
 if hasattr(signal, "SIGHUP"):
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# Tests that need PyTorch import it; `make test-torch` installs it.
+NEED_TORCH = ["test_profiling_torch.py", "test_torch_*.py", "test_wire.py"]
+collect_ignore_glob = [] if importlib.util.find_spec("torch") else NEED_TORCH
 
 
 def pytest_configure(config):

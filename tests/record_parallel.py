@@ -5,6 +5,7 @@
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from gloo_ranks import together
+import torch_ranks
 
 WIDTH, BLOCKS, STEPS = 32, 4, 2
 
@@ -87,4 +88,5 @@ if __name__ == "__main__":
     for kind, world_size in (("fsdp", 2), ("tp", 2), ("mesh", 4), ("pp", 2)):
         folder = Path(sys.argv[1], kind)
         folder.mkdir(parents=True, exist_ok=True)
-        together(work, world_size, kind, folder)
+        with TemporaryDirectory() as meeting:
+            torch_ranks.values(world_size, work, meeting, world_size, kind, folder)

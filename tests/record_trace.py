@@ -5,13 +5,14 @@
 """
 
 import sys
+from tempfile import TemporaryDirectory
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ExecutionTraceObserver, ProfilerActivity, profile
 
-from gloo_ranks import together
+import torch_ranks
 
 
 def work(rank, world_size, folder):
@@ -51,4 +52,5 @@ def work(rank, world_size, folder):
 
 
 if __name__ == "__main__":
-    together(work, 2, sys.argv[1])
+    with TemporaryDirectory() as meeting:
+        torch_ranks.values(2, work, meeting, 2, sys.argv[1])

@@ -22,6 +22,21 @@ from kineto_of_run import kineto_of_run
 EVIL = "<script>alert('x')</script> & \"größe\" ${7*7} {{7*7}} 層"
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return every file of a folder by relative path, and its bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def results(folder: Path) -> dict[str, bytes]:
+    """Return the contents of a folder of results without the time at which it was made."""
+    found = contents(folder)
+    for name in [name for name in found if name.endswith("versions.json")]:
+        versions = json.loads(found[name])
+        assert versions.pop("made_at")
+        found[name] = json.dumps(versions).encode()
+    return found
+
+
 @dataclass(frozen=True)
 class Job:
     """One job of a scenario, with the thesis's chapter-4 defaults."""

@@ -26,7 +26,7 @@ from gradtide.studies.run import run_all, run_seen, sample
 from gradtide.studies.store import key_of
 from gradtide.studies.tenants.bands import tenants
 from gradtide.studies.tenants.boundary import boundary
-from run_folders import TINY_LOADS, tiny_tenants
+from run_folders import TINY_LOADS, results, tiny_tenants
 
 GRADTIDE = [sys.executable, "-m", "gradtide"]
 WEB = "[traffic.web]\nsizes = 'web-search'\n"
@@ -276,12 +276,6 @@ class _Interrupter:
             raise KeyboardInterrupt
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    """Return every file of a folder but `versions.json`, which says when it was made."""
-    found = [path for path in folder.rglob("*") if path.is_file() and path.name != "versions.json"]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
-
-
 def runs_kept(folder: Path) -> int:
     """Return how many finished runs an unfinished folder holds, also while somebody writes it."""
     for path in folder.glob("finished/*.store"):
@@ -315,7 +309,7 @@ def test_an_interrupted_study_goes_on_where_it_was(tmp_path: Path, name: str) ->
     assert summary["complete"] is False
     assert summary["headline"].startswith(f"Interrupted with {finished} of {len(stop.results)} runs finished")
     assert "Interrupted with" in (keep.folder / "report.html").read_text()
-    part = files(keep.folder)
+    part = results(keep.folder)
     # What is finished reads as it does in the whole study.
     same = [path for path in part if path.startswith(("runs/", "cells/")) and path.endswith("flows.csv")]
     assert same
@@ -328,7 +322,7 @@ def test_an_interrupted_study_goes_on_where_it_was(tmp_path: Path, name: str) ->
     study.save(tmp_path / "out")
     again.forget()
     assert study.summary["complete"] is True
-    assert files(tmp_path / "out") == files(tmp_path / "whole")
+    assert results(tmp_path / "out") == results(tmp_path / "whole")
     assert sorted(os.listdir(tmp_path)) == ["out", "whole"]
 
 
@@ -357,7 +351,7 @@ def test_a_study_at_a_limit_keeps_its_finished_runs_and_goes_on(
     assert summary["complete"] is False
     assert summary["headline"].startswith(f"Stopped at a limit with {finished} of")
     assert gradtide(*command, tmp_path / "out")[0] == gradtide(*command, tmp_path / "whole")[0] == 0
-    assert files(tmp_path / "out") == files(tmp_path / "whole")
+    assert results(tmp_path / "out") == results(tmp_path / "whole")
     assert sorted(os.listdir(tmp_path)) == ["out", "whole"]
 
 
@@ -533,7 +527,7 @@ def test_finished_runs_on_a_full_disk_are_whole_and_spoken_of(
     assert 0 < found < 8
     assert f"{found} finished run" in err
     assert gradtide(*command, disk / "out")[0] == gradtide(*command, tmp_path / "whole")[0] == 0
-    assert files(disk / "out") == files(tmp_path / "whole")
+    assert results(disk / "out") == results(tmp_path / "whole")
     assert os.listdir(disk) == ["out"]
 
 

@@ -14,6 +14,8 @@ import weakref
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 import gradtide as gt
 import torch_ranks
@@ -24,12 +26,8 @@ from gradtide.profiling.measure import Clock, clock_of, measure
 from gradtide.profiling.ops import count_ops
 from gradtide.profiling.walk import count
 from gradtide.roofline import forward_seconds
+from gradtide.torch.deferred import is_held
 from test_presets import PARAMETERS, published_throughputs
-
-torch = pytest.importorskip("torch", reason="needs torch, which is optional: make test-torch")
-nn = torch.nn
-
-from gradtide.torch.deferred import is_held  # noqa: E402
 
 # What other projects warn of while they are imported is theirs.
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("default")]

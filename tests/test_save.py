@@ -32,17 +32,12 @@ from gradtide.studies.store import StoreError, key_of
 from gradtide.studies.tenants.bands import tenants
 from gradtide.studies.tenants.boundary import boundary
 from gradtide.studies.tenants.policies import policies
-from run_folders import TINY_LOADS, tiny_tenants
+from run_folders import TINY_LOADS, contents, tiny_tenants
 
 CH4 = "paper/gao2020-ch4"
 
 
 pytestmark = pytest.mark.linux
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """Return every file of a folder by relative path, and its bytes."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 # What is not ours

@@ -1,6 +1,5 @@
 """Studies of a job beside its neighbours: bands paired by seed, the thesis's formulas, the loads of a map."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from gradtide.studies.tenants.boundary import figures as figures_of_cell
 from gradtide.studies.tenants.cases import SAME, Case, Cell, variant
 from gradtide.studies.tenants.comparison import Effect, averaged, colour, sentence, verdict
 from gradtide.units import PS_PER_MS
-from run_folders import TINY_LOADS, listed_flows, tiny_tenants
+from run_folders import TINY_LOADS, listed_flows, results, tiny_tenants
 
 
 @pytest.fixture(scope="module")
@@ -27,16 +26,6 @@ def beside() -> TenantsResult:
 @pytest.fixture(scope="module")
 def mapped() -> BoundaryResult:
     return boundary(tiny_tenants(), **TINY_LOADS)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    """Return every file of a folder; of `versions.json` without the time it was made at."""
-    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    for name in [name for name in found if name.endswith("versions.json")]:
-        versions = json.loads(found[name])
-        assert versions.pop("made_at")
-        found[name] = json.dumps(versions).encode()
-    return found
 
 
 def test_both_bands_of_a_seed_see_the_same_flows_and_seeds_differ(beside: TenantsResult) -> None:
@@ -140,7 +129,7 @@ def test_runs_at_once_change_no_byte(tmp_path: Path) -> None:
         for shares in (of_tenants, of_map):
             assert shares == sorted(shares)
             assert shares[-1] == 1
-    one, two = (files(tmp_path / name) for name in ("one", "two"))
+    one, two = (results(tmp_path / name) for name in ("one", "two"))
     assert {"map/cells.csv", "map/report.html", "map/cells/job-50-flows-25/report.html"} <= set(one)
     assert one == two
 
@@ -149,7 +138,7 @@ def test_the_scenario_of_any_run_of_a_map_makes_the_map_again(mapped: BoundaryRe
     mapped.save(tmp_path / "map")
     scenario = tmp_path / "map/cells/job-50-flows-6.25/runs/seed0-same/scenario.resolved.toml"
     boundary(Scenario.load(str(scenario)), **TINY_LOADS).save(tmp_path / "again")
-    assert files(tmp_path / "map") == files(tmp_path / "again")
+    assert results(tmp_path / "map") == results(tmp_path / "again")
 
 
 def test_one_seed_is_called_one_run_and_its_headline_tells_how_to_get_an_interval() -> None:

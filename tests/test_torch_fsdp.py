@@ -6,15 +6,14 @@ Needs torch: `make test-torch` installs it. Ranks are processes on this machine.
 import io
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
 
 import gradtide as gt
 import torch_ranks
 from gradtide.errors import ScenarioError, TrainingError
 
-torch = pytest.importorskip("torch", reason="needs torch, which is optional: make test-torch")
-dist, nn = torch.distributed, torch.nn
-if not dist.is_available() or not dist.is_gloo_available():
-    pytest.skip("this torch has no gloo", allow_module_level=True)
 fsdp = pytest.importorskip("torch.distributed.fsdp")
 if not hasattr(getattr(fsdp, "FSDPModule", None), "set_custom_all_gather"):
     pytest.skip("this torch's FSDP2 cannot be told how to gather", allow_module_level=True)
@@ -24,13 +23,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from gradtide.torch import unwrap, verify, wrap  # noqa: E402
 from gradtide.torch.sharded import expected_backward, expected_forward, sharded_of  # noqa: E402
 
-pytestmark = [
-    pytest.mark.linux,
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.slow,
-    pytest.mark.timeout(300),
-]
+pytestmark = torch_ranks.MARKS
 
 WIDTH, WORDS, STEPS = 16, 11, 4
 
@@ -182,16 +175,15 @@ def all_cases(rank, names):
 @pytest.fixture(scope="module")
 def outcomes(request, tmp_path_factory):
     names = torch_ranks.wanted(request, "case")
-    return torch_ranks.run(2, all_cases, tmp_path_factory.mktemp("ranks"), names)
+    return torch_ranks.values(2, all_cases, tmp_path_factory.mktemp("ranks"), names)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_weights_are_those_of_plain_fsdp_and_the_order_is_the_plans(outcomes, case):
     habit = CASES[case][2]
     passes = {"accumulates": 3, "holds back": 3, "evaluates": 2}.get(habit, 1) * STEPS
-    for outcome in outcomes:
-        assert outcome.error == ""
-        assert outcome.value[case] == (True, passes, "")
+    for value in outcomes:
+        assert value[case] == (True, passes, "")
 
 
 # The order in which a plan sends
@@ -308,9 +300,8 @@ def test_what_gradtide_plan_writes_is_carried_out_and_so_is_its_code(tmp_path):
     assert easy.plan.fsdp.keep_last
     assert not hard.plan.fsdp.reshard_after_forward
     plans = [easy.to_dict(), hard.to_dict()]
-    for outcome in torch_ranks.run(2, trains_as_planned, tmp_path, plans, hard.snippet):
-        assert outcome.error == ""
-        first, weights, second, *others = outcome.value
+    for value in torch_ranks.values(2, trains_as_planned, tmp_path, plans, hard.snippet):
+        first, weights, second, *others = value
         assert first == second == (STEPS, "")
         assert all(other == weights for other in others)
 
@@ -335,9 +326,8 @@ def verifies(rank):
 
 
 def test_verify_says_where_the_order_is_not_the_plans(tmp_path):
-    for outcome in torch_ranks.run(2, verifies, tmp_path):
-        assert outcome.error == ""
-        well, ill = outcome.value
+    for value in torch_ranks.values(2, verifies, tmp_path):
+        well, ill = value
         assert well == ("fsdp", "", True, 1000.0)
         assert (
             "after ag0 ag1 ag2 F0 came forward of unit 1 ('blocks.0'), where the plan has all-gather of unit 3 "
@@ -406,9 +396,7 @@ def refused(rank, names):
 @pytest.fixture(scope="module")
 def refusals(request, tmp_path_factory):
     names = torch_ranks.wanted(request, "what")
-    [*outcomes] = torch_ranks.run(2, refused, tmp_path_factory.mktemp("refused"), names)
-    assert [outcome.error for outcome in outcomes] == ["", ""]
-    return outcomes[0].value
+    return torch_ranks.values(2, refused, tmp_path_factory.mktemp("refused"), names)[0]
 
 
 @pytest.mark.parametrize("what", REFUSED)
@@ -427,8 +415,7 @@ def alone(rank):
 
 
 def test_one_rank_trains_and_sends_nothing(tmp_path):
-    [outcome] = torch_ranks.run(1, alone, tmp_path)
-    assert (outcome.error, outcome.value) == ("", "")
+    assert torch_ranks.values(1, alone, tmp_path) == [""]
 
 
 def test_without_a_process_group_it_says_what_to_call():
@@ -452,5 +439,4 @@ def in_two_dimensions(rank):
 
 
 def test_replicas_of_shards_have_the_weights_of_plain_fsdp(tmp_path):
-    for outcome in torch_ranks.run(4, in_two_dimensions, tmp_path):
-        assert (outcome.error, outcome.value) == ("", (True, ""))
+    assert torch_ranks.values(4, in_two_dimensions, tmp_path) == [(True, "")] * 4

@@ -8,41 +8,21 @@ import copy
 import functools
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
 
 import gradtide as gt
 import torch_ranks
 from gradtide.errors import ScenarioError, TrainingError
-
-torch = pytest.importorskip("torch", reason="needs torch, which is optional: make test-torch")
-dist, nn = torch.distributed, torch.nn
-if not dist.is_available() or not dist.is_gloo_available():
-    pytest.skip("this torch has no gloo", allow_module_level=True)
-
-from gradtide.torch import unwrap, wrap  # noqa: E402
+from gradtide.torch import unwrap, wrap
 
 functional = nn.functional
-pytestmark = [
-    pytest.mark.linux,
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.slow,
-    pytest.mark.timeout(300),
-]
+pytestmark = torch_ranks.MARKS
 
 LEVELS = ("buckets", "priority", "crossiter")
 STEPS = 6
-
-
-def plan_of(model, level):
-    """One bucket for each module that owns parameters, the last ready first; the first layer is the most urgent."""
-    seen, sizes = set(), {}
-    for name, module in model.named_modules():
-        own = [p for p in module.parameters(recurse=False) if p.requires_grad and id(p) not in seen]
-        seen.update(map(id, own))
-        if own:
-            sizes[name] = sum(p.nbytes for p in own)
-    buckets = [{"layers": [name], "bytes": size, "rank": rank} for rank, (name, size) in enumerate(sizes.items())]
-    return {"schema": "gradtide.plan/1", "level": level, "buckets": buckets[::-1], "chunk_bytes": 2048}
+plan_of = functools.partial(torch_ranks.plan_of, chunk=2048)
 
 
 # Models
@@ -438,7 +418,7 @@ def compare(rank, cases):
 @pytest.fixture(scope="module")
 def compared(request, tmp_path_factory):
     cases = torch_ranks.wanted(request, "case")
-    return torch_ranks.run(2, compare, tmp_path_factory.mktemp("ranks"), cases, start="spawn")
+    return torch_ranks.values(2, compare, tmp_path_factory.mktemp("ranks"), cases, start="spawn")
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -447,13 +427,12 @@ def compared(request, tmp_path_factory):
 )
 def test_weights_are_ddps_bit_for_bit_or_the_habit_is_refused(compared, case, level):
     reason = REFUSED.get((case, level))
-    for outcome in compared:
-        assert outcome.error == ""
+    for value in compared:
         if reason is None:
-            assert outcome.value[case, level] == "equal"
+            assert value[case, level] == "equal"
         else:
-            assert outcome.value[case, level].startswith("refused: ")
-            assert reason in outcome.value[case, level]
+            assert value[case, level].startswith("refused: ")
+            assert reason in value[case, level]
 
 
 def train_module(model, rank, level, optimizer, plan, **options):
@@ -481,15 +460,9 @@ def train_on_mesh(rank, level):
     return train_module(model, rank, level, adam, plan_of(model, level), device_mesh=mesh)
 
 
-def compare_on_mesh(rank):
-    expected = train_on_mesh(rank, "ddp")
-    return {level: all(map(torch.equal, expected, train_on_mesh(rank, level))) for level in LEVELS[:2]}
-
-
 def test_a_dimension_of_a_device_mesh_is_the_group_that_is_summed_over(tmp_path):
-    for outcome in torch_ranks.run(4, compare_on_mesh, tmp_path):
-        assert outcome.error == ""
-        assert outcome.value == dict.fromkeys(LEVELS[:2], True)
+    equal = torch_ranks.values(4, torch_ranks.levels_equal_to_ddp, tmp_path, train_on_mesh, LEVELS[:2])
+    assert equal == [dict.fromkeys(LEVELS[:2], True)] * 4
 
 
 class Unused(Layers):
@@ -512,15 +485,9 @@ def train_unused(rank, level):
     return train_module(model, rank, level, sgd, plan, find_unused_parameters=True)
 
 
-def compare_unused(rank):
-    expected = train_unused(rank, "ddp")
-    return {level: all(map(torch.equal, expected, train_unused(rank, level))) for level in LEVELS[:2]}
-
-
 def test_the_plan_of_a_profile_is_taken_for_a_model_with_unused_parameters(tmp_path):
-    for outcome in torch_ranks.run(2, compare_unused, tmp_path):
-        assert outcome.error == ""
-        assert outcome.value == dict.fromkeys(LEVELS[:2], True)
+    equal = torch_ranks.values(2, torch_ranks.levels_equal_to_ddp, tmp_path, train_unused, LEVELS[:2])
+    assert equal == [dict.fromkeys(LEVELS[:2], True)] * 2
 
 
 def test_a_plan_for_fewer_parameters_is_refused_unless_they_are_said_to_be_unused():

@@ -16,10 +16,6 @@ import pytest
 import torch_ranks
 from gradtide.errors import RankLostError
 
-torch = pytest.importorskip("torch", reason="needs torch, which is optional: make test-torch")
-if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
-    pytest.skip("this torch has no gloo", allow_module_level=True)
-
 pytestmark = [pytest.mark.linux, pytest.mark.torch, pytest.mark.slow, pytest.mark.timeout(600)]
 
 LEVELS = ("none", "buckets", "priority", "crossiter")

@@ -12,25 +12,16 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 import torch_ranks
 from gradtide.errors import TrainingError
+from gradtide.torch import sender, streams, unwrap, wrap, wrapped
+from test_torch_wrap import LoneGuard, batches, cross_entropy, network, said_by
+from torch_ranks import plan_of
 
-torch = pytest.importorskip("torch", reason="needs torch, which is optional: make test-torch")
-dist, nn = torch.distributed, torch.nn
-if not dist.is_available() or not dist.is_gloo_available():
-    pytest.skip("this torch has no gloo", allow_module_level=True)
-
-from gradtide.torch import sender, streams, unwrap, wrap, wrapped  # noqa: E402
-from test_torch_wrap import LoneGuard, batches, cross_entropy, network, plan_of, said_by  # noqa: E402
-
-pytestmark = [
-    pytest.mark.linux,
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.slow,
-    pytest.mark.timeout(300),
-]
+pytestmark = torch_ranks.MARKS
 
 CPU = torch.device("cpu")
 
@@ -214,9 +205,8 @@ def compare(rank):
 
 
 def test_training_by_streams_has_ddps_weights_and_waits_for_recorded_events_alone(tmp_path):
-    for outcome in torch_ranks.run(2, compare, tmp_path):
-        assert outcome.error == ""
-        found, logs = outcome.value
+    for value in torch_ranks.values(2, compare, tmp_path):
+        found, logs = value
         assert set(found.values()) == {True}
         for (level, *_), log in logs.items():
             recorded = {event: stream for kind, stream, event in log if kind == "record"}

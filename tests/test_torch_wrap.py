@@ -13,41 +13,25 @@ import time
 import weakref
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
 
 import gradtide as gt
 import torch_ranks
 from gradtide.errors import ScenarioError, TrainingError
 from gradtide.scenario.plan import read_plan
-
-torch = pytest.importorskip("torch", reason="needs torch, which is optional: make test-torch")
-dist, nn = torch.distributed, torch.nn
-if not dist.is_available() or not dist.is_gloo_available():
-    pytest.skip("this torch has no gloo", allow_module_level=True)
-
-from gradtide.torch import control, guard, sender, unwrap, verify, wrap  # noqa: E402
-from gradtide.torch.groups import groups_of  # noqa: E402
+from gradtide.torch import control, guard, sender, unwrap, verify, wrap
+from gradtide.torch.groups import groups_of
+from torch_ranks import plan_of
 
 cross_entropy, linear = nn.functional.cross_entropy, nn.functional.linear
 DistributedDataParallel = nn.parallel.DistributedDataParallel
 
-pytestmark = [
-    pytest.mark.linux,
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.slow,
-    pytest.mark.timeout(300),
-]
+pytestmark = torch_ranks.MARKS
 
 LEVELS = ("none", "buckets", "priority", "crossiter")
 SCHEDULED = ("priority", "crossiter")
-
-
-def plan_of(model, level, *, chunk=None, **more):
-    """One bucket for each module that owns parameters, the last ready first; the first layer is the most urgent."""
-    layers = [name for name, module in model.named_modules() if list(module.parameters(recurse=False))]
-    sizes = {name: sum(p.nbytes for p in model.get_submodule(name).parameters(recurse=False)) for name in layers}
-    buckets = [{"layers": [name], "bytes": sizes[name], "rank": rank} for rank, name in enumerate(layers)]
-    return {"schema": "gradtide.plan/1", "level": level, "buckets": buckets[::-1], "chunk_bytes": chunk, **more}
 
 
 def network():
@@ -129,16 +113,15 @@ def compare_all(rank, names):
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
-    return torch_ranks.run(2, compare_all, tmp_path_factory.mktemp("ranks"), list(OPTIMIZERS), start="spawn")
+    return torch_ranks.values(2, compare_all, tmp_path_factory.mktemp("ranks"), list(OPTIMIZERS), start="spawn")
 
 
 @pytest.mark.parametrize("level", LEVELS[1:])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_after_50_steps_of_two_ranks_weights_and_state_are_ddps_bit_for_bit(compared, name, level):
     # A sum of two has one order. Learning rates change under way, and batch norm's buffers are the first rank's.
-    for outcome in compared:
-        assert outcome.error == ""
-        assert outcome.value[name, level] == (True, True)
+    for value in compared:
+        assert value[name, level] == (True, True)
 
 
 def regression(rank, level, steps, rate):
@@ -175,9 +158,8 @@ def test_on_four_ranks_weights_are_ddps_up_to_the_order_of_sums(tmp_path):
     # <= 2·3·u·4·g; SGD adds lr times that in each of 50 steps. The loss shrinks towards its minimum at this rate, so
     # that a difference is not amplified; what it changes in later gradients is of the same order: a factor 4 covers it.
     steps, rate = 50, 0.05
-    for outcome in torch_ranks.run(4, compare_regressions, tmp_path, steps, rate):
-        assert outcome.error == ""
-        found, gradients = outcome.value
+    for value in torch_ranks.values(4, compare_regressions, tmp_path, steps, rate):
+        found, gradients = value
         bound = 4 * steps * rate * 2 * 3 * 2**-24 * 4 * gradients
         assert all(difference <= bound for difference in found.values()), (found, bound)
 
@@ -223,15 +205,9 @@ def train_unusual(rank, level):
     return [*weights, seen]
 
 
-def compare_unusual(rank):
-    expected = train_unusual(rank, "ddp")
-    return {level: all(map(torch.equal, expected, train_unusual(rank, level))) for level in LEVELS}
-
-
 def test_tied_and_uncalled_layers_are_waited_for_where_they_are_used(tmp_path):
-    for outcome in torch_ranks.run(2, compare_unusual, tmp_path):
-        assert outcome.error == ""
-        assert outcome.value == dict.fromkeys(LEVELS, True)
+    equal = torch_ranks.values(2, torch_ranks.levels_equal_to_ddp, tmp_path, train_unusual, LEVELS)
+    assert equal == [dict.fromkeys(LEVELS, True)] * 2
 
 
 # What is refused
@@ -384,21 +360,20 @@ def refused_by_wrap(rank):
 
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory):
-    return torch_ranks.run(2, refuse_all, tmp_path_factory.mktemp("ranks"), timeout_s=20)
+    return torch_ranks.values(2, refuse_all, tmp_path_factory.mktemp("ranks"), timeout_s=20)
 
 
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.__name__)
 def test_what_crossiter_cannot_do_is_refused(refused, case):
-    for outcome in refused:
-        assert outcome.error == ""
-        said = outcome.value[0][case.__name__]
+    for value in refused:
+        said = value[0][case.__name__]
         assert said.startswith("TrainingError: ")
         assert REFUSED[case] in said
 
 
 def test_what_wrap_cannot_take_is_refused(refused):
-    for outcome in refused:
-        for part, said in outcome.value[1].items():
+    for value in refused:
+        for part, said in value[1].items():
             assert part in said, said
 
 
@@ -427,9 +402,8 @@ def compare_dropped(rank):
 
 
 def test_gradients_that_are_dropped_are_not_applied(tmp_path):
-    for outcome in torch_ranks.run(2, compare_dropped, tmp_path):
-        assert outcome.error == ""
-        assert outcome.value is True
+    for value in torch_ranks.values(2, compare_dropped, tmp_path):
+        assert value is True
 
 
 # Priority keeps the barrier, and so takes what needs one
@@ -454,15 +428,9 @@ def clip_and_accumulate(rank, level):
     return weights
 
 
-def compare_clipped(rank):
-    expected = clip_and_accumulate(rank, "ddp")
-    return {level: all(map(torch.equal, expected, clip_and_accumulate(rank, level))) for level in LEVELS[:3]}
-
-
 def test_priority_clips_and_accumulates_as_ddp_does(tmp_path):
-    for outcome in torch_ranks.run(2, compare_clipped, tmp_path):
-        assert outcome.error == ""
-        assert outcome.value == dict.fromkeys(LEVELS[:3], True)
+    equal = torch_ranks.values(2, torch_ranks.levels_equal_to_ddp, tmp_path, clip_and_accumulate, LEVELS[:3])
+    assert equal == [dict.fromkeys(LEVELS[:3], True)] * 2
 
 
 # What DDP's options ask of the hook of levels none and buckets
@@ -511,10 +479,9 @@ def compare_options(rank):
 
 
 def test_sparse_and_unused_gradients_are_ddps_at_levels_that_leave_the_order(tmp_path):
-    for outcome in torch_ranks.run(2, compare_options, tmp_path):
-        assert outcome.error == ""
-        assert set(outcome.value.values()) == {True}
-        assert len(outcome.value) == 4
+    for value in torch_ranks.values(2, compare_options, tmp_path):
+        assert set(value.values()) == {True}
+        assert len(value) == 4
 
 
 # Errors of the user's own (ranks that end: test_torch_lost.py)
@@ -547,9 +514,8 @@ def raise_in_hooks(rank):
 
 
 def test_errors_of_the_users_own_hooks_pass_through(tmp_path):
-    for outcome in torch_ranks.run(2, raise_in_hooks, tmp_path):
-        assert outcome.error == ""
-        assert outcome.value == ["mine", "mine"]
+    for value in torch_ranks.values(2, raise_in_hooks, tmp_path):
+        assert value == ["mine", "mine"]
 
 
 # What is left behind
@@ -588,9 +554,8 @@ def keep(rank):
 
 
 def test_unwrap_keeps_no_tensor(tmp_path):
-    for outcome in torch_ranks.run(2, keep, tmp_path):
-        assert outcome.error == ""
-        assert outcome.value == dict.fromkeys(LEVELS, (0, 0))
+    for value in torch_ranks.values(2, keep, tmp_path):
+        assert value == dict.fromkeys(LEVELS, (0, 0))
 
 
 def leave(rank):
@@ -630,9 +595,8 @@ def leave(rank):
 
 
 def test_unwrap_leaves_no_thread_no_hook_and_the_optimizer_as_it_was(tmp_path):
-    for outcome in torch_ranks.run(2, leave, tmp_path):
-        assert outcome.error == ""
-        for level, *fine in outcome.value:
+    for value in torch_ranks.values(2, leave, tmp_path):
+        for level, *fine in value:
             assert fine in ([True, True, 0], [True]), level
 
 
@@ -653,10 +617,9 @@ def train_alone(rank, in_group):
 
 @pytest.mark.parametrize("size", [0, 1])
 def test_without_other_ranks_it_trains_as_before(tmp_path, size):
-    (outcome,) = torch_ranks.run(size, train_alone, tmp_path, size)
-    assert outcome.error == ""
-    assert outcome.value[0] is True
-    assert outcome.value[2] == 1
+    ((equal, _, threads),) = torch_ranks.values(size, train_alone, tmp_path, size)
+    assert equal is True
+    assert threads == 1
 
 
 def fork_after_wrap(rank):
@@ -679,9 +642,8 @@ def fork_after_wrap(rank):
 
 
 def test_a_forked_child_is_told_and_does_no_harm(tmp_path):
-    for outcome in torch_ranks.run(2, fork_after_wrap, tmp_path):
-        assert outcome.error == ""
-        assert "forked after wrap" in outcome.value
+    for value in torch_ranks.values(2, fork_after_wrap, tmp_path):
+        assert "forked after wrap" in value
 
 
 # Predicted against measured
@@ -698,9 +660,8 @@ def verified(rank):
 
 
 def test_verify_prints_predicted_and_measured_with_a_reason(tmp_path):
-    for outcome in torch_ranks.run(2, verified, tmp_path):
-        assert outcome.error == ""
-        text, measured, ratio = outcome.value
+    for value in torch_ranks.values(2, verified, tmp_path):
+        text, measured, ratio = value
         assert ratio == pytest.approx(measured / 1e-6)
         for words in ("measured", "waits for gradients", "predicted", "above predicted", "Profile it here"):
             assert words in text
@@ -775,10 +736,9 @@ def compare_gated(rank):
 
 
 def test_gates_and_depth_of_a_plan_are_carried_out_with_ddps_weights(tmp_path):
-    for outcome in torch_ranks.run(2, compare_gated, tmp_path):
-        assert outcome.error == ""
-        assert [outcome.value[level][0] for level in LEVELS[1:]] == [True] * 3
-        *_, sent = outcome.value["crossiter"]
+    for value in torch_ranks.values(2, compare_gated, tmp_path):
+        assert [value[level][0] for level in LEVELS[1:]] == [True] * 3
+        *_, sent = value["crossiter"]
         second = sent.index("call of 0", sent.index("gradient of 0"))
         after = sent[sent.index("gradient of 0") :]
         assert "6" not in sent[: sent.index("gradient of 0")]
@@ -803,9 +763,8 @@ def train_profiled(rank):
 
 
 def test_a_model_that_was_profiled_opens_the_gates_of_its_plan(tmp_path):
-    for outcome in torch_ranks.run(2, train_profiled, tmp_path):
-        assert outcome.error == ""
-        said, opened, _ = outcome.value
+    for value in torch_ranks.values(2, train_profiled, tmp_path):
+        said, opened, _ = value
         assert said == "nothing"
         assert opened >= 2 * 8
 
@@ -885,9 +844,8 @@ def test_gates_and_depth_that_gradtide_plan_wrote_are_carried_out_and_verify_tel
     gates = {bucket.layers[0]: bucket.gate for bucket in plan.buckets if bucket.gate}
     assert (plan.order, plan.depth) == ("caramel", 2)
     assert {where for where, _ in gates.values()} == {"backward", "forward"}
-    for outcome in torch_ranks.run(2, compare_caramel, tmp_path, str(path)):
-        assert outcome.error == ""
-        is_equal, log, said, missed = outcome.value
+    for value in torch_ranks.values(2, compare_caramel, tmp_path, str(path)):
+        is_equal, log, said, missed = value
         assert is_equal
         assert said.startswith("nothing: ")
         assert "Measured and predicted agree within 0.0%" in said
@@ -930,11 +888,8 @@ def sgd(model):
 
 
 def test_what_a_plan_asks_for_and_gloo_cannot_do_is_refused(tmp_path):
-    for outcome in torch_ranks.run(2, refuse_plans, tmp_path):
-        assert outcome.error == ""
-        for said, words in zip(
-            outcome.value, ("by tree, which CPUs", "order 'random'", "only level crossiter"), strict=True
-        ):
+    for value in torch_ranks.values(2, refuse_plans, tmp_path):
+        for said, words in zip(value, ("by tree, which CPUs", "order 'random'", "only level crossiter"), strict=True):
             assert words in said
 
 
@@ -956,10 +911,9 @@ def verify_missed(rank):
 
 
 def test_verify_fails_when_ddps_buckets_are_not_the_plans(tmp_path):
-    for outcome in torch_ranks.run(2, verify_missed, tmp_path):
-        assert outcome.error == ""
-        assert outcome.value[0] == "nothing"
-        assert "The plan was not carried out: DDP sent buckets of" in outcome.value[1]
+    for value in torch_ranks.values(2, verify_missed, tmp_path):
+        assert value[0] == "nothing"
+        assert "The plan was not carried out: DDP sent buckets of" in value[1]
 
 
 # The sender by itself

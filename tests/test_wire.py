@@ -16,24 +16,14 @@ import time
 from types import SimpleNamespace
 
 import pytest
+import torch
+import torch.distributed as dist
 
 import torch_ranks
+from gradtide.errors import TrainingError
+from gradtide.torch import control, nccl_options, sockets, wire, wire_priority, wrap
 
-torch = pytest.importorskip("torch", reason="needs torch, which is optional: make test-torch")
-dist = torch.distributed
-if not dist.is_available() or not dist.is_gloo_available():
-    pytest.skip("this torch has no gloo", allow_module_level=True)
-
-from gradtide.errors import TrainingError  # noqa: E402
-from gradtide.torch import control, nccl_options, sockets, wire, wire_priority, wrap  # noqa: E402
-
-pytestmark = [
-    pytest.mark.linux,
-    pytest.mark.torch,
-    pytest.mark.filterwarnings("default"),
-    pytest.mark.slow,
-    pytest.mark.timeout(300),
-]
+pytestmark = torch_ranks.MARKS
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads what Linux does")
 PRIOMAP = (1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1)  # tc-prio(8), also what `tc qdisc show` prints
@@ -175,18 +165,17 @@ def marks(rank):
 
 @LINUX
 def test_connections_between_ranks_are_marked_and_no_others(tmp_path):
-    outcomes = torch_ranks.run(3, marks, tmp_path)
-    assert [outcome.error for outcome in outcomes] == [""] * 3
-    for rank, outcome in enumerate(outcomes):
+    values = torch_ranks.values(3, marks, tmp_path)
+    for rank, value in enumerate(values):
         for word, service in (("low", LOW), ("high", HIGH), ("normal", NORMAL)):
-            found = outcome.value[word]
+            found = value[word]
             assert found["others"] == [other for other in range(3) if other != rank]
             # Two groups, the default one and that of wrap: each has a connection to every other rank.
             assert found["marked"] == found["said"] == [service] * 4
             assert found["interfaces"] <= {"lo", "eth0"} | {name for _, name in socket.if_nameindex()}
             assert found["stranger"] == NORMAL
             assert set(found["announcing"]) == {control.LOW_DELAY}
-    text = outcomes[0].value["low"]["text"]
+    text = values[0]["low"]["text"]
     assert text.startswith("type of service 0x08 (DSCP 2, band 2 of pfifo_fast) on 4 of 4 connections to other ranks\n")
     assert "nft -f -" in text
 
@@ -311,18 +300,15 @@ def packets(rank, by_rules):
 @LINUX
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="reads packets: needs root")
 def test_packets_carry_the_mark(tmp_path):
-    assert [outcome.value and outcome.value[0] for outcome in torch_ranks.run(2, packets, tmp_path, False)] == [
-        {LOW}
-    ] * 2
+    assert [value[0] for value in torch_ranks.values(2, packets, tmp_path, False)] == [{LOW}] * 2
 
 
 @LINUX
 @needs_nft
 def test_rules_mark_packets_of_sockets_without_a_mark_and_go_with_the_process(tmp_path):
-    outcomes = torch_ranks.run(2, packets, tmp_path, True)
-    assert [outcome.error for outcome in outcomes] == ["", ""]
-    assert [outcome.value[0] for outcome in outcomes] == [{LOW}] * 2
-    names, until = {outcome.value[1] for outcome in outcomes}, time.monotonic() + 60
+    values = torch_ranks.values(2, packets, tmp_path, True)
+    assert [value[0] for value in values] == [{LOW}] * 2
+    names, until = {value[1] for value in values}, time.monotonic() + 60
     while names & set(subprocess.run(["nft", "list", "tables"], capture_output=True, text=True).stdout.split()):
         assert time.monotonic() < until, "rules outlive the processes that they are of"
         time.sleep(0.05)

@@ -14,27 +14,19 @@ import signal
 import sys
 import threading
 import time
-from datetime import timedelta
 from pathlib import Path
 
 import torch
 import torch._dynamo  # optimizers import it at their first step, and it takes a second
-import torch.distributed as dist
 from torch import nn
 
 from gradtide.errors import RankLostError
 from gradtide.torch import unwrap, wrap
+from torch_ranks import meet, plan_of
 
 AT_ONCE = 6  # cases
 ENDED_BY = 60  # seconds after a rank has failed; far above what is allowed
 FAILS_AT = 3  # the iteration
-
-
-def plan_of(model, level):
-    """One bucket for each layer, the last ready first."""
-    layers = [(name, sum(p.nbytes for p in module.parameters())) for name, module in model.named_children()]
-    buckets = [{"layers": [name], "bytes": size, "rank": rank} for rank, (name, size) in enumerate(layers) if size]
-    return {"schema": "gradtide.plan/1", "level": level, "buckets": buckets[::-1], "chunk_bytes": 4096}
 
 
 def note(folder, rank, **what):
@@ -67,20 +59,13 @@ def fail(how, model, timeout_s):
 
 def train(rank, *, level, size, victim, how, timeout_s, has_buffers, folder):
     """Train as a user's script does, with nothing to catch errors but a note of them."""
-    torch.set_num_threads(1)
     folder = Path(folder)
-    dist.init_process_group(
-        "gloo",
-        init_method=f"file://{folder}/store",
-        rank=rank,
-        world_size=size,
-        timeout=timedelta(seconds=timeout_s),
-    )
+    meet(folder, rank, size, timeout_s)
     torch.manual_seed(0)
     norm = nn.BatchNorm1d(256) if has_buffers else nn.LayerNorm(256)  # buffers are exchanged in the forward pass
     model = nn.Sequential(nn.Linear(64, 256), norm, nn.ReLU(), nn.Linear(256, 256), nn.Linear(256, 8))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    model = wrap(model, optimizer, plan_of(model, level))
+    model = wrap(model, optimizer, plan_of(model, level, chunk=4096))
     try:
         for number in range(200):
             if rank == victim and number == FAILS_AT:

@@ -1,4 +1,4 @@
-"""Ranks of a test: processes that train together over gloo, and what each of them came to."""
+"""Ranks of a test: processes that train together over gloo, and what each of them came to. Needs torch."""
 
 import contextlib
 import gc
@@ -9,7 +9,23 @@ import traceback
 from dataclasses import dataclass
 from datetime import timedelta
 
-ENDED_BY = 150  # seconds; far above what any test takes, and below the limit of those that use it
+import pytest
+import torch
+import torch.distributed as dist
+
+if not dist.is_available() or not dist.is_gloo_available():
+    pytest.skip("this torch has no gloo", allow_module_level=True)
+
+MARKS = [
+    pytest.mark.linux,
+    pytest.mark.torch,
+    pytest.mark.filterwarnings("default"),
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+]
+"""Marks of a module whose tests start ranks."""
+
+ENDED_BY = 240  # seconds; far above what any test takes, and below the limit of those that use it
 
 
 @dataclass
@@ -22,21 +38,19 @@ class Outcome:
     seconds: float = 0.0
 
 
-def _rank(task, rank, size, folder, timeout_s, arguments, pipe):
-    import torch
-    import torch.distributed as dist
+def meet(folder, rank, size, timeout_s):
+    """Join the default group. Ranks meet in a file: a free port may be taken by the time they do."""
+    torch.set_num_threads(1)
+    store, timeout = f"file://{folder}/store", timedelta(seconds=timeout_s)
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=size, timeout=timeout)
 
+
+def _rank(task, rank, size, folder, timeout_s, arguments, pipe):
     torch.set_num_threads(1)
     start = time.monotonic()
     try:
         if size:
-            dist.init_process_group(
-                "gloo",
-                init_method=f"file://{folder}/store",
-                rank=rank,
-                world_size=size,
-                timeout=timedelta(seconds=timeout_s),
-            )
+            meet(folder, rank, size, timeout_s)
         outcome = Outcome(task(rank, *arguments))
     except Exception as error:
         outcome = Outcome(None, type(error).__name__, f"{error}", time.monotonic() - start)
@@ -77,10 +91,33 @@ def run(size, task, folder, *arguments, timeout_s=60, start="forkserver"):
     return outcomes
 
 
+def values(size, task, folder, *arguments, **options):
+    """Run `task` as `run` does, on ranks that must not fail; return what each of them returned."""
+    outcomes = run(size, task, folder, *arguments, **options)
+    assert [outcome.error for outcome in outcomes] == [""] * len(outcomes)
+    return [outcome.value for outcome in outcomes]
+
+
+def levels_equal_to_ddp(rank, train, levels):
+    """Return for each level whether `train(rank, level)` returns the tensors of `train(rank, "ddp")`, bit for bit."""
+    expected = train(rank, "ddp")
+    return {level: all(map(torch.equal, expected, train(rank, level))) for level in levels}
+
+
+def plan_of(model, level, *, chunk=None, **more):
+    """Return a plan of one bucket for each module that owns parameters: the last ready first, the first most urgent."""
+    seen, sizes = set(), {}
+    for name, module in model.named_modules():
+        own = [p for p in module.parameters(recurse=False) if p.requires_grad and id(p) not in seen]
+        seen.update(map(id, own))
+        if own:
+            sizes[name] = sum(p.nbytes for p in own)
+    buckets = [{"layers": [name], "bytes": size, "rank": rank} for rank, (name, size) in enumerate(sizes.items())]
+    return {"schema": "gradtide.plan/1", "level": level, "buckets": buckets[::-1], "chunk_bytes": chunk, **more}
+
+
 def live_tensors():
     """Return every tensor that lives, by its id; with the garbage collector off, those in garbage too."""
-    import torch
-
     return {id(one): one for one in gc.get_objects() if issubclass(type(one), torch.Tensor)}
 
 
