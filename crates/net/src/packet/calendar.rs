@@ -4,7 +4,7 @@
 //! to that bucket. Arrivals are appended to their bucket unsorted; when the bucket begins, all of them are known and
 //! are sorted once. A port with a queue first computes its departures up to that time, which adds its arrivals.
 
-use super::event_key::{EventKey, ParentKey, Train};
+use super::event_key::{EventKey, Train};
 use super::timing::{Serialization, Timing};
 use super::wire::{Wire, flag};
 use std::collections::BTreeMap;
@@ -391,12 +391,6 @@ impl Calendar {
         let near = near.into_iter().find(|bucket| !self.ring[(bucket & (ring_length - 1)) as usize].is_empty());
         let far = self.far.keys().next().copied();
         self.upcoming = near.into_iter().chain(far).min().unwrap_or(u64::MAX);
-    }
-
-    /// Key of the last arrival as the event that schedules a follow-up.
-    pub fn parent_key(&self) -> ParentKey {
-        let (key, link) = self.key(self.sorted[self.next - 1]);
-        ParentKey::Arrival(key, link)
     }
 
     /// Sorts the arrivals of the current bucket: into about as many slots of time as there are arrivals, then within

@@ -1,6 +1,6 @@
 //! Endpoints of all connections, and their pending timers and follow-ups.
 
-use super::event_key::{End, FollowUp, FollowUpKind, ParentKey, TimerCheck};
+use super::event_key::{End, FollowUp, FollowUpKind, Origin, TimerCheck};
 use super::tcp::TcpConfig;
 use super::tcp::receiver::Receiver;
 use super::tcp::sender::{NEVER, Sender};
@@ -58,20 +58,12 @@ pub(super) struct Message {
 pub(super) struct Pending {
     pub timer_checks: BinaryHeap<Reverse<TimerCheck>>,
     pub follow_ups: BinaryHeap<Reverse<FollowUp>>,
+    /// Number of follow-ups so far.
+    follow_up_count: u64,
     /// Least time from sending a packet to its arrival.
     pub latency_ps: u64,
     /// Set by every addition.
     pub changed: bool,
-}
-
-/// A packet that has arrived at its host.
-pub(crate) struct Arrived<'a, C> {
-    pub now: Time,
-    pub packet: &'a Wire,
-    /// As [`Sender::room_bytes`].
-    pub room_bytes: u64,
-    /// Returns the key of the arrival.
-    pub parent: C,
 }
 
 /// Result of an event at an endpoint that concerns the connection as a whole.
@@ -124,7 +116,7 @@ pub(super) struct Opened {
     pub sending: Sending,
 }
 
-/// Ensures a timer check no later than the deadline. A deadline that moves back costs nothing until the old check.
+/// Ensures a timer check no later than the deadline. A deadline that moves later costs nothing until the old check.
 #[inline]
 fn arm(armed_ps: &mut u64, at_ps: u64, (connection, end): (u32, End), pending: &mut Pending) {
     if at_ps < *armed_ps {
@@ -136,10 +128,9 @@ fn arm(armed_ps: &mut u64, at_ps: u64, (connection, end): (u32, End), pending: &
 
 impl Receiving {
     /// Ensures a timer check at the deadline. While the connection closes, every deadline has an event of its own,
-    /// which is a follow-up if the deadline is less than a link latency ahead; `parent` returns the length of its chain
-    /// and the key of the chain's first event.
+    /// which is a follow-up if the deadline is less than a link latency ahead.
     #[inline]
-    fn arm(&mut self, connection: u32, now_ps: u64, parent: impl FnOnce() -> (u8, ParentKey), pending: &mut Pending) {
+    fn arm(&mut self, connection: u32, now_ps: u64, origin: Origin, pending: &mut Pending) {
         let deadline_ps = self.receiver.deadline_ps;
         let is_closing = self.receiver.awaits_last_ack();
         if is_closing && self.armed_ps != deadline_ps {
@@ -149,10 +140,9 @@ impl Receiving {
             arm(&mut self.armed_ps, deadline_ps, (connection, End::Receiver), pending);
         } else if deadline_ps < self.armed_ps {
             self.armed_ps = deadline_ps;
-            let (depth, parent) = parent();
             let follow_up =
-                FollowUp::new((deadline_ps, now_ps), parent, FollowUpKind::Fin, (connection, self.generation));
-            pending.add_follow_up(FollowUp { depth, ..follow_up });
+                FollowUp::new((deadline_ps, now_ps), origin, FollowUpKind::Fin, (connection, self.generation));
+            pending.add_follow_up(follow_up);
         }
     }
 
@@ -180,7 +170,9 @@ impl Sending {
 impl Pending {
     fn add_follow_up(&mut self, follow_up: FollowUp) {
         self.changed = true;
-        self.follow_ups.push(Reverse(follow_up));
+        self.follow_up_count += 1;
+        let origin = follow_up.origin.or_numbered(self.follow_up_count);
+        self.follow_ups.push(Reverse(FollowUp { origin, ..follow_up }));
     }
 }
 
@@ -295,9 +287,9 @@ impl Connections {
     }
 
     /// Has the sender send `delay` after `now` what the application has written.
-    pub fn pump_later(&mut self, now: Time, delay: Time, parent: ParentKey, connection: u32) {
+    pub fn pump_later(&mut self, now: Time, delay: Time, origin: Origin, connection: u32) {
         let user = (connection, self.receiving[connection as usize].generation);
-        self.pending.add_follow_up(FollowUp::new(((now + delay).ps(), now.ps()), parent, FollowUpKind::Pump, user));
+        self.pending.add_follow_up(FollowUp::new(((now + delay).ps(), now.ps()), origin, FollowUpKind::Pump, user));
     }
 
     /// Checks the receiver's timer. Packets go to `out` and through the returned port.
@@ -306,7 +298,7 @@ impl Connections {
         config: &TcpConfig,
         now_ps: u64,
         connection: u32,
-        parent: (u8, ParentKey),
+        origin: Origin,
         out: &mut Vec<Wire>,
     ) -> (PortId, Outcome) {
         let receiving = &mut self.receiving[connection as usize];
@@ -314,7 +306,7 @@ impl Connections {
         if receiving.receiver.deadline_ps <= now_ps {
             receiving.receiver.on_timeout(config, now_ps, &mut self.pool, out);
         }
-        receiving.arm(connection, now_ps, || parent, &mut self.pending);
+        receiving.arm(connection, now_ps, origin, &mut self.pending);
         (receiving.port, if receiving.receiver.is_finished() { Outcome::ReceiverFinished } else { Outcome::None })
     }
 
@@ -327,7 +319,7 @@ impl Connections {
         room_bytes: u64,
         out: &mut Vec<Wire>,
     ) -> Option<(PortId, Outcome)> {
-        let &FollowUp { at_ps, connection, generation, depth, parent, kind, .. } = follow_up;
+        let &FollowUp { at_ps, connection, generation, origin, kind, .. } = follow_up;
         if !self.is_open(connection, generation) {
             return None;
         }
@@ -336,12 +328,12 @@ impl Connections {
                 if self.receiving[connection as usize].armed_ps != at_ps {
                     return None;
                 }
-                Some(self.check_receiver_timer(config, at_ps, connection, (depth + 1, parent), out))
+                Some(self.check_receiver_timer(config, at_ps, connection, origin.after(), out))
             }
             FollowUpKind::Accept => {
                 let receiving = &mut self.receiving[connection as usize];
                 receiving.receiver.accept(config, at_ps, out);
-                receiving.arm(connection, at_ps, || (0, parent), &mut self.pending);
+                receiving.arm(connection, at_ps, origin.after(), &mut self.pending);
                 Some((receiving.port, Outcome::None))
             }
             FollowUpKind::Pump => {
@@ -359,13 +351,14 @@ impl Connections {
     pub fn deliver(
         &mut self,
         config: &TcpConfig,
-        arrived: Arrived<'_, impl FnOnce() -> ParentKey>,
+        now: Time,
+        packet: &Wire,
+        room_bytes: u64,
         out: &mut Vec<Wire>,
     ) -> Option<(PortId, Outcome)> {
-        if !arrived.packet.is_data_or_ack() {
-            return self.deliver_rare(config, arrived, out);
+        if !packet.is_data_or_ack() {
+            return self.deliver_rare(config, now, packet, room_bytes, out);
         }
-        let Arrived { now, packet, room_bytes, parent } = arrived;
         let connection = packet.connection;
         if packet.flags & flag::REVERSE == 0 {
             let receiving = &mut self.receiving[connection as usize];
@@ -374,7 +367,7 @@ impl Connections {
             }
             receiving.receiver.on_packet(config, now.ps(), packet, &mut self.pool, out);
             let completed = receiving.completes_message(now);
-            receiving.arm(connection, now.ps(), || (0, parent()), &mut self.pending);
+            receiving.arm(connection, now.ps(), Origin::ARRIVAL, &mut self.pending);
             return Some((receiving.port, if completed { Outcome::MessageComplete } else { Outcome::None }));
         }
         let mut packet = *packet;
@@ -396,11 +389,11 @@ impl Connections {
     fn deliver_rare(
         &mut self,
         config: &TcpConfig,
-        arrived: Arrived<'_, impl FnOnce() -> ParentKey>,
+        now: Time,
+        packet: &Wire,
+        room_bytes: u64,
         out: &mut Vec<Wire>,
     ) -> Option<(PortId, Outcome)> {
-        let Arrived { now, packet, room_bytes, parent } = arrived;
-        let parent = parent();
         let mut packet = *packet;
         let (blocks, block_count) = self.pool.detach(&mut packet);
         if !self.accepts(&packet) {
@@ -429,9 +422,14 @@ impl Connections {
                 }
                 // ns-3 forks a socket, as the last event of this instant.
                 let user = (connection, packet.generation);
-                self.pending.add_follow_up(FollowUp::new((now.ps(), now.ps()), parent, FollowUpKind::Accept, user));
+                self.pending.add_follow_up(FollowUp::new(
+                    (now.ps(), now.ps()),
+                    Origin::ARRIVAL,
+                    FollowUpKind::Accept,
+                    user,
+                ));
             }
-            receiving.arm(connection, now.ps(), || (0, parent), &mut self.pending);
+            receiving.arm(connection, now.ps(), Origin::ARRIVAL, &mut self.pending);
             return Some((receiving.port, outcome));
         }
         let Sending { sender, began, .. } = &mut self.sending[connection as usize];
@@ -444,7 +442,7 @@ impl Connections {
         } else if sender.on_syn_ack(config, now.ps(), &packet, out) {
             (outcome, *began) = (Outcome::Established, now);
             if sender.backlog() > 0 {
-                self.pump_later(now, config.write_delay, parent, connection);
+                self.pump_later(now, config.write_delay, Origin::ARRIVAL, connection);
             } else {
                 sender.pump(config, now.ps(), out);
             }

@@ -105,10 +105,7 @@ pub(crate) enum End {
 pub(crate) struct FollowUp {
     pub at_ps: u64,
     pub scheduled_ps: u64,
-    /// Length of the chain of follow-ups since `parent`. Of two scheduled at the same time, the shorter chain comes
-    /// first, as arrivals come before follow-ups.
-    pub depth: u8,
-    pub parent: ParentKey,
+    pub origin: Origin,
     pub connection: u32,
     pub generation: u16,
     pub kind: FollowUpKind,
@@ -124,23 +121,43 @@ pub(crate) enum FollowUpKind {
     Pump,
 }
 
-/// The event that scheduled a follow-up, ordered among simultaneous ones.
+/// What scheduled a follow-up. Of two scheduled at the same time, one from a shorter chain comes first, as arrivals come
+/// before follow-ups; then one from neither kind of event, as these come before arrivals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum ParentKey {
-    /// Neither an arrival nor a follow-up; with a sequence number.
-    Local(u64),
-    /// An arrival, and its link.
-    Arrival(EventKey, u32),
+pub(crate) struct Origin {
+    /// Length of the chain of follow-ups that led to it.
+    depth: u8,
+    /// The chain began at an arrival.
+    is_arrival: bool,
+    /// Sequence number of the chain.
+    number: u64,
+}
+
+impl Origin {
+    /// An arrival.
+    pub const ARRIVAL: Self = Self { depth: 0, is_arrival: true, number: 0 };
+    /// Neither an arrival nor a follow-up.
+    pub const LOCAL: Self = Self { depth: 0, is_arrival: false, number: 0 };
+
+    /// The origin of what is scheduled by a follow-up with this origin.
+    pub fn after(self) -> Self {
+        Self { depth: self.depth + 1, ..self }
+    }
+
+    /// Numbers a new chain; keeps the number of others.
+    pub fn or_numbered(self, number: u64) -> Self {
+        if self.depth == 0 { Self { number, ..self } } else { self }
+    }
 }
 
 impl FollowUp {
     pub fn new(
         (at_ps, scheduled_ps): (u64, u64),
-        parent: ParentKey,
+        origin: Origin,
         kind: FollowUpKind,
         (connection, generation): (u32, u16),
     ) -> Self {
-        Self { at_ps, scheduled_ps, depth: 0, parent, connection, generation, kind }
+        Self { at_ps, scheduled_ps, origin, connection, generation, kind }
     }
 
     /// The endpoint that handles it.
@@ -156,21 +173,19 @@ mod tests {
     #[test]
     fn follow_ups_take_place_in_the_order_in_which_they_were_scheduled() {
         // A FIN is repeated every 3 us.
-        let follow_up = |scheduled_ps, depth, parent| FollowUp {
-            depth,
-            ..FollowUp::new((scheduled_ps + 3, scheduled_ps), parent, FollowUpKind::Fin, (0, 0))
+        let follow_up = |scheduled_ps, depth, is_arrival, number| {
+            let origin = Origin { depth, is_arrival, number };
+            FollowUp::new((scheduled_ps + 3, scheduled_ps), origin, FollowUpKind::Fin, (0, 0))
         };
-        let arrival = |start_ps, link| ParentKey::Arrival(EventKey::new(start_ps, Train::default()), link);
         let in_order = [
-            follow_up(6, 0, ParentKey::Local(8)),
-            follow_up(6, 0, ParentKey::Local(9)),
+            follow_up(6, 0, false, 8),
+            follow_up(6, 0, false, 9),
             // Arrivals at 6 come after local events and before follow-ups: of the FIN that arrived at 3, or earlier.
-            follow_up(6, 0, arrival(1, 7)),
-            follow_up(6, 0, arrival(2, 3)),
-            follow_up(6, 0, arrival(2, 4)),
-            follow_up(6, 1, arrival(0, 1)),
-            follow_up(6, 2, arrival(0, 1)),
-            follow_up(7, 0, ParentKey::Local(1)),
+            follow_up(6, 0, true, 4),
+            follow_up(6, 0, true, 7),
+            follow_up(6, 1, true, 3),
+            follow_up(6, 2, true, 1),
+            follow_up(7, 0, false, 2),
         ];
         assert!(in_order.is_sorted());
         assert!(in_order.windows(2).all(|pair| pair[0] != pair[1]));

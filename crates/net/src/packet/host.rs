@@ -1,8 +1,8 @@
 //! Flows and connections of all hosts: delivers packets, handles timers, completes flows.
 
 use super::calendar::window_ps;
-use super::endpoints::{Arrived, Connections, Message, Opened, Outcome, Receiving, Sending};
-use super::event_key::{End, FollowUp, ParentKey, TimerCheck};
+use super::endpoints::{Connections, Message, Opened, Outcome, Receiving, Sending};
+use super::event_key::{End, FollowUp, Origin, TimerCheck};
 use super::pcn;
 use super::tcp::receiver::Receiver;
 use super::tcp::sender::{NEVER, Sender};
@@ -70,8 +70,6 @@ pub(crate) struct Hosts {
     pub connections: Connections,
     streams: BTreeMap<(u32, u32, StreamKey), u32>,
     timers: EventQueue<Timer>,
-    /// Number of keys made by `local_key`.
-    local_count: u64,
     /// Least time from sending a packet to its arrival.
     latency_ps: u64,
     /// Dropped FINs of receivers, and when their connections learn of it.
@@ -91,7 +89,6 @@ impl Hosts {
             connections: Connections::new(latency_ps),
             streams: BTreeMap::new(),
             timers: EventQueue::default(),
-            local_count: 0,
             latency_ps,
             lost_fins: VecDeque::new(),
             pending_bursts: BTreeMap::new(),
@@ -171,14 +168,7 @@ impl Hosts {
     }
 
     fn pump_later(&mut self, config: &TcpConfig, now: Time, index: u32) {
-        let parent = self.local_key();
-        self.connections.pump_later(now, config.write_delay, parent, index);
-    }
-
-    /// Key of the present event, which is neither an arrival nor a follow-up.
-    fn local_key(&mut self) -> ParentKey {
-        self.local_count += 1;
-        ParentKey::Local(self.local_count)
+        self.connections.pump_later(now, config.write_delay, Origin::LOCAL, index);
     }
 
     fn open(&mut self, config: &TcpConfig, now: Time, flow: &Flow, (src_port, dst_port): (PortId, PortId)) -> u32 {
@@ -245,8 +235,7 @@ impl Hosts {
         Some(port)
     }
 
-    /// Delivers a packet to its host. Answers go to `out` and through the returned port; `parent` returns the key of
-    /// the arrival.
+    /// Delivers a packet to its host. Answers go to `out` and through the returned port.
     #[inline]
     pub fn deliver(
         &mut self,
@@ -255,7 +244,6 @@ impl Hosts {
         packet: &Wire,
         room_bytes: u64,
         out: &mut Vec<Wire>,
-        parent: impl FnOnce() -> ParentKey,
     ) -> Option<PortId> {
         if packet.flags & flag::PCN != 0 {
             return if self.connections.accepts(packet) {
@@ -264,8 +252,7 @@ impl Hosts {
                 None
             };
         }
-        let arrived = Arrived { now, packet, room_bytes, parent };
-        let (port, outcome) = self.connections.deliver(config, arrived, out)?;
+        let (port, outcome) = self.connections.deliver(config, now, packet, room_bytes, out)?;
         let index = packet.connection;
         match outcome {
             Outcome::None => (),
@@ -465,8 +452,8 @@ impl Hosts {
                     return None;
                 }
                 let has_expired = receiving.receiver.deadline_ps <= now.ps();
-                let parent = (0, self.local_key());
-                let (port, outcome) = self.connections.check_receiver_timer(config, now.ps(), index, parent, out);
+                let (port, outcome) =
+                    self.connections.check_receiver_timer(config, now.ps(), index, Origin::LOCAL, out);
                 if outcome == Outcome::ReceiverFinished {
                     self.release_if_closed(now, index);
                 }

@@ -453,8 +453,7 @@ impl PacketEngine {
             nic.room_bytes((self.now.ps(), start_ps), packet.connection, &mut self.calendar)
         };
         let mut out = std::mem::take(&mut self.out);
-        let parent = || self.calendar.parent_key();
-        let port = self.hosts.deliver(&self.config.tcp, self.now, &packet, room_bytes, &mut out, parent);
+        let port = self.hosts.deliver(&self.config.tcp, self.now, &packet, room_bytes, &mut out);
         self.out = out;
         if let Some(port) = port {
             self.flush(port);

@@ -166,7 +166,6 @@ impl Switches {
 
 #[cfg(test)]
 mod tests {
-    use super::super::event_key::ParentKey;
     use super::*;
     use crate::event::EventQueue;
     use crate::packet::host::Hosts;
@@ -341,8 +340,7 @@ mod tests {
                     if hop < self.switches.len() {
                         self.pass(hop, packet);
                     } else if packet.connection != u32::MAX {
-                        let parent = || ParentKey::Local(u64::MAX);
-                        self.hosts.deliver(&self.config, self.now, &packet, u64::MAX, &mut out, parent);
+                        self.hosts.deliver(&self.config, self.now, &packet, u64::MAX, &mut out);
                     }
                 }
                 self.put(&mut out);
