@@ -276,8 +276,8 @@ def test_every_place_that_the_page_names_exists(tables):
 @pytest.mark.parametrize(
     ("path", "planted", "found"),
     [
-        ("crates/net/src/pipe.rs", "use gradtide_train::spec::Spec;", "net imports train"),
-        ("crates/net/src/units.rs", "fn f() { crate::pipe::Pipe::new() }", "units imports pipe"),
+        ("crates/net/src/host_queues.rs", "use gradtide_train::spec::Spec;", "net imports train"),
+        ("crates/net/src/units.rs", "fn f() { crate::host_queues::HostQueues::new() }", "units imports host_queues"),
         (
             "crates/train/src/dag.rs",
             "use crate::{\n    job::Job,\n    spec::{self, JobSpec},\n};",
@@ -300,10 +300,10 @@ def test_a_planted_arrow_in_rust_is_found(tables, path, planted, found):
 @pytest.mark.parametrize(
     ("path", "planted"),
     [
-        ("crates/net/src/pipe.rs", "fn f() { let t = std::time::Instant::now(); }"),
+        ("crates/net/src/host_queues.rs", "fn f() { let t = std::time::Instant::now(); }"),
         ("crates/train/src/dag.rs", "use std::collections::HashMap;"),
         ("crates/net/src/event.rs", "struct Layered { layer: u32 }"),
-        ("crates/train/src/run/mod.rs", "let network = Pipe::new(star);"),
+        ("crates/train/src/run/mod.rs", "let network = HostQueues::new(star);"),
         ("crates/net/src/seed.rs", "static ROOT: u64 = 0;"),
         ("crates/train/src/result.rs", 'println!("{}", 1);'),
     ],
@@ -316,7 +316,7 @@ def test_a_planted_absence_is_found(tables, path, planted):
     "harmless", ["// a layer of HashMap", '"std::fs"', "fn f() -> &'static str", "let c = '\"'; // println!"]
 )
 def test_comments_texts_and_lifetimes_are_no_code(tables, harmless):
-    assert absences(tables, {"crates/net/src/pipe.rs": harmless}) == []
+    assert absences(tables, {"crates/net/src/host_queues.rs": harmless}) == []
 
 
 @pytest.mark.parametrize(

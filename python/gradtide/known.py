@@ -41,7 +41,8 @@ _CONFIGURATIONS = "docs/own-model.md"
 _PARALLEL = "docs/models/parallel.md"
 _ORDERED = "docs/models/orders.md"
 
-_TRANSPORTS = f"transports are {', '.join([*PARAMETERS][:-1])} and {[*PARAMETERS][-1]}"
+*_CONTROLS, _LAST_CONTROL = PARAMETERS
+_TRANSPORTS = f"transports are {', '.join(_CONTROLS)} and {_LAST_CONTROL}"
 _QUEUES = "queues drop, mark (ecn, red) or announce (pcn), and nothing pauses a link"
 _DISCIPLINES = "queue disciplines are pfifo_fast, fifo, strict, drr, ecn, red and pcn"
 _ROUTES = "a flow keeps its route, chosen by ecmp, dmodk or spread"

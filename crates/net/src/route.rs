@@ -89,7 +89,7 @@ struct Column {
 }
 
 /// A graph with the state of the searches that fill the tables.
-struct Graphed<'a> {
+struct Search<'a> {
     graph: &'a Graph,
     /// Links to each host.
     last: Vec<Vec<PortId>>,
@@ -202,8 +202,8 @@ impl Routes {
             }
             first.push(ports[0]);
         }
-        let mut around = Graphed::new(graph);
-        let (numbers, firsts) = around.columns();
+        let mut search = Search::new(graph);
+        let (numbers, firsts) = search.columns();
         let mut routes = Self {
             host_count: graph.host_count,
             column_count: firsts.len() as u32,
@@ -218,11 +218,11 @@ impl Routes {
         };
         for (host, number) in (0..).zip(numbers) {
             look();
-            let last_hop = around.switch_of(host).map_or(UNREACHABLE, |_| routes.entry(&around.last[host as usize]));
+            let last_hop = search.switch_of(host).map_or(UNREACHABLE, |_| routes.entry(&search.last[host as usize]));
             routes.columns.push(Column { number, last_hop });
         }
         for (number, &host) in (0..).zip(&firsts) {
-            routes.fill(number, host, &mut around)?;
+            routes.fill(number, host, &mut search)?;
         }
         routes.known = BTreeMap::new();
         Ok(routes)
@@ -234,28 +234,28 @@ impl Routes {
         Self { policy, ..self }
     }
 
-    /// Fill the column of `host`.
-    fn fill(&mut self, number: u32, host: u32, around: &mut Graphed<'_>) -> Result<(), RouteError> {
-        around.measure(host, &self.first)?;
-        let (graph, own) = (around.graph, around.switch_of(host));
+    /// Fills the column of `host`.
+    fn fill(&mut self, number: u32, host: u32, search: &mut Search<'_>) -> Result<(), RouteError> {
+        search.measure(host, &self.first)?;
+        let (graph, own) = (search.graph, search.switch_of(host));
         for switch in 0..graph.switch_count {
             look();
             if own == Some(switch) {
                 continue;
             }
-            around.ports.clear();
-            let entry = match around.distance[switch as usize] {
+            search.ports.clear();
+            let entry = match search.distance[switch as usize] {
                 UNREACHABLE => UNREACHABLE,
                 distance => {
                     let closer = |port: &&PortId| match distance {
                         1 => graph.switch(graph.near(**port)) == Some(switch),
-                        _ => graph.switch(graph.far(**port)).is_some_and(|to| around.distance[to as usize] < distance),
+                        _ => graph.switch(graph.far(**port)).is_some_and(|to| search.distance[to as usize] < distance),
                     };
-                    let links = if distance == 1 { &around.last[host as usize] } else { &around.out[switch as usize] };
-                    around.ports.extend(links.iter().filter(closer));
+                    let links = if distance == 1 { &search.last[host as usize] } else { &search.out[switch as usize] };
+                    search.ports.extend(links.iter().filter(closer));
                     // The policy chooses by place: the order of the graph's links must not matter.
-                    around.ports.sort_by_key(|&port| graph.far(port));
-                    self.entry(&around.ports)
+                    search.ports.sort_by_key(|&port| graph.far(port));
+                    self.entry(&search.ports)
                 }
             };
             self.next[(switch * self.column_count + number) as usize] = entry;
@@ -333,10 +333,10 @@ impl Routes {
     }
 }
 
-impl<'a> Graphed<'a> {
+impl<'a> Search<'a> {
     fn new(graph: &'a Graph) -> Self {
         let switch_count = graph.switch_count as usize;
-        let mut around = Self {
+        let mut search = Self {
             graph,
             last: vec![Vec::new(); graph.host_count as usize],
             out: vec![Vec::new(); switch_count],
@@ -347,15 +347,15 @@ impl<'a> Graphed<'a> {
         };
         for (port, directed) in (0..).map(PortId).zip(&graph.links) {
             match (graph.switch(directed.from), graph.switch(directed.to)) {
-                (_, None) => around.last[directed.to.0 as usize].push(port),
+                (_, None) => search.last[directed.to.0 as usize].push(port),
                 (None, Some(_)) => {}
                 (Some(from), Some(to)) => {
-                    around.out[from as usize].push(port);
-                    around.into[to as usize].push(port);
+                    search.out[from as usize].push(port);
+                    search.into[to as usize].push(port);
                 }
             }
         }
-        around
+        search
     }
 
     /// Switches with a link to a host.
@@ -387,7 +387,7 @@ impl<'a> Graphed<'a> {
         (numbers.collect(), firsts)
     }
 
-    /// Measure how far each switch is from `host`; hosts do not forward.
+    /// Distance of each switch from `host`; hosts do not forward.
     fn measure(&mut self, host: u32, first: &[PortId]) -> Result<(), RouteError> {
         let graph = self.graph;
         self.distance.fill(UNREACHABLE);
@@ -425,8 +425,8 @@ impl<'a> Graphed<'a> {
     }
 }
 
-/// Where each switch stands: tiers are distances from the nearest host; beyond fat trees, where the nodes below a
-/// switch differ, the largest counts.
+/// The place of each switch. Its tier is the distance from the nearest host; in other graphs than fat trees, where the
+/// nodes below a switch differ, the largest number counts.
 fn places(graph: &Graph, out: &[Vec<PortId>]) -> Vec<Place> {
     let host_count = graph.host_count as usize;
     let mut tier = vec![UNREACHABLE; out.len()];

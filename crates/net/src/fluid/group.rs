@@ -261,7 +261,7 @@ fn is_before(one: u128, other: u128) -> bool {
 mod tests {
     use super::*;
 
-    /// What is planned, after any turns and moves, is what each class would have planned for itself.
+    /// After any changes of rates and groups, the plan equals that of each class by itself.
     #[test]
     fn groups_plan_what_each_class_would_plan() {
         const LINKS: u64 = 5;

@@ -98,8 +98,13 @@ pub(crate) trait CongestionControl {
     fn on_loss(&mut self, window: &CongestionWindow, flight_size: u64, outstanding_bytes: u64) -> u64;
 
     /// ssthresh after a timeout.
-    fn on_timeout(&mut self, window: &CongestionWindow, flight_size: u64) -> u64;
+    fn on_timeout(&mut self, window: &CongestionWindow, flight_size: u64) -> u64 {
+        self.on_loss(window, flight_size, flight_size)
+    }
 
-    /// ssthresh after the first mark in a window of data; `None` leaves the window as it is.
-    fn on_mark(&mut self, window: &CongestionWindow, outstanding_bytes: u64) -> Option<u64>;
+    /// ssthresh after the first mark in a window of data; `None` leaves the window as it is. RFC 3168, 6.1.2: as after a
+    /// loss.
+    fn on_mark(&mut self, window: &CongestionWindow, outstanding_bytes: u64) -> Option<u64> {
+        (Self::ECN != Ecn::Ignored).then(|| self.on_loss(window, outstanding_bytes, outstanding_bytes))
+    }
 }

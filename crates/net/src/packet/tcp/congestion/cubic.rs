@@ -100,8 +100,12 @@ impl CongestionControl for Cubic {
         self.full = flight_bytes + window.segment_bytes > window.cwnd;
     }
 
+    /// 4.6 and 4.7.
     fn on_loss(&mut self, window: &CongestionWindow, _: u64, outstanding_bytes: u64) -> u64 {
-        self.reduce(window, outstanding_bytes)
+        let segments = window.cwnd as f64 / window.segment_bytes as f64;
+        self.w_max = if segments < self.w_max { segments * (1.0 + BETA) / 2.0 } else { segments };
+        self.climbs = true;
+        self.shrink(window, window.cwnd.min(outstanding_bytes))
     }
 
     /// 4.8.
@@ -112,10 +116,6 @@ impl CongestionControl for Cubic {
             **hystart = HyStart::default();
         }
         self.shrink(window, flight_size)
-    }
-
-    fn on_mark(&mut self, window: &CongestionWindow, outstanding_bytes: u64) -> Option<u64> {
-        Some(self.reduce(window, outstanding_bytes))
     }
 }
 
@@ -175,14 +175,6 @@ impl Cubic {
     fn w_cubic(&self, t_s: f64) -> f64 {
         let d = t_s - self.k_s;
         C * d * d * d + self.w_max
-    }
-
-    /// 4.6 and 4.7: ssthresh after a loss or a mark.
-    fn reduce(&mut self, window: &CongestionWindow, outstanding_bytes: u64) -> u64 {
-        let segments = window.cwnd as f64 / window.segment_bytes as f64;
-        self.w_max = if segments < self.w_max { segments * (1.0 + BETA) / 2.0 } else { segments };
-        self.climbs = true;
-        self.shrink(window, window.cwnd.min(outstanding_bytes))
     }
 
     fn shrink(&mut self, window: &CongestionWindow, flight_bytes: u64) -> u64 {

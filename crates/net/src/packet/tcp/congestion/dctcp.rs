@@ -69,10 +69,6 @@ impl CongestionControl for Dctcp {
         newreno::ssthresh(window, flight_size)
     }
 
-    fn on_timeout(&mut self, window: &CongestionWindow, flight_size: u64) -> u64 {
-        newreno::ssthresh(window, flight_size)
-    }
-
     /// 3.3, step 9; at least two segments.
     fn on_mark(&mut self, window: &CongestionWindow, _: u64) -> Option<u64> {
         Some(((window.cwnd as f64 * (1.0 - self.alpha / 2.0)) as u64).max(2 * window.segment_bytes))

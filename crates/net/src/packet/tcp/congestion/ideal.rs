@@ -35,12 +35,4 @@ impl CongestionControl for Ideal {
     fn on_loss(&mut self, _: &CongestionWindow, _: u64, _: u64) -> u64 {
         self.window_bytes
     }
-
-    fn on_timeout(&mut self, _: &CongestionWindow, _: u64) -> u64 {
-        self.window_bytes
-    }
-
-    fn on_mark(&mut self, _: &CongestionWindow, _: u64) -> Option<u64> {
-        None
-    }
 }

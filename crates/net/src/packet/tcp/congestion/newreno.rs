@@ -31,14 +31,6 @@ impl CongestionControl for NewReno {
     fn on_loss(&mut self, window: &CongestionWindow, flight_size: u64, _: u64) -> u64 {
         ssthresh(window, flight_size)
     }
-
-    fn on_timeout(&mut self, window: &CongestionWindow, flight_size: u64) -> u64 {
-        ssthresh(window, flight_size)
-    }
-
-    fn on_mark(&mut self, window: &CongestionWindow, outstanding_bytes: u64) -> Option<u64> {
-        Some(ssthresh(window, outstanding_bytes))
-    }
 }
 
 /// Grows the window by an acknowledgement of `segments` new segments.
