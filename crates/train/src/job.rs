@@ -25,7 +25,7 @@ use thiserror::Error;
 /// A job that is ready to run.
 pub enum Job {
     /// Its ranks communicate by collectives.
-    Collective(CollectiveJob),
+    Collective(Box<CollectiveJob>),
     /// Its workers pull parameters from servers and push gradients.
     Ps(Box<PsJob>),
 }
@@ -45,6 +45,18 @@ impl Job {
             Self::Collective(job) => job.stream_count(),
             Self::Ps(_) => 1,
         }
+    }
+}
+
+impl From<CollectiveJob> for Job {
+    fn from(job: CollectiveJob) -> Self {
+        Self::Collective(Box::new(job))
+    }
+}
+
+impl From<PsJob> for Job {
+    fn from(job: PsJob) -> Self {
+        Self::Ps(Box::new(job))
     }
 }
 

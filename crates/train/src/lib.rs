@@ -106,12 +106,7 @@ fn ready(spec: &Spec) -> Result<Ready<'_>, SpecError> {
     if let Some((job, classes)) = divided::on_classes(spec)? {
         let names = job.step.as_ref().map(Step::class_names).unwrap_or_default();
         let engine = Engine::of_classes(&spec.run, &classes, &names)?;
-        return Ok(Ready {
-            jobs: vec![Job::Collective(job)],
-            background: Background::default(),
-            engine,
-            ends: Ends::default(),
-        });
+        return Ok(Ready { jobs: vec![job.into()], background: Background::default(), engine, ends: Ends::default() });
     }
     let fabric = Fabric::new(&spec.cluster)?;
     let (jobs, background) = plan(spec, &fabric)?;
@@ -345,14 +340,14 @@ fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Background<'a>
         let mut alone = |collective: &Collective, bytes| idle.time(stream, collective, bytes);
         if job.is_divided() {
             let opens = spec.run.engine == EngineSpec::Packet;
-            return divided::on_ranks(spec, job, manner.sizes, opens).map(Job::Collective);
+            return divided::on_ranks(spec, job, manner.sizes, opens).map(Job::from);
         }
         let planned = match &job.servers {
-            None => CollectiveJob::plan(job, seed, manner, &mut alone).map(Job::Collective),
+            None => CollectiveJob::plan(job, seed, manner, &mut alone).map(Job::from),
             Some(_) => {
                 let opens = manner.messages == AggregationForm::EachHost { opens: true };
                 let planned = PsJob::new(job, seed, &fabric.paths(), opens);
-                planned.map(|job| Job::Ps(Box::new(job))).map_err(JobError::from)
+                planned.map(Job::from).map_err(JobError::from)
             }
         };
         planned.map_err(|error| SpecError::Job { name: name(), error })
