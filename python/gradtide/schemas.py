@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 def kind_and_version(schema: object) -> tuple[str, int] | None:
-    """Return what a schema says; None if it is none of gradtide's.
+    """Return kind and version of a schema; None if it is not one of gradtide's.
 
     Example:
         >>> kind_and_version("gradtide.run/1")
@@ -19,7 +19,7 @@ def kind_and_version(schema: object) -> tuple[str, int] | None:
 
 
 def other_version(schema: object, known: Iterable[str]) -> str | None:
-    """Return what is wrong with a document of a kind that is known and a version that is not.
+    """Return the fault of a document of a known kind with an unknown version.
 
     Args:
         schema: what the document says.
