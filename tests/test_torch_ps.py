@@ -130,7 +130,7 @@ def test_a_model_with_batchnorm_is_served_in_tics_order_and_unwrap_keeps_no_tens
 
 def test_a_counter_holds_what_is_asked_for_too_early():
     counter = ps.Counter([0, 2, 5, 7])
-    assert [list(counter.ask(number)) for number in (5, 7, 0, 2)] == [[], [], [0], [2, 5, 7]]
+    assert [list(counter.request(number)) for number in (5, 7, 0, 2)] == [[], [], [0], [2, 5, 7]]
 
 
 def clip(model, optimizer):

@@ -920,22 +920,22 @@ def test_verify_fails_when_ddps_buckets_are_not_the_plans(tmp_path):
 
 
 class LoneGuard(guard.Guard):
-    """A guard without connections, which keeps what is told."""
+    """A guard without connections, which records its messages."""
 
     def __init__(self, *_):
-        self.told = []
+        self.sent = []
         vars(self).update(fault=None, departed=None, changed=threading.Condition(), timeout_s=5, _lost_at=0)
         vars(self).update(
-            _rank=0, _steps=0, _last_step=0, _awaited={}, _under_way=0, _own_under_way=0, _known={0: guard._Known()}
+            _rank=0, _steps=0, _last_step=0, _awaited={}, _under_way=0, _own_under_way=0, _peers={0: guard._Peer()}
         )
 
     def start(self):
         pass
 
     def send(self, kind, a, b=0):
-        self.told.append((a, b))
+        self.sent.append((a, b))
 
-    def _ask(self):
+    def _query_missing(self):
         pass
 
 
@@ -978,7 +978,7 @@ def test_the_most_urgent_piece_goes_next_and_as_many_as_planned_are_under_way(lo
         assert len(begun) - place == min(credit, 6 - place)
         begun[place][1].set_result(None)
         place += 1
-    assert one.guard.told == told
+    assert one.guard.sent == told
     assert sorted(tensor.numel() for tensor, _ in begun) == [1, 1, 4, 4, 4, 4]
     assert one.tally.pieces == 6
     assert one.tally.bytes == 18 * 4

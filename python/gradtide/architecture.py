@@ -20,7 +20,7 @@ Split = Literal["columns", "rows", "vocabulary", ""]
 
 
 FAMILY = "model_type"
-"""The field that names the family; what has it is a configuration."""
+"""The field that names the family; a document with it is a configuration."""
 
 
 class FieldError(ValueError):
@@ -96,10 +96,10 @@ class Attention(NamedTuple):
     window: int | None = None
 
     def flops(self, tokens: int) -> int:
-        """FLOPs of the forward pass of a sequence: scores and sums over all pairs, those of a mask included.
+        """FLOPs of the forward pass of a sequence: scores and sums over all pairs, including masked ones.
 
-        So do FlopCounterMode and the formulas of Megatron count. A kernel that leaves out what a causal mask hides does
-        half of it.
+        FlopCounterMode and Megatron's formulas count the same way. A kernel that skips the causal mask does half of the
+        work.
         """
         seen = tokens if self.window is None else min(tokens, self.window)
         return 2 * tokens * seen * self.heads * (self.key_size + self.value_size)
@@ -120,7 +120,7 @@ class Block(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a module does in the forward pass of a sequence.
+    """The work of a module in the forward pass of a sequence.
 
     Attributes:
         name: of the module.
@@ -161,7 +161,7 @@ class Architecture:
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "Architecture":
-        """Return what a configuration describes.
+        """Return the architecture of a configuration.
 
         Raises:
             FieldError: if the family is none that is known, or a field is missing or wrong.
@@ -194,9 +194,9 @@ class Architecture:
         return sum(module.active_parameters for module in self.modules())
 
     def works(self, tokens: int) -> Iterator[Work]:
-        """Yield what each module does in the forward pass of one sequence of so many tokens, input side first.
+        """Yield the work of each module in the forward pass of one sequence of `tokens` tokens, input side first.
 
-        Attention has no parameters: its FLOPs count for the module that takes what it gives, those of a tied head for
+        Attention has no parameters: its FLOPs count for the module that consumes its output, those of a tied head for
         the last module.
         """
         attends = {block.output: block.attention.flops(tokens) for block in self.blocks}
@@ -208,12 +208,12 @@ class Architecture:
             yield Work(module.name, module.parameters, flops, moved)
 
     def forward_flops(self, tokens: int) -> int:
-        """FLOPs of the forward pass of one sequence of so many tokens."""
+        """FLOPs of the forward pass of one sequence of `tokens` tokens."""
         return sum(work.flops for work in self.works(tokens))
 
 
 PAGE = "docs/own-model.md"
-"""The page that lists what is modelled, and what to do with any other model."""
+"""The page that lists the supported families, and the alternatives for other models."""
 
 EXPERTS = "experts"
 
@@ -247,10 +247,10 @@ STRUCTURE: dict[str, str] = {
     ),
     **dict.fromkeys(("hidden_size_per_layer_input", "num_kv_shared_layers", "laurel_rank"), "layers that share parts"),
 }  # fmt: skip
-"""Fields that change which parameters a model has or what a token passes through, and what they give a model."""
+"""Fields that change the parameters of a model or the path of a token, and the feature that each adds."""
 
 ALIKE = ("full_attention", "attention")
-"""Kinds of layers in `layer_types` of which every family has one."""
+"""Kinds of layers in `layer_types` that every family has."""
 
 MOST = 10**9
 """Of any field: far beyond every model, and short enough for exact times."""
@@ -273,7 +273,7 @@ class Fields:
         return self._value(name) is not None
 
     def refuse_what_was_not_read(self, family: str) -> None:
-        """Refuse a field that gives a model what its family was not built with: it would be left out without a word."""
+        """Refuse a field for a feature that the family's model lacks, since it would be ignored silently."""
         has_experts = any(STRUCTURE.get(name) == EXPERTS for name in self._read)
         for name, what in STRUCTURE.items():
             value = self._config.get(name)
@@ -285,7 +285,7 @@ class Fields:
             raise FieldError(name, msg, f"{PAGE} lists what it models; for another model write a profile of it")
 
     def _is_idle(self, name: str, value: Any, family: str) -> bool:
-        """Whether a field is there and changes nothing, as its own switch or its value says."""
+        """Whether a present field has no effect, by its switch or its value."""
         if name in ("sliding_window", "max_window_layers"):
             # Qwen's windows are off by default, and begin with this layer.
             is_on = self._config.get("use_sliding_window", not family.startswith("qwen"))
@@ -298,7 +298,7 @@ class Fields:
         return False
 
     def text(self, name: str) -> str:
-        """Return a text, or "" if there is none."""
+        """Return a text; empty if it is missing."""
         value = self._value(name)
         return value if isinstance(value, str) else ""
 
@@ -314,7 +314,7 @@ class Fields:
         return value
 
     def maybe(self, name: str) -> int | None:
-        """Return a whole number, or `None` if there is none."""
+        """Return a whole number; `None` if it is missing."""
         return self.count(name) if self._value(name) is not None else None
 
     def flag(self, name: str, default: bool = False) -> bool:
@@ -325,7 +325,7 @@ class Fields:
         return default if value is None else value
 
     def counts(self, name: str) -> Sequence[int]:
-        """Return a list of whole numbers from 0 on; empty if there is none."""
+        """Return a list of whole numbers from 0 on; empty if it is missing."""
         value = self._value(name) or []
         if not isinstance(value, list) or not all(type(one) is int and one >= 0 for one in value):
             raise FieldError(name, f"`{name}` is {value!r:.60}", "write a list of whole numbers")
@@ -340,7 +340,7 @@ class Fields:
 
 
 def _unknown_family(family: object) -> FieldError:
-    """Return the error of a family that is not modelled; a hint by spelling is for what is no family at all."""
+    """Return the error of an unsupported family; spelling is only corrected for names that are no known family."""
     known = f"known are {', '.join(FAMILIES)}"
     if not isinstance(family, str):
         return FieldError(FAMILY, f"{family!r:.60} is no family that is known", known)
@@ -433,7 +433,7 @@ def _attention(fields: Fields) -> Attention:
 
 
 def _head(hidden: int, vocabulary: int, tied: bool) -> tuple[Module, ...]:
-    """The product that gives a score to every token; a tied one has no parameters of its own."""
+    """The output projection to the vocabulary; a tied one has no parameters of its own."""
     return () if tied else (_linear("lm_head", hidden, vocabulary, "vocabulary"),)
 
 

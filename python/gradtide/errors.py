@@ -158,9 +158,9 @@ class LimitReached(Unfinished, SimulationError):  # noqa: N818 - an end of work 
 
     @property
     def fault(self) -> "Fault":
-        """What is shown, with the option that allows more."""
+        """The fault as shown, with the option that raises the limit."""
         far = "" if self.share is None else f", with {self.share:.0%} of the work done"
-        # What is left may take as long for each part as what is done; a margin, for nobody wants to raise it twice.
+        # The rest is assumed to take as long per part as before, with a margin, so that the limit is raised only once.
         share = self.share if self.what == "time" else None
         wanted = 1.5 * self.taken / max(share or 0.4, 0.01)
         words, asked = (time_words, time_asked) if self.what == "time" else (memory_words, memory_asked)
@@ -237,7 +237,7 @@ class Fault:
     cut: int = 0
 
     def __post_init__(self) -> None:
-        """Keep of long texts what is shown of them, so that no number of faults copies a file."""
+        """Shorten long texts to the part that is shown, so that many faults do not copy a file many times."""
         kept: dict[str, Any] = {
             name: _cut(getattr(self, name)) for name in ("loc", "msg", "hint") if len(getattr(self, name)) > MAX_WORDS
         }
@@ -337,7 +337,7 @@ def _jsonable(value: Any, left: list[int]) -> Any:
 
 
 def nearest(wanted: str, known: Iterable[str]) -> str | None:
-    """Return the known word of which `wanted` is a misspelling; `None` if it is none.
+    """Return the known word that `wanted` misspells; `None` without one.
 
     A misspelling is at most as many edits away as `edits_allowed` says, in upper case or lower case, and has the same
     digits: H100 is no misspelling of A100, nor llama4 of llama.
@@ -391,7 +391,8 @@ def did_you_mean(
 ) -> str:
     """Return the hint of an unknown word.
 
-    It says that gradtide lacks the thing, or what was probably meant, or which known words begin so, or `otherwise`.
+    It says that gradtide lacks the feature, or suggests the nearest word, or the words with this beginning, or is
+    `otherwise`.
 
     Args:
         wanted: what the user wrote.
@@ -414,12 +415,12 @@ def did_you_mean(
 
 
 def _misspelt(wanted: str, known: Iterable[str], kind: str | None) -> str | None:
-    """Return what a word misspells, unless it is the name of another thing: PIE is no misspelling of pipe."""
+    """Return the word that is misspelt, unless it names something else: PIE is no misspelling of pipe."""
     return None if kind is not None and lacking("", wanted) else nearest(wanted, known)
 
 
 def hinted(wanted: str, known: Iterable[str], listed: str, form: str = "{}", *, kind: str | None = None) -> str:
-    """Return the hint of an unknown word as `did_you_mean` does, and behind what was probably meant also `listed`."""
+    """Return the hint of an unknown word as `did_you_mean` does, with `listed` after a suggestion."""
     known = list(known)
     said = None if kind is None else lacking(kind, wanted)
     near = _misspelt(wanted, known, kind)

@@ -41,7 +41,7 @@ class Classes:
 
     @classmethod
     def parse(cls, text: str) -> "Classes":
-        """Read size classes such as `small=100kB,large=1MB`; what is not named keeps its default."""
+        """Read size classes such as `small=100kB,large=1MB`; omitted ones keep their default."""
         sizes: dict[str, int] = {}
         for part in text.split(","):
             match = re.fullmatch(r"\s*(small|large)\s*=\s*(.*\S)\s*", part)
@@ -168,7 +168,7 @@ def _figures(
 
 
 def _statistic(figure: str, values: npt.NDArray[np.float64]) -> float | None:
-    """Return what a figure's name asks for: the mean, or a percentile as in `p99_slowdown`."""
+    """Return the statistic that a figure's name denotes: the mean, or a percentile as in `p99_slowdown`."""
     if not values.size:
         return None
     name = figure.partition("_")[0]

@@ -276,11 +276,11 @@ _RELATED = (
     frozenset({"transport", "queue", "routing", "topology"}),
     frozenset({"device", "cluster"}),
 )
-"""Vocabularies whose things are confused: PFC is asked for as a queue, and as a transport."""
+"""Vocabularies that are confused: PFC is written as a queue and as a transport."""
 
 
 def lacking(kind: str, name: object) -> str | None:
-    """Return that gradtide does not model what a name stands for, and what there is instead; `None` if unknown.
+    """Return the sentence that gradtide does not model a name, with the alternative; `None` if the name is unknown.
 
     Args:
         kind: vocabulary in which the name was written, one of those in `LACKING`; "" for any.

@@ -1,4 +1,4 @@
-"""How far predictions were from measurements, and what that says of the next prediction.
+"""Errors of past predictions against measurements, and the interval that they imply for the next prediction.
 
 `measured.csv` has every pair of a predicted and a measured iteration time of real training that the documentation
 holds, with its page. Nothing is fitted to them: they only say how wide an interval has to be. An error is the logarithm

@@ -292,7 +292,7 @@ _TEXT = (
 
 
 def seen(head: bytes | str) -> Seen | None:
-    """Return what the beginning of a file shows that it is; `None` if that is nothing known.
+    """Return the format of a file by its beginning; `None` if it is unknown.
 
     Args:
         head: the first `HEAD_BYTES` of the file, or all of it.
@@ -328,7 +328,7 @@ def seen(head: bytes | str) -> Seen | None:
 
 @contextmanager
 def expecting(text: "str | bytes", file: str, what: str, *names: str) -> Iterator[None]:
-    """Say what a file is where it cannot be read because it is something else.
+    """Replace the error of a reader by the actual format of the file, if it is another one.
 
     Args:
         text: the file, or its beginning.
@@ -362,7 +362,7 @@ def other_format(head: bytes | str, file: str, what: str, *names: str) -> Fault 
 
 
 def described(head: bytes | str, file: str) -> str:
-    """Return what a file is and what to do with it as a clause; empty if that is not known."""
+    """Return the format of a file and its use as a clause; empty if it is unknown."""
     found = seen(head)
     return "" if found is None else f"{found.what}; {found.use.format(file=file)}"
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 LEVELS = ("none", "buckets", "priority", "crossiter")
-"""What the runtime is to do, each more than the one before: leave DDP alone; set DDP's buckets; send in another order;
-let the next iteration begin before all is sent."""
+"""What the runtime does, each level more than the one before: leave DDP alone; set DDP's buckets; send in another
+order; let the next iteration begin before all is sent."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ RUNTIMES: Mapping[str, Runtime] = {
         Runtime("ideal", "an ideal runtime", "", LEVELS, any_collective=True),
     )
 }
-"""Kinds of devices. `unknown` does what every device can; `ideal` does whatever gradtide models, and nobody has it."""
+"""Kinds of devices. `unknown` has the features of all devices; `ideal` has every feature that gradtide models, and does
+not exist."""
 
 
 def level_of(order: str, barrier: bool) -> str:
@@ -99,5 +100,5 @@ _OF_TORCH = {"cpu": "cpu", "cuda": "gpu"}
 
 
 def of_torch(device_type: str) -> Runtime:
-    """Return what can be carried out on a torch device of a type, as `cuda`."""
+    """Return the runtime of a torch device type such as `cuda`."""
     return RUNTIMES[_OF_TORCH.get(device_type, "unknown")]

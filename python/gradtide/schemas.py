@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 def kind_and_version(schema: object) -> tuple[str, int] | None:
-    """Return what a schema says; None if it is none of gradtide's.
+    """Return kind and version of a schema; None if it is not one of gradtide's.
 
     Example:
         >>> kind_and_version("gradtide.run/1")

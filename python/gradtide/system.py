@@ -133,7 +133,7 @@ def unlock_byte(handle: int, offset: int) -> None:
 # Files and folders
 
 CANNOT_EXCHANGE = {errno.EBUSY, errno.EINVAL, errno.ENOSYS, errno.EXDEV, errno.ENOTSUP}
-"""What a system answers that cannot let two folders change places: a mount point, or a file system without it."""
+"""Error codes of systems that cannot exchange two folders: mount points, or file systems without support."""
 
 MOST_NAME_BYTES = 255
 """Longest name of a file where the system does not report it: NTFS, in characters."""
@@ -143,7 +143,7 @@ def sync(path: "Path") -> None:
     """Let a file or folder survive a power failure, where the system can; Windows can for files alone."""
     if sys.platform == "win32" and path.is_dir():
         return
-    # Windows writes out only what is open for writing.
+    # Windows only flushes files that are open for writing.
     handle = os.open(path, os.O_RDWR if sys.platform == "win32" else os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -183,7 +183,7 @@ def _renameat2() -> "Callable[..., int] | None":
 
 
 def mount_points() -> set[str]:
-    """Return where something is mounted, as Linux says; `ismount` misses what is from the same file system."""
+    """Return the mount points from Linux; `ismount` misses bind mounts of the same file system."""
     import re
 
     if sys.platform != "linux":
@@ -207,7 +207,7 @@ def most_name_bytes(folder: "Path") -> int:
 # Signals
 
 STOPS: tuple[signal.Signals, ...] = (signal.SIGINT, signal.SIGTERM)
-"""Ctrl-C, what batch systems and containers send, and what a terminal that is closed sends; Windows lacks that."""
+"""Ctrl-C, the signal of batch systems and containers, and that of a closed terminal, which Windows lacks."""
 ALARM: signal.Signals
 """The signal that a process sends itself. Windows has few, and this one else only ends a process that aborts."""
 if sys.platform == "win32":

@@ -145,7 +145,7 @@ class Line(NamedTuple):
 
 
 NO_BYTES = ("all flows have 0 bytes", "let a size of at least 1 byte have a larger share than the one before")
-"""What is wrong with a distribution whose mean is 0, and what to do."""
+"""Message and hint for a distribution with mean 0."""
 
 
 @dataclass(frozen=True)

@@ -258,7 +258,7 @@ def rescaled(parts: Sequence[int], total: int) -> list[int]:
 
 
 def describe(value: object) -> str:
-    """Return what a value is, in the words of a scenario file."""
+    """Return the type of a value in the terms of a scenario file."""
     if value is None:
         return "nothing (null)"
     if isinstance(value, bool):

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 Verdict = Literal["fits", "does not fit", "too close to call", "not checked"]
-"""Whether a rank's memory holds a candidate. Nobody can check it without a device, or for a model of times alone."""
+"""Whether a candidate fits in the memory of a rank. Unknown without a device, and for models without parameter counts.
+"""
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Premise:
 
 @dataclass(frozen=True)
 class Feasibility:
-    """Whether a candidate fits in the memory of what it runs on.
+    """Whether a candidate fits in the memory of its device.
 
     Attributes:
         verdict: does it fit?
@@ -91,7 +92,7 @@ class Candidate:
 
 
 def ranked(candidates: Iterable[Candidate], *, most: bool = False) -> tuple[Candidate, ...]:
-    """Return the candidates with their ranks: of each group first those that are feasible, best first.
+    """Return the candidates with their ranks: in each group the feasible ones first, sorted by time.
 
     Args:
         candidates: what was compared.

@@ -1,4 +1,4 @@
-"""The one place where an answer is made: every study gives its headline and what it compared, the rest is here."""
+"""Builds the answer of every study from its headline and its candidates."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whether what a study compares fits in memory, from the figures of its run."""
+"""Feasibility of a study's candidates, from the figures of their runs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ def feasibility(job: Mapping[str, Any]) -> Feasibility:
 
 
 def of_memory(memory: Mapping[str, Any]) -> Feasibility:
-    """Return what the figures of a rank's memory come to, with the options that would make it fit."""
+    """Return the feasibility from the figures of a rank's memory, with the options that would make it fit."""
     ways = [f"--parallel {_mesh(way['parallel'])}" for way in memory.get("would_fit", ())]
     if memory.get("fits_on") is not None:
         ways.append(f"{memory['fits_on']['ranks']:,} GPUs and --parallel {_mesh(memory['fits_on']['parallel'])}")

@@ -27,7 +27,7 @@ OPTIONS = {
 
 
 def premises_of(scenarios: Scenario | Sequence[Scenario], varied: Sequence[str] = ()) -> tuple[Premise, ...]:
-    """Return what the runs of a study rest on.
+    """Return the premises of a study's runs.
 
     Args:
         scenarios: one, or all that a study ran. Where they differ, the premise lists their values.
@@ -90,7 +90,7 @@ _DEVICE_KEYS = {
     "file": "model",
     "cluster": "cluster.device",
 }
-"""The key, below the job's or of the cluster, that says on what a job computes."""
+"""The keys of a job and of the cluster that determine the device of a job."""
 
 
 def _of_job(job: Job) -> Iterator[tuple[str, str, str]]:
@@ -135,7 +135,7 @@ def _of_job(job: Job) -> Iterator[tuple[str, str, str]]:
 
 
 def _links(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
-    """Yield name, value and key of the rates and delays of links; in a custom network, of those that messages cross."""
+    """Yield name, value and key of the rates and delays of links; in custom networks, of links that messages cross."""
     fabric = scenario.fabric
     network = fabric.cards if isinstance(fabric, Nodes) else fabric
     if isinstance(network, Wiring):

@@ -20,7 +20,7 @@ DDP, OURS = "PyTorch DDP", "gradtide.torch"
 
 
 def runtime_of(device: str | None) -> Runtime | None:
-    """Return what can be carried out on a device of a preset, or of a measured profile; None for another, or none."""
+    """Return the runtime of a device of a preset or a measured profile; None for other devices and without one."""
     if device is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""How wrong answers of one kind were when they were compared with measurements; or that nobody compared them.
+"""Errors of earlier answers of the same kind against measurements, if there are any.
 
     uncertainty_of(scenario, "run").sentence()
 
@@ -93,7 +93,7 @@ ORDERS = Uncertainty("orders in which workers receive parameters, and the time t
 
 
 def uncertainty_of(scenario: "Scenario", question: str = "run") -> Uncertainty:
-    """Return how wrong answers of the kind were that a study gives about a scenario.
+    """Return the errors of earlier answers of the kind of a study's answer about a scenario.
 
     Args:
         scenario: what is computed; of a study with variants, one of them.
@@ -273,7 +273,7 @@ def _collectives(scenario: "Scenario") -> Uncertainty:
 
 
 def _device(scenario: "Scenario") -> str | None:
-    """Return what the job computes on, without its precision; None if its times are given."""
+    """Return the device of the job without its precision; None if its times are given."""
     for job in scenario.jobs:
         if job.division is not None:
             return _plain(job.division.accelerator.name)
@@ -342,7 +342,7 @@ def _found(kind: Mapping[str, Any], what: str) -> Uncertainty:
 
 
 def _share(share: float) -> str:
-    """Write an error: one decimal below 10 %, none above; one digit of what is almost exact."""
+    """Write an error: one decimal below 10 %, none above, and one digit of tiny errors."""
     if share == 0:
         return "0 %"
     value = 100 * share

@@ -69,7 +69,7 @@ def print_json(document: dict[str, Any]) -> None:
 
 
 def json_text(document: dict[str, Any]) -> str:
-    """Return a document as it is printed."""
+    """Return a document as printed text."""
     return json.dumps(document, indent=2, allow_nan=False)
 
 
@@ -150,5 +150,5 @@ def talk_of_files(output: Path) -> None:
 
 
 def talk_of_cost(cost: dict[str, Any]) -> None:
-    """Print on stderr what a run cost."""
+    """Print the cost of a run on stderr."""
     talk(f"{cost['events']} events in {cost['wall_s']:.3f} s, at most {cost['peak_rss_mb']:.0f} MB")

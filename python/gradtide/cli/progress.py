@@ -25,13 +25,13 @@ class Bar:
             self.stage("evaluating the runs")
 
     def stage(self, what: str) -> None:
-        """Show what is done now, after the runs."""
+        """Show the current stage after the runs."""
         self._progress.update(self._task, description=what, completed=0, total=None)
 
 
 @contextmanager
 def progress_bar(what: str, quiet: bool) -> Iterator[Bar | None]:
-    """Show a bar while the block runs, unless stderr is no terminal or `quiet` is wanted; then give None."""
+    """Show a bar while the block runs; without a terminal, or if `quiet`, yield None."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

@@ -70,7 +70,7 @@ COUNTED = {
     "known": "differ, cause known",
     "unknown": "differ, cause unknown",
 }
-"""What is counted of a part, and its column."""
+"""Counts of a part, with their columns."""
 
 
 def _list(common: Common) -> None:

@@ -156,7 +156,7 @@ def list_store(
 
 
 def _give(result: "SweepResult", common: Common) -> None:
-    """Write and print what is known of a study."""
+    """Write and print the results of a study."""
     from gradtide.extras import how_to_install
     from gradtide.studies.sweep.table import has_parquet
 
@@ -197,7 +197,7 @@ def _exit(result: "SweepResult") -> None:
 
 
 def _print_estimate(study: "Study", path: Path | None, jobs: int, common: Common) -> None:
-    """Print what the runs of a study will take that are not in its store."""
+    """Print the estimated cost of a study's runs that are not in its store."""
     from gradtide.studies.store import Store
     from gradtide.studies.sweep import estimated
     from gradtide.units import memory_words, time_words
@@ -217,7 +217,7 @@ def _print_estimate(study: "Study", path: Path | None, jobs: int, common: Common
 
 @contextmanager
 def _under_way(what: str, path: Path | None, common: Common) -> "Iterator[tuple[Store, Bar | None]]":
-    """Open the store, show the progress; say what is kept if the study ends early."""
+    """Open the store and show the progress; if the study ends early, print which runs are kept."""
     from gradtide.studies.store import Store
 
     check_target(common.output)

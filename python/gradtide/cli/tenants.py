@@ -84,7 +84,7 @@ def _cells(pair: dict[str, Any]) -> list[str]:
 
 
 def _against_no_job(pair: dict[str, Any]) -> list[str]:
-    """Return what the job adds in the same band."""
+    """Return the cells of the job's cost in the same band."""
     return _change(pair["job_adds_percent"], pair["job_adds_interval_percent"])
 
 

@@ -215,7 +215,7 @@ def _near_claims(cells: Sequence[Cell]) -> Callable[[Study], Iterable[Claim]]:
 
 
 def _right(total: int, wrong: Sequence[str]) -> tuple[str, bool, str]:
-    """Return how many of a total are right, whether all are, and ours of those that are not."""
+    """Return how many of a total are right, whether all are, and our values of the others."""
     return f"{total - len(wrong)} of {total}", not wrong, f"Ours differs: {'; '.join(wrong)}."
 
 

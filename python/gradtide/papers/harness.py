@@ -1,4 +1,4 @@
-"""What every reproduction is made of: figures with claims and drawings, and the folder that they are written to.
+"""The parts of every reproduction: figures with claims and drawings, and the folder with the results.
 
 What a paper published lies in a TOML file beside its module: what it is called, what it says of each figure, and its
 values. The module computes ours: the runs that a figure needs, and from them its claims, tables and charts.
@@ -73,7 +73,7 @@ class Said:
 
 
 _ROUNDED = 1 + 1e-12
-"""So that a value right at a tolerance agrees, whatever its last bit is."""
+"""Relative slack, so that a value exactly at a tolerance agrees despite rounding."""
 
 
 def value(theirs: float, words: str, source: Literal["text", "plot"] = "text") -> Said:
@@ -98,7 +98,7 @@ def below(limit: float, words: str) -> Said:
 
 
 def exactly(theirs: float, words: str) -> Said:
-    """Say what is arithmetic or a count: ours agrees if it is printed alike."""
+    """State a count or a result of arithmetic: ours agrees if its printed value is equal."""
     return Said(words, theirs, theirs)
 
 
@@ -133,7 +133,7 @@ def changed(
 ) -> Claim:
     """Return the claim that a quantity grows, or shrinks, from one value to the next, as both are printed.
 
-    `by` is the least change that counts, as a share of the first: what the paper's word is taken for.
+    `by` is the smallest change that counts, as a share of the first: our reading of the paper's word.
     """
     shown = [format(one, spec) for one, spec in zip(ours, _PLACE.findall(form), strict=True)]
     before, after = map(float, shown)
@@ -250,7 +250,7 @@ class Figure(Generic[S, C]):
 
 
 def published(module: str) -> dict[str, Any]:
-    """Return what the TOML file beside a module says that a paper published."""
+    """Return the published values from the TOML file beside a module."""
     file = f"{module.rpartition('.')[2]}.toml"
     return parse_toml(resources.files(__package__).joinpath(file).read_text(encoding="utf-8"), file)
 
@@ -276,7 +276,7 @@ def counted(counts: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Statements(Generic[S, C]):
-    """A part that compares what a paper says of its figures with runs.
+    """A part that compares the statements of a paper about its figures with runs.
 
     Attributes:
         paper: what it published; `title` is listed, `preset` names a scenario.

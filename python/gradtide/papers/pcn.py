@@ -106,7 +106,7 @@ def _pair(case: Case) -> tuple[Case, Case]:
 ON = Case(ANNOUNCED)
 REPEATED = tuple(replace(one, repetition=number) for number in range(REPETITIONS) for one in _pair(ON))
 AGAIN = 4
-"""Repetitions of what the paper does not say."""
+"""Repetitions for settings that the paper does not state."""
 
 SIZES = ("100kB", "200kB", "300kB", "400kB", "500kB", "1MB", "2MB")
 ROUNDS = {"cubic+ecn": (12, 20, 33, 50, 111), "newreno+ecn": (12, 33, 111), "dctcp": (12, 33, 111)}

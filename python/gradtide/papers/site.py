@@ -23,7 +23,7 @@ from gradtide.studies.run_folder import write_summary
 
 
 class Site:
-    """What was made of every part.
+    """The reproductions of all parts, and their summary.
 
     Attributes:
         summary: what `--json` prints.
@@ -39,7 +39,7 @@ class Site:
         is_quick: bool = False,
         ended: str = "",
     ) -> None:
-        """Count what was made.
+        """Count the statements of the parts.
 
         Args:
             parts: what was wanted, by name.

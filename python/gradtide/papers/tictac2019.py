@@ -51,7 +51,7 @@ NOTES = PAPER["notes"]
 TABLE_1: dict[str, dict[str, Any]] = PAPER["models"]
 
 NONE = ""
-"""Key of what has no order, in either reading."""
+"""Key of runs without an enforced order, in either reading."""
 
 MODELS = (
     "Inception v1", "VGG-19", "Inception v2", "AlexNet v2", "VGG-16", "ResNet-50 v1", "ResNet-50 v2", "Inception v3",
@@ -187,7 +187,7 @@ class Seen:
 
 
 class Study:
-    """What has been run, by case, in one of the readings; of every run, the iterations that count."""
+    """The runs by case, in one of the readings; of every run, the iterations that count."""
 
     def __init__(self, results: Mapping[Case, Seen], none: str = ARBITRARY) -> None:
         self.results = results

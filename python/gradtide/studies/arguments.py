@@ -1,4 +1,4 @@
-"""Reads the arguments of studies without importing what a run needs, so that errors are reported at once."""
+"""Reads the arguments of studies without importing the simulator, so that errors are reported at once."""
 
 import inspect
 import os
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 def as_scenario(scenario: Scenario | str | Path | dict[str, Any]) -> Scenario:
-    """Read a scenario from whatever a user has: one already, a file, a preset's name, or a dict."""
+    """Return the scenario of an argument: a `Scenario`, a file, the name of a preset, or a dict."""
     if isinstance(scenario, Scenario):
         return scenario
     return Scenario.from_dict(scenario) if isinstance(scenario, dict) else Scenario.load(scenario)

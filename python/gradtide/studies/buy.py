@@ -78,7 +78,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Skipped:
-    """What was asked for and cannot be built or bought, and why."""
+    """Requested candidates that cannot be built or bought, with the reason."""
 
     fabric: str
     bisection: str
@@ -366,7 +366,7 @@ def offers(
 def _fabrics(
     fabrics: Sequence[str], bisection: "Sequence[str | int | float | Fraction]"
 ) -> tuple[list[str], list[Fraction]]:
-    """Return the kinds of networks and the bisection ratios that are asked for."""
+    """Return the requested kinds of networks and bisection ratios."""
     kinds = [name.replace("-", "_") for name in fabrics]
     for name, kind in zip(fabrics, kinds, strict=True):
         if kind not in KINDS:
@@ -426,7 +426,7 @@ def _judge(rows: list[dict[str, Any]]) -> None:
 
 
 def _knee(rows: Sequence[dict[str, Any]], time: str = "iteration_ms") -> tuple[float, dict[str, Any]]:
-    """Return the shortest time of some rows, and the cheapest row of those that take hardly longer."""
+    """Return the shortest time of some rows, and the cheapest row with about this time."""
     fastest_ms = min(row[time] for row in rows)
     near = [row for row in rows if row[time] <= fastest_ms * (1 + KNEE)]
     return fastest_ms, min(near, key=lambda row: (row["cost"], row[time]))

@@ -47,7 +47,7 @@ class Timing(NamedTuple):
 
 @dataclass(frozen=True)
 class Timings:
-    """A table of measured times, of one collective among so many ranks.
+    """A table of measured times of one collective among `ranks` ranks.
 
     Attributes:
         rounds: messages in sequence.
@@ -71,7 +71,7 @@ class Timings:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A fit, and what it says of each row.
+    """A fit and its prediction of each row.
 
     Attributes:
         timings: what was measured.
@@ -92,7 +92,7 @@ class Calibration:
     notes: tuple[str, ...]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return each row of the table with what the written keys make of it."""
+        """Return each row of the table with the prediction of the written keys."""
         message_s, delay_s, bytes_s = _written(self.cluster)
 
         def fitted(one: Timing) -> float:
@@ -482,7 +482,7 @@ def _nccl_tests(lines: list[str], wrong: Any, collective: str | None, ranks: int
 
 
 def _row(size: str, depth: str, time_us: str) -> tuple[int, int, float] | None:
-    """Return a row, or `None` if it is none."""
+    """Return the cells of a row; `None` for other lines."""
     from gradtide.formats.text import count, decimal
 
     found, parts, time = count(size, 10**15), count(depth, 1024), decimal(time_us)

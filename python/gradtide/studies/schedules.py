@@ -47,7 +47,7 @@ FILE = "file:"
 """Before the path of an order file, where an order's name may stand."""
 
 Schedule = str | Path | OrderScheduler
-"""What is compared: a text as `parse_schedule` reads it, an order file, or a scheduler of the user's own."""
+"""A schedule to compare: a text as `parse_schedule` reads it, an order file, or a scheduler of the user."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Contender:
 
 
 def contender(given: Schedule) -> Contender:
-    """Read a schedule as a user gives it."""
+    """Read a schedule as given by the user."""
     text = f"{FILE}{given}" if isinstance(given, Path) else given
     if isinstance(text, str):
         changes = parse_schedule(text)

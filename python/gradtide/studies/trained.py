@@ -1,4 +1,4 @@
-"""What a study is asked about: a scenario, or a model by itself on a cluster."""
+"""The subject of a study: a scenario, or a model trained on a cluster."""
 
 import os
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ Cluster = Scenario | str | Path | Mapping[str, Any] | None
 
 
 def trained(scenario: Any, cluster: Cluster = None, workers: int | None = None, **keys: Any) -> Scenario:
-    """Return the scenario that a study is asked about.
+    """Return the scenario of a study.
 
     Args:
         scenario: a `Scenario`, a file, the name of a preset, or a dict with the keys of a scenario file; or a model: a

@@ -120,7 +120,7 @@ class _Seen(NamedTuple):
 
 
 class SweepResult(StudyRows):
-    """A study and what the store has of it.
+    """A study and its runs in the store.
 
     Attributes:
         study: what was asked.
@@ -558,7 +558,7 @@ def estimated(
     jobs: int = 1,
     limits: Limits | None = None,
 ) -> dict[str, Any]:
-    """Return what a study will take, and run nothing.
+    """Return the estimated cost of a study, without running it.
 
     Args:
         study: as of `sweep`.

@@ -75,7 +75,7 @@ def expected(scenario: Scenario) -> Iterator[str]:
 
 
 def kinds(scenario: Scenario) -> tuple[object, ...]:
-    """Return what the names of a scenario's figures depend on."""
+    """Return the properties of a scenario that determine the names of its figures."""
     return (*((job.name, *_kinds(job), job.workers) for job in scenario.jobs), scenario.traffic_names)
 
 

@@ -131,7 +131,7 @@ class Point:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as JSON has it; what it cannot hold as a text."""
+    """Return a JSON value; others as a text."""
     if isinstance(value, Mapping):
         return {str(key): _plain(one) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
