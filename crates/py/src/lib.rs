@@ -8,10 +8,10 @@ mod watch;
 use convert::PyTable;
 use gradtide_net::packet::tcp::CongestionAlgorithm;
 use gradtide_net::{Bytes, Link, Rate, Time};
-use gradtide_train::SpecError;
 use gradtide_train::collective::algorithms::Algorithm;
 use gradtide_train::collective::counts::Counts;
 use gradtide_train::divided::Load;
+use gradtide_train::fabric::NetworkError;
 use gradtide_train::fabric::{self, Shape};
 use gradtide_train::opdag::OpDagError;
 use gradtide_train::spec::Spec;
@@ -169,7 +169,7 @@ fn recorded_size(py: Python<'_>, recorded_json: &str) -> PyResult<(u32, u64, u64
 }
 
 fn link(py: Python<'_>, rate_bps: u64, delay_ps: u64) -> PyResult<Link> {
-    let rate = Rate::from_bps(rate_bps).ok_or_else(|| errors::from_run(py, &SpecError::ZeroRate.into()))?;
+    let rate = Rate::from_bps(rate_bps).ok_or_else(|| errors::from_run(py, &NetworkError::ZeroRate.into()))?;
     Ok(Link { rate, delay: Time::from_ps(delay_ps) })
 }
 

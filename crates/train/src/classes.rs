@@ -19,12 +19,12 @@
 //! An endpoint is two hosts of an engine: of `n` endpoints, host `e` sends for `e`, and host `n + e` receives for it.
 //! The bytes and rounds of each level are computed in [`crate::collective::levels`].
 
-use crate::SpecError;
 use crate::collective::Aggregation;
 use crate::collective::algorithms::Algorithm;
 use crate::collective::levels::{CollectiveKind, Span};
 use crate::collective::nodes::{Carriage, Links};
 use crate::fabric;
+use crate::fabric::NetworkError;
 use crate::spec::{ClusterSpec, LinkSpec, TopologySpec};
 use gradtide_net::route::Policy;
 use gradtide_net::topology::Directed;
@@ -57,14 +57,14 @@ impl Classes {
     /// The endpoints of `class_count` classes on a cluster; without nodes, every rank has a host for itself.
     ///
     /// # Errors
-    /// [`SpecError::SwitchesOfClasses`] for a network on which ranks differ, [`SpecError::StagesOfClasses`],
-    /// [`SpecError::Node`] and [`SpecError::ZeroRate`].
-    pub fn new(cluster: &ClusterSpec, class_count: u32) -> Result<Self, SpecError> {
+    /// [`NetworkError::SwitchesOfClasses`] for a network on which ranks differ, [`NetworkError::StagesOfClasses`],
+    /// [`NetworkError::Node`] and [`NetworkError::ZeroRate`].
+    pub fn new(cluster: &ClusterSpec, class_count: u32) -> Result<Self, NetworkError> {
         if cluster.host.is_some() {
-            return Err(SpecError::StagesOfClasses);
+            return Err(NetworkError::StagesOfClasses);
         }
         if !matches!(cluster.topology, TopologySpec::Star { .. }) {
-            return Err(SpecError::SwitchesOfClasses);
+            return Err(NetworkError::SwitchesOfClasses);
         }
         // All hosts of a star are identical.
         Ok(Self { class_count, links: links(cluster, &[])? })
@@ -74,7 +74,7 @@ impl Classes {
     ///
     /// # Errors
     /// As [`links`].
-    pub fn unshared(cluster: &ClusterSpec, hosts: &[u32]) -> Result<Self, SpecError> {
+    pub fn unshared(cluster: &ClusterSpec, hosts: &[u32]) -> Result<Self, NetworkError> {
         Ok(Self { class_count: 1, links: links(cluster, hosts)? })
     }
 
@@ -171,8 +171,8 @@ impl Classes {
 /// among them. Other hosts are ignored.
 ///
 /// # Errors
-/// [`SpecError::Node`], [`SpecError::ZeroRate`] and those of the network's shape.
-pub fn links(cluster: &ClusterSpec, hosts: &[u32]) -> Result<Links, SpecError> {
+/// [`NetworkError::Node`], [`NetworkError::ZeroRate`] and those of the network's shape.
+pub fn links(cluster: &ClusterSpec, hosts: &[u32]) -> Result<Links, NetworkError> {
     let Some(node) = &cluster.node else {
         let nic = link(&fabric::way(cluster, &hosts.iter().copied().collect())?, (1, 1))?;
         return Ok(Links { gpus: 1, scale_up: nic, nic });
@@ -188,9 +188,9 @@ pub fn links(cluster: &ClusterSpec, hosts: &[u32]) -> Result<Links, SpecError> {
 }
 
 /// A link with `part` of the payload rate.
-fn link(spec: &LinkSpec, part: (u32, u32)) -> Result<Link, SpecError> {
+fn link(spec: &LinkSpec, part: (u32, u32)) -> Result<Link, NetworkError> {
     let bps =
         u128::from(fabric::payload(spec.rate, spec.efficiency_ppm)?.bps()) * u128::from(part.0) / u128::from(part.1);
-    let rate = u64::try_from(bps).ok().and_then(Rate::from_bps).ok_or(SpecError::ZeroRate)?;
+    let rate = u64::try_from(bps).ok().and_then(Rate::from_bps).ok_or(NetworkError::ZeroRate)?;
     Ok(Link { rate, delay: spec.delay })
 }

@@ -6,7 +6,6 @@
 //! is simulated on its own host and in its own groups: always on the packet engine, and on the fluid engine if the
 //! scenario asks for it.
 
-use crate::SpecError;
 use crate::classes::{self, Classes, GroupOp};
 use crate::collective::algorithms::Algorithm;
 use crate::collective::group::GroupHosts;
@@ -14,6 +13,7 @@ use crate::collective::messages::MessageSize;
 use crate::communicator::{AggregationForm, Carries, Communicator, GroupCollectives, GroupRanks};
 use crate::dag::Program;
 use crate::engine::RECORD_LIMIT;
+use crate::error::SpecError;
 use crate::job::{CollectiveJob, JobError, Manner, Pass};
 use crate::pace::{self, Pace};
 use crate::schedule::{Fifo, FirstNeed, Scheduler};

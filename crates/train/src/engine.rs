@@ -1,9 +1,9 @@
 //! The one place that names the network engines: which one a scenario asks for, and what it counted.
 
-use crate::SpecError;
 use crate::classes::{self, Classes};
 use crate::collective::messages::{Collective, MessageSize};
 use crate::communicator::AggregationForm;
+use crate::error::SpecError;
 use crate::fabric::{self, Fabric};
 use crate::job::{CollectiveJob, Job, Manner, Pass};
 use crate::planned::asks_costs;

@@ -1,12 +1,35 @@
 //! The network of a scenario: its graph, and what users call its links.
 
-use crate::SpecError;
 use crate::spec::{CableSpec, ClusterSpec, LinkSpec, NodeSpec, TopologySpec};
 use gradtide_net::path::Paths;
 use gradtide_net::topology::Directed;
-use gradtide_net::{Ends, FatTree, Graph, HostId, Link, NodeId, Nodes, PortId, Rate, Star, Time};
+use gradtide_net::{Ends, FabricError, FatTree, Graph, HostId, Link, NodeId, Nodes, PortId, Rate, Star, Time};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use thiserror::Error;
+
+/// A network that cannot be.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum NetworkError {
+    /// A topology that cannot be.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// A cable that cannot be, or a ratio.
+    #[error("the network cannot be: {0}")]
+    Cable(&'static str),
+    /// Classes of ranks stand for all of their ranks only where routes are of one length and links are not shared.
+    #[error("ranks are not alike on a network of several switches: classes need a star")]
+    SwitchesOfClasses,
+    /// Classes have no stages of hosts.
+    #[error("ranks of a divided job have no stages of hosts: leave out cluster.host")]
+    StagesOfClasses,
+    /// A node that cannot be.
+    #[error("cluster.node cannot be: {0}")]
+    Node(&'static str),
+    /// Nothing would ever arrive.
+    #[error("the links carry less than one bit per second")]
+    ZeroRate,
+}
 
 /// Hosts, switches and links with their names.
 #[derive(Debug)]
@@ -25,9 +48,9 @@ impl Fabric {
     /// The network that `cluster` describes.
     ///
     /// # Errors
-    /// [`SpecError::Fabric`], [`SpecError::Cable`] and [`SpecError::Node`] for a shape that cannot be,
-    /// [`SpecError::ZeroRate`].
-    pub fn new(cluster: &ClusterSpec) -> Result<Self, SpecError> {
+    /// [`NetworkError::Fabric`], [`NetworkError::Cable`] and [`NetworkError::Node`] for a shape that cannot be,
+    /// [`NetworkError::ZeroRate`].
+    pub fn new(cluster: &ClusterSpec) -> Result<Self, NetworkError> {
         let Wires { graph, names, nodes } = wires(&cluster.topology, cluster.link.nominal(), cluster.node.as_ref())?;
         Self::with_hosts(graph, names, nodes, cluster)
     }
@@ -38,9 +61,9 @@ impl Fabric {
         link_names: Vec<Arc<str>>,
         nodes: Option<Nodes>,
         cluster: &ClusterSpec,
-    ) -> Result<Self, SpecError> {
+    ) -> Result<Self, NetworkError> {
         if graph.links.is_empty() {
-            return Err(SpecError::Cable("it has a cable at least"));
+            return Err(NetworkError::Cable("it has a cable at least"));
         }
         let nominal_bps = graph.links.iter().map(|wire| wire.link.rate.bps()).collect();
         let card_count = nodes.map_or(graph.host_count, |nodes| nodes.card_count());
@@ -142,7 +165,7 @@ pub fn worst_link(graph: &Graph, used: &BTreeSet<u32>) -> Link {
 ///
 /// # Errors
 /// As [`shape`].
-pub fn way(cluster: &ClusterSpec, hosts: &BTreeSet<u32>) -> Result<LinkSpec, SpecError> {
+pub fn way(cluster: &ClusterSpec, hosts: &BTreeSet<u32>) -> Result<LinkSpec, NetworkError> {
     let every @ Link { rate, delay } = cluster.link.nominal();
     let (rate, route) = match &cluster.topology {
         TopologySpec::Star { .. } => (rate, delay.saturating_mul(2)),
@@ -169,14 +192,14 @@ pub fn way(cluster: &ClusterSpec, hosts: &BTreeSet<u32>) -> Result<LinkSpec, Spe
 }
 
 /// Rate of the slowest cable of these hosts, of so many, and delay of the longest shortest route between them.
-fn way_of_cables(cables: &[CableSpec], host_count: u32, hosts: &BTreeSet<u32>) -> Result<(Rate, Time), SpecError> {
+fn way_of_cables(cables: &[CableSpec], host_count: u32, hosts: &BTreeSet<u32>) -> Result<(Rate, Time), NetworkError> {
     let mut next: BTreeMap<u32, Vec<(u32, Time)>> = BTreeMap::new();
     for &CableSpec { a, b, delay, .. } in cables {
         next.entry(a).or_default().push((b, delay));
         next.entry(b).or_default().push((a, delay));
     }
     let is_own = |cable: &&CableSpec| hosts.contains(&cable.a) || hosts.contains(&cable.b);
-    let slowest = cables.iter().filter(is_own).map(|cable| cable.rate).min().ok_or(SpecError::ZeroRate)?;
+    let slowest = cables.iter().filter(is_own).map(|cable| cable.rate).min().ok_or(NetworkError::ZeroRate)?;
     let farthest = hosts.iter().map(|&host| {
         // Links and the most delay of the shortest routes to each node.
         let mut known = BTreeMap::from([(host, (0_u32, Time::ZERO))]);
@@ -212,13 +235,13 @@ pub fn card(node: &NodeSpec, gpu: u32) -> u32 {
 /// Whether every GPU of a node has a card.
 ///
 /// # Errors
-/// [`SpecError::Node`].
-pub fn check_node(node: &NodeSpec) -> Result<(), SpecError> {
+/// [`NetworkError::Node`].
+pub fn check_node(node: &NodeSpec) -> Result<(), NetworkError> {
     if node.gpus == 0 || node.nics == 0 {
-        return Err(SpecError::Node("it has GPUs and network cards"));
+        return Err(NetworkError::Node("it has GPUs and network cards"));
     }
     if !node.gpus.is_multiple_of(node.nics) {
-        return Err(SpecError::Node("its network cards are shared by equal numbers of GPUs"));
+        return Err(NetworkError::Node("its network cards are shared by equal numbers of GPUs"));
     }
     Ok(())
 }
@@ -245,9 +268,9 @@ pub struct Shape {
 /// The shape of a network that is not given cable by cable.
 ///
 /// # Errors
-/// As [`Fabric::new`]; and [`SpecError::Cable`] for a network that is given cable by cable.
-pub fn shape(topology: &TopologySpec, every: Link) -> Result<Shape, SpecError> {
-    let tree = tree(topology, every)?.ok_or(SpecError::Cable("its shape is that of its cables"))?;
+/// As [`Fabric::new`]; and [`NetworkError::Cable`] for a network that is given cable by cable.
+pub fn shape(topology: &TopologySpec, every: Link) -> Result<Shape, NetworkError> {
+    let tree = tree(topology, every)?.ok_or(NetworkError::Cable("its shape is that of its cables"))?;
     Ok(Shape {
         hosts: tree.host_count(),
         switches: tree.switch_count(),
@@ -274,7 +297,7 @@ pub struct Wires {
 ///
 /// # Errors
 /// As [`Fabric::new`].
-pub fn wires(topology: &TopologySpec, every: Link, node: Option<&NodeSpec>) -> Result<Wires, SpecError> {
+pub fn wires(topology: &TopologySpec, every: Link, node: Option<&NodeSpec>) -> Result<Wires, NetworkError> {
     let (graph, names) = match topology {
         TopologySpec::Custom { hosts, switches, cables } => wired(*hosts, switches, cables)?,
         _ => {
@@ -294,17 +317,18 @@ pub fn wires(topology: &TopologySpec, every: Link, node: Option<&NodeSpec>) -> R
 const MAX_ROUTES: u64 = 1 << 31;
 
 /// Adds the GPUs of nodes, whose cards the hosts are, and the switches between them.
-fn with_ports(mut graph: Graph, mut names: Vec<Arc<str>>, node: &NodeSpec) -> Result<Wires, SpecError> {
+fn with_ports(mut graph: Graph, mut names: Vec<Arc<str>>, node: &NodeSpec) -> Result<Wires, NetworkError> {
     check_node(node)?;
     let cards = graph.host_count;
     if cards == 0 || !cards.is_multiple_of(node.nics) {
-        return Err(SpecError::Node("the hosts of the topology are the network cards of whole nodes"));
+        return Err(NetworkError::Node("the hosts of the topology are the network cards of whole nodes"));
     }
-    let nodes = Nodes::new(cards / node.nics, node.gpus, node.nics).ok_or(SpecError::Node("it has too many GPUs"))?;
+    let nodes =
+        Nodes::new(cards / node.nics, node.gpus, node.nics).ok_or(NetworkError::Node("it has too many GPUs"))?;
     let gpus = nodes.gpu_count();
     let hosts = u64::from(cards) + u64::from(gpus);
     if (u64::from(graph.switch_count) + u64::from(cards / node.nics)) * hosts > MAX_ROUTES {
-        return Err(SpecError::Node("there are too many nodes for the tables of their routes"));
+        return Err(NetworkError::Node("there are too many nodes for the tables of their routes"));
     }
     name_cards(&graph, &mut names, node);
     // Switches come behind all hosts.
@@ -345,13 +369,13 @@ fn name_cards(graph: &Graph, names: &mut [Arc<str>], node: &NodeSpec) {
 }
 
 /// What headers leave of a rate.
-pub(crate) fn payload(rate: Rate, efficiency_ppm: u64) -> Result<Rate, SpecError> {
+pub(crate) fn payload(rate: Rate, efficiency_ppm: u64) -> Result<Rate, NetworkError> {
     let payload_bps = u128::from(rate.bps()) * u128::from(efficiency_ppm) / 1_000_000;
-    u64::try_from(payload_bps).ok().and_then(Rate::from_bps).ok_or(SpecError::ZeroRate)
+    u64::try_from(payload_bps).ok().and_then(Rate::from_bps).ok_or(NetworkError::ZeroRate)
 }
 
 /// The tree that a topology is; `None` for one that is given cable by cable.
-fn tree(topology: &TopologySpec, every: Link) -> Result<Option<FatTree>, SpecError> {
+fn tree(topology: &TopologySpec, every: Link) -> Result<Option<FatTree>, NetworkError> {
     Ok(Some(match *topology {
         TopologySpec::Custom { .. } => return Ok(None),
         TopologySpec::Star { hosts } => FatTree::from(Star { host_count: hosts, link: every }),
@@ -363,13 +387,13 @@ fn tree(topology: &TopologySpec, every: Link) -> Result<Option<FatTree>, SpecErr
     }))
 }
 
-fn wired(hosts: u32, switches: &[String], cables: &[CableSpec]) -> Result<(Graph, Vec<Arc<str>>), SpecError> {
+fn wired(hosts: u32, switches: &[String], cables: &[CableSpec]) -> Result<(Graph, Vec<Arc<str>>), NetworkError> {
     let mut links = Vec::with_capacity(2 * cables.len());
     for cable in cables {
         let link = Link { rate: cable.rate, delay: cable.delay };
         let (a, b) = (NodeId(cable.a), NodeId(cable.b));
         if a == b || a.0.max(b.0) as usize >= hosts as usize + switches.len() {
-            return Err(SpecError::Cable("a cable joins two nodes that there are"));
+            return Err(NetworkError::Cable("a cable joins two nodes that there are"));
         }
         links.extend([Directed { from: a, to: b, link }, Directed { from: b, to: a, link }]);
     }

@@ -11,6 +11,7 @@ pub mod communicator;
 pub mod dag;
 pub mod divided;
 pub mod engine;
+mod error;
 pub mod fabric;
 pub mod job;
 pub mod model;
@@ -27,7 +28,6 @@ pub mod result;
 pub mod routed;
 pub mod run;
 pub mod schedule;
-
 pub mod spec;
 pub mod traffic;
 pub mod workload;
@@ -35,10 +35,9 @@ pub mod workload;
 use collective::messages::{Collective, Depth};
 use communicator::AggregationForm;
 use engine::{Engine, Idle};
+pub use error::{RunError, SpecError};
 use fabric::Fabric;
-use gradtide_net::fluid::FluidError;
-use gradtide_net::route::RouteError;
-use gradtide_net::{Announced, Band, Bytes, Ends, FabricError, Network, Seed, Time};
+use gradtide_net::{Announced, Band, Bytes, Ends, Network, Seed, Time};
 use gradtide_table::Table;
 use job::{CollectiveJob, Job, JobError};
 use ps::{PsExecutor, PsJob};
@@ -46,7 +45,6 @@ use research::World;
 use result::RunResult;
 use run::{CollectiveExecutor, Executor, Limits, RunContext};
 use spec::{EngineSpec, Spec, TrafficSpec};
-use thiserror::Error;
 use traffic::{Background, BackgroundFlows};
 use workload::Step;
 
@@ -189,139 +187,6 @@ pub fn planned(spec: &Spec, job: usize) -> Result<Vec<(Vec<u32>, Time)>, SpecErr
         Some(Job::Collective(job)) => Ok(job.sends()),
         _ => Err(SpecError::NoSuchJob),
     }
-}
-
-/// Why a run gave no result.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum RunError {
-    /// The scenario means nothing.
-    #[error(transparent)]
-    Spec(#[from] SpecError),
-    /// The run could not go on.
-    #[error(transparent)]
-    Iteration(#[from] run::IterationError),
-}
-
-/// A scenario that means nothing. `gradtide.scenario` refuses these first, with a file and a line.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum SpecError {
-    /// No jobs and no background flows.
-    #[error("the scenario has neither a job nor background traffic")]
-    Nothing,
-    /// An index beyond the last job.
-    #[error("the scenario has no such job")]
-    NoSuchJob,
-    /// A job that means nothing.
-    #[error("job {name}: {error}")]
-    Job {
-        /// Name of the job.
-        name: String,
-        /// What is wrong.
-        error: JobError,
-    },
-    /// A network that cannot be.
-    #[error(transparent)]
-    Fabric(#[from] FabricError),
-    /// A cable that cannot be, or a ratio.
-    #[error("the network cannot be: {0}")]
-    Cable(&'static str),
-    /// Hosts that are not connected.
-    #[error(transparent)]
-    Route(#[from] RouteError),
-    /// Links that the fluid engine cannot count.
-    #[error(transparent)]
-    Fluid(#[from] FluidError),
-    /// An accuracy of rates for an engine that has none.
-    #[error("only rates of the fluid engine have an accuracy")]
-    Accuracy,
-    /// Classes of ranks stand for all of their ranks only where routes are of one length and links are not shared.
-    #[error("ranks are not alike on a network of several switches: classes need a star")]
-    SwitchesOfClasses,
-    /// Classes have no stages of hosts.
-    #[error("ranks of a divided job have no stages of hosts: leave out cluster.host")]
-    StagesOfClasses,
-    /// A node that cannot be.
-    #[error("cluster.node cannot be: {0}")]
-    Node(&'static str),
-    /// Nothing would ever arrive.
-    #[error("the links carry less than one bit per second")]
-    ZeroRate,
-    /// A host that does not exist.
-    #[error("job {name} runs on host {host}, but the cluster has {host_count} hosts")]
-    NoSuchHost {
-        /// Name of the job.
-        name: String,
-        /// Index of the host.
-        host: u32,
-        /// Hosts of the cluster.
-        host_count: u32,
-    },
-    /// Two workers of one job on one host.
-    #[error("host {host} has two workers of job {name}")]
-    SharedHost {
-        /// Name of the job.
-        name: String,
-        /// Index of the host.
-        host: u32,
-    },
-    /// A model that is divided over ranks beside something else.
-    #[error(
-        "job {name} divides its model over ranks: where one rank stands for all of its class, nothing else can be beside it"
-    )]
-    NotAlone {
-        /// Name of the job.
-        name: String,
-    },
-    /// A background flow that is not valid.
-    #[error("flow {index} of {name} cannot be: {what}")]
-    Flow {
-        /// Name of its tenant.
-        name: String,
-        /// Which of its flows.
-        index: usize,
-        /// What is wrong.
-        what: &'static str,
-    },
-    /// A queue that cannot be.
-    #[error("the queue cannot be: {0}")]
-    Queue(&'static str),
-    /// A number that the engine has no room for.
-    #[error("the {0} is too large: at most 65535")]
-    TooLarge(&'static str),
-    /// Foresight is of one job: what others are about to send is decided by what this one does.
-    #[error("job {name}: an oracle sees a network with one job on it")]
-    OracleOfSeveral {
-        /// Name of the job.
-        name: String,
-    },
-    /// Nothing ends the run.
-    #[error("job {name} has no number of iterations and the run has no duration")]
-    Endless {
-        /// Name of the job.
-        name: String,
-    },
-    /// Simulated time would pass 2^63 picoseconds.
-    #[error("job {name} would run past 106 days of simulated time")]
-    TooLong {
-        /// Name of the job.
-        name: String,
-    },
-    /// Counters of links would not fit in 64 bits.
-    #[error("job {name} would send more than 2^64 bytes over a link; run fewer iterations")]
-    TooManySent {
-        /// Name of the job.
-        name: String,
-    },
-    /// The results would not fit in memory.
-    #[error("job {name} would record {records} transfers, more than {limit}; run fewer iterations or larger buckets")]
-    TooManyRecords {
-        /// Name of the job.
-        name: String,
-        /// Iterations times buckets.
-        records: u64,
-        /// Most that a run keeps.
-        limit: u64,
-    },
 }
 
 fn plan<'a>(spec: &'a Spec, fabric: &Fabric) -> Result<(Vec<Job>, Background<'a>), SpecError> {

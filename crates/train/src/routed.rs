@@ -2,9 +2,11 @@
 //! connection. Nothing is run.
 
 use crate::engine;
+use crate::error::SpecError;
 use crate::fabric::Fabric;
+use crate::fabric::NetworkError;
 use crate::spec::{JobSpec, Spec};
-use crate::{SpecError, check_flows, check_hosts, traffic};
+use crate::{check_flows, check_hosts, traffic};
 use gradtide_net::route::{Hashes, Routes, reverse};
 use gradtide_net::{Band, Bytes, Connection, Flow, HostId};
 use gradtide_watch::look;
@@ -70,7 +72,7 @@ pub struct Ways {
 /// [`SpecError`] if the scenario has no such network.
 pub fn routed(spec: &Spec) -> Result<Routed, SpecError> {
     if spec.cluster.node.is_some() {
-        return Err(SpecError::Node("messages between the GPUs of a node cross no link of the network"));
+        return Err(NetworkError::Node("messages between the GPUs of a node cross no link of the network").into());
     }
     let fabric = Fabric::new(&spec.cluster)?;
     spec.jobs.iter().try_for_each(|job| check_hosts(job, fabric.place_count()))?;

@@ -4,7 +4,6 @@
 use CollectiveKind::{AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter, Send};
 use gradtide_net::route::Policy;
 use gradtide_net::{Band, Bytes, Fluid, Host, Network, Seed, Time};
-use gradtide_train::SpecError;
 use gradtide_train::classes::{Classes, GroupOp};
 use gradtide_train::collective::algorithms::hierarchical::{Hierarchical, Inside};
 use gradtide_train::collective::algorithms::{self, Algorithm, PointToPoint, Ring};
@@ -12,6 +11,7 @@ use gradtide_train::collective::levels::{CollectiveKind, Span};
 use gradtide_train::collective::messages::{Collective, Depth, MessageSize};
 use gradtide_train::collective::nodes::Carriage;
 use gradtide_train::fabric::Fabric;
+use gradtide_train::fabric::NetworkError;
 use gradtide_train::spec::ClusterSpec;
 use serde_json::{Value, json};
 
@@ -172,7 +172,7 @@ fn one_rank_and_no_bytes_need_no_flow_or_no_time() {
 fn stages_of_hosts_are_refused() {
     let mut slow = star(8);
     slow.host = Some(Host { message: Time::from_ps(1), ..Host::default() });
-    assert_eq!(Classes::new(&slow, 1).unwrap_err(), SpecError::StagesOfClasses);
+    assert_eq!(Classes::new(&slow, 1).unwrap_err(), NetworkError::StagesOfClasses);
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn networks_of_several_switches_have_no_classes() {
     let networks = [(leaf_spine, 30), (clos("clos2", 1), 40), (clos("clos2", 2), 40), (clos("clos3", 1), 60)];
     for (topology, delay_us) in networks {
         let cluster = cluster(topology, 8);
-        assert_eq!(Classes::new(&cluster, 1).unwrap_err(), SpecError::SwitchesOfClasses);
+        assert_eq!(Classes::new(&cluster, 1).unwrap_err(), NetworkError::SwitchesOfClasses);
         let time_of = |hosts: &[u32]| {
             Classes::unshared(&cluster, hosts).unwrap().time(&op(AllToAll, 64, 1, 0, &[0])).unwrap().ps() / 1_000_000
         };
@@ -197,11 +197,11 @@ fn networks_of_several_switches_have_no_classes() {
 #[test]
 fn nodes_that_cannot_be_are_refused() {
     for nics in [0, 3] {
-        assert!(matches!(Classes::new(&star(nics), 1), Err(SpecError::Node(_))), "{nics} cards");
+        assert!(matches!(Classes::new(&star(nics), 1), Err(NetworkError::Node(_))), "{nics} cards");
     }
     let mut slow = star(8);
     slow.node.as_mut().unwrap().scale_up.efficiency_ppm = 0;
-    assert_eq!(Classes::new(&slow, 1).unwrap_err(), SpecError::ZeroRate);
+    assert_eq!(Classes::new(&slow, 1).unwrap_err(), NetworkError::ZeroRate);
 }
 
 /// All ranks of groups on the graph of the cluster: when the last message of each collective has arrived. `groups`
