@@ -67,6 +67,7 @@ check: .venv/.dev .venv/.built
 	cargo clippy --workspace --all-targets -- -D warnings
 	ruff check
 	ruff format --check
+	python tools/trial_changes.py
 	$(MAKE) -j$(JOBS) types-linux types-darwin types-win32
 	python -m mypy.stubtest gradtide._core --ignore-disjoint-bases
 	python -m pytest tests/test_layers.py

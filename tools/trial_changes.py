@@ -1,0 +1,153 @@
+"""Tries three common changes on a copy of the sources, and counts the places that each touches.
+
+    python tools/trial_changes.py [NAME…]  key, congestion, collective; exits 1 if one does not compile
+
+    key         a key of a job with a use in the core: 3 edits, of the key, of the core's field and of the code
+    congestion  a congestion control with a parameter: 1 new file, 1 line, and its parameter's key
+    collective  a collective algorithm: 1 new file and 1 line
+
+Files that `tools/generate.py` makes do not count. The changes stand below and in `tools/trials`; they are also the
+examples of CONTRIBUTING.md. If the code around a change moves so that it needs another place, this file says so first.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+ROOT = Path(__file__).resolve().parent.parent
+COPIED = ("crates", "fuzz", "Cargo.toml", "Cargo.lock")
+KEYS = "python/gradtide/scenario/keys"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """Lines that are inserted behind a piece of text, or replace it.
+
+    Attributes:
+        file: the file, from the root.
+        anchor: text that occurs once in it.
+        lines: what stands behind the anchor afterwards; with `replaces`, in its place.
+    """
+
+    file: str
+    anchor: str
+    lines: str
+    replaces: bool = False
+
+    def apply(self, root: Path) -> None:
+        """Make the edit in a copy."""
+        path = root / self.file
+        text = path.read_text(encoding="utf-8")
+        if text.count(self.anchor) != 1:
+            raise ValueError(f"{self.file} has {text.count(self.anchor)} places of {self.anchor!r}; one was expected")
+        path.write_text(
+            text.replace(self.anchor, self.lines if self.replaces else self.anchor + self.lines), encoding="utf-8"
+        )
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A change: new files by their place in the sources, each a file of `tools/trials`, and edits."""
+
+    what: str
+    edits: tuple[Edit, ...]
+    files: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def summary(self) -> str:
+        """What the change touches, in a few words."""
+        lines = sum(edit.lines.strip("\n").count("\n") + 1 for edit in self.edits)
+        return f"{len(self.files)} new files, {len(self.edits)} edits of {lines} lines"
+
+
+TRIALS = {
+    "key": Trial(
+        "a key of a job: time that a slow worker takes longer on top of its factor",
+        (
+            Edit(
+                f"{KEYS}/job.py",
+                '    """Factor by which its compute times grow."""\n',
+                "    surplus_ppm: Share = key(default=0.0, examples=[0.1])\n"
+                '    """Share of its compute times by which they grow beyond the factor."""\n',
+            ),
+            Edit(
+                "crates/train/src/spec.rs",
+                "    /// Times as long as the others compute, in millionths.\n    pub factor_ppm: u64,\n",
+                "    /// Share beyond the factor, in millionths.\n    #[serde(default)]\n    pub surplus_ppm: u64,\n",
+            ),
+            Edit(
+                "crates/train/src/pace.rs",
+                "if is_slow && is_meant { self.spec.factor_ppm }",
+                "if is_slow && is_meant { self.spec.factor_ppm + self.spec.surplus_ppm }",
+                replaces=True,
+            ),
+        ),
+    ),
+    "congestion": Trial(
+        "a congestion control with a parameter: AIMD with a factor of its own",
+        (
+            Edit("crates/net/src/packet/tcp/congestion/mod.rs", "    ideal::Ideal,\n", "    aimd::Aimd,\n"),
+            Edit(
+                f"{KEYS}/cluster.py",
+                '    by half. Default: false."""\n',
+                "    factor_ppm: Share | None = key(default=None, examples=[0.5], core=False)\n"
+                '    """Share of the window that a reduction leaves (aimd). Default: 0.5."""\n',
+            ),
+        ),
+        {"crates/net/src/packet/tcp/congestion/aimd.rs": "aimd.rs"},
+    ),
+    "collective": Trial(
+        "a collective algorithm: every rank sends to rank 0, which sends the sum back",
+        (
+            Edit(
+                "crates/train/src/collective/algorithms/mod.rs",
+                '    "ps" ps::ParameterServer,\n',
+                '    "star" star::Star,\n',
+            ),
+        ),
+        {"crates/train/src/collective/algorithms/star.rs": "star.rs"},
+    ),
+}
+
+
+def tried(trial: Trial, root: Path) -> bool:
+    """Make a change in a copy of the sources, and compile it; `True` if it compiles."""
+    for name in COPIED:
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, root / name, ignore=shutil.ignore_patterns("target", "corpus"))
+        else:
+            shutil.copy(source, root / name)
+    shutil.copytree(ROOT / KEYS, root / KEYS, ignore=shutil.ignore_patterns("__pycache__"))
+    for place, name in trial.files.items():
+        shutil.copy(ROOT / "tools/trials" / name, root / place)
+    for edit in trial.edits:
+        edit.apply(root)
+    for path in root.joinpath(KEYS).glob("*.py"):
+        compile(path.read_text(encoding="utf-8"), path.name, "exec")
+    # The dependencies are those of the sources themselves, so their compiled form is shared.
+    target = {"CARGO_TARGET_DIR": os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))}
+    done = subprocess.run(
+        ["cargo", "check", "--quiet", "-p", "gradtide-train", "--lib"], cwd=root, env={**os.environ, **target}
+    )
+    return done.returncode == 0
+
+
+def main() -> int:
+    """Try the changes."""
+    failed = 0
+    for name in sys.argv[1:] or TRIALS:
+        trial = TRIALS[name]
+        with TemporaryDirectory(prefix="gradtide-trial-") as folder:
+            works = tried(trial, Path(folder))
+        failed += not works
+        print(f"{name:<11} {trial.summary}: {trial.what}{'' if works else ': DOES NOT COMPILE'}", flush=True)
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
