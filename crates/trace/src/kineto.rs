@@ -12,6 +12,7 @@
 
 mod join;
 mod marks;
+mod span;
 
 use crate::job::{Distributed, ENQUEUE};
 use crate::json::{Layout, Piece, Splitter, mended};
@@ -27,6 +28,7 @@ use marks::LaunchedSteps;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use span::{Level, Span, TransferInfo};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -126,66 +128,6 @@ struct Args<'a> {
 struct OfLaunch<'a> {
     #[serde(borrow)]
     correlation: Option<&'a RawValue>,
-}
-
-/// Source of a transfer's event, in ascending order of detail: an event replaces those of lower levels.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Level {
-    /// The call, `c10d::allreduce_`.
-    Call,
-    /// The record of the call by a backend that enqueues: `record_param_comms`, `nccl:all_reduce`.
-    Record,
-    /// The event of a host backend during the transfer: `gloo:all_reduce`.
-    Backend,
-    /// The kernel that transfers the bytes.
-    Kernel,
-}
-
-/// Information of an event about a transfer.
-struct TransferInfo {
-    level: Level,
-    kind: Option<Transferred>,
-    /// Bytes of the rank's buffer.
-    bytes: Option<u64>,
-    group: Arc<str>,
-    /// Number of ranks of the group.
-    group_size: Option<u64>,
-    /// The peer of a point-to-point message.
-    peer: Option<u32>,
-    /// Whether arguments or the name of a call give its kind; `record_param_comms` of old versions does not.
-    is_named: bool,
-    /// For a kernel: whether it belongs to a c10d backend, so that calls of c10d describe it.
-    is_of_backend: bool,
-}
-
-struct Span {
-    name: Arc<str>,
-    lane: u32,
-    start_ns: u64,
-    duration_ns: u64,
-    is_host: bool,
-    /// External id: links a kernel to the operator that launched it, if there is no [`Launch`] for it.
-    external: Option<u64>,
-    /// Correlation id: links a kernel to its [`Launch`]; ascends with the launches.
-    correlation: Option<u64>,
-    said: Option<Box<TransferInfo>>,
-    /// Whether its thread waits in it for a transfer, and so does not compute.
-    waits: bool,
-}
-
-impl Span {
-    fn end_ns(&self) -> u64 {
-        self.start_ns.saturating_add(self.duration_ns)
-    }
-
-    fn level(&self) -> Option<Level> {
-        self.said.as_ref().map(|said| said.level)
-    }
-
-    /// Whether it is a host op; events of backends are not.
-    fn is_operator(&self) -> bool {
-        self.is_host && self.level().is_none_or(|level| level == Level::Call)
-    }
 }
 
 /// Reads one rank's file, chunk by chunk.
@@ -476,58 +418,93 @@ impl Events {
         self.cut_at_waits();
         let outer = self.outermost();
         let join = Join::new(std::mem::take(&mut self.launches), &self.spans, &outer);
-        let mut transfers = self.host_transfers();
-        let mut origins: BTreeMap<usize, Place> = BTreeMap::new();
-        let mut operators: BTreeMap<usize, usize> = BTreeMap::new();
-        self.device_transfers(&join, &mut transfers, &mut origins, &mut operators);
-        self.batch_transfers(&join, &mut transfers, &origins);
         let has_device = self.spans.iter().any(|span| !span.is_host && span.duration_ns > 0);
-        self.count_enqueued(&join, &mut transfers, has_device);
-        let mut ids = vec![None; self.spans.len()];
-        let mut kept = Vec::new();
-        for (index, span) in self.spans.iter().enumerate() {
-            let is_comp = if span.is_host {
-                span.is_operator() && outer[index] == Some(index) && !span.waits
-            } else {
-                span.said.is_none()
-            };
-            if transfers.contains_key(&index) || is_comp {
-                ids[index] = Some(kept.len() as u64);
-                kept.push(index);
-            }
-        }
+        let found = self.transfers(&join, has_device);
+        let kept = self.kept(&outer, &found.transfers);
         if kept.is_empty() {
-            let what = match self.damage.first_line() {
-                Some(line) => {
-                    format!("no event of it can be read, from line {line} on; export the recording again").into()
-                }
-                None => "no event is an operator (cpu_op), a kernel or a collective; record with ProfilerActivity.CPU"
-                    .into(),
-            };
-            return Err(TraceError::NoOps { what });
+            return Err(self.no_ops());
         }
         self.updates.sort_unstable();
         let mut launched = LaunchedSteps::of(&self.marks);
+        let mut ops = self.ops(&kept, &found, &mut launched);
+        self.add_gaps(&ops);
+        // Extends the step to the start of the event, so that the step is recognised as untimed.
+        for &(correlation, start_ns) in &self.untimed_launches {
+            if let Some(place) = join.launch_of(correlation, start_ns) {
+                launched.add(place.at_ns, (start_ns, start_ns));
+            }
+        }
+        self.marks = launched.marks(std::mem::take(&mut self.marks));
+        for mark in &mut self.marks {
+            mark.start_ns = mark.start_ns.saturating_add(self.base_ns);
+            mark.end_ns = mark.end_ns.saturating_add(self.base_ns);
+        }
+        self.damage.add_to(&mut self.gaps);
+        // Host time of a rank with a device does not count.
+        let untimed = self.untimed.iter().filter(|&&(_, is_device)| is_device || !has_device);
+        let untimed_ns = untimed.map(|&(ns, _)| ns.saturating_add(self.base_ns)).collect();
+        let Distributed { rank, world_size, .. } = self.distributed;
+        let about = About { rank, world_size, version: self.version, described: self.distributed.described() };
+        checked(&mut ops, &mut self.gaps)?;
+        Ok(RankTrace { ops, marks: self.marks, untimed_ns, about, gaps: self.gaps })
+    }
+
+    /// The transfers, and the launches and operators of their kernels and of all others.
+    fn transfers(&mut self, join: &Join, has_device: bool) -> Found {
+        let mut found = Found { transfers: self.host_transfers(), ..Found::default() };
+        self.device_transfers(join, &mut found.transfers, &mut found.origins, &mut found.operators);
+        self.batch_transfers(join, &mut found.transfers, &found.origins);
+        self.count_enqueued(join, &mut found.transfers, has_device);
+        found
+    }
+
+    /// The spans that are ops: transfers, outermost operators, and kernels.
+    fn kept(&self, outer: &[Option<usize>], transfers: &BTreeMap<usize, Transfer>) -> Vec<usize> {
+        let is_comp = |index: usize, span: &Span| {
+            if span.is_host {
+                span.is_operator() && outer[index] == Some(index) && !span.waits
+            } else {
+                span.said.is_none()
+            }
+        };
+        let spans = self.spans.iter().enumerate();
+        spans.filter(|&(index, span)| transfers.contains_key(&index) || is_comp(index, span)).map(|one| one.0).collect()
+    }
+
+    fn no_ops(&self) -> TraceError {
+        let what = match self.damage.first_line() {
+            Some(line) => format!("no event of it can be read, from line {line} on; export the recording again").into(),
+            None => {
+                "no event is an operator (cpu_op), a kernel or a collective; record with ProfilerActivity.CPU".into()
+            }
+        };
+        TraceError::NoOps { what }
+    }
+
+    /// The ops of the kept spans. Adds the kernels that steps launched to `launched`.
+    fn ops(&self, kept: &[usize], found: &Found, launched: &mut LaunchedSteps) -> Vec<TraceOp> {
+        let mut ids = vec![None; self.spans.len()];
+        (0..).zip(kept).for_each(|(id, &index)| ids[index] = Some(id));
         let mut seen = OpsSoFar::default();
         let mut ops = Vec::with_capacity(kept.len());
-        for &index in &kept {
+        for &index in kept {
             look();
             let span = &self.spans[index];
-            let transfer = transfers.get(&index);
+            let transfer = found.transfers.get(&index);
             let mut deps = BTreeSet::new();
             // Ops of a thread or stream are sequential.
             deps.extend(seen.before(span.lane, span.start_ns, &self.spans));
             // The launching thread's last op before the launch.
             let call = transfer.and_then(|transfer| transfer.call).map(|call| &self.spans[call]);
-            let origin =
-                call.map(|call| Place { lane: call.lane, at_ns: call.start_ns }).or(origins.get(&index).copied());
+            let launch = call.map(|call| Place { lane: call.lane, at_ns: call.start_ns });
+            let origin = launch.or(found.origins.get(&index).copied());
             if let Some(place) = origin {
                 deps.extend(seen.before(place.lane, place.at_ns.min(span.start_ns), &self.spans));
             }
             let pass = match origin.filter(|_| !span.is_host) {
                 Some(place) => {
                     launched.add(place.at_ns, (span.start_ns, span.end_ns()));
-                    self.pass(place, operators.get(&index).map_or("", |&operator| &self.spans[operator].name))
+                    self.pass(place, found.operators.get(&index).map_or("", |&operator| &self.spans[operator].name))
                 }
                 None => self.pass(Place { lane: span.lane, at_ns: span.start_ns }, &span.name),
             };
@@ -557,8 +534,13 @@ impl Events {
                 comm,
             });
         }
+        ops
+    }
+
+    /// Counts the transfers whose collective or group is not known.
+    fn add_gaps(&mut self, ops: &[TraceOp]) {
         let has_groups = self.distributed.pg_config.len() > 1;
-        for op in &ops {
+        for op in ops {
             let Some(comm) = &op.comm else { continue };
             if op.kind == NodeType::Coll && comm.collective.is_none() {
                 self.gaps.add_at(Gap::UnknownTransfer, &op.name, op.start_ns);
@@ -566,25 +548,6 @@ impl Events {
                 self.gaps.add_at(Gap::Group, &op.name, op.start_ns);
             }
         }
-        // Extends the step to the start of the event, so that the step is recognised as untimed.
-        for &(correlation, start_ns) in &self.untimed_launches {
-            if let Some(place) = join.launch_of(correlation, start_ns) {
-                launched.add(place.at_ns, (start_ns, start_ns));
-            }
-        }
-        self.marks = launched.marks(std::mem::take(&mut self.marks));
-        for mark in &mut self.marks {
-            mark.start_ns = mark.start_ns.saturating_add(self.base_ns);
-            mark.end_ns = mark.end_ns.saturating_add(self.base_ns);
-        }
-        self.damage.add_to(&mut self.gaps);
-        // Host time of a rank with a device does not count.
-        let untimed = self.untimed.iter().filter(|&&(_, is_device)| is_device || !has_device);
-        let untimed_ns = untimed.map(|&(ns, _)| ns.saturating_add(self.base_ns)).collect();
-        let Distributed { rank, world_size, .. } = self.distributed;
-        let about = About { rank, world_size, version: self.version, described: self.distributed.described() };
-        checked(&mut ops, &mut self.gaps)?;
-        Ok(RankTrace { ops, marks: self.marks, untimed_ns, about, gaps: self.gaps })
     }
 
     /// Drops transfers of groups of one rank, which send nothing.
@@ -912,6 +875,14 @@ impl Events {
             ..Comm::default()
         }
     }
+}
+
+/// Transfers by the index of their span, and of kernels the place of their launch and the operator that launched them.
+#[derive(Default)]
+struct Found {
+    transfers: BTreeMap<usize, Transfer>,
+    origins: BTreeMap<usize, Place>,
+    operators: BTreeMap<usize, usize>,
 }
 
 /// A transfer, and the spans with information about it.

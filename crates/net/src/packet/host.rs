@@ -99,7 +99,6 @@ impl Hosts {
 
     /// Starts a flow; packets go to `out` and through the returned port. `announced`: the flow is a burst, which an
     /// idle connection announces, and the time to wait for an answer.
-    #[expect(clippy::too_many_arguments, reason = "two callers, and a struct of them would be made to be taken apart")]
     pub fn start(
         &mut self,
         config: &TcpConfig,

@@ -10,7 +10,7 @@
 //! it is used only in files in which both ids, where both resolve, mostly lead to the same operator. A call that starts
 //! after the kernel cannot have launched it.
 
-use super::{Level, Span};
+use super::span::{Level, Span};
 use gradtide_watch::look;
 
 /// A point in time on a thread.

@@ -1,0 +1,65 @@
+//! Spans: the events of a file that last for some time, with what they reveal about a transfer.
+
+use crate::kernels::Transferred;
+use std::sync::Arc;
+
+/// Source of a transfer's event, in ascending order of detail: an event replaces those of lower levels.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    /// The call, `c10d::allreduce_`.
+    Call,
+    /// The record of the call by a backend that enqueues: `record_param_comms`, `nccl:all_reduce`.
+    Record,
+    /// The event of a host backend during the transfer: `gloo:all_reduce`.
+    Backend,
+    /// The kernel that transfers the bytes.
+    Kernel,
+}
+
+/// Information of an event about a transfer.
+pub(super) struct TransferInfo {
+    pub level: Level,
+    pub kind: Option<Transferred>,
+    /// Bytes of the rank's buffer.
+    pub bytes: Option<u64>,
+    pub group: Arc<str>,
+    /// Number of ranks of the group.
+    pub group_size: Option<u64>,
+    /// The peer of a point-to-point message.
+    pub peer: Option<u32>,
+    /// Whether arguments or the name of a call give its kind; `record_param_comms` of old versions does not.
+    pub is_named: bool,
+    /// For a kernel: whether it belongs to a c10d backend, so that calls of c10d describe it.
+    pub is_of_backend: bool,
+}
+
+/// An event with a duration on a lane.
+pub(super) struct Span {
+    pub name: Arc<str>,
+    pub lane: u32,
+    pub start_ns: u64,
+    pub duration_ns: u64,
+    pub is_host: bool,
+    /// External id: links a kernel to the operator that launched it, if there is no [`Launch`](super::join::Launch) for it.
+    pub external: Option<u64>,
+    /// Correlation id: links a kernel to its [`Launch`](super::join::Launch); ascends with the launches.
+    pub correlation: Option<u64>,
+    pub said: Option<Box<TransferInfo>>,
+    /// Whether its thread waits in it for a transfer, and so does not compute.
+    pub waits: bool,
+}
+
+impl Span {
+    pub fn end_ns(&self) -> u64 {
+        self.start_ns.saturating_add(self.duration_ns)
+    }
+
+    pub fn level(&self) -> Option<Level> {
+        self.said.as_ref().map(|said| said.level)
+    }
+
+    /// Whether it is a host op; events of backends are not.
+    pub fn is_operator(&self) -> bool {
+        self.is_host && self.level().is_none_or(|level| level == Level::Call)
+    }
+}
