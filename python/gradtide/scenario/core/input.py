@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gradtide.scenario.core.job import ARBITRARY_PPM, algorithm, graph, parallel
-from gradtide.scenario.defaults import DEFAULT_TOLERANCE_PPM, WITH_DEADLINES, announced_packets
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.gates import Gates, parse_gate
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import Probe
 from gradtide.scenario.keys.cluster import Queue, Transport
 from gradtide.scenario.keys.job import Schedule
-from gradtide.scenario.ranks import all_simulated
-from gradtide.scenario.resolve import Resolved
+from gradtide.scenario.resolve.network import announced_packets
+from gradtide.scenario.resolve.priority import DEFAULT_TOLERANCE_PPM, WITH_DEADLINES
+from gradtide.scenario.resolve.resolved import Resolved
 from gradtide.traffic import BackgroundFlows
 from gradtide.units import Buffer
 
@@ -28,7 +28,7 @@ def spec(resolved: Resolved, traffic: Sequence[BackgroundFlows]) -> dict[str, An
         "jobs": [job_spec(job, resolved.fabric) for job in resolved.jobs],
         "traffic": [_traffic_spec(flows, resolved) for flows in traffic],
         "cluster": cluster_spec(resolved),
-        "run": {**run.core(), "all_ranks": all_simulated(resolved), "probe": _probe_spec(run.probe)},
+        "run": {**run.core(), "all_ranks": resolved.all_simulated, "probe": _probe_spec(run.probe)},
     }
 
 

@@ -25,7 +25,7 @@ from gradtide.errors import GradtideError, SimulationError
 from gradtide.scenario import BackgroundFlows, Job, Scenario
 from gradtide.scenario.core import queries
 from gradtide.scenario.core.ns3 import NS
-from gradtide.scenario.defaults import DCTCP_GAIN_PPM
+from gradtide.scenario.resolve.network import DCTCP_GAIN_PPM
 from gradtide.units import PPM
 from gradtide.watch import current
 
