@@ -17,7 +17,8 @@ from gradtide.answer.premises import premises_of
 from gradtide.errors import ScenarioError
 from gradtide.estimate import estimate
 from gradtide.scenario import Scenario
-from gradtide.scenario.fabric import Cable, Nodes, Tree, clos, leaf_spine, star, wired
+from gradtide.scenario.cables import wired
+from gradtide.scenario.fabric import Cable, Nodes, Tree, clos, leaf_spine, star
 
 NETWORKS = {
     "star": {"kind": "star", "hosts": 8},

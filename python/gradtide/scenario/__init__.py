@@ -2,7 +2,8 @@
 
 Every fault of a file is reported at once, each with its line. `keys` declares the keys, `source` maps them to lines,
 `tables` reads models and `origins` background flows, `resolve` checks keys against one another and fills in defaults,
-`core` makes the core's input of the result, and `write` TOML.
+`core` makes the core's input of the result, and `write` TOML. The module is longer than 600 lines because `Scenario`
+has the public methods and figures of all of these.
 """
 
 import hashlib

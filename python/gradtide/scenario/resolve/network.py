@@ -6,25 +6,21 @@ from fractions import Fraction
 from gradtide import units
 from gradtide.errors import ScenarioError
 from gradtide.recognise import expecting
+from gradtide.scenario.cables import MAX_FAULTS_OF_CABLES, Complaint, cable_fault, read_cables, wired
 from gradtide.scenario.device import is_known, unknown_device
 from gradtide.scenario.fabric import (
     MAX_CABLES,
-    MAX_FAULTS_OF_CABLES,
     Cable,
-    Complaint,
     Fabric,
     Nodes,
     Reach,
     Tree,
     Wiring,
-    cable_fault,
     clos,
     host_number,
     leaf_spine,
     nearest_ratios,
-    read_cables,
     star,
-    wired,
 )
 from gradtide.scenario.keys import Run, ScenarioFile
 from gradtide.scenario.keys.cluster import Cluster, Node, Queue, Topology, Transport
