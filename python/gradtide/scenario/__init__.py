@@ -538,17 +538,14 @@ class Scenario:
         if faults:
             raise ScenarioError(sorted(faults, key=lambda f: f.line or 0))
 
-    def spec(self, *, with_traffic: bool = True) -> dict[str, Any]:
+    def spec(self) -> dict[str, Any]:
         """Return the core's input: integers with units in the names of their keys.
-
-        Args:
-            with_traffic: whether it has the background flows, which are drawn for it.
 
         Raises:
             ScenarioError: if a feature is not supported yet.
         """
         self.check_built()
-        return spec(self._resolved, self.traffic if with_traffic else ())
+        return spec(self._resolved, self.traffic)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Scenario) and self._identity == other._identity

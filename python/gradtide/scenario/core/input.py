@@ -5,7 +5,7 @@ Keys with the same form in the core come from `Table.core`; each key with anothe
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradtide.scenario.core.job import ARBITRARY_PPM, algorithm, graph, parallel
 from gradtide.scenario.fabric import Fabric
@@ -20,6 +20,9 @@ from gradtide.scenario.resolve.resolved import Resolved
 from gradtide.traffic import BackgroundFlows
 from gradtide.units import Buffer
 
+if TYPE_CHECKING:
+    from gradtide.scenario import Scenario
+
 
 def spec(resolved: Resolved, traffic: Sequence[BackgroundFlows]) -> dict[str, Any]:
     """Return the core's input (`crates/train/src/spec.rs`) for a scenario and its background flows."""
@@ -30,6 +33,16 @@ def spec(resolved: Resolved, traffic: Sequence[BackgroundFlows]) -> dict[str, An
         "cluster": cluster_spec(resolved),
         "run": {**run.core(), "all_ranks": resolved.all_simulated, "probe": _probe_spec(run.probe)},
     }
+
+
+def without_traffic(scenario: "Scenario") -> dict[str, Any]:
+    """Return the core's input without background flows, which are not drawn for it.
+
+    Raises:
+        ScenarioError: if a feature is not supported yet.
+    """
+    scenario.check_built()
+    return spec(scenario._resolved, ())
 
 
 def as_json(spec: dict[str, Any]) -> str:
