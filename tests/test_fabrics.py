@@ -18,7 +18,9 @@ from gradtide.answer.premises import premises_of
 from gradtide.errors import ScenarioError
 from gradtide.estimate import estimate
 from gradtide.scenario import Scenario
-from gradtide.scenario.fabric import Cable, Nodes, Tree, clos, leaf_spine, star, wired
+from gradtide.scenario.cables import wired
+from gradtide.scenario.core import job as core
+from gradtide.scenario.fabric import Cable, Nodes, Tree, clos, leaf_spine, star
 
 NETWORKS = {
     "star": {"kind": "star", "hosts": 8},
@@ -175,7 +177,7 @@ def test_the_core_sends_what_is_counted(kind: CollectiveKind, ranks: int) -> Non
         # 960960 divides by all parts, and by parts of parts.
         layer = {"name": "a", "forward": "1us", "backward": "1us", "parameters": "960960B"}
         result = gt.run(scenario(model={"layers": [layer]}, workers=ranks, collective=collective, iterations=1))
-        counts = collectives.count(kind, ranks, group, inside, servers)
+        counts = core.counts(core.algorithm(kind, collective.get("group"), collective.get("inside"), servers), ranks)
         sent = {row["link"]: row["bytes"] for row in result.links.to_dicts() if "-" not in row["link"]}
         assert sum(sent.values()) == 2 * 960960 * counts.sent
         assert result.job["bytes_per_worker"] == pytest.approx(float(960960 * counts.most))

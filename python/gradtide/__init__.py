@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gradtide.results import Series, Table
     from gradtide.scenario import Scenario
     from gradtide.scenario import json_schema as schema
-    from gradtide.scenario.fabric import from_networkx
+    from gradtide.scenario.cables import from_networkx
     from gradtide.scenario.opdag import Op, OpDag
     from gradtide.scenario.plan import Plan, read_plan
     from gradtide.studies.buy import BuyResult, buy
@@ -76,7 +76,7 @@ _NAMES = {
     "profiling": "ModelProfile op_dag profile",
     "results": "Series Table",
     "scenario": "Scenario schema=json_schema",
-    "scenario.fabric": "from_networkx",
+    "scenario.cables": "from_networkx",
     "scenario.opdag": "Op OpDag",
     "scenario.plan": "Plan read_plan",
     "studies.buy": "BuyResult buy",

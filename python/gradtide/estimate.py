@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
-from functools import wraps
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from gradtide import system, traffic, units
@@ -129,6 +129,110 @@ class Estimate:
         return {"schema": "gradtide.estimate/1", **asdict(self)}
 
 
+@dataclass
+class _Work:
+    """What a run has to do, counted job by job; the other attributes are sums.
+
+    Attributes:
+        scenario: what is run.
+        what_ifs: runs at other rates that follow it.
+        duration_s: of the run, in seconds; infinite without one.
+    """
+
+    scenario: "Scenario"
+    what_ifs: int
+    duration_s: float
+    flows: int = 0
+    segments: float = 0.0
+    messages: float = 0.0
+    message_ns: float = 0.0
+    operations: float = 0.0
+    operations_after: float = 0.0
+    transfers: float = 0.0
+    iterations: int = 0
+    worker_iterations: int = 0
+    at_once: int = 0
+    copied: int = 0
+
+    @property
+    def is_packet(self) -> bool:
+        """Whether packets are simulated."""
+        return self.scenario.engine == "packet"
+
+    @property
+    def link_segments(self) -> float:
+        """Segments that a host's link carries at most within the duration."""
+        rate_bytes_per_s = self.scenario.link_rate_bps / 8
+        return self.duration_s * rate_bytes_per_s / (self.scenario.segment_bytes + PACKET_OVERHEAD_BYTES)
+
+    @cached_property
+    def is_alone(self) -> bool:
+        """Whether a job is alone on the fluid network, which then simulates one exchange of each size."""
+        jobs = [(job.is_pulled, job.schedule.credit) for job in self.scenario.jobs]
+        return not self.is_packet and not self.scenario.traffic_names and jobs == [(False, 1)]
+
+    def add_flows(self, count: int, size_bytes: int) -> None:
+        """Add the flows of a tenant."""
+        self.flows += count
+        most = self.scenario.hosts * self.link_segments
+        self.segments += min(size_bytes / self.scenario.segment_bytes + count, most)
+
+    def add_parallel(self, job: "Job") -> None:
+        """Add a job whose model is divided over ranks."""
+        # Either every rank is simulated (`ranks_load`), or one rank per class with a flow or two per transfer.
+        of_classes = (job.op_count, int(not self.is_packet) * job.op_count, 0)
+        ops, each, crossing_bytes = self.scenario.ranks_load.get(job.name, of_classes)
+        count = job.iterations or 1
+        self.iterations += count
+        self.operations += ops * count
+        self.transfers += ops * count
+        self.messages += each * count
+        self.message_ns += each * count * NS_PER_FLUID_MESSAGE
+        self.segments += crossing_bytes * count / self.scenario.segment_bytes
+
+    def add(self, job: "Job", count: int) -> None:
+        """Add a data-parallel job with this number of iterations."""
+        fabric, counts, depth = self.scenario.fabric, job.counts, job.schedule.most_parts
+        buckets, chunks = _parts(job) if len(job.hosts) > 1 else (0, 0)
+        # Across nodes and in trees, the fluid engine has one flow for all messages of a rank. On a single switch these
+        # flows do not interfere.
+        of_flows = 0 if self.is_packet else _flows_of_an_exchange(job, fabric)
+        is_computed = of_flows > 0 and self.is_alone and _is_apart(fabric) and math.isinf(self.scenario.host_rate_bps)
+        rounds = 1 if is_computed or depth > 1 else max(1, counts.steps)
+        at_a_time = of_flows * rounds if of_flows else counts.messages * depth
+        sent = at_a_time * chunks * (min(count, 1) if self.is_alone else count)
+        if job.is_pulled:
+            buckets = chunks = 2 * job.parameter_count * job.workers
+            sent = buckets * count
+        sent_bytes = float(counts.sent) * job.parameter_bytes * count
+        per_message = max(1.0, sent_bytes / max(1, sent) / self.scenario.segment_bytes)
+        self.iterations += count
+        self.transfers += buckets * count
+        # Identical workers run in lock step, so that only one is simulated.
+        programs = job.workers if job.is_pulled or job.is_uneven or job.compute.order == "random" else 1
+        self.operations += (job.op_count * programs + chunks) * count
+        after = self.what_ifs * min(count, WHAT_IF_ITERATIONS)
+        self.operations_after += (job.op_count * programs + chunks) * after
+        self.worker_iterations += programs * count
+        if self.is_packet:
+            crossing = min(float(sent), job.workers * self.link_segments)
+            self.messages += crossing
+            self.message_ns += crossing * NS_PER_MESSAGE
+            self.segments += min(sent * per_message, job.workers * self.link_segments)
+        else:
+            self.messages += sent
+            # Ring neighbours mostly use disjoint routes; messages are then not simulated individually.
+            is_ring = self.is_alone and ALGORITHMS[job.collective.kind].is_ring and depth == 1 and not of_flows
+            # On a single switch all ranks are in lock step, and the end has a closed form.
+            in_lock_step = is_ring and fabric.kind == "star" and fabric.switch_count == 1
+            is_known = is_computed or is_ring
+            ns_each = 0.0 if in_lock_step else NS_PER_RING_MESSAGE if is_known else NS_PER_FLUID_MESSAGE
+            # What-if runs at other rates have the same cost per message.
+            self.message_ns += (1 + self.what_ifs) * sent * ns_each
+        self.at_once += of_flows or counts.messages * depth // max(1, counts.steps)
+        self.copied += 2 * chunks * count * self.flows if job.is_foreseen else 0
+
+
 def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
     """Estimate what a run of `scenario` will take.
 
@@ -139,113 +243,57 @@ def estimate(scenario: "Scenario", what_ifs: int = 0) -> Estimate:
     Nothing is drawn and nothing is run. On the packet engine no more is counted than the hosts' links can carry within
     the duration of the run.
     """
-    duration_s = math.inf if scenario.duration_ps is None else scenario.duration_ps / 1e12
-    is_packet = scenario.engine == "packet"
-    # Evaluated once, because it iterates over all flows of a list.
-    expected_traffic = scenario.expected_traffic
-    # A job alone on the fluid network simulates one exchange of each size.
-    is_alone = not is_packet and not expected_traffic
-    is_alone = is_alone and [(job.is_pulled, job.schedule.credit) for job in scenario.jobs] == [(False, 1)]
-    fabric = scenario.fabric
-    links, routes = 2 * fabric.cable_count, fabric.switch_count * fabric.edge_count
-    inner = links - 2 * fabric.end_count
-    segment_bytes = scenario.segment_bytes
-    rate_bytes_per_s = scenario.link_rate_bps / 8
-    # A host's link carries at most this much within the duration.
-    link_segments = duration_s * rate_bytes_per_s / (segment_bytes + PACKET_OVERHEAD_BYTES)
-    flows, segments, messages, operations, transfers, iterations = 0, 0.0, 0.0, 0.0, 0.0, 0
-    at_once, copied, worker_iterations, operations_after, message_ns = 0, 0, 0, 0.0, 0.0
-    for count, size_bytes in expected_traffic:
-        flows += count
-        segments += min(size_bytes / segment_bytes + count, scenario.hosts * link_segments)
-    counts_of = _iterations_of(scenario, duration_s, rate_bytes_per_s)
+    work = _Work(scenario, what_ifs, math.inf if scenario.duration_ps is None else scenario.duration_ps / 1e12)
+    for count, size_bytes in scenario.expected_traffic:
+        work.add_flows(count, size_bytes)
+    counts_of = _iterations_of(scenario, work.duration_s, scenario.link_rate_bps / 8)
     for job in scenario.jobs:
         if job.is_divided:
-            # Either every rank is simulated (`ranks_load`), or one rank per class with a flow or two per transfer.
-            ops, each, crossing_bytes = scenario.ranks_load.get(
-                job.name, (job.op_count, int(not is_packet) * job.op_count, 0)
-            )
-            count = job.iterations or 1
-            iterations += count
-            operations += ops * count
-            transfers += ops * count
-            messages += each * count
-            message_ns += each * count * NS_PER_FLUID_MESSAGE
-            segments += crossing_bytes * count / segment_bytes
-            continue
-        sends = len(job.hosts) > 1
-        counts = job.counts
-        count = counts_of[job.name]
-        buckets, chunks = _parts(job) if sends else (0, 0)
-        depth = job.schedule.most_parts
-        # Across nodes and in trees, the fluid engine has one flow for all messages of a rank. On a single switch these
-        # flows do not interfere.
-        of_flows = 0 if is_packet else _flows_of_an_exchange(job, fabric)
-        is_computed = of_flows > 0 and is_alone and _is_apart(fabric) and math.isinf(scenario.host_rate_bps)
-        rounds = 1 if is_computed or depth > 1 else max(1, counts.steps)
-        at_a_time = of_flows * rounds if of_flows else counts.messages * depth
-        sent = at_a_time * chunks * (min(count, 1) if is_alone else count)
-        if job.is_pulled:
-            buckets = chunks = 2 * job.parameter_count * job.workers
-            sent = buckets * count
-        sent_bytes = float(counts.sent) * job.parameter_bytes * count
-        per_message = max(1.0, sent_bytes / max(1, sent) / segment_bytes)
-        iterations += count
-        transfers += buckets * count
-        # Identical workers run in lock step, so that only one is simulated.
-        programs = job.workers if job.is_pulled or job.is_uneven or job.compute.order == "random" else 1
-        operations += (job.op_count * programs + chunks) * count
-        operations_after += (job.op_count * programs + chunks) * what_ifs * min(count, WHAT_IF_ITERATIONS)
-        worker_iterations += programs * count
-        if is_packet:
-            crossing = min(float(sent), job.workers * link_segments)
-            messages += crossing
-            message_ns += crossing * NS_PER_MESSAGE
-            segments += min(sent * per_message, job.workers * link_segments)
-        if not is_packet:
-            messages += sent
-            # Ring neighbours mostly use disjoint routes; messages are then not simulated individually.
-            is_ring = is_alone and ALGORITHMS[job.collective.kind].is_ring and depth == 1 and not of_flows
-            # On a single switch all ranks are in lock step, and the end has a closed form.
-            in_lock_step = is_ring and fabric.kind == "star" and fabric.switch_count == 1
-            is_known = is_computed or is_ring
-            ns_each = 0.0 if in_lock_step else NS_PER_RING_MESSAGE if is_known else NS_PER_FLUID_MESSAGE
-            # What-if runs at other rates have the same cost per message.
-            message_ns += (1 + what_ifs) * sent * ns_each
-        at_once += of_flows or counts.messages * depth // max(1, counts.steps)
-        copied += 2 * chunks * count * flows if job.is_foreseen else 0
-    packets = 1.5 * segments + 0.5 * messages + CONTROL_PACKETS_PER_FLOW * flows if is_packet else 0.0
+            work.add_parallel(job)
+        else:
+            work.add(job, counts_of[job.name])
+    return _estimated(work)
+
+
+def _estimated(work: _Work) -> Estimate:
+    """Return the time and memory that work takes."""
+    scenario, what_ifs, fabric = work.scenario, work.what_ifs, work.scenario.fabric
+    links, routes = 2 * fabric.cable_count, fabric.switch_count * fabric.edge_count
+    inner = links - 2 * fabric.end_count
+    flows, segments, messages, operations = work.flows, work.segments, work.messages, work.operations
+    packets = 1.5 * segments + 0.5 * messages + CONTROL_PACKETS_PER_FLOW * flows if work.is_packet else 0.0
     hops = scenario.reach.hops * packets
     # With more hosts the state exceeds the caches.
     ns_per_hop = NS_PER_HOP + NS_PER_HOP_AND_DOUBLING * math.log2(max(2, scenario.hosts))
     ns = {
         f"{_count(hops)} packet-hops": hops * ns_per_hop,
-        f"{_count(messages)} messages of collectives": message_ns,
-        f"{_count(flows)} flows": flows * NS_PER_FLOW + copied * NS_PER_COPIED_FLOW / FORESEEN_RUNS,
+        f"{_count(messages)} messages of collectives": work.message_ns,
+        f"{_count(flows)} flows": flows * NS_PER_FLOW + work.copied * NS_PER_COPIED_FLOW / FORESEEN_RUNS,
         f"{_count(scenario.hosts)} hosts": (1 + what_ifs) * (scenario.hosts * NS_PER_HOST + routes * NS_PER_ROUTE),
         f"{_count(operations)} operations of jobs": operations * NS_PER_OPERATION,
-        f"{what_ifs} runs at other rates": operations_after * NS_PER_OPERATION,
+        f"{what_ifs} runs at other rates": work.operations_after * NS_PER_OPERATION,
     }
     under_way = min(
         packets,
         links * scenario.queue_packets,
-        (flows + sum(job.workers for job in scenario.jobs)) * WINDOW_BYTES / segment_bytes,
+        (flows + sum(job.workers for job in scenario.jobs)) * WINDOW_BYTES / scenario.segment_bytes,
     )
-    shown = operations * min(1.0, scenario.timeline / max(1, iterations))
+    rows = work.worker_iterations
+    shown = operations * min(1.0, scenario.timeline / max(1, work.iterations))
     memory = {
         "the program itself": float(BASE_BYTES),
         f"{_count(flows)} flows": flows * float(traffic.BYTES_PER_FLOW),
         f"{_count(scenario.hosts)} hosts": scenario.hosts * float(BYTES_PER_HOST),
         f"{_count(fabric.switch_count)} switches": (inner * float(BYTES_PER_LINK) + routes * BYTES_PER_ROUTE),
-        f"{_count(at_once)} messages at once": at_once * float(BYTES_PER_MESSAGE),
-        f"{_count(transfers)} transfers": transfers * BYTES_PER_TRANSFER,
-        f"{_count(worker_iterations)} iterations of workers": worker_iterations * BYTES_PER_WORKER_ITERATION,
+        f"{_count(work.at_once)} messages at once": work.at_once * float(BYTES_PER_MESSAGE),
+        f"{_count(work.transfers)} transfers": work.transfers * BYTES_PER_TRANSFER,
+        f"{_count(rows)} iterations of workers": rows * BYTES_PER_WORKER_ITERATION,
         f"{_count(shown)} operations of the timeline": shown * BYTES_PER_OPERATION,
         f"{_count(under_way)} packets under way": under_way * BYTES_PER_PACKET_UNDER_WAY,
     }
     return Estimate(
         flows=flows,
-        iterations=iterations,
+        iterations=work.iterations,
         packets=round(packets),
         packet_hops=round(hops),
         events=round(hops + messages + operations + 2 * flows),

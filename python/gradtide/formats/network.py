@@ -7,7 +7,8 @@ from typing import Any
 
 from gradtide import units
 from gradtide.formats.text import Complaints, Options, count, decimal, lines_of, whole_text, write
-from gradtide.scenario.fabric import Cable, Wiring, host_number, read_cables, wired
+from gradtide.scenario.cables import read_cables, wired
+from gradtide.scenario.fabric import Cable, Wiring, host_number
 from gradtide.scenario.keys.types import positive_rate
 
 MAX_NODES = 1_000_000

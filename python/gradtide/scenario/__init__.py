@@ -1,8 +1,9 @@
 """The one parser of scenario files: TOML, JSON and Python dicts to a `Scenario` that has no invalid value.
 
 Every fault of a file is reported at once, each with its line. `keys` declares the keys, `source` maps them to lines,
-`tables` reads models and `origins` background flows, `check` validates keys against one another, `defaults` fills in
-defaults that depend on other keys, `resolve` joins these steps, and `write` serialises the result to TOML.
+`tables` reads models and `origins` background flows, `resolve` checks keys against one another and fills in defaults,
+`core` makes the core's input of the result, and `write` TOML. The module is longer than 600 lines because `Scenario`
+has the public methods and figures of all of these.
 """
 
 import hashlib
@@ -19,7 +20,6 @@ from gradtide.errors import Fault, ScenarioError, did_you_mean
 from gradtide.layers import Layer
 from gradtide.recognise import expecting
 from gradtide.scenario import chance, clusters, read, support
-from gradtide.scenario import resolve as _resolve
 from gradtide.scenario.core import ns3
 from gradtide.scenario.core.input import spec
 from gradtide.scenario.fabric import Cable, Fabric, Group, Nodes, Reach, Tree, Wiring
@@ -28,7 +28,8 @@ from gradtide.scenario.keys import ScenarioFile, json_schema, short_names
 from gradtide.scenario.keys.cluster import Cluster, Node
 from gradtide.scenario.opdag import OpDag
 from gradtide.scenario.origins import Origin
-from gradtide.scenario.ranks import all_simulated
+from gradtide.scenario.resolve import resolve
+from gradtide.scenario.resolve.resolved import Resolved
 from gradtide.scenario.source import (
     Faults,
     Loc,
@@ -69,10 +70,10 @@ class Scenario:
     _data: dict[str, Any]
     _source: Source
     _base_dir: Path
-    _resolved: _resolve.Resolved
+    _resolved: Resolved
 
     def __init__(self, data: Mapping[str, Any], source: Source, base_dir: Path) -> None:
-        resolved = _resolve.resolve(data, source, base_dir)
+        resolved = resolve(data, source, base_dir)
         # The only assignment: `__setattr__` refuses every later one.
         vars(self).update(_data=read.plain(data, source), _source=source, _base_dir=base_dir, _resolved=resolved)
 
@@ -296,7 +297,7 @@ class Scenario:
         """
         from gradtide.scenario.core import queries  # it loads the core, which a faulty scenario does not need
 
-        return queries.ranks_load(self) if all_simulated(self._resolved) else {}
+        return queries.ranks_load(self) if self._resolved.all_simulated else {}
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -350,7 +351,7 @@ class Scenario:
     @cached_property
     def reach(self) -> Reach:
         """The worst case of all routes, counting only links that messages may cross."""
-        return self._resolved.reach()
+        return self._resolved.reach
 
     @cached_property
     def crossed(self) -> "tuple[Cable, ...]":
@@ -537,17 +538,14 @@ class Scenario:
         if faults:
             raise ScenarioError(sorted(faults, key=lambda f: f.line or 0))
 
-    def spec(self, *, with_traffic: bool = True) -> dict[str, Any]:
+    def spec(self) -> dict[str, Any]:
         """Return the core's input: integers with units in the names of their keys.
-
-        Args:
-            with_traffic: whether it has the background flows, which are drawn for it.
 
         Raises:
             ScenarioError: if a feature is not supported yet.
         """
         self.check_built()
-        return spec(self._resolved, self.traffic if with_traffic else ())
+        return spec(self._resolved, self.traffic)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Scenario) and self._identity == other._identity

@@ -7,7 +7,7 @@ conservative: it includes draws that may have no effect, such as those of a RED 
 from collections.abc import Iterator
 
 from gradtide.scenario.job import Job
-from gradtide.scenario.resolve import Resolved
+from gradtide.scenario.resolve.resolved import Resolved
 from gradtide.units import PPM
 
 

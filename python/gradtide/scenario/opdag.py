@@ -13,6 +13,7 @@ from typing import Any
 
 from gradtide.errors import Fault, ScenarioError
 from gradtide.recognise import expecting
+from gradtide.scenario.core import job as core
 from gradtide.scenario.source import Failure, Faults, Loc, Source, Under, decoded, parse_json, read_data
 
 MAX_DAG_BYTES = 100_000_000
@@ -83,6 +84,10 @@ class OpDag:
             needed.update(new)
             stack += new
         return needed
+
+    def spec(self) -> dict[str, Any]:
+        """Return the DAG in the core's format, ids replaced by indices."""
+        return core.dag(self)
 
 
 def load_op_dag(path: str | Path) -> OpDag:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from gradtide.algorithms import ALGORITHMS
 from gradtide.errors import Fault
-from gradtide.scenario.defaults import transport_of
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys.cluster import Queue, Transport
 from gradtide.scenario.keys.job import Adaptive
-from gradtide.scenario.resolve import Resolved
+from gradtide.scenario.resolve.network import transport_of
+from gradtide.scenario.resolve.resolved import Resolved
 from gradtide.scenario.source import Loc, Source
 from gradtide.units import PPM
 
@@ -170,7 +170,7 @@ def _asked(resolved: Resolved) -> Iterator[tuple[str, Loc, str]]:
         yield "queue", ("cluster", "queue"), "a queue other than the default"
     if cluster.switch_buffer is not None:
         yield "buffer", ("cluster", "switch_buffer"), "a shared buffer"
-    if cluster.transport != transport_of(cluster.with_values(transport=Transport()), resolved.reach):
+    if cluster.transport != transport_of(cluster.with_values(transport=Transport()), lambda: resolved.reach):
         yield "transport", ("cluster", "transport"), "a transport other than the default"
     if run.follow != "standards":
         yield "follow", ("run", "follow"), "`follow`, which is for packets,"

@@ -7,7 +7,7 @@ from gradtide.estimate import WHAT_IF_ITERATIONS
 from gradtide.results import Table
 from gradtide.scenario import Scenario
 from gradtide.scenario.core.edited import run_at
-from gradtide.scenario.defaults import PLANNED
+from gradtide.scenario.resolve.schedule import PLANNED
 from gradtide.studies.network import altered, has_rate_of_links
 
 # Link rates of the what-if runs, from which the report derives the rate beyond which the network does not matter:

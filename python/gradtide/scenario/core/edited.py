@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gradtide import _core
 from gradtide.layers import Layer
+from gradtide.scenario.core.input import without_traffic
 from gradtide.scenario.core.job import ARBITRARY_PPM
 from gradtide.units import PPM
 
@@ -67,7 +68,7 @@ class OneChannel:
     """
 
     def __init__(self, scenario: "Scenario", iterations: int) -> None:
-        spec = scenario.spec(with_traffic=False)
+        spec = without_traffic(scenario)
         (job,) = spec["jobs"]
         job.update(
             hosts=[0, 1],

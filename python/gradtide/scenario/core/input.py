@@ -5,21 +5,24 @@ Keys with the same form in the core come from `Table.core`; each key with anothe
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradtide.scenario.core.job import ARBITRARY_PPM, algorithm, graph, parallel
-from gradtide.scenario.defaults import DEFAULT_TOLERANCE_PPM, WITH_DEADLINES, announced_packets
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.gates import Gates, parse_gate
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys import Probe
 from gradtide.scenario.keys.cluster import Queue, Transport
 from gradtide.scenario.keys.job import Schedule
-from gradtide.scenario.ranks import all_simulated
-from gradtide.scenario.resolve import Resolved
+from gradtide.scenario.resolve.network import announced_packets
+from gradtide.scenario.resolve.priority import DEFAULT_TOLERANCE_PPM, WITH_DEADLINES
+from gradtide.scenario.resolve.resolved import Resolved
 from gradtide.traffic import BackgroundFlows
 from gradtide.transports import PARAMETERS
 from gradtide.units import Buffer
+
+if TYPE_CHECKING:
+    from gradtide.scenario import Scenario
 
 
 def spec(resolved: Resolved, traffic: Sequence[BackgroundFlows]) -> dict[str, Any]:
@@ -29,8 +32,18 @@ def spec(resolved: Resolved, traffic: Sequence[BackgroundFlows]) -> dict[str, An
         "jobs": [job_spec(job, resolved.fabric) for job in resolved.jobs],
         "traffic": [_traffic_spec(flows, resolved) for flows in traffic],
         "cluster": cluster_spec(resolved),
-        "run": {**run.core(), "all_ranks": all_simulated(resolved), "probe": _probe_spec(run.probe)},
+        "run": {**run.core(), "all_ranks": resolved.all_simulated, "probe": _probe_spec(run.probe)},
     }
+
+
+def without_traffic(scenario: "Scenario") -> dict[str, Any]:
+    """Return the core's input without background flows, which are not drawn for it.
+
+    Raises:
+        ScenarioError: if a feature is not supported yet.
+    """
+    scenario.check_built()
+    return spec(scenario._resolved, ())
 
 
 def as_json(spec: dict[str, Any]) -> str:

@@ -6,13 +6,15 @@
 import json
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gradtide.algorithms import ALGORITHMS, CollectiveKind
 from gradtide.counts import Counts
 from gradtide.parallel.costs import Costs
 from gradtide.parallel.spec import Described, Layout, Op
-from gradtide.scenario.opdag import OpDag
+
+if TYPE_CHECKING:
+    from gradtide.scenario.opdag import OpDag
 
 ARBITRARY_PPM = 32_000
 """Fraction of transfers that an arbitrary order swaps with a later one. Calibration: 1000 orders of VGG-16's 32
@@ -51,7 +53,7 @@ def counts(of_algorithm: Mapping[str, Any], ranks: int) -> Counts:
     return Counts(steps, messages, Fraction(sent), Fraction(*most))
 
 
-def graph(dag: OpDag) -> dict[str, Any]:
+def graph(dag: "OpDag") -> dict[str, Any]:
     """Return a graph of ops with times in picoseconds, ids replaced by indices."""
     place = {op.id: index for index, op in enumerate(dag.ops)}
     ops = [
@@ -74,11 +76,9 @@ def graph(dag: OpDag) -> dict[str, Any]:
     }
 
 
-def order(dag: OpDag, scheduler: str, ranks: Mapping[int, int] | None, ties: str, seed: int) -> dict[str, Any]:
-    """Order the transfers of a DAG by a scheduler of the core or by given ranks; return order, makespan and bounds."""
-    from gradtide import _core
-
-    place = {op.id: index for index, op in enumerate(dag.ops)}
+def dag(of_ops: "OpDag") -> dict[str, Any]:
+    """Return an op DAG for `order`: times are ticks, and ids replaced by indices."""
+    place = {op.id: index for index, op in enumerate(of_ops.ops)}
     ops = [
         {
             "id": op.id,
@@ -87,12 +87,19 @@ def order(dag: OpDag, scheduler: str, ranks: Mapping[int, int] | None, ties: str
             "time_ticks": op.time,
             "param_only": op.param_only,
         }
-        for op in dag.ops
+        for op in of_ops.ops
     ]
+    return {"ops": ops, "target": place[of_ops.target]}
+
+
+def order(of_ops: "OpDag", scheduler: str, ranks: Mapping[int, int] | None, ties: str, seed: int) -> dict[str, Any]:
+    """Order the transfers of a DAG by a scheduler of the core or by given ranks; return order, makespan and bounds."""
+    from gradtide import _core
+
     by: Any = {"arbitrary": ARBITRARY_PPM} if scheduler == "arbitrary" else scheduler
     if ranks is not None:
-        by = {"given": [ranks.get(op.id, 0) for op in dag.ops]}
-    spec = {"dag": {"ops": ops, "target": place[dag.target]}, "scheduler": by, "ties": ties, "seed": seed}
+        by = {"given": [ranks.get(op.id, 0) for op in of_ops.ops]}
+    spec = {"dag": dag(of_ops), "scheduler": by, "ties": ties, "seed": seed}
     found: dict[str, Any] = json.loads(_core.order(json.dumps(spec)))
     return found
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from gradtide.errors import Fault
 from gradtide.scenario.core.input import spec as core_input
 from gradtide.scenario.fabric import Tree, Wiring
-from gradtide.scenario.resolve import Resolved
+from gradtide.scenario.resolve.resolved import Resolved
 from gradtide.scenario.source import Loc, Source
 from gradtide.traffic import BackgroundFlows
 

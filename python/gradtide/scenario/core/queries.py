@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gradtide import _core
-from gradtide.scenario.core.input import as_json, cluster_spec, job_spec
+from gradtide.scenario.core.input import as_json, cluster_spec, job_spec, without_traffic
 
 if TYPE_CHECKING:
     from gradtide.scenario import Scenario
@@ -50,7 +50,7 @@ class Queries:
     """What the core knows about the jobs of a scenario without a run; background flows are neither drawn nor used."""
 
     def __init__(self, scenario: "Scenario") -> None:
-        self.text = json.dumps(scenario.spec(with_traffic=False))
+        self.text = json.dumps(without_traffic(scenario))
 
     def planned(self, job: int) -> list[tuple[list[int], int]]:
         """Return the layers of each bucket in send order, and the offset of compute time at which it is released."""

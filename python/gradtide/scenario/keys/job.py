@@ -1,4 +1,7 @@
-"""Keys of a job: its model, its priority, and what it computes, sends and when."""
+"""Keys of a job: its model, its priority, and what it computes, sends and when.
+
+The module is longer than 600 lines because a key is declared with its unit, range, default and documentation.
+"""
 
 from typing import Annotated, Any, Literal
 

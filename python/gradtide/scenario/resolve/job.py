@@ -1,198 +1,167 @@
-"""Checks of a job's keys: hosts, model, collective, order of transfers, traffic classes (bands)."""
+"""A job: reads its model, checks its keys against one another, and fills in the defaults that depend on them."""
 
-import itertools
-import random
-from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeGuard
 
 from gradtide import units
 from gradtide.algorithms import ALGORITHMS
-from gradtide.counts import ALL_REDUCES, NOT_SUMMED
-from gradtide.errors import ScenarioError, did_you_mean
-from gradtide.recognise import other_format
-from gradtide.scenario.defaults import (
-    PLANNED,
-    SETTINGS,
-    adaptive_of,
-    bands_of,
-    is_remade,
-    nics_of,
-    with_ecn,
-)
+from gradtide.errors import ScenarioError
+from gradtide.layers import Layer
 from gradtide.scenario.device import is_known, unknown_device
-from gradtide.scenario.fabric import Fabric, dealt_out, host_number
-from gradtide.scenario.gates import parse_gate
+from gradtide.scenario.fabric import Fabric
+from gradtide.scenario.job import Division, Job
 from gradtide.scenario.keys.job import (
     OF_PARALLEL,
     OF_ROOFLINE,
     Adaptive,
-    AdaptiveTable,
     Collective,
     Compute,
-    JobPriority,
     JobTable,
-    Priority,
-    Ps,
     Schedule,
+    ThesisModel,
 )
 from gradtide.scenario.keys.parallel import OF_MESH
-from gradtide.scenario.resolve import memory
+from gradtide.scenario.keys.table import Table
+from gradtide.scenario.opdag import OpDag
+from gradtide.scenario.resolve import memory, network, parallel, priority
 from gradtide.scenario.resolve import servers as op_by_op
-from gradtide.scenario.resolve.context import MAX_WORKERS, Context
-from gradtide.scenario.resolve.network import holds_a_segment, open_star
-from gradtide.scenario.source import Failure, Loc, read_text
-from gradtide.scenario.tables import Asked, LayerTable, rank_count, read_model, read_ranking, with_times
+from gradtide.scenario.resolve.collective import collective
+from gradtide.scenario.resolve.context import Context
+from gradtide.scenario.resolve.run import MAX_ITERATIONS
+from gradtide.scenario.resolve.schedule import schedule
+from gradtide.scenario.source import Loc
+from gradtide.scenario.tables import Asked, LayerTable, read_model, scaled, with_times
+
+DEFAULT_ITERATIONS = 10
 
 
-def hosts(ctx: Context, fabric: Fabric | None) -> dict[str, tuple[int, ...]]:
-    """Assign hosts to workers; jobs that name no hosts get free ones."""
-    named: dict[str, tuple[int, ...]] = {}
-    wanted: dict[str, int] = {}
-    faults_before = len(ctx.faults)
-    is_known = ctx.ok("cluster", "topology") and (fabric is not None or ctx.is_open_star)
-    for name, job in ctx.file.job.items():
-        loc: Loc = ("job", name)
-        if not all(ctx.ok("job", name, key) for key in ("workers", "hosts", "placement")):
-            is_known = False
-            continue
-        key = "placement" if isinstance(job.placement, list) else "hosts"
-        given = job.placement if isinstance(job.placement, list) else job.hosts
-        if isinstance(job.placement, list) and job.hosts is not None:
-            msg = "`hosts` and a list as `placement` contradict each other"
-            ctx.add("GT016", (*loc, "placement"), msg, "keep one of them")
-        elif job.workers is not None and job.workers > MAX_WORKERS:
-            ctx.too_many((*loc, "workers"), job.workers, MAX_WORKERS, "workers")
-        elif given is not None:
-            found = _named(ctx, job, given, (*loc, key), fabric)
-            if found is not None:
-                named[name] = found
-        elif job.workers is not None:
-            wanted[name] = job.workers + op_by_op.beside(job)
-        elif job.parallel is not None:
-            wanted[name] = job.parallel.ranks
-        elif (recorded := rank_count(job.model, ctx.base_dir)) is not None:
-            if recorded > MAX_WORKERS:
-                ctx.too_many((*loc, "model"), recorded, MAX_WORKERS, "ranks")
-            wanted[name] = recorded
-        elif not ctx.misspelt(loc, "workers", "hosts"):
-            ctx.add("GT010", (*loc, "workers"), "`workers` is missing", 'write workers = 8, or hosts = ["h0", "h1"]')
-    if len(ctx.faults) > faults_before or not is_known:
-        return {}
-    return _share_out(ctx, named, wanted, fabric)
+def job(ctx: Context, name: str, hosts: tuple[int, ...] | None, fabric: Fabric | None) -> Job | None:
+    """Resolve a job; return `None` if it, or what it depends on, has faults."""
+    keys, loc = ctx.file.job[name], ("job", name)
+    table = _read_table(ctx, name, keys, loc, len(hosts) if hosts else keys.workers or 1)
+    division = parallel.division(ctx, name, keys, loc, table)
+    step = parallel.recorded(ctx, keys, loc, table)
+    if keys.iterations is not None and keys.iterations > MAX_ITERATIONS:
+        ctx.too_many((*loc, "iterations"), keys.iterations, MAX_ITERATIONS, "iterations")
+    of_collective = collective(ctx, name, hosts, fabric)
+    task = _check_servers(ctx, name, keys, loc, table)
+    of_schedule, ranks = schedule(ctx, name, table)
+    bands = priority.bands(ctx, keys.priority, (*loc, "priority"), table)
+    adaptive = priority.adaptive(ctx, keys.priority, (*loc, "priority"), hosts, fabric)
+    network.announce(ctx, keys.announce, loc)
+    servers = 0 if of_collective.ps is None else of_collective.ps.servers or 0
+    _check_straggler(ctx, keys, loc, None if hosts is None else len(hosts) - servers)
+    if table is None or hosts is None or ctx.faults:
+        return None
+    graph, layers = _timed(keys, table, task)
+    iterations = keys.iterations
+    if iterations is None and ctx.file.run.duration_ps is None:
+        # All iterations of a parallel job are alike.
+        iterations = DEFAULT_ITERATIONS if division is None and step is None else 1
+    return Job(
+        name=name,
+        model=table.label,
+        layers=layers,
+        graph=graph,
+        hosts=hosts,
+        iterations=iterations,
+        placement=keys.placement if isinstance(keys.placement, str) else "packed",
+        task=task or ("exchange" if keys.task == "exchange" else None),
+        compute=_compute(keys.compute, table, division, task),
+        collective=of_collective,
+        schedule=of_schedule,
+        ranks=ranks,
+        bands=bands,
+        adaptive=adaptive,
+        start_ps=keys.start_ps,
+        announced_packets=network.announced_packets(keys.announce, ctx.file.cluster.queue),
+        division=division,
+        step=step,
+        device=table.device if division is None else division.device,
+        stated=_stated(keys),
+    )
 
 
-def _named(ctx: Context, job: JobTable, hosts: list[str], here: Loc, fabric: Fabric | None) -> tuple[int, ...] | None:
-    before = len(ctx.faults)
-    if not hosts:
-        ctx.add("GT014", here, "the list of hosts is empty", 'write hosts = ["h0", "h1"], or workers = 2', hosts)
-    if len(hosts) > MAX_WORKERS:
-        ctx.too_many(here, len(hosts), MAX_WORKERS, "workers")
-    if job.workers is not None and job.workers + op_by_op.beside(job) != len(hosts):
-        servers = f" and its servers {op_by_op.beside(job)}" if op_by_op.beside(job) else ""
-        msg = f"workers = {job.workers}{servers} but `{here[-1]}` names {len(hosts)}"
-        ctx.add("GT016", (*here[:-1], "workers"), msg, "leave one of the two keys out", job.workers)
-    seen: set[str] = set()
-    numbers = []
-    for index, host in enumerate(hosts[:MAX_WORKERS]):
-        number = host_number(host)
-        if number is None or number >= (MAX_WORKERS if fabric is None else fabric.host_count):
-            known = "h0, h1, …" if fabric is None else f"h0 to h{fabric.host_count - 1}"
-            ctx.add("GT040", (*here, index), f'unknown host "{host[:80]}"', f"hosts are {known}", host)
-        elif host in seen:
-            ctx.add(
-                "GT041", (*here, index), f'the host "{host}" is named twice', "each worker needs its own host", host
-            )
+def _timed(job: JobTable, table: LayerTable, task: str) -> tuple[OpDag | None, tuple[Layer, ...]]:
+    """Return the graph and the layers of a model, with the times that `compute.scale_to` gives them."""
+    total_ps, layers, graph = job.compute.scale_to_ps, table.layers, table.graph
+    if graph is not None:
+        graph = graph if total_ps is None else op_by_op.scaled(graph, total_ps)
+        return graph, layers if task else op_by_op.trained_layers(graph, layers)
+    return None, layers if total_ps is None or is_remade(job.model) else scaled(layers, total_ps)
+
+
+def _compute(keys: Compute, table: LayerTable, division: Division | None, task: str) -> Compute:
+    if division is not None:
+        return parallel.completed(keys, division)
+    return keys.with_values(
+        device=None if table.is_timed and table.device.origin != "stated" else table.device.name,
+        batch=table.batch,
+        seq=table.seq,
+        order=(keys.order or "listed") if table.graph is not None and not task else None,
+    )
+
+
+def completed(keys: JobTable, job: Job) -> JobTable:
+    """Return the keys of a job with the defaults that depend on others."""
+    return keys.with_values(
+        iterations=job.iterations,
+        task=job.task or keys.task,
+        compute=job.compute,
+        collective=job.collective,
+        schedule=job.schedule,
+        priority=keys.priority if job.adaptive is None else Adaptive.model_construct(adaptive=job.adaptive),
+        parallel=None if job.division is None else job.division.keys,
+    )
+
+
+def written(ctx: Context, name: str, job: JobTable, table: dict[str, Any]) -> dict[str, Any]:
+    """Return the resolved keys of a job as plain data, with models and orders instead of their files.
+
+    Args:
+        ctx: has the keys as given.
+        name: of the job.
+        job: its keys with every default.
+        table: these keys as plain data, which may be changed.
+    """
+    given = ctx.file.job[name]
+    of_collective, of_schedule = table["collective"], table["schedule"]
+    table["model"] = ctx.tables[name].written
+    if not isinstance(table["model"], str) and job.parallel is None:
+        # The resolved model contains its times.
+        for key in OF_ROOFLINE if given.compute.is_given("device") else (*OF_ROOFLINE, "device"):
+            table["compute"].pop(key, None)
+    if "group" in ALGORITHMS[job.collective.kind].keys:
+        # "leaf" is kept as a name: on another network its groups have another size.
+        of_collective["group"] = given.collective.group or "leaf"
+    if job.collective.is_pulled:
+        for key in ("fusion", "barrier", "depth", "sync", "credit"):
+            del of_schedule[key]
+    elif job.collective.ps is not None:
+        if not job.collective.ps.servers:
+            of_collective.pop("ps")
+            if given.collective.ps is not None:
+                of_collective["ps"] = given.collective.ps.plain()
         else:
-            numbers.append(number)
-        seen.add(host)
-    return tuple(numbers) if len(ctx.faults) == before else None
+            del of_collective["ps"]["pull"]
+    if job.schedule.buckets is not None:
+        of_schedule.pop("fusion", None)
+    if name in ctx.rankings:
+        of_schedule.pop("file", None)
+        of_schedule["ranking"] = ctx.rankings[name]
+    table["collective"] = in_order_of(Collective, of_collective)
+    table["schedule"] = in_order_of(Schedule, of_schedule)
+    is_divided = job.parallel is not None or ctx.tables[name].step is not None
+    return in_order_of(JobTable, parallel.without_effect(table)) if is_divided else table
 
 
-def _ranked(ctx: Context, name: str, hosts: tuple[int, ...], fabric: Fabric) -> tuple[int, ...]:
-    """Return the hosts that a job names, in rank order."""
-    placement = ctx.file.job[name].placement
-    if placement == "spread":
-        return tuple(dealt_out(hosts, fabric))
-    if placement == "random":
-        return tuple(_generator(ctx, name).sample(hosts, len(hosts)))
-    return hosts
+def in_order_of(keys: type[Table], table: Mapping[str, Any]) -> dict[str, Any]:
+    """Sort a table by the declaration order of its keys, so that equal scenarios have equal TOML."""
+    order = list(keys.declared())
+    return dict(sorted(table.items(), key=lambda item: order.index(item[0])))
 
 
-def _generator(ctx: Context, name: str) -> random.Random:
-    """Return the random stream for the placement of a job's ranks."""
-    return random.Random(f"placement/{name}/{ctx.file.run.seed}")
-
-
-def _candidates(ctx: Context, name: str, fabric: Fabric) -> Iterator[int]:
-    """Yield hosts in the order in which a job takes free ones."""
-    placement = ctx.file.job[name].placement
-    if placement == "spread":
-        return iter(dealt_out(range(fabric.host_count), fabric))
-    if placement == "random":
-        return iter(_generator(ctx, name).sample(range(fabric.host_count), fabric.host_count))
-    return iter(range(fabric.host_count))
-
-
-def _share_out(
-    ctx: Context, named: dict[str, tuple[int, ...]], wanted: dict[str, int], fabric: Fabric | None
-) -> dict[str, tuple[int, ...]]:
-    taken: dict[int, str] = {}
-    for name, numbers in named.items():
-        for number in numbers:
-            taken.setdefault(number, name)
-    if fabric is None:
-        # The resolved scenario states this number of hosts, and must give the same placement.
-        least = max([1, len(taken) + sum(wanted.values()), *(number + 1 for number in taken)])
-        fabric = open_star(ctx.file.cluster, least)
-    result = {name: _ranked(ctx, name, numbers, fabric) for name, numbers in named.items()}
-    host_count, what = fabric.host_count, "hosts" if ctx.file.cluster.node is None else "GPUs"
-    for name, count in wanted.items():
-        if count > host_count:
-            msg = f"{count} workers on {host_count} {what}"
-            too_few(ctx, msg, f"write {_enough(ctx, count)}, or fewer workers", host_count)
-            continue
-        free = (host for host in _candidates(ctx, name, fabric) if host not in taken)
-        found = list(itertools.islice(free, count))
-        taken |= dict.fromkeys(found, name)
-        used = set(found)
-        shared = (host for host in _candidates(ctx, name, fabric) if host not in used)
-        found += itertools.islice(shared, count - len(found))
-        result[name] = tuple(found)
-    return {name: result[name] for name in ctx.file.job if name in result}
-
-
-def _enough(ctx: Context, places: int) -> str:
-    """Return the key or name of a cluster that holds `places` workers, for a hint."""
-    cards = int(open_star(ctx.file.cluster, places).written()["hosts"])
-    if ctx.cluster_name is None:
-        return f"hosts = {cards}"
-    node = ctx.file.cluster.node
-    return f"{ctx.cluster_name.partition('/')[0]}/{cards if node is None else cards // nics_of(node)}"
-
-
-def too_few(ctx: Context, msg: str, hint: str, host_count: int | None) -> None:
-    """Add the fault of a cluster with too few hosts."""
-    kind = ctx.file.cluster.topology.kind
-    keys = {"star": "hosts", "leaf_spine": "leaves", "custom": "links"}
-    key = keys.get(kind, "ports")
-    if key == "ports" and host_count is not None:
-        ports = ctx.file.cluster.topology.ports
-        hint = f"{kind} of {ports} ports has {host_count} hosts: write more ports, or fewer workers"
-    elif key != "hosts":
-        hint = "enlarge the topology, or write fewer workers"
-    ctx.add("GT042", ("cluster", "topology", key), msg, hint, host_count)
-
-
-def straggler(ctx: Context, job: JobTable, loc: Loc, count: int | None) -> None:
-    """Check that the straggler is a worker of the job."""
-    worker = None if job.compute.straggler is None else job.compute.straggler.worker
-    if worker is not None and count is not None and worker >= count:
-        hint = "the only worker is 0" if count == 1 else f"workers are 0 to {count - 1}"
-        ctx.add("GT014", (*loc, "compute", "straggler", "worker"), f"there is no worker {worker}", hint, worker)
-
-
-def read_table(ctx: Context, name: str, job: JobTable, loc: Loc, ranks: int) -> LayerTable | None:
+def _read_table(ctx: Context, name: str, job: JobTable, loc: Loc, ranks: int) -> LayerTable | None:
     """Read the model of a job with `ranks` ranks; return `None` if it has faults."""
     if not ctx.ok("job", name, "model"):
         return None
@@ -241,13 +210,21 @@ def read_table(ctx: Context, name: str, job: JobTable, loc: Loc, ranks: int) -> 
     return table
 
 
-def stated(job: JobTable) -> frozenset[str]:
+def _check_straggler(ctx: Context, job: JobTable, loc: Loc, count: int | None) -> None:
+    """Check that the straggler is a worker of the job."""
+    worker = None if job.compute.straggler is None else job.compute.straggler.worker
+    if worker is not None and count is not None and worker >= count:
+        hint = "the only worker is 0" if count == 1 else f"workers are 0 to {count - 1}"
+        ctx.add("GT014", (*loc, "compute", "straggler", "worker"), f"there is no worker {worker}", hint, worker)
+
+
+def _stated(job: JobTable) -> frozenset[str]:
     """Return the keys of `compute` that are given, including those written in `parallel`."""
     beside = () if job.parallel is None else (key for key in OF_MESH if job.parallel.value(key) is not None)
     return frozenset((*(key for key in Compute.declared() if job.compute.is_given(key)), *beside))
 
 
-def servers(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable | None) -> str:
+def _check_servers(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable | None) -> str:
     """Check the keys of parameter servers with pull = "start"; return the task, empty without such servers."""
     if not ctx.ok("job", name, "collective"):
         return ""
@@ -272,261 +249,9 @@ def servers(ctx: Context, name: str, job: JobTable, loc: Loc, table: LayerTable 
     return task
 
 
-def check_collective(
-    ctx: Context, name: str, keys: Collective, loc: Loc, hosts: tuple[int, ...] | None, fabric: Fabric | None
-) -> tuple[int, int]:
-    """Check a collective against the ranks; return the ranks of a group and the number of servers, 0 without."""
-    if not ctx.ok("job", name, "collective"):
-        return 0, 0
-    kind = keys.algorithm
-    if keys.ps is not None and keys.is_given("kind") and keys.kind != "ps":
-        ctx.add("GT016", (*loc, "ps"), f'`ps` contradicts kind = "{keys.kind}"', "leave one of the two out")
-    algorithm = ALGORITHMS[kind]
-    for key in ("group", "inside"):
-        if keys.value(key) is not None and key not in algorithm.keys:
-            words = " and ".join(f'"{k}"' for k, one in ALGORITHMS.items() if key in one.keys)
-            ctx.no_effect((*loc, key), f'with kind = "{kind}"', f"it is for {words}")
-    if not algorithm.sums and ctx.file.job[name].task != "exchange":
-        msg = f"{kind} does not sum gradients: {NOT_SUMMED[kind]}"
-        hint = f'write {", ".join(ALL_REDUCES)}; if these bytes are not gradients, write task = "exchange"'
-        ctx.add("GT049", (*loc, "kind"), msg, hint, kind)
-    if keys.reduction_rate_bps is not None and not algorithm.reduces:
-        ctx.no_effect((*loc, "reduction_rate"), f'with kind = "{kind}"', "this collective does not add; leave it out")
-    ranks = 0 if hosts is None else len(hosts)
-    if ranks < 2 and not (hosts and keys.is_pulled):
-        return 0, 0
-    group = servers = 0
-    if "group" in algorithm.keys:
-        group = _group(ctx, keys, loc, ranks, fabric)
-        if keys.inside == "sharded" and group and ranks % group:
-            msg = f'{ranks} ranks cannot be divided into groups of {group}, as inside = "sharded" needs'
-            near = max(g for g in range(1, group + 1) if ranks % g == 0)
-            ctx.add("GT048", (*loc, "group"), msg, f"write group = {near}, or another number of workers", group)
-    if algorithm.needs_even_nodes and hosts is not None and ctx.file.cluster.node is not None:
-        gpus = ctx.file.cluster.node.gpus
-        on_nodes = Counter(host // gpus for host in hosts)
-        if len(set(on_nodes.values())) > 1:
-            counts = ", ".join(f"{count} on node {node}" for node, count in sorted(on_nodes.items()))
-            msg = f"trees have a chain of one length in each node, and the job's ranks are {counts}"
-            hint = 'put as many workers on each node, or write kind = "ring"'
-            ctx.add("GT048", (*loc, "kind"), msg, hint, kind)
-    if "ps" in algorithm.keys:
-        servers = op_by_op.beside(ctx.file.job[name]) or op_by_op.count_of(keys.ps or Ps(), ranks)
-        if servers >= ranks:
-            which = "the only host" if ranks == 1 else f"all {ranks} ranks"
-            msg = f"{which} would be parameter servers; no worker would remain"
-            hint = "servers are some of the job's workers: write fewer servers, or more workers"
-            ctx.add("GT048", (*loc, "ps", "servers"), msg, hint, servers)
-    return group, servers
+def is_remade(model: object) -> TypeGuard[ThesisModel]:
+    """Whether a model's table is made anew for another time, with its rounding and surplus, and not stretched.
 
-
-def _group(ctx: Context, keys: Collective, loc: Loc, ranks: int, fabric: Fabric | None) -> int:
-    """Return the ranks of a group."""
-    if isinstance(keys.group, int):
-        if keys.group > ranks:
-            msg = f"a group of {keys.group} has more than the {ranks} ranks of the job"
-            ctx.add("GT048", (*loc, "group"), msg, f"write at most {ranks}", keys.group)
-        return keys.group
-    size = 1 if fabric is None else fabric.hosts_per_edge
-    if size is None:
-        msg = "the switches have different numbers of hosts"
-        ctx.add("GT048", (*loc, "group"), msg, "write the ranks of a group, as in group = 8", keys.group)
-        return 1
-    return min(size, ranks)
-
-
-def buckets(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTable | None) -> None:
-    """Check user-defined buckets against the model."""
-    at: Loc = (*loc, "schedule", "buckets")
-    for key, others in (("first_fusion", ("buckets", "cycle")), ("cycle", ("buckets",))):
-        for other in others:
-            if schedule.value(key) is not None and schedule.value(other) is not None:
-                msg = f"`{key}` and `{other}` contradict each other"
-                ctx.add("GT016", (*loc, "schedule", key), msg, "keep one of them")
-        if schedule.value(key) is not None and schedule.fusion_bytes == "adaptive":
-            msg = f'`{key}` contradicts fusion = "adaptive"'
-            ctx.add("GT016", (*loc, "schedule", key), msg, "write `fusion` as a size, or leave one of the two out")
-    if schedule.buckets is None or not ctx.ok("job", name, "schedule", "buckets"):
-        return
-    if schedule.is_given("fusion"):
-        ctx.add("GT016", at, "`buckets` and `fusion` contradict each other", "keep one of them")
-    if table is not None and sum(schedule.buckets) != len(table.layers):
-        msg = f"the buckets hold {sum(schedule.buckets)} layers, the model has {len(table.layers)}"
-        ctx.add("GT014", at, msg, "count every layer once, from the input side")
-
-
-def ranks(ctx: Context, name: str, schedule: Schedule, loc: Loc, table: LayerTable | None) -> tuple[int, ...] | None:
-    """Check the order's keys; return the rank of every layer if a file gives it."""
-    at: Loc = (*loc, "schedule")
-    if not ctx.ok("job", name, "schedule", "order"):
-        return None
-    if schedule.cycle_ps is not None and schedule.order in PLANNED:
-        msg = f'`cycle` contradicts order = "{schedule.order}", which decides when each bucket is sent'
-        ctx.add("GT016", (*at, "cycle"), msg, 'leave `cycle` out, or write order = "fifo"')
-    if schedule.queues is not None and schedule.order != "priority" and not ctx.file.job[name].collective.is_pulled:
-        ctx.no_effect((*at, "queues"), f'with order = "{schedule.order}"', 'write order = "priority"')
-    order = op_by_op.order_of(ctx.file.job[name])
-    if order != "file":
-        # `op_by_op` checks the order of pulls.
-        of_buckets = () if ctx.file.job[name].collective.is_pulled else ("in_turn",)
-        for key in ("file", "ranking", "gates", *of_buckets):
-            if schedule.value(key) is not None:
-                ctx.no_effect((*at, key), f'with order = "{order}"', 'write order = "file"')
-        return None
-    _gates(ctx, schedule, at, table)
-    if schedule.file is not None and schedule.ranking is not None:
-        ctx.add("GT016", (*at, "ranking"), "`file` and `ranking` contradict each other", "keep one of them")
-        return None
-    if schedule.ranking is not None:
-        entries = [(layer, _fault(ctx, (*at, "ranking", index), layer)) for index, layer in enumerate(schedule.ranking)]
-        whole = Failure(ctx.source, (*at, "ranking"))
-    elif schedule.file is not None:
-        whole = Failure(ctx.source, (*at, "file"), schedule.file)
-        try:
-            text = read_text(ctx.base_dir / schedule.file, schedule.file, whole)
-        except ScenarioError as error:
-            ctx.faults += error.faults
-            return None
-        foreign = other_format(text, schedule.file, "a list of layers, one name a line")
-        if foreign is not None:
-            ctx.faults.append(foreign)
-            return None
-        entries = read_ranking(text, schedule.file)
-    elif ctx.ok("job", name, "schedule"):
-        hint = 'write file = "order.csv": one layer name a line, most urgent first'
-        ctx.add("GT010", (*at, "file"), 'order = "file" needs `file`', hint)
-        return None
-    else:
-        return None
-    if table is None:
-        return None
-    return _ranks_of(ctx, name, table, entries, whole)
-
-
-def _gates(ctx: Context, schedule: Schedule, at: Loc, table: LayerTable | None) -> None:
-    """Check that there is one gate per bucket, each a layer of the model or empty."""
-    if schedule.gates is None:
-        return
-    if schedule.buckets is None or len(schedule.gates) != len(schedule.buckets):
-        msg = f"{len(schedule.gates)} gates for {len(schedule.buckets or ())} buckets"
-        ctx.add("GT016", (*at, "gates"), msg, 'write `buckets`, and a gate or "" for each')
-        return
-    if schedule.in_turn:
-        ctx.add("GT016", (*at, "in_turn"), "`in_turn` and `gates` contradict each other", "keep one of them")
-    if table is None:
-        return
-    if table.graph is not None:
-        ctx.add("GT016", (*at, "gates"), "the model is a graph of ops, which has no passes", "leave `gates` out")
-        return
-    every = {row.name: row.parameter_bytes for row in table.layers}
-    for index, text in enumerate(schedule.gates):
-        gate = parse_gate(text)
-        if gate is None:
-            continue
-        where, layer = gate
-        loc = (*at, "gates", index)
-        if where not in ("backward", "forward"):
-            ctx.add("GT016", loc, f"`{where}` is no pass", 'write "backward LAYER", "forward LAYER" or ""', text)
-        elif layer not in every:
-            hint = did_you_mean(layer, every, f'layers are "{next(iter(every), "")}", …', '"{}"')
-            ctx.add("GT037", loc, f'the model has no layer "{layer[:80]}"', hint, text)
-        elif where == "backward" and not every[layer]:
-            msg = f'the layer "{layer}" has no parameters, so no gradient'
-            ctx.add("GT037", loc, msg, f'write "forward {layer}", or another layer', text)
-
-
-def _fault(ctx: Context, loc: Loc, layer: str) -> Any:
-    return lambda msg, hint: ctx.source.fault("GT037", loc, msg, hint, layer)
-
-
-def _ranks_of(ctx: Context, name: str, table: LayerTable, entries: list[Any], whole: Failure) -> tuple[int, ...] | None:
-    owners = [r.name for r in table.layers if r.parameter_bytes]
-    every = {r.name for r in table.layers}
-    rank: dict[str, int] = {}
-    before = len(ctx.faults)
-    for layer, fault in entries:
-        if len(ctx.faults) - before >= 20:
-            break
-        if layer in rank:
-            ctx.faults.append(fault(f'the layer "{layer}" is named twice', "delete one of them"))
-        elif layer not in every:
-            some = f'layers are "{owners[0]}", …' if owners else ""
-            hint = did_you_mean(layer, owners[:5000], some, '"{}"')
-            ctx.faults.append(fault(f'the model has no layer "{layer[:80]}"', hint))
-        rank.setdefault(layer, len(rank))
-    missing = [o for o in owners if o not in rank]
-    if missing and len(ctx.faults) == before:
-        shown = ", ".join(f'"{m}"' for m in missing[:5]) + (", …" if len(missing) > 5 else "")
-        msg = f"{len(missing)} of {len(owners)} layers with parameters are not named"
-        ctx.faults.append(whole("GT037", msg, f"add {shown}"))
-    if len(ctx.faults) > before:
-        return None
-    ctx.rankings[name] = [layer for layer, _ in entries]
-    return tuple(rank.get(r.name, len(rank)) for r in table.layers)
-
-
-POLICY_BANDS: dict[str, JobPriority] = {
-    "deadline": "low",
-    "straggler": "low",
-    "background": "low",
-    "oracle": "low",
-    "all-low": "low",
-    "lower-layers-high": ["high", "low"],
-    "all-high": "high",
-}
-"""Bands of a policy; for a policy that changes bands, the initial ones."""
-
-
-def band(ctx: Context, priority: Priority, loc: Loc) -> int | None:
-    """Return the band of a priority on this queue; `None` if it is adaptive or invalid."""
-    if isinstance(priority, Adaptive):
-        return None
-    queue = ctx.file.cluster.queue
-    band_count = bands_of(queue)
-    band = {"high": 0, "low": band_count - 1}.get(str(priority), priority)
-    if ctx.ok("cluster", "queue") and ctx.ok(*(str(p) for p in loc)):
-        here = f'kind = "{queue.kind}"'
-        if priority == "low" and band_count == 1:
-            hint = 'write cluster.queue = { kind = "pfifo_fast" }, or "strict" with several bands'
-            ctx.add("GT015", loc, f"the low band has no effect: a queue of {here} has one band", hint)
-            return None
-        if int(band) >= band_count:
-            bands = "only band 0" if band_count == 1 else f"bands 0 to {band_count - 1}"
-            ctx.add("GT014", loc, f"there is no band {band}", f"a queue of {here} has {bands}", priority)
-            return None
-    return int(band)
-
-
-def bands(ctx: Context, priority: JobPriority, loc: Loc, table: LayerTable | None) -> tuple[int, ...]:
-    """Return the bands of a job's priority; for an adaptive one, the initial bands."""
-    if isinstance(priority, Adaptive):
-        return bands(ctx, POLICY_BANDS[priority.adaptive.policy], loc, table)
-    if not isinstance(priority, list):
-        return (band(ctx, priority, loc) or 0,)
-    if not priority:
-        ctx.add("GT014", loc, "the list of bands is empty", 'write priority = ["high", "low"]', priority)
-    elif table is not None and len(priority) > len(table.layers):
-        msg = f"{len(priority)} bands for {len(table.layers)} layers"
-        ctx.add("GT014", loc, msg, "a list has at most one band for each layer")
-    found = [band(ctx, entry, (*loc, index)) for index, entry in enumerate(priority)]
-    return tuple(band or 0 for band in found)
-
-
-def adaptive(
-    ctx: Context, priority: JobPriority, loc: Loc, hosts: tuple[int, ...] | None, fabric: Fabric | None
-) -> AdaptiveTable | None:
-    """Return the policy of an adaptive priority; `None` for a fixed one, or without a network."""
-    if not isinstance(priority, Adaptive):
-        return None
-    given = priority.adaptive
-    heeded = SETTINGS.get(given.policy, ())
-    # The hint names the first policy that uses a key: reversed, since later entries overwrite.
-    first = {key: policy for policy, keys in reversed(SETTINGS.items()) for key in keys}
-    for key, policy in first.items():
-        if key not in heeded and given.value(key) is not None:
-            why, hint = f'with policy = "{given.policy}"', f'write policy = "{policy}"'
-            ctx.no_effect((*loc, "adaptive", key), why, hint)
-    holds_a_segment(ctx, given.window_bytes, ctx.file.cluster.transport.segment_bytes, (*loc, "adaptive", "window"))
-    if fabric is None or hosts is None:
-        return None
-    return adaptive_of(given, fabric.reach([hosts]), with_ecn(ctx.file.cluster.transport))
+    The cells of the thesis's study differ in the time that its author's program was given.
+    """
+    return isinstance(model, ThesisModel) and model.precision == "float32"

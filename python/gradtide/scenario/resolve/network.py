@@ -1,30 +1,28 @@
-"""Checks of the network's keys: topology, from keys or a file of cables; queues of egress ports; transport."""
+"""The network: checks of topology, queues and transport, and their defaults that depend on other keys."""
 
+from collections.abc import Callable
 from fractions import Fraction
 
 from gradtide import units
 from gradtide.errors import ScenarioError
 from gradtide.recognise import expecting
-from gradtide.scenario.defaults import HEADER_BYTES, MAX_BANDS, announced_packets, link_of, marks, nics_of, with_ecn
+from gradtide.scenario.cables import MAX_FAULTS_OF_CABLES, Complaint, cable_fault, read_cables, wired
 from gradtide.scenario.device import is_known, unknown_device
 from gradtide.scenario.fabric import (
     MAX_CABLES,
-    MAX_FAULTS_OF_CABLES,
     Cable,
-    Complaint,
     Fabric,
     Nodes,
+    Reach,
     Tree,
     Wiring,
-    cable_fault,
     clos,
     host_number,
     leaf_spine,
     nearest_ratios,
-    read_cables,
     star,
-    wired,
 )
+from gradtide.scenario.keys import Run, ScenarioFile
 from gradtide.scenario.keys.cluster import Cluster, Node, Queue, Topology, Transport
 from gradtide.scenario.keys.table import fields
 from gradtide.scenario.read import example
@@ -34,6 +32,7 @@ from gradtide.transports import ECN, PARAMETERS
 
 MAX_FLUID_BPS = 2**44 - 1
 """Fastest link of the fluid engine, which counts rates in 2^-20 bit/s and 64 bits (crates/net/src/maxmin)."""
+
 TOO_FAST = (
     f"the fluid engine counts at most {units.format_rate(MAX_FLUID_BPS // 10**11 * 10**11)}",
     "write a lower rate",
@@ -48,6 +47,41 @@ TOPOLOGY_KEYS = {
     "custom": ("hosts", "switches", "links"),
 }
 """Keys of a topology by its kind."""
+
+HEADER_BYTES = 54
+"""IPv4, TCP, timestamps and framing on the wire."""
+
+SOCKET_BYTES = 32 * 1024 * 1024
+"""Send and receive buffer (Gao 2020, chapter 5)."""
+
+RED_MAX_PROBABILITY_PPM, RED_WEIGHT_PPM = 100_000, 2_000
+"""Floyd & Jacobson (1993), section 6, recommend the weight; the probability is that of Floyd's later advice (1997)."""
+
+MAX_BANDS = 8
+
+# Differences of times need a sign, so times use half the range of 64 bits.
+MAX_RUN_PS = units.U64_MAX // 2
+
+MAX_PACKETS = 2**32 - 1
+
+MAX_SEGMENT_BYTES = 65_535 - HEADER_BYTES
+"""Payload of the largest packet: with all headers it has 65,535 bytes, the largest 16-bit length."""
+
+QUEUE_KEYS = {
+    "bands": ("strict",),
+    "weights": ("drr",),
+    "announced": ("pcn",),
+    "timeout": ("pcn",),
+    "expire": ("pcn",),
+    "threshold": ("pfifo_fast", "fifo", "strict", "drr", "ecn", "pcn"),
+    "mark_at": ("pfifo_fast", "fifo", "strict", "drr", "ecn", "pcn"),
+    "min": ("red",),
+    "max": ("red",),
+    "max_probability": ("red",),
+    "weight": ("red",),
+    "ecn": ("red",),
+}
+"""Keys of a queue, with the kinds that use them."""
 
 
 def device(ctx: Context, name: str | None) -> None:
@@ -86,6 +120,16 @@ def open_star(cluster: Cluster, places: int) -> Fabric:
 
 def _with_gpus(cards: Tree | Wiring, node: Node) -> Nodes:
     return Nodes(cards, node.gpus, nics_of(node), (node.scale_up.rate_bps, node.scale_up.delay_ps))
+
+
+def nics_of(node: Node) -> int:
+    """Return the network cards of a node."""
+    return node.gpus if node.nics is None else node.nics
+
+
+def link_of(cluster: Cluster) -> tuple[int, int]:
+    """Return rate and delay of links for which the topology gives no others."""
+    return cluster.link.rate_bps, cluster.link.delay_ps
 
 
 def _check_node(ctx: Context) -> bool:
@@ -249,25 +293,6 @@ def _wiring(ctx: Context, topology: Topology, loc: Loc, link: tuple[int, int]) -
     return None if complaints else fabric
 
 
-MAX_PACKETS = 2**32 - 1
-
-QUEUE_KEYS = {
-    "bands": ("strict",),
-    "weights": ("drr",),
-    "announced": ("pcn",),
-    "timeout": ("pcn",),
-    "expire": ("pcn",),
-    "threshold": ("pfifo_fast", "fifo", "strict", "drr", "ecn", "pcn"),
-    "mark_at": ("pfifo_fast", "fifo", "strict", "drr", "ecn", "pcn"),
-    "min": ("red",),
-    "max": ("red",),
-    "max_probability": ("red",),
-    "weight": ("red",),
-    "ecn": ("red",),
-}
-"""Keys of a queue, with the kinds that use them."""
-
-
 def check_queue(ctx: Context, queue: Queue) -> None:
     """Check the keys of a queue against its kind and its capacity."""
     loc: Loc = ("cluster", "queue")
@@ -337,8 +362,60 @@ def _buffer(ctx: Context, buffer: units.Buffer, loc: Loc) -> None:
         ctx.add("GT014", loc, msg, hint, units.format_buffer(buffer))
 
 
-MAX_SEGMENT_BYTES = 65_535 - HEADER_BYTES
-"""Payload of the largest packet: with all headers it has 65,535 bytes, the largest 16-bit length."""
+def bands_of(queue: Queue) -> int:
+    """Return the number of bands that a queue has."""
+    return {"pfifo_fast": 3, "strict": queue.bands or 1, "drr": len(queue.weights or [1])}.get(queue.kind, 1)
+
+
+def marks(queue: Queue) -> bool:
+    """Return whether a queue marks packets (ECN) instead of dropping them."""
+    return queue.threshold_packets is not None or queue.kind == "pcn" or bool(queue.ecn)
+
+
+def announced_packets(announce: bool | int | None, queue: Queue) -> int | None:
+    """Return the threshold that bursts announce to the switches; `None` if they announce nothing."""
+    if isinstance(announce, bool) or announce is None:
+        return queue.announced_packets if announce else None
+    return announce
+
+
+def queue_of(file: ScenarioFile, reach: Callable[[], Reach]) -> Queue:
+    """Return the queue of a cluster with the defaults of its kind."""
+    queue = file.cluster.queue
+    if queue.threshold_packets is not None:
+        queue = queue.with_values(mark_at=queue.mark_at or "enqueue")
+    if queue.kind == "red":
+        queue = queue.with_values(
+            max_probability_ppm=queue.max_probability_ppm or RED_MAX_PROBABILITY_PPM,
+            weight_ppm=queue.weight_ppm or RED_WEIGHT_PPM,
+            ecn=bool(queue.ecn),
+        )
+    if queue.kind == "pcn":
+        timeout_ps, expire_ps = patience_ps(file, reach)
+        queue = queue.with_values(timeout_ps=timeout_ps, expire_ps=expire_ps)
+    return queue
+
+
+def patience_ps(file: ScenarioFile, reach: Callable[[], Reach]) -> tuple[int, int]:
+    """Return a sender's timeout for the answer to an announcement, and the age at which switches expire announcements.
+
+    The default timeout is a round trip over the longest route with all queues full in both directions: a later answer
+    is lost. The default expiry is three such round trips (answer, handshake, first segment) plus the longest setup time
+    of a tenant's application.
+    """
+    cluster = file.cluster
+    queue = cluster.queue
+    hops, rate_bps, delay_ps = reach()
+    packet_bytes = cluster.transport.segment_bytes + HEADER_BYTES
+    full_bytes = queue.capacity.size if queue.capacity.is_bytes else queue.capacity.size * packet_bytes
+    # Two further packets are in the transmit ring and on the wire.
+    hop_ps = delay_ps + -(-(full_bytes + 3 * packet_bytes) * 8 * 10**12 // rate_bps)
+    round_ps = 2 * hops * hop_ps + 4 * cluster.host_latency_ps
+    timeout_ps = min(round_ps, MAX_RUN_PS // 4) if queue.timeout_ps is None else queue.timeout_ps
+    if queue.expire_ps is not None:
+        return timeout_ps, queue.expire_ps
+    setup_ps = max((one.bursts.setup_ps for one in file.traffic.values() if one.bursts and one.announce), default=0)
+    return timeout_ps, min(3 * timeout_ps + setup_ps, MAX_RUN_PS)
 
 
 def holds_a_segment(ctx: Context, window: int | None, segment: int, loc: Loc) -> None:
@@ -382,3 +459,52 @@ def check_transport(ctx: Context, cluster: Cluster) -> None:
             less = kind if plus else "newreno"
             msg = f'kind = "{keys.kind}" is "{less}" here: {never}'
             ctx.add("GT015", (*loc, "kind"), msg, f'{hint}, or kind = "{less}"', keys.kind)
+
+
+def with_ecn(keys: Transport) -> Transport:
+    """Return a transport whose kind is its congestion control alone, and which says whether it reacts to marks."""
+    congestion, plus, _ = keys.kind.partition("+ecn")
+    return keys.with_values(
+        kind=congestion, ecn=bool(plus) or (ECN[congestion] == "scalable" if keys.ecn is None else keys.ecn)
+    )
+
+
+def transport_of(cluster: Cluster, reach: Callable[[], Reach]) -> Transport:
+    """Return the transport of a cluster with its defaults, some of which depend on the links that messages cross."""
+    keys = with_ecn(cluster.transport)
+    congestion = keys.kind
+    window_bytes = keys.window_bytes
+    if window_bytes is None:
+        window_bytes = _two_routes_bytes(cluster, reach()) if congestion == "ideal" else SOCKET_BYTES
+    defaults = PARAMETERS[congestion].items()
+    given = {name: getattr(keys, name) for name, _ in defaults}
+    parameters = {name: default if given[name] is None else given[name] for name, default in defaults}
+    return keys.with_values(**parameters, window_bytes=window_bytes)
+
+
+def completed(file: ScenarioFile, reach: Callable[[], Reach]) -> tuple[Cluster, Run]:
+    """Return the keys of cluster and run with the defaults that depend on others; `reach` is of all that is sent."""
+    cluster, run = file.cluster, file.run
+    if run.engine == "packet" and run.start_jitter_ps is None:
+        packet_bytes = cluster.transport.segment_bytes + HEADER_BYTES
+        run = run.with_values(start_jitter_ps=0 if run.follow == "ns3" else _packet_ps(packet_bytes, reach()))
+    node = None if cluster.node is None else cluster.node.with_values(nics=nics_of(cluster.node))
+    queue, transport = queue_of(file, reach), transport_of(cluster, reach)
+    return cluster.with_values(node=node, queue=queue, transport=transport), run
+
+
+def _packet_ps(packet_bytes: int, reach: Reach) -> int:
+    """Return the serialization time of a packet on the slowest link of a route."""
+    return -(-packet_bytes * 8 * 10**12 // reach.rate_bps)
+
+
+def _two_routes_bytes(cluster: Cluster, reach: Reach) -> int:
+    """Return twice the bandwidth-delay product of the longest route without queueing, in whole segments.
+
+    One BDP keeps the sender's link busy; two leave room for delayed acknowledgements and queueing.
+    """
+    segment = cluster.transport.segment_bytes
+    hops, _, delay_ps = reach
+    packet_ps, ack_ps = (_packet_ps(packet_bytes, reach) for packet_bytes in (segment + HEADER_BYTES, HEADER_BYTES))
+    round_ps = hops * (2 * delay_ps + packet_ps + ack_ps) + 4 * cluster.host_latency_ps
+    return int(2 * -(-round_ps // packet_ps) * segment)

@@ -5,12 +5,11 @@ import re
 
 from gradtide import units
 from gradtide.errors import ScenarioError, hinted
-from gradtide.scenario.defaults import MAX_RUN_PS
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.job import Job
 from gradtide.scenario.keys.cluster import Host
 from gradtide.scenario.resolve.context import Context
-from gradtide.scenario.resolve.network import MAX_FLUID_BPS, TOO_FAST
+from gradtide.scenario.resolve.network import MAX_FLUID_BPS, MAX_RUN_PS, TOO_FAST
 from gradtide.scenario.source import Loc
 from gradtide.traffic import MAX_FLOW_BYTES
 from gradtide.units import PPM

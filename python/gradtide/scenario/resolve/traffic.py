@@ -1,11 +1,10 @@
 """Checks of background traffic: the source of each tenant's flows."""
 
 from gradtide.errors import ScenarioError
-from gradtide.scenario.defaults import bands_of
 from gradtide.scenario.fabric import Fabric
 from gradtide.scenario.keys.traffic import TrafficTable
 from gradtide.scenario.origins import Origin, Tenant, nodes_of
-from gradtide.scenario.resolve import job, network
+from gradtide.scenario.resolve import network, placement, priority
 from gradtide.scenario.resolve.context import Context
 from gradtide.scenario.source import Failure, Loc
 from gradtide.traffic import MAX_FLOWS, too_many
@@ -22,14 +21,14 @@ def origins(ctx: Context, fabric: Fabric | None) -> tuple[Origin, ...]:
         loc: Loc = ("traffic", name)
         if not ctx.ok("traffic", name) or not _check(ctx, traffic, loc):
             continue
-        band = job.band(ctx, traffic.priority, (*loc, "priority"))
+        band = priority.band(ctx, traffic.priority, (*loc, "priority"))
         duration_ps = ctx.file.run.duration_ps
         if fabric is None or duration_ps is None:
             continue
         host_count = fabric.host_count
         if host_count < 2:
             msg = f'the flows of "{name}" need two hosts, and the cluster has one'
-            job.too_few(ctx, msg, "write hosts = 2, or more", host_count)
+            placement.too_few(ctx, msg, "write hosts = 2, or more", host_count)
             continue
         tenant = Tenant(
             name=name,
@@ -39,7 +38,7 @@ def origins(ctx: Context, fabric: Fabric | None) -> tuple[Origin, ...]:
             host_count=host_count,
             rate_bps=fabric.mean_host_rate_bps,
             band=band or 0,
-            band_count=bands_of(ctx.file.cluster.queue),
+            band_count=network.bands_of(ctx.file.cluster.queue),
             until_ps=duration_ps,
             run_seed=ctx.file.run.seed,
             is_first=not any(o.is_random for o in origins),
