@@ -39,8 +39,6 @@ FORESEEN_RUNS = 4
 NS_PER_COPIED_FLOW = 10.0
 """Time to copy one background flow once."""
 LEAST_CHUNK_BYTES = 64 * 1024
-OF_CARDS = ("ring", "all_gather", "reduce_scatter")
-"""Collectives that use all network cards of a node."""
 BYTES_PER_HOST = 2_500
 BYTES_PER_LINK = 1_000
 BYTES_PER_ROUTE = 4
@@ -324,7 +322,8 @@ def _flows_of_an_exchange(job: "Job", fabric: "Fabric") -> int:
     """Return the number of flows that represent all messages of an exchange on the fluid engine; 0 if none do."""
     nodes = Counter(host // getattr(fabric, "gpus", 1) for host in job.hosts)
     is_over_nodes = 1 < len(nodes) < len(job.hosts)
-    has_flows = job.collective.kind == "tree" or (is_over_nodes and job.collective.kind in OF_CARDS)
+    kind = job.collective.kind
+    has_flows = kind == "tree" or (is_over_nodes and ALGORITHMS[kind].uses_all_cards)
     return len(job.hosts) * (1 + is_over_nodes) if has_flows else 0
 
 
