@@ -5,6 +5,8 @@
 //! ids ascend with the start of calls. Ops are the outermost operators, and transfers at any depth. An operator that
 //! contains a transfer is replaced by its child operators: some run before the transfer, some may depend on it.
 //!
+//! The file is longer than 600 lines because all stages read and write the tree of one rank.
+//!
 //! ```text
 //! thread ─ ProfilerStep#4 ─ aten::linear                                   op: outermost operator
 //!        └ evaluate_function ┬ AccumulateGrad                              op: its parent contains a transfer

@@ -6,6 +6,8 @@
 //! always ends before its dependent starts. The files do not show which ops wait for a collective, so no op depends on
 //! one (docs/models/traces.md). `said` is the `TransferInfo` of a span, and by index the spans that have one.
 //!
+//! The file is longer than 600 lines because all stages read and write the spans of one rank.
+//!
 //! ```text
 //! event -> span (kind: kernels.rs; damage: json.rs) -> launch of each kernel (join.rs) -> transfer, step, pass
 //! ```

@@ -4,6 +4,8 @@
 //! effect: a scenario written before the field existed stays valid, and means the same. Defaults of users, units and
 //! error messages live in `gradtide.scenario` (Python); what JSON cannot express is checked where a run is planned
 //! ([`crate::SpecError`]).
+//!
+//! The file is longer than 600 lines because it is a list: one record for each table of a scenario.
 
 mod parallel;
 mod step;
