@@ -2,106 +2,23 @@
 //!
 //! ```text
 //! op DAG ─► compute order ─► boundaries ─► batches ─► packing ─► timeline
-//!          (compute)        (here)        (batch)    (pack)     (timeline)
+//!          (compute)     (boundaries)    (batch)    (pack)     (timeline)
 //! ```
 //!
 //! [`transfers`] has the plans of the other systems, for the same boundaries and timeline. `docs/models/caramel.md` has
 //! the rules, and our choices where the paper is silent.
 
 pub mod batch;
+mod boundaries;
 pub mod compute;
 pub mod cost;
 pub mod pack;
 pub mod timeline;
 pub mod transfers;
 
+pub use boundaries::{Boundaries, Boundary, ParameterGroup};
 use gradtide_net::{Bytes, Time};
 use transfers::TransferPlan;
-
-/// Window in which a parameter can be aggregated without delaying compute: from the op that updates it to the op of the
-/// next iteration that reads it (Caramel, section 3.3.1, "boundary"). Offsets are compute time without stalls, from the
-/// start of an iteration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Boundary {
-    /// Bytes to aggregate.
-    pub bytes: Bytes,
-    /// End of the op that updates it.
-    pub update: Time,
-    /// Start of the first op that reads it.
-    pub read: Time,
-}
-
-/// Compute time of an iteration and the windows of its parameters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Boundaries {
-    /// Total compute time: C.
-    pub compute: Time,
-    /// Window of every parameter, in registration order of the model.
-    pub windows: Vec<Boundary>,
-}
-
-/// Parameters that are aggregated together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParameterGroup {
-    /// Indices of the parameters.
-    pub parameters: Vec<u32>,
-    /// Sum of their bytes; latest update and earliest read (Caramel, section 4.3).
-    pub window: Boundary,
-}
-
-impl Boundaries {
-    /// Intersection of all workers' windows: a parameter is ready when the last worker has updated it, and needed when
-    /// the first reads it. Workers with different compute orders have narrower joint windows than each alone.
-    ///
-    /// # Panics
-    /// If `workers` is empty, or their numbers of parameters differ.
-    pub fn jointly(workers: &[Self]) -> Self {
-        let mut all = workers[0].clone();
-        for worker in &workers[1..] {
-            assert_eq!(all.windows.len(), worker.windows.len(), "workers train one model");
-            all.compute = all.compute.max(worker.compute);
-            for (window, other) in all.windows.iter_mut().zip(&worker.windows) {
-                window.update = window.update.max(other.update);
-                window.read = window.read.min(other.read);
-            }
-        }
-        all
-    }
-
-    /// The boundaries scaled to a total compute time of `compute`; rounded down.
-    pub fn stretched(&self, compute: Time) -> Self {
-        let (from, to) = (u128::from(self.compute.ps()).max(1), u128::from(compute.ps()));
-        let own = |time: Time| Time::from_ps((u128::from(time.ps()) * to / from) as u64);
-        let window = |window: &Boundary| Boundary { update: own(window.update), read: own(window.read), ..*window };
-        Self { compute, windows: self.windows.iter().map(window).collect() }
-    }
-
-    /// Groups parameters.
-    ///
-    /// # Panics
-    /// If `parameters` is empty or a parameter does not exist.
-    pub fn group(&self, parameters: Vec<u32>) -> ParameterGroup {
-        let windows = || parameters.iter().map(|&parameter| self.windows[parameter as usize]);
-        let window = Boundary {
-            bytes: windows().map(|window| window.bytes).sum(),
-            update: windows().map(|window| window.update).max().expect("a group has parameters"),
-            read: windows().map(|window| window.read).min().expect("a group has parameters"),
-        };
-        ParameterGroup { parameters, window }
-    }
-
-    /// One group per parameter.
-    pub fn alone(&self) -> Vec<ParameterGroup> {
-        (0..self.windows.len() as u32).map(|parameter| self.group(vec![parameter])).collect()
-    }
-
-    /// Parameters by ascending update time; ties in registration order.
-    pub fn by_update(&self) -> Vec<u32> {
-        let mut order: Vec<u32> = (0..self.windows.len() as u32).collect();
-        order.sort_by_key(|&parameter| self.windows[parameter as usize].update);
-        order
-    }
-}
 
 /// Batches and packs: Caramel, sections 4.2 and 4.3. `threshold` and `time` are those of [`cost::Costs`].
 pub fn plan(boundaries: &Boundaries, threshold: Bytes, time: &dyn Fn(Bytes) -> Time) -> TransferPlan {

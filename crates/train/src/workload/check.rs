@@ -1,6 +1,6 @@
 //! Checks of a parallel job before its graph is built.
 
-use super::writer::ranges;
+use super::division::ranges;
 use crate::caramel::compute::MAX_COMPUTE_PS;
 use crate::spec::{BlockOpSpec, MeshSpec, ParallelSpec, PipelineSpec};
 use std::collections::BTreeSet;

@@ -23,7 +23,8 @@
 
 use super::mesh::DataGroups;
 use super::pipeline::Turn;
-use super::writer::{Node, Writer};
+use super::state::Node;
+use super::writer::Writer;
 use super::{Label, Phase, Subject};
 use crate::collective::levels::CollectiveKind;
 use crate::spec::ShardingSpec;

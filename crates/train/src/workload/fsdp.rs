@@ -18,31 +18,12 @@
 //! stages keep parameters up to the last backward pass.
 
 use super::pipeline::{Direction, Turn};
-use super::writer::{Node, Writer};
+use super::state::Node;
+use super::writer::Writer;
 use super::{Label, Phase, Subject};
 use crate::collective::levels::CollectiveKind;
-use crate::spec::{ParallelSpec, ShardingSpec};
+use crate::spec::ShardingSpec;
 use std::ops::Add;
-
-/// State of parameters and gradients while the graph is written.
-#[derive(Default)]
-pub(super) struct Parameters {
-    /// Whether the parameters of a unit have been gathered, or their gather issued.
-    is_gathered: Vec<bool>,
-    /// Issued all-gathers of each unit that no op waits for yet.
-    arriving: Vec<Vec<Node>>,
-    /// Reductions that nothing waits for yet.
-    pub reduced: Vec<Node>,
-    /// Reduce-scatters of the unit whose backward pass was last.
-    pub scattering: Vec<Node>,
-}
-
-impl Parameters {
-    pub fn new(spec: &ParallelSpec) -> Self {
-        let count = spec.units.len();
-        Self { is_gathered: vec![false; count], arriving: vec![Vec::new(); count], ..Self::default() }
-    }
-}
 
 /// Bytes of parameters and gradients of one rank.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,6 +1,6 @@
 //! The training step of a parallel job as a graph. Each kind of parallelism has a builder, all without side effects.
 //!
-//! A builder writes the ops of one pipeline stage into a [`writer`]. The next op waits for the *front*: the op or
+//! [`build`] has the builders write the ops of one pipeline stage after the other into a [`writer`]. The next op waits for the *front*: the op or
 //! transfer that was written last.
 //!
 //! | file | what it adds | from |
@@ -18,9 +18,11 @@
 //! What does not live here: the duration of transfers, the order in which ready transfers are sent, and the times of
 //! ops.
 
+mod build;
 mod check;
 mod context;
 mod data;
+mod division;
 mod expert;
 mod fsdp;
 mod graph;
@@ -28,6 +30,7 @@ mod mesh;
 mod pipeline;
 mod ranks;
 mod recorded;
+mod state;
 mod tensor;
 mod writer;
 
@@ -292,7 +295,7 @@ impl Step {
     pub fn new(spec: &ParallelSpec) -> Result<Self, WorkloadError> {
         check::check(spec)?;
         let groups = mesh::Groups::new(spec)?;
-        Ok(writer::write(spec, groups))
+        Ok(build::build(spec, groups))
     }
 
     /// Whether it is a recorded step.

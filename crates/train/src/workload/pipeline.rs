@@ -16,7 +16,8 @@
 //! # Source
 //! Huang et al. (2019), GPipe; Narayanan et al. (2021), section 2.2; orders as in Megatron-LM.
 
-use super::writer::{Node, Writer};
+use super::state::Node;
+use super::writer::Writer;
 use super::{Label, Phase, Subject};
 use crate::collective::levels::CollectiveKind;
 use crate::spec::{ParallelSpec, PipelineSpec};

@@ -9,10 +9,10 @@
 //!
 //! What does not live here: the placement of ranks on hosts.
 
+use super::division::{GROUP_LIMIT, strided};
 use super::{Group, GroupTransfer, RankClass, Step, recorded};
 use crate::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
 use gradtide_net::Time;
-use std::ops::Range;
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -39,9 +39,6 @@ pub enum RanksError {
 
 /// Each takes about 100 bytes.
 const OP_LIMIT: u64 = 1 << 25;
-/// Limit for one job; streams from 2^16 on belong to background flows.
-pub(super) const GROUP_LIMIT: u64 = 1 << 15;
-
 /// A group of rank classes, and the process groups that it represents.
 struct Instances<'a> {
     group: &'a Group,
@@ -158,13 +155,6 @@ impl Step {
         };
         strided(first_rank(from)..first_rank(to) + self.classes[to as usize].ranks, group.span.ranks(), stride)
     }
-}
-
-/// Divides ranks into groups of `size` members with the distance `stride`.
-pub(super) fn strided(ranks: Range<u32>, size: u32, stride: u32) -> Vec<Vec<u32>> {
-    let start = ranks.start;
-    let begins = ranks.filter(|rank| ((rank - start) / stride).is_multiple_of(size));
-    begins.map(|begin| (0..size).map(|place| begin + place * stride).collect()).collect()
 }
 
 /// Builds the edges of the new step, by the indices of its ops.

@@ -4,7 +4,7 @@
 //! ranks. For this, every program begins and ends with an op of zero length.
 
 use super::check::MOST_OPS;
-use super::ranks::{GROUP_LIMIT, strided};
+use super::division::{GROUP_LIMIT, strided};
 use super::{Axis, Group, GroupTransfer, Label, Names, Phase, RankClass, Step, Subject, WorkloadError};
 use crate::caramel::compute::MAX_COMPUTE_PS;
 use crate::collective::levels::{CollectiveKind, Span};

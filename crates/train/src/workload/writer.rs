@@ -1,22 +1,14 @@
-//! Writes the graph of a step: the program of each class, op by op, and the dependencies of each op.
+//! Writes ops and transfers into the graph of a step, each with its dependencies.
 
-use super::fsdp::Parameters;
 use super::mesh::{ClassGroups, Groups};
-use super::pipeline::{Sends, turns};
-use super::{GroupTransfer, Label, Names, Phase, RankClass, Step, Subject, tensor};
+use super::state::{Node, Parameters};
+use super::{GroupTransfer, Label, Names, RankClass, Step, Subject};
 use crate::collective::levels::CollectiveKind;
-use crate::dag::{Dag, DagOp, Edge, Edges, OpId, OpKind, Program, Transfer};
-use crate::spec::{BesideSpec, BlockKindSpec, ParallelSpec, RoleSpec};
+use crate::dag::{Dag, DagOp, Edge, Edges, OpKind, Program, Transfer};
+use crate::spec::{BlockKindSpec, ParallelSpec};
 use gradtide_net::{Bytes, Time};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// An op, as long as the number of compute ops is unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Node {
-    Compute(u32),
-    Transfer(u32),
-}
 
 /// The graph so far, and the state of the program that is being written.
 pub(super) struct Writer<'a> {
@@ -34,61 +26,11 @@ pub(super) struct Writer<'a> {
     pub awaited: Vec<Node>,
     /// State of gathered parameters and of gradients.
     pub parameters: Parameters,
-    costs: Vec<Time>,
-    labels: Vec<Label>,
-    transfers: Vec<GroupTransfer>,
-    within: Vec<(Node, Node)>,
-    across: Vec<(Node, Node)>,
-}
-
-/// Writes the whole step.
-pub(super) fn write(spec: &ParallelSpec, groups: Groups) -> Step {
-    let mut writer = Writer {
-        spec,
-        groups,
-        units: ranges(&spec.units),
-        stages: ranges(&spec.stages),
-        class: 0,
-        front: Vec::new(),
-        awaited: Vec::new(),
-        parameters: Parameters::new(spec),
-        costs: Vec::new(),
-        labels: Vec::new(),
-        transfers: Vec::new(),
-        within: Vec::new(),
-        across: Vec::new(),
-    };
-    let sends = Sends::new(&mut writer);
-    let last = writer.last_sums();
-    let (mut begins, mut programs) = (Vec::new(), Vec::new());
-    for class in 0..spec.mesh.pp {
-        let start = writer.costs.len() as OpId;
-        writer.class = class;
-        writer.front.clear();
-        let begin = writer.compute(Time::ZERO, Label { subject: Subject::All, phase: Phase::Begin, micro_batch: 0 });
-        writer.gather_at_begin();
-        for turn in turns(spec, class) {
-            writer.turn(turn, &sends);
-        }
-        writer.update(last);
-        begins.push(begin);
-        programs.push(Program { ops: start..writer.costs.len() as OpId, forward: start, backward: start });
-    }
-    if let (Some(norm), 2..) = (last.norm, begins.len()) {
-        // Keeps classes within one step of each other.
-        writer.across.extend(begins.iter().map(|&begin| (norm, begin)));
-    }
-    writer.into_step(programs)
-}
-
-/// Consecutive ranges with `counts` blocks each.
-pub(super) fn ranges(counts: &[u32]) -> Vec<Range<u32>> {
-    let mut end = 0;
-    let part = |&count: &u32| {
-        end += count;
-        end - count..end
-    };
-    counts.iter().map(part).collect()
+    pub costs: Vec<Time>,
+    pub labels: Vec<Label>,
+    pub transfers: Vec<GroupTransfer>,
+    pub within: Vec<(Node, Node)>,
+    pub across: Vec<(Node, Node)>,
 }
 
 /// Duration of one of `parts` equal parts; the first one gets the remainder.
@@ -169,51 +111,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Forward pass of a block.
-    pub fn forward(&mut self, block: u32, micro_batch: u32) {
-        for (index, op) in self.kind(block).ops.iter().enumerate() {
-            self.op(block, index, Phase::Forward, micro_batch, op.forward_ps);
-        }
-    }
-
-    /// Backward pass of a block, with its recomputation.
-    pub fn backward(&mut self, block: u32, micro_batch: u32) {
-        let ops = &self.kind(block).ops;
-        for (index, op) in ops.iter().enumerate().filter(|(_, op)| op.recompute_communicates) {
-            self.op(block, index, Phase::Recompute, micro_batch, op.recompute_ps);
-        }
-        for (index, op) in ops.iter().enumerate().rev() {
-            let again_ps = if op.recompute_communicates { 0 } else { op.recompute_ps };
-            self.op(block, index, Phase::Backward, micro_batch, again_ps + op.backward_ps);
-        }
-    }
-
-    fn op(&mut self, block: u32, index: usize, phase: Phase, micro_batch: u32, cost_ps: u64) {
-        let op = &self.kind(block).ops[index];
-        let label = Label { subject: Subject::Op { block, op: index as u32 }, phase, micro_batch };
-        let sides = tensor::sides(op.role, phase);
-        let beside = if self.own().tensor.is_some() && self.spec.async_tp {
-            op.beside[usize::from(phase == Phase::Backward)]
-        } else {
-            BesideSpec::default()
-        };
-        let cost = Time::from_ps(cost_ps - beside.join_ps - beside.sum_ps);
-        if sides.joins {
-            self.join(beside, label);
-        }
-        match op.role {
-            RoleSpec::Experts => self.experts(op.exchanged_bytes, cost, label),
-            RoleSpec::Attention => self.attention(op.exchanged_bytes, cost, label),
-            _ => {
-                self.compute(cost, label);
-            }
-        }
-        if sides.sums {
-            self.sum(beside, label);
-        }
-    }
-
-    fn into_step(self, programs: Vec<Program>) -> Step {
+    pub fn into_step(self, programs: Vec<Program>) -> Step {
         let compute_count = self.costs.len() as u32;
         let op_count = self.costs.len() + self.transfers.len();
         let id = |node: Node| match node {
